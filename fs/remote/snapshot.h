@@ -1,0 +1,107 @@
+/* All stacks of a process at one moment.
+ *
+ * What is shown has been: either nothing that was read changed between two readings while no
+ * thread held the GIL (or its holder slept), or the GIL's holder was stopped for the time of the
+ * copy. What could not be read consistently is marked, never guessed. */
+#pragma once
+
+#include "fs/remote/view.h"
+#include "fs/target.h"
+
+#define SNAPSHOT_THREADS_MAX 16384
+#define SNAPSHOT_FRAMES_MAX 512      /* shown of one stack from its innermost end, and as many ... */
+#define SNAPSHOT_FRAMES_TAIL 64      /* ... from its outermost one */
+
+enum frame_kind {
+    FRAME_PYTHON,
+    FRAME_NATIVE,
+    FRAME_UNREADABLE, /* `func` says why */
+    FRAME_CUT,        /* `line` frames were left out here */
+};
+
+struct frame {
+    enum frame_kind kind;
+    int line;            /* Python: current line, or -1 where the line table has none */
+    const char *func;    /* Python: qualified name; native: demangled symbol, NULL if there is none;
+                            escaped UTF-8, owned by the snapshot */
+    const char *file;    /* Python: co_filename; native: the module's base name, "" if unknown */
+    uint64_t address;    /* Python: of the frame; native: the program counter */
+    uint64_t offset;     /* native: of the program counter in the module's file addresses */
+};
+
+enum thread_state {
+    THREAD_RUNNING,  /* on a processor or ready for one */
+    THREAD_IDLE,     /* waits; `wait` says in which system call, "futex" and the like */
+    THREAD_GIL_WAIT, /* waits for the GIL */
+    THREAD_STOPPED,  /* by a job control signal */
+    THREAD_TRACED,   /* stopped by a debugger */
+    THREAD_DEAD,
+};
+
+struct thread {
+    pid_t tid;
+    uint64_t tstate;     /* 0: no Python thread */
+    uint64_t thread_id;  /* pthread_t */
+    int64_t interp_id;
+    bool is_main;        /* the process's first thread */
+    bool holds_gil, waits_gil;
+    enum thread_state state;
+    char wait[32];       /* THREAD_IDLE: the system call's name */
+    const char *name;    /* threading's name, else the kernel's; escaped; owned by the snapshot */
+    struct frame *frames; /* innermost first */
+    size_t nframes;
+    uint64_t cpu_user_ns, cpu_system_ns;
+};
+
+struct snapshot {
+    pid_t pid;
+    uint32_t version;
+    bool supported;       /* else only native frames, and `why` */
+    char why[160];
+    struct thread *threads; /* by interpreter, then the main thread first, then by tid;
+                               threads that never ran Python last */
+    size_t nthreads;
+    size_t threads_cut;
+    bool stopped;         /* the GIL's holder was stopped for it ... */
+    uint64_t pause_ns;    /* ... for so long */
+    uint64_t read_ns;     /* the whole snapshot */
+};
+
+struct snapshot_options {
+    bool native;          /* native frames too */
+    pid_t tid;            /* only this thread; 0: all */
+};
+
+/* Takes one. -ESRCH: the process (or the thread asked for) is gone; -EPERM; -ENOMEM; -ETIMEDOUT:
+ * no consistent moment found and nothing could be marked. The caller owns *out. */
+int snapshot_take(struct target *target, const struct snapshot_options *options,
+                  struct snapshot **out);
+void snapshot_free(struct snapshot *snapshot);
+
+/* "running, gil", "idle, futex", "gil-wait": what stands in brackets behind a thread's name. */
+void thread_describe(const struct thread *thread, struct text *out);
+
+/* One Python frame as it lies in the target. */
+struct raw_frame {
+    uint64_t addr;      /* PyFrameObject or _PyInterpreterFrame */
+    uint64_t code;      /* PyCodeObject */
+    int32_t lasti;      /* byte offset of the current instruction in the bytecode */
+    bool incomplete;    /* not yet entered: CPython hides such frames, so they are not counted as
+                           depth */
+};
+
+struct raw_stack {
+    pid_t tid;
+    uint64_t tstate, interp;
+    const struct raw_frame *frames; /* innermost first; `depth` of the tree is the index here */
+    size_t nframes;
+};
+
+/* Runs `visit` on the stack of one thread at a moment when nothing of it changes (see above), to
+ * decode what its frames refer to. It may run several times: each run starts afresh. It reads
+ * only through the view, so that what it read can be verified, and stays within a few
+ * milliseconds, for the GIL's holder may be stopped meanwhile. Returns what visit returned, or
+ * -ESRCH (no such thread), -EPERM, -EOPNOTSUPP (unknown version), -ETIMEDOUT. */
+int snapshot_visit(struct target *target, pid_t tid,
+                   int (*visit)(void *arg, struct view *view, const struct raw_stack *stack),
+                   void *arg);

@@ -1,0 +1,49 @@
+/* One process that is looked at.
+ *
+ * Identity is pid + start time, and a pidfd that keeps the two apart for good: a recycled pid is
+ * a new target. The parts (mappings, runtime, caches) are opened when first needed and shared by
+ * all readers under `lock`, which is held for one read, never across a wait without a deadline. */
+#pragma once
+
+#include "fs/remote/maps.h"
+#include "fs/remote/memory.h"
+#include "fs/remote/runtime.h"
+#include "fs/text.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct code_cache;
+struct native;
+struct view;
+
+struct target {
+    pid_t pid;
+    uint64_t start_time;    /* clock ticks since boot, field 22 of /proc/PID/stat */
+    int pidfd;
+    atomic_uint refs;
+
+    pthread_mutex_t lock;   /* guards what follows */
+    struct memory memory;
+    struct maps maps;       /* empty until target_maps() */
+    struct runtime runtime; /* version 0 until target_runtime() */
+    struct view *view;      /* frames; refreshed by each snapshot */
+    struct code_cache *codes;
+    struct native *native;
+};
+
+/* Opens the process pid and finds its interpreter. -ESRCH: no such process, or a zombie; -ENOENT:
+ * it runs no CPython; -EPERM, -EACCES: the daemon may not inspect it; -ENOMEM, -EMFILE. The caller
+ * owns one reference. */
+int target_open(pid_t pid, struct target **out);
+struct target *target_ref(struct target *target);
+void target_unref(struct target *target);
+
+/* Whether the process still exists and is no zombie. */
+bool target_alive(const struct target *target);
+
+/* Reads the mappings again. Caller holds lock. 0 or -errno as maps_read(). */
+int target_refresh_maps(struct target *target);
+
+/* The start time of a process as in field 22 of /proc/PID/stat. */
+int process_start_time(pid_t pid, uint64_t *out);
