@@ -1,0 +1,280 @@
+"""The interpreters of this machine, and the victims that run under them.
+
+A victim is a script of tests/targets. It prints "ready" once it is what the test wants to look at,
+and lives until its standard input ends or the test does. Victims run from a private copy of
+tests/targets, which lies inside the root of an interpreter that has its own.
+"""
+import ctypes
+import functools
+import glob
+import json
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+OLDEST, NEWEST = (3, 9), (3, 15)
+DEADLINE = 30.0  # seconds until a victim must have said what it was asked
+TARGETS = pathlib.Path(__file__).resolve().parent / "targets"
+CACHE = pathlib.Path(os.environ.get("PROBEFS_TEST_CACHE", "/var/cache/probefs-tests"))
+
+running = []      # every Target not yet closed
+unavailable = []  # why an interpreter that might have been here is not, in words
+
+_directories = {}  # root -> private copy of tests/targets in it
+
+
+def eventually(condition, timeout=DEADLINE, what="condition"):
+    """Polls until condition() is true and returns its value."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true within {timeout} s")
+        time.sleep(0.005)
+
+
+def _directory(root):
+    """A private directory in root that holds a copy of the victims; everybody may read it."""
+    if root not in _directories:
+        made = pathlib.Path(tempfile.mkdtemp(prefix="probefs-test-", dir=root / "tmp"))
+        shutil.copytree(TARGETS, made, dirs_exist_ok=True,
+                        ignore=shutil.ignore_patterns("__pycache__"))
+        made.chmod(0o755)
+        _directories[root] = made
+    return _directories[root]
+
+
+def remove_directories():
+    for made in _directories.values():
+        shutil.rmtree(made, ignore_errors=True)
+    _directories.clear()
+
+
+def _allow_tracer():
+    """Where Yama restricts ptrace to ancestors, a victim must invite the daemon, its sibling."""
+    PR_SET_PTRACER, ANY = 0x59616D61, ctypes.c_ulong(-1)
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, ANY, 0, 0, 0)
+
+
+def _yama():
+    try:
+        return int(pathlib.Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+class Interpreter:
+    def __init__(self, source, version, executable, root="/"):
+        self.source = source              # "pyenv", "debian" or "sid"
+        self.version = version            # (3, 12, 1)
+        self.executable = executable      # path inside its root
+        self.root = pathlib.Path(root)
+        self.id = f"{source}-{'.'.join(map(str, version))}"
+
+    def __repr__(self):
+        return self.id
+
+    @property
+    def directory(self):
+        """The private directory of the victims, as seen from outside the root."""
+        return _directory(self.root)
+
+    def path(self, script):
+        """A victim's path as the interpreter sees it, which is its co_filename."""
+        return str("/" / (self.directory / script).relative_to(self.root))
+
+    def command(self, *args):
+        chroot = [] if self.root == pathlib.Path("/") else ["chroot", str(self.root)]
+        return [*chroot, self.executable, *map(str, args)]
+
+    def run(self, script, *args, env=None, user=None, ready=True):
+        """Starts a victim and waits for its "ready". user: a name; wants root."""
+        return Target(self, script, args, env or {}, user, ready)
+
+    def run_source(self, source, *args, name="source.py", **options):
+        """The same for a script given as text."""
+        (self.directory / name).write_text(source, encoding="utf-8")
+        return self.run(name, *args, **options)
+
+
+class Target:
+    def __init__(self, interpreter, script, args, env, user, ready):
+        self.interpreter = interpreter
+        self.script = script
+        self._buffer = b""
+        self._stderr = tempfile.TemporaryFile()
+        options = {}
+        if user is not None:
+            import pwd
+            entry = pwd.getpwnam(user)
+            options = dict(user=entry.pw_uid, group=entry.pw_gid, extra_groups=[])
+        elif os.geteuid() != 0 and _yama() == 1:
+            options = dict(preexec_fn=_allow_tracer)
+        self.process = subprocess.Popen(
+            interpreter.command("-u", self.path(script), *args),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, cwd="/",
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1",
+                 "PYTHONDONTWRITEBYTECODE": "1", **env}, **options)
+        self.pid = self.process.pid
+        self.stdin = self.process.stdin
+        running.append(self)
+        if ready:
+            try:
+                self.expect("ready")
+            except BaseException:
+                self.close()
+                raise
+
+    def path(self, script=None):
+        return self.interpreter.path(script or self.script)
+
+    def readline(self, timeout=DEADLINE):
+        """The next line of its standard output, without the newline; "" at its end."""
+        end = time.monotonic() + timeout
+        fd = self.process.stdout.fileno()
+        while b"\n" not in self._buffer:
+            if not select.select([fd], [], [], max(0, end - time.monotonic()))[0]:
+                raise AssertionError(f"{self.script} on {self.interpreter} said nothing for "
+                                     f"{timeout} s; stderr: {self.stderr()!r}")
+            got = os.read(fd, 1 << 20)
+            if not got:
+                line, self._buffer = self._buffer, b""
+                return line.decode()
+            self._buffer += got
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode()
+
+    def expect(self, wanted, timeout=DEADLINE):
+        got = self.readline(timeout)
+        assert got == wanted, f"{self.script} on {self.interpreter} said {got!r}, not {wanted!r}" \
+                              f"; stderr: {self.stderr()!r}"
+
+    def send(self, line):
+        self.stdin.write(line.encode() + b"\n")
+        self.stdin.flush()
+
+    def stderr(self):
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")
+
+    def stacks(self):
+        """What sys._current_frames() says inside (victims that import oracle.py):
+        {tid: {"name": str, "main": bool, "frames": [(function, file, line), ...]}}, innermost
+        frame first, functions by co_qualname where there is one (3.11)."""
+        self.send("stacks")
+        said = json.loads(self.readline())
+        return {int(tid): dict(thread, frames=[tuple(f) for f in thread["frames"]])
+                for tid, thread in said.items()}
+
+    def traceback(self):
+        """What faulthandler says on SIGUSR1 (victims that import oracle.py): works with the GIL
+        held in C as well. {thread_id: [(file, line, function), ...]}, innermost first, at most
+        100 frames."""
+        before = len(self.stderr())
+        os.kill(self.pid, signal.SIGUSR1)
+        text, seen = "", None
+        end = time.monotonic() + DEADLINE
+        while not text.endswith("\n") or text != seen:  # it writes piece by piece
+            assert time.monotonic() < end, "faulthandler did not answer"
+            seen = text
+            time.sleep(0.05)
+            text = self.stderr()[before:]
+        threads, frames = {}, None
+        for line in text.splitlines():
+            head = re.match(r"(?:Current t|T)hread 0x([0-9a-f]+)", line)
+            frame = re.match(r'  File "(.*)", line (\d+|\?\?\?) in (.*)$', line)
+            if head:
+                frames = threads.setdefault(int(head[1], 16), [])
+            elif frame and frames is not None:
+                frames.append((frame[1], int(frame[2]) if frame[2].isdigit() else None, frame[3]))
+        return threads
+
+    def state(self, tid=None):
+        """The letter of proc(5): R, S, D, T (stopped), t (traced), Z; "" once it is gone."""
+        tid = tid or self.pid
+        try:
+            stat = pathlib.Path(f"/proc/{self.pid}/task/{tid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+        return stat.rpartition(")")[2].split()[0]
+
+    def tids(self):
+        return sorted(map(int, os.listdir(f"/proc/{self.pid}/task")))
+
+    def states(self):
+        return {tid: self.state(tid) for tid in self.tids()}
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def close(self):
+        """Kills it, whatever state it is in, and what it left behind in its session."""
+        if self in running:
+            running.remove(self)
+        if self.process.poll() is None:
+            self.process.kill()
+        try:
+            self.process.wait(DEADLINE)
+        finally:
+            for stream in (self.process.stdin, self.process.stdout):
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+            self._stderr.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _version(command):
+    try:
+        out = subprocess.run(
+            [*command, "-c", "import sys; print(*sys.version_info[:3])"], capture_output=True,
+            stdin=subprocess.DEVNULL, timeout=60, check=True).stdout
+        return tuple(map(int, out.split()))
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+@functools.lru_cache(maxsize=None)
+def interpreters():
+    """Every CPython of a supported version, oldest first; PROBEFS_TEST_INTERPRETERS, a regular
+    expression over the ids, narrows the choice."""
+    places = [("pyenv", path, "/") for path in
+              glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3"))]
+    places += [("debian", path, "/") for path in glob.glob("/usr/bin/python3.*")
+               if re.fullmatch(r"python3\.\d+", os.path.basename(path))]
+    sid = CACHE / "sid"
+    if not sid.is_dir():
+        unavailable.append(f"the interpreters of Debian sid: there is no {sid} (tests/run makes it)")
+    elif os.geteuid() != 0:
+        unavailable.append("the interpreters of Debian sid: chroot needs root")
+    else:
+        places += [("sid", "/" + str(path.relative_to(sid)), sid)
+                   for path in sid.glob("usr/bin/python3.*")
+                   if re.fullmatch(r"python3\.\d+", path.name)]
+
+    found = []
+    for source, executable, root in places:
+        interpreter = Interpreter(source, (0, 0, 0), executable, root)
+        version = _version(interpreter.command())
+        if version and OLDEST <= version[:2] <= NEWEST:
+            found.append(Interpreter(source, version, executable, root))
+    found.sort(key=lambda i: (i.version, i.id))
+    for minor in range(OLDEST[1], NEWEST[1] + 1):
+        if not any(i.version[:2] == (3, minor) for i in found):
+            unavailable.append(f"CPython 3.{minor}: no interpreter found")
+    chosen = re.compile(os.environ.get("PROBEFS_TEST_INTERPRETERS", ""))
+    return tuple(i for i in found if chosen.search(i.id))

@@ -1,0 +1,140 @@
+"""One running daemon and its mount, for a test."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from interpreters import eventually
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+SANITIZER = re.compile(r"(Address|Leak|Memory|Thread|UndefinedBehavior)Sanitizer|runtime error:")
+
+
+def build():
+    return pathlib.Path(os.environ.get("PROBEFS_BUILD", REPOSITORY / "build")).resolve()
+
+
+class Probe:
+    """options: for -o; at: an empty directory to mount on; user: who runs the daemon."""
+
+    def __init__(self, *options, at=None, user=None):
+        self.executable = build() / "fs" / "probefs"
+        assert self.executable.exists(), f"{self.executable} is not built"
+        self.options = options
+        self.user = user
+        self.extra = []  # further mounts, closed after each test
+        self._own = at is None
+        self.path = pathlib.Path(at or tempfile.mkdtemp(prefix="probefs-mount-"))
+        if self._own and user:
+            shutil.chown(self.path, user, None)
+        self._log = tempfile.TemporaryFile()
+        self.start()
+
+    def start(self):
+        arguments = [str(self.executable), "-f"]
+        if self.options:
+            arguments += ["-o", ",".join(self.options)]
+        who = {}
+        if self.user:
+            import pwd
+            entry = pwd.getpwnam(self.user)
+            who = dict(user=entry.pw_uid, group=entry.pw_gid, extra_groups=[])
+        self.process = subprocess.Popen(
+            [*arguments, str(self.path)], stdin=subprocess.DEVNULL, stdout=self._log,
+            stderr=self._log, cwd="/", **who,
+            env={"UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+                 "ASAN_OPTIONS": "detect_leaks=1", **os.environ})
+        try:
+            eventually(lambda: self.process.poll() is not None or os.path.ismount(self.path), 20,
+                       "the mount")
+            assert self.process.poll() is None, f"the daemon said: {self.log()}"
+        except BaseException:
+            self.close(check=False)
+            raise
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def log(self):
+        """What the daemon wrote to its standard output and error."""
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")
+
+    def read(self, *parts, timeout=30):
+        """The text of a file below the mount, as `cat` reads it: OSError where open or read
+        fails, AssertionError where it hangs (a hanging reader can only be killed from outside)."""
+        path = self.path.joinpath(*map(str, parts))
+        cat = subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env={"PATH": os.environ["PATH"], "LC_ALL": "C"})
+        try:
+            out, err = cat.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            cat.kill()
+            raise AssertionError(f"cat {path} hung for {timeout} s") from None
+        if cat.returncode:
+            words = err.decode().strip().rpartition(": ")[2]
+            number = next((n for n in range(1, 134) if os.strerror(n) == words), 0)
+            raise OSError(number, words, str(path))
+        return out.decode()
+
+    def mount(self, *options, at=None, user=None):
+        """A further daemon with its own mount, closed at the end of the test."""
+        other = Probe(*options, at=at, user=user)
+        self.extra.append(other)
+        return other
+
+    def kill(self):
+        """kill -9, as at the worst moment; the dead mount is removed."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+        self._unmount(lazy=True)
+
+    def _unmount(self, lazy=False):
+        flags = ["-l"] if lazy else []
+        tool = ["umount", *flags] if os.geteuid() == 0 else \
+            ["fusermount3", "-u", *(["-z"] if lazy else [])]
+        return subprocess.run([*tool, str(self.path)], capture_output=True).returncode == 0
+
+    def close(self, check=True):
+        """Unmounts and ends it; asserts that it lived until now, and ended in peace."""
+        for other in self.extra:
+            other.close(check)
+        self.extra.clear()
+        lived = self.alive()
+        if os.path.ismount(self.path) or not lived:
+            end = time.monotonic() + 5
+            while not self._unmount() and os.path.ismount(self.path) and time.monotonic() < end:
+                time.sleep(0.05)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+            self._unmount(lazy=True)
+        if self._own:
+            try:
+                self.path.rmdir()
+            except OSError:
+                self._unmount(lazy=True)
+                self.path.rmdir()
+        log = self.log()
+        self._log.close()
+        if check:
+            assert lived, f"the daemon had died ({self.process.returncode}): {log}"
+            assert self.process.returncode == 0, \
+                f"the daemon ended with {self.process.returncode}: {log}"
+            assert not SANITIZER.search(log), log
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.close(check=kind is None)
