@@ -1,0 +1,10 @@
+/* Sections of an ELF file on disk: for what a stripped image does not export in memory. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Finds a section by its name. addr: its address as the file has it (add the image's bias), size:
+ * bytes. -ENOENT: no such section, or the file has no section headers; -ENOEXEC: no 64-bit ELF
+ * file; or -errno of reading. Reads a few KiB at most. */
+int elf_file_section(int fd, const char *name, uint64_t *addr, uint64_t *size);

@@ -1,0 +1,117 @@
+#include "fs/target.h"
+
+#include "fs/cleanup.h"
+#include "fs/remote/code.h"
+#include "fs/remote/view.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+int process_start_time(pid_t pid, uint64_t *out)
+{
+    char path[64], buf[1024];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    ssize_t n = read(fd, buf, sizeof buf - 1);
+    if (n < 0)
+        return -errno;
+    buf[n] = 0;
+
+    /* "pid (comm) state ppid ...": comm may hold anything, so count from its last parenthesis */
+    char *p = strrchr(buf, ')');
+    for (int field = 2; p && field < 22; field++) {
+        p = strchr(p + 1, ' ');
+    }
+    if (!p)
+        return -EIO;
+    *out = strtoull(p + 1, NULL, 10);
+    return 0;
+}
+
+static int find_runtime(struct target *target)
+{
+    int r = maps_read(target->pid, &target->maps);
+    if (r < 0)
+        return r;
+    return runtime_find(&target->memory, &target->maps, &target->runtime);
+}
+
+int target_open(pid_t pid, struct target **out)
+{
+    struct target *target = calloc(1, sizeof *target);
+    if (!target)
+        return -ENOMEM;
+    target->pid = pid;
+    target->pidfd = -1;
+    target->memory.pid = pid;
+    atomic_init(&target->refs, 1);
+    pthread_mutex_init(&target->lock, NULL);
+
+    int r = process_start_time(pid, &target->start_time);
+    if (r == 0) {
+        target->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        if (target->pidfd < 0 && errno == ESRCH)
+            r = -ESRCH; /* any other failure: identity is the start time alone */
+    }
+    if (r == 0)
+        r = find_runtime(target);
+    if (r == 0)
+        r = view_new(&target->memory, &target->view);
+    if (r == 0)
+        r = code_cache_new(&target->codes);
+    if (r < 0) {
+        target_unref(target);
+        return r;
+    }
+    *out = target;
+    return 0;
+}
+
+struct target *target_ref(struct target *target)
+{
+    atomic_fetch_add(&target->refs, 1);
+    return target;
+}
+
+void target_unref(struct target *target)
+{
+    if (!target || atomic_fetch_sub(&target->refs, 1) > 1)
+        return;
+    if (target->pidfd >= 0)
+        close(target->pidfd);
+    code_cache_free(target->codes);
+    view_free(target->view);
+    maps_deinit(&target->maps);
+    pthread_mutex_destroy(&target->lock);
+    free(target);
+}
+
+bool target_alive(const struct target *target)
+{
+    uint64_t start;
+
+    if (target->pidfd >= 0) {
+        struct pollfd p = {.fd = target->pidfd, .events = POLLIN};
+        return poll(&p, 1, 0) == 0; /* readable once the process has ended, zombie or not */
+    }
+    return process_start_time(target->pid, &start) == 0 && start == target->start_time;
+}
+
+int target_refresh_maps(struct target *target)
+{
+    struct maps maps;
+
+    int r = maps_read(target->pid, &maps);
+    if (r < 0)
+        return r;
+    maps_deinit(&target->maps);
+    target->maps = maps;
+    return 0;
+}
