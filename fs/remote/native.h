@@ -1,0 +1,107 @@
+/* The native (C) frames of a target's threads, read from outside.
+ *
+ * A reading has two halves. While the thread stands still (it sleeps in a system call, or the GIL's
+ * holder is stopped), its registers and its stack are copied: native_capture(). Later, when the
+ * target runs again, the copy is unwound with the call frame information that the loaded modules
+ * carry in memory (.eh_frame): native_unwind(). Nothing is guessed: where that information ends,
+ * the stack ends too, and says why.
+ *
+ * Of a sleeping thread the kernel tells the stack pointer and the program counter only. The other
+ * registers become known as the unwinding meets the places where functions saved them. A function
+ * that is found by its frame pointer before that is measured instead (frame_size.h).
+ *
+ * Not thread-safe; the target's lock guards it. */
+#pragma once
+
+#include "fs/remote/maps.h"
+#include "fs/remote/memory.h"
+
+#include <sys/types.h>
+#include <sys/user.h>
+
+#define NATIVE_FRAMES_MAX 2048      /* of one stack, from its innermost end */
+#define NATIVE_STACK_MAX (1u << 20) /* bytes of one stack that are copied */
+
+/* Registers by their DWARF number (System V ABI for x86-64, figure 3.36). */
+enum native_reg { REG_RBX = 3, REG_RBP = 6, REG_RSP = 7, REG_RIP = 16, NATIVE_REGS = 17 };
+
+struct native_regs {
+    uint64_t value[NATIVE_REGS];
+    uint32_t known; /* bit i: value[i] is known */
+};
+
+/* All of them, as ptrace(2) gives them. */
+void native_regs_set(struct native_regs *regs, const struct user_regs_struct *user);
+
+/* Why a stack has no more frames. */
+enum native_end {
+    NATIVE_BASE,         /* it is complete: this is where the thread began */
+    NATIVE_RUNNING,      /* not captured: it was running */
+    NATIVE_GONE,         /* not captured: no such thread any more, or not allowed */
+    NATIVE_TORN,         /* it ran while it was being copied: no frames */
+    NATIVE_NO_INFO,      /* a function without call frame information */
+    NATIVE_NO_MODULE,    /* code that belongs to no file: generated at run time */
+    NATIVE_NO_REGISTER,  /* needs a register whose value is not known */
+    NATIVE_UNREADABLE,   /* the stack is not readable here, or makes no sense */
+    NATIVE_SHORT,        /* more stack than was copied; the next capture copies more */
+    NATIVE_LIMIT,        /* NATIVE_FRAMES_MAX or NATIVE_STACK_MAX */
+};
+
+/* The reason in words, "native frames end here: ..."; NULL for NATIVE_BASE. */
+const char *native_end_describe(enum native_end end);
+
+struct native_frame {
+    uint64_t pc;       /* a return address, unless `exact` */
+    uint64_t sp, cfa;  /* the frame is [sp, cfa); cfa is 0 if its end is not known */
+    bool exact;        /* pc is the instruction itself: innermost, or interrupted by a signal */
+    bool eval;         /* runs in the interpreter's evaluation loop */
+};
+
+struct native_stack {
+    /* in */
+    pid_t tid;
+    uint64_t tls;            /* pthread_t, or 0: stacks of threads end below it */
+    bool stopped;            /* `regs` is set and the thread is stopped; else it is looked up whether
+                                it sleeps */
+    struct native_regs regs;
+    /* out */
+    long syscall;            /* that it sleeps in, or -1 */
+    enum native_end end;
+    struct native_frame *frames; /* innermost first; owned by the stack */
+    size_t nframes;
+    /* the copy: [low, high) */
+    uint64_t low, high;
+    uint8_t *data;
+    size_t alloc;
+    char where[192];         /* what the kernel said of the sleeping thread */
+};
+
+/* One for each target. memory must outlive it. -ENOMEM. */
+struct native;
+int native_new(const struct memory *memory, struct native **out);
+void native_free(struct native *native);
+
+/* First half, for any number of threads: registers of those that sleep, then all stacks with one
+ * system call. Stacks grow as needed: a first copy may be too short (NATIVE_SHORT) for a stopped
+ * thread; sleeping ones are extended by native_unwind(). maps may be NULL or old: it only spares
+ * reading beyond the end of a stack. 0, -ESRCH, -EPERM, -ENOMEM. */
+int native_capture(struct native *native, const struct maps *maps, struct native_stack *stacks,
+                   size_t n);
+
+/* Second half: frames. maps must be what is mapped now; image_base is that of the interpreter
+ * (struct runtime) or 0. At its end the sleeping threads are looked at once more: one that has run
+ * meanwhile becomes NATIVE_TORN. 0, -ESRCH, -EPERM, -ENOMEM. */
+int native_unwind(struct native *native, const struct maps *maps, uint64_t image_base,
+                  struct native_stack *stacks, size_t n);
+
+/* Frees what the stacks own, not the array. */
+void native_stacks_deinit(struct native_stack *stacks, size_t n);
+
+/* What lies at a frame's pc. Strings live until the next native_unwind() and are not escaped. */
+struct native_symbol {
+    const char *name;    /* demangled; NULL: there is no symbol */
+    const char *module;  /* base name of the file, "[vdso]", or "" */
+    uint64_t offset;     /* of pc in the module's file addresses; pc itself without a module */
+};
+void native_resolve(struct native *native, const struct native_frame *frame,
+                    struct native_symbol *out);
