@@ -23,6 +23,14 @@ void text_clear(struct text *t)
         t->data[0] = 0;
 }
 
+void text_truncate(struct text *t, size_t size)
+{
+    if (size >= t->size)
+        return;
+    t->size = size;
+    t->data[size] = 0;
+}
+
 /* Makes room for `more` bytes and the NUL; false when nothing may be added. */
 static bool reserve(struct text *t, size_t more)
 {

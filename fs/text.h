@@ -21,6 +21,8 @@ struct text {
 void text_deinit(struct text *t);
 /* Forgets the content and keeps the memory. */
 void text_clear(struct text *t);
+/* Takes back what was added since it was this long. */
+void text_truncate(struct text *t, size_t size);
 
 void text_add(struct text *t, const char *bytes, size_t size);
 void text_puts(struct text *t, const char *s);

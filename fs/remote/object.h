@@ -15,6 +15,19 @@
 #define OBJECT_TYPE 8          /* PyObject.ob_type */
 #define OBJECT_SIZE 16         /* PyVarObject.ob_size */
 
+/* PyTypeObject.tp_flags: Include/object.h, Include/cpython/object.h */
+#define TPFLAGS_HEAPTYPE (1ull << 9)
+#define TPFLAGS_INLINE_VALUES (1ull << 2)
+#define TPFLAGS_MANAGED_DICT (1ull << 4)
+#define TPFLAGS_LONG_SUBCLASS (1ull << 24)
+#define TPFLAGS_LIST_SUBCLASS (1ull << 25)
+#define TPFLAGS_TUPLE_SUBCLASS (1ull << 26)
+#define TPFLAGS_BYTES_SUBCLASS (1ull << 27)
+#define TPFLAGS_UNICODE_SUBCLASS (1ull << 28)
+#define TPFLAGS_DICT_SUBCLASS (1ull << 29)
+#define TPFLAGS_BASE_EXC_SUBCLASS (1ull << 30)
+#define TPFLAGS_TYPE_SUBCLASS (1ull << 31)
+
 #define MRO_MAX 64             /* base classes looked at */
 #define SLOTS_MAX 128          /* __slots__ of one class looked at */
 #define ENTRIES_MAX (1u << 18) /* entries of a dict or set, items of a list or tuple, looked at */
@@ -99,6 +112,8 @@ int dict_iterate(struct view *view, const struct offsets *offsets, uint64_t dict
 /* The value under a str key of ASCII text. -ENOENT: no such key. */
 int dict_lookup_str(struct view *view, const struct offsets *offsets, uint64_t dict,
                     const char *key, uint64_t *value);
+/* Its length as it claims. */
+int tuple_size(struct view *view, const struct offsets *offsets, uint64_t tuple, uint64_t *size);
 /* An item of a tuple. -ENOENT: it is shorter. */
 int tuple_item(struct view *view, const struct offsets *offsets, uint64_t tuple, uint64_t index,
                uint64_t *out);

@@ -20,8 +20,7 @@
 #define VALUE_DEPTH_MAX 2           /* containers in containers whose items are shown */
 #define VALUE_NODES_MAX 256         /* objects shown of one value */
 #define VALUE_BYTES_MAX (32u << 10) /* length of one value, roughly: nothing is begun beyond */
-#define VALUE_DIGITS_MAX 4300       /* sys.int_info.default_max_str_digits: of longer ints the
-                                       size in bits is shown */
+/* Of ints with more than 4,300 digits the size is shown: <int of 14285 bits>. */
 
 /* Adds the object at this address. Never fails: what can't be read says so. */
 void value_add(struct view *view, const struct offsets *offsets, uint64_t object,

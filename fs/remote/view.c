@@ -211,7 +211,22 @@ int view_get(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out
 static int by_address(const void *a, const void *b)
 {
     const struct piece *x = a, *y = b;
-    return x->addr < y->addr ? -1 : x->addr > y->addr;
+    if (x->addr != y->addr)
+        return x->addr < y->addr ? -1 : 1;
+    return x->len < y->len ? -1 : x->len > y->len;
+}
+
+/* Of pieces that begin at one address only the longest: find() sees just a few of them. */
+static size_t drop_duplicates(struct piece *pieces, size_t n)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (kept && pieces[kept - 1].addr == pieces[i].addr)
+            kept--;
+        pieces[kept++] = pieces[i];
+    }
+    return kept;
 }
 
 int view_fill(struct view *view)
@@ -223,8 +238,10 @@ int view_fill(struct view *view)
         return 0;
     if (GROW(view->pieces, view->alloc, view->n + nq) < 0)
         return -ENOMEM;
-    if (nq > 1)
+    if (nq > 1) {
         qsort(view->queue, nq, sizeof *view->queue, by_address);
+        nq = drop_duplicates(view->queue, nq);
+    }
     int r = copy_pieces(view, view->queue, nq);
     if (r < 0)
         return r;

@@ -35,6 +35,12 @@ int main(void)
     p = view_read(view, 0x10400, 8);
     CHECK(p && load64(p) == load64(bytes + 0x400));
 
+    /* asked for many times before it is copied */
+    for (int i = 0; i < 20; i++)
+        CHECK_INT(view_get(view, 0x10800, 8 + i % 3, &p), -EAGAIN);
+    CHECK_INT(view_fill(view), 0);
+    CHECK_INT(view_get(view, 0x10800, 10, &p), 0);
+
     /* a change is seen by verify, and by refresh */
     CHECK_INT(view_verify(view), 0);
     bytes[0x400]++;
