@@ -1,0 +1,185 @@
+#include "fs/access.h"
+
+#include "fs/cleanup.h"
+#include "fs/procfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/nsfs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#define STATUS_MAX 8192 /* bytes of a /proc/PID/status; about 1,500 are usual */
+
+static bool same_ns(const struct user_ns *a, const struct user_ns *b)
+{
+    return a->ino && a->ino == b->ino && a->dev == b->dev;
+}
+
+/* cap_capable(), security/commoncap.c: CAP_SYS_PTRACE over chain[0], whose parents follow. */
+static bool has_ptrace(const struct access_caller *caller, const struct user_ns *chain, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (same_ns(&chain[i], &caller->ns))
+            return caller->effective >> CAP_SYS_PTRACE & 1;
+        if (i + 1 < n && same_ns(&chain[i + 1], &caller->ns) && chain[i].owner == caller->euid)
+            return true;
+    }
+    return false;
+}
+
+int access_decide(const struct access_caller *caller, const struct access_target *target)
+{
+    if (caller->pid && caller->pid == target->pid)
+        return 0;
+
+    bool owner = true;
+    for (int i = 0; i < 3; i++)
+        owner = owner && caller->fsuid == target->uid[i] && caller->fsgid == target->gid[i];
+    bool capable = has_ptrace(caller, target->ns, target->nns);
+    if (!owner && !capable)
+        return -EACCES;
+
+    /* The kernel asks for the capability in the namespace of the mm, which is an outer one when
+     * the executable may not be read there. Which one can't be seen from here: ask the outermost. */
+    if (!target->dumpable &&
+        !(target->nns && has_ptrace(caller, target->ns + target->nns - 1, 1)))
+        return -EPERM;
+
+    if (target->nns && same_ns(&caller->ns, &target->ns[0]) &&
+        !(target->permitted & ~caller->effective))
+        return 0;
+    return capable ? 0 : -EPERM;
+}
+
+bool access_parse_ids(const char *status, const char *name, unsigned ids[4])
+{
+    const char *p = proc_status_field(status, name);
+    return p && sscanf(p, "%u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) == 4;
+}
+
+static uint64_t parse_caps(const char *status, const char *name)
+{
+    const char *p = proc_status_field(status, name);
+    return p ? strtoull(p, NULL, 16) : 0;
+}
+
+static bool ns_from_fd(int fd, struct user_ns *out)
+{
+    struct stat st;
+
+    *out = (struct user_ns){0};
+    if (fstat(fd, &st) < 0)
+        return false;
+    out->dev = st.st_dev;
+    out->ino = st.st_ino;
+    if (ioctl(fd, NS_GET_OWNER_UID, &out->owner) < 0)
+        out->owner = (uid_t)-1;
+    return true;
+}
+
+/* The user namespace of a process or thread and its parents, up to `max`. Returns how many. */
+static size_t read_user_ns(pid_t pid, struct user_ns *out, size_t max)
+{
+    char path[64];
+    size_t n = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/ns/user", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && n < max && ns_from_fd(fd, &out[n])) {
+        n++;
+        /* EPERM: the parent is outside of what the daemon may see */
+        int parent = n < max ? ioctl(fd, NS_GET_PARENT) : -1;
+        close(fd);
+        fd = parent;
+    }
+    if (fd >= 0)
+        close(fd);
+    return n;
+}
+
+void access_read_caller(const struct caller *from, struct access_caller *out)
+{
+    char status[STATUS_MAX];
+    unsigned ids[4];
+
+    *out = (struct access_caller){.fsuid = from->uid, .fsgid = from->gid, .euid = (uid_t)-1};
+    if (!from->pid || proc_read(from->pid, "status", status, sizeof status) < 0)
+        return;
+    const char *tgid = proc_status_field(status, "Tgid");
+    if (tgid)
+        out->pid = atoi(tgid);
+    if (access_parse_ids(status, "Uid", ids))
+        out->euid = ids[1];
+    out->effective = parse_caps(status, "CapEff");
+    read_user_ns(from->pid, &out->ns, 1);
+}
+
+/* /proc/PID/status belongs to the effective ids, unless the process isn't dumpable: then to the
+ * root of its namespace (task_dump_owner(), fs/proc/base.c). Where the two are the same ids the
+ * answer is hidden, and the process counts as not dumpable. */
+static int read_dumpable(struct access_target *target)
+{
+    char path[64];
+    struct stat st;
+
+    snprintf(path, sizeof path, "/proc/%d/status", target->pid);
+    if (stat(path, &st) < 0)
+        return -ESRCH;
+    target->dumpable = st.st_uid == target->uid[1] && st.st_gid == target->gid[1] &&
+                       (st.st_uid != 0 || st.st_gid != 0);
+    return 0;
+}
+
+static int read_target(pid_t pid, struct access_target *out)
+{
+    char status[STATUS_MAX];
+    unsigned uid[4], gid[4];
+
+    *out = (struct access_target){.pid = pid};
+    ssize_t n = proc_read(pid, "status", status, sizeof status);
+    if (n < 0)
+        return (int)n;
+    if (!access_parse_ids(status, "Uid", uid) || !access_parse_ids(status, "Gid", gid))
+        return -ESRCH;
+    memcpy(out->uid, uid, sizeof out->uid);
+    memcpy(out->gid, gid, sizeof out->gid);
+    out->permitted = parse_caps(status, "CapPrm");
+    out->nns = read_user_ns(pid, out->ns, USER_NS_DEPTH_MAX);
+    return read_dumpable(out);
+}
+
+int access_init(struct access *access, enum hidepid hidepid)
+{
+    struct caller self = {.pid = getpid(), .uid = geteuid(), .gid = getegid()};
+
+    access->hidepid = hidepid;
+    access_read_caller(&self, &access->daemon);
+    return access->daemon.ns.ino ? 0 : -EACCES;
+}
+
+int access_look(const struct access *access, const struct access_caller *caller, pid_t pid)
+{
+    const struct access_caller *daemon = &access->daemon;
+    struct access_target target;
+    struct stat st;
+    char path[32];
+
+    if (caller->fsuid == daemon->fsuid && caller->fsgid == daemon->fsgid &&
+        same_ns(&caller->ns, &daemon->ns) && !(daemon->effective & ~caller->effective))
+        return 0;
+
+    /* the cheap look first: this decides for nearly all of a long list */
+    snprintf(path, sizeof path, "/proc/%d", pid);
+    if (stat(path, &st) < 0)
+        return -ESRCH;
+    if (caller->pid != pid && st.st_uid != caller->fsuid && !caller->effective &&
+        same_ns(&caller->ns, &daemon->ns))
+        return -EACCES;
+
+    int r = read_target(pid, &target);
+    return r < 0 ? r : access_decide(caller, &target);
+}

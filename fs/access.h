@@ -1,0 +1,69 @@
+/* Who may look at whom: the kernel's rule for reading /proc/PID, applied to the thread that asks
+ * and not to the daemon, which may be root.
+ *
+ * access_decide() is __ptrace_may_access() (kernel/ptrace.c) with PTRACE_MODE_READ_FSCREDS,
+ * followed by cap_ptrace_access_check() (security/commoncap.c), over plain data. The rest of this
+ * file gets that data from /proc. A caller that is at least what the daemon is needs no decision:
+ * there the kernel's own checks on the daemon's reads are the caller's. */
+#pragma once
+
+#include "fs/file.h"
+
+#include <stdint.h>
+
+/* A user namespace, as fstat() of /proc/PID/ns/user names it; all zero: not known. */
+struct user_ns {
+    uint64_t dev, ino;
+    uid_t owner; /* effective uid of its creator */
+};
+
+/* The kernel nests user namespaces at most this deep (create_user_ns(), kernel/user_namespace.c). */
+#define USER_NS_DEPTH_MAX 34
+
+/* The thread that asks. */
+struct access_caller {
+    pid_t pid;            /* of its process (thread group) */
+    uid_t fsuid, euid;
+    gid_t fsgid;
+    uint64_t effective;   /* capabilities */
+    struct user_ns ns;
+};
+
+/* The process it asks about. */
+struct access_target {
+    pid_t pid;
+    uid_t uid[3];         /* real, effective, saved */
+    gid_t gid[3];
+    uint64_t permitted;   /* capabilities */
+    bool dumpable;
+    struct user_ns ns[USER_NS_DEPTH_MAX]; /* its own first, then their parents as far as visible */
+    size_t nns;
+};
+
+/* 0: may look; -EACCES: another's process; -EPERM: its own, but it isn't dumpable, or has
+ * capabilities that the caller lacks. */
+int access_decide(const struct access_caller *caller, const struct access_target *target);
+
+/* The four numbers of a "Uid:" or "Gid:" line (real, effective, saved, filesystem). */
+bool access_parse_ids(const char *status, const char *name, unsigned ids[4]);
+
+/* What a mount hides from those who may not look, as hidepid of /proc does. */
+enum hidepid {
+    HIDEPID_NONE,      /* their directories can be listed, no file in them can be read */
+    HIDEPID_CONTENTS,  /* only the names of the directories can be seen */
+    HIDEPID_INVISIBLE, /* nothing */
+};
+
+struct access {
+    enum hidepid hidepid;
+    struct access_caller daemon;
+};
+
+/* Remembers what the daemon itself may. 0 or -errno. */
+int access_init(struct access *access, enum hidepid hidepid);
+
+/* Completes what FUSE says of a caller. One from a foreign pid namespace has no capabilities. */
+void access_read_caller(const struct caller *from, struct access_caller *out);
+
+/* Whether caller may look at process pid: 0, -EACCES and -EPERM as above, -ESRCH. */
+int access_look(const struct access *access, const struct access_caller *caller, pid_t pid);

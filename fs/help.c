@@ -1,0 +1,38 @@
+#include "fs/layout.h"
+
+#include <string.h>
+
+#define ABOUT_COLUMN 28
+
+/* One line of the tree: indented by its depth, with what it is about. */
+static void render_entry(const struct entry *entry, struct text *out)
+{
+    int indent = 2;
+    for (const char *p = entry->path; *p; p++)
+        indent += *p == '/' ? 2 : 0;
+    const char *mark = S_ISDIR(entry->mode) ? "/" : S_ISLNK(entry->mode) ? " ->" : "";
+    int width = indent + (int)strlen(entry_name(entry)) + (int)strlen(mark);
+
+    text_printf(out, "%*s%s%s", indent, "", entry_name(entry), mark);
+    if (*entry->about)
+        text_printf(out, "%*s%s", width < ABOUT_COLUMN ? ABOUT_COLUMN - width : 2, "",
+                    entry->about);
+    text_putc(out, '\n');
+}
+
+int help_render(struct file_context *context, struct text *out)
+{
+    text_puts(out, "probefs: every running CPython process as files; looking never touches it\n\n");
+    for (size_t i = 1; i < layout_size; i++)
+        render_entry(&layout[i], out);
+    text_puts(out,
+              "\n"
+              "<pid> <tid> as in /proc; <depth> 0 is the innermost Python frame; an open renders one\n"
+              "moment. In a backtrace: #DEPTH FUNCTION (FILE:LINE), innermost first. Examples:\n"
+              "  cat 1234/backtrace                   where is it now?\n"
+              "  grep -l forward */backtrace          which processes are in forward?\n"
+              "  cat 1234/threads/1234/frames/0/locals\n"
+              "  cat by-rank/0/status                 the first of a distributed job\n"
+              "  cat */stacks.folded | sort | uniq -c  which stacks are common?\n");
+    return 0;
+}

@@ -1,0 +1,98 @@
+#include "fs/layout.h"
+
+#include "fs/by_rank.h"
+#include "fs/cleanup.h"
+#include "fs/pids.h"
+#include "fs/procfs.h"
+#include "fs/registry.h"
+#include "fs/threads.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIRECTORY(path, mode, naming, about) {path, S_IFDIR | (mode), NULL, naming, about}
+#define CONTENT(path, mode, render, about) {path, S_IFREG | (mode), render, NULL, about}
+#define SYMLINK(path, naming, render, about) {path, S_IFLNK | 0777, render, naming, about}
+
+/* clang-format off */
+const struct entry layout[] = {
+    DIRECTORY("", 0555, NULL, ""),
+    CONTENT("help", 0444, help_render, "this page"),
+    SYMLINK("self", NULL, self_render, "the process that asks"),
+    DIRECTORY("by-rank", 0555, NULL, "distributed jobs: RANK in the environment"),
+    SYMLINK("by-rank/<rank>", &ranks, rank_render, "the process of that rank"),
+    DIRECTORY("<pid>", 0500, &pids, "each process that runs CPython"),
+    CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
+    CONTENT("<pid>/errors", 0400, errors_render, "why the last 8 opens failed, in words"),
+    DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
+    DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
+};
+/* clang-format on */
+const size_t layout_size = ARRAY_SIZE(layout);
+
+const char *entry_name(const struct entry *entry)
+{
+    const char *slash = strrchr(entry->path, '/');
+    return slash ? slash + 1 : entry->path;
+}
+
+static bool is_child(const struct entry *directory, const struct entry *entry)
+{
+    size_t length = strlen(directory->path);
+    const char *rest = entry->path + length;
+
+    if (entry == directory || strncmp(entry->path, directory->path, length))
+        return false;
+    if (length) {
+        if (*rest != '/')
+            return false;
+        rest++;
+    }
+    return !strchr(rest, '/');
+}
+
+const struct entry *layout_next(const struct entry *directory, const struct entry *after)
+{
+    for (const struct entry *e = after ? after + 1 : layout; e < layout + layout_size; e++)
+        if (is_child(directory, e))
+            return e;
+    return NULL;
+}
+
+const struct entry *layout_find(const struct entry *directory, const char *name, unsigned *value)
+{
+    const struct entry *dynamic = NULL;
+
+    for (const struct entry *e = NULL; (e = layout_next(directory, e));) {
+        if (e->naming)
+            dynamic = e;
+        else if (!strcmp(entry_name(e), name))
+            return e;
+    }
+    return dynamic && number_parse(name, value) ? dynamic : NULL;
+}
+
+int numbers_add(struct numbers *numbers, unsigned value, struct process *process)
+{
+    if (numbers->n == numbers->alloc) {
+        size_t alloc = numbers->alloc ? numbers->alloc * 2 : 32;
+        struct number *items = realloc(numbers->items, alloc * sizeof *items);
+        if (!items) {
+            process_unref(process);
+            return -ENOMEM;
+        }
+        numbers->items = items;
+        numbers->alloc = alloc;
+    }
+    numbers->items[numbers->n++] = (struct number){.value = value, .process = process};
+    return 0;
+}
+
+void numbers_deinit(struct numbers *numbers)
+{
+    for (size_t i = 0; i < numbers->n; i++)
+        process_unref(numbers->items[i].process);
+    free(numbers->items);
+    *numbers = (struct numbers){0};
+}

@@ -1,0 +1,58 @@
+/* The tree, as one table. Everything else asks it: FUSE operations look names up in it, directories
+ * are listed from it, `help` prints it. */
+#pragma once
+
+#include "fs/file.h"
+
+#include <sys/stat.h>
+
+/* One name found at run time; all such names are decimal numbers. */
+struct number {
+    unsigned value;
+    struct process *process; /* where the name is that of a process: a reference, else NULL */
+};
+
+struct numbers {
+    struct number *items;
+    size_t n, alloc;
+};
+
+/* -ENOMEM. Takes over the reference to process, also on failure. */
+int numbers_add(struct numbers *numbers, unsigned value, struct process *process);
+void numbers_deinit(struct numbers *numbers);
+
+/* What the number in a dynamic name is. */
+enum number_kind { NUMBER_PID, NUMBER_TID, NUMBER_DEPTH, NUMBER_RANK };
+
+/* How the names of one dynamic entry come about. context is that of the directory. */
+struct naming {
+    enum number_kind kind;
+    /* All that exist now, ascending. 0 or -errno. */
+    int (*list)(struct file_context *context, struct numbers *out);
+    /* Whether there is `value`: 0 or -ENOENT. Where the name stands for a process it is put into
+     * context, with a reference. */
+    int (*find)(struct file_context *context, unsigned value);
+};
+
+/* One line of the table. */
+struct entry {
+    const char *path;            /* from the root; "" is the root; a part in <> stands for numbers */
+    mode_t mode;                 /* with its type: directory, regular file or symbolic link */
+    file_render *render;         /* a file's content, a link's target; NULL for a directory */
+    const struct naming *naming; /* where the last part is dynamic */
+    const char *about;           /* one line for `help` */
+};
+
+extern const struct entry layout[];
+extern const size_t layout_size;
+
+#define LAYOUT_ROOT (&layout[0])
+
+/* The last part of an entry's path: its name, or "<pid>" and the like. */
+const char *entry_name(const struct entry *entry);
+
+/* The child after `after` (NULL: the first) of a directory, in the table's order; NULL: no more. */
+const struct entry *layout_next(const struct entry *directory, const struct entry *after);
+/* The child that may bear `name`: a fixed name, else a dynamic entry if name is a number (then in
+ * *value; whether it exists its naming knows). NULL: there is none. */
+const struct entry *layout_find(const struct entry *directory, const char *name, unsigned *value);

@@ -1,0 +1,6 @@
+/* The names <pid>: every process that runs CPython. */
+#pragma once
+
+#include "fs/layout.h"
+
+extern const struct naming pids;

@@ -1,0 +1,103 @@
+#include "fs/procfs.h"
+
+#include "fs/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+bool proc_stat_parse(const char *text, struct proc_stat *out)
+{
+    struct proc_stat s = {0};
+
+    /* the last bracket: the name before it is the process's own choice */
+    const char *p = strrchr(text, ')');
+    if (!p || p[1] != ' ')
+        return false;
+    int n = sscanf(p + 2,
+                   "%c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d "
+                   "%lu %lu %lu %*u %lu %*u %lu",
+                   &s.state, &s.ppid, &s.threads, &s.start_time, &s.vsize, &s.rss, &s.start_code,
+                   &s.start_stack);
+    if (n != 8)
+        return false;
+    *out = s;
+    return true;
+}
+
+ssize_t proc_read(pid_t pid, const char *file, char *buf, size_t cap)
+{
+    char path[64];
+    size_t size = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    while (size + 1 < cap) {
+        ssize_t n = read(fd, buf + size, cap - 1 - size);
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        size += (size_t)n;
+    }
+    buf[size] = 0;
+    return (ssize_t)size;
+}
+
+int proc_stat_read(pid_t pid, struct proc_stat *out)
+{
+    char text[1024];
+
+    ssize_t n = proc_read(pid, "stat", text, sizeof text);
+    if (n < 0)
+        return (int)n;
+    return proc_stat_parse(text, out) ? 0 : -ESRCH;
+}
+
+const char *proc_status_field(const char *status, const char *name)
+{
+    size_t size = strlen(name);
+
+    for (const char *line = status; line; line = strchr(line, '\n')) {
+        if (*line == '\n')
+            line++;
+        if (!strncmp(line, name, size) && line[size] == ':')
+            return line + size + 1 + strspn(line + size + 1, "\t ");
+    }
+    return NULL;
+}
+
+int proc_statm_read(pid_t pid, struct proc_statm *out)
+{
+    struct proc_statm s;
+    char text[128];
+
+    ssize_t n = proc_read(pid, "statm", text, sizeof text);
+    if (n < 0)
+        return (int)n;
+    if (sscanf(text, "%lu %*u %*u %lu", &s.size, &s.text) != 2)
+        return -ESRCH;
+    *out = s;
+    return 0;
+}
+
+bool number_parse(const char *s, unsigned *out)
+{
+    unsigned long value = 0;
+
+    if (!*s || (s[0] == '0' && s[1]))
+        return false;
+    for (; *s; s++) {
+        if (*s < '0' || *s > '9')
+            return false;
+        value = value * 10 + (unsigned)(*s - '0');
+        if (value > INT_MAX)
+            return false;
+    }
+    *out = (unsigned)value;
+    return true;
+}

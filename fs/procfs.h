@@ -1,0 +1,42 @@
+/* What /proc says of a process, parsed. Source: proc(5), the kernel's fs/proc/array.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Fields of /proc/PID/stat. */
+struct proc_stat {
+    char state;           /* 'Z' and 'X': dead */
+    pid_t ppid;
+    unsigned threads;
+    uint64_t start_time;  /* clock ticks since boot */
+    uint64_t vsize;       /* bytes */
+    uint64_t rss;         /* pages */
+    uint64_t start_code, start_stack; /* new with each exec; 0 or 1 where the daemon may not look */
+};
+
+/* Parses the text of a stat file; comm may hold anything, brackets and spaces too. */
+bool proc_stat_parse(const char *text, struct proc_stat *out);
+/* -ESRCH: no such process; -EACCES. */
+int proc_stat_read(pid_t pid, struct proc_stat *out);
+
+/* Reads /proc/PID/FILE, at most cap - 1 bytes, and ends it with a NUL. Returns the number of
+ * bytes; -ESRCH: no such process; -EACCES, -EPERM. */
+ssize_t proc_read(pid_t pid, const char *file, char *buf, size_t cap);
+
+/* The text behind "Name:\t" in a status file, up to the line's end; NULL if there is none. */
+const char *proc_status_field(const char *status, const char *name);
+
+/* Fields of /proc/PID/statm, in pages: all 0 for a zombie or a kernel thread. */
+struct proc_statm {
+    uint64_t size; /* of the address space */
+    uint64_t text; /* of the executable's code: changes with most execs */
+};
+
+/* -ESRCH. Two thirds of the price of proc_stat_read(). */
+int proc_statm_read(pid_t pid, struct proc_statm *out);
+
+/* Parses a decimal number as /proc spells its names: no sign, no leading zero, at most 2^31 - 1. */
+bool number_parse(const char *s, unsigned *out);

@@ -1,0 +1,372 @@
+#include "fs/registry.h"
+
+#include "fs/cleanup.h"
+#include "fs/sighting.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#define BUCKETS 1024
+#define SWEEP_INTERVAL 10000000000u /* ns */
+#define LOOK_TRIES 3                /* execs in a row during one look */
+#define ENVIRON_MAX (256u << 10)    /* bytes looked at */
+
+/* What is known of one pid. */
+struct record {
+    pid_t pid;
+    ino_t ino;               /* of its directory in /proc: another process has another */
+    struct sighting sighting;
+    struct process *process; /* NULL: no CPython, `error` says why not */
+    int error;
+    struct record *next;
+};
+
+struct registry {
+    pthread_mutex_t lock;
+    struct record *buckets[BUCKETS];
+    uint64_t serial;
+    uint64_t swept;
+};
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+struct process *process_ref(struct process *process)
+{
+    atomic_fetch_add(&process->refs, 1);
+    return process;
+}
+
+void process_unref(struct process *process)
+{
+    if (!process || atomic_fetch_sub(&process->refs, 1) > 1)
+        return;
+    target_unref(process->target);
+    error_ring_free(process->errors);
+    pthread_mutex_destroy(&process->lock);
+    free(process);
+}
+
+struct target *process_target(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->target ? target_ref(process->target) : NULL;
+}
+
+bool process_alive(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->target && target_alive(process->target);
+}
+
+/* The end of a process: others may hold on to it, but not to what is large. */
+static void process_retire(struct process *process)
+{
+    if (!process)
+        return;
+    pthread_mutex_lock(&process->lock);
+    struct target *target = steal_pointer(process->target);
+    pthread_mutex_unlock(&process->lock);
+    target_unref(target);
+    process_unref(process);
+}
+
+int64_t environ_number(const char *block, size_t size, const char *name)
+{
+    size_t length = strlen(name);
+    unsigned value;
+
+    for (const char *p = block; p < block + size; p += strlen(p) + 1)
+        if (!strncmp(p, name, length) && p[length] == '=')
+            return number_parse(p + length + 1, &value) ? (int64_t)value : -1;
+    return -1;
+}
+
+static int64_t read_rank(pid_t pid)
+{
+    _cleanup_free_ char *block = malloc(ENVIRON_MAX);
+    ssize_t n = block ? proc_read(pid, "environ", block, ENVIRON_MAX) : -1;
+    return n < 0 ? -1 : environ_number(block, (size_t)n, "RANK");
+}
+
+static int process_new(pid_t pid, struct process **out)
+{
+    struct process *process = calloc(1, sizeof *process);
+    if (!process)
+        return -ENOMEM;
+    atomic_init(&process->refs, 1);
+    pthread_mutex_init(&process->lock, NULL);
+    process->pid = pid;
+    int r = target_open(pid, &process->target);
+    if (r < 0) {
+        process_unref(process);
+        return r;
+    }
+    process->start_time = process->target->start_time;
+    process->rank = read_rank(pid);
+    *out = process;
+    return 0;
+}
+
+int registry_new(struct registry **out)
+{
+    struct registry *registry = calloc(1, sizeof *registry);
+    if (!registry)
+        return -ENOMEM;
+    pthread_mutex_init(&registry->lock, NULL);
+    *out = registry;
+    return 0;
+}
+
+static void record_free(struct record *record)
+{
+    process_retire(record->process);
+    free(record);
+}
+
+void registry_free(struct registry *registry)
+{
+    if (!registry)
+        return;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while (registry->buckets[i]) {
+            struct record *record = registry->buckets[i];
+            registry->buckets[i] = record->next;
+            record_free(record);
+        }
+    }
+    pthread_mutex_destroy(&registry->lock);
+    free(registry);
+}
+
+static struct record **record_find(struct registry *registry, pid_t pid)
+{
+    struct record **at = &registry->buckets[(unsigned)pid % BUCKETS];
+    while (*at && (*at)->pid != pid)
+        at = &(*at)->next;
+    return at;
+}
+
+/* Forgets the processes that have ended, now and then. Caller holds lock. */
+static void sweep(struct registry *registry)
+{
+    uint64_t now = monotonic_ns();
+
+    if (now - registry->swept < SWEEP_INTERVAL)
+        return;
+    registry->swept = now;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (struct record **at = &registry->buckets[i]; *at;) {
+            struct record *record = *at;
+            bool gone = record->process ? !process_alive(record->process)
+                                        : kill(record->pid, 0) < 0 && errno == ESRCH;
+            if (gone) {
+                *at = record->next;
+                record_free(record);
+            } else {
+                at = &record->next;
+            }
+        }
+    }
+}
+
+/* What the record says: 0 and a reference, or its error; 1: it has to be looked at. Caller holds
+ * lock. */
+static int answer(struct record *record, struct process **out)
+{
+    if (!record->process)
+        return record->error;
+    if (!process_alive(record->process))
+        return 1;
+    *out = process_ref(record->process);
+    return 0;
+}
+
+/* Takes down the outcome of a look: process, or the error that it ended in. Consumes process. */
+static int registry_note(struct registry *registry, pid_t pid, const struct proc_stat *stat,
+                         struct process *process, int error, struct process **out)
+{
+    _guard_mutex_(&registry->lock);
+    struct record **at = record_find(registry, pid);
+    struct record *record = *at;
+
+    if (record && record->process && process && sighting_same(&record->sighting, stat) &&
+        process_alive(record->process)) {
+        process_retire(process); /* another thread was faster: one identity, one struct process */
+        *out = process_ref(record->process);
+        return 0;
+    }
+    if (!record) {
+        record = calloc(1, sizeof *record);
+        if (!record) {
+            process_retire(process);
+            return -ENOMEM;
+        }
+        record->pid = pid;
+        *at = record;
+    }
+    process_retire(record->process);
+    record->process = process;
+    record->error = error;
+    record->ino = 0;
+    sighting_update(&record->sighting, stat, process != NULL, monotonic_ns());
+    if (!process)
+        return error;
+    process->serial = ++registry->serial;
+    *out = process_ref(process);
+    return 0;
+}
+
+/* Looks at a process itself. */
+static int look(struct registry *registry, pid_t pid, struct proc_stat stat, struct process **out)
+{
+    for (int i = 0; i < LOOK_TRIES; i++) {
+        struct process *process = NULL;
+        struct proc_stat after;
+
+        int found = process_new(pid, &process);
+        int r = proc_stat_read(pid, &after);
+        if (r == 0 && (after.state == 'Z' || after.state == 'X'))
+            r = -ESRCH;
+        if (r < 0 || found == -ESRCH) {
+            process_unref(process);
+            return -ENOENT;
+        }
+        if (after.start_time != stat.start_time || after.start_code != stat.start_code ||
+            after.start_stack != stat.start_stack) {
+            process_unref(process); /* an exec in between */
+            stat = after;
+            continue;
+        }
+        if (found == -EMFILE || found == -ENFILE || found == -ENOMEM || found == -EINTR)
+            return found; /* says nothing of the process */
+        return registry_note(registry, pid, &stat, process, found, out);
+    }
+    return -ENOENT;
+}
+
+/* The answer for one pid: from its record if that still holds, else by a look. patient: a process
+ * that was seen without an interpreter is left alone for a while. */
+static int examine(struct registry *registry, pid_t pid, bool patient, struct process **out)
+{
+    struct proc_stat stat;
+
+    int r = proc_stat_read(pid, &stat);
+    if (r < 0 || stat.state == 'Z' || stat.state == 'X' || stat.vsize == 0)
+        return -ENOENT;
+
+    pthread_mutex_lock(&registry->lock);
+    struct record *record = *record_find(registry, pid);
+    r = 1;
+    if (record && sighting_same(&record->sighting, &stat)) {
+        uint64_t now = monotonic_ns();
+        /* what may not be looked at today may be allowed tomorrow, without an exec */
+        bool denied = !record->process && record->error != -ENOENT;
+        bool again = denied ? !patient || now >= record->sighting.until
+                            : sighting_grown(&record->sighting, stat.vsize, now, patient);
+        if (!again)
+            r = answer(record, out);
+    }
+    pthread_mutex_unlock(&registry->lock);
+    return r <= 0 ? r : look(registry, pid, stat, out);
+}
+
+int registry_lookup(struct registry *registry, pid_t pid, struct process **out)
+{
+    pthread_mutex_lock(&registry->lock);
+    sweep(registry);
+    pthread_mutex_unlock(&registry->lock);
+    return pid > 0 ? examine(registry, pid, false, out) : -ENOENT;
+}
+
+/* One pid of a listing, whose directory in /proc is inode ino. Cheap where nothing happened. */
+static int glance(struct registry *registry, pid_t pid, ino_t ino, struct process **out)
+{
+    struct proc_statm statm;
+    bool holds = false;
+
+    if (proc_statm_read(pid, &statm) < 0 || statm.size == 0)
+        return -ENOENT;
+    pthread_mutex_lock(&registry->lock);
+    struct record *record = *record_find(registry, pid);
+    int r = 1;
+    if (record && record->ino == ino && (record->process || record->error == -ENOENT))
+        holds = sighting_holds(&record->sighting, &statm, (uint64_t)sysconf(_SC_PAGESIZE));
+    if (holds)
+        r = answer(record, out);
+    pthread_mutex_unlock(&registry->lock);
+    if (r <= 0)
+        return r;
+
+    r = examine(registry, pid, true, out);
+    pthread_mutex_lock(&registry->lock);
+    record = *record_find(registry, pid);
+    if (record)
+        record->ino = ino;
+    pthread_mutex_unlock(&registry->lock);
+    return r;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct process *x = *(struct process *const *)a, *y = *(struct process *const *)b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static int append(struct process ***items, size_t *n, size_t *alloc, struct process *process)
+{
+    if (*n == *alloc) {
+        size_t more = *alloc ? *alloc * 2 : 64;
+        struct process **grown = realloc(*items, more * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        *items = grown;
+        *alloc = more;
+    }
+    (*items)[(*n)++] = process;
+    return 0;
+}
+
+int registry_list(struct registry *registry, struct process ***out, size_t *out_n)
+{
+    struct process **items = NULL;
+    size_t n = 0, alloc = 0;
+    struct dirent *entry;
+    unsigned pid;
+    int r = 0;
+
+    pthread_mutex_lock(&registry->lock);
+    sweep(registry);
+    pthread_mutex_unlock(&registry->lock);
+
+    DIR *proc = opendir("/proc");
+    if (!proc)
+        return -errno;
+    while (r == 0 && (entry = readdir(proc))) {
+        struct process *process;
+        if (!number_parse(entry->d_name, &pid) ||
+            glance(registry, (pid_t)pid, entry->d_ino, &process) < 0)
+            continue;
+        r = append(&items, &n, &alloc, process);
+        if (r < 0)
+            process_unref(process);
+    }
+    closedir(proc);
+    if (r < 0) {
+        while (n)
+            process_unref(items[--n]);
+        free(items);
+        return r;
+    }
+    qsort(items, n, sizeof *items, by_pid);
+    *out = items;
+    *out_n = n;
+    return 0;
+}

@@ -1,0 +1,114 @@
+/* <pid>/status: what a person asks first, one `Key: value` a line as in /proc/PID/status. */
+#include "fs/access.h"
+#include "fs/cleanup.h"
+#include "fs/procfs.h"
+#include "fs/registry.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define CMDLINE_MAX 4096 /* bytes shown of a command line */
+
+static void add_version(const struct runtime *runtime, struct text *out)
+{
+    static const char *const levels[16] = {[0xa] = "a", [0xb] = "b", [0xc] = "rc"};
+    uint32_t v = runtime->version;
+
+    text_printf(out, "Python: %u.%u", v >> 24, v >> 16 & 0xff);
+    if (v & 0xffff) /* else the patch level is not known from outside */
+        text_printf(out, ".%u", v >> 8 & 0xff);
+    if (levels[v >> 4 & 0xf])
+        text_printf(out, "%s%u", levels[v >> 4 & 0xf], v & 0xf);
+    text_printf(out, "\nImplementation: CPython%s\n",
+                runtime->free_threaded ? ", free-threaded" : "");
+    text_printf(out, "Supported: %s", runtime->supported ? "yes" : "no");
+    if (*runtime->why)
+        text_printf(out, ", %s", runtime->why);
+    text_putc(out, '\n');
+}
+
+static void add_command(pid_t pid, struct text *out)
+{
+    char link[64], path[4096], line[CMDLINE_MAX + 1];
+
+    snprintf(link, sizeof link, "/proc/%d/exe", pid);
+    ssize_t n = readlink(link, path, sizeof path);
+    if (n > 0) {
+        text_puts(out, "Executable: ");
+        text_add_escaped(out, path, (size_t)n);
+        text_putc(out, '\n');
+    }
+    n = proc_read(pid, "cmdline", line, sizeof line);
+    if (n <= 0)
+        return;
+    bool cut = n == CMDLINE_MAX;
+    while (n > 0 && !line[n - 1])
+        n--;
+    for (ssize_t i = 0; i < n; i++)
+        if (!line[i])
+            line[i] = ' ';
+    text_puts(out, "Cmdline: ");
+    text_add_escaped(out, line, (size_t)n);
+    text_puts(out, cut ? "...\n" : "\n");
+}
+
+/* Start times count from boot, suspended time included. */
+static void add_times(uint64_t start_time, struct text *out)
+{
+    struct timespec now, boot;
+    struct tm tm;
+    char when[32];
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    double up = (double)boot.tv_sec + (double)boot.tv_nsec / 1e9 -
+                (double)start_time / (double)sysconf(_SC_CLK_TCK);
+    time_t started = (time_t)((double)now.tv_sec + (double)now.tv_nsec / 1e9 - up);
+    localtime_r(&started, &tm);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S%z", &tm);
+    text_printf(out, "Started: %s\nUptime: %.2f\n", when, up);
+}
+
+static void add_line(const char *status, const char *key, const char *as, struct text *out)
+{
+    const char *p = proc_status_field(status, key);
+    if (!p)
+        return;
+    text_printf(out, "%s: ", as);
+    text_add_escaped(out, p, strcspn(p, "\n"));
+    text_putc(out, '\n');
+}
+
+int status_render(struct file_context *context, struct text *out)
+{
+    const struct process *process = context->process;
+    struct proc_stat stat;
+    char status[8192];
+    unsigned ids[4];
+
+    int r = proc_stat_read(process->pid, &stat);
+    if (r < 0)
+        return r;
+    ssize_t n = proc_read(process->pid, "status", status, sizeof status);
+    if (n < 0)
+        return (int)n;
+    if (stat.start_time != process->start_time)
+        return -ESRCH;
+
+    text_printf(out, "Pid: %d\nPPid: %d\n", process->pid, stat.ppid);
+    add_version(&context->target->runtime, out);
+    add_command(process->pid, out);
+    add_line(status, "State", "State", out);
+    if (access_parse_ids(status, "Uid", ids))
+        text_printf(out, "Uid: %u\n", ids[1]);
+    if (access_parse_ids(status, "Gid", ids))
+        text_printf(out, "Gid: %u\n", ids[1]);
+    add_times(process->start_time, out);
+    text_printf(out, "Threads: %u\n", stat.threads);
+    text_printf(out, "Rss: %lu\n", stat.rss * (uint64_t)sysconf(_SC_PAGESIZE));
+    if (process->rank >= 0)
+        text_printf(out, "Rank: %ld\n", (long)process->rank);
+    return 0;
+}

@@ -1,0 +1,186 @@
+#include "fs/access.h"
+#include "tests/unit/check.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <unistd.h>
+
+#define PTRACE (1ull << CAP_SYS_PTRACE)
+#define CHOWN (1ull << CAP_CHOWN)
+
+static const struct user_ns init_ns = {4, 100, 0}, child_ns = {4, 200, 1000},
+                            grandchild_ns = {4, 300, 1000}, sibling_ns = {4, 400, 1001};
+
+static struct access_caller user(uid_t uid)
+{
+    return (struct access_caller){
+        .pid = 7, .fsuid = uid, .euid = uid, .fsgid = uid, .ns = init_ns};
+}
+
+static struct access_target process(uid_t uid)
+{
+    return (struct access_target){
+        .pid = 42, .uid = {uid, uid, uid}, .gid = {uid, uid, uid}, .dumpable = true,
+        .ns = {init_ns}, .nns = 1};
+}
+
+static void test_ids(void)
+{
+    struct access_caller caller = user(1000);
+    struct access_target target = process(1000);
+
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller = user(1001);
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+    caller = user(0); /* root without capabilities is a user like any other */
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+
+    /* each of the six ids counts: a setuid or setgid program is another's */
+    caller = user(1000);
+    for (int i = 0; i < 3; i++) {
+        target = process(1000);
+        target.uid[i] = 0;
+        CHECK_INT(access_decide(&caller, &target), -EACCES);
+        target = process(1000);
+        target.gid[i] = 0;
+        CHECK_INT(access_decide(&caller, &target), -EACCES);
+    }
+    target = process(1000);
+    caller.euid = 0; /* looking goes by the filesystem ids */
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller.fsuid = 0;
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+
+    /* always oneself */
+    caller = user(1001);
+    caller.pid = 42;
+    target.dumpable = false;
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller.pid = target.pid = 0; /* not known is not the same */
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+}
+
+static void test_capabilities(void)
+{
+    struct access_caller caller = user(1001);
+    struct access_target target = process(1000);
+
+    caller.effective = PTRACE;
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller.effective = ~PTRACE;
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+
+    /* not dumpable: not even the owner */
+    target.dumpable = false;
+    caller = user(1000);
+    CHECK_INT(access_decide(&caller, &target), -EPERM);
+    caller.effective = PTRACE;
+    CHECK_INT(access_decide(&caller, &target), 0);
+
+    /* the owner needs what the target has */
+    target = process(1000);
+    target.permitted = CHOWN;
+    caller.effective = 0;
+    CHECK_INT(access_decide(&caller, &target), -EPERM);
+    caller.effective = CHOWN;
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller.effective = PTRACE;
+    CHECK_INT(access_decide(&caller, &target), 0);
+}
+
+static void test_namespaces(void)
+{
+    struct access_target target = process(1000);
+    struct access_caller caller = user(0);
+
+    target.ns[0] = grandchild_ns;
+    target.ns[1] = child_ns;
+    target.ns[2] = init_ns;
+    target.nns = 3;
+
+    /* a capability reaches down, not up and not aside */
+    caller.effective = ~0ull;
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller.ns = child_ns;
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller.ns = grandchild_ns;
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller.ns = sibling_ns;
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+    caller.ns = (struct user_ns){0};
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+    target = process(1000);
+    caller.ns = child_ns;
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+
+    /* who made a namespace has all capabilities in it, from its parent */
+    target.ns[0] = child_ns;
+    target.ns[1] = init_ns;
+    target.nns = 2;
+    caller = user(1000);
+    caller.fsuid = 5;
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller.euid = 1001;
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+
+    /* the same ids in another namespace, without a capability there, are not enough */
+    caller = user(1000);
+    caller.euid = 5;
+    CHECK_INT(access_decide(&caller, &target), -EPERM);
+
+    /* a process that hides its memory does so from the root of its own namespace too */
+    target.dumpable = false;
+    caller = user(0);
+    caller.effective = ~0ull;
+    CHECK_INT(access_decide(&caller, &target), 0);
+    caller.ns = child_ns;
+    CHECK_INT(access_decide(&caller, &target), -EPERM);
+
+    /* namespaces that could not be read */
+    target = process(1000);
+    target.nns = 0;
+    caller = user(1000);
+    CHECK_INT(access_decide(&caller, &target), -EPERM);
+}
+
+static void test_proc(void)
+{
+    struct caller self = {.pid = getpid(), .uid = geteuid(), .gid = getegid()};
+    struct access_caller who;
+    struct access access;
+    unsigned ids[4];
+
+    CHECK(access_parse_ids("Name:\tUid:\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n", "Gid", ids));
+    CHECK_INT(ids[0] * 1000 + ids[1] * 100 + ids[2] * 10 + ids[3], 5678);
+    CHECK(access_parse_ids("Name:\tUid:\nUid:\t1\t2\t3\t4\n", "Uid", ids));
+    CHECK_INT(ids[0] * 1000 + ids[1] * 100 + ids[2] * 10 + ids[3], 1234);
+    CHECK(!access_parse_ids("Name:\tx\nUid:\t1\t2\n", "Uid", ids));
+    CHECK(!access_parse_ids("Name:\tx\n", "Uid", ids));
+
+    access_read_caller(&self, &who);
+    CHECK_INT(who.pid, getpid());
+    CHECK_INT(who.euid, geteuid());
+    CHECK(who.ns.ino);
+    CHECK_INT(access_init(&access, HIDEPID_INVISIBLE), 0);
+    CHECK_INT(access_look(&access, &who, getpid()), 0);
+    who.pid = 0;
+    who.fsuid = who.euid = 54321; /* nobody's */
+    who.effective = 0;
+    CHECK_INT(access_look(&access, &who, getpid()), -EACCES);
+
+    /* from a foreign pid namespace: nothing is known */
+    self.pid = 0;
+    access_read_caller(&self, &who);
+    CHECK_INT(who.effective, 0);
+    CHECK_INT(who.ns.ino, 0);
+    CHECK(access_look(&access, &who, getpid()) < 0);
+}
+
+int main(void)
+{
+    test_ids();
+    test_capabilities();
+    test_namespaces();
+    test_proc();
+    return 0;
+}

@@ -1,0 +1,155 @@
+#include "fs/registry.h"
+#include "fs/sighting.h"
+#include "tests/unit/check.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#define MIB (1u << 20)
+
+static void test_stat(void)
+{
+    struct proc_stat s;
+
+    /* a name with all that could lead astray */
+    CHECK(proc_stat_parse("7 (a) S 1 (b c) R 5 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 777 "
+                          "1048576 99 18446744073709551615 4096 8192 140000 0 0 0 0 0 0 0 0 0",
+                          &s));
+    CHECK_INT(s.state, 'R');
+    CHECK_INT(s.ppid, 5);
+    CHECK_INT(s.threads, 12);
+    CHECK_INT(s.start_time, 777);
+    CHECK_INT(s.vsize, MIB);
+    CHECK_INT(s.rss, 99);
+    CHECK_INT(s.start_code, 4096);
+    CHECK_INT(s.start_stack, 140000);
+    CHECK(!proc_stat_parse("7 (a) S 1", &s));
+    CHECK(!proc_stat_parse("7 a", &s));
+    CHECK(!proc_stat_parse("", &s));
+
+    CHECK_INT(proc_stat_read(getpid(), &s), 0);
+    CHECK_INT(s.ppid, getppid());
+    CHECK_INT(proc_stat_read(0x7fffffff, &s), -ESRCH);
+
+    struct proc_statm m;
+    CHECK_INT(proc_statm_read(getpid(), &m), 0);
+    CHECK(m.size && m.text);
+}
+
+static void test_sighting(void)
+{
+    struct proc_stat stat = {
+        .start_time = 1, .start_code = 2, .start_stack = 3, .vsize = 10 * MIB};
+    struct proc_statm statm = {.size = 10 * MIB / 4096, .text = 100};
+    struct sighting s = {0};
+    uint64_t now = 1000;
+
+    sighting_update(&s, &stat, false, now);
+    CHECK(sighting_same(&s, &stat));
+    CHECK(sighting_holds(&s, &statm, 4096));
+    CHECK(!sighting_grown(&s, stat.vsize, now, true));
+    CHECK(!sighting_grown(&s, stat.vsize + MIB - 1, now, false));
+
+    /* a library came: at once for whoever asks, later for a listing */
+    CHECK(sighting_grown(&s, stat.vsize + MIB, now, false));
+    CHECK(!sighting_grown(&s, stat.vsize + MIB, now, true));
+    CHECK(sighting_grown(&s, stat.vsize + MIB, now + SIGHTING_WAIT_MIN, true));
+    statm.size += MIB / 4096;
+    CHECK(!sighting_holds(&s, &statm, 4096));
+
+    /* growth counts from the least that was seen, so that memory given back doesn't hide it */
+    CHECK(!sighting_grown(&s, 2 * MIB, now, false));
+    CHECK(sighting_grown(&s, 3 * MIB, now, false));
+
+    /* each look in vain makes the next wait longer, up to a limit */
+    uint64_t last = s.wait;
+    for (int i = 0; i < 20; i++) {
+        sighting_update(&s, &stat, false, now);
+        CHECK(s.wait == last * 2 || s.wait == SIGHTING_WAIT_MAX);
+        last = s.wait;
+    }
+    CHECK_INT(s.until, now + SIGHTING_WAIT_MAX);
+
+    /* an exec starts afresh, in each of the ways it shows */
+    struct proc_stat other = stat;
+    other.start_stack++;
+    CHECK(!sighting_same(&s, &other));
+    other = stat;
+    other.start_code++;
+    CHECK(!sighting_same(&s, &other));
+    other = stat;
+    other.start_time++; /* the pid was used again */
+    CHECK(!sighting_same(&s, &other));
+    sighting_update(&s, &other, true, now);
+    CHECK_INT(s.wait, SIGHTING_WAIT_MIN);
+
+    /* what was found stays found however it grows, until its code changes */
+    CHECK(sighting_holds(&s, &statm, 4096));
+    statm.size *= 100;
+    CHECK(sighting_holds(&s, &statm, 4096));
+    CHECK(!sighting_grown(&s, UINT64_MAX, now, false));
+    statm.text++;
+    CHECK(!sighting_holds(&s, &statm, 4096));
+}
+
+static void test_environ(void)
+{
+    static const char block[] = "ARANK=1\0RANK=12\0RANK=13\0LOCAL_RANK=3\0EMPTY=\0BAD=1x";
+
+    CHECK_INT(environ_number(block, sizeof block - 1, "RANK"), 12);
+    CHECK_INT(environ_number(block, sizeof block - 1, "LOCAL_RANK"), 3);
+    CHECK_INT(environ_number(block, sizeof block - 1, "EMPTY"), -1);
+    CHECK_INT(environ_number(block, sizeof block - 1, "BAD"), -1);
+    CHECK_INT(environ_number(block, sizeof block - 1, "NONE"), -1);
+    CHECK_INT(environ_number("", 0, "RANK"), -1);
+}
+
+static void test_error_ring(void)
+{
+    _Atomic(struct error_ring *) ring = NULL;
+    struct text out = TEXT_INIT;
+    char file[32];
+
+    error_ring_render(ring, &out);
+    CHECK_INT(out.size, 0);
+    for (int i = 0; i < 11; i++) {
+        snprintf(file, sizeof file, "file-%d", i);
+        error_ring_add(&ring, file, -ESRCH, i % 2 ? "gone\nforged line" : NULL);
+    }
+    error_ring_render(ring, &out);
+    size_t lines = 0;
+    for (const char *p = out.data; *p; p++)
+        lines += *p == '\n';
+    CHECK_INT(lines, ERROR_RING_LINES);
+    CHECK(!strstr(out.data, "file-2 ")); /* the oldest went */
+    CHECK(strstr(out.data, " file-3 ESRCH gone\\nforged line\n"));
+    CHECK(strstr(out.data, " file-10 ESRCH No such process\n"));
+    CHECK(strstr(out.data, "file-3 ") < strstr(out.data, "file-10 "));
+    text_deinit(&out);
+    error_ring_free(ring);
+}
+
+/* This program is no Python; nor is a pid that can't be. */
+static void test_lookup(void)
+{
+    struct registry *registry;
+    struct process *process = NULL;
+
+    CHECK_INT(registry_new(&registry), 0);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(registry_lookup(registry, getpid(), &process), -ENOENT);
+    CHECK_INT(registry_lookup(registry, 0, &process), -ENOENT);
+    CHECK_INT(registry_lookup(registry, 0x7fffffff, &process), -ENOENT);
+    CHECK(!process);
+    registry_free(registry);
+}
+
+int main(void)
+{
+    test_stat();
+    test_sighting();
+    test_environ();
+    test_error_ring();
+    test_lookup();
+    return 0;
+}
