@@ -1,8 +1,8 @@
 """What a victim says of itself, for the tests to compare with.
 
 A thread named "oracle" reads commands from standard input: "stacks" prints one line of JSON with
-the stacks of all other threads, as sys._current_frames() has them. At the end of the input the
-victim ends. SIGUSR1 makes faulthandler write all stacks to standard error.
+the stacks of all other threads, as sys._current_frames() has them; "stop" sets the event of that
+name, which busy victims heed. At the end of the input the victim ends. SIGUSR1 makes faulthandler write all stacks to standard error.
 """
 import faulthandler
 import json
@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 import threading
+
+stop = threading.Event()
 
 
 def stacks():
@@ -34,6 +36,8 @@ def _listen():
     for line in sys.stdin:
         if line == "stacks\n":
             print(json.dumps(stacks()), flush=True)
+        elif line == "stop\n":
+            stop.set()
     os._exit(0)
 
 

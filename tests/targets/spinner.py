@@ -1,8 +1,11 @@
-"""spinner.py [ROUNDS]: one busy thread in nested calls; prints a checksum after ROUNDS rounds,
-which depends on nothing but ROUNDS. Without ROUNDS it spins until its input ends."""
+"""spinner.py [THREADS]: busy threads in nested calls, each doing the same sum again and again;
+prints at "stop" how many sums were done, and how many came out wrong."""
 import sys
+import threading
 
 import oracle
+
+done = [0, 0]
 
 
 def mix(value, i):
@@ -15,19 +18,25 @@ def inner(value, i):
     return value
 
 
-def round_(value):
-    for i in range(10):
+def work(rounds):
+    value = 0
+    for i in range(rounds):
         value = inner(value, i)
     return value
 
 
-def main(rounds):
-    value = n = 0
-    while n != rounds:
-        value = round_(value)
-        n += 1
-    return value
+def main():
+    wanted = work(100)
+    while not oracle.stop.is_set():
+        done[work(100) != wanted] += 1
 
 
 oracle.ready()
-print(main(int(sys.argv[1]) if len(sys.argv) > 1 else -1), flush=True)
+others = [threading.Thread(target=main, name=f"spinner-{i}", daemon=True)
+          for i in range(1, int(sys.argv[1]) if len(sys.argv) > 1 else 1)]
+for thread in others:
+    thread.start()
+main()
+for thread in others:
+    thread.join()
+print(*done, flush=True)

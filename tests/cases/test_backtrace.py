@@ -1,0 +1,150 @@
+"""backtrace and stacks.folded of parked victims, against what the victims say of themselves."""
+import re
+
+import pytest
+
+from stacks import escape, parse_backtrace, parse_folded
+
+PARKED = ["nested.py", "generators.py", "executed.py", "nonascii.py", "lines.py", "callbacks.py",
+          "lockwait.py", "threads.py"]
+
+
+def look(probe, target):
+    return parse_backtrace(probe.read(target.pid, "backtrace"), target.pid)
+
+
+def expected(frames):
+    return [(escape(function), escape(file), line) for function, file, line in frames]
+
+
+def check(seen, said):
+    """Every thread that the victim knows of is there, with its name and exactly its frames."""
+    for tid, thread in said.items():
+        assert tid in seen.threads, f"thread {thread['name']} is missing"
+        assert seen.threads[tid].name == escape(thread["name"])
+        assert seen.threads[tid].unreadable == []
+        assert seen.threads[tid].frames == expected(thread["frames"])
+    assert len(seen.threads) == seen.count
+
+
+@pytest.mark.parametrize("script", PARKED)
+def test_same_as_current_frames(probe, python, script):
+    target = python.run(script)
+    said = target.stacks()
+    check(look(probe, target), said)
+    # from the caches, too
+    check(look(probe, target), said)
+
+
+@pytest.mark.parametrize("script", ["nested.py", "callbacks.py", "lines.py"])
+def test_same_as_faulthandler(probe, python, script):
+    target = python.run(script)
+    said = target.traceback()
+    main = target.stacks()[target.pid]["ident"]
+    seen = look(probe, target).threads[target.pid]
+    assert [(line, function.rpartition(".")[2]) for function, _, line in seen.frames] == \
+        [(line, function.rpartition(".")[2]) for _, line, function in said[main]]
+
+
+def test_heading(probe, python):
+    target = python.run("nested.py", "an argument", "b")
+    seen = look(probe, target)
+    assert seen.command.endswith("nested.py an argument b")
+    major_minor = "%d.%d" % python.version[:2]
+    assert seen.version == major_minor or \
+        seen.version == "%d.%d.%d" % python.version, seen.version
+    assert seen.threads[target.pid].name == "MainThread"
+    assert list(seen.threads)[0] == target.pid, "the main thread comes first"
+
+
+def test_threads_and_their_states(probe, python):
+    target = python.run("lockwait.py")
+    seen = {thread.name: thread for thread in look(probe, target).threads.values()}
+    assert seen["waiter"].state[:2] == ["idle", "futex"]
+    assert seen["holder"].state[0] == "idle" and "sleep" in seen["holder"].state[1]
+    assert "GIL" in look(probe, target).gil
+
+
+def test_one_thread(probe, python):
+    target = python.run("threads.py", 3, 5)
+    for tid, thread in target.stacks().items():
+        text = probe.read(target.pid, "threads", tid, "backtrace")
+        heads = re.findall(r"^Thread (\d+) ", text, re.M)
+        assert heads == [str(tid)]
+        body = text[text.index("Thread "):]
+        frames = re.findall(r"^  #\d+ +(.*) \((.*):(\d+)\)$", body, re.M)
+        assert [(f, file, int(line)) for f, file, line in frames] == expected(thread["frames"])
+
+
+def test_deep_recursion_says_what_it_cut(probe, python):
+    target = python.run("recursion.py", 10000)
+    tid, said = next((tid, t) for tid, t in target.stacks().items() if t["name"] == "deep")
+    deep = look(probe, target).threads[tid]
+    assert deep.unreadable == []
+    assert deep.cut > 0 and len(deep.frames) < 10000
+    assert deep.cut + len(deep.lines) - 1 >= len(said["frames"]) > 10000
+    wanted = expected(said["frames"])
+    lines = [i for i, line in enumerate(deep.lines) if re.search(r"\d+ frames\b", line)]
+    before = sum(1 for i, line in enumerate(deep.lines)
+                 if i < lines[0] and "[native]" not in line)
+    assert deep.frames[:before] == wanted[:before]
+    after = len(deep.frames) - before
+    assert after > 0 and deep.frames[before:] == wanted[-after:], "the outermost ones are shown"
+
+
+def test_deep_recursion_just_below_the_limit(probe, python):
+    target = python.run("recursion.py", 300)
+    tid, said = next((tid, t) for tid, t in target.stacks().items() if t["name"] == "deep")
+    assert look(probe, target).threads[tid].frames == expected(said["frames"])
+
+
+def test_every_interpreter_of_the_process(probe, python):
+    target = python.run("subinterpreters.py")
+    functions = [function for thread in look(probe, target).threads.values()
+                 for function, _, _ in thread.frames]
+    assert {"first", "second", "park"} <= set(functions)
+
+
+def test_event_loop(probe, python):
+    target = python.run("aio.py")
+    check(look(probe, target), target.stacks())
+
+
+def test_folded(probe, python):
+    target = python.run("threads.py", 6, 4)
+    said = target.stacks()
+    folded = parse_folded(probe.read(target.pid, "stacks.folded"))
+    text = probe.read(target.pid, "stacks.folded")
+    assert str(target.pid) not in text and "0x" not in text
+    assert sum(count for _, count in folded) == len(said) + 1  # and the oracle's thread
+    # from the root to the leaf: the functions of each thread, in that order
+    stacks = [("|".join(frames), count) for frames, count in folded]
+    for thread in said.values():
+        pattern = ".*".join(re.escape(f) for f, _, _ in reversed(thread["frames"]))
+        assert any(re.search(pattern, line) for line, _ in stacks), thread["name"]
+
+
+def test_equal_stacks_fold_together(probe, any_python):
+    one, other = any_python.run("nested.py"), any_python.run("nested.py")
+    assert probe.read(one.pid, "stacks.folded") == probe.read(other.pid, "stacks.folded")
+
+
+def test_any_offset_and_size(probe, any_python):
+    """`dd bs=7`, `tail -c`, and a file that stays what its open saw."""
+    target = any_python.run("threads.py", 5, 10)
+    path = probe.path / str(target.pid) / "backtrace"
+    with open(path, "rb", buffering=0) as file:
+        whole = b""
+        while True:
+            piece = file.read(7)
+            whole += piece
+            if not piece:
+                break
+        file.seek(100)
+        assert file.read(50) == whole[100:150]
+        file.seek(len(whole) + 10)
+        assert file.read(10) == b""
+        target.close()
+        file.seek(0)
+        assert file.read(len(whole)) == whole, "a file open on a dead process reads on"
+    assert parse_backtrace(whole.decode(), target.pid).count == 7

@@ -1,0 +1,328 @@
+"""Targets at their worst: the target is never harmed, and the daemon neither hangs nor dies."""
+import errno
+import json
+import os
+import pathlib
+import random
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from interpreters import eventually
+from stacks import escape, parse_backtrace
+
+FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
+GONE = {errno.ENOENT, errno.ESRCH}
+SEED = int(os.environ.get("PROBEFS_TEST_SEED", time.time_ns() % 10**6))
+
+
+def look(probe, target, **options):
+    return parse_backtrace(probe.read(target.pid, "backtrace", **options), target.pid)
+
+
+def functions(thread):
+    return [function for function, _, _ in thread.frames]
+
+
+class Readers:
+    """Threads that read files of a mount all the time; collects what failed."""
+
+    def __init__(self, count, *paths):
+        self.errors, self.reads, self._stop = [], 0, False
+        self.threads = [threading.Thread(target=self._read, args=(paths,)) for _ in range(count)]
+
+    def _read(self, paths):
+        while not self._stop:
+            for path in paths:
+                try:
+                    with open(path, "rb") as file:
+                        file.read()
+                    self.reads += 1
+                except OSError as error:
+                    self.errors.append(error.errno)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop = True
+        for thread in self.threads:
+            thread.join()
+
+
+def test_hangs_in_c_with_the_gil(probe, python):
+    target = python.run("gil_hog.py")
+    eventually(lambda: "sleep" in pathlib.Path(f"/proc/{target.pid}/wchan").read_text()
+               or target.state() == "S")
+    time.sleep(0.1)
+    seen = look(probe, target, timeout=5)
+    main = seen.threads[target.pid]
+    assert main.unreadable == [] and functions(main)[:1] == ["hog"]
+    assert "gil" in main.state and f"held by {target.pid} (MainThread)" in seen.gil
+    waiter = next(t for t in seen.threads.values() if t.name == "waiter")
+    assert waiter.state == ["gil-wait"]
+    assert target.state() == "S"
+
+
+def test_stopped_stays_stopped(probe, python):
+    target = python.run("nested.py")
+    said = target.stacks()
+    target.signal(signal.SIGSTOP)
+    eventually(lambda: set(target.states().values()) == {"T"}, what="the stop")
+    main = look(probe, target).threads[target.pid]
+    assert main.frames == [tuple(map(lambda x: escape(x) if isinstance(x, str) else x, frame))
+                           for frame in said[target.pid]["frames"]]
+    assert main.state[0] == "stopped"
+    assert set(target.states().values()) == {"T"}
+    target.signal(signal.SIGCONT)
+    assert target.stacks() == said
+
+
+def test_stopped_while_busy_stays_stopped(probe, python):
+    target = python.run("spinner.py", 2)
+    for _ in range(20):
+        target.signal(signal.SIGSTOP)
+        eventually(lambda: set(target.states().values()) == {"T"}, what="the stop")
+        seen = look(probe, target)
+        assert "main" in functions(seen.threads[target.pid])
+        assert set(target.states().values()) == {"T"}
+        target.signal(signal.SIGCONT)
+        eventually(lambda: "T" not in target.states().values(), what="the continuing")
+    target.send("stop")
+    done, wrong = map(int, target.readline().split())
+    assert done > 0 and wrong == 0
+
+
+def test_a_stop_while_being_read_holds(probe, any_python):
+    """SIGSTOP and SIGCONT arrive while readers pause the holder again and again."""
+    target = any_python.run("spinner.py", 3)
+    with Readers(2, probe.path / str(target.pid) / "backtrace") as readers:
+        for _ in range(30):
+            target.signal(signal.SIGSTOP)
+            eventually(lambda: set(target.states().values()) == {"T"}, what="the stop")
+            time.sleep(0.02)
+            assert set(target.states().values()) == {"T"}
+            target.signal(signal.SIGCONT)
+            eventually(lambda: "T" not in target.states().values(), what="the continuing")
+    assert readers.reads > 0 and readers.errors == []
+    target.send("stop")
+    done, wrong = map(int, target.readline().split())
+    assert done > 0 and wrong == 0
+
+
+def test_zombie(probe, any_python):
+    target = any_python.run("nested.py")
+    look(probe, target)
+    target.signal(signal.SIGKILL)
+    eventually(lambda: target.state() == "Z")
+    with pytest.raises(OSError) as raised:
+        look(probe, target, timeout=5)
+    assert raised.value.errno in GONE
+    assert str(target.pid) not in os.listdir(probe.path)
+
+
+def test_dies_while_being_read(probe, any_python):
+    random_ = random.Random(SEED)
+    for _ in range(40 if FULL else 10):
+        target = any_python.run("threads.py", 30, 30)
+        with Readers(2, probe.path / str(target.pid) / "backtrace") as readers:
+            eventually(lambda: readers.reads > 0)
+            time.sleep(random_.random() * 0.02)
+            target.signal(signal.SIGKILL)
+            eventually(lambda: readers.errors)
+        assert set(readers.errors) <= GONE, SEED
+        target.close()
+
+
+def test_signals_are_not_lost(probe, python):
+    target = python.run("signals.py")
+    with Readers(2, probe.path / str(target.pid) / "backtrace") as readers:
+        for i in range(1, 101):
+            target.signal(signal.SIGUSR2)
+            target.expect(f"signal {i}", timeout=10)
+    assert readers.reads > 0 and readers.errors == []
+
+
+def test_idle_threads_are_not_interrupted(probe, python):
+    target = python.run("interrupted.py")
+    with Readers(1, probe.path / str(target.pid) / "backtrace",
+                 probe.path / str(target.pid) / "stacks.folded") as readers:
+        time.sleep(1)
+    target.send("stop")
+    calls, interrupted = map(int, target.readline().split())
+    assert readers.reads > 20 and calls > 0
+    assert interrupted == 0
+
+
+@pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
+def test_already_traced(probe, python):
+    target = python.run("nested.py")
+    said = look(probe, target).threads[target.pid].frames
+    gdb = subprocess.Popen(["gdb", "-q", "-nx", "-p", str(target.pid)], stdin=subprocess.PIPE,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                           env={**os.environ, "DEBUGINFOD_URLS": ""})
+    try:
+        eventually(lambda: set(target.states().values()) == {"t"}, what="gdb's stop")
+        seen = look(probe, target).threads[target.pid]
+        assert seen.frames == said and seen.unreadable == []
+        assert seen.state[0] == "traced"
+        assert set(target.states().values()) == {"t"}
+        gdb.communicate(b"continue&\nshell sleep 0.3\ndetach\nquit\n", timeout=30)
+    finally:
+        gdb.kill()
+        gdb.wait()
+    eventually(lambda: set(target.states().values()) <= {"S", "R"}, what="gdb's going")
+    assert look(probe, target).threads[target.pid].frames == said
+
+
+@pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
+def test_busy_and_already_traced(probe, any_python):
+    """Under a debugger that lets it run nobody else can stop the holder: non-stop, so what can't
+    be verified is marked."""
+    target = any_python.run("spinner.py")
+    gdb = subprocess.Popen(["gdb", "-q", "-nx", "-p", str(target.pid)], stdin=subprocess.PIPE,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                           env={**os.environ, "DEBUGINFOD_URLS": ""})
+    try:
+        eventually(lambda: set(target.states().values()) == {"t"}, what="gdb's stop")
+        gdb.stdin.write(b"continue\n")
+        gdb.stdin.flush()
+        eventually(lambda: "t" not in target.states().values(), what="the continuing")
+        for _ in range(20):
+            main = look(probe, target).threads[target.pid]
+            assert main.lines, "its stack is shown or said to be unreadable"
+    finally:
+        gdb.kill()
+        gdb.wait()
+    target.send("stop")
+    assert int(target.readline().split()[1]) == 0
+
+
+def test_fork_storm(probe, any_python):
+    target = any_python.run("forker.py")
+    seen = set()
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        for name in os.listdir(probe.path):
+            if not name.isdigit():
+                continue
+            try:
+                probe.path.joinpath(name, "backtrace").read_bytes()
+                seen.add(int(name))
+            except OSError as error:
+                assert error.errno in GONE, error
+    assert target.pid in seen
+    target.send("enough")
+    assert int(target.readline()) > 0
+
+
+def test_exec_storm(probe, any_python):
+    target = any_python.run("execer.py")
+    shown, end = 0, time.monotonic() + 3
+    while time.monotonic() < end:
+        try:
+            parse_backtrace((probe.path / str(target.pid) / "backtrace").read_text(), target.pid)
+            shown += 1
+        except OSError as error:
+            assert error.errno in GONE, error
+    assert target.process.poll() is None
+    assert shown > 0
+
+
+def test_500_threads(probe, python):
+    target = python.run("threads.py", 500, 5)
+    said = target.stacks()
+    seen = look(probe, target)
+    assert seen.count == 502
+    for tid, thread in said.items():
+        assert seen.threads[tid].name == thread["name"]
+        assert functions(seen.threads[tid]) == [f for f, _, _ in thread["frames"]]
+
+
+def read_all(root):
+    """Reads every file below a directory, as `grep -r` would; returns their number."""
+    count = 0
+    for directory, _, names in os.walk(root, onerror=lambda error: None):
+        for name in names:
+            try:
+                with open(os.path.join(directory, name), "rb") as file:
+                    file.read()
+                count += 1
+            except OSError as error:
+                assert error.errno not in (errno.ENOTCONN, errno.ECONNABORTED), error
+    return count
+
+
+@pytest.mark.deadline(300)
+def test_scribbler(probe, python):
+    """Damaged frames, code objects, strings, tables and thread states: anything may be shown of
+    them, but the daemon lives, comes back, and stays small."""
+    for i in range(10 if FULL else 2):
+        target = python.run("scribbler.py", SEED + i)
+        end = time.monotonic() + (10 if FULL else 1.5)
+        count = 0
+        while time.monotonic() < end:
+            for name in "backtrace", "stacks.folded", "status", "tasks":
+                try:
+                    probe.read(target.pid, name, timeout=20)
+                except OSError as error:
+                    assert error.errno != errno.ENOTCONN, f"seed {SEED + i}"
+            count += read_all(probe.path / str(target.pid))
+        assert count > 0
+        assert target.process.poll() is None, "the scribbler must not hurt itself"
+        target.close()
+    status = pathlib.Path(f"/proc/{probe.pid}/status").read_text()
+    resident = int(status.split("VmRSS:")[1].split()[0])
+    assert resident < 2 << 20, f"{resident} kB"
+
+
+def test_reads_itself(probe, python):
+    """From inside the target, by many threads at once, while others look at it from outside:
+    threads that wait on the mount are never waited for."""
+    at = python.directory / "mount"
+    at.mkdir(exist_ok=True)
+    mounted = probe.mount(at=at)
+    target = python.run("self_reader.py", python.path("mount"), 4, 50)
+    with Readers(2, at / str(target.pid) / "backtrace") as readers:
+        target.send("go")
+        said = json.loads(target.readline(timeout=60))
+    assert said["failed"] == [] and readers.errors == [] and readers.reads > 0
+    for text in said["said"]:
+        seen = parse_backtrace(text, target.pid)
+        assert any(functions(thread)[-1:] == ["<module>"] for thread in seen.threads.values())
+    mounted.close()
+
+
+@pytest.mark.deadline(900)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_kill_the_daemon(probe, python, threads):
+    """kill -9 at random moments while it reads a busy target: the target goes on, unharmed."""
+    random_ = random.Random(SEED)
+    target = python.run("spinner.py", threads)
+    for _ in range(100 if FULL else 3):
+        mounted = probe.mount()
+        path = mounted.path / str(target.pid) / "backtrace"
+        with Readers(2, path) as readers:
+            eventually(lambda: readers.reads > 0)
+            time.sleep(random_.random() * 0.03)
+            mounted.kill()
+            states = {}
+
+            def all_run():
+                states.update(target.states())
+                return not {"t", "T"} & set(target.states().values())
+
+            eventually(all_run, timeout=1, what=f"going on (seed {SEED}, {states})")
+        probe.extra.remove(mounted)
+        mounted.path.rmdir()
+    target.send("stop")
+    done, wrong = map(int, target.readline().split())
+    assert done > 0 and wrong == 0

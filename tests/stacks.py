@@ -1,0 +1,80 @@
+"""What the text of backtrace and stacks.folded says, for the cases to compare."""
+import dataclasses
+import re
+
+THREAD = re.compile(r"Thread (\d+) \((.*)\) \[([^\[\]]*)\]$")
+FRAME = re.compile(r"  #(\d+) +(.*) \((.*):(\d+|\?)\)$")
+NATIVE = re.compile(r"  #(\d+) +(.*) \((.*)\) \[native\]$")
+UNREADABLE = re.compile(r"  #(\d+) +\?\? \((unreadable: .*)\)$")
+CUT = re.compile(r"  .*\b(\d+) frames\b")
+
+
+@dataclasses.dataclass
+class Thread:
+    tid: int
+    name: str
+    state: list         # the words in brackets
+    frames: list        # (function, file, line) of its Python frames, innermost first
+    native: list        # (index among all lines, function, place)
+    lines: list         # every line, in order
+    unreadable: list    # why, for each such frame
+    cut: int = 0        # frames left out
+
+
+@dataclasses.dataclass
+class Backtrace:
+    command: str
+    version: str
+    count: int          # of threads, as the heading says
+    gil: str            # the rest of the heading
+    threads: dict       # tid -> Thread, in order
+
+
+def escape(text):
+    """A target's text as every file shows it (fs/text.h)."""
+    names = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return "".join(names.get(c) or (c if c.isprintable() or ord(c) > 0x9F else f"\\x{ord(c):02x}")
+                   for c in text)
+
+
+def parse_backtrace(text, pid):
+    """Every line must be one that the format knows."""
+    assert text.endswith("\n")
+    head, version, blank, *rest = text[:-1].split("\n")
+    assert head.startswith(f"Process {pid}: ") and blank == "", text[:500]
+    said = re.fullmatch(r"Python (\d+\.\d+(?:\.\d+\w*)?), (\d+) threads?, (.*)", version)
+    assert said, version
+    threads, current = {}, None
+    for line in rest:
+        new = THREAD.match(line)
+        if new:
+            current = Thread(int(new[1]), new[2], new[3].split(", "), [], [], [], [])
+            assert current.tid not in threads, f"thread {current.tid} twice"
+            threads[current.tid] = current
+        elif line:
+            assert current is not None, line
+            current.lines.append(line)
+            native, unreadable = NATIVE.match(line), UNREADABLE.match(line)
+            frame, cut = FRAME.match(line), CUT.match(line)
+            if native:
+                current.native.append((len(current.lines) - 1, native[2], native[3]))
+            elif unreadable:
+                current.unreadable.append(unreadable[2])
+            elif frame:
+                number = int(frame[4]) if frame[4] != "?" else None
+                current.frames.append((frame[2], frame[3], number))
+            elif cut:
+                current.cut += int(cut[1])
+            else:
+                raise AssertionError(f"not a frame: {line!r}")
+    return Backtrace(head.split(": ", 1)[1], said[1], int(said[2]), said[3], threads)
+
+
+def parse_folded(text):
+    """[([frame, ...] from the root, count), ...]"""
+    stacks = []
+    for line in text.splitlines():
+        frames, _, count = line.rpartition(" ")
+        assert count.isdigit() and int(count) > 0, line
+        stacks.append((frames.split(";"), int(count)))
+    return stacks
