@@ -121,6 +121,7 @@ class Target:
         self.process = subprocess.Popen(
             interpreter.command("-u", self.path(script), *args),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, cwd="/",
+            start_new_session=True,  # so that close() finds its children
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1",
                  "PYTHONDONTWRITEBYTECODE": "1", **env}, **options)
         self.pid = self.process.pid
@@ -216,11 +217,13 @@ class Target:
         os.kill(self.pid, number)
 
     def close(self):
-        """Kills it, whatever state it is in, and what it left behind in its session."""
+        """Kills it and its children, whatever state they are in."""
         if self in running:
             running.remove(self)
-        if self.process.poll() is None:
-            self.process.kill()
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
         try:
             self.process.wait(DEADLINE)
         finally:
