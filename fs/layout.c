@@ -24,9 +24,13 @@ const struct entry layout[] = {
     SYMLINK("by-rank/<rank>", &ranks, rank_render, "the process of that rank"),
     DIRECTORY("<pid>", 0500, &pids, "each process that runs CPython"),
     CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
+    CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
+    CONTENT("<pid>/stacks.folded", 0400, stacks_folded_render, "the same, one line a thread"),
     CONTENT("<pid>/errors", 0400, errors_render, "why the last 8 opens failed, in words"),
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
+    CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),
+    CONTENT("<pid>/threads/<tid>/backtrace", 0400, thread_backtrace_render, "its stack"),
 };
 /* clang-format on */
 const size_t layout_size = ARRAY_SIZE(layout);

@@ -2,6 +2,8 @@
 
 #include "fs/cleanup.h"
 #include "fs/remote/code.h"
+#include "fs/remote/lwp.h"
+#include "fs/remote/names.h"
 #include "fs/remote/view.h"
 
 #include <errno.h>
@@ -66,6 +68,9 @@ int target_open(pid_t pid, struct target **out)
         r = view_new(&target->memory, &target->view);
     if (r == 0)
         r = code_cache_new(&target->codes);
+    if (r == 0)
+        r = names_new(&target->memory, &target->names);
+    target->foreign = lwp_foreign(pid);
     if (r < 0) {
         target_unref(target);
         return r;
@@ -86,7 +91,9 @@ void target_unref(struct target *target)
         return;
     if (target->pidfd >= 0)
         close(target->pidfd);
+    names_free(target->names);
     code_cache_free(target->codes);
+    walk_deinit(&target->walk);
     view_free(target->view);
     maps_deinit(&target->maps);
     pthread_mutex_destroy(&target->lock);

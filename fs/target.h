@@ -1,10 +1,11 @@
 /* One process that is looked at.
  *
  * Identity is pid + start time, and a pidfd that keeps the two apart for good: a recycled pid is
- * a new target. The parts (mappings, runtime, caches) are opened when first needed and shared by
- * all readers under `lock`, which is held for one read, never across a wait without a deadline. */
+ * a new target. Its parts (mappings, runtime, caches) are shared by all readers under `lock`, which
+ * is held for one read, never across a wait without a deadline. */
 #pragma once
 
+#include "fs/remote/frames.h"
 #include "fs/remote/maps.h"
 #include "fs/remote/memory.h"
 #include "fs/remote/runtime.h"
@@ -14,6 +15,7 @@
 #include <stdatomic.h>
 
 struct code_cache;
+struct names;
 struct native;
 struct view;
 
@@ -25,10 +27,13 @@ struct target {
 
     pthread_mutex_t lock;   /* guards what follows */
     struct memory memory;
-    struct maps maps;       /* empty until target_maps() */
-    struct runtime runtime; /* version 0 until target_runtime() */
-    struct view *view;      /* frames; refreshed by each snapshot */
+    struct maps maps;
+    struct runtime runtime;
+    bool foreign;           /* lives in another pid namespace: it numbers its threads itself */
+    struct view *view;      /* what a moment copied */
+    struct walk walk;       /* the last one */
     struct code_cache *codes;
+    struct names *names;
     struct native *native;
 };
 

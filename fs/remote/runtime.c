@@ -47,6 +47,8 @@ static void identify(const struct memory *m, const struct elf_image *image, stru
     char why[160];
 
     rt->supported = true;
+    if (elf_image_symbol(m, image, "PyCode_Type", &rt->code_type, NULL) < 0)
+        rt->code_type = 0;
     int r = memory_read(m, rt->addr, blob, sizeof blob);
     if (r < 0) {
         refuse(rt, "the runtime's state is not readable");

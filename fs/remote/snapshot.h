@@ -5,7 +5,7 @@
  * copy. What could not be read consistently is marked, never guessed. */
 #pragma once
 
-#include "fs/remote/view.h"
+#include "fs/remote/frames.h"
 #include "fs/target.h"
 
 #define SNAPSHOT_THREADS_MAX 16384
@@ -35,7 +35,7 @@ enum thread_state {
     THREAD_GIL_WAIT, /* waits for the GIL */
     THREAD_STOPPED,  /* by a job control signal */
     THREAD_TRACED,   /* stopped by a debugger */
-    THREAD_DEAD,
+    THREAD_DEAD,     /* has ended, or its kernel thread is unknown */
 };
 
 struct thread {
@@ -50,6 +50,7 @@ struct thread {
     const char *name;    /* threading's name, else the kernel's; escaped; owned by the snapshot */
     struct frame *frames; /* innermost first */
     size_t nframes;
+    size_t depth;         /* Python frames that it has, shown or cut */
     uint64_t cpu_user_ns, cpu_system_ns;
 };
 
@@ -61,10 +62,13 @@ struct snapshot {
     struct thread *threads; /* by interpreter, then the main thread first, then by tid;
                                threads that never ran Python last */
     size_t nthreads;
-    size_t threads_cut;
-    bool stopped;         /* the GIL's holder was stopped for it ... */
-    uint64_t pause_ns;    /* ... for so long */
-    uint64_t read_ns;     /* the whole snapshot */
+    bool cut;             /* there are more threads, or interpreters, than the limits allow */
+    bool gil_held;        /* by any thread, of any interpreter */
+    bool paused;          /* the GIL's holder was stopped for it, ... */
+    uint64_t pause_ns;    /* ... for so long in all */
+    uint64_t python_ns;   /* time to find a consistent moment and read the Python stacks */
+    uint64_t total_ns;    /* the whole snapshot, native frames and names too */
+    struct strings *strings; /* what names and files point into */
 };
 
 struct snapshot_options {
@@ -81,15 +85,7 @@ void snapshot_free(struct snapshot *snapshot);
 /* "running, gil", "idle, futex", "gil-wait": what stands in brackets behind a thread's name. */
 void thread_describe(const struct thread *thread, struct text *out);
 
-/* One Python frame as it lies in the target. */
-struct raw_frame {
-    uint64_t addr;      /* PyFrameObject or _PyInterpreterFrame */
-    uint64_t code;      /* PyCodeObject */
-    int32_t lasti;      /* byte offset of the current instruction in the bytecode */
-    bool incomplete;    /* not yet entered: CPython hides such frames, so they are not counted as
-                           depth */
-};
-
+/* The Python stack of one thread, as it lies in the target. */
 struct raw_stack {
     pid_t tid;
     uint64_t tstate, interp;
@@ -97,7 +93,7 @@ struct raw_stack {
     size_t nframes;
 };
 
-/* Runs `visit` on the stack of one thread at a moment when nothing of it changes (see above), to
+/* Runs `visit` on the stack of one thread at a moment when nothing of it changes (moment.h), to
  * decode what its frames refer to. It may run several times: each run starts afresh. It reads
  * only through the view, so that what it read can be verified, and stays within a few
  * milliseconds, for the GIL's holder may be stopped meanwhile. Returns what visit returned, or
@@ -105,3 +101,7 @@ struct raw_stack {
 int snapshot_visit(struct target *target, pid_t tid,
                    int (*visit)(void *arg, struct view *view, const struct raw_stack *stack),
                    void *arg);
+/* The same for the whole process: all stacks as walked. */
+int snapshot_visit_all(struct target *target,
+                       int (*visit)(void *arg, struct view *view, const struct walk *walk),
+                       void *arg);

@@ -1,0 +1,89 @@
+/* <pid>/backtrace: all threads, Python and native frames merged, innermost first. */
+#include "fs/file.h"
+#include "fs/frame_text.h"
+#include "fs/procfs.h"
+#include "fs/snapshot_error.h"
+
+#include <string.h>
+
+#define CMDLINE_MAX 1024
+
+static void add_command(pid_t pid, struct text *out)
+{
+    char line[CMDLINE_MAX + 1];
+
+    ssize_t n = proc_read(pid, "cmdline", line, sizeof line);
+    while (n > 0 && !line[n - 1])
+        n--;
+    for (ssize_t i = 0; i < n; i++)
+        if (!line[i])
+            line[i] = ' ';
+    if (n > 0)
+        text_add_escaped(out, line, (size_t)n);
+}
+
+static void add_version(const struct snapshot *snapshot, struct text *out)
+{
+    uint32_t v = snapshot->version;
+
+    text_printf(out, "Python %u.%u", v >> 24, v >> 16 & 255);
+    if (v >> 8 & 255)
+        text_printf(out, ".%u", v >> 8 & 255);
+}
+
+static void add_gil(const struct snapshot *snapshot, struct text *out)
+{
+    const char *before = "GIL held by ";
+
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *t = &snapshot->threads[i];
+        if (!t->holds_gil)
+            continue;
+        text_printf(out, "%s%d (%s)", before, (int)t->tid, t->name);
+        before = " and "; /* interpreters with a GIL of their own */
+    }
+    if (*before == 'G')
+        text_puts(out, snapshot->gil_held ? "GIL held by an unknown thread" : "GIL free");
+}
+
+static void add_head(const struct snapshot *snapshot, struct text *out)
+{
+    size_t python = 0;
+
+    text_printf(out, "Process %d: ", (int)snapshot->pid);
+    add_command(snapshot->pid, out);
+    text_putc(out, '\n');
+    add_version(snapshot, out);
+    if (!snapshot->supported) {
+        text_printf(out, ", %zu threads, native frames only: %s\n", snapshot->nthreads,
+                    snapshot->why);
+        return;
+    }
+    for (size_t i = 0; i < snapshot->nthreads; i++)
+        python += snapshot->threads[i].tstate != 0;
+    text_printf(out, ", %zu thread%s", python, python == 1 ? "" : "s");
+    if (python < snapshot->nthreads)
+        text_printf(out, " and %zu without Python", snapshot->nthreads - python);
+    text_puts(out, ", ");
+    add_gil(snapshot, out);
+    text_putc(out, '\n');
+}
+
+int backtrace_render(struct file_context *context, struct text *out)
+{
+    const struct snapshot_options options = {.native = true};
+    struct snapshot *snapshot;
+
+    int r = snapshot_take(context->target, &options, &snapshot);
+    if (r < 0)
+        return snapshot_error(context, r);
+    add_head(snapshot, out);
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        text_putc(out, '\n');
+        thread_add_backtrace(&snapshot->threads[i], out);
+    }
+    if (snapshot->cut)
+        text_puts(out, "\n[cut: there are more threads or interpreters than are read]\n");
+    snapshot_free(snapshot);
+    return 0;
+}

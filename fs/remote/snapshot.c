@@ -1,0 +1,446 @@
+#include "fs/remote/snapshot.h"
+
+#include "fs/cleanup.h"
+#include "fs/remote/lwp.h"
+#include "fs/remote/moment.h"
+#include "fs/remote/names.h"
+#include "fs/remote/strings.h"
+#include "fs/remote/thread_stack.h"
+#include "fs/trace/tracer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct reading {
+    struct target *target;
+    const struct snapshot_options *options;
+    struct lwp_list lwps;
+    struct moment moment;
+    struct snapshot *snapshot;
+    size_t alloc;             /* of snapshot->threads */
+    struct text scratch;
+};
+
+void snapshot_free(struct snapshot *snapshot)
+{
+    if (!snapshot)
+        return;
+    for (size_t i = 0; i < snapshot->nthreads; i++)
+        free(snapshot->threads[i].frames);
+    free(snapshot->threads);
+    strings_free(snapshot->strings);
+    free(snapshot);
+}
+
+static void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
+
+/* ---- one thread's frames ---- */
+
+/* A string that a target or one of its files chose, made safe to print. */
+static const char *safe(struct reading *reading, const char *s)
+{
+    text_clear(&reading->scratch);
+    text_add_escaped(&reading->scratch, s, strlen(s));
+    return strings_add(reading->snapshot->strings, reading->scratch.size ? reading->scratch.data : "");
+}
+
+static int python_frame(struct reading *reading, const struct raw_frame *raw, struct frame *out)
+{
+    struct strings *strings = reading->snapshot->strings;
+    const struct code *code = raw->info;
+
+    *out = (struct frame){.kind = FRAME_PYTHON, .address = raw->addr, .line = -1};
+    if (!code || code->state != CODE_LOADED) {
+        out->kind = FRAME_UNREADABLE;
+        out->func = "its code object is not readable";
+        return 0;
+    }
+    out->func = strings_add(strings, code->name);
+    out->file = strings_add(strings, code->file);
+    out->line = linetable_line(&code->lines, raw->lasti);
+    return out->func && out->file ? 0 : -ENOMEM;
+}
+
+static struct frame note(const char *why)
+{
+    return (struct frame){.kind = FRAME_UNREADABLE, .func = why, .file = "", .line = -1};
+}
+
+/* Which of n items are shown: the innermost, and the outermost. */
+static bool is_shown(size_t i, size_t n)
+{
+    return n <= SNAPSHOT_FRAMES_MAX + SNAPSHOT_FRAMES_TAIL || i < SNAPSHOT_FRAMES_MAX ||
+           i >= n - SNAPSHOT_FRAMES_TAIL;
+}
+
+static int add_items(struct reading *reading, const struct thread_stack *python,
+                     const struct merge_item *items, size_t n, struct thread *out)
+{
+    size_t room = n < SNAPSHOT_FRAMES_MAX + SNAPSHOT_FRAMES_TAIL
+                      ? n : SNAPSHOT_FRAMES_MAX + SNAPSHOT_FRAMES_TAIL;
+
+    out->frames = calloc(room + 4, sizeof *out->frames);
+    if (!out->frames)
+        return -ENOMEM;
+    if (python->torn)
+        out->frames[out->nframes++] = note("torn frames: the stack changed while it was read");
+    for (size_t i = 0; i < n; i++) {
+        struct frame *f = &out->frames[out->nframes];
+        int r = 0;
+        if (!is_shown(i, n)) {
+            *f = (struct frame){.kind = FRAME_CUT, .file = "",
+                                .line = (int)(n - SNAPSHOT_FRAMES_MAX - SNAPSHOT_FRAMES_TAIL)};
+            i = n - SNAPSHOT_FRAMES_TAIL - 1;
+        } else if (items[i].kind == MERGE_PYTHON) {
+            r = python_frame(reading, &python->frames[items[i].index], f);
+        } else {
+            *f = note(items[i].note);
+        }
+        if (r < 0)
+            return r;
+        out->nframes++;
+    }
+    if (python->end == STACK_UNREADABLE)
+        out->frames[out->nframes++] = note("torn frame: the stack does not go on from here");
+    else if (python->end == STACK_LIMIT)
+        out->frames[out->nframes++] = note("cut here: the stack is deeper than the limit");
+    return 0;
+}
+
+static int add_frames(struct reading *reading, const struct thread_stack *python,
+                      struct thread *out)
+{
+    _cleanup_free_ struct merge_item *items = calloc(python->n + 1, sizeof *items);
+    size_t n = 0;
+
+    if (!items)
+        return -ENOMEM;
+    for (; n < python->n; n++)
+        items[n] = (struct merge_item){.kind = MERGE_PYTHON, .index = n};
+    out->depth = python->n;
+    return add_items(reading, python, items, n, out);
+}
+
+/* ---- one thread ---- */
+
+static const struct gil *gil_waited_for(const struct reading *reading, const struct lwp *lwp)
+{
+    const struct walk *walk = reading->moment.walk;
+    uint64_t size = (uint64_t)reading->target->runtime.offsets.gil_size;
+
+    if (lwp->syscall == LWP_FUTEX && walk)
+        for (size_t i = 0; i < walk->ngils; i++)
+            if (lwp->arg0 - walk->gils[i].addr < size)
+                return &walk->gils[i];
+    return NULL;
+}
+
+static void describe_state(const struct reading *reading, const struct lwp *lwp, struct thread *out)
+{
+    const char *name = syscall_name(lwp->syscall);
+
+    switch (lwp->state) {
+    case 'R': out->state = THREAD_RUNNING; return;
+    case 'T': out->state = THREAD_STOPPED; return;
+    case 't': out->state = THREAD_TRACED; return;
+    case 'Z':
+    case 'X': out->state = THREAD_DEAD; return;
+    }
+    out->waits_gil = gil_waited_for(reading, lwp) != NULL;
+    out->state = out->waits_gil ? THREAD_GIL_WAIT : THREAD_IDLE;
+    if (name)
+        snprintf(out->wait, sizeof out->wait, "%s", name);
+    else if (lwp->syscall >= 0)
+        snprintf(out->wait, sizeof out->wait, "syscall %d", lwp->syscall);
+    else
+        snprintf(out->wait, sizeof out->wait, "unknown");
+}
+
+static bool holds_gil(const struct reading *reading, const struct stack *const *stacks, size_t n)
+{
+    const struct walk *walk = reading->moment.walk;
+
+    for (size_t i = 0; walk && i < walk->ngils; i++)
+        for (size_t k = 0; walk->gils[i].locked && k < n; k++)
+            if (walk->gils[i].holder == stacks[k]->tstate)
+                return true;
+    return false;
+}
+
+static struct thread *new_thread(struct reading *reading)
+{
+    struct snapshot *snapshot = reading->snapshot;
+
+    if (snapshot->nthreads == reading->alloc) {
+        size_t alloc = reading->alloc ? reading->alloc * 2 : 16;
+        struct thread *threads = realloc(snapshot->threads, alloc * sizeof *threads);
+        if (!threads)
+            return NULL;
+        snapshot->threads = threads;
+        reading->alloc = alloc;
+    }
+    struct thread *t = &snapshot->threads[snapshot->nthreads++];
+    *t = (struct thread){.state = THREAD_DEAD, .interp_id = -1};
+    return t;
+}
+
+/* One kernel thread with the thread states that belong to it, or (lwp NULL) a thread state whose
+ * kernel thread is gone. */
+static int add_thread(struct reading *reading, struct lwp *lwp, const struct stack *const *stacks,
+                      size_t nstacks)
+{
+    struct target *target = reading->target;
+    _cleanup_(thread_stack_deinit) struct thread_stack python = {0};
+    const char *name = NULL;
+
+    int r = thread_stack_collect(stacks, nstacks, &python);
+    if (r < 0)
+        return r;
+    struct thread *t = new_thread(reading);
+    if (!t)
+        return -ENOMEM;
+    if (lwp) {
+        uint64_t tick_ns = 1000000000u / (uint64_t)sysconf(_SC_CLK_TCK);
+        t->tid = lwp->tid;
+        t->is_main = lwp->tid == target->pid;
+        t->cpu_user_ns = lwp->user_ticks * tick_ns;
+        t->cpu_system_ns = lwp->system_ticks * tick_ns;
+        describe_state(reading, lwp, t);
+    }
+    t->holds_gil = holds_gil(reading, stacks, nstacks);
+    if (python.top) {
+        t->tstate = python.top->tstate;
+        t->thread_id = python.top->thread_id;
+        t->interp_id = python.top->interp_id;
+        name = names_find(target->names, python.top->interp, t->thread_id);
+    }
+    t->name = name ? strings_add(reading->snapshot->strings, name) : safe(reading, lwp ? lwp->comm : "?");
+    if (!t->name)
+        return -ENOMEM;
+    return add_frames(reading, &python, t);
+}
+
+/* ---- all threads ---- */
+
+static int by_order(const void *a, const void *b)
+{
+    const struct thread *x = a, *y = b;
+
+    if (!x->tstate != !y->tstate)
+        return !x->tstate ? 1 : -1;
+    if (x->interp_id != y->interp_id)
+        return x->interp_id < y->interp_id ? -1 : 1;
+    if (x->is_main != y->is_main)
+        return x->is_main ? -1 : 1;
+    return x->tid < y->tid ? -1 : x->tid > y->tid;
+}
+
+/* Thread states by kernel thread, in the order of the walk. */
+static int by_tid(const void *a, const void *b)
+{
+    const struct stack *const *x = a, *const *y = b;
+
+    if ((*x)->tid != (*y)->tid)
+        return (*x)->tid < (*y)->tid ? -1 : 1;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static int add_threads(struct reading *reading)
+{
+    struct walk *walk = reading->moment.walk;
+    size_t n = walk ? walk->n : 0, at = 0;
+    _cleanup_free_ const struct stack **stacks = calloc(n + 1, sizeof *stacks);
+    int r = 0;
+
+    if (!stacks)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        stacks[i] = &walk->stacks[i];
+    qsort(stacks, n, sizeof *stacks, by_tid);
+    for (; at < n && !stacks[at]->tid && r == 0; at++)
+        if (stacks[at]->n && !reading->options->tid)
+            r = add_thread(reading, NULL, stacks + at, 1);
+    for (size_t i = 0; i < reading->lwps.n && r == 0; i++) {
+        struct lwp *lwp = &reading->lwps.items[i];
+        while (at < n && stacks[at]->tid < lwp->tid)
+            at++;
+        size_t from = at;
+        while (at < n && stacks[at]->tid == lwp->tid)
+            at++;
+        if (!reading->options->tid || reading->options->tid == lwp->tid)
+            r = add_thread(reading, lwp, stacks + from, at - from);
+    }
+    return r;
+}
+
+static int read_python(struct reading *reading)
+{
+    struct target *target = reading->target;
+    struct snapshot *snapshot = reading->snapshot;
+    uint64_t start = monotonic_ns();
+
+    int r = moment_run(target, NULL, NULL, &reading->moment);
+    if (r < 0)
+        return r;
+    struct walk *walk = reading->moment.walk;
+    for (size_t i = 0; i < walk->n; i++)
+        walk->stacks[i].tid = moment_tid(target, &reading->lwps, &walk->stacks[i]);
+    for (size_t i = 0; i < walk->ngils; i++)
+        snapshot->gil_held |= walk->gils[i].locked;
+    snapshot->cut |= walk->cut;
+    snapshot->paused = reading->moment.paused;
+    snapshot->pause_ns = reading->moment.pause_ns;
+    snapshot->python_ns = monotonic_ns() - start;
+    return 0;
+}
+
+static void read_names(struct reading *reading)
+{
+    struct target *target = reading->target;
+    const struct walk *walk = reading->moment.walk;
+
+    for (size_t i = 0; walk && i < walk->n; i++)
+        if (!i || walk->stacks[i].interp != walk->stacks[i - 1].interp)
+            names_refresh(target->names, &target->runtime.offsets, walk->stacks[i].interp,
+                          NAMES_AGE_NS);
+}
+
+static int read_all(struct reading *reading)
+{
+    struct target *target = reading->target;
+
+    int r = lwp_list_read(target->pid, true, &reading->lwps);
+    if (r < 0)
+        return r;
+    reading->snapshot->cut = reading->lwps.cut;
+    if (reading->options->tid && !lwp_find(&reading->lwps, reading->options->tid))
+        return -ESRCH;
+    if (target->runtime.supported)
+        r = read_python(reading);
+    if (r < 0)
+        return r;
+    read_names(reading);
+    return add_threads(reading);
+}
+
+int snapshot_take(struct target *target, const struct snapshot_options *options,
+                  struct snapshot **out)
+{
+    _cleanup_(cleanup_snapshot) struct snapshot *snapshot = calloc(1, sizeof *snapshot);
+    struct reading reading = {.target = target, .options = options, .snapshot = snapshot};
+    uint64_t start = monotonic_ns();
+
+    if (!snapshot || strings_new(&snapshot->strings) < 0)
+        return -ENOMEM;
+    snapshot->pid = target->pid;
+    snapshot->version = target->runtime.version;
+    snapshot->supported = target->runtime.supported;
+    snprintf(snapshot->why, sizeof snapshot->why, "%s", target->runtime.why);
+
+    pthread_mutex_lock(&target->lock);
+    int r = read_all(&reading);
+    pthread_mutex_unlock(&target->lock);
+    lwp_list_deinit(&reading.lwps);
+    text_deinit(&reading.scratch);
+    if (r == 0 && !target_alive(target))
+        r = -ESRCH;
+    if (r < 0)
+        return r == -EAGAIN ? target_alive(target) ? -ETIMEDOUT : -ESRCH : r;
+    qsort(snapshot->threads, snapshot->nthreads, sizeof *snapshot->threads, by_order);
+    snapshot->total_ns = monotonic_ns() - start;
+    *out = steal_pointer(snapshot);
+    return 0;
+}
+
+void thread_describe(const struct thread *thread, struct text *out)
+{
+    static const char *const states[] = {
+        [THREAD_RUNNING] = "running", [THREAD_IDLE] = "idle",     [THREAD_GIL_WAIT] = "gil-wait",
+        [THREAD_STOPPED] = "stopped", [THREAD_TRACED] = "traced", [THREAD_DEAD] = "dead",
+    };
+
+    text_puts(out, states[thread->state]);
+    if (thread->state == THREAD_IDLE)
+        text_printf(out, ", %s", thread->wait);
+    if (thread->holds_gil)
+        text_puts(out, ", gil");
+}
+
+/* ---- visits ---- */
+
+struct visit {
+    struct target *target;
+    pid_t tid; /* 0: all */
+    int (*one)(void *arg, struct view *view, const struct raw_stack *stack);
+    int (*all)(void *arg, struct view *view, const struct walk *walk);
+    void *arg;
+    struct lwp_list lwps;
+};
+
+static int visit_thread(struct visit *visit, const struct walk *walk)
+{
+    _cleanup_(thread_stack_deinit) struct thread_stack python = {0};
+    _cleanup_free_ const struct stack **stacks = calloc(walk->n + 1, sizeof *stacks);
+    size_t n = 0;
+
+    if (!stacks)
+        return -ENOMEM;
+    for (size_t i = 0; i < walk->n; i++)
+        if (moment_tid(visit->target, &visit->lwps, &walk->stacks[i]) == visit->tid)
+            stacks[n++] = &walk->stacks[i];
+    int r = thread_stack_collect(stacks, n, &python);
+    if (r < 0)
+        return r;
+    struct raw_stack stack = {.tid = visit->tid, .frames = python.frames, .nframes = python.n};
+    if (python.top) {
+        stack.tstate = python.top->tstate;
+        stack.interp = python.top->interp;
+    }
+    return visit->one(visit->arg, visit->target->view, &stack);
+}
+
+static int visit_in_moment(struct moment *moment, void *arg)
+{
+    struct visit *visit = arg;
+
+    if (visit->all)
+        return visit->all(visit->arg, visit->target->view, moment->walk);
+    return visit_thread(visit, moment->walk);
+}
+
+static int visit_locked(struct visit *visit)
+{
+    struct target *target = visit->target;
+    struct moment moment;
+
+    if (!target->runtime.supported)
+        return -EOPNOTSUPP;
+    int r = lwp_list_read(target->pid, false, &visit->lwps);
+    if (r == 0 && visit->tid && !lwp_find(&visit->lwps, visit->tid))
+        r = -ESRCH;
+    if (r == 0)
+        r = moment_run(target, visit_in_moment, visit, &moment);
+    lwp_list_deinit(&visit->lwps);
+    return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
+int snapshot_visit(struct target *target, pid_t tid,
+                   int (*visit)(void *arg, struct view *view, const struct raw_stack *stack),
+                   void *arg)
+{
+    struct visit v = {.target = target, .tid = tid, .one = visit, .arg = arg};
+    _guard_mutex_(&target->lock);
+
+    return visit_locked(&v);
+}
+
+int snapshot_visit_all(struct target *target,
+                       int (*visit)(void *arg, struct view *view, const struct walk *walk),
+                       void *arg)
+{
+    struct visit v = {.target = target, .all = visit, .arg = arg};
+    _guard_mutex_(&target->lock);
+
+    return visit_locked(&v);
+}

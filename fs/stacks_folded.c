@@ -1,0 +1,37 @@
+/* <pid>/stacks.folded: one line a thread, `root;...;leaf 1`, as flame graph tools read it. No pids, no
+ * addresses: equal stacks of many processes and hosts fold together. */
+#include "fs/file.h"
+#include "fs/frame_text.h"
+#include "fs/snapshot_error.h"
+
+static void add_thread(const struct thread *thread, struct text *out)
+{
+    bool any = false;
+
+    for (size_t i = thread->nframes; i-- > 0;) {
+        struct text element = TEXT_INIT;
+        if (frame_add_folded(&thread->frames[i], &element)) {
+            if (any)
+                text_putc(out, ';');
+            text_add(out, element.data, element.size);
+            any = true;
+        }
+        text_deinit(&element);
+    }
+    if (any)
+        text_puts(out, " 1\n");
+}
+
+int stacks_folded_render(struct file_context *context, struct text *out)
+{
+    const struct snapshot_options options = {.native = true};
+    struct snapshot *snapshot;
+
+    int r = snapshot_take(context->target, &options, &snapshot);
+    if (r < 0)
+        return snapshot_error(context, r);
+    for (size_t i = 0; i < snapshot->nthreads; i++)
+        add_thread(&snapshot->threads[i], out);
+    snapshot_free(snapshot);
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* threads/<tid>/status: one thread, one `Key: value` a line. */
+#include "fs/file.h"
+#include "fs/remote/snapshot.h"
+#include "fs/snapshot_error.h"
+
+static const char *gil_of(const struct thread *thread)
+{
+    return thread->holds_gil ? "holds" : thread->waits_gil ? "waits" : "no";
+}
+
+static void add_thread(const struct thread *t, struct text *out)
+{
+    text_printf(out, "Tid: %d\nName: %s\nMain: %s\nState: ", (int)t->tid, t->name,
+                t->is_main ? "yes" : "no");
+    thread_describe(t, out);
+    text_printf(out, "\nGil: %s\n", gil_of(t));
+    if (t->tstate)
+        text_printf(out, "Interpreter: %ld\nIdent: %lu\n", (long)t->interp_id, t->thread_id);
+    text_printf(out, "Depth: %zu\n", t->depth);
+    text_printf(out, "CpuUser: %.2f\nCpuSystem: %.2f\n", (double)t->cpu_user_ns / 1e9,
+                (double)t->cpu_system_ns / 1e9);
+}
+
+int thread_status_render(struct file_context *context, struct text *out)
+{
+    const struct snapshot_options options = {.tid = context->tid};
+    struct snapshot *snapshot;
+
+    int r = snapshot_take(context->target, &options, &snapshot);
+    if (r < 0)
+        return snapshot_error(context, r);
+    for (size_t i = 0; i < snapshot->nthreads; i++)
+        add_thread(&snapshot->threads[i], out);
+    snapshot_free(snapshot);
+    return 0;
+}

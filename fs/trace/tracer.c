@@ -1,0 +1,136 @@
+#include "fs/trace/tracer.h"
+
+#include "fs/requests.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* The work copies through system calls and allocates elsewhere. */
+#define STACK_SIZE (512u << 10)
+/* A thread on another processor stops within 7 to 20 us: look often at first. */
+#define SPIN_NS 40000ull
+#define NAP_NS 20000
+
+struct tracer {
+    int (*work)(struct tracer *tracer, void *arg);
+    void *arg;
+    int result;
+    struct {
+        pid_t tid;
+        int signal; /* one that arrived with the stop and is passed on */
+    } stopped[TRACER_STOPPED_MAX];
+    size_t n;
+    uint64_t since; /* when the first was interrupted */
+};
+
+uint64_t monotonic_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t tracer_resume(struct tracer *tracer)
+{
+    if (!tracer->n)
+        return 0;
+    while (tracer->n--)
+        ptrace(PTRACE_DETACH, tracer->stopped[tracer->n].tid, NULL,
+               (void *)(uintptr_t)tracer->stopped[tracer->n].signal);
+    tracer->n = 0;
+    return monotonic_ns() - tracer->since;
+}
+
+static void *tracer_main(void *arg)
+{
+    struct tracer *tracer = arg;
+
+    prctl(PR_SET_NAME, "probefs-tracer");
+    prctl(PR_SET_TIMERSLACK, 1000); /* naps of 20 us, not of 70 */
+    tracer->result = tracer->work(tracer, tracer->arg);
+    tracer_resume(tracer);
+    return NULL;
+}
+
+int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg)
+{
+    struct tracer tracer = {.work = work, .arg = arg};
+    pthread_attr_t attr;
+    pthread_t thread;
+
+    int r = pthread_attr_init(&attr);
+    if (r)
+        return -r;
+    pthread_attr_setstacksize(&attr, STACK_SIZE);
+    r = pthread_create(&thread, &attr, tracer_main, &tracer);
+    pthread_attr_destroy(&attr);
+    if (r)
+        return -r;
+    pthread_join(thread, NULL);
+    return tracer.result;
+}
+
+/* Waits until tid has stopped, and for nothing else of it. */
+static int wait_stopped(pid_t tid, int *status)
+{
+    uint64_t start = monotonic_ns();
+
+    for (;;) {
+        pid_t got = waitpid(tid, status, __WALL | WNOHANG);
+        if (got == tid)
+            return WIFSTOPPED(*status) ? 0 : -ESRCH;
+        if (got < 0)
+            return errno == ECHILD ? -ESRCH : -errno;
+        uint64_t waited = monotonic_ns() - start;
+        if (waited > TRACER_STOP_DEADLINE_NS)
+            return -ETIMEDOUT;
+        if (waited < SPIN_NS)
+            sched_yield();
+        else if (requests_waiting(tid))
+            return -EDEADLK;
+        else
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+}
+
+int tracer_stop(struct tracer *tracer, pid_t tid)
+{
+    int status;
+
+    if (tracer->n == TRACER_STOPPED_MAX)
+        return -ENFILE;
+    if (requests_waiting(tid))
+        return -EDEADLK;
+    /* the kernel says EPERM both where another tracer is and where ptrace isn't allowed; who may
+     * not trace may not read memory either, and would not have come this far */
+    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
+        return errno == EPERM ? -EBUSY : -errno;
+    if (!tracer->n)
+        tracer->since = monotonic_ns();
+    if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
+        return -errno; /* died; or else this thread's end detaches it */
+    int r = wait_stopped(tid, &status);
+    if (r < 0)
+        return r;
+
+    /* either our PTRACE_EVENT_STOP (with SIGTRAP, or the job control signal in force), or the
+     * delivery of a signal that came first and must not be lost */
+    tracer->stopped[tracer->n].tid = tid;
+    tracer->stopped[tracer->n].signal = status >> 16 == PTRACE_EVENT_STOP ? 0 : WSTOPSIG(status);
+    tracer->n++;
+    return 0;
+}
+
+int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out)
+{
+    struct iovec io = {out, sizeof *out};
+
+    return ptrace(PTRACE_GETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ? -errno : 0;
+}

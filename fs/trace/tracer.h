@@ -1,0 +1,34 @@
+/* Stopping threads of a target for a moment, by ptrace(2), and letting them go whatever happens.
+ *
+ * A ptrace attachment belongs to a thread of ours. Each use gets a thread of its own: when that
+ * thread ends, or the whole daemon is killed, the kernel detaches what it traced and lets it run.
+ * That is the only sure way out for a tracee that doesn't stop in time (PTRACE_DETACH needs a
+ * stopped one). PTRACE_SEIZE and PTRACE_INTERRUPT send no signal; a job control stop stays one. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+/* How long a thread may take to stop: one that doesn't is in an uninterruptible system call. */
+#define TRACER_STOP_DEADLINE_NS 50000000ull
+#define TRACER_STOPPED_MAX 16 /* threads stopped at the same time */
+
+struct tracer;
+
+/* Runs work(tracer, arg) on a new thread and waits for its end. All that is still stopped then goes
+ * on. Returns what work returned; -EAGAIN, -ENOMEM: no thread could be made. */
+int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg);
+
+/* Stops one thread. -EBUSY: another tracer has it; -EPERM; -ESRCH: it is gone; -EDEADLK: it waits
+ * for an answer of this daemon; -ETIMEDOUT: it did not stop in time, and runs on; -ENFILE: too
+ * many are stopped. */
+int tracer_stop(struct tracer *tracer, pid_t tid);
+/* The registers of a stopped thread. */
+int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out);
+/* Lets all go on. Returns for how many nanoseconds the first of them was stopped. */
+uint64_t tracer_resume(struct tracer *tracer);
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+uint64_t monotonic_ns(void);
