@@ -31,6 +31,13 @@ const struct entry layout[] = {
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),
     CONTENT("<pid>/threads/<tid>/backtrace", 0400, thread_backtrace_render, "its stack"),
+    CONTENT("<pid>/threads/<tid>/locals", 0400, locals_render, "what its Python frames bind"),
+    DIRECTORY("<pid>/threads/<tid>/frames", 0500, NULL, "its Python frames"),
+    DIRECTORY("<pid>/threads/<tid>/frames/<depth>", 0500, &depths, ""),
+    CONTENT("<pid>/threads/<tid>/frames/<depth>/locals", 0400, frame_locals_render,
+            "name = value, one a line"),
+    CONTENT("<pid>/threads/<tid>/frames/<depth>/source", 0400, source_render,
+            "the lines around the current one"),
 };
 /* clang-format on */
 const size_t layout_size = ARRAY_SIZE(layout);

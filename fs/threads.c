@@ -1,6 +1,8 @@
 #include "fs/threads.h"
 
 #include "fs/procfs.h"
+#include "fs/remote/snapshot.h"
+#include "fs/snapshot_error.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -42,3 +44,31 @@ static int tids_find(struct file_context *context, unsigned value)
 }
 
 const struct naming tids = {NUMBER_TID, tids_list, tids_find};
+
+static int count_frames(void *arg, struct view *view, const struct raw_stack *stack)
+{
+    *(size_t *)arg = stack->nframes;
+    return 0;
+}
+
+static int depths_list(struct file_context *context, struct numbers *out)
+{
+    size_t n = 0;
+
+    int r = snapshot_visit(context->target, context->tid, count_frames, &n);
+    for (size_t i = 0; r == 0 && i < n && i < DEPTHS_LISTED_MAX; i++)
+        r = numbers_add(out, (unsigned)i, NULL);
+    return r == -EOPNOTSUPP ? 0 : r;
+}
+
+static int depths_find(struct file_context *context, unsigned value)
+{
+    size_t n = 0;
+
+    int r = snapshot_visit(context->target, context->tid, count_frames, &n);
+    if (r < 0)
+        return snapshot_error(context, r);
+    return value < n ? 0 : -ENOENT;
+}
+
+const struct naming depths = {NUMBER_DEPTH, depths_list, depths_find};

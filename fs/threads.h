@@ -3,4 +3,7 @@
 
 #include "fs/layout.h"
 
-extern const struct naming tids;
+/* A deeper stack has names for the other frames too, but they are not listed. */
+#define DEPTHS_LISTED_MAX 512
+
+extern const struct naming tids, depths;

@@ -107,7 +107,7 @@ static int find_storage(struct view *view, const struct offsets *o, uint64_t obj
     return read_at(view, object, dictoffset, &out->dict) ? 0 : -EFAULT;
 }
 
-struct walk {
+struct attribute_walk {
     struct view *view;
     const struct offsets *offsets;
     uint64_t object;
@@ -120,7 +120,7 @@ struct walk {
  * behind means behind all its metaclass adds. */
 static int class_slots(void *arg, uint64_t type)
 {
-    struct walk *walk = arg;
+    struct attribute_walk *walk = arg;
     uint64_t flags, n, metatype, size, name, offset;
 
     if (!walk->classes_left--)
@@ -161,7 +161,7 @@ static int class_slots(void *arg, uint64_t type)
 
 static int dict_attribute(void *arg, uint64_t key, uint64_t value)
 {
-    struct walk *walk = arg;
+    struct attribute_walk *walk = arg;
     struct attribute attribute = {.key = key, .value = value};
 
     return walk->visit(walk->arg, &attribute);
@@ -170,7 +170,7 @@ static int dict_attribute(void *arg, uint64_t key, uint64_t value)
 int instance_iterate(struct view *view, const struct offsets *offsets, uint64_t object,
                      attribute_visit *visit, void *arg)
 {
-    struct walk walk = {view, offsets, object, visit, arg, MRO_MAX};
+    struct attribute_walk walk = {view, offsets, object, visit, arg, MRO_MAX};
     struct object_class class;
     struct storage storage;
     uint64_t mro;
