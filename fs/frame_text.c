@@ -71,10 +71,9 @@ void thread_add_backtrace(const struct thread *thread, struct text *out)
 
     text_printf(out, "Thread %d (%s) [", (int)thread->tid, thread->name);
     thread_describe(thread, out);
-    text_putc(out, ']');
     if (thread->interp_id > 0)
-        text_printf(out, " interpreter %ld", (long)thread->interp_id);
-    text_putc(out, '\n');
+        text_printf(out, ", interpreter %ld", (long)thread->interp_id);
+    text_puts(out, "]\n");
     for (size_t i = 0; i < thread->nframes; i++) {
         const struct frame *frame = &thread->frames[i];
         text_printf(out, "  #%zu  ", number);

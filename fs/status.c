@@ -71,6 +71,17 @@ static void add_times(uint64_t start_time, struct text *out)
     text_printf(out, "Started: %s\nUptime: %.2f\n", when, up);
 }
 
+/* What the last reading of stacks cost, and the process itself in stopped threads. */
+static void add_cost(struct target *target, struct text *out)
+{
+    _guard_mutex_(&target->lock);
+
+    if (target->cost.total_ns)
+        text_printf(out, "ReadPython: %.6f\nReadPause: %.6f\nReadTotal: %.6f\n",
+                    (double)target->cost.python_ns / 1e9, (double)target->cost.pause_ns / 1e9,
+                    (double)target->cost.total_ns / 1e9);
+}
+
 static void add_line(const char *status, const char *key, const char *as, struct text *out)
 {
     const char *p = proc_status_field(status, key);
@@ -108,6 +119,7 @@ int status_render(struct file_context *context, struct text *out)
     add_times(process->start_time, out);
     text_printf(out, "Threads: %u\n", stat.threads);
     text_printf(out, "Rss: %lu\n", stat.rss * (uint64_t)sysconf(_SC_PAGESIZE));
+    add_cost(context->target, out);
     if (process->rank >= 0)
         text_printf(out, "Rank: %ld\n", (long)process->rank);
     return 0;

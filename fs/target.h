@@ -32,6 +32,11 @@ struct target {
     bool foreign;           /* lives in another pid namespace: it numbers its threads itself */
     struct view *view;      /* what a moment copied */
     struct walk walk;       /* the last one */
+    struct reading_cost {   /* of the last snapshot, in nanoseconds */
+        uint64_t python_ns; /* to find a moment and read the Python stacks */
+        uint64_t pause_ns;  /* for which threads were stopped meanwhile, in all */
+        uint64_t total_ns;
+    } cost;
     struct code_cache *codes;
     struct names *names;
     struct native *native;

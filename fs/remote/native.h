@@ -15,27 +15,21 @@
 
 #include "fs/remote/maps.h"
 #include "fs/remote/memory.h"
+#include "fs/remote/regs.h"
 
 #include <sys/types.h>
 #include <sys/user.h>
 
 #define NATIVE_FRAMES_MAX 2048      /* of one stack, from its innermost end */
-#define NATIVE_STACK_MAX (1u << 20) /* bytes of one stack that are copied */
+#define NATIVE_STACK_MAX (1u << 20) /* bytes of one stack that are copied ... */
+#define NATIVE_COPIES_MAX (256u << 20) /* ... and of all stacks of one reading */
 
-/* Registers by their DWARF number (System V ABI for x86-64, figure 3.36). */
-enum native_reg { REG_RBX = 3, REG_RBP = 6, REG_RSP = 7, REG_RIP = 16, NATIVE_REGS = 17 };
-
-struct native_regs {
-    uint64_t value[NATIVE_REGS];
-    uint32_t known; /* bit i: value[i] is known */
-};
-
-/* All of them, as ptrace(2) gives them. */
+/* All registers, as ptrace(2) gives them. */
 void native_regs_set(struct native_regs *regs, const struct user_regs_struct *user);
 
 /* Why a stack has no more frames. */
 enum native_end {
-    NATIVE_BASE,         /* it is complete: this is where the thread began */
+    NATIVE_BASE = 1,     /* it is complete: this is where the thread began */
     NATIVE_RUNNING,      /* not captured: it was running */
     NATIVE_GONE,         /* not captured: no such thread any more, or not allowed */
     NATIVE_TORN,         /* it ran while it was being copied: no frames */
@@ -61,19 +55,18 @@ struct native_stack {
     /* in */
     pid_t tid;
     uint64_t tls;            /* pthread_t, or 0: stacks of threads end below it */
-    bool stopped;            /* `regs` is set and the thread is stopped; else it is looked up whether
-                                it sleeps */
+    bool stopped;            /* `regs` is set and the thread is stopped; else it is asked for */
     struct native_regs regs;
     /* out */
     long syscall;            /* that it sleeps in, or -1 */
     enum native_end end;
     struct native_frame *frames; /* innermost first; owned by the stack */
     size_t nframes;
-    /* the copy: [low, high) */
+    /* internal: the copy is [low, high), at `copy` among all copies */
     uint64_t low, high;
-    uint8_t *data;
-    size_t alloc;
-    char where[192];         /* what the kernel said of the sleeping thread */
+    size_t copy;
+    bool cut;                /* there is more of the stack above it */
+    char ran[64];            /* how much the kernel says a sleeping thread has run */
 };
 
 /* One for each target. memory must outlive it. -ENOMEM. */
@@ -81,16 +74,20 @@ struct native;
 int native_new(const struct memory *memory, struct native **out);
 void native_free(struct native *native);
 
+/* Begins a reading: copies of an earlier one that was not unwound are forgotten. */
+void native_begin(struct native *native);
+
 /* First half, for any number of threads: registers of those that sleep, then all stacks with one
- * system call. Stacks grow as needed: a first copy may be too short (NATIVE_SHORT) for a stopped
- * thread; sleeping ones are extended by native_unwind(). maps may be NULL or old: it only spares
- * reading beyond the end of a stack. 0, -ESRCH, -EPERM, -ENOMEM. */
+ * system call. May be called for some threads before the GIL's holder is stopped, and for the
+ * holder then. What a stopped thread has more of stack than was copied is lost (NATIVE_SHORT; the
+ * next reading copies more); sleeping ones are extended by native_unwind(). maps may be NULL or
+ * old: it only spares reading beyond the end of a stack. 0, -ESRCH, -EPERM, -ENOMEM. */
 int native_capture(struct native *native, const struct maps *maps, struct native_stack *stacks,
                    size_t n);
 
-/* Second half: frames. maps must be what is mapped now; image_base is that of the interpreter
- * (struct runtime) or 0. At its end the sleeping threads are looked at once more: one that has run
- * meanwhile becomes NATIVE_TORN. 0, -ESRCH, -EPERM, -ENOMEM. */
+/* Second half, for all captured stacks of this reading: frames. maps must be what is mapped now;
+ * image_base is that of the interpreter (struct runtime) or 0. Each sleeping thread is looked at
+ * once more: one that has run meanwhile becomes NATIVE_TORN. 0, -ESRCH, -EPERM, -ENOMEM. */
 int native_unwind(struct native *native, const struct maps *maps, uint64_t image_base,
                   struct native_stack *stacks, size_t n);
 

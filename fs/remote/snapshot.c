@@ -289,9 +289,8 @@ static int read_python(struct reading *reading)
     for (size_t i = 0; i < walk->ngils; i++)
         snapshot->gil_held |= walk->gils[i].locked;
     snapshot->cut |= walk->cut;
-    snapshot->paused = reading->moment.paused;
-    snapshot->pause_ns = reading->moment.pause_ns;
-    snapshot->python_ns = monotonic_ns() - start;
+    snapshot->cost.pause_ns = reading->moment.pause_ns;
+    snapshot->cost.python_ns = monotonic_ns() - start;
     return 0;
 }
 
@@ -340,6 +339,9 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
 
     pthread_mutex_lock(&target->lock);
     int r = read_all(&reading);
+    snapshot->cost.total_ns = monotonic_ns() - start;
+    if (r == 0)
+        target->cost = snapshot->cost;
     pthread_mutex_unlock(&target->lock);
     lwp_list_deinit(&reading.lwps);
     text_deinit(&reading.scratch);
@@ -348,7 +350,6 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
     if (r < 0)
         return r == -EAGAIN ? target_alive(target) ? -ETIMEDOUT : -ESRCH : r;
     qsort(snapshot->threads, snapshot->nthreads, sizeof *snapshot->threads, by_order);
-    snapshot->total_ns = monotonic_ns() - start;
     *out = steal_pointer(snapshot);
     return 0;
 }

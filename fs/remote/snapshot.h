@@ -64,10 +64,7 @@ struct snapshot {
     size_t nthreads;
     bool cut;             /* there are more threads, or interpreters, than the limits allow */
     bool gil_held;        /* by any thread, of any interpreter */
-    bool paused;          /* the GIL's holder was stopped for it, ... */
-    uint64_t pause_ns;    /* ... for so long in all */
-    uint64_t python_ns;   /* time to find a consistent moment and read the Python stacks */
-    uint64_t total_ns;    /* the whole snapshot, native frames and names too */
+    struct reading_cost cost; /* what taking it took */
     struct strings *strings; /* what names and files point into */
 };
 
