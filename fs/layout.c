@@ -26,6 +26,7 @@ const struct entry layout[] = {
     CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
     CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
     CONTENT("<pid>/stacks.folded", 0400, stacks_folded_render, "the same, one line a thread"),
+    CONTENT("<pid>/tasks", 0400, tasks_render, "asyncio tasks as a tree, with what each awaits"),
     CONTENT("<pid>/errors", 0400, errors_render, "why the last 8 opens failed, in words"),
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
