@@ -27,6 +27,7 @@ class Probe:
         self.options = options
         self.user = user
         self.extra = []  # further mounts, closed after each test
+        self.closed = False
         self._own = at is None
         self.path = pathlib.Path(at or tempfile.mkdtemp(prefix="probefs-mount-"))
         if self._own and user:
@@ -105,6 +106,9 @@ class Probe:
 
     def close(self, check=True):
         """Unmounts and ends it; asserts that it lived until now, and ended in peace."""
+        if self.closed:
+            return
+        self.closed = True
         for other in self.extra:
             other.close(check)
         self.extra.clear()

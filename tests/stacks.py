@@ -3,7 +3,7 @@ import dataclasses
 import re
 
 THREAD = re.compile(r"Thread (\d+) \((.*)\) \[([^\[\]]*)\]$")
-FRAME = re.compile(r"  #(\d+) +(.*) \((.*):(\d+|\?)\)$")
+FRAME = re.compile(r"  #(\d+) +(.*?) \((.*):(\d+|\?)\)$")
 NATIVE = re.compile(r"  #(\d+) +(.*) \((.*)\) \[native\]$")
 UNREADABLE = re.compile(r"  #(\d+) +\?\? \((unreadable: .*)\)$")
 CUT = re.compile(r"  .*\b(\d+) frames\b")
@@ -27,7 +27,7 @@ class Backtrace:
     version: str
     count: int          # of threads, as the heading says
     gil: str            # the rest of the heading
-    threads: dict       # tid -> Thread, in order
+    threads: dict       # tid -> Thread, in order; below 0 for those without
 
 
 def escape(text):
@@ -42,15 +42,17 @@ def parse_backtrace(text, pid):
     assert text.endswith("\n")
     head, version, blank, *rest = text[:-1].split("\n")
     assert head.startswith(f"Process {pid}: ") and blank == "", text[:500]
-    said = re.fullmatch(r"Python (\d+\.\d+(?:\.\d+\w*)?), (\d+) threads?, (.*)", version)
+    said = re.fullmatch(r"Python (\d+\.\d+(?:\.\d+\w*)?), (\d+) threads?"
+                        r"(?: and (\d+) without Python)?, (.*)", version)
     assert said, version
     threads, current = {}, None
     for line in rest:
         new = THREAD.match(line)
         if new:
             current = Thread(int(new[1]), new[2], new[3].split(", "), [], [], [], [])
-            assert current.tid not in threads, f"thread {current.tid} twice"
-            threads[current.tid] = current
+            # 0: a thread that the kernel has no longer and the interpreter has still
+            assert current.tid not in threads or current.tid == 0, f"thread {current.tid} twice"
+            threads[current.tid or -len(threads) - 1] = current
         elif line:
             assert current is not None, line
             current.lines.append(line)
@@ -67,7 +69,7 @@ def parse_backtrace(text, pid):
                 current.cut += int(cut[1])
             else:
                 raise AssertionError(f"not a frame: {line!r}")
-    return Backtrace(head.split(": ", 1)[1], said[1], int(said[2]), said[3], threads)
+    return Backtrace(head.split(": ", 1)[1], said[1], int(said[2]) + int(said[3] or 0), said[4], threads)
 
 
 def parse_folded(text):

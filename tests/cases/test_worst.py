@@ -157,9 +157,8 @@ def test_idle_threads_are_not_interrupted(probe, python):
                  probe.path / str(target.pid) / "stacks.folded") as readers:
         time.sleep(1)
     target.send("stop")
-    calls, interrupted = map(int, target.readline().split())
-    assert readers.reads > 20 and calls > 0
-    assert interrupted == 0
+    assert readers.reads > 20
+    target.expect("0")
 
 
 @pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")

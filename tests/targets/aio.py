@@ -21,8 +21,7 @@ async def main():
     queue = asyncio.Queue()
     tasks = [asyncio.ensure_future(producer(queue)), asyncio.ensure_future(consumer(queue))]
     last = asyncio.ensure_future(joiner(*tasks))
-    await asyncio.sleep(0.05)
-    oracle.ready()
+    oracle.ready_when_still()
     await last
 
 

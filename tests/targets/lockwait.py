@@ -30,7 +30,7 @@ second = threading.Thread(target=waiter, name="waiter", daemon=True)
 third = threading.Thread(target=joiner, args=(second,), name="joiner", daemon=True)
 for thread in first, second, third:
     thread.start()
-oracle.ready()
+oracle.ready_when_still()
 condition = threading.Condition()
 with condition:
     condition.wait()

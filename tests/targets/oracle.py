@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 stop = threading.Event()
 
@@ -32,7 +33,32 @@ def stacks():
     return said
 
 
-def _listen():
+def forever():
+    """Waits for ever, in a lock: where the stack of a parked thread ends."""
+    _never.acquire()
+
+
+def _parked():
+    return sum(frame.f_code is forever.__code__ and frame.f_lineno > frame.f_code.co_firstlineno
+               for frame in sys._current_frames().values())
+
+
+def _settle(parked):
+    """Returns once so many threads are parked, and no other one has moved for a while."""
+    while _parked() < parked:
+        time.sleep(0.002)
+    still, before = 0, None
+    while still < 10:
+        now = stacks()
+        still = still + 1 if now == before else 0
+        before = now
+        time.sleep(0.005)
+
+
+def _listen(parked):
+    if parked is not None:
+        _settle(parked)
+        print("ready", flush=True)
     for line in sys.stdin:
         if line == "stacks\n":
             print(json.dumps(stacks()), flush=True)
@@ -41,15 +67,27 @@ def _listen():
     os._exit(0)
 
 
-def ready():
+def _start(parked):
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    threading.Thread(target=_listen, name="oracle", daemon=True).start()
+    threading.Thread(target=_listen, args=(parked,), name="oracle", daemon=True).start()
+
+
+def ready():
+    """Says so now: for victims that keep moving."""
+    _start(None)
     print("ready", flush=True)
 
 
-def park():
-    """Says "ready" and waits for ever, in a lock."""
-    ready()
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire()
+def ready_when_still(parked=0):
+    """Says so once `parked` threads are in forever() and all others stand still."""
+    _start(parked)
+
+
+def park(others=0):
+    """Waits for ever; "ready" is said once that and so many other threads do."""
+    _start(others + 1)
+    forever()
+
+
+_never = threading.Lock()
+_never.acquire()

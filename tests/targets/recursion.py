@@ -5,26 +5,17 @@ import threading
 import oracle
 
 depth = int(sys.argv[1]) if len(sys.argv) > 1 else 10000
-arrived = threading.Event()
-never = threading.Lock()
-never.acquire()
-
-
-def bottom():
-    arrived.set()
-    never.acquire()
 
 
 def even(left):
-    odd(left - 1) if left else bottom()
+    odd(left - 1) if left else oracle.forever()
 
 
 def odd(left):
-    even(left - 1) if left else bottom()
+    even(left - 1) if left else oracle.forever()
 
 
 sys.setrecursionlimit(depth + 1000)
 threading.stack_size(512 << 20)
 threading.Thread(target=even, args=(depth,), name="deep", daemon=True).start()
-arrived.wait()
-oracle.park()
+oracle.park(1)

@@ -6,17 +6,13 @@ import oracle
 
 count = int(sys.argv[1]) if len(sys.argv) > 1 else 10
 depth = int(sys.argv[2]) if len(sys.argv) > 2 else 30
-arrived = threading.Semaphore(0)
-never = threading.Lock()
-never.acquire()
 
 
 def descend(left):
     if left > 1:
         descend(left - 1)
     else:
-        arrived.release()
-        never.acquire()
+        oracle.forever()
 
 
 def odd(left):
@@ -28,6 +24,4 @@ if count > 16:
 for i in range(count):
     threading.Thread(target=odd if i % 2 else descend, args=(depth,), name=f"worker-{i}",
                      daemon=True).start()
-for i in range(count):
-    arrived.acquire()
-oracle.park()
+oracle.park(count)
