@@ -113,6 +113,8 @@ static int serve(struct options *options, struct mount *mount)
             r = -errno;
         else
             r = loop(session);
+        if (r > 0) /* the number of the signal that ended it */
+            r = 0;
         fuse_session_unmount(session);
     } else {
         fprintf(stderr, "probefs: can't mount at %s%s\n", options->mountpoint,
@@ -135,6 +137,7 @@ static int run(struct options *options)
         complain(&why);
     if (r < 0)
         return r;
+    close_range(STDERR_FILENO + 1, ~0u, 0); /* whatever was open where the command was typed */
     raise_file_limit();
     if (!options->foreground) {
         r = report = go_to_background();

@@ -198,6 +198,7 @@ static int check_empty(const char *path, struct text *why)
     return -ENOTEMPTY;
 }
 
+/* libfuse opens the device itself, for an ordinary user too. */
 static int check_device(struct text *why)
 {
     _cleanup_close_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
@@ -210,9 +211,9 @@ static int check_device(struct text *why)
     else if (r == -ENODEV || r == -ENXIO)
         text_puts(why, "the kernel has no FUSE; load the module: modprobe fuse");
     else
-        text_printf(why, "can't open /dev/fuse: %s; run as root, or ask for access to it (in a "
-                         "container: run it with --device /dev/fuse --cap-add SYS_ADMIN)",
-                    strerror(-r));
+        text_printf(why, "can't open /dev/fuse: %s; it is for everyone to open (mode 0666) where "
+                         "nobody changed that; else run as root (in a container: run it with --device /dev/fuse "
+                         "--cap-add SYS_ADMIN)", strerror(-r));
     return r;
 }
 

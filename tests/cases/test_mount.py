@@ -1,0 +1,251 @@
+"""The command: how it starts and ends, and what it says when something is wrong."""
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import tempfile
+
+import pytest
+
+import mount as daemon
+from interpreters import eventually
+
+NOBODY = dict(user="nobody", group="nogroup", extra_groups=[])
+
+
+@pytest.fixture
+def directory():
+    """An empty directory to mount on, cleaned whatever happened."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="probefs-mount-"))
+    path.chmod(0o755)
+    yield path
+    while os.path.ismount(path) or dead(path):
+        subprocess.run(["umount", "-l", path], check=True)
+    eventually(lambda: not serving(path), what="the end of the daemons")
+    for below in path.iterdir():
+        below.unlink()
+    path.rmdir()
+
+
+def probefs(*args, under=(), **options):
+    """Runs the command; it must return by itself within seconds."""
+    return subprocess.run([*under, daemon.build() / "fs" / "probefs", *map(str, args)],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20,
+                          **options)
+
+
+def foreground(path):
+    process = subprocess.Popen([daemon.build() / "fs" / "probefs", "-f", path],
+                               stdin=subprocess.DEVNULL)
+    eventually(lambda: os.path.ismount(path) or process.poll() is not None, what="the mount")
+    assert process.poll() is None
+    return process
+
+
+def serving(path):
+    """The pids of the daemons that were told to mount at path."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"/probefs") and os.fsencode(path) in words:
+            found.append(int(entry.parent.name))
+    return found
+
+
+def dead(path):
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.strerror == "Transport endpoint is not connected"
+    return False
+
+
+def refused(result, *words):
+    assert result.returncode != 0
+    for word in words:
+        assert str(word) in result.stderr
+
+
+def test_help_and_version():
+    said = probefs("--help")
+    assert said.returncode == 0 and said.stderr == ""
+    assert "allow_other" in said.stdout and "hidepid" in said.stdout
+    assert probefs("-h").stdout == said.stdout
+    said = probefs("--version")
+    assert said.returncode == 0 and said.stdout.startswith("probefs ")
+
+
+@pytest.mark.parametrize("args, word", [
+    ([], "mount point"), (["/a", "/b"], "/b"), (["--nonsense", "/a"], "--nonsense"),
+    (["-o", "hidepid=7", "/a"], "hidepid")])
+def test_bad_usage(args, word):
+    result = probefs(*args)
+    assert result.returncode == 2 and word in result.stderr
+
+
+def test_unknown_mount_option(directory):
+    refused(probefs("-o", "nonsense", directory), "nonsense")
+    assert not os.path.ismount(directory)
+
+
+def test_wrong_mount_points(directory):
+    missing = directory / "missing"
+    refused(probefs(missing), "no directory", f"mkdir {missing}")
+    file = directory / "file"
+    file.write_text("")
+    refused(probefs(file), file, "not a directory")
+    refused(probefs(directory), directory, "not empty", "nonempty")
+    refused(probefs("/proc"), "mounted on it")
+
+
+def test_nonempty_hides(directory):
+    (directory / "file").write_text("")
+    assert probefs("-o", "nonempty", directory).returncode == 0
+    assert os.listdir(directory).count("file") == 0
+    subprocess.run(["fusermount3", "-u", directory], check=True)
+    assert os.listdir(directory) == ["file"]
+
+
+def test_background(directory):
+    """It returns once the mount answers, holds nothing of the terminal, and ends at unmounting."""
+    assert probefs(directory).returncode == 0
+    assert "help" in os.listdir(directory)
+    (pid,) = serving(directory)
+    assert os.getsid(pid) == pid
+    open_files = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (0, 1, 2)]
+    assert open_files == ["/dev/null"] * 3
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+
+    refused(probefs(directory), "already", f"fusermount3 -u {directory}")
+    assert "help" in os.listdir(directory)
+
+    subprocess.run(["fusermount3", "-u", directory], check=True)
+    eventually(lambda: not serving(directory), what="the daemon's end")
+
+
+def test_background_holds_no_pipe(directory):
+    """$(probefs /probe) and ssh host probefs /probe return."""
+    command = f"{daemon.build()}/fs/probefs {directory}; echo done"
+    said = subprocess.run(["bash", "-c", f'echo "$({command} 3>&1)"'], capture_output=True,
+                          text=True, timeout=20)
+    assert said.stdout == "done\n"
+
+
+def test_relative_path(directory):
+    assert probefs(directory.name, cwd=directory.parent).returncode == 0
+    assert "help" in os.listdir(directory)
+
+
+def test_path_with_a_space(directory):
+    below = directory / "a b"
+    below.mkdir()
+    assert probefs(below).returncode == 0
+    try:
+        refused(probefs(below), "already")
+    finally:
+        subprocess.run(["umount", below], check=True)
+        below.rmdir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_end_it(directory, number):
+    process = foreground(directory)
+    process.send_signal(number)
+    assert process.wait(10) == 0
+    assert not os.path.ismount(directory)
+
+
+def test_ends_while_used(directory):
+    """A shell that stands in the mount, and an open file, hold nothing up."""
+    process = foreground(directory)
+    with open(directory / "help") as file:
+        inside = subprocess.Popen(["sleep", "60"], cwd=directory / "by-rank")
+        try:
+            process.terminate()
+            assert process.wait(10) == 0
+            assert not os.path.ismount(directory)
+            with pytest.raises(OSError):
+                file.read()
+        finally:
+            inside.kill()
+            inside.wait()
+
+
+def test_dead_daemon(directory):
+    """Its mount is removed by the next one, which says so."""
+    assert probefs(directory).returncode == 0
+    (pid,) = serving(directory)
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: dead(directory), what="the mount's death")
+    again = probefs(directory)
+    assert again.returncode == 0, again.stderr
+    assert "had died" in again.stderr and str(directory) in again.stderr
+    assert "help" in os.listdir(directory)
+    (pid,) = serving(directory)
+    mounts = pathlib.Path("/proc/self/mountinfo").read_text()
+    assert mounts.count(f" {directory} ") == 1
+
+
+def test_file_limit(directory):
+    """One pidfd a process: the soft limit of the shell must not be the daemon's."""
+    result = probefs(directory, under=["prlimit", "--nofile=64:4096"])
+    assert result.returncode == 0
+    (pid,) = serving(directory)
+    limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    assert line.split()[3:5] == ["4096", "4096"]
+
+
+def in_private_mounts(command, *args):
+    """The command in a mount namespace of its own, after `command` changed that."""
+    script = f'{command} || exit 77; exec "$0" "$@"'
+    result = probefs(*args, under=["unshare", "-m", "sh", "-c", script])
+    if result.returncode == 77:
+        pytest.skip("no private mount namespace here")
+    return result
+
+
+def test_no_device(directory):
+    result = in_private_mounts("mount -t tmpfs none /dev", directory)
+    refused(result, "/dev/fuse", "modprobe fuse", "--device")
+
+
+def test_no_permission_to_mount(directory):
+    result = probefs(directory, under=["setpriv", "--bounding-set=-sys_admin"])
+    refused(result, directory, "--cap-add SYS_ADMIN")
+
+
+def device_for_all():
+    return os.stat("/dev/fuse").st_mode & (stat.S_IROTH | stat.S_IWOTH) == 0o6
+
+
+def as_nobody(command, *args):
+    """As an ordinary user, with a device that everyone may open, as is usual."""
+    drop = "setpriv --reuid=nobody --regid=nogroup --clear-groups"
+    script = f'{command} && mknod /run/fuse c 10 229 && chmod 666 /run/fuse && ' \
+             f'mount --bind /run/fuse /dev/fuse && rm /run/fuse || exit 77; exec {drop} "$0" "$@"'
+    result = probefs(*args, under=["unshare", "-m", "sh", "-c", script])
+    if result.returncode == 77:
+        pytest.skip("no private mount namespace here")
+    return result
+
+
+def test_ordinary_user(directory, nobody):
+    refused(as_nobody("true", directory), "may not write")
+    os.chown(directory, 65534, 65534)
+    conf = pathlib.Path("/etc/fuse.conf")
+    if "\nuser_allow_other" not in "\n" + (conf.read_text() if conf.exists() else ""):
+        refused(as_nobody("true", "-o", "allow_other", directory), "user_allow_other", conf)
+    refused(as_nobody("mount --bind /dev/null /usr/bin/fusermount3", directory),
+            "fusermount3", "apt-get install fuse3")
+
+
+def test_ordinary_user_without_the_device(directory, nobody):
+    if device_for_all():
+        pytest.skip("everyone may open /dev/fuse here")
+    os.chown(directory, 65534, 65534)
+    refused(probefs(directory, **NOBODY), "/dev/fuse", "Permission denied")
