@@ -304,6 +304,8 @@ bool insn_decode(const uint8_t *code, size_t size, uint64_t pc, struct insn *out
             d.operand16 = false;
         ok = read_operands(&d, letter);
         d.operand16 = operand16;
+        if (d.opcode == 0x8f && d.reg & 7)
+            ok = false; /* AMD's XOP, of a few processors long ago */
         if (ok)
             classify(&d, &insn);
     }
