@@ -27,7 +27,7 @@ static void add_version(const struct snapshot *snapshot, struct text *out)
     uint32_t v = snapshot->version;
 
     text_printf(out, "Python %u.%u", v >> 24, v >> 16 & 255);
-    if (v >> 8 & 255)
+    if (v & 0xff) /* else the patch level is not known from outside */
         text_printf(out, ".%u", v >> 8 & 255);
 }
 

@@ -17,7 +17,7 @@ static void add_version(const struct runtime *runtime, struct text *out)
     uint32_t v = runtime->version;
 
     text_printf(out, "Python: %u.%u", v >> 24, v >> 16 & 0xff);
-    if (v & 0xffff) /* else the patch level is not known from outside */
+    if (v & 0xff) /* else the patch level is not known from outside */
         text_printf(out, ".%u", v >> 8 & 0xff);
     if (levels[v >> 4 & 0xf])
         text_printf(out, "%s%u", levels[v >> 4 & 0xf], v & 0xf);

@@ -4,6 +4,7 @@
 #include "fs/remote/code.h"
 #include "fs/remote/lwp.h"
 #include "fs/remote/names.h"
+#include "fs/remote/native.h"
 #include "fs/remote/view.h"
 
 #include <errno.h>
@@ -70,6 +71,8 @@ int target_open(pid_t pid, struct target **out)
         r = code_cache_new(&target->codes);
     if (r == 0)
         r = names_new(&target->memory, &target->names);
+    if (r == 0)
+        r = native_new(&target->memory, &target->native);
     target->foreign = lwp_foreign(pid);
     if (r < 0) {
         target_unref(target);
@@ -91,6 +94,7 @@ void target_unref(struct target *target)
         return;
     if (target->pidfd >= 0)
         close(target->pidfd);
+    native_free(target->native);
     names_free(target->names);
     code_cache_free(target->codes);
     walk_deinit(&target->walk);

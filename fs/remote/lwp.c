@@ -54,12 +54,11 @@ static bool parse_stat(char *text, struct lwp *lwp)
     return true;
 }
 
-void lwp_parse_syscall(struct lwp *lwp, const char *line)
+/* A line of /proc/PID/task/TID/syscall. */
+static void parse_syscall(struct lwp *lwp, const char *line)
 {
     char *end;
 
-    lwp->syscall = -1;
-    lwp->arg0 = 0;
     if (*line < '0' || *line > '9') /* "running", or "-1 ..." outside a system call */
         return;
     lwp->syscall = (int)strtol(line, &end, 10);
@@ -77,7 +76,7 @@ static bool read_lwp(int task, pid_t tid, bool with_syscall, struct lwp *lwp)
     if (with_syscall && lwp->state != 'R') {
         snprintf(path, sizeof path, "%d/syscall", (int)tid);
         if (read_small(task, path, text, sizeof text) > 0)
-            lwp_parse_syscall(lwp, text);
+            parse_syscall(lwp, text);
     }
     return true;
 }

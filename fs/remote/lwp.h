@@ -42,5 +42,3 @@ bool lwp_foreign(pid_t pid);
 
 /* The name of a system call of x86-64 by number ("futex"), or NULL. */
 const char *syscall_name(int number);
-/* Parses a line of /proc/PID/task/TID/syscall: sets syscall and arg0. */
-void lwp_parse_syscall(struct lwp *lwp, const char *line);

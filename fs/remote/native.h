@@ -59,6 +59,7 @@ struct native_stack {
     struct native_regs regs;
     /* out */
     long syscall;            /* that it sleeps in, or -1 */
+    uint64_t argument;       /* the first one of that system call */
     enum native_end end;
     struct native_frame *frames; /* innermost first; owned by the stack */
     size_t nframes;

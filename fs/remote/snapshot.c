@@ -1,6 +1,7 @@
 #include "fs/remote/snapshot.h"
 
 #include "fs/cleanup.h"
+#include "fs/remote/capture.h"
 #include "fs/remote/lwp.h"
 #include "fs/remote/moment.h"
 #include "fs/remote/names.h"
@@ -16,6 +17,7 @@ struct reading {
     struct target *target;
     const struct snapshot_options *options;
     struct lwp_list lwps;
+    struct capture capture;
     struct moment moment;
     struct snapshot *snapshot;
     size_t alloc;             /* of snapshot->threads */
@@ -62,6 +64,19 @@ static int python_frame(struct reading *reading, const struct raw_frame *raw, st
     return out->func && out->file ? 0 : -ENOMEM;
 }
 
+static int native_frame(struct reading *reading, const struct native_frame *native,
+                        struct frame *out)
+{
+    struct native_symbol symbol;
+
+    native_resolve(reading->target->native, native, &symbol);
+    *out = (struct frame){.kind = FRAME_NATIVE, .address = native->pc, .offset = symbol.offset,
+                          .line = -1};
+    out->func = symbol.name ? safe(reading, symbol.name) : NULL;
+    out->file = safe(reading, symbol.module);
+    return out->file && (out->func || !symbol.name) ? 0 : -ENOMEM;
+}
+
 static struct frame note(const char *why)
 {
     return (struct frame){.kind = FRAME_UNREADABLE, .func = why, .file = "", .line = -1};
@@ -75,7 +90,8 @@ static bool is_shown(size_t i, size_t n)
 }
 
 static int add_items(struct reading *reading, const struct thread_stack *python,
-                     const struct merge_item *items, size_t n, struct thread *out)
+                     const struct native_stack *native, const struct merge_item *items, size_t n,
+                     struct thread *out)
 {
     size_t room = n < SNAPSHOT_FRAMES_MAX + SNAPSHOT_FRAMES_TAIL
                       ? n : SNAPSHOT_FRAMES_MAX + SNAPSHOT_FRAMES_TAIL;
@@ -94,6 +110,8 @@ static int add_items(struct reading *reading, const struct thread_stack *python,
             i = n - SNAPSHOT_FRAMES_TAIL - 1;
         } else if (items[i].kind == MERGE_PYTHON) {
             r = python_frame(reading, &python->frames[items[i].index], f);
+        } else if (items[i].kind == MERGE_NATIVE) {
+            r = native_frame(reading, &native->frames[items[i].index], f);
         } else {
             *f = note(items[i].note);
         }
@@ -109,17 +127,23 @@ static int add_items(struct reading *reading, const struct thread_stack *python,
 }
 
 static int add_frames(struct reading *reading, const struct thread_stack *python,
-                      struct thread *out)
+                      const struct native_stack *native, struct thread *out)
 {
-    _cleanup_free_ struct merge_item *items = calloc(python->n + 1, sizeof *items);
+    size_t nnative = native && !python->torn ? native->nframes : 0;
+    _cleanup_free_ struct merge_item *items =
+        calloc(MERGE_ITEMS(nnative, python->n, python->ngroups), sizeof *items);
     size_t n = 0;
 
     if (!items)
         return -ENOMEM;
-    for (; n < python->n; n++)
-        items[n] = (struct merge_item){.kind = MERGE_PYTHON, .index = n};
+    if (native && !python->torn)
+        n = merge_stacks(native->frames, nnative, native->end, python->groups, python->ngroups,
+                         items);
+    else
+        for (; n < python->n; n++)
+            items[n] = (struct merge_item){.kind = MERGE_PYTHON, .index = n};
     out->depth = python->n;
-    return add_items(reading, python, items, n, out);
+    return add_items(reading, python, native, items, n, out);
 }
 
 /* ---- one thread ---- */
@@ -192,6 +216,7 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
 {
     struct target *target = reading->target;
     _cleanup_(thread_stack_deinit) struct thread_stack python = {0};
+    const struct native_stack *native = NULL;
     const char *name = NULL;
 
     int r = thread_stack_collect(stacks, nstacks, &python);
@@ -207,6 +232,8 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
         t->cpu_user_ns = lwp->user_ticks * tick_ns;
         t->cpu_system_ns = lwp->system_ticks * tick_ns;
         describe_state(reading, lwp, t);
+        if (reading->capture.stacks)
+            native = &reading->capture.stacks[lwp - reading->lwps.items];
     }
     t->holds_gil = holds_gil(reading, stacks, nstacks);
     if (python.top) {
@@ -218,7 +245,7 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
     t->name = name ? strings_add(reading->snapshot->strings, name) : safe(reading, lwp ? lwp->comm : "?");
     if (!t->name)
         return -ENOMEM;
-    return add_frames(reading, &python, t);
+    return add_frames(reading, &python, native, t);
 }
 
 /* ---- all threads ---- */
@@ -274,13 +301,22 @@ static int add_threads(struct reading *reading)
     return r;
 }
 
+static int in_moment(struct moment *moment, void *arg)
+{
+    struct reading *reading = arg;
+
+    return reading->options->native ? capture_holders(&reading->capture, moment) : 0;
+}
+
 static int read_python(struct reading *reading)
 {
     struct target *target = reading->target;
     struct snapshot *snapshot = reading->snapshot;
     uint64_t start = monotonic_ns();
 
-    int r = moment_run(target, NULL, NULL, &reading->moment);
+    if (!target->runtime.supported)
+        return 0;
+    int r = moment_run(target, in_moment, reading, &reading->moment);
     if (r < 0)
         return r;
     struct walk *walk = reading->moment.walk;
@@ -289,9 +325,31 @@ static int read_python(struct reading *reading)
     for (size_t i = 0; i < walk->ngils; i++)
         snapshot->gil_held |= walk->gils[i].locked;
     snapshot->cut |= walk->cut;
-    snapshot->cost.pause_ns = reading->moment.pause_ns;
+    snapshot->cost.pause_ns += reading->moment.pause_ns;
     snapshot->cost.python_ns = monotonic_ns() - start;
     return 0;
+}
+
+/* Python and native stacks. The first copy of a stopped thread's stack may be too short. */
+static int read_both(struct reading *reading)
+{
+    struct capture *capture = &reading->capture;
+    static const struct walk nothing;
+    int r = 0;
+
+    for (int tries = 0; tries < 3 && r == 0; tries++) {
+        if (tries)
+            capture_end(capture);
+        r = capture_begin(capture, reading->target, &reading->lwps, reading->options->tid);
+        if (r == 0)
+            r = read_python(reading);
+        if (r == 0)
+            r = capture_unwind(capture, reading->moment.walk ? reading->moment.walk : &nothing);
+        reading->snapshot->cost.pause_ns += capture->pause_ns;
+        if (r == 0 && !capture_too_short(capture))
+            break;
+    }
+    return r;
 }
 
 static void read_names(struct reading *reading)
@@ -308,15 +366,15 @@ static void read_names(struct reading *reading)
 static int read_all(struct reading *reading)
 {
     struct target *target = reading->target;
+    bool native = reading->options->native;
 
-    int r = lwp_list_read(target->pid, true, &reading->lwps);
+    int r = lwp_list_read(target->pid, !native, &reading->lwps);
     if (r < 0)
         return r;
     reading->snapshot->cut = reading->lwps.cut;
     if (reading->options->tid && !lwp_find(&reading->lwps, reading->options->tid))
         return -ESRCH;
-    if (target->runtime.supported)
-        r = read_python(reading);
+    r = native ? read_both(reading) : read_python(reading);
     if (r < 0)
         return r;
     read_names(reading);
@@ -339,6 +397,8 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
 
     pthread_mutex_lock(&target->lock);
     int r = read_all(&reading);
+    if (options->native)
+        capture_end(&reading.capture);
     snapshot->cost.total_ns = monotonic_ns() - start;
     if (r == 0)
         target->cost = snapshot->cost;
