@@ -305,7 +305,6 @@ static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 static int open_file(struct call *call, const struct place *place, struct handle **out)
 {
     _cleanup_context_ struct file_context context = {0};
-    _cleanup_(text_deinit) struct text words = TEXT_INIT;
     struct handle *handle = NULL;
     char path[64];
 

@@ -234,7 +234,10 @@ static void classify(const struct decoder *d, struct insn *out)
             out->kind = INSN_RSP_OTHER;
     } else
         switch (op) {
-        case 0x63: case 0x69: case 0x6b: if (d->reg == 4) out->kind = INSN_RSP_OTHER; break;
+        case 0x63: case 0x69: case 0x6b:
+            if (d->reg == 4)
+                out->kind = INSN_RSP_OTHER;
+            break;
         case 0x68: case 0x6a: case 0x9c: out->kind = INSN_PUSH; break;
         case 0x9d: out->kind = INSN_POP; break;
         case 0x81: case 0x83: classify_group1(d, out); break;
