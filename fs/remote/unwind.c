@@ -11,6 +11,8 @@
 #define EVAL_NAME "_PyEval_EvalFrameDefault"
 #define CALL_MAX 8      /* bytes of a call instruction with its operands */
 #define HOPS_MAX 2      /* jumps between a call and the function: a lazy binding stub */
+#define MEASURED_MAX 16 /* frames of one stack that are measured: a frame pointer, once known,
+                           stays known */
 
 void unwinder_init(struct unwinder *u, const struct memory *memory)
 {
@@ -222,6 +224,7 @@ struct walk {
     struct native_regs regs;
     bool exact;      /* regs' pc is no return address */
     bool measured;   /* this frame was measured */
+    unsigned nmeasured;
 };
 
 static enum native_end unreadable(const struct walk *w, uint64_t addr)
@@ -248,7 +251,7 @@ static int find_cfa(struct walk *w, struct pc *pc, uint64_t *cfa)
         return 0;
     }
     uint64_t at = w->regs.value[DW_RIP];
-    if (rule->reg != DW_RBP || !measure(w->u, pc, at, &depth))
+    if (rule->reg != DW_RBP || w->nmeasured++ == MEASURED_MAX || !measure(w->u, pc, at, &depth))
         return NATIVE_NO_REGISTER;
     *cfa = w->regs.value[DW_RSP] + (uint64_t)depth;
     regs_put(&w->regs, DW_RBP, *cfa - (uint64_t)(int64_t)rule->offset);
