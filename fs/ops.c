@@ -71,7 +71,15 @@ static int call_may_enter(struct call *call, const struct place *place)
     return r < 0 && call->mount->access.hidepid == HIDEPID_INVISIBLE ? -ENOENT : r;
 }
 
-/* The context of a place for the layout's functions. -ESRCH: its process has ended. */
+static bool thread_exists(pid_t pid, pid_t tid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d", pid, tid);
+    return access(path, F_OK) == 0;
+}
+
+/* The context of a place for the layout's functions. -ESRCH: its process or thread has ended. */
 static int context_init(struct file_context *context, struct call *call, const struct place *place)
 {
     *context = (struct file_context){
@@ -85,7 +93,9 @@ static int context_init(struct file_context *context, struct call *call, const s
         return 0;
     context->process = process_ref(place->process);
     context->target = process_target(place->process);
-    return context->target && target_alive(context->target) ? 0 : -ESRCH;
+    if (!context->target || (place->tid && !thread_exists(place->process->pid, place->tid)))
+        return -ESRCH;
+    return target_alive(context->target) ? 0 : -ESRCH;
 }
 
 static void context_deinit(struct file_context *context)

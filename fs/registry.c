@@ -308,8 +308,10 @@ static int glance(struct registry *registry, pid_t pid, ino_t ino, struct proces
     r = examine(registry, pid, true, out);
     pthread_mutex_lock(&registry->lock);
     record = *record_find(registry, pid);
-    if (record)
+    if (record) {
         record->ino = ino;
+        record->sighting.text = statm.text;
+    }
     pthread_mutex_unlock(&registry->lock);
     return r;
 }

@@ -8,8 +8,6 @@ bool sighting_same(const struct sighting *s, const struct proc_stat *now)
 
 bool sighting_holds(struct sighting *s, const struct proc_statm *now, uint64_t page)
 {
-    if (!s->text)
-        s->text = now->text;
     if (s->text != now->text)
         return false;
     if (s->found)

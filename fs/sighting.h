@@ -16,7 +16,7 @@
 
 struct sighting {
     uint64_t start_time, start_code, start_stack; /* of struct proc_stat */
-    uint64_t text;        /* pages, of struct proc_statm; 0: not read yet */
+    uint64_t text;        /* pages, of struct proc_statm; set by whoever lists */
     uint64_t vsize;       /* bytes, the least seen since the look */
     uint64_t wait, until; /* ns; no look before `until` on CLOCK_MONOTONIC */
     bool found;           /* it runs CPython */

@@ -3,6 +3,7 @@
 #include "fs/cleanup.h"
 #include "fs/procfs.h"
 #include "fs/registry.h"
+#include "fs/remote/snapshot.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,9 +12,13 @@
 
 #define CMDLINE_MAX 4096 /* bytes shown of a command line */
 
-static void add_version(const struct runtime *runtime, struct text *out)
+static void add_version(struct target *target, struct text *out)
 {
     static const char *const levels[16] = {[0xa] = "a", [0xb] = "b", [0xc] = "rc"};
+    const struct runtime *runtime = &target->runtime;
+
+    _guard_mutex_(&target->lock);
+    target_learn_version(target);
     uint32_t v = runtime->version;
 
     text_printf(out, "Python: %u.%u", v >> 24, v >> 16 & 0xff);
@@ -82,6 +87,33 @@ static void add_cost(struct target *target, struct text *out)
                     (double)target->cost.total_ns / 1e9);
 }
 
+/* What only the interpreter knows. Left out where it can't be read: the other lines still hold. */
+static void add_interpreter(struct target *target, struct text *out)
+{
+    const struct snapshot_options options = {0};
+    struct snapshot *snapshot;
+    size_t python = 0, waiting = 0, interpreters = 0;
+    bool held = false;
+
+    if (!target->runtime.supported || snapshot_take(target, &options, &snapshot) < 0)
+        return;
+    text_puts(out, "GilHolder:");
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *t = &snapshot->threads[i];
+        if (t->holds_gil) /* more than one: interpreters with a GIL of their own */
+            text_printf(out, " %d (%s)", (int)t->tid, t->name);
+        held |= t->holds_gil;
+        waiting += t->waits_gil;
+        python += t->tstate != 0;
+        /* threads come by interpreter */
+        interpreters += t->tstate && (!i || t->interp_id != t[-1].interp_id);
+    }
+    text_puts(out, held ? "\n" : snapshot->gil_held ? " unknown\n" : " none\n");
+    text_printf(out, "GilWaiting: %zu\nPythonThreads: %zu\nInterpreters: %zu\n", waiting, python,
+                interpreters);
+    snapshot_free(snapshot);
+}
+
 static void add_line(const char *status, const char *key, const char *as, struct text *out)
 {
     const char *p = proc_status_field(status, key);
@@ -109,7 +141,7 @@ int status_render(struct file_context *context, struct text *out)
         return -ESRCH;
 
     text_printf(out, "Pid: %d\nPPid: %d\n", process->pid, stat.ppid);
-    add_version(&context->target->runtime, out);
+    add_version(context->target, out);
     add_command(process->pid, out);
     add_line(status, "State", "State", out);
     if (access_parse_ids(status, "Uid", ids))
@@ -119,8 +151,9 @@ int status_render(struct file_context *context, struct text *out)
     add_times(process->start_time, out);
     text_printf(out, "Threads: %u\n", stat.threads);
     text_printf(out, "Rss: %lu\n", stat.rss * (uint64_t)sysconf(_SC_PAGESIZE));
-    add_cost(context->target, out);
     if (process->rank >= 0)
         text_printf(out, "Rank: %ld\n", (long)process->rank);
+    add_cost(context->target, out); /* of what was read before */
+    add_interpreter(context->target, out);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "fs/remote/lwp.h"
 #include "fs/remote/names.h"
 #include "fs/remote/native.h"
+#include "fs/remote/version.h"
 #include "fs/remote/view.h"
 
 #include <errno.h>
@@ -12,7 +13,10 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+
+#define DESCRIPTORS_LEFT 256 /* for reading, by all threads of the daemon */
 
 int process_start_time(pid_t pid, uint64_t *out)
 {
@@ -46,6 +50,22 @@ static int find_runtime(struct target *target)
     return runtime_find(&target->memory, &target->maps, &target->runtime);
 }
 
+/* A pidfd for good, unless that leaves too few descriptors for reading. Without one the start time
+ * alone tells a process from its successor. -ESRCH. */
+static int open_pidfd(pid_t pid, int *out)
+{
+    struct rlimit limit;
+
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0)
+        return errno == ESRCH ? -ESRCH : 0;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd + DESCRIPTORS_LEFT > limit.rlim_cur)
+        close(fd);
+    else
+        *out = fd;
+    return 0;
+}
+
 int target_open(pid_t pid, struct target **out)
 {
     struct target *target = calloc(1, sizeof *target);
@@ -58,11 +78,8 @@ int target_open(pid_t pid, struct target **out)
     pthread_mutex_init(&target->lock, NULL);
 
     int r = process_start_time(pid, &target->start_time);
-    if (r == 0) {
-        target->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-        if (target->pidfd < 0 && errno == ESRCH)
-            r = -ESRCH; /* any other failure: identity is the start time alone */
-    }
+    if (r == 0)
+        r = open_pidfd(pid, &target->pidfd);
     if (r == 0)
         r = find_runtime(target);
     if (r == 0)
@@ -125,4 +142,13 @@ int target_refresh_maps(struct target *target)
     maps_deinit(&target->maps);
     target->maps = maps;
     return 0;
+}
+
+void target_learn_version(struct target *target)
+{
+    if (target->runtime.version & 0xffff)
+        return;
+    uint32_t version = version_read(&target->memory, &target->runtime);
+    if (version)
+        target->runtime.version = version;
 }

@@ -391,11 +391,12 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
     if (!snapshot || strings_new(&snapshot->strings) < 0)
         return -ENOMEM;
     snapshot->pid = target->pid;
-    snapshot->version = target->runtime.version;
     snapshot->supported = target->runtime.supported;
     snprintf(snapshot->why, sizeof snapshot->why, "%s", target->runtime.why);
 
     pthread_mutex_lock(&target->lock);
+    target_learn_version(target);
+    snapshot->version = target->runtime.version;
     int r = read_all(&reading);
     if (options->native)
         capture_end(&reading.capture);

@@ -46,6 +46,8 @@ static void test_sighting(void)
 
     sighting_update(&s, &stat, false, now);
     CHECK(sighting_same(&s, &stat));
+    CHECK(!sighting_holds(&s, &statm, 4096)); /* the size of its code was never seen */
+    s.text = statm.text;
     CHECK(sighting_holds(&s, &statm, 4096));
     CHECK(!sighting_grown(&s, stat.vsize, now, true));
     CHECK(!sighting_grown(&s, stat.vsize + MIB - 1, now, false));
@@ -82,6 +84,7 @@ static void test_sighting(void)
     CHECK(!sighting_same(&s, &other));
     sighting_update(&s, &other, true, now);
     CHECK_INT(s.wait, SIGHTING_WAIT_MIN);
+    s.text = statm.text;
 
     /* what was found stays found however it grows, until its code changes */
     CHECK(sighting_holds(&s, &statm, 4096));
