@@ -139,7 +139,7 @@ static void fill_attr(struct mount *mount, const struct node *node, struct stat 
 /* Steps from a directory to a name in it. */
 static int step(struct call *call, const struct place *from, const char *name, struct place *to)
 {
-    _cleanup_context_ struct file_context context;
+    _cleanup_context_ struct file_context context = {0};
     unsigned value;
 
     int r = call_may_enter(call, from);
@@ -233,7 +233,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-    _cleanup_context_ struct file_context context;
+    _cleanup_context_ struct file_context context = {0};
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
     struct call call;
 
