@@ -35,10 +35,11 @@ struct request {
     struct target *target;
     struct asyncio asyncio;
     struct tasks tasks;
-    unsigned unequal; /* times that a second look saw something else */
+    unsigned bad; /* moments that were not good enough */
+    bool torn;    /* so is the one that was taken in the end */
 };
 
-#define UNEQUAL_MAX 16 /* then what was seen is shown and marked */
+#define BAD_MAX 16 /* then what was seen is shown and marked */
 
 static int read_tasks(struct moment *moment, void *arg)
 {
@@ -52,12 +53,12 @@ static int read_tasks(struct moment *moment, void *arg)
     };
 
     int r = tasks_read(target->view, &origin, &request->tasks);
-    if (r == 0 && !moment->verified) {
+    if (r == 0 && request->tasks.torn)
+        r = -EAGAIN;
+    if (r == 0 && !moment->verified)
         r = view_verify(target->view);
-        if (r == -EAGAIN && ++request->unequal == UNEQUAL_MAX)
-            r = 0;
-    }
-    return r;
+    request->torn = r == -EAGAIN;
+    return r == -EAGAIN && ++request->bad >= BAD_MAX ? 0 : r;
 }
 
 /* The kernel's numbers of the threads that run loops. */
@@ -127,8 +128,9 @@ int tasks_render(struct file_context *context, struct text *out)
         r = tasks_finish(&request.tasks, target->codes, &target->memory, &target->runtime.offsets);
     if (r == 0)
         r = tasks_tree_add(&request.tasks, out);
-    if (r == 0 && request.unequal >= UNEQUAL_MAX)
-        text_puts(out, "[torn: the process ran while this was read]\n");
+    if (r == 0 && request.torn)
+        text_puts(out, "[torn: the process changes its tasks too fast, or they are damaged; some may "
+                       "be missing or wrong]\n");
     if (r == -EAGAIN)
         r = -ETIMEDOUT;
     return r < 0 && r != -EOPNOTSUPP ? snapshot_error(context, r) : r;

@@ -143,7 +143,7 @@ uint32_t reading_describe(struct reading *reading, uint64_t object)
 static void clear(struct tasks *tasks)
 {
     tasks->n = tasks->nloops = tasks->nframes = tasks->nedges = 0;
-    tasks->cut = false;
+    tasks->cut = tasks->torn = false;
     text_clear(&tasks->strings);
     text_putc(&tasks->strings, 0);
 }

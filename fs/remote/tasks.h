@@ -76,7 +76,9 @@ struct tasks {
     struct task_edge *edges; /* by awaiter, then by task */
     size_t nedges, edges_alloc;
     struct text strings;
-    bool cut;           /* there are more: a limit was reached, or a list was broken */
+    bool cut;           /* there are more: a limit was reached */
+    bool torn;          /* some may be missing: a list is broken, or was just being changed by a
+                           thread that was stopped there. Another moment may help. */
 };
 
 /* What tasks_read() starts from. */

@@ -60,7 +60,7 @@ static void follow_coroutine(struct reading *reading, uint32_t t, uint64_t objec
     }
     if (coroutine.executing) {
         task->state = TASK_RUNNING;
-        l->executing = coroutine.frame;
+        l->executing = coroutine;
         l->next = 0; /* its frames come from the thread */
         return;
     }
@@ -125,14 +125,16 @@ static void read_running(struct reading *reading)
     struct address_table executing = {0};
 
     for (uint32_t t = 0; t < out->n; t++)
-        if (reading->links[t].executing)
-            address_table_add(&executing, reading->links[t].executing, t);
+        if (reading->links[t].executing.frame)
+            address_table_add(&executing, reading->links[t].executing.frame, t);
     for (size_t i = 0; executing.n && i < walk->n; i++)
         read_stack(reading, &walk->stacks[i], &executing);
     address_table_deinit(&executing);
-    for (uint32_t t = 0; t < out->n; t++)
-        if (reading->links[t].executing && !out->items[t].nframes)
-            out->items[t].torn = true; /* on no stack that could be read */
+    for (uint32_t t = 0; t < out->n && !reading->error; t++) {
+        const struct coroutine *c = &reading->links[t].executing;
+        if (c->frame && !out->items[t].nframes) /* just being entered or left: on no stack */
+            add_frame(reading, t, c->code, c->lasti, NULL);
+    }
 }
 
 void tasks_read_chains(struct reading *reading)

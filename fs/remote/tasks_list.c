@@ -55,14 +55,20 @@ static void add_list(struct reading *reading, uint64_t interp, uint64_t head)
 {
     uint64_t before = head, node;
 
-    if (!view_read64(reading->view, head, &node))
+    if (!view_read64(reading->view, head, &node)) {
+        reading->out->torn = true;
         return;
+    }
     for (size_t i = 0; node && node != head; i++) {
         const uint8_t *p = NULL;
-        if (!(node & 7) && i <= TASKS_MAX)
+        if (i > TASKS_MAX) {
+            reading->out->cut = true;
+            return;
+        }
+        if (!(node & 7))
             p = prefetch_read(reading->view, node, 16);
         if (!p || load64(p + 8) != before) {
-            reading->out->cut = true;
+            reading->out->torn = true;
             return;
         }
         add_task(reading, interp, node - (uint32_t)reading->origin->asyncio->node, true);
@@ -94,10 +100,13 @@ static int collect(void *arg, uint64_t item)
 static void add_set(struct reading *reading, uint64_t interp, uint64_t set, bool weak)
 {
     struct collection c = {.reading = reading};
+    uint64_t used = 0;
 
-    int r = set_iterate(reading->view, reading->offsets, set, collect, &c, NULL);
-    if (r == -E2BIG)
+    int r = set_iterate(reading->view, reading->offsets, set, collect, &c, &used);
+    if (r > 0 || r == -E2BIG)
         reading->out->cut = true;
+    else if (r < 0 || c.n != used) /* a table that grows is filled anew */
+        reading->out->torn = true;
     reading_fetch(reading);
     for (size_t i = 0; i < c.n && !reading->error; i++) {
         uint64_t task = c.items[i];

@@ -25,7 +25,7 @@ struct task_links {
     bool awaited_by_is_set;
     uint64_t next;                 /* the object that the innermost frame so far awaits */
     uint32_t last;                 /* that frame, or TASKS_NONE */
-    uint64_t executing;            /* the frame of a coroutine that runs, or 0 */
+    struct coroutine executing;    /* its coroutine, where that runs; else frame is 0 */
 };
 
 #define TYPE_NAMES 64
