@@ -4,7 +4,59 @@
 
 #include <errno.h>
 
-static atomic_size_t bytes_held;
+void handles_init(struct handles *handles)
+{
+    *handles = (struct handles){0};
+    pthread_mutex_init(&handles->lock, NULL);
+}
+
+void handles_deinit(struct handles *handles)
+{
+    while (handles->first)
+        handle_unref(handles->first);
+    pthread_mutex_destroy(&handles->lock);
+}
+
+static int handle_new(struct handles *handles, struct handle **out)
+{
+    struct handle *handle = calloc(1, sizeof *handle);
+    if (!handle)
+        return -ENOMEM;
+    atomic_init(&handle->refs, 1);
+    handle->handles = handles;
+    _guard_mutex_(&handles->lock);
+    handle->next = handles->first;
+    if (handle->next)
+        handle->next->previous = handle;
+    handles->first = handle;
+    *out = handle;
+    return 0;
+}
+
+struct handle *handle_ref(struct handle *handle)
+{
+    atomic_fetch_add(&handle->refs, 1);
+    return handle;
+}
+
+void handle_unref(struct handle *handle)
+{
+    if (!handle || atomic_fetch_sub(&handle->refs, 1) > 1)
+        return;
+    struct handles *handles = handle->handles;
+    pthread_mutex_lock(&handles->lock);
+    if (handle->next)
+        handle->next->previous = handle->previous;
+    if (handle->previous)
+        handle->previous->next = handle->next;
+    else
+        handles->first = handle->next;
+    handles->bytes -= handle->text.alloc;
+    pthread_mutex_unlock(&handles->lock);
+    text_deinit(&handle->text);
+    listing_free(handle->listing);
+    free(handle);
+}
 
 /* Gives back what growing left over: a content is kept as long as the file is open. */
 static void trim(struct text *text)
@@ -16,37 +68,55 @@ static void trim(struct text *text)
     }
 }
 
-int handle_open(const struct entry *entry, struct file_context *context, struct handle **out)
+/* Puts a content into the handle, if there is room for it. Takes it over in any case. */
+static int keep(struct handle *handle, struct text *text)
 {
-    struct handle *handle = calloc(1, sizeof *handle);
-    if (!handle)
-        return -ENOMEM;
-    int r = entry->render(context, &handle->text);
+    struct handles *handles = handle->handles;
+
+    _guard_mutex_(&handles->lock);
+    if (text->alloc > HANDLES_BYTES_MAX - handles->bytes) {
+        text_deinit(text);
+        return -ENFILE;
+    }
+    handles->bytes += text->alloc;
+    handle->text = *text;
+    return 0;
+}
+
+int handle_open_file(struct handles *handles, const struct entry *entry,
+                     struct file_context *context, struct handle **out)
+{
+    struct text text = TEXT_INIT;
+    struct handle *handle;
+
+    int r = entry->render(context, &text);
     if (r == 0)
-        r = text_finish(&handle->text);
+        r = text_finish(&text);
+    if (r == 0)
+        r = handle_new(handles, &handle);
     if (r < 0) {
-        text_deinit(&handle->text);
-        free(handle);
+        text_deinit(&text);
         return r;
     }
-    trim(&handle->text);
-    if (atomic_fetch_add(&bytes_held, handle->text.alloc) > HANDLES_BYTES_MAX) {
-        text_clear(&context->why);
+    trim(&text);
+    r = keep(handle, &text);
+    if (r < 0) {
         text_puts(&context->why, "all open files together hold 512 MiB: close some");
-        handle_free(handle);
-        return -ENFILE;
+        handle_unref(handle);
+        return r;
     }
     *out = handle;
     return 0;
 }
 
-void handle_free(struct handle *handle)
+int handle_open_directory(struct handles *handles, struct listing *listing, struct handle **out)
 {
-    if (!handle)
-        return;
-    atomic_fetch_sub(&bytes_held, handle->text.alloc);
-    text_deinit(&handle->text);
-    free(handle);
+    int r = handle_new(handles, out);
+    if (r < 0)
+        listing_free(listing);
+    else
+        (*out)->listing = listing;
+    return r;
 }
 
 size_t handle_read(const struct handle *handle, uint64_t offset, size_t size, const char **out)

@@ -1,19 +1,39 @@
-/* One open file: its content as rendered by open, which every read slices. */
+/* What is open: a file's content as rendered by open, which every read slices, or a directory's
+ * names as they were at opendir. */
 #pragma once
 
-#include "fs/layout.h"
+#include "fs/listing.h"
 
 /* Of all open files together: whoever may read could otherwise fill the daemon's memory. */
 #define HANDLES_BYTES_MAX (512u << 20)
 
 struct handle {
-    struct text text;
+    struct text text;        /* of a file */
+    struct listing *listing; /* of a directory, else NULL */
+    atomic_uint refs;        /* the kernel's, and one for each reply being sent */
+    struct handles *handles;
+    struct handle *previous, *next;
 };
 
-/* Renders a file. The caller owns *out. -errno of the render function, -ENFILE over the limit
- * above (context->why says so), -ENOMEM. */
-int handle_open(const struct entry *entry, struct file_context *context, struct handle **out);
-void handle_free(struct handle *handle);
+/* All that is open, so that an end while files are open leaves nothing behind. */
+struct handles {
+    pthread_mutex_t lock;
+    struct handle *first;
+    size_t bytes;
+};
 
-/* The bytes at offset, at most size of them; 0 at the end. *out points into the handle. */
+void handles_init(struct handles *handles);
+/* Frees those that were never released: nobody can ask for them any more. */
+void handles_deinit(struct handles *handles);
+
+/* Renders a file. The caller owns one reference of *out. -errno of the render function, -ENFILE over
+ * the limit above (context->why says so), -ENOMEM. */
+int handle_open_file(struct handles *handles, const struct entry *entry,
+                     struct file_context *context, struct handle **out);
+/* Takes over a listing, also on failure: -ENOMEM. */
+int handle_open_directory(struct handles *handles, struct listing *listing, struct handle **out);
+struct handle *handle_ref(struct handle *handle);
+void handle_unref(struct handle *handle);
+
+/* The bytes of a file at offset, at most size of them; 0 at the end. *out points into the handle. */
 size_t handle_read(const struct handle *handle, uint64_t offset, size_t size, const char **out);

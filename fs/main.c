@@ -153,10 +153,12 @@ static int run(struct options *options)
         r = registry_new(&mount.registry);
     if (r == 0)
         r = nodes_new(&mount.nodes);
+    handles_init(&mount.handles);
     if (r < 0)
         fprintf(stderr, "probefs: can't start: %s\n", strerror(-r));
     else
         r = serve(options, &mount);
+    handles_deinit(&mount.handles);
     nodes_free(mount.nodes);
     registry_free(mount.registry);
     return r;

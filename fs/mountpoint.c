@@ -76,14 +76,15 @@ bool fuse_conf_allows_other(const char *conf)
 {
     static const char word[] = "user_allow_other";
 
-    for (const char *line = conf; line; line = strchr(line, '\n')) {
-        line += strspn(line, "\n \t");
-        if (!strncmp(line, word, sizeof word - 1)) {
-            const char *rest = line + sizeof word - 1;
-            rest += strspn(rest, " \t\r");
-            if (*rest == 0 || *rest == '\n')
-                return true;
-        }
+    for (const char *line = conf; *line;) {
+        size_t n = strcspn(line, "\n");
+        const char *end = line + n + (line[n] == '\n');
+        while (n && strchr(" \t\r", line[n - 1]))
+            n--;
+        size_t indent = strspn(line, " \t");
+        if (n == indent + strlen(word) && !memcmp(line + indent, word, strlen(word)))
+            return true;
+        line = end;
     }
     return false;
 }

@@ -1,8 +1,6 @@
 #include "fs/ops.h"
 
 #include "fs/cleanup.h"
-#include "fs/handle.h"
-#include "fs/listing.h"
 #include "fs/requests.h"
 
 #include <errno.h>
@@ -37,6 +35,11 @@ static void call_fail(struct call *call, int error)
 {
     request_end(&call->request);
     fuse_reply_err(call->req, -error);
+}
+
+static struct handle *opened(const struct fuse_file_info *fi)
+{
+    return (struct handle *)(uintptr_t)fi->fh;
 }
 
 static struct node *call_node(const struct call *call, fuse_ino_t ino)
@@ -258,6 +261,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
     _cleanup_context_ struct file_context context = {0};
     struct listing *listing;
+    struct handle *handle;
     struct call call;
 
     call_begin(&call, req);
@@ -267,21 +271,23 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         r = context_init(&context, &call, &node->place);
     if (r == 0)
         r = listing_new(&node->place, &context, sees, &call, &listing);
+    if (r == 0)
+        r = handle_open_directory(&call.mount->handles, listing, &handle);
     if (r < 0) {
         call_fail(&call, r);
         return;
     }
-    fi->fh = (uint64_t)(uintptr_t)listing;
+    fi->fh = (uint64_t)(uintptr_t)handle;
     request_end(&call.request);
-    if (fuse_reply_open(req, fi) == -ENOENT)
-        listing_free(listing);
+    if (fuse_reply_open(req, fi) == -ENOENT) /* interrupted: no release will follow */
+        handle_unref(handle);
 }
 
 /* The offset of a name is its place in the listing, counted from 1; 0 is the start. */
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                        struct fuse_file_info *fi)
 {
-    const struct listing *listing = (const struct listing *)(uintptr_t)fi->fh;
+    const struct listing *listing = opened(fi)->listing;
     struct call call;
     size_t used = 0;
 
@@ -306,7 +312,7 @@ static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
 
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    listing_free((struct listing *)(uintptr_t)fi->fh);
+    handle_unref(opened(fi));
     fuse_reply_err(req, 0);
 }
 
@@ -323,11 +329,11 @@ static int open_file(struct call *call, const struct place *place, struct handle
         return r;
     r = context_init(&context, call, place);
     if (r == 0)
-        r = handle_open(place->entry, &context, &handle);
+        r = handle_open_file(&call->mount->handles, place->entry, &context, &handle);
     if (r == 0 && place->process)
         r = call_may_look(call, place->process);
     if (r < 0) {
-        handle_free(handle);
+        handle_unref(handle);
         if (place->process) {
             place_path(place, path, sizeof path);
             error_ring_add(&place->process->errors, path, r, context.why.data);
@@ -356,20 +362,22 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->direct_io = 1;
     nodes_opened(call.mount->nodes, node, handle->text.size);
     request_end(&call.request);
-    if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
+    if (fuse_reply_open(req, fi) == -ENOENT) {
         nodes_closed(call.mount->nodes, node);
-        handle_free(handle);
+        handle_unref(handle);
     }
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                     struct fuse_file_info *fi)
 {
-    const struct handle *handle = (const struct handle *)(uintptr_t)fi->fh;
+    /* once the reader has its answer it may close the file, before the reply's call has returned */
+    struct handle *handle = handle_ref(opened(fi));
     const char *bytes = NULL;
 
     size_t n = handle_read(handle, (uint64_t)offset, size, &bytes);
     fuse_reply_buf(req, bytes, n);
+    handle_unref(handle);
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -377,7 +385,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     struct mount *mount = fuse_req_userdata(req);
 
     nodes_closed(mount->nodes, (struct node *)(uintptr_t)ino);
-    handle_free((struct handle *)(uintptr_t)fi->fh);
+    handle_unref(opened(fi));
     fuse_reply_err(req, 0);
 }
 
