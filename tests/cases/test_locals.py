@@ -1,0 +1,173 @@
+"""locals, against what the victims' own repr() and f_locals say."""
+import errno
+import json
+import os
+import re
+
+import pytest
+
+from interpreters import eventually
+
+
+def parse(text):
+    """[(headline, {name: text}), ...]; what is cut or unreadable has no " = " and is kept as is."""
+    frames = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            frames.append((line, {}))
+        elif line.startswith("    "):
+            name, _, value = line[4:].partition(" = ")
+            assert name not in frames[-1][1], line
+            frames[-1][1][name] = value
+        else:
+            frames.append((line, None))
+    return frames
+
+
+def function(head):
+    return re.match(r"#\d+  (.*) \(.*\)$", head)[1].rpartition(".")[2]
+
+
+def test_values(probe, python):
+    target = python.run("values.py", ready=False)
+    expected = json.loads(target.readline())
+    eventually(lambda: target.state() == "S", what="reading")
+    frames = parse(probe.read(target.pid, "threads", target.pid, "locals"))
+    seen = [names for head, names in frames if function(head) == "frame"]
+    assert len(seen) == len(expected) > 6
+    for shown, wanted in zip(seen, expected):
+        shown.pop("rest")
+        assert len(wanted) > 60
+        assert shown == wanted
+
+
+def comparable(said):
+    """repr() of some things tells more than can be known from outside."""
+    if said.startswith("<module "):
+        return re.match(r"<module '[^']*'", said)[0] + ">"
+    return said
+
+
+NOT_SHOWN = {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__",
+             "__cached__", "__builtins__", "__annotations__"}
+# repr() of what was the same at both looks, but of no fixed text
+MOVING = re.compile(r"^<(tuple_iterator|list_iterator|frame|_io\.)|^<class |^\{.*<function|^\[<")
+
+
+def test_bindings(probe, python):
+    target = python.run("bindings.py", ready=False)
+    said = json.loads(target.readline())
+    eventually(lambda: target.state() == "S", what="reading")
+    frames = parse(probe.read(target.pid, "threads", target.pid, "locals"))
+    assert function(frames[0][0]) == "describe"
+    frames = frames[1:]
+    assert [function(head) for head, _ in frames] == [name for name, _ in said]
+    for (head, shown), (name, wanted) in zip(frames, said):
+        wanted = {k: comparable(v) for k, v in wanted.items()
+                  if k not in NOT_SHOWN or name not in ("<module>",)}
+        free = {"first"} if name == "Body" else set()  # f_locals of a class leaves that out
+        assert set(shown) == set(wanted) | free, head
+        for key, text in wanted.items():
+            if not MOVING.match(text) and len(text) < 200:
+                assert shown[key] == text, (head, key)
+    shown = dict((function(head), names) for head, names in frames)
+    assert shown["innermost"]["целое"] == "5"
+    assert "never" not in shown["innermost"] and "unbound" not in shown["innermost"]
+    assert shown["enclosing"]["cell"] == shown["inner"]["cell"] == "'in a cell!'"
+    assert shown["inner"]["cell_argument"] == "'sent'"
+    assert shown["coroutine"]["local"] == "42"
+    assert shown["executed"] == {"x": "3", "y": "2"}
+
+
+def test_one_frame(probe, python):
+    target = python.run("bindings.py", ready=False)
+    target.readline()
+    eventually(lambda: target.state() == "S", what="reading")
+    thread = probe.path / str(target.pid) / "threads" / str(target.pid)
+    frames = parse(probe.read(thread / "locals"))
+    depths = sorted(map(int, os.listdir(thread / "frames")))
+    assert depths == list(range(len(frames)))
+    for depth, (head, names) in enumerate(frames):
+        assert head.startswith(f"#{depth}  ")
+        lines = probe.read(thread / "frames" / str(depth) / "locals").splitlines()
+        assert lines == [f"{name} = {value}" for name, value in names.items()]
+    with pytest.raises(OSError) as raised:
+        probe.read(thread / "frames" / str(len(frames)) / "locals")
+    assert raised.value.errno == errno.ENOENT
+
+
+MANY_NAMES = """
+import sys
+for i in range(500):
+    globals()[f"name{i}"] = i
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_many_names_are_cut(probe, python):
+    target = python.run_source(MANY_NAMES, name="many.py")
+    (head, names), = parse(probe.read(target.pid, "threads", target.pid, "locals"))
+    more = names.popitem()[0]
+    assert len(names) == 200
+    assert re.match(r"\.\.\. \(\d+ more\)$", more)
+    assert int(more.split("(")[1].split()[0]) == 500 + 2 - 200  # sys and i
+    assert names["name7"] == "7"
+
+
+def test_deep_recursion_is_cut(probe, python):
+    target = python.run("recursion.py")
+    tid = next(tid for tid, thread in target.stacks().items() if thread["name"] == "deep")
+    text = probe.read(target.pid, "threads", tid, "locals")
+    assert re.search(r"^\.\.\. \(\d+ more frames\)$", text, re.M)
+    assert len(text) < 1 << 20
+
+
+# Every frame's `own` names its function: a value of another frame would show.
+CALLS = """
+import sys, threading
+print("ready", flush=True)
+def a(own="a", depth=0):
+    kept = own
+    return b() + c()
+def b(own="b", depth=1):
+    kept = own
+    return c() + 1
+def c(own="c", depth=2):
+    kept = own
+    return len([own for _ in range(3)])
+while True:
+    a()
+"""
+
+
+def test_of_one_moment(probe, python):
+    target = python.run_source(CALLS, name="calls.py")
+    path = probe.path / str(target.pid) / "threads" / str(target.pid) / "locals"
+    seen = set()
+    for _ in range(300):
+        for head, names in parse(path.read_text()):
+            name = function(head)
+            if name in ("a", "b", "c"):
+                seen.add(name)
+                assert names["own"] == repr(name)
+                assert names.get("kept", repr(name)) == repr(name)
+                assert names["depth"] == str("abc".index(name))
+    assert seen == {"a", "b", "c"}, path.read_text()
+
+
+def test_damaged_memory(probe, python):
+    """Whatever a target does to itself is a text, or an error, and soon."""
+    target = python.run("scribbler.py", 7)
+    tids = [tid for tid in os.listdir(f"/proc/{target.pid}/task")]
+    for _ in range(4):
+        for tid in tids:
+            for file in "locals", "frames/0/locals", "frames/1/locals", "frames/1/source":
+                try:
+                    assert len(probe.read(target.pid, "threads", tid, file)) < 4 << 20
+                except OSError as error:
+                    assert error.errno in (errno.ESRCH, errno.ENOENT, errno.ETIMEDOUT, errno.EIO,
+                                           errno.EAGAIN)
+        if target.process.poll() is not None:
+            target = python.run("scribbler.py", 8)
+            tids = [tid for tid in os.listdir(f"/proc/{target.pid}/task")]

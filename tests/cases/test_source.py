@@ -1,0 +1,188 @@
+"""source: the lines around a frame's current one, and whose rights count when they are read. The
+names of files come from the target, so that it may name what it, or who asks, may not read."""
+import os
+import pathlib
+import pwd
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from interpreters import TARGETS
+from mount import Probe
+
+LINE = re.compile(r" *(\d+)  (->|  )  (.*)$")
+
+
+def sources(probe, target, tid=None):
+    """[(headline, {number: line}, current or None, reason or None), ...] of all frames."""
+    frames = probe.path / str(target.pid) / "threads" / str(tid or target.pid) / "frames"
+    said = []
+    for depth in sorted(map(int, os.listdir(frames))):
+        head, *rest = probe.read(frames / str(depth) / "source").split("\n")[:-1]
+        lines, current, reason = {}, None, None
+        for line in rest:
+            match = LINE.match(line)
+            if not match:
+                reason = line
+                continue
+            lines[int(match[1])] = match[3]
+            if match[2] == "->":
+                current = int(match[1])
+        said.append((head, lines, current, reason))
+    return said
+
+
+def reason_for(probe, target, name):
+    """Why there is no source for the frame whose code says that it is in the file `name`."""
+    said = [s for s in sources(probe, target) if f"({name}:" in s[0]]
+    assert len(said) == 1, said
+    head, lines, _, reason = said[0]
+    assert not lines
+    return reason
+
+
+def test_lines_around(probe, python):
+    target = python.run("nested.py")
+    for tid, thread in target.stacks().items():
+        seen = sources(probe, target, tid)
+        assert len(seen) == len(thread["frames"])
+        for (head, lines, current, reason), (function, file, line) in zip(seen, thread["frames"]):
+            assert head == f"{function} ({file}:{line})"
+            if reason:
+                assert file.startswith("<frozen") or "threading" in file, reason
+                continue
+            assert current == line
+            if file.startswith(python.path("")):
+                text = (TARGETS / pathlib.Path(file).name).read_text().split("\n")
+                assert lines == {n: text[n - 1] for n in range(max(1, line - 5), line + 6)
+                                 if n <= len(text) and (n < len(text) or text[n - 1])}
+
+
+ODD = "# caf\xe9\r\n\tcall(names)\x1b[31m\r\ncall(names)" + " " * 3000
+
+
+def test_odd_files(probe, python):
+    """Carriage returns, control characters, long lines, another encoding, no newline at the end,
+    a name that is not ASCII."""
+    path = python.directory / "gr\xfc\xdfe.py"
+    path.write_text(ODD, encoding="latin-1", newline="")
+    target = python.run("sources.py", python.path(path.name))
+    (_, lines, current, reason), = [s for s in sources(probe, target) if path.name in s[0]]
+    assert reason is None and current == 3
+    assert lines[1] == "# caf\\xe9"
+    assert lines[2] == "\tcall(names)\\x1b[31m"
+    assert lines[3] == "call(names)" + " " * 501 + "..."
+    assert len(lines) == 3
+
+
+def test_no_file(probe, python):
+    short = python.directory / "short.py"
+    short.write_text("only one line\n")
+    names = ["<string>", "<frozen something>", "/nowhere/at/all.py",
+             python.path("sources.py") + "/inside.zip", python.path("short.py"),
+             python.path(""), "/dev/null"]
+    target = python.run("sources.py", *names)
+    assert reason_for(probe, target, names[0]) == "(no source: <string> is no file)"
+    assert reason_for(probe, target, names[1]) == "(no source: <frozen something> is no file)"
+    assert "No such file or directory" in reason_for(probe, target, names[2])
+    assert "Not a directory" in reason_for(probe, target, names[3])
+    assert reason_for(probe, target, names[4]) == f"(no source: {names[4]} has no line 3)"
+    assert "not a regular file" in reason_for(probe, target, names[5])
+    assert "not a regular file" in reason_for(probe, target, names[6])
+
+
+def test_relative_name(probe, any_python):
+    """Relative to the working directory, and never out of it."""
+    target = any_python.run("sources.py", "etc/passwd", "../etc/passwd")  # it runs in /
+    seen = {head: lines for head, lines, _, _ in sources(probe, target)}
+    passwd = pathlib.Path("/etc/passwd").read_text().split("\n")
+    assert seen["<module> (etc/passwd:3)"][3] == passwd[2]
+    assert "leads out" in reason_for(probe, target, "../etc/passwd")
+
+
+def test_links_stay_within_the_root(probe, python):
+    """Absolute links are the target's, not the daemon's."""
+    secret = python.directory / "inside.py"
+    secret.write_text("one\ntwo\nthree\n")
+    for name, to in ("link.py", ""), ("up.py", "/.." * 20):
+        (python.directory / name).unlink(missing_ok=True)  # interpreters share directories
+        (python.directory / name).symlink_to(to + python.path("inside.py"))
+    target = python.run("sources.py", python.path("link.py"), python.path("up.py"))
+    for name in "link.py", "up.py":
+        (_, lines, current, _), = [s for s in sources(probe, target) if f"/{name}:" in s[0]]
+        assert lines == {1: "one", 2: "two", 3: "three"} and current == 3
+
+
+def test_proc_is_not_followed(probe, any_python):
+    """There a name such as /proc/self/environ is the reader's own."""
+    names = ["/proc/self/environ", "/proc/self/status", "/proc/self/root/etc/passwd",
+             "/proc/1/status", "/proc/version"]
+    target = any_python.run("sources.py", *names)
+    for name in names:
+        assert reason_for(probe, target, name)
+
+
+def test_fifo(probe, any_python):
+    """A pipe would wait for a writer."""
+    fifo = any_python.directory / "fifo.py"
+    os.mkfifo(fifo)
+    target = any_python.run("sources.py", any_python.path("fifo.py"))
+    assert "not a regular file" in reason_for(probe, target, any_python.path("fifo.py"))
+
+
+def read_as(user, path):
+    """What `cat` says to that user."""
+    entry = pwd.getpwnam(user)
+    return subprocess.run(["cat", str(path)], user=entry.pw_uid, group=entry.pw_gid,
+                          extra_groups=[], capture_output=True, text=True, timeout=30)
+
+
+def test_rights_of_the_reader(probe, any_python, nobody, tmp_path):
+    """A target can't make the daemon, which is root, read a file to its user."""
+    secret = any_python.directory / "secret.py"
+    secret.write_text("one\nthe secret\nthree\n")
+    secret.chmod(0o600)
+    link = any_python.directory / "to-secret.py"
+    link.symlink_to(any_python.path("secret.py"))
+    hidden = any_python.directory / "hidden"
+    hidden.mkdir(mode=0o700)
+    (hidden / "file.py").write_text("one\nthe secret\nthree\n")
+    group = any_python.directory / "group.py"  # the daemon's groups don't count either
+    group.write_text("one\nthe secret\nthree\n")
+    group.chmod(0o640)
+    open_ = any_python.directory / "open.py"
+    open_.write_text("one\ntwo\nthree\n")
+    open_.chmod(0o644)
+    names = [any_python.path(name) for name in
+             ("secret.py", "to-secret.py", "hidden/file.py", "group.py", "open.py")]
+    target = any_python.run("sources.py", "/etc/shadow", *names, user=nobody)
+    other = probe.mount("allow_other")
+    frames = other.path / str(target.pid) / "threads" / str(target.pid) / "frames"
+    assert pathlib.Path("/etc/shadow").stat().st_mode & 0o004 == 0
+    said = [read_as(nobody, frames / str(depth) / "source").stdout for depth in range(20)]
+    assert not any("secret\n" in text or "root:" in text for text in said), said
+    denied = [text for text in said if "Permission denied" in text]
+    assert len(denied) == 5
+    assert any("->  three" in text for text in said)
+    # while root may read all of it
+    assert sum("the secret" in other.read(frames / str(depth) / "source")
+               for depth in range(15) if (frames / str(depth)).exists()) == 4
+
+
+def test_file_system_that_hangs(probe, any_python):
+    """A file system that does not answer costs its deadline, not the daemon."""
+    with Probe() as other:
+        name = str(other.path / "help")
+        target = any_python.run("sources.py", name)
+        assert any(name in head and current == 3 for head, _, current, _ in
+                   sources(probe, target))
+        os.kill(other.pid, signal.SIGSTOP)
+        try:
+            start = time.monotonic()
+            assert "in time" in reason_for(probe, target, name)
+            assert time.monotonic() - start < 60
+        finally:
+            os.kill(other.pid, signal.SIGCONT)
