@@ -83,12 +83,12 @@ struct single {
 static bool still_there(const struct single *single)
 {
     const struct target *target = single->capture->target;
-    const struct offsets *o = &target->runtime.offsets;
     const struct stack *s = single->python;
-    int32_t at = o->tstate_frame >= 0 ? o->tstate_frame : o->tstate_cframe;
     uint64_t now;
 
-    return !s || (!memory_read(&target->memory, s->tstate + (uint64_t)at, &now, 8) &&
+    return !s || (!memory_read(&target->memory,
+                               s->tstate + (uint64_t)walk_entry_offset(&target->runtime.offsets),
+                               &now, sizeof now) &&
                   now == s->entry);
 }
 

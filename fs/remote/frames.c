@@ -97,6 +97,11 @@ static int add_gil(struct walk *walk, struct view *view, const struct runtime *r
     return 0;
 }
 
+int32_t walk_entry_offset(const struct offsets *o)
+{
+    return o->tstate_frame >= 0 ? o->tstate_frame : o->tstate_cframe;
+}
+
 static struct stack *add_stack(struct walk *walk)
 {
     struct stack *stacks = grown(walk->stacks, &walk->alloc, walk->n + 1, sizeof *stacks);
@@ -154,7 +159,7 @@ static int add_threads(struct walk *walk, struct view *view, const struct runtim
                            ? (pid_t)load64(p + o->tstate_native_thread_id) : 0;
         s->next = o->tstate_frame >= 0 ? load64(p + o->tstate_frame) : 0;
         s->cframe = o->tstate_cframe >= 0 ? load64(p + o->tstate_cframe) : 0;
-        s->entry = s->cframe ? s->cframe : s->next;
+        s->entry = load64(p + walk_entry_offset(o));
         s->chunk = o->tstate_datastack_chunk >= 0 ? load64(p + o->tstate_datastack_chunk) : 0;
         s->chunk_used = s->chunk ? chunk_used(s->chunk, load64(p + o->tstate_datastack_top)) : 0;
     }

@@ -43,7 +43,7 @@ struct stack {
     uint64_t tstate, interp;
     int64_t interp_id;
     uint64_t thread_id;  /* pthread_t */
-    uint64_t entry;      /* the thread state's pointer to its current frame, or _PyCFrame */
+    uint64_t entry;      /* the word at walk_entry_offset() of the thread state */
     pid_t native_id;     /* 3.11 on: its number in the target's own pid namespace; else 0 */
     pid_t tid;           /* in the daemon's; 0 until moment_tid() found it */
     struct raw_frame *frames; /* innermost first, without those not yet entered */
@@ -85,4 +85,6 @@ void walk_deinit(struct walk *walk);
 /* Reads the GILs of the last walk again, directly. */
 int walk_read_gils(const struct walk *walk, const struct memory *memory,
                    const struct runtime *runtime, struct gil *out);
+/* Where a thread state points to its current frame, or to its _PyCFrame (3.11, 3.12). */
+int32_t walk_entry_offset(const struct offsets *offsets);
 const struct stack *walk_find(const struct walk *walk, uint64_t tstate);

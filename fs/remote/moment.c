@@ -158,6 +158,13 @@ static int read_stopped(struct tracer *tracer, struct stopping *st)
     return r;
 }
 
+/* Failures that are of this try only: the process itself may live, and the next try finds out. */
+static bool is_passing(int error)
+{
+    return error == -EBUSY || error == -ETIMEDOUT || error == -EDEADLK || error == -ENFILE ||
+           error == -ESRCH || error == -EFAULT;
+}
+
 static int stop_and_read(struct tracer *tracer, void *arg)
 {
     struct stopping *st = arg;
@@ -168,10 +175,10 @@ static int stop_and_read(struct tracer *tracer, void *arg)
         r = tracer_stop(tracer, st->holders[i]);
     if (r == 0)
         r = read_stopped(tracer, st);
-    else if (r == -EBUSY || r == -ETIMEDOUT || r == -EDEADLK || r == -ENFILE)
+    else if (r != -ESRCH && is_passing(r))
         st->search->no_stopping = true;
-    if (r == -EBUSY || r == -ETIMEDOUT || r == -EDEADLK || r == -ENFILE || r == -ESRCH)
-        r = -EAGAIN; /* the process itself may live: the next try finds out */
+    if (is_passing(r))
+        r = -EAGAIN;
     uint64_t ns = tracer_resume(tracer);
     moment->paused |= ns > 0;
     moment->pause_ns += ns;

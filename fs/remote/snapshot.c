@@ -21,6 +21,9 @@ struct reading {
     struct moment moment;
     struct snapshot *snapshot;
     size_t alloc;             /* of snapshot->threads */
+    size_t frames;            /* of all threads so far */
+    const struct code *code;  /* of the last Python frame, and its strings: recursion repeats them */
+    const char *func, *file;
     struct text scratch;
 };
 
@@ -58,8 +61,13 @@ static int python_frame(struct reading *reading, const struct raw_frame *raw, st
         out->func = "its code object is not readable";
         return 0;
     }
-    out->func = strings_add(strings, code->name);
-    out->file = strings_add(strings, code->file);
+    if (code != reading->code) {
+        reading->func = strings_add(strings, code->name);
+        reading->file = strings_add(strings, code->file);
+        reading->code = code;
+    }
+    out->func = reading->func;
+    out->file = reading->file;
     out->line = linetable_line(&code->lines, raw->lasti);
     return out->func && out->file ? 0 : -ENOMEM;
 }
@@ -82,21 +90,30 @@ static struct frame note(const char *why)
     return (struct frame){.kind = FRAME_UNREADABLE, .func = why, .file = "", .line = -1};
 }
 
-/* Which of n items are shown: the innermost, and the outermost. */
-static bool is_shown(size_t i, size_t n)
+/* Of n items, the innermost and the outermost are shown. */
+struct shown {
+    size_t head, tail;
+};
+
+static struct shown choose_shown(struct reading *reading, size_t n)
 {
-    return n <= SNAPSHOT_FRAMES_MAX + SNAPSHOT_FRAMES_TAIL || i < SNAPSHOT_FRAMES_MAX ||
-           i >= n - SNAPSHOT_FRAMES_TAIL;
+    struct shown shown = {SNAPSHOT_FRAMES_MAX, SNAPSHOT_FRAMES_TAIL};
+
+    if (reading->frames > SNAPSHOT_FRAMES_TOTAL) /* too many in all: a glimpse of each */
+        shown = (struct shown){8, 8};
+    if (n <= shown.head + shown.tail)
+        shown = (struct shown){n, 0};
+    reading->frames += shown.head + shown.tail;
+    return shown;
 }
 
 static int add_items(struct reading *reading, const struct thread_stack *python,
                      const struct native_stack *native, const struct merge_item *items, size_t n,
                      struct thread *out)
 {
-    size_t room = n < SNAPSHOT_FRAMES_MAX + SNAPSHOT_FRAMES_TAIL
-                      ? n : SNAPSHOT_FRAMES_MAX + SNAPSHOT_FRAMES_TAIL;
+    struct shown shown = choose_shown(reading, n);
 
-    out->frames = calloc(room + 4, sizeof *out->frames);
+    out->frames = calloc(shown.head + shown.tail + 4, sizeof *out->frames);
     if (!out->frames)
         return -ENOMEM;
     if (python->torn)
@@ -104,10 +121,10 @@ static int add_items(struct reading *reading, const struct thread_stack *python,
     for (size_t i = 0; i < n; i++) {
         struct frame *f = &out->frames[out->nframes];
         int r = 0;
-        if (!is_shown(i, n)) {
+        if (i == shown.head) {
             *f = (struct frame){.kind = FRAME_CUT, .file = "",
-                                .line = (int)(n - SNAPSHOT_FRAMES_MAX - SNAPSHOT_FRAMES_TAIL)};
-            i = n - SNAPSHOT_FRAMES_TAIL - 1;
+                                .line = (int)(n - shown.head - shown.tail)};
+            i = n - shown.tail - 1;
         } else if (items[i].kind == MERGE_PYTHON) {
             r = python_frame(reading, &python->frames[items[i].index], f);
         } else if (items[i].kind == MERGE_NATIVE) {

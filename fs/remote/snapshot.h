@@ -8,9 +8,9 @@
 #include "fs/remote/frames.h"
 #include "fs/target.h"
 
-#define SNAPSHOT_THREADS_MAX 16384
-#define SNAPSHOT_FRAMES_MAX 512      /* shown of one stack from its innermost end, and as many ... */
-#define SNAPSHOT_FRAMES_TAIL 64      /* ... from its outermost one */
+#define SNAPSHOT_FRAMES_MAX 1024       /* shown of one stack from its innermost end, and ... */
+#define SNAPSHOT_FRAMES_TAIL 128       /* ... from its outermost one */
+#define SNAPSHOT_FRAMES_TOTAL (1u << 19) /* of all threads; beyond, 8 and 8 of each are shown */
 
 enum frame_kind {
     FRAME_PYTHON,

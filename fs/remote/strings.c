@@ -12,6 +12,7 @@ struct strings {
         size_t used, size;
         char data[];
     } *blocks;
+    size_t bytes;
 };
 
 int strings_new(struct strings **out)
@@ -36,6 +37,9 @@ const char *strings_add(struct strings *strings, const char *s)
     size_t size = strlen(s) + 1;
     struct block *b = strings->blocks;
 
+    if (size > STRINGS_MAX - strings->bytes)
+        return "...";
+    strings->bytes += size;
     if (!b || b->size - b->used < size) {
         size_t room = size > BLOCK_SIZE ? size : BLOCK_SIZE;
         b = malloc(sizeof *b + room);

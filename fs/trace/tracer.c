@@ -77,17 +77,20 @@ int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg)
     return tracer.result;
 }
 
-/* Waits until tid has stopped, and for nothing else of it. */
+/* Waits until tid has stopped, and for nothing else of it. The stop is left unconsumed (WNOWAIT):
+ * if it is the delivery of a signal and this daemon is killed now, the kernel delivers it. */
 static int wait_stopped(pid_t tid, int *status)
 {
     uint64_t start = monotonic_ns();
 
     for (;;) {
-        pid_t got = waitpid(tid, status, __WALL | WNOHANG);
-        if (got == tid)
-            return WIFSTOPPED(*status) ? 0 : -ESRCH;
-        if (got < 0)
+        siginfo_t info = {.si_pid = 0};
+        if (waitid(P_PID, (id_t)tid, &info, WEXITED | WSTOPPED | WNOWAIT | WNOHANG | __WALL) < 0)
             return errno == ECHILD ? -ESRCH : -errno;
+        if (info.si_pid) {
+            *status = info.si_status;
+            return info.si_code == CLD_TRAPPED || info.si_code == CLD_STOPPED ? 0 : -ESRCH;
+        }
         uint64_t waited = monotonic_ns() - start;
         if (waited > TRACER_STOP_DEADLINE_NS)
             return -ETIMEDOUT;
@@ -102,7 +105,7 @@ static int wait_stopped(pid_t tid, int *status)
 
 int tracer_stop(struct tracer *tracer, pid_t tid)
 {
-    int status;
+    int status = 0;
 
     if (tracer->n == TRACER_STOPPED_MAX)
         return -ENFILE;
@@ -123,7 +126,7 @@ int tracer_stop(struct tracer *tracer, pid_t tid)
     /* either our PTRACE_EVENT_STOP (with SIGTRAP, or the job control signal in force), or the
      * delivery of a signal that came first and must not be lost */
     tracer->stopped[tracer->n].tid = tid;
-    tracer->stopped[tracer->n].signal = status >> 16 == PTRACE_EVENT_STOP ? 0 : WSTOPSIG(status);
+    tracer->stopped[tracer->n].signal = status >> 8 == PTRACE_EVENT_STOP ? 0 : status;
     tracer->n++;
     return 0;
 }
