@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 bool proc_stat_parse(const char *text, struct proc_stat *out)
 {
@@ -40,9 +41,10 @@ ssize_t proc_read(pid_t pid, const char *file, char *buf, size_t cap)
         ssize_t n = read(fd, buf + size, cap - 1 - size);
         if (n < 0)
             return -errno;
-        if (n == 0)
-            break;
+        size_t asked = cap - 1 - size;
         size += (size_t)n;
+        if ((size_t)n < asked) /* these files give all they have at once */
+            break;
     }
     buf[size] = 0;
     return (ssize_t)size;
@@ -71,18 +73,40 @@ const char *proc_status_field(const char *status, const char *name)
     return NULL;
 }
 
-int proc_statm_read(pid_t pid, struct proc_statm *out)
+int proc_statm_open(pid_t pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
+/* size resident shared text lib data dt */
+int proc_statm_read(int fd, struct proc_statm *out)
 {
     struct proc_statm s;
-    char text[128];
+    char text[128], *end;
 
-    ssize_t n = proc_read(pid, "statm", text, sizeof text);
-    if (n < 0)
-        return (int)n;
-    if (sscanf(text, "%lu %*u %*u %lu", &s.size, &s.text) != 2)
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return n ? -errno : -ESRCH;
+    text[n] = 0;
+    s.size = strtoull(text, &end, 10);
+    strtoull(end, &end, 10);
+    strtoull(end, &end, 10);
+    s.text = strtoull(end, &end, 10);
+    if (*end != ' ')
         return -ESRCH;
     *out = s;
     return 0;
+}
+
+bool descriptor_spare(int fd)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd + DESCRIPTORS_LEFT <= limit.rlim_cur;
 }
 
 bool number_parse(const char *s, unsigned *out)

@@ -35,8 +35,15 @@ struct proc_statm {
     uint64_t text; /* of the executable's code: changes with most execs */
 };
 
-/* -ESRCH. Two thirds of the price of proc_stat_read(). */
-int proc_statm_read(pid_t pid, struct proc_statm *out);
+/* A descriptor to read it from again and again, owned by the caller. It stays with the process: a
+ * successor under the same pid is not read from it. -ESRCH, -EMFILE. */
+int proc_statm_open(pid_t pid);
+/* -ESRCH: the process is gone. A sixth of the price of proc_stat_read(). */
+int proc_statm_read(int fd, struct proc_statm *out);
+
+/* Whether fd may be kept open for long: descriptors enough are left for reading. */
+#define DESCRIPTORS_LEFT 256
+bool descriptor_spare(int fd);
 
 /* Parses a decimal number as /proc spells its names: no sign, no leading zero, at most 2^31 - 1. */
 bool number_parse(const char *s, unsigned *out);

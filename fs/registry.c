@@ -17,7 +17,7 @@
 /* What is known of one pid. */
 struct record {
     pid_t pid;
-    ino_t ino;               /* of its directory in /proc: another process has another */
+    int statm;               /* its /proc/PID/statm, kept open; -1: not */
     struct sighting sighting;
     struct process *process; /* NULL: no CPython, `error` says why not */
     int error;
@@ -128,6 +128,8 @@ int registry_new(struct registry **out)
 static void record_free(struct record *record)
 {
     process_retire(record->process);
+    if (record->statm >= 0)
+        close(record->statm);
     free(record);
 }
 
@@ -152,6 +154,19 @@ static struct record **record_find(struct registry *registry, pid_t pid)
     while (*at && (*at)->pid != pid)
         at = &(*at)->next;
     return at;
+}
+
+/* The record of a pid, made if needed; NULL without memory. Caller holds lock. */
+static struct record *record_for(struct registry *registry, pid_t pid)
+{
+    struct record **at = record_find(registry, pid);
+
+    if (!*at && (*at = calloc(1, sizeof **at))) {
+        (*at)->pid = pid;
+        (*at)->statm = -1;
+        (*at)->error = -EAGAIN; /* not looked at yet */
+    }
+    return *at;
 }
 
 /* Forgets the processes that have ended, now and then. Caller holds lock. */
@@ -194,8 +209,7 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
                          struct process *process, int error, struct process **out)
 {
     _guard_mutex_(&registry->lock);
-    struct record **at = record_find(registry, pid);
-    struct record *record = *at;
+    struct record *record = record_for(registry, pid);
 
     if (record && record->process && process && sighting_same(&record->sighting, stat) &&
         process_alive(record->process)) {
@@ -204,18 +218,12 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
         return 0;
     }
     if (!record) {
-        record = calloc(1, sizeof *record);
-        if (!record) {
-            process_retire(process);
-            return -ENOMEM;
-        }
-        record->pid = pid;
-        *at = record;
+        process_retire(process);
+        return -ENOMEM;
     }
     process_retire(record->process);
     record->process = process;
     record->error = error;
-    record->ino = 0;
     sighting_update(&record->sighting, stat, process != NULL, monotonic_ns());
     if (!process)
         return error;
@@ -286,33 +294,52 @@ int registry_lookup(struct registry *registry, pid_t pid, struct process **out)
     return pid > 0 ? examine(registry, pid, false, out) : -ENOENT;
 }
 
-/* One pid of a listing, whose directory in /proc is inode ino. Cheap where nothing happened. */
-static int glance(struct registry *registry, pid_t pid, ino_t ino, struct process **out)
+/* What a listing's record says without reading more than statm; 1: look closer. Caller holds lock. */
+static int recall(struct record *record, struct process **out)
 {
     struct proc_statm statm;
-    bool holds = false;
 
-    if (proc_statm_read(pid, &statm) < 0 || statm.size == 0)
-        return -ENOENT;
+    if (!record || record->statm < 0 || proc_statm_read(record->statm, &statm) < 0)
+        return 1;
+    if (statm.size == 0)
+        return -ENOENT; /* a zombie or a kernel thread */
+    if ((!record->process && record->error != -ENOENT) ||
+        !sighting_holds(&record->sighting, &statm, (uint64_t)sysconf(_SC_PAGESIZE)))
+        return 1;
+    return answer(record, out);
+}
+
+/* One pid of a listing. Cheap where nothing happened: one pread. */
+static int glance(struct registry *registry, pid_t pid, struct process **out)
+{
+    struct proc_statm statm = {0};
+
     pthread_mutex_lock(&registry->lock);
-    struct record *record = *record_find(registry, pid);
-    int r = 1;
-    if (record && record->ino == ino && (record->process || record->error == -ENOENT))
-        holds = sighting_holds(&record->sighting, &statm, (uint64_t)sysconf(_SC_PAGESIZE));
-    if (holds)
-        r = answer(record, out);
+    int r = recall(*record_find(registry, pid), out);
     pthread_mutex_unlock(&registry->lock);
     if (r <= 0)
         return r;
 
-    r = examine(registry, pid, true, out);
-    pthread_mutex_lock(&registry->lock);
-    record = *record_find(registry, pid);
-    if (record) {
-        record->ino = ino;
-        record->sighting.text = statm.text;
+    int fd = proc_statm_open(pid);
+    if (fd < 0)
+        return fd;
+    /* before the look: an exec in between shows as another size of the code next time */
+    if (proc_statm_read(fd, &statm) < 0) {
+        close(fd);
+        return -ENOENT;
     }
-    pthread_mutex_unlock(&registry->lock);
+    r = examine(registry, pid, true, out);
+
+    _guard_mutex_(&registry->lock);
+    struct record *record = record_for(registry, pid);
+    if (!record || !descriptor_spare(fd)) {
+        close(fd);
+        return r;
+    }
+    if (record->statm >= 0)
+        close(record->statm);
+    record->statm = fd;
+    record->sighting.text = statm.text;
     return r;
 }
 
@@ -354,7 +381,7 @@ int registry_list(struct registry *registry, struct process ***out, size_t *out_
     while (r == 0 && (entry = readdir(proc))) {
         struct process *process;
         if (!number_parse(entry->d_name, &pid) ||
-            glance(registry, (pid_t)pid, entry->d_ino, &process) < 0)
+            glance(registry, (pid_t)pid, &process) < 0)
             continue;
         r = append(&items, &n, &alloc, process);
         if (r < 0)

@@ -1,6 +1,7 @@
 #include "fs/target.h"
 
 #include "fs/cleanup.h"
+#include "fs/procfs.h"
 #include "fs/remote/code.h"
 #include "fs/remote/lwp.h"
 #include "fs/remote/names.h"
@@ -13,10 +14,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
-
-#define DESCRIPTORS_LEFT 256 /* for reading, by all threads of the daemon */
 
 int process_start_time(pid_t pid, uint64_t *out)
 {
@@ -54,15 +52,13 @@ static int find_runtime(struct target *target)
  * alone tells a process from its successor. -ESRCH. */
 static int open_pidfd(pid_t pid, int *out)
 {
-    struct rlimit limit;
-
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0)
         return errno == ESRCH ? -ESRCH : 0;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd + DESCRIPTORS_LEFT > limit.rlim_cur)
-        close(fd);
-    else
+    if (descriptor_spare(fd))
         *out = fd;
+    else
+        close(fd);
     return 0;
 }
 

@@ -32,8 +32,12 @@ static void test_stat(void)
     CHECK_INT(proc_stat_read(0x7fffffff, &s), -ESRCH);
 
     struct proc_statm m;
-    CHECK_INT(proc_statm_read(getpid(), &m), 0);
+    int fd = proc_statm_open(getpid());
+    CHECK(fd >= 0);
+    CHECK_INT(proc_statm_read(fd, &m), 0);
     CHECK(m.size && m.text);
+    close(fd);
+    CHECK_INT(proc_statm_open(0x7fffffff), -ESRCH);
 }
 
 static void test_sighting(void)
