@@ -27,12 +27,13 @@ int help_render(struct file_context *context, struct text *out)
         render_entry(&layout[i], out);
     text_puts(out,
               "\n"
-              "<pid> <tid> as in /proc; <depth> 0 is the innermost Python frame; an open renders one\n"
-              "moment. In a backtrace: #DEPTH FUNCTION (FILE:LINE), innermost first. Examples:\n"
-              "  cat 1234/backtrace                   where is it now?\n"
-              "  grep -l forward */backtrace          which processes are in forward?\n"
-              "  cat 1234/threads/1234/frames/0/locals\n"
-              "  cat by-rank/0/status                 the first of a distributed job\n"
-              "  cat */stacks.folded | sort | uniq -c  which stacks are common?\n");
+              "<pid> and <tid> are those of /proc. <depth> counts Python frames, 0 is the\n"
+              "innermost; #DEPTH FUNCTION (FILE:LINE) stands for one. Each open shows one moment;\n"
+              "open again to see the next. Why an open failed: <pid>/errors. Examples:\n"
+              "  cat 1234/backtrace                     where is it now?\n"
+              "  grep -l forward */backtrace            which processes are in forward?\n"
+              "  grep -r loss 1234/threads/*/locals     what is loss?\n"
+              "  cat by-rank/0/status                   the first of a distributed job\n"
+              "  cat */stacks.folded | sort | uniq -c   which stacks are common?\n");
     return 0;
 }

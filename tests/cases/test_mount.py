@@ -1,6 +1,8 @@
 """The command: how it starts and ends, and what it says when something is wrong."""
 import os
 import pathlib
+import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -77,6 +79,19 @@ def test_help_and_version():
     assert probefs("-h").stdout == said.stdout
     said = probefs("--version")
     assert said.returncode == 0 and said.stdout.startswith("probefs ")
+
+
+def test_manual_page():
+    """It says the same as --help."""
+    page = (daemon.REPOSITORY / "contrib" / "probefs.1").read_text().replace("\\", "")
+    for option in re.findall(r"^ {4}(-.*?)  ", probefs("--help").stdout, re.MULTILINE):
+        for word in re.findall(r"--?[a-z_V]+|[a-z_]{3,}", option):
+            assert word in page, word
+    if shutil.which("man"):
+        checked = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z",
+                                  daemon.REPOSITORY / "contrib" / "probefs.1"],
+                                 capture_output=True, text=True)
+        assert checked.stderr == ""
 
 
 @pytest.mark.parametrize("args, word", [

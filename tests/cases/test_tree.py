@@ -135,7 +135,7 @@ def test_help(probe):
     for name in ROOT | PROCESS | THREAD | FRAME | {"<pid>", "<tid>", "<depth>", "<rank>"}:
         assert name in text
     assert len(text.splitlines()) <= 40
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 84
 
 
 def test_names_that_are_none(probe, waiting):

@@ -58,9 +58,9 @@ static void test_help(void)
     for (const char *p = text.data; *p; p++) {
         width = *p == '\n' ? 0 : width + 1;
         lines += *p == '\n';
-        CHECK(width <= 100);
+        CHECK(width <= 84);
     }
-    CHECK(lines <= 50); /* one screen */
+    CHECK(lines <= 40); /* one screen */
     for (size_t i = 1; i < layout_size; i++)
         CHECK(strstr(text.data, entry_name(&layout[i])));
     text_deinit(&text);
