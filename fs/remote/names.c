@@ -3,16 +3,20 @@
 #include "fs/cleanup.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #define NAME_CHARACTERS_MAX 256   /* of one thread's name */
-#define TRIES_MAX 3               /* to see the same twice */
 #define LOCATE_AGE_NS 2000000000u /* look for threading._active again, for it may be another */
+
+#define NO_NAME SIZE_MAX
 
 struct name {
     uint64_t thread_id;
-    size_t at; /* in the text */
+    pid_t tid; /* whose it is; 0: not known yet */
+    size_t at; /* in the text; NO_NAME: the thread is not in the dict */
 };
 
 struct name_table {
@@ -25,6 +29,7 @@ struct interpreter_names {
     uint64_t interp;
     uint64_t active;          /* threading._active; 0: not found */
     uint64_t located_ns, read_ns;
+    bool fresh;               /* read in this round */
     struct view *view;        /* what the last reading used, copied again in one call */
     struct name_table table;
 };
@@ -174,7 +179,7 @@ static void add_thread(struct view *view, const struct offsets *offsets, uint64_
         str_decode(view, offsets, name, NAME_CHARACTERS_MAX, &table->text) < 0)
         return;
     text_putc(&table->text, 0);
-    table->items[table->n++] = (struct name){(uint64_t)id, at};
+    table->items[table->n++] = (struct name){.thread_id = (uint64_t)id, .at = at};
 }
 
 /* Reads all names once. The threads that can't be read are left out; -EFAULT: the dict can't. */
@@ -211,15 +216,56 @@ static int read_table(struct view *view, const struct offsets *offsets, uint64_t
     return r;
 }
 
-static bool same_table(const struct name_table *a, const struct name_table *b)
+static const char *name_text(const struct name_table *table, const struct name *name)
 {
-    if (a->n != b->n)
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (a->items[i].thread_id != b->items[i].thread_id ||
-            strcmp(a->text.data + a->items[i].at, b->text.data + b->items[i].at) != 0)
+    return name->at == NO_NAME ? NULL : table->text.data + name->at;
+}
+
+static struct name *table_find(const struct name_table *table, uint64_t thread_id)
+{
+    struct name key = {.thread_id = thread_id};
+
+    return table->n ? bsearch(&key, table->items, table->n, sizeof key, by_thread_id) : NULL;
+}
+
+/* Threads that have no name in one don't count. */
+static bool same_names(const struct name_table *a, const struct name_table *b)
+{
+    for (size_t i = 0, k = 0;;) {
+        while (i < a->n && a->items[i].at == NO_NAME)
+            i++;
+        while (k < b->n && b->items[k].at == NO_NAME)
+            k++;
+        if (i == a->n || k == b->n)
+            return i == a->n && k == b->n;
+        if (a->items[i].thread_id != b->items[k].thread_id ||
+            strcmp(name_text(a, &a->items[i]), name_text(b, &b->items[k])) != 0)
             return false;
-    return true;
+        i++;
+        k++;
+    }
+}
+
+/* Notes that a thread has no name, so that the dict is not read again for it. */
+static void table_add_nameless(struct name_table *table, uint64_t thread_id, pid_t tid)
+{
+    size_t at = table->n;
+
+    if (table->n == NAMES_MAX)
+        return;
+    if (table->n == table->alloc) {
+        size_t alloc = table->alloc ? 2 * table->alloc : 16;
+        struct name *items = realloc(table->items, alloc * sizeof *items);
+        if (!items)
+            return;
+        table->items = items;
+        table->alloc = alloc;
+    }
+    while (at && table->items[at - 1].thread_id > thread_id)
+        at--;
+    memmove(table->items + at + 1, table->items + at, (table->n - at) * sizeof *table->items);
+    table->items[at] = (struct name){.thread_id = thread_id, .tid = tid, .at = NO_NAME};
+    table->n++;
 }
 
 static void swap_tables(struct name_table *a, struct name_table *b)
@@ -229,60 +275,116 @@ static void swap_tables(struct name_table *a, struct name_table *b)
     *b = t;
 }
 
-/* Reads until two readings in a row say the same; the first is compared with the last known
- * names, which is all there is to do most of the time. */
-static void read_names(struct interpreter_names *in, const struct offsets *offsets)
+/* What a thread was called before and is called still is its own name. */
+static void keep_owners(struct name_table *table, const struct name_table *before)
 {
-    struct name_table last = {0}, next = {0};
-
-    for (int i = 0; i < TRIES_MAX; i++) {
-        int r = view_refresh(in->view);
-        if (r == 0)
-            r = read_table(in->view, offsets, in->active, &next);
-        if (r < 0) {
-            in->located_ns = 0; /* perhaps it is elsewhere now */
-            break;
-        }
-        if (same_table(&next, i ? &last : &in->table)) {
-            swap_tables(&in->table, &next);
-            break;
-        }
-        swap_tables(&last, &next);
+    for (size_t i = 0; i < table->n; i++) {
+        const struct name *old = table_find(before, table->items[i].thread_id);
+        if (old && old->at != NO_NAME &&
+            strcmp(name_text(before, old), name_text(table, &table->items[i])) == 0)
+            table->items[i].tid = old->tid;
     }
-    table_deinit(&last);
-    table_deinit(&next);
+}
+
+/* Leaves what another reading agrees with. */
+static void keep_agreed(struct name_table *table, const struct name_table *other)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < table->n; i++) {
+        const struct name *same = table_find(other, table->items[i].thread_id);
+        if (same && strcmp(name_text(other, same), name_text(table, &table->items[i])) == 0)
+            table->items[n++] = table->items[i];
+    }
+    table->n = n;
+}
+
+static int read_once(struct interpreter_names *in, const struct offsets *offsets,
+                     struct name_table *table)
+{
+    int r = view_refresh(in->view);
+    return r < 0 ? r : read_table(in->view, offsets, in->active, table);
+}
+
+/* Reads twice, and takes over what was the same. The names known so far count as one reading:
+ * when nothing has changed since, one is enough. False: they could not be read. */
+static bool read_names(struct interpreter_names *in, const struct offsets *offsets)
+{
+    struct name_table first = {0}, second = {0};
+    struct name_table *read = &first;
+
+    int r = read_once(in, offsets, &first);
+    if (r == 0 && !same_names(&first, &in->table)) {
+        r = read_once(in, offsets, &second);
+        if (r == 0)
+            keep_agreed(&second, &first);
+        read = &second;
+    }
+    if (r == 0) {
+        keep_owners(read, &in->table);
+        swap_tables(read, &in->table);
+    }
+    table_deinit(&first);
+    table_deinit(&second);
+    return r == 0;
+}
+
+static void read_again(const struct names *names, struct interpreter_names *in,
+                       const struct offsets *offsets)
+{
+    uint64_t now = now_ns();
+
+    if (!in->located_ns || now - in->located_ns > LOCATE_AGE_NS) {
+        in->active = locate_active(names, offsets, in->interp);
+        in->located_ns = now;
+    }
+    if (!in->active || !read_names(in, offsets)) {
+        in->table.n = 0;
+        in->located_ns = in->active ? 0 : now; /* perhaps it is elsewhere now */
+    }
+    in->read_ns = now_ns();
+    in->fresh = true;
 }
 
 void names_refresh(struct names *names, const struct offsets *offsets, uint64_t interp,
                    uint64_t max_age_ns)
 {
     struct interpreter_names *in = find_interpreter(names, interp);
-    uint64_t now = now_ns();
 
-    if (in && in->read_ns && now - in->read_ns < max_age_ns)
-        return;
     if (!in)
         in = make_interpreter(names, interp);
     if (!in)
         return;
-    if (!in->located_ns || now - in->located_ns > LOCATE_AGE_NS) {
-        in->active = locate_active(names, offsets, interp);
-        in->located_ns = now;
-    }
-    if (in->active)
-        read_names(in, offsets);
-    else
-        in->table.n = 0;
-    in->read_ns = now_ns();
+    in->fresh = false;
+    if (!in->read_ns || now_ns() - in->read_ns >= max_age_ns)
+        read_again(names, in, offsets);
 }
 
-const char *names_find(const struct names *names, uint64_t interp, uint64_t thread_id)
+static bool is_alive(const struct names *names, pid_t tid)
 {
-    const struct interpreter_names *in = find_interpreter(names, interp);
-    struct name key = {.thread_id = thread_id};
+    return syscall(SYS_tgkill, names->memory->pid, tid, 0) == 0 || errno == EPERM;
+}
 
-    if (!in || !in->table.n)
+const char *names_find(struct names *names, const struct offsets *offsets, uint64_t interp,
+                       uint64_t thread_id, pid_t tid)
+{
+    struct interpreter_names *in = find_interpreter(names, interp);
+
+    if (!in || !tid)
         return NULL;
-    const struct name *name = bsearch(&key, in->table.items, in->table.n, sizeof key, by_thread_id);
-    return name ? in->table.text.data + name->at : NULL;
+    struct name *name = table_find(&in->table, thread_id);
+    if (name && name->tid == tid)
+        return name_text(&in->table, name);
+    if (!in->fresh) {
+        read_again(names, in, offsets);
+        name = table_find(&in->table, thread_id);
+    }
+    if (!name) {
+        table_add_nameless(&in->table, thread_id, tid);
+        return NULL;
+    }
+    if (name->tid != tid && !is_alive(names, tid))
+        return NULL;
+    name->tid = tid;
+    return name_text(&in->table, name);
 }

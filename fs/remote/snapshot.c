@@ -257,7 +257,8 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
         t->tstate = python.top->tstate;
         t->thread_id = python.top->thread_id;
         t->interp_id = python.top->interp_id;
-        name = names_find(target->names, python.top->interp, t->thread_id);
+        name = names_find(target->names, &target->runtime.offsets, python.top->interp, t->thread_id,
+                          t->tid);
     }
     t->name = name ? strings_add(reading->snapshot->strings, name) : safe(reading, lwp ? lwp->comm : "?");
     if (!t->name)
