@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -169,13 +170,14 @@ static struct record *record_for(struct registry *registry, pid_t pid)
     return *at;
 }
 
-/* Forgets the processes that have ended, now and then. Caller holds lock. */
-static void sweep(struct registry *registry)
+/* Forgets the processes that have ended, now and then. Returns how many. Caller holds lock. */
+static size_t sweep(struct registry *registry)
 {
     uint64_t now = monotonic_ns();
+    size_t n = 0;
 
     if (now - registry->swept < SWEEP_INTERVAL)
-        return;
+        return 0;
     registry->swept = now;
     for (size_t i = 0; i < BUCKETS; i++) {
         for (struct record **at = &registry->buckets[i]; *at;) {
@@ -185,11 +187,24 @@ static void sweep(struct registry *registry)
             if (gone) {
                 *at = record->next;
                 record_free(record);
+                n++;
             } else {
                 at = &record->next;
             }
         }
     }
+    return n;
+}
+
+/* What was cached of a process lies scattered over the heaps of all threads: without the trim a
+ * daemon that sees many short-lived ones only ever grows. */
+static void tidy(struct registry *registry)
+{
+    pthread_mutex_lock(&registry->lock);
+    size_t n = sweep(registry);
+    pthread_mutex_unlock(&registry->lock);
+    if (n)
+        malloc_trim(0);
 }
 
 /* What the record says: 0 and a reference, or its error; 1: it has to be looked at. Caller holds
@@ -288,9 +303,7 @@ static int examine(struct registry *registry, pid_t pid, bool patient, struct pr
 
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out)
 {
-    pthread_mutex_lock(&registry->lock);
-    sweep(registry);
-    pthread_mutex_unlock(&registry->lock);
+    tidy(registry);
     return pid > 0 ? examine(registry, pid, false, out) : -ENOENT;
 }
 
@@ -371,9 +384,7 @@ int registry_list(struct registry *registry, struct process ***out, size_t *out_
     unsigned pid;
     int r = 0;
 
-    pthread_mutex_lock(&registry->lock);
-    sweep(registry);
-    pthread_mutex_unlock(&registry->lock);
+    tidy(registry);
 
     DIR *proc = opendir("/proc");
     if (!proc)
