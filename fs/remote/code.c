@@ -1,5 +1,6 @@
 #include "fs/remote/code.h"
 
+#include "fs/array.h"
 #include "fs/cleanup.h"
 #include "fs/remote/unicode.h"
 
@@ -83,14 +84,8 @@ static struct code_key key_of(const struct offsets *o, const uint8_t *head)
 
 static int enqueue(struct code_cache *cache, struct code *code)
 {
-    if (cache->nfresh == cache->fresh_alloc) {
-        size_t alloc = cache->fresh_alloc ? cache->fresh_alloc * 2 : 64;
-        void *more = realloc(cache->fresh, alloc * sizeof *cache->fresh);
-        if (!more)
-            return -ENOMEM;
-        cache->fresh = more;
-        cache->fresh_alloc = alloc;
-    }
+    if (ARRAY_GROW(cache->fresh, cache->fresh_alloc, cache->nfresh + 1) < 0)
+        return -ENOMEM;
     cache->fresh[cache->nfresh++] = code;
     return 0;
 }

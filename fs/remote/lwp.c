@@ -1,5 +1,6 @@
 #include "fs/remote/lwp.h"
 
+#include "fs/array.h"
 #include "fs/cleanup.h"
 
 #include <dirent.h>
@@ -138,14 +139,9 @@ int lwp_list_read(pid_t pid, bool with_syscall, struct lwp_list *out)
             list.cut = true;
             break;
         }
-        if (list.n == alloc) {
-            alloc = alloc ? alloc * 2 : 32;
-            struct lwp *items = realloc(list.items, alloc * sizeof *items);
-            if (!items) {
-                lwp_list_deinit(&list);
-                return -ENOMEM;
-            }
-            list.items = items;
+        if (ARRAY_GROW(list.items, alloc, list.n + 1) < 0) {
+            lwp_list_deinit(&list);
+            return -ENOMEM;
         }
         pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
         struct lwp *lwp = &list.items[list.n];

@@ -1,5 +1,6 @@
 #include "fs/remote/maps.h"
 
+#include "fs/array.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -99,14 +100,9 @@ int maps_parse(char *text, size_t size, struct maps *out)
             *next++ = 0;
         else
             next = line + strlen(line);
-        if (maps.n == alloc) {
-            alloc = alloc ? alloc * 2 : 128;
-            struct mapping *items = realloc(maps.items, alloc * sizeof *items);
-            if (!items) {
-                maps_deinit(&maps);
-                return -ENOMEM;
-            }
-            maps.items = items;
+        if (ARRAY_GROW(maps.items, alloc, maps.n + 1) < 0) {
+            maps_deinit(&maps);
+            return -ENOMEM;
         }
         struct mapping *m = &maps.items[maps.n];
         if (parse_line(line, m) && (!maps.n || m->start >= m[-1].end))

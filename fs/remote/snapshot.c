@@ -1,12 +1,12 @@
 #include "fs/remote/snapshot.h"
 
+#include "fs/array.h"
 #include "fs/cleanup.h"
 #include "fs/remote/capture.h"
 #include "fs/remote/lwp.h"
 #include "fs/remote/moment.h"
 #include "fs/remote/names.h"
-#include "fs/remote/strings.h"
-#include "fs/remote/thread_stack.h"
+#include "fs/remote/snapshot_frames.h"
 #include "fs/trace/tracer.h"
 
 #include <errno.h>
@@ -20,11 +20,8 @@ struct reading {
     struct capture capture;
     struct moment moment;
     struct snapshot *snapshot;
-    size_t alloc;             /* of snapshot->threads */
-    size_t frames;            /* of all threads so far */
-    const struct code *code;  /* of the last Python frame, and its strings: recursion repeats them */
-    const char *func, *file;
-    struct text scratch;
+    size_t alloc; /* of snapshot->threads */
+    struct frames frames;
 };
 
 void snapshot_free(struct snapshot *snapshot)
@@ -39,129 +36,6 @@ void snapshot_free(struct snapshot *snapshot)
 }
 
 static void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
-
-/* ---- one thread's frames ---- */
-
-/* A string that a target or one of its files chose, made safe to print. */
-static const char *safe(struct reading *reading, const char *s)
-{
-    text_clear(&reading->scratch);
-    text_add_escaped(&reading->scratch, s, strlen(s));
-    return strings_add(reading->snapshot->strings, reading->scratch.size ? reading->scratch.data : "");
-}
-
-static int python_frame(struct reading *reading, const struct raw_frame *raw, struct frame *out)
-{
-    struct strings *strings = reading->snapshot->strings;
-    const struct code *code = raw->info;
-
-    *out = (struct frame){.kind = FRAME_PYTHON, .address = raw->addr, .line = -1};
-    if (!code || code->state != CODE_LOADED) {
-        out->kind = FRAME_UNREADABLE;
-        out->func = "its code object is not readable";
-        return 0;
-    }
-    if (code != reading->code) {
-        reading->func = strings_add(strings, code->name);
-        reading->file = strings_add(strings, code->file);
-        reading->code = code;
-    }
-    out->func = reading->func;
-    out->file = reading->file;
-    out->line = linetable_line(&code->lines, raw->lasti);
-    return out->func && out->file ? 0 : -ENOMEM;
-}
-
-static int native_frame(struct reading *reading, const struct native_frame *native,
-                        struct frame *out)
-{
-    struct native_symbol symbol;
-
-    native_resolve(reading->target->native, native, &symbol);
-    *out = (struct frame){.kind = FRAME_NATIVE, .address = native->pc, .offset = symbol.offset,
-                          .line = -1};
-    out->func = symbol.name ? safe(reading, symbol.name) : NULL;
-    out->file = safe(reading, symbol.module);
-    return out->file && (out->func || !symbol.name) ? 0 : -ENOMEM;
-}
-
-static struct frame note(const char *why)
-{
-    return (struct frame){.kind = FRAME_UNREADABLE, .func = why, .file = "", .line = -1};
-}
-
-/* Of n items, the innermost and the outermost are shown. */
-struct shown {
-    size_t head, tail;
-};
-
-static struct shown choose_shown(struct reading *reading, size_t n)
-{
-    struct shown shown = {SNAPSHOT_FRAMES_MAX, SNAPSHOT_FRAMES_TAIL};
-
-    if (reading->frames > SNAPSHOT_FRAMES_TOTAL) /* too many in all: a glimpse of each */
-        shown = (struct shown){8, 8};
-    if (n <= shown.head + shown.tail)
-        shown = (struct shown){n, 0};
-    reading->frames += shown.head + shown.tail;
-    return shown;
-}
-
-static int add_items(struct reading *reading, const struct thread_stack *python,
-                     const struct native_stack *native, const struct merge_item *items, size_t n,
-                     struct thread *out)
-{
-    struct shown shown = choose_shown(reading, n);
-
-    out->frames = calloc(shown.head + shown.tail + 4, sizeof *out->frames);
-    if (!out->frames)
-        return -ENOMEM;
-    if (python->torn)
-        out->frames[out->nframes++] = note("torn frames: the stack changed while it was read");
-    for (size_t i = 0; i < n; i++) {
-        struct frame *f = &out->frames[out->nframes];
-        int r = 0;
-        if (i == shown.head) {
-            *f = (struct frame){.kind = FRAME_CUT, .file = "",
-                                .line = (int)(n - shown.head - shown.tail)};
-            i = n - shown.tail - 1;
-        } else if (items[i].kind == MERGE_PYTHON) {
-            r = python_frame(reading, &python->frames[items[i].index], f);
-        } else if (items[i].kind == MERGE_NATIVE) {
-            r = native_frame(reading, &native->frames[items[i].index], f);
-        } else {
-            *f = note(items[i].note);
-        }
-        if (r < 0)
-            return r;
-        out->nframes++;
-    }
-    if (python->end == STACK_UNREADABLE)
-        out->frames[out->nframes++] = note("torn frame: the stack does not go on from here");
-    else if (python->end == STACK_LIMIT)
-        out->frames[out->nframes++] = note("cut here: the stack is deeper than the limit");
-    return 0;
-}
-
-static int add_frames(struct reading *reading, const struct thread_stack *python,
-                      const struct native_stack *native, struct thread *out)
-{
-    size_t nnative = native && !python->torn ? native->nframes : 0;
-    _cleanup_free_ struct merge_item *items =
-        calloc(MERGE_ITEMS(nnative, python->n, python->ngroups), sizeof *items);
-    size_t n = 0;
-
-    if (!items)
-        return -ENOMEM;
-    if (native && !python->torn)
-        n = merge_stacks(native->frames, nnative, native->end, python->groups, python->ngroups,
-                         items);
-    else
-        for (; n < python->n; n++)
-            items[n] = (struct merge_item){.kind = MERGE_PYTHON, .index = n};
-    out->depth = python->n;
-    return add_items(reading, python, native, items, n, out);
-}
 
 /* ---- one thread ---- */
 
@@ -213,14 +87,8 @@ static struct thread *new_thread(struct reading *reading)
 {
     struct snapshot *snapshot = reading->snapshot;
 
-    if (snapshot->nthreads == reading->alloc) {
-        size_t alloc = reading->alloc ? reading->alloc * 2 : 16;
-        struct thread *threads = realloc(snapshot->threads, alloc * sizeof *threads);
-        if (!threads)
-            return NULL;
-        snapshot->threads = threads;
-        reading->alloc = alloc;
-    }
+    if (ARRAY_GROW(snapshot->threads, reading->alloc, snapshot->nthreads + 1) < 0)
+        return NULL;
     struct thread *t = &snapshot->threads[snapshot->nthreads++];
     *t = (struct thread){.state = THREAD_DEAD, .interp_id = -1};
     return t;
@@ -260,10 +128,11 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
         name = names_find(target->names, &target->runtime.offsets, python.top->interp, t->thread_id,
                           t->tid);
     }
-    t->name = name ? strings_add(reading->snapshot->strings, name) : safe(reading, lwp ? lwp->comm : "?");
+    t->name = name ? strings_add(reading->snapshot->strings, name)
+                   : frames_safe(&reading->frames, lwp ? lwp->comm : "?");
     if (!t->name)
         return -ENOMEM;
-    return add_frames(reading, &python, native, t);
+    return frames_add(&reading->frames, &python, native, t);
 }
 
 /* ---- all threads ---- */
@@ -408,6 +277,7 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
 
     if (!snapshot || strings_new(&snapshot->strings) < 0)
         return -ENOMEM;
+    reading.frames = (struct frames){.strings = snapshot->strings, .native = target->native};
     snapshot->pid = target->pid;
     snapshot->supported = target->runtime.supported;
     snprintf(snapshot->why, sizeof snapshot->why, "%s", target->runtime.why);
@@ -423,7 +293,7 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
         target->cost = snapshot->cost;
     pthread_mutex_unlock(&target->lock);
     lwp_list_deinit(&reading.lwps);
-    text_deinit(&reading.scratch);
+    text_deinit(&reading.frames.scratch);
     if (r == 0 && !target_alive(target))
         r = -ESRCH;
     if (r < 0)
@@ -445,82 +315,4 @@ void thread_describe(const struct thread *thread, struct text *out)
         text_printf(out, ", %s", thread->wait);
     if (thread->holds_gil)
         text_puts(out, ", gil");
-}
-
-/* ---- visits ---- */
-
-struct visit {
-    struct target *target;
-    pid_t tid; /* 0: all */
-    int (*one)(void *arg, struct view *view, const struct raw_stack *stack);
-    int (*all)(void *arg, struct view *view, const struct walk *walk);
-    void *arg;
-    struct lwp_list lwps;
-};
-
-static int visit_thread(struct visit *visit, const struct walk *walk)
-{
-    _cleanup_(thread_stack_deinit) struct thread_stack python = {0};
-    _cleanup_free_ const struct stack **stacks = calloc(walk->n + 1, sizeof *stacks);
-    size_t n = 0;
-
-    if (!stacks)
-        return -ENOMEM;
-    for (size_t i = 0; i < walk->n; i++)
-        if (moment_tid(visit->target, &visit->lwps, &walk->stacks[i]) == visit->tid)
-            stacks[n++] = &walk->stacks[i];
-    int r = thread_stack_collect(stacks, n, &python);
-    if (r < 0)
-        return r;
-    struct raw_stack stack = {.tid = visit->tid, .frames = python.frames, .nframes = python.n};
-    if (python.top) {
-        stack.tstate = python.top->tstate;
-        stack.interp = python.top->interp;
-    }
-    return visit->one(visit->arg, visit->target->view, &stack);
-}
-
-static int visit_in_moment(struct moment *moment, void *arg)
-{
-    struct visit *visit = arg;
-
-    if (visit->all)
-        return visit->all(visit->arg, visit->target->view, moment->walk);
-    return visit_thread(visit, moment->walk);
-}
-
-static int visit_locked(struct visit *visit)
-{
-    struct target *target = visit->target;
-    struct moment moment;
-
-    if (!target->runtime.supported)
-        return -EOPNOTSUPP;
-    int r = lwp_list_read(target->pid, false, &visit->lwps);
-    if (r == 0 && visit->tid && !lwp_find(&visit->lwps, visit->tid))
-        r = -ESRCH;
-    if (r == 0)
-        r = moment_run(target, visit_in_moment, visit, &moment);
-    lwp_list_deinit(&visit->lwps);
-    return r == -EAGAIN ? -ETIMEDOUT : r;
-}
-
-int snapshot_visit(struct target *target, pid_t tid,
-                   int (*visit)(void *arg, struct view *view, const struct raw_stack *stack),
-                   void *arg)
-{
-    struct visit v = {.target = target, .tid = tid, .one = visit, .arg = arg};
-    _guard_mutex_(&target->lock);
-
-    return visit_locked(&v);
-}
-
-int snapshot_visit_all(struct target *target,
-                       int (*visit)(void *arg, struct view *view, const struct walk *walk),
-                       void *arg)
-{
-    struct visit v = {.target = target, .all = visit, .arg = arg};
-    _guard_mutex_(&target->lock);
-
-    return visit_locked(&v);
 }

@@ -1,6 +1,6 @@
 #include "fs/remote/view.h"
 
-#include "fs/cleanup.h"
+#include "fs/array.h"
 
 #include <errno.h>
 #include <string.h>
@@ -73,25 +73,6 @@ void view_reset(struct view *view)
     view->n = view->nqueue = 0;
 }
 
-/* Grows an array to hold at least n items. */
-#define GROW(array, alloc, n)                                            \
-    ({                                                                   \
-        int grown_ = 0;                                                  \
-        if ((n) > (alloc)) {                                             \
-            size_t want_ = (alloc) ? (alloc) : 64;                       \
-            while (want_ < (n))                                          \
-                want_ *= 2;                                              \
-            void *more_ = realloc(array, want_ * sizeof *(array));       \
-            if (more_) {                                                 \
-                (array) = more_;                                         \
-                (alloc) = want_;                                         \
-            } else {                                                     \
-                grown_ = -ENOMEM;                                        \
-            }                                                            \
-        }                                                                \
-        grown_;                                                          \
-    })
-
 static uint8_t *place(struct view *view, size_t len)
 {
     len = (len + 15) & ~15ull;
@@ -115,7 +96,7 @@ static uint8_t *place(struct view *view, size_t len)
 /* Copies pieces[0..n) in one go and sets their ok. */
 static int copy_pieces(struct view *view, struct piece *pieces, size_t n)
 {
-    if (GROW(view->spans, view->spans_alloc, n) < 0)
+    if (ARRAY_GROW(view->spans, view->spans_alloc, n) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         view->spans[i] = (struct span){pieces[i].addr, pieces[i].data, pieces[i].len, false};
@@ -187,7 +168,7 @@ static int queue(struct view *view, uint64_t addr, uint32_t len)
 {
     if (len > VIEW_PIECE_MAX || addr + len < addr || view->bytes + len > VIEW_BYTES_MAX)
         return -E2BIG;
-    if (GROW(view->queue, view->queue_alloc, view->nqueue + 1) < 0)
+    if (ARRAY_GROW(view->queue, view->queue_alloc, view->nqueue + 1) < 0)
         return -ENOMEM;
     uint8_t *data = place(view, len);
     if (!data)
@@ -236,7 +217,7 @@ int view_fill(struct view *view)
     view->nqueue = 0;
     if (!nq)
         return 0;
-    if (GROW(view->pieces, view->alloc, view->n + nq) < 0)
+    if (ARRAY_GROW(view->pieces, view->alloc, view->n + nq) < 0)
         return -ENOMEM;
     if (nq > 1) {
         qsort(view->queue, nq, sizeof *view->queue, by_address);
@@ -289,8 +270,8 @@ int view_verify(struct view *view)
             bytes += view->pieces[i].len;
             n++;
         }
-    if (GROW(view->again, view->again_alloc, bytes) < 0 ||
-        GROW(view->spans, view->spans_alloc, n) < 0)
+    if (ARRAY_GROW(view->again, view->again_alloc, bytes) < 0 ||
+        ARRAY_GROW(view->spans, view->spans_alloc, n) < 0)
         return -ENOMEM;
 
     uint8_t *to = view->again;
