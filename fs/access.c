@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #define STATUS_MAX 8192 /* bytes of a /proc/PID/status; about 1,500 are usual */
 
@@ -67,32 +68,21 @@ static uint64_t parse_caps(const char *status, const char *name)
     return p ? strtoull(p, NULL, 16) : 0;
 }
 
-static bool ns_from_fd(int fd, struct user_ns *out)
-{
-    struct stat st;
-
-    *out = (struct user_ns){0};
-    if (fstat(fd, &st) < 0)
-        return false;
-    out->dev = st.st_dev;
-    out->ino = st.st_ino;
-    if (ioctl(fd, NS_GET_OWNER_UID, &out->owner) < 0)
-        out->owner = (uid_t)-1;
-    return true;
-}
-
 /* The user namespace of a process or thread and its parents, up to `max`. Returns how many. */
 static size_t read_user_ns(pid_t pid, struct user_ns *out, size_t max)
 {
+    struct stat st;
     char path[64];
     size_t n = 0;
 
     snprintf(path, sizeof path, "/proc/%d/ns/user", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && n < max && ns_from_fd(fd, &out[n])) {
+    while (fd >= 0 && n < max && fstat(fd, &st) == 0) {
+        out[n] = (struct user_ns){.dev = st.st_dev, .ino = st.st_ino, .owner = (uid_t)-1};
+        ioctl(fd, NS_GET_OWNER_UID, &out[n].owner);
         n++;
         /* EPERM: the parent is outside of what the daemon may see */
-        int parent = n < max ? ioctl(fd, NS_GET_PARENT) : -1;
+        int parent = ioctl(fd, NS_GET_PARENT);
         close(fd);
         fd = parent;
     }
@@ -103,19 +93,37 @@ static size_t read_user_ns(pid_t pid, struct user_ns *out, size_t max)
 
 void access_read_caller(const struct caller *from, struct access_caller *out)
 {
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, from->pid};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
+    struct stat ns;
+    char path[64];
+
+    *out = (struct access_caller){
+        .tid = from->pid, .fsuid = from->uid, .fsgid = from->gid, .euid = (uid_t)-1};
+    if (!from->pid) /* capget(2) would take this for the daemon itself */
+        return;
+    snprintf(path, sizeof path, "/proc/%d/ns/user", from->pid);
+    if (stat(path, &ns) < 0 || syscall(SYS_capget, &head, caps) < 0)
+        return;
+    out->ns = (struct user_ns){.dev = ns.st_dev, .ino = ns.st_ino, .owner = (uid_t)-1};
+    out->effective = caps[0].effective | (uint64_t)caps[1].effective << 32;
+}
+
+static void complete_caller(struct access_caller *caller)
+{
     char status[STATUS_MAX];
     unsigned ids[4];
 
-    *out = (struct access_caller){.fsuid = from->uid, .fsgid = from->gid, .euid = (uid_t)-1};
-    if (!from->pid || proc_read(from->pid, "status", status, sizeof status) < 0)
+    if (caller->complete)
+        return;
+    caller->complete = true;
+    if (!caller->tid || proc_read(caller->tid, "status", status, sizeof status) < 0)
         return;
     const char *tgid = proc_status_field(status, "Tgid");
     if (tgid)
-        out->pid = atoi(tgid);
+        caller->pid = atoi(tgid);
     if (access_parse_ids(status, "Uid", ids))
-        out->euid = ids[1];
-    out->effective = parse_caps(status, "CapEff");
-    read_user_ns(from->pid, &out->ns, 1);
+        caller->euid = ids[1];
 }
 
 /* /proc/PID/status belongs to the effective ids, unless the process isn't dumpable: then to the
@@ -161,7 +169,7 @@ int access_init(struct access *access, enum hidepid hidepid)
     return access->daemon.ns.ino ? 0 : -EACCES;
 }
 
-int access_look(const struct access *access, const struct access_caller *caller, pid_t pid)
+int access_look(const struct access *access, struct access_caller *caller, pid_t pid)
 {
     const struct access_caller *daemon = &access->daemon;
     struct access_target target;
@@ -172,6 +180,7 @@ int access_look(const struct access *access, const struct access_caller *caller,
         same_ns(&caller->ns, &daemon->ns) && !(daemon->effective & ~caller->effective))
         return 0;
 
+    complete_caller(caller);
     /* the cheap look first: this decides for nearly all of a long list */
     snprintf(path, sizeof path, "/proc/%d", pid);
     if (stat(path, &st) < 0)

@@ -22,11 +22,14 @@ struct user_ns {
 
 /* The thread that asks. */
 struct access_caller {
-    pid_t pid;            /* of its process (thread group) */
-    uid_t fsuid, euid;
+    pid_t tid;
+    uid_t fsuid;
     gid_t fsgid;
     uint64_t effective;   /* capabilities */
     struct user_ns ns;
+    bool complete;        /* the following are known */
+    pid_t pid;            /* of its process (thread group) */
+    uid_t euid;
 };
 
 /* The process it asks about. */
@@ -62,8 +65,10 @@ struct access {
 /* Remembers what the daemon itself may. 0 or -errno. */
 int access_init(struct access *access, enum hidepid hidepid);
 
-/* Completes what FUSE says of a caller. One from a foreign pid namespace has no capabilities. */
+/* Adds to what FUSE says of a caller its capabilities and namespace, which is enough where it is
+ * what the daemon is. One from a foreign pid namespace has no capabilities. */
 void access_read_caller(const struct caller *from, struct access_caller *out);
 
-/* Whether caller may look at process pid: 0, -EACCES and -EPERM as above, -ESRCH. */
-int access_look(const struct access *access, const struct access_caller *caller, pid_t pid);
+/* Whether caller may look at process pid: 0, -EACCES and -EPERM as above, -ESRCH. Completes caller
+ * when that is needed. */
+int access_look(const struct access *access, struct access_caller *caller, pid_t pid);

@@ -1,4 +1,5 @@
 #include "fs/access.h"
+#include "fs/procfs.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -157,16 +158,20 @@ static void test_proc(void)
     CHECK(!access_parse_ids("Name:\tx\nUid:\t1\t2\n", "Uid", ids));
     CHECK(!access_parse_ids("Name:\tx\n", "Uid", ids));
 
+    char status[8192];
+    CHECK(proc_read(getpid(), "status", status, sizeof status) > 0);
     access_read_caller(&self, &who);
-    CHECK_INT(who.pid, getpid());
-    CHECK_INT(who.euid, geteuid());
+    CHECK_INT(who.effective, strtoull(proc_status_field(status, "CapEff"), NULL, 16));
     CHECK(who.ns.ino);
     CHECK_INT(access_init(&access, HIDEPID_INVISIBLE), 0);
     CHECK_INT(access_look(&access, &who, getpid()), 0);
-    who.pid = 0;
-    who.fsuid = who.euid = 54321; /* nobody's */
+    CHECK(!who.complete); /* what the daemon is needs no more */
+    who.fsuid = 54321;    /* nobody's */
     who.effective = 0;
-    CHECK_INT(access_look(&access, &who, getpid()), -EACCES);
+    CHECK_INT(access_look(&access, &who, getpid()), 0); /* itself, whoever it is */
+    CHECK_INT(who.pid, getpid());
+    CHECK_INT(who.euid, geteuid());
+    CHECK_INT(access_look(&access, &who, getppid()), -EACCES);
 
     /* from a foreign pid namespace: nothing is known */
     self.pid = 0;
