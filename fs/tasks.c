@@ -35,30 +35,60 @@ struct request {
     struct target *target;
     struct asyncio asyncio;
     struct tasks tasks;
+    bool warm;    /* the view has what will be read, roughly */
     unsigned bad; /* moments that were not good enough */
     bool torn;    /* so is the one that was taken in the end */
 };
 
 #define BAD_MAX 16 /* then what was seen is shown and marked */
 
-static int read_tasks(struct moment *moment, void *arg)
+static int read_once(struct request *request)
 {
-    struct request *request = arg;
     struct target *target = request->target;
     struct tasks_origin origin = {
         .runtime = &target->runtime,
         .asyncio = &request->asyncio,
         .codes = target->codes,
-        .walk = moment->walk,
+        .walk = &target->walk,
     };
 
-    int r = tasks_read(target->view, &origin, &request->tasks);
+    request->warm = true;
+    return tasks_read(target->view, &origin, &request->tasks);
+}
+
+/* -EINPROGRESS: a thread stands still that should not have to wait for a first reading, in which
+ * each copy leads to the next. */
+static int read_tasks(struct moment *moment, void *arg)
+{
+    struct request *request = arg;
+    struct target *target = request->target;
+
+    if (moment->tracer && !request->warm)
+        return -EINPROGRESS;
+    int r = read_once(request);
     if (r == 0 && request->tasks.torn)
         r = -EAGAIN;
     if (r == 0 && !moment->verified)
         r = view_verify(target->view);
     request->torn = r == -EAGAIN;
     return r == -EAGAIN && ++request->bad >= BAD_MAX ? 0 : r;
+}
+
+static int read_in_moment(struct request *request)
+{
+    struct target *target = request->target;
+    struct moment moment;
+
+    int r = moment_run(target, read_tasks, request, &moment);
+    if (r == -EINPROGRESS) { /* whatever comes of it: it tells what to copy */
+        r = read_once(request);
+        if (r == 0)
+            r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
+        if (r == 0)
+            r = moment_run(target, read_tasks, request, &moment);
+    }
+    view_reset(target->view); /* thousands of pages that are of no use for the next stack */
+    return r;
 }
 
 /* The kernel's numbers of the threads that run loops. */
@@ -113,15 +143,13 @@ int tasks_render(struct file_context *context, struct text *out)
 {
     struct target *target = context->target;
     _cleanup_(request_deinit) struct request request = {.target = target};
-    struct moment moment;
 
     if (!target)
         return -ESRCH;
     _guard_mutex_(&target->lock);
     int r = find_asyncio(context, &request.asyncio);
     if (r == 0)
-        r = moment_run(target, read_tasks, &request, &moment);
-    view_reset(target->view); /* thousands of pages that are of no use for the next stack */
+        r = read_in_moment(&request);
     if (r == 0)
         r = name_threads(&request);
     if (r == 0)
