@@ -17,7 +17,8 @@ class Thread:
     frames: list        # (function, file, line) of its Python frames, innermost first
     native: list        # (index among all lines, function, place)
     lines: list         # every line, in order
-    unreadable: list    # why, for each such frame
+    unreadable: list    # why, for each Python frame that could not be read
+    native_end: list    # why native frames are missing
     cut: int = 0        # frames left out
 
 
@@ -49,7 +50,7 @@ def parse_backtrace(text, pid):
     for line in rest:
         new = THREAD.match(line)
         if new:
-            current = Thread(int(new[1]), new[2], new[3].split(", "), [], [], [], [])
+            current = Thread(int(new[1]), new[2], new[3].split(", "), [], [], [], [], [])
             # 0: a thread that the kernel has no longer and the interpreter has still
             assert current.tid not in threads or current.tid == 0, f"thread {current.tid} twice"
             threads[current.tid or -len(threads) - 1] = current
@@ -61,7 +62,8 @@ def parse_backtrace(text, pid):
             if native:
                 current.native.append((len(current.lines) - 1, native[2], native[3]))
             elif unreadable:
-                current.unreadable.append(unreadable[2])
+                end = "native frames" in unreadable[2]
+                (current.native_end if end else current.unreadable).append(unreadable[2])
             elif frame:
                 number = int(frame[4]) if frame[4] != "?" else None
                 current.frames.append((frame[2], frame[3], number))

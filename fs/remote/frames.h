@@ -82,7 +82,8 @@ int walk_run(struct walk *walk, struct view *view, const struct runtime *runtime
              struct code_cache *codes);
 void walk_deinit(struct walk *walk);
 
-/* Reads the GILs of the last walk again, directly. */
+/* Reads the GILs of the last walk again, directly. -EAGAIN: one is gone, as after an exec;
+ * -ESRCH, -EPERM. */
 int walk_read_gils(const struct walk *walk, const struct memory *memory,
                    const struct runtime *runtime, struct gil *out);
 /* Where a thread state points to its current frame, or to its _PyCFrame (3.11, 3.12). */

@@ -201,7 +201,7 @@ static int try_stopping(struct search *search)
     if (r == 0)
         r = running_holders(search, gils, holders, &n);
     if (r < 0)
-        return r == -EFAULT ? -EAGAIN : r;
+        return r;
     if (!n)
         return -EAGAIN;
     struct stopping st = {search, gils, gils + ngils, holders, n};

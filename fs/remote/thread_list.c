@@ -180,10 +180,10 @@ int walk_read_gils(const struct walk *walk, const struct memory *memory,
         uint8_t bytes[64];
         uint32_t size = (uint32_t)(o->gil_locked - o->gil_last_holder) + 4;
         if (size > sizeof bytes)
-            return -EFAULT;
+            return -EAGAIN;
         int r = memory_read(memory, walk->gils[i].addr + (uint64_t)o->gil_last_holder, bytes, size);
         if (r < 0)
-            return r;
+            return r == -EFAULT ? -EAGAIN : r;
         out[i] = (struct gil){
             .addr = walk->gils[i].addr,
             .holder = load64(bytes),

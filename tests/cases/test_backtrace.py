@@ -94,7 +94,7 @@ def test_deep_recursion_says_what_it_cut(probe, python):
 
 
 def test_deep_recursion_just_below_the_limit(probe, python):
-    target = python.run("recursion.py", 300)
+    target = python.run("recursion.py", 100)
     tid, said = next((tid, t) for tid, t in target.stacks().items() if t["name"] == "deep")
     assert look(probe, target).threads[tid].frames == expected(said["frames"])
 
@@ -116,7 +116,7 @@ def test_folded(probe, python):
     said = target.stacks()
     folded = parse_folded(probe.read(target.pid, "stacks.folded"))
     text = probe.read(target.pid, "stacks.folded")
-    assert str(target.pid) not in text and "0x" not in text
+    assert not re.search(rf"\b{target.pid}\b|(?<!\+)0x", text)  # modules' offsets are no addresses
     assert sum(count for _, count in folded) == len(said) + 1  # and the oracle's thread
     # from the root to the leaf: the functions of each thread, in that order
     stacks = [("|".join(frames), count) for frames, count in folded]
