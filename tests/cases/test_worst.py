@@ -67,8 +67,12 @@ def test_hangs_in_c_with_the_gil(probe, python):
     main = seen.threads[target.pid]
     assert main.unreadable == [] and functions(main)[:1] == ["hog"]
     assert "gil" in main.state and f"held by {target.pid} (MainThread)" in seen.gil
-    waiter = next(t for t in seen.threads.values() if t.name == "waiter")
-    assert waiter.state == ["gil-wait"]
+
+    def waits():  # it wakes every 5 ms to ask again
+        threads = look(probe, target, timeout=5).threads.values()
+        return next(t for t in threads if t.name == "waiter").state == ["gil-wait"]
+
+    eventually(waits, what="waiting for the GIL")
     assert target.state() == "S"
 
 

@@ -68,7 +68,8 @@ static inline void image_put(struct image *image, uint64_t addr, int64_t offset,
     uint64_t at = addr + (uint64_t)offset - IMAGE_BASE;
     if (at > IMAGE_SIZE || size > IMAGE_SIZE - at)
         abort();
-    memcpy(image->data + at, bytes, size);
+    if (size)
+        memcpy(image->data + at, bytes, size);
 }
 
 static inline void image_put64(struct image *image, uint64_t addr, int64_t offset, uint64_t value)
