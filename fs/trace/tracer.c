@@ -8,15 +8,18 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 /* The work copies through system calls and allocates elsewhere. */
 #define STACK_SIZE (512u << 10)
 /* A thread on another processor stops within 7 to 20 us: look often at first. */
 #define SPIN_NS 40000ull
 #define NAP_NS 20000
+#define TRACER_NICE (-15)
 
 struct tracer {
     int (*work)(struct tracer *tracer, void *arg);
@@ -27,7 +30,7 @@ struct tracer {
         int signal; /* one that arrived with the stop and is passed on */
     } stopped[TRACER_STOPPED_MAX];
     size_t n;
-    uint64_t since; /* when the first was interrupted */
+    uint64_t since; /* when the first had stopped */
 };
 
 uint64_t monotonic_ns(void)
@@ -54,6 +57,8 @@ static void *tracer_main(void *arg)
 
     prctl(PR_SET_NAME, "probefs-tracer");
     prctl(PR_SET_TIMERSLACK, 1000); /* naps of 20 us, not of 70 */
+    /* what is stopped waits for this thread: go before what else wants the processor, if allowed */
+    setpriority(PRIO_PROCESS, (id_t)gettid(), TRACER_NICE);
     tracer->result = tracer->work(tracer, tracer->arg);
     tracer_resume(tracer);
     return NULL;
@@ -115,13 +120,13 @@ int tracer_stop(struct tracer *tracer, pid_t tid)
      * not trace may not read memory either, and would not have come this far */
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
         return errno == EPERM ? -EBUSY : -errno;
-    if (!tracer->n)
-        tracer->since = monotonic_ns();
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
         return -errno; /* died; or else this thread's end detaches it */
     int r = wait_stopped(tid, &status);
     if (r < 0)
         return r;
+    if (!tracer->n)
+        tracer->since = monotonic_ns();
 
     /* either our PTRACE_EVENT_STOP (with SIGTRAP, or the job control signal in force), or the
      * delivery of a signal that came first and must not be lost */
