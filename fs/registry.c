@@ -1,6 +1,7 @@
 #include "fs/registry.h"
 
 #include "fs/cleanup.h"
+#include "fs/clock.h"
 #include "fs/sighting.h"
 
 #include <dirent.h>
@@ -31,13 +32,6 @@ struct registry {
     uint64_t serial;
     uint64_t swept;
 };
-
-static uint64_t monotonic_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 struct process *process_ref(struct process *process)
 {

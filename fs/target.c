@@ -128,6 +128,16 @@ bool target_alive(const struct target *target)
     return process_start_time(target->pid, &start) == 0 && start == target->start_time;
 }
 
+int target_why_not(const struct target *target)
+{
+    uint64_t word;
+
+    if (!target_alive(target) ||
+        memory_read(&target->memory, target->runtime.addr, &word, sizeof word) < 0)
+        return -ESRCH;
+    return -ETIMEDOUT;
+}
+
 int target_refresh_maps(struct target *target)
 {
     struct maps maps;

@@ -10,6 +10,7 @@
 #include "fs/remote/memory.h"
 #include "fs/remote/runtime.h"
 #include "fs/text.h"
+#include "fs/trace/pacing.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,6 +38,7 @@ struct target {
         uint64_t pause_ns;  /* for which threads were stopped meanwhile, in all */
         uint64_t total_ns;
     } cost;
+    struct pacing pacing;   /* when it may be paused again */
     struct code_cache *codes;
     struct names *names;
     struct native *native;
@@ -51,6 +53,10 @@ void target_unref(struct target *target);
 
 /* Whether the process still exists and is no zombie. */
 bool target_alive(const struct target *target);
+
+/* Why no walk over its interpreter makes sense: -ESRCH, it has ended or runs another program now, or
+ * -ETIMEDOUT, one doesn't know. */
+int target_why_not(const struct target *target);
 
 /* Reads the mappings again. Caller holds lock. 0 or -errno as maps_read(). */
 int target_refresh_maps(struct target *target);

@@ -95,11 +95,15 @@ static bool still_there(const struct single *single)
 static int stop_and_capture(struct tracer *tracer, void *arg)
 {
     struct single *single = arg;
+    struct target *target = single->capture->target;
 
+    pacing_wait(&target->pacing, target->pid);
     int r = tracer_stop(tracer, single->stack->tid);
     if (r == 0)
         r = still_there(single) ? capture_stopped(single->capture, tracer, single->stack) : -EAGAIN;
-    single->capture->pause_ns += tracer_resume(tracer);
+    uint64_t ns = tracer_resume(tracer);
+    pacing_paused(&target->pacing, target->pid, ns);
+    single->capture->pause_ns += ns;
     return r;
 }
 

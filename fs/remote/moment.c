@@ -1,6 +1,7 @@
 #include "fs/remote/moment.h"
 
 #include "fs/cleanup.h"
+#include "fs/clock.h"
 #include "fs/remote/lwp.h"
 #include "fs/trace/tracer.h"
 
@@ -180,7 +181,7 @@ static int stop_and_read(struct tracer *tracer, void *arg)
     if (is_passing(r))
         r = -EAGAIN;
     uint64_t ns = tracer_resume(tracer);
-    moment->paused |= ns > 0;
+    pacing_paused(&st->search->target->pacing, st->search->target->pid, ns);
     moment->pause_ns += ns;
     return r;
 }
@@ -194,6 +195,7 @@ static int try_stopping(struct search *search)
 
     if (!ngils || search->no_stopping)
         return -EAGAIN;
+    pacing_wait(&target->pacing, target->pid);
     _cleanup_free_ struct gil *gils = calloc(2 * ngils, sizeof *gils);
     if (!gils)
         return -ENOMEM;

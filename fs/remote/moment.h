@@ -25,8 +25,7 @@ struct moment {
     const pid_t *holders;   /* those stopped threads */
     size_t nholders;
     bool verified;          /* else stacks[].torn may be set */
-    bool paused;            /* threads were stopped for it, ... */
-    uint64_t pause_ns;      /* ... for so long in all */
+    uint64_t pause_ns;      /* for which threads were stopped, in all; 0: none was */
 };
 
 /* Work within a moment. It may run several times, and starts afresh each time; it reads only

@@ -1,6 +1,7 @@
 #include "fs/remote/names.h"
 
 #include "fs/cleanup.h"
+#include "fs/clock.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -39,14 +40,6 @@ struct names {
     struct interpreter_names *interpreters[NAMES_INTERPRETERS_MAX];
     size_t n;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 int names_new(const struct memory *memory, struct names **out)
 {
@@ -332,7 +325,7 @@ static bool read_names(struct interpreter_names *in, const struct offsets *offse
 static void read_again(const struct names *names, struct interpreter_names *in,
                        const struct offsets *offsets)
 {
-    uint64_t now = now_ns();
+    uint64_t now = monotonic_ns();
 
     if (!in->located_ns || now - in->located_ns > LOCATE_AGE_NS) {
         in->active = locate_active(names, offsets, in->interp);
@@ -342,7 +335,7 @@ static void read_again(const struct names *names, struct interpreter_names *in,
         in->table.n = 0;
         in->located_ns = in->active ? 0 : now; /* perhaps it is elsewhere now */
     }
-    in->read_ns = now_ns();
+    in->read_ns = monotonic_ns();
     in->fresh = true;
 }
 
@@ -356,7 +349,7 @@ void names_refresh(struct names *names, const struct offsets *offsets, uint64_t 
     if (!in)
         return;
     in->fresh = false;
-    if (!in->read_ns || now_ns() - in->read_ns >= max_age_ns)
+    if (!in->read_ns || monotonic_ns() - in->read_ns >= max_age_ns)
         read_again(names, in, offsets);
 }
 

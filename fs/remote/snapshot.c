@@ -2,6 +2,7 @@
 
 #include "fs/array.h"
 #include "fs/cleanup.h"
+#include "fs/clock.h"
 #include "fs/remote/capture.h"
 #include "fs/remote/lwp.h"
 #include "fs/remote/moment.h"
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define READ_TRIES 3
+
 struct reading {
     struct target *target;
     const struct snapshot_options *options;
@@ -20,6 +23,7 @@ struct reading {
     struct capture capture;
     struct moment moment;
     struct snapshot *snapshot;
+    bool again;   /* what was seen lacks something that a further reading gets */
     size_t alloc; /* of snapshot->threads */
     struct frames frames;
 };
@@ -172,8 +176,9 @@ static int add_threads(struct reading *reading)
     for (size_t i = 0; i < n; i++)
         stacks[i] = &walk->stacks[i];
     qsort(stacks, n, sizeof *stacks, by_tid);
+    /* those with a number have just ended; of the others it isn't known which thread they are */
     for (; at < n && !stacks[at]->tid && r == 0; at++)
-        if (stacks[at]->n && !reading->options->tid)
+        if (stacks[at]->n && !reading->options->tid && !stacks[at]->native_id)
             r = add_thread(reading, NULL, stacks + at, 1);
     for (size_t i = 0; i < reading->lwps.n && r == 0; i++) {
         struct lwp *lwp = &reading->lwps.items[i];
@@ -217,26 +222,49 @@ static int read_python(struct reading *reading)
     return 0;
 }
 
-/* Python and native stacks. The first copy of a stopped thread's stack may be too short. */
-static int read_both(struct reading *reading)
+/* Threads that have started since the list of threads was read. */
+static bool has_new_threads(const struct reading *reading)
 {
+    const struct walk *walk = reading->moment.walk;
+
+    for (size_t i = 0; walk && i < walk->n; i++)
+        if (!walk->stacks[i].tid && walk->stacks[i].native_id > 0)
+            return true;
+    return false;
+}
+
+/* One try. `again`: another one would see more. */
+static int read_stacks(struct reading *reading)
+{
+    struct target *target = reading->target;
     struct capture *capture = &reading->capture;
     static const struct walk nothing;
-    int r = 0;
+    bool native = reading->options->native;
 
-    for (int tries = 0; tries < 3 && r == 0; tries++) {
-        if (tries)
-            capture_end(capture);
-        r = capture_begin(capture, reading->target, &reading->lwps, reading->options->tid);
-        if (r == 0)
-            r = read_python(reading);
-        if (r == 0)
-            r = capture_unwind(capture, reading->moment.walk ? reading->moment.walk : &nothing);
-        reading->snapshot->cost.pause_ns += capture->pause_ns;
-        if (r == 0 && !capture_too_short(capture))
-            break;
-    }
+    int r = lwp_list_read(target->pid, !native, &reading->lwps);
+    if (r < 0)
+        return r;
+    reading->snapshot->cut = reading->lwps.cut;
+    if (reading->options->tid && !lwp_find(&reading->lwps, reading->options->tid))
+        return -ESRCH;
+    if (native)
+        r = capture_begin(capture, target, &reading->lwps, reading->options->tid);
+    if (r == 0)
+        r = read_python(reading);
+    if (r == 0 && native)
+        r = capture_unwind(capture, reading->moment.walk ? reading->moment.walk : &nothing);
+    reading->snapshot->cost.pause_ns += capture->pause_ns;
+    if (r == 0 && (has_new_threads(reading) || (native && capture_too_short(capture))))
+        reading->again = true;
     return r;
+}
+
+static void forget_stacks(struct reading *reading)
+{
+    if (reading->capture.stacks)
+        capture_end(&reading->capture);
+    lwp_list_deinit(&reading->lwps);
+    reading->again = false;
 }
 
 static void read_names(struct reading *reading)
@@ -252,16 +280,12 @@ static void read_names(struct reading *reading)
 
 static int read_all(struct reading *reading)
 {
-    struct target *target = reading->target;
-    bool native = reading->options->native;
+    int r = 0;
 
-    int r = lwp_list_read(target->pid, !native, &reading->lwps);
-    if (r < 0)
-        return r;
-    reading->snapshot->cut = reading->lwps.cut;
-    if (reading->options->tid && !lwp_find(&reading->lwps, reading->options->tid))
-        return -ESRCH;
-    r = native ? read_both(reading) : read_python(reading);
+    for (int tries = 0; tries < READ_TRIES && (!tries || reading->again) && r == 0; tries++) {
+        forget_stacks(reading);
+        r = read_stacks(reading);
+    }
     if (r < 0)
         return r;
     read_names(reading);
@@ -286,18 +310,16 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
     target_learn_version(target);
     snapshot->version = target->runtime.version;
     int r = read_all(&reading);
-    if (options->native)
-        capture_end(&reading.capture);
+    forget_stacks(&reading);
     snapshot->cost.total_ns = monotonic_ns() - start;
     if (r == 0)
         target->cost = snapshot->cost;
     pthread_mutex_unlock(&target->lock);
-    lwp_list_deinit(&reading.lwps);
     text_deinit(&reading.frames.scratch);
     if (r == 0 && !target_alive(target))
         r = -ESRCH;
     if (r < 0)
-        return r == -EAGAIN ? target_alive(target) ? -ETIMEDOUT : -ESRCH : r;
+        return r == -EAGAIN ? target_why_not(target) : r;
     qsort(snapshot->threads, snapshot->nthreads, sizeof *snapshot->threads, by_order);
     *out = steal_pointer(snapshot);
     return 0;

@@ -98,7 +98,3 @@ struct raw_stack {
 int snapshot_visit(struct target *target, pid_t tid,
                    int (*visit)(void *arg, struct view *view, const struct raw_stack *stack),
                    void *arg);
-/* The same for the whole process: all stacks as walked. */
-int snapshot_visit_all(struct target *target,
-                       int (*visit)(void *arg, struct view *view, const struct walk *walk),
-                       void *arg);

@@ -1,6 +1,7 @@
 #include "fs/remote/tasks.h"
 
 #include "fs/cleanup.h"
+#include "fs/clock.h"
 #include "fs/remote/tasks_reading.h"
 
 #include <errno.h>
@@ -68,16 +69,9 @@ void *reading_grow(struct reading *reading, void *array, size_t *alloc, size_t n
     return more;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 bool reading_expired(struct reading *reading)
 {
-    if (now_ns() <= reading->deadline)
+    if (monotonic_ns() <= reading->deadline)
         return false;
     reading->out->cut = true;
     return true;
@@ -182,7 +176,7 @@ int tasks_read(struct view *view, const struct tasks_origin *origin, struct task
         .offsets = &origin->runtime->offsets,
         .origin = origin,
         .out = out,
-        .deadline = now_ns() + TASKS_DEADLINE_NS,
+        .deadline = monotonic_ns() + TASKS_DEADLINE_NS,
     };
     void (*const steps[])(struct reading *) = {tasks_list, tasks_read_fields, tasks_read_chains,
                                                tasks_read_awaits, find_codes};

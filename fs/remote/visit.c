@@ -10,9 +10,8 @@
 
 struct visit {
     struct target *target;
-    pid_t tid; /* 0: all */
-    int (*one)(void *arg, struct view *view, const struct raw_stack *stack);
-    int (*all)(void *arg, struct view *view, const struct walk *walk);
+    pid_t tid;
+    int (*work)(void *arg, struct view *view, const struct raw_stack *stack);
     void *arg;
     struct lwp_list lwps;
 };
@@ -36,15 +35,13 @@ static int visit_thread(struct visit *visit, const struct walk *walk)
         stack.tstate = python.top->tstate;
         stack.interp = python.top->interp;
     }
-    return visit->one(visit->arg, visit->target->view, &stack);
+    return visit->work(visit->arg, visit->target->view, &stack);
 }
 
 static int visit_in_moment(struct moment *moment, void *arg)
 {
     struct visit *visit = arg;
 
-    if (visit->all)
-        return visit->all(visit->arg, visit->target->view, moment->walk);
     return visit_thread(visit, moment->walk);
 }
 
@@ -56,29 +53,19 @@ static int visit_locked(struct visit *visit)
     if (!target->runtime.supported)
         return -EOPNOTSUPP;
     int r = lwp_list_read(target->pid, false, &visit->lwps);
-    if (r == 0 && visit->tid && !lwp_find(&visit->lwps, visit->tid))
+    if (r == 0 && !lwp_find(&visit->lwps, visit->tid))
         r = -ESRCH;
     if (r == 0)
         r = moment_run(target, visit_in_moment, visit, &moment);
     lwp_list_deinit(&visit->lwps);
-    return r == -EAGAIN ? -ETIMEDOUT : r;
+    return r == -EAGAIN ? target_why_not(target) : r;
 }
 
 int snapshot_visit(struct target *target, pid_t tid,
                    int (*visit)(void *arg, struct view *view, const struct raw_stack *stack),
                    void *arg)
 {
-    struct visit v = {.target = target, .tid = tid, .one = visit, .arg = arg};
-    _guard_mutex_(&target->lock);
-
-    return visit_locked(&v);
-}
-
-int snapshot_visit_all(struct target *target,
-                       int (*visit)(void *arg, struct view *view, const struct walk *walk),
-                       void *arg)
-{
-    struct visit v = {.target = target, .all = visit, .arg = arg};
+    struct visit v = {.target = target, .tid = tid, .work = visit, .arg = arg};
     _guard_mutex_(&target->lock);
 
     return visit_locked(&v);

@@ -1,6 +1,8 @@
 #include "fs/trace/tracer.h"
 
+#include "fs/clock.h"
 #include "fs/requests.h"
+#include "fs/trace/restart.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -32,13 +34,6 @@ struct tracer {
     size_t n;
     uint64_t since; /* when the first had stopped */
 };
-
-uint64_t monotonic_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 uint64_t tracer_resume(struct tracer *tracer)
 {
@@ -130,8 +125,11 @@ int tracer_stop(struct tracer *tracer, pid_t tid)
 
     /* either our PTRACE_EVENT_STOP (with SIGTRAP, or the job control signal in force), or the
      * delivery of a signal that came first and must not be lost */
+    bool event = status >> 8 == PTRACE_EVENT_STOP;
     tracer->stopped[tracer->n].tid = tid;
-    tracer->stopped[tracer->n].signal = status >> 8 == PTRACE_EVENT_STOP ? 0 : status;
+    tracer->stopped[tracer->n].signal = event ? 0 : status;
+    if (event)
+        restart_interrupted(tid);
     tracer->n++;
     return 0;
 }

@@ -29,6 +29,3 @@ int tracer_stop(struct tracer *tracer, pid_t tid);
 int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out);
 /* Lets all go on. Returns for how many nanoseconds the first of them was stopped. */
 uint64_t tracer_resume(struct tracer *tracer);
-
-/* CLOCK_MONOTONIC in nanoseconds. */
-uint64_t monotonic_ns(void);

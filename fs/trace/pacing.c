@@ -1,0 +1,30 @@
+#include "fs/trace/pacing.h"
+
+#include "fs/clock.h"
+
+#define NAP_NS 50000
+
+/* Processor time of all threads of a process; 0 if it is gone. */
+static uint64_t cpu_ns(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec t;
+
+    if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &t) < 0)
+        return 0;
+    return timespec_ns(&t);
+}
+
+void pacing_wait(const struct pacing *pacing, pid_t pid)
+{
+    uint64_t start = monotonic_ns(), now;
+
+    while (pacing->due_cpu_ns && (now = cpu_ns(pid)) && now < pacing->due_cpu_ns &&
+           monotonic_ns() - start < PACING_DEADLINE_NS)
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+}
+
+void pacing_paused(struct pacing *pacing, pid_t pid, uint64_t pause_ns)
+{
+    pacing->due_cpu_ns = cpu_ns(pid) + PACING_RUN_PER_PAUSE * pause_ns;
+}

@@ -1,0 +1,22 @@
+/* How often a process may be paused.
+ *
+ * Somebody may read the same files in an endless loop. Each pause is short, but on a loaded machine
+ * a process that is paused again before it got to run would stand still. So after a pause it must
+ * have had several times as much processor time, or a deadline must have passed: then it is others
+ * that keep it from running. */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PACING_RUN_PER_PAUSE 4            /* processor time between pauses, in pauses */
+#define PACING_DEADLINE_NS 20000000ull    /* longest wait for it */
+
+struct pacing {
+    uint64_t due_cpu_ns; /* processor time of the process at which it may be paused again */
+};
+
+/* Waits until the process may be paused. Never longer than the deadline. */
+void pacing_wait(const struct pacing *pacing, pid_t pid);
+/* Notes a pause that has just ended. */
+void pacing_paused(struct pacing *pacing, pid_t pid, uint64_t pause_ns);

@@ -1,0 +1,69 @@
+#include "fs/trace/restart.h"
+
+#include "fs/cleanup.h"
+#include "fs/procfs.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+
+#define SYSCALL_INSTRUCTION 0x050f /* 0f 05, little endian */
+
+static bool is_cut_short(const struct user_regs_struct *regs)
+{
+    if ((int64_t)regs->rax != -EINTR)
+        return false;
+    switch ((int64_t)regs->orig_rax) {
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
+    case SYS_epoll_pwait2:
+    case SYS_semop:
+    case SYS_semtimedop:
+    case SYS_msgsnd:
+    case SYS_msgrcv:
+    case SYS_rt_sigtimedwait:
+    case SYS_io_getevents:
+    case SYS_io_pgetevents: return true;
+    }
+    return false;
+}
+
+static uint64_t mask(const char *status, const char *name)
+{
+    const char *field = proc_status_field(status, name);
+    return field ? strtoull(field, NULL, 16) : 0;
+}
+
+/* Whether a signal waits that the thread will handle as it goes on: then EINTR is the truth. */
+static bool has_signal(pid_t tid)
+{
+    char status[8192];
+
+    if (proc_read(tid, "status", status, sizeof status) <= 0)
+        return true;
+    return (mask(status, "SigPnd") | mask(status, "ShdPnd")) & ~mask(status, "SigBlk");
+}
+
+void restart_interrupted(pid_t tid)
+{
+    struct user_regs_struct regs;
+    struct iovec io = {&regs, sizeof regs};
+
+    if (ptrace(PTRACE_GETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ||
+        !is_cut_short(&regs) || has_signal(tid))
+        return;
+    errno = 0;
+    long code = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(regs.rip - 2), NULL);
+    if (errno || (code & 0xffff) != SYSCALL_INSTRUCTION)
+        return;
+    regs.rip -= 2;
+    regs.rax = regs.orig_rax;
+    ptrace(PTRACE_SETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io);
+}

@@ -1,0 +1,13 @@
+/* System calls that a stop interrupts for good.
+ *
+ * Most system calls go on after a ptrace stop as if nothing had been; some return EINTR although
+ * no signal came (signal(7), "Interruption of system calls and library functions by stop signals").
+ * Only threads that run are stopped, but one may have entered such a call just then. */
+#pragma once
+
+#include <sys/types.h>
+
+/* If the stopped thread is about to see such an EINTR, and no signal is there to explain it, makes it
+ * enter the system call again instead. It had only just entered it, so that a timeout that begins
+ * anew is hardly longer. */
+void restart_interrupted(pid_t tid);
