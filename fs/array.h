@@ -29,5 +29,5 @@ static inline void *array_grow(void *array, size_t *alloc, size_t n, size_t item
         void *grown_ = array_grow((array), &(alloc), (n), sizeof *(array)); \
         if (grown_)                                                       \
             (array) = grown_;                                             \
-        grown_ || !(n) ? 0 : -ENOMEM;                                     \
+        grown_ || (n) == 0 ? 0 : -ENOMEM;                                 \
     })

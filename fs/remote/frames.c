@@ -236,7 +236,7 @@ static int find_codes(struct stack *s, struct view *view, const struct runtime *
             f->info = f[-1].info;
             continue;
         }
-        if (view_get(view, f->code + 8, size, &p) < 0 ||
+        if (view_get_fixed(view, f->code + 8, size, &p) < 0 ||
             (rt->code_type && load64(p) != rt->code_type))
             continue;
         f->info = code_cache_find(codes, &rt->offsets, f->code, p - 8);
@@ -261,7 +261,7 @@ static int resolve(struct walk *walk, struct view *view, const struct runtime *r
             uint64_t code = walk->stacks[i].frames[k].code;
             if (k && code == walk->stacks[i].frames[k - 1].code)
                 continue;
-            int r = view_get(view, code + 8, size, &ignored);
+            int r = view_get_fixed(view, code + 8, size, &ignored);
             if (r == -ENOMEM)
                 return r;
         }

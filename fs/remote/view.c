@@ -11,7 +11,7 @@
 struct piece {
     uint64_t addr;
     uint32_t len;
-    bool ok, used;
+    bool ok, used, fixed; /* fixed: not verified */
     uint8_t *data;
 };
 
@@ -29,6 +29,8 @@ struct view {
     size_t nqueue, queue_alloc;
     struct span *spans;   /* scratch for one read */
     size_t spans_alloc;
+    struct piece **chosen; /* scratch: what is copied together */
+    size_t chosen_alloc;
     uint8_t *again;       /* scratch for view_verify() */
     size_t again_alloc;
     struct block *blocks; /* where the pieces' bytes live */
@@ -63,6 +65,7 @@ void view_free(struct view *view)
     free(view->pieces);
     free(view->queue);
     free(view->spans);
+    free(view->chosen);
     free(view->again);
     free(view);
 }
@@ -108,41 +111,124 @@ static int copy_pieces(struct view *view, struct piece *pieces, size_t n)
     return 0;
 }
 
-int view_refresh(struct view *view)
+/* ---- copying known pieces ----
+ *
+ * What a copy costs is pages, not bytes: pieces that share a page are copied as one run. */
+
+/* The run that begins with chosen[i]: index behind its last piece, and its length. */
+static size_t run_end(struct piece *const *chosen, size_t n, size_t i, uint32_t *len)
 {
-    size_t n = 0, bytes = 0;
+    uint64_t start = chosen[i]->addr, end = start + chosen[i]->len;
 
-    for (size_t i = 0; i < view->n; i++) {
-        if (!view->pieces[i].used)
-            continue;
-        bytes += (view->pieces[i].len + 15) & ~15ull;
-        view->pieces[n++] = view->pieces[i];
+    for (i++; i < n && chosen[i]->addr >> 12 <= (end - 1) >> 12; i++) {
+        uint64_t piece_end = chosen[i]->addr + chosen[i]->len;
+        if (piece_end - start > VIEW_PIECE_MAX)
+            break;
+        if (piece_end > end)
+            end = piece_end;
     }
-    view->n = n;
-    view->nqueue = 0;
+    *len = (uint32_t)(end - start);
+    return i;
+}
 
-    /* the bytes move into one block just large enough */
+/* Where chosen pieces would be copied to, one after the other; the bytes in all. */
+static size_t runs_size(struct piece *const *chosen, size_t n)
+{
+    size_t bytes = 0;
+    uint32_t len;
+
+    for (size_t i = 0; i < n; bytes += (len + 15) & ~15u)
+        i = run_end(chosen, n, i, &len);
+    return bytes;
+}
+
+/* Copies the chosen pieces to a buffer of runs_size() bytes, sets spans[i].data and .ok for each
+ * chosen piece. */
+static int copy_runs(struct view *view, struct piece *const *chosen, size_t n, uint8_t *to)
+{
+    size_t nruns = 0;
+    uint32_t len;
+
+    if (ARRAY_GROW(view->spans, view->spans_alloc, 2 * n) < 0)
+        return -ENOMEM;
+    struct span *runs = view->spans + n, *spans = view->spans;
+    for (size_t i = 0, end; i < n; i = end) {
+        end = run_end(chosen, n, i, &len);
+        runs[nruns++] = (struct span){chosen[i]->addr, to, len, false};
+        for (size_t k = i; k < end; k++)
+            spans[k] = (struct span){chosen[k]->addr, to + (chosen[k]->addr - chosen[i]->addr),
+                                     chosen[k]->len, false};
+        to += (len + 15) & ~15u;
+    }
+    int r = memory_read_spans(view->memory, runs, nruns);
+    if (r < 0)
+        return r;
+    size_t run = 0;
+    for (size_t i = 0, end; i < n; i = end, run++) {
+        end = run_end(chosen, n, i, &len);
+        for (size_t k = i; k < end; k++)
+            spans[k].ok = runs[run].ok;
+        if (!runs[run].ok) /* perhaps only a part of it isn't readable */
+            r = memory_read_spans(view->memory, spans + i, end - i);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int choose(struct view *view, bool fixed_too, size_t *n)
+{
+    *n = 0;
+    if (ARRAY_GROW(view->chosen, view->chosen_alloc, view->n + 1) < 0)
+        return -ENOMEM;
+    for (size_t i = 0; i < view->n; i++)
+        if (view->pieces[i].used && (fixed_too || !view->pieces[i].fixed))
+            view->chosen[(*n)++] = &view->pieces[i];
+    return 0;
+}
+
+/* One block of at least that size, empty. */
+static int make_room(struct view *view, size_t bytes)
+{
     if (!view->blocks || view->blocks->next || view->blocks->size < bytes) {
         free_blocks(view);
         struct block *b = malloc(sizeof *b + bytes + (64 << 10));
-        if (!b) {
-            view->n = 0;
+        if (!b)
             return -ENOMEM;
-        }
         b->next = NULL;
         b->size = bytes + (64 << 10);
         view->blocks = b;
     }
-    view->blocks->used = 0;
-    view->bytes = 0;
+    view->blocks->used = bytes;
+    view->bytes = bytes;
+    return 0;
+}
+
+int view_refresh(struct view *view)
+{
+    size_t kept = 0, n;
+
+    for (size_t i = 0; i < view->n; i++)
+        if (view->pieces[i].used)
+            view->pieces[kept++] = view->pieces[i];
+    view->n = kept;
+    view->nqueue = 0;
+
+    int r = choose(view, true, &n);
+    if (r == 0)
+        r = make_room(view, runs_size(view->chosen, n));
+    if (r == 0)
+        r = copy_runs(view, view->chosen, n, view->blocks->data);
+    if (r < 0) {
+        view_reset(view);
+        return r;
+    }
     for (size_t i = 0; i < n; i++) {
-        view->pieces[i].data = place(view, view->pieces[i].len);
+        view->pieces[i].data = view->spans[i].data;
+        view->pieces[i].ok = view->spans[i].ok;
         view->pieces[i].used = false;
     }
-    int r = copy_pieces(view, view->pieces, n);
-    if (r < 0)
-        view_reset(view);
-    return r;
+    return 0;
 }
 
 static struct piece *find(struct view *view, uint64_t addr, uint32_t len)
@@ -187,6 +273,16 @@ int view_get(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out
         return -EFAULT;
     *out = p->data + (addr - p->addr);
     return 0;
+}
+
+int view_get_fixed(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out)
+{
+    size_t before = view->nqueue;
+
+    int r = view_get(view, addr, len, out);
+    if (view->nqueue > before)
+        view->queue[before].fixed = true;
+    return r;
 }
 
 static int by_address(const void *a, const void *b)
@@ -263,38 +359,18 @@ bool view_read64(struct view *view, uint64_t addr, uint64_t *out)
 
 int view_verify(struct view *view)
 {
-    size_t bytes = 0, n = 0;
+    size_t n;
 
-    for (size_t i = 0; i < view->n; i++)
-        if (view->pieces[i].used) {
-            bytes += view->pieces[i].len;
-            n++;
-        }
-    if (ARRAY_GROW(view->again, view->again_alloc, bytes) < 0 ||
-        ARRAY_GROW(view->spans, view->spans_alloc, n) < 0)
-        return -ENOMEM;
-
-    uint8_t *to = view->again;
-    n = 0;
-    for (size_t i = 0; i < view->n; i++) {
-        const struct piece *p = &view->pieces[i];
-        if (!p->used)
-            continue;
-        view->spans[n++] = (struct span){p->addr, to, p->len, false};
-        to += p->len;
-    }
-    int r = memory_read_spans(view->memory, view->spans, n);
-    if (r < 0)
-        return r;
-
-    n = 0;
-    for (size_t i = 0; i < view->n; i++) {
-        const struct piece *p = &view->pieces[i];
-        if (!p->used)
-            continue;
-        const struct span *s = &view->spans[n++];
+    int r = choose(view, false, &n);
+    if (r == 0)
+        r = ARRAY_GROW(view->again, view->again_alloc, runs_size(view->chosen, n));
+    if (r == 0)
+        r = copy_runs(view, view->chosen, n, view->again);
+    for (size_t i = 0; i < n && r == 0; i++) {
+        const struct piece *p = view->chosen[i];
+        const struct span *s = &view->spans[i];
         if (s->ok != p->ok || (p->ok && memcmp(s->data, p->data, p->len)))
-            return -EAGAIN;
+            r = -EAGAIN;
     }
-    return 0;
+    return r;
 }

@@ -31,6 +31,9 @@ int view_refresh(struct view *view);
 /* [addr, addr + len) as copied: 0 and the pointer; -EAGAIN: queued, call view_fill() and ask
  * again; -EFAULT: not readable; -E2BIG: over a limit; -ENOMEM. */
 int view_get(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out);
+/* The same for what can't change as long as the rest doesn't, such as an object that is referred to
+ * and immutable: view_verify() passes over it. */
+int view_get_fixed(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out);
 /* Copies all that is queued. 0, -ESRCH, -EPERM, -ENOMEM. */
 int view_fill(struct view *view);
 /* view_get() that copies at once instead of queueing. NULL: not readable, or over a limit. */
@@ -38,6 +41,6 @@ const uint8_t *view_read(struct view *view, uint64_t addr, uint32_t len);
 /* A pointer-sized word at addr; false if it isn't readable. */
 bool view_read64(struct view *view, uint64_t addr, uint64_t *out);
 
-/* 0: every piece used still holds the same bytes; -EAGAIN: something changed; -ESRCH, -EPERM,
+/* 0: every piece used, but fixed ones, still holds the same bytes; -EAGAIN: something changed; -ESRCH, -EPERM,
  * -ENOMEM. */
 int view_verify(struct view *view);
