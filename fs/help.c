@@ -28,7 +28,7 @@ int help_render(struct file_context *context, struct text *out)
     text_puts(out,
               "\n"
               "<pid> and <tid> are those of /proc. <depth> counts Python frames, 0 is the\n"
-              "innermost; #DEPTH FUNCTION (FILE:LINE) stands for one. Each open shows one moment;\n"
+              "innermost; #N in a backtrace counts native ones too. Each open shows one moment;\n"
               "open again to see the next. Why an open failed: <pid>/errors. Examples:\n"
               "  cat 1234/backtrace                     where is it now?\n"
               "  grep -l forward */backtrace            which processes are in forward?\n"
