@@ -2,7 +2,7 @@
 #include "fs/file.h"
 #include "fs/frame_text.h"
 #include "fs/procfs.h"
-#include "fs/snapshot_error.h"
+#include "fs/snapshot_file.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "fs/remote/locals.h"
 #include "fs/remote/snapshot.h"
 #include "fs/remote/values.h"
-#include "fs/snapshot_error.h"
+#include "fs/snapshot_file.h"
 
 #include <errno.h>
 

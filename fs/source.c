@@ -10,7 +10,7 @@
 #include "fs/file.h"
 #include "fs/remote/object.h"
 #include "fs/remote/snapshot.h"
-#include "fs/snapshot_error.h"
+#include "fs/snapshot_file.h"
 #include "fs/source_file.h"
 
 #include <errno.h>

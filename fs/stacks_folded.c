@@ -2,7 +2,7 @@
  * addresses: equal stacks of many processes and hosts fold together. */
 #include "fs/file.h"
 #include "fs/frame_text.h"
-#include "fs/snapshot_error.h"
+#include "fs/snapshot_file.h"
 
 static void add_thread(const struct thread *thread, struct text *out)
 {
@@ -24,14 +24,5 @@ static void add_thread(const struct thread *thread, struct text *out)
 
 int stacks_folded_render(struct file_context *context, struct text *out)
 {
-    const struct snapshot_options options = {.native = true};
-    struct snapshot *snapshot;
-
-    int r = snapshot_take(context->target, &options, &snapshot);
-    if (r < 0)
-        return snapshot_error(context, r);
-    for (size_t i = 0; i < snapshot->nthreads; i++)
-        add_thread(&snapshot->threads[i], out);
-    snapshot_free(snapshot);
-    return 0;
+    return snapshot_each_thread(context, true, add_thread, out);
 }

@@ -26,7 +26,7 @@
 #include "fs/remote/lwp.h"
 #include "fs/remote/moment.h"
 #include "fs/remote/tasks.h"
-#include "fs/snapshot_error.h"
+#include "fs/snapshot_file.h"
 #include "fs/tasks_tree.h"
 
 #include <errno.h>

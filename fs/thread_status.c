@@ -1,7 +1,7 @@
 /* threads/<tid>/status: one thread, one `Key: value` a line. */
 #include "fs/file.h"
 #include "fs/remote/snapshot.h"
-#include "fs/snapshot_error.h"
+#include "fs/snapshot_file.h"
 
 static const char *gil_of(const struct thread *thread)
 {
@@ -23,14 +23,5 @@ static void add_thread(const struct thread *t, struct text *out)
 
 int thread_status_render(struct file_context *context, struct text *out)
 {
-    const struct snapshot_options options = {.tid = context->tid};
-    struct snapshot *snapshot;
-
-    int r = snapshot_take(context->target, &options, &snapshot);
-    if (r < 0)
-        return snapshot_error(context, r);
-    for (size_t i = 0; i < snapshot->nthreads; i++)
-        add_thread(&snapshot->threads[i], out);
-    snapshot_free(snapshot);
-    return 0;
+    return snapshot_each_thread(context, false, add_thread, out);
 }

@@ -2,7 +2,7 @@
 
 #include "fs/procfs.h"
 #include "fs/remote/snapshot.h"
-#include "fs/snapshot_error.h"
+#include "fs/snapshot_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "fs/snapshot_error.h"
+#include "fs/snapshot_file.h"
 
 #include <errno.h>
 
@@ -25,4 +25,20 @@ int snapshot_error(struct file_context *context, int error)
         break;
     }
     return error;
+}
+
+int snapshot_each_thread(struct file_context *context, bool native,
+                         void (*add)(const struct thread *thread, struct text *out),
+                         struct text *out)
+{
+    const struct snapshot_options options = {.native = native, .tid = context->tid};
+    struct snapshot *snapshot;
+
+    int r = snapshot_take(context->target, &options, &snapshot);
+    if (r < 0)
+        return snapshot_error(context, r);
+    for (size_t i = 0; i < snapshot->nthreads; i++)
+        add(&snapshot->threads[i], out);
+    snapshot_free(snapshot);
+    return 0;
 }
