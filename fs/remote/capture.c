@@ -11,6 +11,17 @@ static bool is_wanted(const struct capture *capture, size_t i)
     return !capture->only || capture->lwps->items[i].tid == capture->only;
 }
 
+/* What the thread did when its stack was copied: the two are shown together. */
+static void note_state(struct lwp *lwp, const struct native_stack *stack, bool running)
+{
+    lwp->syscall = (int)stack->syscall;
+    lwp->arg0 = stack->argument;
+    if (running)
+        lwp->state = 'R';
+    else if (lwp->state == 'R')
+        lwp->state = 'S';
+}
+
 int capture_begin(struct capture *capture, struct target *target, struct lwp_list *lwps, pid_t only)
 {
     *capture = (struct capture){.target = target, .lwps = lwps, .only = only};
@@ -32,10 +43,8 @@ int capture_begin(struct capture *capture, struct target *target, struct lwp_lis
         int r = native_capture(target->native, &target->maps, capture->stacks + from, i - from);
         if (r < 0)
             return r;
-        for (size_t k = from; k < i; k++) {
-            lwps->items[k].syscall = (int)capture->stacks[k].syscall;
-            lwps->items[k].arg0 = capture->stacks[k].argument;
-        }
+        for (size_t k = from; k < i; k++)
+            note_state(&lwps->items[k], &capture->stacks[k], false);
     }
     return 0;
 }
@@ -58,6 +67,7 @@ static int capture_stopped(struct capture *capture, struct tracer *tracer,
         return r;
     native_regs_set(&stack->regs, &regs);
     stack->stopped = true;
+    stack->syscall = -1; /* it runs, whatever it did before */
     return native_capture(capture->target->native, NULL, stack, 1);
 }
 
@@ -65,8 +75,10 @@ int capture_holders(struct capture *capture, const struct moment *moment)
 {
     for (size_t i = 0; moment->tracer && i < moment->nholders; i++) {
         struct native_stack *stack = stack_of(capture, moment->holders[i]);
-        if (stack && (!capture->only || stack->tid == capture->only))
-            capture_stopped(capture, moment->tracer, stack);
+        if (!stack || (capture->only && stack->tid != capture->only))
+            continue;
+        if (capture_stopped(capture, moment->tracer, stack) == 0)
+            note_state(&capture->lwps->items[stack - capture->stacks], stack, true);
     }
     return 0;
 }
@@ -75,6 +87,7 @@ int capture_holders(struct capture *capture, const struct moment *moment)
 
 struct single {
     struct capture *capture;
+    struct lwp *lwp;
     struct native_stack *stack;
     const struct stack *python; /* NULL: it runs no Python */
 };
@@ -114,6 +127,11 @@ static int unwind(struct capture *capture, struct native_stack *stacks, size_t n
     return native_unwind(target->native, &target->maps, target->runtime.image_base, stacks, n);
 }
 
+static bool is_missing(const struct native_stack *stack)
+{
+    return stack->end == NATIVE_RUNNING || stack->end == NATIVE_TORN;
+}
+
 /* Once more, as the thread is now: asleep or running. */
 static int capture_single(struct single *single)
 {
@@ -129,14 +147,14 @@ static int capture_single(struct single *single)
     if (r == 0 && !running && !still_there(single))
         r = -EAGAIN;
     if (r == 0)
-        return unwind(single->capture, stack, 1);
+        r = unwind(single->capture, stack, 1);
+    if (r == 0) {
+        if (!is_missing(stack))
+            note_state(single->lwp, stack, running);
+        return 0;
+    }
     stack->end = r == -EAGAIN ? NATIVE_TORN : NATIVE_RUNNING;
     return r == -ENOMEM ? r : 0; /* what it is without native frames is said there */
-}
-
-static bool is_missing(const struct native_stack *stack)
-{
-    return stack->end == NATIVE_RUNNING || stack->end == NATIVE_TORN;
 }
 
 /* Threads that ran when the others were captured, or have run since. */
@@ -146,7 +164,7 @@ static int capture_missing(struct capture *capture, const struct walk *walk)
     int r = 0;
 
     for (size_t i = 0; i < capture->lwps->n && left && r == 0; i++) {
-        struct single single = {capture, &capture->stacks[i], NULL};
+        struct single single = {capture, &capture->lwps->items[i], &capture->stacks[i], NULL};
         if (!is_wanted(capture, i) || !is_missing(single.stack))
             continue;
         left--;

@@ -7,7 +7,11 @@
 #include <sys/types.h>
 
 #define LWP_MAX 16384    /* threads of a process that are looked at */
-#define LWP_FUTEX 202    /* the system call's number on x86-64 */
+
+/* Numbers of system calls on x86-64. A timed wait that a stop interrupted goes on as
+ * restart_syscall, with the arguments of the one that it continues. */
+#define LWP_FUTEX 202
+#define LWP_RESTART 219
 
 struct lwp {
     pid_t tid;           /* in the daemon's pid namespace */

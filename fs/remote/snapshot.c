@@ -48,7 +48,7 @@ static const struct gil *gil_waited_for(const struct reading *reading, const str
     const struct walk *walk = reading->moment.walk;
     uint64_t size = (uint64_t)reading->target->runtime.offsets.gil_size;
 
-    if (lwp->syscall == LWP_FUTEX && walk)
+    if ((lwp->syscall == LWP_FUTEX || lwp->syscall == LWP_RESTART) && walk)
         for (size_t i = 0; i < walk->ngils; i++)
             if (lwp->arg0 - walk->gils[i].addr < size)
                 return &walk->gils[i];
@@ -66,7 +66,7 @@ static void describe_state(const struct reading *reading, const struct lwp *lwp,
     case 'Z':
     case 'X': out->state = THREAD_DEAD; return;
     }
-    out->waits_gil = gil_waited_for(reading, lwp) != NULL;
+    out->waits_gil = !out->holds_gil && gil_waited_for(reading, lwp);
     out->state = out->waits_gil ? THREAD_GIL_WAIT : THREAD_IDLE;
     if (name)
         snprintf(out->wait, sizeof out->wait, "%s", name);
@@ -114,6 +114,7 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
     struct thread *t = new_thread(reading);
     if (!t)
         return -ENOMEM;
+    t->holds_gil = holds_gil(reading, stacks, nstacks);
     if (lwp) {
         uint64_t tick_ns = 1000000000u / (uint64_t)sysconf(_SC_CLK_TCK);
         t->tid = lwp->tid;
@@ -124,7 +125,6 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
         if (reading->capture.stacks)
             native = &reading->capture.stacks[lwp - reading->lwps.items];
     }
-    t->holds_gil = holds_gil(reading, stacks, nstacks);
     if (python.top) {
         t->tstate = python.top->tstate;
         t->thread_id = python.top->thread_id;

@@ -161,3 +161,24 @@ def test_names_of_short_lived_threads(probe, python):
                 assert thread.name in (f"t{tid}", ) or not re.match(r"t\d+$", thread.name)
                 named += thread.name == f"t{tid}"
     assert named > 20
+
+
+def test_state_and_native_stack_are_of_one_moment(probe, python):
+    """A thread shown as waiting for the GIL stands in take_gil or drop_gil, and no other does."""
+    if python.source != "pyenv":
+        pytest.skip("the names of static functions are not in this build")
+    target = python.run("legal.py", 4)
+    waiting = 0
+    for _ in range(100):
+        for thread in look(probe, target).threads.values():
+            if thread.unreadable or not thread.native:
+                continue
+            if "gil" in thread.state: # it may wait for the mutex with which it gives the GIL up
+                assert "gil-wait" not in thread.state, thread.lines
+                continue
+            names = [name for _, name, _ in thread.native]
+            inside = "take_gil" in names or "drop_gil" in names
+            if thread.state[0] == "gil-wait" or (thread.state[0] == "idle" and inside):
+                assert thread.state[0] == "gil-wait" and inside, [thread.state, *thread.lines]
+                waiting += 1
+    assert waiting > 20
