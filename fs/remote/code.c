@@ -119,7 +119,7 @@ struct code *code_cache_find(struct code_cache *cache, const struct offsets *off
     code->key = key;
     code->first_traceable = 0;
     if (offsets->code_adaptive >= 16) /* _co_firsttraceable; co_extra; co_code_adaptive */
-        code->first_traceable = (int32_t)load32(head + offsets->code_adaptive - 16) * 2;
+        code->first_traceable = (int32_t)(load32(head + offsets->code_adaptive - 16) * 2);
     return code;
 }
 

@@ -17,6 +17,8 @@ static void add(const char *bytes, size_t size, void *arg)
     struct output *out = arg;
     size_t room = DEMANGLE_MAX - 1 - out->size;
 
+    if (!size) /* and bytes may be NULL then */
+        return;
     memcpy(out->text + out->size, bytes, size < room ? size : room);
     out->size += size < room ? size : room;
     out->text[out->size] = 0;
