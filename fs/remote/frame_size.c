@@ -65,6 +65,12 @@ static bool apply(struct way *way, const struct insn *insn)
     case INSN_PUSH: depth += 8; break;
     case INSN_POP: depth -= 8; break;
     case INSN_ADD_RSP: depth -= insn->value; break;
+    case INSN_ALIGN_RSP:
+        /* The canonical frame address is a multiple of 16, but of no more: System V ABI, 3.2.2. */
+        if (insn->value != -16)
+            return false;
+        depth = (depth + 15) & ~15ll;
+        break;
     case INSN_SET_RBP: way->rbp = way->depth; break;
     case INSN_SET_RBP_OFFSET: way->rbp = (int32_t)(way->depth - insn->value); break;
     case INSN_RSP_FROM_RBP: depth = way->rbp - insn->value; break;

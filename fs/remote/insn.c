@@ -169,6 +169,8 @@ static void classify_group1(const struct decoder *d, struct insn *out)
         return;
     if (rex_w(d) && (op == 0 || op == 5))
         *out = (struct insn){.kind = INSN_ADD_RSP, .value = op ? -d->imm : d->imm};
+    else if (rex_w(d) && op == 4)
+        *out = (struct insn){.kind = INSN_ALIGN_RSP, .value = d->imm};
     else
         out->kind = INSN_RSP_OTHER;
 }

@@ -15,6 +15,7 @@ enum insn_kind {
     INSN_SET_RBP_OFFSET,  /* rbp = rsp + value */
     INSN_RSP_FROM_RBP,    /* rsp = rbp + value */
     INSN_LEAVE,           /* rsp = rbp, pop rbp */
+    INSN_ALIGN_RSP,       /* rsp &= value */
     INSN_RSP_OTHER,       /* rsp becomes something else */
     INSN_CALL,            /* to target, 0 if it isn't known */
     INSN_CALL_SLOT,       /* to what the 8 bytes at target hold */

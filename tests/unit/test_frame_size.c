@@ -91,6 +91,9 @@ static void test_edges(void)
     CHECK_INT(measure("\x74\x01\x50\x90\xc3", 5, 3, &depth), -EDOM);
     /* and $-64,%rsp: lost */
     CHECK_INT(measure("\x48\x83\xe4\xc0\x90", 5, 4, &depth), -ENOENT);
+    /* push; and $-16,%rsp: as far as the ABI aligns it already */
+    CHECK_INT(measure("\x50\x50\x48\x83\xe4\xf0\x90", 7, 6, &depth), 0);
+    CHECK_INT(depth, 32);
     /* pushes in a loop: ends, and knows that it can't tell */
     CHECK_INT(measure("\x50\xeb\xfd", 3, 0, &depth), -EDOM);
 }

@@ -34,7 +34,7 @@ static const struct sample samples[] = {
     {CODE("\x48\x8d\x64\x24\xf8"), INSN_ADD_RSP, -8},               /* lea -8(%rsp),%rsp */
     {CODE("\x48\x8d\x65\xd8"), INSN_RSP_FROM_RBP, -0x28},           /* lea -40(%rbp),%rsp */
     {CODE("\x48\x89\xec"), INSN_RSP_FROM_RBP},                      /* mov %rbp,%rsp */
-    {CODE("\x48\x83\xe4\xc0"), INSN_RSP_OTHER},                     /* and $-64,%rsp */
+    {CODE("\x48\x83\xe4\xc0"), INSN_ALIGN_RSP, -64},                /* and $-64,%rsp */
     {CODE("\x48\x29\xc4"), INSN_RSP_OTHER},                         /* sub %rax,%rsp */
     {CODE("\x48\x89\xe7"), INSN_OTHER},                             /* mov %rsp,%rdi */
     {CODE("\x48\x39\xe0"), INSN_OTHER},                             /* cmp %rsp,%rax */
