@@ -146,11 +146,7 @@ def test_while_gdb_holds_it(probe, python, tmp_path):
     for moment in said["seen"]:
         thread = parse_backtrace(moment["text"], target.pid).threads[target.pid]
         assert "traced" in thread.state
-<<<<<<< HEAD
-        if not thread.unreadable and not thread.native_end:
-=======
         if not thread.unreadable + thread.native_end:
->>>>>>> 77e22cc (native: measure frames that align the stack to 16 bytes)
             check_thread(thread, moment["threads"][str(target.pid)], modules, python.version,
                          still=False)
             complete += 1
