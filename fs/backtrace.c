@@ -55,8 +55,8 @@ static void add_head(const struct snapshot *snapshot, struct text *out)
     text_putc(out, '\n');
     add_version(snapshot, out);
     if (!snapshot->supported) {
-        text_printf(out, ", %zu threads, native frames only: %s\n", snapshot->nthreads,
-                    snapshot->why);
+        text_printf(out, ", %zu thread%s, native frames only: %s\n", snapshot->nthreads,
+                    snapshot->nthreads == 1 ? "" : "s", snapshot->why);
         return;
     }
     for (size_t i = 0; i < snapshot->nthreads; i++)

@@ -38,7 +38,9 @@ static uint32_t version_by_symbols(const struct memory *m, const struct elf_imag
         return 0x030a0000;
     if (!elf_image_symbol(m, image, "PyFrame_GetCode", &addr, NULL))
         return 0x03090000;
-    return 0x03080000;
+    if (!elf_image_symbol(m, image, "PyCode_NewWithPosOnlyArgs", &addr, NULL))
+        return 0x03080000;
+    return 0x03070000; /* the first with a _PyRuntime */
 }
 
 static void identify(const struct memory *m, const struct elf_image *image, struct runtime *rt)

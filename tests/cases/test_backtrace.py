@@ -1,8 +1,13 @@
 """backtrace and stacks.folded of parked victims, against what the victims say of themselves."""
+import errno
+import glob
+import os
 import re
+import subprocess
 
 import pytest
 
+from interpreters import eventually
 from stacks import escape, parse_backtrace, parse_folded
 
 PARKED = ["nested.py", "generators.py", "executed.py", "nonascii.py", "lines.py", "callbacks.py",
@@ -182,3 +187,24 @@ def test_state_and_native_stack_are_of_one_moment(probe, python):
                 assert thread.state[0] == "gil-wait" and inside, [thread.state, *thread.lines]
                 waiting += 1
     assert waiting > 20
+
+
+def test_version_that_is_not_supported(probe):
+    """Python frames are refused in words; the native ones are there all the same."""
+    found = glob.glob(os.path.expanduser("~/.pyenv/versions/3.[78].*/bin/python3"))
+    if not found:
+        pytest.skip("no CPython before 3.9 is installed")
+    process = subprocess.Popen([found[0], "-c", "import time; time.sleep(100)"])
+    try:
+        eventually(lambda: "sleep" in probe.read(process.pid, "backtrace"), what="its sleep")
+        text = probe.read(process.pid, "backtrace")
+        version = re.search(r"/(3\.[78])\.", found[0])[1]
+        assert f"\nPython {version}, 1 thread, native frames only: " in text
+        assert re.search(r"^  #\d+  _start \(.*\) \[native\]$", text, re.M)
+        with pytest.raises(OSError) as raised:
+            probe.read(process.pid, "threads", process.pid, "locals")
+        assert raised.value.errno == errno.EOPNOTSUPP
+        assert "is not supported" in probe.read(process.pid, "errors")
+    finally:
+        process.kill()
+        process.wait()
