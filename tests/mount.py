@@ -118,6 +118,11 @@ class Probe:
             while not self._unmount() and os.path.ismount(self.path) and time.monotonic() < end:
                 time.sleep(0.05)
         try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            # a mount namespace made meanwhile, of somebody's container, may hold a copy of the mount
+            self.process.terminate()
+        try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
