@@ -13,6 +13,8 @@ import pytest
 import interpreters as machine
 import mount as daemon
 
+os.environ["PYTHONUNBUFFERED"] = "1"  # what a case's own programs print arrives at once
+
 DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) says otherwise
 
 

@@ -44,7 +44,8 @@ def eventually(condition, timeout=DEADLINE, what="condition"):
 def _directory(root):
     """A private directory in root that holds a copy of the victims; everybody may read it."""
     if root not in _directories:
-        made = pathlib.Path(tempfile.mkdtemp(prefix="probefs-test-", dir=root / "tmp"))
+        parent = tempfile.gettempdir() if root == pathlib.Path("/") else root / "tmp"
+        made = pathlib.Path(tempfile.mkdtemp(prefix="probefs-test-", dir=parent))
         shutil.copytree(TARGETS, made, dirs_exist_ok=True,
                         ignore=shutil.ignore_patterns("__pycache__"))
         made.chmod(0o755)
