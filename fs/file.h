@@ -1,6 +1,7 @@
 /* What a virtual file's own .c implements: one function that renders it. */
 #pragma once
 
+#include "fs/interrupt.h"
 #include "fs/target.h"
 #include "fs/text.h"
 
@@ -22,13 +23,31 @@ struct file_context {
     pid_t tid;                   /* below threads/<tid>/, else 0 */
     unsigned depth;              /* below frames/<depth>/ */
     unsigned rank;               /* at by-rank/<rank> */
+    const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
+    int flags;                   /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
     struct text why;             /* on failure: what failed, why, what to do; no newline at the end.
-                                    Shown by <pid>/errors. */
+                                    Shown by <pid>/errors, and by the next read of a command file. */
 };
 
 /* Renders one file into out. Returns 0 or -errno, the error of open(2); a link renders what it
  * points to. */
 typedef int file_render(struct file_context *context, struct text *out);
+
+/* What was written to one open file and isn't done with yet. */
+struct input {
+    const char *text;
+    size_t size;
+    bool last; /* the file is being closed: nothing will follow */
+};
+
+/* Runs what a command file was told, on a thread of its own: it may wait, and ends soon once
+ * context->interrupt is raised. Called at each write(2) with what is pending and what is new (shells
+ * cut a text as they like: at each line, or at 4,096 bytes), and at close if something is pending.
+ * *consumed (0 at first) says how much of the input is done with; the rest comes again. reply is what reads of
+ * this file show, so far; it may be added to or begun anew. Returns 0 or -errno, the error of
+ * write(2): then nothing is pending any more, and context->why, if set, is added to reply. */
+typedef int file_run(struct file_context *context, const struct input *input, size_t *consumed,
+                     struct text *reply);
 
 /* The files, one .c each. */
 file_render help_render, status_render, backtrace_render, stacks_folded_render, tasks_render,

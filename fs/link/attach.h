@@ -1,0 +1,34 @@
+/* How a process gets its agent: one that already runs is found (left by an earlier daemon, or there by
+ * `import probing`), else one is put in. */
+#pragma once
+
+#include "fs/link/session.h"
+#include "fs/target.h"
+
+/* What a process's agent is, for `ctl` and status. */
+struct attach_status {
+    bool loaded;            /* the library is there */
+    bool running;           /* its threads are */
+    bool connected;         /* this daemon talks with it */
+    struct proto_ready ready; /* if connected */
+    uint64_t pause_ns;      /* that the injection cost the borrowed thread, if it was ours */
+    uint64_t attach_ns;     /* from the request to ready, if it was ours */
+};
+
+/* The session with the target's agent, attached if need be; many callers are one attach. -errno as
+ * inject_load() and session_open(), why says it in words with what to do. The caller owns one
+ * reference. */
+int agent_attach(struct target *target, const struct interrupt *interrupt, struct text *why,
+                 struct session **out);
+/* The session if there is one or an agent runs already; never puts one in. -ENOTCONN: none. */
+int agent_connect(struct target *target, struct text *why, struct session **out);
+/* Ends the agent and, if nothing refers to it any more, unloads its library (*unloaded). -ENOTCONN: there
+ * is none; -EBUSY, -ETIMEDOUT. */
+int agent_detach(struct target *target, const struct interrupt *interrupt, bool *unloaded,
+                 struct text *why);
+/* What there is, passively. 0 or -errno. */
+int agent_status(struct target *target, struct attach_status *out);
+
+/* Called when the target goes: whatever it has of this is freed. NULL is fine. */
+struct attachment;
+void attachment_free(struct attachment *attachment);
