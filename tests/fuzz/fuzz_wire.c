@@ -1,0 +1,56 @@
+/* Packets of a hostile process: each is a frame by the rules of agent/proto.h, or refused. The rules
+ * are told here a second time. */
+#include "agent/wire.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static int fds[2] = {-1, -1};
+static struct wire_frame frame;
+
+static bool well_formed(const uint8_t *data, size_t size)
+{
+    struct proto_header header;
+
+    if (size < sizeof header || size > PROTO_FRAME_MAX)
+        return false;
+    memcpy(&header, data, sizeof header);
+    if (header.size != size || header.zero || !header.id)
+        return false;
+    size_t body = size - sizeof header;
+    switch (header.op) {
+    case PROTO_HELLO: return body == sizeof(struct proto_hello);
+    case PROTO_EVAL: return body >= sizeof(struct proto_eval);
+    case PROTO_TEXT:
+    case PROTO_OUTPUT: return true;
+    case PROTO_READY: return body == sizeof(struct proto_ready);
+    case PROTO_DONE: return body == sizeof(struct proto_done);
+    case PROTO_CANCEL:
+    case PROTO_STATUS:
+    case PROTO_DETACH:
+    case PROTO_STARTED: return body == 0;
+    default: return false;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (fds[0] < 0 && wire_pair(fds) < 0)
+        abort();
+    if (size == 0 || send(fds[0], data, size, MSG_DONTWAIT) != (ssize_t)size)
+        return 0; /* longer than what a socket takes */
+
+    int r = wire_receive(fds[1], &frame);
+    if (r != (well_formed(data, size) ? 0 : -EPROTO))
+        abort();
+    if (r == 0 && (memcmp(&frame, data, size) ||
+                   wire_body_size(&frame) != size - sizeof(struct proto_header)))
+        abort();
+    if (wire_receive(fds[1], &frame) != -EAGAIN)
+        abort(); /* one packet is one frame */
+    return 0;
+}
