@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#define DESCENT_MAX 1024 /* generations of processes looked at */
 #define STATUS_MAX 8192 /* bytes of a /proc/PID/status; about 1,500 are usual */
 
 static bool same_ns(const struct user_ns *a, const struct user_ns *b)
@@ -54,6 +55,26 @@ int access_decide(const struct access_caller *caller, const struct access_target
         !(target->permitted & ~caller->effective))
         return 0;
     return capable ? 0 : -EPERM;
+}
+
+int access_decide_control(const struct access_caller *caller, const struct access_target *target,
+                          enum yama_scope scope, bool descends)
+{
+    bool capable = has_ptrace(caller, target->ns, target->nns);
+
+    if (caller->fsuid != target->uid[1] && !capable)
+        return -EACCES;
+    switch (scope) {
+    case YAMA_CLASSIC:
+        return 0;
+    case YAMA_ANCESTORS:
+        return capable || descends ? 0 : -EPERM;
+    case YAMA_CAPABLE:
+        return capable ? 0 : -EPERM;
+    case YAMA_NOBODY:
+        break;
+    }
+    return -EPERM;
 }
 
 bool access_parse_ids(const char *status, const char *name, unsigned ids[4])
@@ -169,15 +190,20 @@ int access_init(struct access *access, enum hidepid hidepid)
     return access->daemon.ns.ino ? 0 : -EACCES;
 }
 
+/* Whether the caller is at least what the daemon is. */
+static bool is_daemon(const struct access_caller *daemon, const struct access_caller *caller)
+{
+    return caller->fsuid == daemon->fsuid && caller->fsgid == daemon->fsgid &&
+           same_ns(&caller->ns, &daemon->ns) && !(daemon->effective & ~caller->effective);
+}
+
 int access_look(const struct access *access, struct access_caller *caller, pid_t pid)
 {
-    const struct access_caller *daemon = &access->daemon;
     struct access_target target;
     struct stat st;
     char path[32];
 
-    if (caller->fsuid == daemon->fsuid && caller->fsgid == daemon->fsgid &&
-        same_ns(&caller->ns, &daemon->ns) && !(daemon->effective & ~caller->effective))
+    if (is_daemon(&access->daemon, caller))
         return 0;
 
     complete_caller(caller);
@@ -186,9 +212,67 @@ int access_look(const struct access *access, struct access_caller *caller, pid_t
     if (stat(path, &st) < 0)
         return -ESRCH;
     if (caller->pid != pid && st.st_uid != caller->fsuid && !caller->effective &&
-        same_ns(&caller->ns, &daemon->ns))
+        same_ns(&caller->ns, &access->daemon.ns))
         return -EACCES;
 
     int r = read_target(pid, &target);
     return r < 0 ? r : access_decide(caller, &target);
+}
+
+static enum yama_scope read_yama(void)
+{
+    char text[16] = "";
+
+    _cleanup_close_ int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
+        return YAMA_CLASSIC; /* the kernel has no Yama */
+    int scope = atoi(text);
+    return scope < YAMA_CLASSIC || scope > YAMA_NOBODY ? YAMA_NOBODY : (enum yama_scope)scope;
+}
+
+/* task_is_descendant(), security/yama/yama_lsm.c. */
+static bool is_descendant(pid_t pid, pid_t ancestor)
+{
+    struct proc_stat stat;
+
+    for (int i = 0; ancestor && pid > 0 && i < DESCENT_MAX; i++) {
+        if (pid == ancestor)
+            return true;
+        if (proc_stat_read(pid, &stat) < 0)
+            return false;
+        pid = stat.ppid;
+    }
+    return false;
+}
+
+static void say_yama(enum yama_scope scope, struct text *why)
+{
+    text_printf(why, "Yama (kernel.yama.ptrace_scope is %d) lets ", scope);
+    text_puts(why, scope == YAMA_ANCESTORS ? "only an ancestor control this process: "
+                   : scope == YAMA_CAPABLE ? "only root control processes: "
+                                           : "nobody control processes: ");
+    if (scope != YAMA_NOBODY)
+        text_puts(why, "write as root (sudo), or `sysctl kernel.yama.ptrace_scope=0`, or ");
+    text_puts(why, "let the program `import probing`, or start it with PROBING=1");
+}
+
+int access_control(const struct access *access, struct access_caller *caller, pid_t pid,
+                   struct text *why)
+{
+    struct access_target target;
+
+    int r = access_look(access, caller, pid);
+    if (r < 0 || is_daemon(&access->daemon, caller))
+        return r; /* what the daemon does is judged by the kernel itself */
+    complete_caller(caller);
+    r = read_target(pid, &target);
+    if (r < 0)
+        return r;
+    enum yama_scope scope = read_yama();
+    r = access_decide_control(caller, &target, scope, is_descendant(pid, caller->pid));
+    if (r == -EACCES)
+        text_puts(why, "only its owner, and root, may have something done in a process");
+    else if (r == -EPERM)
+        say_yama(scope, why);
+    return r;
 }

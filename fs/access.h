@@ -72,3 +72,17 @@ void access_read_caller(const struct caller *from, struct access_caller *out);
 /* Whether caller may look at process pid: 0, -EACCES and -EPERM as above, -ESRCH. Completes caller
  * when that is needed. */
 int access_look(const struct access *access, struct access_caller *caller, pid_t pid);
+
+/* What a Yama kernel module says of who may attach to whom, from the caller's side: who may only
+ * look needs none of it (Documentation/admin-guide/LSM/Yama.rst). */
+enum yama_scope { YAMA_CLASSIC, YAMA_ANCESTORS, YAMA_CAPABLE, YAMA_NOBODY };
+
+/* 0: who may look at the target may have something done in it, too. -EACCES: it isn't the caller's;
+ * -EPERM: Yama forbids it. descends: the target is a descendant of the caller's process. */
+int access_decide_control(const struct access_caller *caller, const struct access_target *target,
+                          enum yama_scope scope, bool descends);
+
+/* Whether caller may control process pid: what access_look() asks, and the above. On failure why
+ * says what to do. */
+int access_control(const struct access *access, struct access_caller *caller, pid_t pid,
+                   struct text *why);

@@ -20,13 +20,14 @@ struct file_context {
     const struct caller *caller;
     struct process *process;     /* NULL outside a <pid>/ directory */
     struct target *target;       /* its target; NULL outside, or once the process has ended */
+    const char *file;            /* path of its entry in the layout */
     pid_t tid;                   /* below threads/<tid>/, else 0 */
     unsigned depth;              /* below frames/<depth>/ */
     unsigned rank;               /* at by-rank/<rank> */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
     int flags;                   /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
     struct text why;             /* on failure: what failed, why, what to do; no newline at the end.
-                                    Shown by <pid>/errors, and by the next read of a command file. */
+                                    Shown by <pid>/errors, and by the next read of a command file */
 };
 
 /* Renders one file into out. Returns 0 or -errno, the error of open(2); a link renders what it
@@ -43,13 +44,21 @@ struct input {
 /* Runs what a command file was told, on a thread of its own: it may wait, and ends soon once
  * context->interrupt is raised. Called at each write(2) with what is pending and what is new (shells
  * cut a text as they like: at each line, or at 4,096 bytes), and at close if something is pending.
- * *consumed (0 at first) says how much of the input is done with; the rest comes again. reply is what reads of
- * this file show, so far; it may be added to or begun anew. Returns 0 or -errno, the error of
- * write(2): then nothing is pending any more, and context->why, if set, is added to reply. */
+ * *consumed (0 at first) says how much of the input is done with; the rest comes again. said, empty at
+ * first, is added to what reads of this file show. Returns 0 or -errno, the error of write(2): then
+ * nothing is pending any more, and context->why, if set, is the reply's last line. */
 typedef int file_run(struct file_context *context, const struct input *input, size_t *consumed,
-                     struct text *reply);
+                     struct text *said);
 
 /* The files, one .c each. */
 file_render help_render, status_render, backtrace_render, stacks_folded_render, tasks_render,
     errors_render, thread_status_render, thread_backtrace_render, locals_render,
     frame_locals_render, source_render, self_render, rank_render;
+
+/* What a command file reads as where it has nothing better to show: the last reply to the same user
+ * at the same place. */
+file_render reply_render;
+
+/* The commands, each in the .c of its file. */
+file_render ctl_render;
+file_run ctl_run;

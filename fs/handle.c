@@ -6,7 +6,7 @@
 
 void handles_init(struct handles *handles)
 {
-    *handles = (struct handles){0};
+    *handles = (struct handles){.budget = {.max = HANDLES_BYTES_MAX}};
     pthread_mutex_init(&handles->lock, NULL);
 }
 
@@ -51,9 +51,10 @@ void handle_unref(struct handle *handle)
         handle->previous->next = handle->next;
     else
         handles->first = handle->next;
-    handles->bytes -= handle->text.alloc;
     pthread_mutex_unlock(&handles->lock);
+    budget_give(&handles->budget, handle->text.alloc);
     text_deinit(&handle->text);
+    writer_free(handle->writer);
     listing_free(handle->listing);
     free(handle);
 }
@@ -71,14 +72,10 @@ static void trim(struct text *text)
 /* Puts a content into the handle, if there is room for it. Takes it over in any case. */
 static int keep(struct handle *handle, struct text *text)
 {
-    struct handles *handles = handle->handles;
-
-    _guard_mutex_(&handles->lock);
-    if (text->alloc > HANDLES_BYTES_MAX - handles->bytes) {
+    if (!budget_take(&handle->handles->budget, text->alloc)) {
         text_deinit(text);
         return -ENFILE;
     }
-    handles->bytes += text->alloc;
     handle->text = *text;
     return 0;
 }
@@ -101,7 +98,24 @@ int handle_open_file(struct handles *handles, const struct entry *entry,
     trim(&text);
     r = keep(handle, &text);
     if (r < 0) {
-        text_puts(&context->why, "all open files together hold 512 MiB: close some");
+        text_puts(&context->why, "all open files and replies together hold 512 MiB: close some");
+        handle_unref(handle);
+        return r;
+    }
+    *out = handle;
+    return 0;
+}
+
+int handle_open_writer(struct handles *handles, int flags, const struct reply_key *key,
+                       struct handle **out)
+{
+    struct handle *handle;
+
+    int r = handle_new(handles, &handle);
+    if (r < 0)
+        return r;
+    r = writer_new(flags, key, &handles->budget, &handle->writer);
+    if (r < 0) {
         handle_unref(handle);
         return r;
     }

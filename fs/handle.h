@@ -1,16 +1,18 @@
-/* What is open: a file's content as rendered by open, which every read slices, or a directory's
- * names as they were at opendir. */
+/* What is open: a file's content as rendered by open, which every read slices; what is written to a
+ * command file; or a directory's names as they were at opendir. */
 #pragma once
 
 #include "fs/listing.h"
+#include "fs/writer.h"
 
-/* Of all open files together: whoever may read could otherwise fill the daemon's memory. */
+/* Of all open files and replies together: whoever may read could otherwise fill the daemon's memory. */
 #define HANDLES_BYTES_MAX (512u << 20)
 
 struct handle {
     struct text text;        /* of a file */
     struct listing *listing; /* of a directory, else NULL */
-    atomic_uint refs;        /* the kernel's, and one for each reply being sent */
+    struct writer *writer;   /* of a command file that is open for writing, else NULL */
+    atomic_uint refs;        /* the kernel's, and one for each answer that isn't sent yet */
     struct handles *handles;
     struct handle *previous, *next;
 };
@@ -19,7 +21,7 @@ struct handle {
 struct handles {
     pthread_mutex_t lock;
     struct handle *first;
-    size_t bytes;
+    struct budget budget;
 };
 
 void handles_init(struct handles *handles);
@@ -30,6 +32,9 @@ void handles_deinit(struct handles *handles);
  * the limit above (context->why says so), -ENOMEM. */
 int handle_open_file(struct handles *handles, const struct entry *entry,
                      struct file_context *context, struct handle **out);
+/* Opens a command file for writing: nothing is rendered. flags are those of open(2). -ENOMEM. */
+int handle_open_writer(struct handles *handles, int flags, const struct reply_key *key,
+                       struct handle **out);
 /* Takes over a listing, also on failure: -ENOMEM. */
 int handle_open_directory(struct handles *handles, struct listing *listing, struct handle **out);
 struct handle *handle_ref(struct handle *handle);

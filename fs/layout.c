@@ -13,6 +13,7 @@
 
 #define DIRECTORY(path, mode, naming, about) {path, S_IFDIR | (mode), NULL, naming, about}
 #define CONTENT(path, mode, render, about) {path, S_IFREG | (mode), render, NULL, about}
+#define COMMAND(path, mode, render, run, about) {path, S_IFREG | (mode), render, NULL, about, run}
 #define SYMLINK(path, naming, render, about) {path, S_IFLNK | 0777, render, naming, about}
 
 /* clang-format off */
@@ -27,7 +28,8 @@ const struct entry layout[] = {
     CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
     CONTENT("<pid>/stacks.folded", 0400, stacks_folded_render, "the same, one line a thread"),
     CONTENT("<pid>/tasks", 0400, tasks_render, "asyncio tasks as a tree, with what each awaits"),
-    CONTENT("<pid>/errors", 0400, errors_render, "why the last 8 opens failed, in words"),
+    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "write a verb: interpreter N; read how it is"),
+    CONTENT("<pid>/errors", 0400, errors_render, "why the last 8 opens and writes failed, in words"),
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),

@@ -41,6 +41,7 @@ struct entry {
     file_render *render;         /* a file's content, a link's target; NULL for a directory */
     const struct naming *naming; /* where the last part is dynamic */
     const char *about;           /* one line for `help` */
+    file_run *run;               /* of a command file: what a write does; else NULL */
 };
 
 extern const struct entry layout[];

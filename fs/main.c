@@ -20,6 +20,8 @@
 #define LOOP_THREADS 32
 #define LOOP_THREADS_IDLE 8
 
+#define COMMANDS_END_NS 5000000000u
+
 enum { EXIT_USAGE = 2 };
 
 static void complain(const struct text *why)
@@ -98,6 +100,16 @@ static int loop(struct fuse_session *session)
     return r;
 }
 
+/* Commands end soon once they are told to. One that doesn't holds on to what would be freed now: then
+ * the process ends with it, as it might at any moment. */
+static void end_commands(struct fuse_session *session, struct mount *mount)
+{
+    if (commands_end(&mount->commands, COMMANDS_END_NS))
+        return;
+    fuse_session_unmount(session);
+    _exit(0);
+}
+
 /* Mounts and answers until it is unmounted or told to end. */
 static int serve(struct options *options, struct mount *mount)
 {
@@ -115,6 +127,7 @@ static int serve(struct options *options, struct mount *mount)
             r = loop(session);
         if (r > 0) /* the number of the signal that ended it */
             r = 0;
+        end_commands(session, mount);
         fuse_session_unmount(session);
     } else {
         fprintf(stderr, "probefs: can't mount at %s%s\n", options->mountpoint,
@@ -154,10 +167,12 @@ static int run(struct options *options)
     if (r == 0)
         r = nodes_new(&mount.nodes);
     handles_init(&mount.handles);
+    commands_init(&mount.commands);
     if (r < 0)
         fprintf(stderr, "probefs: can't start: %s\n", strerror(-r));
     else
         r = serve(options, &mount);
+    commands_deinit(&mount.commands);
     handles_deinit(&mount.handles);
     nodes_free(mount.nodes);
     registry_free(mount.registry);

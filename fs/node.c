@@ -123,7 +123,7 @@ int nodes_get(struct nodes *nodes, const struct place *place, struct node **out)
 
     _guard_mutex_(&nodes->lock);
     struct node **bucket = &nodes->buckets[number % BUCKETS];
-    for (struct node *node = *bucket; node; node = node->next) {
+    for (struct node *node = *bucket; node && !place->entry->run; node = node->next) {
         if (same_place(&node->place, place)) {
             node->lookups++;
             *out = node;

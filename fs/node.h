@@ -2,7 +2,10 @@
  *
  * A node is a place: an entry of the layout at a certain process, thread and frame. Asking for
  * the same place twice gives the same node as long as the kernel remembers it. A recycled pid, or
- * a process that executed another program, is another struct process and so another node. */
+ * a process that executed another program, is another struct process and so another node.
+ *
+ * A command file's node is a new one each time: the kernel lets only one write(2) at an inode wait
+ * for its answer, and those who wait for their turn can't be interrupted. */
 #pragma once
 
 #include "fs/layout.h"

@@ -8,6 +8,7 @@
 #define FUSE_USE_VERSION 314
 
 #include "fs/access.h"
+#include "fs/command.h"
 #include "fs/handle.h"
 #include "fs/node.h"
 
@@ -18,6 +19,7 @@ struct mount {
     struct registry *registry;
     struct nodes *nodes;
     struct handles handles;
+    struct commands commands;
     struct access access;
     void (*serves)(void *arg); /* called once the kernel and the daemon have agreed */
     void *serves_arg;

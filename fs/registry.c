@@ -44,6 +44,7 @@ void process_unref(struct process *process)
     if (!process || atomic_fetch_sub(&process->refs, 1) > 1)
         return;
     target_unref(process->target);
+    replies_deinit(&process->replies);
     error_ring_free(process->errors);
     pthread_mutex_destroy(&process->lock);
     free(process);
@@ -70,6 +71,7 @@ static void process_retire(struct process *process)
     struct target *target = steal_pointer(process->target);
     pthread_mutex_unlock(&process->lock);
     target_unref(target);
+    replies_clear(&process->replies);
     process_unref(process);
 }
 
@@ -98,6 +100,7 @@ static int process_new(pid_t pid, struct process **out)
         return -ENOMEM;
     atomic_init(&process->refs, 1);
     pthread_mutex_init(&process->lock, NULL);
+    replies_init(&process->replies);
     process->pid = pid;
     int r = target_open(pid, &process->target);
     if (r < 0) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "fs/error_ring.h"
+#include "fs/replies.h"
 #include "fs/target.h"
 
 /* One program run by one process: a recycled pid and an exec are each a new one. Stays valid
@@ -16,6 +17,8 @@ struct process {
     uint64_t serial;      /* no two have the same */
     int64_t rank;         /* RANK in its initial environment, -1: none */
     _Atomic(struct error_ring *) errors;
+    struct replies replies; /* to what was written to its command files */
+    atomic_llong interp;  /* the interpreter that `eval` runs in, chosen by ctl */
     atomic_uint refs;
     pthread_mutex_t lock; /* guards target */
     struct target *target;

@@ -16,9 +16,10 @@ from interpreters import eventually
 
 # DESIGN's tree, as far as reading goes
 ROOT = {"help", "self", "by-rank"}
-PROCESS = {"status", "backtrace", "stacks.folded", "tasks", "errors", "threads"}
+PROCESS = {"ctl", "status", "backtrace", "stacks.folded", "tasks", "errors", "threads"}
 THREAD = {"status", "backtrace", "locals", "frames"}
 FRAME = {"locals", "source"}
+COMMANDS = {"ctl"}  # what can be written
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 
@@ -120,7 +121,8 @@ def test_attributes(probe, waiting):
         elif path.is_dir():
             assert seen.st_mode & 0o777 == (0o500 if private else 0o555)
         else:
-            assert seen.st_mode & 0o777 == (0o400 if private else 0o444)
+            written = path.name in COMMANDS
+            assert seen.st_mode & 0o777 == (0o600 if written else 0o400 if private else 0o444)
             assert seen.st_size == 0
         assert not seen.st_mode & 0o7000
         # the names of a directory and what stat says of them agree

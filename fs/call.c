@@ -1,0 +1,126 @@
+#include "fs/call.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void call_begin(struct call *call, fuse_req_t req)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+    *call = (struct call){
+        .req = req,
+        .mount = fuse_req_userdata(req),
+        .caller = {.pid = ctx->pid, .uid = ctx->uid, .gid = ctx->gid},
+    };
+    request_begin(&call->request, ctx->pid);
+}
+
+void call_fail(struct call *call, int error)
+{
+    request_end(&call->request);
+    fuse_reply_err(call->req, -error);
+}
+
+struct node *call_node(const struct call *call, fuse_ino_t ino)
+{
+    return ino == FUSE_ROOT_ID ? nodes_root(call->mount->nodes) : (struct node *)(uintptr_t)ino;
+}
+
+static struct access_caller *call_who(struct call *call)
+{
+    if (!call->who_known) {
+        access_read_caller(&call->caller, &call->who);
+        call->who_known = true;
+    }
+    return &call->who;
+}
+
+int call_may_look(struct call *call, const struct process *process)
+{
+    return access_look(&call->mount->access, call_who(call), process->pid);
+}
+
+int call_may_control(struct call *call, struct process *process, struct text *why)
+{
+    return access_control(&call->mount->access, call_who(call), process->pid, why);
+}
+
+bool call_sees(struct call *call, const struct process *process)
+{
+    return call->mount->access.hidepid != HIDEPID_INVISIBLE || call_may_look(call, process) == 0;
+}
+
+int call_may_enter(struct call *call, const struct place *place)
+{
+    if (!place->process)
+        return 0;
+    if (call->mount->access.hidepid == HIDEPID_NONE && !place->tid)
+        return 0;
+    int r = call_may_look(call, place->process);
+    return r < 0 && call->mount->access.hidepid == HIDEPID_INVISIBLE ? -ENOENT : r;
+}
+
+static bool thread_exists(pid_t pid, pid_t tid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d", pid, tid);
+    return access(path, F_OK) == 0;
+}
+
+int context_init(struct file_context *context, struct mount *mount, const struct caller *caller,
+                 const struct place *place)
+{
+    *context = (struct file_context){
+        .registry = mount->registry,
+        .caller = caller,
+        .file = place->entry->path,
+        .tid = place->tid,
+        .depth = place->depth,
+        .rank = place->rank,
+    };
+    if (!place->process)
+        return 0;
+    context->process = process_ref(place->process);
+    context->target = process_target(place->process);
+    if (!context->target || (place->tid && !thread_exists(place->process->pid, place->tid)))
+        return -ESRCH;
+    return target_alive(context->target) ? 0 : -ESRCH;
+}
+
+void context_deinit(struct file_context *context)
+{
+    target_unref(context->target);
+    process_unref(context->process);
+    text_deinit(&context->why);
+}
+
+void node_attributes(struct mount *mount, const struct node *node, struct stat *attr)
+{
+    const struct place *place = &node->place;
+    struct stat of_process;
+    char path[32];
+    size_t size;
+
+    *attr = (struct stat){
+        .st_ino = node->number,
+        .st_mode = place->entry->mode,
+        .st_nlink = S_ISDIR(place->entry->mode) ? 2 : 1,
+        .st_blksize = 4096,
+    };
+    /* a content is always of now */
+    clock_gettime(CLOCK_REALTIME, &attr->st_mtim);
+    attr->st_atim = attr->st_ctim = attr->st_mtim;
+    if (S_ISREG(attr->st_mode) && nodes_is_open(mount->nodes, node, &size)) {
+        attr->st_size = (off_t)size;
+        attr->st_blocks = (blkcnt_t)((size + 511) / 512);
+    }
+    if (!place->process)
+        return;
+    snprintf(path, sizeof path, "/proc/%d", place->process->pid);
+    if (stat(path, &of_process) == 0) { /* belongs to the effective ids */
+        attr->st_uid = of_process.st_uid;
+        attr->st_gid = of_process.st_gid;
+    }
+}

@@ -1,0 +1,57 @@
+/* One request of the kernel being answered: who makes it, what they may, and where. What all
+ * operations of the mount share. */
+#pragma once
+
+#include "fs/ops.h"
+#include "fs/requests.h"
+
+struct call {
+    fuse_req_t req;
+    struct mount *mount;
+    struct caller caller;
+    struct access_caller who; /* read when first needed */
+    bool who_known;
+    struct request request;
+};
+
+void call_begin(struct call *call, fuse_req_t req);
+/* Ends it with an error, or with success (0). */
+void call_fail(struct call *call, int error);
+
+struct node *call_node(const struct call *call, fuse_ino_t ino);
+static inline struct handle *opened(const struct fuse_file_info *fi)
+{
+    return (struct handle *)(uintptr_t)fi->fh;
+}
+
+/* Whether the caller may look at the process. */
+int call_may_look(struct call *call, const struct process *process);
+/* Whether the caller may have something done in it; why says what to do where not. */
+int call_may_control(struct call *call, struct process *process, struct text *why);
+/* Whether the caller may know that the process is there. */
+bool call_sees(struct call *call, const struct process *process);
+/* Whether the caller may use the names in a directory. */
+int call_may_enter(struct call *call, const struct place *place);
+
+/* The context of a place for the layout's functions; caller must outlive it. -ESRCH: its process or
+ * thread has ended. To be released in any case. */
+int context_init(struct file_context *context, struct mount *mount, const struct caller *caller,
+                 const struct place *place);
+void context_deinit(struct file_context *context);
+#define _cleanup_context_ _cleanup_(context_deinit)
+
+/* The attributes of a node as they are now. */
+void node_attributes(struct mount *mount, const struct node *node, struct stat *attr);
+
+/* The operations on files (ops_file.c); those on names and directories are in ops.c. */
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
+              struct fuse_file_info *fi);
+void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_access(fuse_req_t req, fuse_ino_t ino, int mask);
+void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
+             struct fuse_pollhandle *handle);
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
+                struct fuse_file_info *fi);

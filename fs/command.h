@@ -1,0 +1,46 @@
+/* Commands: whatever a write asks for runs on a thread of its own.
+ *
+ * A command may wait, for a target's GIL or for what somebody wrote to be done, and the threads that
+ * answer the kernel may not. So each gets a thread, which ends with it; there is an upper bound, and
+ * all can be told to end. */
+#pragma once
+
+#include "fs/interrupt.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+#define COMMANDS_MAX 256           /* at once */
+#define COMMAND_STACK (1u << 20)   /* bytes; only what is used is real */
+
+struct commands;
+
+/* The first member of a larger structure, which is the command's own. */
+struct command {
+    struct interrupt interrupt;
+    void (*run)(struct command *command);
+    struct commands *commands;
+    struct command *previous, *next; /* of those that run */
+};
+
+/* All that run. */
+struct commands {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    struct command *first;
+    unsigned n;
+    bool ending; /* none is begun any more */
+};
+
+void commands_init(struct commands *commands);
+void commands_deinit(struct commands *commands);
+
+/* Calls command->run on a new thread, and free(command) after it. -EAGAIN: too many run, or there is
+ * no thread to be had; -ESHUTDOWN: all are ending. Then the command stays the caller's. */
+int command_start(struct commands *commands, struct command *command);
+/* Asks it to end. May be called as long as it runs, from any thread, more than once. */
+void command_interrupt(struct command *command);
+
+/* Interrupts all that run and waits for their end. False: some still run after deadline_ns; what they
+ * use can't be freed then. No command can be begun from now on. */
+bool commands_end(struct commands *commands, uint64_t deadline_ns);

@@ -1,0 +1,143 @@
+/* <pid>/ctl: verbs, one a line; reading shows how things are, and what the last verbs said. */
+#include "fs/cleanup.h"
+#include "fs/file.h"
+#include "fs/registry.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+#define WORDS_MAX 8 /* of a line */
+
+/* One line: the verb, then its arguments. */
+struct ctl_line {
+    struct file_context *context;
+    const char *text;      /* without the newline */
+    size_t size;
+    struct ctl_word {
+        const char *text;
+        size_t size;
+    } words[WORDS_MAX];
+    size_t nwords;
+    struct text *said;
+};
+
+struct ctl_verb {
+    const char *name;
+    const char *usage;
+    size_t nwords; /* with the verb itself */
+    int (*run)(struct ctl_line *line);
+};
+
+static bool word_is(const struct ctl_word *word, const char *text)
+{
+    return word->size == strlen(text) && !memcmp(word->text, text, word->size);
+}
+
+/* What is wrong with the line, and where. */
+static int complain(struct ctl_line *line, const char *at, const char *what)
+{
+    struct text *why = &line->context->why;
+
+    text_puts(why, what);
+    text_puts(why, "\n  ");
+    text_add_escaped(why, line->text, line->size);
+    text_printf(why, "\n  %*s^", (int)(at - line->text), "");
+    return -EINVAL;
+}
+
+static int run_interpreter(struct ctl_line *line)
+{
+    const struct ctl_word *word = &line->words[1];
+    char number[20] = "", *end;
+
+    if (word->size < sizeof number)
+        memcpy(number, word->text, word->size);
+    long long id = strtoll(number, &end, 10);
+    if (!isdigit((unsigned char)*number) || *end)
+        return complain(line, word->text, "an interpreter is a number, 0 is the main one");
+    atomic_store(&line->context->process->interp, id);
+    text_printf(line->said, "Interpreter: %lld\n", id);
+    return 0;
+}
+
+static const struct ctl_verb verbs[] = {
+    {"interpreter", "interpreter N", 2, run_interpreter},
+};
+
+static int unknown(struct ctl_line *line)
+{
+    _cleanup_(text_deinit) struct text what = TEXT_INIT;
+
+    text_puts(&what, "unknown verb; there are ");
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+        text_printf(&what, "%s%s", i ? ", " : "", verbs[i].usage);
+    return complain(line, line->words[0].text, what.data ? what.data : "unknown verb");
+}
+
+static int run_line(struct ctl_line *line)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+        const struct ctl_verb *verb = &verbs[i];
+        if (!word_is(&line->words[0], verb->name))
+            continue;
+        if (line->nwords != verb->nwords) {
+            const char *at = line->nwords > verb->nwords ? line->words[verb->nwords].text
+                                                         : line->text + line->size;
+            _cleanup_(text_deinit) struct text what = TEXT_INIT;
+            text_printf(&what, "write it as: %s", verb->usage);
+            return complain(line, at, what.data ? what.data : verb->usage);
+        }
+        return verb->run(line);
+    }
+    return unknown(line);
+}
+
+/* Cuts a line into words; what is beyond the last is one. */
+static void split(struct ctl_line *line)
+{
+    const char *p = line->text, *end = line->text + line->size;
+
+    while (line->nwords < WORDS_MAX) {
+        while (p < end && isspace((unsigned char)*p))
+            p++;
+        if (p == end)
+            return;
+        struct ctl_word *word = &line->words[line->nwords++];
+        word->text = p;
+        while (p < end && !isspace((unsigned char)*p))
+            p++;
+        word->size = (size_t)(p - word->text);
+    }
+}
+
+int ctl_run(struct file_context *context, const struct input *input, size_t *consumed,
+            struct text *said)
+{
+    while (*consumed < input->size) {
+        const char *text = input->text + *consumed;
+        size_t rest = input->size - *consumed;
+        const char *newline = memchr(text, '\n', rest);
+        if (!newline && !input->last)
+            return 0;
+        struct ctl_line line = {
+            .context = context,
+            .text = text,
+            .size = newline ? (size_t)(newline - text) : rest,
+            .said = said,
+        };
+        split(&line);
+        int r = line.nwords ? run_line(&line) : 0;
+        if (r < 0)
+            return r;
+        *consumed += line.size + (newline != NULL);
+    }
+    return 0;
+}
+
+int ctl_render(struct file_context *context, struct text *out)
+{
+    text_printf(out, "Interpreter: %lld\n",
+                (long long)atomic_load(&context->process->interp));
+    return reply_render(context, out);
+}

@@ -1,0 +1,377 @@
+/* What is done with files: a plain one is rendered when it is opened, and what is written to a
+ * command file is run on a thread of its own (command.h), which sends the answer. */
+#include "fs/call.h"
+
+#include "fs/cleanup.h"
+#include "fs/closing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+
+/* Something written, or the close after it, that waits for its answer. */
+struct job {
+    struct command command;
+    fuse_req_t req;         /* NULL: nobody waits */
+    struct request request;
+    struct mount *mount;
+    struct caller caller;
+    struct place place;     /* with a reference to its process */
+    struct handle *handle;  /* a reference */
+    bool last;
+    size_t size;
+    char data[];
+};
+
+static void note_error(const struct place *place, int error, const struct text *why)
+{
+    char path[64];
+
+    if (!place->process)
+        return;
+    place_path(place, path, sizeof path);
+    error_ring_add(&place->process->errors, path, error, why->data);
+}
+
+/* Answers a write that no command was begun for. */
+static int refuse(struct handle *handle, const struct place *place, int error,
+                  const struct text *why)
+{
+    int r = writer_fail(handle->writer, error, why, &place->process->replies);
+    note_error(place, error, why);
+    return r;
+}
+
+static const struct text *gone(struct text *why)
+{
+    text_puts(why, "the process or the thread has ended");
+    return why;
+}
+
+static void job_deinit(struct job *job)
+{
+    process_unref(job->place.process);
+    handle_unref(job->handle);
+}
+
+/* On the command's thread. */
+static void job_run(struct command *command)
+{
+    struct job *job = (struct job *)command;
+    struct input input = {.text = job->data, .size = job->size, .last = job->last};
+    struct file_context context;
+
+    int r = context_init(&context, job->mount, &job->caller, &job->place);
+    context.interrupt = &command->interrupt;
+    context.flags = job->handle->writer->flags;
+    if (r == 0)
+        r = writer_run(job->handle->writer, job->place.entry->run, &context, &input,
+                       &job->place.process->replies);
+    else
+        r = writer_fail(job->handle->writer, r, gone(&context.why), &job->place.process->replies);
+    if (r < 0)
+        note_error(&job->place, r, &context.why);
+    context_deinit(&context);
+    job_deinit(job);
+    if (!job->req)
+        return;
+    fuse_req_interrupt_func(job->req, NULL, NULL);
+    request_end(&job->request);
+    if (r == 0 && !job->last)
+        fuse_reply_write(job->req, job->size);
+    else
+        fuse_reply_err(job->req, -r);
+}
+
+static void job_interrupt(fuse_req_t req, void *job)
+{
+    command_interrupt(&((struct job *)job)->command);
+}
+
+/* Has input run for an open file. Answers the request in any case, unless nobody is to be told. */
+static void job_start(struct call *call, const struct place *place, struct handle *handle,
+                      const struct input *input, bool answer)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+
+    struct job *job = malloc(sizeof *job + input->size);
+    int r = job ? 0 : -ENOMEM;
+    if (r == 0) {
+        *job = (struct job){
+            .command = {.run = job_run},
+            .req = answer ? call->req : NULL,
+            .mount = call->mount,
+            .caller = call->caller,
+            .place = *place,
+            .handle = handle_ref(handle),
+            .last = input->last,
+            .size = input->size,
+        };
+        process_ref(place->process);
+        if (input->size)
+            memcpy(job->data, input->text, input->size);
+        if (answer) {
+            request_begin(&job->request, call->caller.pid);
+            fuse_req_interrupt_func(call->req, job_interrupt, job);
+        }
+        r = command_start(&call->mount->commands, &job->command);
+    }
+    if (r == 0) {
+        request_end(&call->request);
+        return;
+    }
+    if (r == -EAGAIN)
+        text_printf(&why, "%d commands run already: try again once some have ended", COMMANDS_MAX);
+    r = refuse(handle, place, r, &why);
+    if (job) {
+        if (answer) {
+            fuse_req_interrupt_func(call->req, NULL, NULL);
+            request_end(&job->request);
+        }
+        job_deinit(job);
+        free(job);
+    }
+    if (answer)
+        call_fail(call, r);
+    else
+        request_end(&call->request);
+}
+
+/* Renders for open. The check is made again afterwards: what was read meanwhile may be of a
+ * program with more rights that the process has just executed. */
+static int open_to_read(struct call *call, const struct place *place, struct text *why,
+                        struct handle **out)
+{
+    _cleanup_context_ struct file_context context = {0};
+    struct handle *handle = NULL;
+
+    int r = place->process ? call_may_look(call, place->process) : 0;
+    if (r < 0)
+        return r;
+    r = context_init(&context, call->mount, &call->caller, place);
+    if (r == 0)
+        r = handle_open_file(&call->mount->handles, place->entry, &context, &handle);
+    if (r == 0 && place->process)
+        r = call_may_look(call, place->process);
+    if (r < 0) {
+        handle_unref(handle);
+        text_add(why, context.why.data, context.why.size);
+        return r;
+    }
+    *out = handle;
+    return 0;
+}
+
+/* Nothing is rendered. Why it is refused is the reply, if the caller may look. */
+static int open_to_write(struct call *call, const struct place *place, int flags, struct text *why,
+                         struct handle **out)
+{
+    const struct reply_key key = {
+        .file = place->entry->path,
+        .tid = place->tid,
+        .depth = place->depth,
+        .uid = call->caller.uid,
+    };
+    struct handle *handle;
+
+    if (!place->entry->run)
+        return -EACCES;
+    int r = call_may_look(call, place->process);
+    if (r == 0 && !process_alive(place->process))
+        r = -ESRCH;
+    if (r < 0)
+        return r;
+    r = handle_open_writer(&call->mount->handles, flags, &key, &handle);
+    if (r < 0)
+        return r;
+    r = call_may_control(call, place->process, why);
+    if (r < 0) {
+        writer_fail(handle->writer, r, why, &place->process->replies);
+        handle_unref(handle);
+        return r;
+    }
+    *out = handle;
+    return 0;
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    bool writes = (fi->flags & O_ACCMODE) != O_RDONLY;
+    struct handle *handle;
+    struct call call;
+
+    call_begin(&call, req);
+    struct node *node = call_node(&call, ino);
+    int r = writes ? open_to_write(&call, &node->place, fi->flags, &why, &handle)
+                   : open_to_read(&call, &node->place, &why, &handle);
+    if (r < 0) {
+        note_error(&node->place, r, &why);
+        call_fail(&call, r);
+        return;
+    }
+    fi->fh = (uint64_t)(uintptr_t)handle;
+    fi->direct_io = 1;
+    fi->noflush = !writes;
+    fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR; /* its reply is read like a pipe */
+    nodes_opened(call.mount->nodes, node, handle->text.size);
+    request_end(&call.request);
+    if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
+        nodes_closed(call.mount->nodes, node);
+        handle_unref(handle);
+    }
+}
+
+static void read_reply(fuse_req_t req, struct writer *writer, size_t size)
+{
+    _cleanup_free_ char *buf = malloc(size);
+    if (buf)
+        fuse_reply_buf(req, buf, writer_read(writer, buf, size));
+    else
+        fuse_reply_err(req, ENOMEM);
+}
+
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    /* once the reader has its answer it may close the file, before the reply's call has returned */
+    struct handle *handle = handle_ref(opened(fi));
+    const char *bytes = NULL;
+
+    if (handle->writer) {
+        read_reply(req, handle->writer, size);
+    } else {
+        size_t n = handle_read(handle, (uint64_t)offset, size, &bytes);
+        fuse_reply_buf(req, bytes, n);
+    }
+    handle_unref(handle);
+}
+
+/* The offset means nothing: what is written follows what was written before. */
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
+              struct fuse_file_info *fi)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    const struct input input = {.text = data, .size = size};
+    struct handle *handle = opened(fi);
+    struct call call;
+
+    call_begin(&call, req);
+    const struct place *place = &call_node(&call, ino)->place;
+    int r = writer_failed(handle->writer);
+    if (r < 0) {
+        call_fail(&call, r);
+        return;
+    }
+    r = process_alive(place->process) ? call_may_control(&call, place->process, &why) : -ESRCH;
+    if (r == 0)
+        job_start(&call, place, handle, &input, true);
+    else
+        call_fail(&call, refuse(handle, place, r, &why));
+}
+
+/* A close(2): the end of the input, if no other descriptor of this open file is seen. */
+void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    const struct input end = {.last = true};
+    struct handle *handle = opened(fi);
+    struct call call;
+
+    call_begin(&call, req);
+    const struct node *node = call_node(&call, ino);
+    const struct place *place = &node->place;
+    if (handle->writer)
+        writer_flushed(handle->writer);
+    if (!handle->writer || !writer_pending(handle->writer) ||
+        closing_held(call.caller.pid, node->number)) {
+        call_fail(&call, 0);
+        return;
+    }
+    if (closing_kind(call.caller.pid) == CLOSING_KILLED) {
+        writer_drop(handle->writer);
+        call_fail(&call, 0);
+        return;
+    }
+    int r = process_alive(place->process) ? call_may_control(&call, place->process, &why) : -ESRCH;
+    if (r == 0)
+        job_start(&call, place, handle, &end, true);
+    else
+        call_fail(&call, refuse(handle, place, r, &why));
+}
+
+/* The last descriptor is gone. What a close left, since another might have been there, is run now,
+ * with the rights of who wrote it: of this request the kernel names no caller. */
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    const struct input end = {.last = true};
+    struct handle *handle = opened(fi);
+    struct call call;
+
+    call_begin(&call, req);
+    struct node *node = call_node(&call, ino);
+    if (handle->writer && writer_pending(handle->writer)) {
+        call.caller = handle->writer->caller;
+        job_start(&call, &node->place, handle, &end, false);
+    }
+    nodes_closed(call.mount->nodes, node);
+    handle_unref(handle);
+    call_fail(&call, 0);
+}
+
+/* access(2) and chdir(2). */
+void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    struct call call;
+    int r = 0;
+
+    call_begin(&call, req);
+    const struct place *place = &call_node(&call, ino)->place;
+    if ((mask & W_OK && !place->entry->run) || (mask & X_OK && !S_ISDIR(place->entry->mode)))
+        r = -EACCES;
+    else if (S_ISDIR(place->entry->mode))
+        r = call_may_enter(&call, place);
+    else if (place->process && mask & (R_OK | W_OK))
+        r = call_may_look(&call, place->process);
+    if (r == 0 && mask & W_OK)
+        r = call_may_control(&call, place->process, &why);
+    call_fail(&call, r); /* 0 is success */
+}
+
+/* Files that never block are always ready. An answer of ENOSYS, which is libfuse's own, would
+ * turn poll off for the whole mount. */
+void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
+             struct fuse_pollhandle *handle)
+{
+    if (handle)
+        fuse_pollhandle_destroy(handle);
+    fuse_reply_poll(req, POLLIN | POLLRDNORM | (opened(fi)->writer ? POLLOUT | POLLWRNORM : 0));
+}
+
+/* Only a command file can be truncated, to nothing, which is what it holds: `truncate -s0` and
+ * programs that do as much before they write. */
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
+                struct fuse_file_info *fi)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    const int others = FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID;
+    struct stat now;
+    struct call call;
+
+    call_begin(&call, req);
+    const struct node *node = call_node(&call, ino);
+    if (!node->place.entry->run || !(which & FUSE_SET_ATTR_SIZE) || which & others ||
+        attr->st_size) {
+        call_fail(&call, -EPERM);
+        return;
+    }
+    int r = call_may_control(&call, node->place.process, &why);
+    if (r < 0) {
+        call_fail(&call, r);
+        return;
+    }
+    node_attributes(call.mount, node, &now);
+    request_end(&call.request);
+    fuse_reply_attr(req, &now, 0);
+}

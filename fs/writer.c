@@ -1,0 +1,177 @@
+#include "fs/writer.h"
+
+#include "fs/cleanup.h"
+
+#include <errno.h>
+#include <string.h>
+
+int writer_new(int flags, const struct reply_key *key, struct budget *budget, struct writer **out)
+{
+    struct writer *writer = calloc(1, sizeof *writer);
+    if (!writer)
+        return -ENOMEM;
+    writer->flags = flags;
+    writer->key = *key;
+    writer->budget = budget;
+    pthread_mutex_init(&writer->turn, NULL);
+    pthread_mutex_init(&writer->lock, NULL);
+    *out = writer;
+    return 0;
+}
+
+void writer_free(struct writer *writer)
+{
+    if (!writer)
+        return;
+    text_deinit(&writer->pending);
+    reply_unref(writer->reply);
+    pthread_mutex_destroy(&writer->lock);
+    pthread_mutex_destroy(&writer->turn);
+    free(writer);
+}
+
+/* "error: " and the words, on lines of their own. */
+static void add_error(struct text *said, const struct text *why)
+{
+    if (said->size && said->data[said->size - 1] != '\n')
+        text_putc(said, '\n');
+    text_puts(said, "error: ");
+    text_add(said, why->data, why->size);
+    text_putc(said, '\n');
+}
+
+/* Takes down how a command ended: its outcome, what it said, what of the input is left. */
+static int finish(struct writer *writer, int error, const struct text *said,
+                  struct replies *replies)
+{
+    struct reply *reply = NULL;
+
+    pthread_mutex_lock(&writer->lock);
+    writer->failed = error;
+    writer->npending = writer->pending.size;
+    if (!writer->reply)
+        (void)reply_new(&writer->key, writer->budget, &writer->reply);
+    if (writer->reply) {
+        reply_add(writer->reply, writer->read, said);
+        writer->read = 0;
+        reply = reply_ref(writer->reply);
+    }
+    pthread_mutex_unlock(&writer->lock);
+    if (reply && replies)
+        replies_put(replies, reply);
+    reply_unref(reply);
+    return error;
+}
+
+/* Adds what was written to what is pending. */
+static int take(struct writer *writer, const struct input *input, struct text *why)
+{
+    if (input->size > INPUT_MAX - writer->pending.size) {
+        text_puts(why, "more than 1 MiB was written that makes no complete statement: nothing of it "
+                       "was used");
+        return -EFBIG;
+    }
+    text_add(&writer->pending, input->text, input->size);
+    return writer->pending.error;
+}
+
+/* Takes off what is done with. */
+static void consume(struct text *pending, size_t size)
+{
+    if (size >= pending->size) {
+        text_deinit(pending);
+        return;
+    }
+    memmove(pending->data, pending->data + size, pending->size - size + 1);
+    pending->size -= size;
+}
+
+int writer_run(struct writer *writer, file_run *run, struct file_context *context,
+               const struct input *input, struct replies *replies)
+{
+    _cleanup_(text_deinit) struct text said = TEXT_INIT;
+    size_t consumed = 0;
+
+    _guard_mutex_(&writer->turn);
+    pthread_mutex_lock(&writer->lock);
+    int failed = writer->failed;
+    writer->npending = 0;
+    writer->caller = *context->caller;
+    pthread_mutex_unlock(&writer->lock);
+    if (failed)
+        return failed;
+
+    int r = take(writer, input, &context->why);
+    if (r == 0 && !writer->pending.size)
+        return 0;
+    if (r == 0) {
+        const struct input all = {writer->pending.data, writer->pending.size, input->last};
+        r = run(context, &all, &consumed, &said);
+    }
+    int whole = text_finish(&said);
+    if (r == 0)
+        r = whole;
+    if (context->why.size && r < 0)
+        add_error(&said, &context->why);
+    consume(&writer->pending, r < 0 || input->last ? SIZE_MAX : consumed);
+    return finish(writer, r, &said, replies);
+}
+
+int writer_fail(struct writer *writer, int error, const struct text *why, struct replies *replies)
+{
+    _cleanup_(text_deinit) struct text said = TEXT_INIT;
+
+    if (pthread_mutex_trylock(&writer->turn))
+        return error; /* a command of this file runs: its outcome is the one to show */
+    pthread_mutex_lock(&writer->lock);
+    int failed = writer->failed;
+    pthread_mutex_unlock(&writer->lock);
+    if (!failed) {
+        if (why->size)
+            add_error(&said, why);
+        text_deinit(&writer->pending);
+        failed = finish(writer, error, &said, replies);
+    }
+    pthread_mutex_unlock(&writer->turn);
+    return failed;
+}
+
+int writer_failed(struct writer *writer)
+{
+    _guard_mutex_(&writer->lock);
+    return writer->failed;
+}
+
+bool writer_pending(struct writer *writer)
+{
+    _guard_mutex_(&writer->lock);
+    return writer->npending > 0;
+}
+
+void writer_flushed(struct writer *writer)
+{
+    _guard_mutex_(&writer->lock);
+    writer->failed = 0;
+}
+
+void writer_drop(struct writer *writer)
+{
+    if (pthread_mutex_trylock(&writer->turn))
+        return;
+    text_deinit(&writer->pending);
+    pthread_mutex_lock(&writer->lock);
+    writer->npending = 0;
+    pthread_mutex_unlock(&writer->lock);
+    pthread_mutex_unlock(&writer->turn);
+}
+
+size_t writer_read(struct writer *writer, char *buf, size_t size)
+{
+    _guard_mutex_(&writer->lock);
+    writer->failed = 0;
+    if (!writer->reply)
+        return 0;
+    size_t n = reply_copy(writer->reply, writer->read, buf, size);
+    writer->read += n;
+    return n;
+}
