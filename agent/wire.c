@@ -118,7 +118,8 @@ int wire_receive(int fd, struct wire_frame *out)
             return -EPROTO;
         if (n >= 0)
             break;
-        /* ECONNRESET: the other side went without having read all; said once, before what it sent */
+        /* ECONNRESET: the other side went without having read all; said once, before what it
+         * sent */
         if (errno != EINTR && errno != ECONNRESET)
             return errno == ENOTCONN ? -EPIPE : -errno;
     }

@@ -22,16 +22,17 @@ static inline size_t wire_body_size(const struct wire_frame *frame)
 /* Makes a connected pair; both ends close on exec. 0 or -errno. */
 int wire_pair(int fds[2]);
 
-/* Sends one frame whose body is `body` followed by `more` (either may be NULL with size 0). Waits at
- * most deadline_ns for room, 0: not at all. -EMSGSIZE: longer than a frame; -EAGAIN: no room in
- * time; -EPIPE: the other side is gone; other -errno. Never raises SIGPIPE. */
+/* Sends one frame whose body is `body` followed by `more` (either may be NULL with size 0).
+ * Waits at most deadline_ns for room, 0: not at all. -EMSGSIZE: longer than a frame; -EAGAIN: no
+ * room in time; -EPIPE: the other side is gone; other -errno. Never raises SIGPIPE. */
 int wire_send(int fd, uint16_t op, uint64_t id, const void *body, size_t size, const void *more,
               size_t more_size, uint64_t deadline_ns);
 
 /* Receives one frame without waiting. -EAGAIN: none there; -EPIPE: the other side is gone;
- * -EPROTO: not a well-formed frame (its length is wrong, its op unknown, its body not as long as the
- * op's is, its id 0, descriptors came along); other -errno. */
+ * -EPROTO: not a well-formed frame (its length is wrong, its op unknown, its body not as long as
+ * the op's is, its id 0, descriptors came along); other -errno. */
 int wire_receive(int fd, struct wire_frame *out);
 
-/* Whether a packet of `size` bytes is a well-formed frame: the check of wire_receive(), for fuzzing. */
+/* Whether a packet of `size` bytes is a well-formed frame: the check of wire_receive(), for
+ * fuzzing. */
 int wire_check(const struct proto_header *header, size_t size);

@@ -1,5 +1,5 @@
-/* How a process gets its agent: one that already runs is found (left by an earlier daemon, or there by
- * `import probing`), else one is put in. */
+/* How a process gets its agent: one that already runs is found (left by an earlier daemon, or
+ * there by `import probing`), else one is put in. */
 #pragma once
 
 #include "fs/link/session.h"
@@ -22,8 +22,8 @@ int agent_attach(struct target *target, const struct interrupt *interrupt, struc
                  struct session **out);
 /* The session if there is one or an agent runs already; never puts one in. -ENOTCONN: none. */
 int agent_connect(struct target *target, struct text *why, struct session **out);
-/* Ends the agent and, if nothing refers to it any more, unloads its library (*unloaded). -ENOTCONN: there
- * is none; -EBUSY, -ETIMEDOUT. */
+/* Ends the agent and, if nothing refers to it any more, unloads its library (*unloaded).
+ * -ENOTCONN: there is none; -EBUSY, -ETIMEDOUT. */
 int agent_detach(struct target *target, const struct interrupt *interrupt, bool *unloaded,
                  struct text *why);
 /* What there is, passively. 0 or -errno. */

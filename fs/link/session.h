@@ -1,8 +1,8 @@
 /* The conversation with the agent of one process: requests out, answers in.
  *
- * Any number of threads may ask at once; one thread of the session receives and hands each answer to
- * who waits for it. The agent is not trusted: what it says is bounded and checked, a stall ends at a
- * deadline, and a broken rule ends the session. */
+ * Any number of threads may ask at once; one thread of the session receives and hands each
+ * answer to who waits for it. The agent is not trusted: what it says is bounded and checked, a
+ * stall ends at a deadline, and a broken rule ends the session. */
 #pragma once
 
 #include "agent/proto.h"
@@ -12,20 +12,32 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+/* An agent that runs answers within this, whatever Python does: its channel's thread never
+ * waits. */
+#define SESSION_ANSWER_NS 1000000000u
+/* How long a writer's Ctrl-C waits for the end of what it interrupted. */
+#define SESSION_INTERRUPT_NS 200000000u
+
 struct session;
 
-/* Takes over one end of a channel, also on failure, and says hello. -ETIMEDOUT: the agent doesn't
- * answer; -EBUSY: another daemon was faster; -EPROTO: it is no agent, or of another version; -EPIPE:
- * it is gone; -EAGAIN, -ENOMEM: no thread could be made. The caller owns one reference. */
-int session_open(int fd, struct session **out);
+/* Takes over one end of a channel, also on failure, and says hello. pidfd: of the process, so
+ * that its end is seen even while a child of it holds the agent's end; stays the caller's, -1:
+ * none. -ETIMEDOUT: the agent doesn't answer; -EBUSY: another daemon was faster; -EPROTO: it is
+ * no agent, or of another version; -EPIPE: it is gone; -EINTR: interrupted; -EAGAIN, -EMFILE,
+ * -ENOMEM: no thread could be made. The caller owns one reference. */
+int session_open(int fd, int pidfd, const struct interrupt *interrupt, struct session **out);
 struct session *session_ref(struct session *session);
-/* With the last reference the channel is closed, and the agent waits for the next daemon. */
+/* With the last reference the channel is closed, and the agent waits for the next daemon. NULL is
+ * fine. */
 void session_unref(struct session *session);
 
 /* Whether the agent is still there. */
-bool session_alive(const struct session *session);
+bool session_alive(struct session *session);
 
-/* How the agent is. Asks it; -ETIMEDOUT, -EPIPE. */
+/* What the agent last said of itself. */
+void session_last_ready(struct session *session, struct proto_ready *out);
+/* How the agent is now. Asks it, for at most SESSION_ANSWER_NS; -ETIMEDOUT, -ESRCH, -EPROTO,
+ * -EBUSY, -EMFILE, -ENOMEM as session_eval(). */
 int session_status(struct session *session, struct proto_ready *out);
 
 /* One piece of Python to run. */
@@ -33,15 +45,20 @@ struct session_eval {
     struct proto_eval request;  /* text_size and output_max are filled in */
     const char *text;
     size_t size;                /* at most PROTO_TEXT_MAX, else -EFBIG */
-    uint64_t gil_deadline_ns;   /* until its code has begun to run */
+    uint64_t gil_deadline_ns;   /* from now until its code has begun to run */
 };
 
-/* Runs it and waits for its end, or until interrupted. Appends its output to `output`. 0 or the error in
- * done; -ETIMEDOUT: it could not begin in time, and never will; -EINTR: interrupted, it has been made
- * to end or told to; -ESRCH: the process or its agent ended meanwhile. done->words says more. */
+/* Runs it and waits for its end, or until interrupted. Appends its output to `output`, at most
+ * PROTO_OUTPUT_MAX bytes, also on failure. 0 or the error in done; -ETIMEDOUT: it could not
+ * begin in time, and never will, or it had just begun and was made to end; -EINTR: interrupted,
+ * it has been made to end or told to; -ESRCH: the process or its agent ended meanwhile; -EPROTO:
+ * the agent broke the protocol, the session has ended; -EBUSY: too many requests are in flight;
+ * -EMFILE, -ENOMEM. done->words says more; done is zero where the agent didn't answer. */
 int session_eval(struct session *session, const struct session_eval *eval,
                  const struct interrupt *interrupt, struct text *output, struct proto_done *done);
 
-/* Makes the agent give up everything and end its threads. done->flags says whether its library can be
- * unloaded. -ETIMEDOUT: it could not get the GIL for that; it stays attached. */
-int session_detach(struct session *session, uint64_t deadline_ns, struct proto_done *done);
+/* Makes the agent give up everything and end its threads. done->flags says whether its library
+ * can be unloaded. -ETIMEDOUT: it could not get the GIL for that in deadline_ns; it stays
+ * attached; -EINTR: the same, at an interrupt. Otherwise as session_eval(). */
+int session_detach(struct session *session, uint64_t deadline_ns, const struct interrupt *interrupt,
+                   struct proto_done *done);

@@ -1,0 +1,234 @@
+#include "fs/link/session_parts.h"
+
+#include "fs/cleanup.h"
+#include "fs/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#define STACK_SIZE (256u << 10) /* of the receiving thread; the frame is on the heap */
+#define HELLO_ID 1
+
+static void session_free(struct session *session)
+{
+    exchange_deinit(&session->exchange);
+    if (session->fd >= 0)
+        close(session->fd);
+    if (session->pidfd >= 0)
+        close(session->pidfd);
+    if (session->stop >= 0)
+        close(session->stop);
+    pthread_mutex_destroy(&session->lock);
+    pthread_mutex_destroy(&session->sending);
+    free(session);
+}
+
+static void cleanup_session_free(struct session **session)
+{
+    if (*session)
+        session_free(*session);
+}
+
+void session_end(struct session *session, int error)
+{
+    _guard_mutex_(&session->lock);
+
+    if (session->ended)
+        return;
+    session->ended = error;
+    /* the agent sees the end at once, even if a child of the target inherited a copy of our end */
+    shutdown(session->fd, SHUT_RDWR);
+    for (struct exchange_request *r = session->exchange.requests; r; r = r->next)
+        if (r->wake >= 0)
+            eventfd_write(r->wake, 1);
+}
+
+/* Takes what has arrived, up to a number of frames so that a stop is seen. 0 or why it is over. */
+static int receive_some(struct session *session, struct wire_frame *frame)
+{
+    for (unsigned i = 0; i < 64; i++) {
+        struct exchange_request *changed;
+        int r = wire_receive(session->fd, frame);
+        if (r == -EAGAIN)
+            return 0;
+        if (r < 0)
+            return r == -EPROTO ? -EPROTO : -ESRCH;
+
+        _guard_mutex_(&session->lock);
+        r = exchange_frame(&session->exchange, frame, &changed);
+        if (r < 0)
+            return r;
+        if (changed && frame->header.op == PROTO_READY)
+            session->ready = changed->ready;
+        if (changed && changed->wake >= 0)
+            eventfd_write(changed->wake, 1);
+    }
+    return 0;
+}
+
+static void *receiver_main(void *arg)
+{
+    struct session *session = arg;
+    _cleanup_free_ struct wire_frame *frame = malloc(sizeof *frame);
+    int r = frame ? 0 : -ENOMEM;
+
+    while (r == 0) {
+        struct pollfd fds[] = {{.fd = session->stop, .events = POLLIN},
+                               {.fd = session->fd, .events = POLLIN},
+                               {.fd = session->pidfd, .events = POLLIN}};
+        if (poll(fds, ARRAY_SIZE(fds), -1) < 0 && errno != EINTR)
+            r = -errno;
+        else if (fds[0].revents)
+            break;
+        else if (fds[1].revents)
+            r = receive_some(session, frame);
+        else if (fds[2].revents)
+            r = -ESRCH; /* and all that it had said has been read */
+    }
+    session_end(session, r ? r : -ESRCH);
+    return NULL;
+}
+
+/* Waits until the channel can be read. */
+static int wait_readable(int fd, int pidfd, const struct interrupt *interrupt, uint64_t until)
+{
+    for (;;) {
+        uint64_t now = monotonic_ns();
+        if (interrupted(interrupt))
+            return -EINTR;
+        if (now >= until)
+            return -ETIMEDOUT;
+        struct pollfd fds[] = {{.fd = fd, .events = POLLIN},
+                               {.fd = pidfd, .events = POLLIN},
+                               {.fd = interrupt ? interrupt->fd : -1, .events = POLLIN}};
+        int n = poll(fds, ARRAY_SIZE(fds), (int)((until - now) / 1000000u) + 1);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0 && fds[0].revents)
+            return 0;
+        if (n > 0 && fds[1].revents)
+            return -EPIPE;
+    }
+}
+
+/* A descriptor that a process handed out may be anything: poll() and read() of a file system of its
+ * own would wait for it. */
+static bool is_channel(int fd)
+{
+    int domain = 0, type = 0;
+    socklen_t domain_size = sizeof domain, type_size = sizeof type;
+
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_size) == 0 &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) == 0 &&
+           domain == AF_UNIX && type == SOCK_SEQPACKET;
+}
+
+/* Until the agent has answered, the end may be another daemon's as well: it is not shut down. */
+static int say_hello(struct session *session, const struct interrupt *interrupt)
+{
+    struct proto_hello hello = {.version = PROTO_VERSION};
+    uint64_t until = monotonic_ns() + SESSION_ANSWER_NS;
+
+    if (!is_channel(session->fd))
+        return -EPROTO;
+    if (getrandom(&hello.nonce, sizeof hello.nonce, GRND_NONBLOCK) != (ssize_t)sizeof hello.nonce)
+        hello.nonce = monotonic_ns() ^ (uint64_t)getpid() << 48;
+    _cleanup_free_ struct wire_frame *frame = malloc(sizeof *frame);
+    if (!frame)
+        return -ENOMEM;
+
+    int r = wire_send(session->fd, PROTO_HELLO, HELLO_ID, &hello, sizeof hello, NULL, 0, 0);
+    while (r == 0) {
+        r = wait_readable(session->fd, session->pidfd, interrupt, until);
+        if (r == 0)
+            r = wire_receive(session->fd, frame);
+        if (r == 0)
+            break;
+        if (r == -EAGAIN)
+            r = 0; /* another daemon took it: ours comes, or the time is over */
+    }
+    if (r == 0)
+        r = exchange_ready(frame, &session->ready);
+    if (r == 0 && frame->header.id != HELLO_ID)
+        r = -EPROTO;
+    if (r == 0 && session->ready.nonce != hello.nonce)
+        r = -EBUSY;
+    session->exchange.last_id = HELLO_ID;
+    return r == -EAGAIN ? -ETIMEDOUT : r; /* no room even for a hello: nobody reads there */
+}
+
+static int start_receiver(struct session *session)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+
+    int r = pthread_attr_init(&attr);
+    if (r)
+        return -r;
+    pthread_attr_setstacksize(&attr, STACK_SIZE);
+    sigfillset(&all); /* signals are for the threads of the mount */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    r = pthread_create(&session->receiver, &attr, receiver_main, session);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (r == 0)
+        pthread_setname_np(session->receiver, "probefs-session");
+    return -r;
+}
+
+int session_open(int fd, int pidfd, const struct interrupt *interrupt, struct session **out)
+{
+    _cleanup_close_ int channel = fd;
+    struct session *made = calloc(1, sizeof *made);
+    if (!made)
+        return -ENOMEM;
+    _cleanup_(cleanup_session_free) struct session *session = made;
+    atomic_init(&session->refs, 1);
+    pthread_mutex_init(&session->lock, NULL);
+    pthread_mutex_init(&session->sending, NULL);
+    session->fd = steal_fd(channel);
+    session->pidfd = pidfd >= 0 ? fcntl(pidfd, F_DUPFD_CLOEXEC, 0) : -1;
+    session->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (session->stop < 0 || (pidfd >= 0 && session->pidfd < 0))
+        return -errno;
+
+    int r = say_hello(session, interrupt);
+    if (r == 0)
+        r = start_receiver(session);
+    if (r < 0)
+        return r;
+    *out = steal_pointer(session);
+    return 0;
+}
+
+struct session *session_ref(struct session *session)
+{
+    atomic_fetch_add(&session->refs, 1);
+    return session;
+}
+
+void session_unref(struct session *session)
+{
+    if (!session || atomic_fetch_sub(&session->refs, 1) > 1)
+        return;
+    eventfd_write(session->stop, 1);
+    pthread_join(session->receiver, NULL);
+    session_free(session);
+}
+
+bool session_alive(struct session *session)
+{
+    _guard_mutex_(&session->lock);
+    return session->ended == 0;
+}
+
+void session_last_ready(struct session *session, struct proto_ready *out)
+{
+    _guard_mutex_(&session->lock);
+    *out = session->ready;
+}
