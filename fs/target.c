@@ -71,6 +71,7 @@ int target_open(pid_t pid, struct target **out)
     target->pidfd = -1;
     target->memory.pid = pid;
     atomic_init(&target->refs, 1);
+    pthread_mutex_init(&target->tracing, NULL);
     pthread_mutex_init(&target->lock, NULL);
 
     int r = process_start_time(pid, &target->start_time);
@@ -114,6 +115,7 @@ void target_unref(struct target *target)
     view_free(target->view);
     maps_deinit(&target->maps);
     pthread_mutex_destroy(&target->lock);
+    pthread_mutex_destroy(&target->tracing);
     free(target);
 }
 

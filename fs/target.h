@@ -26,6 +26,7 @@ struct target {
     int pidfd;
     atomic_uint refs;
 
+    pthread_mutex_t tracing; /* held while a thread of it is stopped by us, after `lock` if both */
     pthread_mutex_t lock;   /* guards what follows */
     struct memory memory;
     struct maps maps;

@@ -111,6 +111,7 @@ static int stop_and_capture(struct tracer *tracer, void *arg)
     struct target *target = single->capture->target;
 
     pacing_wait(&target->pacing, target->pid);
+    _guard_mutex_(&target->tracing);
     int r = tracer_stop(tracer, single->stack->tid);
     if (r == 0)
         r = still_there(single) ? capture_stopped(single->capture, tracer, single->stack) : -EAGAIN;

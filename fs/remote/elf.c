@@ -61,20 +61,26 @@ static void read_dynamic(const struct memory *m, uint64_t addr, uint64_t size,
     }
 }
 
+static int read_program(const struct memory *m, uint64_t base, Elf64_Ehdr *header,
+                        Elf64_Phdr program[PHDR_MAX])
+{
+    int r = memory_read(m, base, header, sizeof *header);
+    if (r < 0)
+        return r;
+    if (memcmp(header->e_ident, ELFMAG, SELFMAG) || header->e_ident[EI_CLASS] != ELFCLASS64 ||
+        header->e_machine != EM_X86_64 || header->e_phentsize != sizeof *program ||
+        !header->e_phnum || header->e_phnum > PHDR_MAX || header->e_phoff > 1 << 20)
+        return -ENOEXEC;
+    return memory_read(m, base + header->e_phoff, program, header->e_phnum * sizeof *program);
+}
+
 int elf_image_read(const struct memory *m, uint64_t base, struct elf_image *out)
 {
     struct elf_image image = {.base = base};
     Elf64_Ehdr header;
     Elf64_Phdr program[PHDR_MAX];
 
-    int r = memory_read(m, base, &header, sizeof header);
-    if (r < 0)
-        return r;
-    if (memcmp(header.e_ident, ELFMAG, SELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64 ||
-        header.e_machine != EM_X86_64 || header.e_phentsize != sizeof *program ||
-        !header.e_phnum || header.e_phnum > PHDR_MAX || header.e_phoff > 1 << 20)
-        return -ENOEXEC;
-    r = memory_read(m, base + header.e_phoff, program, header.e_phnum * sizeof *program);
+    int r = read_program(m, base, &header, program);
     if (r < 0)
         return r;
 
@@ -147,41 +153,95 @@ static int read_hash_table(const struct memory *m, const struct elf_image *image
     return 0;
 }
 
+/* The symbols of one name, one after the other: a name may have several versions. */
+struct hash_walk {
+    struct hash_table table;
+    uint32_t hash, index, left; /* left: how many more of the chain are looked at */
+};
+
+static int begin_walk(const struct memory *m, const struct elf_image *image, const char *name,
+                      struct hash_walk *walk)
+{
+    int r = read_hash_table(m, image, &walk->table);
+    if (r < 0)
+        return r;
+    walk->hash = gnu_hash(name);
+    r = memory_read(m, walk->table.buckets + 4ull * (walk->hash % walk->table.nbuckets),
+                    &walk->index, sizeof walk->index);
+    if (r < 0)
+        return r;
+    walk->left = walk->index < walk->table.first_symbol ? 0 : CHAIN_MAX;
+    return 0;
+}
+
+/* The next defined one. -ENOENT: there is none. */
+static int next_symbol(const struct memory *m, const struct elf_image *image, const char *name,
+                       struct hash_walk *walk, Elf64_Sym *out)
+{
+    while (walk->left) {
+        uint32_t entry, index = walk->index++;
+        int r = memory_read(m, walk->table.chains + 4ull * (index - walk->table.first_symbol),
+                            &entry, sizeof entry);
+        if (r < 0)
+            return r;
+        walk->left = entry & 1 ? 0 : walk->left - 1;
+        if ((entry | 1) != (walk->hash | 1))
+            continue;
+        r = memory_read(m, image->symtab + sizeof *out * index, out, sizeof *out);
+        if (r < 0)
+            return r;
+        if (out->st_shndx != SHN_UNDEF && name_equals(m, image->strtab + out->st_name, name))
+            return 0;
+    }
+    return -ENOENT;
+}
+
 int elf_image_symbol(const struct memory *m, const struct elf_image *image, const char *name,
                      uint64_t *addr, uint64_t *size)
 {
-    struct hash_table table;
-    uint32_t hash = gnu_hash(name), index;
+    struct hash_walk walk;
+    Elf64_Sym symbol;
 
-    int r = read_hash_table(m, image, &table);
+    int r = begin_walk(m, image, name, &walk);
+    if (r == 0)
+        r = next_symbol(m, image, name, &walk, &symbol);
     if (r < 0)
         return r;
-    r = memory_read(m, table.buckets + 4ull * (hash % table.nbuckets), &index, sizeof index);
+    *addr = image->bias + symbol.st_value;
+    if (size)
+        *size = symbol.st_size;
+    return 0;
+}
+
+size_t elf_image_functions(const struct memory *m, const struct elf_image *image, const char *name,
+                           uint64_t *addrs, size_t max)
+{
+    struct hash_walk walk;
+    Elf64_Sym symbol;
+    size_t n = 0;
+
+    if (begin_walk(m, image, name, &walk) < 0)
+        return 0;
+    while (n < max && next_symbol(m, image, name, &walk, &symbol) == 0)
+        if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC)
+            addrs[n++] = image->bias + symbol.st_value;
+    return n;
+}
+
+int elf_image_code_end(const struct memory *m, const struct elf_image *image, uint64_t *end)
+{
+    Elf64_Ehdr header;
+    Elf64_Phdr program[PHDR_MAX];
+
+    int r = read_program(m, image->base, &header, program);
     if (r < 0)
         return r;
-    if (index < table.first_symbol)
-        return -ENOENT;
-    for (uint32_t i = 0; i < CHAIN_MAX; i++, index++) {
-        uint32_t entry;
-        r = memory_read(m, table.chains + 4ull * (index - table.first_symbol), &entry, sizeof entry);
-        if (r < 0)
-            return r;
-        if ((entry | 1) == (hash | 1)) {
-            Elf64_Sym symbol;
-            r = memory_read(m, image->symtab + sizeof symbol * index, &symbol, sizeof symbol);
-            if (r < 0)
-                return r;
-            if (symbol.st_shndx != SHN_UNDEF &&
-                name_equals(m, image->strtab + symbol.st_name, name)) {
-                *addr = image->bias + symbol.st_value;
-                if (size)
-                    *size = symbol.st_size;
-                return 0;
-            }
+    for (size_t i = 0; i < header.e_phnum; i++)
+        if (program[i].p_type == PT_LOAD && program[i].p_flags & PF_X &&
+            program[i].p_filesz == program[i].p_memsz) {
+            *end = image->bias + program[i].p_vaddr + program[i].p_memsz;
+            return 0;
         }
-        if (entry & 1)
-            break;
-    }
     return -ENOENT;
 }
 

@@ -25,6 +25,14 @@ int elf_image_read(const struct memory *m, uint64_t base, struct elf_image *out)
 int elf_image_symbol(const struct memory *m, const struct elf_image *image, const char *name,
                      uint64_t *addr, uint64_t *size);
 
+/* The functions exported under a name, one for each version that has another address; those that are
+ * chosen at load time (STT_GNU_IFUNC) are left out. How many, at most max. */
+size_t elf_image_functions(const struct memory *m, const struct elf_image *image, const char *name,
+                           uint64_t *addrs, size_t max);
+
+/* The address behind the last byte of its code segment. -ENOENT: it has none. */
+int elf_image_code_end(const struct memory *m, const struct elf_image *image, uint64_t *end);
+
 /* The whole dynamic symbol table has this many entries, or 0 if that can't be told (counted from
  * the hash table, bounded). */
 uint32_t elf_image_symbol_count(const struct memory *m, const struct elf_image *image);

@@ -172,6 +172,7 @@ static int stop_and_read(struct tracer *tracer, void *arg)
     struct moment *moment = st->search->moment;
     int r = 0;
 
+    _guard_mutex_(&st->search->target->tracing);
     for (size_t i = 0; i < st->n && r == 0; i++)
         r = tracer_stop(tracer, st->holders[i]);
     if (r == 0)

@@ -138,6 +138,11 @@ static bool in_eval(struct unwinder *u, struct pc *pc)
     return is_eval_name(pc->name);
 }
 
+const struct pc *unwinder_pc(struct unwinder *u, uint64_t addr, bool exact)
+{
+    return find_pc(u, addr - !exact);
+}
+
 const struct pc *unwinder_name(struct unwinder *u, uint64_t addr, bool exact)
 {
     struct pc *pc = find_pc(u, addr - !exact);

@@ -48,5 +48,7 @@ enum native_end unwind(struct unwinder *u, const struct stack_copy *copy,
                        const struct native_regs *regs, struct native_frame *frames, size_t max,
                        size_t *n);
 
+/* What is known of a frame's pc, without its name. Never NULL; valid until the next call. */
+const struct pc *unwinder_pc(struct unwinder *u, uint64_t pc, bool exact);
 /* What is known of a frame's pc, its name too. Never NULL. */
 const struct pc *unwinder_name(struct unwinder *u, uint64_t pc, bool exact);

@@ -77,9 +77,9 @@ int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg)
     return tracer.result;
 }
 
-/* Waits until tid has stopped, and for nothing else of it. The stop is left unconsumed (WNOWAIT):
- * if it is the delivery of a signal and this daemon is killed now, the kernel delivers it. */
-static int wait_stopped(pid_t tid, int *status)
+/* The stop is left unconsumed (WNOWAIT): if it is the delivery of a signal and this daemon is killed
+ * now, the kernel delivers it. */
+int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status)
 {
     uint64_t start = monotonic_ns();
 
@@ -92,7 +92,7 @@ static int wait_stopped(pid_t tid, int *status)
             return info.si_code == CLD_TRAPPED || info.si_code == CLD_STOPPED ? 0 : -ESRCH;
         }
         uint64_t waited = monotonic_ns() - start;
-        if (waited > TRACER_STOP_DEADLINE_NS)
+        if (waited > deadline_ns)
             return -ETIMEDOUT;
         if (waited < SPIN_NS)
             sched_yield();
@@ -117,7 +117,7 @@ int tracer_stop(struct tracer *tracer, pid_t tid)
         return errno == EPERM ? -EBUSY : -errno;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
         return -errno; /* died; or else this thread's end detaches it */
-    int r = wait_stopped(tid, &status);
+    int r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
     if (r < 0)
         return r;
     if (!tracer->n)

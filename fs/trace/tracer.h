@@ -25,6 +25,10 @@ int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg);
  * for an answer of this daemon; -ETIMEDOUT: it did not stop in time, and runs on; -ENFILE: too
  * many are stopped. */
 int tracer_stop(struct tracer *tracer, pid_t tid);
+/* Waits until a thread that is traced has stopped, and for nothing else of it. *status: the signal, and
+ * above it the PTRACE_EVENT, as in wait(2)'s status >> 8. -ESRCH: it ended; -ETIMEDOUT; -EDEADLK: it
+ * waits for an answer of this daemon. */
+int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status);
 /* The registers of a stopped thread. */
 int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out);
 /* Lets all go on. Returns for how many nanoseconds the first of them was stopped. */

@@ -1,0 +1,9 @@
+/* Where in a target the stub (bootstrap.S) can lie: in the zero bytes between the end of some code and
+ * the end of its last page, which are mapped, executable, and nobody's. */
+#pragma once
+
+#include "fs/remote/modules.h"
+
+/* Finds it. *there: the stub lies there already, from an earlier time. -ENOSPC: nowhere; -ESRCH,
+ * -EPERM. */
+int stub_place_find(struct modules *modules, uint64_t *addr, bool *there);
