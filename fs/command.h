@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #define COMMANDS_MAX 256           /* at once */
+#define COMMANDS_WATCH_NS 50000000 /* between two looks at one that is watched */
 #define COMMAND_STACK (1u << 20)   /* bytes; only what is used is real */
 
 struct commands;
@@ -19,6 +20,9 @@ struct commands;
 struct command {
     struct interrupt interrupt;
     void (*run)(struct command *command);
+    uint64_t until_ns;  /* of CLOCK_MONOTONIC, when it is interrupted if it still runs; 0: never */
+    bool (*unwanted)(struct command *command); /* asked now and then once command_watch() was called */
+    bool watched;
     struct commands *commands;
     struct command *previous, *next; /* of those that run */
 };
@@ -26,20 +30,30 @@ struct command {
 /* All that run. */
 struct commands {
     pthread_mutex_t lock;
-    pthread_cond_t ended;
+    pthread_cond_t changed; /* one began that has a time, or one ended */
     struct command *first;
     unsigned n;
-    bool ending; /* none is begun any more */
+    bool ending;            /* none is begun any more */
+    bool timed;             /* there is a thread that interrupts those whose time has come */
+    pthread_t timer;
 };
 
 void commands_init(struct commands *commands);
+/* None may run any more. */
 void commands_deinit(struct commands *commands);
 
+/* Sets up the members above; run, until_ns and unwanted are the caller's to set before. */
+void command_init(struct command *command, struct commands *commands);
+/* Of one that was never started. */
+void command_deinit(struct command *command);
 /* Calls command->run on a new thread, and free(command) after it. -EAGAIN: too many run, or there is
  * no thread to be had; -ESHUTDOWN: all are ending. Then the command stays the caller's. */
-int command_start(struct commands *commands, struct command *command);
-/* Asks it to end. May be called as long as it runs, from any thread, more than once. */
+int command_start(struct command *command);
+/* Asks it to end. May be called from its init until it has ended, from any thread, more than once. */
 void command_interrupt(struct command *command);
+
+/* The same once `unwanted` says so. */
+void command_watch(struct command *command);
 
 /* Interrupts all that run and waits for their end. False: some still run after deadline_ns; what they
  * use can't be freed then. No command can be begun from now on. */

@@ -3,12 +3,17 @@
 #include "fs/call.h"
 
 #include "fs/cleanup.h"
+#include "fs/clock.h"
 #include "fs/closing.h"
+#include "fs/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+
+/* For a command that nobody can interrupt: who wrote it is exiting, or gone. */
+#define UNATTENDED_NS 10000000000u
 
 /* Something written, or the close after it, that waits for its answer. */
 struct job {
@@ -49,7 +54,7 @@ static const struct text *gone(struct text *why)
     return why;
 }
 
-static void job_deinit(struct job *job)
+static void job_release(struct job *job)
 {
     process_unref(job->place.process);
     handle_unref(job->handle);
@@ -73,7 +78,7 @@ static void job_run(struct command *command)
     if (r < 0)
         note_error(&job->place, r, &context.why);
     context_deinit(&context);
-    job_deinit(job);
+    job_release(job);
     if (!job->req)
         return;
     fuse_req_interrupt_func(job->req, NULL, NULL);
@@ -84,58 +89,87 @@ static void job_run(struct command *command)
         fuse_reply_err(job->req, -r);
 }
 
-static void job_interrupt(fuse_req_t req, void *job)
+static bool job_unwanted(struct command *command)
 {
-    command_interrupt(&((struct job *)job)->command);
+    return signals_urgent(((struct job *)command)->caller.pid);
 }
 
-/* Has input run for an open file. Answers the request in any case, unless nobody is to be told. */
+/* The writer got a signal while it waits. The kernel says so for the first one only. */
+static void job_interrupt(fuse_req_t req, void *job)
+{
+    command_watch(&((struct job *)job)->command);
+}
+
+enum attendance {
+    ATTENDED,  /* its writer waits, and can be interrupted */
+    EXITING,   /* its writer waits, and can't */
+    FORSAKEN,  /* nobody is to be told */
+};
+
+static int job_new(struct call *call, const struct place *place, struct handle *handle,
+                   const struct input *input, enum attendance attendance, struct job **out)
+{
+    struct job *job = malloc(sizeof *job + input->size);
+    if (!job)
+        return -ENOMEM;
+    *job = (struct job){
+        .req = attendance == FORSAKEN ? NULL : call->req,
+        .mount = call->mount,
+        .caller = call->caller,
+        .place = *place,
+        .handle = handle_ref(handle),
+        .last = input->last,
+        .size = input->size,
+    };
+    process_ref(place->process);
+    if (input->size)
+        memcpy(job->data, input->text, input->size);
+    job->command.run = job_run;
+    job->command.unwanted = job_unwanted;
+    if (attendance != ATTENDED)
+        job->command.until_ns = monotonic_ns() + UNATTENDED_NS;
+    command_init(&job->command, &call->mount->commands);
+    if (job->req) {
+        request_begin(&job->request, call->caller.pid);
+        fuse_req_interrupt_func(job->req, job_interrupt, job);
+    }
+    *out = job;
+    return 0;
+}
+
+/* Of one that was never started. */
+static void job_free(struct job *job)
+{
+    if (job->req) {
+        fuse_req_interrupt_func(job->req, NULL, NULL);
+        request_end(&job->request);
+    }
+    command_deinit(&job->command);
+    job_release(job);
+    free(job);
+}
+
+/* Has input run for an open file. The request is answered, then or now, unless it is forsaken. */
 static void job_start(struct call *call, const struct place *place, struct handle *handle,
-                      const struct input *input, bool answer)
+                      const struct input *input, enum attendance attendance)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    struct job *job;
 
-    struct job *job = malloc(sizeof *job + input->size);
-    int r = job ? 0 : -ENOMEM;
+    int r = job_new(call, place, handle, input, attendance, &job);
     if (r == 0) {
-        *job = (struct job){
-            .command = {.run = job_run},
-            .req = answer ? call->req : NULL,
-            .mount = call->mount,
-            .caller = call->caller,
-            .place = *place,
-            .handle = handle_ref(handle),
-            .last = input->last,
-            .size = input->size,
-        };
-        process_ref(place->process);
-        if (input->size)
-            memcpy(job->data, input->text, input->size);
-        if (answer) {
-            request_begin(&job->request, call->caller.pid);
-            fuse_req_interrupt_func(call->req, job_interrupt, job);
+        r = command_start(&job->command);
+        if (r == 0) {
+            request_end(&call->request);
+            return;
         }
-        r = command_start(&call->mount->commands, &job->command);
-    }
-    if (r == 0) {
-        request_end(&call->request);
-        return;
+        job_free(job);
     }
     if (r == -EAGAIN)
         text_printf(&why, "%d commands run already: try again once some have ended", COMMANDS_MAX);
     r = refuse(handle, place, r, &why);
-    if (job) {
-        if (answer) {
-            fuse_req_interrupt_func(call->req, NULL, NULL);
-            request_end(&job->request);
-        }
-        job_deinit(job);
-        free(job);
-    }
-    if (answer)
+    if (attendance != FORSAKEN)
         call_fail(call, r);
-    else
-        request_end(&call->request);
 }
 
 /* Renders for open. The check is made again afterwards: what was read meanwhile may be of a
@@ -265,7 +299,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
     }
     r = process_alive(place->process) ? call_may_control(&call, place->process, &why) : -ESRCH;
     if (r == 0)
-        job_start(&call, place, handle, &input, true);
+        job_start(&call, place, handle, &input, ATTENDED);
     else
         call_fail(&call, refuse(handle, place, r, &why));
 }
@@ -288,14 +322,16 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         call_fail(&call, 0);
         return;
     }
-    if (closing_kind(call.caller.pid) == CLOSING_KILLED) {
+    enum closing kind = closing_kind(call.caller.pid);
+    if (kind == CLOSING_KILLED) {
         writer_drop(handle->writer);
         call_fail(&call, 0);
         return;
     }
     int r = process_alive(place->process) ? call_may_control(&call, place->process, &why) : -ESRCH;
     if (r == 0)
-        job_start(&call, place, handle, &end, true);
+        job_start(&call, place, handle, &end,
+                  kind == CLOSING_EXITED ? EXITING : ATTENDED);
     else
         call_fail(&call, refuse(handle, place, r, &why));
 }
@@ -312,7 +348,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     struct node *node = call_node(&call, ino);
     if (handle->writer && writer_pending(handle->writer)) {
         call.caller = handle->writer->caller;
-        job_start(&call, &node->place, handle, &end, false);
+        job_start(&call, &node->place, handle, &end, FORSAKEN);
     }
     nodes_closed(call.mount->nodes, node);
     handle_unref(handle);

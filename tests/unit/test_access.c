@@ -144,6 +144,38 @@ static void test_namespaces(void)
     CHECK_INT(access_decide(&caller, &target), -EPERM);
 }
 
+static void test_control(void)
+{
+    struct access_target target = process(1000);
+    struct access_caller caller = user(1000);
+
+    /* of two decisions: whose it is, then what Yama says */
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, false), 0);
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_ANCESTORS, false), -EPERM);
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_ANCESTORS, true), 0);
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_CAPABLE, true), -EPERM);
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_NOBODY, true), -EPERM);
+
+    caller.effective = PTRACE;
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_ANCESTORS, false), 0);
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_CAPABLE, false), 0);
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_NOBODY, false), -EPERM);
+
+    caller = user(1001); /* another's, even a descendant */
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, true), -EACCES);
+    caller = user(0);
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, true), -EACCES);
+    caller.effective = PTRACE;
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, false), 0);
+    caller.ns = child_ns; /* a capability that doesn't reach there */
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, false), -EACCES);
+
+    /* the effective uid is what counts: that of a setuid program isn't its user's */
+    target.uid[1] = 0;
+    caller = user(1000);
+    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, true), -EACCES);
+}
+
 static void test_proc(void)
 {
     struct caller self = {.pid = getpid(), .uid = geteuid(), .gid = getegid()};
@@ -186,6 +218,7 @@ int main(void)
     test_ids();
     test_capabilities();
     test_namespaces();
+    test_control();
     test_proc();
     return 0;
 }

@@ -1,0 +1,121 @@
+#include "fs/replies.h"
+#include "tests/unit/check.h"
+
+static const char eval[] = "<pid>/eval", ctl[] = "<pid>/ctl";
+
+static struct reply *put(struct replies *replies, struct budget *budget, struct reply_key key,
+                         size_t size, char c)
+{
+    struct reply *reply;
+    struct text text = TEXT_INIT;
+
+    for (size_t i = 0; i < size; i++)
+        text_putc(&text, c);
+    CHECK_INT(reply_new(&key, budget, &reply), 0);
+    reply_add(reply, 0, &text);
+    replies_put(replies, reply);
+    text_deinit(&text);
+    return reply;
+}
+
+static size_t shown(struct replies *replies, struct reply_key key, char *first)
+{
+    struct text text = TEXT_INIT;
+
+    replies_render(replies, &key, &text);
+    *first = text.size ? text.data[0] : 0;
+    size_t size = text.size;
+    text_deinit(&text);
+    return size;
+}
+
+static void test_keys(struct replies *replies, struct budget *budget)
+{
+    const struct reply_key keys[] = {{.file = eval, .uid = 0}, {.file = eval, .uid = 1000},
+                                     {.file = ctl, .uid = 1000}, {.file = eval, .tid = 5, .uid = 1000},
+                                     {.file = eval, .tid = 5, .depth = 1, .uid = 1000}};
+    char c;
+
+    for (unsigned i = 0; i < 5; i++)
+        reply_unref(put(replies, budget, keys[i], i + 1, 'a' + (char)i));
+    for (unsigned i = 0; i < 5; i++) {
+        CHECK_INT(shown(replies, keys[i], &c), i + 1);
+        CHECK_INT(c, 'a' + (int)i);
+    }
+    CHECK_INT(shown(replies, (struct reply_key){.file = ctl, .uid = 0}, &c), 0);
+
+    /* the last one is what counts; an open file keeps its own */
+    struct reply *old = put(replies, budget, keys[0], 3, 'x');
+    struct reply *new = put(replies, budget, keys[0], 4, 'y');
+    char buf[8];
+    CHECK_INT(shown(replies, keys[0], &c), 4);
+    CHECK_INT(reply_copy(old, 1, buf, sizeof buf), 2);
+    replies_put(replies, old);
+    CHECK_INT(shown(replies, keys[0], &c), 3);
+    replies_put(replies, old);
+    CHECK_INT(shown(replies, keys[0], &c), 3);
+    reply_unref(old);
+    reply_unref(new);
+    replies_clear(replies);
+    CHECK_INT(shown(replies, keys[0], &c), 0);
+    CHECK_INT(budget->used, 0);
+}
+
+static void test_limits(struct replies *replies, struct budget *budget)
+{
+    char c;
+
+    /* their number: the oldest goes */
+    for (unsigned i = 0; i <= REPLIES_MAX; i++)
+        reply_unref(put(replies, budget, (struct reply_key){.file = eval, .uid = i}, 1, 'a'));
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 0}, &c), 0);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 1}, &c), 1);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = REPLIES_MAX}, &c), 1);
+    replies_clear(replies);
+
+    /* their bytes */
+    for (unsigned i = 0; i < 3; i++)
+        reply_unref(put(replies, budget, (struct reply_key){.file = eval, .uid = i},
+                        REPLIES_BYTES_MAX / 2, 'a'));
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 0}, &c), 0);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 1}, &c), REPLIES_BYTES_MAX / 2);
+    CHECK(budget->used < 4u * REPLIES_BYTES_MAX);
+    replies_clear(replies);
+    CHECK_INT(budget->used, 0);
+
+    /* the bytes of one */
+    struct text text = TEXT_INIT;
+    for (unsigned i = 0; i < REPLY_MAX / 2; i++)
+        text_putc(&text, 'z');
+    struct reply *reply = put(replies, budget, (struct reply_key){.file = eval}, 10, 'a');
+    reply_add(reply, 0, &text);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval}, &c), REPLY_MAX / 2 + 10);
+    reply_add(reply, 0, &text);
+    CHECK(shown(replies, (struct reply_key){.file = eval}, &c) < REPLY_MAX / 2 + 100);
+    CHECK_INT(c, '['); /* what was cut is said */
+
+    /* and what all may hold */
+    struct budget small = {.max = 100000};
+    struct reply *poor = put(replies, &small, (struct reply_key){.file = ctl}, 10, 'a');
+    reply_add(poor, 0, &text);
+    size_t size = shown(replies, (struct reply_key){.file = ctl}, &c);
+    CHECK(size > 10 && size < 100 && c == '[');
+    reply_unref(poor);
+    reply_unref(reply);
+    text_deinit(&text);
+    replies_clear(replies);
+    CHECK_INT(small.used, 0);
+    CHECK_INT(budget->used, 0);
+}
+
+int main(void)
+{
+    struct budget budget = {.max = 512u << 20};
+    struct replies replies;
+
+    replies_init(&replies);
+    test_keys(&replies, &budget);
+    test_limits(&replies, &budget);
+    replies_deinit(&replies);
+    return 0;
+}

@@ -1,0 +1,202 @@
+#include "fs/writer.h"
+#include "tests/unit/check.h"
+
+#include <errno.h>
+
+static const char file[] = "<pid>/fake";
+static struct budget budget = {.max = 512u << 20};
+static struct replies replies;
+static const struct caller me = {.pid = 1, .uid = 1000};
+
+/* A file_run: each line is a statement, "[N] line" its answer; "bad" fails. */
+static int runs;
+
+static int fake(struct file_context *context, const struct input *input, size_t *consumed,
+                struct text *said)
+{
+    runs++;
+    while (*consumed < input->size) {
+        const char *line = input->text + *consumed;
+        const char *end = memchr(line, '\n', input->size - *consumed);
+        if (!end && !input->last)
+            return 0;
+        size_t size = end ? (size_t)(end - line) : input->size - *consumed;
+        if (size == 3 && !memcmp(line, "bad", 3)) {
+            text_puts(&context->why, "it is bad");
+            return -EINVAL;
+        }
+        text_add(said, line, size);
+        text_puts(said, "!\n");
+        *consumed += size + (end != NULL);
+    }
+    return 0;
+}
+
+/* Says that it did more than there was. */
+static int greedy(struct file_context *context, const struct input *input, size_t *consumed,
+                  struct text *said)
+{
+    *consumed = SIZE_MAX;
+    return 0;
+}
+
+static struct writer *new_writer(uid_t uid)
+{
+    const struct reply_key key = {.file = file, .uid = uid};
+    struct writer *writer;
+
+    CHECK_INT(writer_new(0, &key, &budget, &writer), 0);
+    return writer;
+}
+
+static int write_with(struct writer *writer, file_run *run, const char *text, bool last)
+{
+    struct file_context context = {.caller = &me};
+    const struct input input = {.text = text, .size = strlen(text), .last = last};
+
+    int r = writer_run(writer, run, &context, &input, &replies);
+    text_deinit(&context.why);
+    return r;
+}
+
+static int writes(struct writer *writer, const char *text) { return write_with(writer, fake, text, false); }
+
+static void replied(uid_t uid, const char *wanted)
+{
+    const struct reply_key key = {.file = file, .uid = uid};
+    struct text text = TEXT_INIT;
+
+    replies_render(&replies, &key, &text);
+    CHECK_STR(text.data ? text.data : "", wanted);
+    text_deinit(&text);
+}
+
+/* All that can be read of an open file now, `piece` bytes at a time. */
+static void reads(struct writer *writer, size_t piece, const char *wanted)
+{
+    char buf[256] = "";
+    size_t n, size = 0;
+
+    while ((n = writer_read(writer, buf + size, piece)))
+        size += n;
+    CHECK_STR(buf, wanted);
+}
+
+/* However a text is cut, the same comes out. */
+static void test_pieces(void)
+{
+    static const char text[] = "one\ntwo\nthree\nfour";
+
+    for (size_t piece = 1; piece <= sizeof text; piece++) {
+        struct writer *writer = new_writer(1000);
+        for (size_t i = 0; i < sizeof text - 1; i += piece) {
+            char part[32] = "";
+            strncat(part, text + i, piece);
+            CHECK_INT(writes(writer, part), 0);
+        }
+        CHECK(writer_pending(writer));
+        CHECK_INT(write_with(writer, fake, "", true), 0);
+        CHECK(!writer_pending(writer));
+        replied(1000, "one!\ntwo!\nthree!\nfour!\n");
+        runs = 0;
+        CHECK_INT(write_with(writer, fake, "", true), 0); /* once is enough */
+        CHECK_INT(runs, 0);
+        writer_free(writer);
+    }
+    replied(1001, "");
+}
+
+static void test_error(void)
+{
+    struct writer *writer = new_writer(1000);
+
+    CHECK_INT(writes(writer, "one\nbad\ntwo\nthr"), -EINVAL);
+    replied(1000, "one!\nerror: it is bad\n");
+    CHECK(!writer_pending(writer));
+    runs = 0;
+    CHECK_INT(writer_failed(writer), -EINVAL);
+    CHECK_INT(writes(writer, "three\n"), -EINVAL); /* the rest of it */
+    CHECK_INT(runs, 0);
+    replied(1000, "one!\nerror: it is bad\n");
+    writer_flushed(writer);
+    CHECK_INT(writer_failed(writer), 0);
+    CHECK_INT(writes(writer, "four\n"), 0);
+    replied(1000, "one!\nerror: it is bad\nfour!\n");
+    writer_free(writer);
+
+    /* one that nothing was run for */
+    struct text why = TEXT_INIT;
+    text_puts(&why, "not you");
+    writer = new_writer(1000);
+    CHECK_INT(writes(writer, "half"), 0);
+    CHECK_INT(writer_fail(writer, -EPERM, &why, &replies), -EPERM);
+    CHECK(!writer_pending(writer));
+    CHECK_INT(writer_fail(writer, -EAGAIN, &why, &replies), -EPERM);
+    replied(1000, "error: not you\n");
+    writer_free(writer);
+    text_deinit(&why);
+}
+
+static void test_reads(void)
+{
+    struct writer *writer = new_writer(1000), *other = new_writer(1000);
+
+    reads(writer, 3, "");
+    CHECK_INT(writes(writer, "one\n"), 0);
+    CHECK_INT(writes(other, "other\n"), 0);
+    CHECK_INT(writes(writer, "two\n"), 0);
+    reads(writer, 3, "one!\ntwo!\n");
+    reads(writer, 3, "");
+    CHECK_INT(writes(writer, "three\n"), 0);
+    reads(writer, 100, "three!\n");
+    reads(other, 100, "other!\n");
+    replied(1000, "three!\n");
+
+    CHECK_INT(writes(writer, "bad\n"), -EINVAL);
+    reads(writer, 100, "error: it is bad\n"); /* seen: the next is a new attempt */
+    CHECK_INT(writes(writer, "four\n"), 0);
+    reads(writer, 100, "four!\n");
+    writer_free(writer);
+    replied(1000, "four!\n"); /* outlives the open file */
+    writer_free(other);
+}
+
+static void test_limits(void)
+{
+    struct writer *writer = new_writer(1000);
+    char *half = malloc(INPUT_MAX / 2 + 1);
+
+    memset(half, 'x', INPUT_MAX / 2);
+    half[INPUT_MAX / 2] = 0;
+    CHECK_INT(writes(writer, half), 0);
+    CHECK_INT(writes(writer, half), 0);
+    CHECK_INT(writes(writer, "x"), -EFBIG);
+    CHECK(!writer_pending(writer));
+    CHECK_INT(writes(writer, "one\n"), -EFBIG);
+    writer_flushed(writer);
+    CHECK_INT(writes(writer, "one\n"), 0);
+    writer_free(writer);
+
+    writer = new_writer(1000);
+    CHECK_INT(write_with(writer, greedy, "one\n", false), 0);
+    CHECK(!writer_pending(writer));
+    CHECK_INT(writes(writer, "half"), 0);
+    writer_drop(writer);
+    CHECK(!writer_pending(writer));
+    CHECK_INT(writes(writer, "one\n"), 0);
+    replied(1000, "one!\n");
+    writer_free(writer);
+    free(half);
+}
+
+int main(void)
+{
+    replies_init(&replies);
+    test_pieces();
+    test_error();
+    test_reads();
+    test_limits();
+    replies_deinit(&replies);
+    CHECK_INT(budget.used, 0);
+    return 0;
+}
