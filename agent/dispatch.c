@@ -1,0 +1,160 @@
+#include "agent/dispatch.h"
+
+#include "agent/agent.h"
+#include "agent/channel.h"
+#include "agent/gil.h"
+#include "agent/interrupt.h"
+#include "agent/thread.h"
+#include "fs/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t detach_id; /* of the last DETACH */
+
+static int send(uint16_t op, uint64_t id, const void *body, size_t size)
+{
+    return channel_send(probe_agent_record.generation, op, id, body, size, NULL, 0, AGENT_SEND_NS);
+}
+
+static int send_done(uint64_t id, int error, uint32_t flags, const char *words)
+{
+    struct proto_done done = {.error = error, .flags = flags};
+    snprintf(done.words, sizeof done.words, "%s", words);
+    return send(PROTO_DONE, id, &done, sizeof done);
+}
+
+static int send_ready(uint64_t id)
+{
+    struct proto_ready ready;
+    agent_describe(&ready);
+    return send(PROTO_READY, id, &ready, sizeof ready);
+}
+
+/* A second daemon that took the same end says HELLO too: it learns from the nonce, which stays the first
+ * one's, that it came too late. */
+static int hello(const struct wire_frame *frame)
+{
+    struct proto_hello said;
+
+    if (!agent.channel.greeted) {
+        memcpy(&said, frame->body, sizeof said);
+        _guard_agent_;
+        agent.channel.greeted = true;
+        agent.channel.nonce = said.nonce;
+        channel_taken();
+    }
+    return send_ready(frame->header.id);
+}
+
+/* Answers a request that can't be taken. */
+static int refuse(uint64_t id, int r)
+{
+    switch (r) {
+    case -ESHUTDOWN:
+        return send_done(id, ESHUTDOWN, 0, "the interpreter is ending");
+    case -EBUSY:
+        return send_done(id, EBUSY, 0, agent.detaching ? "the agent is being detached"
+                                                       : "too many requests wait");
+    default:
+        return send_done(id, -r, 0, "no memory for it, or for a thread");
+    }
+}
+
+/* After a request came in. */
+static int start_python(uint64_t id)
+{
+    uint16_t op;
+    int r = python_thread_need();
+    if (r < 0 && requests_cancel(id, &op) == CANCELLED_BEFORE)
+        return refuse(id, -ENOMEM);
+    return 0;
+}
+
+static int eval(const struct wire_frame *frame)
+{
+    bool queued;
+    int r = frame->header.op == PROTO_EVAL ? requests_eval(frame, &queued)
+                                           : requests_text(frame, &queued);
+    if (r == -EPROTO)
+        return r;
+    if (r < 0)
+        return refuse(frame->header.id, r);
+    return queued ? start_python(frame->header.id) : 0;
+}
+
+void dispatch_interrupt(uint64_t id)
+{
+    if (id)
+        interrupt_later(id);
+}
+
+static int cancel(uint64_t id)
+{
+    uint16_t op;
+
+    switch (requests_cancel(id, &op)) {
+    case CANCELLED_BEFORE:
+        gil_restore_interval(); /* should it be the one that waits */
+        if (op == PROTO_DETACH)
+            return send_done(id, ETIMEDOUT, 0, "did not get the GIL in time; still attached");
+        return send_done(id, ECANCELED, 0, "cancelled before it began");
+    case CANCELLED_RUNNING:
+        dispatch_interrupt(id);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int detach(uint64_t id)
+{
+    int r = requests_detach(id);
+    if (r == -EPROTO)
+        return r;
+    if (r < 0)
+        return refuse(id, r);
+    detach_id = id;
+    for (uint64_t dropped; (dropped = requests_drop_one());)
+        if (send_done(dropped, ECANCELED, 0, "the agent is being detached") < 0)
+            return -EPIPE;
+    dispatch_interrupt(requests_running());
+    return start_python(id);
+}
+
+int dispatch(const struct wire_frame *frame)
+{
+    uint64_t id = frame->header.id;
+
+    if (!agent.channel.greeted && frame->header.op != PROTO_HELLO)
+        return -EPROTO;
+    switch (frame->header.op) {
+    case PROTO_HELLO:
+        return hello(frame);
+    case PROTO_EVAL:
+    case PROTO_TEXT:
+        return eval(frame);
+    case PROTO_CANCEL:
+        return cancel(id);
+    case PROTO_STATUS:
+        return send_ready(id);
+    case PROTO_DETACH:
+        return detach(id);
+    default:
+        return -EPROTO;
+    }
+}
+
+bool dispatch_detached(void)
+{
+    {
+        _guard_agent_;
+        if (!agent.detached)
+            return false;
+    }
+    python_thread_join();
+    interrupt_join();
+    send_done(detach_id, 0, agent.unloadable ? DONE_UNLOADABLE : 0, "");
+    return true;
+}

@@ -1,0 +1,21 @@
+/* fork() leaves the child with the thread that called it. There the agent's descriptors are closed and its
+ * threads forgotten: the child has no agent until it gets one. What is Python's stays: it was copied with
+ * the interpreter. */
+#include "agent/agent.h"
+#include "agent/gil.h"
+
+static void before_fork(void) { pthread_mutex_lock(&agent.lock); }
+
+static void after_in_parent(void) { pthread_mutex_unlock(&agent.lock); }
+
+static void after_in_child(void)
+{
+    gil_restore_interval();
+    agent_forget();
+}
+
+/* Undone by libc when the library is unloaded. */
+__attribute__((constructor)) static void register_handlers(void)
+{
+    pthread_atfork(before_fork, after_in_parent, after_in_child);
+}

@@ -1,0 +1,164 @@
+#include "agent/agent.h"
+#include "agent/exit.h"
+#include "agent/guest.h"
+#include "agent/sources.h"
+
+#include <errno.h>
+
+#define CAPSULE "probefs agent"
+
+static void capsule_freed(PyObject *capsule)
+{
+    struct interpreter *interpreter = PyCapsule_GetPointer(capsule, CAPSULE);
+    if (interpreter)
+        interpreter->guest.capsule = false;
+    else
+        PyErr_Clear();
+}
+
+struct interpreter *guest_owner(PyObject *capsule)
+{
+    return PyCapsule_GetPointer(capsule, CAPSULE);
+}
+
+/* write_local(frame, name, value): assigns a local variable of a frame, where writing through its
+ * f_locals doesn't (3.12 and before). All in one go under the GIL: PyFrame_LocalsToFast() writes every variable
+ * back, so nothing may run between it and f_locals. */
+static PyObject *write_local(PyObject *self, PyObject *args)
+{
+    PyObject *frame, *name, *value;
+
+    if (!PyArg_ParseTuple(args, "OUO", &frame, &name, &value))
+        return NULL;
+    if (!python.locals_to_fast)
+        return PyErr_Format(PyExc_NotImplementedError, "this interpreter needs no write_local");
+    _cleanup_unref_ PyObject *locals = PyObject_GetAttrString(frame, "f_locals");
+    if (!locals)
+        return NULL;
+    /* the old value's end may run anything: not before this is done */
+    _cleanup_unref_ PyObject *old = PyObject_GetItem(locals, name);
+    if (!old)
+        PyErr_Clear();
+    if (PyObject_SetItem(locals, name, value) < 0)
+        return NULL;
+    python.locals_to_fast(frame, 0);
+    Py_IncRef(Py_None);
+    return Py_None;
+}
+
+static PyMethodDef write_local_def = {"write_local", write_local, METH_VARARGS, NULL};
+static PyMethodDef hook_def = {"probefs_agent_exit", exit_hook, METH_NOARGS, NULL};
+
+/* A new namespace in which the source has been executed; `probe` may be NULL. */
+static PyObject *execute(const char *source, const char *name, PyObject *probe)
+{
+    _cleanup_unref_ PyObject *globals = PyDict_New();
+    _cleanup_unref_ PyObject *builtins = PyImport_ImportModule("builtins");
+    _cleanup_unref_ PyObject *own_name = PyUnicode_FromString(name);
+    _cleanup_unref_ PyObject *code = Py_CompileString(source, name, Py_file_input);
+
+    if (!globals || !builtins || !own_name || !code ||
+        PyDict_SetItemString(globals, "__builtins__", builtins) < 0 ||
+        PyDict_SetItemString(globals, "__name__", own_name) < 0 ||
+        (probe && PyDict_SetItemString(globals, "_probe", probe) < 0))
+        return NULL;
+    _cleanup_unref_ PyObject *done = PyEval_EvalCode(code, globals, globals);
+    return done ? steal_pointer(globals) : NULL;
+}
+
+static int add_attribute(PyObject *object, const char *name, PyObject *value)
+{
+    return value ? PyObject_SetAttrString(object, name, value) : -1;
+}
+
+/* The module that evaluate.py knows as _probe. */
+static PyObject *make_probe(PyObject *capsule, PyObject *threads)
+{
+    PyObject *find_main = PyDict_GetItemString(threads, "main_ident"); /* borrowed */
+    _cleanup_unref_ PyObject *probe = PyModule_New("_probe");
+    _cleanup_unref_ PyObject *write = PyCFunction_NewEx(&write_local_def, capsule, NULL);
+    if (!find_main || !probe)
+        return NULL;
+    _cleanup_unref_ PyObject *ident = PyObject_CallFunctionObjArgs(find_main, NULL);
+    if (add_attribute(probe, "write_local", write) < 0 ||
+        add_attribute(probe, "main_thread", ident) < 0)
+        return NULL;
+    return steal_pointer(probe);
+}
+
+/* Has the interpreter call exit_hook() at its end. */
+static int register_hook(struct guest *guest, PyObject *capsule)
+{
+    guest->hook = PyCFunction_NewEx(&hook_def, capsule, NULL);
+    _cleanup_unref_ PyObject *atexit = PyImport_ImportModule("atexit");
+    if (!guest->hook || !atexit)
+        return -EIO;
+    _cleanup_unref_ PyObject *done = PyObject_CallMethod(atexit, "register", "O", guest->hook);
+    return done ? 0 : -EIO;
+}
+
+static int make(struct guest *guest, struct interpreter *interpreter)
+{
+    _cleanup_unref_ PyObject *capsule = PyCapsule_New(interpreter, CAPSULE, capsule_freed);
+    if (!capsule)
+        return -EIO;
+    guest->capsule = true;
+    if (register_hook(guest, capsule) < 0)
+        return -EIO;
+    guest->threads = execute(source_threads, "<probefs threads>", NULL);
+    if (!guest->threads)
+        return -EIO;
+    _cleanup_unref_ PyObject *probe = make_probe(capsule, guest->threads);
+    if (!probe)
+        return -EIO;
+    guest->globals = execute(source_evaluate, "<probefs evaluate>", probe);
+    return guest->globals ? 0 : -EIO;
+}
+
+int guest_make(struct guest *guest, struct interpreter *interpreter)
+{
+    PyObject *type, *value, *traceback;
+
+    if (guest->globals)
+        return 0;
+    int r = make(guest, interpreter);
+    if (r < 0) {
+        PyErr_Fetch(&type, &value, &traceback);
+        guest_drop(guest);
+        PyErr_Restore(type, value, traceback);
+    }
+    return r;
+}
+
+static void unregister_hook(PyObject *hook)
+{
+    _cleanup_unref_ PyObject *atexit = PyImport_ImportModule("atexit");
+    if (atexit) {
+        _cleanup_unref_ PyObject *done = PyObject_CallMethod(atexit, "unregister", "O", hook);
+    }
+    PyErr_Clear();
+}
+
+/* Functions know the namespace that they are defined in: without this it would never be freed. */
+static void clear_namespace(PyObject **globals)
+{
+    if (*globals)
+        PyDict_Clear(*globals);
+    python_clear(globals);
+}
+
+void guest_drop(struct guest *guest)
+{
+    PyObject *close = guest->globals ? PyDict_GetItemString(guest->globals, "close") : NULL;
+
+    if (close) {
+        _cleanup_unref_ PyObject *done = PyObject_CallFunctionObjArgs(close, NULL);
+    }
+    PyErr_Clear();
+    if (guest->hook)
+        unregister_hook(guest->hook);
+    clear_namespace(&guest->globals);
+    clear_namespace(&guest->threads);
+    python_clear(&guest->hook);
+    PyErr_Clear();
+}

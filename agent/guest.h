@@ -1,0 +1,32 @@
+/* What is ours inside an interpreter: the little Python that we bring along (evaluate.py, threads.py),
+ * executed in namespaces of its own that no sys.modules knows, and the function that is called when
+ * the interpreter ends.
+ *
+ * Each function object of ours holds a capsule: once its destructor has run, nothing in that interpreter
+ * refers to this library any more. */
+#pragma once
+
+#include "agent/python.h"
+
+struct interpreter;
+
+struct guest {
+    PyObject *globals;   /* of evaluate.py; NULL: not there */
+    PyObject *threads;   /* of threads.py */
+    PyObject *hook;      /* registered with atexit */
+    bool capsule;        /* it lives */
+};
+
+/* All with the GIL of its interpreter. */
+
+/* Makes it, unless it is there. 0, or -EIO with a Python exception set. */
+int guest_make(struct guest *guest, struct interpreter *interpreter);
+/* Gives everything up. No exception is set after it. */
+void guest_drop(struct guest *guest);
+/* Whose capsule it is: the first argument of each function of ours. */
+struct interpreter *guest_owner(PyObject *capsule);
+/* Whether something may still refer to the library. */
+static inline bool guest_remains(const struct guest *guest)
+{
+    return guest->capsule || guest->globals;
+}

@@ -1,0 +1,41 @@
+/* The interpreters of the process in which code was run, and our threads' way in and out of them.
+ *
+ * A thread state of ours must not outlive its interpreter, nor may one be made while it ends: so each has a
+ * gate. Whoever goes in is counted; a function that the interpreter calls at its end (exit.c) closes the gate and
+ * waits until nobody is inside. */
+#pragma once
+
+#include "agent/guest.h"
+#include "agent/python.h"
+
+#define INTERPRETERS_MAX 32 /* the first one is the main interpreter */
+
+struct interpreter {
+    bool used;
+    int64_t id;
+    PyInterpreterState *state;
+    unsigned inside;     /* threads of ours with a thread state in it */
+    bool closed;         /* it ends */
+    struct guest guest;  /* under its GIL */
+};
+
+/* Only Python's thread, without the GIL: enters the interpreter and takes its GIL. -EBUSY: Python is
+ * not initialized; -ESHUTDOWN: it ends; -ENOENT: no such interpreter; -ENOMEM: too many of them. */
+int interpreter_enter(int64_t id, uint64_t hint, struct interpreter **out);
+/* Gives the GIL up and, but for the main interpreter, leaves. */
+void interpreter_leave(struct interpreter *interpreter);
+/* Leaves the main interpreter for good, with or without having been in; takes the GIL for it. */
+void interpreter_leave_main(void);
+/* Gives up whatever is ours in all interpreters, and leaves; main's GIL is held. Whether nothing was
+ * left behind. */
+bool interpreter_give_up_all(void);
+/* Whether nothing of ours is left in any interpreter that may refer to this library. */
+bool interpreter_nothing_remains(void);
+
+/* For a thread other than Python's: goes into an interpreter with a new thread state and takes
+ * the GIL. NULL: it ends, or there is no memory. */
+PyThreadState *interpreter_visit(struct interpreter *interpreter);
+void interpreter_visit_end(struct interpreter *interpreter, PyThreadState *state);
+
+/* The entry of an id; NULL: none. With the lock. */
+struct interpreter *interpreter_find(int64_t id);

@@ -1,0 +1,46 @@
+#include "agent/python.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdio.h>
+
+struct python python;
+
+static void *look_up(const char *name) { return dlsym(RTLD_DEFAULT, name); }
+
+static void find_runtime(void)
+{
+    Dl_info info;
+    const ElfW(Sym) *symbol = NULL;
+    void *runtime = look_up("_PyRuntime");
+
+    if (runtime && dladdr1(runtime, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol &&
+        info.dli_saddr == runtime) {
+        python.runtime = runtime;
+        python.runtime_size = symbol->st_size;
+    }
+}
+
+int python_bind(void)
+{
+    unsigned major = 0, minor = 0;
+
+    if (sscanf(Py_GetVersion(), "%u.%u", &major, &minor) != 2 || major != 3 || minor < 10)
+        return -EOPNOTSUPP;
+    python.version = major << 8 | minor;
+    python.interpreter_main = look_up("PyInterpreterState_Main");
+    python.interpreter_find = look_up("_PyInterpreterState_LookUpID");
+    python.state_delete_current = look_up("PyThreadState_DeleteCurrent");
+    python.finalizing = look_up("Py_IsFinalizing");
+    if (!python.finalizing)
+        python.finalizing = look_up("_Py_IsFinalizing");
+    python.enter_tracing = look_up("PyThreadState_EnterTracing");
+    python.leave_tracing = look_up("PyThreadState_LeaveTracing");
+    if (!python.enter_tracing || !python.leave_tracing)
+        python.enter_tracing = python.leave_tracing = NULL;
+    python.locals_to_fast = look_up("PyFrame_LocalsToFast");
+    find_runtime();
+    return python.interpreter_main && python.state_delete_current && python.finalizing
+               ? 0 : -EOPNOTSUPP;
+}

@@ -1,0 +1,49 @@
+/* CPython, all versions: what one library for 3.10 to 3.15 may use of it.
+ *
+ * Everything is of the limited API of 3.10, in functions only: references are counted by Py_IncRef
+ * and Py_DecRef, never by macros that know the layout of an object. What is beyond it is looked up at
+ * run time; each such function says since when and until when it is there. */
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030A0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wundef" /* CPython's own headers */
+#include <Python.h>
+#pragma GCC diagnostic pop
+
+#include "fs/cleanup.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct python {
+    unsigned version; /* 0x030c for 3.12 */
+    /* all versions */
+    PyInterpreterState *(*interpreter_main)(void);
+    PyInterpreterState *(*interpreter_find)(int64_t id); /* sets an exception if there is none */
+    void (*state_delete_current)(void);
+    int (*finalizing)(void); /* Py_IsFinalizing (3.13), _Py_IsFinalizing (before) */
+    void (*enter_tracing)(PyThreadState *); /* since 3.11: no trace function or monitoring tool */
+    void (*leave_tracing)(PyThreadState *); /* sees what this thread runs; else NULL */
+    void (*locals_to_fast)(PyObject *frame, int clear); /* needed until 3.12 */
+    const char *runtime; /* _PyRuntime and its size */
+    size_t runtime_size;
+};
+
+extern struct python python;
+
+/* Looks up the above; without the GIL. -EOPNOTSUPP: this is no CPython that we know. */
+int python_bind(void);
+
+static inline void python_unref(PyObject **object) { Py_DecRef(*object); }
+/* Gives up a reference at the end of the scope; NULL is fine. */
+#define _cleanup_unref_ _cleanup_(python_unref)
+
+/* Drops a reference that a variable holds. */
+static inline void python_clear(PyObject **object)
+{
+    PyObject *old = *object;
+    *object = NULL;
+    Py_DecRef(old);
+}

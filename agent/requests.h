@@ -1,0 +1,86 @@
+/* What the daemon asked and has no answer yet.
+ *
+ * The channel's thread puts requests in, Python's thread takes them out in order. Whether a request
+ * begins or is cancelled is decided under the agent's lock, so a request that was answered "cancelled"
+ * never begins, however long its thread had to wait for the GIL.
+ *
+ * Nothing here uses malloc: a program that hangs inside it still answers. */
+#pragma once
+
+#include "agent/proto.h"
+#include "agent/wire.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of all the texts that wait; beyond it a request is answered EBUSY. */
+#define REQUESTS_TEXT_MAX (16u << 20)
+
+enum request_state {
+    REQUEST_FREE,
+    REQUEST_ARRIVING,  /* not all of its text is there */
+    REQUEST_QUEUED,
+    REQUEST_TAKEN,     /* waits for the GIL */
+    REQUEST_RUNNING,   /* may be interrupted */
+    REQUEST_FINISHING, /* its code has ended */
+};
+
+struct request {
+    enum request_state state;
+    uint16_t op;           /* PROTO_EVAL or PROTO_DETACH */
+    bool answered;         /* or nobody waits for it: it must not begin any more */
+    bool interrupted;      /* cancelled while it ran */
+    uint64_t id;
+    uint64_t generation;   /* of the channel that it came by */
+    uint64_t since_ns;     /* when it was complete */
+    struct proto_eval eval;
+    char *text;            /* eval.text_size bytes, mapped; NULL if that is 0 */
+    size_t have;           /* bytes of it that came */
+    struct request *next;  /* in the queue */
+};
+
+struct requests {
+    struct request slots[PROTO_REQUESTS_MAX];
+    struct request *first, **last; /* the queue; last: where the next one is linked */
+    struct request *running;       /* whose code runs, or that has just finished */
+    size_t text_bytes;             /* of all texts */
+};
+
+enum cancelled {
+    CANCELLED_UNKNOWN, /* there is no such request, or it is just ending: nothing to do */
+    CANCELLED_BEFORE,  /* it never begins: to be answered by who cancelled */
+    CANCELLED_RUNNING, /* it is to be interrupted, and answers itself */
+};
+
+/* Takes in an EVAL or a PROTO_TEXT. *queued: a request is complete and waits for Python's thread.
+ * -EPROTO: it breaks the protocol; -EBUSY: too many, -ENOMEM, -ESHUTDOWN: it is to be answered so. */
+int requests_eval(const struct wire_frame *frame, bool *queued);
+int requests_text(const struct wire_frame *frame, bool *queued);
+/* Takes in a DETACH. -EBUSY: one is under way already, or there are too many requests. */
+int requests_detach(uint64_t id);
+
+/* *op: what it was, unless unknown. */
+enum cancelled requests_cancel(uint64_t id, uint16_t *op);
+/* Drops one EVAL that has not begun, to be answered by the caller; its id, or 0: there is none. */
+uint64_t requests_drop_one(void);
+/* The daemon has gone: nothing that has not begun begins any more. */
+void requests_abandon(void);
+/* The id of the EVAL that runs; 0: none. */
+uint64_t requests_running(void);
+
+/* For Python's thread. Waits for the next request; NULL: the interpreter ends and Python has to be
+ * left (only with has_state), or the thread is to end (agent.detached). */
+struct request *requests_take(bool has_state);
+/* Decides that a taken request begins. False: it was cancelled meanwhile. */
+bool requests_begin(struct request *request);
+/* Its code has ended and must not be interrupted any more. Whether it was. */
+bool requests_finish(struct request *request);
+/* For a taken request that can't begin: whether it is still to be answered, which nobody else does
+ * from now on. */
+bool requests_claim(struct request *request);
+/* It is done with: taken, or finished. */
+void requests_free(struct request *request);
+
+/* Forgets all of them: after fork, under the lock. */
+void requests_reset(struct requests *requests);

@@ -1,0 +1,79 @@
+#include "agent/spawn.h"
+
+#include "fs/cleanup.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+/* Thread-local variables are cut from the stack: of a program with many of them it wants more. */
+#define STACK_RETRY (256u * 1024)
+
+#define PAGE 4096u
+#define CHUNK_PAGES 16u
+#define STACK_CHUNKS 1024u /* at most so many are looked at */
+
+static const int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+
+/* -EINVAL: the stack is too small. */
+static int create(size_t stack, void *(*run)(void *), pthread_t *out, bool detached)
+{
+    pthread_attr_t attr;
+    int r = pthread_attr_init(&attr);
+    if (r)
+        return -r;
+    if (stack)
+        r = pthread_attr_setstacksize(&attr, stack);
+    if (!r && detached)
+        r = pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    if (!r)
+        r = pthread_create(out, &attr, run, NULL);
+    pthread_attr_destroy(&attr);
+    return -r;
+}
+
+int thread_spawn(const char *name, size_t stack, bool faults, void *(*run)(void *), pthread_t *out)
+{
+    const size_t sizes[] = {stack, STACK_RETRY, 0};
+    sigset_t all, before;
+    pthread_t thread;
+    int r = -EINVAL;
+
+    sigfillset(&all);
+    if (faults)
+        for (size_t i = 0; i < ARRAY_SIZE(fault_signals); i++)
+            sigdelset(&all, fault_signals[i]);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits it */
+    for (size_t i = 0; i < ARRAY_SIZE(sizes) && r == -EINVAL; i++)
+        r = create(sizes[i], run, &thread, !out);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r < 0)
+        return r;
+    if (out) {
+        (void)pthread_setname_np(thread, name);
+        *out = thread;
+    }
+    return 0;
+}
+
+size_t stack_resident(const void *top)
+{
+    uintptr_t end = ((uintptr_t)top & ~(uintptr_t)(PAGE - 1)) + PAGE;
+    size_t pages = 0;
+
+    for (size_t i = 0; i < STACK_CHUNKS; i++) {
+        unsigned char resident[CHUNK_PAGES];
+        size_t here = 0;
+        end -= CHUNK_PAGES * PAGE;
+        if (mincore((void *)end, CHUNK_PAGES * PAGE, resident) < 0)
+            break;
+        for (size_t k = 0; k < CHUNK_PAGES; k++)
+            here += resident[k] & 1;
+        pages += here;
+        if (!here)
+            break;
+    }
+    return pages * PAGE;
+}

@@ -1,0 +1,15 @@
+/* Threads inside somebody else's process. */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Starts a thread that no signal of the program ever interrupts. `stack` bytes, or more where the
+ * program's thread-local variables need it; 0: as many as the program's own threads have. out may be
+ * NULL: then the thread is detached. faults: it runs the program's code, so SIGSEGV and its like reach
+ * the program's handlers. 0 or -errno. */
+int thread_spawn(const char *name, size_t stack, bool faults, void *(*run)(void *), pthread_t *out);
+
+/* Bytes of a thread's stack that are in memory, from an address near its top downwards. */
+size_t stack_resident(const void *top);

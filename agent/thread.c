@@ -1,0 +1,182 @@
+#include "agent/thread.h"
+
+#include "agent/agent.h"
+#include "agent/channel.h"
+#include "agent/eval.h"
+#include "agent/spawn.h"
+#include "fs/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bytes of output in one frame. */
+#define PART (PROTO_FRAME_MAX - sizeof(struct proto_header))
+
+static void say(struct proto_done *done, int error, const char *words)
+{
+    done->error = error;
+    snprintf(done->words, sizeof done->words, "%s", words);
+}
+
+static void explain(struct proto_done *done, int r)
+{
+    switch (r) {
+    case -EBUSY:
+        say(done, EBUSY, "Python is not initialized yet");
+        break;
+    case -ESHUTDOWN:
+        say(done, ESHUTDOWN, "the interpreter is ending");
+        break;
+    case -ENOENT:
+        say(done, ENOENT, "no such interpreter");
+        break;
+    case -EOPNOTSUPP:
+        say(done, EOPNOTSUPP, "no CPython of a supported version");
+        break;
+    default:
+        say(done, ENOMEM, "no memory, or too many interpreters");
+        break;
+    }
+}
+
+/* Says that it begins. The GIL is held, so this doesn't wait: where there is no room the GIL is given
+ * up for as long as it takes. */
+static void tell_started(const struct request *request)
+{
+    if (channel_send(request->generation, PROTO_STARTED, request->id, NULL, 0, NULL, 0, 0) != -EAGAIN)
+        return;
+    PyThreadState *state = PyEval_SaveThread();
+    channel_send(request->generation, PROTO_STARTED, request->id, NULL, 0, NULL, 0, AGENT_SEND_NS);
+    PyEval_RestoreThread(state);
+}
+
+static void answer(const struct request *request, const struct evaluation *evaluation)
+{
+    for (size_t at = 0; at < evaluation->size; at += PART) {
+        size_t size = evaluation->size - at < PART ? evaluation->size - at : PART;
+        if (channel_send(request->generation, PROTO_OUTPUT, request->id, evaluation->output + at,
+                         size, NULL, 0, AGENT_SEND_NS) < 0)
+            return;
+    }
+    channel_send(request->generation, PROTO_DONE, request->id, &evaluation->done,
+                 sizeof evaluation->done, NULL, 0, AGENT_SEND_NS);
+}
+
+/* With the GIL: runs it unless it was cancelled. Whether there is something to answer. */
+static bool run_inside(struct interpreter *interpreter, struct request *request,
+                       struct evaluation *out)
+{
+    if (guest_make(&interpreter->guest, interpreter) < 0) {
+        out->done.error = EIO;
+        eval_describe_exception(out->done.words, sizeof out->done.words);
+        return requests_claim(request);
+    }
+    if (!requests_begin(request)) {
+        explain(&out->done, -ESHUTDOWN); /* unless it was cancelled: then it is answered */
+        return requests_claim(request);
+    }
+    uint64_t begun = agent_now_ns();
+    out->done.wait_ns = begun - request->since_ns;
+    tell_started(request);
+    eval_run(interpreter, request, out);
+    out->done.run_ns = agent_now_ns() - begun;
+    return true;
+}
+
+static void run(struct request *request)
+{
+    struct evaluation evaluation = {0};
+    struct interpreter *interpreter;
+    pid_t pid = getpid();
+    bool to_answer;
+
+    int r = interpreter_enter(request->eval.interp, request->eval.gil_interval, &interpreter);
+    if (r == 0) {
+        to_answer = run_inside(interpreter, request, &evaluation);
+        if (getpid() != pid)
+            _exit(0); /* the code forked, and this is the child: there is nothing to return to */
+        interpreter_leave(interpreter);
+    } else {
+        explain(&evaluation.done, r);
+        to_answer = requests_claim(request);
+    }
+    if (to_answer) {
+        {
+            _guard_agent_;
+            agent.evals++;
+        }
+        answer(request, &evaluation);
+    }
+    free(evaluation.output);
+    requests_free(request);
+}
+
+/* Gives up all that is Python's, for good. False: cancelled before there was the GIL. */
+static bool detach(struct request *request)
+{
+    struct interpreter *interpreter;
+    bool all;
+
+    if (agent.python.state && interpreter_enter(0, 0, &interpreter) == 0) {
+        if (!requests_begin(request)) {
+            interpreter_leave(interpreter);
+            requests_free(request);
+            return false;
+        }
+        all = interpreter_give_up_all();
+    } else {
+        all = interpreter_nothing_remains();
+    }
+    requests_free(request);
+    _guard_agent_;
+    agent.unloadable = all && agent.origin == ORIGIN_INJECTED;
+    agent.detached = true;
+    return true;
+}
+
+static const char *stack_top; /* of the thread that is there */
+
+static void *python_main(void *arg)
+{
+    char here;
+
+    __atomic_store_n(&stack_top, &here, __ATOMIC_RELEASE);
+    __atomic_store_n(&probe_agent_record.python_tid, gettid(), __ATOMIC_RELEASE);
+    for (;;) {
+        struct request *request = requests_take(agent.python.state != NULL);
+        if (!request) {
+            interpreter_leave_main(); /* it ends; what still comes is refused */
+        } else if (request->op == PROTO_DETACH) {
+            if (detach(request))
+                break;
+        } else {
+            run(request);
+        }
+    }
+    channel_wake();
+    return NULL;
+}
+
+int python_thread_need(void)
+{
+    if (agent.python.exists)
+        return 0;
+    _guard_agent_;
+    int r = thread_spawn("probe-python", 0, true, python_main, &agent.python.thread);
+    agent.python.exists = r == 0;
+    return r;
+}
+
+void python_thread_join(void)
+{
+    if (agent.python.exists)
+        pthread_join(agent.python.thread, NULL);
+    agent.python.exists = false;
+    __atomic_store_n(&probe_agent_record.python_tid, 0, __ATOMIC_RELEASE);
+}
+
+uint64_t python_thread_memory(void)
+{
+    return agent.python.exists ? stack_resident(__atomic_load_n(&stack_top, __ATOMIC_ACQUIRE)) : 0;
+}

@@ -1,0 +1,218 @@
+"""The daemon's side of agent/proto.h in Python, for tests: finds the agent of a process by its record,
+takes its channel, speaks frames."""
+import ctypes
+import os
+import pathlib
+import select
+import socket
+import struct
+import time
+
+HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH = range(1, 7)
+READY, STARTED, OUTPUT, DONE = range(64, 68)
+LAST, ON_THREAD, IN_FRAME = 1, 2, 4
+CUT, UNLOADABLE = 1, 2
+INJECTED, IMPORTED, STARTUP, REMOTE_EXEC = range(1, 5)
+IDLE, RUNNING, ENDED = range(3)
+FRAME_MAX = 32768
+MAGIC = 0x5346424F5250
+
+HEADER = struct.Struct("=IHHQ")
+READY_BODY = struct.Struct("=IIQQiiQQ16s")
+EVAL_BODY = struct.Struct("=QIIqQII")
+DONE_BODY = struct.Struct("=iIQQQ200s")
+RECORD = struct.Struct("=QIIiiiiiiQQ")
+
+DEADLINE = 30.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PIDFD_OPEN, _PIDFD_GETFD = 434, 438
+
+
+def _syscall(*args):
+    got = _libc.syscall(*args)
+    if got < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return got
+
+
+def _symbol(library, name):
+    """The file address of a dynamic symbol of a 64-bit ELF library."""
+    data = pathlib.Path(library).read_bytes()
+    offset, = struct.unpack_from("<Q", data, 0x28)
+    size, count = struct.unpack_from("<HH", data, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, offset + i * size) for i in range(count)]
+    dynamic = next(s for s in sections if s[1] == 11)
+    strings = sections[dynamic[6]][4]
+    for at in range(dynamic[4], dynamic[4] + dynamic[5], 24):
+        start, _, _, _, value, _ = struct.unpack_from("<IBBHQQ", data, at)
+        end = data.index(b"\0", strings + start)
+        if data[strings + start:end] == name.encode():
+            return value
+    raise LookupError(name)
+
+
+class Record:
+    """probe_agent_record of a process, read anew with read()."""
+
+    def __init__(self, pid, library):
+        self.pid = pid
+        wanted = os.path.basename(library)
+        value = _symbol(library, "probe_agent_record")
+        for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+            fields = line.split()
+            if len(fields) == 6 and fields[5].endswith(wanted) and fields[2] == "00000000":
+                self.address = int(fields[0].split("-")[0], 16) + value
+                break
+        else:
+            raise LookupError(f"{wanted} is not loaded in {pid}")
+
+    def read(self):
+        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(self.address)
+            (magic, self.version, self.size, self.state, self.owner, self.channel, self.origin,
+             self.channel_tid, self.python_tid, self.handle, self.generation) = \
+                RECORD.unpack(memory.read(RECORD.size))
+        assert magic == MAGIC and self.size == RECORD.size
+        return self
+
+
+class Gone(Exception):
+    """The channel is over."""
+
+
+class Answer:
+    def __init__(self):
+        self.started = False
+        self.output = b""
+        self.done = None  # (error, flags, consumed, wait_ns, run_ns, words)
+        self.ready = None
+
+    @property
+    def error(self):
+        return self.done[0]
+
+    @property
+    def flags(self):
+        return self.done[1]
+
+    @property
+    def text(self):
+        return self.output.decode()
+
+    @property
+    def words(self):
+        return self.done[5]
+
+
+class Client:
+    """One conversation."""
+
+    def __init__(self, pid, library, hello=True):
+        self.pid, self.record = pid, Record(pid, library)
+        end = time.monotonic() + DEADLINE
+        while self.record.read().channel < 0 or self.record.state != RUNNING:
+            assert time.monotonic() < end, "no channel was published"
+            time.sleep(0.001)
+        pidfd = _syscall(_PIDFD_OPEN, pid, 0)
+        try:
+            fd = _syscall(_PIDFD_GETFD, pidfd, self.record.channel, 0)
+        finally:
+            os.close(pidfd)
+        self.socket = socket.socket(fileno=fd)
+        self.answers, self.last_id = {}, 0
+        if hello:
+            self.nonce = int.from_bytes(os.urandom(7), "big")
+            number = self.send(HELLO, struct.pack("=IIQ", 1, 0, self.nonce))
+            self.hello = self.wait(number).ready
+            assert self.hello["nonce"] == self.nonce
+
+    def new_id(self):
+        self.last_id += 1
+        return self.last_id
+
+    def send(self, op, body=b"", number=None):
+        number = number or self.new_id()
+        self.answers.setdefault(number, Answer())
+        self.send_raw(HEADER.pack(HEADER.size + len(body), op, 0, number) + body)
+        return number
+
+    def send_raw(self, frame):
+        try:
+            self.socket.send(frame)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise Gone from error
+
+    def eval(self, text, **options):
+        return self.wait(self.start(text, **options))
+
+    def start(self, text, last=True, thread=0, depth=0, flags=0, interp=0, gil_interval=0,
+              output_max=1 << 20):
+        """Sends an EVAL and returns its id."""
+        data = text.encode() if isinstance(text, str) else text
+        body = EVAL_BODY.pack(thread, depth, flags | (LAST if last else 0), interp, gil_interval,
+                              len(data), output_max)
+        room = FRAME_MAX - HEADER.size - len(body)
+        number = self.send(EVAL, body + data[:room])
+        for at in range(room, len(data), FRAME_MAX - HEADER.size):
+            self.send(TEXT, data[at:at + FRAME_MAX - HEADER.size], number)
+        return number
+
+    def cancel(self, number):
+        self.send(CANCEL, b"", number)
+
+    def status(self):
+        return self.wait(self.send(STATUS)).ready
+
+    def detach(self):
+        return self.wait(self.send(DETACH))
+
+    def receive(self, timeout=DEADLINE):
+        """Takes one frame in."""
+        if not select.select([self.socket], [], [], timeout)[0]:
+            raise TimeoutError
+        try:
+            frame = self.socket.recv(FRAME_MAX + 1)
+        except ConnectionResetError as error:
+            raise Gone from error
+        if not frame:
+            raise Gone
+        size, op, zero, number = HEADER.unpack_from(frame)
+        body = frame[HEADER.size:]
+        assert size == len(frame) and zero == 0
+        answer = self.answers[number]
+        assert answer.done is None, "a frame after DONE"
+        if op == STARTED:
+            assert not answer.started and not answer.output
+            answer.started = True
+        elif op == OUTPUT:
+            assert answer.started and body
+            answer.output += body
+        elif op == DONE:
+            fields = DONE_BODY.unpack(body)
+            answer.done = (*fields[:5], fields[5].split(b"\0")[0].decode())
+        elif op == READY:
+            names = ("version", "origin", "nonce", "since_ns", "channel_tid", "python_tid", "memory",
+                     "evals", "agent_version")
+            answer.ready = dict(zip(names, READY_BODY.unpack(body)))
+        else:
+            raise AssertionError(f"op {op} from the agent")
+
+    def wait(self, number, timeout=DEADLINE):
+        answer = self.answers[number]
+        while answer.done is None and answer.ready is None:
+            self.receive(timeout)
+        return answer
+
+    def wait_started(self, number):
+        while not self.answers[number].started:
+            self.receive()
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
