@@ -30,7 +30,17 @@ static bool is_cut_short(const struct user_regs_struct *regs)
     case SYS_msgrcv:
     case SYS_rt_sigtimedwait:
     case SYS_io_getevents:
-    case SYS_io_pgetevents: return true;
+    case SYS_io_pgetevents:
+    case SYS_read: /* inotify(7) */
+    case SYS_recvfrom: /* from here on: sockets with SO_RCVTIMEO or SO_SNDTIMEO */
+    case SYS_recvmsg:
+    case SYS_recvmmsg:
+    case SYS_accept:
+    case SYS_accept4:
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_sendmmsg:
+    case SYS_connect: return true;
     }
     return false;
 }

@@ -8,6 +8,6 @@
 #include <sys/types.h>
 
 /* If the stopped thread is about to see such an EINTR, and no signal is there to explain it, makes it
- * enter the system call again instead. It had only just entered it, so that a timeout that begins
- * anew is hardly longer. */
+ * enter the system call again instead. A timeout begins anew then: it may last longer, never
+ * shorter. */
 void restart_interrupted(pid_t tid);
