@@ -96,9 +96,10 @@ class Interpreter:
         chroot = [] if self.root == pathlib.Path("/") else ["chroot", str(self.root)]
         return [*chroot, self.executable, *map(str, args)]
 
-    def run(self, script, *args, env=None, user=None, ready=True):
-        """Starts a victim and waits for its "ready". user: a name; wants root."""
-        return Target(self, script, args, env or {}, user, ready)
+    def run(self, script, *args, env=None, user=None, ready=True, within=()):
+        """Starts a victim and waits for its "ready". user: a name; wants root. within: a command
+        that starts it, such as unshare(1)."""
+        return Target(self, script, args, env or {}, user, ready, within)
 
     def run_source(self, source, *args, name="source.py", **options):
         """The same for a script given as text."""
@@ -107,7 +108,7 @@ class Interpreter:
 
 
 class Target:
-    def __init__(self, interpreter, script, args, env, user, ready):
+    def __init__(self, interpreter, script, args, env, user, ready, within=()):
         self.interpreter = interpreter
         self.script = script
         self._buffer = b""
@@ -120,7 +121,7 @@ class Target:
         elif os.geteuid() != 0 and _yama() == 1:
             options = dict(preexec_fn=_allow_tracer)
         self.process = subprocess.Popen(
-            interpreter.command("-u", self.path(script), *args),
+            [*within, *interpreter.command("-u", self.path(script), *args)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, cwd="/",
             start_new_session=True,  # so that close() finds its children
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1",

@@ -71,17 +71,18 @@ class Harm(AssertionError):
 
 
 class Victim:
-    """One of KINDS under an interpreter. A victim of one's own: script and arguments."""
+    """One of KINDS under an interpreter. within: a command that starts it and becomes it, or stays
+    its parent."""
 
-    def __init__(self, interpreter, kind, user=None):
+    def __init__(self, interpreter, kind, user=None, within=()):
         checks = interpreter.directory / "storm" / "checks.so"
         if not checks.exists():
             shutil.copy(library(), checks)
         script, *arguments = KINDS[kind]
         self.kind, self.interpreter = kind, interpreter
-        self.target = interpreter.run(f"storm/{script}.py", *arguments, user=user,
+        self.target = interpreter.run(f"storm/{script}.py", *arguments, user=user, within=within,
                                       env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
-        self.pid = self.target.pid
+        self.pid = _itself(self.target.pid)
 
     def __str__(self):
         return f"{self.kind} on {self.interpreter}"
@@ -169,6 +170,13 @@ class Victim:
         self.close()
 
 
+def _itself(pid):
+    """The process that the victim is: what was started, or the child of what started it."""
+    if "python" in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
+        return pid
+    return int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
 def eventually_ended(target):
     try:
         eventually(lambda: target.process.poll() is not None, 0.5)
@@ -189,8 +197,8 @@ class Footprint:
         self.threads = len(os.listdir(f"/proc/{pid}/task"))
 
     def size(self):
-        """Bytes mapped."""
-        ranges = (line.split()[0].split("-") for line in self.mappings)
+        """Bytes mapped; not what malloc only reserves, 64 MiB for each arena."""
+        ranges = (line.split()[0].split("-") for line in self.mappings if " ---p " not in line)
         return sum(int(end, 16) - int(begin, 16) for begin, end in ranges)
 
     def leaked(self, before):

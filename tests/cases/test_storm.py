@@ -1,0 +1,33 @@
+"""The injection storm in a short form: every victim, a few cycles each, on one interpreter after the
+other. `tests/storm` is the long one."""
+import pytest
+
+import victims
+from interpreters import interpreters
+from storming import Injected, storm
+
+CYCLES = 8
+OLDEST = (3, 10)
+
+
+def cells():
+    """Each kind of victim with one interpreter, so that each of those has its turn."""
+    supported = [i for i in interpreters() if i.version >= OLDEST]
+    chosen = []
+    for number, kind in enumerate(victims.KINDS):
+        able = [i for i in supported if victims.can_run(i, kind)]
+        if able:
+            interpreter = able[number % len(able)]
+            chosen.append(pytest.param(interpreter, kind, id=f"{kind}-{interpreter}"))
+    return chosen
+
+
+def calm(tally):
+    """Nothing was harmed, and nearly every cycle got in."""
+    assert tally.harms == []
+    assert sum(tally.refusals.values()) <= tally.cycles // 2, tally.refusals
+
+
+@pytest.mark.parametrize("interpreter, kind", cells())
+def test_injector_alone(interpreter, kind):
+    calm(storm(Injected(), interpreter, kind, CYCLES))
