@@ -123,6 +123,10 @@ static const struct {
     {0x030f, slots_3_15, ARRAY_SIZE(slots_3_15)},
 };
 
+/* From 3.14 on two groups without a size follow: struct _llist_node, struct _debugger_support. */
+#define DEBUGGER_MINOR 0x030e
+#define LLIST_FIELDS 2
+
 /* No structure of CPython is larger: PyInterpreterState, the largest, has some 400 KiB. */
 #define STRUCT_MAX (4u << 20)
 #define HEAD 24 /* cookie, version, free_threaded */
@@ -206,4 +210,54 @@ int offsets_parse_debug(const uint8_t *blob, size_t size, struct offsets *out, u
         return 0;
     }
     return -EOPNOTSUPP;
+}
+
+#define SCRIPT_PATH_MIN 64
+#define SCRIPT_PATH_MAX 4096
+
+static bool plausible_debugger(const struct debugger_offsets *d, const struct offsets *o)
+{
+    int64_t path = (int64_t)d->support + d->script_path;
+
+    return !(d->runtime_finalizing & 7) && !(d->eval_breaker & 7) && !(d->support & 3) &&
+           !(d->pending_call & 3) && !(d->enabled & 3) && d->eval_breaker + 8 <= d->support &&
+           d->pending_call + 4 <= d->script_path && d->script_path_size >= SCRIPT_PATH_MIN &&
+           d->script_path_size <= SCRIPT_PATH_MAX && path + d->script_path_size <= o->tstate_size;
+}
+
+int offsets_parse_debugger(const uint8_t *blob, size_t size, struct debugger_offsets *out)
+{
+    struct offsets o;
+    struct debugger_offsets d;
+    uint32_t version;
+    bool free_threaded;
+
+    int r = offsets_parse_debug(blob, size, &o, &version, &free_threaded);
+    if (r < 0)
+        return r;
+    if (version >> 16 < DEBUGGER_MINOR)
+        return -EOPNOTSUPP;
+    size_t at = HEAD;
+    for (size_t i = 0; i < ARRAY_SIZE(debug_layouts); i++)
+        if (debug_layouts[i].minor == version >> 16)
+            at += 8 * (debug_layouts[i].n + LLIST_FIELDS);
+    /* in the order in which they lie */
+    int32_t *const fields[] = {&d.eval_breaker, &d.support, &d.enabled, &d.pending_call,
+                               &d.script_path, &d.script_path_size};
+    if (size < at + 8 * ARRAY_SIZE(fields))
+        return -EINVAL;
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+        uint64_t value = load64(blob + at + 8 * i);
+        if (value > STRUCT_MAX)
+            return -EINVAL;
+        *fields[i] = (int32_t)value;
+    }
+    uint64_t finalizing = load64(blob + HEAD + 8); /* behind the size of _PyRuntimeState */
+    if (finalizing > STRUCT_MAX)
+        return -EINVAL;
+    d.runtime_finalizing = (int32_t)finalizing;
+    if (!plausible_debugger(&d, &o))
+        return -EINVAL;
+    *out = d;
+    return 0;
 }

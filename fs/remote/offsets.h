@@ -69,3 +69,26 @@ bool offsets_for_version(uint32_t version, struct offsets *out);
 #define DEBUG_OFFSETS_SIZE 1024
 int offsets_parse_debug(const uint8_t *blob, size_t size, struct offsets *out, uint32_t *version,
                         bool *free_threaded);
+
+/* What a script is handed over by (PEP 768, 3.14 on): struct _debugger_support of
+ * _Py_DebugOffsets, and whether the runtime is ending. */
+/* clang-format off */
+#define DEBUGGER_OFFSETS_FIELDS(X) \
+    X(runtime_finalizing)      /* _PyRuntimeState: a PyThreadState *, NULL until it ends */ \
+    X(eval_breaker)            /* PyThreadState: uintptr_t */ \
+    X(support)                 /* PyThreadState: _PyRemoteDebuggerSupport, which holds ... */ \
+    X(pending_call)            /* ... int32_t, */ \
+    X(script_path)             /* ... char[] */ \
+    X(script_path_size)        /* its size */ \
+    X(enabled)                 /* PyInterpreterState: int */
+/* clang-format on */
+
+struct debugger_offsets {
+#define X(field) int32_t field;
+    DEBUGGER_OFFSETS_FIELDS(X)
+#undef X
+};
+
+/* Parses it from the start of _PyRuntime. -EOPNOTSUPP: older than 3.14, or not known; -EINVAL: no
+ * cookie or impossible values. */
+int offsets_parse_debugger(const uint8_t *blob, size_t size, struct debugger_offsets *out);

@@ -33,5 +33,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     OFFSETS_FIELDS(X)
 #undef X
+    struct debugger_offsets debugger;
+    if (offsets_parse_debugger(blob, sizeof blob, &debugger) < 0)
+        return 0;
+#define X(field)                                              \
+    if (debugger.field < 0 || debugger.field > STRUCT_MAX)    \
+        abort();
+    DEBUGGER_OFFSETS_FIELDS(X)
+#undef X
+    if (debugger.support + debugger.script_path + debugger.script_path_size > offsets.tstate_size)
+        abort();
     return 0;
 }
