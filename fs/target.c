@@ -1,6 +1,7 @@
 #include "fs/target.h"
 
 #include "fs/cleanup.h"
+#include "fs/link/attach.h"
 #include "fs/procfs.h"
 #include "fs/remote/code.h"
 #include "fs/remote/lwp.h"
@@ -106,6 +107,7 @@ void target_unref(struct target *target)
 {
     if (!target || atomic_fetch_sub(&target->refs, 1) > 1)
         return;
+    attachment_free(target->attachment);
     if (target->pidfd >= 0)
         close(target->pidfd);
     native_free(target->native);

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+struct attachment;
 struct code_cache;
 struct names;
 struct native;
@@ -25,6 +26,7 @@ struct target {
     uint64_t start_time;    /* clock ticks since boot, field 22 of /proc/PID/stat */
     int pidfd;
     atomic_uint refs;
+    _Atomic(struct attachment *) attachment; /* its agent; NULL: not asked for yet */
 
     pthread_mutex_t tracing; /* held while a thread of it is stopped by us, after `lock` if both */
     pthread_mutex_t lock;   /* guards what follows */

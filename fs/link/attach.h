@@ -15,18 +15,22 @@ struct attach_status {
     uint64_t attach_ns;     /* from the request to ready, if it was ours */
 };
 
-/* The session with the target's agent, attached if need be; many callers are one attach. -errno as
- * inject_load() and session_open(), why says it in words with what to do. The caller owns one
- * reference. */
+/* The session with the target's agent, attached if need be; many callers are one attach. -errno
+ * as inject_load() and session_open(); -EOPNOTSUPP also: this interpreter can't have one, or one
+ * of another version runs; -EBUSY also: another daemon talks with it; why says it in words with
+ * what to do. The caller owns one reference. */
 int agent_attach(struct target *target, const struct interrupt *interrupt, struct text *why,
                  struct session **out);
-/* The session if there is one or an agent runs already; never puts one in. -ENOTCONN: none. */
+/* The session if there is one or an agent runs already; never puts one in. -ENOTCONN: none; else as
+ * agent_attach(). */
 int agent_connect(struct target *target, struct text *why, struct session **out);
-/* Ends the agent and, if nothing refers to it any more, unloads its library (*unloaded).
- * -ENOTCONN: there is none; -EBUSY, -ETIMEDOUT. */
+/* Ends the agent and, if nothing refers to it any more, unloads its library (*unloaded; if it
+ * stays, why says what keeps it, also on success). -ENOTCONN: there is none; -EBUSY: another
+ * daemon talks with it; -ETIMEDOUT: it did not get the GIL in time, and stays attached; -EINTR. */
 int agent_detach(struct target *target, const struct interrupt *interrupt, bool *unloaded,
                  struct text *why);
-/* What there is, passively. 0 or -errno. */
+/* What there is, passively, but for asking an agent that this daemon talks with already. 0 or
+ * -errno. */
 int agent_status(struct target *target, struct attach_status *out);
 
 /* Called when the target goes: whatever it has of this is freed. NULL is fine. */

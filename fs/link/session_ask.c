@@ -137,11 +137,7 @@ static int send_request(struct session *session, const struct outgoing *whole,
             session_end(session, -ESRCH);
     }
     pthread_mutex_unlock(&session->sending);
-    if (r == -EPIPE) {
-        session_end(session, -ESRCH);
-        r = -ESRCH;
-    }
-    return r;
+    return r == -EPIPE ? -ESRCH : r; /* what it said before it went is still to be received */
 }
 
 /* Waits until the request is finished, or has begun where that is enough. 0; -ETIMEDOUT, -EINTR;
@@ -201,21 +197,22 @@ static void say(struct proto_done *done, const char *words)
  * after its cancellation ended with r. */
 static int explain_cancelled(int reason, int r, bool started, struct proto_done *done)
 {
-    if (r == 0 && done->error != ECANCELED && done->error != EINTR)
-        return -done->error; /* it came to its own end just then */
-    if (r == 0 && reason == -EINTR) {
-        say(done, done->error == EINTR ? "It was interrupted." : "Interrupted before it began.");
-    } else if (r == 0) {
-        say(done, done->error == EINTR
-                      ? "It got the GIL only at the deadline, and was interrupted."
-                      : "The GIL was not to be had in time: this never began, and never will.");
-    } else if (r == -ESRCH || r == -EPROTO) {
+    bool never = done->error == ECANCELED || done->error == ETIMEDOUT;
+
+    if (r == -ESRCH || r == -EPROTO)
         return r;
-    } else if (started) {
-        say(done, "It was told to end, but runs on: a call into C ends only when it returns.");
-    } else {
-        say(done, "The agent doesn't answer: is the process stopped? It was told to drop this.");
-    }
+    if (r == 0 && !never && done->error != EINTR)
+        return -done->error; /* it came to its own end just then */
+    if (r == 0 && reason == -EINTR)
+        say(done, never ? "interrupted before it began" : "interrupted");
+    else if (r == 0 && done->error == EINTR)
+        say(done, "it got the GIL only at the deadline, and was interrupted");
+    else if (r == 0 && done->error == ECANCELED)
+        say(done, "the GIL was not to be had in time: this never began, and never will");
+    else if (r < 0 && started)
+        say(done, "it was told to end, but runs on: a call into C ends only when it returns");
+    else if (r < 0)
+        say(done, "the agent doesn't answer (is the process stopped?); it was told to drop this");
     return reason;
 }
 
@@ -223,13 +220,12 @@ static int explain_cancelled(int reason, int r, bool started, struct proto_done 
 static void explain(int r, struct proto_done *done)
 {
     switch (r) {
-    case -ESRCH: say(done, "The process or its agent ended meanwhile."); break;
-    case -EPROTO: say(done, "The agent broke the protocol; the connection was ended."); break;
-    case -EBUSY: say(done, "Too many requests are waiting in this process."); break;
-    case -EINTR: say(done, "Interrupted before it began."); break;
-    case -ETIMEDOUT:
-        say(done, "The agent doesn't take requests: is the process stopped?");
-        break;
+    case -ESRCH: say(done, "the process or its agent ended meanwhile"); break;
+    case -EPROTO: say(done, "the agent broke the protocol; the connection was ended"); break;
+    case -EBUSY: say(done, "too many requests are in flight in this process"); break;
+    case -EINTR: say(done, "interrupted before it began"); break;
+    case -EFBIG: say(done, "the text is longer than a megabyte"); break;
+    case -ETIMEDOUT: say(done, "the agent takes no requests (is the process stopped?)"); break;
     }
 }
 
@@ -276,11 +272,11 @@ int session_eval(struct session *session, const struct session_eval *eval,
     bool sent = false;
 
     *done = (struct proto_done){0};
-    if (eval->size > PROTO_TEXT_MAX)
-        return -EFBIG;
     body.text_size = (uint32_t)eval->size;
     body.output_max = PROTO_OUTPUT_MAX;
-    int r = begin(session, PROTO_EVAL, eval->size, body.output_max, &request);
+    int r = eval->size > PROTO_TEXT_MAX ? -EFBIG : 0;
+    if (r == 0)
+        r = begin(session, PROTO_EVAL, eval->size, body.output_max, &request);
     if (r == 0) {
         struct outgoing whole = {PROTO_EVAL,  request->id, &body,
                                  sizeof body, eval->text,  eval->size};

@@ -1,0 +1,280 @@
+#include "fs/link/attach.h"
+
+#include "fs/cleanup.h"
+#include "fs/clock.h"
+#include "fs/link/agent_image.h"
+#include "fs/link/attachment.h"
+#include "fs/link/found.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+/* ---- refusals: what can be known without touching ---- */
+
+#define VERSION_LEAST 0x030a0000u  /* 3.10 */
+#define VERSION_LATEST 0x030f0000u /* 3.15 */
+
+/* Whether the interpreter has come as far as its first thread. */
+static bool has_begun(const struct target *target)
+{
+    const struct offsets *o = &target->runtime.offsets;
+    uint64_t interp, thread;
+
+    return memory_read(&target->memory, target->runtime.addr + (uint64_t)o->rt_interpreters_head,
+                       &interp, sizeof interp) == 0 && interp &&
+           memory_read(&target->memory, interp + (uint64_t)o->interp_threads_head, &thread,
+                       sizeof thread) == 0 && thread;
+}
+
+static int refuse(struct target *target, struct text *why)
+{
+    const struct runtime *rt = &target->runtime;
+    uint32_t minor = rt->version & 0xffff0000u;
+
+    if (target_why_not(target) == -ESRCH) {
+        text_puts(why, "the process has ended, or executes another program now");
+        return -ESRCH;
+    }
+    if (rt->free_threaded)
+        text_puts(why, "an agent needs a GIL: free-threaded builds are not supported");
+    else if (minor < VERSION_LEAST || minor > VERSION_LATEST)
+        text_printf(why, "an agent needs CPython 3.10 to 3.15, this is %u.%u", minor >> 24,
+                    minor >> 16 & 0xff);
+    else if (!rt->supported)
+        text_puts(why, rt->why);
+    else if (!has_begun(target))
+        text_puts(why, "the interpreter is only starting, or has ended; try again in a moment");
+    else
+        return 0;
+    return -EOPNOTSUPP;
+}
+
+/* ---- connecting with an agent that runs ---- */
+
+/* Takes a descriptor of the process. */
+static int take_descriptor(struct target *target, int number, struct text *why, int *out)
+{
+    _cleanup_close_ int opened = -1;
+    int pidfd = target->pidfd;
+
+    if (pidfd < 0) { /* descriptors are scarce */
+        pidfd = opened = (int)syscall(SYS_pidfd_open, target->pid, 0);
+        if (pidfd < 0)
+            return -errno;
+        if (!target_alive(target))
+            return -ESRCH; /* and the descriptor is a successor's */
+    }
+    *out = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+    if (*out >= 0)
+        return 0;
+    if (errno == EPERM)
+        text_puts(why, "pidfd_getfd(2) is refused, as ptrace(2) is: run the daemon as root, or "
+                       "set kernel.yama.ptrace_scope to 0");
+    else if (errno == ENOSYS)
+        text_puts(why, "this kernel has no pidfd_getfd(2): it needs Linux 5.6");
+    return errno == ENOSYS ? -EOPNOTSUPP : -errno;
+}
+
+static void explain(int r, struct text *why)
+{
+    if (why->size)
+        return;
+    switch (r) {
+    case -EBUSY: text_puts(why, "another daemon talks with its agent; unmount that first"); break;
+    case -EPROTO: text_puts(why, "what it shows as its agent's channel is none"); break;
+    case -ETIMEDOUT: text_puts(why, "its agent doesn't answer: is the process stopped?"); break;
+    case -EINTR: text_puts(why, "interrupted"); break;
+    case -ESRCH: text_puts(why, "the process has ended"); break;
+    case -EOPNOTSUPP:
+        text_puts(why, "an agent of another version of probefs is in it; detach it with that one");
+        break;
+    default: text_puts(why, strerror(-r)); break;
+    }
+}
+
+/* One try. -EAGAIN: the agent, or another daemon, is just changing something. */
+static int try_connect(struct target *target, struct found_agent *found,
+                       const struct interrupt *interrupt, struct text *why, struct session **out)
+{
+    int fd = -1;
+
+    int r = found_agent_refresh(&target->memory, found);
+    if (r < 0)
+        return r;
+    if (!found->running)
+        return -ENOTCONN;
+    if (found->record.channel < 0)
+        return -EAGAIN;
+    r = take_descriptor(target, found->record.channel, why, &fd);
+    if (r < 0)
+        return r == -EBADF ? -EAGAIN : r;
+    r = session_open(fd, target->pidfd, interrupt, out);
+    return r == -EPIPE || r == -EBUSY ? -EAGAIN : r;
+}
+
+static int connect_found(struct target *target, struct found_agent *found,
+                         const struct interrupt *interrupt, struct text *why, struct session **out)
+{
+    uint64_t until = monotonic_ns() + ATTACH_RETRY_NS;
+    int r;
+
+    while ((r = try_connect(target, found, interrupt, why, out)) == -EAGAIN) {
+        if (monotonic_ns() >= until) {
+            r = -EBUSY;
+            break;
+        }
+        r = attachment_nap(interrupt);
+        if (r < 0)
+            break;
+    }
+    if (r < 0 && r != -ENOTCONN)
+        explain(r, why);
+    return r;
+}
+
+/* ---- putting one in ---- */
+
+/* Loads the library; or starts it, if the process has it from a parent, or detached it. */
+static int put_in(struct attachment *attachment, struct target *target,
+                  const struct found_agent *found, const struct interrupt *interrupt,
+                  struct text *why)
+{
+    struct inject_image image;
+    struct inject_result result;
+
+    int r = attachment_injector(attachment, target);
+    if (r == 0 && !found)
+        r = agent_image(&image);
+    if (r < 0)
+        return r;
+    if (found)
+        r = inject_call(attachment->injector, found->start_addr, ATTACH_INJECT_NS, interrupt,
+                        &result, why);
+    else
+        r = inject_load(attachment->injector, &image, ATTACH_INJECT_NS, interrupt, &result, why);
+    if (r == 0 && result.result) {
+        r = result.result > -4096 && result.result < 0 ? result.result : -EIO;
+        text_printf(why, "the agent could not start: %s", strerror(-r));
+    }
+    if (r == 0) {
+        _guard_mutex_(&attachment->lock);
+        attachment->pause_ns = result.pause_ns;
+    }
+    return r;
+}
+
+static int attach(struct attachment *attachment, struct target *target,
+                  const struct interrupt *interrupt, struct text *why, struct session **out)
+{
+    uint64_t start = monotonic_ns();
+    struct found_agent found;
+
+    *out = attachment_session(attachment);
+    if (*out)
+        return 0;
+    int r = refuse(target, why);
+    if (r < 0)
+        return r;
+    r = found_agent_find(&target->memory, &found);
+    bool ours = r == -ENOENT || (r == 0 && !found.running);
+    if (ours) {
+        r = put_in(attachment, target, r == 0 ? &found : NULL, interrupt, why);
+        if (r == 0)
+            r = found_agent_find(&target->memory, &found);
+    }
+    if (r == 0)
+        r = connect_found(target, &found, interrupt, why, out);
+    if (r < 0) {
+        r = r == -ENOENT || r == -ENOTCONN ? -ESRCH : r; /* it was there a moment ago */
+        explain(r, why);
+        return r;
+    }
+    attachment_set(attachment, session_ref(*out));
+    _guard_mutex_(&attachment->lock);
+    attachment->attach_ns = ours ? monotonic_ns() - start : 0;
+    attachment->pause_ns = ours ? attachment->pause_ns : 0;
+    return 0;
+}
+
+int attachment_connect(struct attachment *attachment, struct target *target,
+                       const struct interrupt *interrupt, struct text *why, struct session **out)
+{
+    struct found_agent found;
+
+    *out = attachment_session(attachment);
+    if (*out)
+        return 0;
+    int r = found_agent_find(&target->memory, &found);
+    if (r == 0 && found.running)
+        r = connect_found(target, &found, interrupt, why, out);
+    else if (r == 0 || r == -ENOENT)
+        r = -ENOTCONN;
+    if (r == -ENOTCONN)
+        text_puts(why, "no agent runs in this process");
+    else
+        explain(r, why);
+    if (r == 0)
+        attachment_set(attachment, session_ref(*out));
+    return r;
+}
+
+/* ---- what others call ---- */
+
+int agent_attach(struct target *target, const struct interrupt *interrupt, struct text *why,
+                 struct session **out)
+{
+    struct attachment *attachment = attachment_of(target);
+    if (!attachment)
+        return -ENOMEM;
+    struct session *session = attachment_session(attachment);
+    int r = session ? 0 : attachment_lock(attachment, interrupt, why);
+    if (r == 0 && !session) {
+        r = attach(attachment, target, interrupt, why, &session);
+        pthread_mutex_unlock(&attachment->changing);
+    }
+    if (r == 0)
+        *out = session;
+    return r;
+}
+
+int agent_connect(struct target *target, struct text *why, struct session **out)
+{
+    struct attachment *attachment = attachment_of(target);
+    if (!attachment)
+        return -ENOMEM;
+    struct session *session = attachment_session(attachment);
+    int r = session ? 0 : attachment_lock(attachment, NULL, why);
+    if (r == 0 && !session) {
+        r = attachment_connect(attachment, target, NULL, why, &session);
+        pthread_mutex_unlock(&attachment->changing);
+    }
+    if (r == 0)
+        *out = session;
+    return r;
+}
+
+int agent_status(struct target *target, struct attach_status *out)
+{
+    struct attachment *attachment = atomic_load(&target->attachment);
+    struct attach_status status = {0};
+    struct found_agent found;
+
+    int r = found_agent_find(&target->memory, &found);
+    if (r < 0 && r != -ENOENT && r != -EOPNOTSUPP)
+        return r;
+    status.loaded = r != -ENOENT;
+    status.running = r == 0 && found.running;
+    struct session *session = attachment ? attachment_session(attachment) : NULL;
+    if (session) {
+        status.connected = true;
+        if (session_status(session, &status.ready) < 0)
+            session_last_ready(session, &status.ready);
+        _guard_mutex_(&attachment->lock);
+        status.pause_ns = attachment->pause_ns;
+        status.attach_ns = attachment->attach_ns;
+    }
+    session_unref(session);
+    *out = status;
+    return 0;
+}

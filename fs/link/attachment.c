@@ -1,0 +1,91 @@
+#include "fs/link/attachment.h"
+
+#include "fs/cleanup.h"
+#include "fs/clock.h"
+
+#include <errno.h>
+#include <poll.h>
+
+#define NAP_MS 3
+/* Longer than one that attaches takes: it may inject, and wait for an agent. */
+#define CHANGING_NS 15000000000ull
+#define SLICE_NS 20000000u
+
+struct attachment *attachment_of(struct target *target)
+{
+    struct attachment *attachment = atomic_load(&target->attachment), *none = NULL;
+    if (attachment)
+        return attachment;
+
+    attachment = calloc(1, sizeof *attachment);
+    if (!attachment)
+        return NULL;
+    pthread_mutex_init(&attachment->changing, NULL);
+    pthread_mutex_init(&attachment->lock, NULL);
+    if (atomic_compare_exchange_strong(&target->attachment, &none, attachment))
+        return attachment;
+    attachment_free(attachment); /* another thread was faster */
+    return none;
+}
+
+void attachment_free(struct attachment *attachment)
+{
+    if (!attachment)
+        return;
+    session_unref(attachment->session);
+    injector_free(attachment->injector);
+    pthread_mutex_destroy(&attachment->lock);
+    pthread_mutex_destroy(&attachment->changing);
+    free(attachment);
+}
+
+struct session *attachment_session(struct attachment *attachment)
+{
+    _guard_mutex_(&attachment->lock);
+    if (!attachment->session || !session_alive(attachment->session))
+        return NULL;
+    return session_ref(attachment->session);
+}
+
+void attachment_set(struct attachment *attachment, struct session *session)
+{
+    struct session *old;
+    {
+        _guard_mutex_(&attachment->lock);
+        old = attachment->session;
+        attachment->session = session;
+    }
+    session_unref(old);
+}
+
+int attachment_lock(struct attachment *attachment, const struct interrupt *interrupt,
+                    struct text *why)
+{
+    uint64_t until = monotonic_ns() + CHANGING_NS;
+
+    for (uint64_t now; (now = monotonic_ns()) < until;) {
+        struct timespec slice = {(time_t)((now + SLICE_NS) / 1000000000u),
+                                 (long)((now + SLICE_NS) % 1000000000u)};
+        if (interrupted(interrupt)) {
+            text_puts(why, "interrupted");
+            return -EINTR;
+        }
+        if (pthread_mutex_clocklock(&attachment->changing, CLOCK_MONOTONIC, &slice) == 0)
+            return 0;
+    }
+    text_puts(why, "somebody else attaches or detaches just now; try again");
+    return -EBUSY;
+}
+
+int attachment_injector(struct attachment *attachment, struct target *target)
+{
+    return attachment->injector ? 0 : injector_new(target, &attachment->injector);
+}
+
+int attachment_nap(const struct interrupt *interrupt)
+{
+    struct pollfd p = {.fd = interrupt ? interrupt->fd : -1, .events = POLLIN};
+
+    (void)poll(&p, 1, NAP_MS);
+    return interrupted(interrupt) ? -EINTR : 0;
+}
