@@ -4,6 +4,7 @@
 #include "fs/clock.h"
 #include "fs/procfs.h"
 #include "fs/trace/borrow.h"
+#include "fs/trace/library_file.h"
 #include "fs/trace/payload.h"
 #include "fs/trace/refusal.h"
 #include "fs/trace/safe_point.h"
@@ -20,6 +21,7 @@
 #include <string.h>
 
 #define ROOM 16384            /* bytes of stack that starting a thread needs, beside the state */
+_Static_assert(LIBRARY_FILE_PATH_MAX <= SHIM_PATH_MAX, "control page");
 #define TRACED_FOR_NS 30000000ull /* another tracer that stays longer than this is one */
 #define DONE_NAP_NS 20000
 #define DONE_NAP_MAX_NS 500000
@@ -48,6 +50,7 @@ struct operation {
     uint64_t stub;
     bool stub_there;
     int fd;                   /* the memfd, or -1 */
+    struct library_file file; /* where the memfd can't be opened by the target */
     struct borrow borrow;
     enum safety safety;       /* of the last thread that wasn't */
     struct safety_place place;
@@ -116,6 +119,43 @@ static void set_calls(struct operation *o)
     c->origin = ORIGIN_INJECTED;
 }
 
+/* Takes over what is mapped now, and where things are in it. -EAGAIN: that isn't known yet, since the
+ * process is only beginning to run another program. */
+static int refresh(struct operation *o)
+{
+    struct injector *injector = o->injector;
+
+    o->stub = 0;
+    o->program = program_of(injector->target->pid);
+    int r = safe_points_refresh(injector->points, injector->target->runtime.image_base, o->why);
+    if (r == 0)
+        r = stub_place_find(safe_points_modules(injector->points), &o->stub, &o->stub_there);
+    if (r == -ENOSPC) {
+        text_puts(o->why, "there is no unused space in its code for the few bytes that are needed");
+        return -EOPNOTSUPP;
+    }
+    if (r == 0)
+        set_calls(o);
+    return r;
+}
+
+/* The library travels in the memfd, or else as a file. */
+static int place_library(struct operation *o)
+{
+    const struct target *target = o->injector->target;
+
+    if (library_file_needless(target->pid, target->start_time))
+        return 0;
+    int r = library_file_create(target->pid, o->payload.library, o->payload.library_size, &o->file,
+                                o->why);
+    if (r < 0)
+        return r;
+    memcpy(o->control.path, o->file.path, sizeof o->file.path);
+    memcpy(o->control.remove, o->file.path, sizeof o->file.path);
+    o->payload = (struct payload){NULL, 0};
+    return 0;
+}
+
 static int prepare(struct operation *o)
 {
     struct injector *injector = o->injector;
@@ -129,17 +169,10 @@ static int prepare(struct operation *o)
     int r = refusal_find(injector->target->pid, o->why);
     if (r < 0)
         return r;
-    o->program = program_of(injector->target->pid);
-    r = safe_points_refresh(injector->points, injector->target->runtime.image_base, o->why);
-    if (r == 0)
-        r = stub_place_find(safe_points_modules(injector->points), &o->stub, &o->stub_there);
-    if (r == -ENOSPC) {
-        text_puts(o->why, "there is no unused space in its code for the few bytes that are needed");
-        return -EOPNOTSUPP;
-    }
-    if (r == 0)
-        set_calls(o);
-    return r;
+    r = refresh(o);
+    if (r == -EAGAIN)
+        r = 0;
+    return r == 0 && o->control.op == SHIM_LOAD ? place_library(o) : r;
 }
 
 /* ---- a thread at a safe place ---- */
@@ -180,26 +213,77 @@ static int not_stopped(struct operation *o, pid_t tid, int error)
     return target_alive(o->injector->target) ? 0 : -ESRCH;
 }
 
+/* Whether the stub can be put to its place in what is mapped at this moment. */
+static bool has_place(struct operation *o)
+{
+    return o->stub && safe_points_mapped(o->injector->points, o->stub) &&
+           stub_place_check(&o->injector->memory, o->stub, &o->stub_there);
+}
+
+/* Whether what is to be called or closed is a library of ours that is still there: the process may run
+ * another program by now. */
+static bool is_ours(const struct operation *o)
+{
+    struct modules *modules = safe_points_modules(o->injector->points);
+    const struct shim_control *c = &o->control;
+    uint64_t base;
+
+    if (c->op == SHIM_LOAD)
+        return true;
+    if (c->op == SHIM_CLOSE &&
+        memory_read(&o->injector->memory, c->handle, &base, sizeof base) < 0) /* link_map.l_addr */
+        return false;
+    for (size_t i = 0; i < modules->n; i++) {
+        const struct module *m = &modules->items[i];
+        bool meant = c->op == SHIM_CLOSE ? m->base == base : c->entry - m->start < m->end - m->start;
+        if (meant && strstr(m->name, MEMFD_NAME))
+            return safe_points_mapped(o->injector->points, m->start);
+    }
+    return false;
+}
+
+/* Judges the thread that is stopped. What is mapped may have changed, or be another program's: it is
+ * looked at again then. 0, or -errno. */
+static int judge(struct operation *o)
+{
+    struct safe_points *points = o->injector->points;
+    uint64_t room = ROOM + xsave_size();
+    int r = 0;
+
+    o->result->attempts++;
+    for (int tries = 0; tries < 2; tries++) {
+        o->safety = safe_point_check(points, &o->borrow.regs, room, &o->place);
+        if (o->safety == SAFE && !has_place(o))
+            o->safety = UNSAFE_CHANGED;
+        if (o->safety != UNSAFE_CHANGED || tries)
+            break;
+        r = refresh(o);
+        if (r < 0)
+            break;
+    }
+    if (r == 0 && o->safety == SAFE && !is_ours(o)) {
+        text_puts(o->why, "the library isn't there any more");
+        return -ENOENT;
+    }
+    return r == -EAGAIN ? 0 : r;
+}
+
 /* Stops the thread and judges it. 1: it is stopped at a safe place, and o->injector->target->tracing is
  * held; 0: it isn't; -errno. */
 static int try_thread(struct operation *o, pid_t tid)
 {
-    struct injector *injector = o->injector;
+    struct target *target = o->injector->target;
 
-    pthread_mutex_lock(&injector->target->tracing);
-    int r = borrow_stop(tid, &o->borrow);
+    pthread_mutex_lock(&target->tracing);
+    int r = borrow_stop(tid, &o->borrow), judged = 0;
     if (r == 0) {
-        o->result->attempts++;
-        o->safety = safe_point_check(injector->points, &o->borrow.regs, ROOM + xsave_size(),
-                                     &o->place);
-        if (o->safety == SAFE)
+        judged = judge(o);
+        if (judged == 0 && o->safety == SAFE)
             return 1;
         o->result->pause_ns += borrow_release(&o->borrow);
     }
-    pthread_mutex_unlock(&injector->target->tracing);
-    if (r == 0 && o->safety == UNSAFE_CHANGED)
-        return safe_points_refresh(injector->points, injector->target->runtime.image_base, o->why);
-    return r < 0 ? not_stopped(o, tid, r) : 0;
+    pthread_mutex_unlock(&target->tracing);
+    return r < 0 ? not_stopped(o, tid, r) : judged;
 }
 
 static int no_safe_moment(struct operation *o)
@@ -277,7 +361,7 @@ static int fill(struct operation *o, const struct bootstrap_block *block)
     if (r < 0)
         return r;
     o->control.fd = number;
-    if (o->control.op == SHIM_LOAD)
+    if (o->control.op == SHIM_LOAD && !o->control.path[0])
         spell_path(o, number);
     return payload_fill(o->fd, &o->payload, &o->control);
 }
@@ -405,9 +489,12 @@ static int run(struct operation *o)
         r = wait_done(o);
     if (r == -ESRCH && !o->why->size)
         text_puts(o->why, "the process has ended, or runs another program now");
+    else if (r == -ETIMEDOUT && !o->why->size)
+        text_puts(o->why, "its threads could not be stopped in time");
     else if (r == -EINTR)
         text_puts(o->why, "interrupted");
     volunteers_deinit(&o->volunteers);
+    library_file_remove(&o->file);
     if (o->fd >= 0)
         close(o->fd);
     o->result->total_ns = monotonic_ns() - o->begun;
@@ -422,6 +509,7 @@ static struct operation begin(struct injector *injector, enum shim_op op, uint64
     return (struct operation){
         .injector = injector, .control = {.op = op}, .deadline_ns = monotonic_ns() + deadline_ns,
         .interrupt = interrupt, .result = out, .why = why, .begun = monotonic_ns(), .fd = -1,
+        .file.directory = -1,
     };
 }
 

@@ -51,11 +51,11 @@ int inject_load(struct injector *injector, const struct inject_image *image, uin
                 const struct interrupt *interrupt, struct inject_result *out, struct text *why);
 
 /* Calls a function of a library that is loaded: int f(const struct agent_boot *) at an address, on a new
- * thread. The errors are the same. */
+ * thread. The errors are the same, and -ENOENT: no library that was put in is there (any more). */
 int inject_call(struct injector *injector, uint64_t address, uint64_t deadline_ns,
                 const struct interrupt *interrupt, struct inject_result *out, struct text *why);
 
 /* dlclose() of a handle, once no thread of the process runs in the library any more: that is the
- * caller's to know. out->result: what dlclose() returned. */
+ * caller's to know. out->result: what dlclose() returned. -ENOENT, as above. */
 int inject_unload(struct injector *injector, uint64_t handle, uint64_t deadline_ns,
                   const struct interrupt *interrupt, struct inject_result *out, struct text *why);

@@ -2,6 +2,7 @@
 
 #include "fs/array.h"
 #include "fs/cleanup.h"
+#include "fs/remote/insn.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 
 #define HEAD_MAX (512u << 10) /* libc's symbol tables lie within its first bytes */
 #define VERSIONS_MAX 8        /* of one name */
+#define TAIL_CALL_CODE 24     /* bytes: a function that begins by jumping elsewhere */
 
 /* Functions of libc that wait, or do one system call, or neither lock nor allocate. Not in it, on
  * purpose: all that may hold malloc's lock, the loader's, stdio's, or the one of the thread stacks. */
@@ -32,7 +34,15 @@ static const struct {
     {"open64"}, {"openat"}, {"openat64"}, {"close"}, {"stat"}, {"stat64"}, {"lstat64"},
     {"fstat64"}, {"fstatat64"}, {"lseek64"}, {"lseek"}, {"fsync"}, {"fdatasync"}, {"msync"},
     {"sched_yield"}, {"clock_gettime"}, {"__clock_gettime"}, {"gettimeofday"}, {"time"},
-    {"getpid"}, {"getrandom"}, {"io_getevents"}, {"semop"}, {"semtimedop"}, {"mq_timedreceive"},
+    {"getpid"}, {"getppid"}, {"gettid"}, {"getuid"}, {"geteuid"}, {"getgid"}, {"getegid"},
+    {"getrandom"}, {"getrusage"}, {"getitimer"}, {"setitimer"}, {"kill"}, {"raise"}, {"umask"},
+    {"sigaltstack"}, {"sigprocmask"}, {"pthread_sigmask"}, {"prctl"}, {"access"}, {"faccessat"},
+    {"readlink"}, {"readlinkat"}, {"unlink"}, {"unlinkat"}, {"rename"}, {"renameat"}, {"mkdir"},
+    {"rmdir"}, {"chdir"}, {"chmod"}, {"fchmod"}, {"statx"}, {"ftruncate64"}, {"truncate64"},
+    {"dup"}, {"dup2"}, {"dup3"}, {"pipe"}, {"pipe2"}, {"socket"}, {"socketpair"}, {"bind"},
+    {"listen"}, {"shutdown"}, {"setsockopt"}, {"getsockopt"}, {"getsockname"}, {"getpeername"},
+    {"eventfd_read"}, {"eventfd_write"}, {"timerfd_settime"}, {"timerfd_gettime"}, {"madvise"},
+    {"mmap"}, {"mmap64"}, {"munmap"}, {"mremap"}, {"mprotect"}, {"io_getevents"}, {"semop"}, {"semtimedop"}, {"mq_timedreceive"},
     {"memcpy"}, {"memmove"}, {"memset"}, {"memcmp"}, {"strlen"}, {"strcmp"},
     {"pthread_join", ENTRY_ASLEEP}, {"pthread_timedjoin_np", ENTRY_ASLEEP},
     {"pthread_clockjoin_np", ENTRY_ASLEEP},
@@ -78,6 +88,9 @@ static int refuse(const struct modules *modules, struct text *why)
             text_puts(why, "its C library is musl: an agent needs glibc 2.34 or later");
             return -EOPNOTSUPP;
         }
+    for (size_t i = 0; i < modules->n; i++)
+        if (libc_is_loader(&modules->items[i]))
+            return -EAGAIN;
     text_puts(why, "it has no shared C library (a static executable): an agent needs glibc 2.34 or "
                    "later");
     return -EOPNOTSUPP;
@@ -89,14 +102,42 @@ static int by_addr(const void *a, const void *b)
     return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-static void find_entries(const struct memory *memory, const struct elf_image *image,
-                         struct libc_symbols *s)
+static void add_entry(struct libc_symbols *s, uint64_t addr, enum libc_entry_kind kind)
+{
+    if (s->nentries < LIBC_ENTRIES_MAX)
+        s->entries[s->nentries++] = (struct libc_entry){addr, kind};
+}
+
+/* What a function of a few instructions jumps to at its end, as pthread_mutex_unlock() does: that is the
+ * one which is on the stack. 0: it isn't such a function. */
+static uint64_t tail_call(const struct memory *memory, uint64_t addr)
+{
+    uint8_t code[TAIL_CALL_CODE];
+    struct insn insn;
+
+    if (memory_read(memory, addr, code, sizeof code) < 0)
+        return 0;
+    for (size_t at = 0; insn_decode(code + at, sizeof code - at, addr + at, &insn); at += insn.size) {
+        if (insn.kind == INSN_JUMP)
+            return insn.target;
+        if (insn.kind != INSN_OTHER)
+            return 0;
+    }
+    return 0;
+}
+
+static void find_entries(const struct memory *tables, const struct memory *memory,
+                         const struct elf_image *image, struct libc_symbols *s)
 {
     for (size_t i = 0; i < ARRAY_SIZE(entries); i++) {
         uint64_t addrs[VERSIONS_MAX];
-        size_t n = elf_image_functions(memory, image, entries[i].name, addrs, VERSIONS_MAX);
-        for (size_t k = 0; k < n && s->nentries < LIBC_ENTRIES_MAX; k++)
-            s->entries[s->nentries++] = (struct libc_entry){addrs[k], entries[i].kind};
+        size_t n = elf_image_functions(tables, image, entries[i].name, addrs, VERSIONS_MAX);
+        for (size_t k = 0; k < n; k++) {
+            uint64_t tail = tail_call(memory, addrs[k]);
+            add_entry(s, addrs[k], entries[i].kind);
+            if (tail >= image->base && tail < image->end)
+                add_entry(s, tail, entries[i].kind);
+        }
     }
     qsort(s->entries, s->nentries, sizeof *s->entries, by_addr);
 }
@@ -149,7 +190,7 @@ int libc_symbols_find(struct modules *modules, struct libc_symbols *out, struct 
     int r = find_calls(copied ? &copy : modules->memory, &libc->image, &found, why);
     if (r < 0)
         return r;
-    find_entries(copied ? &copy : modules->memory, &libc->image, &found);
+    find_entries(copied ? &copy : modules->memory, modules->memory, &libc->image, &found);
     found.base = libc->base;
     *out = found;
     return 0;

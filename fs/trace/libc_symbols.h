@@ -5,7 +5,7 @@
 #include "fs/remote/modules.h"
 #include "fs/text.h"
 
-#define LIBC_ENTRIES_MAX 256
+#define LIBC_ENTRIES_MAX 512
 
 /* How a function of libc is left to be: which is what makes it safe to be in. */
 enum libc_entry_kind {
@@ -32,7 +32,8 @@ bool libc_is_library(const struct module *module);
 bool libc_is_loader(const struct module *module);
 
 /* Finds them; what is found already and still mapped stays. -EOPNOTSUPP: another C library than
- * glibc 2.34 or later, or none (a static executable); why says it. -ENOMEM. */
+ * glibc 2.34 or later, or none (a static executable); why says it. -EAGAIN: it is
+ * only being loaded. -ENOMEM. */
 int libc_symbols_find(struct modules *modules, struct libc_symbols *out, struct text *why);
 
 /* The entry that begins in [start, end), or NULL: that function is not one to be in. */

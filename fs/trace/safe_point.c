@@ -166,17 +166,26 @@ struct look {
     bool other;            /* a frame of another module was seen */
 };
 
-static bool is_fresh(struct look *look, const struct module *module)
+static bool still_mapped(struct safe_points *points, const struct module *module)
 {
     struct vma vma;
 
-    if (look->fresh == module->start)
-        return true;
-    if (vma_find(look->points->vmas, module->start, &vma) < 0 || vma.start != module->start ||
-        vma.end != module->end || vma.offset != module->offset || vma.inode != module->inode)
+    return vma_find(points->vmas, module->start, &vma) == 0 && vma.start == module->start &&
+           vma.end == module->end && vma.offset == module->offset && vma.inode == module->inode;
+}
+
+static bool is_fresh(struct look *look, const struct module *module)
+{
+    if (look->fresh != module->start && !still_mapped(look->points, module))
         return false;
     look->fresh = module->start;
     return true;
+}
+
+bool safe_points_mapped(struct safe_points *points, uint64_t addr)
+{
+    struct module *module = modules_find(&points->unwinder.modules, addr);
+    return module && still_mapped(points, module);
 }
 
 static enum code_kind code_kind(const struct safe_points *points, const struct module *module)
@@ -210,9 +219,12 @@ static bool run_is_safe(const struct look *look)
 static enum safety check_frame(struct look *look, const struct pc *pc, bool *over)
 {
     const struct safe_points *points = look->points;
+    struct vma vma;
 
-    if (!pc->module)
-        return UNSAFE_UNKNOWN;
+    if (!pc->module) {
+        bool mapped = vma_find(look->points->vmas, pc->addr, &vma) == 0 && vma.inode;
+        return mapped ? UNSAFE_CHANGED : UNSAFE_UNKNOWN;
+    }
     enum code_kind kind = code_kind(points, pc->module);
     if (kind == CODE_LOADER)
         return UNSAFE_LOADER;

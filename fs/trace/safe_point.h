@@ -20,7 +20,7 @@ enum safety {
     UNSAFE_LIBC,        /* in a function of libc that is not listed */
     UNSAFE_SIGNAL,      /* in a signal handler */
     UNSAFE_UNKNOWN,     /* in code without call frame information, or of no file */
-    UNSAFE_CHANGED,     /* in code that was mapped or unmapped just now */
+    UNSAFE_CHANGED,     /* in code that was mapped or unmapped since the last refresh */
     UNSAFE_STACK,       /* its stack has not enough room, or can't be read */
     UNSAFE_RESTARTABLE, /* in a restartable sequence, rseq(2) */
 };
@@ -39,12 +39,15 @@ int safe_points_new(const struct memory *memory, struct safe_points **out);
 void safe_points_free(struct safe_points *points);
 
 /* Takes over what is mapped now. image_base: of the interpreter. -ENOMEM; -EOPNOTSUPP: no C library that
- * will do, why says it; -ESRCH, -EPERM. */
+ * will do, why says it; -EAGAIN: it is only being loaded; -ESRCH, -EPERM. */
 int safe_points_refresh(struct safe_points *points, uint64_t image_base, struct text *why);
 
 const struct libc_symbols *safe_points_libc(const struct safe_points *points);
 const struct maps *safe_points_maps(const struct safe_points *points);
 struct modules *safe_points_modules(struct safe_points *points);
+
+/* Whether the code at an address is still what it was at the last refresh. */
+bool safe_points_mapped(struct safe_points *points, uint64_t addr);
 
 /* Judges a stopped thread by its registers; room: bytes that its stack must have left. */
 enum safety safe_point_check(struct safe_points *points, const struct user_regs_struct *regs,

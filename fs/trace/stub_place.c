@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define STEP 64
+#define STUB_MAX 1024
 #define PADDING_MAX 4096
 
 /* How much of the stub lies at `at`, where the rest is zero: one that was killed while it wrote
@@ -21,6 +22,18 @@ static ssize_t written(const uint8_t *at)
         if (at[i] && at[i] != bootstrap_begin[i])
             return -1;
     return (ssize_t)same;
+}
+
+bool stub_place_check(const struct memory *memory, uint64_t addr, bool *there)
+{
+    uint8_t code[STUB_MAX];
+    size_t size = (size_t)(bootstrap_end - bootstrap_begin);
+
+    if (size > sizeof code || memory_read(memory, addr, code, size) < 0)
+        return false;
+    ssize_t n = written(code);
+    *there = (size_t)n == size;
+    return n >= 0;
 }
 
 static int find_in(const struct modules *modules, const struct module *module, uint64_t *addr,

@@ -7,3 +7,6 @@
 /* Finds it. *there: the stub lies there already, from an earlier time. -ENOSPC: nowhere; -ESRCH,
  * -EPERM. */
 int stub_place_find(struct modules *modules, uint64_t *addr, bool *there);
+
+/* Whether a place that was found before will still do. */
+bool stub_place_check(const struct memory *memory, uint64_t addr, bool *there);
