@@ -27,6 +27,7 @@ struct agent agent = {
     .changed = PTHREAD_COND_INITIALIZER,
     .channel = {.fd = -1, .spare = -1},
     .requests.last = &agent.requests.first,
+    .interpreters[0].used = true,
 };
 
 /* The ends of the library in memory (GNU ld). */

@@ -55,17 +55,17 @@ def _symbol(library, name):
 class Record:
     """probe_agent_record of a process, read anew with read()."""
 
-    def __init__(self, pid, library):
+    def __init__(self, pid, library, name):
+        """library: the file, for its symbols; name: how the name of its mapping ends."""
         self.pid = pid
-        wanted = os.path.basename(library)
         value = _symbol(library, "probe_agent_record")
         for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
             fields = line.split()
-            if len(fields) == 6 and fields[5].endswith(wanted) and fields[2] == "00000000":
+            if len(fields) == 6 and fields[5].endswith(name) and fields[2] == "00000000":
                 self.address = int(fields[0].split("-")[0], 16) + value
                 break
         else:
-            raise LookupError(f"{wanted} is not loaded in {pid}")
+            raise LookupError(f"{name} is not loaded in {pid}")
 
     def read(self):
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
@@ -108,8 +108,10 @@ class Answer:
 class Client:
     """One conversation."""
 
-    def __init__(self, pid, library, hello=True):
-        self.pid, self.record = pid, Record(pid, library)
+    open = []  # those not yet closed
+
+    def __init__(self, pid, library, name, hello=True):
+        self.pid, self.record = pid, Record(pid, library, name)
         end = time.monotonic() + DEADLINE
         while self.record.read().channel < 0 or self.record.state != RUNNING:
             assert time.monotonic() < end, "no channel was published"
@@ -120,6 +122,7 @@ class Client:
         finally:
             os.close(pidfd)
         self.socket = socket.socket(fileno=fd)
+        Client.open.append(self)
         self.answers, self.last_id = {}, 0
         if hello:
             self.nonce = int.from_bytes(os.urandom(7), "big")
@@ -209,6 +212,8 @@ class Client:
             self.receive()
 
     def close(self):
+        if self in Client.open:
+            Client.open.remove(self)
         self.socket.close()
 
     def __enter__(self):
