@@ -8,6 +8,7 @@
 #include "fs/trace/payload.h"
 #include "fs/trace/refusal.h"
 #include "fs/trace/safe_point.h"
+#include "fs/trace/seccomp.h"
 #include "fs/trace/stub_place.h"
 #include "fs/trace/tracer.h"
 #include "fs/trace/volunteers.h"
@@ -406,7 +407,9 @@ static int borrow_and_run(struct tracer *tracer, void *arg)
     if (r < 0)
         return r;
     o->result->borrowed = o->borrow.tid;
-    r = run_borrowed(o);
+    r = seccomp_check(o->borrow.tid, o->stub, o->why);
+    if (r == 0)
+        r = run_borrowed(o);
     o->result->pause_ns += borrow_release(&o->borrow);
     pthread_mutex_unlock(&target->tracing);
     return r;
