@@ -1,6 +1,8 @@
 /* <pid>/ctl: verbs, one a line; reading shows how things are, and what the last verbs said. */
+#include "fs/agent_text.h"
 #include "fs/cleanup.h"
 #include "fs/file.h"
+#include "fs/link/attach.h"
 #include "fs/registry.h"
 
 #include <ctype.h>
@@ -61,7 +63,64 @@ static int run_interpreter(struct ctl_line *line)
     return 0;
 }
 
+static int run_attach(struct ctl_line *line)
+{
+    struct file_context *context = line->context;
+    struct session *session;
+
+    int r = agent_attach(context->target, context->interrupt, &context->why, &session);
+    if (r < 0)
+        return r;
+    session_unref(session);
+    agent_text_passive(context->target, line->said);
+    return 0;
+}
+
+/* Detaching what isn't attached is done already. */
+static int run_detach(struct ctl_line *line)
+{
+    struct file_context *context = line->context;
+    bool unloaded = false;
+
+    int r = agent_detach(context->target, context->interrupt, &unloaded, &context->why);
+    if (r < 0 && r != -ENOTCONN)
+        return r;
+    text_clear(&context->why);
+    text_puts(line->said, r < 0 || unloaded ? "Agent: none\n"
+                                            : "Agent: ended; its library stays loaded\n");
+    return 0;
+}
+
+/* Unlike a read, this asks the agent. */
+static int run_status(struct ctl_line *line)
+{
+    struct file_context *context = line->context;
+    struct attach_status status = {0};
+    struct session *session;
+
+    int r = agent_connect(context->target, &context->why, &session);
+    if (r < 0 && r != -ENOTCONN)
+        return r;
+    if (r == 0) {
+        struct proto_ready ready;
+        r = session_status(session, &ready);
+        session_unref(session);
+        if (r < 0) {
+            text_puts(&context->why, "the agent does not answer");
+            return r;
+        }
+    }
+    text_clear(&context->why);
+    r = agent_status(context->target, &status);
+    if (r == 0)
+        agent_text(&status, line->said);
+    return r;
+}
+
 static const struct ctl_verb verbs[] = {
+    {"attach", "attach", 1, run_attach},
+    {"detach", "detach", 1, run_detach},
+    {"status", "status", 1, run_status},
     {"interpreter", "interpreter N", 2, run_interpreter},
 };
 
@@ -137,6 +196,7 @@ int ctl_run(struct file_context *context, const struct input *input, size_t *con
 
 int ctl_render(struct file_context *context, struct text *out)
 {
+    agent_text_passive(context->target, out);
     text_printf(out, "Interpreter: %lld\n",
                 (long long)atomic_load(&context->process->interp));
     return reply_render(context, out);

@@ -61,4 +61,4 @@ file_render reply_render;
 
 /* The commands, each in the .c of its file. */
 file_render ctl_render;
-file_run ctl_run;
+file_run ctl_run, eval_run;

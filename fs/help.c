@@ -29,10 +29,11 @@ int help_render(struct file_context *context, struct text *out)
               "\n"
               "<pid> and <tid> are those of /proc. <depth> counts Python frames, 0 is the\n"
               "innermost; #N in a backtrace counts native ones too. Each open shows one moment;\n"
-              "open again to see the next. Why an open failed: <pid>/errors. Examples:\n"
+              "open again to see the next. Only writing acts: to eval and ctl, by the process's\n"
+              "owner. Why an open or a write failed: <pid>/errors. Examples:\n"
               "  cat 1234/backtrace                     where is it now?\n"
-              "  grep -l forward */backtrace            which processes are in forward?\n"
               "  grep -r loss 1234/threads/*/locals     what is loss?\n"
+              "  echo 'max(grads)' > 1234/eval; cat 1234/eval    runs in it, shows what it gave\n"
               "  cat by-rank/0/status                   the first of a distributed job\n"
               "  cat */stacks.folded | sort | uniq -c   which stacks are common?\n");
     return 0;

@@ -48,10 +48,13 @@ static int refuse(struct handle *handle, const struct place *place, int error,
     return r;
 }
 
-static const struct text *gone(struct text *why)
+/* Whether the process of a command file is there and the caller may have something done in it. */
+static int may_write(struct call *call, const struct place *place, struct text *why)
 {
-    text_puts(why, "the process or the thread has ended");
-    return why;
+    if (process_alive(place->process))
+        return call_may_control(call, place->process, why);
+    text_puts(why, "the process has ended");
+    return -ESRCH;
 }
 
 static void job_release(struct job *job)
@@ -70,11 +73,13 @@ static void job_run(struct command *command)
     int r = context_init(&context, job->mount, &job->caller, &job->place);
     context.interrupt = &command->interrupt;
     context.flags = job->handle->writer->flags;
-    if (r == 0)
+    if (r == 0) {
         r = writer_run(job->handle->writer, job->place.entry->run, &context, &input,
                        &job->place.process->replies);
-    else
-        r = writer_fail(job->handle->writer, r, gone(&context.why), &job->place.process->replies);
+    } else {
+        text_puts(&context.why, "the process or the thread has ended");
+        r = writer_fail(job->handle->writer, r, &context.why, &job->place.process->replies);
+    }
     if (r < 0)
         note_error(&job->place, r, &context.why);
     context_deinit(&context);
@@ -297,7 +302,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
         call_fail(&call, r);
         return;
     }
-    r = process_alive(place->process) ? call_may_control(&call, place->process, &why) : -ESRCH;
+    r = may_write(&call, place, &why);
     if (r == 0)
         job_start(&call, place, handle, &input, ATTENDED);
     else
@@ -328,7 +333,7 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         call_fail(&call, 0);
         return;
     }
-    int r = process_alive(place->process) ? call_may_control(&call, place->process, &why) : -ESRCH;
+    int r = may_write(&call, place, &why);
     if (r == 0)
         job_start(&call, place, handle, &end,
                   kind == CLOSING_EXITED ? EXITING : ATTENDED);

@@ -1,5 +1,6 @@
 /* <pid>/status: what a person asks first, one `Key: value` a line as in /proc/PID/status. */
 #include "fs/access.h"
+#include "fs/agent_text.h"
 #include "fs/cleanup.h"
 #include "fs/procfs.h"
 #include "fs/registry.h"
@@ -153,6 +154,7 @@ int status_render(struct file_context *context, struct text *out)
     text_printf(out, "Rss: %lu\n", stat.rss * (uint64_t)sysconf(_SC_PAGESIZE));
     if (process->rank >= 0)
         text_printf(out, "Rank: %ld\n", (long)process->rank);
+    agent_text_passive(context->target, out);
     add_cost(context->target, out); /* of what was read before */
     add_interpreter(context->target, out);
     return 0;

@@ -16,10 +16,10 @@ from interpreters import eventually
 
 # DESIGN's tree, as far as reading goes
 ROOT = {"help", "self", "by-rank"}
-PROCESS = {"ctl", "status", "backtrace", "stacks.folded", "tasks", "errors", "threads"}
-THREAD = {"status", "backtrace", "locals", "frames"}
-FRAME = {"locals", "source"}
-COMMANDS = {"ctl"}  # what can be written
+PROCESS = {"ctl", "eval", "status", "backtrace", "stacks.folded", "tasks", "errors", "threads"}
+THREAD = {"status", "backtrace", "locals", "eval", "frames"}
+FRAME = {"locals", "source", "eval"}
+COMMANDS = {"ctl", "eval"}  # what can be written
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 
