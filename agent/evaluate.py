@@ -1076,6 +1076,10 @@ def evaluate(text, last, thread, depth, flags, output_max):
         error = EINTR if isinstance(problem, KeyboardInterrupt) else stage
         words = summary(problem)
         report(problem, unit, sink)
+        if error == EINTR:
+            # one that left an exec() of a string makes CPython up to 3.13 end with SIGINT when the
+            # program ends, unless another exec() follows (pythonrun.c, unhandled_keyboard_interrupt)
+            exec("", {})
     finally:
         sink.open = False
         if names is not None:
