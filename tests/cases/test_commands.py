@@ -18,7 +18,8 @@ from interpreters import eventually
 from test_access import DENIED, answer, run_as
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
-LONG = "import time; time.sleep(1000)\n"
+# one line and so one write(2); says on the target's own output that it has begun
+LONG = r"exec('import os, time\nos.write(1, b\'running\\n\')\nwhile True: time.sleep(0.01)')" + "\n"
 ERROR = "error: unknown verb; there are attach, detach, status, interpreter N\n"
 
 
@@ -350,18 +351,22 @@ def waits_in_write(pid):
 
 
 def test_ctrl_c(code, target):
-    """It ends the code, the write with EINTR, and nothing else."""
+    """It ends the code, the write with EINTR, and nothing else, not the program at its end."""
     with writing(code) as process:
+        target.expect("running")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
     assert "KeyboardInterrupt" in code.read_text()
     assert shell('echo 1 > "$1" && cat "$1"', code).stdout == "1\n"
+    target.stdin.close()
+    assert target.process.wait(10) == 0, target.stderr()
 
 
-def test_signals_that_mean_nothing(code):
+def test_signals_that_mean_nothing(code, target):
     """The end of a background job, or a window's new size, stops no code; Ctrl-C after it does."""
     script = "trap : CHLD WINCH; sleep 0.2 & " + 'printf "%s" "$2" > "$1"'
     with writing(code, script=script) as process:
+        target.expect("running")
         for _ in range(3):
             process.send_signal(signal.SIGWINCH)
             time.sleep(0.1)
@@ -371,8 +376,9 @@ def test_signals_that_mean_nothing(code):
     assert "KeyboardInterrupt" in code.read_text()
 
 
-def test_killed_writer(code):
+def test_killed_writer(code, target):
     with writing(code) as process:
+        target.expect("running")
         process.kill()
         process.communicate(timeout=20)
     eventually(lambda: "KeyboardInterrupt" in code.read_text(), what="the end of the code")
@@ -390,15 +396,17 @@ def test_killed_before_the_end_of_its_text(ctl):
 def test_reads_while_it_waits(probe, code, target):
     """A command that runs is in nobody's way: not at the same file, not elsewhere."""
     with writing(code):
+        target.expect("running")
         assert f"Process {target.pid}:" in probe.read(target.pid, "backtrace")
         assert probe.read(target.pid, "eval") == ""
         write(code.parent / "ctl", "interpreter 0\n")
         assert code.stat().st_size == 0 and os.access(code, os.W_OK)
 
 
-def test_others_can_be_interrupted(code):
+def test_others_can_be_interrupted(code, target):
     """Ctrl-C of one that waits behind another's code."""
     with writing(code), writing(code) as second:
+        target.expect("running")
         second.send_signal(signal.SIGTERM)
         second.communicate(timeout=20)
 
@@ -444,6 +452,7 @@ def test_end_while_commands_run(probe, any_python, how):
     path = mount.path / str(target.pid) / "eval"
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(writing(path)) for _ in range(4)]
+        target.expect("running")
         if how == "SIGTERM":
             mount.process.terminate()
         else:
@@ -456,4 +465,4 @@ def test_end_while_commands_run(probe, any_python, how):
     mount.closed = True
     mount.path.rmdir()
     target.stdin.close()
-    assert target.process.wait(10) == 0
+    assert target.process.wait(10) == 0, target.stderr()

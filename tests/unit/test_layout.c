@@ -30,7 +30,7 @@ static void is_sound(const struct entry *entry)
 
     CHECK(dynamic == (entry->naming != NULL));
     CHECK(S_ISDIR(entry->mode) == (entry->render == NULL));
-    CHECK(!entry->run == !(entry->mode & 0200)); /* what can be written is a command */
+    CHECK(!entry->run == !(S_ISREG(entry->mode) && entry->mode & 0200)); /* what can be written is a command */
     CHECK(strlen(entry_name(entry)) < 32); /* struct listing_name */
     if (!strncmp(entry->path, "<pid>", 5))
         CHECK_INT(entry->mode & 0077, 0);
