@@ -5,6 +5,7 @@
 #include "fs/link/agent_image.h"
 #include "fs/link/attachment.h"
 #include "fs/link/found.h"
+#include "fs/trace/remote_exec.h"
 
 #include <errno.h>
 #include <string.h>
@@ -135,6 +136,29 @@ static int connect_found(struct target *target, struct found_agent *found,
 
 /* ---- putting one in ---- */
 
+/* Whether an interpreter that can't be borrowed a thread of may run a script instead (PEP 768). */
+static bool may_run_script(const struct target *target, int r)
+{
+    return (r == -EOPNOTSUPP || r == -EPERM) && target->runtime.version >= 0x030e0000u;
+}
+
+/* The second way; both reasons are said if it fails, too. */
+static int put_in_by_script(struct target *target, const struct inject_image *image, int r,
+                            const struct interrupt *interrupt, struct inject_result *result,
+                            struct text *why)
+{
+    _cleanup_(text_deinit) struct text second = TEXT_INIT;
+
+    int by_script = remote_exec_load(target, image, ATTACH_INJECT_NS, interrupt, result, &second);
+    if (by_script == 0) {
+        text_clear(why);
+        return 0;
+    }
+    if (second.size)
+        text_printf(why, "%s%s", why->size ? "; by a script: " : "", second.data);
+    return by_script == -EOPNOTSUPP ? r : by_script;
+}
+
 /* Loads the library; or starts it, if the process has it from a parent, or detached it. */
 static int put_in(struct attachment *attachment, struct target *target,
                   const struct found_agent *found, const struct interrupt *interrupt,
@@ -144,7 +168,7 @@ static int put_in(struct attachment *attachment, struct target *target,
     struct inject_result result;
 
     int r = attachment_injector(attachment, target);
-    if (r == 0 && !found)
+    if (r == 0)
         r = agent_image(&image);
     if (r < 0)
         return r;
@@ -153,6 +177,8 @@ static int put_in(struct attachment *attachment, struct target *target,
                         &result, why);
     else
         r = inject_load(attachment->injector, &image, ATTACH_INJECT_NS, interrupt, &result, why);
+    if (may_run_script(target, r))
+        r = put_in_by_script(target, &image, r, interrupt, &result, why);
     if (r == 0 && result.result) {
         r = result.result > -4096 && result.result < 0 ? result.result : -EIO;
         text_printf(why, "the agent could not start: %s", strerror(-r));

@@ -104,7 +104,7 @@ static int detach(struct attachment *attachment, struct target *target,
         done = (struct proto_done){.words = "its library can't be found any more"};
     session_unref(session);
     if (r < 0) {
-        text_puts(why, done.words);
+        text_puts(why, done.words[0] ? done.words : "the agent did not get the GIL in time");
         return r;
     }
     attachment_set(attachment, NULL);

@@ -4,6 +4,7 @@
 #include "fs/procfs.h"
 #include "fs/remote/elf.h"
 #include "fs/remote/maps.h"
+#include "fs/trace/remote_files.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -72,7 +73,8 @@ static int look(const struct memory *m, uint64_t base, struct found_agent *out)
 static bool is_candidate(const struct mapping *mapping)
 {
     return mapping->offset == 0 && mapping->readable &&
-           (strstr(mapping->path, "probe-agent") || strstr(mapping->path, "probing"));
+           (strstr(mapping->path, "probe-agent") || strstr(mapping->path, "probing") ||
+            strstr(mapping->path, REMOTE_FILES_PREFIX));
 }
 
 int found_agent_find(const struct memory *m, struct found_agent *out)

@@ -49,11 +49,12 @@ struct session_eval {
 };
 
 /* Runs it and waits for its end, or until interrupted. Appends its output to `output`, at most
- * PROTO_OUTPUT_MAX bytes, also on failure. 0 or the error in done; -ETIMEDOUT: it could not
- * begin in time, and never will, or it had just begun and was made to end; -EINTR: interrupted,
- * it has been made to end or told to; -ESRCH: the process or its agent ended meanwhile; -EPROTO:
- * the agent broke the protocol, the session has ended; -EBUSY: too many requests are in flight;
- * -EMFILE, -ENOMEM. done->words says more; done is zero where the agent didn't answer. */
+ * PROTO_OUTPUT_MAX bytes, also on failure. 0 or the error in done;
+ * -ETIMEDOUT: it did not get the GIL in time and never will run (done->words is empty), or had just
+ * begun and was made to end, or the agent doesn't answer; -EINTR: interrupted, it has been made to
+ * end or told to; -ESRCH: the process or its agent ended meanwhile; -EPROTO: the agent broke the
+ * protocol, the session has ended; -EBUSY: too many requests are in flight; -EMFILE, -ENOMEM.
+ * done->words says more; else done is zero where the agent didn't answer. */
 int session_eval(struct session *session, const struct session_eval *eval,
                  const struct interrupt *interrupt, struct text *output, struct proto_done *done);
 

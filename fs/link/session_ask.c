@@ -208,7 +208,7 @@ static int explain_cancelled(int reason, int r, bool started, struct proto_done 
     else if (r == 0 && done->error == EINTR)
         say(done, "it got the GIL only at the deadline, and was interrupted");
     else if (r == 0 && done->error == ECANCELED)
-        say(done, "the GIL was not to be had in time: this never began, and never will");
+        say(done, ""); /* who has the GIL is for the caller to say */
     else if (r < 0 && started)
         say(done, "it was told to end, but runs on: a call into C ends only when it returns");
     else if (r < 0)
