@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t detach_id; /* of the last DETACH */
+static uint64_t detach_id, detach_generation; /* of the last DETACH, and its channel's */
 
 static int send(uint16_t op, uint64_t id, const void *body, size_t size)
 {
@@ -116,6 +116,7 @@ static int detach(uint64_t id)
     if (r < 0)
         return refuse(id, r);
     detach_id = id;
+    detach_generation = probe_agent_record.generation;
     for (uint64_t dropped; (dropped = requests_drop_one());)
         if (send_done(dropped, ECANCELED, 0, "the agent is being detached") < 0)
             return -EPIPE;
@@ -155,6 +156,7 @@ bool dispatch_detached(void)
     }
     python_thread_join();
     interrupt_join();
-    send_done(detach_id, 0, agent.unloadable ? DONE_UNLOADABLE : 0, "");
+    if (detach_generation == probe_agent_record.generation) /* else its daemon has gone */
+        send_done(detach_id, 0, agent.unloadable ? DONE_UNLOADABLE : 0, "");
     return true;
 }

@@ -118,16 +118,14 @@ static bool detach(struct request *request)
     struct interpreter *interpreter;
     bool all;
 
-    if (agent.python.state && interpreter_enter(0, 0, &interpreter) == 0) {
-        if (!requests_begin(request)) {
+    bool inside = agent.python.state && interpreter_enter(0, 0, &interpreter) == 0;
+    if (!requests_begin(request)) {
+        if (inside)
             interpreter_leave(interpreter);
-            requests_free(request);
-            return false;
-        }
-        all = interpreter_give_up_all();
-    } else {
-        all = interpreter_nothing_remains();
+        requests_free(request);
+        return false;
     }
+    all = inside ? interpreter_give_up_all() : interpreter_nothing_remains();
     requests_free(request);
     _guard_agent_;
     agent.unloadable = all && agent.origin == ORIGIN_INJECTED;

@@ -1,0 +1,244 @@
+/* The frames of a hostile daemon, inside a target: against the agent's dispatch and its table of
+ * requests, without Python. What Python's thread does comes from the input, too. Each request is
+ * answered exactly once, and nothing that was answered "cancelled" begins. */
+#include "agent/agent.h"
+#include "agent/channel.h"
+#include "agent/dispatch.h"
+#include "agent/gil.h"
+#include "agent/interrupt.h"
+#include "agent/thread.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IDS 300 /* more than requests may be in flight */
+
+struct agent agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+struct probe_agent_record probe_agent_record = {.generation = 1};
+
+static struct wire_frame frame;
+static int unanswered[IDS];    /* requests of that id that wait for their DONE */
+static bool cancelled[IDS];    /* the last one was answered so */
+static struct request *taken;  /* what Python's thread has */
+static bool begun;
+
+/* ---- the parts of the agent that need a process around them ---- */
+
+static void check_done(uint64_t id, const struct proto_done *done)
+{
+    if (id >= IDS || unanswered[id]-- <= 0)
+        abort(); /* twice, or to nobody */
+    cancelled[id] = done->error == ECANCELED || done->error == ETIMEDOUT;
+    if (memchr(done->words, 0, sizeof done->words) == NULL)
+        abort();
+}
+
+int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body, size_t size,
+                 const void *more, size_t more_size, uint64_t deadline_ns)
+{
+    struct proto_header header = {
+        .size = (uint32_t)(sizeof header + size + more_size), .op = op, .id = id};
+
+    if (wire_check(&header, header.size) < 0 || op < PROTO_READY)
+        abort();
+    if (op == PROTO_DONE)
+        check_done(id, body);
+    return 0;
+}
+
+void channel_taken(void) {}
+void agent_describe(struct proto_ready *out) { *out = (struct proto_ready){.channel_tid = 1}; }
+uint64_t agent_now_ns(void) { return 1; }
+void gil_restore_interval(void) {}
+int interrupt_later(uint64_t id)
+{
+    if (!taken || !begun || taken->id != id)
+        abort(); /* it would hit another one, or none */
+    return 0;
+}
+void interrupt_join(void) {}
+int python_thread_need(void) { return 0; }
+void python_thread_join(void) {}
+
+/* ---- Python's thread, step by step ---- */
+
+static void answer(struct request *request)
+{
+    struct proto_done done = {0};
+    channel_send(request->generation, PROTO_DONE, request->id, &done, sizeof done, NULL, 0, 0);
+}
+
+static void begin_taken(void)
+{
+    uint64_t id = taken->id;
+
+    if (requests_begin(taken)) {
+        if (cancelled[id] && unanswered[id] == 0 &&
+            taken->generation == probe_agent_record.generation)
+            abort();
+        begun = true;
+        return;
+    }
+    if (requests_claim(taken))
+        abort(); /* only what was cancelled does not begin */
+    requests_free(taken);
+    taken = NULL;
+}
+
+static void end_taken(void)
+{
+    bool detach = taken->op == PROTO_DETACH;
+
+    if (!detach) {
+        requests_finish(taken);
+        if (taken->generation == probe_agent_record.generation)
+            answer(taken);
+    }
+    requests_free(taken);
+    taken = NULL;
+    begun = false;
+    if (detach)
+        agent.detached = true;
+}
+
+static void step_python(void)
+{
+    if (agent.detached)
+        return;
+    if (!taken) {
+        if (agent.requests.first)
+            taken = requests_take(false);
+    } else if (!begun) {
+        begin_taken();
+    } else {
+        end_taken();
+    }
+}
+
+/* ---- the channel ---- */
+
+static void renew_channel(void)
+{
+    requests_abandon();
+    dispatch_interrupt(requests_running());
+    memset(unanswered, 0, sizeof unanswered);
+    memset(cancelled, 0, sizeof cancelled);
+    probe_agent_record.generation++;
+    agent.channel.greeted = false;
+}
+
+static void check(void)
+{
+    size_t bytes = 0, queued = 0, n = 0;
+
+    for (size_t i = 0; i < PROTO_REQUESTS_MAX; i++) {
+        const struct request *request = &agent.requests.slots[i];
+        if (request->state == REQUEST_FREE)
+            continue;
+        n += request->state == REQUEST_QUEUED;
+        bytes += request->text ? request->eval.text_size : 0;
+        if (request->have > request->eval.text_size || request->eval.text_size > PROTO_TEXT_MAX)
+            abort();
+    }
+    for (const struct request *r = agent.requests.first; r; r = r->next)
+        if (r->state != REQUEST_QUEUED || ++queued > PROTO_REQUESTS_MAX)
+            abort();
+    if (queued != n || bytes != agent.requests.text_bytes || bytes > REQUESTS_TEXT_MAX)
+        abort();
+}
+
+/* A well-formed frame of the input: op, id, size of the text, bytes. Returns the bytes used. */
+static size_t make_frame(const uint8_t *data, size_t size)
+{
+    static const uint16_t ops[] = {PROTO_EVAL,   PROTO_TEXT,   PROTO_CANCEL, PROTO_EVAL,
+                                   PROTO_STATUS, PROTO_DETACH, PROTO_HELLO,  PROTO_OUTPUT};
+    struct proto_eval eval = {.text_size = (uint32_t)(data[3] * (data[3] & 1 ? 1u : 8200u))};
+    size_t given = data[4] < size - 5 ? data[4] : size - 5;
+
+    uint64_t id = data[1] + (data[2] & 1) * 44u;
+    frame.header = (struct proto_header){.op = ops[data[0] % 8], .id = id ? id : 1};
+    size_t body = 0;
+    switch (frame.header.op) {
+    case PROTO_EVAL:
+        memcpy(frame.body, &eval, sizeof eval);
+        memcpy(frame.body + sizeof eval, data + 5, given);
+        body = sizeof eval + given;
+        break;
+    case PROTO_TEXT:
+    case PROTO_OUTPUT:
+        memcpy(frame.body, data + 5, given);
+        body = data[2] & 2 ? sizeof frame.body : given;
+        break;
+    case PROTO_HELLO:
+        body = sizeof(struct proto_hello);
+        memset(frame.body, 7, body);
+        break;
+    }
+    frame.header.size = (uint32_t)(sizeof frame.header + body);
+    return 5 + given;
+}
+
+static int feed(void)
+{
+    uint16_t op = frame.header.op;
+    uint64_t id = frame.header.id;
+    bool asks = op == PROTO_EVAL || op == PROTO_DETACH;
+
+    if (wire_check(&frame.header, frame.header.size) < 0)
+        abort();
+    unanswered[id] += asks;
+    int r = dispatch(&frame);
+    if (r < 0)
+        unanswered[id] -= asks;
+    if (r < 0 && r != -EPROTO)
+        abort();
+    return r;
+}
+
+/* All that waits is cancelled or runs to its end; then everybody has an answer. */
+static void drain(void)
+{
+    for (uint64_t id = 1; id < IDS; id++) {
+        frame.header = (struct proto_header){sizeof frame.header, PROTO_CANCEL, 0, id};
+        if (agent.channel.greeted && dispatch(&frame) < 0)
+            abort();
+    }
+    while (taken)
+        step_python();
+    (void)dispatch_detached(); /* answers the DETACH */
+    for (size_t id = 0; id < IDS; id++)
+        if (unanswered[id])
+            abort();
+    if (agent.requests.first || agent.requests.text_bytes)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    requests_reset(&agent.requests);
+    agent.detaching = agent.detached = agent.channel.greeted = false;
+    memset(unanswered, 0, sizeof unanswered);
+    memset(cancelled, 0, sizeof cancelled);
+    taken = NULL;
+    begun = false;
+
+    while (size >= 6 && !agent.detached) {
+        if (data[0] % 4 == 0) {
+            step_python();
+            data++, size--;
+        } else if (data[0] == 255) {
+            renew_channel();
+            data++, size--;
+        } else {
+            size_t used = 1 + make_frame(data + 1, size - 1);
+            if (feed() == -EPROTO)
+                renew_channel();
+            data += used, size -= used;
+        }
+        check();
+    }
+    drain();
+    return 0;
+}
