@@ -11,6 +11,7 @@ struct proc_stat {
     char state;           /* 'Z' and 'X': dead */
     pid_t ppid;
     unsigned threads;
+    uint64_t utime, stime; /* clock ticks on a processor, in user and in kernel mode */
     uint64_t start_time;  /* clock ticks since boot */
     uint64_t vsize;       /* bytes */
     uint64_t rss;         /* pages */

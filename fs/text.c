@@ -91,9 +91,7 @@ void text_printf(struct text *t, const char *format, ...)
     va_end(args);
 }
 
-/* Length of the valid UTF-8 sequence at s, 0 if there is none (RFC 3629: no overlong forms,
- * no surrogates, nothing above U+10FFFF). */
-static size_t utf8_length(const unsigned char *s, size_t size)
+size_t utf8_length(const unsigned char *s, size_t size)
 {
     if (s[0] < 0x80)
         return 1;

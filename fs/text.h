@@ -33,6 +33,9 @@ void text_vprintf(struct text *t, const char *format, va_list args);
  * too) become \n, \t, \x1b and the like and invalid bytes \xNN, so that they can neither forge
  * a line nor drive a terminal. */
 void text_add_escaped(struct text *t, const char *bytes, size_t size);
+/* Length of the valid UTF-8 sequence at s, 0 if there is none (RFC 3629: no overlong forms, no
+ * surrogates, nothing above U+10FFFF). */
+size_t utf8_length(const unsigned char *s, size_t size);
 /* text_add_escaped() for one Unicode code point; lone surrogates become \udcXX. */
 void text_add_codepoint(struct text *t, unsigned code);
 

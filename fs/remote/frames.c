@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#define UNENTERED_MAX 8 /* frames that may be dropped where only the innermost ones are read */
+
 #define OWNED_BY_GENERATOR 1
 #define OWNED_BY_C_STACK 3 /* FRAME_OWNED_BY_CSTACK in 3.12, 3.13, ..._BY_INTERPRETER after; 3.14
                               has both, 3 and 4 */
@@ -12,6 +14,14 @@
 static uint32_t frame_size(const struct offsets *o)
 {
     return (uint32_t)o->frame_localsplus;
+}
+
+static uint32_t frames_max(const struct walk *walk, const struct runtime *rt)
+{
+    uint32_t limit = rt->version < 0x030b0000 ? WALK_FRAMES_MAX_OLD : WALK_FRAMES_MAX;
+
+    return walk->depth && walk->depth + UNENTERED_MAX < limit
+               ? (uint32_t)walk->depth + UNENTERED_MAX : limit;
 }
 
 static int add_anchor(struct stack *s, uint64_t addr, size_t end)
@@ -47,7 +57,7 @@ static void parse_new(const struct offsets *o, const uint8_t *p, uint32_t versio
 static int take_frame(struct walk *walk, struct stack *s, const struct runtime *rt, const uint8_t *p)
 {
     const struct offsets *o = &rt->offsets;
-    uint32_t limit = rt->version < 0x030b0000 ? WALK_FRAMES_MAX_OLD : WALK_FRAMES_MAX;
+    uint32_t limit = frames_max(walk, rt);
     uint64_t addr = s->next;
 
     s->next = load64(p + o->frame_previous);
@@ -77,11 +87,13 @@ static int take_frame(struct walk *walk, struct stack *s, const struct runtime *
 
 /* The chunks of a data stack: each names the one below. They only save reads of single frames, so
  * that one which can't be read does no harm. */
-static int follow_chunks(struct stack *s, struct view *view, const struct offsets *o)
+static int follow_chunks(const struct walk *walk, struct stack *s, struct view *view,
+                         const struct offsets *o)
 {
+    uint32_t limit = walk->depth ? 1 : WALK_CHUNKS_MAX;
     const uint8_t *p;
 
-    for (; s->chunk && s->followed < WALK_CHUNKS_MAX; s->followed++) {
+    for (; s->chunk && s->followed < limit; s->followed++) {
         uint32_t size = s->followed ? CHUNK_SIZE : s->chunk_used;
         int r = size < (uint32_t)o->chunk_data ? -EFAULT : view_get(view, s->chunk, size, &p);
         if (r == -EAGAIN || r == -ENOMEM)
@@ -159,7 +171,7 @@ static int advance(struct walk *walk, struct stack *s, struct view *view, const 
     for (; s->phase < 4 && r == 0; s->phase += r == 0) {
         switch (s->phase) {
         case 0: r = follow_cframes(s, view, rt); break;
-        case 1: r = follow_chunks(s, view, &rt->offsets); break;
+        case 1: r = follow_chunks(walk, s, view, &rt->offsets); break;
         case 2:
             r = follow_frames(walk, s, view, rt);
             if (r == -EFAULT || r == -E2BIG) {

@@ -73,6 +73,7 @@ struct walk {
     size_t ngils, gils_alloc;
     size_t interpreters, frames;
     bool cut;            /* a limit was reached on interpreters or threads */
+    size_t depth;        /* set by the caller: so many frames of each stack will do; 0: all */
 };
 
 /* Walks everything and looks up code objects (those never seen are CODE_NEW and loaded with one

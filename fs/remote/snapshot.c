@@ -24,6 +24,7 @@ struct reading {
     struct moment moment;
     struct snapshot *snapshot;
     bool again;   /* what was seen lacks something that a further reading gets */
+    bool warm;    /* options->work has run: the view knows what it reads */
     size_t alloc; /* of snapshot->threads */
     struct frames frames;
 };
@@ -196,8 +197,36 @@ static int add_threads(struct reading *reading)
 static int in_moment(struct moment *moment, void *arg)
 {
     struct reading *reading = arg;
+    const struct snapshot_options *options = reading->options;
 
-    return reading->options->native ? capture_holders(&reading->capture, moment) : 0;
+    int r = 0;
+
+    if (options->work && moment->tracer && !reading->warm)
+        return -EINPROGRESS; /* no thread is to wait for a first reading, copy by copy */
+    if (options->work)
+        r = options->work(options->arg, moment, &reading->lwps);
+    reading->warm = true;
+    if (r == 0 && options->native)
+        r = capture_holders(&reading->capture, moment);
+    return r;
+}
+
+static int run_moment(struct reading *reading)
+{
+    struct target *target = reading->target;
+    const struct snapshot_options *options = reading->options;
+
+    target->walk.depth = options->depth;
+    int r = moment_run(target, in_moment, reading, &reading->moment);
+    if (r == -EINPROGRESS) { /* whatever comes of it: it tells what to copy */
+        (void)options->work(options->arg, &reading->moment, &reading->lwps);
+        reading->warm = true;
+        r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
+        if (r == 0)
+            r = moment_run(target, in_moment, reading, &reading->moment);
+    }
+    target->walk.depth = 0;
+    return r;
 }
 
 static int read_python(struct reading *reading)
@@ -208,7 +237,7 @@ static int read_python(struct reading *reading)
 
     if (!target->runtime.supported)
         return 0;
-    int r = moment_run(target, in_moment, reading, &reading->moment);
+    int r = run_moment(reading);
     if (r < 0)
         return r;
     struct walk *walk = reading->moment.walk;
@@ -310,6 +339,8 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
     target_learn_version(target);
     snapshot->version = target->runtime.version;
     int r = read_all(&reading);
+    if (r == 0 && options->finish)
+        r = options->finish(options->arg);
     forget_stacks(&reading);
     snapshot->cost.total_ns = monotonic_ns() - start;
     if (r == 0)

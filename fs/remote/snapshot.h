@@ -68,13 +68,26 @@ struct snapshot {
     struct strings *strings; /* what names and files point into */
 };
 
+struct lwp_list;
+struct moment;
+
 struct snapshot_options {
     bool native;          /* native frames too */
     pid_t tid;            /* only this thread; 0: all */
+    size_t depth;         /* only so many Python frames of each stack, the innermost; 0: all. Then
+                             threads' depth is void, and more than these may be there */
+    /* Further reading in the same moment, of stacks that may be those of more threads than tid: what
+     * moment_work (moment.h) may do. NULL: none. Runs once before any thread is stopped for it, too,
+     * so that the view has what it will read. Not called where Python can't be read. */
+    int (*work)(void *arg, const struct moment *moment, const struct lwp_list *lwps);
+    /* After that, when nothing stands still any more and the target's lock is still held. NULL: none */
+    int (*finish)(void *arg);
+    void *arg;
 };
 
 /* Takes one. -ESRCH: the process (or the thread asked for) is gone; -EPERM; -ENOMEM; -ETIMEDOUT:
- * no consistent moment found and nothing could be marked. The caller owns *out. */
+ * no consistent moment found and nothing could be marked; what work or finish returned. The caller
+ * owns *out. */
 int snapshot_take(struct target *target, const struct snapshot_options *options,
                   struct snapshot **out);
 void snapshot_free(struct snapshot *snapshot);
