@@ -219,6 +219,14 @@ int access_look(const struct access *access, struct access_caller *caller, pid_t
     return r < 0 ? r : access_decide(caller, &target);
 }
 
+int access_of_context(const struct file_context *context, pid_t pid)
+{
+    struct access_caller caller;
+
+    access_read_caller(context->caller, &caller);
+    return access_look(context->access, &caller, pid);
+}
+
 static enum yama_scope read_yama(void)
 {
     char text[16] = "";

@@ -73,6 +73,9 @@ void access_read_caller(const struct caller *from, struct access_caller *out);
  * when that is needed. */
 int access_look(const struct access *access, struct access_caller *caller, pid_t pid);
 
+/* The same for who asks for a file. */
+int access_of_context(const struct file_context *context, pid_t pid);
+
 /* What a Yama kernel module says of who may attach to whom, from the caller's side: who may only
  * look needs none of it (Documentation/admin-guide/LSM/Yama.rst). */
 enum yama_scope { YAMA_CLASSIC, YAMA_ANCESTORS, YAMA_CAPABLE, YAMA_NOBODY };

@@ -46,6 +46,23 @@ int call_may_control(struct call *call, struct process *process, struct text *wh
     return access_control(&call->mount->access, call_who(call), process->pid, why);
 }
 
+int call_may_write(struct call *call, const struct place *place, struct text *why)
+{
+    if (!place->process) /* each process is asked for by itself */
+        return 0;
+    if (!process_alive(place->process)) {
+        text_puts(why, "the process has ended");
+        return -ESRCH;
+    }
+    return place->entry->looks ? call_may_look(call, place->process)
+                               : call_may_control(call, place->process, why);
+}
+
+struct replies *place_replies(struct mount *mount, const struct place *place)
+{
+    return place->process ? &place->process->replies : &mount->replies;
+}
+
 bool call_sees(struct call *call, const struct process *process)
 {
     return call->mount->access.hidepid != HIDEPID_INVISIBLE || call_may_look(call, process) == 0;
@@ -74,6 +91,8 @@ int context_init(struct file_context *context, struct mount *mount, const struct
 {
     *context = (struct file_context){
         .registry = mount->registry,
+        .replies = place_replies(mount, place),
+        .access = &mount->access,
         .caller = caller,
         .file = place->entry->path,
         .tid = place->tid,
@@ -96,12 +115,22 @@ void context_deinit(struct file_context *context)
     text_deinit(&context->why);
 }
 
-void node_attributes(struct mount *mount, const struct node *node, struct stat *attr)
+/* What a file's size is: that of what is open, or will be. */
+static size_t node_size(struct mount *mount, const struct caller *caller, const struct node *node)
+{
+    size_t size = 0;
+
+    if (node->place.entry->sized && drafts_find(&mount->drafts, node->number, caller, &size))
+        return size;
+    return nodes_is_open(mount->nodes, node, &size) ? size : 0;
+}
+
+void node_attributes(struct mount *mount, const struct caller *caller, const struct node *node,
+                     struct stat *attr)
 {
     const struct place *place = &node->place;
     struct stat of_process;
     char path[32];
-    size_t size;
 
     *attr = (struct stat){
         .st_ino = node->number,
@@ -112,9 +141,9 @@ void node_attributes(struct mount *mount, const struct node *node, struct stat *
     /* a content is always of now */
     clock_gettime(CLOCK_REALTIME, &attr->st_mtim);
     attr->st_atim = attr->st_ctim = attr->st_mtim;
-    if (S_ISREG(attr->st_mode) && nodes_is_open(mount->nodes, node, &size)) {
-        attr->st_size = (off_t)size;
-        attr->st_blocks = (blkcnt_t)((size + 511) / 512);
+    if (S_ISREG(attr->st_mode)) {
+        attr->st_size = (off_t)node_size(mount, caller, node);
+        attr->st_blocks = (attr->st_size + 511) / 512;
     }
     if (!place->process)
         return;

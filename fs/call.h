@@ -33,6 +33,13 @@ bool call_sees(struct call *call, const struct process *process);
 /* Whether the caller may use the names in a directory. */
 int call_may_enter(struct call *call, const struct place *place);
 
+/* Whether the process of a command file is there and the caller may write to it; why says what to do
+ * where not. */
+int call_may_write(struct call *call, const struct place *place, struct text *why);
+
+/* Where the replies of command files at a place are kept. */
+struct replies *place_replies(struct mount *mount, const struct place *place);
+
 /* The context of a place for the layout's functions; caller must outlive it. -ESRCH: its process or
  * thread has ended. To be released in any case. */
 int context_init(struct file_context *context, struct mount *mount, const struct caller *caller,
@@ -40,8 +47,9 @@ int context_init(struct file_context *context, struct mount *mount, const struct
 void context_deinit(struct file_context *context);
 #define _cleanup_context_ _cleanup_(context_deinit)
 
-/* The attributes of a node as they are now. */
-void node_attributes(struct mount *mount, const struct node *node, struct stat *attr);
+/* The attributes of a node as they are now, for this caller. */
+void node_attributes(struct mount *mount, const struct caller *caller, const struct node *node,
+                     struct stat *attr);
 
 /* The operations on files (ops_file.c); those on names and directories are in ops.c. */
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

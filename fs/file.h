@@ -5,8 +5,10 @@
 #include "fs/target.h"
 #include "fs/text.h"
 
+struct access;
 struct process;
 struct registry;
+struct replies;
 
 /* Who asks: the thread that issued the FUSE request, with the ids the kernel gives. */
 struct caller {
@@ -17,6 +19,8 @@ struct caller {
 
 struct file_context {
     struct registry *registry;   /* all known processes */
+    struct replies *replies;     /* of the command files here */
+    const struct access *access; /* who may look at whom */
     const struct caller *caller;
     struct process *process;     /* NULL outside a <pid>/ directory */
     struct target *target;       /* its target; NULL outside, or once the process has ended */
@@ -26,6 +30,10 @@ struct file_context {
     unsigned rank;               /* at by-rank/<rank> */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
     int flags;                   /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
+    bool retake;                 /* of a command, set by it: what its last call said in passing is
+                                    taken back, and `said` stands in its place */
+    size_t passing;              /* of a command, set by it: so many bytes at the end of `said` may be
+                                    taken back by its next call */
     struct text why;             /* on failure: what failed, why, what to do; no newline at the end.
                                     Shown by <pid>/errors, and by the next read of a command file */
 };
@@ -38,7 +46,8 @@ typedef int file_render(struct file_context *context, struct text *out);
 struct input {
     const char *text;
     size_t size;
-    bool last; /* the file is being closed: nothing will follow */
+    size_t before; /* bytes of it that earlier calls had already */
+    bool last;     /* the file is being closed: nothing will follow */
 };
 
 /* Runs what a command file was told, on a thread of its own: it may wait, and ends soon once
@@ -53,7 +62,7 @@ typedef int file_run(struct file_context *context, const struct input *input, si
 /* The files, one .c each. */
 file_render help_render, status_render, backtrace_render, stacks_folded_render, tasks_render,
     errors_render, thread_status_render, thread_backtrace_render, locals_render,
-    frame_locals_render, source_render, self_render, rank_render;
+    frame_locals_render, source_render, self_render, rank_render, table_render;
 
 /* What a command file reads as where it has nothing better to show: the last reply to the same user
  * at the same place. */
@@ -61,4 +70,4 @@ file_render reply_render;
 
 /* The commands, each in the .c of its file. */
 file_render ctl_render;
-file_run ctl_run, eval_run;
+file_run ctl_run, eval_run, query_run;

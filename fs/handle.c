@@ -80,23 +80,18 @@ static int keep(struct handle *handle, struct text *text)
     return 0;
 }
 
-int handle_open_file(struct handles *handles, const struct entry *entry,
-                     struct file_context *context, struct handle **out)
+int handle_open_text(struct handles *handles, struct text *text, struct file_context *context,
+                     struct handle **out)
 {
-    struct text text = TEXT_INIT;
     struct handle *handle;
 
-    int r = entry->render(context, &text);
-    if (r == 0)
-        r = text_finish(&text);
-    if (r == 0)
-        r = handle_new(handles, &handle);
+    int r = handle_new(handles, &handle);
     if (r < 0) {
-        text_deinit(&text);
+        text_deinit(text);
         return r;
     }
-    trim(&text);
-    r = keep(handle, &text);
+    trim(text);
+    r = keep(handle, text);
     if (r < 0) {
         text_puts(&context->why, "all open files and replies together hold 512 MiB: close some");
         handle_unref(handle);
@@ -104,6 +99,21 @@ int handle_open_file(struct handles *handles, const struct entry *entry,
     }
     *out = handle;
     return 0;
+}
+
+int handle_open_file(struct handles *handles, const struct entry *entry,
+                     struct file_context *context, struct handle **out)
+{
+    struct text text = TEXT_INIT;
+
+    int r = entry->render(context, &text);
+    if (r == 0)
+        r = text_finish(&text);
+    if (r < 0) {
+        text_deinit(&text);
+        return r;
+    }
+    return handle_open_text(handles, &text, context, out);
 }
 
 int handle_open_writer(struct handles *handles, int flags, const struct reply_key *key,

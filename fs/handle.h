@@ -32,6 +32,9 @@ void handles_deinit(struct handles *handles);
  * the limit above (context->why says so), -ENOMEM. */
 int handle_open_file(struct handles *handles, const struct entry *entry,
                      struct file_context *context, struct handle **out);
+/* Opens a file with a content that was rendered before; takes it over, also on failure. */
+int handle_open_text(struct handles *handles, struct text *text, struct file_context *context,
+                     struct handle **out);
 /* Opens a command file for writing: nothing is rendered. flags are those of open(2). -ENOMEM. */
 int handle_open_writer(struct handles *handles, int flags, const struct reply_key *key,
                        struct handle **out);

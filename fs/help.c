@@ -3,6 +3,7 @@
 #include <string.h>
 
 #define ABOUT_COLUMN 28
+#define LINE_MAX 80
 
 /* One line of the tree: indented by its depth, with what it is about. */
 static void render_entry(const struct entry *entry, struct text *out)
@@ -20,20 +21,45 @@ static void render_entry(const struct entry *entry, struct text *out)
     text_putc(out, '\n');
 }
 
+/* The tables below one directory, side by side from the column where the others say what they are
+ * about. Returns the last. */
+static const struct entry *render_tables(const struct entry *entry, struct text *out)
+{
+    const struct entry *end = layout + layout_size;
+    size_t begin = out->size;
+
+    text_printf(out, "%*s", ABOUT_COLUMN - 1, "");
+    for (; entry < end && entry->sized; entry++) {
+        if (out->size - begin + strlen(entry_name(entry)) > LINE_MAX) {
+            text_puts(out, "\n");
+            begin = out->size;
+            text_printf(out, "%*s", ABOUT_COLUMN - 1, "");
+        }
+        text_printf(out, " %s", entry_name(entry));
+    }
+    text_putc(out, '\n');
+    return entry - 1;
+}
+
 int help_render(struct file_context *context, struct text *out)
 {
     text_puts(out, "probefs: every running CPython process as files; looking never touches it\n\n");
     for (size_t i = 1; i < layout_size; i++)
-        render_entry(&layout[i], out);
+        if (!layout[i].sized)
+            render_entry(&layout[i], out);
+        else if (!strncmp(layout[i].path, "<pid>", 5)) /* those below all are the same */
+            i = (size_t)(render_tables(&layout[i], out) - layout);
     text_puts(out,
               "\n"
               "<pid> and <tid> are those of /proc. <depth> counts Python frames, 0 is the\n"
               "innermost; #N in a backtrace counts native ones too. Each open shows one moment;\n"
               "open again to see the next. Only writing acts: to eval and ctl, by the process's\n"
-              "owner. Why an open or a write failed: <pid>/errors. Examples:\n"
+              "owner. SQL selects from the tables; the tables tables and columns describe them.\n"
+              "Why an open or a write failed: <pid>/errors. Examples:\n"
               "  cat 1234/backtrace                     where is it now?\n"
               "  grep -r loss 1234/threads/*/locals     what is loss?\n"
               "  echo 'max(grads)' > 1234/eval; cat 1234/eval    runs in it, shows what it gave\n"
+              "  echo 'SELECT * FROM tables' > 1234/query; cat 1234/query\n"
               "  cat by-rank/0/status                   the first of a distributed job\n"
               "  cat */stacks.folded | sort | uniq -c   which stacks are common?\n");
     return 0;

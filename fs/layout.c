@@ -6,6 +6,7 @@
 #include "fs/procfs.h"
 #include "fs/registry.h"
 #include "fs/threads.h"
+#include "schema/schema.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,6 +15,10 @@
 #define DIRECTORY(path, mode, naming, about) {path, S_IFDIR | (mode), NULL, naming, about}
 #define CONTENT(path, mode, render, about) {path, S_IFREG | (mode), render, NULL, about}
 #define COMMAND(path, mode, render, run, about) {path, S_IFREG | (mode), render, NULL, about, run}
+#define QUESTION(path, mode, run, about) \
+    {path, S_IFREG | (mode), reply_render, NULL, about, run, .looks = true}
+#define TABLE(path, mode, about) \
+    {path, S_IFREG | (mode), table_render, NULL, about, .sized = true}
 #define SYMLINK(path, naming, render, about) {path, S_IFLNK | 0777, render, naming, about}
 
 /* clang-format off */
@@ -23,6 +28,11 @@ const struct entry layout[] = {
     SYMLINK("self", NULL, self_render, "the process that asks"),
     DIRECTORY("by-rank", 0555, NULL, "distributed jobs: RANK in the environment"),
     SYMLINK("by-rank/<rank>", &ranks, rank_render, "the process of that rank"),
+    DIRECTORY("all", 0555, NULL, "every process at once: rows begin with host,pid,rank"),
+    QUESTION("all/query", 0666, query_run, "write SQL; read what it selects"),
+    DIRECTORY("all/tables", 0555, NULL, "as below"),
+#define ALL_TABLE(name, about) TABLE("all/tables/" #name ".csv", 0444, ""),
+    PYTHON_TABLES(ALL_TABLE)
     DIRECTORY("<pid>", 0500, &pids, "each process that runs CPython"),
     CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
     CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
@@ -30,6 +40,10 @@ const struct entry layout[] = {
     CONTENT("<pid>/tasks", 0400, tasks_render, "asyncio tasks as a tree, with what each awaits"),
     COMMAND("<pid>/eval", 0600, reply_render, eval_run, "write Python, which runs there; read the reply"),
     COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, status, interpreter N"),
+    QUESTION("<pid>/query", 0600, query_run, "write SQL; read what it selects"),
+    DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as CSV"),
+#define PID_TABLE(name, about) TABLE("<pid>/tables/" #name ".csv", 0400, about),
+    PYTHON_TABLES(PID_TABLE)
     CONTENT("<pid>/errors", 0400, errors_render, "why the last 8 opens and writes failed, in words"),
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),

@@ -42,6 +42,10 @@ struct entry {
     const struct naming *naming; /* where the last part is dynamic */
     const char *about;           /* one line for `help` */
     file_run *run;               /* of a command file: what a write does; else NULL */
+    bool looks;                  /* of a command file: writing only looks, so that who may look may
+                                    write */
+    bool sized;                  /* of a file: rendered when it is looked up, so that its size is
+                                    known before it is opened */
 };
 
 extern const struct entry layout[];

@@ -167,12 +167,16 @@ static int run(struct options *options)
     if (r == 0)
         r = nodes_new(&mount.nodes);
     handles_init(&mount.handles);
+    drafts_init(&mount.drafts, &mount.handles.budget);
+    replies_init(&mount.replies);
     commands_init(&mount.commands);
     if (r < 0)
         fprintf(stderr, "probefs: can't start: %s\n", strerror(-r));
     else
         r = serve(options, &mount);
     commands_deinit(&mount.commands);
+    drafts_deinit(&mount.drafts);
+    replies_deinit(&mount.replies);
     handles_deinit(&mount.handles);
     nodes_free(mount.nodes);
     registry_free(mount.registry);

@@ -35,6 +35,24 @@ static int step(struct call *call, const struct place *from, const char *name, s
     return 0;
 }
 
+/* Renders a file whose size is asked for before it is opened, unless that was just done. Why it can't
+ * be is said when it is opened. */
+static void make_draft(struct call *call, const struct node *node)
+{
+    _cleanup_context_ struct file_context context = {0};
+    _cleanup_(text_deinit) struct text text = TEXT_INIT;
+    const struct place *place = &node->place;
+    size_t size;
+
+    if (drafts_find(&call->mount->drafts, node->number, &call->caller, &size) ||
+        (place->process && call_may_look(call, place->process) < 0) ||
+        context_init(&context, call->mount, &call->caller, place) < 0)
+        return;
+    if (place->entry->render(&context, &text) == 0 && text_finish(&text) == 0 &&
+        (!place->process || call_may_look(call, place->process) == 0))
+        drafts_put(&call->mount->drafts, node->number, &call->caller, &text);
+}
+
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fuse_entry_param param = {0};
@@ -56,7 +74,9 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     }
     param.ino = (fuse_ino_t)(uintptr_t)node;
     param.generation = node->generation;
-    node_attributes(call.mount, node, &param.attr);
+    if (node->place.entry->sized)
+        make_draft(&call, node);
+    node_attributes(call.mount, &call.caller, node, &param.attr);
     request_end(&call.request);
     if (fuse_reply_entry(req, &param) == -ENOENT) /* interrupted: the kernel never heard of it */
         nodes_forget(call.mount->nodes, node, 1);
@@ -95,7 +115,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         call_fail(&call, -ESRCH);
         return;
     }
-    node_attributes(call.mount, node, &attr);
+    node_attributes(call.mount, &call.caller, node, &attr);
     request_end(&call.request);
     fuse_reply_attr(req, &attr, 0);
 }

@@ -9,6 +9,7 @@
 
 #include "fs/access.h"
 #include "fs/command.h"
+#include "fs/draft.h"
 #include "fs/handle.h"
 #include "fs/node.h"
 
@@ -19,6 +20,8 @@ struct mount {
     struct registry *registry;
     struct nodes *nodes;
     struct handles handles;
+    struct drafts drafts;
+    struct replies replies;    /* to what was written to command files outside of processes */
     struct commands commands;
     struct access access;
     void (*serves)(void *arg); /* called once the kernel and the daemon have agreed */

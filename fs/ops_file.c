@@ -40,21 +40,12 @@ static void note_error(const struct place *place, int error, const struct text *
 }
 
 /* Answers a write that no command was begun for. */
-static int refuse(struct handle *handle, const struct place *place, int error,
+static int refuse(struct mount *mount, struct handle *handle, const struct place *place, int error,
                   const struct text *why)
 {
-    int r = writer_fail(handle->writer, error, why, &place->process->replies);
+    int r = writer_fail(handle->writer, error, why, place_replies(mount, place));
     note_error(place, error, why);
     return r;
-}
-
-/* Whether the process of a command file is there and the caller may have something done in it. */
-static int may_write(struct call *call, const struct place *place, struct text *why)
-{
-    if (process_alive(place->process))
-        return call_may_control(call, place->process, why);
-    text_puts(why, "the process has ended");
-    return -ESRCH;
 }
 
 static void job_release(struct job *job)
@@ -75,10 +66,10 @@ static void job_run(struct command *command)
     context.flags = job->handle->writer->flags;
     if (r == 0) {
         r = writer_run(job->handle->writer, job->place.entry->run, &context, &input,
-                       &job->place.process->replies);
+                       place_replies(job->mount, &job->place));
     } else {
         text_puts(&context.why, "the process or the thread has ended");
-        r = writer_fail(job->handle->writer, r, &context.why, &job->place.process->replies);
+        r = writer_fail(job->handle->writer, r, &context.why, place_replies(job->mount, &job->place));
     }
     if (r < 0)
         note_error(&job->place, r, &context.why);
@@ -126,7 +117,8 @@ static int job_new(struct call *call, const struct place *place, struct handle *
         .last = input->last,
         .size = input->size,
     };
-    process_ref(place->process);
+    if (place->process)
+        process_ref(place->process);
     if (input->size)
         memcpy(job->data, input->text, input->size);
     job->command.run = job_run;
@@ -172,7 +164,7 @@ static void job_start(struct call *call, const struct place *place, struct handl
     }
     if (r == -EAGAIN)
         text_printf(&why, "%d commands run already: try again once some have ended", COMMANDS_MAX);
-    r = refuse(handle, place, r, &why);
+    r = refuse(call->mount, handle, place, r, &why);
     if (attendance != FORSAKEN)
         call_fail(call, r);
 }
@@ -184,12 +176,16 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
 {
     _cleanup_context_ struct file_context context = {0};
     struct handle *handle = NULL;
+    struct text draft;
 
     int r = place->process ? call_may_look(call, place->process) : 0;
     if (r < 0)
         return r;
     r = context_init(&context, call->mount, &call->caller, place);
-    if (r == 0)
+    if (r == 0 && place->entry->sized &&
+        drafts_take(&call->mount->drafts, place_number(place), &call->caller, &draft))
+        r = handle_open_text(&call->mount->handles, &draft, &context, &handle);
+    else if (r == 0)
         r = handle_open_file(&call->mount->handles, place->entry, &context, &handle);
     if (r == 0 && place->process)
         r = call_may_look(call, place->process);
@@ -216,17 +212,17 @@ static int open_to_write(struct call *call, const struct place *place, int flags
 
     if (!place->entry->run)
         return -EACCES;
-    int r = call_may_look(call, place->process);
-    if (r == 0 && !process_alive(place->process))
+    int r = place->process ? call_may_look(call, place->process) : 0;
+    if (r == 0 && place->process && !process_alive(place->process))
         r = -ESRCH;
     if (r < 0)
         return r;
     r = handle_open_writer(&call->mount->handles, flags, &key, &handle);
     if (r < 0)
         return r;
-    r = call_may_control(call, place->process, why);
+    r = call_may_write(call, place, why);
     if (r < 0) {
-        writer_fail(handle->writer, r, why, &place->process->replies);
+        writer_fail(handle->writer, r, why, place_replies(call->mount, place));
         handle_unref(handle);
         return r;
     }
@@ -302,11 +298,11 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
         call_fail(&call, r);
         return;
     }
-    r = may_write(&call, place, &why);
+    r = call_may_write(&call, place, &why);
     if (r == 0)
         job_start(&call, place, handle, &input, ATTENDED);
     else
-        call_fail(&call, refuse(handle, place, r, &why));
+        call_fail(&call, refuse(call.mount, handle, place, r, &why));
 }
 
 /* A close(2): the end of the input, if no other descriptor of this open file is seen. */
@@ -333,12 +329,12 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         call_fail(&call, 0);
         return;
     }
-    int r = may_write(&call, place, &why);
+    int r = call_may_write(&call, place, &why);
     if (r == 0)
         job_start(&call, place, handle, &end,
                   kind == CLOSING_EXITED ? EXITING : ATTENDED);
     else
-        call_fail(&call, refuse(handle, place, r, &why));
+        call_fail(&call, refuse(call.mount, handle, place, r, &why));
 }
 
 /* The last descriptor is gone. What a close left, since another might have been there, is run now,
@@ -376,7 +372,7 @@ void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
     else if (place->process && mask & (R_OK | W_OK))
         r = call_may_look(&call, place->process);
     if (r == 0 && mask & W_OK)
-        r = call_may_control(&call, place->process, &why);
+        r = call_may_write(&call, place, &why);
     call_fail(&call, r); /* 0 is success */
 }
 
@@ -407,12 +403,12 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
         call_fail(&call, -EPERM);
         return;
     }
-    int r = call_may_control(&call, node->place.process, &why);
+    int r = call_may_write(&call, &node->place, &why);
     if (r < 0) {
         call_fail(&call, r);
         return;
     }
-    node_attributes(call.mount, node, &now);
+    node_attributes(call.mount, &call.caller, node, &now);
     request_end(&call.request);
     fuse_reply_attr(req, &now, 0);
 }

@@ -65,12 +65,14 @@ static void begin_anew(struct reply *reply, const char *why)
     text_puts(&reply->text, why);
 }
 
-void reply_add(struct reply *reply, size_t read, const struct text *text)
+void reply_add(struct reply *reply, size_t read, size_t retaken, const struct text *text)
 {
     static const char full[] = "[cut: earlier replies; one holds at most 32 MiB]\n",
                       poor[] = "[cut: all open files and replies together hold 512 MiB]\n";
 
     _guard_mutex_(&reply->lock);
+    text_truncate(&reply->text, reply->text.size - (retaken < reply->text.size ? retaken
+                                                                              : reply->text.size));
     drop(&reply->text, read);
     if (reply->text.size && text->size + reply->text.size > REPLY_MAX)
         begin_anew(reply, full);

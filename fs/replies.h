@@ -30,8 +30,9 @@ int reply_new(const struct reply_key *key, struct budget *budget, struct reply *
 struct reply *reply_ref(struct reply *reply);
 void reply_unref(struct reply *reply);
 
-/* Takes `read` bytes off its beginning and adds to its end. What doesn't fit is said in it. */
-void reply_add(struct reply *reply, size_t read, const struct text *text);
+/* Takes `read` bytes off its beginning and `retaken` off its end, and adds to that. What doesn't fit is
+ * said in it. */
+void reply_add(struct reply *reply, size_t read, size_t retaken, const struct text *text);
 /* Copies at most size bytes from `offset` on. Returns how many. */
 size_t reply_copy(struct reply *reply, size_t offset, char *buf, size_t size);
 

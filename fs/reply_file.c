@@ -1,5 +1,5 @@
 #include "fs/file.h"
-#include "fs/registry.h"
+#include "fs/replies.h"
 
 int reply_render(struct file_context *context, struct text *out)
 {
@@ -9,6 +9,6 @@ int reply_render(struct file_context *context, struct text *out)
         .depth = context->depth,
         .uid = context->caller->uid,
     };
-    replies_render(&context->process->replies, &key, out);
+    replies_render(context->replies, &key, out);
     return 0;
 }

@@ -41,7 +41,7 @@ static void add_error(struct text *said, const struct text *why)
 }
 
 /* Takes down how a command ended: its outcome, what it said, what of the input is left. */
-static int finish(struct writer *writer, int error, const struct text *said,
+static int finish(struct writer *writer, int error, const struct text *said, size_t passing,
                   struct replies *replies)
 {
     struct reply *reply = NULL;
@@ -52,8 +52,10 @@ static int finish(struct writer *writer, int error, const struct text *said,
     if (!writer->reply)
         (void)reply_new(&writer->key, writer->budget, &writer->reply);
     if (writer->reply) {
-        reply_add(writer->reply, writer->read, said);
+        reply_add(writer->reply, writer->read, writer->retaken, said);
         writer->read = 0;
+        writer->retaken = 0;
+        writer->passing = passing;
         reply = reply_ref(writer->reply);
     }
     pthread_mutex_unlock(&writer->lock);
@@ -93,6 +95,7 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     size_t consumed = 0;
 
     _guard_mutex_(&writer->turn);
+    size_t before = writer->pending.size;
     pthread_mutex_lock(&writer->lock);
     int failed = writer->failed;
     writer->npending = 0;
@@ -105,8 +108,10 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     if (r == 0 && !writer->pending.size)
         return 0;
     if (r == 0) {
-        const struct input all = {writer->pending.data, writer->pending.size, input->last};
+        const struct input all = {.text = writer->pending.data, .size = writer->pending.size,
+                                  .before = before, .last = input->last};
         r = run(context, &all, &consumed, &said);
+        writer->retaken = context->retake ? writer->passing : 0;
     }
     int whole = text_finish(&said);
     if (r == 0)
@@ -114,7 +119,7 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     if (context->why.size && r < 0)
         add_error(&said, &context->why);
     consume(&writer->pending, r < 0 || input->last ? SIZE_MAX : consumed);
-    return finish(writer, r, &said, replies);
+    return finish(writer, r, &said, context->passing, replies);
 }
 
 int writer_fail(struct writer *writer, int error, const struct text *why, struct replies *replies)
@@ -130,7 +135,7 @@ int writer_fail(struct writer *writer, int error, const struct text *why, struct
         if (why->size)
             add_error(&said, why);
         text_deinit(&writer->pending);
-        failed = finish(writer, error, &said, replies);
+        failed = finish(writer, error, &said, 0, replies);
     }
     pthread_mutex_unlock(&writer->turn);
     return failed;

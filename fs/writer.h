@@ -18,6 +18,7 @@ struct writer {
     struct budget *budget;
     pthread_mutex_t turn;  /* held while a command runs */
     struct text pending;   /* guarded by that */
+    size_t passing, retaken; /* bytes at the reply's end that may be, and are, taken back; so, too */
     pthread_mutex_t lock;  /* guards what follows, for moments */
     size_t npending;       /* bytes of it; 0 while a command runs */
     struct caller caller;  /* who wrote last */

@@ -13,13 +13,17 @@ import pytest
 
 import mount as daemon
 from interpreters import eventually
+from mount import REPOSITORY
 
 # DESIGN's tree, as far as reading goes
-ROOT = {"help", "self", "by-rank"}
-PROCESS = {"ctl", "eval", "status", "backtrace", "stacks.folded", "tasks", "errors", "threads"}
+ROOT = {"help", "self", "by-rank", "all"}
+PROCESS = {"ctl", "eval", "query", "status", "backtrace", "stacks.folded", "tasks", "tables",
+           "errors", "threads"}
+ALL = {"query", "tables"}
+TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "frames"}
 FRAME = {"locals", "source", "eval"}
-COMMANDS = {"ctl", "eval"}  # what can be written
+COMMANDS = {"ctl", "eval", "query"}  # what can be written
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 
@@ -70,7 +74,10 @@ def waiting(any_python):
 def test_every_name(probe, waiting):
     top = probe.path / str(waiting.pid)
     assert {n for n in os.listdir(probe.path) if not n.isdigit()} == ROOT
+    assert set(os.listdir(probe.path / "all")) == ALL
+    assert set(os.listdir(probe.path / "all" / "tables")) == TABLES
     assert set(os.listdir(top)) == PROCESS
+    assert set(os.listdir(top / "tables")) == TABLES
     assert set(os.listdir(top / "threads")) == {str(waiting.pid)}
     thread = top / "threads" / str(waiting.pid)
     assert set(os.listdir(thread)) == THREAD
@@ -123,7 +130,7 @@ def test_attributes(probe, waiting):
         else:
             written = path.name in COMMANDS
             assert seen.st_mode & 0o777 == (0o600 if written else 0o400 if private else 0o444)
-            assert seen.st_size == 0
+            assert (seen.st_size > 0) == (path.suffix == ".csv")
         assert not seen.st_mode & 0o7000
         # the names of a directory and what stat says of them agree
         if path != probe.path:
@@ -136,7 +143,7 @@ def test_help(probe):
     text = probe.read("help")
     for name in ROOT | PROCESS | THREAD | FRAME | {"<pid>", "<tid>", "<depth>", "<rank>"}:
         assert name in text
-    assert len(text.splitlines()) <= 40
+    assert len(text.splitlines()) <= 48
     assert max(map(len, text.splitlines())) <= 84
 
 

@@ -12,7 +12,7 @@ static struct reply *put(struct replies *replies, struct budget *budget, struct 
     for (size_t i = 0; i < size; i++)
         text_putc(&text, c);
     CHECK_INT(reply_new(&key, budget, &reply), 0);
-    reply_add(reply, 0, &text);
+    reply_add(reply, 0, 0, &text);
     replies_put(replies, reply);
     text_deinit(&text);
     return reply;
@@ -88,16 +88,16 @@ static void test_limits(struct replies *replies, struct budget *budget)
     for (unsigned i = 0; i < REPLY_MAX / 2; i++)
         text_putc(&text, 'z');
     struct reply *reply = put(replies, budget, (struct reply_key){.file = eval}, 10, 'a');
-    reply_add(reply, 0, &text);
+    reply_add(reply, 0, 0, &text);
     CHECK_INT(shown(replies, (struct reply_key){.file = eval}, &c), REPLY_MAX / 2 + 10);
-    reply_add(reply, 0, &text);
+    reply_add(reply, 0, 0, &text);
     CHECK(shown(replies, (struct reply_key){.file = eval}, &c) < REPLY_MAX / 2 + 100);
     CHECK_INT(c, '['); /* what was cut is said */
 
     /* and what all may hold */
     struct budget small = {.max = 100000};
     struct reply *poor = put(replies, &small, (struct reply_key){.file = ctl}, 10, 'a');
-    reply_add(poor, 0, &text);
+    reply_add(poor, 0, 0, &text);
     size_t size = shown(replies, (struct reply_key){.file = ctl}, &c);
     CHECK(size > 10 && size < 100 && c == '[');
     reply_unref(poor);

@@ -1,0 +1,41 @@
+/* Contents rendered before a file is opened: those of tables/NAME.csv, whose size programs like tar
+ * and DuckDB ask for first and then rely on.
+ *
+ * Looking such a name up renders it for the thread that asks, and its next open within moments gets
+ * that very content. Few are kept, and not for long: most are opened at once, for open(2) looks the
+ * name up, too. */
+#pragma once
+
+#include "fs/budget.h"
+#include "fs/file.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+#define DRAFTS_MAX 32
+#define DRAFT_NS 2000000000u /* how long one may be used */
+
+struct draft {
+    uint64_t place;       /* place_number(); 0: none */
+    struct caller caller;
+    struct text text;
+    uint64_t made_ns;
+};
+
+struct drafts {
+    pthread_mutex_t lock;
+    struct budget *budget; /* what their bytes come out of */
+    struct draft items[DRAFTS_MAX];
+};
+
+void drafts_init(struct drafts *drafts, struct budget *budget);
+void drafts_deinit(struct drafts *drafts);
+
+/* Keeps the content that was rendered for this caller; takes it over. The oldest goes. */
+void drafts_put(struct drafts *drafts, uint64_t place, const struct caller *caller,
+                struct text *text);
+/* The size of the one that is kept for this caller; false: there is none. */
+bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller, size_t *size);
+/* Takes it out; it is the caller's to free. False: there is none. */
+bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *caller,
+                 struct text *out);

@@ -1,0 +1,346 @@
+#include "fs/sql/engine.h"
+
+#include "fs/cleanup.h"
+#include "fs/clock.h"
+#include "fs/sql/functions.h"
+#include "fs/sql/heap.h"
+#include "fs/sql/vtab.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define STEPS_BETWEEN_LOOKS 2000 /* of SQLite's machine: some 20 us */
+
+struct engine {
+    const struct provider *provider;
+    struct stop stop;
+    struct heap *heap;
+    sqlite3 *db;
+    struct vtab_set set;
+    sqlite3_stmt *stmt;
+    char *sql;        /* the text looked at last, as a C string, up to a NUL in it */
+    int offset;       /* in it, of the last error; -1: not known */
+    bool denied;      /* by the authorizer */
+    int error;        /* what the provider failed with */
+    struct text why;  /* ... in words; else SQLite's */
+};
+
+int stop_reason(const struct stop *stop)
+{
+    if (interrupted(stop->interrupt))
+        return -EINTR;
+    return monotonic_ns() > stop->deadline_ns ? -ETIMEDOUT : 0;
+}
+
+static int look_around(void *arg)
+{
+    const struct engine *engine = arg;
+    return stop_reason(&engine->stop) < 0;
+}
+
+/* ---- what a statement may do ---- */
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    for (; *names; names++)
+        if (name && !sqlite3_stricmp(name, *names))
+            return true;
+    return false;
+}
+
+static int authorize(void *arg, int action, const char *first, const char *second,
+                     const char *database, const char *trigger)
+{
+    static const char *const pragmas[] = {"table_info", "table_xinfo", "table_list",
+                                          "function_list", "compile_options", NULL};
+    static const char *const functions[] = {"load_extension", "fts3_tokenizer", NULL};
+    struct engine *engine = arg;
+
+    if (engine->set.declaring)
+        return SQLITE_OK;
+    switch (action) {
+    case SQLITE_SELECT:
+    case SQLITE_READ:
+    case SQLITE_RECURSIVE: return SQLITE_OK;
+    case SQLITE_FUNCTION:
+        if (!is_one_of(second, functions))
+            return SQLITE_OK;
+        break;
+    case SQLITE_PRAGMA:
+        if (is_one_of(first, pragmas))
+            return SQLITE_OK;
+        break;
+    }
+    engine->denied = true;
+    return SQLITE_DENY;
+}
+
+static const struct {
+    int id, value;
+} limits[] = {
+    {SQLITE_LIMIT_LENGTH, 16 << 20},           /* of one value: some functions take its square */
+    {SQLITE_LIMIT_SQL_LENGTH, ENGINE_SQL_MAX},
+    {SQLITE_LIMIT_EXPR_DEPTH, 200},            /* these two recurse, on a stack of 1 MiB */
+    {SQLITE_LIMIT_COMPOUND_SELECT, 100},
+    {SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000},
+    {SQLITE_LIMIT_ATTACHED, 0},
+    {SQLITE_LIMIT_WORKER_THREADS, 0},
+};
+
+/* ---- opening ---- */
+
+static int fill(void *arg)
+{
+    struct engine *engine = arg;
+    struct wanted **wanted = calloc(engine->set.n, sizeof *wanted);
+    size_t n = 0;
+
+    if (!wanted)
+        return engine->error = -ENOMEM;
+    for (size_t i = 0; i < engine->set.n; i++)
+        if (engine->set.tables[i].used)
+            wanted[n++] = &engine->set.tables[i].wanted;
+    engine->error = engine->provider->fill(engine->provider->arg, wanted, n, &engine->stop,
+                                           &engine->why);
+    for (size_t i = 0; i < n && engine->error == 0; i++)
+        engine->error = wanted[i]->rows.error;
+    free(wanted);
+    return engine->error;
+}
+
+static int configure(struct engine *engine)
+{
+    sqlite3 *db = engine->db;
+
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+        sqlite3_limit(db, limits[i].id, limits[i].value);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_MAINDBNAME, "python");
+    sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_progress_handler(db, STEPS_BETWEEN_LOOKS, look_around, engine);
+    /* sorting in memory: there is no file that it may be done in */
+    if (sqlite3_exec(db, "PRAGMA temp_store = MEMORY", NULL, NULL, NULL) != SQLITE_OK)
+        return -ENOMEM;
+    int r = functions_add(db, &engine->stop);
+    engine->set.fill = fill;
+    engine->set.arg = engine;
+    if (r == 0)
+        r = vtab_set_init(&engine->set, engine->provider, db);
+    sqlite3_set_authorizer(db, authorize, engine);
+    return r;
+}
+
+int engine_open(const struct provider *provider, const struct interrupt *interrupt,
+                struct engine **out)
+{
+    int r = heap_start();
+    if (r < 0)
+        return r;
+    struct engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return -ENOMEM;
+    engine->provider = provider;
+    r = heap_new(HEAP_MAX, &engine->heap);
+    if (r < 0) {
+        free(engine);
+        return r;
+    }
+    engine->stop = (struct stop){interrupt, monotonic_ns() + ENGINE_DEADLINE_NS};
+    engine->offset = -1;
+    heap_enter(engine->heap);
+    r = sqlite3_open_v2(":memory:", &engine->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY | SQLITE_OPEN_NOMUTEX, NULL);
+    r = r == SQLITE_OK ? configure(engine) : -ENOMEM;
+    if (r < 0) {
+        engine_close(engine);
+        return r;
+    }
+    *out = engine;
+    return 0;
+}
+
+void engine_close(struct engine *engine)
+{
+    if (!engine)
+        return;
+    sqlite3_finalize(engine->stmt);
+    vtab_set_deinit(&engine->set);
+    sqlite3_close(engine->db);
+    heap_enter(NULL);
+    heap_unref(engine->heap);
+    text_deinit(&engine->why);
+    free(engine->sql);
+    free(engine);
+}
+
+/* ---- preparing ---- */
+
+/* Whether the text has the word FROM, outside of names, strings and comments or within: it is only
+ * asked of texts that are wrong. */
+static bool has_from(const char *sql)
+{
+    for (const char *p = sql; (p = strcasestr(p, "from")); p += 4)
+        if (p > sql && strchr(" \t\r\n)\"'*", p[-1]) && (!p[4] || strchr(" \t\r\n(\"", p[4])))
+            return true;
+    return false;
+}
+
+/* Whether some table has such a column, which a JOIN may bring. */
+static bool is_column(const struct tables *tables, const char *name)
+{
+    for (size_t i = 0; i < tables->n; i++)
+        for (unsigned k = 0; k < tables->items[i].ncolumns; k++)
+            if (!sqlite3_stricmp(tables->items[i].columns[k].name, name))
+                return true;
+    return false;
+}
+
+/* What SQLite's error says of a text that may go on. */
+static enum sql_state judge(const struct engine *engine, const char *said)
+{
+    static const char column[] = "no such column: ", *const open[] = {
+        "incomplete input", "unrecognized token: \"'", "unrecognized token: \"\"",
+        "unrecognized token: \"`", "unrecognized token: \"[", "unrecognized token: \"x'",
+        "unrecognized token: \"X'", NULL,
+    }, *const unresolved[] = {
+        "ambiguous column name: ", "no tables specified", "SELECTs to the left and right of ", NULL,
+    };
+
+    for (size_t i = 0; open[i]; i++)
+        if (!strncmp(said, open[i], strlen(open[i])))
+            return SQL_OPEN;
+    for (size_t i = 0; unresolved[i]; i++)
+        if (!strncmp(said, unresolved[i], strlen(unresolved[i])))
+            return SQL_UNRESOLVED;
+    if (strncmp(said, column, sizeof column - 1))
+        return SQL_WRONG;
+    said += sizeof column - 1;
+    return !has_from(engine->sql) || strchr(said, '.') || is_column(engine->provider->tables, said)
+               ? SQL_UNRESOLVED : SQL_WRONG;
+}
+
+static enum sql_state refuse(struct engine *engine, const char *words)
+{
+    text_clear(&engine->why);
+    text_puts(&engine->why, words);
+    return SQL_WRONG;
+}
+
+enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t size, size_t *end)
+{
+    const char *tail;
+
+    *end = size;
+    sqlite3_finalize(steal_pointer(engine->stmt));
+    vtab_set_reset(&engine->set);
+    text_clear(&engine->why);
+    engine->denied = false;
+    engine->error = 0;
+    engine->offset = -1;
+    free(engine->sql);
+    engine->sql = strndup(sql, size);
+    if (!engine->sql)
+        return refuse(engine, "out of memory");
+    if (strlen(engine->sql) < size) {
+        engine->offset = (int)strlen(engine->sql);
+        return refuse(engine, "a NUL is no part of SQL");
+    }
+    int r = sqlite3_prepare_v2(engine->db, engine->sql, (int)size + 1, &engine->stmt, &tail);
+    if (r == SQLITE_OK) {
+        *end = (size_t)(tail - engine->sql);
+        return engine->stmt ? SQL_READY : SQL_EMPTY;
+    }
+    engine->offset = sqlite3_error_offset(engine->db);
+    return r == SQLITE_ERROR ? judge(engine, sqlite3_errmsg(engine->db)) : SQL_WRONG;
+}
+
+int engine_error_offset(const struct engine *engine) { return engine->offset; }
+
+/* ---- words ---- */
+
+/* The line of the text that offset is in, and a caret below. */
+static void point_at(const char *sql, size_t offset, struct text *out)
+{
+    const char *at = sql + offset, *begin = at;
+    size_t column = 0;
+
+    while (begin > sql && begin[-1] != '\n')
+        begin--;
+    text_puts(out, "\n  ");
+    text_add_escaped(out, begin, strcspn(begin, "\n"));
+    _cleanup_(text_deinit) struct text before = TEXT_INIT;
+    text_add_escaped(&before, begin, (size_t)(at - begin));
+    for (size_t i = 0; i < before.size; i++)
+        column += ((unsigned char)before.data[i] & 0xc0) != 0x80;
+    text_printf(out, "\n  %*s^", (int)column, "");
+}
+
+static const char *what_went_wrong(const struct engine *engine)
+{
+    if (atomic_load(&engine->heap->exceeded))
+        return "over the limit: a statement may take 256 MiB of memory, all together 1 GiB; select "
+               "less, or aggregate";
+    if (engine->why.size)
+        return engine->why.data;
+    if (engine->denied)
+        return "only reading is allowed: SELECT, WITH, VALUES, EXPLAIN";
+    switch (engine->error ? engine->error : stop_reason(&engine->stop)) {
+    case -EINTR: return "interrupted";
+    case -ETIMEDOUT: return "over the limit: a statement may take 10 s";
+    case 0: return sqlite3_errmsg(engine->db);
+    }
+    return strerror(-engine->error);
+}
+
+void engine_explain(const struct engine *engine, struct text *out)
+{
+    const char *said = what_went_wrong(engine);
+
+    text_add_escaped(out, said, strlen(said));
+    if (engine->offset >= 0 && engine->sql && (size_t)engine->offset <= strlen(engine->sql))
+        point_at(engine->sql, (size_t)engine->offset, out);
+}
+
+/* ---- running ---- */
+
+static int failure(struct engine *engine, int result)
+{
+    int stopped = stop_reason(&engine->stop);
+
+    if (atomic_load(&engine->heap->exceeded))
+        return -EFBIG;
+    if (engine->error < 0)
+        return engine->error;
+    if (result == SQLITE_INTERRUPT && stopped < 0)
+        return stopped;
+    if (result == SQLITE_NOMEM)
+        return -ENOMEM;
+    return result == SQLITE_TOOBIG ? -EFBIG : -EINVAL;
+}
+
+int engine_run(struct engine *engine, enum format format, struct text *out)
+{
+    size_t before = out->size;
+    struct formatter f;
+    int result;
+
+    int r = formatter_init(&f, format, out, engine->stmt);
+    if (r < 0)
+        return r;
+    while ((result = sqlite3_step(engine->stmt)) == SQLITE_ROW && f.rows < ENGINE_ROWS_MAX &&
+           out->size - before + f.cells.size < ENGINE_BYTES_MAX)
+        formatter_row(&f, engine->stmt);
+    if (result == SQLITE_ROW || result == SQLITE_DONE) {
+        r = formatter_finish(&f);
+        if (result == SQLITE_ROW)
+            text_puts(out, f.rows == ENGINE_ROWS_MAX
+                               ? "[cut: the limit of 1,000,000 rows was reached]\n"
+                               : "[cut: the limit of 31 MiB was reached]\n");
+    } else {
+        r = failure(engine, result);
+        engine->offset = -1;
+        text_truncate(out, before);
+    }
+    formatter_deinit(&f);
+    return r;
+}

@@ -1,0 +1,203 @@
+#include "fs/sql/functions.h"
+
+#include "fs/sql/engine.h"
+#include "fs/sql/regexp.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- percentile, median ---- */
+
+struct sample {
+    double *values;
+    size_t n, alloc;
+    double percent;
+};
+
+static bool sample_add(struct sample *s, double value)
+{
+    if (s->n == s->alloc) {
+        size_t alloc = s->alloc ? s->alloc * 2 : 64;
+        double *values = sqlite3_realloc64(s->values, alloc * sizeof *values);
+        if (!values)
+            return false;
+        s->values = values;
+        s->alloc = alloc;
+    }
+    s->values[s->n++] = value;
+    return true;
+}
+
+static void percentile_step(sqlite3_context *context, int argc, sqlite3_value **argv)
+{
+    struct sample *s = sqlite3_aggregate_context(context, sizeof *s);
+    int type = sqlite3_value_numeric_type(argv[0]);
+
+    if (!s) {
+        sqlite3_result_error_nomem(context);
+        return;
+    }
+    s->percent = argc > 1 ? sqlite3_value_double(argv[1]) : 50;
+    if (!(s->percent >= 0 && s->percent <= 100))
+        sqlite3_result_error(context, "percentile() takes a percentage from 0 to 100", -1);
+    else if (type != SQLITE_NULL && type != SQLITE_INTEGER && type != SQLITE_FLOAT)
+        sqlite3_result_error(context, "percentile() and median() take numbers", -1);
+    else if (type != SQLITE_NULL && !sample_add(s, sqlite3_value_double(argv[0])))
+        sqlite3_result_error_nomem(context);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void percentile_final(sqlite3_context *context)
+{
+    struct sample *s = sqlite3_aggregate_context(context, 0);
+
+    if (!s || !s->n) { /* NULL */
+        if (s)
+            sqlite3_free(s->values);
+        return;
+    }
+    qsort(s->values, s->n, sizeof *s->values, by_value);
+    double at = s->percent / 100 * (double)(s->n - 1);
+    size_t low = (size_t)at, high = low + 1 < s->n ? low + 1 : low;
+    double fraction = at - (double)low;
+    double result = fraction ? s->values[low] + (s->values[high] - s->values[low]) * fraction
+                             : s->values[low];
+    sqlite3_free(s->values);
+    sqlite3_result_double(context, result);
+}
+
+/* ---- REGEXP ---- */
+
+static bool is_over(void *stop) { return stop_reason(stop) < 0; }
+
+static void free_regexp(void *regexp) { regexp_free(regexp); }
+
+static void regexp_function(sqlite3_context *context, int argc, sqlite3_value **argv)
+{
+    struct regexp *regexp = sqlite3_get_auxdata(context, 0);
+    const char *why = "out of memory", *text = (const char *)sqlite3_value_text(argv[1]);
+
+    if (!text || sqlite3_value_type(argv[0]) == SQLITE_NULL)
+        return; /* NULL */
+    size_t size = (size_t)sqlite3_value_bytes(argv[1]);
+    bool fresh = !regexp;
+    if (fresh) {
+        const char *pattern = (const char *)sqlite3_value_text(argv[0]);
+        if (!pattern ||
+            regexp_new(pattern, (size_t)sqlite3_value_bytes(argv[0]), &regexp, &why) < 0) {
+            char *words = sqlite3_mprintf("regular expression: %s", why);
+            sqlite3_result_error(context, words ? words : why, -1);
+            sqlite3_free(words);
+            return;
+        }
+    }
+    void *stop = sqlite3_user_data(context);
+    bool found = regexp_search(regexp, text, size, is_over, stop);
+    if (is_over(stop))
+        sqlite3_result_error_code(context, SQLITE_INTERRUPT);
+    else
+        sqlite3_result_int(context, found);
+    if (fresh)
+        sqlite3_set_auxdata(context, 0, regexp, free_regexp);
+}
+
+/* ---- instr, replace ---- */
+
+struct bytes {
+    const char *data;
+    size_t size;
+};
+
+/* A BLOB as it is, anything else as text. False: NULL. */
+static bool bytes_of(sqlite3_value *value, struct bytes *out)
+{
+    bool blob = sqlite3_value_type(value) == SQLITE_BLOB;
+
+    if (sqlite3_value_type(value) == SQLITE_NULL)
+        return false;
+    out->data = blob ? sqlite3_value_blob(value) : (const char *)sqlite3_value_text(value);
+    out->size = (size_t)sqlite3_value_bytes(value);
+    if (!out->data)
+        *out = (struct bytes){"", 0};
+    return true;
+}
+
+static void instr_function(sqlite3_context *context, int argc, sqlite3_value **argv)
+{
+    bool blobs = sqlite3_value_type(argv[0]) == SQLITE_BLOB &&
+                 sqlite3_value_type(argv[1]) == SQLITE_BLOB;
+    struct bytes in, what;
+    sqlite3_int64 n = 1;
+
+    if (!bytes_of(argv[0], &in) || !bytes_of(argv[1], &what))
+        return; /* NULL */
+    const char *at = what.size ? memmem(in.data, in.size, what.data, what.size) : in.data;
+    for (const char *p = in.data; at && p < at; p++) /* characters, of texts */
+        n += blobs || ((unsigned char)*p & 0xc0) != 0x80;
+    sqlite3_result_int64(context, at ? n : 0);
+}
+
+static void replace_function(sqlite3_context *context, int argc, sqlite3_value **argv)
+{
+    size_t most = (size_t)sqlite3_limit(sqlite3_context_db_handle(context), SQLITE_LIMIT_LENGTH, -1);
+    struct bytes in, what, with;
+
+    if (!bytes_of(argv[0], &in) || !bytes_of(argv[1], &what) || !bytes_of(argv[2], &with))
+        return; /* NULL */
+    if (!what.size) {
+        sqlite3_result_value(context, argv[0]);
+        return;
+    }
+    sqlite3_str *out = sqlite3_str_new(sqlite3_context_db_handle(context));
+    const char *p = in.data, *end = in.data + in.size, *at;
+    while (sqlite3_str_errcode(out) == SQLITE_OK && (size_t)sqlite3_str_length(out) <= most &&
+           (at = memmem(p, (size_t)(end - p), what.data, what.size))) {
+        sqlite3_str_append(out, p, (int)(at - p));
+        sqlite3_str_append(out, with.data, (int)with.size);
+        p = at + what.size;
+    }
+    sqlite3_str_append(out, p, (int)(end - p));
+    int error = sqlite3_str_errcode(out), size = sqlite3_str_length(out);
+    char *text = sqlite3_str_finish(out);
+    if (error == SQLITE_NOMEM)
+        sqlite3_result_error_nomem(context);
+    else if (error != SQLITE_OK)
+        sqlite3_result_error_toobig(context);
+    else
+        sqlite3_result_text(context, text ? text : "", text ? size : 0, SQLITE_TRANSIENT);
+    sqlite3_free(text);
+}
+
+int functions_add(sqlite3 *db, const struct stop *stop)
+{
+    static const struct {
+        const char *name;
+        int argc;
+        void (*function)(sqlite3_context *, int, sqlite3_value **);
+        void (*final)(sqlite3_context *);
+    } functions[] = {
+        {"percentile", 2, percentile_step, percentile_final},
+        {"median", 1, percentile_step, percentile_final},
+        {"regexp", 2, regexp_function, NULL},
+        {"instr", 2, instr_function, NULL},
+        {"replace", 3, replace_function, NULL},
+    };
+
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        bool aggregate = functions[i].final;
+        if (sqlite3_create_function(db, functions[i].name, functions[i].argc,
+                                    SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS,
+                                    (void *)stop, aggregate ? NULL : functions[i].function,
+                                    aggregate ? functions[i].function : NULL,
+                                    functions[i].final) != SQLITE_OK)
+            return -ENOMEM;
+    }
+    return 0;
+}

@@ -1,0 +1,34 @@
+/* How much memory the statements may take.
+ *
+ * All that SQLite allocates, and the rows, is counted against the heap that the allocating thread
+ * works for at the time: SQLite's own limits are those of a whole process. What is over it fails
+ * as if the machine had no more memory.
+ *
+ * What is allocated for a heap is freed while a thread works for the same one. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define HEAP_MAX (256u << 20)       /* of one statement, bytes */
+#define HEAP_TOTAL_MAX (1u << 30)   /* of all together */
+
+struct heap {
+    atomic_uint refs;
+    atomic_long used;
+    long limit;
+    atomic_bool exceeded;
+};
+
+/* -ENOMEM. The caller owns one reference; whoever works for it has one, too. */
+int heap_new(long limit, struct heap **out);
+struct heap *heap_ref(struct heap *heap);
+void heap_unref(struct heap *heap);
+
+/* Has SQLite count, once for the whole process. -ENOMEM: it doesn't start. */
+int heap_start(void);
+/* From now on this thread works for this heap (NULL: none). Returns the one before. */
+struct heap *heap_enter(struct heap *heap);
+/* The one that this thread works for. */
+struct heap *heap_current(void);

@@ -1,0 +1,65 @@
+/* JSON as RFC 8259 has it: [{"tid": 1, "func": "f"}, ...], one object a line. */
+#include "fs/sql/format.h"
+
+#include <string.h>
+
+static void add_string(struct text *out, const char *bytes, size_t size)
+{
+    text_putc(out, '"');
+    for (size_t i = 0, n; i < size; i += n) {
+        unsigned char c = (unsigned char)bytes[i];
+        n = format_character(bytes + i, size - i);
+        if (c == '"' || c == '\\')
+            text_printf(out, "\\%c", c);
+        else if (c == '\n')
+            text_puts(out, "\\n");
+        else if (c == '\r')
+            text_puts(out, "\\r");
+        else if (c == '\t')
+            text_puts(out, "\\t");
+        else if (n)
+            text_add(out, bytes + i, n);
+        else if (c < 0x80)
+            text_printf(out, "\\u%04x", c);
+        else
+            text_printf(out, "\\\\x%02x", c);
+        if (!n)
+            n = 1;
+    }
+    text_putc(out, '"');
+}
+
+static void begin(struct formatter *f, sqlite3_stmt *stmt) { text_putc(f->out, '['); }
+
+static void add_value(struct formatter *f, sqlite3_stmt *stmt, int i)
+{
+    int type = sqlite3_column_type(stmt, i); /* asked before it is converted */
+    const char *bytes = (const char *)sqlite3_column_text(stmt, i);
+    size_t size = (size_t)sqlite3_column_bytes(stmt, i);
+
+    /* infinities are no JSON */
+    if (type == SQLITE_INTEGER || (type == SQLITE_FLOAT && bytes && !strpbrk(bytes, "In")))
+        text_add(f->out, bytes, size);
+    else if (type == SQLITE_NULL || !bytes)
+        text_puts(f->out, "null");
+    else
+        add_string(f->out, bytes, size);
+}
+
+static void row(struct formatter *f, sqlite3_stmt *stmt)
+{
+    text_puts(f->out, f->rows ? ",\n {" : "{");
+    for (int i = 0; i < f->columns; i++) {
+        const char *name = sqlite3_column_name(stmt, i);
+        if (i)
+            text_puts(f->out, ", ");
+        add_string(f->out, name ? name : "", name ? strlen(name) : 0);
+        text_puts(f->out, ": ");
+        add_value(f, stmt, i);
+    }
+    text_putc(f->out, '}');
+}
+
+static void end(struct formatter *f) { text_puts(f->out, "]\n"); }
+
+const struct format_ops format_json = {begin, row, end};

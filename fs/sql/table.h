@@ -1,0 +1,82 @@
+/* Tables, as everything about SQL sees them.
+ *
+ * A table is one schema/NAME.sql, from which schema/generate makes its struct table, and one row
+ * source, rows/NAME.c. A row source never sees SQL: it is told which columns a statement uses and
+ * how their values are bounded, and adds rows. It may add rows that the statement doesn't want,
+ * for SQLite looks at each again, but none may be missing. */
+#pragma once
+
+#include "fs/sql/rows.h"
+
+struct column {
+    const char *name;
+    enum column_type { COLUMN_INTEGER, COLUMN_REAL, COLUMN_TEXT } type;
+    const char *unit;    /* NULL: none */
+    const char *comment;
+};
+
+struct row_source;
+
+struct table {
+    const char *name;
+    const char *sql;     /* CREATE TABLE, as SQLite gets it */
+    const char *comment;
+    const char *source;  /* "passive", "schema" */
+    const struct column *columns;
+    unsigned ncolumns;   /* at most TABLE_COLUMNS_MAX */
+    const struct row_source *rows;
+};
+
+struct tables {
+    const struct table *items;
+    size_t n;
+};
+
+/* The tables of schema/. */
+extern const struct tables python_tables;
+
+/* NULL: there is none of that name. */
+const struct table *tables_find(const struct tables *tables, const char *name);
+const char *column_type_name(enum column_type type);
+
+#define BOUND_TEXT_MAX 24
+
+/* What the statement says of the values of a column, in all places where it uses the table. */
+struct bound {
+    int64_t low, high;         /* INTEGER: no row is wanted outside of [low, high] ... */
+    bool bounded;              /* ... nor where the column is NULL */
+    char equal[BOUND_TEXT_MAX]; /* TEXT: only rows with this value are wanted; "": any */
+};
+
+/* What a statement uses of a table. */
+struct use {
+    uint64_t columns;          /* a bit for each */
+    struct bound bounds[TABLE_COLUMNS_MAX];
+};
+
+static inline bool use_wants(const struct use *use, unsigned column)
+{
+    return use->columns >> column & 1;
+}
+
+struct plan;
+struct scene;
+struct moment;
+struct lwp_list;
+
+/* Where the rows of one table come from. The functions return 0 or -errno, which ends the
+ * statement; scene->why may say more. */
+struct row_source {
+    /* What of the process has to be read (scene.h) for what is used. NULL: nothing. */
+    void (*plan)(const struct use *use, struct plan *plan);
+    /* Adds the rows within the moment that is read, and only through the target's view. May run
+     * several times; each begins without rows. The GIL's holder may stand still meanwhile. */
+    int (*within)(struct scene *scene, const struct moment *moment, const struct lwp_list *lwps,
+                  const struct use *use, struct rows *rows);
+    /* Adds the rows of what was read within the moment, where that has to be finished while the
+     * target's lock is held. */
+    int (*gather)(struct scene *scene, const struct use *use, struct rows *rows);
+    /* Adds the rows after all that. */
+    int (*fill)(struct scene *scene, const struct use *use, struct rows *rows);
+    bool catalog; /* they are of no process: scene->process is NULL */
+};

@@ -1,0 +1,43 @@
+/* The tables of a provider as SQLite's virtual tables: one module for every schema.
+ *
+ * Each is eponymous: it exists by its name, without CREATE. What the planner asks (xBestIndex)
+ * tells which columns are used, and how constants bound them: that is pushed down to the rows'
+ * sources. Equalities of INTEGER columns, as joins have them, are looked up (lookup.h). SQLite
+ * checks every row again. */
+#pragma once
+
+#include "fs/sql/engine.h"
+
+#include <sqlite3.h>
+
+#define VTAB_COLUMNS_MAX (TABLE_COLUMNS_MAX + ROWS_LEAD)
+
+struct vtab_set;
+
+/* One table of a connection. */
+struct vtab_table {
+    struct wanted wanted;
+    struct vtab_set *set;
+    unsigned lead;           /* columns in front; the table's own that bear one of their names are
+                                not shown twice */
+    unsigned ncolumns;
+    uint8_t own[VTAB_COLUMNS_MAX]; /* of a column of the virtual table: the table's */
+    bool used;
+    struct lookup *lookups;
+};
+
+struct vtab_set {
+    struct vtab_table *tables;
+    size_t n;
+    bool filled;
+    bool declaring; /* SQLite reads a CREATE TABLE of ours, and not one of the statement */
+    /* Fills all that is used; called once, when the first row is asked for. -errno. */
+    int (*fill)(void *arg);
+    void *arg;
+};
+
+/* Makes the provider's tables known to a connection. The set must outlive it. -ENOMEM. */
+int vtab_set_init(struct vtab_set *set, const struct provider *provider, sqlite3 *db);
+/* Forgets what the last statement used, and its rows. */
+void vtab_set_reset(struct vtab_set *set);
+void vtab_set_deinit(struct vtab_set *set);

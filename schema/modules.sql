@@ -1,0 +1,8 @@
+-- the imported modules: sys.modules of each interpreter
+-- source: passive
+CREATE TABLE modules(
+    name TEXT,          -- the key in sys.modules
+    file TEXT,          -- __file__; NULL: built in, or not from a file
+    type TEXT,          -- the type of the entry: 'module', for nearly all
+    interpreter INTEGER -- number of the interpreter
+);

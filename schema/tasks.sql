@@ -1,0 +1,15 @@
+-- asyncio tasks that are not done (CPython 3.12 on)
+-- source: passive
+CREATE TABLE tasks(
+    id INTEGER,         -- [address] of the task, its id()
+    name TEXT,          -- the task's name
+    coro TEXT,          -- the qualified name of its coroutine
+    state TEXT,         -- 'running', 'ready', 'waiting', each perhaps with ', cancelling', or 'unreadable'
+    awaits TEXT,        -- what it waits for: the names of tasks, else the object
+    awaited_by INTEGER, -- [address] id of a task that awaits this one; NULL: none does
+    func TEXT,          -- where it is: the innermost function of its coroutine
+    file TEXT,          -- the source file of that
+    lineno INTEGER,     -- the line that it is at
+    tid INTEGER,        -- the thread that runs its loop; NULL: none does
+    loop INTEGER        -- [address] of the event loop, its id()
+);
