@@ -30,9 +30,23 @@ void writer_free(struct writer *writer)
     free(writer);
 }
 
+/* Whether the last line is these words: a traceback ends with what it is about. */
+static bool says_already(const struct text *said, const struct text *why)
+{
+    size_t size = said->size;
+
+    if (size && said->data[size - 1] == '\n')
+        size--;
+    if (size < why->size || memcmp(said->data + size - why->size, why->data, why->size))
+        return false;
+    return size == why->size || said->data[size - why->size - 1] == '\n';
+}
+
 /* "error: " and the words, on lines of their own. */
 static void add_error(struct text *said, const struct text *why)
 {
+    if (says_already(said, why))
+        return;
     if (said->size && said->data[said->size - 1] != '\n')
         text_putc(said, '\n');
     text_puts(said, "error: ");

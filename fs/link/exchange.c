@@ -27,6 +27,14 @@ int exchange_begin(struct exchange *exchange, uint16_t op, size_t text_size, siz
     return 0;
 }
 
+bool exchange_occupied(const struct exchange *exchange, const struct exchange_request *request)
+{
+    for (const struct exchange_request *r = exchange->requests; r; r = r->next)
+        if (r != request && r->started && !r->finished)
+            return true;
+    return false;
+}
+
 struct text exchange_take_output(struct exchange *exchange, struct exchange_request *request)
 {
     struct text output = request->output;

@@ -50,6 +50,8 @@ int exchange_begin(struct exchange *exchange, uint16_t op, size_t text_size, siz
                    struct exchange_request **out);
 /* Forgets a request that is finished, was never sent, or whose session has ended. */
 void exchange_end(struct exchange *exchange, struct exchange_request *request);
+/* Whether the code of another request runs now, as far as one knows: the agent runs one at a time. */
+bool exchange_occupied(const struct exchange *exchange, const struct exchange_request *request);
 /* Moves out the output that came so far. The caller owns it (text_deinit). */
 struct text exchange_take_output(struct exchange *exchange, struct exchange_request *request);
 /* Nobody waits for it any more: it keeps its id until its last frame, and its output is dropped. */

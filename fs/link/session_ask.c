@@ -194,8 +194,9 @@ static void say(struct proto_done *done, const char *words)
 }
 
 /* What became of a request whose deadline passed (-ETIMEDOUT) or whose writer interrupted (-EINTR),
- * after its cancellation ended with r. */
-static int explain_cancelled(int reason, int r, bool started, struct proto_done *done)
+ * after its cancellation ended with r. Before it began another one's code may have run. */
+static int explain_cancelled(int reason, int r, bool started, bool occupied,
+                             struct proto_done *done)
 {
     bool never = done->error == ECANCELED || done->error == ETIMEDOUT;
 
@@ -208,7 +209,9 @@ static int explain_cancelled(int reason, int r, bool started, struct proto_done 
     else if (r == 0 && done->error == EINTR)
         say(done, "it got the GIL only at the deadline, and was interrupted");
     else if (r == 0 && done->error == ECANCELED)
-        say(done, ""); /* who has the GIL is for the caller to say */
+        say(done, occupied ? "code of an earlier eval still runs, this one waited for it: it "
+                             "never began, and never will"
+                           : ""); /* who has the GIL is for the caller to say */
     else if (r < 0 && started)
         say(done, "it was told to end, but runs on: a call into C ends only when it returns");
     else if (r < 0)
@@ -245,16 +248,17 @@ static int await(struct session *session, struct exchange_request *request, uint
     else if (reason == -ETIMEDOUT)
         r = cancel(session, request, SESSION_ANSWER_NS, interrupt);
 
-    bool started;
+    bool started, occupied;
     {
         _guard_mutex_(&session->lock);
         *done = request->done;
+        occupied = exchange_occupied(&session->exchange, request);
         started = request->started;
         if (!request->finished)
             *done = (struct proto_done){0};
     }
     if (reason == -EINTR || reason == -ETIMEDOUT)
-        return explain_cancelled(reason, r, started, done);
+        return explain_cancelled(reason, r, started, occupied, done);
     return r < 0 ? r : -done->error;
 }
 

@@ -49,10 +49,12 @@ static void test_eval(void)
 
     CHECK(a->id != b->id && a->id && b->id);
     CHECK(say(PROTO_STARTED, b->id, NULL, 0) == 0 && changed == b && b->started && !a->started);
+    CHECK(exchange_occupied(&exchange, a) && !exchange_occupied(&exchange, b));
     CHECK(say_output(b->id, "one ") == 0 && !changed);
     CHECK(say_output(a->id, "before it began") == 0);
     CHECK(say_output(b->id, "two") == 0);
     CHECK(say_done(b->id, EIO, 10) == 0 && changed == b && b->finished && !a->finished);
+    CHECK(!exchange_occupied(&exchange, a));
     CHECK_STR(b->output.data, "one two");
     CHECK_STR(b->done.words, "a?b?[0m");
     CHECK(b->done.error == EIO && b->done.consumed == 10 && !(b->done.flags & DONE_CUT));
