@@ -90,6 +90,7 @@ EXPORT int probe_agent_start(const struct agent_boot *boot)
 
 void agent_describe(struct proto_ready *out)
 {
+    const char *here = __builtin_frame_address(0);
     _guard_agent_;
     *out = (struct proto_ready){
         .version = PROTO_VERSION,
@@ -99,7 +100,7 @@ void agent_describe(struct proto_ready *out)
         .channel_tid = probe_agent_record.channel_tid,
         .python_tid = probe_agent_record.python_tid,
         .memory = (uint64_t)(_end - __ehdr_start) + agent.requests.text_bytes +
-                  stack_resident(&out) + python_thread_memory(),
+                  stack_resident(here, here - CHANNEL_STACK / 2) + python_thread_memory(),
         .evals = agent.evals,
         .agent_version = AGENT_VERSION,
     };

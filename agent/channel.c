@@ -129,12 +129,13 @@ static void renew_channel(void)
     }
 }
 
-/* Waits for a frame. -EPIPE: the channel is over. */
+/* Waits for a frame. -EPIPE: the channel is over. recv() and not poll(): that would go on with whatever gets
+ * the number when the program closes the descriptor meanwhile. */
 static int receive(void)
 {
-    struct pollfd p = {.fd = agent.channel.fd, .events = POLLIN};
+    char byte;
 
-    if (poll(&p, 1, -1) < 0 && errno != EINTR)
+    if (recv(agent.channel.fd, &byte, 1, MSG_PEEK) < 0 && errno != EINTR && errno != ECONNRESET)
         return -EPIPE;
     if (!is_ours(agent.channel.fd, agent.channel.fd_inode))
         return -EPIPE;

@@ -4,6 +4,7 @@
 #include "agent/sources.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define CAPSULE "probefs agent"
 
@@ -49,21 +50,31 @@ static PyObject *write_local(PyObject *self, PyObject *args)
 static PyMethodDef write_local_def = {"write_local", write_local, METH_VARARGS, NULL};
 static PyMethodDef hook_def = {"probefs_agent_exit", exit_hook, METH_NOARGS, NULL};
 
-/* A new namespace in which the source has been executed; `probe` may be NULL. */
+static int execute_part(const char *source, const char *name, PyObject *globals)
+{
+    _cleanup_unref_ PyObject *code = Py_CompileString(source, name, Py_file_input);
+    if (!code)
+        return -EIO;
+    _cleanup_unref_ PyObject *done = PyEval_EvalCode(code, globals, globals);
+    return done ? 0 : -EIO;
+}
+
+/* A new namespace in which a source has been executed, part by part (embed.sh); `probe` may be NULL. */
 static PyObject *execute(const char *source, const char *name, PyObject *probe)
 {
     _cleanup_unref_ PyObject *globals = PyDict_New();
     _cleanup_unref_ PyObject *builtins = PyImport_ImportModule("builtins");
     _cleanup_unref_ PyObject *own_name = PyUnicode_FromString(name);
-    _cleanup_unref_ PyObject *code = Py_CompileString(source, name, Py_file_input);
 
-    if (!globals || !builtins || !own_name || !code ||
+    if (!globals || !builtins || !own_name ||
         PyDict_SetItemString(globals, "__builtins__", builtins) < 0 ||
         PyDict_SetItemString(globals, "__name__", own_name) < 0 ||
         (probe && PyDict_SetItemString(globals, "_probe", probe) < 0))
         return NULL;
-    _cleanup_unref_ PyObject *done = PyEval_EvalCode(code, globals, globals);
-    return done ? steal_pointer(globals) : NULL;
+    for (const char *part = source; *part; part += strlen(part) + 1)
+        if (execute_part(part, name, globals) < 0)
+            return NULL;
+    return steal_pointer(globals);
 }
 
 static int add_attribute(PyObject *object, const char *name, PyObject *value)

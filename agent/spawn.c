@@ -12,8 +12,6 @@
 #define STACK_RETRY (256u * 1024)
 
 #define PAGE 4096u
-#define CHUNK_PAGES 16u
-#define STACK_CHUNKS 1024u /* at most so many are looked at */
 
 static const int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 
@@ -58,22 +56,15 @@ int thread_spawn(const char *name, size_t stack, bool faults, void *(*run)(void 
     return 0;
 }
 
-size_t stack_resident(const void *top)
+size_t stack_resident(const void *top, const void *bottom)
 {
-    uintptr_t end = ((uintptr_t)top & ~(uintptr_t)(PAGE - 1)) + PAGE;
-    size_t pages = 0;
+    uintptr_t page = (uintptr_t)top & ~(uintptr_t)(PAGE - 1);
+    size_t size = 0;
+    unsigned char resident = 1;
 
-    for (size_t i = 0; i < STACK_CHUNKS; i++) {
-        unsigned char resident[CHUNK_PAGES];
-        size_t here = 0;
-        end -= CHUNK_PAGES * PAGE;
-        if (mincore((void *)end, CHUNK_PAGES * PAGE, resident) < 0)
-            break;
-        for (size_t k = 0; k < CHUNK_PAGES; k++)
-            here += resident[k] & 1;
-        pages += here;
-        if (!here)
-            break;
+    while (resident && page >= (uintptr_t)bottom && mincore((void *)page, PAGE, &resident) == 0) {
+        size += resident & 1 ? PAGE : 0;
+        page -= PAGE;
     }
-    return pages * PAGE;
+    return size;
 }

@@ -11,5 +11,5 @@
  * the program's handlers. 0 or -errno. */
 int thread_spawn(const char *name, size_t stack, bool faults, void *(*run)(void *), pthread_t *out);
 
-/* Bytes of a thread's stack that are in memory, from an address near its top downwards. */
-size_t stack_resident(const void *top);
+/* Bytes of a stack that are in memory: from an address near its top down to `bottom`. */
+size_t stack_resident(const void *top, const void *bottom);

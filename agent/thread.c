@@ -133,13 +133,24 @@ static bool detach(struct request *request)
     return true;
 }
 
-static const char *stack_top; /* of the thread that is there */
+/* Where the stack of the thread that is there is; NULL: not known. */
+static void *stack_top, *stack_bottom;
+
+static void note_stack(void *here)
+{
+    pthread_attr_t attr;
+    size_t size;
+
+    if (pthread_getattr_np(pthread_self(), &attr))
+        return;
+    pthread_attr_getstack(&attr, &stack_bottom, &size);
+    pthread_attr_destroy(&attr);
+    __atomic_store_n(&stack_top, here, __ATOMIC_RELEASE);
+}
 
 static void *python_main(void *arg)
 {
-    char here;
-
-    __atomic_store_n(&stack_top, &here, __ATOMIC_RELEASE);
+    note_stack(__builtin_frame_address(0));
     __atomic_store_n(&probe_agent_record.python_tid, gettid(), __ATOMIC_RELEASE);
     for (;;) {
         struct request *request = requests_take(agent.python.state != NULL);
@@ -171,10 +182,12 @@ void python_thread_join(void)
     if (agent.python.exists)
         pthread_join(agent.python.thread, NULL);
     agent.python.exists = false;
+    stack_top = NULL;
     __atomic_store_n(&probe_agent_record.python_tid, 0, __ATOMIC_RELEASE);
 }
 
 uint64_t python_thread_memory(void)
 {
-    return agent.python.exists ? stack_resident(__atomic_load_n(&stack_top, __ATOMIC_ACQUIRE)) : 0;
+    const void *top = __atomic_load_n(&stack_top, __ATOMIC_ACQUIRE);
+    return agent.python.exists && top ? stack_resident(top, stack_bottom) : 0;
 }
