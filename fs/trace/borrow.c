@@ -62,7 +62,6 @@ int borrow_stop(pid_t tid, struct borrow *out)
         detach(tid, 0);
         return -ECANCELED;
     }
-    restart_interrupted(tid);
     r = read_state(&borrow);
     if (r < 0) {
         detach(tid, 0);
@@ -70,6 +69,18 @@ int borrow_stop(pid_t tid, struct borrow *out)
     }
     *out = borrow;
     return 0;
+}
+
+void borrow_restart(struct borrow *borrow)
+{
+    restart_interrupted(borrow->tid);
+    read_state(borrow);
+}
+
+bool borrow_needs_restart_block(const struct borrow *borrow)
+{
+    return (int64_t)borrow->regs.orig_rax >= 0 &&
+           (int64_t)borrow->regs.rax == -ERESTART_RESTARTBLOCK;
 }
 
 uint64_t borrow_release(struct borrow *borrow)

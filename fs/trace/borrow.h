@@ -28,6 +28,12 @@ struct borrow {
  * so; -EDEADLK: it waits for an answer of this daemon; -ETIMEDOUT: it did not stop, and is still
  * traced: the calling thread must end. On failure but the last it runs as before. */
 int borrow_stop(pid_t tid, struct borrow *out);
+/* If it is about to see an EINTR that only stopping it has caused, has it enter its system call again
+ * (restart.h). */
+void borrow_restart(struct borrow *borrow);
+/* Whether its system call will go on by what the kernel keeps for that, one piece for each thread, which
+ * some other system calls use too. */
+bool borrow_needs_restart_block(const struct borrow *borrow);
 /* Lets it go on as it was. Returns for how many nanoseconds it was kept. */
 uint64_t borrow_release(struct borrow *borrow);
 

@@ -262,6 +262,8 @@ static int judge(struct operation *o)
         if (r < 0)
             break;
     }
+    if (!safe_point_in_cpython(points))
+        borrow_restart(&o->borrow);
     if (r == 0 && o->safety == SAFE && !is_ours(o)) {
         text_puts(o->why, "the library isn't there any more");
         return -ENOENT;
@@ -362,6 +364,7 @@ static int fill(struct operation *o, const struct bootstrap_block *block)
     if (r < 0)
         return r;
     o->control.fd = number;
+    o->control.gentle = borrow_needs_restart_block(&o->borrow);
     if (o->control.op == SHIM_LOAD && !o->control.path[0])
         spell_path(o, number);
     return payload_fill(o->fd, &o->payload, &o->control);

@@ -92,7 +92,8 @@ struct shim_control {
     uint32_t op;           /* enum shim_op */
     int32_t fd;            /* of the memfd, closed once loaded; -1: none */
     uint32_t origin;       /* for struct agent_boot */
-    uint32_t zero;
+    uint32_t gentle;       /* leave the kernel's restart block of the borrowed thread alone: it was
+                              interrupted in a system call that goes on by it */
     uint64_t entry;
     uint64_t handle;       /* also out, of SHIM_LOAD */
     uint64_t unmap;        /* bootstrap_unmap: where the new thread unmaps the shim and returns from */

@@ -34,6 +34,7 @@ struct safe_points {
     size_t ncodes;
     uint64_t image_base, eval;
     struct vmas *vmas;
+    bool cpython;                /* of the last judgement: libc was called by CPython's own code */
     uint8_t *stack;              /* NATIVE_STACK_MAX */
     struct native_frame frames[NATIVE_FRAMES_MAX];
 };
@@ -215,6 +216,14 @@ static bool run_is_safe(const struct look *look)
     return false;
 }
 
+/* The interpreter itself, and those of its modules that wait. */
+static bool is_cpython(const struct safe_points *points, const struct module *module)
+{
+    return (module->base && module->base == points->image_base) ||
+           !strncmp(module->name, "select.cpython-", 15) ||
+           !strncmp(module->name, "_socket.cpython-", 16);
+}
+
 /* One frame. SAFE: nothing against it; *over: those that follow don't matter. */
 static enum safety check_frame(struct look *look, const struct pc *pc, bool *over)
 {
@@ -242,6 +251,8 @@ static enum safety check_frame(struct look *look, const struct pc *pc, bool *ove
         look->end = pc->row.end;
         return SAFE;
     }
+    if (!look->other)
+        look->points->cpython = look->run && is_cpython(points, pc->module);
     if (look->run && !run_is_safe(look))
         return UNSAFE_LIBC;
     look->run = 0;
@@ -295,6 +306,7 @@ enum safety safe_point_check(struct safe_points *points, const struct user_regs_
     struct vma vma;
 
     *where = (struct safety_place){.pc = user->rip, .exact = true};
+    points->cpython = false;
     native_regs_set(&regs, user);
     vmas_forget(points->vmas);
     if (vma_find(points->vmas, user->rsp, &vma) < 0 || stack_room(points, &vma, user->rsp) < room)
@@ -317,6 +329,8 @@ enum safety safe_point_check(struct safe_points *points, const struct user_regs_
     }
     return safety;
 }
+
+bool safe_point_in_cpython(const struct safe_points *points) { return points->cpython; }
 
 static const char *reason(enum safety safety)
 {

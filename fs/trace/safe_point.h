@@ -53,6 +53,10 @@ bool safe_points_mapped(struct safe_points *points, uint64_t addr);
 enum safety safe_point_check(struct safe_points *points, const struct user_regs_struct *regs,
                              uint64_t room, struct safety_place *where);
 
+/* Whether the thread last judged is in a system call that CPython itself made: its own code takes EINTR for
+ * what it is and waits for the rest of the time (PEP 475). */
+bool safe_point_in_cpython(const struct safe_points *points);
+
 /* The judgement in words: "in malloc() of libc.so.6". May read symbols: not while a thread is
  * stopped. */
 void safety_describe(struct safe_points *points, enum safety safety,

@@ -37,8 +37,7 @@ static long call_kernel(long number, long a, long b, long c, long d, long e)
     return result;
 }
 
-/* ppoll() leaves the kernel's restart block alone, which the borrowed thread's own system call may
- * still need; futex() and nanosleep() with a timeout don't. */
+/* ppoll() leaves the kernel's restart block alone; futex() and nanosleep() with a timeout don't. */
 static void nap(long ns)
 {
     struct timespec t = {.tv_nsec = ns};
@@ -54,6 +53,26 @@ static int64_t now(void)
 
 static uint32_t get(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
 static void set(uint32_t *word, uint32_t value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
+
+static void finish(struct shim_control *c)
+{
+    set(&c->done, 1);
+    call_kernel(__NR_futex, (long)&c->done, FUTEX_WAKE, INT32_MAX, 0, 0);
+}
+
+/* Waits for the new thread, but not for long: it may itself need what this one holds. */
+static void park(struct shim_control *c)
+{
+    int64_t end = now() + SHIM_PARK_NS;
+
+    for (int64_t left; !get(&c->done) && (left = end - now()) > 0;) {
+        struct timespec t = {.tv_nsec = left};
+        if (c->gentle)
+            nap(SHIM_PARK_NAP_NS);
+        else
+            call_kernel(__NR_futex, (long)&c->done, FUTEX_WAIT, 0, (long)&t, 0);
+    }
+}
 
 static void copy_words(char *to, const char *from)
 {
@@ -136,7 +155,7 @@ __attribute__((used, visibility("hidden"))) uint64_t thread_main(struct shim_con
         close_library(c);
     if (c->op == SHIM_CALL && enter(c))
         call_entry(c, c->entry, 0);
-    set(&c->done, 1);
+    finish(c);
     for (int i = 0; i < SHIM_LEAVE_NAPS && !get(&c->left); i++)
         nap(i < 20 ? SHIM_PARK_NAP_NS : NANOSECONDS / 1000);
     return get(&c->left) ? c->unmap : 0;
@@ -191,9 +210,8 @@ __attribute__((used, visibility("hidden"))) void work(struct shim_control *c)
     if (r) {
         c->result = -r;
         set(&c->phase, SHIM_NO_THREAD);
-        set(&c->done, 1);
+        finish(c);
     }
-    for (int64_t end = now() + SHIM_PARK_NS; !get(&c->done) && now() < end;)
-        nap(SHIM_PARK_NAP_NS);
+    park(c);
     *error = saved;
 }
