@@ -8,6 +8,7 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <linux/rseq.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,29 @@ bool borrow_needs_restart_block(const struct borrow *borrow)
 {
     return (int64_t)borrow->regs.orig_rax >= 0 &&
            (int64_t)borrow->regs.rax == -ERESTART_RESTARTBLOCK;
+}
+
+static bool read_memory(const struct borrow *borrow, uint64_t addr, void *data, size_t size)
+{
+    struct iovec local = {data, size}, remote = {(void *)(uintptr_t)addr, size};
+    return process_vm_readv(borrow->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+bool borrow_in_sequence(const struct borrow *borrow)
+{
+    struct __ptrace_rseq_configuration config;
+    struct rseq area;
+    struct rseq_cs section;
+
+    if (ptrace(PTRACE_GET_RSEQ_CONFIGURATION, borrow->tid, (void *)sizeof config, &config) < 0 ||
+        !config.rseq_abi_pointer)
+        return false; /* kernel before 5.13, or it has none */
+    if (!read_memory(borrow, config.rseq_abi_pointer, &area, sizeof area))
+        return true;
+    if (!area.rseq_cs)
+        return false;
+    return !read_memory(borrow, area.rseq_cs, &section, sizeof section) ||
+           borrow->regs.rip - section.start_ip < section.post_commit_offset;
 }
 
 uint64_t borrow_release(struct borrow *borrow)

@@ -34,6 +34,8 @@ void borrow_restart(struct borrow *borrow);
 /* Whether its system call will go on by what the kernel keeps for that, one piece for each thread, which
  * some other system calls use too. */
 bool borrow_needs_restart_block(const struct borrow *borrow);
+/* Whether it is in a restartable sequence (rseq(2)), which must not go on after anything else ran. */
+bool borrow_in_sequence(const struct borrow *borrow);
 /* Lets it go on as it was. Returns for how many nanoseconds it was kept. */
 uint64_t borrow_release(struct borrow *borrow);
 

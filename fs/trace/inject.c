@@ -256,6 +256,8 @@ static int judge(struct operation *o)
         o->safety = safe_point_check(points, &o->borrow.regs, room, &o->place);
         if (o->safety == SAFE && !has_place(o))
             o->safety = UNSAFE_CHANGED;
+        if (o->safety == SAFE && borrow_in_sequence(&o->borrow))
+            o->safety = UNSAFE_RESTARTABLE;
         if (o->safety != UNSAFE_CHANGED || tries)
             break;
         r = refresh(o);
@@ -485,6 +487,26 @@ static int wait_done(struct operation *o)
 
 /* ---- the whole of it ---- */
 
+/* The last word on a failure. */
+static int explain(struct operation *o, int error)
+{
+    if (!target_alive(o->injector->target)) { /* all else followed from that */
+        text_clear(o->why);
+        error = -ESRCH;
+    }
+    if (o->why->size)
+        return error;
+    switch (error) {
+    case -ESRCH:
+        text_puts(o->why, "the process has ended, or runs another program now");
+        break;
+    case -ETIMEDOUT: text_puts(o->why, "its threads could not be stopped in time"); break;
+    case -EINTR: text_puts(o->why, "interrupted"); break;
+    default: text_puts(o->why, strerror(-error));
+    }
+    return error;
+}
+
 static int run(struct operation *o)
 {
     int r = prepare(o);
@@ -493,12 +515,8 @@ static int run(struct operation *o)
         r = patience(o);
     if (r == 0)
         r = wait_done(o);
-    if (r == -ESRCH && !o->why->size)
-        text_puts(o->why, "the process has ended, or runs another program now");
-    else if (r == -ETIMEDOUT && !o->why->size)
-        text_puts(o->why, "its threads could not be stopped in time");
-    else if (r == -EINTR)
-        text_puts(o->why, "interrupted");
+    if (r < 0)
+        r = explain(o, r);
     volunteers_deinit(&o->volunteers);
     library_file_remove(&o->file);
     if (o->fd >= 0)

@@ -1,0 +1,286 @@
+"""Getting a library into a process, without daemon and agent: what tests/inject_cycle and
+tests/intruder.c do to a victim, whatever happens meanwhile."""
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+import mount
+
+from interpreters import eventually
+from victims import Victim
+
+FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
+KILLS = 500 if FULL else 8
+SEED = int(os.environ.get("PROBEFS_TEST_SEED", time.time_ns() % 10**6))
+WARM_UP = 3 # cycles after which a victim has what it will keep: a cached stack, malloc's arenas
+
+pytestmark = pytest.mark.python(minimum=(3, 10))
+
+
+def command(pid, cycles, *options, library="intruder.so"):
+    build = mount.build() / "tests"
+    return [str(build / "inject_cycle"), str(pid), str(cycles), str(build / library), *options]
+
+
+class Cycles:
+    """What the injector said. lines: of each step (what, result, words); failed: of those."""
+
+    def __init__(self, pid, cycles, *options, library="intruder.so"):
+        done = subprocess.run(command(pid, cycles, *options, library=library), text=True,
+                              capture_output=True, timeout=100)
+        assert done.returncode in (0, 1) and not done.stderr, (done.returncode, done.stderr)
+        self.text = done.stdout
+        self.lines = []
+        for line in done.stdout.splitlines():
+            step = re.fullmatch(r"(cycle|call|unload) (\S+) \d+ \d+ \d+ \d+ \w+ (.*)", line)
+            if step:
+                self.lines.append(step.groups())
+        self.failed = [line for line in self.lines
+                       if line[1] != "0" and not line[1].startswith("entry:")]
+
+    def count(self, what):
+        return sum(line[0] == what for line in self.lines)
+
+
+def shims(pid):
+    """Mappings that an injection uses for itself: the only shared ones of its memory file."""
+    return [line for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
+            if "memfd:probe-agent" in line and re.match(r"\S+ ...s", line)]
+
+
+def ours(footprint):
+    return [line for line in footprint.mappings if "probe-agent" in line]
+
+
+def blocked(pid):
+    """The signals that each thread blocks."""
+    masks = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            masks[task.name] = re.search(r"SigBlk:\s*(\w+)", task.joinpath("status").read_text())[1]
+        except OSError:
+            pass
+    return masks
+
+
+@pytest.mark.parametrize("kind", ["idle", "sums", "waits", "registers", "errno"])
+def test_in_and_out(python, kind):
+    """In, called, out again: nothing is lost, changed or left."""
+    with Victim(python, kind) as victim:
+        victim.judge()
+        assert not Cycles(victim.pid, WARM_UP, "--unload").failed
+        victim.judge()
+        before = victim.footprint()
+        cycles = Cycles(victim.pid, 6, "--unload", "--call", "intruder_call")
+        assert not cycles.failed
+        assert [line[1] for line in cycles.lines if line[0] == "call"] == ["entry:1"] * 6
+        victim.judge()
+        eventually(lambda: victim.footprint().leaked(before) == [], what="the end of its thread")
+        assert ours(victim.footprint()) == []
+        victim.end()
+
+
+def test_stays_loaded(python):
+    with Victim(python, "sums") as victim:
+        before = victim.footprint()
+        cycles = Cycles(victim.pid, 1)
+        assert not cycles.failed
+        eventually(lambda: not shims(victim.pid), what="the end of the shim")
+        eventually(lambda: victim.footprint().leaked(before) == [], what="the end of its thread")
+        assert ours(victim.footprint()), "it was not told to be unloaded"
+        victim.end()
+
+
+@pytest.mark.deadline(3600 if FULL else 120)
+@pytest.mark.parametrize("kind", ["idle", "sums", "malloc, 4 threads", "waits", "signals", "registers",
+                                  "asyncio"])
+def test_injector_killed(any_python, kind):
+    """The borrowed thread restores itself, and the next injector gets in."""
+    dice = random.Random(SEED)
+    with Victim(any_python, kind) as victim:
+        assert not Cycles(victim.pid, WARM_UP, "--unload").failed
+        before, masks = victim.footprint(), blocked(victim.pid)
+        for number in range(KILLS):
+            injector = subprocess.Popen(command(victim.pid, 100, "--unload"),
+                                        stdout=subprocess.DEVNULL)
+            time.sleep(0.001 + dice.random() * 0.006)
+            injector.kill()
+            injector.wait()
+            if number % 4 == 0:
+                victim.judge()
+        victim.judge()
+        eventually(lambda: not shims(victim.pid), what=f"the end of the shim (seed {SEED})")
+        assert blocked(victim.pid) == masks, f"seed {SEED}"
+        assert not {"t", "T"} & set(victim.target.states().values())
+        eventually(lambda: victim.footprint().leaked(before) == [], what=f"calm (seed {SEED})")
+        assert not Cycles(victim.pid, 2, "--unload").failed
+        victim.end()
+
+
+@pytest.mark.deadline(3600 if FULL else 120)
+def test_target_killed(any_python):
+    dice = random.Random(SEED)
+    for _ in range(KILLS):
+        with Victim(any_python, "sums, 4 threads") as victim:
+            injector = subprocess.Popen(command(victim.pid, 10000, "--unload"), text=True,
+                                        stdout=subprocess.PIPE)
+            time.sleep(dice.random() * 0.01)
+            victim.target.signal(signal.SIGKILL)
+            said, _ = injector.communicate(timeout=20)
+            failed = [line for line in said.splitlines()
+                      if re.match(r"(cycle|unload) (?!0 )", line)]
+            assert all(line.split()[1] == "ESRCH" for line in failed), (failed, SEED)
+
+
+POLLS = """
+import ctypes, time
+poll = ctypes.CDLL(None, use_errno=True).poll
+print("ready", flush=True)
+while True:
+    begin = time.monotonic()
+    said = poll(None, 0, 20)  # goes on by the kernel's restart block
+    assert said == 0, (said, ctypes.get_errno())
+    assert time.monotonic() - begin >= 0.0199
+"""
+
+
+@pytest.mark.parametrize("kind", ["sums", "polls"])
+def test_job_control(any_python, kind):
+    """A SIGSTOP that comes meanwhile stops it afterwards, for as long as it should."""
+    target = (any_python.run_source(POLLS) if kind == "polls"
+              else any_python.run("storm/sums.py", ready=False))
+    assert not Cycles(target.pid, WARM_UP, "--unload").failed
+    for _ in range(15):
+        injector = subprocess.Popen(command(target.pid, 100, "--unload", "--deadline", "2000"),
+                                    stdout=subprocess.DEVNULL)
+        time.sleep(0.004)
+        target.signal(signal.SIGSTOP)
+        eventually(lambda: set(target.states().values()) <= {"T", "t"}, what="the stop")
+        time.sleep(0.01)
+        assert set(target.states().values()) <= {"T", "t"}, "it stays stopped"
+        target.signal(signal.SIGCONT)
+        injector.kill()
+        injector.wait()
+        eventually(lambda: set(target.states().values()) <= {"R", "S"}, what="going on")
+    assert not Cycles(target.pid, 1, "--unload").failed
+    eventually(lambda: not shims(target.pid), what="the end of the shim")
+    assert target.process.poll() is None, target.stderr()
+
+
+def test_stopped(any_python):
+    with Victim(any_python, "sums, 4 threads") as victim:
+        victim.target.signal(signal.SIGSTOP)
+        eventually(lambda: set(victim.target.states().values()) == {"T"}, what="the stop")
+        (what, result, words), = Cycles(victim.pid, 1).lines
+        assert (what, result) == ("cycle", "ETIMEDOUT") and "SIGCONT" in words
+        assert set(victim.target.states().values()) == {"T"}
+        victim.target.signal(signal.SIGCONT)
+        victim.judge()
+        victim.end()
+
+
+
+ITERATES = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.dl_iterate_phdr.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+pause = ctypes.cast(libc.pause, ctypes.c_void_p)
+print("ready", flush=True)
+libc.dl_iterate_phdr(pause, None)  # sleeps in pause(), called by libc, which holds the loader's lock
+"""
+
+
+def test_no_safe_place(any_python):
+    """Its only thread sleeps with the loader's lock held."""
+    target = any_python.run_source(ITERATES)
+    eventually(lambda: target.state() == "S", what="sleep")
+    time.sleep(0.1)
+    (what, result, words), = Cycles(target.pid, 1, "--deadline", "300").lines
+    assert (what, result) == ("cycle", "ETIMEDOUT")
+    assert "safe" in words and re.search(r"\(\d+ tries\)", words) and " of " in words, words
+    assert target.state() == "S"
+
+
+WAITS = """
+import select, time
+print("ready", flush=True)
+begin = time.monotonic()
+assert select.epoll().poll(3.0) == []
+print(time.monotonic() - begin, flush=True)
+"""
+
+
+def test_a_wait_is_not_begun_anew(python):
+    """epoll_wait() returns early when its thread is stopped; Python waits for what is left."""
+    target = python.run_source(WAITS)
+    time.sleep(2)
+    assert not Cycles(target.pid, 1, "--unload").failed
+    took = float(target.readline())
+    assert 2.999 < took < 4.5, "not 2 + 3"
+
+
+def test_unresolved(any_python):
+    """dlopen()'s own words."""
+    with Victim(any_python, "sums") as victim:
+        assert Cycles(victim.pid, WARM_UP, "--unload").count("cycle") == WARM_UP
+        before = victim.footprint()
+        (what, result, words), = Cycles(victim.pid, 1, library="unresolved.so").lines
+        assert (what, result) == ("cycle", "ENOEXEC") and "undefined symbol" in words
+        victim.judge()
+        eventually(lambda: victim.footprint().leaked(before) == [], what="the end of its thread")
+        assert ours(victim.footprint()) == []
+        victim.end()
+
+
+CLOSES = """
+import os, threading
+print("ready", flush=True)
+while True:
+    os.closerange(3, 60)
+"""
+
+
+def test_descriptors_closed_by_others(any_python):
+    """Another thread closes what an injection has just opened."""
+    target = any_python.run_source(CLOSES)
+    for _ in range(20):
+        for _, result, words in Cycles(target.pid, 1).lines:
+            assert result in {"0", "EPROTO", "ENOEXEC"}, words
+    assert target.state() in "RS"
+    eventually(lambda: not shims(target.pid), what="the end of the shim")
+
+
+def test_nothing_of_it_in_a_program_executed_next(any_python):
+    """What was loaded before an exec can't be closed after it."""
+    with Victim(any_python, "exec") as victim:
+        cycles = Cycles(victim.pid, 30, "--unload", "--call", "intruder_call")
+        assert cycles.count("cycle") >= 1
+        assert {result for _, result, _ in cycles.failed} <= {"ESRCH", "ENOENT", "ETIMEDOUT"}
+        victim.judge()
+        victim.end()
+
+
+def test_two_injectors(any_python):
+    """Each finds the other's tracer, and tries again."""
+    with Victim(any_python, "sums, 4 threads") as victim:
+        both = [subprocess.Popen(command(victim.pid, 40, "--unload"), stdout=subprocess.PIPE, text=True)
+                for _ in range(2)]
+        said = [one.communicate(timeout=60)[0] for one in both]
+        assert all("loaded 40 failed 0" in text for text in said), said
+        victim.judge()
+        victim.end()
+
+
+def test_another_user_is_refused(any_python, nobody):
+    with Victim(any_python, "idle") as victim:
+        done = subprocess.run(command(victim.pid, 1), user=nobody, text=True, capture_output=True,
+                              extra_groups=[])
+        assert done.returncode == 1, done
+        victim.judge()
+        victim.end()
