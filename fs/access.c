@@ -57,13 +57,17 @@ int access_decide(const struct access_caller *caller, const struct access_target
     return capable ? 0 : -EPERM;
 }
 
-int access_decide_control(const struct access_caller *caller, const struct access_target *target,
-                          enum yama_scope scope, bool descends)
+int access_decide_control(const struct access_caller *caller, const struct access_target *target)
+{
+    bool owner = caller->fsuid == target->uid[1];
+    return owner || has_ptrace(caller, target->ns, target->nns) ? 0 : -EACCES;
+}
+
+int access_decide_yama(const struct access_caller *caller, const struct access_target *target,
+                       enum yama_scope scope, bool descends)
 {
     bool capable = has_ptrace(caller, target->ns, target->nns);
 
-    if (caller->fsuid != target->uid[1] && !capable)
-        return -EACCES;
     switch (scope) {
     case YAMA_CLASSIC:
         return 0;
@@ -274,13 +278,27 @@ int access_control(const struct access *access, struct access_caller *caller, pi
         return r; /* what the daemon does is judged by the kernel itself */
     complete_caller(caller);
     r = read_target(pid, &target);
+    if (r == 0)
+        r = access_decide_control(caller, &target);
+    if (r == -EACCES)
+        text_puts(why, "only its user, and root, may have something done in a process");
+    return r;
+}
+
+int access_yama(const struct access *access, struct access_caller *caller, pid_t pid,
+                struct text *why)
+{
+    struct access_target target;
+
+    enum yama_scope scope = read_yama();
+    if (scope == YAMA_CLASSIC || is_daemon(&access->daemon, caller))
+        return 0;
+    complete_caller(caller);
+    int r = read_target(pid, &target);
     if (r < 0)
         return r;
-    enum yama_scope scope = read_yama();
-    r = access_decide_control(caller, &target, scope, is_descendant(pid, caller->pid));
-    if (r == -EACCES)
-        text_puts(why, "only its owner, and root, may have something done in a process");
-    else if (r == -EPERM)
+    r = access_decide_yama(caller, &target, scope, is_descendant(pid, caller->pid));
+    if (r < 0)
         say_yama(scope, why);
     return r;
 }

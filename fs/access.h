@@ -76,16 +76,21 @@ int access_look(const struct access *access, struct access_caller *caller, pid_t
 /* The same for who asks for a file. */
 int access_of_context(const struct file_context *context, pid_t pid);
 
-/* What a Yama kernel module says of who may attach to whom, from the caller's side: who may only
- * look needs none of it (Documentation/admin-guide/LSM/Yama.rst). */
-enum yama_scope { YAMA_CLASSIC, YAMA_ANCESTORS, YAMA_CAPABLE, YAMA_NOBODY };
-
-/* 0: who may look at the target may have something done in it, too. -EACCES: it isn't the caller's;
- * -EPERM: Yama forbids it. descends: the target is a descendant of the caller's process. */
-int access_decide_control(const struct access_caller *caller, const struct access_target *target,
-                          enum yama_scope scope, bool descends);
-
-/* Whether caller may control process pid: what access_look() asks, and the above. On failure why
- * says what to do. */
+/* Whether who may look at the target may also have something done in it: 0, or -EACCES: only its
+ * own user may, and who has CAP_SYS_PTRACE over it. */
+int access_decide_control(const struct access_caller *caller, const struct access_target *target);
+/* The same for process pid; asks access_look() first. On failure why says what to do. */
 int access_control(const struct access *access, struct access_caller *caller, pid_t pid,
                    struct text *why);
+
+/* kernel.yama.ptrace_scope: who may attach to whom (Documentation/admin-guide/LSM/Yama.rst). */
+enum yama_scope { YAMA_CLASSIC, YAMA_ANCESTORS, YAMA_CAPABLE, YAMA_NOBODY };
+
+/* What Yama would say to the caller: 0 or -EPERM. descends: the target is a descendant of the caller's
+ * process. */
+int access_decide_yama(const struct access_caller *caller, const struct access_target *target,
+                       enum yama_scope scope, bool descends);
+/* The same for process pid as things are; for a caller who is what the daemon is, the kernel itself
+ * says it. On failure why says what to do. -ESRCH. */
+int access_yama(const struct access *access, struct access_caller *caller, pid_t pid,
+                struct text *why);

@@ -1,5 +1,7 @@
 #include "fs/call.h"
 
+#include "fs/link/found.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -41,9 +43,32 @@ int call_may_look(struct call *call, const struct process *process)
     return access_look(&call->mount->access, call_who(call), process->pid);
 }
 
+/* Whether the program itself asked for an agent: who does that wants to be controlled, whatever Yama
+ * says of debuggers. */
+static bool invites(struct process *process)
+{
+    struct target *target = process_target(process);
+    struct found_agent found;
+
+    bool invited = target && found_agent_find(&target->memory, &found) == 0 && found.running &&
+                   (found.record.origin == ORIGIN_IMPORTED || found.record.origin == ORIGIN_STARTUP);
+    target_unref(target);
+    return invited;
+}
+
 int call_may_control(struct call *call, struct process *process, struct text *why)
 {
-    return access_control(&call->mount->access, call_who(call), process->pid, why);
+    const struct access *access = &call->mount->access;
+
+    int r = access_control(access, call_who(call), process->pid, why);
+    if (r < 0)
+        return r;
+    r = access_yama(access, call_who(call), process->pid, why);
+    if (r == -EPERM && invites(process)) {
+        text_clear(why);
+        r = 0;
+    }
+    return r;
 }
 
 int call_may_write(struct call *call, const struct place *place, struct text *why)

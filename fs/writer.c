@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define ERROR_LOOKED_AT 4096 /* bytes, where the end may say already what the error is */
+
 int writer_new(int flags, const struct reply_key *key, struct budget *budget, struct writer **out)
 {
     struct writer *writer = calloc(1, sizeof *writer);
@@ -30,16 +32,20 @@ void writer_free(struct writer *writer)
     free(writer);
 }
 
-/* Whether the last line is these words: a traceback ends with what it is about. */
+/* Whether one of the last lines is just these words, as of a traceback. */
 static bool says_already(const struct text *said, const struct text *why)
 {
-    size_t size = said->size;
+    const char *at = said->data, *end = said->data + said->size;
 
-    if (size && said->data[size - 1] == '\n')
-        size--;
-    if (size < why->size || memcmp(said->data + size - why->size, why->data, why->size))
-        return false;
-    return size == why->size || said->data[size - why->size - 1] == '\n';
+    if (said->size > ERROR_LOOKED_AT)
+        at = end - ERROR_LOOKED_AT;
+    while (said->size && (at = memmem(at, (size_t)(end - at), why->data, why->size))) {
+        const char *after = at + why->size;
+        if ((at == said->data || at[-1] == '\n') && (after == end || *after == '\n'))
+            return true;
+        at++;
+    }
+    return false;
 }
 
 /* "error: " and the words, on lines of their own. */

@@ -149,31 +149,40 @@ static void test_control(void)
     struct access_target target = process(1000);
     struct access_caller caller = user(1000);
 
-    /* of two decisions: whose it is, then what Yama says */
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, false), 0);
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_ANCESTORS, false), -EPERM);
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_ANCESTORS, true), 0);
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_CAPABLE, true), -EPERM);
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_NOBODY, true), -EPERM);
-
-    caller.effective = PTRACE;
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_ANCESTORS, false), 0);
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_CAPABLE, false), 0);
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_NOBODY, false), -EPERM);
-
-    caller = user(1001); /* another's, even a descendant */
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, true), -EACCES);
+    CHECK_INT(access_decide_control(&caller, &target), 0);
+    caller = user(1001);
+    CHECK_INT(access_decide_control(&caller, &target), -EACCES);
     caller = user(0);
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, true), -EACCES);
+    CHECK_INT(access_decide_control(&caller, &target), -EACCES);
     caller.effective = PTRACE;
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, false), 0);
+    CHECK_INT(access_decide_control(&caller, &target), 0);
     caller.ns = child_ns; /* a capability that doesn't reach there */
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, false), -EACCES);
+    CHECK_INT(access_decide_control(&caller, &target), -EACCES);
 
-    /* the effective uid is what counts: that of a setuid program isn't its user's */
+    /* the effective uid is what counts: a setuid program isn't its user's */
     target.uid[1] = 0;
     caller = user(1000);
-    CHECK_INT(access_decide_control(&caller, &target, YAMA_CLASSIC, true), -EACCES);
+    CHECK_INT(access_decide_control(&caller, &target), -EACCES);
+}
+
+static void test_yama(void)
+{
+    struct access_target target = process(1000);
+    struct access_caller caller = user(1000);
+
+    for (int descends = 0; descends < 2; descends++) {
+        caller.effective = 0;
+        CHECK_INT(access_decide_yama(&caller, &target, YAMA_CLASSIC, descends), 0);
+        CHECK_INT(access_decide_yama(&caller, &target, YAMA_ANCESTORS, descends),
+                  descends ? 0 : -EPERM);
+        CHECK_INT(access_decide_yama(&caller, &target, YAMA_CAPABLE, descends), -EPERM);
+        CHECK_INT(access_decide_yama(&caller, &target, YAMA_NOBODY, descends), -EPERM);
+        caller.effective = PTRACE;
+        CHECK_INT(access_decide_yama(&caller, &target, YAMA_CLASSIC, descends), 0);
+        CHECK_INT(access_decide_yama(&caller, &target, YAMA_ANCESTORS, descends), 0);
+        CHECK_INT(access_decide_yama(&caller, &target, YAMA_CAPABLE, descends), 0);
+        CHECK_INT(access_decide_yama(&caller, &target, YAMA_NOBODY, descends), -EPERM);
+    }
 }
 
 static void test_proc(void)
@@ -219,6 +228,7 @@ int main(void)
     test_capabilities();
     test_namespaces();
     test_control();
+    test_yama();
     test_proc();
     return 0;
 }

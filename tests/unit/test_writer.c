@@ -25,6 +25,11 @@ static int fake(struct file_context *context, const struct input *input, size_t 
             text_puts(&context->why, "it is bad");
             return -EINVAL;
         }
+        if (size == 5 && !memcmp(line, "worse", 5)) { /* with a page of its own */
+            text_puts(said, "it is worse, see:\nit is worse\n");
+            text_puts(&context->why, "it is worse");
+            return -EIO;
+        }
         text_add(said, line, size);
         text_puts(said, "!\n");
         *consumed += size + (end != NULL);
@@ -122,6 +127,11 @@ static void test_error(void)
     CHECK_INT(writer_failed(writer), 0);
     CHECK_INT(writes(writer, "four\n"), 0);
     replied(1000, "one!\nerror: it is bad\nfour!\n");
+    writer_free(writer);
+
+    writer = new_writer(1000); /* what the reply says is not said again */
+    CHECK_INT(writes(writer, "worse\n"), -EIO);
+    replied(1000, "it is worse, see:\nit is worse\n");
     writer_free(writer);
 
     /* one that nothing was run for */
