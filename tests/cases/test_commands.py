@@ -2,12 +2,14 @@
 
 Verbs of ctl stand in where it doesn't matter what runs; code that waits (`eval`) where it does.
 """
+import array
 import contextlib
 import errno
 import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -466,3 +468,143 @@ def test_end_while_commands_run(probe, any_python, how):
     mount.path.rmdir()
     target.stdin.close()
     assert target.process.wait(10) == 0, target.stderr()
+
+
+SELF = """
+import os, sys, threading
+here = os.path.join(sys.argv[1], str(os.getpid()))
+def ask(number):
+    fd = os.open(f"{here}/eval", os.O_RDWR)
+    os.write(fd, f"{number} * 2\\n".encode())
+    answers.append(int(os.read(fd, 100)) == number * 2)
+answers = []
+threads = [threading.Thread(target=ask, args=[i]) for i in range(10)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+ask(1)
+print(all(answers), len(answers))
+with open(f"{here}/threads/{threading.get_native_id()}/frames/0/eval", "w") as file:
+    file.write("answers.clear()\\n")
+print(answers)
+"""
+
+
+def test_asks_itself(probe, any_python):
+    """A program that writes to its own files, from all of its threads at once: none of them can be
+    borrowed while it waits for us."""
+    target = any_python.run_source(SELF, probe.path, ready=False)
+    target.expect("True 11")
+    target.expect("[]")
+
+
+def test_backtrace_of_a_writer(probe, any_python):
+    """A thread that waits in a write is read like any other."""
+    source = "import sys; print('ready'); sys.stdin.readline(); open(sys.argv[1], 'w').write(sys.argv[2])"
+    other = any_python.run_source(WAIT)
+    writer = any_python.run_source(source, probe.path / str(other.pid) / "eval", LONG)
+    writer.send("go")
+    other.expect("running")
+    assert "<module>" in probe.read(writer.pid, "backtrace")
+    assert f"Process {other.pid}:" in probe.read(other.pid, "backtrace")
+
+
+MANY = """
+import os, sys, threading
+outcomes = {}
+def write():
+    fd = os.open(sys.argv[1], os.O_WRONLY)
+    try:
+        os.write(fd, sys.argv[2].encode())
+    except OSError as error:
+        outcomes[error.errno] = outcomes.get(error.errno, 0) + 1
+        if error.errno == 11:
+            print("refused", flush=True)
+for _ in range(int(sys.argv[3])):
+    threading.Thread(target=write, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+def test_too_many(probe, any_python, target, code):
+    """More than 256 at once: the rest is told to try again, in words too."""
+    writer = any_python.run_source(MANY, code, LONG, 260, ready=False)
+    for _ in range(4):
+        writer.expect("refused")
+    with pytest.raises(OSError) as caught:
+        write(code.parent / "ctl", "interpreter 1\n")
+    assert caught.value.errno == errno.EAGAIN
+    assert "commands run already" in said(code.parent / "ctl")
+    assert f"Process {target.pid}:" in probe.read(target.pid, "backtrace")
+    writer.close()
+    eventually(lambda: shell('echo 1 > "$1" && cat "$1"', code).stdout == "1\n", what="room again")
+
+
+def test_close_of_one_of_two(ctl):
+    """Two open files of one process look the same from outside: the first one's text ends when it
+    is really gone, and nothing is lost."""
+    first, second = os.open(ctl, os.O_WRONLY), os.open(ctl, os.O_WRONLY)
+    try:
+        os.write(first, b"interpreter 9")
+        os.close(first)
+        eventually(lambda: chosen(ctl) == 9, what="the end of the text")
+    finally:
+        os.close(second)
+
+
+def test_descriptor_passed_on(ctl, any_python):
+    """The same for one that somebody else has, who is no descendant."""
+    here, there = socket.socketpair()
+    script = """import array, socket, sys
+here = socket.socket(fileno=int(sys.argv[1]))
+_, extra, _, _ = here.recvmsg(1, 100)
+fd = array.array("i", extra[0][2])[0]
+here.send(b"x"); here.recv(1)
+"""
+    with here, there:
+        keeper = subprocess.Popen(any_python.command("-c", script, there.fileno()),
+                                  pass_fds=[there.fileno()])
+        fd = os.open(ctl, os.O_WRONLY)
+        here.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+        here.recv(1)
+        os.write(fd, b"interpreter 9")
+        os.close(fd)
+        assert chosen(ctl) == 9  # as far as can be seen this was the last
+        here.send(b"x")
+        assert keeper.wait(20) == 0
+
+
+def test_exit_with_code_that_does_not_end(code, target):
+    """Nobody can interrupt a process that is exiting: what it left to do is ended for it."""
+    begun = time.monotonic()
+    result = shell('python3 -c "import os; os.write(1, b\'while True: pass\')" > "$1"', code)
+    assert result.returncode == 0
+    assert time.monotonic() - begun < 40
+    assert "KeyboardInterrupt" in code.read_text()
+
+
+def test_eval_everywhere(probe, python):
+    """On every version that an agent knows; on others the words say which."""
+    target = python.run_source("def f(secret):\n    print('ready')\n    input()\nf(41)")
+    path = probe.path / str(target.pid) / "eval"
+    if python.version < (3, 10):
+        assert failure(write, path, "1\n") == errno.EOPNOTSUPP
+        assert "3.10" in path.read_text() and "3.9" in path.read_text()
+        return
+    assert "Agent: none\n" in probe.read(target.pid, "status")
+    assert shell('printf "secret + 1\\nfor i in range(3):\\n  print(i)\\n" > "$1"; cat "$1"',
+                 path).stdout == "42\n0\n1\n2\n"
+    for place, outcome in [("eval", None), ("frames/0/eval", None), ("frames/1/eval", errno.EIO)]:
+        path = probe.path / str(target.pid) / "threads" / str(target.pid) / place
+        if outcome:
+            assert failure(write, path, "secret\n") == outcome
+            assert path.read_text().endswith("NameError: name 'secret' is not defined\n")
+        else:
+            write(path, "secret\n")
+            assert path.read_text() == "41\n"
+    ctl = probe.path / str(target.pid) / "ctl"
+    for shown in (ctl.read_text(), probe.read(target.pid, "status")):
+        assert "Agent: running, connected\n" in shown and "AgentOrigin: injected\n" in shown
+    write(ctl, "attach\nstatus\ndetach\n")
+    assert ctl.read_text().startswith("Agent: none\n") and said(ctl).endswith("Agent: none\n")
+    target.send("")
+    assert target.process.wait(10) == 0
