@@ -1,8 +1,7 @@
 /* <pid>/ctl: verbs, one a line; reading shows how things are, and what the last verbs said. */
 #include "fs/agent_text.h"
+#include "fs/attached.h"
 #include "fs/cleanup.h"
-#include "fs/file.h"
-#include "fs/link/attach.h"
 #include "fs/registry.h"
 
 #include <ctype.h>
@@ -68,7 +67,7 @@ static int run_attach(struct ctl_line *line)
     struct file_context *context = line->context;
     struct session *session;
 
-    int r = agent_attach(context->target, context->interrupt, &context->why, &session);
+    int r = attached_session(context, &session);
     if (r < 0)
         return r;
     session_unref(session);

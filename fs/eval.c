@@ -2,9 +2,8 @@
  * its agent's thread.
  *
  * Complete statements run as they arrive; the agent says how much of the text that was. */
+#include "fs/attached.h"
 #include "fs/cleanup.h"
-#include "fs/file.h"
-#include "fs/link/attach.h"
 #include "fs/registry.h"
 #include "fs/remote/gil.h"
 #include "fs/remote/snapshot.h"
@@ -128,7 +127,7 @@ int eval_run(struct file_context *context, const struct input *input, size_t *co
     int r = fill_request(context, input, &eval.request);
     if (r < 0)
         return r;
-    r = agent_attach(context->target, context->interrupt, &context->why, &session);
+    r = attached_session(context, &session);
     if (r < 0)
         return r;
     r = session_eval(session, &eval, context->interrupt, said, &done);

@@ -471,7 +471,7 @@ def test_end_while_commands_run(probe, any_python, how):
 
 
 SELF = """
-import os, sys, threading
+import errno, os, sys, threading, time
 here = os.path.join(sys.argv[1], str(os.getpid()))
 def ask(number):
     fd = os.open(f"{here}/eval", os.O_RDWR)
@@ -479,8 +479,12 @@ def ask(number):
     answers.append(int(os.read(fd, 100)) == number * 2)
 answers = []
 threads = [threading.Thread(target=ask, args=[i]) for i in range(10)]
+try:
+    ask(1)
+except OSError as error:
+    print(error.errno == errno.EDEADLK)
 for thread in threads: thread.start()
-for thread in threads: thread.join()
+while any(thread.is_alive() for thread in threads): time.sleep(0.01)
 ask(1)
 print(all(answers), len(answers))
 with open(f"{here}/threads/{threading.get_native_id()}/frames/0/eval", "w") as file:
@@ -490,9 +494,10 @@ print(answers)
 
 
 def test_asks_itself(probe, any_python):
-    """A program that writes to its own files, from all of its threads at once: none of them can be
-    borrowed while it waits for us."""
+    """A program that writes to its own files, from many threads at once: none of them can be borrowed
+    while it waits for us."""
     target = any_python.run_source(SELF, probe.path, ready=False)
+    target.expect("True")
     target.expect("True 11")
     target.expect("[]")
 
