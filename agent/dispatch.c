@@ -32,12 +32,18 @@ static int send_ready(uint64_t id)
     return send(PROTO_READY, id, &ready, sizeof ready);
 }
 
-/* A second daemon that took the same end says HELLO too: it learns from the nonce, which stays the first
- * one's, that it came too late. */
+/* A second daemon that took the same end says HELLO too: it learns from the nonce, which stays the
+ * first one's, that it came too late. One that comes while an order to DETACH is carried out, of a
+ * daemon that is gone, is hung up on: soon there is no agent. */
 static int hello(const struct wire_frame *frame)
 {
     struct proto_hello said;
 
+    {
+        _guard_agent_;
+        if (agent.detaching)
+            return -EPIPE;
+    }
     if (!agent.channel.greeted) {
         memcpy(&said, frame->body, sizeof said);
         _guard_agent_;

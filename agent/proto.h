@@ -46,7 +46,8 @@ struct proto_header {
     uint32_t size;    /* of the whole frame: as long as the packet */
     uint16_t op;      /* enum proto_op */
     uint16_t zero;
-    uint64_t id;      /* of the request, chosen by the daemon, never 0, never used twice */
+    uint64_t id;      /* of the request, chosen by the daemon, never 0, never used twice, not
+                         by another daemon either */
 };
 
 struct proto_hello {

@@ -8,11 +8,13 @@
 
 /* The functions up to the next rule are called with the lock held. */
 
+/* One that came by this channel: one that is left of an earlier one may have the same id. */
 static struct request *find(uint64_t id)
 {
     for (size_t i = 0; i < PROTO_REQUESTS_MAX; i++) {
         struct request *request = &agent.requests.slots[i];
-        if (request->state != REQUEST_FREE && request->id == id)
+        if (request->state != REQUEST_FREE && request->id == id &&
+            request->generation == probe_agent_record.generation)
             return request;
     }
     return NULL;

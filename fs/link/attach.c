@@ -16,6 +16,8 @@
 #define VERSION_LEAST 0x030a0000u  /* 3.10 */
 #define VERSION_LATEST 0x030f0000u /* 3.15 */
 
+#define ATTACH_TRIES 3
+
 /* Whether the interpreter has come as far as its first thread. */
 static bool has_begun(const struct target *target)
 {
@@ -190,11 +192,30 @@ static int put_in(struct attachment *attachment, struct target *target,
     return r;
 }
 
+/* One try. -EAGAIN: the agent that was there is going, on an order of an earlier daemon. */
+static int find_or_put_in(struct attachment *attachment, struct target *target,
+                          const struct interrupt *interrupt, struct text *why, bool *ours,
+                          struct session **out)
+{
+    struct found_agent found;
+
+    int r = found_agent_find(&target->memory, &found);
+    *ours = r == -ENOENT || (r == 0 && !found.running);
+    if (*ours) {
+        r = put_in(attachment, target, r == 0 ? &found : NULL, interrupt, why);
+        if (r == 0)
+            r = found_agent_find(&target->memory, &found);
+    }
+    if (r == 0)
+        r = connect_found(target, &found, interrupt, why, out);
+    return r == -ENOENT || r == -ENOTCONN ? -EAGAIN : r;
+}
+
 static int attach(struct attachment *attachment, struct target *target,
                   const struct interrupt *interrupt, struct text *why, struct session **out)
 {
     uint64_t start = monotonic_ns();
-    struct found_agent found;
+    bool ours;
 
     *out = attachment_session(attachment);
     if (*out)
@@ -202,17 +223,13 @@ static int attach(struct attachment *attachment, struct target *target,
     int r = refuse(target, why);
     if (r < 0)
         return r;
-    r = found_agent_find(&target->memory, &found);
-    bool ours = r == -ENOENT || (r == 0 && !found.running);
-    if (ours) {
-        r = put_in(attachment, target, r == 0 ? &found : NULL, interrupt, why);
-        if (r == 0)
-            r = found_agent_find(&target->memory, &found);
+    for (int tries = 0; tries < ATTACH_TRIES; tries++) {
+        text_clear(why);
+        r = find_or_put_in(attachment, target, interrupt, why, &ours, out);
+        if (r != -EAGAIN || attachment_nap(interrupt) < 0)
+            break;
     }
-    if (r == 0)
-        r = connect_found(target, &found, interrupt, why, out);
     if (r < 0) {
-        r = r == -ENOENT || r == -ENOTCONN ? -ESRCH : r; /* it was there a moment ago */
         explain(r, why);
         return r;
     }
@@ -261,7 +278,7 @@ int agent_attach(struct target *target, const struct interrupt *interrupt, struc
     }
     if (r == 0)
         *out = session;
-    return r;
+    return r < 0 ? attachment_failure(target, r, why) : 0;
 }
 
 int agent_connect(struct target *target, struct text *why, struct session **out)

@@ -82,6 +82,15 @@ int attachment_injector(struct attachment *attachment, struct target *target)
     return attachment->injector ? 0 : injector_new(target, &attachment->injector);
 }
 
+int attachment_failure(const struct target *target, int r, struct text *why)
+{
+    if (r == -EINTR || target_why_not(target) != -ESRCH)
+        return r;
+    text_clear(why);
+    text_puts(why, "the process has ended, or executes another program now");
+    return -ESRCH;
+}
+
 int attachment_nap(const struct interrupt *interrupt)
 {
     struct pollfd p = {.fd = interrupt ? interrupt->fd : -1, .events = POLLIN};

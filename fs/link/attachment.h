@@ -28,6 +28,9 @@ void attachment_set(struct attachment *attachment, struct session *session);
 int attachment_lock(struct attachment *attachment, const struct interrupt *interrupt,
                     struct text *why);
 int attachment_injector(struct attachment *attachment, struct target *target);
+/* What a failure is: -ESRCH, and why says so, if the process has ended meanwhile, however that
+ * looked; else r. */
+int attachment_failure(const struct target *target, int r, struct text *why);
 /* Sleeps for a moment. -EINTR. */
 int attachment_nap(const struct interrupt *interrupt);
 

@@ -136,5 +136,5 @@ int agent_detach(struct target *target, const struct interrupt *interrupt, bool 
         return r;
     r = detach(attachment, target, interrupt, unloaded, why);
     pthread_mutex_unlock(&attachment->changing);
-    return r;
+    return r < 0 ? attachment_failure(target, r, why) : 0;
 }

@@ -158,7 +158,8 @@ static int say_hello(struct session *session, const struct interrupt *interrupt)
         r = -EPROTO;
     if (r == 0 && session->ready.nonce != hello.nonce)
         r = -EBUSY;
-    session->exchange.last_id = HELLO_ID;
+    /* not those of an earlier daemon, of whose requests one may still run */
+    session->exchange.last_id = HELLO_ID + (hello.nonce >> 1);
     return r == -EAGAIN ? -ETIMEDOUT : r; /* no room even for a hello: nobody reads there */
 }
 

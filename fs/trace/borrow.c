@@ -50,8 +50,8 @@ int borrow_stop(pid_t tid, struct borrow *out)
         return -EDEADLK;
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
         return -errno;
-    if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
-        return -errno; /* died */
+    if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 && errno != ESRCH)
+        return -errno; /* ESRCH: it is dying, and its end is to be waited for */
     int r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
     if (r < 0)
         return r == -EDEADLK ? -ETIMEDOUT : r;
@@ -224,7 +224,8 @@ static int run_stub(struct borrow *borrow, uint64_t state, struct bootstrap_bloc
             if (block->state > state)
                 return 0;
         }
-        if (status != signal) { /* all others are blocked: its own fault, or somebody else's kill */
+        /* all others are blocked: its own fault, or somebody else's kill */
+        if (status != signal && status != SIGSTOP) {
             detach(borrow->tid, status);
             return -ENOTRECOVERABLE;
         }

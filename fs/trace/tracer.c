@@ -87,9 +87,13 @@ int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status)
         siginfo_t info = {.si_pid = 0};
         if (waitid(P_PID, (id_t)tid, &info, WEXITED | WSTOPPED | WNOWAIT | WNOHANG | __WALL) < 0)
             return errno == ECHILD ? -ESRCH : -errno;
-        if (info.si_pid) {
+        if (info.si_pid && (info.si_code == CLD_TRAPPED || info.si_code == CLD_STOPPED)) {
             *status = info.si_status;
-            return info.si_code == CLD_TRAPPED || info.si_code == CLD_STOPPED ? 0 : -ESRCH;
+            return 0;
+        }
+        if (info.si_pid) { /* it ended; its process can't, as long as nobody takes notice of that */
+            waitid(P_PID, (id_t)tid, &info, WEXITED | WNOHANG | __WALL);
+            return -ESRCH;
         }
         uint64_t waited = monotonic_ns() - start;
         if (waited > deadline_ns)
