@@ -37,6 +37,14 @@ static struct timespec timespec_of(uint64_t ns)
                              .tv_nsec = (long)(ns % 1000000000u)};
 }
 
+/* Asks it to end. Caller holds lock, so that it can't have ended. */
+static void command_interrupt(struct command *command)
+{
+    atomic_store(&command->interrupt.raised, true);
+    if (command->interrupt.fd >= 0)
+        eventfd_write(command->interrupt.fd, 1);
+}
+
 /* Interrupts those whose time has come, and those not wanted any more. Returns when to look again, 0:
  * there is nothing to look for. Caller holds lock. */
 static uint64_t interrupt_late(struct commands *commands)
@@ -163,13 +171,6 @@ int command_start(struct command *command)
         return -EAGAIN;
     }
     return 0;
-}
-
-void command_interrupt(struct command *command)
-{
-    atomic_store(&command->interrupt.raised, true);
-    if (command->interrupt.fd >= 0)
-        eventfd_write(command->interrupt.fd, 1);
 }
 
 void command_watch(struct command *command)

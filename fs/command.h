@@ -49,10 +49,8 @@ void command_deinit(struct command *command);
 /* Calls command->run on a new thread, and free(command) after it. -EAGAIN: too many run, or there is
  * no thread to be had; -ESHUTDOWN: all are ending. Then the command stays the caller's. */
 int command_start(struct command *command);
-/* Asks it to end. May be called from its init until it has ended, from any thread, more than once. */
-void command_interrupt(struct command *command);
-
-/* The same once `unwanted` says so. */
+/* Interrupts it once `unwanted` says so, perhaps at once. May be called from its init until it has
+ * ended, from any thread, more than once. */
 void command_watch(struct command *command);
 
 /* Interrupts all that run and waits for their end. False: some still run after deadline_ns; what they

@@ -253,6 +253,23 @@ def test_attributes_of_each_open(ctl):
         os.close(fd)
 
 
+def test_long_writes(ctl):
+    """One write(2) of several MiB reaches the daemon in pieces, whose borders don't matter."""
+    text = b"interpreter 3\n" * 200_000 + b"interpreter 4\n"
+    fd = os.open(ctl, os.O_WRONLY)
+    try:
+        assert os.write(fd, text) == len(text)
+        assert chosen(ctl) == 4
+        assert said(ctl).count("Interpreter: 3\n") == 200_000
+        # an error in a later piece cuts the write short, and is what the rest of it gets
+        written = os.write(fd, b"interpreter 5\n" * 200_000 + b"nonsense\ninterpreter 6\n")
+        assert written < 200_000 * 14
+        assert failure(os.write, fd, b"interpreter 6\n") == errno.EINVAL
+        assert chosen(ctl) == 5
+    finally:
+        os.close(fd)
+
+
 def test_too_much(code):
     """What makes no statement may wait, up to a limit."""
     fd = os.open(code, os.O_WRONLY)
