@@ -10,7 +10,9 @@
 #include "fs/file.h"
 #include "fs/replies.h"
 
-#define INPUT_MAX (1u << 20) /* bytes that may wait for what follows */
+#define INPUT_MAX (1u << 20) /* bytes that may wait for what follows, and that with them */
+#define WRITE_MAX (128u << 10) /* bytes that the kernel brings at once: longer writes come in pieces,
+                                  which with what waits must be less than the above */
 
 struct writer {
     int flags;             /* of its open(2) */
