@@ -139,7 +139,9 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     if (context->why.size && r < 0)
         add_error(&said, &context->why);
     consume(&writer->pending, r < 0 || input->last ? SIZE_MAX : consumed);
-    return finish(writer, r, &said, context->passing, replies);
+    /* what was said in passing stays so until it is taken back, or what it was said of is done */
+    size_t passing = context->passing + (context->retake || consumed ? 0 : writer->passing);
+    return finish(writer, r, &said, passing, replies);
 }
 
 int writer_fail(struct writer *writer, int error, const struct text *why, struct replies *replies)

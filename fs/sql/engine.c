@@ -6,7 +6,9 @@
 #include "fs/sql/heap.h"
 #include "fs/sql/vtab.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +23,7 @@ struct engine {
     sqlite3_stmt *stmt;
     char *sql;        /* the text looked at last, as a C string, up to a NUL in it */
     int offset;       /* in it, of the last error; -1: not known */
+    bool ended;       /* by a semicolon */
     bool denied;      /* by the authorizer */
     int error;        /* what the provider failed with */
     struct text why;  /* ... in words; else SQLite's */
@@ -36,7 +39,8 @@ int stop_reason(const struct stop *stop)
 static int look_around(void *arg)
 {
     const struct engine *engine = arg;
-    return stop_reason(&engine->stop) < 0;
+    /* some functions go on without memory, to fail in the end */
+    return stop_reason(&engine->stop) < 0 || atomic_load(&engine->heap->exceeded);
 }
 
 /* ---- what a statement may do ---- */
@@ -57,12 +61,14 @@ static int authorize(void *arg, int action, const char *first, const char *secon
     static const char *const functions[] = {"load_extension", "fts3_tokenizer", NULL};
     struct engine *engine = arg;
 
-    if (engine->set.declaring)
-        return SQLITE_OK;
     switch (action) {
     case SQLITE_SELECT:
     case SQLITE_READ:
     case SQLITE_RECURSIVE: return SQLITE_OK;
+    case SQLITE_UPDATE: /* sqlite3_declare_vtab() asks that, too; a statement's own is refused */
+        if (first && !strcmp(first, "sqlite_master"))
+            return SQLITE_OK;
+        break;
     case SQLITE_FUNCTION:
         if (!is_one_of(second, functions))
             return SQLITE_OK;
@@ -74,6 +80,44 @@ static int authorize(void *arg, int action, const char *first, const char *secon
     }
     engine->denied = true;
     return SQLITE_DENY;
+}
+
+/* Not every statement asks the authorizer (VACUUM INTO a file doesn't), so what isn't a question is
+ * refused by its looks as well. */
+static bool is_question(sqlite3_stmt *stmt)
+{
+    return sqlite3_column_count(stmt) > 0 && sqlite3_stmt_readonly(stmt);
+}
+
+/* And there are no files. */
+static int open_no_file(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *out)
+{
+    file->pMethods = NULL;
+    return SQLITE_CANTOPEN;
+}
+
+static int delete_no_file(sqlite3_vfs *vfs, const char *name, int sync)
+{
+    return SQLITE_IOERR_DELETE;
+}
+
+static int access_no_file(sqlite3_vfs *vfs, const char *name, int flags, int *out)
+{
+    *out = 0;
+    return SQLITE_OK;
+}
+
+static sqlite3_vfs fileless;
+
+static void make_fileless(void)
+{
+    fileless = *sqlite3_vfs_find(NULL); /* for its clock and its randomness */
+    fileless.pNext = NULL;
+    fileless.zName = "fileless";
+    fileless.xOpen = open_no_file;
+    fileless.xDelete = delete_no_file;
+    fileless.xAccess = access_no_file;
+    sqlite3_vfs_register(&fileless, 0);
 }
 
 static const struct {
@@ -133,23 +177,31 @@ static int configure(struct engine *engine)
 int engine_open(const struct provider *provider, const struct interrupt *interrupt,
                 struct engine **out)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
     int r = heap_start();
     if (r < 0)
         return r;
+    pthread_once(&once, make_fileless);
     struct engine *engine = calloc(1, sizeof *engine);
     if (!engine)
         return -ENOMEM;
     engine->provider = provider;
-    r = heap_new(HEAP_MAX, &engine->heap);
+    r = heap_new(provider->memory ? provider->memory : (long)HEAP_MAX, &engine->heap);
     if (r < 0) {
         free(engine);
         return r;
     }
-    engine->stop = (struct stop){interrupt, monotonic_ns() + ENGINE_DEADLINE_NS};
+    engine->stop = (struct stop){
+        .interrupt = interrupt,
+        .deadline_ns = monotonic_ns() +
+                       (provider->deadline_ns ? provider->deadline_ns : ENGINE_DEADLINE_NS),
+    };
     engine->offset = -1;
     heap_enter(engine->heap);
     r = sqlite3_open_v2(":memory:", &engine->db,
-                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY | SQLITE_OPEN_NOMUTEX, NULL);
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY | SQLITE_OPEN_NOMUTEX,
+                        fileless.zName);
     r = r == SQLITE_OK ? configure(engine) : -ENOMEM;
     if (r < 0) {
         engine_close(engine);
@@ -196,14 +248,14 @@ static bool is_column(const struct tables *tables, const char *name)
 }
 
 /* What SQLite's error says of a text that may go on. */
-static enum sql_state judge(const struct engine *engine, const char *said)
+static enum sql_state judge(const char *said)
 {
-    static const char column[] = "no such column: ", *const open[] = {
+    static const char *const open[] = {
         "incomplete input", "unrecognized token: \"'", "unrecognized token: \"\"",
         "unrecognized token: \"`", "unrecognized token: \"[", "unrecognized token: \"x'",
         "unrecognized token: \"X'", NULL,
     }, *const unresolved[] = {
-        "ambiguous column name: ", "no tables specified", "SELECTs to the left and right of ", NULL,
+        "no such column: ", "ambiguous column name: ", "no tables specified", "SELECTs to the left and right of ", NULL,
     };
 
     for (size_t i = 0; open[i]; i++)
@@ -212,11 +264,19 @@ static enum sql_state judge(const struct engine *engine, const char *said)
     for (size_t i = 0; unresolved[i]; i++)
         if (!strncmp(said, unresolved[i], strlen(unresolved[i])))
             return SQL_UNRESOLVED;
+    return SQL_WRONG;
+}
+
+bool engine_is_hopeless(const struct engine *engine)
+{
+    static const char column[] = "no such column: ";
+    const char *said = sqlite3_errmsg(engine->db);
+
     if (strncmp(said, column, sizeof column - 1))
-        return SQL_WRONG;
+        return false;
     said += sizeof column - 1;
-    return !has_from(engine->sql) || strchr(said, '.') || is_column(engine->provider->tables, said)
-               ? SQL_UNRESOLVED : SQL_WRONG;
+    return has_from(engine->sql) && !strchr(said, '.') &&
+           !is_column(engine->provider->tables, said);
 }
 
 static enum sql_state refuse(struct engine *engine, const char *words)
@@ -248,13 +308,73 @@ enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t siz
     int r = sqlite3_prepare_v2(engine->db, engine->sql, (int)size + 1, &engine->stmt, &tail);
     if (r == SQLITE_OK) {
         *end = (size_t)(tail - engine->sql);
-        return engine->stmt ? SQL_READY : SQL_EMPTY;
+        char next = engine->sql[*end];
+        engine->sql[*end] = 0;
+        engine->ended = sqlite3_complete(engine->sql);
+        engine->sql[*end] = next;
+        engine->denied = engine->stmt && !is_question(engine->stmt);
+        return !engine->stmt ? SQL_EMPTY : engine->denied ? SQL_WRONG : SQL_READY;
     }
     engine->offset = sqlite3_error_offset(engine->db);
-    return r == SQLITE_ERROR ? judge(engine, sqlite3_errmsg(engine->db)) : SQL_WRONG;
+    return r == SQLITE_ERROR ? judge(sqlite3_errmsg(engine->db)) : SQL_WRONG;
 }
 
+bool engine_has_ended(const struct engine *engine) { return engine->ended; }
+
 int engine_error_offset(const struct engine *engine) { return engine->offset; }
+
+static bool begins(const char *name, const char *with)
+{
+    return strlen(name) > strlen(with) && !strncasecmp(name, with, strlen(with));
+}
+
+/* Whether some table's name begins so. */
+static bool begins_table(const struct engine *engine, const char *with)
+{
+    static const char *const others[] = {"python", "json_each", "json_tree", "pragma_table_info"};
+    const struct tables *tables = engine->provider->tables;
+
+    for (size_t i = 0; i < tables->n; i++)
+        if (begins(tables->items[i].name, with))
+            return true;
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        if (begins(others[i], with))
+            return true;
+    /* WITH may have given that name to one */
+    for (const char *p = engine->sql; (p = strcasestr(p, with)); p++)
+        if (strlen(p) > strlen(with))
+            return true;
+    return !strcasecmp(with, "python");
+}
+
+/* Where the word at the end of what SQLite said stands at the end of the text, too. */
+static bool is_last_word(const struct engine *engine, const char *said)
+{
+    const char *colon = strrchr(said, ' ');
+    size_t size = strlen(engine->sql), word = colon ? strlen(colon + 1) : 0;
+
+    return word && word <= size && !strcasecmp(engine->sql + size - word, colon + 1);
+}
+
+static bool is_in_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c & 0x80; }
+
+bool engine_word_is_open(const struct engine *engine)
+{
+    static const char missing[] = "no such table: ", python[] = "python.";
+    const char *said = sqlite3_errmsg(engine->db), *p = engine->sql + engine->offset;
+
+    if (engine->offset < 0 && strncmp(said, missing, sizeof missing - 1))
+        return is_last_word(engine, said);
+    if (engine->offset < 0) {
+        said += sizeof missing - 1;
+        return begins_table(engine, begins(said, python) ? said + sizeof python - 1 : said);
+    }
+    if (strlen(p) <= 2) /* operators, too */
+        return true;
+    while (is_in_word(*p))
+        p++;
+    return !*p;
+}
 
 /* ---- words ---- */
 

@@ -44,6 +44,8 @@ struct provider {
     int (*fill)(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
                 struct text *why);
     void *arg;
+    uint64_t deadline_ns; /* 0: ENGINE_DEADLINE_NS */
+    long memory;          /* bytes; 0: HEAP_MAX */
 };
 
 /* What a text is. */
@@ -66,8 +68,14 @@ void engine_close(struct engine *engine);
 /* Looks at the first statement of the text, which is not NUL-terminated. *end: behind it and its
  * semicolon. */
 enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t size, size_t *end);
+/* After SQL_READY: whether a semicolon ends the statement, so that nothing can continue it. */
+bool engine_has_ended(const struct engine *engine);
 /* After SQL_WRONG and SQL_UNRESOLVED: where in the text, -1: not known. */
 int engine_error_offset(const struct engine *engine);
+/* After SQL_UNRESOLVED: whether a JOIN would hardly help, since no table has such a column. */
+bool engine_is_hopeless(const struct engine *engine);
+/* After SQL_WRONG: whether the text ends in what may be the beginning of a longer, right word. */
+bool engine_word_is_open(const struct engine *engine);
 /* What was wrong, in SQLite's words, with the line and a caret below. After any failure. */
 void engine_explain(const struct engine *engine, struct text *out);
 

@@ -12,12 +12,11 @@
 #include "fs/cleanup.h"
 #include "fs/registry.h"
 #include "fs/sql/all.h"
+#include "fs/sql/query.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
-
-#define BLOCK 4096 /* bytes: what is written in one piece of at least that may be cut anywhere */
 
 struct query {
     struct file_context *context;
@@ -55,38 +54,35 @@ static int read_format(struct query *q)
     return -EINVAL;
 }
 
-/* What the last write brought is one line, as shells write it, or may be cut anywhere: more may
- * follow. */
-static bool may_go_on(const struct input *input)
+/* Whether a text that is wrong as it is may become right by what follows. A line that is written by
+ * itself is what shells write of a longer text; one that doesn't end may be cut anywhere. */
+static bool may_go_on(const struct query *q, enum sql_state state)
 {
+    const struct input *input = q->input;
     const char *fresh = input->text + input->before;
     size_t size = input->size - input->before;
-    const char *newline = size ? memchr(fresh, '\n', size) : NULL;
+    bool ends_line = size && fresh[size - 1] == '\n';
 
     if (input->last)
         return false;
-    if (size && fresh[size - 1] != '\n')
-        return size >= BLOCK;
-    return newline == fresh + size - 1;
-}
-
-static bool is_cut(const struct input *input)
-{
-    size_t size = input->size - input->before;
-
-    return !input->last && size >= BLOCK && input->text[input->size - 1] != '\n';
+    if (state == SQL_WRONG)
+        return !ends_line && engine_word_is_open(q->engine);
+    if (state == SQL_OPEN || !ends_line)
+        return true;
+    if (q->at >= input->before && engine_is_hopeless(q->engine))
+        return false; /* the first line of a statement has a FROM already: it is the only one, mostly */
+    return memchr(fresh, '\n', size) == fresh + size - 1;
 }
 
 static int complain(struct query *q, int error)
 {
     engine_explain(q->engine, &q->context->why);
+    q->context->retake = q->at < q->input->before;
     return error;
 }
 
 static int run(struct query *q)
 {
-    if (q->said->size) /* of the statement before */
-        text_putc(q->said, '\n');
     int r = engine_run(q->engine, q->format, q->said);
     if (r < 0)
         return complain(q, r);
@@ -117,9 +113,9 @@ static size_t find_second(struct query *q)
 }
 
 /* A statement that ends with its semicolon, or with the text. */
-static int run_ready(struct query *q, size_t end)
+static int run_ready(struct query *q)
 {
-    bool ended = q->input->text[q->at + end - 1] == ';';
+    bool ended = engine_has_ended(q->engine);
     size_t before = q->said->size;
 
     if (!ended && q->input->last && q->input->before == q->input->size)
@@ -139,7 +135,7 @@ static int run_wrong(struct query *q, enum sql_state state)
     size_t end;
 
     if (second) {
-        if (q->at + second > input->before) { /* else it was run when it was written */
+        if (q->at + second != input->before) { /* else it was run when it was written */
             q->context->retake = q->at < input->before;
             int r = run(q);
             if (r < 0)
@@ -150,8 +146,7 @@ static int run_wrong(struct query *q, enum sql_state state)
     }
     if (state == SQL_WRONG) /* finding out may have prepared another text */
         engine_prepare(q->engine, input->text + q->at, input->size - q->at, &end);
-    if (is_cut(input) || (state == SQL_OPEN && !input->last) ||
-        (state == SQL_UNRESOLVED && may_go_on(input)))
+    if (may_go_on(q, state))
         return 1;
     return complain(q, -EINVAL);
 }
@@ -173,21 +168,20 @@ static int run_all(struct query *q)
             r = run_wrong(q, state);
             continue;
         }
-        r = run_ready(q, end);
-        if (r < 0 || text[end - 1] != ';')
+        r = run_ready(q);
+        if (r < 0 || !engine_has_ended(q->engine))
             return r;
         q->at += end;
     }
     return r < 0 ? r : 0;
 }
 
-int query_run(struct file_context *context, const struct input *input, size_t *consumed,
-              struct text *said)
+int query_feed(const struct provider *provider, struct file_context *context,
+               const struct input *input, size_t *consumed, struct text *said)
 {
-    const struct provider provider = context_provider(context);
     struct query q = {.context = context, .input = input, .said = said};
 
-    int r = engine_open(&provider, context->interrupt, &q.engine);
+    int r = engine_open(provider, context->interrupt, &q.engine);
     if (r < 0) {
         text_puts(&context->why, "out of memory");
         return r;
@@ -196,4 +190,12 @@ int query_run(struct file_context *context, const struct input *input, size_t *c
     engine_close(q.engine);
     *consumed = q.at;
     return r;
+}
+
+int query_run(struct file_context *context, const struct input *input, size_t *consumed,
+              struct text *said)
+{
+    const struct provider provider = context_provider(context);
+
+    return query_feed(&provider, context, input, consumed, said);
 }

@@ -310,9 +310,7 @@ static int do_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
 {
     struct vtab_table *t = aux;
 
-    t->set->declaring = true;
     int r = declare(db, t);
-    t->set->declaring = false;
     if (r != SQLITE_OK)
         return r;
     struct vtab *vtab = sqlite3_malloc(sizeof *vtab);

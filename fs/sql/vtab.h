@@ -30,7 +30,6 @@ struct vtab_set {
     struct vtab_table *tables;
     size_t n;
     bool filled;
-    bool declaring; /* SQLite reads a CREATE TABLE of ours, and not one of the statement */
     /* Fills all that is used; called once, when the first row is asked for. -errno. */
     int (*fill)(void *arg);
     void *arg;

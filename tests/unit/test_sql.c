@@ -1,0 +1,440 @@
+/* The engine over tables that only this test has: what statements give, what is pushed down to the
+ * rows' sources, and how they are stopped. */
+#include "fs/clock.h"
+#include "fs/command.h"
+#include "fs/sql/query.h"
+#include "tests/unit/check.h"
+#include "tests/unit/tables/provider.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "colours.h"
+
+static struct seen seen;
+
+static struct provider provider(void)
+{
+    memset(&seen, 0, sizeof seen);
+    return (struct provider){.tables = &colours_tables, .fill = provide, .arg = &seen};
+}
+
+/* Runs one text; *out gets the result or the words. */
+static int run_on(const struct provider *from, const char *sql, enum format format,
+                  struct text *out)
+{
+    struct engine *engine;
+    size_t end;
+
+    text_clear(out);
+    CHECK_INT(engine_open(from, NULL, &engine), 0);
+    int r = engine_prepare(engine, sql, strlen(sql), &end) == SQL_READY
+                ? engine_run(engine, format, out) : -EINVAL;
+    if (r == 0)
+        r = text_finish(out);
+    if (r < 0)
+        engine_explain(engine, out);
+    engine_close(engine);
+    return r;
+}
+
+static void gives(const char *sql, enum format format, const char *want)
+{
+    struct provider from = provider();
+    struct text out = TEXT_INIT;
+
+    run_on(&from, sql, format, &out); /* of a failure the words are shown */
+    CHECK_STR(out.data, want);
+    text_deinit(&out);
+}
+
+static void fails(const char *sql, int error, const char *want)
+{
+    struct provider from = provider();
+    struct text out = TEXT_INIT;
+
+    CHECK_INT(run_on(&from, sql, FORMAT_CSV, &out), error);
+    CHECK_STR(out.data, want);
+    text_deinit(&out);
+}
+
+static void test_formats(void)
+{
+    gives("SELECT id, name, extra FROM colours", FORMAT_CSV,
+          "id,name,extra\n0,red,\n1,\"gre\"\"en\",\n2,\"bl,ue\",-9223372036854775808\n3,\"\",\n"
+          "4,\" grey\",\n5,bl\\xffack,\n6,\"line\nbreak\",\n7,gr\xc3\xbcn,\n");
+    gives("SELECT NULL AS \"a,b\"", FORMAT_CSV, "\"a,b\"\n\"\"\n");
+    gives("SELECT char(27, 10, 0) x, 1.0 y, 1e300 * 1e300 z", FORMAT_CSV,
+          "x,y,z\n\"\\x1b\n\\x00\",1.0,Inf\n");
+    gives("SELECT id, name, share, extra FROM colours WHERE id IN (1, 5, 6)", FORMAT_JSON,
+          "[{\"id\": 1, \"name\": \"gre\\\"en\", \"share\": 1.5, \"extra\": null},\n"
+          " {\"id\": 5, \"name\": \"bl\\\\xffack\", \"share\": 7.5, \"extra\": null},\n"
+          " {\"id\": 6, \"name\": \"line\\nbreak\", \"share\": 9.0, \"extra\": null}]\n");
+    gives("SELECT 1 WHERE 0", FORMAT_JSON, "[]\n");
+    gives("SELECT 1 WHERE 0", FORMAT_CSV, "1\n");
+    gives("SELECT 1e999 AS x", FORMAT_JSON, "[{\"x\": \"Inf\"}]\n");
+    gives("SELECT name, id FROM colours WHERE id IN (0, 6, 7)", FORMAT_TABLE,
+          "name         id\n-----------  --\nred           0\nline\\nbreak   6\n"
+          "gr\xc3\xbcn          7\n");
+}
+
+static void test_statements(void)
+{
+    gives("SELECT python.colours.id FROM python.colours WHERE name = 'red'", FORMAT_CSV, "id\n0\n");
+    gives("WITH c AS (SELECT * FROM colours) SELECT count(*) n FROM c", FORMAT_CSV, "n\n8\n");
+    gives("SELECT id, sum(id) OVER (ORDER BY id) s FROM colours WHERE id < 3", FORMAT_CSV,
+          "id,s\n0,0\n1,1\n2,3\n");
+    gives("SELECT sqrt(16) a, json_extract('{\"k\":[1,2]}', '$.k[1]') b, '7' REGEXP '^\\d$' c",
+          FORMAT_CSV, "a,b,c\n4.0,2,1\n");
+    gives("SELECT count(*) n, count(name) m FROM colours JOIN numbers ON half = id", FORMAT_CSV,
+          "n,m\n16,16\n");
+    gives("SELECT a.n FROM numbers a JOIN numbers b ON a.n = b.half AND a.half = b.half / 2 "
+          "WHERE b.n = 1001", FORMAT_CSV, "n\n500\n");
+    /* an equality is looked up; whatever SQLite takes for equal has to be found */
+    gives("SELECT n FROM numbers WHERE n = 5.0", FORMAT_CSV, "n\n5\n");
+    gives("SELECT n FROM numbers WHERE n = '5'", FORMAT_CSV, "n\n5\n");
+    gives("SELECT n FROM numbers WHERE n = 5.5 OR n = 'x' OR n = NULL", FORMAT_CSV, "n\n");
+    gives("SELECT a.id FROM colours a LEFT JOIN colours b ON b.extra = a.extra AND b.id = 2 "
+          "WHERE b.id IS NULL ORDER BY 1 LIMIT 2", FORMAT_CSV, "id\n0\n1\n");
+    gives("SELECT median(n) a, percentile(n, 90) b, median(NULL) c FROM numbers WHERE n < 11",
+          FORMAT_CSV, "a,b,c\n5.0,9.0,\n");
+    gives("SELECT instr('gr\xc3\xbcn', 'n') a, replace('aXbXc', 'X', '--') b, instr(x'0102', x'02') c,"
+          " replace('abc', '', 'x') d, instr(NULL, 'a') e, replace('aa', 'a', '') f",
+          FORMAT_CSV, "a,b,c,d,e,f\n4,a--b--c,2,abc,,\"\"\n");
+    gives("SELECT sum(value) s FROM python.json_each('[1, 2]')", FORMAT_CSV, "s\n3\n");
+    gives("SELECT name FROM pragma_table_info('colours') WHERE cid = 1", FORMAT_CSV, "name\nname\n");
+}
+
+static void test_pushed_down(void)
+{
+    const struct bound *id = &seen.uses[0].bounds[COLOURS_ID], *name;
+
+    gives("SELECT id FROM colours WHERE id = 3 AND share > 1", FORMAT_CSV, "id\n3\n");
+    CHECK_INT(seen.uses[0].columns, 1 << COLOURS_ID | 1 << COLOURS_SHARE);
+    CHECK(id->bounded && id->low == 3 && id->high == 3);
+    CHECK(!seen.used[1] && seen.fills == 1);
+    gives("SELECT count(*) c FROM colours WHERE id > 1 AND id <= 3", FORMAT_CSV, "c\n2\n");
+    CHECK(id->bounded && id->low == 2 && id->high == 3);
+    /* in all places where the table is used */
+    gives("SELECT a.id FROM colours a, colours b WHERE a.id = 1 AND b.id = 4", FORMAT_CSV,
+          "id\n1\n");
+    CHECK(id->bounded && id->low == 1 && id->high == 4 && seen.fills == 1);
+    gives("SELECT count(*) c FROM colours WHERE id = 1 OR share = 0", FORMAT_CSV, "c\n2\n");
+    CHECK(!id->bounded);
+    gives("SELECT count(*) c FROM (SELECT id FROM colours WHERE id = 1 UNION ALL "
+          "SELECT id FROM colours)", FORMAT_CSV, "c\n9\n");
+    CHECK(!id->bounded);
+    gives("SELECT count(*) c FROM numbers LEFT JOIN colours ON n = id AND id < 2", FORMAT_CSV,
+          "c\n2000\n");
+    CHECK(id->bounded && id->high == 1);
+    name = &seen.uses[0].bounds[COLOURS_NAME];
+    gives("SELECT id FROM colours WHERE name = 'red'", FORMAT_CSV, "id\n0\n");
+    CHECK_STR(name->equal, "red");
+    gives("SELECT id FROM colours WHERE name = 'RED' COLLATE NOCASE", FORMAT_CSV, "id\n0\n");
+    CHECK_STR(name->equal, "");
+}
+
+static void test_errors(void)
+{
+    fails("SELECT id FORM colours c", -EINVAL,
+          "near \"colours\": syntax error\n  SELECT id FORM colours c\n                 ^");
+    fails("SELECT id,\n\tnix FROM colours", -EINVAL,
+          "no such column: nix\n  \\tnix FROM colours\n    ^");
+    fails("SELECT '\xc3\xbc', nix FROM colours", -EINVAL,
+          "no such column: nix\n  SELECT '\xc3\xbc', nix FROM colours\n              ^");
+    fails("SELECT * FROM nix", -EINVAL, "no such table: nix");
+    fails("SELECT abs(-9223372036854775808)", -EINVAL, "integer overflow");
+    fails("SELECT 'a' REGEXP '('", -EINVAL, "regular expression: a ( has no )");
+    fails("SELECT percentile(id, 101) FROM colours", -EINVAL,
+          "percentile() takes a percentage from 0 to 100");
+}
+
+static void test_only_reads(void)
+{
+    static const char only[] = "only reading is allowed: SELECT, WITH, VALUES, EXPLAIN";
+    static const char *const denied[] = {
+        "ATTACH ':memory:' AS x", "CREATE TABLE t(a)", "CREATE TEMP TABLE t(a)", "VACUUM",
+        "PRAGMA temp_store = FILE", "PRAGMA writable_schema = 1", "PRAGMA database_list",
+        "SELECT load_extension('x')", "VACUUM INTO '/tmp/probefs-vacuum'", "BEGIN", "ANALYZE", "REINDEX",
+        "CREATE VIRTUAL TABLE t USING fts5(a)", "SELECT * FROM pragma_database_list",
+    };
+    struct provider from = provider();
+    struct text out = TEXT_INIT;
+
+    for (size_t i = 0; i < sizeof denied / sizeof *denied; i++) {
+        CHECK_INT(run_on(&from, denied[i], FORMAT_CSV, &out), -EINVAL);
+        CHECK(!strncmp(out.data, only, strlen(only)));
+    }
+    CHECK(access("/tmp/probefs-vacuum", F_OK) < 0);
+    fails("DELETE FROM colours", -EINVAL, "table colours may not be modified");
+    fails("UPDATE colours SET id = 1", -EINVAL, "table colours may not be modified");
+    fails("UPDATE sqlite_master SET sql = ''", -EINVAL, "table sqlite_master may not be modified");
+    fails("DETACH python", -EINVAL, only);
+    text_deinit(&out);
+}
+
+static void test_limits(void)
+{
+    struct provider from = provider();
+    struct text out = TEXT_INIT;
+
+    from.deadline_ns = 100000000;
+    CHECK_INT(run_on(&from, "SELECT count(*) FROM numbers a, numbers b, numbers c", FORMAT_CSV, &out),
+              -ETIMEDOUT);
+    CHECK_STR(out.data, "over the limit: a statement may take 10 s");
+    /* one call of a function can't be interrupted: it has to be short by itself */
+    CHECK_INT(run_on(&from, "SELECT instr(hex(zeroblob(4000000)), hex(zeroblob(2000000)) || '1')",
+                     FORMAT_CSV, &out), 0);
+    CHECK_INT(run_on(&from, "SELECT hex(zeroblob(8000000)) REGEXP '(0*)*(0*)*1'", FORMAT_CSV, &out),
+              -ETIMEDOUT);
+
+    from = provider();
+    from.memory = 8 << 20;
+    CHECK_INT(run_on(&from, "WITH RECURSIVE c(x) AS (SELECT 1 UNION SELECT x + 1 FROM c) "
+                            "SELECT count(*) FROM c", FORMAT_CSV, &out), -EFBIG);
+    CHECK(strstr(out.data, "256 MiB"));
+    CHECK_INT(run_on(&from, "SELECT group_concat(hex(randomblob(1000000))) FROM numbers",
+                     FORMAT_CSV, &out), -EFBIG);
+    CHECK_INT(run_on(&from, "SELECT a.word FROM numbers a, numbers b ORDER BY 1", FORMAT_CSV, &out),
+              -EFBIG);
+
+    from = provider();
+    CHECK_INT(run_on(&from, "SELECT 1 FROM numbers a, numbers b", FORMAT_CSV, &out), 0);
+    CHECK(strstr(out.data, "\n[cut: the limit of 1,000,000 rows was reached]\n"));
+    CHECK_INT(out.size, 2 + 2 * 1000000 + strlen("[cut: the limit of 1,000,000 rows was reached]\n"));
+    for (enum format f = FORMAT_CSV; f <= FORMAT_TABLE; f++) {
+        CHECK_INT(run_on(&from, "SELECT hex(zeroblob(50000)) FROM numbers", f, &out), 0);
+        CHECK(strstr(out.data, "[cut: the limit of 31 MiB was reached]\n"));
+    }
+    text_deinit(&out);
+}
+
+static void *interrupt_soon(void *arg)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    atomic_store(&((struct interrupt *)arg)->raised, true);
+    return NULL;
+}
+
+static void test_interrupt(void)
+{
+    static const char sql[] = "SELECT count(*) FROM numbers a, numbers b, numbers c";
+    struct interrupt interrupt = {.fd = -1};
+    struct provider from = provider();
+    struct text out = TEXT_INIT;
+    struct engine *engine;
+    pthread_t thread;
+    size_t end;
+
+    CHECK_INT(engine_open(&from, &interrupt, &engine), 0);
+    CHECK_INT(engine_prepare(engine, sql, strlen(sql), &end), SQL_READY);
+    CHECK_INT(pthread_create(&thread, NULL, interrupt_soon, &interrupt), 0);
+    CHECK_INT(engine_run(engine, FORMAT_CSV, &out), -EINTR);
+    pthread_join(thread, NULL);
+    engine_explain(engine, &out);
+    CHECK_STR(out.data, "interrupted");
+    engine_close(engine);
+    text_deinit(&out);
+}
+
+/* ---- texts in pieces ---- */
+
+/* An open file: what is pending, and the reply. */
+struct writing {
+    struct provider from;
+    struct text pending, reply;
+    size_t passing;
+    struct file_context context;
+};
+
+static int write_piece(struct writing *w, const char *piece, size_t size, bool last)
+{
+    struct text said = TEXT_INIT;
+    size_t consumed = 0, before = w->pending.size;
+
+    text_add(&w->pending, piece, size);
+    if (!w->pending.size)
+        return 0;
+    const struct input input = {.text = w->pending.data, .size = w->pending.size,
+                                .before = before, .last = last};
+    w->context = (struct file_context){0};
+    int r = query_feed(&w->from, &w->context, &input, &consumed, &said);
+    if (w->context.retake)
+        text_truncate(&w->reply, w->reply.size - w->passing);
+    w->passing = w->context.passing + (w->context.retake || consumed ? 0 : w->passing);
+    text_add(&w->reply, said.data, said.size);
+    if (r < 0) {
+        text_puts(&w->reply, "error: ");
+        text_add(&w->reply, w->context.why.data, w->context.why.size);
+        consumed = w->pending.size;
+    }
+    CHECK(consumed <= w->pending.size);
+    memmove(w->pending.data, w->pending.data + consumed, w->pending.size - consumed + 1);
+    w->pending.size -= consumed;
+    text_deinit(&said);
+    text_deinit(&w->context.why);
+    return r;
+}
+
+static void writing_deinit(struct writing *w)
+{
+    text_deinit(&w->pending);
+    text_deinit(&w->reply);
+}
+
+/* The same whether it is written as one block, line by line, or byte by byte. */
+static void answers(const char *text, const char *want, int error)
+{
+    enum { BLOCK, LINES, BYTES, WAYS };
+
+    for (int how = BLOCK; how < (error ? BYTES : WAYS); how++) { /* an error is seen in its first bytes */
+        struct writing w = {.from = provider()};
+        const char *p = text;
+        int r = 0;
+        while (*p && r == 0) {
+            const char *newline = how == LINES ? strchr(p, '\n') : NULL;
+            size_t size = newline ? (size_t)(newline + 1 - p) : how == BYTES ? 1 : strlen(p);
+            r = write_piece(&w, p, size, false);
+            p += size;
+        }
+        if (r == 0)
+            r = write_piece(&w, "", 0, true);
+        CHECK_STR(w.reply.data ? w.reply.data : "", want);
+        CHECK_INT(r, error);
+        writing_deinit(&w);
+    }
+}
+
+static void test_pieces(void)
+{
+    answers("SELECT 1", "1\n1\n", 0);
+    answers("SELECT 1;\n", "1\n1\n", 0);
+    answers("SELECT id\nFROM colours\nWHERE id < 2\nORDER BY id DESC\n", "id\n1\n0\n", 0);
+    answers("SELECT c.id, n.word\nFROM colours c\nJOIN numbers n\nON n.n = c.id\nWHERE id = 1;\n",
+            "id,word\n1,word 1\n", 0);
+    answers("SELECT *\nFROM colours\nWHERE id = 0\nAND share < 1", "id,name,share,extra\n0,red,0.0,\n",
+            0);
+    answers("-- format: json\nSELECT id\nFROM colours\nWHERE id = 0", "[{\"id\": 0}]\n", 0);
+    answers("-- a comment\n\n-- format: json\nSELECT 1 AS x", "x\n1\n", 0); /* not the first line */
+    answers("SELECT 1;\nSELECT 2;\n", "1\n1\n2\n2\n", 0);
+    answers("SELECT 1\nSELECT 2\n", "1\n1\n2\n2\n", 0);
+    answers("WITH a AS (\nSELECT 1 x)\nSELECT x\nFROM a\n", "x\n1\n", 0);
+    answers("SELECT 'a\nb' AS x", "x\n\"a\nb\"\n", 0);
+    answers("SELECT 1 AS x -- done;\n, 2 AS y\n", "x,y\n1,2\n", 0);
+    answers("SELECT 1 /* a\n comment */ AS x\n", "x\n1\n", 0);
+    answers("SELECT n FROM python.numbers WHERE word = 'word 7' AND half BETWEEN 1 AND 3 ORDER BY n",
+            "n\n7\n", 0);
+    answers("WITH abc AS (SELECT 1 AS longer) SELECT longer FROM abc WHERE longer<=1 AND longer||'' "
+            "REGEXP '1' GROUP BY longer HAVING count(*) >= 1", "longer\n1\n", 0);
+    answers("SELECT name, value FROM pragma_table_info('numbers'), json_each('[1]') WHERE cid = 1",
+            "name,value\nhalf,1\n", 0);
+    answers("\n\n", "", 0);
+    answers("-- nothing\n", "", 0);
+    answers("SELECT id FORM colours c\n", "error: near \"colours\": syntax error\n"
+            "  SELECT id FORM colours c\n                 ^", -EINVAL);
+    answers("SELECT nix FROM colours\n", "error: no such column: nix\n"
+            "  SELECT nix FROM colours\n         ^", -EINVAL);
+    answers("SELECT count(", "error: incomplete input", -EINVAL);
+    answers("-- format: xml\nSELECT 1", "error: there is no format \"xml\": -- format: csv, json or "
+            "table", -EINVAL);
+    answers("SELECT 'abc", "error: unrecognized token: \"'abc\"\n  SELECT 'abc\n         ^", -EINVAL);
+}
+
+/* What is read between two writes is not said again. */
+static void test_two_in_a_row(void)
+{
+    struct writing w = {.from = provider()};
+
+    CHECK_INT(write_piece(&w, "SELECT 1\n", 9, false), 0);
+    CHECK_STR(w.reply.data, "1\n1\n");
+    text_clear(&w.reply); /* read */
+    CHECK_INT(write_piece(&w, "SELECT 2\n", 9, false), 0);
+    CHECK_STR(w.reply.data, "2\n2\n");
+    /* an error that what follows could have mended comes at the close */
+    CHECK_INT(write_piece(&w, "SELECT id\n", 10, false), 0);
+    CHECK_INT(write_piece(&w, "", 0, true), -EINVAL);
+    writing_deinit(&w);
+}
+
+static void *query_loop(void *arg)
+{
+    struct text out = TEXT_INIT;
+    struct seen mine = {0};
+    const struct provider from = {.tables = &colours_tables, .fill = provide, .arg = &mine};
+
+    for (int i = 0; i < 5; i++) {
+        CHECK_INT(run_on(&from, "SELECT count(*) c FROM numbers a JOIN numbers b ON a.n = b.half",
+                         FORMAT_CSV, &out), 0);
+        CHECK_STR(out.data, "c\n2000\n");
+    }
+    text_deinit(&out);
+    return NULL;
+}
+
+static void test_side_by_side(void)
+{
+    pthread_t threads[64];
+
+    for (size_t i = 0; i < 64; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, query_loop, NULL), 0);
+    for (size_t i = 0; i < 64; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* Deep in itself: on the stack that commands have, whatever comes of it. */
+static void *query_deeply(void *arg)
+{
+    static const char *const parts[][4] = {
+        {"SELECT ", "(1+", "1", ")"}, {"SELECT ", "abs(", "1", ")"}, {"SELECT 1", "", "", " UNION SELECT 1"},
+        {"SELECT ", "(SELECT ", "1", ")"}, {"SELECT * FROM ", "(SELECT * FROM ", "colours", ")"},
+        {"SELECT ", "NOT ", "1", ""}, {"SELECT ", "CASE WHEN ", "1", " THEN 1 END"},
+    };
+    struct provider from = provider();
+    struct text sql = TEXT_INIT, out = TEXT_INIT;
+
+    from.deadline_ns = 500000000;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        for (int depth = 10; depth < 20000; depth *= 2) {
+            text_clear(&sql);
+            text_puts(&sql, parts[i][0]);
+            for (int k = 0; k < depth; k++)
+                text_puts(&sql, parts[i][1]);
+            text_puts(&sql, parts[i][2]);
+            for (int k = 0; k < depth; k++)
+                text_puts(&sql, parts[i][3]);
+            int r = run_on(&from, sql.data, FORMAT_CSV, &out);
+            CHECK(r == 0 || out.size);
+        }
+    text_deinit(&sql);
+    text_deinit(&out);
+    return NULL;
+}
+
+static void test_deep(void)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, COMMAND_STACK);
+    CHECK_INT(pthread_create(&thread, &attr, query_deeply, NULL), 0);
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attr);
+}
+
+int main(void)
+{
+    test_deep();
+    test_formats();
+    test_statements();
+    test_pushed_down();
+    test_errors();
+    test_only_reads();
+    test_limits();
+    test_interrupt();
+    test_pieces();
+    test_two_in_a_row();
+    test_side_by_side();
+    return 0;
+}
