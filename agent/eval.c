@@ -95,9 +95,8 @@ static int take_result(PyObject *result, const struct proto_eval *eval, struct e
 static void call(PyObject *globals, const char *name)
 {
     PyObject *function = PyDict_GetItemString(globals, name); /* borrowed */
-    if (function) {
-        _cleanup_unref_ PyObject *done = PyObject_CallFunctionObjArgs(function, NULL);
-    }
+    if (function)
+        Py_DecRef(PyObject_CallFunctionObjArgs(function, NULL));
     PyErr_Clear();
 }
 

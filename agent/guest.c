@@ -82,19 +82,25 @@ static int add_attribute(PyObject *object, const char *name, PyObject *value)
     return value ? PyObject_SetAttrString(object, name, value) : -1;
 }
 
-/* The module that evaluate.py knows as _probe. */
-static PyObject *make_probe(PyObject *capsule, PyObject *threads)
+/* Says which thread is the main one. */
+static int note_main_thread(struct guest *guest)
 {
-    PyObject *find_main = PyDict_GetItemString(threads, "main_ident"); /* borrowed */
-    _cleanup_unref_ PyObject *probe = PyModule_New("_probe");
+    PyObject *find = PyDict_GetItemString(guest->threads, "main_ident"); /* borrowed */
+    if (!find)
+        return -EIO;
+    _cleanup_unref_ PyObject *ident = PyObject_CallFunctionObjArgs(find, NULL);
+    guest->pid = getpid();
+    return add_attribute(guest->probe, "main_thread", ident) < 0 ? -EIO : 0;
+}
+
+/* The module that evaluate.py knows as _probe. */
+static int make_probe(struct guest *guest, PyObject *capsule)
+{
     _cleanup_unref_ PyObject *write = PyCFunction_NewEx(&write_local_def, capsule, NULL);
-    if (!find_main || !probe)
-        return NULL;
-    _cleanup_unref_ PyObject *ident = PyObject_CallFunctionObjArgs(find_main, NULL);
-    if (add_attribute(probe, "write_local", write) < 0 ||
-        add_attribute(probe, "main_thread", ident) < 0)
-        return NULL;
-    return steal_pointer(probe);
+    guest->probe = PyModule_New("_probe");
+    if (!guest->probe || add_attribute(guest->probe, "write_local", write) < 0)
+        return -EIO;
+    return note_main_thread(guest);
 }
 
 /* Has the interpreter call exit_hook() at its end. */
@@ -117,12 +123,9 @@ static int make(struct guest *guest, struct interpreter *interpreter)
     if (register_hook(guest, capsule) < 0)
         return -EIO;
     guest->threads = execute(source_threads, "<probefs threads>", NULL);
-    if (!guest->threads)
+    if (!guest->threads || make_probe(guest, capsule) < 0)
         return -EIO;
-    _cleanup_unref_ PyObject *probe = make_probe(capsule, guest->threads);
-    if (!probe)
-        return -EIO;
-    guest->globals = execute(source_evaluate, "<probefs evaluate>", probe);
+    guest->globals = execute(source_evaluate, "<probefs evaluate>", guest->probe);
     return guest->globals ? 0 : -EIO;
 }
 
@@ -131,7 +134,7 @@ int guest_make(struct guest *guest, struct interpreter *interpreter)
     PyObject *type, *value, *traceback;
 
     if (guest->globals)
-        return 0;
+        return guest->pid == getpid() ? 0 : note_main_thread(guest);
     int r = make(guest, interpreter);
     if (r < 0) {
         PyErr_Fetch(&type, &value, &traceback);
@@ -144,9 +147,8 @@ int guest_make(struct guest *guest, struct interpreter *interpreter)
 static void unregister_hook(PyObject *hook)
 {
     _cleanup_unref_ PyObject *atexit = PyImport_ImportModule("atexit");
-    if (atexit) {
-        _cleanup_unref_ PyObject *done = PyObject_CallMethod(atexit, "unregister", "O", hook);
-    }
+    if (atexit)
+        Py_DecRef(PyObject_CallMethod(atexit, "unregister", "O", hook));
     PyErr_Clear();
 }
 
@@ -162,14 +164,14 @@ void guest_drop(struct guest *guest)
 {
     PyObject *close = guest->globals ? PyDict_GetItemString(guest->globals, "close") : NULL;
 
-    if (close) {
-        _cleanup_unref_ PyObject *done = PyObject_CallFunctionObjArgs(close, NULL);
-    }
+    if (close)
+        Py_DecRef(PyObject_CallFunctionObjArgs(close, NULL));
     PyErr_Clear();
     if (guest->hook)
         unregister_hook(guest->hook);
     clear_namespace(&guest->globals);
     clear_namespace(&guest->threads);
+    python_clear(&guest->probe);
     python_clear(&guest->hook);
     PyErr_Clear();
 }

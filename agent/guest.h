@@ -14,6 +14,8 @@ struct guest {
     PyObject *globals;   /* of evaluate.py; NULL: not there */
     PyObject *threads;   /* of threads.py */
     PyObject *hook;      /* registered with atexit */
+    PyObject *probe;     /* evaluate.py's _probe */
+    pid_t pid;           /* in which it was made: after fork the main thread may be another one */
     bool capsule;        /* it lives */
 };
 

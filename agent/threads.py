@@ -17,29 +17,34 @@ def forget():
 
 def main_ident():
     """The main thread's identifier; 0 where it can't be known."""
-    if sys.version_info >= (3, 13):
-        return _thread._get_main_thread_ident()
     threading = sys.modules.get("threading") or _import_threading()
     return threading.main_thread().ident if threading else 0
 
 
-def _find_main():
-    """The identifier of the process's first thread, if it runs Python. The clock of a thread is
-    named after the kernel's number for it (clock_getcpuclockid in the kernel's posix-timers.h)."""
-    import os
+def _native_id(ident):
+    """The kernel's number of a thread, after which its clock is named (CPUCLOCK_PID in the kernel's
+    posix-timers_types.h)."""
     import time
+    return ~(time.pthread_getcpuclockid(ident) >> 3)
+
+
+def _find_main():
+    """The identifier of the main thread; before 3.13 it is known only if it runs Python, and is the
+    process's first one."""
+    import os
+    if sys.version_info >= (3, 13):
+        return _thread._get_main_thread_ident()
     for ident in sys._current_frames():
-        if ~(time.pthread_getcpuclockid(ident) >> 3) == os.getpid():
+        if _native_id(ident) == os.getpid():
             return ident
     return None
 
 
 def _import_threading():
-    """The thread that imports threading first is the main thread to it (3.12 and before). Code that is
-    run here may well be the first to do so: therefore it is imported beforehand, set right, and shown to
-    the program only then."""
+    """The thread that imports threading first is taken for the main thread: up to 3.12 in all, then in its
+    native_id. Code that is run here may well be the first to do so: therefore it is imported beforehand,
+    set right, and shown to the program only then."""
     import _frozen_importlib as bootstrap
-    import os
     main = _find_main()
     if main is None:
         return None
@@ -48,7 +53,8 @@ def _import_threading():
     spec.loader.exec_module(module)
     thread = module._main_thread
     del module._active[thread._ident]
-    thread._ident, thread._native_id = main, os.getpid()
+    thread._ident, thread._native_id = main, _native_id(main)
     module._active[main] = thread
-    _thread._set_sentinel()  # our end is not the main thread's
+    if sys.version_info < (3, 13):
+        _thread._set_sentinel()  # our end is not the main thread's
     return sys.modules.setdefault("threading", module)
