@@ -11,6 +11,8 @@
 #define HEAD_MAX (512u << 10) /* libc's symbol tables lie within its first bytes */
 #define VERSIONS_MAX 8        /* of one name */
 #define TAIL_CALL_CODE 24     /* bytes: a function that begins by jumping elsewhere */
+#define TRY_CODE 128      /* the same, of one that tries first */
+#define TRY_PATHS 8
 
 /* Functions of libc that wait, or do one system call, or neither lock nor allocate. Not in it, on
  * purpose: all that may hold malloc's lock, the loader's, stdio's, or the one of the thread stacks. */
@@ -126,6 +128,36 @@ static uint64_t tail_call(const struct memory *memory, uint64_t addr)
     return 0;
 }
 
+/* The same of sem_wait() and its kin, which first try without waiting: where the path that waits goes.
+ * CPython's locks wait there, so that without it a program whose threads all wait for one is never
+ * safe. */
+static uint64_t tail_call_behind_a_try(const struct memory *memory, uint64_t addr)
+{
+    uint8_t code[TRY_CODE];
+    bool seen[TRY_CODE] = {false};
+    size_t paths[TRY_PATHS] = {0}, npaths = 1;
+    struct insn insn;
+
+    if (memory_read(memory, addr, code, sizeof code) < 0)
+        return 0;
+    while (npaths) {
+        size_t at = paths[--npaths];
+        while (at < sizeof code && !seen[at] &&
+               insn_decode(code + at, sizeof code - at, addr + at, &insn)) {
+            bool inside = insn.target >= addr && insn.target - addr < sizeof code;
+            seen[at] = true;
+            if (insn.kind == INSN_JUMP && !inside)
+                return insn.target;
+            if (insn.kind == INSN_STOP || insn.kind == INSN_JUMP_SLOT)
+                break;
+            if (insn.kind == INSN_BRANCH && inside && npaths < TRY_PATHS)
+                paths[npaths++] = insn.target - addr;
+            at = insn.kind == INSN_JUMP ? insn.target - addr : at + insn.size;
+        }
+    }
+    return 0;
+}
+
 static void find_entries(const struct memory *tables, const struct memory *memory,
                          const struct elf_image *image, struct libc_symbols *s)
 {
@@ -133,7 +165,9 @@ static void find_entries(const struct memory *tables, const struct memory *memor
         uint64_t addrs[VERSIONS_MAX];
         size_t n = elf_image_functions(tables, image, entries[i].name, addrs, VERSIONS_MAX);
         for (size_t k = 0; k < n; k++) {
-            uint64_t tail = tail_call(memory, addrs[k]);
+            uint64_t tail = begins(entries[i].name, "sem_")
+                                ? tail_call_behind_a_try(memory, addrs[k])
+                                : tail_call(memory, addrs[k]);
             add_entry(s, addrs[k], entries[i].kind);
             if (tail >= image->base && tail < image->end)
                 add_entry(s, tail, entries[i].kind);

@@ -630,3 +630,17 @@ def test_eval_everywhere(probe, python):
     assert ctl.read_text().startswith("Agent: none\n") and said(ctl).endswith("Agent: none\n")
     target.send("")
     assert target.process.wait(10) == 0
+
+
+@pytest.mark.python(minimum=(3, 10))
+@pytest.mark.parametrize("timeout", ["", "1000"])
+def test_program_that_only_waits(probe, python, timeout):
+    """All of its threads wait for a lock, as an idle server's do."""
+    target = python.run_source(
+        "import threading\n"
+        f"for _ in range(3): threading.Thread(target=threading.Event().wait, args=[{timeout}],"
+        " daemon=True).start()\n"
+        f"print('ready')\nthreading.Event().wait({timeout})")
+    path = probe.path / str(target.pid) / "eval"
+    write(path, "threading.active_count()\n")
+    assert path.read_text() == "4\n"
