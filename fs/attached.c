@@ -27,15 +27,27 @@ static bool all_wait(pid_t pid)
     return dir && waits;
 }
 
+/* An errno as a shell is to print it; the words say the rest. */
+static int errno_of(int error)
+{
+    switch (error) {
+    case -ENOEXEC: /* its dynamic loader didn't take the agent */
+        return -EOPNOTSUPP;
+    case -EPROTO: /* what answers is no agent */
+        return -EIO;
+    }
+    return error;
+}
+
 int attached_session(struct file_context *context, struct session **out)
 {
     struct target *target = context->target;
 
     if (!all_wait(target->pid))
-        return agent_attach(target, context->interrupt, &context->why, out);
+        return errno_of(agent_attach(target, context->interrupt, &context->why, out));
     int r = agent_connect(target, &context->why, out);
     if (r != -ENOTCONN)
-        return r;
+        return errno_of(r);
     text_clear(&context->why);
     text_puts(&context->why, "every thread of the process waits for this very answer, so that none can "
                              "let an agent in: `import probing` in it, or write from elsewhere first");
