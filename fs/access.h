@@ -17,7 +17,8 @@ struct user_ns {
     uid_t owner; /* effective uid of its creator */
 };
 
-/* The kernel nests user namespaces at most this deep (create_user_ns(), kernel/user_namespace.c). */
+/* The kernel nests user namespaces at most this deep (create_user_ns(),
+ * kernel/user_namespace.c). */
 #define USER_NS_DEPTH_MAX 34
 
 /* The thread that asks. */
@@ -86,8 +87,8 @@ int access_control(const struct access *access, struct access_caller *caller, pi
 /* kernel.yama.ptrace_scope: who may attach to whom (Documentation/admin-guide/LSM/Yama.rst). */
 enum yama_scope { YAMA_CLASSIC, YAMA_ANCESTORS, YAMA_CAPABLE, YAMA_NOBODY };
 
-/* What Yama would say to the caller: 0 or -EPERM. descends: the target is a descendant of the caller's
- * process. */
+/* What Yama would say to the caller: 0 or -EPERM. descends: the target is a descendant of the
+ * caller's process. */
 int access_decide_yama(const struct access_caller *caller, const struct access_target *target,
                        enum yama_scope scope, bool descends);
 /* The same for process pid as things are; for a caller who is what the daemon is, the kernel itself

@@ -30,8 +30,8 @@ static void add_ready(const struct proto_ready *ready, struct text *out)
                      strnlen(ready->agent_version, sizeof ready->agent_version));
     if (localtime_r(&seconds, &tm))
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S%z", &tm);
-    text_printf(out, "\nAgentOrigin: %s\nAgentSince: %s\nAgentThreads: %d", origin_name(ready->origin),
-                when, ready->channel_tid);
+    text_printf(out, "\nAgentOrigin: %s\nAgentSince: %s\nAgentThreads: %d",
+                origin_name(ready->origin), when, ready->channel_tid);
     if (ready->python_tid)
         text_printf(out, " %d", ready->python_tid);
     text_printf(out, "\nAgentMemory: %lu\nAgentEvals: %lu\n", (unsigned long)ready->memory,

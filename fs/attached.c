@@ -49,7 +49,8 @@ int attached_session(struct file_context *context, struct session **out)
     if (r != -ENOTCONN)
         return errno_of(r);
     text_clear(&context->why);
-    text_puts(&context->why, "every thread of the process waits for this very answer, so that none can "
-                             "let an agent in: `import probing` in it, or write from elsewhere first");
+    text_puts(&context->why, "every thread of the process waits for this very answer, so that none "
+                             "can let an agent in: `import probing` in it, or write from elsewhere "
+                             "first");
     return -EDEADLK;
 }

@@ -43,17 +43,16 @@ int call_may_look(struct call *call, const struct process *process)
     return access_look(&call->mount->access, call_who(call), process->pid);
 }
 
-/* Whether the program itself asked for an agent: who does that wants to be controlled, whatever Yama
- * says of debuggers. */
+/* Whether the program itself asked for an agent: who does that wants to be controlled, whatever
+ * Yama says of debuggers. */
 static bool invites(struct process *process)
 {
     struct target *target = process_target(process);
     struct found_agent found;
 
-    bool invited = target && found_agent_find(&target->memory, &found) == 0 && found.running &&
-                   (found.record.origin == ORIGIN_IMPORTED || found.record.origin == ORIGIN_STARTUP);
+    bool runs = target && found_agent_find(&target->memory, &found) == 0 && found.running;
     target_unref(target);
-    return invited;
+    return runs && (found.record.origin == ORIGIN_IMPORTED || found.record.origin == ORIGIN_STARTUP);
 }
 
 int call_may_control(struct call *call, struct process *process, struct text *why)

@@ -33,8 +33,8 @@ bool call_sees(struct call *call, const struct process *process);
 /* Whether the caller may use the names in a directory. */
 int call_may_enter(struct call *call, const struct place *place);
 
-/* Whether the process of a command file is there and the caller may write to it; why says what to do
- * where not. */
+/* Whether the process of a command file is there and the caller may write to it; why says what
+ * to do where not. */
 int call_may_write(struct call *call, const struct place *place, struct text *why);
 
 /* Where the replies of command files at a place are kept. */

@@ -1,7 +1,7 @@
 /* Who closes a descriptor, and whether others of the same open file are left.
  *
- * The kernel tells of each close(2), not which one is the last that matters: `echo x >&3` in a shell
- * makes a copy of descriptor 3 and closes it, and a child's exit closes what it inherited. */
+ * The kernel tells of each close(2), not which one is the last that matters: `echo x >&3` in a
+ * shell makes a copy of descriptor 3 and closes it, and a child's exit closes what it inherited. */
 #pragma once
 
 #include <stdbool.h>

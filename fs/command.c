@@ -45,8 +45,8 @@ static void command_interrupt(struct command *command)
         eventfd_write(command->interrupt.fd, 1);
 }
 
-/* Interrupts those whose time has come, and those not wanted any more. Returns when to look again, 0:
- * there is nothing to look for. Caller holds lock. */
+/* Interrupts those whose time has come, and those not wanted any more. Returns when to look
+ * again, 0: there is nothing to look for. Caller holds lock. */
 static uint64_t interrupt_late(struct commands *commands)
 {
     uint64_t now = monotonic_ns(), next = 0;

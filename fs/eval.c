@@ -1,5 +1,5 @@
-/* eval, threads/<tid>/eval and threads/<tid>/frames/<depth>/eval: Python that runs in the target, on
- * its agent's thread.
+/* eval, threads/<tid>/eval and threads/<tid>/frames/<depth>/eval: Python that runs in the
+ * target, on its agent's thread.
  *
  * Complete statements run as they arrive; the agent says how much of the text that was. */
 #include "fs/attached.h"

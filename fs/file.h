@@ -51,11 +51,12 @@ struct input {
 };
 
 /* Runs what a command file was told, on a thread of its own: it may wait, and ends soon once
- * context->interrupt is raised. Called at each write(2) with what is pending and what is new (shells
- * cut a text as they like: at each line, or at 4,096 bytes), and at close if something is pending.
- * *consumed (0 at first) says how much of the input is done with; the rest comes again. said, empty at
- * first, is added to what reads of this file show. Returns 0 or -errno, the error of write(2): then
- * nothing is pending any more, and context->why, if set, is the reply's last line. */
+ * context->interrupt is raised. Called at each write(2) with what is pending and what is new
+ * (shells cut a text as they like: at each line, or at 4,096 bytes), and at close if something
+ * is pending. *consumed (0 at first) says how much of the input is done with; the rest comes
+ * again. said, empty at first, is added to what reads of this file show. Returns 0 or -errno,
+ * the error of write(2): then nothing is pending any more, and context->why, if set, is the
+ * reply's last line. */
 typedef int file_run(struct file_context *context, const struct input *input, size_t *consumed,
                      struct text *said);
 

@@ -100,8 +100,8 @@ static int loop(struct fuse_session *session)
     return r;
 }
 
-/* Commands end soon once they are told to. One that doesn't holds on to what would be freed now: then
- * the process ends with it, as it might at any moment. */
+/* Commands end soon once they are told to. One that doesn't holds on to what would be freed now:
+ * then the process ends with it, as it might at any moment. */
 static void end_commands(struct fuse_session *session, struct mount *mount)
 {
     if (commands_end(&mount->commands, COMMANDS_END_NS))

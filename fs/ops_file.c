@@ -69,7 +69,8 @@ static void job_run(struct command *command)
                        place_replies(job->mount, &job->place));
     } else {
         text_puts(&context.why, "the process or the thread has ended");
-        r = writer_fail(job->handle->writer, r, &context.why, place_replies(job->mount, &job->place));
+        r = writer_fail(job->handle->writer, r, &context.why,
+                        place_replies(job->mount, &job->place));
     }
     if (r < 0)
         note_error(&job->place, r, &context.why);

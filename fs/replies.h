@@ -1,8 +1,8 @@
-/* What command files answered: the last reply to each user at each place of a process, for those who
- * write with one command and read with another (`echo ... > eval; cat eval`).
+/* What command files answered: the last reply to each user at each place of a process, for those
+ * who write with one command and read with another (`echo ... > eval; cat eval`).
  *
- * A reply is shared by the open file whose writes it answers and by the list of its process; whoever
- * closes first leaves it to the other. */
+ * A reply is shared by the open file whose writes it answers and by the list of its process;
+ * whoever closes first leaves it to the other. */
 #pragma once
 
 #include "fs/budget.h"
@@ -25,13 +25,14 @@ struct reply_key {
 
 struct reply;
 
-/* An empty one, with one reference. Its bytes come out of the budget, which must outlive it. -ENOMEM. */
+/* An empty one, with one reference. Its bytes come out of the budget, which must outlive it.
+ * -ENOMEM. */
 int reply_new(const struct reply_key *key, struct budget *budget, struct reply **out);
 struct reply *reply_ref(struct reply *reply);
 void reply_unref(struct reply *reply);
 
-/* Takes `read` bytes off its beginning and `retaken` off its end, and adds to that. What doesn't fit is
- * said in it. */
+/* Takes `read` bytes off its beginning and `retaken` off its end, and adds to that. What doesn't
+ * fit is said in it. */
 void reply_add(struct reply *reply, size_t read, size_t retaken, const struct text *text);
 /* Copies at most size bytes from `offset` on. Returns how many. */
 size_t reply_copy(struct reply *reply, size_t offset, char *buf, size_t size);

@@ -1,7 +1,7 @@
 /* What a thread that waits for an answer of ours has been signalled meanwhile.
  *
- * The kernel tells that a waiting writer got some signal, once, and not which. That may be Ctrl-C, or
- * the end of a shell's background job, which is no reason to stop what it waits for. */
+ * The kernel tells that a waiting writer got some signal, once, and not which. That may be
+ * Ctrl-C, or the end of a shell's background job, which is no reason to stop what it waits for. */
 #pragma once
 
 #include <stdbool.h>

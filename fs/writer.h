@@ -33,16 +33,17 @@ struct writer {
 int writer_new(int flags, const struct reply_key *key, struct budget *budget, struct writer **out);
 void writer_free(struct writer *writer);
 
-/* Has a command run, after those before it: with what is pending and with this, which may be nothing
- * when it is the last. 0 or -errno, which is the answer to the write. The reply is the last one of
- * `replies` then, and context->why, if set, its last line. Waits as long as run does. */
+/* Has a command run, after those before it: with what is pending and with this, which may be
+ * nothing when it is the last. 0 or -errno, which is the answer to the write. The reply is the
+ * last one of `replies` then, and context->why, if set, its last line. Waits as long as run
+ * does. */
 int writer_run(struct writer *writer, file_run *run, struct file_context *context,
                const struct input *input, struct replies *replies);
 /* Answers a write that nothing is done with: as if run had failed with error at once. */
 int writer_fail(struct writer *writer, int error, const struct text *why, struct replies *replies);
 
-/* What the writes are answered until a descriptor is closed or the reply is read: 0, or the error of
- * one before. */
+/* What the writes are answered until a descriptor is closed or the reply is read: 0, or the
+ * error of one before. */
 int writer_failed(struct writer *writer);
 /* Whether something is pending that nobody works on now. */
 bool writer_pending(struct writer *writer);
