@@ -2,6 +2,8 @@
 
 #include "fs/cleanup.h"
 #include "fs/clock.h"
+#include "fs/remote/lwp.h"
+#include "fs/trace/refusal.h"
 #include "fs/trace/remote_files.h"
 #include "fs/trace/remote_order.h"
 #include "fs/trace/remote_wake.h"
@@ -15,6 +17,8 @@
  * it. */
 #define SLICE_NS 50000000ull
 #define SLICE_ASLEEP_NS 500000000ull /* where no thread can be expected to */
+#define BUSY_NS 60000000ull /* a tracer that stays longer isn't there for a moment only */
+#define BEGIN_NS 1000000000ull /* that an interpreter may take to begin */
 #define CHOICES_MAX 64 /* threads that are asked in turn */
 /* How much longer than the deadline a script that has begun is waited for, before its files go. */
 #define GRACE_NS 200000000ull
@@ -30,6 +34,7 @@ struct attempt {
     char old[REMOTE_FILES_PATH_MAX]; /* "": not loaded yet */
     uint64_t old_base;
     struct inject_result result;
+    uint64_t busy_since;
     bool all_asleep;          /* no thread ran, and none could be woken */
     char said[REMOTE_FILES_REPLY_MAX]; /* by the script */
 };
@@ -38,15 +43,14 @@ static void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapsh
 
 /* ---- which thread ---- */
 
-/* How soon a thread can be expected to come by, 0 being the soonest; -1: it sleeps, and can't be
- * woken. The main thread is the one that programs expect such things on. */
+/* How well a thread is suited, 0 being the best; -1: it sleeps, and can't be woken. The main thread
+ * runs the program's signal handlers: one that raises during the script would be in vain. */
 static int order_of(struct target *target, const struct thread *thread, struct sleep_place *place)
 {
     sleep_place_find(target, thread, place);
-    if (thread->holds_gil)
-        return 0;
-    if (thread->state == THREAD_RUNNING || thread->state == THREAD_GIL_WAIT || place->caller)
-        return thread->is_main ? 1 : 2;
+    if (thread->holds_gil || thread->state == THREAD_RUNNING || thread->state == THREAD_GIL_WAIT ||
+        place->caller)
+        return 2 * thread->is_main + !thread->holds_gil;
     return -1;
 }
 
@@ -58,7 +62,7 @@ static const struct thread *choose(struct attempt *attempt, const struct snapsho
     const struct thread *by_order[CHOICES_MAX], *main_thread = NULL;
     size_t n = 0;
 
-    for (int order = 0; order <= 2; order++)
+    for (int order = 0; order <= 3; order++)
         for (size_t i = 0; i < snapshot->nthreads && n < CHOICES_MAX; i++) {
             const struct thread *t = &snapshot->threads[i];
             if (!t->tstate || t->interp_id || t->state == THREAD_DEAD)
@@ -82,6 +86,13 @@ static bool over(const struct attempt *attempt)
     return interrupted(attempt->interrupt) || monotonic_ns() >= attempt->end;
 }
 
+/* Whether the process lives, and executes the same program. */
+static bool is_there(const struct attempt *attempt)
+{
+    return target_alive(attempt->target) &&
+           remote_runtime_valid(attempt->target, &attempt->runtime);
+}
+
 static void nap(unsigned *ns)
 {
     nanosleep(&(struct timespec){.tv_nsec = *ns}, NULL);
@@ -99,7 +110,7 @@ static bool wait_answer(struct attempt *attempt, const struct remote_order *orde
         uint64_t now = monotonic_ns();
         taken = taken || remote_order_taken(order);
         if (now >= end || (!taken && now >= slice) || interrupted(attempt->interrupt) ||
-            !target_alive(attempt->target))
+            !is_there(attempt))
             return false;
         nap(&ns);
     }
@@ -114,7 +125,7 @@ static bool wait_grace(struct attempt *attempt)
 
     remote_files_unlock(&attempt->files);
     while (!remote_files_reply(&attempt->files, attempt->said, sizeof attempt->said)) {
-        if (monotonic_ns() >= end || !target_alive(attempt->target))
+        if (monotonic_ns() >= end || !is_there(attempt))
             return false;
         nap(&ns);
     }
@@ -122,6 +133,18 @@ static bool wait_grace(struct attempt *attempt)
 }
 
 /* ---- one thread after the other ---- */
+
+/* Whether an error isn't that of one thread or of one moment. */
+static bool is_final(const struct attempt *attempt, int error)
+{
+    switch (error) {
+    case -EAGAIN:
+    case -ETIMEDOUT:
+    case -EDEADLK: return false;
+    case -EBUSY: return attempt->busy_since && monotonic_ns() - attempt->busy_since > BUSY_NS;
+    }
+    return true;
+}
 
 /* Places the order with one thread and takes it back if nothing comes of it. 1: the script has
  * answered; 0: not this thread; else as remote_exec_load(). */
@@ -140,8 +163,12 @@ static int try_thread(struct attempt *attempt, const struct thread *thread,
     int r = remote_order_place(&order);
     attempt->result.pause_ns += order.pause_ns;
     attempt->result.attempts++;
+    if (r != -EBUSY)
+        attempt->busy_since = 0;
+    else if (!attempt->busy_since)
+        attempt->busy_since = monotonic_ns();
     if (r < 0)
-        return r == -EAGAIN || r == -ETIMEDOUT || r == -EDEADLK ? 0 : r;
+        return is_final(attempt, r) ? r : 0;
     attempt->result.borrowed = thread->tid;
     uint64_t slice = attempt->all_asleep ? SLICE_ASLEEP_NS : SLICE_NS;
     if (wait_answer(attempt, &order, monotonic_ns() + slice, attempt->end))
@@ -150,7 +177,7 @@ static int try_thread(struct attempt *attempt, const struct thread *thread,
     r = remote_order_withdraw(&order);
     attempt->result.pause_ns += order.pause_ns;
     if (r < 0)
-        return r == -EAGAIN || r == -ETIMEDOUT || r == -EDEADLK ? 0 : r;
+        return is_final(attempt, r) ? r : 0;
     return r ? 0 : wait_grace(attempt);
 }
 
@@ -165,10 +192,8 @@ static int try_threads(struct attempt *attempt, struct text *why)
         int r = snapshot_take(attempt->target, &options, &snapshot);
         if (r == 0) {
             const struct thread *thread = choose(attempt, snapshot, nth, &place);
-            if (thread && thread->state == THREAD_STOPPED) {
-                text_puts(why, "the process is stopped by a signal: continue it first (SIGCONT)");
-                return -ETIMEDOUT;
-            }
+            if (thread && thread->state == THREAD_STOPPED)
+                return refusal_stopped(why);
             r = thread ? try_thread(attempt, thread, &place) : 0;
         }
         if (r && r != -ETIMEDOUT)
@@ -217,27 +242,63 @@ static bool find_loaded(struct attempt *attempt, const char *name, const struct 
     return found;
 }
 
-/* What the script said. */
+/* Waits until the thread that has answered is gone, for its last microseconds. */
+static void wait_ended(const struct attempt *attempt, pid_t inner_tid)
+{
+    uint64_t end = monotonic_ns() + GRACE_NS;
+    unsigned ns = NAP_FIRST_NS;
+    bool there = true;
+
+    while (there && monotonic_ns() < end) {
+        struct lwp_list lwps;
+        if (lwp_list_read(attempt->target->pid, false, &lwps) < 0)
+            return;
+        there = lwp_find_inner(&lwps, inner_tid);
+        lwp_list_deinit(&lwps);
+        if (there)
+            nap(&ns);
+    }
+}
+
+/* What the script said: the number of its thread, then words. */
 static int conclude(struct attempt *attempt, const struct inject_image *image, struct text *why)
 {
-    char path[REMOTE_FILES_PATH_MAX];
+    char path[REMOTE_FILES_PATH_MAX], *said;
     struct inject_result *result = &attempt->result;
 
-    if (!strcmp(attempt->said, "loaded old") && *attempt->old) {
+    wait_ended(attempt, (pid_t)strtol(attempt->said, &said, 10));
+    said += *said == ' ';
+    if (!strcmp(said, "loaded old") && *attempt->old) {
         result->base = attempt->old_base;
         return 0;
     }
-    if (!strcmp(attempt->said, "loaded fresh") &&
+    if (!strcmp(said, "loaded fresh") &&
         find_loaded(attempt, attempt->files.name, image, path, sizeof path, &result->base))
         return 0;
     text_puts(why, "the interpreter could not load the library: ");
-    text_add_escaped(why, attempt->said, strlen(attempt->said));
+    text_add_escaped(why, said, strlen(said));
     return -ENOEXEC;
+}
+
+/* A process that has just begun, or executes another program, is waited for. */
+static int wait_begun(struct attempt *attempt, struct text *why)
+{
+    uint64_t end = monotonic_ns() + BEGIN_NS;
+    unsigned ns = NAP_FIRST_NS;
+    int r;
+
+    while ((r = remote_runtime_read(attempt->target, &attempt->runtime, why)) == -EAGAIN) {
+        if (over(attempt) || monotonic_ns() >= end)
+            return interrupted(attempt->interrupt) ? -EINTR : -EOPNOTSUPP;
+        text_clear(why);
+        nap(&ns);
+    }
+    return r;
 }
 
 static int run(struct attempt *attempt, const struct inject_image *image, struct text *why)
 {
-    int r = remote_runtime_read(attempt->target, &attempt->runtime, why);
+    int r = wait_begun(attempt, why);
     if (r < 0)
         return r;
     if (!find_loaded(attempt, NULL, image, attempt->old, sizeof attempt->old, &attempt->old_base))
@@ -258,14 +319,19 @@ static int run(struct attempt *attempt, const struct inject_image *image, struct
 static const char *words_of(int error)
 {
     switch (error) {
-    case -EBUSY: return "it is being traced, by a debugger or strace, or another debugger has an "
-                        "order pending";
-    case -EPERM:
-    case -EACCES: return "the daemon may not write its memory";
+    case -EBUSY: return "another debugger has a script pending there (sys.remote_exec)";
     case -EINTR: return "interrupted";
-    case -ESRCH: return "the process has ended";
+    case -ESRCH: return "the process has ended, or executes another program now";
     }
     return strerror(-error);
+}
+
+static void explain(const struct target *target, int error, struct text *why)
+{
+    if (error == -EPERM || error == -EACCES)
+        refusal_permission(why);
+    else if (error != -EBUSY || !refusal_traced(target->pid, target->pid, why))
+        text_puts(why, words_of(error));
 }
 
 int remote_exec_load(struct target *target, const struct inject_image *image, uint64_t deadline_ns,
@@ -284,7 +350,7 @@ int remote_exec_load(struct target *target, const struct inject_image *image, ui
     if (r == 0)
         *out = attempt->result;
     else if (!why->size)
-        text_puts(why, words_of(r));
+        explain(target, r, why);
     free(attempt);
     return r;
 }

@@ -2,6 +2,7 @@
 
 #include "fs/cleanup.h"
 #include "fs/procfs.h"
+#include "fs/trace/inject_abi.h"
 #include "fs/trace/remote_sweep.h"
 
 #include <errno.h>
@@ -15,7 +16,10 @@
 #include <sys/syscall.h>
 
 static const char script_text[] =
-#include "remote_exec_script.h"
+#include "remote_script.h"
+    ;
+static const char load_text[] =
+#include "remote_load.h"
     ;
 
 /* Where every program may write, most likely first. A library's name holds its index, so that the
@@ -112,19 +116,27 @@ static int make_directory(struct remote_files *files, const struct target *targe
     return st.st_uid == geteuid() && (st.st_mode & 07777) == 0700 ? 0 : -EPERM;
 }
 
-static int make_script(struct remote_files *files, const char *old, uid_t uid, gid_t gid)
+static int make_text(struct remote_files *files, const char *name, const struct text *text,
+                     uid_t uid, gid_t gid)
+{
+    if (text->error)
+        return text->error;
+    _cleanup_close_ int fd = make_file(files->directory, name, 0400, uid, gid);
+    return fd < 0 ? fd : write_all(fd, text->data, text->size);
+}
+
+static int make_scripts(struct remote_files *files, const char *old, uid_t uid, gid_t gid)
 {
     _cleanup_(text_deinit) struct text script = TEXT_INIT;
+    _cleanup_(text_deinit) struct text load = TEXT_INIT;
 
     /* none of these holds a quote or a backslash: all are names of ours */
-    text_printf(&script, "directory = '%s'\nfresh = '%s/%s'\n", files->path, files->path,
-                files->library_name);
-    text_printf(&script, old ? "old = '%s'\n" : "old = None\n", old);
-    text_puts(&script, script_text);
-    if (script.error)
-        return script.error;
-    _cleanup_close_ int fd = make_file(files->directory, "script.py", 0400, uid, gid);
-    return fd < 0 ? fd : write_all(fd, script.data, script.size);
+    text_printf(&script, "directory = '%s'\n%s", files->path, script_text);
+    text_printf(&load, "fresh = '%s/%s'\n", files->path, files->library_name);
+    text_printf(&load, old ? "old = '%s'\n" : "old = None\n", old);
+    text_puts(&load, load_text);
+    int r = make_text(files, "load.py", &load, uid, gid);
+    return r < 0 ? r : make_text(files, "script.py", &script, uid, gid);
 }
 
 static int fill(struct remote_files *files, const struct inject_image *image, const char *old,
@@ -144,7 +156,7 @@ static int fill(struct remote_files *files, const struct inject_image *image, co
     files->reply = make_file(files->directory, "reply", 0600, uid, gid);
     if (files->reply < 0)
         return files->reply;
-    r = make_script(files, old, uid, gid);
+    r = make_scripts(files, old, uid, gid);
     if (r < 0)
         return r;
     /* last: from here on the process itself can change what is in it */
@@ -166,7 +178,7 @@ static int put_at(struct target *target, int root, size_t place, const struct in
     if (r == 0)
         r = make_directory(&files, target);
     snprintf(files.path, sizeof files.path, "%s/%s", places[place], files.name);
-    snprintf(files.library_name, sizeof files.library_name, "agent%zu.so", place);
+    snprintf(files.library_name, sizeof files.library_name, MEMFD_NAME "%zu.so", place);
     if (r == 0)
         r = fill(&files, image, old, uid, gid);
     if (r < 0) {
@@ -232,7 +244,7 @@ void remote_files_unlock(struct remote_files *files)
 
 void remote_files_remove(struct remote_files *files)
 {
-    const char *const names[] = {"script.py", "reply", files->library_name};
+    const char *const names[] = {"script.py", "load.py", "reply", files->library_name};
 
     if (files->directory >= 0) {
         for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -248,7 +260,7 @@ void remote_files_remove(struct remote_files *files)
 
 bool remote_files_path(const char *mapped, char *out, size_t cap)
 {
-    static const char form[] = "/" REMOTE_FILES_PREFIX "%*[0-9a-f-]/agent%1u.so%n";
+    static const char form[] = "/" REMOTE_FILES_PREFIX "%*[0-9a-f-]/" MEMFD_NAME "%1u.so%n";
     const char *name = strstr(mapped, "/" REMOTE_FILES_PREFIX);
     unsigned place;
     int size = 0;

@@ -17,7 +17,7 @@ struct remote_files {
     int parent, directory; /* descriptors */
     int library, reply;
     char name[128];        /* of the directory */
-    char library_name[16];
+    char library_name[24];
     char path[REMOTE_FILES_PATH_MAX];   /* of the directory, as the process sees it */
 };
 

@@ -1,5 +1,6 @@
 #include "fs/trace/remote_order.h"
 
+#include "fs/cleanup.h"
 #include "fs/trace/remote_files.h"
 #include "fs/trace/tracer.h"
 
@@ -12,70 +13,9 @@
 #define CALLS_TO_DO_BIT 4u
 #define ASYNC_EXCEPTION_BIT 8u
 
-/* ---- the runtime ---- */
-
 static int read_word(const struct target *target, uint64_t addr, uint64_t *out)
 {
     return memory_read(&target->memory, addr, out, sizeof *out);
-}
-
-static int find_interpreter(struct target *target, uint64_t *out)
-{
-    const struct offsets *o = &target->runtime.offsets;
-    uint64_t interp, id;
-
-    int r = read_word(target, target->runtime.addr + (uint64_t)o->rt_interpreters_head, &interp);
-    for (int i = 0; r == 0 && interp && i < WALK_INTERPRETERS_MAX; i++) {
-        r = read_word(target, interp + (uint64_t)o->interp_id, &id);
-        if (r == 0 && id == 0) {
-            *out = interp;
-            return 0;
-        }
-        if (r == 0)
-            r = read_word(target, interp + (uint64_t)o->interp_next, &interp);
-    }
-    return r < 0 && r != -EFAULT ? r : -ESRCH;
-}
-
-static int refuse_version(const struct runtime *runtime, struct text *why)
-{
-    if (*runtime->why)
-        text_puts(why, runtime->why);
-    else
-        text_printf(why, "CPython %u.%u can't be asked to run a script: that came with 3.14",
-                    runtime->version >> 24, runtime->version >> 16 & 255);
-    return -EOPNOTSUPP;
-}
-
-int remote_runtime_read(struct target *target, struct remote_runtime *out, struct text *why)
-{
-    uint8_t blob[DEBUG_OFFSETS_SIZE];
-    struct remote_runtime found;
-    int32_t enabled;
-
-    if (!target->runtime.supported || target->runtime.version >> 16 < 0x030e)
-        return refuse_version(&target->runtime, why);
-    int r = memory_read(&target->memory, target->runtime.addr, blob, sizeof blob);
-    if (r == 0)
-        r = offsets_parse_debugger(blob, sizeof blob, &found.offsets);
-    if (r == -EINVAL)
-        text_puts(why, "what the interpreter says of its remote debugging makes no sense");
-    if (r == -EINVAL || r == -EOPNOTSUPP)
-        return -EOPNOTSUPP;
-    if (r == 0)
-        r = find_interpreter(target, &found.interp);
-    if (r == 0)
-        r = memory_read(&target->memory, found.interp + (uint64_t)found.offsets.enabled, &enabled,
-                        sizeof enabled);
-    if (r < 0)
-        return r == -EFAULT ? -ESRCH : r;
-    if (enabled != 1) {
-        text_puts(why, "remote debugging is disabled in the process: it was started with "
-                       "-X disable-remote-debug or PYTHON_DISABLE_REMOTE_DEBUG");
-        return -EOPNOTSUPP;
-    }
-    *out = found;
-    return 0;
 }
 
 /* ---- the fields of one thread state ---- */
@@ -132,6 +72,8 @@ static int find_tstate(const struct remote_order *order)
     const struct offsets *o = &target->runtime.offsets;
     uint64_t tstate, finalizing;
 
+    if (!remote_runtime_valid(target, order->runtime))
+        return -ESRCH;
     int r = read_word(target, target->runtime.addr +
                               (uint64_t)order->runtime->offsets.runtime_finalizing, &finalizing);
     if (r < 0 || finalizing)
@@ -207,6 +149,7 @@ static int place_work(struct tracer *tracer, void *arg)
 {
     struct remote_order *order = arg;
 
+    _guard_mutex_(&order->target->tracing);
     int r = stop(tracer, order);
     if (r == 0)
         r = place_stopped(order);
@@ -231,6 +174,7 @@ static int withdraw_work(struct tracer *tracer, void *arg)
 {
     struct remote_order *order = arg;
 
+    _guard_mutex_(&order->target->tracing);
     int r = stop(tracer, order);
     if (r == -ETIMEDOUT || r == -EDEADLK || r == -EBUSY)
         r = find_tstate(order); /* it must not stay; it doesn't run, or a debugger has it */

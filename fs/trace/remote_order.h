@@ -5,19 +5,10 @@
  * 3.15. */
 #pragma once
 
-#include "fs/target.h"
+#include "fs/trace/remote_runtime.h"
 #include "fs/trace/remote_wake.h"
 
 #define REMOTE_ORDER_PATH_MAX 512
-
-/* Where a target keeps what matters here. */
-struct remote_runtime {
-    struct debugger_offsets offsets;
-    uint64_t interp; /* the main interpreter */
-};
-
-/* Reads it. -EOPNOTSUPP, with words: older than 3.14, or disabled; -ESRCH: it ends; -EPERM. */
-int remote_runtime_read(struct target *target, struct remote_runtime *out, struct text *why);
 
 struct remote_order {
     struct target *target;

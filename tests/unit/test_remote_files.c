@@ -7,19 +7,19 @@ int main(void)
 {
     char path[REMOTE_FILES_PATH_MAX], small[16];
 
-    CHECK(remote_files_path("/tmp/.probefs-12-34-ab/agent0.so", path, sizeof path));
-    CHECK_STR(path, "/tmp/.probefs-12-34-ab/agent0.so");
-    CHECK(remote_files_path("/srv/root/var/tmp/.probefs-1-2-c/agent1.so (deleted)", path,
+    CHECK(remote_files_path("/tmp/.probefs-12-34-ab/probe-agent0.so", path, sizeof path));
+    CHECK_STR(path, "/tmp/.probefs-12-34-ab/probe-agent0.so");
+    CHECK(remote_files_path("/srv/root/var/tmp/.probefs-1-2-c/probe-agent1.so (deleted)", path,
                             sizeof path));
-    CHECK_STR(path, "/var/tmp/.probefs-1-2-c/agent1.so");
-    CHECK(remote_files_path("/.probefs-1-2-c/agent2.so (deleted)", path, sizeof path));
-    CHECK_STR(path, "/dev/shm/.probefs-1-2-c/agent2.so");
+    CHECK_STR(path, "/var/tmp/.probefs-1-2-c/probe-agent1.so");
+    CHECK(remote_files_path("/.probefs-1-2-c/probe-agent2.so (deleted)", path, sizeof path));
+    CHECK_STR(path, "/dev/shm/.probefs-1-2-c/probe-agent2.so");
 
-    CHECK(!remote_files_path("/tmp/.probefs-1-2-c/agent0.so", small, sizeof small));
+    CHECK(!remote_files_path("/tmp/.probefs-1-2-c/probe-agent0.so", small, sizeof small));
     CHECK(!remote_files_path("", path, sizeof path));
-    CHECK(!remote_files_path("/tmp/agent0.so", path, sizeof path));
-    CHECK(!remote_files_path("/tmp/.probefs-1-2-c/agent3.so", path, sizeof path));
-    CHECK(!remote_files_path("/tmp/.probefs-1-2-c/agent0.so.old", path, sizeof path));
-    CHECK(!remote_files_path("/tmp/.probefs-1'\nx/agent0.so", path, sizeof path));
+    CHECK(!remote_files_path("/tmp/probe-agent0.so", path, sizeof path));
+    CHECK(!remote_files_path("/tmp/.probefs-1-2-c/probe-agent3.so", path, sizeof path));
+    CHECK(!remote_files_path("/tmp/.probefs-1-2-c/probe-agent0.so.old", path, sizeof path));
+    CHECK(!remote_files_path("/tmp/.probefs-1'\nx/probe-agent0.so", path, sizeof path));
     return 0;
 }
