@@ -39,12 +39,12 @@ static int errno_of(int error)
     return error;
 }
 
-int attached_session(struct file_context *context, struct session **out)
+int attached_session(struct file_context *context, enum attach_way way, struct session **out)
 {
     struct target *target = context->target;
 
     if (!all_wait(target->pid))
-        return errno_of(agent_attach(target, context->interrupt, &context->why, out));
+        return errno_of(agent_attach(target, way, context->interrupt, &context->why, out));
     int r = agent_connect(target, &context->why, out);
     if (r != -ENOTCONN)
         return errno_of(r);

@@ -26,7 +26,7 @@ struct ctl_line {
 struct ctl_verb {
     const char *name;
     const char *usage;
-    size_t nwords; /* with the verb itself */
+    size_t least, most; /* words, with the verb itself */
     int (*run)(struct ctl_line *line);
 };
 
@@ -65,9 +65,15 @@ static int run_interpreter(struct ctl_line *line)
 static int run_attach(struct ctl_line *line)
 {
     struct file_context *context = line->context;
+    enum attach_way way = ATTACH_ANY;
     struct session *session;
 
-    int r = attached_session(context, &session);
+    if (line->nwords > 1) {
+        if (!word_is(&line->words[1], "remote-exec"))
+            return complain(line, line->words[1].text, "the one way to choose is remote-exec");
+        way = ATTACH_REMOTE_EXEC;
+    }
+    int r = attached_session(context, way, &session);
     if (r < 0)
         return r;
     session_unref(session);
@@ -117,10 +123,10 @@ static int run_status(struct ctl_line *line)
 }
 
 static const struct ctl_verb verbs[] = {
-    {"attach", "attach", 1, run_attach},
-    {"detach", "detach", 1, run_detach},
-    {"status", "status", 1, run_status},
-    {"interpreter", "interpreter N", 2, run_interpreter},
+    {"attach", "attach [remote-exec]", 1, 2, run_attach},
+    {"detach", "detach", 1, 1, run_detach},
+    {"status", "status", 1, 1, run_status},
+    {"interpreter", "interpreter N", 2, 2, run_interpreter},
 };
 
 static int unknown(struct ctl_line *line)
@@ -139,9 +145,9 @@ static int run_line(struct ctl_line *line)
         const struct ctl_verb *verb = &verbs[i];
         if (!word_is(&line->words[0], verb->name))
             continue;
-        if (line->nwords != verb->nwords) {
-            const char *at = line->nwords > verb->nwords ? line->words[verb->nwords].text
-                                                         : line->text + line->size;
+        if (line->nwords < verb->least || line->nwords > verb->most) {
+            const char *at = line->nwords > verb->most ? line->words[verb->most].text
+                                                       : line->text + line->size;
             _cleanup_(text_deinit) struct text what = TEXT_INIT;
             text_printf(&what, "write it as: %s", verb->usage);
             return complain(line, at, what.data ? what.data : verb->usage);

@@ -127,7 +127,7 @@ int eval_run(struct file_context *context, const struct input *input, size_t *co
     int r = fill_request(context, input, &eval.request);
     if (r < 0)
         return r;
-    r = attached_session(context, &session);
+    r = attached_session(context, ATTACH_ANY, &session);
     if (r < 0)
         return r;
     r = session_eval(session, &eval, context->interrupt, said, &done);

@@ -55,8 +55,8 @@ class Commands:
             finally:
                 os.close(fd)
 
-    def attach(self):
-        return self.run("ctl", "attach\n")
+    def attach(self, way=""):
+        return self.run("ctl", f"attach {way}\n")
 
     def detach(self):
         return self.run("ctl", "detach\n")
@@ -73,7 +73,7 @@ def _said(fd):
     text = b""
     try:
         while True:
-            part = os.pread(fd, 1 << 20, len(text))
+            part = os.read(fd, 1 << 20)
             if not part:
                 break
             text += part

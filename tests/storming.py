@@ -56,10 +56,10 @@ class Tally:
 
 
 class Mounted:
-    """The way through the mount."""
+    """The way through the mount. way: `attach` is told to go."""
 
-    def __init__(self, probe):
-        self.probe = probe
+    def __init__(self, probe, way=""):
+        self.probe, self.way = probe, way
 
     def cycles(self, victim, first, count, tally):
         for number in range(first, first + count):
@@ -69,7 +69,7 @@ class Mounted:
         commands = Commands(self.probe, victim.pid)
         try:
             begin = time.perf_counter()
-            said = fields(commands.attach())
+            said = fields(commands.attach(self.way))
             tally.attach.append(time.perf_counter() - begin)
             tally.pause.append(float(said["AgentPause"]))
             if number % EVAL_EVERY == 0:

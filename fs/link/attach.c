@@ -138,10 +138,12 @@ static int connect_found(struct target *target, struct found_agent *found,
 
 /* ---- putting one in ---- */
 
-/* Whether an interpreter that can't be borrowed a thread of may run a script instead (PEP 768). */
-static bool may_run_script(const struct target *target, int r)
+/* Whether an interpreter that can't be borrowed a thread of may run a script instead (PEP 768). Not
+ * where a thread was borrowed and the library didn't load in time: it may be loading still. */
+static bool may_run_script(const struct target *target, int r, const struct inject_result *result)
 {
-    return (r == -EOPNOTSUPP || r == -EPERM) && target->runtime.version >= 0x030e0000u;
+    return (r == -EOPNOTSUPP || r == -EPERM || (r == -ETIMEDOUT && !result->borrowed)) &&
+           target->runtime.version >= 0x030e0000u;
 }
 
 /* The second way; both reasons are said if it fails, too. */
@@ -156,31 +158,45 @@ static int put_in_by_script(struct target *target, const struct inject_image *im
         text_clear(why);
         return 0;
     }
-    if (second.size)
+    if (second.size && !(why->size && !strcmp(why->data, second.data)))
         text_printf(why, "%s%s", why->size ? "; by a script: " : "", second.data);
     return by_script == -EOPNOTSUPP ? r : by_script;
 }
 
-/* Loads the library; or starts it, if the process has it from a parent, or detached it. */
-static int put_in(struct attachment *attachment, struct target *target,
+/* The first way: loads the library, or starts the one that is loaded. */
+static int put_in_by_thread(struct attachment *attachment, struct target *target,
+                            const struct inject_image *image, const struct found_agent *found,
+                            const struct interrupt *interrupt, struct inject_result *result,
+                            struct text *why)
+{
+    int r = attachment_injector(attachment, target);
+    if (r < 0)
+        return r;
+    if (found)
+        return inject_call(attachment->injector, found->start_addr, ATTACH_INJECT_NS, interrupt,
+                           result, why);
+    return inject_load(attachment->injector, image, ATTACH_INJECT_NS, interrupt, result, why);
+}
+
+/* Loads the library; or starts it (`found`), if the process has it from a parent, or detached
+ * it. */
+static int put_in(struct attachment *attachment, struct target *target, enum attach_way way,
                   const struct found_agent *found, const struct interrupt *interrupt,
                   struct text *why)
 {
     struct inject_image image;
-    struct inject_result result;
+    struct inject_result result = {0};
 
-    int r = attachment_injector(attachment, target);
-    if (r == 0)
-        r = agent_image(&image);
+    int r = agent_image(&image);
     if (r < 0)
         return r;
-    if (found)
-        r = inject_call(attachment->injector, found->start_addr, ATTACH_INJECT_NS, interrupt,
-                        &result, why);
-    else
-        r = inject_load(attachment->injector, &image, ATTACH_INJECT_NS, interrupt, &result, why);
-    if (may_run_script(target, r))
-        r = put_in_by_script(target, &image, r, interrupt, &result, why);
+    if (way == ATTACH_REMOTE_EXEC) {
+        r = remote_exec_load(target, &image, ATTACH_INJECT_NS, interrupt, &result, why);
+    } else {
+        r = put_in_by_thread(attachment, target, &image, found, interrupt, &result, why);
+        if (may_run_script(target, r, &result))
+            r = put_in_by_script(target, &image, r, interrupt, &result, why);
+    }
     if (r == 0 && result.result) {
         r = result.result > -4096 && result.result < 0 ? result.result : -EIO;
         text_printf(why, "the agent could not start: %s", strerror(-r));
@@ -194,15 +210,15 @@ static int put_in(struct attachment *attachment, struct target *target,
 
 /* One try. -EAGAIN: the agent that was there is going, on an order of an earlier daemon. */
 static int find_or_put_in(struct attachment *attachment, struct target *target,
-                          const struct interrupt *interrupt, struct text *why, bool *ours,
-                          struct session **out)
+                          enum attach_way way, const struct interrupt *interrupt,
+                          struct text *why, bool *ours, struct session **out)
 {
     struct found_agent found;
 
     int r = found_agent_find(&target->memory, &found);
     *ours = r == -ENOENT || (r == 0 && !found.running);
     if (*ours) {
-        r = put_in(attachment, target, r == 0 ? &found : NULL, interrupt, why);
+        r = put_in(attachment, target, way, r == 0 ? &found : NULL, interrupt, why);
         if (r == 0)
             r = found_agent_find(&target->memory, &found);
     }
@@ -211,7 +227,7 @@ static int find_or_put_in(struct attachment *attachment, struct target *target,
     return r == -ENOENT || r == -ENOTCONN ? -EAGAIN : r;
 }
 
-static int attach(struct attachment *attachment, struct target *target,
+static int attach(struct attachment *attachment, struct target *target, enum attach_way way,
                   const struct interrupt *interrupt, struct text *why, struct session **out)
 {
     uint64_t start = monotonic_ns();
@@ -225,7 +241,7 @@ static int attach(struct attachment *attachment, struct target *target,
         return r;
     for (int tries = 0; tries < ATTACH_TRIES; tries++) {
         text_clear(why);
-        r = find_or_put_in(attachment, target, interrupt, why, &ours, out);
+        r = find_or_put_in(attachment, target, way, interrupt, why, &ours, out);
         if (r != -EAGAIN || attachment_nap(interrupt) < 0)
             break;
     }
@@ -264,8 +280,8 @@ int attachment_connect(struct attachment *attachment, struct target *target,
 
 /* ---- what others call ---- */
 
-int agent_attach(struct target *target, const struct interrupt *interrupt, struct text *why,
-                 struct session **out)
+int agent_attach(struct target *target, enum attach_way way, const struct interrupt *interrupt,
+                 struct text *why, struct session **out)
 {
     struct attachment *attachment = attachment_of(target);
     if (!attachment)
@@ -273,7 +289,7 @@ int agent_attach(struct target *target, const struct interrupt *interrupt, struc
     struct session *session = attachment_session(attachment);
     int r = session ? 0 : attachment_lock(attachment, interrupt, why);
     if (r == 0 && !session) {
-        r = attach(attachment, target, interrupt, why, &session);
+        r = attach(attachment, target, way, interrupt, why, &session);
         pthread_mutex_unlock(&attachment->changing);
     }
     if (r == 0)

@@ -15,12 +15,18 @@ struct attach_status {
     uint64_t attach_ns;     /* from the request to ready, if it was ours */
 };
 
+/* The doors by which an agent is put in. */
+enum attach_way {
+    ATTACH_ANY,         /* by a borrowed thread, else by a script */
+    ATTACH_REMOTE_EXEC, /* by a script that the interpreter runs (fs/trace/remote_exec.h) */
+};
+
 /* The session with the target's agent, attached if need be; many callers are one attach. -errno
  * as inject_load() and session_open(); -EOPNOTSUPP also: this interpreter can't have one, or one
  * of another version runs; -EBUSY also: another daemon talks with it; why says it in words with
  * what to do. The caller owns one reference. */
-int agent_attach(struct target *target, const struct interrupt *interrupt, struct text *why,
-                 struct session **out);
+int agent_attach(struct target *target, enum attach_way way, const struct interrupt *interrupt,
+                 struct text *why, struct session **out);
 /* The session if there is one or an agent runs already; never puts one in. -ENOTCONN: none; else as
  * agent_attach(). */
 int agent_connect(struct target *target, struct text *why, struct session **out);

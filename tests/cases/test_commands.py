@@ -22,7 +22,7 @@ from test_access import DENIED, answer, run_as
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 # one line and so one write(2); says on the target's own output that it has begun
 LONG = r"exec('import os, time\nos.write(1, b\'running\\n\')\nwhile True: time.sleep(0.01)')" + "\n"
-ERROR = "error: unknown verb; there are attach, detach, status, interpreter N\n"
+ERROR = "error: unknown verb; there are attach [remote-exec], detach, status, interpreter N\n"
 
 
 def shell(script, *args, program="bash", **options):
