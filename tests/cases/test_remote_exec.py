@@ -1,0 +1,381 @@
+"""The second door: a script that the interpreter itself runs (PEP 768), by `attach remote-exec`, and
+where no thread can be borrowed."""
+import contextlib
+import errno
+import os
+import pathlib
+import random
+import subprocess
+import threading
+import time
+
+import pytest
+
+from commands import Commands, Refused, fields
+from interpreters import eventually, interpreters
+from storming import Mounted, storm
+from victims import Victim
+
+pytestmark = pytest.mark.python(minimum=(3, 14))
+
+WAY = "remote-exec"
+PLACES = ["tmp", "var/tmp", "dev/shm"]
+UNSHARE = ["unshare", "--mount", "sh", "-c"]
+KILLS = 30
+SEED = int(os.environ.get("PROBEFS_TEST_SEED", time.time_ns() % 10**6))
+
+# does one thing for a while, and then says what is different in the interpreter
+WAITS = """
+import select, socket, sys, threading, time
+place = sys.argv[1]
+def state():
+    return set(sys.modules), list(sys.path), set(vars(sys.modules["__main__"])), sys.gettrace()
+def spin():
+    while not done.is_set():
+        pass
+def do(seconds):
+    end = time.monotonic() + seconds
+    if place == "sleep":
+        time.sleep(seconds)
+    elif place == "select":
+        select.select([], [], [], seconds)
+    elif place == "poll":
+        select.poll().poll(seconds * 1000)
+    elif place == "epoll":
+        select.epoll().poll(seconds)
+    elif place == "recv":
+        pair[0].settimeout(seconds)
+        try:
+            pair[0].recv(1)
+        except TimeoutError:
+            pass
+    elif place == "threads":
+        done.wait(seconds)
+    else:
+        spins = 0
+        while time.monotonic() < end:
+            spins += 1
+    return abs(time.monotonic() - end)
+done, pair = threading.Event(), socket.socketpair()
+others = [threading.Thread(target=spin) for _ in range(4 * (place == "threads"))]
+for other in others:
+    other.start()
+begun = end = late = before = after = None
+before = state()
+print("ready", flush=True)
+late = do(4)
+after = state()
+done.set()
+for other in others:
+    other.join()
+print(before == after, late < 1, flush=True)
+sys.stdin.read()
+"""
+
+
+def failure(commands, way=WAY):
+    with pytest.raises(Refused) as raised:
+        commands.attach(way)
+    return raised.value.errno, raised.value.words
+
+
+def left(root):
+    """What lies about of the files that went in."""
+    return [str(path) for place in PLACES for path in pathlib.Path(root, place).glob(".probefs-*")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(python):
+    yield
+    assert left(python.root) == []
+
+
+@pytest.mark.parametrize("place", ["sleep", "select", "poll", "epoll", "recv", "busy", "threads"])
+def test_where_it_is(probe, python, place):
+    """It gets in at once; the program's wait is as long as before, and it can't tell."""
+    target = python.run_source(WAITS, place)
+    commands = Commands(probe, target.pid)
+    commands.attach(WAY)
+    assert commands.status()["AgentOrigin"] == "remote_exec"
+    assert left(python.root) == []
+    commands.detach()
+    target.expect("True True")
+    assert target.stderr() == ""
+
+
+LOCKED = """
+import sys, threading
+lock = threading.Lock()
+lock.acquire()
+print("ready", flush=True)
+print(lock.acquire(timeout=12), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_no_thread_comes_by(probe, python):
+    """It waits for a lock, which nothing interrupts: the error says so, and nothing fires later."""
+    target = python.run_source(LOCKED)
+    commands = Commands(probe, target.pid)
+    error, words = failure(commands)
+    assert error == errno.ETIMEDOUT and "no thread came back" in words
+    assert left(python.root) == []
+    target.expect("False")
+    assert commands.status()["Agent"] == "none"
+    assert ".probefs-" not in pathlib.Path(f"/proc/{target.pid}/maps").read_text()
+    commands.attach(WAY)
+    assert target.stderr() == ""
+
+
+SLEEPS = "import time\nprint('ready', flush=True)\ntime.sleep(10**6)"
+
+
+def test_disabled(probe, python):
+    target = python.run_source(SLEEPS, env={"PYTHON_DISABLE_REMOTE_DEBUG": "1"})
+    error, words = failure(Commands(probe, target.pid))
+    assert error == errno.EOPNOTSUPP and "disable-remote-debug" in words
+
+
+def test_older(probe, python):
+    older = [i for i in interpreters() if (3, 10) <= i.version < (3, 14)]
+    if not older:
+        pytest.skip("no older interpreter")
+    target = older[-1].run_source(SLEEPS)
+    error, words = failure(Commands(probe, target.pid))
+    assert error == errno.EOPNOTSUPP and "3.14" in words
+
+
+def test_stopped(probe, python):
+    target = python.run_source(SLEEPS)
+    target.signal(19)
+    eventually(lambda: target.state() == "T", what="the stop")
+    error, words = failure(Commands(probe, target.pid))
+    assert error == errno.ETIMEDOUT and "SIGCONT" in words
+    assert target.state() == "T"
+
+
+def test_traced(probe, python):
+    target = python.run_source(SLEEPS)
+    strace = subprocess.Popen(["gdb", "-q", "-nx", "-p", str(target.pid)], stdin=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: target.state() == "t", 30, "the debugger")
+        error, words = failure(Commands(probe, target.pid))
+        assert error == errno.EBUSY and "gdb" in words
+    finally:
+        strace.kill()
+        strace.wait()
+
+
+def test_a_script_of_another_debugger(probe, python):
+    """What sys.remote_exec() has left pending is not overwritten."""
+    with_proc = [*UNSHARE, 'mount -t proc none "$1/proc" && shift && exec "$@"', "sh",
+                 str(python.root)]
+    target = python.run_source(LOCKED, within=with_proc)
+    script = python.directory / "other.py"
+    script.write_text("print('the other one', flush=True)")
+    inner = "/" + str(script.relative_to(python.root))
+    order = python.command("-c", f"import sys; sys.remote_exec({target.pid}, {inner!r})")
+    subprocess.run(["nsenter", f"--mount=/proc/{target.pid}/ns/mnt", *order], check=True,
+                   timeout=60)
+    error, words = failure(Commands(probe, target.pid))
+    assert error == errno.EBUSY and "sys.remote_exec" in words
+    target.expect("the other one")
+    target.expect("False")
+
+
+@pytest.mark.parametrize("script, words", [
+    ("mount -o remount,bind,ro .", "is read-only"),
+    ("for i in tmp var/tmp dev/shm; do mount -t tmpfs -o noexec none $i; done", "noexec"),
+    ("mkdir -p tmp/own; mount --bind tmp/own var/tmp; mount -t tmpfs -o noexec none tmp", None),
+], ids=["read-only", "noexec", "second place"])
+def test_places(probe, python, script, words):
+    """The root that the process sees decides, not the daemon's."""
+    (python.directory / "sleeps.py").write_text(SLEEPS)
+    path = python.path("sleeps.py")
+    # the victims lie below /tmp: it is opened before that is covered
+    shell = f"exec <.{path}; {{ {script}; }} || exit 1; exec chroot . {python.executable} -u"
+    inside = subprocess.Popen(
+        [*UNSHARE, f'mount --bind "$1" "$1" && cd "$1" && {shell}', "sh", str(python.root)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        env={"PATH": os.environ["PATH"]})
+    try:
+        if inside.stdout.readline() != "ready\n":
+            pytest.skip("no such mounts can be made here")
+        commands = Commands(probe, inside.pid)
+        if words:
+            error, said = failure(commands)
+            assert error == errno.EOPNOTSUPP and words in said
+        else:
+            commands.attach(WAY)
+            assert left(f"/proc/{inside.pid}/root") == []
+    finally:
+        inside.kill()
+        inside.wait()
+        inside.stdout.close()
+        with contextlib.suppress(OSError):
+            os.rmdir(python.root / "tmp" / "own")
+
+
+def test_other_user(probe, python):
+    """The files belong to the process's user."""
+    target = python.run_source("import os\nos.setgid(65534)\nos.setuid(65534)\n" + SLEEPS)
+    commands = Commands(probe, target.pid)
+    commands.attach(WAY)
+    assert commands.eval("__import__('os').geteuid() != 0") == "True\n"
+
+
+FILTERED = """
+import ctypes, errno, os, struct, time
+libc = ctypes.CDLL(None, use_errno=True)
+LOAD, EQUAL, RETURN, ALLOW, REFUSE = 0x20, 0x15, 0x06, 0x7fff0000, 0x00050000 | errno.EPERM
+MEMFD_CREATE = 319
+rules = b"".join(struct.pack("=HBBI", *rule) for rule in [
+    (LOAD, 0, 0, 0), (EQUAL, 0, 1, MEMFD_CREATE), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW)])
+program = ctypes.create_string_buffer(rules)
+head = struct.pack("=HxxxxxxQ", len(rules) // 8, ctypes.addressof(program))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.c_char_p(head), 0, 0) == 0, ctypes.get_errno()
+print("ready", flush=True)
+time.sleep(10**6)
+"""
+
+
+def test_where_seccomp_forbids_the_other(probe, python):
+    """Writing to eval takes this way by itself."""
+    target = python.run_source(FILTERED)
+    commands = Commands(probe, target.pid)
+    assert commands.eval("6 * 7") == "42\n"
+    assert commands.status()["AgentOrigin"] == "remote_exec"
+
+
+SIGNALLED = """
+import os, select, signal, sys, time
+reader, writer = os.pipe()
+signal.signal(signal.SIGUSR1, lambda number, frame: os.write(writer, b"x"))
+victim = os.getpid()
+if os.fork() == 0:
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    sent = 0
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        os.kill(victim, signal.SIGUSR1)
+        sent += 1
+        if not select.select([reader], [], [], 20)[0]:
+            print("lost", flush=True)
+            os._exit(1)
+        assert os.read(reader, 9) == b"x"
+    print("handled", sent > 100, flush=True)
+    os._exit(0)
+print("ready", flush=True)
+while True:
+    sum(range(1000))
+"""
+
+
+def test_signals(probe, python):
+    """Each signal is handled, and once, although the thread's flags are written meanwhile. (A flag
+    that is lost stays so: no other signal comes before this one is handled.)"""
+    target = python.run_source(SIGNALLED)
+    commands = Commands(probe, target.pid)
+    for _ in range(40):
+        commands.attach(WAY)
+        commands.detach()
+    target.send("enough")
+    target.expect("handled True")
+    assert target.stderr() == ""
+
+
+@pytest.mark.deadline(300)
+@pytest.mark.parametrize("kind", [
+    "idle", "sums", "200 threads", "waits", "signals", "fork", "loader", "importer", "exec",
+    "pending calls", "asyncio", "malloc, 4 threads"])
+def test_storm(probe, python, kind):
+    """Programs that judge their own results find nothing wrong, and nothing leaks."""
+    tally = storm(Mounted(probe, WAY), python, kind, 16)
+    assert tally.harms == []
+    if kind != "exec":  # which is another program more often than not
+        assert sum(tally.refusals.values()) <= tally.cycles // 2, tally.refusals
+
+
+def test_again_and_again(probe, python):
+    """The library is loaded once: no descriptor and no mapping more after the fiftieth time."""
+    def files(footprint):
+        return sorted(line.split()[-1] for line in footprint.mappings if "/" in line)
+
+    with Victim(python, "idle") as victim:
+        commands = Commands(probe, victim.pid)
+        for number in range(50):
+            said = commands.attach(WAY)
+            assert "running" in fields(said)["Agent"]
+            if number % 10 == 0:
+                assert commands.eval("1 + 1") == "2\n"
+            commands.detach()
+            now = victim.footprint()
+            if number == 0:
+                before = now
+        assert now.leaked(before) == []
+        assert files(now) == files(before)
+        assert len([line for line in now.mappings if ".probefs-" in line and " r-xp " in line]) == 1
+        assert abs(now.size() - before.size()) < 1 << 20
+        victim.judge()
+        victim.end()
+
+
+def test_after_the_other_way(probe, python):
+    """One library serves both ways in."""
+    with Victim(python, "idle") as victim:
+        commands = Commands(probe, victim.pid)
+        for way in [WAY, "", WAY, ""]:
+            commands.attach(way)
+            assert commands.eval("1 + 1") == "2\n"
+            commands.detach()
+        victim.judge()
+        victim.end()
+
+
+class Writer(threading.Thread):
+    """Attaches, evaluates and detaches until something fails, as it does when the daemon dies."""
+
+    def __init__(self, commands):
+        super().__init__(daemon=True)
+        self.commands, self.begun = commands, threading.Event()
+
+    def run(self):
+        self.begun.set()
+        with contextlib.suppress(OSError):
+            while True:
+                self.commands.attach(WAY)
+                assert self.commands.eval("sum(range(100))") == "4950\n"
+                self.commands.detach()
+
+
+@pytest.mark.deadline(300)
+@pytest.mark.parametrize("kind", ["idle", "sums", "waits"])
+def test_kill_the_daemon(probe, python, kind):
+    """The program goes on, all its results right, and says nothing; the next daemon gets in."""
+    dice = random.Random(SEED)
+    with Victim(python, kind) as victim:
+        mounted = probe.mount()
+        for number in range(KILLS):
+            writer = Writer(Commands(mounted, victim.pid))
+            writer.start()
+            writer.begun.wait()
+            time.sleep(dice.random() * 0.03)
+            mounted.kill()
+            writer.join(20)
+            assert not writer.is_alive(), "a writer still waits"
+            eventually(lambda: not {"t", "T"} & set(victim.target.states().values()), 2,
+                       f"going on (seed {SEED})")
+            if number % 5 == 0:
+                victim.judge()
+            mounted.start()
+        commands = Commands(mounted, victim.pid)
+        commands.attach(WAY)
+        assert commands.eval("6 * 7") == "42\n"
+        commands.detach()
+        victim.judge()
+        assert victim.target.stderr() == "", f"seed {SEED}"
+        victim.end()
+    # what the daemon had not yet told the program of goes with the next one's visit
+    other = python.run_source(SLEEPS)
+    Commands(mounted, other.pid).attach(WAY)
