@@ -327,8 +327,9 @@ int agent_status(struct target *target, struct attach_status *out)
     struct session *session = attachment ? attachment_session(attachment) : NULL;
     if (session) {
         status.connected = true;
-        if (session_status(session, &status.ready) < 0)
-            session_last_ready(session, &status.ready);
+        session_last_ready(session, &status.ready);
+        if (status.running) /* made when it was first needed */
+            status.ready.python_tid = found.record.python_tid;
         _guard_mutex_(&attachment->lock);
         status.pause_ns = attachment->pause_ns;
         status.attach_ns = attachment->attach_ns;

@@ -10,7 +10,7 @@ struct attach_status {
     bool loaded;            /* the library is there */
     bool running;           /* its threads are */
     bool connected;         /* this daemon talks with it */
-    struct proto_ready ready; /* if connected */
+    struct proto_ready ready; /* if connected: what it said last */
     uint64_t pause_ns;      /* that the injection cost the borrowed thread, if it was ours */
     uint64_t attach_ns;     /* from the request to ready, if it was ours */
 };
@@ -35,8 +35,8 @@ int agent_connect(struct target *target, struct text *why, struct session **out)
  * daemon talks with it; -ETIMEDOUT: it did not get the GIL in time, and stays attached; -EINTR. */
 int agent_detach(struct target *target, const struct interrupt *interrupt, bool *unloaded,
                  struct text *why);
-/* What there is, passively, but for asking an agent that this daemon talks with already. 0 or
- * -errno. */
+/* What there is, passively: of an agent that this daemon talks with, `ready` is what it said last
+ * (session_status() asks it). 0 or -errno. */
 int agent_status(struct target *target, struct attach_status *out);
 
 /* Called when the target goes: whatever it has of this is freed. NULL is fine. */

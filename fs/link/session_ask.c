@@ -259,6 +259,8 @@ static int await(struct session *session, struct exchange_request *request, uint
     }
     if (reason == -EINTR || reason == -ETIMEDOUT)
         return explain_cancelled(reason, r, started, occupied, done);
+    if (r == 0 && (done->error == ECANCELED || done->error == EINTR))
+        return -ESRCH; /* not by us: the agent is being detached */
     return r < 0 ? r : -done->error;
 }
 

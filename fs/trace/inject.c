@@ -221,6 +221,18 @@ static bool has_place(struct operation *o)
            stub_place_check(&o->injector->memory, o->stub, &o->stub_there);
 }
 
+/* Whether a module has our entry there: the library that the program imported (`import probing`) may
+ * be anywhere. */
+static bool exports_entry(struct modules *modules, const struct module *module, uint64_t address)
+{
+    uint64_t found;
+
+    module = modules_find(modules, module->start); /* reads its image */
+    return module && module->state == MODULE_READ &&
+           elf_image_symbol(modules->memory, &module->image, AGENT_START_SYMBOL, &found, NULL) == 0 &&
+           found == address;
+}
+
 /* Whether what is to be called or closed is a library of ours that is still there: the process may run
  * another program by now. */
 static bool is_ours(const struct operation *o)
@@ -237,7 +249,8 @@ static bool is_ours(const struct operation *o)
     for (size_t i = 0; i < modules->n; i++) {
         const struct module *m = &modules->items[i];
         bool meant = c->op == SHIM_CLOSE ? m->base == base : c->entry - m->start < m->end - m->start;
-        if (meant && strstr(m->name, MEMFD_NAME))
+        if (meant && (strstr(m->name, MEMFD_NAME) ||
+                      (c->op == SHIM_CALL && exports_entry(modules, m, c->entry))))
             return safe_points_mapped(o->injector->points, m->start);
     }
     return false;

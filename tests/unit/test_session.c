@@ -551,6 +551,24 @@ static void test_bad_agents(void)
 
 /* Detach */
 
+/* Somebody else detaches it: what it then interrupts was not interrupted by its writer. */
+static void play_detached(struct agent *a)
+{
+    greet(a);
+    say_done(a, hear_eval(a), ECANCELED);
+    say_done(a, hear_eval(a), EINTR);
+}
+
+static void test_detached_meanwhile(void)
+{
+    struct session *session = connect_to(&agent, play_detached);
+
+    CHECK_INT(eval_within(session, "x", FAR, NULL), -ESRCH);
+    CHECK_INT(eval_within(session, "x", FAR, NULL), -ESRCH);
+    session_unref(session);
+    stop(&agent);
+}
+
 static void play_detach(struct agent *a)
 {
     struct proto_done d = {.flags = DONE_UNLOADABLE};
@@ -611,6 +629,7 @@ int main(void)
     test_agent_ends();
     test_process_ends();
     test_bad_agents();
+    test_detached_meanwhile();
     test_detach();
     test_last_reference();
     text_deinit(&output);

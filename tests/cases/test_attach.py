@@ -1,0 +1,359 @@
+"""Getting an agent, finding one that is there already, and parting from it: through the mount, with
+the process's own /proc as the judge."""
+import errno
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import textwrap
+import threading
+import time
+
+import pytest
+
+from interpreters import eventually
+from mount import build
+from test_namespaces import Inside
+
+pytestmark = pytest.mark.python(minimum=(3, 10))
+
+LIBRARY = build() / "agent" / "probe-agent.so"
+
+# works a little all the time, and says its pid when asked
+WORKER = """
+import os, sys, threading, time
+
+def work():
+    while True:
+        sum(range(100))
+        time.sleep(0.001)
+
+threading.Thread(target=work, daemon=True).start()
+print("ready", flush=True)
+for line in sys.stdin:
+    exec(line)
+"""
+
+
+def write(path, text):
+    """One write(2)."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        return os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def failure(path, text):
+    """The error that writing gives, and its words."""
+    with pytest.raises(OSError) as caught:
+        write(path, text)
+    return caught.value.errno, path.read_text()
+
+
+class Commands:
+    """The command files of a process."""
+
+    def __init__(self, probe, pid):
+        self.pid = pid
+        self.ctl = probe.path / str(pid) / "ctl"
+        self.code = probe.path / str(pid) / "eval"
+
+    def attach(self):
+        write(self.ctl, "attach\n")
+
+    def detach(self):
+        write(self.ctl, "detach\n")
+
+    def state(self):
+        """Of the agent: "none", "running", "running, connected", "loaded, not running"."""
+        lines = self.ctl.read_text().splitlines()
+        return next(line for line in lines if line.startswith("Agent: ")).partition(": ")[2]
+
+    def value(self, expression):
+        write(self.code, expression + "\n")
+        return self.code.read_text().strip()
+
+
+def images(pid):
+    """Where the agent's library, or something like it, is mapped from its beginning."""
+    return [line.split()[0] for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
+            if "probe-agent" in line and line.split()[1] != "rw-s" and line.split()[2] == "00000000"]
+
+
+def threads(pid):
+    names = {}
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        try:
+            names[int(tid)] = pathlib.Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip()
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has ended meanwhile
+    return names
+
+
+def agent_threads(pid):
+    return sorted(tid for tid, name in threads(pid).items() if name in ("probe-agent", "probe-python"))
+
+
+def descriptors(pid):
+    return {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+
+
+@pytest.fixture
+def worker(python):
+    return python.run_source(WORKER)
+
+
+@pytest.fixture
+def commands(probe, worker):
+    return Commands(probe, worker.pid)
+
+
+def test_many_attach_at_once(worker, commands):
+    """Eight writers are one attach."""
+    failed = []
+
+    def attach():
+        try:
+            commands.attach()
+        except OSError as error:
+            failed.append(error)
+
+    writers = [threading.Thread(target=attach) for _ in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert not failed
+    assert commands.state() == "running, connected"
+    assert len(images(worker.pid)) == 1
+    assert len(agent_threads(worker.pid)) == 1
+    commands.attach()
+    assert len(images(worker.pid)) == 1
+
+
+def test_detach_leaves_nothing(worker, commands):
+    before = descriptors(worker.pid), set(threads(worker.pid))
+    for _ in range(5):
+        assert commands.value("1 + 1") == "2"
+        assert len(agent_threads(worker.pid)) == 2
+        commands.detach()
+        assert commands.state() == "none"
+        # the thread that unloaded the library takes itself out a moment later
+        eventually(lambda: (descriptors(worker.pid), set(threads(worker.pid))) == before,
+                   what="its descriptors and threads as before")
+        eventually(lambda: not images(worker.pid), what="no library")
+    maps = f"/proc/{worker.pid}/maps"
+    eventually(lambda: "probe-agent" not in pathlib.Path(maps).read_text(), what="no mapping")
+    commands.detach()  # is done already
+    assert commands.state() == "none"
+
+
+def test_the_next_daemon_finds_it(probe, worker):
+    """After an unmount, and after kill -9: the same agent, and what it had in Python."""
+    with probe.mount() as first:
+        commands = Commands(first, worker.pid)
+        write(commands.code, "import __main__; __main__.kept = 41\n")
+        there = agent_threads(worker.pid)
+    with probe.mount() as second:
+        commands = Commands(second, worker.pid)
+        assert commands.state() == "running"
+        assert commands.value("kept + 1") == "42"
+        assert agent_threads(worker.pid) == there
+    for _ in range(3):
+        doomed = probe.mount()
+        probe.extra.remove(doomed)
+        commands = Commands(doomed, worker.pid)
+        assert commands.value("kept") == "41"
+        doomed.kill()
+        doomed.close(check=False)
+    commands = Commands(probe, worker.pid)
+    assert commands.value("kept") == "41"
+    assert agent_threads(worker.pid) == there
+    assert len(images(worker.pid)) == 1
+    commands.detach()
+    assert commands.state() == "none"
+
+
+def test_killed_while_code_runs(probe, worker):
+    """What ran for a dead daemon is interrupted, and the next one is served."""
+    doomed = probe.mount()
+    probe.extra.remove(doomed)
+    code = Commands(doomed, worker.pid).code
+    worker.send("import __main__; __main__.turns = 0")
+    writer = subprocess.Popen(["dd", f"of={code}", "bs=4096", "conv=notrunc"],
+                              stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    writer.stdin.write(b"exec('while True: turns += 1')\n")
+    writer.stdin.close()
+    commands = Commands(doomed, worker.pid)
+    eventually(lambda: commands.state() == "running, connected" and
+               len(agent_threads(worker.pid)) == 2, what="the agent")
+    time.sleep(0.1)
+    doomed.kill()
+    writer.wait(10)
+    doomed.close(check=False)
+    commands = Commands(probe, worker.pid)
+    before = commands.value("turns")
+    assert commands.value("turns") == before != "0"
+
+
+def test_one_daemon_at_a_time(probe, worker):
+    with probe.mount() as other:
+        first, second = Commands(probe, worker.pid), Commands(other, worker.pid)
+        assert first.value("1") == "1"
+        assert second.state() == "running"
+        error, words = failure(second.ctl, "attach\n")
+        assert error == errno.EBUSY
+        assert "another daemon" in words
+        assert first.value("2") == "2"
+        first.detach()
+        assert second.value("3") == "3"
+        second.detach()
+
+
+def test_child_of_a_fork(probe, worker, commands):
+    """A child has the library, but no agent; it gets its own, and the parent's is not disturbed."""
+    assert commands.value("os.getpid()") == str(worker.pid)
+    worker.send("pid = os.fork() or (print(os.getpid(), flush=True), time.sleep(1000))")
+    child = Commands(probe, int(worker.readline()))
+    assert child.state() == "loaded, not running"
+    assert child.value("os.getpid()") == str(child.pid)
+    assert commands.value("os.getpid()") == str(worker.pid)
+    assert child.value("1") == "1"
+    child.detach()
+    assert child.state() == "none"
+    assert commands.value("2") == "2"
+    commands.detach()
+    # and a child that never had one, of a parent that had
+    worker.send("pid = os.fork() or (print(os.getpid(), flush=True), time.sleep(1000))")
+    child = Commands(probe, int(worker.readline()))
+    assert child.state() == "none"
+    assert child.value("os.getpid()") == str(child.pid)
+
+
+def test_exec(probe, worker, commands, python):
+    """A process that executes another program has no agent, and gets a new one."""
+    commands.attach()
+    arguments = [*python.command("-u", "-c", "import sys; print('ready'); sys.stdin.read()")]
+    if arguments[0] == "chroot":
+        arguments = arguments[2:]
+    worker.send(f"os.execv({arguments[0]!r}, {arguments!r})")
+    worker.expect("ready")
+    eventually(lambda: commands.state() == "none", what="a process without an agent")
+    assert commands.value("__import__('sys').argv[0]") == "'-c'"
+    assert len(images(worker.pid)) == 1
+
+
+def test_imported(probe, python):
+    """An agent that the program brought in itself: found without ptrace, and left where it is."""
+    directory = python.directory / "attach"
+    if not directory.is_dir():
+        directory.mkdir()
+        shutil.copy(LIBRARY, directory / "probing.abi3.so")
+    target = python.run_source("import probing\n" + textwrap.dedent(WORKER),
+                               env={"PYTHONPATH": python.path("attach")})
+    commands = Commands(probe, target.pid)
+    assert commands.state() == "running"
+    assert commands.value("6 * 7") == "42"
+    assert not images(target.pid)
+    assert "AgentOrigin: import probing" in commands.ctl.read_text()
+    assert "AgentPause" not in commands.ctl.read_text()
+    commands.detach()
+    assert commands.state() == "loaded, not running"
+    assert not agent_threads(target.pid)
+    assert commands.value("6 * 7") == "42"  # it can be started again
+    target.send("print(probing.__version__, flush=True)")
+    assert target.readline()
+
+
+def test_stopped(worker, commands):
+    """A process that is stopped stays so, and answers with words instead of hanging."""
+    worker.signal(signal.SIGSTOP)
+    eventually(lambda: set(worker.states().values()) == {"T"}, what="a stopped process")
+    error, words = failure(commands.ctl, "attach\n")
+    assert error == errno.ETIMEDOUT and "SIGCONT" in words
+    assert set(worker.states().values()) == {"T"}
+    worker.signal(signal.SIGCONT)
+    assert commands.value("1") == "1"
+    worker.signal(signal.SIGSTOP)
+    eventually(lambda: set(worker.states().values()) == {"T"}, what="a stopped process")
+    assert commands.state() == "running, connected"
+    error, words = failure(commands.ctl, "status\n")
+    assert error == errno.ETIMEDOUT
+    worker.signal(signal.SIGCONT)
+    assert commands.value("2") == "2"
+
+
+def test_killed_while_somebody_waits(worker, commands):
+    commands.attach()
+    errors = []
+
+    def wait():
+        try:
+            write(commands.code, "while True: pass\n\n")
+        except OSError as error:
+            errors.append(error.errno)
+
+    writer = threading.Thread(target=wait)
+    writer.start()
+    eventually(lambda: len(agent_threads(worker.pid)) == 2, what="running code")
+    worker.signal(signal.SIGKILL)
+    writer.join(20)
+    assert errors == [errno.ESRCH]
+
+
+@pytest.mark.parametrize("wrapper", [
+    ["unshare", "--pid", "--fork", "--mount-proc"],
+    ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--net", "--ipc"],
+], ids=["pid", "container"])
+def test_other_namespaces(probe, python, wrapper):
+    with Inside(wrapper, python, "threads.py", 3, 5) as inside:
+        commands = Commands(probe, inside.pid)
+        eventually(lambda: commands.ctl.exists(), what="its directory")
+        for _ in range(2):
+            assert commands.value("__import__('os').getpid()") == "1"
+            commands.detach()
+            assert commands.state() == "none"
+            assert not agent_threads(inside.pid)
+
+
+def test_all_at_once(probe, worker, commands):
+    """Writers and one that detaches again and again: each gets an answer, and nobody is harmed."""
+    over = threading.Event()
+    unexpected = []
+    answered = [0, 0]
+
+    def ask():
+        while not over.is_set():
+            try:
+                write(commands.code, "1 + 1\n")
+                answered[0] += 1
+            except OSError as error:
+                answered[1] += 1
+                # it was detached before it began, while it ran, or is just being
+                if error.errno not in (errno.ESRCH, errno.EBUSY, errno.EINTR, errno.EIO):
+                    unexpected.append(error)
+
+    def part():
+        while not over.is_set():
+            try:
+                commands.detach()
+            except OSError as error:
+                if error.errno not in (errno.EBUSY, errno.ESRCH):
+                    unexpected.append(error)
+
+    workers = [threading.Thread(target=ask) for _ in range(4)] + [threading.Thread(target=part)]
+    for thread in workers:
+        thread.start()
+    time.sleep(3)
+    over.set()
+    for thread in workers:
+        thread.join(60)
+    assert not unexpected
+    assert answered[0]
+    assert commands.value("1") == "1"
+    commands.detach()
+    assert commands.state() == "none"
+    worker.send("print('fine', flush=True)")
+    worker.expect("fine")
