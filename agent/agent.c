@@ -70,7 +70,7 @@ static int start(const struct agent_boot *boot)
     probe_agent_record.origin = (int32_t)boot->origin;
     set_state(RECORD_RUNNING);
     pthread_t thread;
-    r = thread_spawn("probe-agent", CHANNEL_STACK, false, channel_main, &thread);
+    r = thread_spawn(CHANNEL_STACK, false, channel_main, &thread);
     if (r < 0) {
         channel_close();
         set_state(RECORD_IDLE);

@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "agent/dispatch.h"
+#include "agent/spawn.h"
 #include "agent/wire.h"
 #include "fs/cleanup.h"
 
@@ -144,6 +145,7 @@ static int receive(void)
 
 void *channel_main(void *arg)
 {
+    thread_name("probe-agent");
     __atomic_store_n(&probe_agent_record.channel_tid, gettid(), __ATOMIC_RELEASE);
     for (;;) {
         int r = receive();

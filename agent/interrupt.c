@@ -61,6 +61,7 @@ static void *interrupt_main(void *arg)
     struct interpreter *interpreter;
     uint64_t id;
 
+    thread_name("probe-interrupt");
     while ((id = next(&interpreter))) {
         PyThreadState *state = interpreter_visit(interpreter);
         if (!state)
@@ -88,7 +89,7 @@ int interrupt_later(uint64_t id)
         agent.interrupter.exists = true;
     }
     join_last();
-    int r = thread_spawn("probe-interrupt", STACK, false, interrupt_main, &thread);
+    int r = thread_spawn(STACK, false, interrupt_main, &thread);
     if (r < 0) {
         _guard_agent_;
         agent.interrupter.exists = false;

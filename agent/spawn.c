@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 /* Thread-local variables are cut from the stack: of a program with many of them it wants more. */
 #define STACK_RETRY (256u * 1024)
@@ -32,7 +33,7 @@ static int create(size_t stack, void *(*run)(void *), pthread_t *out, bool detac
     return -r;
 }
 
-int thread_spawn(const char *name, size_t stack, bool faults, void *(*run)(void *), pthread_t *out)
+int thread_spawn(size_t stack, bool faults, void *(*run)(void *), pthread_t *out)
 {
     const size_t sizes[] = {stack, STACK_RETRY, 0};
     sigset_t all, before;
@@ -47,13 +48,14 @@ int thread_spawn(const char *name, size_t stack, bool faults, void *(*run)(void 
     for (size_t i = 0; i < ARRAY_SIZE(sizes) && r == -EINVAL; i++)
         r = create(sizes[i], run, &thread, !out);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r < 0)
-        return r;
-    if (out) {
-        (void)pthread_setname_np(thread, name);
+    if (r == 0 && out)
         *out = thread;
-    }
-    return 0;
+    return r;
+}
+
+void thread_name(const char *name)
+{
+    prctl(PR_SET_NAME, name); /* pthread_setname_np() of another thread needs /proc */
 }
 
 size_t stack_resident(const void *top, const void *bottom)

@@ -9,7 +9,9 @@
  * program's thread-local variables need it; 0: as many as the program's own threads have. out may be
  * NULL: then the thread is detached. faults: it runs the program's code, so SIGSEGV and its like reach
  * the program's handlers. 0 or -errno. */
-int thread_spawn(const char *name, size_t stack, bool faults, void *(*run)(void *), pthread_t *out);
+int thread_spawn(size_t stack, bool faults, void *(*run)(void *), pthread_t *out);
+/* Names the calling thread, at most 15 bytes. */
+void thread_name(const char *name);
 
 /* Bytes of a stack that are in memory: from an address near its top down to `bottom`. */
 size_t stack_resident(const void *top, const void *bottom);

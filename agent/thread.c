@@ -150,6 +150,7 @@ static void note_stack(void *here)
 
 static void *python_main(void *arg)
 {
+    thread_name("probe-python");
     note_stack(__builtin_frame_address(0));
     __atomic_store_n(&probe_agent_record.python_tid, gettid(), __ATOMIC_RELEASE);
     for (;;) {
@@ -172,7 +173,7 @@ int python_thread_need(void)
     if (agent.python.exists)
         return 0;
     _guard_agent_;
-    int r = thread_spawn("probe-python", 0, true, python_main, &agent.python.thread);
+    int r = thread_spawn(0, true, python_main, &agent.python.thread);
     agent.python.exists = r == 0;
     return r;
 }
