@@ -1,4 +1,4 @@
-/* Running a piece of Python: the way to evaluate.py and back. */
+/* Running a piece of Python: the way to evaluate/ and back. */
 #pragma once
 
 #include "agent/interpreter.h"

@@ -47,8 +47,42 @@ static PyObject *write_local(PyObject *self, PyObject *args)
     return Py_None;
 }
 
+/* frames_are_safe(): whether sys._current_frames() may be called. In 3.12 and 3.13 it also makes
+ * frame objects of interpreters whose GIL is another one (Python/pystate.c:
+ * _PyThread_CurrentFrames). */
+static PyObject *frames_are_safe(PyObject *self, PyObject *none)
+{
+    bool several = python.interpreter_next(python.interpreter_head()) != NULL;
+    return PyBool_FromLong(!several || python.version < 0x030c || python.version > 0x030d);
+}
+
 static PyMethodDef write_local_def = {"write_local", write_local, METH_VARARGS, NULL};
+static PyMethodDef safe_def = {"frames_are_safe", frames_are_safe, METH_NOARGS, NULL};
 static PyMethodDef hook_def = {"probefs_agent_exit", exit_hook, METH_NOARGS, NULL};
+
+/* A source in parts (embed.sh). */
+struct source {
+    const char *name, *parts;
+};
+
+/* In this order; the names tell our own frames from others (evaluate/errors.py). */
+static const struct source evaluate_sources[] = {
+    {"<probefs output>", source_output},
+    {"<probefs names>", source_names},
+    {"<probefs units>", source_units},
+    {"<probefs values>", source_values},
+    {"<probefs coroutines>", source_coroutines},
+    {"<probefs statements>", source_statements},
+    {"<probefs errors>", source_errors},
+    {"<probefs evaluate>", source_evaluate},
+    {NULL, NULL},
+};
+static const struct source thread_sources[] = {
+    {"<probefs threads>", source_threads},
+    {NULL, NULL},
+};
+
+static const char *next_part(const char *part) { return part + strlen(part) + 1; }
 
 static int execute_part(const char *source, const char *name, PyObject *globals)
 {
@@ -59,22 +93,36 @@ static int execute_part(const char *source, const char *name, PyObject *globals)
     return done ? 0 : -EIO;
 }
 
-/* A new namespace in which a source has been executed, part by part (embed.sh); `probe` may be NULL. */
-static PyObject *execute(const char *source, const char *name, PyObject *probe)
+/* A new namespace in which the sources have been executed; `probe` may be NULL. */
+static PyObject *execute(const struct source *sources, PyObject *probe)
 {
     _cleanup_unref_ PyObject *globals = PyDict_New();
     _cleanup_unref_ PyObject *builtins = PyImport_ImportModule("builtins");
-    _cleanup_unref_ PyObject *own_name = PyUnicode_FromString(name);
+    _cleanup_unref_ PyObject *own_name = PyUnicode_FromString("<probefs>");
 
     if (!globals || !builtins || !own_name ||
         PyDict_SetItemString(globals, "__builtins__", builtins) < 0 ||
         PyDict_SetItemString(globals, "__name__", own_name) < 0 ||
         (probe && PyDict_SetItemString(globals, "_probe", probe) < 0))
         return NULL;
-    for (const char *part = source; *part; part += strlen(part) + 1)
-        if (execute_part(part, name, globals) < 0)
-            return NULL;
+    for (; sources->parts; sources++)
+        for (const char *part = sources->parts; *part; part = next_part(part))
+            if (execute_part(part, sources->name, globals) < 0)
+                return NULL;
     return steal_pointer(globals);
+}
+
+/* The text of stream.py, which output.py executes in a namespace of its own, as a list of parts. */
+static PyObject *stream_parts(void)
+{
+    _cleanup_unref_ PyObject *list = PyList_New(0);
+
+    for (const char *part = source_stream; list && *part; part = next_part(part)) {
+        _cleanup_unref_ PyObject *text = PyUnicode_FromString(part);
+        if (!text || PyList_Append(list, text) < 0)
+            return NULL;
+    }
+    return steal_pointer(list);
 }
 
 static int add_attribute(PyObject *object, const char *name, PyObject *value)
@@ -93,12 +141,16 @@ static int note_main_thread(struct guest *guest)
     return add_attribute(guest->probe, "main_thread", ident) < 0 ? -EIO : 0;
 }
 
-/* The module that evaluate.py knows as _probe. */
+/* The module that evaluate/ knows as _probe. */
 static int make_probe(struct guest *guest, PyObject *capsule)
 {
     _cleanup_unref_ PyObject *write = PyCFunction_NewEx(&write_local_def, capsule, NULL);
+    _cleanup_unref_ PyObject *safe = PyCFunction_NewEx(&safe_def, capsule, NULL);
+    _cleanup_unref_ PyObject *stream = stream_parts();
     guest->probe = PyModule_New("_probe");
-    if (!guest->probe || add_attribute(guest->probe, "write_local", write) < 0)
+    if (!guest->probe || add_attribute(guest->probe, "write_local", write) < 0 ||
+        add_attribute(guest->probe, "frames_are_safe", safe) < 0 ||
+        add_attribute(guest->probe, "stream_source", stream) < 0)
         return -EIO;
     return note_main_thread(guest);
 }
@@ -122,10 +174,10 @@ static int make(struct guest *guest, struct interpreter *interpreter)
     guest->capsule = true;
     if (register_hook(guest, capsule) < 0)
         return -EIO;
-    guest->threads = execute(source_threads, "<probefs threads>", NULL);
+    guest->threads = execute(thread_sources, NULL);
     if (!guest->threads || make_probe(guest, capsule) < 0)
         return -EIO;
-    guest->globals = execute(source_evaluate, "<probefs evaluate>", guest->probe);
+    guest->globals = execute(evaluate_sources, guest->probe);
     return guest->globals ? 0 : -EIO;
 }
 

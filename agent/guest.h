@@ -1,4 +1,4 @@
-/* What is ours inside an interpreter: the little Python that we bring along (evaluate.py, threads.py),
+/* What is ours inside an interpreter: the little Python that we bring along (evaluate/, threads.py),
  * executed in namespaces of its own that no sys.modules knows, and the function that is called when
  * the interpreter ends.
  *
@@ -11,7 +11,7 @@
 struct interpreter;
 
 struct guest {
-    PyObject *globals;   /* of evaluate.py; NULL: not there */
+    PyObject *globals;   /* of evaluate/; NULL: not there */
     PyObject *threads;   /* of threads.py */
     PyObject *hook;      /* registered with atexit */
     PyObject *probe;     /* evaluate.py's _probe */

@@ -30,6 +30,8 @@ int python_bind(void)
         return -EOPNOTSUPP;
     python.version = major << 8 | minor;
     python.interpreter_main = look_up("PyInterpreterState_Main");
+    python.interpreter_head = look_up("PyInterpreterState_Head");
+    python.interpreter_next = look_up("PyInterpreterState_Next");
     python.interpreter_find = look_up("_PyInterpreterState_LookUpID");
     python.state_delete_current = look_up("PyThreadState_DeleteCurrent");
     python.finalizing = look_up("Py_IsFinalizing");
@@ -41,6 +43,7 @@ int python_bind(void)
         python.enter_tracing = python.leave_tracing = NULL;
     python.locals_to_fast = look_up("PyFrame_LocalsToFast");
     find_runtime();
-    return python.interpreter_main && python.state_delete_current && python.finalizing
+    return python.interpreter_main && python.interpreter_head && python.interpreter_next &&
+                   python.state_delete_current && python.finalizing
                ? 0 : -EOPNOTSUPP;
 }

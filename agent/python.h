@@ -21,6 +21,8 @@ struct python {
     unsigned version; /* 0x030c for 3.12 */
     /* all versions */
     PyInterpreterState *(*interpreter_main)(void);
+    PyInterpreterState *(*interpreter_head)(void);
+    PyInterpreterState *(*interpreter_next)(PyInterpreterState *);
     PyInterpreterState *(*interpreter_find)(int64_t id); /* sets an exception if there is none */
     void (*state_delete_current)(void);
     int (*finalizing)(void); /* Py_IsFinalizing (3.13), _Py_IsFinalizing (before) */

@@ -1,0 +1,63 @@
+"""The Python side of eval: what runs inside the target for one write to an `eval` file.
+
+The agent executes the files of this folder (agent/guest.c says in which order) in one private dict
+for each interpreter, which holds `_probe` already: the part of this that is in C. It calls
+evaluate(), then restore(), under the GIL on its own thread, and close() when it detaches. The program
+sees nothing of this: no module, no hook, no patched name, but for sys.stdin, stdout and stderr while
+an evaluation lasts. A KeyboardInterrupt may come at any step.
+"""
+EINTR, EIO, EINVAL = 4, 5, 22  # errno(3)
+
+
+def evaluate(text, last, thread, depth, flags, output_max):
+    """Runs what is complete of text (bytes), all of it if last.
+
+    thread, depth  as in struct proto_eval; flags: EVAL_ON_THREAD or EVAL_IN_FRAME, or neither
+    output_max     bytes of output that are kept
+    Returns (errno or 0, bytes of text that are done with, output, whether some of it was dropped,
+    what failed in words). After an error nothing more of the text is run.
+    """
+    sink = Sink(output_max)
+    names = unit = None
+    error, done, words = 0, 0, ""
+    stage = EINVAL
+    install()
+    try:
+        names = resolve(thread, depth, flags)
+        where = thread if flags else _probe.main_thread
+        lines, sizes = split(text, last)
+        for begin, end in units(lines, last):
+            done = sum(sizes[:end])
+            if begin == end:
+                continue
+            context, stage = Context(), EINVAL
+            context.run(current.set, sink)
+            unit = Unit("".join(lines[begin:end]))
+            context.run(unit.compile)
+            stage = EIO
+            context.run(unit.run, names, sink, where)
+    except Missing as missing:
+        error, words = missing.args
+    except BaseException as problem:
+        error = EINTR if isinstance(problem, KeyboardInterrupt) else stage
+        words = summary(problem)
+        report(problem, unit, sink)
+        if error == EINTR:
+            # one that left an exec() of a string makes CPython up to 3.13 end with SIGINT when
+            # the program ends, unless another exec() follows (pythonrun.c,
+            # unhandled_keyboard_interrupt)
+            exec("", {})
+    finally:
+        sink.open = False
+        if names is not None:
+            names.release()
+    return error, done, bytes(sink.data), sink.cut, words
+
+
+def close():
+    """Lets go of the agent, also where somebody kept an object of ours."""
+    global _probe
+    restore()
+    streams["evaluation"] = None
+    _probe = None
+    without_main.clear()

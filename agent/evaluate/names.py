@@ -1,0 +1,185 @@
+"""Which names evaluated code sees: the program's globals and the variables of its frames."""
+import sys
+
+ENOENT, ESRCH, EOPNOTSUPP = 2, 3, 95  # errno(3)
+EVAL_ON_THREAD, EVAL_IN_FRAME = 2, 4  # agent/proto.h
+CO_OPTIMIZED = 0x1                    # Include/cpython/code.h: a function's
+WRITE_THROUGH = sys.version_info >= (3, 13)  # frame.f_locals is no copy (PEP 667)
+FRAMES_MAX = 1 << 14                  # frames of a thread that are searched
+DISPLAY = "<display>"  # the function that shows a value; no identifier, so nobody's own name
+
+
+def variables(frame):
+    """The names of a function's own variables, its cells and free variables."""
+    code = frame.f_code
+    return {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+
+
+class Names:
+    """The local namespace of evaluated code: the variables of frames, then the globals `home`.
+
+    own    the frame whose variables come first and take assignments; None: there is none
+    outer  the frame from which on outwards names are looked up that home doesn't have
+    """
+
+    def __init__(self, home, own, outer):
+        self.home, self.own, self.outer = home, own, outer
+        self.display = None
+        self.touched = []  # frames of which CPython up to 3.12 made a dict of locals for us
+
+    def locals(self, frame):
+        if not WRITE_THROUGH and frame.f_code.co_flags & CO_OPTIMIZED:
+            self.touched.append(frame)
+        return frame.f_locals
+
+    def variable(self, frame, name):
+        if not WRITE_THROUGH and frame.f_code.co_flags & CO_OPTIMIZED:
+            if name not in variables(frame):
+                raise KeyError(name)
+        return self.locals(frame)[name]
+
+    def owns(self, name):
+        """Whether assigning to it changes a variable of the frame."""
+        frame = self.own
+        if frame is None:
+            return False
+        if not frame.f_code.co_flags & CO_OPTIMIZED:
+            return frame.f_locals is not self.home
+        return name in variables(frame) or WRITE_THROUGH and name in frame.f_locals
+
+    def outwards(self, name):
+        frame = self.outer
+        for _ in range(FRAMES_MAX):
+            if frame is None:
+                break
+            try:
+                return self.variable(frame, name)
+            except KeyError:
+                frame = frame.f_back
+        raise KeyError(name)
+
+    def __getitem__(self, name):
+        if name == DISPLAY:
+            return self.display
+        if self.own is not None:
+            try:
+                return self.variable(self.own, name)
+            except KeyError:
+                pass
+        if name in self.home:
+            return self.home[name]
+        return self.outwards(name)
+
+    def __setitem__(self, name, value):
+        if not self.owns(name):
+            self.home[name] = value
+        elif WRITE_THROUGH or not self.own.f_code.co_flags & CO_OPTIMIZED:
+            self.own.f_locals[name] = value
+        else:
+            self.touched.append(self.own)
+            _probe.write_local(self.own, name, value)
+
+    def __delitem__(self, name):
+        if not self.owns(name):
+            del self.home[name]
+        elif not self.own.f_code.co_flags & CO_OPTIMIZED:
+            del self.own.f_locals[name]
+        elif self[name] is not None:  # `except ... as name` sets it to None, then deletes it
+            raise NameError(f"the frame's variable {name!r} can't be deleted")
+
+    def keys(self):
+        return list(self.home if self.own is None else self.locals(self.own))
+
+    def values(self):
+        return [self[name] for name in self.keys()]
+
+    def items(self):
+        return [(name, self[name]) for name in self.keys()]
+
+    def get(self, name, default=None):
+        return self[name] if name in self.keys() else default
+
+    def __contains__(self, name):
+        return name in self.keys()
+
+    def __iter__(self):
+        return iter(self.keys())
+
+    def __len__(self):
+        return len(self.keys())
+
+    def __repr__(self):
+        return repr(dict(self.items()))
+
+    def in_frames(self, name):
+        """Whether it means something else than the globals and builtins that functions see."""
+        if self.own is not None and self.owns(name):
+            return True
+        if name in self.home:
+            return False
+        try:
+            self.outwards(name)
+        except KeyError:
+            return False
+        return True
+
+    def needed(self, code):
+        """Whether code must run with this as its locals, rather than with home itself."""
+        frame = self.own
+        if frame is not None and (frame.f_code.co_flags & CO_OPTIMIZED
+                                  or frame.f_locals is not self.home):
+            return True
+        return any(name == DISPLAY or self.in_frames(name) for name in code.co_names)
+
+    def release(self):
+        """Lets go of the frames, and empties the dicts of locals that reading made CPython keep in
+        them, so that objects don't live longer; unless somebody else may be using those: a tracing
+        function, which holds its frame, or who called locals()."""
+        self.own = self.outer = self.display = None
+        while self.touched:
+            frame = self.touched.pop()
+            if frame in self.touched or frame.f_trace is not None:
+                continue
+            # the interpreter, up to 3.10 the frame that it called too, `frame`, the argument
+            if sys.getrefcount(frame) > (3 if sys.version_info >= (3, 11) else 4):
+                continue
+            snapshot = frame.f_locals
+            if sys.getrefcount(snapshot) <= 3:  # the frame, `snapshot`, the argument
+                snapshot.clear()
+
+
+class Missing(Exception):
+    """There is no such thread or frame: errno, words."""
+
+
+def resolve(thread, depth, flags):
+    """The names that an evaluation sees."""
+    if not flags & (EVAL_ON_THREAD | EVAL_IN_FRAME):
+        return Names(main_globals(), None, innermost(_probe.main_thread))
+    if not _probe.frames_are_safe():
+        raise Missing(EOPNOTSUPP, "before 3.14 Python can't show frames safely while it runs "
+                                  "several interpreters")
+    frame = innermost(thread)
+    if frame is None:
+        raise Missing(ESRCH, "the thread has ended, or runs no Python code now")
+    for level in range(depth):
+        frame = frame.f_back
+        if frame is None:
+            raise Missing(ENOENT, f"no frame {depth}: the thread has {level + 1} now")
+    return Names(frame.f_globals, frame, None if flags & EVAL_IN_FRAME else frame.f_back)
+
+
+def innermost(thread):
+    """The frame that runs in a thread; None: none, or it can't be had."""
+    return sys._current_frames().get(thread) if _probe.frames_are_safe() else None
+
+
+def main_globals():
+    """__main__'s; where a program has none, a dict of our own."""
+    modules = sys.modules
+    main = modules.get("__main__") if isinstance(modules, dict) else None
+    home = getattr(main, "__dict__", None)
+    return home if type(home) is dict else without_main
+
+
+without_main = {"__name__": "__main__"}
