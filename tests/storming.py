@@ -19,6 +19,7 @@ WARM_UP = 3       # cycles after which a victim has what it will keep: stacks, a
 JUDGED_EVERY = 8  # cycles
 EVAL_EVERY = 4
 LIVES = 3         # victims that one storm() may use up before it gives up
+CALM = 5          # seconds
 GROWN = 16 << 20  # bytes of mappings: more than malloc's arenas and cached stacks explain
 
 BUSY = {errno.EBUSY, errno.ETIMEDOUT, errno.EOPNOTSUPP, errno.EPERM, errno.ESRCH, errno.ENOENT}
@@ -71,7 +72,8 @@ class Mounted:
             begin = time.perf_counter()
             said = fields(commands.attach(self.way))
             tally.attach.append(time.perf_counter() - begin)
-            tally.pause.append(float(said["AgentPause"]))
+            if "AgentPause" in said:  # else it executes another program by now
+                tally.pause.append(float(said["AgentPause"]))
             if number % EVAL_EVERY == 0:
                 said = commands.eval(f"{number} + 1")
                 if said != f"{number + 1}\n":
@@ -149,13 +151,24 @@ def _one_life(way, interpreter, kind, cycles, tally):
             tally.cycles += count
             number += count
             victim.judge()
-        after = victim.footprint()
+        after = _calm(victim, before)
         if after.leaked(before):
             tally.harms.append(Harm("leak", f"{victim}: {after.leaked(before)}"))
         tally.growth = max(tally.growth, after.size() - before.size())
         if tally.growth > GROWN:
             tally.harms.append(Harm("leak", f"{victim}: mappings grew by {tally.growth} bytes"))
         victim.end()
+
+
+def _calm(victim, before):
+    """Its footprint once what the last cycle started has ended: a thread that was told to may still be
+    on its last instructions."""
+    end = time.monotonic() + CALM
+    while True:
+        after = victim.footprint()
+        if not after.leaked(before) or time.monotonic() > end:
+            return after
+        time.sleep(0.05)
 
 
 def percentile(values, share):

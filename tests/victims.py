@@ -32,6 +32,7 @@ KINDS = {
     "200 threads": ("many_threads", 200),
     "short threads": ("short_threads", 2),
     "waits": ("waits",),
+    "waits, Python's": ("waits", "python"),
     "gil sleeper": ("gil_sleeper",),
     "signals": ("signals_counted",),
     "wakened": ("wakened",),

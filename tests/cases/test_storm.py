@@ -4,7 +4,7 @@ import pytest
 
 import victims
 from interpreters import interpreters
-from storming import Injected, storm
+from storming import Injected, Mounted, storm
 
 CYCLES = 8
 OLDEST = (3, 10)
@@ -31,3 +31,8 @@ def calm(tally):
 @pytest.mark.parametrize("interpreter, kind", cells())
 def test_injector_alone(interpreter, kind):
     calm(storm(Injected(), interpreter, kind, CYCLES))
+
+
+@pytest.mark.parametrize("interpreter, kind", cells())
+def test_through_the_mount(probe, interpreter, kind):
+    calm(storm(Mounted(probe), interpreter, kind, CYCLES))

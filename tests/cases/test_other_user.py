@@ -1,0 +1,112 @@
+"""A second user, and what is not theirs: another's eval, its replies, the channel."""
+import errno
+import os
+import pwd
+import subprocess
+import sys
+
+import pytest
+
+from commands import Commands
+from interpreters import interpreters
+from victims import Victim
+
+PIDFD_OPEN, PIDFD_GETFD = 434, 438
+DENIED = {errno.EACCES, errno.EPERM, errno.ENOENT}
+
+# prints the errno of each try to get at a process's descriptors
+TAKES = f"""
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+pid = int(sys.argv[1])
+pidfd = libc.syscall({PIDFD_OPEN}, pid, 0)
+for number in range(64):
+    if libc.syscall({PIDFD_GETFD}, pidfd, number, 0) >= 0:
+        print(0)
+    else:
+        print(ctypes.get_errno())
+PTRACE_SEIZE = 0x4206
+print(0 if libc.ptrace(PTRACE_SEIZE, pid, 0, 0) == 0 else ctypes.get_errno())
+for path in f"/proc/{{pid}}/fd", f"/proc/{{pid}}/mem":
+    try:
+        os.listdir(path) if path.endswith("fd") else open(path).close()
+        print(0)
+    except OSError as error:
+        print(error.errno)
+"""
+
+
+def run_as(user, *command, stdin=None):
+    entry = pwd.getpwnam(user)
+    return subprocess.run(
+        ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups",
+         *map(str, command)], capture_output=True, text=True, timeout=60, input=stdin,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"})
+
+
+def answer(result):
+    """None when a command went well, else the errno it named."""
+    if result.returncode == 0:
+        return None
+    words = result.stderr.strip().rpartition(": ")[2]
+    return next(number for number in range(1, 134) if os.strerror(number) == words)
+
+
+def write_as(user, path, text):
+    return answer(run_as(user, "bash", "-c", 'echo "$1" > "$2"', "bash", text, path))
+
+
+@pytest.fixture
+def shared(probe, nobody):
+    return probe.mount("allow_other")
+
+
+@pytest.fixture
+def debian():
+    """A second user must be able to run it."""
+    found = next((i for i in interpreters() if i.source == "debian"), None)
+    return found or pytest.skip("Debian's python is not installed")
+
+
+def test_anothers_process(shared, debian, nobody):
+    with Victim(debian, "sums") as victim:
+        commands = Commands(shared, victim.pid)
+        secret = "se" + "cret"
+        assert commands.eval(f"'{secret}'") == f"'{secret}'\n"
+        for name in "eval", f"threads/{victim.pid}/eval", f"threads/{victim.pid}/frames/0/eval":
+            path = commands.directory / name
+            assert write_as(nobody, path, "__import__('os').abort()") in DENIED
+            said = run_as(nobody, "cat", path)
+            assert answer(said) in DENIED and secret not in said.stdout
+        for verb in "attach", "detach", "status":
+            assert write_as(nobody, commands.directory / "ctl", verb) in DENIED
+        assert commands.eval("6 * 7") == "42\n", "it is still attached"
+        victim.judge()
+        commands.detach()
+        victim.end()
+
+
+def test_ones_own_process(shared, debian, nobody):
+    """A user acts on their own through root's daemon, and sees no reply but their own."""
+    with Victim(debian, "sums", user=nobody) as victim:
+        path = shared.path / str(victim.pid) / "eval"
+        assert write_as(nobody, path, "6 * 7") is None
+        assert Commands(shared, victim.pid).eval("'of root'") == "'of root'\n"
+        assert run_as(nobody, "cat", path).stdout == "42\n"
+        assert write_as(nobody, path.with_name("ctl"), "detach") is None
+        victim.end()
+
+
+@pytest.mark.parametrize("whose", ["daemon", "target"])
+def test_the_channel(shared, debian, nobody, whose):
+    with Victim(debian, "sums") as victim:
+        commands = Commands(shared, victim.pid)
+        commands.attach()
+        pid = shared.pid if whose == "daemon" else victim.pid
+        said = run_as(nobody, "/usr/bin/python3", "-c", TAKES, pid).stdout.split()
+        assert len(said) == 67 and set(map(int, said)) <= {errno.EPERM, errno.EACCES}
+        assert subprocess.run([sys.executable, "-c", TAKES, str(pid)], capture_output=True,
+                              text=True).stdout.split().count("0") > 3, "root can: the test is one"
+        victim.judge()
+        commands.detach()
+        victim.end()
