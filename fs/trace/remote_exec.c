@@ -7,6 +7,7 @@
 #include "fs/trace/remote_files.h"
 #include "fs/trace/remote_order.h"
 #include "fs/trace/remote_wake.h"
+#include "fs/trace/restart.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -146,6 +147,15 @@ static bool is_final(const struct attempt *attempt, int error)
     return true;
 }
 
+/* Until when a thread may take to come by. Each stop makes some waits begin anew: of a thread in
+ * one of those there is to be one only. */
+static uint64_t slice_end(const struct attempt *attempt, const struct thread *thread)
+{
+    if (!attempt->all_asleep)
+        return monotonic_ns() + SLICE_NS;
+    return restart_sleeps(thread->tid) ? attempt->end : monotonic_ns() + SLICE_ASLEEP_NS;
+}
+
 /* Places the order with one thread and takes it back if nothing comes of it. 1: the script has
  * answered; 0: not this thread; else as remote_exec_load(). */
 static int try_thread(struct attempt *attempt, const struct thread *thread,
@@ -170,8 +180,7 @@ static int try_thread(struct attempt *attempt, const struct thread *thread,
     if (r < 0)
         return is_final(attempt, r) ? r : 0;
     attempt->result.borrowed = thread->tid;
-    uint64_t slice = attempt->all_asleep ? SLICE_ASLEEP_NS : SLICE_NS;
-    if (wait_answer(attempt, &order, monotonic_ns() + slice, attempt->end))
+    if (wait_answer(attempt, &order, slice_end(attempt, thread), attempt->end))
         return 1;
     order.pause_ns = 0;
     r = remote_order_withdraw(&order);

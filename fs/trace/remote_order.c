@@ -2,6 +2,7 @@
 
 #include "fs/cleanup.h"
 #include "fs/trace/remote_files.h"
+#include "fs/trace/restart.h"
 #include "fs/trace/tracer.h"
 
 #include <errno.h>
@@ -87,7 +88,8 @@ static int find_tstate(const struct remote_order *order)
     return r == -ESRCH || r == -EPERM ? r : -EAGAIN;
 }
 
-/* Stops the thread and the main one. */
+/* Stops the thread, and the main one unless that sleeps where a stop would make its wait begin
+ * anew: then it is far from ending the interpreter. */
 static int stop(struct tracer *tracer, const struct remote_order *order)
 {
     pid_t main_tid = order->target->pid;
@@ -95,7 +97,7 @@ static int stop(struct tracer *tracer, const struct remote_order *order)
     int r = tracer_stop(tracer, order->tid);
     if (r == -ESRCH)
         r = -EAGAIN; /* of the process's end others tell */
-    if (r == 0 && order->tid != main_tid) {
+    if (r == 0 && order->tid != main_tid && !restart_sleeps(main_tid)) {
         r = tracer_stop(tracer, main_tid);
         if (r == -ESRCH)
             r = 0; /* it has ended before the others */

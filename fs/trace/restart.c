@@ -16,11 +16,9 @@
 
 #define SYSCALL_INSTRUCTION 0x050f /* 0f 05, little endian */
 
-static bool is_cut_short(const struct user_regs_struct *regs)
+static bool is_cut_short(long number)
 {
-    if ((int64_t)regs->rax != -EINTR)
-        return false;
-    switch ((int64_t)regs->orig_rax) {
+    switch (number) {
     case SYS_epoll_wait:
     case SYS_epoll_pwait:
     case SYS_epoll_pwait2:
@@ -61,13 +59,23 @@ static bool has_signal(pid_t tid)
     return (mask(status, "SigPnd") | mask(status, "ShdPnd")) & ~mask(status, "SigBlk");
 }
 
+bool restart_sleeps(pid_t tid)
+{
+    char text[256], *end;
+
+    if (proc_read(tid, "syscall", text, sizeof text) <= 0)
+        return false;
+    long number = strtol(text, &end, 10);
+    return end > text && is_cut_short(number); /* else it says "running" */
+}
+
 void restart_interrupted(pid_t tid)
 {
     struct user_regs_struct regs;
     struct iovec io = {&regs, sizeof regs};
 
     if (ptrace(PTRACE_GETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ||
-        !is_cut_short(&regs) || has_signal(tid))
+        (int64_t)regs.rax != -EINTR || !is_cut_short((long)regs.orig_rax) || has_signal(tid))
         return;
     errno = 0;
     long code = ptrace(PTRACE_PEEKTEXT, tid, (void *)(uintptr_t)(regs.rip - 2), NULL);

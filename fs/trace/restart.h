@@ -5,8 +5,11 @@
  * Only threads that run are stopped, but one may have entered such a call just then. */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 
+/* Whether a thread sleeps in such a system call at this moment. */
+bool restart_sleeps(pid_t tid);
 /* If the stopped thread is about to see such an EINTR, and no signal is there to explain it, makes it
  * enter the system call again instead. A timeout begins anew then: it may last longer, never
  * shorter. */

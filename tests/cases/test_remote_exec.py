@@ -350,7 +350,7 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.deadline(300)
-@pytest.mark.parametrize("kind", ["idle", "sums", "waits"])
+@pytest.mark.parametrize("kind", ["idle", "sums", "asyncio"])
 def test_kill_the_daemon(probe, python, kind):
     """The program goes on, all its results right, and says nothing; the next daemon gets in."""
     dice = random.Random(SEED)
