@@ -139,20 +139,19 @@ void context_deinit(struct file_context *context)
     text_deinit(&context->why);
 }
 
-/* What a file's size is: that of what is open, or will be. */
-static size_t node_size(struct mount *mount, const struct caller *caller, const struct node *node)
+/* What is open of a file, or will be. False: neither, and a content is always of now. */
+static bool find_content(struct mount *mount, const struct caller *caller, const struct node *node,
+                         struct rendered *out)
 {
-    size_t size = 0;
-
-    if (node->place.entry->sized && drafts_find(&mount->drafts, node->number, caller, &size))
-        return size;
-    return nodes_is_open(mount->nodes, node, &size) ? size : 0;
+    return (node->place.entry->sized && drafts_find(&mount->drafts, node->number, caller, out)) ||
+           nodes_is_open(mount->nodes, node, out);
 }
 
 void node_attributes(struct mount *mount, const struct caller *caller, const struct node *node,
                      struct stat *attr)
 {
     const struct place *place = &node->place;
+    struct rendered content;
     struct stat of_process;
     char path[32];
 
@@ -162,13 +161,12 @@ void node_attributes(struct mount *mount, const struct caller *caller, const str
         .st_nlink = S_ISDIR(place->entry->mode) ? 2 : 1,
         .st_blksize = 4096,
     };
-    /* a content is always of now */
-    clock_gettime(CLOCK_REALTIME, &attr->st_mtim);
-    attr->st_atim = attr->st_ctim = attr->st_mtim;
-    if (S_ISREG(attr->st_mode)) {
-        attr->st_size = (off_t)node_size(mount, caller, node);
+    clock_gettime(CLOCK_REALTIME, &content.when);
+    if (S_ISREG(attr->st_mode) && find_content(mount, caller, node, &content)) {
+        attr->st_size = (off_t)content.size;
         attr->st_blocks = (attr->st_size + 511) / 512;
     }
+    attr->st_atim = attr->st_mtim = attr->st_ctim = content.when;
     if (!place->process)
         return;
     snprintf(path, sizeof path, "/proc/%d", place->process->pid);

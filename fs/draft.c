@@ -60,22 +60,25 @@ void drafts_put(struct drafts *drafts, uint64_t place, const struct caller *call
         text_deinit(text);
         return;
     }
-    *to = (struct draft){place, *caller, *text, monotonic_ns()};
+    *to = (struct draft){.place = place, .caller = *caller, .text = *text,
+                         .made_ns = monotonic_ns()};
+    clock_gettime(CLOCK_REALTIME, &to->when);
     *text = TEXT_INIT;
 }
 
-bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller, size_t *size)
+bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller,
+                 struct rendered *out)
 {
     _guard_mutex_(&drafts->lock);
     const struct draft *draft = find(drafts, place, caller);
 
     if (draft)
-        *size = draft->text.size;
+        *out = (struct rendered){draft->text.size, draft->when};
     return draft;
 }
 
 bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *caller,
-                 struct text *out)
+                 struct text *out, struct timespec *when)
 {
     _guard_mutex_(&drafts->lock);
     struct draft *draft = find(drafts, place, caller);
@@ -84,6 +87,7 @@ bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *cal
         return false;
     budget_give(drafts->budget, draft->text.alloc);
     *out = draft->text;
+    *when = draft->when;
     *draft = (struct draft){0};
     return true;
 }

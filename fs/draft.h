@@ -8,6 +8,7 @@
 
 #include "fs/budget.h"
 #include "fs/file.h"
+#include "fs/rendered.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -19,7 +20,8 @@ struct draft {
     uint64_t place;       /* place_number(); 0: none */
     struct caller caller;
     struct text text;
-    uint64_t made_ns;
+    struct timespec when;
+    uint64_t made_ns;     /* CLOCK_MONOTONIC */
 };
 
 struct drafts {
@@ -34,8 +36,9 @@ void drafts_deinit(struct drafts *drafts);
 /* Keeps the content that was rendered for this caller; takes it over. The oldest goes. */
 void drafts_put(struct drafts *drafts, uint64_t place, const struct caller *caller,
                 struct text *text);
-/* The size of the one that is kept for this caller; false: there is none. */
-bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller, size_t *size);
-/* Takes it out; it is the caller's to free. False: there is none. */
+/* The one that is kept for this caller; false: there is none. */
+bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller,
+                 struct rendered *out);
+/* Takes it out; the text is the caller's to free. False: there is none. */
 bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *caller,
-                 struct text *out);
+                 struct text *out, struct timespec *when);

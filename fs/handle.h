@@ -10,6 +10,7 @@
 
 struct handle {
     struct text text;        /* of a file */
+    struct timespec when;    /* it was rendered */
     struct listing *listing; /* of a directory, else NULL */
     struct writer *writer;   /* of a command file that is open for writing, else NULL */
     atomic_uint refs;        /* the kernel's, and one for each answer that isn't sent yet */

@@ -10,6 +10,7 @@
 
 #include "fs/layout.h"
 #include "fs/registry.h"
+#include "fs/rendered.h"
 
 struct place {
     const struct entry *entry;
@@ -27,7 +28,7 @@ struct node {
     uint64_t generation;    /* no two nodes have the same */
     uint64_t lookups;       /* how often the kernel was told of it */
     unsigned opened;        /* open files */
-    size_t size;            /* of the content that the last open rendered; 0 when none is open */
+    struct rendered content; /* that the last open rendered; of size 0 when none is open */
     struct node *next;
 };
 
@@ -44,11 +45,11 @@ int nodes_get(struct nodes *nodes, const struct place *place, struct node **out)
 /* The kernel forgets n lookups; with the last one the node is gone. */
 void nodes_forget(struct nodes *nodes, struct node *node, uint64_t n);
 
-/* A file at the node was opened with a content of `size` bytes; closed. */
-void nodes_opened(struct nodes *nodes, struct node *node, size_t size);
+/* A file at the node was opened with this content; closed. */
+void nodes_opened(struct nodes *nodes, struct node *node, const struct rendered *content);
 void nodes_closed(struct nodes *nodes, struct node *node);
-/* Whether it is open; then *size is the length of its content. */
-bool nodes_is_open(struct nodes *nodes, const struct node *node, size_t *size);
+/* Whether it is open; then *content is what was rendered for that. */
+bool nodes_is_open(struct nodes *nodes, const struct node *node, struct rendered *content);
 
 /* st_ino of a place. */
 uint64_t place_number(const struct place *place);

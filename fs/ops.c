@@ -42,9 +42,9 @@ static void make_draft(struct call *call, const struct node *node)
     _cleanup_context_ struct file_context context = {0};
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
     const struct place *place = &node->place;
-    size_t size;
+    struct rendered draft;
 
-    if (drafts_find(&call->mount->drafts, node->number, &call->caller, &size) ||
+    if (drafts_find(&call->mount->drafts, node->number, &call->caller, &draft) ||
         (place->process && call_may_look(call, place->process) < 0) ||
         context_init(&context, call->mount, &call->caller, place) < 0)
         return;
@@ -104,14 +104,14 @@ static void op_forget_multi(fuse_req_t req, size_t n, struct fuse_forget_data *f
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+    struct rendered content;
     struct stat attr;
     struct call call;
-    size_t size;
 
     call_begin(&call, req);
     const struct node *node = call_node(&call, ino);
     if (node->place.process && !process_alive(node->place.process) &&
-        !nodes_is_open(call.mount->nodes, node, &size)) {
+        !nodes_is_open(call.mount->nodes, node, &content)) {
         call_fail(&call, -ESRCH);
         return;
     }

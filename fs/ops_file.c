@@ -177,6 +177,7 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
 {
     _cleanup_context_ struct file_context context = {0};
     struct handle *handle = NULL;
+    struct timespec when;
     struct text draft;
 
     int r = place->process ? call_may_look(call, place->process) : 0;
@@ -184,10 +185,13 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
         return r;
     r = context_init(&context, call->mount, &call->caller, place);
     if (r == 0 && place->entry->sized &&
-        drafts_take(&call->mount->drafts, place_number(place), &call->caller, &draft))
+        drafts_take(&call->mount->drafts, place_number(place), &call->caller, &draft, &when)) {
         r = handle_open_text(&call->mount->handles, &draft, &context, &handle);
-    else if (r == 0)
+        if (r == 0)
+            handle->when = when;
+    } else if (r == 0) {
         r = handle_open_file(&call->mount->handles, place->entry, &context, &handle);
+    }
     if (r == 0 && place->process)
         r = call_may_look(call, place->process);
     if (r < 0) {
@@ -251,7 +255,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->direct_io = 1;
     fi->noflush = !writes;
     fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR; /* its reply is read like a pipe */
-    nodes_opened(call.mount->nodes, node, handle->text.size);
+    nodes_opened(call.mount->nodes, node,
+                 &(struct rendered){.size = handle->text.size, .when = handle->when});
     request_end(&call.request);
     if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
         nodes_closed(call.mount->nodes, node);

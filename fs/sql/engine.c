@@ -323,6 +323,11 @@ bool engine_has_ended(const struct engine *engine) { return engine->ended; }
 
 int engine_error_offset(const struct engine *engine) { return engine->offset; }
 
+static bool is_in_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '$' || c & 0x80;
+}
+
 static bool begins(const char *name, const char *with)
 {
     return strlen(name) > strlen(with) && !strncasecmp(name, with, strlen(with));
@@ -340,9 +345,9 @@ static bool begins_table(const struct engine *engine, const char *with)
     for (size_t i = 0; i < ARRAY_SIZE(others); i++)
         if (begins(others[i], with))
             return true;
-    /* WITH may have given that name to one */
+    /* WITH may have given such a name to one */
     for (const char *p = engine->sql; (p = strcasestr(p, with)); p++)
-        if (strlen(p) > strlen(with))
+        if (is_in_word(p[strlen(with)]) && (p == engine->sql || !is_in_word(p[-1])))
             return true;
     return !strcasecmp(with, "python");
 }
@@ -350,23 +355,23 @@ static bool begins_table(const struct engine *engine, const char *with)
 /* Where the word at the end of what SQLite said stands at the end of the text, too. */
 static bool is_last_word(const struct engine *engine, const char *said)
 {
-    const char *colon = strrchr(said, ' ');
-    size_t size = strlen(engine->sql), word = colon ? strlen(colon + 1) : 0;
+    const char *space = strrchr(said, ' '), *last = space ? space + 1 : said;
+    size_t size = strlen(engine->sql), word = strlen(last);
 
-    return word && word <= size && !strcasecmp(engine->sql + size - word, colon + 1);
+    return word && word <= size && !strcasecmp(engine->sql + size - word, last);
 }
-
-static bool is_in_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c & 0x80; }
 
 bool engine_word_is_open(const struct engine *engine)
 {
     static const char missing[] = "no such table: ", python[] = "python.";
     const char *said = sqlite3_errmsg(engine->db), *p = engine->sql + engine->offset;
 
-    if (engine->offset < 0 && strncmp(said, missing, sizeof missing - 1))
-        return is_last_word(engine, said);
     if (engine->offset < 0) {
+        if (strncmp(said, missing, sizeof missing - 1))
+            return is_last_word(engine, said);
         said += sizeof missing - 1;
+        if (!is_last_word(engine, said))
+            return false;
         return begins_table(engine, begins(said, python) ? said + sizeof python - 1 : said);
     }
     if (strlen(p) <= 2) /* operators, too */

@@ -1,0 +1,228 @@
+"""tables/NAME.csv: read by programs that know nothing of us, in whatever way they read files."""
+import csv
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+
+import pytest
+
+from interpreters import eventually
+from sql import SCHEMA, ask, columns, rows, settle
+from test_commands import shell
+
+WAIT = "import sys; print('ready'); sys.stdin.read()"
+
+
+@pytest.fixture
+def target(any_python):
+    target = any_python.run("threads.py", 4, 6)
+    settle(target)
+    return target
+
+
+@pytest.fixture
+def tables(probe, target):
+    return probe.path / str(target.pid) / "tables"
+
+
+def run(*command):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_every_table(probe, python):
+    target = python.run("threads.py", 2, 3)
+    settle(target)
+    directory = probe.path / str(target.pid) / "tables"
+    assert {path.stem for path in directory.iterdir()} == set(SCHEMA)
+    for table in SCHEMA:
+        text = (directory / f"{table}.csv").read_text()
+        header, *body = csv.reader(text.splitlines(keepends=True))
+        assert header == [name for name, _ in columns(table)]
+        assert all(len(row) == len(header) for row in body)
+        said = ask(directory.parent / "query", f"SELECT * FROM {table}") \
+            if table != "tasks" or python.version >= (3, 12) else []
+        if table not in ("process", "threads"):  # times
+            assert rows(text) == said
+        else:
+            assert len(rows(text)) == len(said)
+    if python.version < (3, 12):
+        assert "tables/tasks.csv EOPNOTSUPP" in probe.read(target.pid, "errors")
+
+
+def test_sizes(tables):
+    """What stat says of a file that isn't open is the length of what its opener will read, and what
+    fstat says of one that is, too."""
+    for table in SCHEMA:
+        path = tables / f"{table}.csv"
+        size = os.stat(path).st_size
+        with open(path, "rb") as file:
+            assert os.fstat(file.fileno()).st_size == size > 0
+            assert len(file.read()) == size
+            assert os.fstat(file.fileno()).st_blocks == -(-size // 512)
+
+
+def test_size_of_what_changes(probe, any_python):
+    """tar and the like: the size that was asked for first is that of what is read then."""
+    target = any_python.run_source("""
+import threading, time
+def f(n):
+    if n: f(n - 1)
+    else: time.sleep(0.001)
+print('ready', flush=True)
+n = 0
+while True:
+    n = (n + 1) % 50
+    f(n)
+""")
+    path = probe.path / str(target.pid) / "tables" / "backtrace.csv"
+    sizes = set()
+    for _ in range(50):
+        size = os.stat(path).st_size
+        with open(path, "rb") as file:
+            assert len(file.read()) == size
+        sizes.add(size)
+    assert len(sizes) > 5
+
+
+def test_each_caller_has_its_own(tables):
+    """Two threads that look at once don't mix up what they see."""
+    wrong = []
+
+    def look():
+        for _ in range(40):
+            path = tables / "locals.csv"
+            size = os.stat(path).st_size
+            with open(path, "rb") as file:
+                if len(file.read()) != size:
+                    wrong.append(size)
+
+    threads = [threading.Thread(target=look) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_offsets(tables):
+    path = tables / "maps.csv"
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        whole = os.pread(fd, 1 << 20, 0)
+        assert b"".join(os.pread(fd, 7, at) for at in range(0, len(whole), 7)) == whole
+        assert os.lseek(fd, 0, os.SEEK_END) == len(whole)
+        assert os.pread(fd, 100, len(whole)) == b""
+    finally:
+        os.close(fd)
+
+
+def test_unix_tools(tables, target):
+    threads = str(tables / "threads.csv")
+    assert run("wc", "-l", threads).split()[0] == str(len(target.tids()) + 1)
+    assert run("tail", "-n", "+2", threads).count("\n") == len(target.tids())
+    assert run("tail", "-n", "1", threads).startswith(f"{max(target.tids())},oracle,")
+    tids = run("awk", "-F,", "NR > 1 {print $1}", threads).split()
+    assert sorted(map(int, tids)) == target.tids()
+    assert run("cut", "-d,", "-f1", threads).split()[1:] == tids
+    assert run("grep", "-c", "worker-", threads) == "4\n"
+    assert run("sort", "-t,", "-k1n", threads).count("\n") == len(tids) + 1
+    result = shell('cd "$1"; for f in *.csv; do [ -s "$f" ] || echo "$f"; done; head -qn1 *.csv',
+                   tables)
+    assert result.stdout.splitlines() == [",".join(n for n, _ in columns(t)) for t in sorted(SCHEMA)]
+
+
+def test_tar(tables, tmp_path):
+    archive = tmp_path / "tables.tar"
+    run("tar", "-C", tables, "-cf", archive, *sorted(os.listdir(tables)))
+    with tarfile.open(archive) as tar:
+        members = {m.name: m for m in tar.getmembers() if m.isfile()}
+        assert set(members) == {f"{t}.csv" for t in SCHEMA}
+        for member in members.values():
+            text = tar.extractfile(member).read()
+            assert b"\0" not in text and text.endswith(b"\n")
+
+
+def test_cp(tables, tmp_path):
+    shutil.copytree(tables, tmp_path / "copy", copy_function=shutil.copyfile)
+    assert rows((tmp_path / "copy" / "columns.csv").read_text()) == \
+        rows((tables / "columns.csv").read_text())
+
+
+@pytest.mark.skipif(not shutil.which("sqlite3"), reason="sqlite3 is not installed")
+def test_sqlite3(tables, target):
+    said = run("sqlite3", ":memory:", "-cmd", f".import --csv {tables}/threads.csv t",
+               "SELECT count(*), max(tid), sum(thread LIKE 'worker%') FROM t")
+    assert said == f"{len(target.tids())}|{max(target.tids())}|4\n"
+
+
+def test_duckdb(probe, tables, target):
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    ((count,),) = duckdb.sql(f"SELECT count(*) FROM read_csv('{tables}/threads.csv') WHERE thread LIKE "
+                          "'worker%'").fetchall()
+    assert count == 4
+
+    def everybody():
+        try:
+            return duckdb.sql("SELECT DISTINCT filename FROM read_csv("
+                              f"'{probe.path}/*/tables/threads.csv', filename = true, "
+                              "union_by_name = true)").fetchall()
+        except duckdb.IOException:
+            return None  # some process of this machine has just ended
+    assert (str(tables / "threads.csv"),) in eventually(everybody)
+    files = duckdb.sql(f"SELECT DISTINCT filename FROM read_csv('{tables}/*.csv', filename = true, "
+                       "union_by_name = true)").fetchall()
+    assert {(str(tables / f"{t}.csv"),) for t in ("backtrace", "threads", "maps")} <= set(files)
+
+
+def test_pandas(tables, target):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.read_csv(tables / "backtrace.csv")
+    assert set(frame.tid) == set(target.tids())
+    assert frame.groupby("tid").number.max().min() > 3
+
+
+NASTY = r"""
+import sys, threading
+value = 'a "quoted", text\n\x1b[31m\udcff'
+def f(left=None):
+    threading.Event().wait()
+threading.Thread(target=f, args=(value,), name='x,"y"', daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_values_survive(probe, python):
+    target = python.run_source(NASTY)
+    tables = probe.path / str(target.pid) / "tables"
+    text = eventually(lambda: (t := (tables / "locals.csv").read_text()) and "left" in t and t)
+    (row,) = [r for r in rows(text) if r["name"] == "left"]
+    assert row["value"] == repr('a "quoted", text\n\x1b[31m\udcff')
+    (row,) = [r for r in rows((tables / "threads.csv").read_text()) if r["is_main"] == "0"]
+    assert row["thread"] == 'x,"y"'
+    assert "\x1b" not in text
+
+
+def test_nothing_can_be_written(tables):
+    with pytest.raises(OSError) as caught:
+        open(tables / "threads.csv", "w").close()
+    assert caught.value.errno == errno.EACCES
+    with pytest.raises(FileNotFoundError):
+        open(tables / "nothing.csv").close()
+
+
+def test_dead_process(probe, any_python):
+    target = any_python.run_source(WAIT)
+    path = probe.path / str(target.pid) / "tables" / "threads.csv"
+    with open(path) as file:
+        first = file.read(10)
+        target.close()
+        assert len(rows(first + file.read())) == 1  # what its open saw
+    with pytest.raises(FileNotFoundError):
+        path.read_text()

@@ -1,0 +1,54 @@
+"""How a test asks a process, or all of them, in SQL."""
+import csv
+import io
+import os
+import sqlite3
+import time
+
+from interpreters import eventually
+from mount import REPOSITORY
+
+SCHEMA = {path.stem: path for path in sorted((REPOSITORY / "schema").glob("*.sql"))}
+
+
+def settle(target):
+    """Returns once all threads of a victim that waits for ever have slept for a while."""
+    def asleep():
+        return set(target.states().values()) == {"S"}
+    eventually(lambda: asleep() and not time.sleep(0.05) and asleep(), what="all threads asleep")
+
+
+def columns(table):
+    """[(name, type), ...], as SQLite itself understands schema/TABLE.sql."""
+    with sqlite3.connect(":memory:") as db:
+        db.execute(SCHEMA[table].read_text())
+        return [(row[1], row[2]) for row in db.execute(f"PRAGMA table_info({table})")]
+
+
+def reply(path, text):
+    """What one open file answers to one write(2)."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.write(fd, text.encode())
+        said = b""
+        while got := os.read(fd, 1 << 20):
+            said += got
+        return said.decode()
+    finally:
+        os.close(fd)
+
+
+def rows(text):
+    """The rows of a CSV as dicts: no value is '', an empty text is '' too."""
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def ask(path, sql):
+    return rows(reply(path, sql))
+
+
+def value(path, sql):
+    """The only value of the only row."""
+    (row,) = ask(path, sql)
+    (only,) = row.values()
+    return only
