@@ -110,6 +110,7 @@ static void end_channel(void)
     dispatch_interrupt(requests_running());
 
     _guard_agent_;
+    channel_taken(); /* first: who sees the end may look for the next channel at once */
     if (is_ours(agent.channel.fd, agent.channel.fd_inode))
         shutdown(agent.channel.fd, SHUT_RDWR);
     while (agent.channel.senders)
