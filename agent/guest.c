@@ -93,7 +93,7 @@ static int execute_part(const char *source, const char *name, PyObject *globals)
     return done ? 0 : -EIO;
 }
 
-/* A new namespace in which the sources have been executed; `probe` may be NULL. */
+/* A new namespace in which the sources have been executed. */
 static PyObject *execute(const struct source *sources, PyObject *probe)
 {
     _cleanup_unref_ PyObject *globals = PyDict_New();
@@ -103,7 +103,7 @@ static PyObject *execute(const struct source *sources, PyObject *probe)
     if (!globals || !builtins || !own_name ||
         PyDict_SetItemString(globals, "__builtins__", builtins) < 0 ||
         PyDict_SetItemString(globals, "__name__", own_name) < 0 ||
-        (probe && PyDict_SetItemString(globals, "_probe", probe) < 0))
+        PyDict_SetItemString(globals, "_probe", probe) < 0)
         return NULL;
     for (; sources->parts; sources++)
         for (const char *part = sources->parts; *part; part = next_part(part))
@@ -152,7 +152,7 @@ static int make_probe(struct guest *guest, PyObject *capsule)
         add_attribute(guest->probe, "frames_are_safe", safe) < 0 ||
         add_attribute(guest->probe, "stream_source", stream) < 0)
         return -EIO;
-    return note_main_thread(guest);
+    return 0;
 }
 
 /* Has the interpreter call exit_hook() at its end. */
@@ -174,8 +174,10 @@ static int make(struct guest *guest, struct interpreter *interpreter)
     guest->capsule = true;
     if (register_hook(guest, capsule) < 0)
         return -EIO;
-    guest->threads = execute(thread_sources, NULL);
-    if (!guest->threads || make_probe(guest, capsule) < 0)
+    if (make_probe(guest, capsule) < 0)
+        return -EIO;
+    guest->threads = execute(thread_sources, guest->probe);
+    if (!guest->threads || note_main_thread(guest) < 0)
         return -EIO;
     guest->globals = execute(evaluate_sources, guest->probe);
     return guest->globals ? 0 : -EIO;

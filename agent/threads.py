@@ -34,6 +34,8 @@ def _find_main():
     import os
     if sys.version_info >= (3, 13):
         return _thread._get_main_thread_ident()
+    if not _probe.frames_are_safe():
+        return None
     for ident in sys._current_frames():
         if _native_id(ident) == os.getpid():
             return ident
