@@ -72,6 +72,7 @@ static bool parse_line(char *line, struct mapping *m)
     m->readable = p[0] == 'r';
     m->writable = p[1] == 'w';
     m->executable = p[2] == 'x';
+    m->shared = p[3] == 's';
     p = parse_hex(p + 5, &m->offset);
     if (*p++ != ' ')
         return false;

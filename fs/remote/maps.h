@@ -15,6 +15,7 @@ struct mapping {
     uint64_t inode;      /* 0: anonymous */
     uint32_t dev_major, dev_minor;
     bool readable, writable, executable;
+    bool shared;         /* else a private copy: of a file, say, as a library's are */
     const char *path;    /* "" if anonymous; may end in " (deleted)"; owned by struct maps */
 };
 

@@ -4,6 +4,7 @@
 #include "fs/clock.h"
 #include "fs/procfs.h"
 #include "fs/trace/borrow.h"
+#include "fs/trace/leftover.h"
 #include "fs/trace/library_file.h"
 #include "fs/trace/payload.h"
 #include "fs/trace/refusal.h"
@@ -170,7 +171,10 @@ static int prepare(struct operation *o)
     int r = refusal_find(injector->target->pid, o->why);
     if (r < 0)
         return r;
-    r = refresh(o);
+    if (o->control.op != SHIM_LOAD)
+        r = leftover_wait(injector->target->pid, o->interrupt);
+    if (r == 0)
+        r = refresh(o);
     if (r == -EAGAIN)
         r = 0;
     return r == 0 && o->control.op == SHIM_LOAD ? place_library(o) : r;
