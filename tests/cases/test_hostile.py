@@ -71,6 +71,7 @@ def test_hostile(probe, any_python, mode):
             write(directory / name, text)
             assert mounted.alive()
             assert others.eval("6 * 7", timeout=20) == "42\n", "others are served"
+        assert hostile.process.poll() is None, hostile.stderr()
         assert resident(mounted.pid) < memory + GROWTH
         assert "Process" in mounted.read(hostile.pid, "backtrace")
         hostile.signal(signal.SIGKILL)
