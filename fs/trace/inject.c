@@ -24,7 +24,7 @@
 
 #define ROOM 16384            /* bytes of stack that starting a thread needs, beside the state */
 _Static_assert(LIBRARY_FILE_PATH_MAX <= SHIM_PATH_MAX, "control page");
-#define TRACED_FOR_NS 30000000ull /* another tracer that stays longer than this is one */
+#define TRACED_FOR_NS 60000000ull /* another tracer that stays longer than this is one */
 #define DONE_NAP_NS 20000
 #define DONE_NAP_MAX_NS 500000
 #define ALIVE_NS 5000000ull   /* between looks at whether the target lives */
@@ -195,24 +195,31 @@ static int patience(const struct operation *o)
     return monotonic_ns() >= o->deadline_ns ? -ETIMEDOUT : 0;
 }
 
+/* EPERM of ptrace(2) may mean that it is not allowed, that another tracer is there, perhaps for a moment
+ * only, or that the thread is at its end. Who may not trace may not read memory either. */
+static int not_allowed(struct operation *o, pid_t tid)
+{
+    const struct injector *injector = o->injector;
+    pid_t pid = injector->target->pid;
+    uint64_t word;
+
+    if (memory_read(&injector->memory, safe_points_libc(injector->points)->base, &word,
+                    sizeof word) == -EPERM)
+        return refusal_permission(o->why);
+    if (!volunteers_alive(pid, tid))
+        return target_alive(injector->target) ? 0 : -ESRCH;
+    if (!o->traced_since)
+        o->traced_since = monotonic_ns();
+    return monotonic_ns() - o->traced_since > TRACED_FOR_NS ? refusal_traced(pid, tid, o->why) : 0;
+}
+
 /* What became of stopping one thread. 0: try another; or the error that ends it all. */
 static int not_stopped(struct operation *o, pid_t tid, int error)
 {
-    pid_t pid = o->injector->target->pid;
-
     switch (error) {
     case -ECANCELED: return refusal_stopped(o->why);
     case -ETIMEDOUT: return -EAGAIN; /* a new tracer, since this one still has it */
-    case -EPERM:
-        if (!volunteers_alive(pid, tid))
-            break;
-        if (!o->traced_since)
-            o->traced_since = monotonic_ns();
-        if (!refusal_traced(pid, tid, NULL))
-            return refusal_permission(o->why);
-        if (monotonic_ns() - o->traced_since > TRACED_FOR_NS)
-            return refusal_traced(pid, tid, o->why);
-        break;
+    case -EPERM: return not_allowed(o, tid);
     case -ENOMEM: return error;
     }
     return target_alive(o->injector->target) ? 0 : -ESRCH;
@@ -269,6 +276,7 @@ static int judge(struct operation *o)
     int r = 0;
 
     o->result->attempts++;
+    o->traced_since = 0;
     for (int tries = 0; tries < 2; tries++) {
         o->safety = safe_point_check(points, &o->borrow.regs, room, &o->place);
         if (o->safety == SAFE && !has_place(o))
