@@ -131,3 +131,4 @@ def run_alone(coroutine, outcome):
         finally:
             loop.close()
             coroutine.close()
+            tick = None  # it refers to itself

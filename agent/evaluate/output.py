@@ -5,7 +5,7 @@ A context variable says in whose evaluation code runs; the streams in sys look a
 import sys
 from _codecs import lookup_error, register_error
 from _contextvars import Context, ContextVar
-from _io import UnsupportedOperation
+from _io import BytesIO, UnsupportedOperation
 
 STREAMS = "probefs streams"  # no error handler at all: see stream.py
 current = ContextVar("probe", default=None)  # the Sink of the evaluation in whose context this runs
@@ -52,42 +52,71 @@ def clip(data, size):
     return data[:size]
 
 
-class Buffer:
-    """sys.stdout.buffer inside an evaluation."""
+class Standin:
+    """What code gets for one of the program's streams, whose methods it can't close or detach. What
+    isn't defined here is the program's, its class too."""
     closed = False
-    mode = "wb"
 
     def __init__(self, sink, own):
         self._sink, self._own = sink, own
 
-    def write(self, data):
-        data = memoryview(data).tobytes()
-        if not self._sink.open:
-            return self._own.buffer.write(data)
-        self._sink.add(data)
-        return len(data)
+    @property
+    def __class__(self):
+        return type(self) if self._own is None else self._own.__class__
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *problem):
+        pass
 
     def flush(self):
         pass
 
+    close = flush
+
+    def isatty(self):
+        return False
+
+    def fileno(self):
+        raise UnsupportedOperation("fileno")
+
+    def detach(self):
+        raise UnsupportedOperation("detach")
+
+    def reconfigure(self, **_):
+        pass
+
+    def __getattr__(self, name):
+        return getattr(self._own, name)
+
+
+class Buffer(Standin):
+    """sys.stdout.buffer inside an evaluation."""
+    mode = "wb"
+
+    @property
+    def raw(self):
+        return self
+
+    def write(self, data):
+        data = memoryview(data).tobytes()
+        if not self._sink.open:
+            return self._own.write(data)
+        self._sink.add(data)
+        return len(data)
+
     def writable(self):
         return True
 
-    def __getattr__(self, name):
-        return getattr(self._own.buffer, name)
 
-
-class Output:
+class Output(Standin):
     """sys.stdout or sys.stderr inside an evaluation: not a terminal, and without a descriptor, by
     which a child process would write to the program's own output."""
-    closed = False
     encoding = "utf-8"
     errors = "backslashreplace"
     line_buffering = False
     newlines = None
-
-    def __init__(self, sink, own):
-        self._sink, self._own = sink, own
 
     def write(self, text):
         if not self._sink.open:
@@ -103,37 +132,15 @@ class Output:
 
     @property
     def buffer(self):
-        return Buffer(self._sink, self._own)
-
-    def flush(self):
-        pass
-
-    close = flush
-
-    def reconfigure(self, **_):
-        pass
-
-    def isatty(self):
-        return False
+        return Buffer(self._sink, getattr(self._own, "buffer", None))
 
     def writable(self):
         return True
 
-    def fileno(self):
-        raise UnsupportedOperation("fileno")
 
-    def __getattr__(self, name):
-        return getattr(self._own, name)
-
-
-class Input:
+class Input(Standin):
     """sys.stdin inside an evaluation: at its end, for nobody sits there, and the program may be
     waiting for what comes."""
-    closed = False
-
-    def __init__(self, sink, own):
-        self._own = own
-
     def read(self, size=-1):
         return ""
 
@@ -145,14 +152,9 @@ class Input:
     def __iter__(self):
         return iter(())
 
-    def isatty(self):
-        return False
-
-    def fileno(self):
-        raise UnsupportedOperation("fileno")
-
-    def __getattr__(self, name):
-        return getattr(self._own, name)
+    @property
+    def buffer(self):
+        return BytesIO()
 
 
 STANDARD = {"stdin": Input, "stdout": Output, "stderr": Output}

@@ -37,7 +37,8 @@ def attempt(lines, last=True):
         return compile(source, FILE, "exec", PyCF_ONLY_AST | (0 if last else ALLOW_INCOMPLETE),
                        True), None, False
     except Exception as error:
-        return None, error, not last and incomplete(source, error)
+        unfinished = not last and incomplete(source, error)
+        return None, error.with_traceback(None), unfinished  # no frames: they refer to each other
 
 
 def incomplete(source, error):

@@ -700,6 +700,33 @@ def test_leaves_no_references(evaluator):
     """) == []
 
 
+def test_makes_no_garbage(evaluator):
+    """What an evaluation leaves needs no garbage collector, which a program may have turned off."""
+    assert evaluator.program(r"""
+        import gc
+        answer = []
+        for text in ['loss', '[loss for _ in (1,)]', '1/0', 'x = = 1', '(', 'for i in range(2): i', 'print(1)',
+                     'import asyncio\nawait asyncio.sleep(0)', 'await asyncio.sleep(0, 1/0)',
+                     'raise ValueError from KeyError()', 'def f(): return loss', 'def f(): return 1']:
+            evaluate(text)
+            gc.collect()
+            gc.disable()
+            evaluate(text)
+            count = gc.collect()
+            gc.enable()
+            if count:
+                answer.append([text, count])
+    """) == []
+
+
+def test_warnings(evaluator):
+    """A compiler's warning is in the reply, once, though the text is parsed more than once."""
+    for text in "1 is 1\n", "(\n1 is 1)\n", "[loss is 1 for _ in (1,)]\n":
+        for last in True, False:
+            assert evaluator.eval(text, last=last).output.count("SyntaxWarning") == 1, text
+    assert evaluator.printed() == ["", ""]
+
+
 def test_tracing_and_locals_of_the_program(evaluator):
     """Looking into a frame while a trace or profile function looks at it too, or whose locals() somebody
     keeps, changes nothing there."""
