@@ -28,6 +28,7 @@ struct agent agent = {
     .channel = {.fd = -1, .spare = -1},
     .requests.last = &agent.requests.first,
     .interpreters[0].used = true,
+    .python = &agent.pythons[0],
 };
 
 /* The ends of the library in memory (GNU ld). */
@@ -70,7 +71,7 @@ static int start(const struct agent_boot *boot)
     probe_agent_record.origin = (int32_t)boot->origin;
     set_state(RECORD_RUNNING);
     pthread_t thread;
-    r = thread_spawn(CHANNEL_STACK, false, channel_main, &thread);
+    r = thread_spawn(CHANNEL_STACK, false, channel_main, NULL, &thread);
     if (r < 0) {
         channel_close();
         set_state(RECORD_IDLE);
@@ -124,7 +125,8 @@ void agent_forget(void)
     requests_reset(&agent.requests);
     agent.channel.senders = 0;
     agent.detaching = agent.detached = false;
-    agent.python = (struct python_thread){0};
+    memset(agent.pythons, 0, sizeof agent.pythons);
+    agent.python = &agent.pythons[0];
     agent.interrupter = (struct interrupter){0};
     interrupt_forget();
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)

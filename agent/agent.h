@@ -3,7 +3,9 @@
  * Two threads live here. The channel's (channel.c, dispatch.c) talks with the daemon and never
  * touches Python, so that it answers whatever the interpreter does. Python's (thread.c) is made with
  * the first request that needs it, has one thread state for good, and runs one request after the
- * other. A third one (interrupt.c) lives for the moment in which running code is cancelled.
+ * other; if the code that it runs doesn't end when it is interrupted, as in a call into C that waits for
+ * ever, it is retired and another one takes its place. A third kind (interrupt.c) lives for the moment
+ * in which running code is cancelled.
  *
  * What they share is `agent`, under one lock. It is held for moments only: never while waiting for
  * the GIL or the daemon, since fork() waits for it (fork.c). */
@@ -30,11 +32,14 @@ struct channel {
     uint64_t nonce;     /* of that HELLO */
 };
 
-/* Python's thread: thread.c. */
+/* Python's thread that serves, and those that are retired: more than this don't get stuck. */
+#define PYTHON_THREADS_MAX 8
+
+/* One of Python's threads: thread.c. */
 struct python_thread {
     pthread_t thread;
     bool exists;        /* it was made, and not joined */
-    int32_t tid;
+    bool retired;       /* it ends as soon as what it runs ends */
     PyThreadState *state; /* in the main interpreter; NULL: not yet, or no more. Its own business,
                              but for fork */
 };
@@ -57,7 +62,8 @@ struct agent {
     uint64_t evals;
     struct channel channel;
     struct requests requests;
-    struct python_thread python;
+    struct python_thread pythons[PYTHON_THREADS_MAX];
+    struct python_thread *python; /* the one that serves, or would */
     struct interrupter interrupter;
     struct interpreter interpreters[INTERPRETERS_MAX];
 };

@@ -116,6 +116,8 @@ static int cancel(uint64_t id)
 
 static int detach(uint64_t id)
 {
+    if (python_thread_stuck())
+        return send_done(id, EBUSY, 0, "code of an interrupted eval is still in a call into C");
     int r = requests_detach(id);
     if (r == -EPROTO)
         return r;

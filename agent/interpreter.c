@@ -1,5 +1,6 @@
 #include "agent/agent.h"
 #include "agent/gil.h"
+#include "agent/thread.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -66,8 +67,8 @@ static int settle(void)
     r = check_initialized();
     if (!r) {
         main_interpreter->state = python.interpreter_main();
-        agent.python.state = new_state(main_interpreter->state);
-        r = agent.python.state ? 0 : -ENOMEM;
+        python_thread_self()->state = new_state(main_interpreter->state);
+        r = python_thread_self()->state ? 0 : -ENOMEM;
     }
     if (r < 0)
         go_out(main_interpreter);
@@ -116,10 +117,10 @@ static int cross(int64_t id, struct interpreter **out)
 
 int interpreter_enter(int64_t id, uint64_t hint, struct interpreter **out)
 {
-    int r = agent.python.state ? 0 : settle();
+    int r = python_thread_self()->state ? 0 : settle();
     if (r < 0)
         return r;
-    gil_take(agent.python.state, hint);
+    gil_take(python_thread_self()->state, hint);
     if (id == 0) {
         *out = main_interpreter;
         return 0;
@@ -135,7 +136,7 @@ static void cross_back(struct interpreter *interpreter)
 {
     PyThreadState *thread = PyThreadState_Get();
     clear_state(thread);
-    PyThreadState_Swap(agent.python.state);
+    PyThreadState_Swap(python_thread_self()->state);
     PyThreadState_Delete(thread);
     go_out(interpreter);
 }
@@ -149,17 +150,17 @@ void interpreter_leave(struct interpreter *interpreter)
 
 static void unsettle(void)
 {
-    clear_state(agent.python.state);
-    agent.python.state = NULL;
+    clear_state(python_thread_self()->state);
+    python_thread_self()->state = NULL;
     python.state_delete_current();
     go_out(main_interpreter);
 }
 
 void interpreter_leave_main(void)
 {
-    if (!agent.python.state)
+    if (!python_thread_self()->state)
         return;
-    gil_take(agent.python.state, 0);
+    gil_take(python_thread_self()->state, 0);
     unsettle();
 }
 

@@ -2,18 +2,14 @@
 
 #include "agent/agent.h"
 #include "agent/spawn.h"
+#include "agent/thread.h"
 
 #define STACK (64u * 1024)
 
 static pthread_t thread; /* the last one; the channel's thread's business */
 static bool joinable;
 
-static unsigned long python_ident(void) { return (unsigned long)agent.python.thread; }
-
-bool interrupt_own_thread(void)
-{
-    return agent.python.exists && pthread_equal(pthread_self(), agent.python.thread);
-}
+bool interrupt_own_thread(void) { return python_thread_self() != NULL; }
 
 /* Whether the request runs in that interpreter; it can't finish without the GIL, which the caller has. */
 static bool is_running(const struct interpreter *interpreter, uint64_t id)
@@ -32,10 +28,10 @@ static bool is_running(const struct interpreter *interpreter, uint64_t id)
 void interrupt_running(struct interpreter *interpreter, uint64_t id)
 {
     if (is_running(interpreter, id))
-        PyThreadState_SetAsyncExc(python_ident(), PyExc_KeyboardInterrupt);
+        PyThreadState_SetAsyncExc((unsigned long)agent.python->thread, PyExc_KeyboardInterrupt);
 }
 
-void interrupt_clear(void) { PyThreadState_SetAsyncExc(python_ident(), NULL); }
+void interrupt_clear(void) { PyThreadState_SetAsyncExc((unsigned long)pthread_self(), NULL); }
 
 /* The request to interrupt, and where it runs; 0: none, the thread ends. */
 static uint64_t next(struct interpreter **interpreter)
@@ -89,7 +85,7 @@ int interrupt_later(uint64_t id)
         agent.interrupter.exists = true;
     }
     join_last();
-    int r = thread_spawn(STACK, false, interrupt_main, &thread);
+    int r = thread_spawn(STACK, false, interrupt_main, NULL, &thread);
     if (r < 0) {
         _guard_agent_;
         agent.interrupter.exists = false;

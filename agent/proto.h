@@ -32,7 +32,7 @@ enum proto_op {
     PROTO_EVAL,       /* struct proto_eval, then the first part of the text */
     PROTO_TEXT,       /* id of an EVAL whose text is longer than a frame: its next part */
     PROTO_CANCEL,     /* no body. Not begun: it never will; running: KeyboardInterrupt. Either way a
-                         DONE follows; an id that is not known (any more) is ignored */
+                         DONE follows, if only when a call into C returns; an id that is not known (any more) is ignored */
     PROTO_STATUS,     /* no body; answered by READY with the same id, without needing Python */
     PROTO_DETACH,     /* no body. Ends what runs, gives up all that is Python's, answers DONE, and ends */
     /* agent to daemon */

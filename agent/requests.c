@@ -82,6 +82,13 @@ static bool take_back(struct request *request)
     }
 }
 
+static void interrupt(struct request *request)
+{
+    if (!request->interrupted)
+        request->interrupted_ns = agent_now_ns();
+    request->interrupted = true;
+}
+
 static int map_text(struct request *request)
 {
     size_t size = request->eval.text_size;
@@ -195,7 +202,7 @@ enum cancelled requests_cancel(uint64_t id, uint16_t *op)
     }
     if (request->state != REQUEST_RUNNING || *op != PROTO_EVAL)
         return CANCELLED_UNKNOWN;
-    request->interrupted = true;
+    interrupt(request);
     return CANCELLED_RUNNING;
 }
 
@@ -220,7 +227,7 @@ void requests_abandon(void)
         if (!request->answered && take_back(request) && op == PROTO_DETACH)
             agent.detaching = false;
         else if (request->state == REQUEST_RUNNING)
-            request->interrupted = true;
+            interrupt(request);
     }
 }
 
@@ -229,6 +236,15 @@ uint64_t requests_running(void)
     _guard_agent_;
     const struct request *running = agent.requests.running;
     return running && running->op == PROTO_EVAL && running->state == REQUEST_RUNNING ? running->id : 0;
+}
+
+uint64_t requests_overdue(void)
+{
+    const struct request *running = agent.requests.running;
+    if (!running || running->op != PROTO_EVAL || running->state != REQUEST_RUNNING ||
+        !running->interrupted)
+        return 0;
+    return agent_now_ns() - running->interrupted_ns;
 }
 
 struct request *requests_take(bool has_state)

@@ -30,7 +30,8 @@ struct request {
     enum request_state state;
     uint16_t op;           /* PROTO_EVAL or PROTO_DETACH */
     bool answered;         /* or nobody waits for it: it must not begin any more */
-    bool interrupted;      /* cancelled while it ran */
+    bool interrupted;      /* cancelled while it ran ... */
+    uint64_t interrupted_ns; /* ... since then: CLOCK_MONOTONIC */
     uint64_t id;
     uint64_t generation;   /* of the channel that it came by */
     uint64_t since_ns;     /* when it was complete */
@@ -68,6 +69,8 @@ uint64_t requests_drop_one(void);
 void requests_abandon(void);
 /* The id of the EVAL that runs; 0: none. */
 uint64_t requests_running(void);
+/* For how many nanoseconds it has been told to end; 0: it hasn't, or there is none. With the lock. */
+uint64_t requests_overdue(void);
 
 /* For Python's thread. Waits for the next request; NULL: the interpreter ends and Python has to be
  * left (only with has_state), or the thread is to end (agent.detached). */

@@ -17,7 +17,7 @@
 static const int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 
 /* -EINVAL: the stack is too small. */
-static int create(size_t stack, void *(*run)(void *), pthread_t *out, bool detached)
+static int create(size_t stack, void *(*run)(void *), void *arg, pthread_t *out, bool detached)
 {
     pthread_attr_t attr;
     int r = pthread_attr_init(&attr);
@@ -28,12 +28,12 @@ static int create(size_t stack, void *(*run)(void *), pthread_t *out, bool detac
     if (!r && detached)
         r = pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     if (!r)
-        r = pthread_create(out, &attr, run, NULL);
+        r = pthread_create(out, &attr, run, arg);
     pthread_attr_destroy(&attr);
     return -r;
 }
 
-int thread_spawn(size_t stack, bool faults, void *(*run)(void *), pthread_t *out)
+int thread_spawn(size_t stack, bool faults, void *(*run)(void *), void *arg, pthread_t *out)
 {
     const size_t sizes[] = {stack, STACK_RETRY, 0};
     sigset_t all, before;
@@ -46,7 +46,7 @@ int thread_spawn(size_t stack, bool faults, void *(*run)(void *), pthread_t *out
             sigdelset(&all, fault_signals[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits it */
     for (size_t i = 0; i < ARRAY_SIZE(sizes) && r == -EINVAL; i++)
-        r = create(sizes[i], run, &thread, !out);
+        r = create(sizes[i], run, arg, &thread, !out);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r == 0 && out)
         *out = thread;

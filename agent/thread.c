@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* How long code may take to end once it was told to, before another thread takes over. */
+#define OVERDUE_NS 500000000ull
 /* Bytes of output in one frame. */
 #define PART (PROTO_FRAME_MAX - sizeof(struct proto_header))
 
@@ -118,7 +120,7 @@ static bool detach(struct request *request)
     struct interpreter *interpreter;
     bool all;
 
-    bool inside = agent.python.state && interpreter_enter(0, 0, &interpreter) == 0;
+    bool inside = python_thread_self()->state && interpreter_enter(0, 0, &interpreter) == 0;
     if (!requests_begin(request)) {
         if (inside)
             interpreter_leave(interpreter);
@@ -148,13 +150,33 @@ static void note_stack(void *here)
     __atomic_store_n(&stack_top, here, __ATOMIC_RELEASE);
 }
 
+/* Whether another thread has taken over: then this one leaves Python, and nobody joins it. */
+static bool retire(struct python_thread *self)
+{
+    {
+        _guard_agent_;
+        if (!self->retired)
+            return false;
+    }
+    interpreter_leave_main();
+    _guard_agent_;
+    pthread_detach(self->thread);
+    *self = (struct python_thread){0};
+    return true;
+}
+
 static void *python_main(void *arg)
 {
+    struct python_thread *self = arg;
+
+    self->thread = pthread_self();
     thread_name("probe-python");
     note_stack(__builtin_frame_address(0));
     __atomic_store_n(&probe_agent_record.python_tid, gettid(), __ATOMIC_RELEASE);
     for (;;) {
-        struct request *request = requests_take(agent.python.state != NULL);
+        if (retire(self))
+            return NULL;
+        struct request *request = requests_take(self->state != NULL);
         if (!request) {
             interpreter_leave_main(); /* it ends; what still comes is refused */
         } else if (request->op == PROTO_DETACH) {
@@ -168,21 +190,55 @@ static void *python_main(void *arg)
     return NULL;
 }
 
+/* Another thread is to serve; if all have got stuck, none can. With the lock. */
+static void replace(void)
+{
+    for (size_t i = 0; i < PYTHON_THREADS_MAX; i++) {
+        if (agent.pythons[i].exists)
+            continue;
+        agent.python->retired = true;
+        agent.requests.running = NULL;
+        agent.python = &agent.pythons[i];
+        return;
+    }
+}
+
 int python_thread_need(void)
 {
-    if (agent.python.exists)
-        return 0;
     _guard_agent_;
-    int r = thread_spawn(0, true, python_main, &agent.python.thread);
-    agent.python.exists = r == 0;
+    if (agent.python->exists && requests_overdue() > OVERDUE_NS)
+        replace();
+    if (agent.python->exists)
+        return 0;
+    agent.python->exists = true;
+    int r = thread_spawn(0, true, python_main, agent.python, &agent.python->thread);
+    if (r < 0)
+        agent.python->exists = false;
     return r;
+}
+
+bool python_thread_stuck(void)
+{
+    _guard_agent_;
+    bool stuck = requests_overdue() > OVERDUE_NS;
+    for (size_t i = 0; i < PYTHON_THREADS_MAX; i++)
+        stuck = stuck || agent.pythons[i].retired;
+    return stuck;
+}
+
+struct python_thread *python_thread_self(void)
+{
+    for (size_t i = 0; i < PYTHON_THREADS_MAX; i++)
+        if (agent.pythons[i].exists && pthread_equal(agent.pythons[i].thread, pthread_self()))
+            return &agent.pythons[i];
+    return NULL;
 }
 
 void python_thread_join(void)
 {
-    if (agent.python.exists)
-        pthread_join(agent.python.thread, NULL);
-    agent.python.exists = false;
+    if (agent.python->exists)
+        pthread_join(agent.python->thread, NULL);
+    agent.python->exists = false;
     stack_top = NULL;
     __atomic_store_n(&probe_agent_record.python_tid, 0, __ATOMIC_RELEASE);
 }
@@ -190,5 +246,5 @@ void python_thread_join(void)
 uint64_t python_thread_memory(void)
 {
     const void *top = __atomic_load_n(&stack_top, __ATOMIC_ACQUIRE);
-    return agent.python.exists && top ? stack_resident(top, stack_bottom) : 0;
+    return agent.python->exists && top ? stack_resident(top, stack_bottom) : 0;
 }

@@ -1,10 +1,19 @@
-/* The thread that runs Python code: "probe-python". */
+/* The thread that runs Python code: "probe-python". Where code can't be made to end, another one takes
+ * over, and the first ends with that code: a wait for something that never comes would otherwise be the
+ * last thing that this process evaluates. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* Makes it, unless it is there. Channel's thread only. 0 or -errno. */
+struct python_thread;
+
+/* Makes it, unless one is there that can be expected to serve. Channel's thread only. 0 or -errno. */
 int python_thread_need(void);
+/* Whether code runs that was told to end and didn't. */
+bool python_thread_stuck(void);
+/* The calling thread, if it is one of Python's, retired ones too; else NULL. */
+struct python_thread *python_thread_self(void);
 /* Waits for its end; channel's thread only. */
 void python_thread_join(void);
 /* Bytes of its stack that are in memory; 0: there is no such thread. */

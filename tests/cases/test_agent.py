@@ -194,6 +194,33 @@ def test_cancel_running(python):
     assert client.eval("1 + 1").text == "2\n"
 
 
+def test_code_that_does_not_end(python):
+    """A call into C can't be interrupted: another thread takes over, and the first ends with it."""
+    target = start(python)
+    client = connect(target)
+    client.eval("import _thread; lock = _thread.allocate_lock(); lock.acquire()")
+    threads = len(os.listdir(f"/proc/{target.pid}/task"))
+    stuck = []
+    for _ in range(3):
+        number = client.start("lock.acquire(); print('has it')")
+        client.wait_started(number)
+        client.cancel(number)
+        time.sleep(0.6)
+        assert client.eval("1 + 1").text == "2\n"
+        stuck.append(number)
+    assert len(os.listdir(f"/proc/{target.pid}/task")) == threads + 3
+    assert all(client.answers[number].done is None for number in stuck)
+    assert client.wait(client.send(agent.DETACH)).error == errno.EBUSY
+    assert client.eval("1 + 1").text == "2\n"
+    for ended in range(1, 4):
+        client.eval("lock.release()")
+        eventually(lambda: client.status() and sum(client.answers[number].done is not None
+                                                   for number in stuck) == ended)
+    assert {client.answers[number].error for number in stuck} == {errno.EINTR}
+    eventually(lambda: len(os.listdir(f"/proc/{target.pid}/task")) == threads)
+    assert client.wait(client.send(agent.DETACH)).error == 0
+
+
 def test_cancel_races_with_the_end(python):
     client = connect(start(python))
     client.eval("n = 0")

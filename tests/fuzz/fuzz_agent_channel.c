@@ -61,6 +61,7 @@ int interrupt_later(uint64_t id)
 void interrupt_join(void) {}
 int python_thread_need(void) { return 0; }
 void python_thread_join(void) {}
+bool python_thread_stuck(void) { return false; }
 
 /* ---- Python's thread, step by step ---- */
 

@@ -5,7 +5,7 @@
 
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)
 {
-    static const char *const names[] = {"red", "gre\"en", "bl,ue", "", " grey", "bl\xff" "ack",
+    static const char *const names[] = {"red", "gre\"en", "bl,ue", "", " grey", "bl\377ack",
                                         "line\nbreak", "gr\xc3\xbcn"};
 
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
