@@ -90,9 +90,12 @@ static int run_detach(struct ctl_line *line)
     int r = agent_detach(context->target, context->interrupt, &unloaded, &context->why);
     if (r < 0 && r != -ENOTCONN)
         return r;
+    if (r < 0 || unloaded)
+        text_puts(line->said, "Agent: none\n");
+    else
+        text_printf(line->said, "Agent: ended; %s\n",
+                    context->why.size ? context->why.data : "the library stays");
     text_clear(&context->why);
-    text_puts(line->said, r < 0 || unloaded ? "Agent: none\n"
-                                            : "Agent: ended; its library stays loaded\n");
     return 0;
 }
 
