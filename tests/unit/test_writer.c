@@ -199,9 +199,43 @@ static void test_limits(void)
     free(half);
 }
 
+/* Says how much there is, for now: the next call says it anew, unless it is told to keep that. */
+static int counting(struct file_context *context, const struct input *input, size_t *consumed,
+                    struct text *said)
+{
+    CHECK(input->before <= input->size);
+    context->retake = input->before > 0;
+    text_printf(said, "%zu then %zu\n", input->before, input->size - input->before);
+    if (memchr(input->text, ';', input->size))
+        *consumed = input->size;
+    else
+        context->passing = said->size;
+    return 0;
+}
+
+static void test_retaken(void)
+{
+    struct writer *writer = new_writer(1000);
+
+    CHECK_INT(write_with(writer, counting, "one", false), 0);
+    replied(1000, "0 then 3\n");
+    CHECK_INT(write_with(writer, counting, "two;", false), 0);
+    replied(1000, "3 then 4\n");
+    CHECK_INT(write_with(writer, counting, "three", false), 0); /* another statement */
+    replied(1000, "3 then 4\n0 then 5\n");
+    CHECK_INT(write_with(writer, counting, "four", false), 0);
+    replied(1000, "3 then 4\n5 then 4\n");
+    reads(writer, 100, "3 then 4\n5 then 4\n");
+    CHECK_INT(write_with(writer, counting, "five", false), 0); /* what was read can't be taken back */
+    reads(writer, 100, "9 then 4\n");
+    writer_free(writer);
+    replies_clear(&replies);
+}
+
 int main(void)
 {
     replies_init(&replies);
+    test_retaken();
     test_pieces();
     test_error();
     test_reads();

@@ -1,0 +1,64 @@
+#include "fs/draft.h"
+#include "tests/unit/check.h"
+
+static const struct caller anna = {100, 1, 1}, bert = {200, 1, 1}, carl = {100, 2, 1};
+
+static void put(struct drafts *drafts, uint64_t place, const struct caller *caller, const char *what)
+{
+    struct text text = TEXT_INIT;
+
+    text_puts(&text, what);
+    drafts_put(drafts, place, caller, &text);
+    CHECK(!text.data);
+}
+
+static void has(struct drafts *drafts, uint64_t place, const struct caller *caller, long size)
+{
+    struct rendered found;
+
+    CHECK_INT(drafts_find(drafts, place, caller, &found) ? (long)found.size : -1, size);
+}
+
+int main(void)
+{
+    struct budget budget = {.max = 100000};
+    struct timespec when, before;
+    struct drafts drafts;
+    struct text text;
+
+    drafts_init(&drafts, &budget);
+    has(&drafts, 1, &anna, -1);
+    clock_gettime(CLOCK_REALTIME, &before);
+    put(&drafts, 1, &anna, "four");
+    has(&drafts, 1, &anna, 4);
+    has(&drafts, 2, &anna, -1);
+    has(&drafts, 1, &bert, -1); /* another thread */
+    has(&drafts, 1, &carl, -1); /* the same number, another user */
+    put(&drafts, 1, &bert, "three");
+    put(&drafts, 1, &anna, "sixsix"); /* in the place of the former */
+    has(&drafts, 1, &anna, 6);
+    has(&drafts, 1, &bert, 5);
+    CHECK(drafts_take(&drafts, 1, &anna, &text, &when));
+    CHECK_STR(text.data, "sixsix");
+    CHECK(when.tv_sec >= before.tv_sec);
+    text_deinit(&text);
+    CHECK(!drafts_take(&drafts, 1, &anna, &text, &when));
+
+    /* the oldest go */
+    for (uint64_t i = 0; i < DRAFTS_MAX; i++)
+        put(&drafts, 10 + i, &anna, "x");
+    has(&drafts, 1, &bert, -1);
+    has(&drafts, 10, &anna, 1);
+    /* nothing is kept over the budget */
+    size_t used = atomic_load(&budget.used);
+    budget.max = used - 1;
+    put(&drafts, 99, &anna, "too much");
+    has(&drafts, 99, &anna, -1);
+    CHECK(atomic_load(&budget.used) <= used);
+    /* nor for somebody that can't be told from others */
+    put(&drafts, 50, &(struct caller){0, 1, 1}, "?");
+    has(&drafts, 50, &(struct caller){0, 1, 1}, -1);
+    drafts_deinit(&drafts);
+    CHECK_INT(atomic_load(&budget.used), 0);
+    return 0;
+}
