@@ -8,8 +8,8 @@ import _thread
 def forget():
     """After code that asked for current_thread(): threading made up a Thread for ours."""
     threading = sys.modules.get("threading")
-    if threading is None:
-        return
+    if not hasattr(threading, "_active") or not hasattr(threading, "_DummyThread"):
+        return  # None, or just being imported
     mine = threading._active.get(_thread.get_ident())
     if type(mine) is threading._DummyThread:
         del threading._active[_thread.get_ident()]
@@ -18,7 +18,8 @@ def forget():
 def main_ident():
     """The main thread's identifier; 0 where it can't be known."""
     threading = sys.modules.get("threading") or _import_threading()
-    return threading.main_thread().ident if threading else 0
+    main = getattr(threading, "_main_thread", None)  # not there yet while it is being imported
+    return main.ident if main else _find_main() or 0
 
 
 def _native_id(ident):

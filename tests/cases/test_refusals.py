@@ -228,6 +228,16 @@ def test_another_c_library(probe):
             process.communicate()
 
 
+def test_while_threading_is_imported(probe, python):
+    """What others see of a module meanwhile has nothing in it yet."""
+    target = python.run_source(
+        "import sys, types\nsys.modules['threading'] = types.ModuleType('threading')\n"
+        "print('ready')\nfor line in sys.stdin: print(eval(line))\n")
+    works(Commands(probe, target.pid))
+    target.send("vars(sys.modules['threading'])['__name__']")
+    target.expect("threading")
+
+
 def test_exiting(probe, python):
     """A program ends while an agent comes: neither waits for the other, nor fails by it."""
     for i in range(6):
