@@ -154,7 +154,7 @@ while True:
 def test_job_control(any_python, kind):
     """A SIGSTOP that comes meanwhile stops it afterwards, for as long as it should."""
     target = (any_python.run_source(POLLS) if kind == "polls"
-              else any_python.run("storm/sums.py", ready=False))
+              else any_python.run("storm/sums.py"))
     assert not Cycles(target.pid, WARM_UP, "--unload").failed
     for _ in range(15):
         injector = subprocess.Popen(command(target.pid, 100, "--unload", "--deadline", "2000"),
