@@ -20,8 +20,8 @@ bool proc_stat_parse(const char *text, struct proc_stat *out)
     int n = sscanf(p + 2,
                    "%c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %u %*d "
                    "%lu %lu %lu %*u %lu %*u %lu",
-                   &s.state, &s.ppid, &s.utime, &s.stime, &s.threads, &s.start_time, &s.vsize, &s.rss, &s.start_code,
-                   &s.start_stack);
+                   &s.state, &s.ppid, &s.utime, &s.stime, &s.threads, &s.start_time, &s.vsize,
+                   &s.rss, &s.start_code, &s.start_stack);
     if (n != 10)
         return false;
     *out = s;

@@ -255,7 +255,8 @@ static enum sql_state judge(const char *said)
         "unrecognized token: \"`", "unrecognized token: \"[", "unrecognized token: \"x'",
         "unrecognized token: \"X'", NULL,
     }, *const unresolved[] = {
-        "no such column: ", "ambiguous column name: ", "no tables specified", "SELECTs to the left and right of ", NULL,
+        "no such column: ", "ambiguous column name: ", "no tables specified",
+        "SELECTs to the left and right of ", NULL,
     };
 
     for (size_t i = 0; open[i]; i++)

@@ -146,7 +146,8 @@ static void instr_function(sqlite3_context *context, int argc, sqlite3_value **a
 
 static void replace_function(sqlite3_context *context, int argc, sqlite3_value **argv)
 {
-    size_t most = (size_t)sqlite3_limit(sqlite3_context_db_handle(context), SQLITE_LIMIT_LENGTH, -1);
+    sqlite3 *db = sqlite3_context_db_handle(context);
+    size_t most = (size_t)sqlite3_limit(db, SQLITE_LIMIT_LENGTH, -1);
     struct bytes in, what, with;
 
     if (!bytes_of(argv[0], &in) || !bytes_of(argv[1], &what) || !bytes_of(argv[2], &with))
@@ -155,7 +156,7 @@ static void replace_function(sqlite3_context *context, int argc, sqlite3_value *
         sqlite3_result_value(context, argv[0]);
         return;
     }
-    sqlite3_str *out = sqlite3_str_new(sqlite3_context_db_handle(context));
+    sqlite3_str *out = sqlite3_str_new(db);
     const char *p = in.data, *end = in.data + in.size, *at;
     while (sqlite3_str_errcode(out) == SQLITE_OK && (size_t)sqlite3_str_length(out) <= most &&
            (at = memmem(p, (size_t)(end - p), what.data, what.size))) {

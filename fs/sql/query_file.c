@@ -70,7 +70,7 @@ static bool may_go_on(const struct query *q, enum sql_state state)
     if (state == SQL_OPEN || !ends_line)
         return true;
     if (q->at >= input->before && engine_is_hopeless(q->engine))
-        return false; /* the first line of a statement has a FROM already: it is the only one, mostly */
+        return false; /* a first line that has its FROM already is the only one, mostly */
     return memchr(fresh, '\n', size) == fresh + size - 1;
 }
 
