@@ -22,7 +22,9 @@ LIVES = 3         # victims that one storm() may use up before it gives up
 CALM = 5          # seconds
 GROWN = 16 << 20  # bytes of mappings: more than malloc's arenas and cached stacks explain
 
-BUSY = {errno.EBUSY, errno.ETIMEDOUT, errno.EOPNOTSUPP, errno.EPERM, errno.ESRCH, errno.ENOENT}
+# what a write may be refused with; ENOMEM: no thread can be started while the program is replaced
+REFUSALS = {errno.EBUSY, errno.ETIMEDOUT, errno.EOPNOTSUPP, errno.EPERM, errno.ESRCH, errno.ENOENT,
+            errno.ENOMEM}
 
 
 class Tally:
@@ -83,7 +85,7 @@ class Mounted:
             if commands.hung or not self.probe.alive():
                 raise Harm("daemon", f"{victim}: {'hung' if commands.hung else 'died'} in cycle "
                                      f"{number}: {self.probe.log()[-2000:]}") from None
-            if error.errno not in BUSY:
+            if error.errno not in REFUSALS:
                 raise Harm("wrong", f"{victim}: {error}") from None
             tally.refuse(str(error))
             self._clean(commands)
