@@ -1,4 +1,4 @@
-"""eval, threads/<tid>/eval and threads/<tid>/frames/<n>/eval through the mount, as a shell uses them."""
+"""eval, threads/<tid>/eval and threads/<tid>/frames/<n>/eval through the mount, from a shell."""
 import errno
 import json
 import os
@@ -169,8 +169,8 @@ def test_statements_run_as_they_arrive(probe, any_python):
 def test_own_replies(probe, any_python):
     target = any_python.run_source(PROGRAM)
     path = files(probe, target) / "eval"
-    result = shell('exec 3<> "$1" 4<> "$1"; echo "\'three\'" >&3; echo "\'four\'" >&4; cat <&3; cat <&4; '
-                   'echo "1 + 1" >&3; cat <&3; cat <&4; cat "$1"', path)
+    result = shell('exec 3<> "$1" 4<> "$1"; echo "\'three\'" >&3; echo "\'four\'" >&4; '
+                   'cat <&3; cat <&4; echo "1 + 1" >&3; cat <&3; cat <&4; cat "$1"', path)
     assert result.stdout == "'three'\n'four'\n2\n2\n"
 
 
@@ -185,8 +185,8 @@ def test_many_at_once(probe, python):
         fd = os.open(path, os.O_RDWR)
         try:
             for turn in range(5):
-                os.write(fd, f"for i in range(3):\n    print({number}, {turn}, i)\n    time.sleep(0.001)\n"
-                             f"    [loss, {number}]\n\n{number}\n".encode())
+                os.write(fd, f"for i in range(3):\n    print({number}, {turn}, i)\n"
+                             f"    time.sleep(0.001)\n    [loss, {number}]\n\n{number}\n".encode())
                 expected = "".join(f"{number} {turn} {i}\n[0.25, {number}]\n" for i in range(3))
                 said = os.read(fd, 10000).decode()
                 if said != f"{expected}{number}\n":
@@ -234,7 +234,8 @@ def test_errors(probe, any_python, text, status, words, said):
 def test_an_error_ends_the_text(probe, any_python):
     target = any_python.run_source(PROGRAM)
     path = files(probe, target) / "eval"
-    for how in 'echo "$2" > "$1"', 'printf "%s" "$2" | cat > "$1"', 'printf "%s" "$2" | dd bs=3 of="$1"':
+    for how in ('echo "$2" > "$1"', 'printf "%s" "$2" | cat > "$1"',
+                'printf "%s" "$2" | dd bs=3 of="$1"'):
         result = shell("set -o pipefail; " + how, path, "a = 1\na\n1/0\nb = 2\nb\n")
         assert result.returncode, how
         assert path.read_text() == (
@@ -356,10 +357,11 @@ before = work()
 sys.settrace(None)
 print(json.dumps({
     "same": [sys.stdout is out, sys.stderr is err, builtins._ == "mine", sys.__stdout__ is real,
-             sys.gettrace() is None, threading.gettrace() is trace if hasattr(threading, "gettrace") else True],
+             sys.gettrace() is None, threading._trace_hook is trace],
     "out": out.text, "err": err.text, "display": seen["display"], "except": seen["except"],
     "unraisable": seen["unraisable"], "files": sorted(seen["trace"]), "audit": seen["audit"] > 0,
-    "threads": [thread.name for thread in threading.enumerate()], "last": hasattr(sys, "last_value"),
+    "threads": [thread.name for thread in threading.enumerate()],
+    "last": hasattr(sys, "last_value"),
 }), file=real, flush=True)
 '''
 
@@ -381,8 +383,8 @@ def test_the_program_is_undisturbed(probe, python):
     files_seen = said.pop("files")
     assert not [name for name in files_seen if "probe" in os.path.basename(name)], files_seen
     assert said == {
-        "same": [True] * 6, "out": "".join(f"line {n}\n" for n in range(1, 21)), "err": "", "display": [],
-        "except": [], "unraisable": [], "audit": True, "threads": ["MainThread"], "last": False}
+        "same": [True] * 6, "out": "".join(f"line {n}\n" for n in range(1, 21)), "err": "",
+        "display": [], "except": [], "unraisable": [], "audit": True, "threads": ["MainThread"], "last": False}
     assert target.process.wait(10) == 0
 
 

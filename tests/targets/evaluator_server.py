@@ -1,4 +1,4 @@
-"""Runs the Python side of eval without an agent, for test_evaluate.py.
+"""Runs the Python side of eval without an agent, for tests/evaluator.py.
 
 A thread stands in for the agent's and answers requests, one a line of standard input, in JSON on
 descriptor 1: {"text", ...} is evaluated, {"program"} is executed as a part of the program itself,
