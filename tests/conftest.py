@@ -6,6 +6,7 @@ any_python  one of them, for a case where the version doesn't matter
 probe       the running daemon: probe.read(pid, "backtrace"), probe.path, probe.mount(...)
 """
 import os
+import signal
 import threading
 
 import pytest
