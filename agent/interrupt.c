@@ -19,7 +19,7 @@ static bool is_running(const struct interpreter *interpreter, uint64_t id)
     if (!running || running->state != REQUEST_RUNNING || running->op != PROTO_EVAL ||
         running->eval.interp != interpreter->id || (id && running->id != id))
         return false;
-    running->interrupted = true;
+    requests_interrupt(running);
     return true;
 }
 

@@ -82,13 +82,6 @@ static bool take_back(struct request *request)
     }
 }
 
-static void interrupt(struct request *request)
-{
-    if (!request->interrupted)
-        request->interrupted_ns = agent_now_ns();
-    request->interrupted = true;
-}
-
 static int map_text(struct request *request)
 {
     size_t size = request->eval.text_size;
@@ -134,6 +127,13 @@ static int make(uint64_t id, uint16_t op, struct request **out)
         .generation = probe_agent_record.generation};
     *out = request;
     return 0;
+}
+
+void requests_interrupt(struct request *request)
+{
+    if (!request->interrupted)
+        request->interrupted_ns = agent_now_ns();
+    request->interrupted = true;
 }
 
 /* -- */
@@ -202,7 +202,7 @@ enum cancelled requests_cancel(uint64_t id, uint16_t *op)
     }
     if (request->state != REQUEST_RUNNING || *op != PROTO_EVAL)
         return CANCELLED_UNKNOWN;
-    interrupt(request);
+    requests_interrupt(request);
     return CANCELLED_RUNNING;
 }
 
@@ -227,7 +227,7 @@ void requests_abandon(void)
         if (!request->answered && take_back(request) && op == PROTO_DETACH)
             agent.detaching = false;
         else if (request->state == REQUEST_RUNNING)
-            interrupt(request);
+            requests_interrupt(request);
     }
 }
 

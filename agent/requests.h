@@ -67,6 +67,8 @@ enum cancelled requests_cancel(uint64_t id, uint16_t *op);
 uint64_t requests_drop_one(void);
 /* The daemon has gone: nothing that has not begun begins any more. */
 void requests_abandon(void);
+/* Notes that a running request is told to end. With the lock. */
+void requests_interrupt(struct request *request);
 /* The id of the EVAL that runs; 0: none. */
 uint64_t requests_running(void);
 /* For how many nanoseconds it has been told to end; 0: it hasn't, or there is none. With the lock. */

@@ -16,6 +16,11 @@ import mount as daemon
 
 os.environ["PYTHONUNBUFFERED"] = "1"  # what a case's own programs print arrives at once
 
+# what a shell starts in the background has SIGINT ignored, under nohup SIGHUP too, and would hand
+# that on to what the cases start; a handler isn't inherited
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, lambda *_: None)
+
 DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) says otherwise
 
 

@@ -82,7 +82,7 @@ def test_hostile(probe, any_python, mode):
         assert resident(mounted.pid) < memory + room()
         assert "Process" in mounted.read(hostile.pid, "backtrace")
         hostile.signal(signal.SIGKILL)
-        eventually(lambda: not directory.exists(), what="its going")
+        eventually(lambda: not os.path.exists(directory), what="its going")
         others.detach()
         honest.end()
 

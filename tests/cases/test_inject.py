@@ -260,7 +260,9 @@ def test_nothing_of_it_in_a_program_executed_next(any_python):
     with Victim(any_python, "exec") as victim:
         cycles = Cycles(victim.pid, 30, "--unload", "--call", "intruder_call")
         assert cycles.count("cycle") >= 1
-        assert {result for _, result, _ in cycles.failed} <= {"ESRCH", "ENOENT", "ETIMEDOUT"}
+        # a program that has just begun has no libc yet: EOPNOTSUPP
+        assert {result for _, result, _ in cycles.failed} <= {"ESRCH", "ENOENT", "ETIMEDOUT",
+                                                              "EOPNOTSUPP"}
         victim.judge()
         victim.end()
 
