@@ -64,6 +64,7 @@ struct agent {
     struct requests requests;
     struct python_thread pythons[PYTHON_THREADS_MAX];
     struct python_thread *python; /* the one that serves, or would */
+    bool replaced;          /* one was retired: nobody waits for its last step inside the library */
     struct interrupter interrupter;
     struct interpreter interpreters[INTERPRETERS_MAX];
 };

@@ -130,7 +130,7 @@ static bool detach(struct request *request)
     all = inside ? interpreter_give_up_all() : interpreter_nothing_remains();
     requests_free(request);
     _guard_agent_;
-    agent.unloadable = all && agent.origin == ORIGIN_INJECTED;
+    agent.unloadable = all && agent.origin == ORIGIN_INJECTED && !agent.replaced;
     agent.detached = true;
     return true;
 }
@@ -196,7 +196,7 @@ static void replace(void)
     for (size_t i = 0; i < PYTHON_THREADS_MAX; i++) {
         if (agent.pythons[i].exists)
             continue;
-        agent.python->retired = true;
+        agent.python->retired = agent.replaced = true;
         agent.requests.running = NULL;
         agent.python = &agent.pythons[i];
         return;
