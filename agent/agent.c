@@ -20,6 +20,7 @@ EXPORT struct probe_agent_record probe_agent_record = {
     .size = sizeof(struct probe_agent_record),
     .state = RECORD_IDLE,
     .channel = -1,
+    .rings = {[0 ... PROTO_RINGS_MAX - 1] = {.fd = -1}},
 };
 
 struct agent agent = {

@@ -15,12 +15,13 @@
  *   makes a new pair and publishes that.
  *
  * Changes:
- *   1  first version */
+ *   1  first version
+ *   2  recording: RECORD, RINGS, the rings in struct probe_agent_record */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 1
+#define PROTO_VERSION 2
 #define PROTO_FRAME_MAX 32768          /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)      /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20)   /* bytes of the output of one EVAL; the rest is dropped */
@@ -35,18 +36,21 @@ enum proto_op {
                          DONE follows, if only when a call into C returns; an id that is not known (any more) is ignored */
     PROTO_STATUS,     /* no body; answered by READY with the same id, without needing Python */
     PROTO_DETACH,     /* no body. Ends what runs, gives up all that is Python's, answers DONE, and ends */
+    PROTO_RECORD,     /* struct proto_record; answered by DONE. Run like an EVAL, under the GIL, unless
+                         the table's rows are written without it */
     /* agent to daemon */
     PROTO_READY = 64, /* struct proto_ready */
     PROTO_STARTED,    /* no body: the request has the GIL and its code begins to run */
     PROTO_OUTPUT,     /* a part of the output, UTF-8 */
     PROTO_DONE,       /* struct proto_done: the last frame of a request */
+    PROTO_RINGS,      /* no body, id 0: probe_agent_record.rings has changed */
 };
 
 struct proto_header {
     uint32_t size;    /* of the whole frame: as long as the packet */
     uint16_t op;      /* enum proto_op */
     uint16_t zero;
-    uint64_t id;      /* of the request, chosen by the daemon, never 0, never used twice, not
+    uint64_t id;      /* of the request, chosen by the daemon, but for RINGS never 0, never used twice, not
                          by another daemon either */
 };
 
@@ -92,6 +96,21 @@ struct proto_eval {
     uint32_t output_max;    /* bytes of output that are wanted, at most PROTO_OUTPUT_MAX */
 };
 
+enum proto_record_action {
+    RECORD_ON = 1,          /* begin, or go on with another size or rate */
+    RECORD_OFF,             /* leave nothing behind in the program; the rows stay */
+};
+
+/* What is to be recorded. */
+struct proto_record {
+    uint32_t table;         /* enum recorded (schema/rows.h) */
+    uint32_t action;        /* enum proto_record_action */
+    uint64_t size;          /* of its ring, bytes; 0: as it is, or RING_SIZE_DEFAULT. Rows are kept */
+    double rate;            /* torch_trace: the share of the steps, above 0 to 1; 0: as it is, or 0.05 */
+    int64_t interp;         /* as in struct proto_eval */
+    uint64_t gil_interval;  /* as in struct proto_eval */
+};
+
 struct proto_done {
     int32_t error;          /* 0, or an errno: EIO it raised (the output ends with the traceback),
                                EINVAL syntax, EINTR cancelled while it ran, ECANCELED before, ESRCH no
@@ -120,6 +139,20 @@ enum record_state {
     RECORD_ENDED,    /* detached: may be started again */
 };
 
+#define PROTO_RINGS_MAX 16
+
+/* Where a table's rows are: a memfd, as agent/ring_format.h says. Whoever reads this while it changes
+ * sees `change` odd, or another one afterwards. */
+struct probe_ring_place {
+    uint32_t change;
+    uint32_t on;             /* 1: it is being recorded */
+    int32_t fd;              /* -1: there is none */
+    uint32_t zero;
+    uint64_t inode;          /* of fd */
+    uint64_t size;           /* of the rows, bytes */
+    double rate;             /* as in struct proto_record */
+};
+
 struct probe_agent_record {
     uint64_t magic;
     uint32_t version;        /* PROTO_VERSION */
@@ -131,6 +164,7 @@ struct probe_agent_record {
     int32_t channel_tid, python_tid;
     uint64_t handle;         /* what dlopen() returned; 0: not loaded by a daemon */
     uint64_t generation;     /* grows with each new pair */
+    struct probe_ring_place rings[PROTO_RINGS_MAX]; /* by enum recorded */
 };
 
 /* The entry point that an injection calls on a thread of its own, without the GIL, perhaps before
@@ -151,5 +185,7 @@ _Static_assert(sizeof(struct proto_hello) == 16, "protocol");
 _Static_assert(sizeof(struct proto_ready) == 64, "protocol");
 _Static_assert(sizeof(struct proto_eval) == 40, "protocol");
 _Static_assert(sizeof(struct proto_done) == 232, "protocol");
-_Static_assert(sizeof(struct probe_agent_record) == 56, "protocol");
+_Static_assert(sizeof(struct proto_record) == 40, "protocol");
+_Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
+_Static_assert(sizeof(struct probe_agent_record) == 696, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

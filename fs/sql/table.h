@@ -21,10 +21,11 @@ struct table {
     const char *name;
     const char *sql;     /* CREATE TABLE, as SQLite gets it */
     const char *comment;
-    const char *source;  /* "passive", "schema" */
+    const char *source;  /* "passive", "recorded", "schema" */
     const struct column *columns;
     unsigned ncolumns;   /* at most TABLE_COLUMNS_MAX */
     const struct row_source *rows;
+    int recorded;        /* enum recorded, of what agents record; else -1 */
 };
 
 struct tables {

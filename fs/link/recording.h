@@ -1,0 +1,36 @@
+/* What one process's agent records, held by this daemon as well, so that it can be read when the process
+ * hangs and after it has ended.
+ *
+ * Looking for rings is passive: the agent's record is read from outside (agent/proto.h) and the descriptors
+ * are taken with pidfd_getfd(2). */
+#pragma once
+
+#include "fs/link/ring_reader.h"
+#include "fs/target.h"
+
+#include "schema/rows.h"
+
+struct recording;
+
+/* -ENOMEM. The caller owns one reference. */
+int recording_new(struct recording **out);
+struct recording *recording_ref(struct recording *recording);
+void recording_unref(struct recording *recording); /* NULL is fine */
+
+/* Takes what the agent has by now: new rings, another size. Cheap where nothing changed. 0: also if there
+ * is no agent. -ESRCH, -EPERM, -ENOMEM, -EMFILE. */
+int recording_refresh(struct recording *recording, struct target *target);
+
+/* The ring of a table, with a reference; NULL: it was never recorded. */
+struct ring_reader *recording_ring(struct recording *recording, enum recorded table);
+/* Whether there is any. */
+bool recording_any(struct recording *recording);
+/* Bytes that its rings hold. */
+size_t recording_size(struct recording *recording);
+
+/* How a table is recorded now, as far as the agent's record said when it was last read. */
+struct recording_state {
+    bool on;
+    double rate;
+};
+void recording_state(struct recording *recording, enum recorded table, struct recording_state *out);

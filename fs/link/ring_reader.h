@@ -1,0 +1,87 @@
+/* Reads a ring that an agent writes (agent/ring_format.h), without a lock and without trust: whatever lies
+ * there, a copy has only whole rows whose texts lie within them.
+ *
+ * The ring is mapped read-only; its seals make sure that it can't shrink, which would end the daemon. */
+#pragma once
+
+#include "agent/ring_format.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ring_reader;
+
+/* fd stays the caller's. -EPROTO: it is no ring of that layout, or one that its owner can change the size of;
+ * -ENOMEM, -EMFILE. The caller owns one reference. */
+int ring_reader_open(int fd, const struct ring_layout *layout, struct ring_reader **out);
+struct ring_reader *ring_reader_ref(struct ring_reader *reader);
+void ring_reader_unref(struct ring_reader *reader); /* NULL is fine */
+
+const struct ring_layout *ring_reader_layout(const struct ring_reader *reader);
+/* Bytes that it holds of memory. */
+size_t ring_reader_size(const struct ring_reader *reader);
+/* [s] since 1970, when it was made. */
+double ring_reader_since(const struct ring_reader *reader);
+
+struct ring_counts {
+    uint64_t written;  /* rows, ever */
+    uint64_t kept;     /* of these, still there */
+    uint64_t lost;     /* overwritten, or never written because somebody else just wrote */
+};
+
+/* Counts without copying what the rows say. */
+void ring_reader_count(struct ring_reader *reader, struct ring_counts *out);
+
+/* Which rows are wanted: a row is passed over if the word of `column` is outside of [low, high]; REAL words
+ * are compared as numbers. column < 0: all. */
+struct ring_range {
+    int column;
+    double low, high;
+};
+
+/* Where a copy's memory comes from and how it goes, like realloc() and free(). */
+struct ring_memory {
+    void *(*resize)(void *memory, uint64_t size);
+    void (*free)(void *memory);
+};
+
+/* The rows of one moment, oldest first. */
+struct ring_rows {
+    const struct ring_row **items;
+    size_t n;
+    struct ring_counts counts;
+    /* its own */
+    char *bytes;
+    const struct ring_memory *memory;
+};
+
+/* -ENOMEM. */
+int ring_reader_copy(struct ring_reader *reader, const struct ring_range *range,
+                     const struct ring_memory *memory, struct ring_rows *out);
+void ring_rows_deinit(struct ring_rows *rows);
+
+/* What a column of a row is. */
+static inline bool ring_integer(const struct ring_row *row, unsigned column, int64_t *out)
+{
+    *out = (int64_t)row->words[column];
+    return *out != RING_NULL_INTEGER;
+}
+
+static inline double ring_real(const struct ring_row *row, unsigned column)
+{
+    double value;
+    __builtin_memcpy(&value, &row->words[column], sizeof value);
+    return value; /* NaN: NULL */
+}
+
+/* NULL: NULL. *cut: it was longer. */
+static inline const char *ring_text(const struct ring_row *row, unsigned column, uint32_t *size,
+                                    bool *cut)
+{
+    uint64_t word = row->words[column];
+    uint32_t length = (uint32_t)(word >> 32);
+
+    *size = length & ~RING_TEXT_CUT;
+    *cut = length & RING_TEXT_CUT;
+    return word ? (const char *)row + (uint32_t)word : NULL;
+}
