@@ -19,10 +19,12 @@ class Evaluator:
     """A victim that evaluates without an agent."""
 
     def __init__(self, python):
+        directory = python.directory / "evaluate"  # a name may be a victim's, too
+        directory.mkdir(exist_ok=True)
         copies = []
         for source in SOURCES:
-            shutil.copy(source, python.directory)
-            copies.append(python.path(source.name))
+            shutil.copy(source, directory)
+            copies.append(python.path(directory / source.name))
         self.target = python.run("evaluator.py", *copies)
 
     def ask(self, request):

@@ -102,7 +102,8 @@ class Interpreter:
         return Target(self, script, args, env or {}, user, ready, within)
 
     def run_source(self, source, *args, name="source.py", **options):
-        """The same for a script given as text."""
+        """The same for a script given as text, whose name is no victim's: they share directories."""
+        assert not (TARGETS / name).exists(), f"{name} is a script of tests/targets"
         (self.directory / name).write_text(source, encoding="utf-8")
         return self.run(name, *args, **options)
 

@@ -334,8 +334,8 @@ asyncio.run(main())
 @pytest.mark.deadline(240)
 def test_consistent(probe, python):
     """A loop that always runs: each task has the stack that its name allows, and the parent."""
-    target = python.run_source(CHURN, name="churn.py")
-    path = python.path("churn.py")
+    target = python.run_source(CHURN, name="churn_tasks.py")
+    path = python.path("churn_tasks.py")
     met = 0
     for _ in range(300):
         text = probe.read(target.pid, "tasks")
