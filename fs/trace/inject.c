@@ -101,16 +101,6 @@ static void spell_path(struct operation *o, int number)
     sprintf(at, "/%d", number);
 }
 
-static int stub_failed(struct operation *o, const struct bootstrap_block *block)
-{
-    int error = block->error < 0 && block->error >= -4095 ? (int)block->error : -EIO;
-
-    text_printf(o->why, "it could not make a memfd, or map it: %s", strerror(-error));
-    if (error == -EACCES)
-        text_puts(o->why, " (sysctl vm.memfd_noexec, or a security module, forbids it)");
-    return error == -ENOMEM || error == -EMFILE ? error : -EPERM;
-}
-
 static int call_failed(struct operation *o, int error)
 {
     if (error == -ETIMEDOUT)
@@ -120,6 +110,18 @@ static int call_failed(struct operation *o, int error)
     else if (error == -EPROTO)
         text_puts(o->why, "what it made for us was changed by another of its threads");
     return error == -ENOTRECOVERABLE ? -ESRCH : error;
+}
+
+static int stub_failed(struct operation *o, const struct bootstrap_block *block)
+{
+    int error = block->error < 0 && block->error >= -4095 ? (int)block->error : -EIO;
+
+    if (error == -EBADF) /* closed as soon as it was made */
+        return call_failed(o, -EPROTO);
+    text_printf(o->why, "it could not make a memfd, or map it: %s", strerror(-error));
+    if (error == -EACCES)
+        text_puts(o->why, " (sysctl vm.memfd_noexec, or a security module, forbids it)");
+    return error == -ENOMEM || error == -EMFILE ? error : -EPERM;
 }
 
 /* Fills the memfd that the stub made. */

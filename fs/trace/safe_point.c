@@ -271,6 +271,8 @@ static enum safety check_frames(struct look *look, size_t n, enum native_end end
         const struct native_frame *frame = &points->frames[i];
         const struct pc *pc = unwinder_pc(&points->unwinder, frame->pc, frame->exact);
         enum safety safety = check_frame(look, pc, &over);
+        if (safety == UNSAFE_LIBC) /* seen where libc was called from: its own frame is the one before */
+            return safety;
         where->pc = frame->pc;
         where->exact = frame->exact;
         snprintf(where->module, sizeof where->module, "%s", pc->module ? pc->module->name : "");

@@ -237,17 +237,40 @@ def test_unresolved(any_python):
         victim.end()
 
 
-CLOSES = """
-import os, threading
+# it holds the lock of stdin while it waits
+HOLDS = """
+import ctypes
 print("ready", flush=True)
-while True:
-    os.closerange(3, 60)
+libc = ctypes.CDLL(None)
+libc.fgets(ctypes.create_string_buffer(9), 9, ctypes.c_void_p.in_dll(libc, "stdin"))
 """
 
 
-def test_descriptors_closed_by_others(any_python):
-    """Another thread closes what an injection has just opened."""
-    target = any_python.run_source(CLOSES)
+def test_in_a_function_that_holds_a_lock(python):
+    """It is refused, and named: not what it called itself, and not what called it."""
+    target = python.run_source(HOLDS)
+    (what, result, words), = Cycles(target.pid, 1, "--deadline", "200").lines
+    assert (what, result) == ("cycle", "ETIMEDOUT")
+    assert re.search(r"stood in a function of libc that may hold a lock: (_IO_)?fgets of libc\.so\.6$",
+                     words), words
+
+
+CLOSES = """
+import os, sys, threading
+def close():
+    while True:
+        os.closerange(3, 60)
+for _ in range(int(sys.argv[1]) - 1):
+    threading.Thread(target=close).start()
+print("ready", flush=True)
+close()
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_descriptors_closed_by_others(any_python, threads):
+    """Another thread closes what an injection has just opened, or the borrowed one when it is back."""
+    target = any_python.run_source(CLOSES, threads)
     for _ in range(20):
         for _, result, words in Cycles(target.pid, 1).lines:
             assert result in {"0", "EPROTO", "ENOEXEC"}, words
