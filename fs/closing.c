@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXITING 0x4u         /* PF_EXITING, include/linux/sched.h */
 #define FIELD_FLAGS 9        /* of /proc/PID/stat, proc(5) */
 #define FIELD_EXIT_CODE 52   /* 0 where the daemon may not see it */
 #define DESCRIPTORS_MAX 4096 /* looked at, of one process */
@@ -28,7 +27,7 @@ enum closing closing_parse(const char *stat)
 {
     const char *flags = field(stat, FIELD_FLAGS), *code = field(stat, FIELD_EXIT_CODE);
 
-    if (!flags || !(strtoul(flags, NULL, 10) & EXITING))
+    if (!flags || !(strtoul(flags, NULL, 10) & PROC_EXITING))
         return CLOSING_ASKED;
     return code && strtoul(code, NULL, 10) & 0x7f ? CLOSING_KILLED : CLOSING_EXITED;
 }

@@ -102,8 +102,9 @@ static int explain(struct file_context *context, int error, const struct proto_d
         return -ESRCH;
     case -ESRCH:
         if (!why->size)
-            text_puts(why, target_alive(context->target) ? "the agent has ended meanwhile"
-                                                         : "the process has ended");
+            text_puts(why, target_why_not(context->target) == -ESRCH
+                               ? "the process has ended, or executes another program now"
+                               : "the agent has ended meanwhile");
         break;
     case -EPROTO:
         if (!why->size)

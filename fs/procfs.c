@@ -5,9 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+
+#define STATUS_MAX 8192
 
 bool proc_stat_parse(const char *text, struct proc_stat *out)
 {
@@ -18,11 +22,11 @@ bool proc_stat_parse(const char *text, struct proc_stat *out)
     if (!p || p[1] != ' ')
         return false;
     int n = sscanf(p + 2,
-                   "%c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %u %*d "
+                   "%c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %u %*d "
                    "%lu %lu %lu %*u %lu %*u %lu",
-                   &s.state, &s.ppid, &s.utime, &s.stime, &s.threads, &s.start_time, &s.vsize,
+                   &s.state, &s.ppid, &s.flags, &s.utime, &s.stime, &s.threads, &s.start_time, &s.vsize,
                    &s.rss, &s.start_code, &s.start_stack);
-    if (n != 10)
+    if (n != 11)
         return false;
     *out = s;
     return true;
@@ -71,6 +75,20 @@ const char *proc_status_field(const char *status, const char *name)
             return line + size + 1 + strspn(line + size + 1, "\t ");
     }
     return NULL;
+}
+
+bool proc_ending(pid_t pid)
+{
+    char status[STATUS_MAX];
+    struct proc_stat stat;
+
+    /* in this order: what takes the signal from those that wait then says so in its flags */
+    if (proc_read(pid, "status", status, sizeof status) < 0)
+        return true;
+    const char *waiting = proc_status_field(status, "SigPnd");
+    if (waiting && strtoull(waiting, NULL, 16) >> (SIGKILL - 1) & 1)
+        return true;
+    return proc_stat_read(pid, &stat) < 0 || stat.flags & (PROC_EXITING | PROC_SIGNALED);
 }
 
 int proc_statm_open(pid_t pid)

@@ -9,6 +9,7 @@
 /* Fields of /proc/PID/stat. */
 struct proc_stat {
     char state;           /* 'Z' and 'X': dead */
+    unsigned flags;       /* PROC_EXITING and others, include/linux/sched.h */
     pid_t ppid;
     unsigned threads;
     uint64_t utime, stime; /* clock ticks on a processor, in user and in kernel mode */
@@ -22,6 +23,14 @@ struct proc_stat {
 bool proc_stat_parse(const char *text, struct proc_stat *out);
 /* -ESRCH: no such process; -EACCES. */
 int proc_stat_read(pid_t pid, struct proc_stat *out);
+
+/* Of a task's flags: it is in exit(2), with a signal that killed it or without. */
+#define PROC_EXITING 0x4u
+#define PROC_SIGNALED 0x400u
+
+/* Whether a process is at its end: it has been killed, or ends, or has ended. Its threads lose their memory
+ * one after the other, and only after that is its end to be seen by others. */
+bool proc_ending(pid_t pid);
 
 /* Reads /proc/PID/FILE, at most cap - 1 bytes, and ends it with a NUL. Returns the number of
  * bytes; -ESRCH: no such process; -EACCES, -EPERM. */

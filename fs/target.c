@@ -136,7 +136,7 @@ int target_why_not(const struct target *target)
 {
     uint64_t word;
 
-    if (!target_alive(target) ||
+    if (!target_alive(target) || proc_ending(target->pid) ||
         memory_read(&target->memory, target->runtime.addr, &word, sizeof word) < 0)
         return -ESRCH;
     return -ETIMEDOUT;

@@ -57,8 +57,8 @@ void target_unref(struct target *target);
 /* Whether the process still exists and is no zombie. */
 bool target_alive(const struct target *target);
 
-/* Why no walk over its interpreter makes sense: -ESRCH, it has ended or runs another program now, or
- * -ETIMEDOUT, one doesn't know. */
+/* Why it could not be looked at or changed: -ESRCH, it has ended, is just being killed, or runs another
+ * program now, or -ETIMEDOUT, one doesn't know. */
 int target_why_not(const struct target *target);
 
 /* Reads the mappings again. Caller holds lock. 0 or -errno as maps_read(). */

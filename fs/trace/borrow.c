@@ -167,14 +167,16 @@ static void resume_point(const struct user_regs_struct *regs, uint64_t *rip, uin
     }
 }
 
-static bool copy_block(const struct borrow *borrow, struct bootstrap_block *block, bool write)
+static int copy_block(const struct borrow *borrow, struct bootstrap_block *block, bool write)
 {
     struct iovec local = {block, sizeof *block};
     struct iovec remote = {(void *)(uintptr_t)borrow->block, sizeof *block};
 
     ssize_t n = write ? process_vm_writev(borrow->tid, &local, 1, &remote, 1, 0)
                       : process_vm_readv(borrow->tid, &local, 1, &remote, 1, 0);
-    return n == (ssize_t)sizeof *block;
+    if (n < 0)
+        return -errno;
+    return n == (ssize_t)sizeof *block ? 0 : -EFAULT;
 }
 
 static int set_registers(const struct borrow *borrow, const struct user_regs_struct *regs)
@@ -219,8 +221,9 @@ static int run_stub(struct borrow *borrow, uint64_t state, struct bootstrap_bloc
         if (status >> 8 == PTRACE_EVENT_STOP)
             continue; /* job control stops it: once it is let go */
         if (status == signal && in_stub(borrow)) {
-            if (!copy_block(borrow, block, false))
-                return -ESRCH;
+            r = copy_block(borrow, block, false);
+            if (r < 0)
+                return r;
             if (block->state > state)
                 return 0;
         }
@@ -245,14 +248,15 @@ int borrow_begin(struct borrow *borrow, struct bootstrap_block *block)
     block->signal = (uint64_t)harmless_signal(borrow->tid);
     block->state = BOOTSTRAP_BEGUN;
     block->go = 0;
-    if (!copy_block(borrow, block, true))
-        return -EFAULT;
+    int r = copy_block(borrow, block, true);
+    if (r < 0)
+        return r;
     regs.rip = borrow->stub;
     regs.rsp = borrow->block;
     regs.rax = rax;
     regs.orig_rax = ~0ull;
     regs.eflags &= ~TRAP_FLAG;
-    int r = set_registers(borrow, &regs); /* from here on it restores itself */
+    r = set_registers(borrow, &regs); /* from here on it restores itself */
     if (r == 0)
         r = set_mask(borrow, ~(1ull << (block->signal - 1)));
     return r == 0 ? run_stub(borrow, BOOTSTRAP_BEGUN, block) : r;

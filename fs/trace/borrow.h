@@ -43,9 +43,10 @@ uint64_t borrow_release(struct borrow *borrow);
 int borrow_write_stub(const struct borrow *borrow, uint64_t addr);
 
 /* Makes it execute the stub at borrow->stub and waits until it has mapped the shim or failed to. block
- * is what to put on its stack but `resume` and `mask`; filled with what the stub left. -EFAULT: there
- * is no stack to write to, and nothing happened; -ENOTRECOVERABLE: it met a fatal signal, which it got;
- * -ETIMEDOUT: it restores itself, and is still traced: the calling thread must end; -ESRCH. */
+ * is what to put on its stack but `resume` and `mask`; filled with what the stub left. -EFAULT: its
+ * stack can't be written, and nothing happened, or not be read again, and it restores itself;
+ * -ENOTRECOVERABLE: it met a fatal signal, which it got; -ETIMEDOUT: it restores itself, and is still traced:
+ * the calling thread must end; -ESRCH. */
 int borrow_begin(struct borrow *borrow, struct bootstrap_block *block);
 /* Makes it go on in the stub, with `go`, until it is done or failed. Errors as before. */
 int borrow_go(struct borrow *borrow, bool go, struct bootstrap_block *block);

@@ -261,7 +261,7 @@ static int wait_done(struct operation *o)
 /* The last word on a failure. */
 static int explain(struct operation *o, int error)
 {
-    if (!target_alive(o->injector->target)) { /* all else followed from that */
+    if (target_why_not(o->injector->target) == -ESRCH) { /* all else followed from that */
         text_clear(o->why);
         error = -ESRCH;
     }

@@ -17,6 +17,7 @@ static void test_stat(void)
                           &s));
     CHECK_INT(s.state, 'R');
     CHECK_INT(s.ppid, 5);
+    CHECK_INT(s.flags, 4194560);
     CHECK_INT(s.threads, 12);
     CHECK_INT(s.start_time, 777);
     CHECK_INT(s.vsize, MIB);
