@@ -12,7 +12,7 @@
 struct ring_reader;
 
 /* fd stays the caller's. -EPROTO: it is no ring of that layout, or one that its owner can change the size of;
- * -ENOMEM, -EMFILE. The caller owns one reference. */
+ * -ENOMEM. The caller owns one reference. */
 int ring_reader_open(int fd, const struct ring_layout *layout, struct ring_reader **out);
 struct ring_reader *ring_reader_ref(struct ring_reader *reader);
 void ring_reader_unref(struct ring_reader *reader); /* NULL is fine */
@@ -29,7 +29,7 @@ struct ring_counts {
     uint64_t lost;     /* overwritten, or never written because somebody else just wrote */
 };
 
-/* Counts without copying what the rows say. */
+/* Counts without copying the rows. Of a ring that nobody scribbles over, the same as a copy's. */
 void ring_reader_count(struct ring_reader *reader, struct ring_counts *out);
 
 /* Which rows are wanted: a row is passed over if the word of `column` is outside of [low, high]; REAL words

@@ -1,0 +1,361 @@
+/* A copy is made block by block, oldest first: the writer overwrites in the same order and more slowly, so
+ * it seldom catches up. What the blocks hold is taken down first (struct held), so that a copy is of one
+ * moment and its size is known; a block that was overwritten until its turn came is lost.
+ *
+ * Nothing is read twice from the shared memory and used unchecked: the header is copied when the ring is opened,
+ * and rows are checked in the copy. */
+#include "fs/link/ring_reader.h"
+
+#include "fs/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#define COLUMNS_MAX 64
+#define COUNT_MAX ((uint64_t)INT64_MAX) /* what SQL can say */
+
+struct ring_reader {
+    unsigned refs;
+    const struct ring_layout *layout;
+    const char *memory;
+    size_t mapped;
+    uint32_t block_size;
+    uint32_t blocks;
+    double since;
+    uint32_t row_min;            /* bytes of a row whose texts are all NULL */
+    unsigned n_texts;
+    uint8_t texts[COLUMNS_MAX];  /* columns that are TEXT */
+};
+
+/* What a block held at one moment. */
+struct held {
+    const struct ring_block *block;
+    uint64_t sequence;           /* 0: it had been overwritten */
+    uint64_t first;
+    uint32_t used;               /* bytes, within the block, a multiple of 8 */
+};
+
+/* ---- opening ---- */
+
+/* The file can't shrink under the mapping and its holes read as zeroes: reading ends in no SIGBUS. */
+static bool safe_to_map(int fd, uint64_t *size)
+{
+    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+    struct statfs fs;
+    struct stat st;
+
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC)
+        return false;
+    int seals = fcntl(fd, F_GET_SEALS);
+    *size = (uint64_t)st.st_size;
+    return seals >= 0 && (seals & wanted) == wanted;
+}
+
+static bool header_fits(const struct ring_header *header, const struct ring_layout *layout, uint64_t size)
+{
+    return header->magic == RING_MAGIC && header->version == RING_VERSION &&
+           header->layout == layout->hash &&
+           strncmp(header->table, layout->name, sizeof header->table) == 0 &&
+           header->block_size >= RING_BLOCK_MIN && header->block_size <= RING_BLOCK_MAX &&
+           (header->block_size & (header->block_size - 1)) == 0 && header->blocks > 0 &&
+           header->size >= RING_SIZE_MIN && header->size <= RING_SIZE_MAX &&
+           header->size == (uint64_t)header->blocks * header->block_size &&
+           size == RING_HEADER_SIZE + header->size;
+}
+
+static void set_layout(struct ring_reader *reader, const struct ring_layout *layout)
+{
+    reader->layout = layout;
+    reader->row_min = (uint32_t)(sizeof(struct ring_row) + layout->columns * sizeof(uint64_t));
+    for (unsigned i = 0; i < layout->columns; i++)
+        if (layout->types[i] == 'T')
+            reader->texts[reader->n_texts++] = (uint8_t)i;
+}
+
+int ring_reader_open(int fd, const struct ring_layout *layout, struct ring_reader **out)
+{
+    struct ring_header header;
+    uint64_t size;
+
+    if (layout->columns > COLUMNS_MAX || !safe_to_map(fd, &size) ||
+        pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
+        !header_fits(&header, layout, size))
+        return -EPROTO;
+    _cleanup_free_ struct ring_reader *reader = calloc(1, sizeof *reader);
+    if (!reader)
+        return -ENOMEM;
+    void *memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return errno == EACCES || errno == EPERM ? -EPROTO : -ENOMEM;
+    reader->refs = 1;
+    reader->memory = memory;
+    reader->mapped = size;
+    reader->block_size = header.block_size;
+    reader->blocks = header.blocks;
+    reader->since = isfinite(header.since) ? header.since : 0;
+    set_layout(reader, layout);
+    *out = steal_pointer(reader);
+    return 0;
+}
+
+struct ring_reader *ring_reader_ref(struct ring_reader *reader)
+{
+    __atomic_fetch_add(&reader->refs, 1, __ATOMIC_RELAXED);
+    return reader;
+}
+
+void ring_reader_unref(struct ring_reader *reader)
+{
+    if (!reader || __atomic_sub_fetch(&reader->refs, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    munmap((void *)reader->memory, reader->mapped);
+    free(reader);
+}
+
+const struct ring_layout *ring_reader_layout(const struct ring_reader *reader) { return reader->layout; }
+
+size_t ring_reader_size(const struct ring_reader *reader) { return reader->mapped; }
+
+double ring_reader_since(const struct ring_reader *reader) { return reader->since; }
+
+/* ---- blocks ---- */
+
+static bool still_there(const struct held *held)
+{
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* what was read of the block was read before this */
+    return __atomic_load_n(&held->block->sequence, __ATOMIC_RELAXED) == held->sequence;
+}
+
+static struct held see(const struct ring_reader *reader, uint64_t sequence)
+{
+    uint64_t slot = (sequence - 1) % reader->blocks;
+    const struct ring_block *block =
+        (const struct ring_block *)(reader->memory + RING_HEADER_SIZE + slot * reader->block_size);
+    struct held held = {.block = block, .sequence = sequence};
+    const uint32_t room = reader->block_size - (uint32_t)sizeof *block;
+
+    if (__atomic_load_n(&block->sequence, __ATOMIC_ACQUIRE) != sequence)
+        return (struct held){0};
+    held.first = __atomic_load_n(&block->first, __ATOMIC_RELAXED);
+    if (held.first > COUNT_MAX)
+        held.first = COUNT_MAX;
+    held.used = __atomic_load_n(&block->used, __ATOMIC_ACQUIRE) & ~7u;
+    if (held.used > room)
+        held.used = room;
+    return still_there(&held) ? held : (struct held){0};
+}
+
+/* The blocks that may be there: sequences from *oldest on. */
+static uint32_t extent(const struct ring_reader *reader, uint64_t *oldest)
+{
+    const struct ring_header *header = (const struct ring_header *)reader->memory;
+    uint64_t head = __atomic_load_n(&header->head, __ATOMIC_ACQUIRE);
+    uint32_t n = head < reader->blocks ? (uint32_t)head : reader->blocks;
+
+    *oldest = head - n + 1;
+    return n;
+}
+
+/* ---- counting ---- */
+
+static uint64_t add(uint64_t a, uint64_t b) { return a > COUNT_MAX - b ? COUNT_MAX : a + b; }
+
+/* written: what the blocks say; kept: what was found in them. */
+static struct ring_counts count_up(const struct ring_reader *reader, uint64_t written, uint64_t kept)
+{
+    const struct ring_header *header = (const struct ring_header *)reader->memory;
+    uint64_t dropped = __atomic_load_n(&header->dropped, __ATOMIC_RELAXED);
+
+    if (dropped > COUNT_MAX)
+        dropped = COUNT_MAX;
+    if (written < kept)
+        written = kept;
+    return (struct ring_counts){.written = written, .kept = kept, .lost = add(written - kept, dropped)};
+}
+
+/* Rows of a block whose rows weren't copied. */
+static uint64_t rows_of(const struct ring_reader *reader, const struct held *held)
+{
+    uint64_t n = 0;
+
+    for (uint32_t at = 0; held->used - at >= reader->row_min; n++) {
+        const struct ring_row *row = (const struct ring_row *)(held->block->rows + at);
+        uint32_t size = __atomic_load_n(&row->size, __ATOMIC_RELAXED);
+        if (size < reader->row_min || size > held->used - at || size % 8)
+            break;
+        at += size;
+    }
+    return still_there(held) ? n : 0;
+}
+
+void ring_reader_count(struct ring_reader *reader, struct ring_counts *out)
+{
+    uint64_t oldest, written = 0, kept = 0;
+    uint32_t n = extent(reader, &oldest);
+    struct held next = n ? see(reader, oldest) : (struct held){0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct held held = next;
+        next = i + 1 < n ? see(reader, oldest + i + 1) : (struct held){0};
+        if (!held.sequence)
+            continue;
+        /* the block after it says how many rows it has */
+        uint64_t rows = held.used / reader->row_min;
+        if (!next.sequence)
+            rows = rows_of(reader, &held);
+        else if (next.first < add(held.first, rows))
+            rows = next.first > held.first ? next.first - held.first : 0;
+        kept += rows;
+        if (written < add(held.first, rows))
+            written = add(held.first, rows);
+    }
+    *out = count_up(reader, written, kept);
+}
+
+/* ---- copying ---- */
+
+/* Words may be completed meanwhile (ring_format.h), so each is loaded whole. */
+static bool copy_block(const struct held *held, uint64_t *to)
+{
+    const uint64_t *from = (const uint64_t *)held->block->rows;
+
+    for (uint32_t i = 0, n = held->used / 8; i < n; i++)
+        to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+    return still_there(held);
+}
+
+static bool row_good(const struct ring_reader *reader, const struct ring_row *row, uint32_t left)
+{
+    if (row->size < reader->row_min || row->size > left || row->size % 8)
+        return false;
+    for (unsigned i = 0; i < reader->n_texts; i++) {
+        uint64_t word = row->words[reader->texts[i]];
+        uint32_t offset = (uint32_t)word, size = (uint32_t)(word >> 32) & ~RING_TEXT_CUT;
+        if (word && (size > RING_TEXT_MAX || offset < reader->row_min || offset > row->size ||
+                     size > row->size - offset))
+            return false;
+    }
+    return true;
+}
+
+static bool wanted(const struct ring_reader *reader, const struct ring_range *range,
+                   const struct ring_row *row)
+{
+    double value;
+
+    if (!range || range->column < 0)
+        return true;
+    if (reader->layout->types[range->column] == 'I') {
+        int64_t integer;
+        if (!ring_integer(row, (unsigned)range->column, &integer))
+            return false;
+        value = (double)integer;
+    } else {
+        value = ring_real(row, (unsigned)range->column);
+    }
+    return value >= range->low && value <= range->high; /* NaN, which is NULL, isn't */
+}
+
+static int grow(struct ring_rows *rows, size_t *room, size_t more)
+{
+    size_t want = *room + *room / 2;
+
+    if (rows->n + more <= *room)
+        return 0;
+    if (want < rows->n + more)
+        want = rows->n + more;
+    void *items = rows->memory->resize(rows->items, want * sizeof *rows->items);
+    if (!items)
+        return -ENOMEM;
+    rows->items = items;
+    *room = want;
+    return 0;
+}
+
+/* Puts the wanted rows of a copied block on the list. Returns how many there are in all; *good: no bad one
+ * ended it early. */
+static uint64_t list_rows(const struct ring_reader *reader, const struct ring_range *range,
+                          const char *bytes, uint32_t used, struct ring_rows *rows, bool *good)
+{
+    uint64_t n = 0;
+    uint32_t at = 0;
+
+    for (; at < used; n++) {
+        const struct ring_row *row = (const struct ring_row *)(bytes + at);
+        if (used - at < reader->row_min || !row_good(reader, row, used - at))
+            break;
+        if (wanted(reader, range, row))
+            rows->items[rows->n++] = row;
+        at += row->size;
+    }
+    *good = at == used;
+    return n;
+}
+
+static int copy_all(const struct ring_reader *reader, const struct ring_range *range,
+                    const struct held *all, uint32_t n, struct ring_rows *rows)
+{
+    uint64_t written = 0, kept = 0;
+    size_t fill = 0, room = 0;
+    bool good;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct held *held = &all[i];
+        if (!held->sequence)
+            continue;
+        uint64_t here = 0;
+        if (copy_block(held, (uint64_t *)(rows->bytes + fill))) {
+            size_t before = rows->n;
+            if (grow(rows, &room, held->used / reader->row_min) < 0)
+                return -ENOMEM;
+            here = list_rows(reader, range, rows->bytes + fill, held->used, rows, &good);
+            kept += here;
+            here += !good;
+            if (rows->n > before)
+                fill += held->used;
+        }
+        if (written < add(held->first, here))
+            written = add(held->first, here);
+    }
+    rows->counts = count_up(reader, written, kept);
+    return 0;
+}
+
+int ring_reader_copy(struct ring_reader *reader, const struct ring_range *range,
+                     const struct ring_memory *memory, struct ring_rows *out)
+{
+    struct ring_rows rows = {.memory = memory};
+    uint64_t oldest, bytes = 0;
+    uint32_t n = extent(reader, &oldest);
+
+    struct held *all = memory->resize(NULL, (n + 1ull) * sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        all[i] = see(reader, oldest + i);
+        bytes += all[i].used;
+    }
+    rows.bytes = memory->resize(NULL, bytes + 8);
+    int r = rows.bytes ? copy_all(reader, range, all, n, &rows) : -ENOMEM;
+    memory->free(all);
+    if (r < 0)
+        ring_rows_deinit(&rows);
+    else
+        *out = rows;
+    return r;
+}
+
+void ring_rows_deinit(struct ring_rows *rows)
+{
+    if (!rows->memory)
+        return;
+    rows->memory->free(rows->items);
+    rows->memory->free(rows->bytes);
+    *rows = (struct ring_rows){0};
+}
