@@ -126,7 +126,10 @@ int context_init(struct file_context *context, struct mount *mount, const struct
     if (!place->process)
         return 0;
     context->process = process_ref(place->process);
+    context->recording = process_recording(place->process);
     context->target = process_target(place->process);
+    if (context->target)
+        recording_refresh(context->recording, context->target);
     if (!context->target || (place->tid && !thread_exists(place->process->pid, place->tid)))
         return -ESRCH;
     return target_alive(context->target) ? 0 : -ESRCH;

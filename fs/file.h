@@ -7,6 +7,7 @@
 
 struct access;
 struct process;
+struct recording;
 struct registry;
 struct replies;
 
@@ -23,7 +24,9 @@ struct file_context {
     const struct access *access; /* who may look at whom */
     const struct caller *caller;
     struct process *process;     /* NULL outside a <pid>/ directory */
-    struct target *target;       /* its target; NULL outside, or once the process has ended */
+    struct target *target;       /* its target; NULL outside, and below exited/<pid>/ */
+    struct recording *recording; /* what its agent records, as of now; NULL outside. All that there is below
+                                    exited/<pid>/ */
     const char *file;            /* path of its entry in the layout */
     pid_t tid;                   /* below threads/<tid>/, else 0 */
     unsigned depth;              /* below frames/<depth>/ */

@@ -14,13 +14,13 @@
 #define BUCKETS 1024
 #define SWEEP_INTERVAL 10000000000u /* ns */
 #define LOOK_TRIES 3                /* execs in a row during one look */
-#define ENVIRON_MAX (256u << 10)    /* bytes looked at */
 
 /* What is known of one pid. */
 struct record {
     pid_t pid;
     int statm;               /* its /proc/PID/statm, kept open; -1: not */
     struct sighting sighting;
+    uint64_t pages;          /* of its address space, when it was last seen */
     struct process *process; /* NULL: no CPython, `error` says why not */
     int error;
     struct record *next;
@@ -32,86 +32,6 @@ struct registry {
     uint64_t serial;
     uint64_t swept;
 };
-
-struct process *process_ref(struct process *process)
-{
-    atomic_fetch_add(&process->refs, 1);
-    return process;
-}
-
-void process_unref(struct process *process)
-{
-    if (!process || atomic_fetch_sub(&process->refs, 1) > 1)
-        return;
-    target_unref(process->target);
-    replies_deinit(&process->replies);
-    error_ring_free(process->errors);
-    pthread_mutex_destroy(&process->lock);
-    free(process);
-}
-
-struct target *process_target(struct process *process)
-{
-    _guard_mutex_(&process->lock);
-    return process->target ? target_ref(process->target) : NULL;
-}
-
-bool process_alive(struct process *process)
-{
-    _guard_mutex_(&process->lock);
-    return process->target && target_alive(process->target);
-}
-
-/* The end of a process: others may hold on to it, but not to what is large. */
-static void process_retire(struct process *process)
-{
-    if (!process)
-        return;
-    pthread_mutex_lock(&process->lock);
-    struct target *target = steal_pointer(process->target);
-    pthread_mutex_unlock(&process->lock);
-    target_unref(target);
-    replies_clear(&process->replies);
-    process_unref(process);
-}
-
-int64_t environ_number(const char *block, size_t size, const char *name)
-{
-    size_t length = strlen(name);
-    unsigned value;
-
-    for (const char *p = block; p < block + size; p += strlen(p) + 1)
-        if (!strncmp(p, name, length) && p[length] == '=')
-            return number_parse(p + length + 1, &value) ? (int64_t)value : -1;
-    return -1;
-}
-
-static int64_t read_rank(pid_t pid)
-{
-    _cleanup_free_ char *block = malloc(ENVIRON_MAX);
-    ssize_t n = block ? proc_read(pid, "environ", block, ENVIRON_MAX) : -1;
-    return n < 0 ? -1 : environ_number(block, (size_t)n, "RANK");
-}
-
-static int process_new(pid_t pid, struct process **out)
-{
-    struct process *process = calloc(1, sizeof *process);
-    if (!process)
-        return -ENOMEM;
-    atomic_init(&process->refs, 1);
-    pthread_mutex_init(&process->lock, NULL);
-    replies_init(&process->replies);
-    process->pid = pid;
-    int r = target_open(pid, &process->target);
-    if (r < 0) {
-        process_unref(process);
-        return r;
-    }
-    process->start_time = process->target->start_time;
-    process->rank = read_rank(pid);
-    *out = process;
-    return 0;
-}
 
 int registry_new(struct registry **out)
 {
@@ -204,6 +124,17 @@ static void tidy(struct registry *registry)
         malloc_trim(0);
 }
 
+/* A process whose address space has changed may have loaded an agent. at_once: somebody asks for this
+ * one. Caller holds lock. */
+static void note_pages(struct record *record, uint64_t pages, bool at_once)
+{
+    if (record->pages == pages)
+        return;
+    record->pages = pages;
+    if (record->process)
+        recording_expect(record->process->recording, at_once);
+}
+
 /* What the record says: 0 and a reference, or its error; 1: it has to be looked at. Caller holds
  * lock. */
 static int answer(struct record *record, struct process **out)
@@ -287,6 +218,7 @@ static int examine(struct registry *registry, pid_t pid, bool patient, struct pr
     r = 1;
     if (record && sighting_same(&record->sighting, &stat)) {
         uint64_t now = monotonic_ns();
+        note_pages(record, stat.vsize / (uint64_t)sysconf(_SC_PAGESIZE), !patient);
         /* what may not be looked at today may be allowed tomorrow, without an exec */
         bool denied = !record->process && record->error != -ENOENT;
         bool again = denied ? !patient || now >= record->sighting.until
@@ -301,7 +233,10 @@ static int examine(struct registry *registry, pid_t pid, bool patient, struct pr
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out)
 {
     tidy(registry);
-    return pid > 0 ? examine(registry, pid, false, out) : -ENOENT;
+    int r = pid > 0 ? examine(registry, pid, false, out) : -ENOENT;
+    if (r == 0)
+        process_watch(*out);
+    return r;
 }
 
 /* What a listing's record says without reading more than statm; 1: look closer. Caller holds lock. */
@@ -316,6 +251,7 @@ static int recall(struct record *record, struct process **out)
     if ((!record->process && record->error != -ENOENT) ||
         !sighting_holds(&record->sighting, &statm, (uint64_t)sysconf(_SC_PAGESIZE)))
         return 1;
+    note_pages(record, statm.size, false);
     return answer(record, out);
 }
 
@@ -391,6 +327,7 @@ int registry_list(struct registry *registry, struct process ***out, size_t *out_
         if (!number_parse(entry->d_name, &pid) ||
             glance(registry, (pid_t)pid, &process) < 0)
             continue;
+        process_watch(process);
         r = append(&items, &n, &alloc, process);
         if (r < 0)
             process_unref(process);

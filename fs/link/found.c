@@ -36,7 +36,6 @@ static int inner_pid(pid_t pid, pid_t *out)
 int found_agent_refresh(const struct memory *m, struct found_agent *found)
 {
     struct probe_agent_record record;
-    pid_t pid;
 
     int r = memory_read(m, found->record_addr, &record, sizeof record);
     if (r < 0)
@@ -45,11 +44,8 @@ int found_agent_refresh(const struct memory *m, struct found_agent *found)
         return -ENOENT;
     if (record.version != PROTO_VERSION || record.size != sizeof record)
         return -EOPNOTSUPP;
-    r = inner_pid(m->pid, &pid);
-    if (r < 0)
-        return r;
     found->record = record;
-    found->running = record.state == RECORD_RUNNING && record.pid == pid;
+    found->running = record.state == RECORD_RUNNING && record.pid == found->pid;
     return 0;
 }
 
@@ -63,6 +59,8 @@ static int look(const struct memory *m, uint64_t base, struct found_agent *out)
         r = elf_image_symbol(m, &image, AGENT_RECORD_SYMBOL, &out->record_addr, NULL);
     if (r == 0)
         r = elf_image_symbol(m, &image, AGENT_START_SYMBOL, &out->start_addr, NULL);
+    if (r == 0)
+        r = inner_pid(m->pid, &out->pid);
     if (r < 0)
         return r == -ESRCH || r == -EPERM ? r : -ENOENT;
     out->base = base;

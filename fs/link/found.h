@@ -14,6 +14,7 @@ struct found_agent {
     uint64_t base, bias;     /* of its ELF image */
     uint64_t record_addr;    /* of probe_agent_record */
     uint64_t start_addr;     /* of probe_agent_start() */
+    pid_t pid;               /* what the process calls itself */
     struct probe_agent_record record;
     bool running;            /* in this process, not only in the parent that it was forked from */
 };

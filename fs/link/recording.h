@@ -1,8 +1,8 @@
 /* What one process's agent records, held by this daemon as well, so that it can be read when the process
  * hangs and after it has ended.
  *
- * Looking for rings is passive: the agent's record is read from outside (agent/proto.h) and the descriptors
- * are taken with pidfd_getfd(2). */
+ * Looking for rings is passive: the agent's record is read from outside (agent/proto.h), and the files that
+ * it names are opened through /proc/PID/fd. Once held a ring stays until another one takes its place. */
 #pragma once
 
 #include "fs/link/ring_reader.h"
@@ -17,15 +17,21 @@ int recording_new(struct recording **out);
 struct recording *recording_ref(struct recording *recording);
 void recording_unref(struct recording *recording); /* NULL is fine */
 
-/* Takes what the agent has by now: new rings, another size. Cheap where nothing changed. 0: also if there
- * is no agent. -ESRCH, -EPERM, -ENOMEM, -EMFILE. */
+/* Takes what the agent has by now: new rings, another size. Cheap where nothing changed: one read of the
+ * agent's record, and nothing where there is no agent. 0: also if there is none. -ESRCH, -EPERM, -EACCES,
+ * -ENOMEM, -EMFILE. */
 int recording_refresh(struct recording *recording, struct target *target);
+/* There may be an agent now that wasn't there when it was last looked for. at_once: the next refresh
+ * looks for it, however recent the last look was. */
+void recording_expect(struct recording *recording, bool at_once);
+/* Lets go of all rings. */
+void recording_clear(struct recording *recording);
 
 /* The ring of a table, with a reference; NULL: it was never recorded. */
 struct ring_reader *recording_ring(struct recording *recording, enum recorded table);
 /* Whether there is any. */
 bool recording_any(struct recording *recording);
-/* Bytes that its rings hold. */
+/* Bytes of memory that its rings occupy: what was never written of them does not count. */
 size_t recording_size(struct recording *recording);
 
 /* How a table is recorded now, as far as the agent's record said when it was last read. */

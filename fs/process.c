@@ -1,0 +1,100 @@
+#include "fs/process.h"
+
+#include "fs/cleanup.h"
+#include "fs/procfs.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ENVIRON_MAX (256u << 10) /* bytes looked at */
+
+struct process *process_ref(struct process *process)
+{
+    atomic_fetch_add(&process->refs, 1);
+    return process;
+}
+
+void process_unref(struct process *process)
+{
+    if (!process || atomic_fetch_sub(&process->refs, 1) > 1)
+        return;
+    target_unref(process->target);
+    recording_unref(process->recording);
+    replies_deinit(&process->replies);
+    error_ring_free(process->errors);
+    pthread_mutex_destroy(&process->lock);
+    free(process);
+}
+
+struct target *process_target(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->target ? target_ref(process->target) : NULL;
+}
+
+bool process_alive(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->target && target_alive(process->target);
+}
+
+void process_watch(struct process *process)
+{
+    struct target *target = process_target(process);
+
+    if (target)
+        recording_refresh(process->recording, target);
+    target_unref(target);
+}
+
+void process_retire(struct process *process)
+{
+    if (!process)
+        return;
+    pthread_mutex_lock(&process->lock);
+    struct target *target = steal_pointer(process->target);
+    pthread_mutex_unlock(&process->lock);
+    target_unref(target);
+    replies_clear(&process->replies);
+    process_unref(process);
+}
+
+int64_t environ_number(const char *block, size_t size, const char *name)
+{
+    size_t length = strlen(name);
+    unsigned value;
+
+    for (const char *p = block; p < block + size; p += strlen(p) + 1)
+        if (!strncmp(p, name, length) && p[length] == '=')
+            return number_parse(p + length + 1, &value) ? (int64_t)value : -1;
+    return -1;
+}
+
+static int64_t read_rank(pid_t pid)
+{
+    _cleanup_free_ char *block = malloc(ENVIRON_MAX);
+    ssize_t n = block ? proc_read(pid, "environ", block, ENVIRON_MAX) : -1;
+    return n < 0 ? -1 : environ_number(block, (size_t)n, "RANK");
+}
+
+int process_new(pid_t pid, struct process **out)
+{
+    struct process *process = calloc(1, sizeof *process);
+    if (!process)
+        return -ENOMEM;
+    atomic_init(&process->refs, 1);
+    pthread_mutex_init(&process->lock, NULL);
+    replies_init(&process->replies);
+    process->pid = pid;
+    int r = target_open(pid, &process->target);
+    if (r == 0)
+        r = recording_new(&process->recording);
+    if (r < 0) {
+        process_unref(process);
+        return r;
+    }
+    process->start_time = process->target->start_time;
+    process->rank = read_rank(pid);
+    *out = process;
+    return 0;
+}
