@@ -4,20 +4,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
-#define TRIES 64 /* of who finds the ring busy; each about as long as a quarter of a row */
+#define TRIES 64        /* of who finds the ring busy; each about as long as a quarter of a row */
+#define CLOSE_TRIES 10  /* a millisecond each */
 
-static size_t mapped_size(const struct ring_header *header)
+static struct ring_block *block_of(const struct ring *ring, uint64_t sequence)
 {
-    return RING_HEADER_SIZE + (size_t)header->blocks * header->block_size;
+    uint64_t slot = (sequence - 1) % ring->blocks;
+    return (struct ring_block *)((char *)ring->header + RING_HEADER_SIZE + slot * ring->block_size);
 }
 
-static struct ring_block *block_at(const struct ring_header *header, uint64_t slot)
-{
-    return (struct ring_block *)((char *)header + RING_HEADER_SIZE + slot * header->block_size);
-}
+/* ---- making ---- */
 
 /* Some 64 blocks of it, so that overwriting one loses little. */
 static uint32_t choose_block_size(uint64_t size)
@@ -28,63 +29,94 @@ static uint32_t choose_block_size(uint64_t size)
     return block;
 }
 
-static int map(const struct ring_layout *layout, uint64_t size, struct ring *ring)
+/* A file that grows beyond the limit ends the process by SIGXFSZ. */
+static bool may_have_file(uint64_t size)
 {
-    uint32_t block_size = choose_block_size(size);
-    uint32_t blocks = (uint32_t)((size + block_size - 1) / block_size);
-    size_t all = RING_HEADER_SIZE + (size_t)blocks * block_size;
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur >= size;
+}
+
+/* All of its memory, now: a page that is not to be had later would be a SIGBUS. */
+static int map(size_t size, struct ring *ring)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
     struct stat st;
 
+    if (!may_have_file(size))
+        return -EFBIG;
     _cleanup_close_ int fd = memfd_create("probefs-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
+    if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
         return -errno;
-    /* all of it now: a page that is not to be had later would be a SIGBUS */
-    int r = posix_fallocate(fd, 0, (off_t)all);
-    if (r != 0)
-        return -r;
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0 || fstat(fd, &st) < 0)
-        return -errno;
-    void *address = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (address == MAP_FAILED)
         return -errno;
-    *ring = (struct ring){.header = address, .inode = st.st_ino, .fd = steal_fd(fd)};
-    *ring->header = (struct ring_header){
+    int r = fcntl(fd, F_ADD_SEALS, seals) < 0 || fstat(fd, &st) < 0 ? -errno : 0;
+    if (r == 0 && (uint64_t)st.st_blocks * 512 < size)
+        r = -ENOMEM; /* mmap() doesn't say so */
+    if (r < 0) {
+        munmap(address, size);
+        return r;
+    }
+    ring->header = address;
+    ring->mapped = size;
+    ring->inode = st.st_ino;
+    ring->fd = steal_fd(fd);
+    return 0;
+}
+
+static void write_header(const struct ring *ring, const struct ring_layout *layout, double now)
+{
+    struct ring_header *header = ring->header;
+
+    *header = (struct ring_header){
         .version = RING_VERSION,
         .pid = getpid(),
         .layout = layout->hash,
-        .size = (uint64_t)blocks * block_size,
-        .block_size = block_size,
-        .blocks = blocks,
+        .size = (uint64_t)ring->blocks * ring->block_size,
+        .block_size = ring->block_size,
+        .blocks = ring->blocks,
+        .since = now,
     };
-    strncpy(ring->header->table, layout->name, sizeof ring->header->table - 1);
-    return 0;
+    strncpy(header->table, layout->name, sizeof header->table - 1);
+    __atomic_store_n(&header->magic, RING_MAGIC, __ATOMIC_RELEASE);
 }
 
 int ring_new(const struct ring_layout *layout, uint64_t size, double now, struct ring **out)
 {
+    static uint32_t numbers;
+
     if (size < RING_SIZE_MIN || size > RING_SIZE_MAX)
         return -EINVAL;
     _cleanup_free_ struct ring *ring = calloc(1, sizeof *ring);
     if (!ring)
         return -ENOMEM;
-    int r = map(layout, size, ring);
+    ring->block_size = choose_block_size(size);
+    ring->blocks = (uint32_t)((size + ring->block_size - 1) / ring->block_size);
+    int r = map(RING_HEADER_SIZE + (size_t)ring->blocks * ring->block_size, ring);
     if (r < 0)
         return r;
-    ring->header->since = now;
-    __atomic_store_n(&ring->header->magic, RING_MAGIC, __ATOMIC_RELEASE);
+    ring->number = __atomic_add_fetch(&numbers, 1, __ATOMIC_RELAXED);
+    ring->oldest = ring->number;
+    write_header(ring, layout, now);
     *out = steal_pointer(ring);
     return 0;
 }
 
-void ring_free(struct ring *ring)
+static void give_up_fd(struct ring *ring)
 {
     struct stat st;
 
+    if (ring->fd >= 0 && fstat(ring->fd, &st) == 0 && st.st_ino == ring->inode)
+        close(ring->fd);
+    ring->fd = -1;
+}
+
+void ring_free(struct ring *ring)
+{
     if (!ring)
         return;
-    if (fstat(ring->fd, &st) == 0 && st.st_ino == ring->inode)
-        close(ring->fd);
-    munmap(ring->header, mapped_size(ring->header));
+    give_up_fd(ring);
+    munmap(ring->header, ring->mapped);
     free(ring);
 }
 
@@ -105,18 +137,19 @@ static void leave(struct ring *ring) { __atomic_clear(&ring->busy, __ATOMIC_RELE
 /* Empties the oldest block, and writes there from now on. */
 static void next_block(struct ring *ring)
 {
-    struct ring_header *header = ring->header;
-    uint64_t sequence = header->head + 1;
-    struct ring_block *block = block_at(header, (sequence - 1) % header->blocks);
+    uint64_t sequence = ring->head + 1;
+    struct ring_block *block = block_of(ring, sequence);
 
     __atomic_store_n(&block->sequence, 0, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     __atomic_store_n(&block->used, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&block->first, ring->rows, __ATOMIC_RELAXED);
     __atomic_store_n(&block->sequence, sequence, __ATOMIC_RELEASE);
-    __atomic_store_n(&header->head, sequence, __ATOMIC_RELEASE);
+    __atomic_store_n(&ring->header->head, sequence, __ATOMIC_RELEASE);
+    ring->head = sequence;
     ring->block = block;
-    ring->room = header->block_size - (uint32_t)sizeof *block;
+    ring->used = 0;
+    ring->room = ring->block_size - (uint32_t)sizeof *block;
 }
 
 struct ring_row *ring_begin(struct ring *ring, uint32_t size)
@@ -127,59 +160,137 @@ struct ring_row *ring_begin(struct ring *ring, uint32_t size)
     }
     if (ring->room < size)
         next_block(ring);
-    struct ring_row *row = (struct ring_row *)(ring->block->rows + ring->block->used);
+    struct ring_row *row = (struct ring_row *)(ring->block->rows + ring->used);
+    ring->begun = size;
     row->size = size;
     row->zero = 0;
     return row;
 }
 
-void ring_end(struct ring *ring, struct ring_row *row, struct ring_ticket *ticket)
+void ring_end(struct ring *ring, struct ring_ticket *ticket)
 {
-    struct ring_block *block = ring->block;
-
     if (ticket)
-        *ticket = (struct ring_ticket){.sequence = block->sequence, .offset = block->used};
-    ring->room -= row->size;
+        *ticket = (struct ring_ticket){.sequence = ring->head, .row = ring->rows,
+                                       .offset = ring->used, .ring = ring->number};
+    ring->used += ring->begun;
+    ring->room -= ring->begun;
     ring->rows++;
-    __atomic_store_n(&block->used, block->used + row->size, __ATOMIC_RELEASE);
+    __atomic_store_n(&ring->block->used, ring->used, __ATOMIC_RELEASE);
     leave(ring);
+}
+
+/* ---- rows that are there ---- */
+
+static uint64_t oldest_block(const struct ring *ring)
+{
+    return ring->head > ring->blocks ? ring->head - ring->blocks + 1 : 1;
+}
+
+/* The row that begins at `at`; NULL: there is none. */
+static struct ring_row *row_at(const struct ring *ring, struct ring_block *block, uint32_t at, uint32_t *size)
+{
+    uint32_t used = block->used, room = ring->block_size - (uint32_t)sizeof *block;
+    struct ring_row *row = (struct ring_row *)(block->rows + at);
+
+    used = used < room ? used : room;
+    if (used - at < sizeof *row || at >= used)
+        return NULL;
+    *size = row->size;
+    return *size >= sizeof *row && *size <= used - at && *size % 8 == 0 ? row : NULL;
+}
+
+/* One that was taken over lies somewhere else now. */
+static struct ring_row *search(const struct ring *ring, uint64_t number, uint32_t *size)
+{
+    uint64_t sequence = ring->head;
+    struct ring_row *row;
+
+    while (sequence > oldest_block(ring) && block_of(ring, sequence)->first > number)
+        sequence--;
+    struct ring_block *block = block_of(ring, sequence);
+    if (sequence == 0 || block->first > number)
+        return NULL;
+    uint32_t at = 0;
+    for (number -= block->first; (row = row_at(ring, block, at, size)) && number > 0; number--)
+        at += *size;
+    return row;
+}
+
+static struct ring_row *find(const struct ring *ring, const struct ring_ticket *ticket, uint32_t *size)
+{
+    if (ticket->sequence == 0 || ticket->ring > ring->number || ticket->ring < ring->oldest)
+        return NULL;
+    if (ticket->ring != ring->number)
+        return search(ring, ticket->row, size);
+    if (ticket->sequence < oldest_block(ring))
+        return NULL;
+    return row_at(ring, block_of(ring, ticket->sequence), ticket->offset, size);
 }
 
 bool ring_patch(struct ring *ring, const struct ring_ticket *ticket, unsigned column, uint64_t word)
 {
-    struct ring_header *header = ring->header;
-    bool there = false;
+    uint32_t size;
 
-    if (!ticket->sequence || !enter(ring))
+    if (!enter(ring))
         return false;
-    struct ring_block *block = block_at(header, (ticket->sequence - 1) % header->blocks);
-    if (block->sequence == ticket->sequence) {
-        struct ring_row *row = (struct ring_row *)(block->rows + ticket->offset);
+    struct ring_row *row = find(ring, ticket, &size);
+    bool there = row && size >= ring_row_size(column + 1, 0);
+    if (there)
         __atomic_store_n(&row->words[column], word, __ATOMIC_RELEASE);
-        there = true;
-    }
     leave(ring);
     return there;
 }
 
-void ring_take_over(struct ring *ring, const struct ring *from)
+static void append_block(struct ring *ring, const struct ring *from, uint64_t sequence)
 {
-    const struct ring_header *header = from->header;
-    uint64_t oldest = header->head > header->blocks ? header->head - header->blocks + 1 : 1;
+    struct ring_block *block = block_of(from, sequence);
+    const struct ring_row *old;
+    uint32_t at = 0, size;
 
-    ring->rows = header->head ? block_at(header, (oldest - 1) % header->blocks)->first : 0;
-    ring->header->dropped = header->dropped;
-    ring->header->since = header->since;
-    for (uint64_t sequence = oldest; sequence <= header->head; sequence++) {
-        const struct ring_block *block = block_at(header, (sequence - 1) % header->blocks);
-        for (uint32_t at = 0; at < block->used;) {
-            const struct ring_row *old = (const struct ring_row *)(block->rows + at);
-            struct ring_row *row = ring_begin(ring, old->size);
-            if (!row)
-                return;
-            memcpy(row, old, old->size);
-            ring_end(ring, row, NULL);
-            at += old->size;
-        }
+    while ((old = row_at(from, block, at, &size))) {
+        struct ring_row *row = ring_begin(ring, size);
+        if (!row)
+            return;
+        memcpy(row->words, old->words, size - sizeof *row);
+        ring_end(ring, NULL);
+        at += size;
     }
+}
+
+static void give_up_rows(struct ring *ring)
+{
+    munmap((char *)ring->header + RING_HEADER_SIZE, ring->mapped - RING_HEADER_SIZE);
+    ring->mapped = RING_HEADER_SIZE;
+    give_up_fd(ring);
+}
+
+bool ring_close(struct ring *ring)
+{
+    for (int i = 0; i < CLOSE_TRIES; i++) {
+        if (enter(ring))
+            return true;
+        poll(NULL, 0, 1);
+    }
+    return false;
+}
+
+void ring_take_over(struct ring *ring, struct ring *from)
+{
+    ring->oldest = from->oldest;
+    ring->rows = from->head ? block_of(from, oldest_block(from))->first : 0;
+    ring->header->dropped = from->header->dropped;
+    ring->header->since = from->header->since;
+    for (uint64_t sequence = oldest_block(from); sequence <= from->head; sequence++)
+        append_block(ring, from, sequence);
+    give_up_rows(from);
+}
+
+uint32_t ring_text_cut(const char *bytes)
+{
+    uint32_t size = RING_TEXT_MAX;
+
+    /* what follows begins a character, within the three bytes that one has at most after its first */
+    while (size > RING_TEXT_MAX - 3 && (bytes[size] & 0xc0) == 0x80)
+        size--;
+    return (bytes[size] & 0xc0) == 0x80 ? RING_TEXT_MAX : size;
 }

@@ -1,5 +1,8 @@
 /* Writes rows into a ring (ring_format.h). A writer never waits and never allocates: a row that another
- * thread's row is in the way of, for longer than a few tries, is dropped and counted. */
+ * thread's row is in the way of, for longer than a few tries, is dropped and counted.
+ *
+ * What lies in the shared memory is only written, but for rows that were published and are bounded when they are
+ * looked at again: whoever scribbles there spoils rows, not the program. */
 #pragma once
 
 #include "agent/ring_format.h"
@@ -15,45 +18,63 @@ struct ring_text {
 };
 
 struct ring {
-    struct ring_header *header;  /* shared */
-    struct ring_block *block;    /* the one that is written */
+    struct ring_header *header;  /* shared, as all rows are */
+    struct ring_block *block;    /* the one that is written; NULL: none yet */
+    uint32_t used;               /* bytes of it */
     uint32_t room;               /* bytes left in it */
-    bool busy;                   /* somebody writes */
-    int fd;
+    uint32_t begun;              /* bytes of the row that is written now */
+    bool busy;                   /* somebody writes, or it is closed */
+    uint32_t number;             /* of this ring in the process */
+    uint32_t oldest;             /* number of the first one whose rows it took over, or its own */
+    uint32_t blocks, block_size;
+    uint64_t head;               /* sequence of `block` */
+    uint64_t rows;               /* written so far, those included that were taken over */
+    size_t mapped;
+    int fd;                      /* -1: given up */
     uint64_t inode;              /* of fd, since the program may close descriptors it doesn't know */
-    uint64_t rows;               /* written so far */
 };
 
 /* Where a row is, for what is known of it only later. */
 struct ring_ticket {
-    uint64_t sequence;           /* 0: nowhere */
+    uint64_t sequence;           /* of its block; 0: nowhere */
+    uint64_t row;                /* how many were written before it */
     uint32_t offset;             /* in the block's rows */
+    uint32_t ring;               /* ring.number */
 };
 
-/* Makes a ring, all its memory there already, sealed against changes of its size. size: bytes of
- * rows, RING_SIZE_MIN to RING_SIZE_MAX, rounded to whole blocks. now: [s] since 1970. 0 or -errno. */
+/* Makes a ring, all its memory there already, sealed against changes of its size and against other writers.
+ * size: bytes of rows, RING_SIZE_MIN to RING_SIZE_MAX, rounded to whole blocks. now: [s] since 1970.
+ * 0, or -errno: -EFBIG the process may have no file of that size (RLIMIT_FSIZE), -ENOMEM, -EMFILE, -EINVAL. */
 int ring_new(const struct ring_layout *layout, uint64_t size, double now, struct ring **out);
 /* Gives up this process's share of it, after fork too, and the descriptor if it is still ours.
- * Nobody may write any more. NULL is fine. */
+ * Nobody may look at it any more. NULL is fine. */
 void ring_free(struct ring *ring);
+
+/* Ends all writing: whoever still has the ring in hand drops his rows. Waits for a row that is being written, for at
+ * most about 10 ms; then false, and nothing has changed. */
+bool ring_close(struct ring *ring);
+/* Appends all rows of `from`, which is closed and of the same layout, oldest first, as far as they fit; tickets for
+ * them are good for `ring`. Of `from` only what its late writers look at remains, until ring_free(). */
+void ring_take_over(struct ring *ring, struct ring *from);
 
 /* Room for a row of `size` bytes, a multiple of 8 and at most RING_ROW_MAX; its size is set. Until ring_end()
  * the ring is the caller's. NULL: the row is dropped. */
 struct ring_row *ring_begin(struct ring *ring, uint32_t size);
 /* Publishes it. ticket may be NULL. */
-void ring_end(struct ring *ring, struct ring_row *row, struct ring_ticket *ticket);
+void ring_end(struct ring *ring, struct ring_ticket *ticket);
 /* Sets one word of a row that is published. false: it has been overwritten, or the ring is busy. */
 bool ring_patch(struct ring *ring, const struct ring_ticket *ticket, unsigned column, uint64_t word);
 
-/* Appends all rows of `from` that are still there, oldest first, as far as they fit; for a ring that
- * nobody writes to, of the same layout. */
-void ring_take_over(struct ring *ring, const struct ring *from);
-
 /* ---- for the generated writers (schema/generate) ---- */
+
+/* What is left of a text that is too long: whole characters, if it is UTF-8. */
+uint32_t ring_text_cut(const char *bytes);
 
 static inline uint32_t ring_text_size(const struct ring_text *text)
 {
-    return !text->bytes ? 0 : text->size < RING_TEXT_MAX ? (uint32_t)text->size : RING_TEXT_MAX;
+    if (!text->bytes)
+        return 0;
+    return text->size <= RING_TEXT_MAX ? (uint32_t)text->size : ring_text_cut(text->bytes);
 }
 
 static inline uint32_t ring_row_size(unsigned columns, uint32_t texts)

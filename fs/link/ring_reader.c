@@ -43,18 +43,19 @@ struct held {
 
 /* ---- opening ---- */
 
-/* The file can't shrink under the mapping and its holes read as zeroes: reading ends in no SIGBUS. */
+/* Reading ends in no SIGBUS: the file can't shrink under the mapping, and all of its memory is there and stays,
+ * since no hole can be made in a file that can't be written to by any but the mapping that its owner has. */
 static bool safe_to_map(int fd, uint64_t *size)
 {
-    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
     struct statfs fs;
     struct stat st;
 
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || fstatfs(fd, &fs) < 0 || fs.f_type != TMPFS_MAGIC)
-        return false;
     int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & wanted) != wanted || fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
+        return false;
     *size = (uint64_t)st.st_size;
-    return seals >= 0 && (seals & wanted) == wanted;
+    return S_ISREG(st.st_mode) && fs.f_type == TMPFS_MAGIC && (uint64_t)st.st_blocks * 512 >= *size;
 }
 
 static bool header_fits(const struct ring_header *header, const struct ring_layout *layout, uint64_t size)

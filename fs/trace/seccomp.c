@@ -6,6 +6,7 @@
 #include "fs/remote/lwp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/futex.h>
 #include <linux/memfd.h>
@@ -14,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -166,6 +168,11 @@ static const struct {
     {SYS_sendmsg, 0, {FD, 0, MSG_NOSIGNAL}}, {SYS_sendto, 0, {FD, 0, 16, MSG_NOSIGNAL}},
     {SYS_recvmsg, 0, {FD}}, {SYS_shutdown, ANY, {FD, 2}}, {SYS_setsockopt, ANY, {FD}},
     {SYS_prctl, ANY, {PR_SET_NAME}}, {SYS_fcntl, ANY, {FD, 1}},
+    /* a ring of the recorder's */
+    {SYS_prlimit64, ANY, {0, RLIMIT_FSIZE}},
+    {SYS_fcntl, ANY,
+     {FD, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL}},
+    {SYS_mmap, ANY, {0, 69632, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, FD, 0}},
 };
 
 /* Whether one filter lets all through; else which call it is about, and its answer. */

@@ -43,10 +43,10 @@ static void wraps_at_every_size(void)
     for (uint64_t size = RING_SIZE_MIN; size < 8u << 20; size += size / 3 + 4567) {
         struct ring *ring = make_ring(gc, size);
         struct ring_reader *reader = open_ring(ring, gc);
-        int64_t fits = (int64_t)(ring->header->blocks * (uint64_t)((ring->header->block_size - 32) / 56));
-        int64_t block = fits / ring->header->blocks, written = 0;
+        int64_t fits = (int64_t)(ring->blocks * (uint64_t)((ring->block_size - 32) / 56));
+        int64_t block = fits / ring->blocks, written = 0;
 
-        CHECK(ring->header->size >= size && ring->header->blocks >= 4);
+        CHECK((uint64_t)ring->blocks * ring->block_size >= size && ring->blocks >= 4);
         CHECK(ring_reader_size(reader) > size);
         check_gc(reader, 0, 0);
         for (int64_t until = 1; until < 3 * fits; until += until < block + 2 ? block / 3 : fits / 5 + 7) {
