@@ -17,11 +17,12 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
+VERSION = 2
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQII")
 DONE_BODY = struct.Struct("=iIQQQ200s")
-RECORD = struct.Struct("=QIIiiiiiiQQ")
+RECORD = struct.Struct("=QIIiiiiiiQQ640x")  # without its rings
 
 DEADLINE = 30.0
 
@@ -126,7 +127,7 @@ class Client:
         self.answers, self.last_id = {}, 0
         if hello:
             self.nonce = int.from_bytes(os.urandom(7), "big")
-            number = self.send(HELLO, struct.pack("=IIQ", 1, 0, self.nonce))
+            number = self.send(HELLO, struct.pack("=IIQ", VERSION, 0, self.nonce))
             self.hello = self.wait(number).ready
             assert self.hello["nonce"] == self.nonce
 

@@ -78,7 +78,7 @@ def test_ready(python):
     before = time.time_ns()
     client = connect(target)
     said = client.hello
-    assert said["version"] == 1
+    assert said["version"] == agent.VERSION
     assert said["origin"] == agent.IMPORTED
     assert before - 60 * 10**9 < said["since_ns"] < before
     assert said["python_tid"] == 0
@@ -308,7 +308,7 @@ def test_second_daemon(python):
     first.nonce, second.nonce = 11, 22
     a = first.send(agent.HELLO, struct.pack("=IIQ", 1, 0, 11))
     assert first.wait(a).ready["nonce"] == 11
-    b = second.send(agent.HELLO, struct.pack("=IIQ", 1, 0, 22), 7)
+    b = second.send(agent.HELLO, struct.pack("=IIQ", agent.VERSION, 0, 22), 7)
     assert second.wait(b).ready["nonce"] == 11
     second.close()
     assert first.eval("1").text == "1\n"

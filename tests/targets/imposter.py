@@ -12,14 +12,21 @@ here = os.path.dirname(os.path.abspath(__file__))
 library = ctypes.CDLL(os.path.join(here, "probing-imposter.so"))
 
 
+class Place(ctypes.Structure):
+    _fields_ = [("change", ctypes.c_uint32), ("on", ctypes.c_uint32), ("fd", ctypes.c_int32),
+                ("zero", ctypes.c_uint32), ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64),
+                ("rate", ctypes.c_double)]
+
+
 class Record(ctypes.Structure):
     _fields_ = [("magic", ctypes.c_uint64), ("version", ctypes.c_uint32), ("size", ctypes.c_uint32),
                 ("state", ctypes.c_int32), ("pid", ctypes.c_int32), ("channel", ctypes.c_int32),
                 ("origin", ctypes.c_int32), ("channel_tid", ctypes.c_int32),
                 ("python_tid", ctypes.c_int32), ("handle", ctypes.c_uint64),
-                ("generation", ctypes.c_uint64)]
+                ("generation", ctypes.c_uint64), ("rings", Place * 16)]
 
 
+VERSION = 2
 HEADER = struct.Struct("=IHHQ")
 READY, STARTED, OUTPUT, DONE = range(64, 68)
 record = Record.in_dll(library, "probe_agent_record")
@@ -32,7 +39,7 @@ def frame(op, request, body=b""):
 
 def ready(hello):
     nonce = hello[24:32]
-    return struct.pack("=II", 1, 2) + nonce + struct.pack("=QiiQQ16s", 1, 77, 0, 1, 1,
+    return struct.pack("=II", VERSION, 2) + nonce + struct.pack("=QiiQQ16s", 1, 77, 0, 1, 1,
                                                           b"\x1b[31m" + b"x" * 11)
 
 
