@@ -9,6 +9,7 @@ from interpreters import eventually
 from mount import REPOSITORY
 
 SCHEMA = {path.stem: path for path in sorted((REPOSITORY / "schema").glob("*.sql"))}
+RECORDED = {name for name, path in SCHEMA.items() if "-- source: recorded\n" in path.read_text()}
 
 
 def settle(target):

@@ -38,6 +38,7 @@ struct job {
     struct use *uses;        /* of each table */
     size_t ntables;
     char host[HOST_NAME_MAX + 1];
+    struct stop stop;        /* the statement may be gone before a reader is */
     struct item *items;
     size_t n, alloc;
     pthread_mutex_t lock;    /* guards what follows, and each item's results */
@@ -99,6 +100,7 @@ static int job_new(struct wanted *const *wanted, size_t n, struct job **out)
         job->table[i] = wanted[i]->table;
         job->uses[i] = wanted[i]->use;
     }
+    job->stop.deadline_ns = monotonic_ns() + ALL_DEADLINE_NS;
     gethostname(job->host, sizeof job->host - 1);
     *out = job;
     return 0;
@@ -163,8 +165,9 @@ static int read_target(const struct job *job, struct process *process, struct wa
         list[i] = &wanted[i];
     }
     struct target *target = process_target(process);
+    const struct subject of = {process, target, process_recording(process)};
     int r = !list ? -ENOMEM : !target ? -ESRCH
-                  : scene_fill(job->tables, process, target, list, job->ntables, why);
+                  : scene_fill(job->tables, &of, list, job->ntables, &job->stop, why);
     target_unref(target);
     return r;
 }
@@ -325,16 +328,18 @@ int all_provide(void *arg, struct wanted *const *wanted, size_t n, const struct 
         else
             others[nothers++] = w;
     }
-    int r = scene_fill(&python_tables, NULL, NULL, catalog, ncatalog, why);
+    int r = scene_fill(&python_tables, &(struct subject){0}, catalog, ncatalog, stop, why);
     return r == 0 && nothers ? provide_rows(arg, others, nothers, stop, why) : r;
 }
 
 struct provider context_provider(const struct file_context *context)
 {
+    bool one = context->process || context->recording;
+
     return (struct provider){
         .tables = &python_tables,
-        .many = !context->process,
-        .fill = context->process ? scene_provide : all_provide,
+        .many = !one,
+        .fill = one ? scene_provide : all_provide,
         .arg = (void *)context,
     };
 }

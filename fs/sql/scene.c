@@ -2,7 +2,6 @@
 
 #include "fs/cleanup.h"
 #include "fs/file.h"
-#include "fs/registry.h"
 #include "fs/remote/lwp.h"
 #include "fs/remote/moment.h"
 #include "fs/remote/view.h"
@@ -41,6 +40,7 @@ static void make_plan(struct scene *scene)
 {
     for (size_t i = 0; i < scene->nwanted; i++) {
         const struct row_source *source = scene->wanted[i]->table->rows;
+        scene->passive |= !source->catalog && !source->recorded;
         if (source->plan)
             source->plan(&scene->wanted[i]->use, &scene->plan);
     }
@@ -183,42 +183,66 @@ int scene_error(const struct target *target, int error, struct text *why)
     return error;
 }
 
+static int has_ended(const struct scene *scene)
+{
+    text_puts(scene->why, "the process has ended; what was recorded of it can be asked:");
+    for (size_t i = 0, n = 0; i < scene->tables->n; i++)
+        if (scene->tables->items[i].recorded >= 0)
+            text_printf(scene->why, "%s %s", n++ ? "," : "", scene->tables->items[i].name);
+    return -ESRCH;
+}
+
+static int fill(struct scene *scene)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < scene->nwanted && r == 0; i++) {
+        struct wanted *w = scene->wanted[i];
+        scene->table = w->table;
+        if (w->table->rows->fill)
+            r = w->table->rows->fill(scene, &w->use, &w->rows);
+    }
+    return r;
+}
+
 static void scene_deinit(struct scene *scene)
 {
     snapshot_free(scene->snapshot);
     tasks_deinit(&scene->tasks);
 }
 
-int scene_fill(const struct tables *tables, struct process *process, struct target *target,
-               struct wanted *const *wanted, size_t n, struct text *why)
+int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,
+               size_t n, const struct stop *stop, struct text *why)
 {
     _cleanup_(scene_deinit) struct scene scene = {
         .tables = tables,
-        .process = process,
-        .target = target,
+        .process = of->process,
+        .target = of->target,
+        .recording = of->recording,
+        .stop = stop,
         .why = why,
         .wanted = wanted,
         .nwanted = n,
     };
-    int r = 0;
 
     make_plan(&scene);
-    if (scene.plan.moment)
-        r = read_moment(&scene);
-    for (size_t i = 0; i < n && r == 0; i++)
-        if (wanted[i]->table->rows->fill)
-            r = wanted[i]->table->rows->fill(&scene, &wanted[i]->use, &wanted[i]->rows);
-    if (r == 0 && target && !target_alive(target))
+    if (scene.passive && !of->target)
+        return has_ended(&scene);
+    int r = scene.plan.moment ? read_moment(&scene) : 0;
+    if (r == 0)
+        r = fill(&scene);
+    if (r == 0 && scene.passive && !target_alive(of->target))
         r = -ESRCH; /* and what /proc said may be of another */
-    return r < 0 ? scene_error(target, r, why) : 0;
+    return r < 0 ? scene_error(of->target, r, why) : 0;
 }
 
 int scene_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
                   struct text *why)
 {
     const struct file_context *context = arg;
+    const struct subject of = {context->process, context->target, context->recording};
 
     for (size_t i = 0; i < n; i++)
         rows_init(&wanted[i]->rows, wanted[i]->table->ncolumns, wanted[i]->use.columns, NULL, 0);
-    return scene_fill(&python_tables, context->process, context->target, wanted, n, why);
+    return scene_fill(&python_tables, &of, wanted, n, stop, why);
 }

@@ -13,6 +13,7 @@
 
 struct file_context;
 struct process;
+struct recording;
 
 /* What has to be read. */
 struct plan {
@@ -30,10 +31,20 @@ struct plan {
  * bounds of these columns; -1: there is no such column, and all are needed. */
 void plan_stacks(struct plan *plan, const struct use *use, int tid, int depth);
 
+/* Whose rows are asked for. */
+struct subject {
+    struct process *process;     /* NULL: it has ended, or there is none */
+    struct target *target;       /* NULL with process */
+    struct recording *recording; /* NULL: nothing was recorded */
+};
+
 struct scene {
     const struct tables *tables;
-    struct process *process;   /* NULL for catalog tables, and so is what follows */
+    struct process *process;
     struct target *target;
+    struct recording *recording;
+    const struct stop *stop;
+    const struct table *table; /* whose `fill` runs */
     struct plan plan;
     struct snapshot *snapshot;
     struct tasks tasks;        /* of plan.tasks; only as long as `gather` runs */
@@ -42,14 +53,15 @@ struct scene {
     /* the reading's own */
     struct wanted *const *wanted;
     size_t nwanted;
+    bool passive;              /* tables are wanted that take a process which is there */
     struct asyncio asyncio;
     unsigned bad;              /* moments that were not good enough */
 };
 
-/* Fills wanted[i]->rows, which are begun, all of one moment. target may be NULL with process: then
- * only catalog tables may be wanted. 0 or -errno; why says more. */
-int scene_fill(const struct tables *tables, struct process *process, struct target *target,
-               struct wanted *const *wanted, size_t n, struct text *why);
+/* Fills wanted[i]->rows, which are begun, all of one moment. 0 or -errno, and why says more: -ESRCH
+ * also if tables are wanted that take a process which is there. */
+int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,
+               size_t n, const struct stop *stop, struct text *why);
 
 /* A provider of one process's rows; arg is a const struct file_context of that process. */
 int scene_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,

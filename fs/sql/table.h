@@ -79,5 +79,7 @@ struct row_source {
     int (*gather)(struct scene *scene, const struct use *use, struct rows *rows);
     /* Adds the rows after all that. */
     int (*fill)(struct scene *scene, const struct use *use, struct rows *rows);
-    bool catalog; /* they are of no process: scene->process is NULL */
+    bool catalog;  /* they are of no process */
+    bool recorded; /* they are of scene->recording, which may be NULL, and of a process that has
+                      ended, too: scene->process and scene->target may be NULL */
 };

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from interpreters import eventually
-from sql import SCHEMA, ask, columns, reply, settle, value
+from sql import RECORDED, SCHEMA, ask, columns, reply, settle, value
 from stacks import escape
 from test_commands import shell
 
@@ -315,7 +315,7 @@ def test_tables_describe_themselves(query):
     tables = {r["name"]: r for r in ask(query, "SELECT * FROM python.tables")}
     assert set(tables) == set(SCHEMA)
     for name, row in tables.items():
-        assert row["comment"] and row["source"] in {"passive", "schema"}
+        assert row["comment"] and row["source"] in {"passive", "recorded", "schema"}
         described = ask(query, f"SELECT name, type FROM columns WHERE table_name = '{name}' "
                                "ORDER BY position")
         assert [(r["name"], r["type"]) for r in described] == columns(name)
@@ -323,6 +323,8 @@ def test_tables_describe_themselves(query):
         header = reply(query, f"SELECT * FROM {name} LIMIT 0").strip()
         assert header == ",".join(column for column, _ in columns(name))
         assert reply(query, f"SELECT * FROM python.{name} LIMIT 0").strip() == header
+        assert (row["source"] == "recorded") == (name in RECORDED)
+        assert (row["kept"], row["lost"]) == ("", "")
     assert all(r["comment"] for r in ask(query, "SELECT comment FROM columns"))
     assert value(query, "SELECT unit FROM columns WHERE table_name = 'threads' AND "
                         "name = 'cpu_user'") == "s"
