@@ -1,13 +1,31 @@
 /* Rings as an agent makes them, and their rows as the daemon sees them. */
 #pragma once
 
+#include "fs/cleanup.h"
 #include "fs/link/ring_reader.h"
 #include "schema/rows.h"
 #include "tests/unit/check.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
+/* Columns, as schema/gc.sql and schema/spans.sql have them. */
+enum { GC_TS, GC_TID, GC_GENERATION, GC_DURATION, GC_COLLECTED, GC_UNCOLLECTABLE };
+enum { SPANS_ID, SPANS_PARENT, SPANS_NAME, SPANS_TID, SPANS_TASK, SPANS_START, SPANS_DURATION, SPANS_FAILED,
+       SPANS_ATTRS };
+
+static const struct ring_layout *const gc = &recorded_layouts[RECORDED_GC];
+static const struct ring_layout *const spans = &recorded_layouts[RECORDED_SPANS];
+
 static const struct ring_memory heap = {realloc, free};
+
+/* Fails after so many times. */
+static __attribute__((unused)) int memory_left;
+static inline void *scarce_resize(void *memory, uint64_t size)
+{
+    return memory_left-- > 0 ? realloc(memory, size) : NULL;
+}
+static const __attribute__((unused)) struct ring_memory scarce = {scarce_resize, free};
 
 static inline struct ring *make_ring(const struct ring_layout *layout, uint64_t size)
 {
@@ -24,6 +42,12 @@ static inline struct ring_reader *open_ring(const struct ring *ring, const struc
     CHECK_INT(ring_reader_open(ring->fd, layout, &reader), 0);
     CHECK(ring_reader_since(reader) == 1.5);
     return reader;
+}
+
+static inline void close_ring(struct ring *ring, struct ring_reader *reader)
+{
+    ring_reader_unref(reader);
+    ring_free(ring);
 }
 
 /* All rows; what counting without copying says is checked against the copy. For rings nobody writes to. */

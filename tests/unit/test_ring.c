@@ -3,13 +3,6 @@
 
 #include <math.h>
 
-/* columns, as schema/gc.sql and schema/spans.sql have them */
-enum { GC_TS, GC_TID, GC_GENERATION, GC_DURATION, GC_COLLECTED, GC_UNCOLLECTABLE };
-enum { SPANS_NAME = 2, SPANS_TASK = 4, SPANS_DURATION = 6, SPANS_ATTRS = 8 };
-
-static const struct ring_layout *const gc = &recorded_layouts[RECORDED_GC];
-static const struct ring_layout *const spans = &recorded_layouts[RECORDED_SPANS];
-
 static void append_gc(struct ring *ring, int64_t number)
 {
     struct gc_row row = {.ts = (double)number / 2, .tid = number, .duration = NAN, .collected = -number,
@@ -38,54 +31,198 @@ static void check_gc(struct ring_reader *reader, int64_t written, size_t kept_at
     ring_rows_deinit(&rows);
 }
 
+/* How many gc rows a ring holds, and one block of it. */
+static int64_t gc_rows(const struct ring *ring, int64_t *block)
+{
+    *block = (ring->block_size - 32) / 56;
+    return ring->blocks * *block;
+}
+
 static void wraps_at_every_size(void)
 {
     for (uint64_t size = RING_SIZE_MIN; size < 8u << 20; size += size / 3 + 4567) {
         struct ring *ring = make_ring(gc, size);
         struct ring_reader *reader = open_ring(ring, gc);
-        int64_t fits = (int64_t)(ring->blocks * (uint64_t)((ring->block_size - 32) / 56));
-        int64_t block = fits / ring->blocks, written = 0;
+        int64_t block, fits = gc_rows(ring, &block), written = 0;
 
         CHECK((uint64_t)ring->blocks * ring->block_size >= size && ring->blocks >= 4);
-        CHECK(ring_reader_size(reader) > size);
+        CHECK_INT(ring_reader_size(reader), ring->mapped);
         check_gc(reader, 0, 0);
         for (int64_t until = 1; until < 3 * fits; until += until < block + 2 ? block / 3 : fits / 5 + 7) {
             while (written < until)
                 append_gc(ring, written++);
             check_gc(reader, written, (size_t)(written <= fits ? written : fits - block));
         }
-        ring_reader_unref(reader);
-        ring_free(ring);
+        close_ring(ring, reader);
+    }
+    struct ring *ring = NULL;
+    CHECK_INT(ring_new(gc, RING_SIZE_MIN - 1, 0, &ring), -EINVAL);
+    CHECK_INT(ring_new(gc, RING_SIZE_MAX + 1ull, 0, &ring), -EINVAL);
+    CHECK(!ring);
+}
+
+static uint64_t pattern(uint32_t size, uint32_t word)
+{
+    return (size * 0x9e3779b97f4a7c15ull) ^ (word * 0xff51afd7ed558ccdull);
+}
+
+static void check_wide_row(const struct ring_row *row, uint32_t size)
+{
+    CHECK_INT(row->size, size);
+    for (uint32_t i = 0; i < (size - 8) / 8; i++)
+        CHECK(row->words[i] == pattern(size, i));
+}
+
+static void rows_have_every_size(void)
+{
+    static const struct ring_layout wide = {"wide", "I", 1, 42};
+    struct ring *ring = make_ring(&wide, RING_SIZE_MIN);
+    struct ring_reader *reader = open_ring(ring, &wide);
+    uint64_t written = 0;
+
+    for (uint32_t size = 16; size <= RING_ROW_MAX; size += 8) {
+        struct ring_row *row = ring_begin(ring, size);
+        CHECK(row);
+        for (uint32_t i = 0; i < (size - 8) / 8; i++)
+            row->words[i] = pattern(size, i);
+        ring_end(ring, NULL);
+        written++;
+        struct ring_rows rows = copy_rows(reader);
+        CHECK(rows.n >= 3 || rows.n == written); /* at most one block of four is cut */
+        for (size_t i = 0; i < rows.n; i++)
+            check_wide_row(rows.items[i], size - 8 * (uint32_t)(rows.n - 1 - i));
+        CHECK_INT(rows.counts.written, written);
+        ring_rows_deinit(&rows);
+    }
+    CHECK(!ring_begin(ring, RING_ROW_MAX + 8)); /* and the next one is not stopped by it */
+    CHECK(ring_begin(ring, 16));
+    close_ring(ring, reader);
+}
+
+/* ---- texts ---- */
+
+static void check_text(const struct ring_row *row, unsigned column, const char *want, size_t size, bool is_cut)
+{
+    uint32_t got_size;
+    bool cut;
+    const char *got = ring_text(row, column, &got_size, &cut);
+
+    CHECK(!got == !want);
+    if (got) {
+        CHECK_INT(got_size, size);
+        CHECK(cut == is_cut && memcmp(got, want, size) == 0);
     }
 }
 
-static void texts_come_back(void)
+static void check_one_text(struct ring_text text, size_t size)
 {
     struct ring *ring = make_ring(spans, RING_SIZE_MIN);
     struct ring_reader *reader = open_ring(ring, spans);
-    struct spans_row row = {.id = 1, .parent = RING_NULL_INTEGER, .name = text_of("forward"), .task = text_of(""),
-                            .start = 2.5, .duration = NAN};
-    struct ring_ticket ticket;
-    uint32_t size;
-    bool cut;
+    struct spans_row row = {.name = text_of("forward"), .task = text, .attrs = text_of("{}")};
 
-    CHECK(spans_append(ring, &row, &ticket));
-    CHECK(spans_patch_duration(ring, &ticket, 0.25));
+    CHECK(spans_append(ring, &row, NULL));
     struct ring_rows rows = copy_rows(reader);
     CHECK_INT(rows.n, 1);
-    const char *name = ring_text(rows.items[0], SPANS_NAME, &size, &cut);
-    CHECK(size == 7 && !cut && memcmp(name, "forward", 7) == 0);
-    CHECK(ring_text(rows.items[0], SPANS_TASK, &size, &cut) && size == 0 && !cut);
-    CHECK(!ring_text(rows.items[0], SPANS_ATTRS, &size, &cut));
-    CHECK(ring_real(rows.items[0], SPANS_DURATION) == 0.25);
+    check_text(rows.items[0], SPANS_NAME, "forward", 7, false);
+    check_text(rows.items[0], SPANS_TASK, text.bytes, size, size < text.size);
+    check_text(rows.items[0], SPANS_ATTRS, "{}", 2, false);
     ring_rows_deinit(&rows);
-    ring_reader_unref(reader);
-    ring_free(ring);
+    close_ring(ring, reader);
+}
+
+/* A text of n characters of `bytes` bytes each, which begins after `before` others. */
+static void check_cut(const char *character, size_t before, size_t want)
+{
+    static char text[3 * RING_TEXT_MAX];
+    size_t size = strlen(character);
+
+    memset(text, 'x', before);
+    for (size_t at = before; at + size <= sizeof text; at += size)
+        memcpy(text + at, character, size);
+    check_one_text((struct ring_text){text, 2 * RING_TEXT_MAX}, want);
+}
+
+static void texts_of_every_size(void)
+{
+    static char text[RING_TEXT_MAX + 100];
+
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)(i * 7 % 251); /* NULs too */
+    for (size_t size = 0; size < 40; size++)
+        check_one_text((struct ring_text){text, size}, size);
+    for (size_t size = RING_TEXT_MAX - 10; size <= sizeof text; size++)
+        check_one_text((struct ring_text){text, size},
+                       size < RING_TEXT_MAX ? size : RING_TEXT_MAX - ((text[RING_TEXT_MAX] & 0xc0) == 0x80));
+    check_one_text((struct ring_text){NULL, 5}, 0);
+    for (size_t before = 0; before < 8; before++) {
+        check_cut("\xc3\xa9", before, RING_TEXT_MAX - before % 2);
+        check_cut("\xe2\x82\xac", before, RING_TEXT_MAX - (RING_TEXT_MAX - before) % 3);
+        check_cut("\xf0\x9f\x90\x8d", before, RING_TEXT_MAX - (RING_TEXT_MAX - before) % 4);
+        check_cut("\x80", before, RING_TEXT_MAX); /* no UTF-8 */
+    }
+}
+
+/* ---- ranges ---- */
+
+static void check_range(struct ring_reader *reader, int column, double low, double high, size_t n, int64_t first)
+{
+    struct ring_range range = {column, low, high};
+    struct ring_rows rows;
+
+    CHECK_INT(ring_reader_copy(reader, &range, &heap, &rows), 0);
+    CHECK_INT(rows.n, n);
+    CHECK_INT(rows.counts.kept, 10000); /* passed over is not lost */
+    CHECK_INT(rows.counts.lost, 0);
+    for (size_t i = 0; i < n; i++)
+        CHECK_INT(integer_of(rows.items[i], GC_TID), first + (int64_t)i);
+    ring_rows_deinit(&rows);
+}
+
+static void ranges_pass_over(void)
+{
+    struct ring *ring = make_ring(gc, RING_SIZE_DEFAULT);
+    struct ring_reader *reader = open_ring(ring, gc);
+
+    for (int64_t i = 0; i < 10000; i++)
+        append_gc(ring, i);
+    check_range(reader, -1, 1, 0, 10000, 0);
+    check_range(reader, GC_TS, 100, 200.5, 202, 200);
+    check_range(reader, GC_TS, -INFINITY, 10, 21, 0);
+    check_range(reader, GC_TS, 4999.5, INFINITY, 1, 9999);
+    check_range(reader, GC_TS, 5000, INFINITY, 0, 0);
+    check_range(reader, GC_TS, 7, 6, 0, 0);
+    check_range(reader, GC_TID, 1234, 1236, 3, 1234);
+    check_range(reader, GC_COLLECTED, -3, 100, 4, 0);
+    check_range(reader, GC_DURATION, -INFINITY, INFINITY, 0, 0);      /* NULL is in no range */
+    check_range(reader, GC_UNCOLLECTABLE, -INFINITY, INFINITY, 0, 0);
+    close_ring(ring, reader);
+}
+
+static void a_copy_wants_memory(void)
+{
+    struct ring *ring = make_ring(gc, RING_SIZE_DEFAULT);
+    struct ring_reader *reader = open_ring(ring, gc);
+    struct ring_rows rows = {.n = 77};
+
+    append_gc(ring, 0);
+    for (memory_left = 0; memory_left < 3; memory_left++) {
+        int left = memory_left;
+        CHECK_INT(ring_reader_copy(reader, NULL, &scarce, &rows), -ENOMEM);
+        CHECK_INT(rows.n, 77);
+        memory_left = left;
+    }
+    CHECK_INT(ring_reader_copy(reader, NULL, &scarce, &rows), 0);
+    ring_rows_deinit(&rows);
+    ring_rows_deinit(&rows);
+    close_ring(ring, reader);
 }
 
 int main(void)
 {
     wraps_at_every_size();
-    texts_come_back();
+    rows_have_every_size();
+    texts_of_every_size();
+    ranges_pass_over();
+    a_copy_wants_memory();
     return 0;
 }
