@@ -249,6 +249,8 @@ libc.fgets(ctypes.create_string_buffer(9), 9, ctypes.c_void_p.in_dll(libc, "stdi
 def test_in_a_function_that_holds_a_lock(python):
     """It is refused, and named: not what it called itself, and not what called it."""
     target = python.run_source(HOLDS)
+    syscall = pathlib.Path(f"/proc/{target.pid}/syscall")
+    eventually(lambda: syscall.read_text().startswith("0 0x0 "), what="its read(0)")
     (what, result, words), = Cycles(target.pid, 1, "--deadline", "200").lines
     assert (what, result) == ("cycle", "ETIMEDOUT")
     assert re.search(r"stood in a function of libc that may hold a lock: (_IO_)?fgets of libc\.so\.6$",
