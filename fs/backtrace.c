@@ -2,34 +2,11 @@
 #include "fs/file.h"
 #include "fs/frame_text.h"
 #include "fs/procfs.h"
+#include "fs/remote/version.h"
 #include "fs/snapshot_file.h"
 
-#include <string.h>
 
 #define CMDLINE_MAX 1024
-
-static void add_command(pid_t pid, struct text *out)
-{
-    char line[CMDLINE_MAX + 1];
-
-    ssize_t n = proc_read(pid, "cmdline", line, sizeof line);
-    while (n > 0 && !line[n - 1])
-        n--;
-    for (ssize_t i = 0; i < n; i++)
-        if (!line[i])
-            line[i] = ' ';
-    if (n > 0)
-        text_add_escaped(out, line, (size_t)n);
-}
-
-static void add_version(const struct snapshot *snapshot, struct text *out)
-{
-    uint32_t v = snapshot->version;
-
-    text_printf(out, "Python %u.%u", v >> 24, v >> 16 & 255);
-    if (v & 0xff) /* else the patch level is not known from outside */
-        text_printf(out, ".%u", v >> 8 & 255);
-}
 
 static void add_gil(const struct snapshot *snapshot, struct text *out)
 {
@@ -48,12 +25,15 @@ static void add_gil(const struct snapshot *snapshot, struct text *out)
 
 static void add_head(const struct snapshot *snapshot, struct text *out)
 {
+    char line[CMDLINE_MAX + 1];
     size_t python = 0;
 
     text_printf(out, "Process %d: ", (int)snapshot->pid);
-    add_command(snapshot->pid, out);
-    text_putc(out, '\n');
-    add_version(snapshot, out);
+    ssize_t n = proc_command(snapshot->pid, line, sizeof line);
+    if (n > 0)
+        text_add_escaped(out, line, (size_t)n);
+    text_puts(out, "\nPython ");
+    version_add(snapshot->version, out);
     if (!snapshot->supported) {
         text_printf(out, ", %zu thread%s, native frames only: %s\n", snapshot->nthreads,
                     snapshot->nthreads == 1 ? "" : "s", snapshot->why);

@@ -18,22 +18,18 @@ static int by_rank_then_age(const void *a, const void *b)
 
 static int ranks_list(struct file_context *context, struct numbers *out)
 {
-    _cleanup_free_ struct process **processes = NULL;
+    _cleanup_(process_list_deinit) struct process_list list = {0};
     int64_t last = -1;
-    size_t n;
 
-    int r = registry_list(context->registry, &processes, &n);
-    if (r < 0)
+    int r = registry_list(context->registry, &list);
+    if (r < 0 || !list.n)
         return r;
-    qsort(processes, n, sizeof *processes, by_rank_then_age);
-    for (size_t i = 0; i < n; i++) {
-        struct process *process = processes[i];
-        if (r < 0 || process->rank == last || process->rank < 0) {
-            process_unref(process);
+    qsort(list.items, list.n, sizeof *list.items, by_rank_then_age);
+    for (size_t i = 0; r == 0 && i < list.n; i++) {
+        if (list.items[i]->rank == last || list.items[i]->rank < 0)
             continue;
-        }
-        last = process->rank;
-        r = numbers_add(out, (unsigned)last, process);
+        last = list.items[i]->rank;
+        r = numbers_add(out, (unsigned)last, steal_pointer(list.items[i]));
     }
     return r;
 }

@@ -1,6 +1,7 @@
 /* Scope guards: what a block acquires is released however the block is left. */
 #pragma once
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,6 +13,11 @@ static inline void cleanup_close(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
+}
+static inline void cleanup_closedir(DIR **dir)
+{
+    if (*dir)
+        closedir(*dir);
 }
 static inline void cleanup_unlock(pthread_mutex_t **lock)
 {
@@ -28,6 +34,8 @@ static inline pthread_mutex_t *lock_and_return(pthread_mutex_t *lock)
 #define _cleanup_free_ _cleanup_(cleanup_free)
 /* Closes a file descriptor at the end of the scope; negative ones are left alone. */
 #define _cleanup_close_ _cleanup_(cleanup_close)
+/* Closes a directory at the end of the scope. */
+#define _cleanup_closedir_ _cleanup_(cleanup_closedir)
 /* Holds a mutex for the rest of the scope. */
 #define _guard_mutex_(lock) \
     __attribute__((unused)) _cleanup_(cleanup_unlock) pthread_mutex_t *guard_ = lock_and_return(lock)

@@ -5,15 +5,12 @@
 
 static int pids_list(struct file_context *context, struct numbers *out)
 {
-    _cleanup_free_ struct process **processes = NULL;
-    size_t n;
+    _cleanup_(process_list_deinit) struct process_list list = {0};
 
-    int r = registry_list(context->registry, &processes, &n);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < n; i++) {
-        int added = numbers_add(out, (unsigned)processes[i]->pid, processes[i]);
-        r = r < 0 ? r : added;
+    int r = registry_list(context->registry, &list);
+    for (size_t i = 0; r == 0 && i < list.n; i++) {
+        unsigned pid = (unsigned)list.items[i]->pid;
+        r = numbers_add(out, pid, steal_pointer(list.items[i]));
     }
     return r;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #define STATUS_MAX 8192
 
@@ -62,6 +63,44 @@ int proc_stat_read(pid_t pid, struct proc_stat *out)
     if (n < 0)
         return (int)n;
     return proc_stat_parse(text, out) ? 0 : -ESRCH;
+}
+
+ssize_t proc_command(pid_t pid, char *line, size_t cap)
+{
+    ssize_t n = proc_read(pid, "cmdline", line, cap);
+    if (n <= 0)
+        return n;
+    bool cut = (size_t)n == cap - 1;
+    while (n > 0 && !line[n - 1])
+        n--;
+    for (ssize_t i = 0; i < n; i++)
+        if (!line[i])
+            line[i] = ' ';
+    for (ssize_t i = 0; cut && i < 3 && i < n; i++)
+        line[n - 1 - i] = '.';
+    line[n] = 0;
+    return n;
+}
+
+ssize_t proc_link(pid_t pid, const char *name, char *path, size_t cap)
+{
+    char link[64];
+
+    snprintf(link, sizeof link, "/proc/%d/%s", pid, name);
+    ssize_t n = readlink(link, path, cap);
+    return n >= 0 ? n : errno == ENOENT ? -ESRCH : -errno;
+}
+
+/* Start times count from boot, suspended time included. */
+void proc_started(uint64_t start_time, double *started, double *uptime)
+{
+    struct timespec now, boot;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    *uptime = (double)boot.tv_sec + (double)boot.tv_nsec / 1e9 -
+              (double)start_time / (double)sysconf(_SC_CLK_TCK);
+    *started = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - *uptime;
 }
 
 const char *proc_status_field(const char *status, const char *name)

@@ -36,6 +36,15 @@ bool proc_ending(pid_t pid);
  * bytes; -ESRCH: no such process; -EACCES, -EPERM. */
 ssize_t proc_read(pid_t pid, const char *file, char *buf, size_t cap);
 
+/* The command line, its words separated by spaces, with a NUL at its end; one that doesn't fit ends in "...".
+ * Returns the number of bytes, 0 for none; or what proc_read() returns. */
+ssize_t proc_command(pid_t pid, char *line, size_t cap);
+/* Where /proc/PID/NAME points to, without a NUL. The number of bytes; -ESRCH, -EACCES. */
+ssize_t proc_link(pid_t pid, const char *name, char *path, size_t cap);
+/* When a process was started, in seconds since 1970, and for how long it has been there. start_time: of its stat
+ * file. */
+void proc_started(uint64_t start_time, double *started, double *uptime);
+
 /* The text behind "Name:\t" in a status file, up to the line's end; NULL if there is none. */
 const char *proc_status_field(const char *status, const char *name);
 

@@ -1,5 +1,6 @@
 #include "fs/registry.h"
 
+#include "fs/array.h"
 #include "fs/cleanup.h"
 #include "fs/clock.h"
 #include "fs/sighting.h"
@@ -295,52 +296,41 @@ static int by_pid(const void *a, const void *b)
     return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-static int append(struct process ***items, size_t *n, size_t *alloc, struct process *process)
+void process_list_deinit(struct process_list *list)
 {
-    if (*n == *alloc) {
-        size_t more = *alloc ? *alloc * 2 : 64;
-        struct process **grown = realloc(*items, more * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        *items = grown;
-        *alloc = more;
-    }
-    (*items)[(*n)++] = process;
-    return 0;
+    while (list->n)
+        process_unref(list->items[--list->n]);
+    free(list->items);
+    *list = (struct process_list){0};
 }
 
-int registry_list(struct registry *registry, struct process ***out, size_t *out_n)
+int registry_list(struct registry *registry, struct process_list *out)
 {
-    struct process **items = NULL;
-    size_t n = 0, alloc = 0;
+    _cleanup_(process_list_deinit) struct process_list list = {0};
     struct dirent *entry;
     unsigned pid;
-    int r = 0;
 
     tidy(registry);
 
-    DIR *proc = opendir("/proc");
+    _cleanup_closedir_ DIR *proc = opendir("/proc");
     if (!proc)
         return -errno;
-    while (r == 0 && (entry = readdir(proc))) {
+    while ((entry = readdir(proc))) {
         struct process *process;
         if (!number_parse(entry->d_name, &pid) ||
             glance(registry, (pid_t)pid, &process) < 0)
             continue;
         process_watch(process);
-        r = append(&items, &n, &alloc, process);
-        if (r < 0)
+        int r = ARRAY_GROW(list.items, list.alloc, list.n + 1);
+        if (r < 0) {
             process_unref(process);
+            return r;
+        }
+        list.items[list.n++] = process;
     }
-    closedir(proc);
-    if (r < 0) {
-        while (n)
-            process_unref(items[--n]);
-        free(items);
-        return r;
-    }
-    qsort(items, n, sizeof *items, by_pid);
-    *out = items;
-    *out_n = n;
+    if (list.n)
+        qsort(list.items, list.n, sizeof *list.items, by_pid);
+    *out = list;
+    list = (struct process_list){0};
     return 0;
 }

@@ -17,6 +17,13 @@ void registry_free(struct registry *registry);
  * -EACCES: the daemon may not inspect it; -EMFILE, -ENOMEM. */
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out);
 
-/* All of them, ascending by pid, each with a reference. The caller frees the array. -ENOMEM, or
- * what opening /proc fails with. */
-int registry_list(struct registry *registry, struct process ***out, size_t *out_n);
+/* Processes, each with a reference; NULL: it was taken out. */
+struct process_list {
+    struct process **items;
+    size_t n, alloc;
+};
+
+void process_list_deinit(struct process_list *list);
+
+/* All of them, ascending by pid; the caller's to deinit. -ENOMEM, or what opening /proc fails with. */
+int registry_list(struct registry *registry, struct process_list *out);

@@ -5,6 +5,7 @@
 #include "fs/procfs.h"
 #include "fs/registry.h"
 #include "fs/remote/snapshot.h"
+#include "fs/remote/version.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,21 +16,14 @@
 
 static void add_version(struct target *target, struct text *out)
 {
-    static const char *const levels[16] = {[0xa] = "a", [0xb] = "b", [0xc] = "rc"};
     const struct runtime *runtime = &target->runtime;
 
     _guard_mutex_(&target->lock);
     target_learn_version(target);
-    uint32_t v = runtime->version;
-
-    text_printf(out, "Python: %u.%u", v >> 24, v >> 16 & 0xff);
-    if (v & 0xff) /* else the patch level is not known from outside */
-        text_printf(out, ".%u", v >> 8 & 0xff);
-    if (levels[v >> 4 & 0xf])
-        text_printf(out, "%s%u", levels[v >> 4 & 0xf], v & 0xf);
-    text_printf(out, "\nImplementation: CPython%s\n",
-                runtime->free_threaded ? ", free-threaded" : "");
-    text_printf(out, "Supported: %s", runtime->supported ? "yes" : "no");
+    text_puts(out, "Python: ");
+    version_add(runtime->version, out);
+    text_printf(out, "\nImplementation: %s\nSupported: %s", version_implementation(runtime),
+                runtime->supported ? "yes" : "no");
     if (*runtime->why)
         text_printf(out, ", %s", runtime->why);
     text_putc(out, '\n');
@@ -37,44 +31,32 @@ static void add_version(struct target *target, struct text *out)
 
 static void add_command(pid_t pid, struct text *out)
 {
-    char link[64], path[4096], line[CMDLINE_MAX + 1];
+    char path[4096], line[CMDLINE_MAX + 1];
 
-    snprintf(link, sizeof link, "/proc/%d/exe", pid);
-    ssize_t n = readlink(link, path, sizeof path);
+    ssize_t n = proc_link(pid, "exe", path, sizeof path);
     if (n > 0) {
         text_puts(out, "Executable: ");
         text_add_escaped(out, path, (size_t)n);
         text_putc(out, '\n');
     }
-    n = proc_read(pid, "cmdline", line, sizeof line);
-    if (n <= 0)
-        return;
-    bool cut = n == CMDLINE_MAX;
-    while (n > 0 && !line[n - 1])
-        n--;
-    for (ssize_t i = 0; i < n; i++)
-        if (!line[i])
-            line[i] = ' ';
-    text_puts(out, "Cmdline: ");
-    text_add_escaped(out, line, (size_t)n);
-    text_puts(out, cut ? "...\n" : "\n");
+    n = proc_command(pid, line, sizeof line);
+    if (n > 0) {
+        text_puts(out, "Cmdline: ");
+        text_add_escaped(out, line, (size_t)n);
+        text_putc(out, '\n');
+    }
 }
 
-/* Start times count from boot, suspended time included. */
 static void add_times(uint64_t start_time, struct text *out)
 {
-    struct timespec now, boot;
+    double started, uptime;
     struct tm tm;
     char when[32];
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    clock_gettime(CLOCK_BOOTTIME, &boot);
-    double up = (double)boot.tv_sec + (double)boot.tv_nsec / 1e9 -
-                (double)start_time / (double)sysconf(_SC_CLK_TCK);
-    time_t started = (time_t)((double)now.tv_sec + (double)now.tv_nsec / 1e9 - up);
-    localtime_r(&started, &tm);
+    proc_started(start_time, &started, &uptime);
+    localtime_r(&(time_t){(time_t)started}, &tm);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S%z", &tm);
-    text_printf(out, "Started: %s\nUptime: %.2f\n", when, up);
+    text_printf(out, "Started: %s\nUptime: %.2f\n", when, uptime);
 }
 
 /* What the last reading of stacks cost, and the process itself in stopped threads. */

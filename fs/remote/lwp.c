@@ -114,12 +114,6 @@ static int by_tid(const void *a, const void *b)
     return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
-static void cleanup_dir(DIR **dir)
-{
-    if (*dir)
-        closedir(*dir);
-}
-
 int lwp_list_read(pid_t pid, bool with_syscall, struct lwp_list *out)
 {
     struct lwp_list list = {0};
@@ -127,7 +121,7 @@ int lwp_list_read(pid_t pid, bool with_syscall, struct lwp_list *out)
     char path[64];
 
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    _cleanup_(cleanup_dir) DIR *dir = opendir(path);
+    _cleanup_closedir_ DIR *dir = opendir(path);
     if (!dir)
         return errno == ENOENT ? -ESRCH : -errno;
     bool foreign = inner_tid(dirfd(dir), pid) != pid;

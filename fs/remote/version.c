@@ -2,6 +2,22 @@
 
 #include "fs/remote/object.h"
 
+void version_add(uint32_t version, struct text *out)
+{
+    static const char *const levels[16] = {[0xa] = "a", [0xb] = "b", [0xc] = "rc"};
+
+    text_printf(out, "%u.%u", version >> 24, version >> 16 & 0xff);
+    if (version & 0xff)
+        text_printf(out, ".%u", version >> 8 & 0xff);
+    if (levels[version >> 4 & 0xf])
+        text_printf(out, "%s%u", levels[version >> 4 & 0xf], version & 0xf);
+}
+
+const char *version_implementation(const struct runtime *runtime)
+{
+    return runtime->free_threaded ? "CPython, free-threaded" : "CPython";
+}
+
 uint32_t version_read(const struct memory *m, const struct runtime *runtime)
 {
     const struct offsets *o = &runtime->offsets;

@@ -126,22 +126,16 @@ static bool is_wanted(const struct process *process, struct wanted *const *wante
 
 static int list(struct job *job, const struct file_context *context, struct wanted *const *wanted)
 {
-    _cleanup_free_ struct process **processes = NULL;
-    size_t n;
+    _cleanup_(process_list_deinit) struct process_list found = {0};
 
-    int r = registry_list(context->registry, &processes, &n);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < n; i++) {
-        if (r == 0 && is_wanted(processes[i], wanted, job->ntables) &&
-            access_of_context(context, processes[i]->pid) == 0) {
-            r = ARRAY_GROW(job->items, job->alloc, job->n + 1);
-            if (r == 0) {
-                job->items[job->n++] = (struct item){.process = processes[i]};
-                continue;
-            }
-        }
-        process_unref(processes[i]);
+    int r = registry_list(context->registry, &found);
+    for (size_t i = 0; r == 0 && i < found.n; i++) {
+        if (!is_wanted(found.items[i], wanted, job->ntables) ||
+            access_of_context(context, found.items[i]->pid) < 0)
+            continue;
+        r = ARRAY_GROW(job->items, job->alloc, job->n + 1);
+        if (r == 0)
+            job->items[job->n++] = (struct item){.process = steal_pointer(found.items[i])};
     }
     return r;
 }

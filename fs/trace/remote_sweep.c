@@ -14,12 +14,6 @@
 #define ENTRIES_MAX 8192 /* of a directory that are looked at, and ... */
 #define FILES_MAX 16     /* ... of one of ours */
 
-static void cleanup_dir(DIR **dir)
-{
-    if (*dir)
-        closedir(*dir);
-}
-
 static DIR *list(int fd)
 {
     int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -59,7 +53,7 @@ static void remove_directory(int parent, const char *name)
     _cleanup_close_ int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return;
-    _cleanup_(cleanup_dir) DIR *dir = list(fd);
+    _cleanup_closedir_ DIR *dir = list(fd);
     for (int i = 0; dir && i < FILES_MAX && (entry = readdir(dir)); i++) {
         if (*entry->d_name == '.')
             continue;
@@ -74,7 +68,7 @@ void remote_sweep(int parent)
 {
     struct dirent *entry;
 
-    _cleanup_(cleanup_dir) DIR *dir = list(parent);
+    _cleanup_closedir_ DIR *dir = list(parent);
     for (int i = 0; dir && i < ENTRIES_MAX && (entry = readdir(dir)); i++)
         if (!strncmp(entry->d_name, REMOTE_FILES_PREFIX, strlen(REMOTE_FILES_PREFIX)) &&
             is_orphan(entry->d_name))

@@ -7,40 +7,6 @@
 
 #define MIB (1u << 20)
 
-static void test_stat(void)
-{
-    struct proc_stat s;
-
-    /* a name with all that could lead astray */
-    CHECK(proc_stat_parse("7 (a) S 1 (b c) R 5 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 777 "
-                          "1048576 99 18446744073709551615 4096 8192 140000 0 0 0 0 0 0 0 0 0",
-                          &s));
-    CHECK_INT(s.state, 'R');
-    CHECK_INT(s.ppid, 5);
-    CHECK_INT(s.flags, 4194560);
-    CHECK_INT(s.threads, 12);
-    CHECK_INT(s.start_time, 777);
-    CHECK_INT(s.vsize, MIB);
-    CHECK_INT(s.rss, 99);
-    CHECK_INT(s.start_code, 4096);
-    CHECK_INT(s.start_stack, 140000);
-    CHECK(!proc_stat_parse("7 (a) S 1", &s));
-    CHECK(!proc_stat_parse("7 a", &s));
-    CHECK(!proc_stat_parse("", &s));
-
-    CHECK_INT(proc_stat_read(getpid(), &s), 0);
-    CHECK_INT(s.ppid, getppid());
-    CHECK_INT(proc_stat_read(0x7fffffff, &s), -ESRCH);
-
-    struct proc_statm m;
-    int fd = proc_statm_open(getpid());
-    CHECK(fd >= 0);
-    CHECK_INT(proc_statm_read(fd, &m), 0);
-    CHECK(m.size && m.text);
-    close(fd);
-    CHECK_INT(proc_statm_open(0x7fffffff), -ESRCH);
-}
-
 static void test_sighting(void)
 {
     struct proc_stat stat = {
@@ -154,7 +120,6 @@ static void test_lookup(void)
 
 int main(void)
 {
-    test_stat();
     test_sighting();
     test_environ();
     test_error_ring();
