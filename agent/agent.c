@@ -2,6 +2,7 @@
 
 #include "agent/channel.h"
 #include "agent/interrupt.h"
+#include "agent/recorder.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
 #include "fs/cleanup.h"
@@ -61,7 +62,7 @@ static int start(const struct agent_boot *boot)
         probe_agent_record.handle = boot->handle;
     if (is_running())
         return 0;
-    agent.detaching = agent.detached = agent.unloadable = false;
+    agent.detaching = agent.detached = agent.unloadable = agent.nobody_writes = false;
     agent.origin = boot->origin;
     agent.since_ns = clock_ns(CLOCK_REALTIME);
     agent.evals = 0;
@@ -71,9 +72,11 @@ static int start(const struct agent_boot *boot)
     probe_agent_record.pid = getpid();
     probe_agent_record.origin = (int32_t)boot->origin;
     set_state(RECORD_RUNNING);
+    recorder_begin();
     pthread_t thread;
     r = thread_spawn(CHANNEL_STACK, false, channel_main, NULL, &thread);
     if (r < 0) {
+        recorder_stop_all();
         channel_close();
         set_state(RECORD_IDLE);
         return r;
@@ -103,6 +106,7 @@ void agent_describe(struct proto_ready *out)
         .python_tid = probe_agent_record.python_tid,
         .memory = (uint64_t)(_end - __ehdr_start) + agent.requests.text_bytes +
                   stack_resident(here, here - CHANNEL_STACK / 2) + python_thread_memory(),
+        .rings = recorder_memory(),
         .evals = agent.evals,
         .agent_version = AGENT_VERSION,
     };
@@ -130,6 +134,7 @@ void agent_forget(void)
     agent.python = &agent.pythons[0];
     agent.interrupter = (struct interrupter){0};
     interrupt_forget();
+    recorder_forget();
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)
         agent.interpreters[i].inside = 0;
     probe_agent_record.channel_tid = probe_agent_record.python_tid = 0;

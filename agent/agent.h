@@ -57,6 +57,7 @@ struct agent {
     bool detaching;         /* a DETACH waits or runs */
     bool detached;          /* ...and has given up what was Python's */
     bool unloadable;        /* ...all of it */
+    bool nobody_writes;     /* ...and no thread is writing rows */
     uint32_t origin;        /* enum proto_origin */
     uint64_t since_ns;      /* CLOCK_REALTIME of the start */
     uint64_t evals;

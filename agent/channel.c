@@ -96,6 +96,19 @@ int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body
     return r;
 }
 
+void channel_tell_rings(void)
+{
+    uint64_t generation;
+
+    {
+        _guard_agent_;
+        if (!agent.channel.greeted)
+            return;
+        generation = probe_agent_record.generation;
+    }
+    (void)channel_send(generation, PROTO_RINGS, 0, NULL, 0, NULL, 0, 0);
+}
+
 void channel_wake(void)
 {
     _guard_agent_;

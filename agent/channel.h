@@ -18,6 +18,9 @@ void channel_taken(void);
 int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body, size_t size,
                  const void *more, size_t more_size, uint64_t deadline_ns);
 
+/* Says RINGS to a daemon that has said HELLO, if there is room at once. Any thread, with the GIL too. */
+void channel_tell_rings(void);
+
 /* Wakes the channel's thread, which finds agent.detached. */
 void channel_wake(void);
 

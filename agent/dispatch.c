@@ -4,6 +4,7 @@
 #include "agent/channel.h"
 #include "agent/gil.h"
 #include "agent/interrupt.h"
+#include "agent/recorder.h"
 #include "agent/thread.h"
 #include "fs/cleanup.h"
 
@@ -90,6 +91,28 @@ static int eval(const struct wire_frame *frame)
     return queued ? start_python(frame->header.id) : 0;
 }
 
+/* What needs the GIL waits its turn; that nothing is written any more doesn't. */
+static int record(const struct wire_frame *frame)
+{
+    char words[PROTO_WORDS_MAX] = "";
+    struct proto_record wanted;
+    uint64_t id = frame->header.id;
+
+    memcpy(&wanted, frame->body, sizeof wanted);
+    int r = recorder_check(&wanted, words);
+    bool with_python = r == 0 && recorders[wanted.table]->python;
+    if (r == 0 && (!with_python || wanted.action == RECORD_OFF))
+        r = recorder_prepare(&wanted, words);
+    if (r == 0 && !with_python)
+        r = recorder_switch(NULL, &wanted, words);
+    if (r < 0 || !with_python)
+        return send_done(id, -r, 0, words);
+    r = requests_record(id, &wanted);
+    if (r == -EPROTO)
+        return r;
+    return r < 0 ? refuse(id, r) : start_python(id);
+}
+
 void dispatch_interrupt(uint64_t id)
 {
     if (id)
@@ -144,6 +167,8 @@ int dispatch(const struct wire_frame *frame)
     case PROTO_EVAL:
     case PROTO_TEXT:
         return eval(frame);
+    case PROTO_RECORD:
+        return record(frame);
     case PROTO_CANCEL:
         return cancel(id);
     case PROTO_STATUS:
@@ -164,6 +189,7 @@ bool dispatch_detached(void)
     }
     python_thread_join();
     interrupt_join();
+    recorder_end(agent.nobody_writes);
     if (detach_generation == probe_agent_record.generation) /* else its daemon has gone */
         send_done(detach_id, 0, agent.unloadable ? DONE_UNLOADABLE : 0, "");
     return true;

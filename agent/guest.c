@@ -12,7 +12,7 @@ static void capsule_freed(PyObject *capsule)
 {
     struct interpreter *interpreter = PyCapsule_GetPointer(capsule, CAPSULE);
     if (interpreter)
-        interpreter->guest.capsule = false;
+        interpreter->guest.capsules--;
     else
         PyErr_Clear();
 }
@@ -20,6 +20,11 @@ static void capsule_freed(PyObject *capsule)
 struct interpreter *guest_owner(PyObject *capsule)
 {
     return PyCapsule_GetPointer(capsule, CAPSULE);
+}
+
+PyObject *guest_function(const struct guest *guest, PyMethodDef *definition)
+{
+    return PyCFunction_NewEx(definition, guest->capsule, NULL);
 }
 
 /* write_local(frame, name, value): assigns a local variable of a frame, where writing through its
@@ -142,10 +147,10 @@ static int note_main_thread(struct guest *guest)
 }
 
 /* The module that evaluate/ knows as _probe. */
-static int make_probe(struct guest *guest, PyObject *capsule)
+static int make_probe(struct guest *guest)
 {
-    _cleanup_unref_ PyObject *write = PyCFunction_NewEx(&write_local_def, capsule, NULL);
-    _cleanup_unref_ PyObject *safe = PyCFunction_NewEx(&safe_def, capsule, NULL);
+    _cleanup_unref_ PyObject *write = guest_function(guest, &write_local_def);
+    _cleanup_unref_ PyObject *safe = guest_function(guest, &safe_def);
     _cleanup_unref_ PyObject *stream = stream_parts();
     guest->probe = PyModule_New("_probe");
     if (!guest->probe || add_attribute(guest->probe, "write_local", write) < 0 ||
@@ -156,9 +161,9 @@ static int make_probe(struct guest *guest, PyObject *capsule)
 }
 
 /* Has the interpreter call exit_hook() at its end. */
-static int register_hook(struct guest *guest, PyObject *capsule)
+static int register_hook(struct guest *guest)
 {
-    guest->hook = PyCFunction_NewEx(&hook_def, capsule, NULL);
+    guest->hook = guest_function(guest, &hook_def);
     _cleanup_unref_ PyObject *atexit = PyImport_ImportModule("atexit");
     if (!guest->hook || !atexit)
         return -EIO;
@@ -168,13 +173,13 @@ static int register_hook(struct guest *guest, PyObject *capsule)
 
 static int make(struct guest *guest, struct interpreter *interpreter)
 {
-    _cleanup_unref_ PyObject *capsule = PyCapsule_New(interpreter, CAPSULE, capsule_freed);
-    if (!capsule)
+    guest->capsule = PyCapsule_New(interpreter, CAPSULE, capsule_freed);
+    if (!guest->capsule)
         return -EIO;
-    guest->capsule = true;
-    if (register_hook(guest, capsule) < 0)
+    guest->capsules++;
+    if (register_hook(guest) < 0)
         return -EIO;
-    if (make_probe(guest, capsule) < 0)
+    if (make_probe(guest) < 0)
         return -EIO;
     guest->threads = execute(thread_sources, guest->probe);
     if (!guest->threads || note_main_thread(guest) < 0)
@@ -227,5 +232,6 @@ void guest_drop(struct guest *guest)
     clear_namespace(&guest->threads);
     python_clear(&guest->probe);
     python_clear(&guest->hook);
+    python_clear(&guest->capsule);
     PyErr_Clear();
 }

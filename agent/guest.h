@@ -15,8 +15,9 @@ struct guest {
     PyObject *threads;   /* of threads.py */
     PyObject *hook;      /* registered with atexit */
     PyObject *probe;     /* evaluate.py's _probe */
+    PyObject *capsule;
     pid_t pid;           /* in which it was made: after fork the main thread may be another one */
-    bool capsule;        /* it lives */
+    unsigned capsules;   /* that live: of an earlier one, too */
 };
 
 /* All with the GIL of its interpreter. */
@@ -25,10 +26,13 @@ struct guest {
 int guest_make(struct guest *guest, struct interpreter *interpreter);
 /* Gives everything up. No exception is set after it. */
 void guest_drop(struct guest *guest);
+/* A new function object of ours, which finds its interpreter with guest_owner(). The guest is made. NULL: with a
+ * Python exception set. */
+PyObject *guest_function(const struct guest *guest, PyMethodDef *definition);
 /* Whose capsule it is: the first argument of each function of ours. */
 struct interpreter *guest_owner(PyObject *capsule);
 /* Whether something may still refer to the library. */
 static inline bool guest_remains(const struct guest *guest)
 {
-    return guest->capsule || guest->globals;
+    return guest->capsules || guest->globals;
 }

@@ -1,5 +1,6 @@
 #include "agent/agent.h"
 #include "agent/gil.h"
+#include "agent/recorder.h"
 #include "agent/thread.h"
 #include "fs/cleanup.h"
 
@@ -83,7 +84,8 @@ static struct interpreter *add_interpreter(int64_t id, PyInterpreterState *state
     for (size_t i = 1; i < INTERPRETERS_MAX && !interpreter; i++) {
         struct interpreter *free_one = &agent.interpreters[i];
         if (!free_one->used || (free_one->closed && !free_one->inside)) {
-            *free_one = (struct interpreter){.used = true, .id = id, .state = state};
+            *free_one = (struct interpreter){.used = true, .id = id, .state = state,
+                                             .guest.capsules = free_one->guest.capsules};
             interpreter = free_one;
         }
     }
@@ -172,19 +174,41 @@ bool interpreter_nothing_remains(void)
     return true;
 }
 
-bool interpreter_give_up_all(void)
+bool interpreter_each_other(void (*visit)(struct interpreter *, void *arg), void *arg)
 {
+    bool all = true;
+
     for (size_t i = 1; i < INTERPRETERS_MAX; i++) {
         struct interpreter *other = &agent.interpreters[i];
         struct interpreter *entered;
-        if (other->used && !other->closed && cross(other->id, &entered) == 0) {
-            guest_drop(&other->guest);
-            cross_back(other);
+        if (!other->used || other->closed)
+            continue;
+        if (cross(other->id, &entered) < 0) {
+            all = false;
+            continue;
         }
+        visit(other, arg);
+        cross_back(other);
     }
-    guest_drop(&main_interpreter->guest);
+    return all;
+}
+
+static void give_up(struct interpreter *interpreter, void *unused)
+{
+    recorder_leave(interpreter);
+    guest_drop(&interpreter->guest);
+}
+
+struct gave_up interpreter_give_up_all(void)
+{
+    struct gave_up gave_up;
+
+    recorder_stop_all();
+    gave_up.nobody_inside = interpreter_each_other(give_up, NULL);
+    give_up(main_interpreter, NULL);
     unsettle();
-    return interpreter_nothing_remains();
+    gave_up.everything = interpreter_nothing_remains();
+    return gave_up;
 }
 
 PyThreadState *interpreter_visit(struct interpreter *interpreter)

@@ -8,6 +8,8 @@
 #include "agent/guest.h"
 #include "agent/python.h"
 
+#include "schema/rows.h"
+
 #define INTERPRETERS_MAX 32 /* the first one is the main interpreter */
 
 struct interpreter {
@@ -17,6 +19,7 @@ struct interpreter {
     unsigned inside;     /* threads of ours with a thread state in it */
     bool closed;         /* it ends */
     struct guest guest;  /* under its GIL */
+    PyObject *recorded[RECORDED_TABLES]; /* recorder.h; under its GIL */
 };
 
 /* Only Python's thread, without the GIL: enters the interpreter and takes its GIL. -EBUSY: Python is
@@ -26,9 +29,16 @@ int interpreter_enter(int64_t id, uint64_t hint, struct interpreter **out);
 void interpreter_leave(struct interpreter *interpreter);
 /* Leaves the main interpreter for good, with or without having been in; takes the GIL for it. */
 void interpreter_leave_main(void);
-/* Gives up whatever is ours in all interpreters, and leaves; main's GIL is held. Whether nothing was
- * left behind. */
-bool interpreter_give_up_all(void);
+/* What could be given up. */
+struct gave_up {
+    bool everything;     /* nothing of ours is left that may refer to this library */
+    bool nobody_inside;  /* each interpreter's GIL was held since: nobody is in a function of ours */
+};
+/* Gives up whatever is ours in all interpreters, and leaves; main's GIL is held. */
+struct gave_up interpreter_give_up_all(void);
+/* Visits each interpreter in which something of ours is, but for the main one, whose GIL is held and given up
+ * meanwhile where the other's is its own. Whether all could be entered. */
+bool interpreter_each_other(void (*visit)(struct interpreter *, void *arg), void *arg);
 /* Whether nothing of ours is left in any interpreter that may refer to this library. */
 bool interpreter_nothing_remains(void);
 

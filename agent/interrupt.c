@@ -16,7 +16,7 @@ static bool is_running(const struct interpreter *interpreter, uint64_t id)
 {
     _guard_agent_;
     struct request *running = agent.requests.running;
-    if (!running || running->state != REQUEST_RUNNING || running->op != PROTO_EVAL ||
+    if (!running || running->state != REQUEST_RUNNING || running->op == PROTO_DETACH ||
         running->eval.interp != interpreter->id || (id && running->id != id))
         return false;
     requests_interrupt(running);

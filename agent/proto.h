@@ -26,6 +26,7 @@
 #define PROTO_TEXT_MAX (1u << 20)      /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20)   /* bytes of the output of one EVAL; the rest is dropped */
 #define PROTO_REQUESTS_MAX 256         /* in flight at once on one channel */
+#define PROTO_WORDS_MAX 200            /* bytes of the words of a DONE, the NUL included */
 
 enum proto_op {
     /* daemon to agent */
@@ -43,7 +44,8 @@ enum proto_op {
     PROTO_STARTED,    /* no body: the request has the GIL and its code begins to run */
     PROTO_OUTPUT,     /* a part of the output, UTF-8 */
     PROTO_DONE,       /* struct proto_done: the last frame of a request */
-    PROTO_RINGS,      /* no body, id 0: probe_agent_record.rings has changed */
+    PROTO_RINGS,      /* no body, id 0: probe_agent_record.rings has changed. At any time after HELLO; a hint,
+                         which is dropped where there is no room for it */
 };
 
 struct proto_header {
@@ -75,6 +77,7 @@ struct proto_ready {
     int32_t channel_tid;    /* the thread that answers, in the target's own pid namespace */
     int32_t python_tid;     /* the thread that runs code; 0: not needed yet */
     uint64_t memory;        /* bytes that the agent occupies, its stacks included */
+    uint64_t rings;         /* bytes of the rings that it records into */
     uint64_t evals;         /* how many ran */
     char agent_version[16]; /* NUL-terminated */
 };
@@ -121,7 +124,7 @@ struct proto_done {
                                statement that is not complete yet */
     uint64_t wait_ns;       /* until it had the GIL */
     uint64_t run_ns;        /* from then on */
-    char words[200];        /* NUL-terminated, may be empty: what failed, for people */
+    char words[PROTO_WORDS_MAX]; /* NUL-terminated, may be empty: what failed, for people */
 };
 
 enum proto_done_flags {
@@ -147,7 +150,7 @@ struct probe_ring_place {
     uint32_t change;
     uint32_t on;             /* 1: it is being recorded */
     int32_t fd;              /* -1: there is none */
-    uint32_t zero;
+    int32_t error;           /* errno: why it could not be made at its first use; 0 */
     uint64_t inode;          /* of fd */
     uint64_t size;           /* of the rows, bytes */
     double rate;             /* as in struct proto_record */
@@ -182,7 +185,7 @@ int probe_agent_start(const struct agent_boot *boot);
 
 _Static_assert(sizeof(struct proto_header) == 16, "protocol");
 _Static_assert(sizeof(struct proto_hello) == 16, "protocol");
-_Static_assert(sizeof(struct proto_ready) == 64, "protocol");
+_Static_assert(sizeof(struct proto_ready) == 72, "protocol");
 _Static_assert(sizeof(struct proto_eval) == 40, "protocol");
 _Static_assert(sizeof(struct proto_done) == 232, "protocol");
 _Static_assert(sizeof(struct proto_record) == 40, "protocol");

@@ -1,7 +1,10 @@
 /* The flight recorder: which tables are recorded, and into which rings.
  *
  * A ring is made when it is first needed and kept until the agent is detached, when recording is switched off as
- * well: its rows are what is wanted after a hang or a crash. Writers ask for it at each row, which costs one load. */
+ * well: its rows are what is wanted after a hang or a crash. Writers ask for it at each row, which costs one load.
+ *
+ * A recorder puts its hooks into the program (`on`) and takes them out (`off`); its ring, who is told of it, and
+ * what becomes of it all at fork and detach are the business of recorder.c. */
 #pragma once
 
 #include "agent/proto.h"
@@ -9,45 +12,82 @@
 
 #include <stdbool.h>
 
-/* The rings that are written; NULL: that table is not recorded. */
-extern struct ring *recorder_rings[RECORDED_TABLES];
+struct interpreter;
 
-/* Where rows of the table go now; NULL: nowhere. Any thread. */
+/* What writers look at. Where a child is made by fork(), or by a system call behind libc's back, it finds this
+ * empty: two processes that write into one ring would tear its rows. */
+union recorder_page {
+    struct {
+        struct ring *rings[RECORDED_TABLES]; /* NULL: nothing is recorded */
+        bool waiting[RECORDED_TABLES];       /* its ring is made at first use */
+    };
+    char bytes[4096];
+};
+extern union recorder_page recorder_page;
+
+/* Where rows of the table go now; NULL: nowhere. It must not be kept for longer than a row takes, nor while the
+ * GIL is given up. Any thread of a recorder, with the GIL. */
 static inline struct ring *recorder_ring(enum recorded table)
 {
-    return __atomic_load_n(&recorder_rings[table], __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&recorder_page.rings[table], __ATOMIC_ACQUIRE);
 }
+
+struct ring *recorder_make_first(enum recorded table);
 
 /* The same for tables that are recorded unless somebody has switched them off (spans, events): makes
  * the ring at first use. NULL: switched off, or it could not be made, which isn't tried again. With the GIL. */
-struct ring *recorder_first_use(enum recorded table);
-
-/* Begins to write into a ring of that size (0: as it is, or the default). Any thread, without agent.lock.
- * 0 or -errno. */
-int recorder_open(enum recorded table, uint64_t size);
-/* Nothing is written any more; the ring stays. */
-void recorder_close(enum recorded table);
+static inline struct ring *recorder_first_use(enum recorded table)
+{
+    struct ring *ring = recorder_ring(table);
+    return ring || !recorder_page.waiting[table] ? ring : recorder_make_first(table);
+}
 
 /* CLOCK_REALTIME, [s]; what the rows' times are. About as fast as CLOCK_MONOTONIC. */
 double recorder_now(void);
 
 /* One table's recorder. */
 struct recorder {
-    /* With the GIL of the interpreter, if `python`; else on the channel's thread. 0 or -errno, and
-     * words, of at most words_size bytes, say more; also on success, what the user has to know. */
-    int (*on)(const struct proto_record *record, char *words, size_t words_size);
-    int (*off)(char *words, size_t words_size); /* whatever `on` did in any interpreter is undone */
+    /* Puts the hooks into an interpreter, whose GIL is held, and keeps what `off` needs in
+     * interpreter->recorded[table]; they may be there already: then with another rate, or after fork. Rows may be
+     * written once it has returned 0. -errno: it has undone what it did; with a Python exception set it need not
+     * say words. words[], NUL-terminated: what the user has to know, also on success.
+     * Not `python`: on the channel's thread, interpreter is NULL. NULL: there is nothing to do. */
+    int (*on)(struct interpreter *interpreter, const struct proto_record *record,
+              char words[PROTO_WORDS_MAX]);
+    /* Undoes that, in each interpreter in which recorded[table] is set, with its GIL; nothing is written any more.
+     * Leaves no exception. The core drops recorded[table]. Also at detach. */
+    void (*off)(struct interpreter *interpreter, char words[PROTO_WORDS_MAX]);
     bool python;
     bool by_itself; /* recorded from its first use on, without RECORD_ON */
+    double rate;    /* the share that is recorded unless another one is asked for; 0: all, always */
 };
 
-/* By table; each in the .c of its table (record_gc.c, spans.c, ...). */
+/* By table; each in the .c of its table (record_gc.c, spans.c, ...). NULL: not to be had. */
 extern const struct recorder *const recorders[RECORDED_TABLES];
 
-/* Carries out a request: dispatch.c for those without Python, thread.c for the others. */
-int recorder_run(const struct proto_record *record, char *words, size_t words_size);
-/* Detaching: all is switched off (with the GIL), then the rings are given up. */
-void recorder_off_all(void);
-void recorder_end(void);
-/* In a child after fork: nothing is recorded until it is asked for. */
+/* ---- for the agent's own threads ---- */
+
+/* Whether such a thing can be asked for. -errno, with words. */
+int recorder_check(const struct proto_record *record, char words[PROTO_WORDS_MAX]);
+/* What needs no GIL: makes or resizes the ring, or stops the writers. A ring that is resized drops
+ * rows meanwhile, and counts them. Without agent.lock. 0 or -errno, with words. */
+int recorder_prepare(const struct proto_record *record, char words[PROTO_WORDS_MAX]);
+/* The rest: on or off. For those with `python` in the interpreter, with its GIL: the main one for RECORD_OFF.
+ * Leaves no exception. 0 or -errno. */
+int recorder_switch(struct interpreter *interpreter, const struct proto_record *record,
+                    char words[PROTO_WORDS_MAX]);
+
+/* The agent starts: tables with by_itself wait for their first use. */
+void recorder_begin(void);
+/* Detaching: nothing is written any more. Any thread. */
+void recorder_stop_all(void);
+/* Takes the hooks out of an interpreter. With its GIL. */
+void recorder_leave(struct interpreter *interpreter);
+/* Gives all rings up, if nobody can be writing any more; else they are left. */
+void recorder_end(bool nobody_writes);
+/* In a child after fork: nothing is recorded until an agent starts there. */
 void recorder_forget(void);
+/* Bytes of all rings. Any thread. */
+uint64_t recorder_memory(void);
+/* Whether there is a ring that is written with the GIL. */
+bool recorder_needs_python(void);

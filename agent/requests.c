@@ -172,6 +172,22 @@ int requests_text(const struct wire_frame *frame, bool *queued)
     return append(request, frame->body, wire_body_size(frame), queued);
 }
 
+int requests_record(uint64_t id, const struct proto_record *record)
+{
+    struct request *request;
+
+    _guard_agent_;
+    int r = make(id, PROTO_RECORD, &request);
+    if (r < 0)
+        return r;
+    request->record = *record;
+    request->eval.gil_interval = record->gil_interval;
+    /* to undo it everywhere one has to come from the main interpreter */
+    request->eval.interp = record->action == RECORD_OFF ? 0 : record->interp;
+    queue(request);
+    return 0;
+}
+
 int requests_detach(uint64_t id)
 {
     struct request *request;
@@ -200,7 +216,7 @@ enum cancelled requests_cancel(uint64_t id, uint16_t *op)
             agent.detaching = false;
         return CANCELLED_BEFORE;
     }
-    if (request->state != REQUEST_RUNNING || *op != PROTO_EVAL)
+    if (request->state != REQUEST_RUNNING || *op == PROTO_DETACH)
         return CANCELLED_UNKNOWN;
     requests_interrupt(request);
     return CANCELLED_RUNNING;
@@ -212,7 +228,7 @@ uint64_t requests_drop_one(void)
     for (size_t i = 0; i < PROTO_REQUESTS_MAX; i++) {
         struct request *request = &agent.requests.slots[i];
         uint64_t id = request->id;
-        if (request->op == PROTO_EVAL && !request->answered && take_back(request))
+        if (request->op != PROTO_DETACH && !request->answered && take_back(request))
             return id;
     }
     return 0;
@@ -235,13 +251,13 @@ uint64_t requests_running(void)
 {
     _guard_agent_;
     const struct request *running = agent.requests.running;
-    return running && running->op == PROTO_EVAL && running->state == REQUEST_RUNNING ? running->id : 0;
+    return running && running->op != PROTO_DETACH && running->state == REQUEST_RUNNING ? running->id : 0;
 }
 
 uint64_t requests_overdue(void)
 {
     const struct request *running = agent.requests.running;
-    if (!running || running->op != PROTO_EVAL || running->state != REQUEST_RUNNING ||
+    if (!running || running->op == PROTO_DETACH || running->state != REQUEST_RUNNING ||
         !running->interrupted)
         return 0;
     return agent_now_ns() - running->interrupted_ns;
@@ -265,7 +281,7 @@ struct request *requests_take(bool has_state)
 bool requests_begin(struct request *request)
 {
     _guard_agent_;
-    if (request->answered || (agent.ending && request->op == PROTO_EVAL))
+    if (request->answered || (agent.ending && request->op != PROTO_DETACH))
         return false;
     request->state = REQUEST_RUNNING;
     agent.requests.running = request;

@@ -28,14 +28,15 @@ enum request_state {
 
 struct request {
     enum request_state state;
-    uint16_t op;           /* PROTO_EVAL or PROTO_DETACH */
+    uint16_t op;           /* PROTO_EVAL, PROTO_RECORD or PROTO_DETACH */
     bool answered;         /* or nobody waits for it: it must not begin any more */
     bool interrupted;      /* cancelled while it ran ... */
     uint64_t interrupted_ns; /* ... since then: CLOCK_MONOTONIC */
     uint64_t id;
     uint64_t generation;   /* of the channel that it came by */
     uint64_t since_ns;     /* when it was complete */
-    struct proto_eval eval;
+    struct proto_eval eval;      /* of RECORD: where it runs */
+    struct proto_record record;  /* of RECORD */
     char *text;            /* eval.text_size bytes, mapped; NULL if that is 0 */
     size_t have;           /* bytes of it that came */
     struct request *next;  /* in the queue */
@@ -58,18 +59,20 @@ enum cancelled {
  * -EPROTO: it breaks the protocol; -EBUSY: too many, -ENOMEM, -ESHUTDOWN: it is to be answered so. */
 int requests_eval(const struct wire_frame *frame, bool *queued);
 int requests_text(const struct wire_frame *frame, bool *queued);
+/* Takes in a RECORD. -EPROTO, -EBUSY, -ESHUTDOWN, as above. */
+int requests_record(uint64_t id, const struct proto_record *record);
 /* Takes in a DETACH. -EBUSY: one is under way already, or there are too many requests. */
 int requests_detach(uint64_t id);
 
 /* *op: what it was, unless unknown. */
 enum cancelled requests_cancel(uint64_t id, uint16_t *op);
-/* Drops one EVAL that has not begun, to be answered by the caller; its id, or 0: there is none. */
+/* Drops one EVAL or RECORD that has not begun, to be answered by the caller; its id, or 0: there is none. */
 uint64_t requests_drop_one(void);
 /* The daemon has gone: nothing that has not begun begins any more. */
 void requests_abandon(void);
 /* Notes that a running request is told to end. With the lock. */
 void requests_interrupt(struct request *request);
-/* The id of the EVAL that runs; 0: none. */
+/* The id of the EVAL or RECORD that runs; 0: none. */
 uint64_t requests_running(void);
 /* For how many nanoseconds it has been told to end; 0: it hasn't, or there is none. With the lock. */
 uint64_t requests_overdue(void);

@@ -3,6 +3,8 @@
 #include "agent/agent.h"
 #include "agent/channel.h"
 #include "agent/eval.h"
+#include "agent/interrupt.h"
+#include "agent/recorder.h"
 #include "agent/spawn.h"
 #include "fs/cleanup.h"
 
@@ -65,6 +67,18 @@ static void answer(const struct request *request, const struct evaluation *evalu
                  sizeof evaluation->done, NULL, 0, AGENT_SEND_NS);
 }
 
+static void record_run(struct interpreter *interpreter, struct request *request,
+                       struct proto_done *done)
+{
+    int r = recorder_switch(interpreter, &request->record, done->words);
+    if (requests_finish(request)) {
+        interrupt_clear(); /* one that came late would strike what follows */
+        if (r < 0)
+            r = -EINTR;
+    }
+    done->error = -r;
+}
+
 /* With the GIL: runs it unless it was cancelled. Whether there is something to answer. */
 static bool run_inside(struct interpreter *interpreter, struct request *request,
                        struct evaluation *out)
@@ -81,7 +95,10 @@ static bool run_inside(struct interpreter *interpreter, struct request *request,
     uint64_t begun = agent_now_ns();
     out->done.wait_ns = begun - request->since_ns;
     tell_started(request);
-    eval_run(interpreter, request, out);
+    if (request->op == PROTO_RECORD)
+        record_run(interpreter, request, &out->done);
+    else
+        eval_run(interpreter, request, out);
     out->done.run_ns = agent_now_ns() - begun;
     return true;
 }
@@ -93,18 +110,24 @@ static void run(struct request *request)
     pid_t pid = getpid();
     bool to_answer;
 
-    int r = interpreter_enter(request->eval.interp, request->eval.gil_interval, &interpreter);
+    int r = request->op == PROTO_RECORD
+                ? recorder_prepare(&request->record, evaluation.done.words) : 0;
+    bool prepared = r == 0;
+    if (prepared)
+        r = interpreter_enter(request->eval.interp, request->eval.gil_interval, &interpreter);
     if (r == 0) {
         to_answer = run_inside(interpreter, request, &evaluation);
         if (getpid() != pid)
             _exit(0); /* the code forked, and this is the child: there is nothing to return to */
         interpreter_leave(interpreter);
     } else {
-        explain(&evaluation.done, r);
+        evaluation.done.error = -r;
+        if (prepared)
+            explain(&evaluation.done, r);
         to_answer = requests_claim(request);
     }
     if (to_answer) {
-        {
+        if (request->op == PROTO_EVAL) {
             _guard_agent_;
             agent.evals++;
         }
@@ -118,19 +141,24 @@ static void run(struct request *request)
 static bool detach(struct request *request)
 {
     struct interpreter *interpreter;
-    bool all;
+    struct gave_up gave_up;
 
-    bool inside = python_thread_self()->state && interpreter_enter(0, 0, &interpreter) == 0;
+    bool wanted = python_thread_self()->state || recorder_needs_python();
+    bool inside = wanted && interpreter_enter(0, 0, &interpreter) == 0;
     if (!requests_begin(request)) {
         if (inside)
             interpreter_leave(interpreter);
         requests_free(request);
         return false;
     }
-    all = inside ? interpreter_give_up_all() : interpreter_nothing_remains();
+    if (inside)
+        gave_up = interpreter_give_up_all();
+    else
+        gave_up = (struct gave_up){interpreter_nothing_remains(), !wanted};
     requests_free(request);
     _guard_agent_;
-    agent.unloadable = all && agent.origin == ORIGIN_INJECTED && !agent.replaced;
+    agent.nobody_writes = gave_up.nobody_inside;
+    agent.unloadable = gave_up.everything && agent.origin == ORIGIN_INJECTED && !agent.replaced;
     agent.detached = true;
     return true;
 }

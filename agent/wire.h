@@ -30,7 +30,7 @@ int wire_send(int fd, uint16_t op, uint64_t id, const void *body, size_t size, c
 
 /* Receives one frame without waiting. -EAGAIN: none there; -EPIPE: the other side is gone;
  * -EPROTO: not a well-formed frame (its length is wrong, its op unknown, its body not as long as
- * the op's is, its id 0, descriptors came along); other -errno. */
+ * the op's is, its id 0 where it must not be, descriptors came along); other -errno. */
 int wire_receive(int fd, struct wire_frame *out);
 
 /* Whether a packet of `size` bytes is a well-formed frame: the check of wire_receive(), for

@@ -8,8 +8,9 @@ import socket
 import struct
 import time
 
-HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH = range(1, 7)
-READY, STARTED, OUTPUT, DONE = range(64, 68)
+HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, RECORD_ = range(1, 8)
+READY, STARTED, OUTPUT, DONE, RINGS = range(64, 69)
+ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
 CUT, UNLOADABLE = 1, 2
 INJECTED, IMPORTED, STARTUP, REMOTE_EXEC = range(1, 5)
@@ -19,10 +20,15 @@ MAGIC = 0x5346424F5250
 
 VERSION = 2
 HEADER = struct.Struct("=IHHQ")
-READY_BODY = struct.Struct("=IIQQiiQQ16s")
+READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQII")
 DONE_BODY = struct.Struct("=iIQQQ200s")
-RECORD = struct.Struct("=QIIiiiiiiQQ640x")  # without its rings
+RECORD_BODY = struct.Struct("=IIQdqQ")
+RECORD = struct.Struct("=QIIiiiiiiQQ")
+PLACE = struct.Struct("=IIiiQQd")
+PLACES = 16
+TABLES = sorted(t.stem for t in (pathlib.Path(__file__).parent.parent / "schema").glob("*.sql")
+                if "-- source: recorded\n" in t.read_text())
 
 DEADLINE = 30.0
 
@@ -74,7 +80,11 @@ class Record:
             (magic, self.version, self.size, self.state, self.owner, self.channel, self.origin,
              self.channel_tid, self.python_tid, self.handle, self.generation) = \
                 RECORD.unpack(memory.read(RECORD.size))
-        assert magic == MAGIC and self.size == RECORD.size
+            self.rings = {}
+            for table, place in zip(TABLES, PLACE.iter_unpack(memory.read(PLACES * PLACE.size))):
+                names = ("change", "on", "fd", "error", "inode", "size", "rate")
+                self.rings[table] = dict(zip(names, place))
+        assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size
         return self
 
 
@@ -124,7 +134,7 @@ class Client:
             os.close(pidfd)
         self.socket = socket.socket(fileno=fd)
         Client.open.append(self)
-        self.answers, self.last_id = {}, 0
+        self.answers, self.last_id, self.rings_told = {}, 0, 0
         if hello:
             self.nonce = int.from_bytes(os.urandom(7), "big")
             number = self.send(HELLO, struct.pack("=IIQ", VERSION, 0, self.nonce))
@@ -162,6 +172,14 @@ class Client:
             self.send(TEXT, data[at:at + FRAME_MAX - HEADER.size], number)
         return number
 
+    def record(self, table, action=ON, **options):
+        return self.wait(self.start_record(table, action, **options))
+
+    def start_record(self, table, action=ON, size=0, rate=0.0, interp=0, gil_interval=0):
+        """Sends a RECORD and returns its id."""
+        number = TABLES.index(table) if isinstance(table, str) else table
+        return self.send(RECORD_, RECORD_BODY.pack(number, action, size, rate, interp, gil_interval))
+
     def cancel(self, number):
         self.send(CANCEL, b"", number)
 
@@ -184,6 +202,10 @@ class Client:
         size, op, zero, number = HEADER.unpack_from(frame)
         body = frame[HEADER.size:]
         assert size == len(frame) and zero == 0
+        if op == RINGS:
+            assert number == 0 and not body
+            self.rings_told += 1
+            return
         answer = self.answers[number]
         assert answer.done is None, "a frame after DONE"
         if op == STARTED:
@@ -197,7 +219,7 @@ class Client:
             answer.done = (*fields[:5], fields[5].split(b"\0")[0].decode())
         elif op == READY:
             names = ("version", "origin", "nonce", "since_ns", "channel_tid", "python_tid", "memory",
-                     "evals", "agent_version")
+                     "rings", "evals", "agent_version")
             answer.ready = dict(zip(names, READY_BODY.unpack(body)))
         else:
             raise AssertionError(f"op {op} from the agent")

@@ -16,6 +16,7 @@ int exchange_begin(struct exchange *exchange, uint16_t op, size_t text_size, siz
         return -ENOMEM;
 
     request->id = ++exchange->last_id;
+    exchange->begun++;
     request->op = op;
     request->wake = -1;
     request->text_size = text_size;
@@ -158,6 +159,13 @@ static int apply_done(struct exchange_request *request, const struct wire_frame 
     return 0;
 }
 
+/* Whoever says that more often than there can be changes keeps us busy. */
+static int apply_rings(struct exchange *exchange)
+{
+    uint64_t most = EXCHANGE_RINGS_MAX + exchange->begun * EXCHANGE_RINGS_EACH;
+    return ++exchange->rings > most ? -EPROTO : 0;
+}
+
 int exchange_frame(struct exchange *exchange, const struct wire_frame *frame,
                    struct exchange_request **changed)
 {
@@ -166,6 +174,8 @@ int exchange_frame(struct exchange *exchange, const struct wire_frame *frame,
     *changed = NULL;
     if (frame->header.op < PROTO_READY)
         return -EPROTO; /* ours to send, not to receive */
+    if (frame->header.op == PROTO_RINGS)
+        return apply_rings(exchange);
     int r = find_request(exchange, frame->header.id, &request);
     if (r < 0)
         return r == -ENOENT ? 0 : r;

@@ -25,6 +25,7 @@ static void session_free(struct session *session)
         close(session->stop);
     pthread_mutex_destroy(&session->lock);
     pthread_mutex_destroy(&session->sending);
+    pthread_mutex_destroy(&session->listening);
     free(session);
 }
 
@@ -71,9 +72,24 @@ static int receive_some(struct session *session, struct wire_frame *frame)
     return 0;
 }
 
+static void tell_rings(struct session *session)
+{
+    _guard_mutex_(&session->listening);
+    if (session->rings_changed)
+        session->rings_changed(session->rings_arg);
+}
+
+/* How often the agent has said that its rings changed. */
+static uint64_t count_rings(struct session *session)
+{
+    _guard_mutex_(&session->lock);
+    return session->exchange.rings;
+}
+
 static void *receiver_main(void *arg)
 {
     struct session *session = arg;
+    uint64_t told = 0;
     _cleanup_free_ struct wire_frame *frame = malloc(sizeof *frame);
     int r = frame ? 0 : -ENOMEM;
 
@@ -89,6 +105,10 @@ static void *receiver_main(void *arg)
             r = receive_some(session, frame);
         else if (fds[2].revents)
             r = -ESRCH; /* and all that it had said has been read */
+        uint64_t said = count_rings(session);
+        if (said != told)
+            tell_rings(session);
+        told = said;
     }
     session_end(session, r ? r : -ESRCH);
     return NULL;
@@ -147,7 +167,7 @@ static int say_hello(struct session *session, const struct interrupt *interrupt)
         r = wait_readable(session->fd, session->pidfd, interrupt, until);
         if (r == 0)
             r = wire_receive(session->fd, frame);
-        if (r == 0)
+        if (r == 0 && frame->header.op != PROTO_RINGS)
             break;
         if (r == -EAGAIN)
             r = 0; /* another daemon took it: ours comes, or the time is over */
@@ -192,6 +212,7 @@ int session_open(int fd, int pidfd, const struct interrupt *interrupt, struct se
     atomic_init(&session->refs, 1);
     pthread_mutex_init(&session->lock, NULL);
     pthread_mutex_init(&session->sending, NULL);
+    pthread_mutex_init(&session->listening, NULL);
     session->fd = steal_fd(channel);
     session->pidfd = pidfd >= 0 ? fcntl(pidfd, F_DUPFD_CLOEXEC, 0) : -1;
     session->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -226,6 +247,17 @@ bool session_alive(struct session *session)
 {
     _guard_mutex_(&session->lock);
     return session->ended == 0;
+}
+
+void session_on_rings(struct session *session, void (*changed)(void *arg), void *arg)
+{
+    {
+        _guard_mutex_(&session->listening);
+        session->rings_changed = changed;
+        session->rings_arg = arg;
+    }
+    if (changed)
+        tell_rings(session);
 }
 
 void session_last_ready(struct session *session, struct proto_ready *out)

@@ -36,6 +36,12 @@ bool session_alive(struct session *session);
 
 /* What the agent last said of itself. */
 void session_last_ready(struct session *session, struct proto_ready *out);
+/* Has `changed(arg)` called whenever the agent says that its rings have changed, and once now; NULL: not any
+ * more, once this returns. It is called on a thread of the session, without its locks: it may take its time, but
+ * not ask the agent, nor give up the session's last reference. The agent may not say so: where its
+ * channel is full. */
+void session_on_rings(struct session *session, void (*changed)(void *arg), void *arg);
+
 /* How the agent is now. Asks it, for at most SESSION_ANSWER_NS; -ETIMEDOUT, -ESRCH, -EPROTO,
  * -EBUSY, -EMFILE, -ENOMEM as session_eval(). */
 int session_status(struct session *session, struct proto_ready *out);
@@ -57,6 +63,11 @@ struct session_eval {
  * done->words says more; else done is zero where the agent didn't answer. */
 int session_eval(struct session *session, const struct session_eval *eval,
                  const struct interrupt *interrupt, struct text *output, struct proto_done *done);
+
+/* Changes what is recorded. The same, but that -EOPNOTSUPP: this agent doesn't record that table, or this
+ * interpreter can't; -EINVAL: such a size or rate can't be; done->words may say more on success, too. */
+int session_record(struct session *session, const struct proto_record *record, uint64_t gil_deadline_ns,
+                   const struct interrupt *interrupt, struct proto_done *done);
 
 /* Makes the agent give up everything and end its threads. done->flags says whether its library
  * can be unloaded. -ETIMEDOUT: it could not get the GIL for that in deadline_ns; it stays

@@ -299,6 +299,27 @@ int session_eval(struct session *session, const struct session_eval *eval,
     return r;
 }
 
+int session_record(struct session *session, const struct proto_record *record, uint64_t gil_deadline_ns,
+                   const struct interrupt *interrupt, struct proto_done *done)
+{
+    struct exchange_request *request;
+    bool sent = false;
+
+    *done = (struct proto_done){0};
+    int r = begin(session, PROTO_RECORD, 0, 0, &request);
+    if (r == 0) {
+        struct outgoing whole = {
+            .op = PROTO_RECORD, .id = request->id, .body = record, .size = sizeof *record};
+        r = send_request(session, &whole, interrupt, &sent);
+        if (r == 0)
+            r = await(session, request, gil_deadline_ns, true, interrupt, done);
+        finish(session, request, sent);
+    }
+    if (r < 0 && !done->words[0] && !done->error)
+        explain(r, done);
+    return r;
+}
+
 int session_detach(struct session *session, uint64_t deadline_ns, const struct interrupt *interrupt,
                    struct proto_done *done)
 {

@@ -15,6 +15,10 @@ struct session {
     pthread_t receiver;
     pthread_mutex_t sending;  /* held while one request's frames go out; taken before lock */
 
+    pthread_mutex_t listening; /* held while the listener is called; taken before lock */
+    void (*rings_changed)(void *arg); /* the listener; NULL: none */
+    void *rings_arg;
+
     pthread_mutex_t lock;     /* guards what follows */
     int ended;                /* 0, or why: -ESRCH, -EPROTO */
     struct proto_ready ready; /* the last one */

@@ -15,7 +15,8 @@ from interpreters import eventually
 from victims import Victim
 
 TALKS = ["garbage", "near_garbage", "silent", "deaf", "stalls", "floods_first", "floods_output",
-         "floods_strangers", "other_version", "wrong_size", "hangs_up", "lies", "descriptors"]
+         "floods_strangers", "floods_rings", "rings_instead", "other_version", "wrong_size", "hangs_up",
+         "lies", "descriptors"]
 DESCRIPTORS = ["zero", "pipe", "epoll", "listener", "datagrams", "stream", "file", "0", "-1",
                "1000000000"]
 GROWTH = 96 << 10  # kB: a reply of 16 MiB, held in a few places

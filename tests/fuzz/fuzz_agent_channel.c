@@ -6,6 +6,7 @@
 #include "agent/dispatch.h"
 #include "agent/gil.h"
 #include "agent/interrupt.h"
+#include "agent/recorder.h"
 #include "agent/thread.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -62,6 +63,30 @@ void interrupt_join(void) {}
 int python_thread_need(void) { return 0; }
 void python_thread_join(void) {}
 bool python_thread_stuck(void) { return false; }
+void recorder_end(bool nobody_writes) {}
+
+/* The first table's needs Python. */
+static const struct recorder with_python = {.python = true}, without;
+const struct recorder *const recorders[RECORDED_TABLES] = {
+    [0] = &with_python, [1 ... RECORDED_TABLES - 1] = &without};
+
+int recorder_check(const struct proto_record *record, char words[PROTO_WORDS_MAX])
+{
+    return record->table < RECORDED_TABLES ? 0 : -EOPNOTSUPP;
+}
+
+int recorder_prepare(const struct proto_record *record, char words[PROTO_WORDS_MAX])
+{
+    return record->size % 2 ? -ENOMEM : 0;
+}
+
+int recorder_switch(struct interpreter *interpreter, const struct proto_record *record,
+                    char words[PROTO_WORDS_MAX])
+{
+    if (recorders[record->table]->python)
+        abort(); /* not on this thread */
+    return 0;
+}
 
 /* ---- Python's thread, step by step ---- */
 
@@ -153,7 +178,7 @@ static void check(void)
 /* A well-formed frame of the input: op, id, size of the text, bytes. Returns the bytes used. */
 static size_t make_frame(const uint8_t *data, size_t size)
 {
-    static const uint16_t ops[] = {PROTO_EVAL,   PROTO_TEXT,   PROTO_CANCEL, PROTO_EVAL,
+    static const uint16_t ops[] = {PROTO_EVAL,   PROTO_TEXT,   PROTO_CANCEL, PROTO_RECORD,
                                    PROTO_STATUS, PROTO_DETACH, PROTO_HELLO,  PROTO_OUTPUT};
     struct proto_eval eval = {.text_size = (uint32_t)(data[3] * (data[3] & 1 ? 1u : 8200u))};
     size_t given = data[4] < size - 5 ? data[4] : size - 5;
@@ -172,6 +197,11 @@ static size_t make_frame(const uint8_t *data, size_t size)
         memcpy(frame.body, data + 5, given);
         body = data[2] & 2 ? sizeof frame.body : given;
         break;
+    case PROTO_RECORD:
+        body = sizeof(struct proto_record);
+        memset(frame.body, 0, body);
+        memcpy(frame.body, data + 5, given < body ? given : body);
+        break;
     case PROTO_HELLO:
         body = sizeof(struct proto_hello);
         memset(frame.body, 7, body);
@@ -185,7 +215,7 @@ static int feed(void)
 {
     uint16_t op = frame.header.op;
     uint64_t id = frame.header.id;
-    bool asks = op == PROTO_EVAL || op == PROTO_DETACH;
+    bool asks = op == PROTO_EVAL || op == PROTO_RECORD || op == PROTO_DETACH;
 
     if (wire_check(&frame.header, frame.header.size) < 0)
         abort();

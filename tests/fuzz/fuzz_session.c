@@ -20,7 +20,7 @@ static struct exchange_request *nth_request(const struct exchange *exchange, uns
 /* What the daemon does between two frames. */
 static void act(struct exchange *exchange, uint8_t what, uint8_t which)
 {
-    static const uint16_t ops[] = {PROTO_EVAL, PROTO_EVAL, PROTO_STATUS, PROTO_DETACH};
+    static const uint16_t ops[] = {PROTO_EVAL, PROTO_RECORD, PROTO_STATUS, PROTO_DETACH};
     struct exchange_request *request = nth_request(exchange, which % 8);
     struct text output;
 
@@ -68,7 +68,8 @@ static void check(const struct exchange *exchange)
             abort();
     }
     if (n != exchange->n || n > PROTO_REQUESTS_MAX || held != exchange->held ||
-        held > EXCHANGE_HELD_MAX || exchange->unknown > EXCHANGE_UNKNOWN_MAX + 1)
+        held > EXCHANGE_HELD_MAX || exchange->unknown > EXCHANGE_UNKNOWN_MAX + 1 ||
+        exchange->rings > EXCHANGE_RINGS_MAX + exchange->begun * EXCHANGE_RINGS_EACH)
         abort();
 }
 
@@ -77,7 +78,7 @@ static void check(const struct exchange *exchange)
 static size_t make_frame(const struct exchange *exchange, const uint8_t *data, size_t size)
 {
     static const uint16_t ops[] = {PROTO_READY, PROTO_STARTED, PROTO_OUTPUT, PROTO_DONE,
-                                   PROTO_EVAL,  PROTO_DONE,    PROTO_OUTPUT, PROTO_OUTPUT};
+                                   PROTO_EVAL,  PROTO_DONE,    PROTO_OUTPUT, PROTO_RINGS};
     size_t given = data[2] < size - 3 ? data[2] : size - 3, body = given;
 
     frame.header = (struct proto_header){.op = ops[data[0] % 8], .id = exchange->last_id + 2};
@@ -85,6 +86,7 @@ static size_t make_frame(const struct exchange *exchange, const uint8_t *data, s
     switch (frame.header.op) {
     case PROTO_READY: body = sizeof(struct proto_ready); break;
     case PROTO_STARTED: body = 0; break;
+    case PROTO_RINGS: body = 0, frame.header.id = 0; break;
     case PROTO_DONE: body = sizeof(struct proto_done); break;
     case PROTO_EVAL: body = sizeof(struct proto_eval); break;
     case PROTO_OUTPUT: body = data[0] & 128 ? sizeof frame.body : given; break;

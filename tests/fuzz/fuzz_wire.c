@@ -19,7 +19,7 @@ static bool well_formed(const uint8_t *data, size_t size)
     if (size < sizeof header || size > PROTO_FRAME_MAX)
         return false;
     memcpy(&header, data, sizeof header);
-    if (header.size != size || header.zero || !header.id)
+    if (header.size != size || header.zero || !header.id != (header.op == PROTO_RINGS))
         return false;
     size_t body = size - sizeof header;
     switch (header.op) {
@@ -28,10 +28,12 @@ static bool well_formed(const uint8_t *data, size_t size)
     case PROTO_TEXT:
     case PROTO_OUTPUT: return true;
     case PROTO_READY: return body == sizeof(struct proto_ready);
+    case PROTO_RECORD: return body == sizeof(struct proto_record);
     case PROTO_DONE: return body == sizeof(struct proto_done);
     case PROTO_CANCEL:
     case PROTO_STATUS:
     case PROTO_DETACH:
+    case PROTO_RINGS:
     case PROTO_STARTED: return body == 0;
     default: return false;
     }

@@ -14,7 +14,7 @@ library = ctypes.CDLL(os.path.join(here, "probing-imposter.so"))
 
 class Place(ctypes.Structure):
     _fields_ = [("change", ctypes.c_uint32), ("on", ctypes.c_uint32), ("fd", ctypes.c_int32),
-                ("zero", ctypes.c_uint32), ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64),
+                ("error", ctypes.c_int32), ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64),
                 ("rate", ctypes.c_double)]
 
 
@@ -39,7 +39,7 @@ def frame(op, request, body=b""):
 
 def ready(hello):
     nonce = hello[24:32]
-    return struct.pack("=II", VERSION, 2) + nonce + struct.pack("=QiiQQ16s", 1, 77, 0, 1, 1,
+    return struct.pack("=II", VERSION, 2) + nonce + struct.pack("=QiiQQQ16s", 1, 77, 0, 1, 0, 1,
                                                           b"\x1b[31m" + b"x" * 11)
 
 

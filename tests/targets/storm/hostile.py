@@ -11,10 +11,16 @@ import sys
 import threading
 import time
 
-MAGIC, VERSION, RUNNING = 0x5346424F5250, 1, 1
+MAGIC, VERSION, RUNNING = 0x5346424F5250, 2, 1
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH = range(1, 7)
-READY, STARTED, OUTPUT, DONE = range(64, 68)
+READY, STARTED, OUTPUT, DONE, RINGS = range(64, 69)
 FRAME_MAX = 32768
+
+
+class Place(ctypes.Structure):
+    _fields_ = [("change", ctypes.c_uint32), ("on", ctypes.c_uint32), ("fd", ctypes.c_int32),
+                ("error", ctypes.c_int32), ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64),
+                ("rate", ctypes.c_double)]
 
 
 class Record(ctypes.Structure):
@@ -22,7 +28,7 @@ class Record(ctypes.Structure):
                 ("state", ctypes.c_int32), ("pid", ctypes.c_int32), ("channel", ctypes.c_int32),
                 ("origin", ctypes.c_int32), ("channel_tid", ctypes.c_int32),
                 ("python_tid", ctypes.c_int32), ("handle", ctypes.c_uint64),
-                ("generation", ctypes.c_uint64)]
+                ("generation", ctypes.c_uint64), ("rings", Place * 16)]
 
 
 record = Record.in_dll(ctypes.CDLL(sys.argv[1]), "probe_agent_record")
@@ -36,8 +42,8 @@ def frame(op, number, body=b"", size=None):
 
 
 def ready(nonce=0, version=VERSION):
-    return struct.pack("=IIQQiiQQ16s", version, 1, nonce, 0, os.getpid(), os.getpid(), 1 << 20, 7,
-                       b"1.0")
+    return struct.pack("=IIQQiiQQQ16s", version, 1, nonce, 0, os.getpid(), os.getpid(), 1 << 20, 0,
+                       7, b"1.0")
 
 
 def done(error=0, flags=0, consumed=0, words=b""):
@@ -84,7 +90,7 @@ def near_garbage(near):
         for _ in range(20):
             body = dice.choice([b"", ready(dice.getrandbits(64)), done(dice.getrandbits(31)),
                                 dice.randbytes(dice.randrange(400))])
-            near.send(frame(dice.choice([READY, STARTED, OUTPUT, DONE, HELLO, 99]),
+            near.send(frame(dice.choice([READY, STARTED, OUTPUT, DONE, RINGS, HELLO, 99]),
                             dice.choice([number, number + 1, 0, 2**64 - 1]), body,
                             dice.choice([None, None, None, 0, 2**32 - 1])))
 
@@ -125,6 +131,18 @@ def floods_strangers(near):
     greet(near)
     while True:
         near.send(frame(OUTPUT, dice.getrandbits(64) | 1, b"x" * 1000))
+
+
+def floods_rings(near):
+    greet(near)
+    while True:
+        near.send(frame(RINGS, 0))
+
+
+def rings_instead(near):
+    """Never greets, but says something all the time."""
+    while True:
+        near.send(frame(RINGS, 0))
 
 
 def other_version(near):
@@ -210,7 +228,7 @@ def descriptor_of(what):
 
 TALKS = {talk.__name__: talk for talk in (
     garbage, near_garbage, silent, deaf, stalls, floods_first, floods_output, floods_strangers,
-    other_version, wrong_size, hangs_up, lies, descriptors)}
+    floods_rings, rings_instead, other_version, wrong_size, hangs_up, lies, descriptors)}
 
 if mode in TALKS:
     threading.Thread(target=pairs, args=(TALKS[mode],), daemon=True).start()
