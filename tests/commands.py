@@ -1,6 +1,7 @@
-"""Writing to a process's command files, and reading what they say, on one handle."""
+"""Writing to a process's command files, and reading what they say."""
 import contextlib
 import os
+import subprocess
 import threading
 
 HANGS = 60  # seconds after which a command that has not returned never will
@@ -17,13 +18,39 @@ class Refused(OSError):
         return f"{self.strerror}: {self.words}"
 
 
+def shell(script, *args, program="bash", **options):
+    """A script that finds its arguments in $1 and on."""
+    return subprocess.run([program, "-c", script, program, *map(str, args)], text=True,
+                          capture_output=True, timeout=60,
+                          env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, **options)
+
+
+def write(path, text):
+    """One write(2)."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        return os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def failure(function, *args):
+    """The errno of a call that must fail."""
+    try:
+        function(*args)
+    except OSError as error:
+        return error.errno
+    raise AssertionError(f"{function.__name__}{args} did not fail")
+
+
 class Commands:
-    """The command files of one process in a mount. A daemon that doesn't answer any more is killed, so
-    that the write fails: hung is set then."""
+    """The command files of one process in a mount. Each command has a handle of its own. A daemon that doesn't
+    answer any more is killed, so that the write fails: hung is set then."""
 
     def __init__(self, probe, pid):
         self.probe, self.pid = probe, pid
         self.directory = probe.path / str(pid)
+        self.ctl, self.code = self.directory / "ctl", self.directory / "eval"
         self.hung = False
 
     def _give_up(self):
@@ -55,6 +82,14 @@ class Commands:
             finally:
                 os.close(fd)
 
+    def refused(self, name, text):
+        """The errno and the words of what must fail."""
+        try:
+            said = self.run(name, text)
+        except Refused as error:
+            return error.errno, error.words
+        raise AssertionError(f"{name}: {text!r} was not refused: {said}")
+
     def attach(self, way=""):
         return self.run("ctl", f"attach {way}\n")
 
@@ -65,8 +100,16 @@ class Commands:
         """What `status` says of the agent: {key: value}."""
         return fields(self.run("ctl", "status\n"))
 
+    def state(self):
+        """Of the agent, without asking it: "none", "running", "running, connected", "loaded, not running"."""
+        return next(line.partition(": ")[2] for line in self.ctl.read_text().splitlines()
+                    if line.startswith("Agent: "))  # not in the reply behind it
+
     def eval(self, text, **options):
         return self.run("eval", text + "\n", **options)
+
+    def value(self, expression):
+        return self.eval(expression).strip()
 
 
 def _said(fd):

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from commands import Commands, write
 from interpreters import eventually
 from mount import build
 from test_namespaces import Inside
@@ -34,46 +35,6 @@ print("ready", flush=True)
 for line in sys.stdin:
     exec(line)
 """
-
-
-def write(path, text):
-    """One write(2)."""
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        return os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-
-
-def failure(path, text):
-    """The error that writing gives, and its words."""
-    with pytest.raises(OSError) as caught:
-        write(path, text)
-    return caught.value.errno, path.read_text()
-
-
-class Commands:
-    """The command files of a process."""
-
-    def __init__(self, probe, pid):
-        self.pid = pid
-        self.ctl = probe.path / str(pid) / "ctl"
-        self.code = probe.path / str(pid) / "eval"
-
-    def attach(self):
-        write(self.ctl, "attach\n")
-
-    def detach(self):
-        write(self.ctl, "detach\n")
-
-    def state(self):
-        """Of the agent: "none", "running", "running, connected", "loaded, not running"."""
-        lines = self.ctl.read_text().splitlines()
-        return next(line for line in lines if line.startswith("Agent: ")).partition(": ")[2]
-
-    def value(self, expression):
-        write(self.code, expression + "\n")
-        return self.code.read_text().strip()
 
 
 def images(pid):
@@ -180,13 +141,12 @@ def test_killed_while_code_runs(probe, worker):
     """What ran for a dead daemon is interrupted, and the next one is served."""
     doomed = probe.mount()
     probe.extra.remove(doomed)
-    code = Commands(doomed, worker.pid).code
+    commands = Commands(doomed, worker.pid)
     worker.send("import __main__; __main__.turns = 0")
-    writer = subprocess.Popen(["dd", f"of={code}", "bs=4096", "conv=notrunc"],
+    writer = subprocess.Popen(["dd", f"of={commands.code}", "bs=4096", "conv=notrunc"],
                               stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     writer.stdin.write(b"exec('while True: turns += 1')\n")
     writer.stdin.close()
-    commands = Commands(doomed, worker.pid)
     eventually(lambda: commands.state() == "running, connected" and
                len(agent_threads(worker.pid)) == 2, what="the agent")
     time.sleep(0.1)
@@ -203,7 +163,7 @@ def test_one_daemon_at_a_time(probe, worker):
         first, second = Commands(probe, worker.pid), Commands(other, worker.pid)
         assert first.value("1") == "1"
         assert second.state() == "running"
-        error, words = failure(second.ctl, "attach\n")
+        error, words = second.refused("ctl", "attach\n")
         assert error == errno.EBUSY
         assert "another daemon" in words
         assert first.value("2") == "2"
@@ -271,7 +231,7 @@ def test_stopped(worker, commands):
     """A process that is stopped stays so, and answers with words instead of hanging."""
     worker.signal(signal.SIGSTOP)
     eventually(lambda: set(worker.states().values()) == {"T"}, what="a stopped process")
-    error, words = failure(commands.ctl, "attach\n")
+    error, words = commands.refused("ctl", "attach\n")
     assert error == errno.ETIMEDOUT and "SIGCONT" in words
     assert set(worker.states().values()) == {"T"}
     worker.signal(signal.SIGCONT)
@@ -279,7 +239,7 @@ def test_stopped(worker, commands):
     worker.signal(signal.SIGSTOP)
     eventually(lambda: set(worker.states().values()) == {"T"}, what="a stopped process")
     assert commands.state() == "running, connected"
-    error, words = failure(commands.ctl, "status\n")
+    error, words = commands.refused("ctl", "status\n")
     assert error == errno.ETIMEDOUT
     worker.signal(signal.SIGCONT)
     assert commands.value("2") == "2"

@@ -1,77 +1,23 @@
-"""Writing: how shells and programs write to command files, what they are told, who may.
+"""Writing: how shells and programs write to command files, and what they are told.
 
-Verbs of ctl stand in where it doesn't matter what runs; code that waits (`eval`) where it does.
+Verbs of ctl stand in where it doesn't matter what runs; test_commands_run.py has code that does run.
 """
 import array
-import contextlib
 import errno
 import os
-import pathlib
 import select
 import signal
 import socket
 import subprocess
 import threading
-import time
 
 import pytest
 
+from command_files import chosen, ctl, said, target  # noqa: F401, fixtures among them
+from commands import failure, shell, write
 from interpreters import eventually
-from test_access import DENIED, answer, run_as
 
-WAIT = "import sys; print('ready'); sys.stdin.read()"
-# one line and so one write(2); says on the target's own output that it has begun
-LONG = r"exec('import os, time\nos.write(1, b\'running\\n\')\nwhile True: time.sleep(0.01)')" + "\n"
 ERROR = "error: unknown verb; there are attach [remote-exec], detach, status, interpreter N\n"
-
-
-def shell(script, *args, program="bash", **options):
-    """A script that finds its arguments in $1 and on."""
-    return subprocess.run([program, "-c", script, program, *map(str, args)], text=True,
-                          capture_output=True, timeout=60,
-                          env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, **options)
-
-
-def failure(function, *args):
-    with pytest.raises(OSError) as caught:
-        function(*args)
-    return caught.value.errno
-
-
-def write(path, text):
-    """One write(2)."""
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        return os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-
-
-@pytest.fixture
-def target(any_python):
-    return any_python.run_source(WAIT)
-
-
-@pytest.fixture
-def ctl(probe, target):
-    return probe.path / str(target.pid) / "ctl"
-
-
-@pytest.fixture
-def code(probe, target):
-    return probe.path / str(target.pid) / "eval"
-
-
-def chosen(ctl):
-    """The interpreter that the last verb chose."""
-    lines = ctl.read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("Interpreter: ")).split()[1])
-
-
-def said(ctl):
-    """The last reply, without the state in front of it."""
-    text = ctl.read_text()
-    return text[text.index("Interpreter: "):].split("\n", 1)[1]
 
 
 @pytest.mark.parametrize("program", ["bash", "dash"])
@@ -270,21 +216,6 @@ def test_long_writes(ctl):
         os.close(fd)
 
 
-def test_too_much(code):
-    """What makes no statement may wait, up to a limit."""
-    fd = os.open(code, os.O_WRONLY)
-    try:
-        piece = b"(" * (64 << 10)
-        for _ in range(16):
-            assert os.write(fd, piece) == len(piece)
-        assert failure(os.write, fd, b"(") == errno.EFBIG
-        assert failure(os.write, fd, b"1)\n") == errno.EFBIG  # the rest of the same
-    finally:
-        os.close(fd)
-    assert code.read_text() == ("error: more than 1 MiB was written that makes no complete "
-                                "statement: nothing of it was used\n")
-
-
 def test_after_the_end(probe, target, ctl):
     """Those who hold it open are told that the process has ended."""
     fds = [os.open(ctl, os.O_WRONLY), os.open(ctl, os.O_RDWR)]
@@ -300,134 +231,12 @@ def test_after_the_end(probe, target, ctl):
             os.close(fd)
 
 
-def test_second_user(probe, any_python, nobody):
-    """Replies are for those who asked; nobody else's process can be told anything."""
-    mount = probe.mount("allow_other")
-    mine, roots = any_python.run_source(WAIT, user=nobody), any_python.run_source(WAIT)
-    path = mount.path / str(mine.pid) / "ctl"
-    write(path, "interpreter 3\n")
-    assert "Interpreter: 3\nInterpreter: 3\n" in path.read_text()
-    # nobody sees the state, and not what root was answered
-    shown = run_as(nobody, "cat", path).stdout
-    assert shown.endswith("Interpreter: 3\n") and shown.count("Interpreter: 3") == 1
-    result = run_as(nobody, "sh", "-c", f"echo 'interpreter 4' > {path} && cat {path}")
-    assert result.stdout.endswith("Interpreter: 4\nInterpreter: 4\n"), result.stderr
-    assert path.read_text().endswith("Interpreter: 4\nInterpreter: 3\n")
-
-    path = mount.path / str(roots.pid) / "ctl"
-    for command in (["dd", f"of={path}", "conv=notrunc", "if=/dev/null"], ["test", "-w", path],
-                    ["truncate", "-s0", path], ["sh", "-c", f"echo attach > {path}"],
-                    ["sh", "-c", f"echo attach >> {path}"], ["sh", "-c", f": <> {path}"]):
-        assert run_as(nobody, *command).returncode != 0
-    assert "Interpreter: 0\n" in path.read_text()
-
-
-def test_descriptor_handed_over(probe, any_python, nobody):
-    """Each write is checked: an open file gives its heir no more than their own rights."""
-    mount = probe.mount("allow_other")
-    path = mount.path / str(any_python.run_source(WAIT).pid) / "ctl"
-    fd = os.open(path, os.O_RDWR)
-    try:
-        script = f"import os; os.write({fd}, b'interpreter 9\\n')"
-        result = subprocess.run(
-            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
-             *any_python.command("-c", script)], pass_fds=[fd], capture_output=True, text=True)
-        assert result.returncode == 1 and "PermissionError" in result.stderr
-    finally:
-        os.close(fd)
-    assert chosen(path) == 0
-
-
-def test_hidden_processes(probe, any_python, nobody):
-    """A process that hides its memory from its user obeys only root."""
-    mount = probe.mount("allow_other", "hidepid=0")
-    hide = "import ctypes, sys; ctypes.CDLL(None).prctl(4, 0); print('ready'); sys.stdin.read()"
-    path = mount.path / str(any_python.run_source(hide, user=nobody).pid) / "ctl"
-    assert answer(run_as(nobody, "cp", "/dev/null", path)) in DENIED
-    write(path, "interpreter 1\n")
-
-
-@contextlib.contextmanager
-def writing(path, text=LONG, script='printf "%s" "$2" > "$1"', **options):
-    """A shell whose write waits for what it wrote to be done."""
-    process = subprocess.Popen(
-        ["bash", "-c", script, "bash", str(path), text], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
-        **options)
-    try:
-        eventually(lambda: waits_in_write(process.pid), what="the write")
-        yield process
-    finally:
-        process.kill()
-        process.communicate(timeout=30)
-
-
-def waits_in_write(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0] == "1"
-    except (OSError, IndexError):
-        return False
-
-
-def test_ctrl_c(code, target):
-    """It ends the code, the write with EINTR, and nothing else, not the program at its end."""
-    with writing(code) as process:
-        target.expect("running")
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
-    assert "KeyboardInterrupt" in code.read_text()
-    assert shell('echo 1 > "$1" && cat "$1"', code).stdout == "1\n"
-    target.stdin.close()
-    assert target.process.wait(10) == 0, target.stderr()
-
-
-def test_signals_that_mean_nothing(code, target):
-    """The end of a background job, or a window's new size, stops no code; Ctrl-C after it does."""
-    script = "trap : CHLD WINCH; sleep 0.2 & " + 'printf "%s" "$2" > "$1"'
-    with writing(code, script=script) as process:
-        target.expect("running")
-        for _ in range(3):
-            process.send_signal(signal.SIGWINCH)
-            time.sleep(0.1)
-        assert waits_in_write(process.pid)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
-    assert "KeyboardInterrupt" in code.read_text()
-
-
-def test_killed_writer(code, target):
-    with writing(code) as process:
-        target.expect("running")
-        process.kill()
-        process.communicate(timeout=20)
-    eventually(lambda: "KeyboardInterrupt" in code.read_text(), what="the end of the code")
-    assert shell('echo 1 > "$1" && cat "$1"', code).stdout == "1\n"
-
-
 def test_killed_before_the_end_of_its_text(ctl):
     """What a killed writer left half done is not done."""
     write(ctl, "interpreter 1\n")
     result = shell('exec 3> "$1"; printf "interpreter 2" >&3; kill -9 $$', ctl)
     assert result.returncode == -signal.SIGKILL
     assert chosen(ctl) == 1
-
-
-def test_reads_while_it_waits(probe, code, target):
-    """A command that runs is in nobody's way: not at the same file, not elsewhere."""
-    with writing(code):
-        target.expect("running")
-        assert f"Process {target.pid}:" in probe.read(target.pid, "backtrace")
-        assert probe.read(target.pid, "eval") == ""
-        write(code.parent / "ctl", "interpreter 0\n")
-        assert code.stat().st_size == 0 and os.access(code, os.W_OK)
-
-
-def test_others_can_be_interrupted(code, target):
-    """Ctrl-C of one that waits behind another's code."""
-    with writing(code), writing(code) as second:
-        target.expect("running")
-        second.send_signal(signal.SIGTERM)
-        second.communicate(timeout=20)
 
 
 def test_many_writers(ctl):
@@ -463,104 +272,6 @@ def test_shared_handle(ctl):
         word for i in range(1, 9) for word in ("5", "Interpreter:", str(i))]
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "umount -f"])
-def test_end_while_commands_run(probe, any_python, how):
-    """The daemon's end interrupts what runs and waits for it; the writers get an error."""
-    target = any_python.run_source(WAIT)
-    mount = probe.mount()
-    path = mount.path / str(target.pid) / "eval"
-    with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(writing(path)) for _ in range(4)]
-        target.expect("running")
-        if how == "SIGTERM":
-            mount.process.terminate()
-        else:
-            subprocess.run(["umount", "-f", mount.path], capture_output=True)
-        assert mount.process.wait(20) == 0
-        for writer in writers:
-            assert "rror" in writer.communicate(timeout=20)[1]
-    subprocess.run(["umount", "-l", mount.path], capture_output=True)
-    probe.extra.remove(mount)
-    mount.closed = True
-    mount.path.rmdir()
-    target.stdin.close()
-    assert target.process.wait(10) == 0, target.stderr()
-
-
-SELF = """
-import errno, os, sys, threading, time
-here = os.path.join(sys.argv[1], str(os.getpid()))
-def ask(number):
-    fd = os.open(f"{here}/eval", os.O_RDWR)
-    os.write(fd, f"{number} * 2\\n".encode())
-    answers.append(int(os.read(fd, 100)) == number * 2)
-answers = []
-threads = [threading.Thread(target=ask, args=[i]) for i in range(10)]
-try:
-    ask(1)
-except OSError as error:
-    print(error.errno == errno.EDEADLK)
-for thread in threads: thread.start()
-while any(thread.is_alive() for thread in threads): time.sleep(0.01)
-ask(1)
-print(all(answers), len(answers))
-with open(f"{here}/threads/{threading.get_native_id()}/frames/0/eval", "w") as file:
-    file.write("answers.clear()\\n")
-print(answers)
-"""
-
-
-def test_asks_itself(probe, any_python):
-    """A program that writes to its own files, from many threads at once: none of them can be borrowed
-    while it waits for us."""
-    target = any_python.run_source(SELF, probe.path, ready=False)
-    target.expect("True")
-    target.expect("True 11")
-    target.expect("[]")
-
-
-def test_backtrace_of_a_writer(probe, any_python):
-    """A thread that waits in a write is read like any other."""
-    source = "import sys; print('ready'); sys.stdin.readline(); open(sys.argv[1], 'w').write(sys.argv[2])"
-    other = any_python.run_source(WAIT)
-    writer = any_python.run_source(source, probe.path / str(other.pid) / "eval", LONG)
-    writer.send("go")
-    other.expect("running")
-    assert "<module>" in probe.read(writer.pid, "backtrace")
-    assert f"Process {other.pid}:" in probe.read(other.pid, "backtrace")
-
-
-MANY = """
-import os, sys, threading
-outcomes = {}
-def write():
-    fd = os.open(sys.argv[1], os.O_WRONLY)
-    try:
-        os.write(fd, sys.argv[2].encode())
-    except OSError as error:
-        outcomes[error.errno] = outcomes.get(error.errno, 0) + 1
-        if error.errno == 11:
-            print("refused", flush=True)
-for _ in range(int(sys.argv[3])):
-    threading.Thread(target=write, daemon=True).start()
-sys.stdin.read()
-"""
-
-
-def test_too_many(probe, any_python, target, code):
-    """More than 256 at once: the rest is told to try again, in words too."""
-    writer = any_python.run_source(MANY, code, LONG, 260, ready=False)
-    for _ in range(4):
-        writer.expect("refused")
-    with pytest.raises(OSError) as caught:
-        write(code.parent / "ctl", "interpreter 1\n")
-    assert caught.value.errno == errno.EAGAIN
-    assert "commands run already" in said(code.parent / "ctl")
-    assert f"Process {target.pid}:" in probe.read(target.pid, "backtrace")
-    writer.close()
-    eventually(lambda: shell('echo 1 > "$1" && cat "$1"', code).stdout == "1\n", what="room again")
-
-
 def test_close_of_one_of_two(ctl):
     """Two open files of one process look the same from outside: the first one's text ends when it
     is really gone, and nothing is lost."""
@@ -593,54 +304,3 @@ here.send(b"x"); here.recv(1)
         assert chosen(ctl) == 9  # as far as can be seen this was the last
         here.send(b"x")
         assert keeper.wait(20) == 0
-
-
-def test_exit_with_code_that_does_not_end(code, target):
-    """Nobody can interrupt a process that is exiting: what it left to do is ended for it."""
-    begun = time.monotonic()
-    result = shell('python3 -c "import os; os.write(1, b\'while True: pass\')" > "$1"', code)
-    assert result.returncode == 0
-    assert time.monotonic() - begun < 40
-    assert "KeyboardInterrupt" in code.read_text()
-
-
-def test_eval_everywhere(probe, python):
-    """On every version that an agent knows; on others the words say which."""
-    target = python.run_source("def f(secret):\n    print('ready')\n    input()\nf(41)")
-    path = probe.path / str(target.pid) / "eval"
-    if python.version < (3, 10):
-        assert failure(write, path, "1\n") == errno.EOPNOTSUPP
-        assert "3.10" in path.read_text() and "3.9" in path.read_text()
-        return
-    assert "Agent: none\n" in probe.read(target.pid, "status")
-    assert shell('printf "secret + 1\\nfor i in range(3):\\n  print(i)\\n" > "$1"; cat "$1"',
-                 path).stdout == "42\n0\n1\n2\n"
-    for place, outcome in [("eval", None), ("frames/0/eval", None), ("frames/1/eval", errno.EIO)]:
-        path = probe.path / str(target.pid) / "threads" / str(target.pid) / place
-        if outcome:
-            assert failure(write, path, "secret\n") == outcome
-            assert path.read_text().endswith("NameError: name 'secret' is not defined\n")
-        else:
-            write(path, "secret\n")
-            assert path.read_text() == "41\n"
-    ctl = probe.path / str(target.pid) / "ctl"
-    for shown in (ctl.read_text(), probe.read(target.pid, "status")):
-        assert "Agent: running, connected\n" in shown and "AgentOrigin: injected\n" in shown
-    write(ctl, "attach\nstatus\ndetach\n")
-    assert ctl.read_text().startswith("Agent: none\n") and said(ctl).endswith("Agent: none\n")
-    target.send("")
-    assert target.process.wait(10) == 0
-
-
-@pytest.mark.python(minimum=(3, 10))
-@pytest.mark.parametrize("timeout", ["", "1000"])
-def test_program_that_only_waits(probe, python, timeout):
-    """All of its threads wait for a lock, as an idle server's do."""
-    target = python.run_source(
-        "import threading\n"
-        f"for _ in range(3): threading.Thread(target=threading.Event().wait, args=[{timeout}],"
-        " daemon=True).start()\n"
-        f"print('ready')\nthreading.Event().wait({timeout})")
-    path = probe.path / str(target.pid) / "eval"
-    write(path, "threading.active_count()\n")
-    assert path.read_text() == "4\n"

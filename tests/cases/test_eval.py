@@ -9,8 +9,9 @@ import time
 
 import pytest
 
+from command_files import writing
+from commands import failure, shell, write
 from interpreters import eventually
-from test_commands import failure, shell, write, writing
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
+from commands import Commands, write
 from interpreters import eventually
 from mount import build
-from test_attach import Commands, failure, write
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -34,8 +34,8 @@ def imposter(probe, any_python):
 ])
 def test_no_agent(imposter, mode, error):
     _, commands = imposter(mode)
-    assert failure(commands.ctl, "attach\n")[0] == error
-    assert failure(commands.ctl, "attach\n")[0] == error
+    assert commands.refused("ctl", "attach\n")[0] == error
+    assert commands.refused("ctl", "attach\n")[0] == error
 
 
 @pytest.mark.parametrize("mode, error", [
@@ -48,7 +48,7 @@ def test_breaks_the_rules(imposter, mode, error):
     target, commands = imposter(mode)
     commands.attach()
     assert "\x1b" not in commands.ctl.read_text()
-    assert failure(commands.code, "1\n")[0] == error
+    assert commands.refused("eval", "1\n")[0] == error
     target.expect("over")  # the daemon has hung up
 
 

@@ -14,10 +14,10 @@ import time
 
 import pytest
 
+from commands import failure, shell
 from interpreters import eventually
 from sql import RECORDED, SCHEMA, ask, columns, reply, settle, value
 from stacks import escape
-from test_commands import shell
 
 ONLY = "only reading is allowed: SELECT, WITH, VALUES, EXPLAIN"
 WAIT = "import sys; print('ready'); sys.stdin.read()"
@@ -36,12 +36,6 @@ def query(probe, waiting):
 
 def path_of(probe, target):
     return probe.path / str(target.pid) / "query"
-
-
-def failure(function, *args):
-    with pytest.raises(OSError) as caught:
-        function(*args)
-    return caught.value.errno
 
 
 def refused(query, sql):

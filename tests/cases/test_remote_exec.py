@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from commands import Commands, Refused, fields
+from commands import Commands, fields
 from interpreters import eventually, interpreters
 from storming import Mounted, storm
 from victims import Victim
@@ -19,6 +19,7 @@ from victims import Victim
 pytestmark = pytest.mark.python(minimum=(3, 14))
 
 WAY = "remote-exec"
+ATTACH = f"attach {WAY}\n"
 PLACES = ["tmp", "var/tmp", "dev/shm"]
 UNSHARE = ["unshare", "--mount", "sh", "-c"]
 KILLS = 30
@@ -73,12 +74,6 @@ sys.stdin.read()
 """
 
 
-def failure(commands, way=WAY):
-    with pytest.raises(Refused) as raised:
-        commands.attach(way)
-    return raised.value.errno, raised.value.words
-
-
 def left(root):
     """What lies about of the files that went in."""
     return [str(path) for place in PLACES for path in pathlib.Path(root, place).glob(".probefs-*")]
@@ -117,7 +112,7 @@ def test_no_thread_comes_by(probe, python):
     """It waits for a lock, which nothing interrupts: the error says so, and nothing fires later."""
     target = python.run_source(LOCKED)
     commands = Commands(probe, target.pid)
-    error, words = failure(commands)
+    error, words = commands.refused("ctl", ATTACH)
     assert error == errno.ETIMEDOUT and "no thread came back" in words
     assert left(python.root) == []
     target.expect("False")
@@ -132,7 +127,7 @@ SLEEPS = "import time\nprint('ready', flush=True)\ntime.sleep(10**6)"
 
 def test_disabled(probe, python):
     target = python.run_source(SLEEPS, env={"PYTHON_DISABLE_REMOTE_DEBUG": "1"})
-    error, words = failure(Commands(probe, target.pid))
+    error, words = Commands(probe, target.pid).refused("ctl", ATTACH)
     assert error == errno.EOPNOTSUPP and "disable-remote-debug" in words
 
 
@@ -141,7 +136,7 @@ def test_older(probe, python):
     if not older:
         pytest.skip("no older interpreter")
     target = older[-1].run_source(SLEEPS)
-    error, words = failure(Commands(probe, target.pid))
+    error, words = Commands(probe, target.pid).refused("ctl", ATTACH)
     assert error == errno.EOPNOTSUPP and "3.14" in words
 
 
@@ -149,7 +144,7 @@ def test_stopped(probe, python):
     target = python.run_source(SLEEPS)
     target.signal(19)
     eventually(lambda: target.state() == "T", what="the stop")
-    error, words = failure(Commands(probe, target.pid))
+    error, words = Commands(probe, target.pid).refused("ctl", ATTACH)
     assert error == errno.ETIMEDOUT and "SIGCONT" in words
     assert target.state() == "T"
 
@@ -160,7 +155,7 @@ def test_traced(probe, python):
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         eventually(lambda: target.state() == "t", 30, "the debugger")
-        error, words = failure(Commands(probe, target.pid))
+        error, words = Commands(probe, target.pid).refused("ctl", ATTACH)
         assert error == errno.EBUSY and "gdb" in words
     finally:
         strace.kill()
@@ -178,7 +173,7 @@ def test_a_script_of_another_debugger(probe, python):
     order = python.command("-c", f"import sys; sys.remote_exec({target.pid}, {inner!r})")
     subprocess.run(["nsenter", f"--mount=/proc/{target.pid}/ns/mnt", *order], check=True,
                    timeout=60)
-    error, words = failure(Commands(probe, target.pid))
+    error, words = Commands(probe, target.pid).refused("ctl", ATTACH)
     assert error == errno.EBUSY and "sys.remote_exec" in words
     target.expect("the other one")
     target.expect("False")
@@ -204,7 +199,7 @@ def test_places(probe, python, script, words):
             pytest.skip("no such mounts can be made here")
         commands = Commands(probe, inside.pid)
         if words:
-            error, said = failure(commands)
+            error, said = commands.refused("ctl", ATTACH)
             assert error == errno.EOPNOTSUPP and words in said
         else:
             commands.attach(WAY)

@@ -4,15 +4,14 @@ import errno
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import threading
 
 import pytest
 
+from commands import shell
 from interpreters import eventually
 from sql import SCHEMA, ask, columns, rows, settle
-from test_commands import shell
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 

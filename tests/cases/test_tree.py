@@ -12,6 +12,7 @@ import threading
 import pytest
 
 import mount as daemon
+from commands import failure
 from interpreters import eventually
 from mount import REPOSITORY
 
@@ -52,13 +53,6 @@ def pids(probe):
 
 def listed(probe, pid):
     return pid in pids(probe)
-
-
-def failure(function, *args):
-    """The errno of a call that must fail."""
-    with pytest.raises(OSError) as caught:
-        function(*args)
-    return caught.value.errno
 
 
 def open_again(directory):
