@@ -1,0 +1,62 @@
+"""Programs that import the agent themselves, and conversations with it."""
+import os
+import shutil
+import textwrap
+
+import pytest
+
+import agent_client as agent
+from mount import build
+
+LIBRARY = build() / "agent" / "probe-agent.so"
+NAME = "probing.abi3.so"
+
+# 3.12 and later warn of fork() in a process with threads, and the agent's is one
+QUIET = {"PYTHONWARNINGS": "ignore:This process:DeprecationWarning"}
+
+IDLE = """
+import probing, sys
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def library(python):
+    """The directory that holds the module, outside and inside the interpreter's root."""
+    directory = python.directory / "agent"
+    if not directory.is_dir():
+        directory.mkdir()
+        shutil.copy(LIBRARY, directory / NAME)
+    return directory, python.path("agent")
+
+
+def start(python, source=IDLE, *args, env=None, **options):
+    _, inside = library(python)
+    return python.run_source(textwrap.dedent(source), *args,
+                             env={"PYTHONPATH": inside, **QUIET, **(env or {})}, **options)
+
+
+def connect(target, pid=None, **options):
+    return agent.Client(pid or target.pid, LIBRARY, NAME, **options)
+
+
+def descriptors(pid):
+    """What each descriptor is; of a socket just that it is one."""
+    return sorted(os.readlink(f"/proc/{pid}/fd/{fd}").partition(":")[0]
+                  for fd in os.listdir(f"/proc/{pid}/fd"))
+
+
+def ended(target):
+    """Its exit status, and nothing on standard error."""
+    target.stdin.close()
+    status = target.process.wait(30)
+    assert target.stderr() == ""
+    return status
+
+
+@pytest.fixture(autouse=True)
+def clients():
+    """Conversations that a test leaves open are closed."""
+    yield
+    for client in list(agent.Client.open):
+        client.close()
