@@ -245,6 +245,58 @@ static bool row_good(const struct ring_reader *reader, const struct ring_row *ro
     return true;
 }
 
+/* The rows of a copied block. *n: how many there are, *good: no bad one ended them early. */
+static int pass_rows(const struct ring_reader *reader, const char *bytes, uint32_t used,
+                     int (*each)(void *arg, const struct ring_row *row), void *arg, uint64_t *n, bool *good)
+{
+    uint32_t at = 0;
+    int r = 0;
+
+    for (*n = 0; at < used && r == 0; ++*n) {
+        const struct ring_row *row = (const struct ring_row *)(bytes + at);
+        if (used - at < reader->row_min || !row_good(reader, row, used - at))
+            break;
+        r = each(arg, row);
+        at += row->size;
+    }
+    *good = at == used;
+    return r;
+}
+
+static int scan(const struct ring_reader *reader, struct held *all, uint64_t *block,
+                int (*each)(void *arg, const struct ring_row *row), void *arg, struct ring_counts *counts)
+{
+    uint64_t oldest, written = 0, kept = 0;
+    int r = 0;
+
+    uint32_t n = extent(reader, &oldest);
+    for (uint32_t i = 0; i < n; i++)
+        all[i] = see(reader, oldest + i);
+    for (uint32_t i = 0; i < n && r == 0; i++) {
+        uint64_t here = 0;
+        bool good = true;
+        if (!all[i].sequence)
+            continue;
+        if (copy_block(&all[i], block))
+            r = pass_rows(reader, (const char *)block, all[i].used, each, arg, &here, &good);
+        kept += here;
+        if (written < add(all[i].first, here + !good))
+            written = add(all[i].first, here + !good);
+    }
+    if (counts)
+        *counts = count_up(reader, written, kept);
+    return r;
+}
+
+int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const struct ring_row *row),
+                     void *arg, struct ring_counts *counts)
+{
+    _cleanup_free_ struct held *all = calloc(reader->blocks, sizeof *all);
+    _cleanup_free_ uint64_t *block = malloc(reader->block_size);
+
+    return all && block ? scan(reader, all, block, each, arg, counts) : -ENOMEM;
+}
+
 static bool wanted(const struct ring_reader *reader, const struct ring_range *range,
                    const struct ring_row *row)
 {
