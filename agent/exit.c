@@ -9,6 +9,7 @@
 
 #include "agent/agent.h"
 #include "agent/interrupt.h"
+#include "agent/probing.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -56,6 +57,8 @@ PyObject *exit_hook(PyObject *capsule, PyObject *unused)
         wait_empty(interpreter, !is_main);
         PyEval_RestoreThread(state);
     }
+    if (!is_main)
+        probing_drop();
     Py_IncRef(Py_None);
     return Py_None;
 }

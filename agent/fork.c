@@ -1,8 +1,12 @@
 /* fork() leaves the child with the thread that called it. There the agent's descriptors are closed and its
  * threads forgotten: the child has no agent until it gets one. What is Python's stays: it was copied with
  * the interpreter. */
+#include "agent/fork.h"
+
 #include "agent/agent.h"
 #include "agent/gil.h"
+
+unsigned fork_number;
 
 static void before_fork(void) { pthread_mutex_lock(&agent.lock); }
 
@@ -10,6 +14,7 @@ static void after_in_parent(void) { pthread_mutex_unlock(&agent.lock); }
 
 static void after_in_child(void)
 {
+    fork_number++;
     gil_restore_interval();
     agent_forget();
 }

@@ -1,10 +1,11 @@
 #include "agent/agent.h"
 #include "agent/exit.h"
 #include "agent/guest.h"
+#include "agent/probing.h"
+#include "agent/source.h"
 #include "agent/sources.h"
 
 #include <errno.h>
-#include <string.h>
 
 #define CAPSULE "probefs agent"
 
@@ -87,17 +88,6 @@ static const struct source thread_sources[] = {
     {NULL, NULL},
 };
 
-static const char *next_part(const char *part) { return part + strlen(part) + 1; }
-
-static int execute_part(const char *source, const char *name, PyObject *globals)
-{
-    _cleanup_unref_ PyObject *code = Py_CompileString(source, name, Py_file_input);
-    if (!code)
-        return -EIO;
-    _cleanup_unref_ PyObject *done = PyEval_EvalCode(code, globals, globals);
-    return done ? 0 : -EIO;
-}
-
 /* A new namespace in which the sources have been executed. */
 static PyObject *execute(const struct source *sources, PyObject *probe)
 {
@@ -111,9 +101,8 @@ static PyObject *execute(const struct source *sources, PyObject *probe)
         PyDict_SetItemString(globals, "_probe", probe) < 0)
         return NULL;
     for (; sources->parts; sources++)
-        for (const char *part = sources->parts; *part; part = next_part(part))
-            if (execute_part(part, sources->name, globals) < 0)
-                return NULL;
+        if (source_execute(sources->parts, sources->name, globals) < 0)
+            return NULL;
     return steal_pointer(globals);
 }
 
@@ -122,7 +111,7 @@ static PyObject *stream_parts(void)
 {
     _cleanup_unref_ PyObject *list = PyList_New(0);
 
-    for (const char *part = source_stream; list && *part; part = next_part(part)) {
+    for (const char *part = source_stream; list && *part; part = source_next(part)) {
         _cleanup_unref_ PyObject *text = PyUnicode_FromString(part);
         if (!text || PyList_Append(list, text) < 0)
             return NULL;
@@ -185,7 +174,10 @@ static int make(struct guest *guest, struct interpreter *interpreter)
     if (!guest->threads || note_main_thread(guest) < 0)
         return -EIO;
     guest->globals = execute(evaluate_sources, guest->probe);
-    return guest->globals ? 0 : -EIO;
+    if (!guest->globals)
+        return -EIO;
+    probing_install();
+    return 0;
 }
 
 int guest_make(struct guest *guest, struct interpreter *interpreter)
@@ -228,6 +220,7 @@ void guest_drop(struct guest *guest)
     PyErr_Clear();
     if (guest->hook)
         unregister_hook(guest->hook);
+    probing_drop();
     clear_namespace(&guest->globals);
     clear_namespace(&guest->threads);
     python_clear(&guest->probe);

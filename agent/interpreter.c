@@ -1,5 +1,6 @@
 #include "agent/agent.h"
 #include "agent/gil.h"
+#include "agent/probing.h"
 #include "agent/recorder.h"
 #include "agent/thread.h"
 #include "fs/cleanup.h"
@@ -168,6 +169,8 @@ void interpreter_leave_main(void)
 
 bool interpreter_nothing_remains(void)
 {
+    if (probing_remains())
+        return false;
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)
         if (guest_remains(&agent.interpreters[i].guest))
             return false;

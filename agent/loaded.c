@@ -26,31 +26,52 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-/* dlopen() and dlsym() can't be called from within dl_iterate_phdr(), which holds the lock. */
-static bool has_running_agent(const char *name)
+static bool is_running(const struct probe_agent_record *record)
 {
-    void *handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    if (!handle)
-        return false;
-    const struct probe_agent_record *record = dlsym(handle, AGENT_RECORD_SYMBOL);
-    bool running = record && record != &probe_agent_record && record->magic == RECORD_MAGIC &&
-                   record->state == RECORD_RUNNING && record->pid == getpid();
-    dlclose(handle);
-    return running;
+    return record && record != &probe_agent_record && record->magic == RECORD_MAGIC &&
+           record->state == RECORD_RUNNING && record->pid == getpid();
 }
 
-bool loaded_elsewhere(void)
+/* A library with an agent that runs, if it is one; NULL: it isn't. dlopen() and dlsym() can't be called
+ * from within dl_iterate_phdr(), which holds the lock. */
+static void *open_running(const char *name)
+{
+    void *handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle && is_running(dlsym(handle, AGENT_RECORD_SYMBOL)))
+        return handle;
+    if (handle)
+        dlclose(handle);
+    return NULL;
+}
+
+static void *find_running(void)
 {
     struct search search;
+    void *handle = NULL;
 
-    for (size_t i = 0; i < LIBRARIES_MAX; i++) {
+    for (size_t i = 0; i < LIBRARIES_MAX && !handle; i++) {
         search.at = 0;
         search.wanted = i;
         search.name[0] = '\0';
         if (!dl_iterate_phdr(visit, &search))
             break;
-        if (search.name[0] && has_running_agent(search.name))
-            return true;
+        if (search.name[0])
+            handle = open_running(search.name);
     }
-    return false;
+    return handle;
+}
+
+bool loaded_elsewhere(void)
+{
+    void *handle = find_running();
+    if (handle)
+        dlclose(handle);
+    return handle != NULL;
+}
+
+PyObject *loaded_module(void)
+{
+    void *handle = find_running();
+    PyObject *(*make)(void) = handle ? dlsym(handle, AGENT_MODULE_SYMBOL) : NULL;
+    return make ? make() : NULL; /* handle stays: it may be detached just now */
 }

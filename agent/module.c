@@ -1,78 +1,87 @@
-/* `import probing`: the agent by the program's own wish, without ptrace. Also how a script of the daemon
- * starts it (fs/trace/remote_load.py), which makes the module without executing it. */
+/* `import probing` of the installed extension: the agent by the program's own wish, without ptrace. Also how a
+ * script of the daemon starts it (fs/trace/remote_load.py), which makes the module without executing it.
+ *
+ * The import never fails because of the agent: where it can't start, the program's spans are just not recorded,
+ * and start() says why. */
 #include "agent/agent.h"
 #include "agent/loaded.h"
-#include "fs/cleanup.h"
+#include "agent/probing.h"
+#include "agent/start.h"
 
 #include <errno.h>
-#include <string.h>
-#include <sys/prctl.h>
 
-/* The .pth file imports it at start-up where PROBING=1 is in the environment. */
-static enum proto_origin asked_origin(void)
+static PyObject *start_by_script(PyObject *self, PyObject *unused)
 {
-    const char *asked = getenv("PROBING");
-    return asked && strcmp(asked, "1") == 0 ? ORIGIN_STARTUP : ORIGIN_IMPORTED;
-}
+    int r = start_agent(ORIGIN_REMOTE_EXEC);
 
-/* Starts the agent, unless a daemon has put one in, which is another copy of this library. */
-static int start_agent(enum proto_origin origin)
-{
-    struct agent_boot boot = {.origin = origin};
-
-    /* Where Yama lets only ancestors attach, a daemon of the same user could not take the channel. */
-    if (origin != ORIGIN_REMOTE_EXEC)
-        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-    int r = loaded_elsewhere() ? 0 : probe_agent_start(&boot);
-
-    if (r == 0)
-        return 0;
-    errno = -r;
-    PyErr_SetFromErrno(PyExc_OSError);
-    return -1;
-}
-
-static PyObject *start_as(enum proto_origin origin)
-{
-    if (start_agent(origin) < 0)
-        return NULL;
+    if (r < 0) {
+        errno = -r;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    probing_install();
     Py_IncRef(Py_None);
     return Py_None;
 }
 
-static PyObject *start(PyObject *self, PyObject *unused) { return start_as(asked_origin()); }
-
-static PyObject *start_by_script(PyObject *self, PyObject *unused)
-{
-    return start_as(ORIGIN_REMOTE_EXEC);
-}
-
 static PyMethodDef functions[] = {
-    {"start", start, METH_NOARGS,
-     "start()\n\nStarts the agent if it does not run: in a child after fork, or after it was detached."},
     {"_start_by_script", start_by_script, METH_NOARGS, NULL},
     {NULL},
 };
 
+/* Whether another copy of this library, which a daemon has put in, is the agent: then its module is the one to be
+ * imported, which importlib takes from sys.modules. */
+static bool give_way(void)
+{
+    _cleanup_unref_ PyObject *other = loaded_module();
+    bool gave = other && PyDict_SetItemString(PyImport_GetModuleDict(), "probing", other) == 0;
+    PyErr_Clear();
+    return gave;
+}
+
 static int execute(PyObject *module)
 {
-    if (PyModule_AddStringConstant(module, "__version__", AGENT_VERSION) < 0)
+    _cleanup_unref_ PyObject *capsule = NULL;
+
+    if (give_way())
+        return 0;
+    struct probing *probing = probing_here(&capsule);
+    if (!probing || probing_fill(probing, module) < 0)
         return -1;
-    return start_agent(asked_origin());
+    (void)start_agent(start_origin());
+    return 0;
 }
+
+#ifndef Py_mod_multiple_interpreters /* since 3.12 */
+#define Py_mod_multiple_interpreters 3
+#define Py_MOD_PER_INTERPRETER_GIL_SUPPORTED ((void *)2)
+#endif
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, execute},
+    {0, NULL}, /* from 3.12 on the next one */
     {0, NULL},
 };
 
 static PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "probing",
-    .m_doc = "Shows this process to probefs: importing it starts the agent.",
+    .m_doc = "Tells probefs what the program does; importing it starts the agent.",
     .m_methods = functions,
     .m_slots = slots,
 };
 
 PyMODINIT_FUNC PyInit_probing(void);
-PyMODINIT_FUNC PyInit_probing(void) { return PyModuleDef_Init(&definition); }
+PyMODINIT_FUNC PyInit_probing(void)
+{
+    if (python_bind() == 0 && python.version >= 0x030c)
+        slots[1] = (PyModuleDef_Slot){Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED};
+    return PyModuleDef_Init(&definition);
+}
+
+/* For a copy of this library that is imported while this one is the agent. */
+__attribute__((visibility("default"))) PyObject *probe_agent_module(void)
+{
+    _cleanup_unref_ PyObject *capsule = NULL;
+    struct probing *probing = probing_here(&capsule);
+    return probing ? probing_module(probing) : NULL;
+}

@@ -182,6 +182,7 @@ int probe_agent_start(const struct agent_boot *boot);
 
 #define AGENT_RECORD_SYMBOL "probe_agent_record"
 #define AGENT_START_SYMBOL "probe_agent_start"
+#define AGENT_MODULE_SYMBOL "probe_agent_module" /* for another copy of the library: agent/loaded.h */
 
 _Static_assert(sizeof(struct proto_header) == 16, "protocol");
 _Static_assert(sizeof(struct proto_hello) == 16, "protocol");

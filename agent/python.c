@@ -41,6 +41,11 @@ int python_bind(void)
     python.leave_tracing = look_up("PyThreadState_LeaveTracing");
     if (!python.enter_tracing || !python.leave_tracing)
         python.enter_tracing = python.leave_tracing = NULL;
+    python.context_new = look_up("PyContextVar_New");
+    python.context_get = look_up("PyContextVar_Get");
+    python.context_set = look_up("PyContextVar_Set");
+    if (!python.context_get || !python.context_set)
+        python.context_new = NULL;
     python.locals_to_fast = look_up("PyFrame_LocalsToFast");
     find_runtime();
     return python.interpreter_main && python.interpreter_head && python.interpreter_next &&

@@ -28,6 +28,9 @@ struct python {
     int (*finalizing)(void); /* Py_IsFinalizing (3.13), _Py_IsFinalizing (before) */
     void (*enter_tracing)(PyThreadState *); /* since 3.11: no trace function or monitoring tool */
     void (*leave_tracing)(PyThreadState *); /* sees what this thread runs; else NULL */
+    PyObject *(*context_new)(const char *name, PyObject *default_value); /* PyContextVar_New, and ... */
+    int (*context_get)(PyObject *variable, PyObject *default_value, PyObject **value);
+    PyObject *(*context_set)(PyObject *variable, PyObject *value);
     void (*locals_to_fast)(PyObject *frame, int clear); /* needed until 3.12 */
     const char *runtime; /* _PyRuntime and its size */
     size_t runtime_size;

@@ -18,7 +18,11 @@
 
 union recorder_page recorder_page __attribute__((aligned(4096)));
 
-const struct recorder *const recorders[RECORDED_TABLES] = {NULL};
+extern const struct recorder events_recorder, spans_recorder;
+const struct recorder *const recorders[RECORDED_TABLES] = {
+    [RECORDED_EVENTS] = &events_recorder,
+    [RECORDED_SPANS] = &spans_recorder,
+};
 
 /* What belongs to a table; under the lock, which is held while a ring is made: never wait for it with the GIL. */
 static struct {

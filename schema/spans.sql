@@ -7,7 +7,7 @@ CREATE TABLE spans(
     tid INTEGER,    -- the kernel's number of the thread that began it
     task TEXT,      -- name of the asyncio task that began it; NULL: none
     start REAL,     -- [s] since 1970
-    duration REAL,  -- [s] NULL: it has not ended
-    failed INTEGER, -- 1: an exception left it; NULL: it has not ended
+    duration REAL,  -- [s] NULL: it has not ended, or not while this was recorded
+    failed INTEGER, -- 1: an exception left it; NULL: it has not ended, or was dropped without
     attrs TEXT      -- its keyword arguments as a JSON object; NULL: none
 );

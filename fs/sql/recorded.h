@@ -4,9 +4,6 @@
 #include "fs/link/ring_reader.h"
 #include "fs/sql/table.h"
 
-struct stop;
-
-/* Adds those that the statement's use of the table doesn't rule out, oldest first. -ENOMEM, -EFBIG, or what
- * stop_reason() says. */
+/* Adds them, oldest first, but not all of those that the use of the table rules out. -ENOMEM. */
 int recorded_add(struct ring_reader *ring, const struct table *table, const struct use *use,
-                 const struct stop *stop, struct rows *rows);
+                 struct rows *rows);

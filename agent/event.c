@@ -1,0 +1,45 @@
+#include "agent/event.h"
+
+#include "agent/attrs.h"
+#include "agent/place.h"
+#include "agent/recorder.h"
+#include "agent/span.h"
+
+const struct recorder events_recorder = {.by_itself = true};
+
+static void append(PyObject *name, const struct ring_text *attrs, const struct place *place)
+{
+    _cleanup_unref_ PyObject *encoded = NULL;
+    struct events_row row = {
+        .ts = recorder_now(),
+        .tid = place->thread->tid,
+        .task = attrs_bytes(place->task),
+        .kind = {"event", 5},
+        .name = attrs_text(name, &encoded),
+        .span = place->span,
+        .attrs = *attrs,
+    };
+
+    struct ring *ring = recorder_ring(RECORDED_EVENTS); /* only now: other code may have run */
+    if (ring)
+        events_append(ring, &row, NULL);
+}
+
+PyObject *event_function(PyObject *capsule, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    struct probing *probing = probing_of(capsule);
+    PyObject *name = span_check_name("event", args, count);
+    _cleanup_place_ struct place place = {0};
+    char text[ATTRS_MAX];
+    struct ring_text attrs = {0};
+
+    if (!probing || !name)
+        return NULL;
+    if (recorder_first_use(RECORDED_EVENTS) && place_find(probing, &place)) {
+        if (names && PyTuple_Size(names) > 0)
+            attrs = (struct ring_text){text, attrs_write(names, args + count, text)};
+        append(name, &attrs, &place);
+    }
+    Py_IncRef(Py_None);
+    return Py_None;
+}
