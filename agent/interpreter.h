@@ -6,6 +6,7 @@
 #pragma once
 
 #include "agent/guest.h"
+#include "agent/monitoring.h"
 #include "agent/python.h"
 
 #include "schema/rows.h"
@@ -19,6 +20,7 @@ struct interpreter {
     unsigned inside;     /* threads of ours with a thread state in it */
     bool closed;         /* it ends */
     struct guest guest;  /* under its GIL */
+    struct monitoring monitoring; /* the same */
     PyObject *recorded[RECORDED_TABLES]; /* recorder.h; under its GIL */
 };
 
