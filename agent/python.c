@@ -47,8 +47,9 @@ int python_bind(void)
     if (!python.context_get || !python.context_set)
         python.context_new = NULL;
     python.locals_to_fast = look_up("PyFrame_LocalsToFast");
+    python.frame_back = look_up("PyFrame_GetBack");
     find_runtime();
     return python.interpreter_main && python.interpreter_head && python.interpreter_next &&
-                   python.state_delete_current && python.finalizing
+                   python.state_delete_current && python.finalizing && python.frame_back
                ? 0 : -EOPNOTSUPP;
 }

@@ -32,6 +32,7 @@ struct python {
     int (*context_get)(PyObject *variable, PyObject *default_value, PyObject **value);
     PyObject *(*context_set)(PyObject *variable, PyObject *value);
     void (*locals_to_fast)(PyObject *frame, int clear); /* needed until 3.12 */
+    PyFrameObject *(*frame_back)(PyFrameObject *); /* PyFrame_GetBack: new; NULL: none */
     const char *runtime; /* _PyRuntime and its size */
     size_t runtime_size;
 };

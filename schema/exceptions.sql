@@ -1,12 +1,17 @@
 -- each exception that was raised, once, whether it was handled or not
+-- One that is raised again, by another thread too, is the same row as long as it keeps its traceback; those that
+-- it is chained to have their own. StopIteration, StopAsyncIteration and GeneratorExit are how loops and
+-- generators end: of them, only what ends a thread is a row. handled is 0 once it has left its thread, asyncio task
+-- or callback of a loop, and becomes 1 if who waits for that task catches it; a finally or with that deals with it
+-- counts as code that caught it until it goes on; what C code got, as hasattr() does, stays NULL.
 -- source: recorded
 CREATE TABLE exceptions(
     ts REAL,         -- [s] since 1970
     tid INTEGER,     -- the kernel's number of the thread
     type TEXT,       -- its class, with the module but for builtins
-    message TEXT,    -- what it says, as far as that can be told without running the program's code
-    file TEXT,       -- file of the code that raised it
+    message TEXT,    -- what it says; NULL: only the program's own code could tell
+    file TEXT,       -- file of the code that raised it first
     lineno INTEGER,  -- line in that file; NULL: the code has none
-    func TEXT,       -- name of that code
+    func TEXT,       -- name of that code, qualified from 3.11 on
     handled INTEGER  -- 1: some code caught it; 0: none did; NULL: not known yet
 );

@@ -20,10 +20,10 @@ static const struct ring_layout *const spans = &recorded_layouts[RECORDED_SPANS]
 static const struct ring_memory heap = {realloc, free};
 
 /* Fails after so many times. */
-static __attribute__((unused)) int resizes_left;
+static __attribute__((unused)) int memory_left;
 static inline void *scarce_resize(void *memory, uint64_t size)
 {
-    return resizes_left-- > 0 ? realloc(memory, size) : NULL;
+    return memory_left-- > 0 ? realloc(memory, size) : NULL;
 }
 static const __attribute__((unused)) struct ring_memory scarce = {scarce_resize, free};
 

@@ -205,11 +205,11 @@ static void a_copy_wants_memory(void)
     struct ring_rows rows = {.n = 77};
 
     append_gc(ring, 0);
-    for (resizes_left = 0; resizes_left < 3; resizes_left++) {
-        int left = resizes_left;
+    for (memory_left = 0; memory_left < 3; memory_left++) {
+        int left = memory_left;
         CHECK_INT(ring_reader_copy(reader, NULL, &scarce, &rows), -ENOMEM);
         CHECK_INT(rows.n, 77);
-        resizes_left = left;
+        memory_left = left;
     }
     CHECK_INT(ring_reader_copy(reader, NULL, &scarce, &rows), 0);
     ring_rows_deinit(&rows);

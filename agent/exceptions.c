@@ -1,0 +1,292 @@
+#include "agent/exceptions.h"
+
+#include "agent/agent.h"
+#include "agent/monitoring.h"
+#include "agent/recorder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- where exceptions end ---- */
+
+/* Whether what leaves this code ends a thread or a task: nothing awaits a coroutine that is run by a loop. */
+static bool leaves(struct exceptions *self, PyObject *code, PyObject *back)
+{
+    if (!back)
+        return true;
+    enum site_kind callers = site_kind(&self->sites, back);
+    return callers & SITE_ENDS || (site_kind(&self->sites, code) & SITE_COROUTINE && !(callers & SITE_AWAITS));
+}
+
+/* ---- rows ---- */
+
+/* The kernel's number of the thread, which a child of fork() must ask for again. */
+static pid_t own_tid(void)
+{
+    static __thread pid_t tid, process;
+
+    if (process != probe_agent_record.pid) {
+        process = probe_agent_record.pid;
+        tid = gettid();
+    }
+    return tid;
+}
+
+/* An exception, and where it was raised. */
+struct raise {
+    const struct raised_type *type;
+    PyObject *exception, *code;
+    long lasti;
+};
+
+/* The oldest entry of a traceback says it: code that isn't Python's may have made several. */
+static void find_origin(const struct exceptions *self, PyObject *traceback, struct raise *raise)
+{
+    long lasti;
+    PyObject *code = sighting_origin(&self->sightings, traceback, &lasti);
+
+    if (code) {
+        raise->code = code;
+        raise->lasti = lasti;
+    }
+}
+
+static void record(struct exceptions *self, const struct raise *raise, int64_t handled, struct ring_ticket *ticket)
+{
+    struct ring *ring = recorder_ring(RECORDED_EXCEPTIONS);
+    _cleanup_unref_ PyObject *owner = NULL;
+    struct site site;
+
+    if (!ring)
+        return;
+    struct exceptions_row row = {
+        .ts = recorder_now(),
+        .tid = own_tid(),
+        .type = raise->type->name,
+        .handled = handled,
+    };
+    raised_message(&self->raised, raise->type, raise->exception, &row.message, &owner);
+    site_find(&self->sites, raise->code, (int)raise->lasti, &site);
+    row.file = site.file;
+    row.lineno = site.line;
+    row.func = site.func;
+    exceptions_append(ring, &row, ticket);
+}
+
+static void set_fate(struct sighting *sighting, enum sighting_fate fate)
+{
+    struct ring *ring = recorder_ring(RECORDED_EXCEPTIONS);
+
+    if (ring && ring == sighting->ring)
+        exceptions_patch_handled(ring, &sighting->ticket, fate == FATE_HANDLED);
+    sighting->fate = fate;
+}
+
+/* ---- what happens to an exception ---- */
+
+/* A `for` tells of an iterator's end as if it had been raised there. */
+static bool is_elsewhere(struct exceptions *self, const struct raised_type *type, PyObject *code, PyObject *traceback)
+{
+    return type->ends == ENDS_LIKE_ITERATION &&
+           (!traceback || !sighting_is_of(&self->sightings, traceback, code));
+}
+
+void exceptions_raised(struct exceptions *self, PyObject *code, PyObject *exception, PyObject *traceback)
+{
+    long lasti = traceback ? sighting_lasti(&self->sightings, traceback) : -1;
+    struct raise raise = {raised_type(&self->raised, exception), exception, code, lasti};
+    struct sighting *sighting = sighting_at(&self->sightings, exception);
+
+    if (is_elsewhere(self, raise.type, code, traceback))
+        return;
+    PyObject *older = traceback ? sighting_older(&self->sightings, traceback) : NULL;
+    if (older && sighting_is(&self->sightings, sighting, exception, older)) {
+        sighting_note(sighting, traceback, code, lasti);
+        return;
+    }
+    if (raise.type->ends == ENDS_ITERATION || raise.type->ends == ENDS_GENERATOR) {
+        if (sighting->exception == exception)
+            *sighting = (struct sighting){0}; /* that one is no more */
+        return;
+    }
+    *sighting = (struct sighting){.exception = exception, .ring = recorder_ring(RECORDED_EXCEPTIONS)};
+    sighting_note(sighting, traceback, code, lasti);
+    if (older)
+        find_origin(self, older, &raise);
+    record(self, &raise, RING_NULL_INTEGER, &sighting->ticket);
+}
+
+void exceptions_handled(struct exceptions *self, PyObject *code, PyObject *exception)
+{
+    struct sighting *sighting = sighting_at(&self->sightings, exception);
+
+    if (sighting->exception != exception || sighting->fate == FATE_HANDLED ||
+        (sighting->fate == FATE_LEFT && site_kind(&self->sites, code) & SITE_ENDS))
+        return;
+    set_fate(sighting, FATE_HANDLED);
+}
+
+void exceptions_left(struct exceptions *self, PyObject *code, PyObject *back, PyObject *exception)
+{
+    struct sighting *sighting = sighting_at(&self->sightings, exception);
+
+    if (sighting->exception == exception) {
+        if (sighting->fate != FATE_LEFT && leaves(self, code, back))
+            set_fate(sighting, FATE_LEFT);
+        return;
+    }
+    struct raise raise = {raised_type(&self->raised, exception), exception, code, -1};
+    if (raise.type->ends != ENDS_ITERATION || back)
+        return;
+    _cleanup_unref_ PyObject *traceback = PyException_GetTraceback(exception);
+    if (traceback)
+        find_origin(self, traceback, &raise);
+    record(self, &raise, 0, NULL);
+}
+
+/* ---- sys.monitoring ---- */
+
+static struct exceptions *states[INTERPRETERS_MAX]; /* by interpreter */
+
+/* Whose callback this is; NULL: nobody's any more, or nothing is recorded. */
+static struct exceptions *find_state(PyObject *function)
+{
+    if (!recorder_ring(RECORDED_EXCEPTIONS))
+        return NULL;
+    for (size_t i = 0; i < INTERPRETERS_MAX; i++)
+        for (size_t j = 0; j < 3 && states[i]; j++)
+            if (states[i]->functions[j] == function)
+                return states[i];
+    return NULL;
+}
+
+static PyObject *on_raise(PyObject *function, PyObject *const *args, size_t count, PyObject *names)
+{
+    struct exceptions *self = find_state(function);
+
+    if (self) {
+        PyObject *traceback = PyException_GetTraceback(args[2]);
+        exceptions_raised(self, args[0], args[2], traceback);
+        Py_DecRef(traceback);
+    }
+    return monitoring_nothing();
+}
+
+static PyObject *on_handled(PyObject *function, PyObject *const *args, size_t count, PyObject *names)
+{
+    struct exceptions *self = find_state(function);
+
+    if (self)
+        exceptions_handled(self, args[0], args[2]);
+    return monitoring_nothing();
+}
+
+static PyObject *on_unwind(PyObject *function, PyObject *const *args, size_t count, PyObject *names)
+{
+    struct exceptions *self = find_state(function);
+    if (self) {
+        PyFrameObject *frame = PyEval_GetFrame();
+        _cleanup_unref_ PyObject *back = frame ? (PyObject *)python.frame_back(frame) : NULL;
+        PyObject *code = back ? (PyObject *)PyFrame_GetCode((PyFrameObject *)back) : NULL;
+        PyErr_Clear();
+        exceptions_left(self, args[0], code, args[2]);
+        Py_DecRef(code);
+    }
+    return monitoring_nothing();
+}
+
+static const struct {
+    const char *name;
+    monitoring_function *call;
+} events[] = {
+    {"RAISE", on_raise},
+    {"EXCEPTION_HANDLED", on_handled},
+    {"PY_UNWIND", on_unwind},
+};
+
+/* ---- on and off ---- */
+
+static int init(struct exceptions *self, const struct interpreter *interpreter)
+{
+    self->owner = interpreter;
+    int r = site_bind() ? sightings_init(&self->sightings) : -EOPNOTSUPP;
+    return r < 0 ? r : raised_init(&self->raised);
+}
+
+/* Runs what the program's destructors do, perhaps. */
+static void deinit(struct exceptions *self)
+{
+    sightings_clear(&self->sightings);
+    raised_clear(&self->raised);
+    sites_clear(&self->sites);
+    free(self);
+}
+
+static int say(int r, char words[PROTO_WORDS_MAX])
+{
+    if (r == -EBUSY)
+        snprintf(words, PROTO_WORDS_MAX, "other tools have all ids of sys.monitoring (see sys.monitoring.get_tool)");
+    else if (r == -EOPNOTSUPP)
+        snprintf(words, PROTO_WORDS_MAX, "exceptions can be recorded from CPython 3.12 on (sys.monitoring)");
+    return r;
+}
+
+static void stop(struct interpreter *interpreter)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(events); i++)
+        monitoring_remove(&interpreter->monitoring, events[i].name);
+}
+
+static int start(struct interpreter *interpreter, struct exceptions *self)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
+        int r = monitoring_add(&interpreter->monitoring, events[i].name, events[i].call, &self->functions[i]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int on(struct interpreter *interpreter, const struct proto_record *record, char words[PROTO_WORDS_MAX])
+{
+    size_t slot = (size_t)(interpreter - agent.interpreters);
+
+    if (interpreter->recorded[RECORDED_EXCEPTIONS]) { /* after fork, or for a ring of another size */
+        sightings_forget(&states[slot]->sightings);
+        return 0;
+    }
+    free(states[slot]); /* of an interpreter that ended, and all it held with it */
+    states[slot] = NULL;
+    struct exceptions *self = calloc(1, sizeof *self);
+    if (!self)
+        return -ENOMEM;
+    int r = init(self, interpreter);
+    if (r == 0)
+        r = start(interpreter, self);
+    if (r < 0) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        stop(interpreter);
+        deinit(self);
+        PyErr_Restore(type, value, traceback);
+        return say(r, words);
+    }
+    states[slot] = self;
+    Py_IncRef(interpreter->recorded[RECORDED_EXCEPTIONS] = Py_True);
+    return 0;
+}
+
+static void off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    size_t slot = (size_t)(interpreter - agent.interpreters);
+    struct exceptions *self = states[slot];
+
+    stop(interpreter);
+    states[slot] = NULL;
+    if (self)
+        deinit(self);
+}
+
+extern const struct recorder exceptions_recorder;
+const struct recorder exceptions_recorder = {.on = on, .off = off, .python = true};

@@ -1,0 +1,62 @@
+/* Which exceptions have been seen, so that each is one row however often it is raised: again in every frame that it
+ * leaves, at the end of a `finally`, by `raise e`, by a future that somebody waits for.
+ *
+ * No reference is kept, since that would keep whole frames alive. What tells an exception from a later
+ * one at the same address is its traceback: an exception that goes on has what was its newest entry when it was
+ * last seen, of the same code at the same instruction, somewhere below the one that it has got now; one that is
+ * new hasn't. An exception whose traceback was replaced counts as a new one. */
+#pragma once
+
+#include "agent/text.h"
+
+#define SIGHTINGS 512u       /* a power of two: one that meets another at its place there takes it */
+#define SIGHTING_DEPTH 64    /* entries of a traceback that are looked at */
+
+struct ring;
+
+enum sighting_fate {
+    FATE_UNKNOWN, /* it is under way, or C code got it */
+    FATE_HANDLED, /* Python code caught it */
+    FATE_LEFT,    /* it left its thread or task */
+};
+
+struct sighting {
+    PyObject *exception;        /* not held */
+    const void *traceback, *code; /* its newest entry and the code of that: not held */
+    long lasti;                 /* [bytes] of the instruction there */
+    const struct ring *ring;    /* that its row is in */
+    struct ring_ticket ticket;
+    enum sighting_fate fate;
+};
+
+struct sightings {
+    struct sighting all[SIGHTINGS];
+    struct attribute next, frame, lasti; /* of traceback */
+};
+
+/* With the GIL; no exception is set afterwards. */
+/* 0 or -EOPNOTSUPP. */
+int sightings_init(struct sightings *sightings);
+/* The place of an exception, whether it is there or not. */
+struct sighting *sighting_at(struct sightings *sightings, PyObject *exception);
+/* The next older entry of a traceback, borrowed from it; NULL: none. */
+PyObject *sighting_older(const struct sightings *sightings, PyObject *traceback);
+/* Whether it is the exception that was seen at this place. older: its traceback below the newest entry. */
+bool sighting_is(const struct sightings *sightings, const struct sighting *sighting, PyObject *exception,
+                 PyObject *older);
+/* Notes the newest entry: of that code, at that instruction. */
+static inline void sighting_note(struct sighting *sighting, PyObject *traceback, PyObject *code, long lasti)
+{
+    sighting->traceback = traceback;
+    sighting->code = code;
+    sighting->lasti = lasti;
+}
+/* The instruction of the newest entry, [bytes]; -1: not known. */
+long sighting_lasti(const struct sightings *sightings, PyObject *traceback);
+/* Whether the newest entry is of that code. */
+bool sighting_is_of(const struct sightings *sightings, PyObject *traceback, PyObject *code);
+/* The code and the instruction, [bytes], of the oldest entry, borrowed from it; NULL: not known. */
+PyObject *sighting_origin(const struct sightings *sightings, PyObject *traceback, long *lasti);
+/* Forgets them: rows are somewhere else from now on. */
+void sightings_forget(struct sightings *sightings);
+void sightings_clear(struct sightings *sightings);

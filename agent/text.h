@@ -1,0 +1,33 @@
+/* Texts of Python's objects for rows, without running anything of the program's. */
+#pragma once
+
+#include "agent/python.h"
+#include "agent/ring.h"
+
+/* UTF-8 of an object that is exactly a str, what can't be encoded as \udcff; cut soon after what a row holds.
+ * *owner: a new reference to what the bytes are part of. False, with both emptied: it is something else,
+ * or there is no memory. No exception is set afterwards. */
+bool text_of(PyObject *str, struct ring_text *out, PyObject **owner);
+
+static inline bool is_exactly(PyObject *object, PyTypeObject *type)
+{
+    return Py_TYPE(object) == type;
+}
+
+/* An attribute as one of CPython's own types defines it, which no class of the program can override. */
+struct attribute {
+    PyObject *descriptor; /* NULL: there is none */
+    descrgetfunc get;
+};
+
+/* That of a type's dictionary. No exception is set afterwards. Whether it is there. */
+bool attribute_find(PyObject *type, const char *name, struct attribute *out);
+/* What it is of an object; new. NULL: nothing. No exception is set afterwards. */
+static inline PyObject *attribute_of(const struct attribute *attribute, PyObject *object)
+{
+    PyObject *value = attribute->get(attribute->descriptor, object, NULL);
+    if (!value)
+        PyErr_Clear();
+    return value;
+}
+void attribute_clear(struct attribute *attribute);

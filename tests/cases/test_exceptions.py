@@ -1,0 +1,400 @@
+"""record exceptions: what programs of tests/targets/raiser.py raise, against their own logs."""
+import errno
+import json
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+import agent_client as agent
+import ring_file
+from agents import QUIET, clients, connect, ended, library, start  # noqa: F401, a fixture
+from interpreters import TARGETS, eventually
+
+sys.path.append(str(TARGETS))
+import raiser  # noqa: E402
+
+pytestmark = pytest.mark.python(minimum=(3, 12))
+
+ANY = "any"
+TEXT_MAX = 2048
+
+
+def record(client, action=agent.ON, **options):
+    return client.wait(client.start_record("exceptions", action, **options))
+
+
+def begin(python, **options):
+    """The program with the agent, recording."""
+    _, inside = library(python)
+    target = python.run("raiser.py", "probing", env={"PYTHONPATH": inside, **QUIET}, **options)
+    client = connect(target)
+    answer = record(client)
+    assert answer.error == 0, answer.words
+    return target, client
+
+
+def rows(target):
+    """Those that the program's own file raised, in the logs' form."""
+    path = target.path()
+    return [r for r in ring_file.rows(target.pid, "exceptions")
+            if r.file in (path, "<string>") or r.type == "asyncio.exceptions.CancelledError"]
+
+
+def shown(row):
+    return [row.type, row.message, row.func, row.lineno, row.handled]
+
+
+def encoded(message):
+    """As rows have it."""
+    if message is None:
+        return None
+    data = message.encode("utf-8", "backslashreplace")
+    return data[:TEXT_MAX].decode("utf-8", "surrogateescape")
+
+
+def matches(row, wanted):
+    return all(w == ANY or (w == g if i != 1 else encoded(w) == g)
+               for i, (g, w) in enumerate(zip(row, wanted)))
+
+
+def run(target, name, before=0):
+    """The rows of a scenario, and its log."""
+    target.send(name)
+    log = json.loads(target.readline())
+    return rows(target)[before:], log
+
+
+def difference(found, log):
+    """Words for what of both has no counterpart."""
+    left, missing = [shown(r) for r in found], []
+    for wanted in log:
+        one = next((g for g in left if matches(g, wanted)), None)
+        if one:
+            left.remove(one)
+        else:
+            missing.append(wanted)
+    return (f"missing {missing}" if missing else "") + (f" nobody raised {left}" if left else "")
+
+
+def test_scenarios(python):
+    target, client = begin(python)
+    wrong, count = {}, 0
+    for name in [n for n in raiser.scenarios if n != "recursion_in_c"]:
+        found, log = run(target, name, count)
+        count += len(found)
+        words = difference(found, log)
+        if words:
+            wrong[name] = words
+    assert not wrong, "\n".join(f"{name}: {words}" for name, words in wrong.items())
+    assert ended(target) == 0
+
+
+def test_recursion_in_c(python):
+    """At the limit a call of ours doesn't take the place of the program's own exceptions."""
+    target, client = begin(python)
+    on = run(target, "recursion_in_c")[1]
+    assert record(client, agent.OFF).error == 0
+    assert run(target, "recursion_in_c")[1] == on
+    assert ended(target) == 0
+
+
+HELPFUL = """
+    import gc, json, sys, threading, time, weakref
+    import probing
+
+    def fail():
+        raise ValueError("failed")
+
+    def attempt(n=1):
+        for _ in range(n):
+            try:
+                fail()
+            except ValueError:
+                pass
+
+    def answer(value):
+        print(json.dumps(value), flush=True)
+
+    {more}
+
+    print("ready", flush=True)
+    for line in sys.stdin:
+        answer(eval(line))
+    """
+
+
+def program(python, more="", **options):
+    target = start(python, HELPFUL.replace("{more}", more.replace("\n", "\n    ")), **options)
+    return target, connect(target)
+
+
+def ask(target, expression):
+    target.send(expression)
+    return json.loads(target.readline())
+
+
+def count(target):
+    return len([r for r in ring_file.rows(target.pid, "exceptions") if r.func == "fail"])
+
+
+def test_on_and_off(python):
+    target, client = program(python, """
+def once():
+    code = compile("try: {}['gone']\\nexcept KeyError: pass", "<once>", "exec")
+    once.code = weakref.ref(code)
+    exec(code)
+""")
+    traces = ("sys.gettrace() is None and threading._trace_hook is None and "
+              "[sys.monitoring.get_tool(i) for i in range(6)] if hasattr(sys, 'monitoring') else 0")
+    before = ask(target, traces)
+    for turn in range(1, 4):
+        assert record(client).error == 0
+        ask(target, "attempt(5)")
+        ask(target, "once()")
+        assert record(client).error == 0  # it is on already
+        ask(target, "attempt(2)")
+        assert count(target) == 7 * turn
+        assert record(client, agent.OFF).error == 0
+        ask(target, "attempt(5)")
+        assert count(target) == 7 * turn
+        assert ask(target, "gc.collect() and 0 or once.code() is None")
+        assert ask(target, traces) == before
+    assert record(client, agent.OFF).error == 0  # it is off already
+    assert ended(target) == 0
+
+
+def test_size_changes_while_it_records(python):
+    target, client = program(python, """
+def work():
+    while not work.stop:
+        attempt()
+        work.count += 1
+work.stop, work.count = False, 0
+""")
+    assert record(client).error == 0
+    ask(target, "threading.Thread(target=work).start()")
+    for size in (64 << 10, 1 << 20, 256 << 10, 8 << 20):
+        assert record(client, size=size).error == 0
+        time.sleep(0.02)
+        for row in ring_file.rows(target.pid, "exceptions"):
+            assert shown(row)[:3] == ["ValueError", "failed", "fail"] and row.handled in (1, None)
+    done = ask(target, "setattr(work, 'stop', True) or work.count")
+    assert record(client, agent.OFF).error == 0
+    with ring_file.find(target.pid, "exceptions") as ring:
+        found, lost = ring.read()
+        assert abs(len(found) + lost + ring.dropped - done) <= 0.1 * done + 100
+    assert ended(target) == 0
+
+
+def test_detach_while_threads_raise(python):
+    target, client = program(python, """
+def work():
+    count = 0
+    while not work.stop:
+        try:
+            try:
+                fail()
+            finally:
+                count += 1
+        except ValueError as error:
+            assert str(error) == "failed"
+    work.counts.append(count)
+def begin():
+    work.stop, work.counts = False, []
+    work.threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in work.threads:
+        thread.start()
+def end():
+    work.stop = True
+    for thread in work.threads:
+        thread.join()
+    return len(work.counts), min(work.counts) > 0
+""")
+    ask(target, "begin()")
+    for _ in range(5):
+        assert record(client).error == 0
+        with ring_file.find(target.pid, "exceptions") as ring:
+            eventually(lambda: ring.head > 70, what="the ring goes round")
+        assert client.detach().error == 0
+        eventually(lambda: client.record.read().state == agent.ENDED)
+        client.close()
+        ask(target, "probing.start()")
+        client = connect(target)
+    assert ask(target, "end()") == [8, True]
+    assert ended(target) == 0
+
+
+def test_fork(python):
+    target, client = program(python, """
+import os
+def child():
+    pid = os.fork()
+    if pid == 0:
+        attempt(1000)
+        os._exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+""")
+    assert record(client).error == 0
+    ask(target, "attempt(3)")
+    assert ask(target, "child()") == 7
+    ask(target, "attempt(4)")
+    assert count(target) == 7
+    assert ended(target) == 0
+
+
+def test_child_with_an_agent_of_its_own(python):
+    target, client = program(python, """
+import os
+def child():
+    here, there = os.pipe()
+    child = os.fork()
+    if child == 0:
+        probing.start()
+        os.close(there)
+        time.sleep(60)
+    os.close(there)
+    os.read(here, 1)
+    return child
+""")
+    assert record(client).error == 0
+    ask(target, "attempt(3)")
+    child = ask(target, "child()")
+    with connect(target, child) as own:
+        assert record(own).error == 0
+        assert own.eval("attempt(2)").error == 0  # on the agent's thread: that is none of the program's
+        assert own.eval("thread = threading.Thread(target=attempt, args=(2,)); thread.start(); thread.join()").error == 0
+        rows = [r for r in ring_file.rows(child, "exceptions") if r.func == "fail"]
+        assert len(rows) == 2 and all(r.tid != target.pid for r in rows)
+        assert record(own, agent.OFF).error == 0
+    os.kill(child, signal.SIGKILL)
+    assert count(target) == 3
+
+
+def test_end_while_it_records(python):
+    target, client = program(python, """
+import atexit
+def at_end():
+    fail()
+def leave():
+    atexit.register(attempt, 2)
+    threading.Thread(target=lambda: [attempt() or time.sleep(0.001) for _ in iter(int, 1)], daemon=True).start()
+    raise SystemError("the end")
+""")
+    assert record(client).error == 0
+    with ring_file.find(target.pid, "exceptions") as ring:
+        target.send("leave()")
+        assert target.process.wait(30) == 1
+        assert target.stderr().endswith("SystemError: the end\n")
+        end, = [r for r in ring.rows if r.type == "SystemError"]
+        assert shown(end) == ["SystemError", "the end", "leave", end.lineno, 0]
+        assert end.tid == target.pid
+
+
+def test_iteration_that_nothing_handles(python):
+    target, client = program(python)
+    assert record(client).error == 0
+    with ring_file.find(target.pid, "exceptions") as ring:
+        target.send("next(iter([]))")
+        assert target.process.wait(30) == 1
+        end, = [r for r in ring.rows if r.type == "StopIteration"]
+        assert shown(end) == ["StopIteration", "", "<module>", 1, 0]
+
+
+def test_other_interpreters(python):
+    target, client = program(python, """
+for name in ("_interpreters", "_xxsubinterpreters"):
+    try:
+        interpreters = __import__(name)
+        break
+    except ImportError:
+        pass
+def other():
+    made = interpreters.create()
+    interpreters.run_string(made, "for _ in range(100):\\n try: 1 / 0\\n except Exception: pass")
+    interpreters.destroy(made)
+""")
+    assert record(client).error == 0
+    ask(target, "other()")
+    ask(target, "attempt(2)")
+    assert count(target) == 2
+    assert record(client, agent.OFF).error == 0
+    ask(target, "other()")
+    assert ended(target) == 0
+
+
+MONITORING = """
+seen = []
+def watch(tool):
+    sys.monitoring.use_tool_id(tool, f"tool {tool}")
+    sys.monitoring.register_callback(tool, sys.monitoring.events.RAISE, lambda *args: seen.append(tool))
+    sys.monitoring.set_events(tool, sys.monitoring.events.RAISE)
+"""
+
+
+def test_other_tools_of_monitoring(python):
+    target, client = program(python, MONITORING)
+    for tool in (3, 4, 5, 0, 1):
+        ask(target, f"watch({tool})")
+    assert record(client).error == 0
+    ask(target, "attempt(10)")
+    assert count(target) == 10
+    tools = ask(target, "[sys.monitoring.get_tool(i) for i in range(6)]")
+    assert tools == ["tool 0", "tool 1", "probefs", "tool 3", "tool 4", "tool 5"]
+    assert ask(target, "sorted((t, seen.count(t)) for t in set(seen))") == [[t, 20] for t in (0, 1, 3, 4, 5)]
+    assert record(client, agent.OFF).error == 0
+    ask(target, "seen.clear() or attempt(10)")
+    assert ask(target, "sorted((t, seen.count(t)) for t in set(seen))") == [[t, 20] for t in (0, 1, 3, 4, 5)]
+    ask(target, "watch(2)")
+    answer = record(client)
+    assert answer.error == errno.EBUSY and "sys.monitoring" in answer.words
+    ask(target, "attempt(10)")
+    assert ended(target) == 0
+
+
+def test_tool_that_was_freed(python):
+    """The program may do that: then nothing is recorded, and nothing is taken from who has the id now."""
+    target, client = program(python, MONITORING)
+    assert record(client).error == 0
+    ask(target, "sys.monitoring.set_events(3, 0) or sys.monitoring.free_tool_id(3)")
+    ask(target, "watch(3)")
+    assert record(client, agent.OFF).error == 0
+    assert ask(target, "sys.monitoring.get_tool(3)") == "tool 3"
+    ask(target, "attempt(10)")
+    assert ask(target, "len(seen)") == 20
+    assert ended(target) == 0
+
+
+def test_debuggers_and_profilers(python):
+    """What the program's own tools see is the same."""
+    target, client = program(python, """
+import cProfile, pstats
+def traced():
+    events = []
+    def trace(frame, event, arg):
+        if frame.f_code.co_name in ("fail", "attempt"):
+            events.append([frame.f_code.co_name, event, frame.f_lineno])
+            return trace
+    sys.settrace(trace)
+    attempt(3)
+    same = sys.gettrace() is trace
+    sys.settrace(None)
+    return [same, events]
+def profiled():
+    profile = cProfile.Profile()
+    profile.enable()
+    attempt(3)
+    profile.disable()
+    stats = pstats.Stats(profile).stats
+    return sorted((name, *stats[file, line, name][:2]) for file, line, name in stats if name in ("fail", "attempt"))
+""")
+    tools = ("traced()", "profiled()")
+    alone = [ask(target, tool) for tool in tools]
+    assert alone[0][0] and len(alone[0][1]) > 20
+    assert record(client).error == 0
+    assert [ask(target, tool) for tool in tools] == alone
+    assert record(client, agent.OFF).error == 0
+    assert [ask(target, tool) for tool in tools] == alone
+    assert ended(target) == 0
