@@ -18,10 +18,12 @@
 
 union recorder_page recorder_page __attribute__((aligned(4096)));
 
-extern const struct recorder events_recorder, exceptions_recorder, spans_recorder;
+extern const struct recorder events_recorder, exceptions_recorder, gc_recorder, process_recorder, spans_recorder;
 const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_EVENTS] = &events_recorder,
     [RECORDED_EXCEPTIONS] = &exceptions_recorder,
+    [RECORDED_GC] = &gc_recorder,
+    [RECORDED_PROCESS_SAMPLES] = &process_recorder,
     [RECORDED_SPANS] = &spans_recorder,
 };
 
@@ -30,7 +32,10 @@ static struct {
     struct ring *ring;  /* stays when nothing is recorded */
     uint64_t wanted;    /* its size, as it was asked for */
 } tables[RECORDED_TABLES];
-static struct ring *retired[RETIRED_MAX];
+static struct retired {
+    enum recorded table;
+    struct ring *ring;
+} retired[RETIRED_MAX];
 static size_t n_retired;
 static uint64_t memory;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -43,15 +48,6 @@ double recorder_now(void)
 }
 
 uint64_t recorder_memory(void) { return __atomic_load_n(&memory, __ATOMIC_RELAXED); }
-
-bool recorder_needs_python(void)
-{
-    _guard_mutex_(&lock);
-    for (size_t i = 0; i < RECORDED_TABLES; i++)
-        if (tables[i].ring && (recorders[i]->python || recorders[i]->by_itself))
-            return true;
-    return false;
-}
 
 static void set_ring(enum recorded table, struct ring *ring)
 {
@@ -102,7 +98,7 @@ static void count_memory(void)
     for (size_t i = 0; i < RECORDED_TABLES; i++)
         all += tables[i].ring ? tables[i].ring->mapped : 0;
     for (size_t i = 0; i < n_retired; i++)
-        all += retired[i]->mapped;
+        all += retired[i].ring->mapped;
     __atomic_store_n(&memory, all, __ATOMIC_RELAXED);
 }
 
@@ -114,7 +110,7 @@ static int replace(enum recorded table, struct ring *ring)
     if (!ring_close(old))
         return -EBUSY;
     ring_take_over(ring, old);
-    retired[n_retired++] = old;
+    retired[n_retired++] = (struct retired){table, old};
     return 0;
 }
 
@@ -141,11 +137,39 @@ static int make(enum recorded table, uint64_t wanted)
     return 0;
 }
 
-static void free_retired(void)
+/* Whoever writes there has the GIL; else it is a thread of ours, which `off` ends. */
+static bool is_written_with_gil(enum recorded table)
 {
-    while (n_retired)
-        ring_free(retired[--n_retired]);
+    return recorders[table]->python || recorders[table]->by_itself;
+}
+
+bool recorder_needs_python(void)
+{
+    _guard_mutex_(&lock);
+    for (size_t i = 0; i < RECORDED_TABLES; i++)
+        if (tables[i].ring && is_written_with_gil(i))
+            return true;
+    return false;
+}
+
+/* Those that nobody has in hand, which is true of all that are written so. */
+static void free_retired(bool with_gil)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n_retired; i++)
+        if (is_written_with_gil(retired[i].table) == with_gil)
+            ring_free(retired[i].ring);
+        else
+            retired[kept++] = retired[i];
+    n_retired = kept;
     count_memory();
+}
+
+/* Where there is one interpreter, who has its GIL knows that nobody is just writing. */
+static bool is_alone(const struct interpreter *interpreter)
+{
+    return interpreter && !python.interpreter_next(python.interpreter_head());
 }
 
 struct ring *recorder_make_first(enum recorded table)
@@ -219,12 +243,6 @@ int recorder_prepare(const struct proto_record *record, char words[PROTO_WORDS_M
     return 0;
 }
 
-/* Where there is one interpreter, who has its GIL knows that nobody is just writing. */
-static bool is_alone(const struct interpreter *interpreter)
-{
-    return interpreter && !python.interpreter_next(python.interpreter_head());
-}
-
 static int switch_on(struct interpreter *interpreter, const struct proto_record *record,
                      char words[PROTO_WORDS_MAX])
 {
@@ -275,6 +293,8 @@ static void switch_off(struct interpreter *interpreter, enum recorded table,
         return;
     if (!recorders[table]->python) {
         recorders[table]->off(NULL, words);
+        _guard_mutex_(&lock);
+        free_retired(false);
         return;
     }
     interpreter_each_other(leave_one, &leaving);
@@ -295,7 +315,7 @@ int recorder_switch(struct interpreter *interpreter, const struct proto_record *
     if (interpreter)
         PyErr_Clear();
     if (is_alone(interpreter) && pthread_mutex_trylock(&lock) == 0) {
-        free_retired();
+        free_retired(true);
         pthread_mutex_unlock(&lock);
     }
     return r;
@@ -348,27 +368,26 @@ void recorder_end(bool nobody_writes)
         if (nobody_writes)
             ring_free(tables[i].ring);
     memset(tables, 0, sizeof tables);
+    free_retired(false);
     if (nobody_writes)
-        free_retired();
+        free_retired(true);
     n_retired = 0;
     count_memory();
 }
 
-/* Whoever forked may have been interrupted while he wrote: his ring stays. */
-static void give_up(struct ring *ring)
-{
-    if (ring && !ring->busy)
-        ring_free(ring);
-}
-
+/* Whoever forked may have been interrupted while he wrote: that ring stays. */
 void recorder_forget(void)
 {
     pthread_mutex_init(&lock, NULL);
     recorder_stop_all();
     for (size_t i = 0; i < RECORDED_TABLES; i++)
-        give_up(tables[i].ring);
+        if (recorders[i] && recorders[i]->forget)
+            recorders[i]->forget();
+    for (size_t i = 0; i < RECORDED_TABLES; i++)
+        if (tables[i].ring && !tables[i].ring->busy)
+            ring_free(tables[i].ring);
     while (n_retired)
-        give_up(retired[--n_retired]);
+        ring_free(retired[--n_retired].ring);
     memset(tables, 0, sizeof tables);
     count_memory();
     forget_places();

@@ -57,6 +57,8 @@ struct recorder {
     /* Undoes that, in each interpreter in which recorded[table] is set, with its GIL; nothing is written any more.
      * Leaves no exception. The core drops recorded[table]. Also at detach. */
     void (*off)(struct interpreter *interpreter, char words[PROTO_WORDS_MAX]);
+    /* In a child after fork, where its threads are gone, before anything else runs; NULL: nothing. */
+    void (*forget)(void);
     bool python;
     bool by_itself; /* recorded from its first use on, without RECORD_ON */
     double rate;    /* the share that is recorded unless another one is asked for; 0: all, always */

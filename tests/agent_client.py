@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, RECORD_ = range(1, 8)
+HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH = range(1, 8)
 READY, STARTED, OUTPUT, DONE, RINGS = range(64, 69)
 ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
@@ -172,13 +172,13 @@ class Client:
             self.send(TEXT, data[at:at + FRAME_MAX - HEADER.size], number)
         return number
 
-    def record(self, table, action=ON, **options):
-        return self.wait(self.start_record(table, action, **options))
+    def switch(self, table, action=ON, **options):
+        return self.wait(self.start_switch(table, action, **options))
 
-    def start_record(self, table, action=ON, size=0, rate=0.0, interp=0, gil_interval=0):
+    def start_switch(self, table, action=ON, size=0, rate=0.0, interp=0, gil_interval=0):
         """Sends a RECORD and returns its id."""
         number = TABLES.index(table) if isinstance(table, str) else table
-        return self.send(RECORD_, RECORD_BODY.pack(number, action, size, rate, interp, gil_interval))
+        return self.send(SWITCH, RECORD_BODY.pack(number, action, size, rate, interp, gil_interval))
 
     def cancel(self, number):
         self.send(CANCEL, b"", number)

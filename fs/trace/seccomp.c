@@ -168,7 +168,8 @@ static const struct {
     {SYS_sendmsg, 0, {FD, 0, MSG_NOSIGNAL}}, {SYS_sendto, 0, {FD, 0, 16, MSG_NOSIGNAL}},
     {SYS_recvmsg, 0, {FD}}, {SYS_shutdown, ANY, {FD, 2}}, {SYS_setsockopt, ANY, {FD}},
     {SYS_prctl, ANY, {PR_SET_NAME}}, {SYS_fcntl, ANY, {FD, 1}},
-    /* a ring of the recorder's */
+    /* the recorder's rings and samples */
+    {SYS_getrusage, ANY}, {SYS_fstatfs, ANY, {FD}},
     {SYS_prlimit64, ANY, {0, RLIMIT_FSIZE}},
     {SYS_fcntl, ANY,
      {FD, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL}},

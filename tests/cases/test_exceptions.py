@@ -23,7 +23,7 @@ TEXT_MAX = 2048
 
 
 def record(client, action=agent.ON, **options):
-    return client.wait(client.start_record("exceptions", action, **options))
+    return client.switch("exceptions", action, **options)
 
 
 def begin(python, **options):
