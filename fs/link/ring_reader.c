@@ -1,9 +1,10 @@
-/* A copy is made block by block, oldest first: the writer overwrites in the same order and more slowly, so
- * it seldom catches up. What the blocks hold is taken down first (struct held), so that a copy is of one
- * moment and its size is known; a block that was overwritten until its turn came is lost.
+/* A copy is made block by block, oldest first: the writer overwrites in the same order and more slowly, so it seldom
+ * catches up. What the blocks hold is taken down first (struct held), so that a copy is of one moment and its size is
+ * known; a block that was overwritten until its turn came is lost. A reader that was held up, so that most were, tries
+ * again.
  *
- * Nothing is read twice from the shared memory and used unchecked: the header is copied when the ring is opened,
- * and rows are checked in the copy. */
+ * Nothing is read twice from the shared memory and used unchecked: the header is copied when the ring is opened, and
+ * rows are checked in the copy. */
 #include "fs/link/ring_reader.h"
 
 #include "fs/cleanup.h"
@@ -19,6 +20,8 @@
 
 #define COLUMNS_MAX 64
 #define COUNT_MAX ((uint64_t)INT64_MAX) /* what SQL can say */
+#define SEE_TRIES 16  /* to see the newest block before it is overwritten */
+#define COPY_TRIES 4  /* to copy most of what was seen */
 
 struct ring_reader {
     unsigned refs;
@@ -120,9 +123,7 @@ void ring_reader_unref(struct ring_reader *reader)
 }
 
 const struct ring_layout *ring_reader_layout(const struct ring_reader *reader) { return reader->layout; }
-
 size_t ring_reader_size(const struct ring_reader *reader) { return reader->mapped; }
-
 double ring_reader_since(const struct ring_reader *reader) { return reader->since; }
 
 /* ---- blocks ---- */
@@ -165,6 +166,7 @@ static uint32_t extent(const struct ring_reader *reader, uint64_t *oldest)
 
 /* ---- counting ---- */
 
+/* b is at most COUNT_MAX. */
 static uint64_t add(uint64_t a, uint64_t b) { return a > COUNT_MAX - b ? COUNT_MAX : a + b; }
 
 /* written: what the blocks say; kept: what was found in them. */
@@ -173,11 +175,9 @@ static struct ring_counts count_up(const struct ring_reader *reader, uint64_t wr
     const struct ring_header *header = (const struct ring_header *)reader->memory;
     uint64_t dropped = __atomic_load_n(&header->dropped, __ATOMIC_RELAXED);
 
-    if (dropped > COUNT_MAX)
-        dropped = COUNT_MAX;
     if (written < kept)
         written = kept;
-    return (struct ring_counts){.written = written, .kept = kept, .lost = add(written - kept, dropped)};
+    return (struct ring_counts){.written = written, .kept = kept, .lost = add(dropped, written - kept)};
 }
 
 /* Rows of a block whose rows weren't copied. */
@@ -195,14 +195,15 @@ static uint64_t rows_of(const struct ring_reader *reader, const struct held *hel
     return still_there(held) ? n : 0;
 }
 
-void ring_reader_count(struct ring_reader *reader, struct ring_counts *out)
+/* false: the newest block was overwritten meanwhile, and all before it. */
+static bool count_once(const struct ring_reader *reader, struct ring_counts *out)
 {
     uint64_t oldest, written = 0, kept = 0;
     uint32_t n = extent(reader, &oldest);
-    struct held next = n ? see(reader, oldest) : (struct held){0};
+    struct held held = {0}, next = n ? see(reader, oldest) : held;
 
     for (uint32_t i = 0; i < n; i++) {
-        struct held held = next;
+        held = next;
         next = i + 1 < n ? see(reader, oldest + i + 1) : (struct held){0};
         if (!held.sequence)
             continue;
@@ -217,6 +218,13 @@ void ring_reader_count(struct ring_reader *reader, struct ring_counts *out)
             written = add(held.first, rows);
     }
     *out = count_up(reader, written, kept);
+    return n == 0 || held.sequence;
+}
+
+void ring_reader_count(struct ring_reader *reader, struct ring_counts *out)
+{
+    for (int i = 0; i < SEE_TRIES && !count_once(reader, out); i++)
+        ;
 }
 
 /* ---- copying ---- */
@@ -243,6 +251,58 @@ static bool row_good(const struct ring_reader *reader, const struct ring_row *ro
             return false;
     }
     return true;
+}
+
+/* The rows of a copied block. *n: how many there are, *good: no bad one ended them early. */
+static int pass_rows(const struct ring_reader *reader, const char *bytes, uint32_t used,
+                     int (*each)(void *arg, const struct ring_row *row), void *arg, uint64_t *n, bool *good)
+{
+    uint32_t at = 0;
+    int r = 0;
+
+    for (*n = 0; at < used && r == 0; ++*n) {
+        const struct ring_row *row = (const struct ring_row *)(bytes + at);
+        if (used - at < reader->row_min || !row_good(reader, row, used - at))
+            break;
+        r = each(arg, row);
+        at += row->size;
+    }
+    *good = at == used;
+    return r;
+}
+
+static int scan(const struct ring_reader *reader, struct held *all, uint64_t *block,
+                int (*each)(void *arg, const struct ring_row *row), void *arg, struct ring_counts *counts)
+{
+    uint64_t oldest, written = 0, kept = 0;
+    int r = 0;
+
+    uint32_t n = extent(reader, &oldest);
+    for (uint32_t i = 0; i < n; i++)
+        all[i] = see(reader, oldest + i);
+    for (uint32_t i = 0; i < n && r == 0; i++) {
+        uint64_t here = 0;
+        bool good = true;
+        if (!all[i].sequence)
+            continue;
+        if (copy_block(&all[i], block))
+            r = pass_rows(reader, (const char *)block, all[i].used, each, arg, &here, &good);
+        kept += here;
+        if (written < add(all[i].first, here + !good))
+            written = add(all[i].first, here + !good);
+    }
+    if (counts)
+        *counts = count_up(reader, written, kept);
+    return r;
+}
+
+int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const struct ring_row *row),
+                     void *arg, struct ring_counts *counts)
+{
+    _cleanup_free_ struct held *all = calloc(reader->blocks, sizeof *all);
+    _cleanup_free_ uint64_t *block = malloc(reader->block_size);
+
+    return all && block ? scan(reader, all, block, each, arg, counts) : -ENOMEM;
 }
 
 static bool wanted(const struct ring_reader *reader, const struct ring_range *range,
@@ -299,20 +359,21 @@ static uint64_t list_rows(const struct ring_reader *reader, const struct ring_ra
     return n;
 }
 
+/* *copied: how many blocks could be. */
 static int copy_all(const struct ring_reader *reader, const struct ring_range *range,
-                    const struct held *all, uint32_t n, struct ring_rows *rows)
+                    const struct held *all, uint32_t n, struct ring_rows *rows, uint32_t *copied)
 {
     uint64_t written = 0, kept = 0;
     size_t fill = 0, room = 0;
     bool good;
 
+    *copied = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct held *held = &all[i];
         if (!held->sequence)
             continue;
-        uint64_t here = 0;
+        uint64_t here = 0, before = rows->n;
         if (copy_block(held, (uint64_t *)(rows->bytes + fill))) {
-            size_t before = rows->n;
             if (grow(rows, &room, held->used / reader->row_min) < 0)
                 return -ENOMEM;
             here = list_rows(reader, range, rows->bytes + fill, held->used, rows, &good);
@@ -320,6 +381,7 @@ static int copy_all(const struct ring_reader *reader, const struct ring_range *r
             here += !good;
             if (rows->n > before)
                 fill += held->used;
+            ++*copied;
         }
         if (written < add(held->first, here))
             written = add(held->first, here);
@@ -328,22 +390,51 @@ static int copy_all(const struct ring_reader *reader, const struct ring_range *r
     return 0;
 }
 
+/* What all blocks hold now, oldest first. Returns how many these are. */
+static uint32_t see_all(const struct ring_reader *reader, struct held *all)
+{
+    int tries = SEE_TRIES;
+    uint64_t oldest;
+    uint32_t n;
+
+    do {
+        n = extent(reader, &oldest);
+        for (uint32_t i = 0; i < n; i++)
+            all[i] = see(reader, oldest + i);
+    } while (n > 0 && !all[n - 1].sequence && --tries > 0);
+    return n;
+}
+
+/* *most: not so much was overwritten meanwhile that it should be tried again. */
+static int copy_once(const struct ring_reader *reader, const struct ring_range *range, struct held *all,
+                     struct ring_rows *rows, bool *most)
+{
+    uint32_t n = see_all(reader, all), copied;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        bytes += all[i].used;
+    rows->bytes = rows->memory->resize(NULL, bytes + 8);
+    int r = rows->bytes ? copy_all(reader, range, all, n, rows, &copied) : -ENOMEM;
+    *most = r == 0 && copied >= n - n / 2;
+    return r;
+}
+
 int ring_reader_copy(struct ring_reader *reader, const struct ring_range *range,
                      const struct ring_memory *memory, struct ring_rows *out)
 {
-    struct ring_rows rows = {.memory = memory};
-    uint64_t oldest, bytes = 0;
-    uint32_t n = extent(reader, &oldest);
+    struct ring_rows rows = {0};
+    int r, tries = COPY_TRIES;
+    bool most;
 
-    struct held *all = memory->resize(NULL, (n + 1ull) * sizeof *all);
+    struct held *all = memory->resize(NULL, reader->blocks * sizeof *all);
     if (!all)
         return -ENOMEM;
-    for (uint32_t i = 0; i < n; i++) {
-        all[i] = see(reader, oldest + i);
-        bytes += all[i].used;
-    }
-    rows.bytes = memory->resize(NULL, bytes + 8);
-    int r = rows.bytes ? copy_all(reader, range, all, n, &rows) : -ENOMEM;
+    do {
+        ring_rows_deinit(&rows);
+        rows.memory = memory;
+        r = copy_once(reader, range, all, &rows, &most);
+    } while (r == 0 && !most && --tries > 0);
     memory->free(all);
     if (r < 0)
         ring_rows_deinit(&rows);

@@ -32,6 +32,11 @@ struct ring_counts {
 /* Counts without copying the rows. Of a ring that nobody scribbles over, the same as a copy's. */
 void ring_reader_count(struct ring_reader *reader, struct ring_counts *out);
 
+/* Passes each row of one moment to `each`, oldest first: it is good as long as the call lasts. What `each`
+ * returns, if not 0, ends it and is returned; or -ENOMEM. counts may be NULL. */
+int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const struct ring_row *row),
+                     void *arg, struct ring_counts *counts);
+
 /* Which rows are wanted: a row is passed over if the word of `column` is outside of [low, high]; REAL words
  * are compared as numbers. column < 0: all. */
 struct ring_range {

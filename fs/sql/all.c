@@ -145,17 +145,16 @@ static int list(struct job *job, const struct file_context *context, struct want
 static int read_target(const struct job *job, struct process *process, struct wanted *wanted,
                        struct text *why)
 {
-    const struct cell front[ROWS_LEAD] = {
-        {.type = CELL_TEXT, .size = (uint32_t)strlen(job->host), .text = job->host},
-        {.type = CELL_INTEGER, .integer = process->pid},
-        {.type = process->rank < 0 ? CELL_NULL : CELL_INTEGER, .integer = process->rank},
+    const struct rows_front front = {
+        .host = job->host,
+        .pid = process->pid,
+        .rank = process->rank < 0 ? ROWS_NULL : process->rank,
     };
     _cleanup_free_ struct wanted **list = calloc(job->ntables, sizeof *list);
 
     for (size_t i = 0; list && i < job->ntables; i++) {
         wanted[i] = (struct wanted){.table = job->table[i], .use = job->uses[i]};
-        rows_init(&wanted[i].rows, wanted[i].table->ncolumns, wanted[i].use.columns, front,
-                  ROWS_LEAD);
+        rows_init(&wanted[i].rows, wanted[i].table, wanted[i].use.columns, &front);
         list[i] = &wanted[i];
     }
     struct target *target = process_target(process);
@@ -306,6 +305,7 @@ static int provide_rows(const struct file_context *context, struct wanted *const
 int all_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
                 struct text *why)
 {
+    static const struct rows_front nothing; /* what is appended has its own */
     _cleanup_free_ struct wanted **catalog = calloc(n, sizeof *catalog);
     _cleanup_free_ struct wanted **others = calloc(n, sizeof *others);
     size_t ncatalog = 0, nothers = 0;
@@ -315,8 +315,7 @@ int all_provide(void *arg, struct wanted *const *wanted, size_t n, const struct 
     for (size_t i = 0; i < n; i++) {
         struct wanted *w = wanted[i];
         bool is_catalog = w->table->rows->catalog;
-        rows_init(&w->rows, w->table->ncolumns, w->use.columns,
-                  (struct cell[ROWS_LEAD]){{CELL_NULL}}, is_catalog ? 0 : ROWS_LEAD);
+        rows_init(&w->rows, w->table, w->use.columns, is_catalog ? NULL : &nothing);
         if (is_catalog)
             catalog[ncatalog++] = w;
         else

@@ -167,6 +167,7 @@ static int configure(struct engine *engine)
         return -ENOMEM;
     int r = functions_add(db, &engine->stop);
     engine->set.fill = fill;
+    engine->set.stop = &engine->stop;
     engine->set.arg = engine;
     if (r == 0)
         r = vtab_set_init(&engine->set, engine->provider, db);

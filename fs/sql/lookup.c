@@ -15,15 +15,14 @@ static size_t bucket_of(const struct lookup *lookup, const int64_t *values)
     return hash & (lookup->buckets - 1);
 }
 
-/* The values of a row; false: one isn't an integer, and no value is equal to it. */
+/* The values of a row; false: one is NULL, and no value is equal to it. */
 static bool values_of(const struct lookup *lookup, const struct rows *rows, size_t row,
                       int64_t *values)
 {
     for (unsigned i = 0; i < lookup->n; i++) {
-        const struct cell *cell = rows_cell(rows, row, lookup->slots[i]);
-        if (cell->type != CELL_INTEGER)
+        values[i] = (int64_t)rows_word(rows, row, lookup->slots[i]);
+        if (values[i] == ROWS_NULL)
             return false;
-        values[i] = cell->integer;
     }
     return true;
 }

@@ -4,6 +4,9 @@
 #include "fs/link/ring_reader.h"
 #include "fs/sql/table.h"
 
-/* Adds them, oldest first, but not all of those that the use of the table rules out. -ENOMEM. */
+struct stop;
+
+/* Adds those that the statement's use of the table doesn't rule out, oldest first. -ENOMEM, -EFBIG, or what
+ * stop_reason() says. */
 int recorded_add(struct ring_reader *ring, const struct table *table, const struct use *use,
-                 struct rows *rows);
+                 const struct stop *stop, struct rows *rows);

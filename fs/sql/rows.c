@@ -1,50 +1,62 @@
 #include "fs/sql/rows.h"
 
+#include "fs/sql/table.h"
+
 #include <errno.h>
+#include <math.h>
 #include <sqlite3.h>
 #include <string.h>
 
-#define CHUNK_MIN 512
-#define CHUNK_MAX (64u << 10)
+static const uint8_t lead_types[ROWS_LEAD] = {COLUMN_TEXT, COLUMN_INTEGER, COLUMN_INTEGER};
 
-struct rows_chunk {
-    struct rows_chunk *next;
-    size_t used, size;
-    char bytes[];
-};
-
-void rows_init(struct rows *rows, unsigned ncolumns, uint64_t used, const struct cell *front,
-               unsigned lead)
+static uint64_t bits_of(double value)
 {
-    *rows = (struct rows){.width = lead, .lead = lead};
-    memset(rows->slots, ROWS_UNUSED, sizeof rows->slots);
-    for (unsigned i = 0; i < lead; i++)
-        rows->front[i] = front[i];
-    for (unsigned i = 0; i < ncolumns; i++)
-        if (used >> i & 1)
-            rows->slots[i] = (uint8_t)rows->width++;
+    uint64_t word;
+
+    memcpy(&word, &value, sizeof word);
+    return word;
 }
 
-static void free_chunks(struct rows *rows)
+static void add_slot(struct rows *rows, enum column_type type)
 {
-    while (rows->chunks) {
-        struct rows_chunk *next = rows->chunks->next;
-        sqlite3_free(rows->chunks);
-        rows->chunks = next;
-    }
+    rows->types[rows->width] = type;
+    rows->blank[rows->width++] = type == COLUMN_INTEGER ? (uint64_t)ROWS_NULL
+                                 : type == COLUMN_REAL ? bits_of(NAN) : 0;
+}
+
+void rows_init(struct rows *rows, const struct table *table, uint64_t used,
+               const struct rows_front *front)
+{
+    *rows = (struct rows){.front = front};
+    memset(rows->slots, ROWS_UNUSED, sizeof rows->slots);
+    for (unsigned i = 0; front && i < ROWS_LEAD; i++)
+        add_slot(rows, lead_types[i]);
+    for (unsigned i = 0; i < table->ncolumns; i++)
+        if (used >> i & 1) {
+            rows->slots[i] = (uint8_t)rows->width;
+            add_slot(rows, table->columns[i].type);
+        }
+}
+
+static void free_texts(struct rows *rows)
+{
+    for (unsigned i = 0; rows->texts && i < rows->width; i++)
+        texts_deinit(&rows->texts[i]);
+    sqlite3_free(rows->texts);
+    rows->texts = NULL;
 }
 
 void rows_deinit(struct rows *rows)
 {
-    free_chunks(rows);
-    sqlite3_free(rows->cells);
-    rows->cells = NULL;
+    free_texts(rows);
+    sqlite3_free(rows->words);
+    rows->words = NULL;
     rows->n = rows->alloc = 0;
 }
 
 void rows_clear(struct rows *rows)
 {
-    free_chunks(rows);
+    free_texts(rows);
     rows->n = 0;
     rows->error = 0;
 }
@@ -64,99 +76,76 @@ static bool reserve(struct rows *rows, size_t n)
     while (alloc < n)
         alloc *= 2;
     /* a statement may use no column at all: count(*) */
-    struct cell *cells = sqlite3_realloc64(rows->cells, alloc * (rows->width + 1) * sizeof *cells);
-    if (!cells) {
+    uint64_t *words = sqlite3_realloc64(rows->words, alloc * (rows->width + 1) * sizeof *words);
+    if (!words) {
         rows->error = -ENOMEM;
         return false;
     }
-    rows->cells = cells;
+    rows->words = words;
     rows->alloc = alloc;
     return true;
 }
 
-static char *take(struct rows *rows, size_t size)
+/* Before the first row: where texts go, and what stands in front. */
+static bool begin(struct rows *rows)
 {
-    struct rows_chunk *chunk = rows->chunks;
-
-    if (!chunk || chunk->size - chunk->used < size) {
-        size_t room = !chunk ? CHUNK_MIN : chunk->size < CHUNK_MAX ? chunk->size * 2 : CHUNK_MAX;
-        if (room < size)
-            room = size;
-        chunk = sqlite3_malloc64(sizeof *chunk + room);
-        if (!chunk) {
-            rows->error = -ENOMEM;
-            return NULL;
-        }
-        *chunk = (struct rows_chunk){.next = rows->chunks, .size = room};
-        rows->chunks = chunk;
+    if (!rows->texts) {
+        size_t size = (rows->width + 1) * sizeof *rows->texts;
+        rows->texts = sqlite3_malloc64(size);
+        if (rows->texts)
+            memset(rows->texts, 0, size);
     }
-    char *bytes = chunk->bytes + chunk->used;
-    chunk->used += size;
-    return bytes;
-}
-
-/* The texts in front, which are the caller's, become the rows' own. */
-static void own_front(struct rows *rows)
-{
-    for (unsigned i = 0; i < rows->lead; i++) {
-        struct cell *cell = &rows->front[i];
-        if (cell->type != CELL_TEXT)
-            continue;
-        char *copy = take(rows, cell->size);
-        if (!copy)
-            return;
-        memcpy(copy, cell->text, cell->size);
-        rows->shared[i] = copy;
+    if (rows->texts && rows->front) {
+        const struct rows_front *front = rows->front;
+        rows->blank[0] = texts_add(&rows->texts[0], front->host, strlen(front->host));
+        rows->blank[1] = (uint64_t)front->pid;
+        rows->blank[2] = (uint64_t)front->rank;
     }
+    if (!rows->texts || (rows->front && !rows->blank[0]))
+        rows->error = -ENOMEM;
+    return !rows->error;
 }
 
 void rows_add(struct rows *rows)
 {
-    if (!rows->n)
-        own_front(rows);
-    if (!reserve(rows, rows->n + 1))
+    if (!reserve(rows, rows->n + 1) || (!rows->n && !begin(rows)))
         return;
-    struct cell *row = &rows->cells[rows->n++ * rows->width];
-    for (unsigned i = 0; i < rows->width; i++)
-        row[i] = i < rows->lead ? rows->front[i] : (struct cell){.type = CELL_NULL};
-    for (unsigned i = 0; i < rows->lead; i++)
-        if (row[i].type == CELL_TEXT)
-            row[i].text = rows->shared[i];
+    memcpy(&rows->words[rows->n++ * rows->width], rows->blank, rows->width * sizeof *rows->blank);
 }
 
-/* The cell of a column in the last row; NULL: it isn't kept. */
-static struct cell *last(struct rows *rows, unsigned column)
+/* The word of a column in the last row; NULL: it isn't kept, or of another type. */
+static uint64_t *last(struct rows *rows, unsigned column, enum column_type type)
 {
     unsigned slot = rows->slots[column];
 
-    if (rows->error || !rows->n || slot == ROWS_UNUSED)
+    if (rows->error || !rows->n || slot == ROWS_UNUSED || rows->types[slot] != type)
         return NULL;
-    return &rows->cells[(rows->n - 1) * rows->width + slot];
+    return &rows->words[(rows->n - 1) * rows->width + slot];
 }
 
 void rows_integer(struct rows *rows, unsigned column, int64_t value)
 {
-    struct cell *cell = last(rows, column);
-    if (cell)
-        *cell = (struct cell){.type = CELL_INTEGER, .integer = value};
+    uint64_t *word = last(rows, column, COLUMN_INTEGER);
+    if (word)
+        *word = (uint64_t)value;
 }
 
 void rows_real(struct rows *rows, unsigned column, double value)
 {
-    struct cell *cell = last(rows, column);
-    if (cell)
-        *cell = (struct cell){.type = CELL_REAL, .real = value};
+    uint64_t *word = last(rows, column, COLUMN_REAL);
+    if (word)
+        *word = bits_of(value);
 }
 
 void rows_bytes(struct rows *rows, unsigned column, const char *bytes, size_t size)
 {
-    struct cell *cell = last(rows, column);
-    char *copy;
+    uint64_t *word = last(rows, column, COLUMN_TEXT);
 
-    if (!cell || size > INT32_MAX || !(copy = take(rows, size)))
+    if (!word || size > INT32_MAX)
         return;
-    memcpy(copy, bytes, size);
-    *cell = (struct cell){.type = CELL_TEXT, .size = (uint32_t)size, .text = copy};
+    *word = texts_add(&rows->texts[rows->slots[column]], bytes, size);
+    if (!*word)
+        rows->error = -ENOMEM;
 }
 
 void rows_text(struct rows *rows, unsigned column, const char *value)
@@ -165,20 +154,55 @@ void rows_text(struct rows *rows, unsigned column, const char *value)
         rows_bytes(rows, column, value, strlen(value));
 }
 
+/* ---- appending ---- */
+
+/* Makes the texts of a slot of `from` those of these rows, in the n rows that were copied to `words`. */
+static int renumber(struct rows *rows, unsigned slot, const struct texts *from, uint64_t *words,
+                    size_t n)
+{
+    uint32_t *numbers = sqlite3_malloc64((from->n + 1) * sizeof *numbers);
+    if (!numbers)
+        return -ENOMEM;
+    numbers[0] = 0;
+    for (uint32_t i = 1; i <= from->n; i++) {
+        const struct texts_item *item = texts_get(from, i);
+        numbers[i] = texts_add(&rows->texts[slot], item->bytes, item->size);
+        if (!numbers[i]) {
+            sqlite3_free(numbers);
+            return -ENOMEM;
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        words[i * rows->width + slot] = numbers[words[i * rows->width + slot]];
+    sqlite3_free(numbers);
+    return 0;
+}
+
+static void take_over(struct rows *rows, struct rows *from)
+{
+    rows_deinit(rows);
+    rows->words = from->words;
+    rows->texts = from->texts;
+    rows->n = from->n;
+    rows->alloc = from->alloc;
+    from->words = NULL;
+    from->texts = NULL;
+}
+
 void rows_append(struct rows *rows, struct rows *from)
 {
-    struct rows_chunk **end = &rows->chunks;
-
     if (from->error && !rows->error)
         rows->error = from->error;
-    if (from->n && reserve(rows, rows->n + from->n)) {
-        memcpy(rows->cells + rows->n * rows->width, from->cells,
-               from->n * from->width * sizeof *from->cells);
-        rows->n += from->n;
-        while (*end)
-            end = &(*end)->next;
-        *end = from->chunks;
-        from->chunks = NULL;
+    if (!rows->n && !rows->error) {
+        take_over(rows, from);
+    } else if (from->n && reserve(rows, rows->n + from->n)) {
+        uint64_t *words = &rows->words[rows->n * rows->width];
+        memcpy(words, from->words, from->n * from->width * sizeof *words);
+        for (unsigned i = 0; i < rows->width && !rows->error; i++)
+            if (rows->types[i] == COLUMN_TEXT)
+                rows->error = renumber(rows, i, &from->texts[i], words, from->n);
+        if (!rows->error)
+            rows->n += from->n;
     }
     rows_deinit(from);
 }

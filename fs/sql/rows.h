@@ -1,48 +1,50 @@
 /* The rows of one table, as its source adds them: only the columns that the statement uses are
- * kept. Their memory is SQLite's, so that it counts against what the statement may take (heap.h). */
+ * kept, each value as one word. Their memory is SQLite's, so that it counts against what the
+ * statement may take (heap.h). */
 #pragma once
 
+#include "fs/sql/texts.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #define TABLE_COLUMNS_MAX 48
 #define ROWS_LEAD 3                /* host, pid, rank */
+#define ROWS_SLOTS_MAX (TABLE_COLUMNS_MAX + ROWS_LEAD)
 #define ROWS_MAX (16u << 20)       /* rows of one table; memory ends it earlier, mostly */
+#define ROWS_NULL INT64_MIN        /* in an INTEGER column */
 
-enum cell_type { CELL_NULL, CELL_INTEGER, CELL_REAL, CELL_TEXT };
+struct table;
+enum column_type { COLUMN_INTEGER, COLUMN_REAL, COLUMN_TEXT };
 
-struct cell {
-    enum cell_type type;
-    uint32_t size;         /* of the text, bytes */
-    union {
-        int64_t integer;
-        double real;
-        const char *text;  /* UTF-8, not terminated; owned by the rows */
-    };
+/* What stands in front of each row, where there are rows of many processes. */
+struct rows_front {
+    const char *host;      /* lives as long as rows are added */
+    int64_t pid;
+    int64_t rank;          /* ROWS_NULL: none */
 };
 
-struct rows_chunk;
-
 struct rows {
-    uint8_t slots[TABLE_COLUMNS_MAX]; /* of a column among the cells of a row; ROWS_UNUSED: it is
-                                         not kept */
-    unsigned width;                   /* cells of a row, the first lead of them are the same in all */
-    unsigned lead;
-    struct cell front[ROWS_LEAD];
-    const char *shared[ROWS_LEAD];    /* the texts of these, among the rows' own */
-    struct cell *cells;
-    size_t n, alloc;                  /* rows */
-    struct rows_chunk *chunks;        /* what texts lie in */
-    int error;                        /* the first one: -ENOMEM or -EFBIG; later additions are lost */
+    uint8_t slots[TABLE_COLUMNS_MAX];          /* where a column's word is in a row; ROWS_UNUSED: it is
+                                                  not kept */
+    uint8_t types[ROWS_SLOTS_MAX];             /* enum column_type, by slot */
+    unsigned width;                            /* words of a row */
+    const struct rows_front *front;
+    uint64_t blank[ROWS_SLOTS_MAX];            /* a row to begin with */
+    uint64_t *words;                           /* row after row. INTEGER: the number, or ROWS_NULL;
+                                                  REAL: its bits, NaN is NULL; TEXT: its number among
+                                                  the column's, 0 is NULL */
+    struct texts *texts;                       /* by slot */
+    size_t n, alloc;                           /* rows */
+    int error;                                 /* the first one: -ENOMEM or -EFBIG; later additions
+                                                  are lost */
 };
 
 #define ROWS_UNUSED 255
 
-/* Begins a table of ncolumns, of which those in the mask are kept, with `lead` cells in front; texts
- * of these must live as long as rows are added. */
-void rows_init(struct rows *rows, unsigned ncolumns, uint64_t used, const struct cell *front,
-               unsigned lead);
+/* Begins rows of a table, of whose columns those in the mask are kept. front: of each row; NULL: there
+ * is nothing in front. It must live as long as rows are added. */
+void rows_init(struct rows *rows, const struct table *table, uint64_t used,
+               const struct rows_front *front);
 void rows_deinit(struct rows *rows);
 /* Forgets all rows. */
 void rows_clear(struct rows *rows);
@@ -59,8 +61,7 @@ void rows_bytes(struct rows *rows, unsigned column, const char *bytes, size_t si
 /* Moves all rows of another table of the same shape behind these, and leaves it empty. */
 void rows_append(struct rows *rows, struct rows *from);
 
-/* The cell of a row by its place in it. */
-static inline const struct cell *rows_cell(const struct rows *rows, size_t row, unsigned slot)
+static inline uint64_t rows_word(const struct rows *rows, size_t row, unsigned slot)
 {
-    return &rows->cells[row * rows->width + slot];
+    return rows->words[row * rows->width + slot];
 }

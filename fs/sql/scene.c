@@ -243,6 +243,6 @@ int scene_provide(void *arg, struct wanted *const *wanted, size_t n, const struc
     const struct subject of = {context->process, context->target, context->recording};
 
     for (size_t i = 0; i < n; i++)
-        rows_init(&wanted[i]->rows, wanted[i]->table->ncolumns, wanted[i]->use.columns, NULL, 0);
+        rows_init(&wanted[i]->rows, wanted[i]->table, wanted[i]->use.columns, NULL);
     return scene_fill(&python_tables, &of, wanted, n, stop, why);
 }

@@ -10,7 +10,7 @@
 
 struct column {
     const char *name;
-    enum column_type { COLUMN_INTEGER, COLUMN_REAL, COLUMN_TEXT } type;
+    enum column_type type;
     const char *unit;    /* NULL: none */
     const char *comment;
 };
@@ -44,8 +44,9 @@ const char *column_type_name(enum column_type type);
 
 /* What the statement says of the values of a column, in all places where it uses the table. */
 struct bound {
-    int64_t low, high;         /* INTEGER: no row is wanted outside of [low, high] ... */
-    bool bounded;              /* ... nor where the column is NULL */
+    bool bounded;              /* rows where it is NULL are not wanted, nor ... */
+    int64_t low, high;         /* ... INTEGER: those outside of [low, high] */
+    double least, most;        /* ... REAL: those outside of [least, most] */
     char equal[BOUND_TEXT_MAX]; /* TEXT: only rows with this value are wanted; "": any */
 };
 

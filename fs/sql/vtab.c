@@ -1,13 +1,10 @@
-#include "fs/sql/vtab.h"
-
-#include "fs/sql/lookup.h"
+#include "fs/sql/vtab_parts.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_GUESS 1000.0  /* of a table, for the planner */
-#define MATCH_GUESS 20.0   /* how many times fewer are left by an equality */
+#define PREFETCH 16 /* rows ahead */
 
 static const struct column lead_columns[ROWS_LEAD] = {
     {"host", COLUMN_TEXT, NULL, "the machine"},
@@ -15,14 +12,10 @@ static const struct column lead_columns[ROWS_LEAD] = {
     {"rank", COLUMN_INTEGER, NULL, "its rank"},
 };
 
-struct vtab {
-    sqlite3_vtab base;
-    struct vtab_table *table;
-};
-
 struct cursor {
     sqlite3_vtab_cursor base;
-    size_t row;
+    size_t at;                   /* a row, or with `order` a place in it */
+    const uint32_t *order;       /* NULL: as they lie */
     const struct lookup *lookup; /* NULL: all rows */
     int64_t values[LOOKUP_COLUMNS_MAX];
 };
@@ -48,7 +41,7 @@ static void shape(struct vtab_table *t, bool many)
             t->own[t->ncolumns++] = (uint8_t)i;
 }
 
-static const struct column *column_of(const struct vtab_table *t, int i)
+const struct column *vtab_column(const struct vtab_table *t, int i)
 {
     return (unsigned)i < t->lead ? &lead_columns[i] : &t->wanted.table->columns[t->own[i]];
 }
@@ -60,7 +53,7 @@ static int declare(sqlite3 *db, const struct vtab_table *t)
     if (!t->lead)
         return sqlite3_declare_vtab(db, t->wanted.table->sql);
     for (unsigned i = 0; i < t->ncolumns; i++) {
-        const struct column *c = column_of(t, (int)i);
+        const struct column *c = vtab_column(t, (int)i);
         text_printf(&sql, "%s%s %s", i ? ", " : "CREATE TABLE x(", c->name,
                     column_type_name(c->type));
     }
@@ -68,126 +61,6 @@ static int declare(sqlite3 *db, const struct vtab_table *t)
     int r = sql.error ? SQLITE_NOMEM : sqlite3_declare_vtab(db, sql.data);
     text_deinit(&sql);
     return r;
-}
-
-/* ---- planning ---- */
-
-static struct bound unbounded(void)
-{
-    return (struct bound){.low = INT64_MIN, .high = INT64_MAX};
-}
-
-/* What one constraint says of an integer column. */
-static void narrow_integer(struct bound *b, int op, int64_t value)
-{
-    int64_t low = INT64_MIN, high = INT64_MAX;
-
-    switch (op) {
-    case SQLITE_INDEX_CONSTRAINT_EQ: low = high = value; break;
-    case SQLITE_INDEX_CONSTRAINT_LT: high = value == INT64_MIN ? value : value - 1; break;
-    case SQLITE_INDEX_CONSTRAINT_LE: high = value; break;
-    case SQLITE_INDEX_CONSTRAINT_GT: low = value == INT64_MAX ? value : value + 1; break;
-    case SQLITE_INDEX_CONSTRAINT_GE: low = value; break;
-    default: return;
-    }
-    b->bounded = true;
-    if (low > b->low)
-        b->low = low;
-    if (high < b->high)
-        b->high = high;
-}
-
-static void narrow_text(struct bound *b, const char *text, const char *collation)
-{
-    if (strlen(text) < sizeof b->equal && !strcmp(collation, "BINARY"))
-        strcpy(b->equal, text);
-}
-
-/* Takes constants into account, of those constraints that hold for every row that is wanted. */
-static void narrow(const struct vtab_table *t, sqlite3_index_info *info, struct bound *bounds)
-{
-    for (int i = 0; i < info->nConstraint; i++) {
-        const struct sqlite3_index_constraint *c = &info->aConstraint[i];
-        sqlite3_value *value;
-        if (!c->usable || c->iColumn < 0 || sqlite3_vtab_rhs_value(info, i, &value) != SQLITE_OK)
-            continue;
-        const struct column *column = column_of(t, c->iColumn);
-        if (column->type == COLUMN_INTEGER && sqlite3_value_type(value) == SQLITE_INTEGER)
-            narrow_integer(&bounds[c->iColumn], c->op, sqlite3_value_int64(value));
-        else if (column->type == COLUMN_TEXT && c->op == SQLITE_INDEX_CONSTRAINT_EQ &&
-                 sqlite3_value_type(value) == SQLITE_TEXT)
-            narrow_text(&bounds[c->iColumn], (const char *)sqlite3_value_text(value),
-                        sqlite3_vtab_collation(info, i));
-    }
-}
-
-/* A statement may use the table in several places, and each is planned in several ways: only what
- * holds in all of them may be relied on. */
-static void widen(struct bound *all, const struct bound *one, bool first)
-{
-    if (first) {
-        *all = *one;
-        return;
-    }
-    if (one->low < all->low)
-        all->low = one->low;
-    if (one->high > all->high)
-        all->high = one->high;
-    all->bounded &= one->bounded;
-    if (strcmp(all->equal, one->equal))
-        *all->equal = 0;
-}
-
-static void note_use(struct vtab_table *t, sqlite3_index_info *info)
-{
-    struct bound bounds[VTAB_COLUMNS_MAX];
-    struct wanted *w = &t->wanted;
-
-    for (unsigned i = 0; i < t->ncolumns; i++)
-        bounds[i] = unbounded();
-    narrow(t, info, bounds);
-    for (unsigned i = t->lead; i < t->ncolumns; i++) {
-        widen(&w->use.bounds[t->own[i]], &bounds[i], !t->used);
-        if (info->colUsed >> i & 1)
-            w->use.columns |= (uint64_t)1 << t->own[i];
-    }
-    if (t->lead) {
-        widen(&w->pid, &bounds[1], !t->used);
-        widen(&w->rank, &bounds[2], !t->used);
-    }
-    t->used = true;
-}
-
-static bool is_lookup(const struct vtab_table *t, const struct sqlite3_index_constraint *c)
-{
-    return c->usable && c->op == SQLITE_INDEX_CONSTRAINT_EQ && c->iColumn >= 0 &&
-           column_of(t, c->iColumn)->type == COLUMN_INTEGER;
-}
-
-/* idxStr: the columns whose values come as arguments, each as 'A' + its number. */
-static int best_index(sqlite3_vtab *base, sqlite3_index_info *info)
-{
-    struct vtab_table *t = ((struct vtab *)base)->table;
-    char columns[LOOKUP_COLUMNS_MAX + 1] = "";
-    int n = 0;
-
-    note_use(t, info);
-    info->estimatedCost = ROWS_GUESS;
-    for (int i = 0; i < info->nConstraint && n < LOOKUP_COLUMNS_MAX; i++) {
-        char name = (char)('A' + info->aConstraint[i].iColumn);
-        if (!is_lookup(t, &info->aConstraint[i]) || strchr(columns, name))
-            continue;
-        columns[n++] = name;
-        info->aConstraintUsage[i].argvIndex = n;
-        info->estimatedCost /= MATCH_GUESS;
-    }
-    info->estimatedRows = info->estimatedCost < 1 ? 1 : (sqlite3_int64)info->estimatedCost;
-    if (!n)
-        return SQLITE_OK;
-    info->estimatedCost += 1;
-    info->idxStr = sqlite3_mprintf("%s", columns);
-    info->needToFreeIdxStr = 1;
-    return info->idxStr ? SQLITE_OK : SQLITE_NOMEM;
 }
 
 /* ---- reading ---- */
@@ -203,6 +76,26 @@ static const struct lookup *find_lookup(struct vtab_table *t, const uint8_t *slo
     made->next = t->lookups;
     t->lookups = made;
     return made;
+}
+
+static int find_order(struct vtab_table *t, const struct order_key *keys, unsigned n,
+                      struct order **out)
+{
+    for (struct order *o = t->orders; o; o = o->next) {
+        bool same = o->n == n;
+        for (unsigned i = 0; same && i < n; i++)
+            same = o->keys[i].slot == keys[i].slot && o->keys[i].descending == keys[i].descending;
+        if (same) {
+            *out = o;
+            return 0;
+        }
+    }
+    int r = order_new(&t->wanted.rows, keys, n, t->set->stop, out);
+    if (r < 0)
+        return r;
+    (*out)->next = t->orders;
+    t->orders = *out;
+    return 0;
 }
 
 static unsigned slot_of(const struct vtab_table *t, unsigned column)
@@ -228,27 +121,19 @@ static int integer_of(sqlite3_value *value, int64_t *out)
     }
 }
 
-static int filter(sqlite3_vtab_cursor *base, int number, const char *columns, int argc,
-                  sqlite3_value **argv)
+/* The rows in which columns have the values that are given. */
+static int look_up(struct cursor *cursor, struct vtab_table *t, const char *columns, int argc,
+                   sqlite3_value **argv)
 {
-    struct cursor *cursor = (struct cursor *)base;
-    struct vtab_table *t = ((struct vtab *)base->pVtab)->table;
     const struct rows *rows = &t->wanted.rows;
     uint8_t slots[LOOKUP_COLUMNS_MAX];
     unsigned n = 0;
 
-    if (!t->set->filled) {
-        t->set->filled = true;
-        if (t->set->fill(t->set->arg) < 0)
-            return SQLITE_ERROR;
-    }
-    cursor->lookup = NULL;
-    cursor->row = 0;
     for (int i = 0; i < argc; i++) {
-        unsigned slot = slot_of(t, (unsigned)(columns[i] - 'A'));
+        unsigned slot = slot_of(t, (unsigned)(columns[i] - VTAB_COLUMN_NAME));
         int known = integer_of(argv[i], &cursor->values[n]);
         if (known == 0) {
-            cursor->row = rows->n;
+            cursor->at = rows->n;
             return SQLITE_OK;
         }
         if (known > 0 && slot != ROWS_UNUSED)
@@ -259,8 +144,44 @@ static int filter(sqlite3_vtab_cursor *base, int number, const char *columns, in
     cursor->lookup = find_lookup(t, slots, n);
     if (!cursor->lookup)
         return SQLITE_NOMEM;
-    cursor->row = lookup_first(cursor->lookup, rows, cursor->values);
+    cursor->at = lookup_first(cursor->lookup, rows, cursor->values);
     return SQLITE_OK;
+}
+
+static int put_in_order(struct cursor *cursor, struct vtab_table *t, const char *columns)
+{
+    struct order_key keys[ORDER_KEYS_MAX];
+    struct order *order = NULL;
+    unsigned n = 0;
+
+    for (; *columns; columns += 2)
+        keys[n++] = (struct order_key){
+            .slot = (uint8_t)slot_of(t, (unsigned)(columns[0] - VTAB_COLUMN_NAME)),
+            .descending = columns[1] == '-',
+        };
+    int r = find_order(t, keys, n, &order);
+    if (r < 0)
+        return r == -ENOMEM ? SQLITE_NOMEM : SQLITE_INTERRUPT;
+    cursor->order = order->rows;
+    return SQLITE_OK;
+}
+
+static int filter(sqlite3_vtab_cursor *base, int way, const char *columns, int argc,
+                  sqlite3_value **argv)
+{
+    struct cursor *cursor = (struct cursor *)base;
+    struct vtab_table *t = ((struct vtab *)base->pVtab)->table;
+
+    if (!t->set->filled) {
+        t->set->filled = true;
+        if (t->set->fill(t->set->arg) < 0)
+            return SQLITE_ERROR;
+    }
+    cursor->lookup = NULL;
+    cursor->order = NULL;
+    cursor->at = 0;
+    return way == VTAB_ORDERED ? put_in_order(cursor, t, columns)
+                               : look_up(cursor, t, columns, argc, argv);
 }
 
 static int next(sqlite3_vtab_cursor *base)
@@ -268,30 +189,53 @@ static int next(sqlite3_vtab_cursor *base)
     struct cursor *cursor = (struct cursor *)base;
     const struct rows *rows = &((struct vtab *)base->pVtab)->table->wanted.rows;
 
-    cursor->row = cursor->lookup ? lookup_next(cursor->lookup, rows, cursor->values, cursor->row)
-                                 : cursor->row + 1;
+    cursor->at = cursor->lookup ? lookup_next(cursor->lookup, rows, cursor->values, cursor->at)
+                                : cursor->at + 1;
+    if (cursor->order && cursor->at + PREFETCH < rows->n) /* they lie anywhere */
+        __builtin_prefetch(&rows->words[cursor->order[cursor->at + PREFETCH] * (size_t)rows->width]);
     return SQLITE_OK;
 }
 
 static int at_end(sqlite3_vtab_cursor *base)
 {
-    return ((struct cursor *)base)->row >= ((struct vtab *)base->pVtab)->table->wanted.rows.n;
+    return ((struct cursor *)base)->at >= ((struct vtab *)base->pVtab)->table->wanted.rows.n;
+}
+
+static size_t row_of(const struct cursor *cursor)
+{
+    return cursor->order ? cursor->order[cursor->at] : cursor->at;
+}
+
+static void give_text(sqlite3_context *result, const struct texts *texts, uint32_t number)
+{
+    const struct texts_item *item = texts_get(texts, number);
+
+    /* the rows outlive the statement */
+    sqlite3_result_text(result, item->bytes, (int)item->size, SQLITE_STATIC);
 }
 
 static int column(sqlite3_vtab_cursor *base, sqlite3_context *result, int i)
 {
     const struct vtab_table *t = ((struct vtab *)base->pVtab)->table;
+    const struct rows *rows = &t->wanted.rows;
     unsigned slot = slot_of(t, (unsigned)i);
+    double real;
 
     if (slot == ROWS_UNUSED)
         return SQLITE_OK;
-    const struct cell *cell = rows_cell(&t->wanted.rows, ((struct cursor *)base)->row, slot);
-    switch (cell->type) {
-    case CELL_NULL: break;
-    case CELL_INTEGER: sqlite3_result_int64(result, cell->integer); break;
-    case CELL_REAL: sqlite3_result_double(result, cell->real); break;
-    case CELL_TEXT: /* the rows outlive the statement */
-        sqlite3_result_text(result, cell->text, (int)cell->size, SQLITE_STATIC);
+    uint64_t word = rows_word(rows, row_of((struct cursor *)base), slot);
+    switch ((enum column_type)rows->types[slot]) {
+    case COLUMN_INTEGER:
+        if ((int64_t)word != ROWS_NULL)
+            sqlite3_result_int64(result, (int64_t)word);
+        break;
+    case COLUMN_REAL: /* NaN is NULL to SQLite, too */
+        memcpy(&real, &word, sizeof real);
+        sqlite3_result_double(result, real);
+        break;
+    case COLUMN_TEXT:
+        if (word)
+            give_text(result, &rows->texts[slot], (uint32_t)word);
         break;
     }
     return SQLITE_OK;
@@ -299,7 +243,7 @@ static int column(sqlite3_vtab_cursor *base, sqlite3_context *result, int i)
 
 static int rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *out)
 {
-    *out = (sqlite3_int64)((struct cursor *)base)->row;
+    *out = (sqlite3_int64)row_of((struct cursor *)base);
     return SQLITE_OK;
 }
 
@@ -346,7 +290,7 @@ static int close_cursor(sqlite3_vtab_cursor *base)
 /* Without xCreate a table exists by its name alone. */
 static const sqlite3_module module = {
     .xConnect = do_connect,
-    .xBestIndex = best_index,
+    .xBestIndex = vtab_best_index,
     .xDisconnect = disconnect,
     .xOpen = open_cursor,
     .xClose = close_cursor,
@@ -382,6 +326,11 @@ void vtab_set_reset(struct vtab_set *set)
             struct lookup *following = t->lookups->next;
             lookup_free(t->lookups);
             t->lookups = following;
+        }
+        while (t->orders) {
+            struct order *following = t->orders->next;
+            order_free(t->orders);
+            t->orders = following;
         }
         rows_deinit(&t->wanted.rows);
         t->wanted = (struct wanted){.table = t->wanted.table};

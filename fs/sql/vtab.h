@@ -3,7 +3,7 @@
  * Each is eponymous: it exists by its name, without CREATE. What the planner asks (xBestIndex)
  * tells which columns are used, and how constants bound them: that is pushed down to the rows'
  * sources. Equalities of INTEGER columns, as joins have them, are looked up (lookup.h). SQLite
- * checks every row again. */
+ * checks every row again. What it wants rows ordered or grouped by is sorted here (order.h). */
 #pragma once
 
 #include "fs/sql/engine.h"
@@ -24,12 +24,14 @@ struct vtab_table {
     uint8_t own[VTAB_COLUMNS_MAX]; /* of a column of the virtual table: the table's */
     bool used;
     struct lookup *lookups;
+    struct order *orders;
 };
 
 struct vtab_set {
     struct vtab_table *tables;
     size_t n;
     bool filled;
+    const struct stop *stop;
     /* Fills all that is used; called once, when the first row is asked for. -errno. */
     int (*fill)(void *arg);
     void *arg;

@@ -10,7 +10,7 @@ static int make_plan(void *arg, struct wanted *const *wanted, size_t n, const st
 {
     plan = (struct plan){0};
     for (size_t i = 0; i < n; i++) {
-        rows_init(&wanted[i]->rows, wanted[i]->table->ncolumns, wanted[i]->use.columns, NULL, 0);
+        rows_init(&wanted[i]->rows, wanted[i]->table, wanted[i]->use.columns, NULL);
         if (wanted[i]->table->rows->plan)
             wanted[i]->table->rows->plan(&wanted[i]->use, &plan);
     }

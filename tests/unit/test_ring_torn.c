@@ -18,7 +18,7 @@ static struct {
     int64_t published;   /* rows; written by the writer */
     bool stop;
     struct reading {
-        uint64_t copies, rows, lost_early, torn, disorder, stale, uncounted;
+        uint64_t copies, rows, empty, torn, disorder, stale, uncounted;
     } readings[READERS];
 } *shared;
 
@@ -135,7 +135,7 @@ static void judge(const struct ring_rows *rows, int64_t published, uint64_t ring
     out->uncounted += counts->kept != rows->n || counts->kept + counts->lost != counts->written ||
                       (int64_t)counts->written <= before ||
                       counts->written + ring_holds < (uint64_t)published;
-    out->lost_early += rows->n == 0;
+    out->empty += rows->n == 0 && published > 0;
 }
 
 static void read_rows(int fd, struct reading *out)
@@ -203,7 +203,7 @@ static int64_t read_while_writing(uint64_t size, size_t longest, double seconds,
         CHECK(reading->copies > 0 && reading->rows > 0);
         all.copies += reading->copies;
         all.rows += reading->rows;
-        all.lost_early += reading->lost_early;
+        all.empty += reading->empty;
         all.torn += reading->torn;
         all.stale += reading->stale;
         all.disorder += reading->disorder;
@@ -211,7 +211,7 @@ static int64_t read_while_writing(uint64_t size, size_t longest, double seconds,
     }
     printf("%llu KiB: %lld rows written, %llu read in %llu copies (%llu empty): %llu torn, %llu stale, %llu out of "
            "order, %llu counts wrong\n", (unsigned long long)size >> 10, (long long)shared->published,
-           (unsigned long long)all.rows, (unsigned long long)all.copies, (unsigned long long)all.lost_early,
+           (unsigned long long)all.rows, (unsigned long long)all.copies, (unsigned long long)all.empty,
            (unsigned long long)all.torn, (unsigned long long)all.stale, (unsigned long long)all.disorder,
            (unsigned long long)all.uncounted);
     CHECK(!all.torn && !all.stale && !all.disorder && !all.uncounted);

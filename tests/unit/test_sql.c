@@ -62,7 +62,7 @@ static void fails(const char *sql, int error, const char *want)
 static void test_formats(void)
 {
     gives("SELECT id, name, extra FROM colours", FORMAT_CSV,
-          "id,name,extra\n0,red,\n1,\"gre\"\"en\",\n2,\"bl,ue\",-9223372036854775808\n3,\"\",\n"
+          "id,name,extra\n0,red,\n1,\"gre\"\"en\",\n2,\"bl,ue\",-9223372036854775807\n3,\"\",\n"
           "4,\" grey\",\n5,bl\\xffack,\n6,\"line\nbreak\",\n7,gr\xc3\xbcn,\n");
     gives("SELECT NULL AS \"a,b\"", FORMAT_CSV, "\"a,b\"\n\"\"\n");
     gives("SELECT char(27, 10, 0) x, 1.0 y, 1e300 * 1e300 z", FORMAT_CSV,
@@ -109,6 +109,7 @@ static void test_statements(void)
 static void test_pushed_down(void)
 {
     const struct bound *id = &seen.uses[0].bounds[COLOURS_ID], *name;
+    const struct bound *share = &seen.uses[0].bounds[COLOURS_SHARE];
 
     gives("SELECT id FROM colours WHERE id = 3 AND share > 1", FORMAT_CSV, "id\n3\n");
     CHECK_INT(seen.uses[0].columns, 1 << COLOURS_ID | 1 << COLOURS_SHARE);
@@ -128,11 +129,49 @@ static void test_pushed_down(void)
     gives("SELECT count(*) c FROM numbers LEFT JOIN colours ON n = id AND id < 2", FORMAT_CSV,
           "c\n2000\n");
     CHECK(id->bounded && id->high == 1);
+    gives("SELECT count(*) c FROM colours WHERE id > 1.5 AND id < 3.5", FORMAT_CSV, "c\n2\n");
+    CHECK(id->bounded && id->low == 1 && id->high == 3);
+    gives("SELECT count(*) c FROM colours WHERE id <> 1.5", FORMAT_CSV, "c\n8\n");
+    CHECK(!id->bounded);
+    gives("SELECT id FROM colours WHERE share BETWEEN 3 AND 4.5", FORMAT_CSV, "id\n2\n3\n");
+    CHECK(share->bounded && share->least == 3 && share->most == 4.5);
+    gives("SELECT count(*) c FROM colours WHERE share < 1.5 OR id = 1", FORMAT_CSV, "c\n2\n");
+    CHECK(!share->bounded);
     name = &seen.uses[0].bounds[COLOURS_NAME];
     gives("SELECT id FROM colours WHERE name = 'red'", FORMAT_CSV, "id\n0\n");
     CHECK_STR(name->equal, "red");
     gives("SELECT id FROM colours WHERE name = 'RED' COLLATE NOCASE", FORMAT_CSV, "id\n0\n");
     CHECK_STR(name->equal, "");
+    gives("SELECT id FROM colours WHERE name = 'red' || char(0)", FORMAT_CSV, "id\n");
+    CHECK_STR(name->equal, "");
+}
+
+/* Whether SQLite sorts by itself. */
+static void test_ordered(void)
+{
+    static const char *const here[] = {
+        "SELECT word FROM numbers ORDER BY half DESC, n", "SELECT half, count(*) FROM numbers GROUP BY 1",
+        "SELECT DISTINCT word, half FROM numbers", "SELECT max(n) FROM numbers", "SELECT half FROM numbers "
+        "WHERE n = 5 ORDER BY half",
+    }, *const there[] = {
+        "SELECT word FROM numbers ORDER BY half + 1", "SELECT word FROM numbers ORDER BY word COLLATE NOCASE",
+        "SELECT a.n FROM numbers a JOIN numbers b ON a.n = b.half ORDER BY b.n, a.n",
+    };
+    struct provider from = provider();
+    struct text out = TEXT_INIT, sql = TEXT_INIT;
+
+    for (size_t i = 0; i < sizeof here / sizeof *here + sizeof there / sizeof *there; i++) {
+        bool ours = i < sizeof here / sizeof *here;
+        text_clear(&sql);
+        text_printf(&sql, "EXPLAIN %s", ours ? here[i] : there[i - sizeof here / sizeof *here]);
+        CHECK_INT(run_on(&from, sql.data, FORMAT_CSV, &out), 0);
+        CHECK_INT(!strstr(out.data, "SorterSort"), ours);
+    }
+    text_deinit(&sql);
+    text_deinit(&out);
+    gives("SELECT id FROM colours ORDER BY name DESC LIMIT 4", FORMAT_CSV, "id\n0\n6\n7\n1\n");
+    gives("SELECT id, extra FROM colours ORDER BY extra, share DESC LIMIT 2", FORMAT_CSV, "id,extra\n7,\n6,\n");
+    gives("SELECT id FROM colours ORDER BY extra DESC LIMIT 1", FORMAT_CSV, "id\n2\n");
 }
 
 static void test_errors(void)
@@ -196,7 +235,7 @@ static void test_limits(void)
     CHECK(strstr(out.data, "256 MiB"));
     CHECK_INT(run_on(&from, "SELECT group_concat(hex(randomblob(1000000))) FROM numbers",
                      FORMAT_CSV, &out), -EFBIG);
-    CHECK_INT(run_on(&from, "SELECT a.word FROM numbers a, numbers b ORDER BY 1", FORMAT_CSV, &out),
+    CHECK_INT(run_on(&from, "SELECT a.word FROM numbers a, numbers b ORDER BY a.word || 1", FORMAT_CSV, &out),
               -EFBIG);
 
     from = provider();
@@ -429,6 +468,7 @@ int main(void)
     test_formats();
     test_statements();
     test_pushed_down();
+    test_ordered();
     test_errors();
     test_only_reads();
     test_limits();

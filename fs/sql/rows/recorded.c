@@ -3,15 +3,64 @@
 
 #include "fs/link/recording.h"
 #include "fs/sql/scene.h"
+#include "fs/text.h"
 
 #include <errno.h>
-#include <sqlite3.h>
 #include <string.h>
 
-/* The copy of a ring counts against what the statement may take, as the rows do. */
-static void *resize(void *memory, uint64_t size) { return sqlite3_realloc64(memory, size); }
+#define ROWS_BETWEEN_LOOKS 4096
 
-static const struct ring_memory counted = {resize, sqlite3_free};
+/* A ring that is read for a statement. */
+struct reading {
+    const struct use *use;
+    const struct stop *stop;
+    struct rows *rows;
+    unsigned looks;
+    unsigned nbounds, nkept;
+    struct kept {
+        uint8_t column, type; /* enum column_type */
+    } bounds[TABLE_COLUMNS_MAX], /* of which the statement rules out some values */
+        kept[TABLE_COLUMNS_MAX]; /* which it uses */
+};
+
+/* ---- which rows ---- */
+
+static bool is_text(const struct ring_row *row, unsigned column, const char *wanted)
+{
+    size_t n = strlen(wanted);
+    uint32_t size;
+    bool cut;
+
+    const char *bytes = ring_text(row, column, &size, &cut);
+    return bytes && size == n && !memcmp(bytes, wanted, n);
+}
+
+static bool is_within(const struct bound *bound, const struct kept *k, const struct ring_row *row)
+{
+    int64_t integer;
+    double real;
+
+    switch ((enum column_type)k->type) {
+    case COLUMN_INTEGER:
+        return ring_integer(row, k->column, &integer) && integer >= bound->low &&
+               integer <= bound->high;
+    case COLUMN_REAL:
+        real = ring_real(row, k->column);
+        return real >= bound->least && real <= bound->most; /* NaN isn't */
+    case COLUMN_TEXT: break;
+    }
+    return is_text(row, k->column, bound->equal);
+}
+
+static bool is_wanted(const struct reading *r, const struct ring_row *row)
+{
+    for (unsigned i = 0; i < r->nbounds; i++)
+        if (!is_within(&r->use->bounds[r->bounds[i].column], &r->bounds[i], row))
+            return false;
+    return true;
+}
+
+/* ---- what is in them ---- */
 
 /* One that didn't fit into its row ends in three dots, and not within a character. */
 static void add_cut(struct rows *rows, unsigned column, const char *bytes, uint32_t size)
@@ -42,34 +91,45 @@ static void add_text(struct rows *rows, unsigned column, const struct ring_row *
         rows_bytes(rows, column, bytes, size);
 }
 
-static void add_row(struct rows *rows, const struct table *table, const struct ring_row *row)
+static int add_row(void *arg, const struct ring_row *row)
 {
-    int64_t integer;
+    struct reading *r = arg;
+    struct rows *rows = r->rows;
 
+    if (++r->looks % ROWS_BETWEEN_LOOKS == 0) {
+        int stopped = stop_reason(r->stop);
+        if (stopped < 0)
+            return stopped;
+    }
+    if (!is_wanted(r, row))
+        return 0;
     rows_add(rows);
-    for (unsigned i = 0; i < table->ncolumns; i++)
-        switch (table->columns[i].type) {
-        case COLUMN_INTEGER:
-            if (ring_integer(row, i, &integer))
-                rows_integer(rows, i, integer);
-            break;
-        case COLUMN_REAL: rows_real(rows, i, ring_real(row, i)); break;
-        case COLUMN_TEXT: add_text(rows, i, row); break;
+    for (unsigned i = 0; i < r->nkept; i++) {
+        unsigned column = r->kept[i].column;
+        switch ((enum column_type)r->kept[i].type) {
+        case COLUMN_INTEGER: rows_integer(rows, column, (int64_t)row->words[column]); break;
+        case COLUMN_REAL: rows_real(rows, column, ring_real(row, column)); break;
+        case COLUMN_TEXT: add_text(rows, column, row); break;
         }
+    }
+    return rows->error;
 }
 
-int recorded_add(struct ring_reader *ring, const struct table *table, const struct use *use,
-                 struct rows *rows)
-{
-    struct ring_rows copy;
+_Static_assert(ROWS_NULL == RING_NULL_INTEGER, "NULL is the same number");
 
-    int r = ring_reader_copy(ring, NULL, &counted, &copy);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < copy.n && !rows->error; i++)
-        add_row(rows, table, copy.items[i]);
-    ring_rows_deinit(&copy);
-    return 0;
+int recorded_add(struct ring_reader *ring, const struct table *table, const struct use *use,
+                 const struct stop *stop, struct rows *rows)
+{
+    struct reading r = {.use = use, .stop = stop, .rows = rows};
+
+    for (unsigned i = 0; i < table->ncolumns; i++) {
+        const struct kept k = {(uint8_t)i, (uint8_t)table->columns[i].type};
+        if (use_wants(use, i))
+            r.kept[r.nkept++] = k;
+        if (use->bounds[i].bounded || *use->bounds[i].equal)
+            r.bounds[r.nbounds++] = k;
+    }
+    return ring_reader_scan(ring, add_row, &r, NULL);
 }
 
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)
@@ -80,7 +140,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         ? recording_ring(scene->recording, (enum recorded)table->recorded) : NULL;
     if (!ring)
         return 0;
-    int r = recorded_add(ring, table, use, rows);
+    int r = recorded_add(ring, table, use, scene->stop, rows);
     ring_reader_unref(ring);
     return r;
 }

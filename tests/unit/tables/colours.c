@@ -14,7 +14,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         rows_text(rows, COLOURS_NAME, names[i]);
         rows_real(rows, COLOURS_SHARE, i * 1.5);
         if (i == 2)
-            rows_integer(rows, COLOURS_EXTRA, INT64_MIN);
+            rows_integer(rows, COLOURS_EXTRA, INT64_MIN + 1);
     }
     return 0;
 }

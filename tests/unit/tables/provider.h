@@ -22,7 +22,7 @@ static inline int provide(void *arg, struct wanted *const *wanted, size_t n,
         const struct table *table = wanted[i]->table;
         seen->uses[table - colours_tables.items] = wanted[i]->use;
         seen->used[table - colours_tables.items] = true;
-        rows_init(&wanted[i]->rows, table->ncolumns, wanted[i]->use.columns, NULL, 0);
+        rows_init(&wanted[i]->rows, table, wanted[i]->use.columns, NULL);
         int r = table->rows->fill(NULL, &wanted[i]->use, &wanted[i]->rows);
         if (r < 0)
             return r;

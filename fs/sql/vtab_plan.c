@@ -1,0 +1,240 @@
+/* What the planner asks of a table, and what that tells of the statement. */
+#include "fs/sql/vtab_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ROWS_GUESS 1000.0       /* of a table, for the planner */
+#define RECORDED_GUESS 100000.0 /* of a recorded one */
+#define MATCH_GUESS 20.0        /* how many times fewer are left by an equality */
+
+static struct bound unbounded(void)
+{
+    return (struct bound){
+        .low = INT64_MIN, .high = INT64_MAX, .least = -INFINITY, .most = INFINITY,
+    };
+}
+
+/* What one constraint says of an integer column. */
+static void narrow_integer(struct bound *b, int op, int64_t value)
+{
+    int64_t low = INT64_MIN, high = INT64_MAX;
+
+    switch (op) {
+    case SQLITE_INDEX_CONSTRAINT_EQ: low = high = value; break;
+    case SQLITE_INDEX_CONSTRAINT_LT: high = value == INT64_MIN ? value : value - 1; break;
+    case SQLITE_INDEX_CONSTRAINT_LE: high = value; break;
+    case SQLITE_INDEX_CONSTRAINT_GT: low = value == INT64_MAX ? value : value + 1; break;
+    case SQLITE_INDEX_CONSTRAINT_GE: low = value; break;
+    default: return;
+    }
+    b->bounded = true;
+    if (low > b->low)
+        b->low = low;
+    if (high < b->high)
+        b->high = high;
+}
+
+static bool is_below(int op)
+{
+    return op == SQLITE_INDEX_CONSTRAINT_LT || op == SQLITE_INDEX_CONSTRAINT_LE;
+}
+
+static bool is_above(int op)
+{
+    return op == SQLITE_INDEX_CONSTRAINT_GT || op == SQLITE_INDEX_CONSTRAINT_GE;
+}
+
+/* The same for a REAL; of a fraction, the integer that is next to it towards 0. */
+static void narrow_fraction(struct bound *b, int op, double value)
+{
+    int64_t integer;
+
+    if (!(value > -9e15 && value < 9e15)) /* beyond that not every integer is a double */
+        return;
+    integer = (int64_t)value;
+    if ((double)integer == value)
+        narrow_integer(b, op, integer);
+    else if (is_below(op))
+        narrow_integer(b, SQLITE_INDEX_CONSTRAINT_LE, integer);
+    else if (is_above(op))
+        narrow_integer(b, SQLITE_INDEX_CONSTRAINT_GE, integer);
+}
+
+/* An integer that is no double was rounded to one that rules out no row. */
+static void narrow_real(struct bound *b, int op, double value)
+{
+    bool equal = op == SQLITE_INDEX_CONSTRAINT_EQ;
+
+    b->bounded |= equal || is_below(op) || is_above(op);
+    if ((equal || is_below(op)) && value < b->most)
+        b->most = value;
+    if ((equal || is_above(op)) && value > b->least)
+        b->least = value;
+}
+
+static void narrow_text(struct bound *b, sqlite3_value *value, const char *collation)
+{
+    const char *text = (const char *)sqlite3_value_text(value);
+    size_t size = (size_t)sqlite3_value_bytes(value);
+
+    if (text && size < sizeof b->equal && strlen(text) == size && !strcmp(collation, "BINARY"))
+        strcpy(b->equal, text);
+}
+
+static bool is_number(sqlite3_value *value)
+{
+    return sqlite3_value_type(value) == SQLITE_INTEGER || sqlite3_value_type(value) == SQLITE_FLOAT;
+}
+
+/* The constant that a constraint compares with; NULL: none. */
+static sqlite3_value *constant_of(sqlite3_index_info *info, int constraint)
+{
+    sqlite3_value *value;
+
+    return sqlite3_vtab_rhs_value(info, constraint, &value) == SQLITE_OK ? value : NULL;
+}
+
+static void narrow_one(const struct column *column, sqlite3_index_info *info, int i, struct bound *b)
+{
+    sqlite3_value *value = constant_of(info, i);
+    int op = info->aConstraint[i].op;
+
+    if (!value)
+        return;
+    switch (column->type) {
+    case COLUMN_INTEGER:
+        if (sqlite3_value_type(value) == SQLITE_INTEGER)
+            narrow_integer(b, op, sqlite3_value_int64(value));
+        else if (is_number(value))
+            narrow_fraction(b, op, sqlite3_value_double(value));
+        break;
+    case COLUMN_REAL:
+        if (is_number(value))
+            narrow_real(b, op, sqlite3_value_double(value));
+        break;
+    case COLUMN_TEXT:
+        if (op == SQLITE_INDEX_CONSTRAINT_EQ && sqlite3_value_type(value) == SQLITE_TEXT)
+            narrow_text(b, value, sqlite3_vtab_collation(info, i));
+        break;
+    }
+}
+
+/* Takes constants into account, of those constraints that hold for every row that is wanted. */
+static void narrow(const struct vtab_table *t, sqlite3_index_info *info, struct bound *bounds)
+{
+    for (int i = 0; i < info->nConstraint; i++) {
+        const struct sqlite3_index_constraint *c = &info->aConstraint[i];
+        if (c->usable && c->iColumn >= 0)
+            narrow_one(vtab_column(t, c->iColumn), info, i, &bounds[c->iColumn]);
+    }
+}
+
+/* A statement may use the table in several places, and each is planned in several ways: only what
+ * holds in all of them may be relied on. */
+static void widen(struct bound *all, const struct bound *one, bool first)
+{
+    if (first) {
+        *all = *one;
+        return;
+    }
+    if (one->low < all->low)
+        all->low = one->low;
+    if (one->high > all->high)
+        all->high = one->high;
+    if (one->least < all->least)
+        all->least = one->least;
+    if (one->most > all->most)
+        all->most = one->most;
+    all->bounded &= one->bounded;
+    if (strcmp(all->equal, one->equal))
+        *all->equal = 0;
+}
+
+static void note_use(struct vtab_table *t, sqlite3_index_info *info)
+{
+    struct bound bounds[VTAB_COLUMNS_MAX];
+    struct wanted *w = &t->wanted;
+
+    for (unsigned i = 0; i < t->ncolumns; i++)
+        bounds[i] = unbounded();
+    narrow(t, info, bounds);
+    for (unsigned i = t->lead; i < t->ncolumns; i++) {
+        widen(&w->use.bounds[t->own[i]], &bounds[i], !t->used);
+        if (info->colUsed >> i & 1)
+            w->use.columns |= (uint64_t)1 << t->own[i];
+    }
+    if (t->lead) {
+        widen(&w->pid, &bounds[1], !t->used);
+        widen(&w->rank, &bounds[2], !t->used);
+    }
+    t->used = true;
+}
+
+static bool is_lookup(const struct vtab_table *t, const struct sqlite3_index_constraint *c)
+{
+    return c->usable && c->op == SQLITE_INDEX_CONSTRAINT_EQ && c->iColumn >= 0 &&
+           vtab_column(t, c->iColumn)->type == COLUMN_INTEGER;
+}
+
+/* Whether rows can be sorted here as the statement wants them ordered, or grouped. */
+static bool can_order(const sqlite3_index_info *info)
+{
+    for (int i = 0; i < info->nOrderBy; i++)
+        if (info->aOrderBy[i].iColumn < 0)
+            return false;
+    return info->nOrderBy > 0 && info->nOrderBy <= ORDER_KEYS_MAX;
+}
+
+/* The columns whose values come as arguments. */
+static int plan_lookup(struct vtab_table *t, sqlite3_index_info *info, bool ordered, char *columns)
+{
+    int n = 0;
+
+    for (int i = 0; i < info->nConstraint && n < LOOKUP_COLUMNS_MAX; i++) {
+        char name = (char)(VTAB_COLUMN_NAME + info->aConstraint[i].iColumn);
+        if (!is_lookup(t, &info->aConstraint[i]) || strchr(columns, name))
+            continue;
+        if (ordered && constant_of(info, i))
+            continue; /* the rows' source knows it, too: there are few others */
+        columns[n++] = name;
+        info->aConstraintUsage[i].argvIndex = n;
+        info->estimatedCost /= MATCH_GUESS;
+    }
+    return n;
+}
+
+static void plan_order(struct vtab_table *t, sqlite3_index_info *info, char *columns)
+{
+    for (int i = 0; i < info->nOrderBy; i++) {
+        int column = info->aOrderBy[i].iColumn;
+        *columns++ = (char)(VTAB_COLUMN_NAME + column);
+        *columns++ = info->aOrderBy[i].desc ? '-' : '+';
+        if ((unsigned)column >= t->lead)
+            t->wanted.use.columns |= (uint64_t)1 << t->own[column];
+    }
+    info->orderByConsumed = 1;
+    info->idxNum = VTAB_ORDERED;
+}
+
+int vtab_best_index(sqlite3_vtab *base, sqlite3_index_info *info)
+{
+    struct vtab_table *t = ((struct vtab *)base)->table;
+    char columns[LOOKUP_COLUMNS_MAX + 2 * ORDER_KEYS_MAX + 1] = "";
+    double rows = t->wanted.table->recorded < 0 ? ROWS_GUESS : RECORDED_GUESS;
+    bool ordered = can_order(info);
+
+    note_use(t, info);
+    info->estimatedCost = rows;
+    info->idxNum = VTAB_LOOKUP;
+    int n = plan_lookup(t, info, ordered, columns);
+    if (!n && ordered)
+        plan_order(t, info, columns);
+    info->estimatedRows = info->estimatedCost < 1 ? 1 : (sqlite3_int64)info->estimatedCost;
+    info->estimatedCost += n > 0;
+    if (!*columns)
+        return SQLITE_OK;
+    info->idxStr = sqlite3_mprintf("%s", columns);
+    info->needToFreeIdxStr = 1;
+    return info->idxStr ? SQLITE_OK : SQLITE_NOMEM;
+}
