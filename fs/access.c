@@ -167,7 +167,7 @@ static int read_dumpable(struct access_target *target)
     return 0;
 }
 
-static int read_target(pid_t pid, struct access_target *out)
+int access_read_target(pid_t pid, struct access_target *out)
 {
     char status[STATUS_MAX];
     unsigned uid[4], gid[4];
@@ -219,8 +219,43 @@ int access_look(const struct access *access, struct access_caller *caller, pid_t
         same_ns(&caller->ns, &access->daemon.ns))
         return -EACCES;
 
-    int r = read_target(pid, &target);
+    int r = access_read_target(pid, &target);
     return r < 0 ? r : access_decide(caller, &target);
+}
+
+/* The target as it is to be judged by, now that it is gone. */
+static void as_ended(const struct access *access, const struct access_target *target,
+                     struct access_target *out)
+{
+    *out = *target;
+    out->pid = 0;
+    out->dumpable = target->dumpable && target->nns && same_ns(&target->ns[0], &access->daemon.ns);
+    out->ns[0] = access->daemon.ns;
+    out->nns = 1;
+}
+
+int access_look_ended(const struct access *access, struct access_caller *caller,
+                      const struct access_target *target)
+{
+    struct access_target ended;
+
+    if (is_daemon(&access->daemon, caller))
+        return 0;
+    complete_caller(caller);
+    as_ended(access, target, &ended);
+    return access_decide(caller, &ended);
+}
+
+int access_control_ended(const struct access *access, struct access_caller *caller,
+                         const struct access_target *target)
+{
+    struct access_target ended;
+
+    int r = access_look_ended(access, caller, target);
+    if (r < 0 || is_daemon(&access->daemon, caller))
+        return r;
+    as_ended(access, target, &ended);
+    return access_decide_control(caller, &ended);
 }
 
 int access_of_context(const struct file_context *context, pid_t pid)
@@ -277,7 +312,7 @@ int access_control(const struct access *access, struct access_caller *caller, pi
     if (r < 0 || is_daemon(&access->daemon, caller))
         return r; /* what the daemon does is judged by the kernel itself */
     complete_caller(caller);
-    r = read_target(pid, &target);
+    r = access_read_target(pid, &target);
     if (r == 0)
         r = access_decide_control(caller, &target);
     if (r == -EACCES)
@@ -294,7 +329,7 @@ int access_yama(const struct access *access, struct access_caller *caller, pid_t
     if (scope == YAMA_CLASSIC || is_daemon(&access->daemon, caller))
         return 0;
     complete_caller(caller);
-    int r = read_target(pid, &target);
+    int r = access_read_target(pid, &target);
     if (r < 0)
         return r;
     r = access_decide_yama(caller, &target, scope, is_descendant(pid, caller->pid));

@@ -74,7 +74,19 @@ void access_read_caller(const struct caller *from, struct access_caller *out);
  * when that is needed. */
 int access_look(const struct access *access, struct access_caller *caller, pid_t pid);
 
-/* The same for who asks for a file. */
+/* What access_decide() wants to know of process pid. -ESRCH. */
+int access_read_target(pid_t pid, struct access_target *out);
+
+/* Whether caller may look at what is kept of a process that has ended, and that was `target` when it
+ * lived: as access_look(). Its pid and its namespaces may be others' by now, so that of one in another
+ * user namespace only who has CAP_SYS_PTRACE in the daemon's own sees it. */
+int access_look_ended(const struct access *access, struct access_caller *caller,
+                      const struct access_target *target);
+/* Whether they may have it dropped: as access_control(). */
+int access_control_ended(const struct access *access, struct access_caller *caller,
+                         const struct access_target *target);
+
+/* access_look() for who asks for a file. */
 int access_of_context(const struct file_context *context, pid_t pid);
 
 /* Whether who may look at the target may also have something done in it: 0, or -EACCES: only its

@@ -1,5 +1,6 @@
 #include "fs/call.h"
 
+#include "fs/exited.h"
 #include "fs/link/found.h"
 
 #include <errno.h>
@@ -38,9 +39,31 @@ static struct access_caller *call_who(struct call *call)
     return &call->who;
 }
 
-int call_may_look(struct call *call, const struct process *process)
+bool call_exists(struct call *call, const struct place *place)
 {
+    if (!place->process)
+        return true;
+    return entry_exited(place->entry)
+        ? exited_has(registry_exited(call->mount->registry), place->process)
+        : process_alive(place->process);
+}
+
+int call_may_look(struct call *call, struct process *process)
+{
+    struct access_target left;
+
+    if (process_left(process, &left))
+        return access_look_ended(&call->mount->access, call_who(call), &left);
     return access_look(&call->mount->access, call_who(call), process->pid);
+}
+
+int call_may_drop(struct call *call, struct process *process)
+{
+    struct access_target left;
+
+    if (!process_left(process, &left))
+        return -EPERM;
+    return access_control_ended(&call->mount->access, call_who(call), &left);
 }
 
 /* Whether the program itself asked for an agent: who does that wants to be controlled, whatever
@@ -74,8 +97,9 @@ int call_may_write(struct call *call, const struct place *place, struct text *wh
 {
     if (!place->process) /* each process is asked for by itself */
         return 0;
-    if (!process_alive(place->process)) {
-        text_puts(why, "the process has ended");
+    if (!call_exists(call, place)) {
+        text_puts(why, entry_exited(place->entry) ? "what this process left has been dropped"
+                                                  : "the process has ended");
         return -ESRCH;
     }
     return place->entry->looks ? call_may_look(call, place->process)
@@ -87,7 +111,7 @@ struct replies *place_replies(struct mount *mount, const struct place *place)
     return place->process ? &place->process->replies : &mount->replies;
 }
 
-bool call_sees(struct call *call, const struct process *process)
+bool call_sees(struct call *call, struct process *process)
 {
     return call->mount->access.hidepid != HIDEPID_INVISIBLE || call_may_look(call, process) == 0;
 }
@@ -125,11 +149,13 @@ int context_init(struct file_context *context, struct mount *mount, const struct
     };
     if (!place->process)
         return 0;
+    if (!entry_exited(place->entry))
+        registry_watch(mount->registry, place->process);
     context->process = process_ref(place->process);
     context->recording = process_recording(place->process);
+    if (entry_exited(place->entry))
+        return exited_has(registry_exited(mount->registry), place->process) ? 0 : -ESRCH;
     context->target = process_target(place->process);
-    if (context->target)
-        recording_refresh(context->recording, context->target);
     if (!context->target || (place->tid && !thread_exists(place->process->pid, place->tid)))
         return -ESRCH;
     return target_alive(context->target) ? 0 : -ESRCH;
@@ -172,6 +198,12 @@ void node_attributes(struct mount *mount, const struct caller *caller, const str
     attr->st_atim = attr->st_mtim = attr->st_ctim = content.when;
     if (!place->process)
         return;
+    struct access_target left;
+    if (process_left(place->process, &left)) {
+        attr->st_uid = left.dumpable ? left.uid[1] : 0;
+        attr->st_gid = left.dumpable ? left.gid[1] : 0;
+        return;
+    }
     snprintf(path, sizeof path, "/proc/%d", place->process->pid);
     if (stat(path, &of_process) == 0) { /* belongs to the effective ids */
         attr->st_uid = of_process.st_uid;

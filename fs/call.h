@@ -24,12 +24,16 @@ static inline struct handle *opened(const struct fuse_file_info *fi)
     return (struct handle *)(uintptr_t)fi->fh;
 }
 
-/* Whether the caller may look at the process. */
-int call_may_look(struct call *call, const struct process *process);
+/* Whether the process of a place is there: alive, or kept below exited/. True also where there is none. */
+bool call_exists(struct call *call, const struct place *place);
+/* Whether the caller may look at the process, or at what it left. */
+int call_may_look(struct call *call, struct process *process);
 /* Whether the caller may have something done in it; why says what to do where not. */
 int call_may_control(struct call *call, struct process *process, struct text *why);
 /* Whether the caller may know that the process is there. */
-bool call_sees(struct call *call, const struct process *process);
+bool call_sees(struct call *call, struct process *process);
+/* Whether the caller may have what a process left dropped. */
+int call_may_drop(struct call *call, struct process *process);
 /* Whether the caller may use the names in a directory. */
 int call_may_enter(struct call *call, const struct place *place);
 

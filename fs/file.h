@@ -64,7 +64,7 @@ typedef int file_run(struct file_context *context, const struct input *input, si
                      struct text *said);
 
 /* The files, one .c each. */
-file_render help_render, status_render, backtrace_render, stacks_folded_render, tasks_render,
+file_render help_render, status_render, exited_status_render, backtrace_render, stacks_folded_render, tasks_render,
     errors_render, thread_status_render, thread_backtrace_render, locals_render,
     frame_locals_render, source_render, self_render, rank_render, table_render;
 

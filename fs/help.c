@@ -45,9 +45,9 @@ int help_render(struct file_context *context, struct text *out)
 {
     text_puts(out, "probefs: every running CPython process as files; looking never touches it\n\n");
     for (size_t i = 1; i < layout_size; i++)
-        if (!layout[i].sized)
+        if (!layout[i].sized && layout[i].about)
             render_entry(&layout[i], out);
-        else if (!strncmp(layout[i].path, "<pid>", 5)) /* those below all are the same */
+        else if (layout[i].sized && !strncmp(layout[i].path, "<pid>", 5)) /* those below all are the same */
             i = (size_t)(render_tables(&layout[i], out) - layout);
     text_puts(out,
               "\n"

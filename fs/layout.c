@@ -33,6 +33,13 @@ const struct entry layout[] = {
     DIRECTORY("all/tables", 0555, NULL, "as below"),
 #define ALL_TABLE(name, about) TABLE("all/tables/" #name ".csv", 0444, ""),
     PYTHON_TABLES(ALL_TABLE)
+    DIRECTORY("exited", 0555, NULL, "what processes recorded that ended in the last hour"),
+    DIRECTORY("exited/<pid>", 0500, &exited_pids, "its status, query and tables/; rmdir drops it"),
+    CONTENT("exited/<pid>/status", 0400, exited_status_render, NULL),
+    QUESTION("exited/<pid>/query", 0600, query_run, NULL),
+    DIRECTORY("exited/<pid>/tables", 0500, NULL, NULL),
+#define EXITED_TABLE(name) TABLE("exited/<pid>/tables/" #name ".csv", 0400, ""),
+    PYTHON_LASTING_TABLES(EXITED_TABLE)
     DIRECTORY("<pid>", 0500, &pids, "each process that runs CPython"),
     CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
     CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
@@ -65,6 +72,8 @@ const struct entry layout[] = {
 };
 /* clang-format on */
 const size_t layout_size = ARRAY_SIZE(layout);
+
+bool entry_exited(const struct entry *entry) { return !strncmp(entry->path, "exited/", 7); }
 
 const char *entry_name(const struct entry *entry)
 {

@@ -40,7 +40,7 @@ struct entry {
     mode_t mode;                 /* with its type: directory, regular file or symbolic link */
     file_render *render;         /* a file's content, a link's target; NULL for a directory */
     const struct naming *naming; /* where the last part is dynamic */
-    const char *about;           /* one line for `help` */
+    const char *about;           /* one line for `help`; NULL: it isn't in there */
     file_run *run;               /* of a command file: what a write does; else NULL */
     bool looks;                  /* of a command file: writing only looks, so that who may look may
                                     write */
@@ -52,6 +52,9 @@ extern const struct entry layout[];
 extern const size_t layout_size;
 
 #define LAYOUT_ROOT (&layout[0])
+
+/* Whether it is below exited/: its process has ended. */
+bool entry_exited(const struct entry *entry);
 
 /* The last part of an entry's path: its name, or "<pid>" and the like. */
 const char *entry_name(const struct entry *entry);

@@ -23,7 +23,7 @@ static int add(struct listing *listing, const char *name, const struct place *pl
 
 static int add_numbers(struct listing *listing, const struct place *child,
                        struct file_context *context,
-                       bool (*sees)(void *arg, const struct process *process), void *arg)
+                       bool (*sees)(void *arg, struct process *process), void *arg)
 {
     _cleanup_(numbers_deinit) struct numbers numbers = {0};
     char name[16];
@@ -45,7 +45,7 @@ static int add_numbers(struct listing *listing, const struct place *child,
 }
 
 int listing_new(const struct place *place, struct file_context *context,
-                bool (*sees)(void *arg, const struct process *process), void *arg,
+                bool (*sees)(void *arg, struct process *process), void *arg,
                 struct listing **out)
 {
     struct listing *listing = calloc(1, sizeof *listing);

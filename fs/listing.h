@@ -18,6 +18,6 @@ struct listing {
 /* Lists a directory; context is that of place. A process for which `sees` says no is left out.
  * The caller owns *out. -ENOMEM, or what finding the names failed with. */
 int listing_new(const struct place *place, struct file_context *context,
-                bool (*sees)(void *arg, const struct process *process), void *arg,
+                bool (*sees)(void *arg, struct process *process), void *arg,
                 struct listing **out);
 void listing_free(struct listing *listing);

@@ -65,6 +65,8 @@ void place_path(const struct place *place, char *buf, size_t cap)
     const char *p = place->entry->path;
     size_t n = 0;
 
+    if (entry_exited(place->entry))
+        p += strlen("exited/");
     if (!strncmp(p, "<pid>/", 6))
         p += 6;
     buf[0] = 0;

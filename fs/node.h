@@ -53,5 +53,5 @@ bool nodes_is_open(struct nodes *nodes, const struct node *node, struct rendered
 
 /* st_ino of a place. */
 uint64_t place_number(const struct place *place);
-/* Its path below <pid>/ with the numbers filled in ("threads/12/locals"), cut to cap. */
+/* Its path below <pid>/ or exited/<pid>/ with the numbers filled in ("threads/12/locals"), cut to cap. */
 void place_path(const struct place *place, char *buf, size_t cap);

@@ -1,6 +1,8 @@
 #include "fs/call.h"
 
 #include "fs/cleanup.h"
+#include "fs/exited.h"
+#include "fs/pids.h"
 
 #include <errno.h>
 #include <sys/statvfs.h>
@@ -110,7 +112,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
     call_begin(&call, req);
     const struct node *node = call_node(&call, ino);
-    if (node->place.process && !process_alive(node->place.process) &&
+    if (!call_exists(&call, &node->place) &&
         !nodes_is_open(call.mount->nodes, node, &content)) {
         call_fail(&call, -ESRCH);
         return;
@@ -141,7 +143,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
     fuse_reply_readlink(req, text.data);
 }
 
-static bool sees(void *arg, const struct process *process) { return call_sees(arg, process); }
+static bool sees(void *arg, struct process *process) { return call_sees(arg, process); }
 
 static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -208,7 +210,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
     fuse_reply_statfs(req, &st);
 }
 
-/* The tree is what it is: nothing in it can be made, removed, renamed or changed. */
+/* The tree is what it is: nothing in it can be made, renamed or changed. */
 static void refuse(fuse_req_t req) { fuse_reply_err(req, EPERM); }
 
 static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev)
@@ -227,6 +229,25 @@ static void op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent, const 
 }
 
 static void op_remove(fuse_req_t req, fuse_ino_t parent, const char *name) { refuse(req); }
+
+/* Only what a process left can be removed. */
+static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    struct place place;
+    struct call call;
+
+    call_begin(&call, req);
+    int r = step(&call, &call_node(&call, parent)->place, name, &place);
+    if (r < 0) {
+        call_fail(&call, r);
+        return;
+    }
+    r = place.entry->naming == &exited_pids ? call_may_drop(&call, place.process) : -EPERM;
+    if (r == 0 && !exited_drop(registry_exited(call.mount->registry), place.process))
+        r = -ENOENT;
+    process_unref(place.process);
+    call_fail(&call, r); /* 0 is success */
+}
 
 static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to_parent,
                       const char *to, unsigned flags)
@@ -272,7 +293,7 @@ const struct fuse_lowlevel_ops mount_ops = {
     .mkdir = op_mkdir,
     .symlink = op_symlink,
     .unlink = op_remove,
-    .rmdir = op_remove,
+    .rmdir = op_rmdir,
     .rename = op_rename,
     .link = op_link,
     .setattr = op_setattr,

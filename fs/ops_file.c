@@ -218,7 +218,7 @@ static int open_to_write(struct call *call, const struct place *place, int flags
     if (!place->entry->run)
         return -EACCES;
     int r = place->process ? call_may_look(call, place->process) : 0;
-    if (r == 0 && place->process && !process_alive(place->process))
+    if (r == 0 && !call_exists(call, place))
         r = -ESRCH;
     if (r < 0)
         return r;

@@ -4,3 +4,5 @@
 #include "fs/layout.h"
 
 extern const struct naming pids;
+/* The names exited/<pid>: processes that have ended and left a recording. */
+extern const struct naming exited_pids;

@@ -1,6 +1,7 @@
 #include "fs/process.h"
 
 #include "fs/cleanup.h"
+#include "fs/facts.h"
 #include "fs/procfs.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ void process_unref(struct process *process)
     recording_unref(process->recording);
     replies_deinit(&process->replies);
     error_ring_free(process->errors);
+    facts_free(process->facts);
     pthread_mutex_destroy(&process->lock);
     free(process);
 }
@@ -38,25 +40,73 @@ bool process_alive(struct process *process)
     return process->target && target_alive(process->target);
 }
 
-void process_watch(struct process *process)
+bool process_watch(struct process *process)
 {
     struct target *target = process_target(process);
-
-    if (target)
-        recording_refresh(process->recording, target);
+    if (!target)
+        return false;
+    recording_refresh(process->recording, target);
+    bool any = recording_any(process->recording);
+    if (any) {
+        _guard_mutex_(&process->lock);
+        any = !process->ended && facts_update(&process->facts, process, target) == 0;
+    }
     target_unref(target);
+    return any;
 }
 
-void process_retire(struct process *process)
+bool process_end(struct process *process)
 {
-    if (!process)
-        return;
-    pthread_mutex_lock(&process->lock);
-    struct target *target = steal_pointer(process->target);
-    pthread_mutex_unlock(&process->lock);
+    struct target *target;
+    {
+        _guard_mutex_(&process->lock);
+        if (process->ended)
+            return false;
+        process->ended = true;
+        target = steal_pointer(process->target);
+        ending_see(process->pid, process->start_time, target ? target->pidfd : -1,
+                   &process->ending);
+        if (target && target_alive(target))
+            process->ending.how = ENDING_EXECUTED;
+    }
     target_unref(target);
     replies_clear(&process->replies);
-    process_unref(process);
+    return process->facts && recording_any(process->recording);
+}
+
+bool process_ended(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->ended;
+}
+
+bool process_left(struct process *process, struct access_target *out)
+{
+    _guard_mutex_(&process->lock);
+    if (!process->ended || !process->facts)
+        return false;
+    *out = process->facts->access;
+    return true;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct process *x = *(struct process *const *)a, *y = *(struct process *const *)b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+void process_list_deinit(struct process_list *list)
+{
+    while (list->n)
+        process_unref(list->items[--list->n]);
+    free(list->items);
+    *list = (struct process_list){0};
+}
+
+void process_list_sort(struct process_list *list)
+{
+    if (list->n)
+        qsort(list->items, list->n, sizeof *list->items, by_pid);
 }
 
 int64_t environ_number(const char *block, size_t size, const char *name)

@@ -1,10 +1,14 @@
 /* One process that is known, and what is kept of it from one look to the next. */
 #pragma once
 
+#include "fs/ending.h"
 #include "fs/error_ring.h"
 #include "fs/link/recording.h"
 #include "fs/replies.h"
 #include "fs/target.h"
+
+struct access_target;
+struct facts;
 
 /* One program run by one process: a recycled pid and an exec are each a new one. Stays valid
  * while referenced, but gives up its target when the process has ended. */
@@ -18,8 +22,12 @@ struct process {
     struct recording *recording; /* what its agent records */
     atomic_llong interp;  /* the interpreter that `eval` runs in, chosen by ctl */
     atomic_uint refs;
-    pthread_mutex_t lock; /* guards target */
+    bool watched;         /* for its end; guarded by those who do (ends.c) */
+    pthread_mutex_t lock; /* guards what follows */
     struct target *target;
+    struct facts *facts;  /* NULL: it recorded nothing so far */
+    bool ended;           /* that, or an exec, was noted; then: */
+    struct ending ending;
 };
 
 struct process *process_ref(struct process *process);
@@ -29,8 +37,15 @@ struct target *process_target(struct process *process);
 /* Whether it is still there; what it executes now isn't looked at. */
 bool process_alive(struct process *process);
 /* Holds what its agent has recorded by now (recording_refresh()), so that it is there when the process
- * ends. Cheap; what fails is tried again the next time. */
-void process_watch(struct process *process);
+ * ends. Cheap; what fails is tried again the next time. Returns whether there is anything. */
+bool process_watch(struct process *process);
+/* Notes that it has ended, or runs another program, and gives up what is large. Only the first time.
+ * Returns whether it left a recording. */
+bool process_end(struct process *process);
+/* Whether process_end() was called. */
+bool process_ended(struct process *process);
+/* Whether it has ended and left a recording; *out says who may look at that. */
+bool process_left(struct process *process, struct access_target *out);
 /* What its agent records, as it was at the last process_watch(). Belongs to the process. */
 static inline struct recording *process_recording(struct process *process)
 {
@@ -39,9 +54,16 @@ static inline struct recording *process_recording(struct process *process)
 
 /* Opens the process pid; errors as target_open(). The caller owns one reference. */
 int process_new(pid_t pid, struct process **out);
-/* Its end: others may hold on to it, but not to what is large. Takes over the caller's reference;
- * NULL is fine. */
-void process_retire(struct process *process);
+
+/* Processes, each with a reference; NULL: it was taken out. */
+struct process_list {
+    struct process **items;
+    size_t n, alloc;
+};
+
+void process_list_deinit(struct process_list *list);
+/* Ascending by pid. */
+void process_list_sort(struct process_list *list);
 
 /* The value of NAME in a block as /proc/PID/environ has it (NAME=value, each ends with a NUL), if
  * that is a number as number_parse() wants it; else -1. The block is followed by a NUL. */

@@ -3,6 +3,8 @@
 #include "fs/array.h"
 #include "fs/cleanup.h"
 #include "fs/clock.h"
+#include "fs/ends.h"
+#include "fs/link/session.h"
 #include "fs/sighting.h"
 
 #include <dirent.h>
@@ -32,6 +34,8 @@ struct registry {
     struct record *buckets[BUCKETS];
     uint64_t serial;
     uint64_t swept;
+    struct exited *exited;
+    struct ends *ends;
 };
 
 int registry_new(struct registry **out)
@@ -40,13 +44,44 @@ int registry_new(struct registry **out)
     if (!registry)
         return -ENOMEM;
     pthread_mutex_init(&registry->lock, NULL);
+    int r = exited_new(&exited_limits, &registry->exited);
+    if (r == 0)
+        r = ends_new(registry->exited, &registry->ends);
+    if (r < 0) {
+        registry_free(registry);
+        return r;
+    }
     *out = registry;
     return 0;
 }
 
-static void record_free(struct record *record)
+struct exited *registry_exited(struct registry *registry) { return registry->exited; }
+
+void registry_watch(struct registry *registry, struct process *process)
 {
-    process_retire(record->process);
+    if (process_watch(process))
+        ends_watch(registry->ends, process);
+}
+
+void registry_listen(struct registry *registry, struct process *process, struct session *session)
+{
+    recording_expect(process->recording, true);
+    process_watch(process);
+    ends_watch(registry->ends, process);
+    session_on_rings(session, ends_stir, registry->ends);
+}
+
+/* Others may hold on to it, but not to what is large. Takes over a reference; NULL is fine. */
+static void retire(struct registry *registry, struct process *process)
+{
+    if (process)
+        ends_note(registry->ends, process);
+    process_unref(process);
+}
+
+static void record_free(struct registry *registry, struct record *record)
+{
+    retire(registry, record->process);
     if (record->statm >= 0)
         close(record->statm);
     free(record);
@@ -60,9 +95,11 @@ void registry_free(struct registry *registry)
         while (registry->buckets[i]) {
             struct record *record = registry->buckets[i];
             registry->buckets[i] = record->next;
-            record_free(record);
+            record_free(registry, record);
         }
     }
+    ends_free(registry->ends);
+    exited_free(registry->exited);
     pthread_mutex_destroy(&registry->lock);
     free(registry);
 }
@@ -88,6 +125,17 @@ static struct record *record_for(struct registry *registry, pid_t pid)
     return *at;
 }
 
+void registry_notice(struct registry *registry, pid_t pid)
+{
+    _guard_mutex_(&registry->lock);
+    struct record **at = record_find(registry, pid), *record = *at;
+
+    if (record && record->process && !process_alive(record->process)) {
+        *at = record->next;
+        record_free(registry, record);
+    }
+}
+
 /* Forgets the processes that have ended, now and then. Returns how many. Caller holds lock. */
 static size_t sweep(struct registry *registry)
 {
@@ -104,7 +152,7 @@ static size_t sweep(struct registry *registry)
                                         : kill(record->pid, 0) < 0 && errno == ESRCH;
             if (gone) {
                 *at = record->next;
-                record_free(record);
+                record_free(registry, record);
                 n++;
             } else {
                 at = &record->next;
@@ -157,15 +205,15 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
 
     if (record && record->process && process && sighting_same(&record->sighting, stat) &&
         process_alive(record->process)) {
-        process_retire(process); /* another thread was faster: one identity, one struct process */
+        retire(registry, process); /* another thread was faster: one identity, one struct process */
         *out = process_ref(record->process);
         return 0;
     }
     if (!record) {
-        process_retire(process);
+        retire(registry, process);
         return -ENOMEM;
     }
-    process_retire(record->process);
+    retire(registry, record->process);
     record->process = process;
     record->error = error;
     sighting_update(&record->sighting, stat, process != NULL, monotonic_ns());
@@ -236,7 +284,7 @@ int registry_lookup(struct registry *registry, pid_t pid, struct process **out)
     tidy(registry);
     int r = pid > 0 ? examine(registry, pid, false, out) : -ENOENT;
     if (r == 0)
-        process_watch(*out);
+        registry_watch(registry, *out);
     return r;
 }
 
@@ -290,20 +338,6 @@ static int glance(struct registry *registry, pid_t pid, struct process **out)
     return r;
 }
 
-static int by_pid(const void *a, const void *b)
-{
-    const struct process *x = *(struct process *const *)a, *y = *(struct process *const *)b;
-    return (x->pid > y->pid) - (x->pid < y->pid);
-}
-
-void process_list_deinit(struct process_list *list)
-{
-    while (list->n)
-        process_unref(list->items[--list->n]);
-    free(list->items);
-    *list = (struct process_list){0};
-}
-
 int registry_list(struct registry *registry, struct process_list *out)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
@@ -320,7 +354,7 @@ int registry_list(struct registry *registry, struct process_list *out)
         if (!number_parse(entry->d_name, &pid) ||
             glance(registry, (pid_t)pid, &process) < 0)
             continue;
-        process_watch(process);
+        registry_watch(registry, process);
         int r = ARRAY_GROW(list.items, list.alloc, list.n + 1);
         if (r < 0) {
             process_unref(process);
@@ -328,8 +362,7 @@ int registry_list(struct registry *registry, struct process_list *out)
         }
         list.items[list.n++] = process;
     }
-    if (list.n)
-        qsort(list.items, list.n, sizeof *list.items, by_pid);
+    process_list_sort(&list);
     *out = list;
     list = (struct process_list){0};
     return 0;

@@ -7,9 +7,12 @@
 
 #include "fs/process.h"
 
+struct exited;
+struct session;
+
 struct registry;
 
-/* -ENOMEM. */
+/* -ENOMEM, -EMFILE. */
 int registry_new(struct registry **out);
 void registry_free(struct registry *registry);
 
@@ -17,13 +20,15 @@ void registry_free(struct registry *registry);
  * -EACCES: the daemon may not inspect it; -EMFILE, -ENOMEM. */
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out);
 
-/* Processes, each with a reference; NULL: it was taken out. */
-struct process_list {
-    struct process **items;
-    size_t n, alloc;
-};
-
-void process_list_deinit(struct process_list *list);
-
 /* All of them, ascending by pid; the caller's to deinit. -ENOMEM, or what opening /proc fails with. */
 int registry_list(struct registry *registry, struct process_list *out);
+
+/* process_watch(), and from then on the end of one that records something is waited for. */
+void registry_watch(struct registry *registry, struct process *process);
+/* The same for a process whose agent is talked with; whenever that says that it records something else, it is
+ * looked at. */
+void registry_listen(struct registry *registry, struct process *process, struct session *session);
+/* Notes the end of process pid, if it has come. */
+void registry_notice(struct registry *registry, pid_t pid);
+/* The processes that have ended and left a recording. */
+struct exited *registry_exited(struct registry *registry);

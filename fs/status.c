@@ -2,6 +2,7 @@
 #include "fs/access.h"
 #include "fs/agent_text.h"
 #include "fs/cleanup.h"
+#include "fs/identity.h"
 #include "fs/procfs.h"
 #include "fs/registry.h"
 #include "fs/remote/snapshot.h"
@@ -10,55 +11,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-#define CMDLINE_MAX 4096 /* bytes shown of a command line */
-
-static void add_version(struct target *target, struct text *out)
-{
-    const struct runtime *runtime = &target->runtime;
-
-    _guard_mutex_(&target->lock);
-    target_learn_version(target);
-    text_puts(out, "Python: ");
-    version_add(runtime->version, out);
-    text_printf(out, "\nImplementation: %s\nSupported: %s", version_implementation(runtime),
-                runtime->supported ? "yes" : "no");
-    if (*runtime->why)
-        text_printf(out, ", %s", runtime->why);
-    text_putc(out, '\n');
-}
-
-static void add_command(pid_t pid, struct text *out)
-{
-    char path[4096], line[CMDLINE_MAX + 1];
-
-    ssize_t n = proc_link(pid, "exe", path, sizeof path);
-    if (n > 0) {
-        text_puts(out, "Executable: ");
-        text_add_escaped(out, path, (size_t)n);
-        text_putc(out, '\n');
-    }
-    n = proc_command(pid, line, sizeof line);
-    if (n > 0) {
-        text_puts(out, "Cmdline: ");
-        text_add_escaped(out, line, (size_t)n);
-        text_putc(out, '\n');
-    }
-}
-
-static void add_times(uint64_t start_time, struct text *out)
-{
-    double started, uptime;
-    struct tm tm;
-    char when[32];
-
-    proc_started(start_time, &started, &uptime);
-    localtime_r(&(time_t){(time_t)started}, &tm);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S%z", &tm);
-    text_printf(out, "Started: %s\nUptime: %.2f\n", when, uptime);
-}
-
 /* What the last reading of stacks cost, and the process itself in stopped threads. */
 static void add_cost(struct target *target, struct text *out)
 {
@@ -124,14 +76,14 @@ int status_render(struct file_context *context, struct text *out)
         return -ESRCH;
 
     text_printf(out, "Pid: %d\nPPid: %d\n", process->pid, stat.ppid);
-    add_version(context->target, out);
-    add_command(process->pid, out);
+    identity_program(context->target, out);
     add_line(status, "State", "State", out);
     if (access_parse_ids(status, "Uid", ids))
         text_printf(out, "Uid: %u\n", ids[1]);
     if (access_parse_ids(status, "Gid", ids))
         text_printf(out, "Gid: %u\n", ids[1]);
-    add_times(process->start_time, out);
+    double uptime = identity_started(process->start_time, out);
+    text_printf(out, "Uptime: %.2f\n", uptime);
     text_printf(out, "Threads: %u\n", stat.threads);
     text_printf(out, "Rss: %lu\n", stat.rss * (uint64_t)sysconf(_SC_PAGESIZE));
     if (process->rank >= 0)

@@ -41,6 +41,19 @@ int process_start_time(pid_t pid, uint64_t *out)
     return 0;
 }
 
+static int read_start(struct target *target)
+{
+    struct proc_stat stat;
+
+    int r = proc_stat_read(target->pid, &stat);
+    if (r < 0)
+        return r;
+    target->start_time = stat.start_time;
+    target->start_code = stat.start_code;
+    target->start_stack = stat.start_stack;
+    return 0;
+}
+
 static int find_runtime(struct target *target)
 {
     int r = maps_read(target->pid, &target->maps);
@@ -75,7 +88,7 @@ int target_open(pid_t pid, struct target **out)
     pthread_mutex_init(&target->tracing, NULL);
     pthread_mutex_init(&target->lock, NULL);
 
-    int r = process_start_time(pid, &target->start_time);
+    int r = read_start(target);
     if (r == 0)
         r = open_pidfd(pid, &target->pidfd);
     if (r == 0)
@@ -130,6 +143,14 @@ bool target_alive(const struct target *target)
         return poll(&p, 1, 0) == 0; /* readable once the process has ended, zombie or not */
     }
     return process_start_time(target->pid, &start) == 0 && start == target->start_time;
+}
+
+bool target_same_program(const struct target *target)
+{
+    struct proc_stat stat;
+
+    return proc_stat_read(target->pid, &stat) == 0 && stat.start_time == target->start_time &&
+           stat.start_code == target->start_code && stat.start_stack == target->start_stack;
 }
 
 int target_why_not(const struct target *target)

@@ -24,6 +24,7 @@ struct view;
 struct target {
     pid_t pid;
     uint64_t start_time;    /* clock ticks since boot, field 22 of /proc/PID/stat */
+    uint64_t start_code, start_stack; /* another program has others */
     int pidfd;
     atomic_uint refs;
     _Atomic(struct attachment *) attachment; /* its agent; NULL: not asked for yet */
@@ -56,6 +57,8 @@ void target_unref(struct target *target);
 
 /* Whether the process still exists and is no zombie. */
 bool target_alive(const struct target *target);
+/* Whether it also still runs the program that it ran when it was opened. */
+bool target_same_program(const struct target *target);
 
 /* Why it could not be looked at or changed: -ESRCH, it has ended, is just being killed, or runs another
  * program now, or -ETIMEDOUT, one doesn't know. */

@@ -3,7 +3,6 @@
 #include "fs/cleanup.h"
 #include "fs/clock.h"
 #include "fs/link/found.h"
-#include "fs/procfs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +19,6 @@
 /* One table's. */
 struct held_ring {
     struct ring_reader *reader; /* NULL: none yet */
-    int fd;                     /* of the same file, for what it occupies; -1: descriptors are scarce */
     uint64_t inode;
     struct recording_state state;
 };
@@ -51,8 +49,6 @@ int recording_new(struct recording **out)
     pthread_mutex_init(&recording->looking, NULL);
     pthread_mutex_init(&recording->lock, NULL);
     recording->expected = true;
-    for (size_t i = 0; i < RECORDED_TABLES; i++)
-        recording->rings[i].fd = -1;
     *out = recording;
     return 0;
 }
@@ -63,21 +59,15 @@ struct recording *recording_ref(struct recording *recording)
     return recording;
 }
 
-static void held_ring_clear(struct held_ring *held)
-{
-    ring_reader_unref(held->reader);
-    if (held->fd >= 0)
-        close(held->fd);
-    *held = (struct held_ring){.fd = -1};
-}
-
 void recording_clear(struct recording *recording)
 {
     _guard_mutex_(&recording->looking);
     memset(recording->seen, 0, sizeof recording->seen);
     pthread_mutex_lock(&recording->lock);
-    for (size_t i = 0; i < RECORDED_TABLES; i++)
-        held_ring_clear(&recording->rings[i]);
+    for (size_t i = 0; i < RECORDED_TABLES; i++) {
+        ring_reader_unref(recording->rings[i].reader);
+        recording->rings[i] = (struct held_ring){0};
+    }
     pthread_mutex_unlock(&recording->lock);
 }
 
@@ -129,7 +119,8 @@ static int open_file(const struct target *target, int number, uint64_t inode, in
     return *out < 0 ? -errno : 0;
 }
 
-/* Takes a ring in place of the one that was held. */
+/* Takes a ring in place of the one that was held. Not one of another program that the process executes by
+ * now: that is another recording's, and perhaps not for the same eyes. */
 static int take_ring(struct recording *recording, const struct target *target, enum recorded table,
                      const struct probe_ring_place *place)
 {
@@ -142,12 +133,14 @@ static int take_ring(struct recording *recording, const struct target *target, e
         r = ring_reader_open(fd, &recorded_layouts[table], &reader);
     if (r < 0)
         return r;
+    if (!target_same_program(target)) {
+        ring_reader_unref(reader);
+        return -ESRCH;
+    }
     _guard_mutex_(&recording->lock);
-    held_ring_clear(held);
+    ring_reader_unref(held->reader);
     held->reader = reader;
     held->inode = place->inode;
-    if (descriptor_spare(fd))
-        held->fd = steal_fd(fd);
     return 0;
 }
 
@@ -282,24 +275,13 @@ bool recording_any(struct recording *recording)
     return false;
 }
 
-static size_t held_ring_size(const struct held_ring *held)
-{
-    struct stat st;
-
-    if (!held->reader)
-        return 0;
-    if (held->fd >= 0 && fstat(held->fd, &st) == 0)
-        return (size_t)st.st_blocks * 512;
-    return ring_reader_size(held->reader);
-}
-
 size_t recording_size(struct recording *recording)
 {
     size_t size = 0;
 
     _guard_mutex_(&recording->lock);
     for (size_t i = 0; i < RECORDED_TABLES; i++)
-        size += held_ring_size(&recording->rings[i]);
+        size += recording->rings[i].reader ? ring_reader_size(recording->rings[i].reader) : 0;
     return size;
 }
 

@@ -31,7 +31,7 @@ void recording_clear(struct recording *recording);
 struct ring_reader *recording_ring(struct recording *recording, enum recorded table);
 /* Whether there is any. */
 bool recording_any(struct recording *recording);
-/* Bytes of memory that its rings occupy: what was never written of them does not count. */
+/* Bytes of memory that its rings occupy. */
 size_t recording_size(struct recording *recording);
 
 /* How a table is recorded now, as far as the agent's record said when it was last read. */

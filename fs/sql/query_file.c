@@ -87,7 +87,7 @@ static int run(struct query *q)
     if (r < 0)
         return complain(q, r);
     /* what was read meanwhile may be of a program with more rights that was just executed */
-    return q->context->process ? access_of_context(q->context, q->context->process->pid) : 0;
+    return q->context->target ? access_of_context(q->context, q->context->process->pid) : 0;
 }
 
 /* Where the next statement begins, if the text is wrong only because there are two; else 0. */

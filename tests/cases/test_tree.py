@@ -17,7 +17,7 @@ from interpreters import eventually
 from mount import REPOSITORY
 
 # DESIGN's tree, as far as reading goes
-ROOT = {"help", "self", "by-rank", "all"}
+ROOT = {"help", "self", "by-rank", "all", "exited"}
 PROCESS = {"ctl", "eval", "query", "status", "backtrace", "stacks.folded", "tasks", "tables",
            "errors", "threads"}
 ALL = {"query", "tables"}

@@ -1,6 +1,5 @@
 """imposter.py MODE [PATH]: a process that claims to have an agent, and means no good. PATH is a file
 that `file` hands out as its channel."""
-import ctypes
 import os
 import socket
 import struct
@@ -8,28 +7,11 @@ import sys
 import threading
 import time
 
-here = os.path.dirname(os.path.abspath(__file__))
-library = ctypes.CDLL(os.path.join(here, "probing-imposter.so"))
-
-
-class Place(ctypes.Structure):
-    _fields_ = [("change", ctypes.c_uint32), ("on", ctypes.c_uint32), ("fd", ctypes.c_int32),
-                ("error", ctypes.c_int32), ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64),
-                ("rate", ctypes.c_double)]
-
-
-class Record(ctypes.Structure):
-    _fields_ = [("magic", ctypes.c_uint64), ("version", ctypes.c_uint32), ("size", ctypes.c_uint32),
-                ("state", ctypes.c_int32), ("pid", ctypes.c_int32), ("channel", ctypes.c_int32),
-                ("origin", ctypes.c_int32), ("channel_tid", ctypes.c_int32),
-                ("python_tid", ctypes.c_int32), ("handle", ctypes.c_uint64),
-                ("generation", ctypes.c_uint64), ("rings", Place * 16)]
-
+from imposter_record import record
 
 VERSION = 2
 HEADER = struct.Struct("=IHHQ")
 READY, STARTED, OUTPUT, DONE = range(64, 68)
-record = Record.in_dll(library, "probe_agent_record")
 mode = sys.argv[1]
 
 

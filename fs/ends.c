@@ -1,0 +1,268 @@
+#include "fs/ends.h"
+
+#include "fs/array.h"
+#include "fs/cleanup.h"
+#include "fs/clock.h"
+#include "fs/procfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#define STACK_SIZE (256u << 10)
+#define WAKE 0 /* no process has this serial */
+
+struct watched {
+    struct process *process; /* a reference */
+    int pidfd;
+    struct watched *next;
+};
+
+struct ends {
+    struct exited *exited;
+    int epoll;               /* of the pidfds, each with its process's serial, and of wake */
+    int wake;                /* an eventfd: there is something new to wait for, or it is over */
+
+    pthread_mutex_t lock;    /* guards what follows */
+    struct watched *first;
+    bool running, ending, stirred;
+    pthread_t thread;
+};
+
+static int add(const struct ends *ends, int fd, uint64_t serial)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = serial};
+    return epoll_ctl(ends->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+int ends_new(struct exited *exited, struct ends **out)
+{
+    struct ends *ends = calloc(1, sizeof *ends);
+    if (!ends)
+        return -ENOMEM;
+    pthread_mutex_init(&ends->lock, NULL);
+    ends->exited = exited;
+    ends->epoll = epoll_create1(EPOLL_CLOEXEC);
+    ends->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int r = ends->epoll < 0 || ends->wake < 0 ? -errno : add(ends, ends->wake, WAKE);
+    if (r < 0) {
+        ends_free(ends);
+        return r;
+    }
+    *out = ends;
+    return 0;
+}
+
+static void watched_free(struct watched *watched)
+{
+    close(watched->pidfd);
+    process_unref(watched->process);
+    free(watched);
+}
+
+void ends_free(struct ends *ends)
+{
+    if (!ends)
+        return;
+    pthread_mutex_lock(&ends->lock);
+    ends->ending = true;
+    pthread_mutex_unlock(&ends->lock);
+    eventfd_write(ends->wake, 1);
+    if (ends->running)
+        pthread_join(ends->thread, NULL);
+    for (struct watched *watched; (watched = ends->first);) {
+        ends->first = watched->next;
+        watched_free(watched);
+    }
+    if (ends->epoll >= 0)
+        close(ends->epoll);
+    if (ends->wake >= 0)
+        close(ends->wake);
+    pthread_mutex_destroy(&ends->lock);
+    free(ends);
+}
+
+/* ---- the thread ---- */
+
+static struct process *find(struct ends *ends, uint64_t serial)
+{
+    _guard_mutex_(&ends->lock);
+    for (struct watched *watched = ends->first; watched; watched = watched->next)
+        if (watched->process->serial == serial)
+            return process_ref(watched->process);
+    return NULL;
+}
+
+static bool is_over(struct ends *ends)
+{
+    _guard_mutex_(&ends->lock);
+    return ends->ending;
+}
+
+/* Looks at what all of them record, without the lock: that may take a while. */
+static void look(struct ends *ends)
+{
+    _cleanup_(process_list_deinit) struct process_list list = {0};
+
+    pthread_mutex_lock(&ends->lock);
+    ends->stirred = false;
+    for (struct watched *watched = ends->first; watched; watched = watched->next)
+        if (ARRAY_GROW(list.items, list.alloc, list.n + 1) == 0)
+            list.items[list.n++] = process_ref(watched->process);
+    pthread_mutex_unlock(&ends->lock);
+    for (size_t i = 0; i < list.n; i++)
+        process_watch(list.items[i]);
+}
+
+static bool is_stirred(struct ends *ends)
+{
+    _guard_mutex_(&ends->lock);
+    return ends->stirred;
+}
+
+/* Milliseconds until something that is kept gets too old; -1: nothing does. */
+static int sweep(struct ends *ends)
+{
+    uint64_t ns = exited_sweep(ends->exited, monotonic_ns());
+    uint64_t ms = ns / 1000000u + 1;
+
+    return ns == UINT64_MAX ? -1 : ms < INT32_MAX ? (int)ms : INT32_MAX;
+}
+
+static void *ends_main(void *arg)
+{
+    struct ends *ends = arg;
+    struct epoll_event event;
+    eventfd_t n;
+
+    while (!is_over(ends)) {
+        if (is_stirred(ends))
+            look(ends);
+        if (epoll_wait(ends->epoll, &event, 1, sweep(ends)) < 1)
+            continue;
+        if (event.data.u64 == WAKE) {
+            (void)eventfd_read(ends->wake, &n);
+            continue;
+        }
+        struct process *process = find(ends, event.data.u64);
+        if (process)
+            ends_note(ends, process);
+        process_unref(process);
+    }
+    return NULL;
+}
+
+/* Caller holds lock. */
+static int start(struct ends *ends)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+
+    if (ends->running)
+        return 0;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_SIZE);
+    sigfillset(&all); /* signals are for the threads of the mount */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int r = pthread_create(&ends->thread, &attr, ends_main, ends);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (r == 0) {
+        pthread_setname_np(ends->thread, "probefs-ends");
+        ends->running = true;
+    }
+    return -r;
+}
+
+/* ---- what others call ---- */
+
+/* A pidfd of its own: that of the target goes with the target. */
+static int copy_pidfd(struct process *process)
+{
+    struct target *target = process_target(process);
+    int fd = target && target->pidfd >= 0 ? fcntl(target->pidfd, F_DUPFD_CLOEXEC, 0) : -1;
+
+    target_unref(target);
+    if (fd >= 0 && !descriptor_spare(fd)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Takes over pidfd. Caller holds lock. */
+static int watch(struct ends *ends, struct process *process, int pidfd)
+{
+    struct watched *watched = calloc(1, sizeof *watched);
+
+    int r = watched ? start(ends) : -ENOMEM;
+    if (r == 0)
+        r = add(ends, pidfd, process->serial);
+    if (r < 0) {
+        close(pidfd);
+        free(watched);
+        return r;
+    }
+    *watched = (struct watched){process_ref(process), pidfd, ends->first};
+    ends->first = watched;
+    process->watched = true;
+    return 0;
+}
+
+static bool is_watched(struct ends *ends, const struct process *process)
+{
+    _guard_mutex_(&ends->lock);
+    return process->watched;
+}
+
+void ends_watch(struct ends *ends, struct process *process)
+{
+    int pidfd = is_watched(ends, process) ? -1 : copy_pidfd(process);
+    if (pidfd < 0)
+        return;
+    _guard_mutex_(&ends->lock);
+    if (ends->ending || process->watched || process_ended(process))
+        close(pidfd);
+    else
+        watch(ends, process, pidfd);
+}
+
+static void unwatch(struct ends *ends, const struct process *process)
+{
+    struct watched **at = &ends->first, *watched;
+
+    pthread_mutex_lock(&ends->lock);
+    while (*at && (*at)->process != process)
+        at = &(*at)->next;
+    watched = *at;
+    if (watched) {
+        *at = watched->next;
+        epoll_ctl(ends->epoll, EPOLL_CTL_DEL, watched->pidfd, NULL);
+    }
+    pthread_mutex_unlock(&ends->lock);
+    if (watched)
+        watched_free(watched);
+}
+
+void ends_stir(void *arg)
+{
+    struct ends *ends = arg;
+    {
+        _guard_mutex_(&ends->lock);
+        ends->stirred = true;
+    }
+    eventfd_write(ends->wake, 1);
+}
+
+void ends_note(struct ends *ends, struct process *process)
+{
+    bool left = process_end(process);
+    if (left)
+        exited_add(ends->exited, process, monotonic_ns());
+    unwatch(ends, process);
+    if (left)
+        eventfd_write(ends->wake, 1); /* it will get too old */
+}

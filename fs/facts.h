@@ -1,0 +1,20 @@
+/* What is taken down of a process while it lives, for when it has ended and only its recording is left. */
+#pragma once
+
+#include "fs/access.h"
+
+struct process;
+
+struct facts {
+    struct access_target access; /* the strictest that was seen */
+    struct text identity;        /* lines of its status */
+    uint64_t seen;               /* CLOCK_MONOTONIC, ns */
+};
+
+/* Brings the facts of a process up to date, or makes them: *facts is NULL at first. How it can be looked
+ * at is read again when some time has passed. -ESRCH, -ENOMEM. */
+int facts_update(struct facts **facts, struct process *process, struct target *target);
+void facts_free(struct facts *facts); /* NULL is fine */
+
+/* Makes `all` as strict as both are: who isn't the same user any more, or isn't dumpable, is root's. */
+void facts_merge_access(struct access_target *all, const struct access_target *now);
