@@ -1,27 +1,15 @@
 /* <pid>/ctl: verbs, one a line; reading shows how things are, and what the last verbs said. */
+#include "fs/ctl.h"
+
 #include "fs/agent_text.h"
 #include "fs/attached.h"
 #include "fs/cleanup.h"
+#include "fs/recorded_text.h"
 #include "fs/registry.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
-
-#define WORDS_MAX 8 /* of a line */
-
-/* One line: the verb, then its arguments. */
-struct ctl_line {
-    struct file_context *context;
-    const char *text;      /* without the newline */
-    size_t size;
-    struct ctl_word {
-        const char *text;
-        size_t size;
-    } words[WORDS_MAX];
-    size_t nwords;
-    struct text *said;
-};
 
 struct ctl_verb {
     const char *name;
@@ -30,13 +18,12 @@ struct ctl_verb {
     int (*run)(struct ctl_line *line);
 };
 
-static bool word_is(const struct ctl_word *word, const char *text)
+bool ctl_word_is(const struct ctl_word *word, const char *text)
 {
     return word->size == strlen(text) && !memcmp(word->text, text, word->size);
 }
 
-/* What is wrong with the line, and where. */
-static int complain(struct ctl_line *line, const char *at, const char *what)
+int ctl_complain(struct ctl_line *line, const char *at, const char *what)
 {
     struct text *why = &line->context->why;
 
@@ -56,7 +43,7 @@ static int run_interpreter(struct ctl_line *line)
         memcpy(number, word->text, word->size);
     long long id = strtoll(number, &end, 10);
     if (!isdigit((unsigned char)*number) || *end)
-        return complain(line, word->text, "an interpreter is a number, 0 is the main one");
+        return ctl_complain(line, word->text, "an interpreter is a number, 0 is the main one");
     atomic_store(&line->context->process->interp, id);
     text_printf(line->said, "Interpreter: %lld\n", id);
     return 0;
@@ -69,8 +56,8 @@ static int run_attach(struct ctl_line *line)
     struct session *session;
 
     if (line->nwords > 1) {
-        if (!word_is(&line->words[1], "remote-exec"))
-            return complain(line, line->words[1].text, "the one way to choose is remote-exec");
+        if (!ctl_word_is(&line->words[1], "remote-exec"))
+            return ctl_complain(line, line->words[1].text, "the one way to choose is remote-exec");
         way = ATTACH_REMOTE_EXEC;
     }
     int r = attached_session(context, way, &session);
@@ -90,6 +77,8 @@ static int run_detach(struct ctl_line *line)
     int r = agent_detach(context->target, context->interrupt, &unloaded, &context->why);
     if (r < 0 && r != -ENOTCONN)
         return r;
+    if (r == 0)
+        recording_clear(context->recording); /* as the agent has done */
     if (r < 0 || unloaded)
         text_puts(line->said, "Agent: none\n");
     else
@@ -106,7 +95,7 @@ static int run_status(struct ctl_line *line)
     struct attach_status status = {0};
     struct session *session;
 
-    int r = agent_connect(context->target, &context->why, &session);
+    int r = attached_connect(context, &session);
     if (r < 0 && r != -ENOTCONN)
         return r;
     if (r == 0) {
@@ -130,6 +119,7 @@ static const struct ctl_verb verbs[] = {
     {"detach", "detach", 1, 1, run_detach},
     {"status", "status", 1, 1, run_status},
     {"interpreter", "interpreter N", 2, 2, run_interpreter},
+    {"record", "record [TABLE [on|off] [SIZE] [rate=R]]", 1, 5, ctl_record},
 };
 
 static int unknown(struct ctl_line *line)
@@ -139,21 +129,21 @@ static int unknown(struct ctl_line *line)
     text_puts(&what, "unknown verb; there are ");
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
         text_printf(&what, "%s%s", i ? ", " : "", verbs[i].usage);
-    return complain(line, line->words[0].text, what.data ? what.data : "unknown verb");
+    return ctl_complain(line, line->words[0].text, what.data ? what.data : "unknown verb");
 }
 
 static int run_line(struct ctl_line *line)
 {
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
         const struct ctl_verb *verb = &verbs[i];
-        if (!word_is(&line->words[0], verb->name))
+        if (!ctl_word_is(&line->words[0], verb->name))
             continue;
         if (line->nwords < verb->least || line->nwords > verb->most) {
             const char *at = line->nwords > verb->most ? line->words[verb->most].text
                                                        : line->text + line->size;
             _cleanup_(text_deinit) struct text what = TEXT_INIT;
             text_printf(&what, "write it as: %s", verb->usage);
-            return complain(line, at, what.data ? what.data : verb->usage);
+            return ctl_complain(line, at, what.data ? what.data : verb->usage);
         }
         return verb->run(line);
     }
@@ -165,7 +155,7 @@ static void split(struct ctl_line *line)
 {
     const char *p = line->text, *end = line->text + line->size;
 
-    while (line->nwords < WORDS_MAX) {
+    while (line->nwords < CTL_WORDS_MAX) {
         while (p < end && isspace((unsigned char)*p))
             p++;
         if (p == end)
@@ -207,5 +197,6 @@ int ctl_render(struct file_context *context, struct text *out)
     agent_text_passive(context->target, out);
     text_printf(out, "Interpreter: %lld\n",
                 (long long)atomic_load(&context->process->interp));
+    recorded_text_all(context->recording, out);
     return reply_render(context, out);
 }

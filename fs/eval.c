@@ -5,14 +5,11 @@
 #include "fs/attached.h"
 #include "fs/cleanup.h"
 #include "fs/registry.h"
-#include "fs/remote/gil.h"
 #include "fs/remote/snapshot.h"
 #include "fs/snapshot_file.h"
 
 #include <errno.h>
 #include <string.h>
-
-#define GIL_DEADLINE_NS 10000000000u
 
 /* The thread of the tree as the agent knows it. */
 static int find_thread(struct file_context *context, struct proto_eval *request)
@@ -54,64 +51,8 @@ static int fill_request(struct file_context *context, const struct input *input,
         if (r < 0)
             return r;
     }
-    _guard_mutex_(&context->target->lock);
-    if (gil_interval_find(&context->target->memory, &context->target->runtime, request->interp,
-                          &request->gil_interval) < 0)
-        request->gil_interval = 0;
+    request->gil_interval = attached_gil_interval(context, request->interp);
     return 0;
-}
-
-/* Who has the GIL, which the code waited for in vain. */
-static void say_holder(struct file_context *context)
-{
-    const struct snapshot_options options = {0};
-    struct text *why = &context->why;
-    struct snapshot *snapshot;
-
-    text_puts(why, "the GIL was not to be had within 10 s, and the code will not run");
-    if (snapshot_take(context->target, &options, &snapshot) < 0)
-        return;
-    for (size_t i = 0; i < snapshot->nthreads; i++) {
-        const struct thread *t = &snapshot->threads[i];
-        if (t->holds_gil)
-            text_printf(why, "; thread %d (%s) holds it, see threads/%d/backtrace", (int)t->tid,
-                        t->name, (int)t->tid);
-    }
-    snapshot_free(snapshot);
-}
-
-/* The words for an error, after the agent's own, and its errno as write(2) is to give it. */
-static int explain(struct file_context *context, int error, const struct proto_done *done)
-{
-    struct text *why = &context->why;
-
-    text_add_escaped(why, done->words, strnlen(done->words, sizeof done->words));
-    switch (error) {
-    case -ETIMEDOUT:
-        if (!why->size)
-            say_holder(context);
-        break;
-    case -EINTR:
-    case -ECANCELED:
-        if (!why->size)
-            text_puts(why, "interrupted");
-        return -EINTR;
-    case -ESHUTDOWN:
-        if (!why->size)
-            text_puts(why, "the interpreter is ending");
-        return -ESRCH;
-    case -ESRCH:
-        if (!why->size)
-            text_puts(why, target_why_not(context->target) == -ESRCH
-                               ? "the process has ended, or executes another program now"
-                               : "the agent has ended meanwhile");
-        break;
-    case -EPROTO:
-        if (!why->size)
-            text_puts(why, "the agent said what makes no sense, and is not listened to any more");
-        return -EIO;
-    }
-    return error;
 }
 
 int eval_run(struct file_context *context, const struct input *input, size_t *consumed,
@@ -120,7 +61,7 @@ int eval_run(struct file_context *context, const struct input *input, size_t *co
     struct session_eval eval = {
         .text = input->text,
         .size = input->size,
-        .gil_deadline_ns = GIL_DEADLINE_NS,
+        .gil_deadline_ns = ATTACHED_GIL_NS,
     };
     struct proto_done done = {0};
     struct session *session;
@@ -139,5 +80,5 @@ int eval_run(struct file_context *context, const struct input *input, size_t *co
         text_puts(said, "[cut: one reply holds at most 16 MiB]\n");
     }
     *consumed = done.consumed < input->size ? done.consumed : input->size;
-    return r < 0 ? explain(context, r, &done) : 0;
+    return r < 0 ? attached_explain(context, r, &done, "the code will not run") : 0;
 }
