@@ -1,10 +1,9 @@
-/* A copy is made block by block, oldest first: the writer overwrites in the same order and more slowly, so it seldom
- * catches up. What the blocks hold is taken down first (struct held), so that a copy is of one moment and its size is
- * known; a block that was overwritten until its turn came is lost. A reader that was held up, so that most were, tries
- * again.
+/* Rows are read block by block, oldest first: the writer overwrites in the same order and more slowly, so it seldom
+ * catches up. What the blocks hold is taken down first (struct held), so that all rows are of one moment; a block that
+ * was overwritten until its turn came is lost. A reader that was held up, so that all were, tries again.
  *
  * Nothing is read twice from the shared memory and used unchecked: the header is copied when the ring is opened, and
- * rows are checked in the copy. */
+ * rows are checked in a copy of their block. */
 #include "fs/link/ring_reader.h"
 
 #include "fs/cleanup.h"
@@ -21,7 +20,7 @@
 #define COLUMNS_MAX 64
 #define COUNT_MAX ((uint64_t)INT64_MAX) /* what SQL can say */
 #define SEE_TRIES 16  /* to see the newest block before it is overwritten */
-#define COPY_TRIES 4  /* to copy most of what was seen */
+#define SCAN_TRIES 4  /* to copy any of what was seen */
 
 struct ring_reader {
     unsigned refs;
@@ -180,7 +179,7 @@ static struct ring_counts count_up(const struct ring_reader *reader, uint64_t wr
     return (struct ring_counts){.written = written, .kept = kept, .lost = add(dropped, written - kept)};
 }
 
-/* Rows of a block whose rows weren't copied. */
+/* Rows of a block that isn't copied. */
 static uint64_t rows_of(const struct ring_reader *reader, const struct held *held)
 {
     uint64_t n = 0;
@@ -227,7 +226,7 @@ void ring_reader_count(struct ring_reader *reader, struct ring_counts *out)
         ;
 }
 
-/* ---- copying ---- */
+/* ---- scanning ---- */
 
 /* Words may be completed meanwhile (ring_format.h), so each is loaded whole. */
 static bool copy_block(const struct held *held, uint64_t *to)
@@ -271,125 +270,6 @@ static int pass_rows(const struct ring_reader *reader, const char *bytes, uint32
     return r;
 }
 
-static int scan(const struct ring_reader *reader, struct held *all, uint64_t *block,
-                int (*each)(void *arg, const struct ring_row *row), void *arg, struct ring_counts *counts)
-{
-    uint64_t oldest, written = 0, kept = 0;
-    int r = 0;
-
-    uint32_t n = extent(reader, &oldest);
-    for (uint32_t i = 0; i < n; i++)
-        all[i] = see(reader, oldest + i);
-    for (uint32_t i = 0; i < n && r == 0; i++) {
-        uint64_t here = 0;
-        bool good = true;
-        if (!all[i].sequence)
-            continue;
-        if (copy_block(&all[i], block))
-            r = pass_rows(reader, (const char *)block, all[i].used, each, arg, &here, &good);
-        kept += here;
-        if (written < add(all[i].first, here + !good))
-            written = add(all[i].first, here + !good);
-    }
-    if (counts)
-        *counts = count_up(reader, written, kept);
-    return r;
-}
-
-int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const struct ring_row *row),
-                     void *arg, struct ring_counts *counts)
-{
-    _cleanup_free_ struct held *all = calloc(reader->blocks, sizeof *all);
-    _cleanup_free_ uint64_t *block = malloc(reader->block_size);
-
-    return all && block ? scan(reader, all, block, each, arg, counts) : -ENOMEM;
-}
-
-static bool wanted(const struct ring_reader *reader, const struct ring_range *range,
-                   const struct ring_row *row)
-{
-    double value;
-
-    if (!range || range->column < 0)
-        return true;
-    if (reader->layout->types[range->column] == 'I') {
-        int64_t integer;
-        if (!ring_integer(row, (unsigned)range->column, &integer))
-            return false;
-        value = (double)integer;
-    } else {
-        value = ring_real(row, (unsigned)range->column);
-    }
-    return value >= range->low && value <= range->high; /* NaN, which is NULL, isn't */
-}
-
-static int grow(struct ring_rows *rows, size_t *room, size_t more)
-{
-    size_t want = *room + *room / 2;
-
-    if (rows->n + more <= *room)
-        return 0;
-    if (want < rows->n + more)
-        want = rows->n + more;
-    void *items = rows->memory->resize(rows->items, want * sizeof *rows->items);
-    if (!items)
-        return -ENOMEM;
-    rows->items = items;
-    *room = want;
-    return 0;
-}
-
-/* Puts the wanted rows of a copied block on the list. Returns how many there are in all; *good: no bad one
- * ended it early. */
-static uint64_t list_rows(const struct ring_reader *reader, const struct ring_range *range,
-                          const char *bytes, uint32_t used, struct ring_rows *rows, bool *good)
-{
-    uint64_t n = 0;
-    uint32_t at = 0;
-
-    for (; at < used; n++) {
-        const struct ring_row *row = (const struct ring_row *)(bytes + at);
-        if (used - at < reader->row_min || !row_good(reader, row, used - at))
-            break;
-        if (wanted(reader, range, row))
-            rows->items[rows->n++] = row;
-        at += row->size;
-    }
-    *good = at == used;
-    return n;
-}
-
-/* *copied: how many blocks could be. */
-static int copy_all(const struct ring_reader *reader, const struct ring_range *range,
-                    const struct held *all, uint32_t n, struct ring_rows *rows, uint32_t *copied)
-{
-    uint64_t written = 0, kept = 0;
-    size_t fill = 0, room = 0;
-    bool good;
-
-    *copied = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct held *held = &all[i];
-        if (!held->sequence)
-            continue;
-        uint64_t here = 0, before = rows->n;
-        if (copy_block(held, (uint64_t *)(rows->bytes + fill))) {
-            if (grow(rows, &room, held->used / reader->row_min) < 0)
-                return -ENOMEM;
-            here = list_rows(reader, range, rows->bytes + fill, held->used, rows, &good);
-            kept += here;
-            here += !good;
-            if (rows->n > before)
-                fill += held->used;
-            ++*copied;
-        }
-        if (written < add(held->first, here))
-            written = add(held->first, here);
-    }
-    rows->counts = count_up(reader, written, kept);
-    return 0;
-}
-
 /* What all blocks hold now, oldest first. Returns how many these are. */
 static uint32_t see_all(const struct ring_reader *reader, struct held *all)
 {
@@ -405,49 +285,49 @@ static uint32_t see_all(const struct ring_reader *reader, struct held *all)
     return n;
 }
 
-/* *most: not so much was overwritten meanwhile that it should be tried again. */
-static int copy_once(const struct ring_reader *reader, const struct ring_range *range, struct held *all,
-                     struct ring_rows *rows, bool *most)
+/* *passed: whether any block was, or there is none. */
+static int scan_once(const struct ring_reader *reader, struct held *all, uint64_t *block,
+                     int (*each)(void *arg, const struct ring_row *row), void *arg, struct ring_counts *counts,
+                     bool *passed)
 {
-    uint32_t n = see_all(reader, all), copied;
-    uint64_t bytes = 0;
+    uint64_t written = 0, kept = 0;
+    uint32_t n = see_all(reader, all);
+    int r = 0;
 
-    for (uint32_t i = 0; i < n; i++)
-        bytes += all[i].used;
-    rows->bytes = rows->memory->resize(NULL, bytes + 8);
-    int r = rows->bytes ? copy_all(reader, range, all, n, rows, &copied) : -ENOMEM;
-    *most = r == 0 && copied >= n - n / 2;
+    *passed = n == 0;
+    for (uint32_t i = 0; i < n && r == 0; i++) {
+        const struct held *held = &all[i];
+        uint64_t here = 0;
+        bool good = true;
+        if (!held->sequence)
+            continue;
+        if (copy_block(held, block)) {
+            r = pass_rows(reader, (const char *)block, held->used, each, arg, &here, &good);
+            *passed = true;
+        }
+        kept += here;
+        if (written < add(held->first, here + !good))
+            written = add(held->first, here + !good);
+    }
+    *counts = count_up(reader, written, kept);
     return r;
 }
 
-int ring_reader_copy(struct ring_reader *reader, const struct ring_range *range,
-                     const struct ring_memory *memory, struct ring_rows *out)
+int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const struct ring_row *row),
+                     void *arg, struct ring_counts *counts)
 {
-    struct ring_rows rows = {0};
-    int r, tries = COPY_TRIES;
-    bool most;
+    int r, tries = SCAN_TRIES;
+    struct ring_counts found;
+    bool passed;
 
-    struct held *all = memory->resize(NULL, reader->blocks * sizeof *all);
-    if (!all)
+    _cleanup_free_ struct held *all = calloc(reader->blocks, sizeof *all);
+    _cleanup_free_ uint64_t *block = malloc(reader->block_size);
+    if (!all || !block)
         return -ENOMEM;
     do {
-        ring_rows_deinit(&rows);
-        rows.memory = memory;
-        r = copy_once(reader, range, all, &rows, &most);
-    } while (r == 0 && !most && --tries > 0);
-    memory->free(all);
-    if (r < 0)
-        ring_rows_deinit(&rows);
-    else
-        *out = rows;
+        r = scan_once(reader, all, block, each, arg, &found, &passed);
+    } while (r == 0 && !passed && --tries > 0);
+    if (counts)
+        *counts = found;
     return r;
-}
-
-void ring_rows_deinit(struct ring_rows *rows)
-{
-    if (!rows->memory)
-        return;
-    rows->memory->free(rows->items);
-    rows->memory->free(rows->bytes);
-    *rows = (struct ring_rows){0};
 }

@@ -1,5 +1,5 @@
 /* Reads a ring that an agent writes (agent/ring_format.h), without a lock and without trust: whatever lies
- * there, a copy has only whole rows whose texts lie within them.
+ * there, only whole rows are seen, whose texts lie within them.
  *
  * The ring is mapped read-only; its seals make sure that it can't shrink, which would end the daemon. */
 #pragma once
@@ -29,41 +29,13 @@ struct ring_counts {
     uint64_t lost;     /* overwritten, or never written because somebody else just wrote */
 };
 
-/* Counts without copying the rows. Of a ring that nobody scribbles over, the same as a copy's. */
+/* Counts without copying the rows. Of a ring that nobody scribbles over, the same as a scan's. */
 void ring_reader_count(struct ring_reader *reader, struct ring_counts *out);
 
 /* Passes each row of one moment to `each`, oldest first: it is good as long as the call lasts. What `each`
  * returns, if not 0, ends it and is returned; or -ENOMEM. counts may be NULL. */
 int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const struct ring_row *row),
                      void *arg, struct ring_counts *counts);
-
-/* Which rows are wanted: a row is passed over if the word of `column` is outside of [low, high]; REAL words
- * are compared as numbers. column < 0: all. */
-struct ring_range {
-    int column;
-    double low, high;
-};
-
-/* Where a copy's memory comes from and how it goes, like realloc() and free(). */
-struct ring_memory {
-    void *(*resize)(void *memory, uint64_t size);
-    void (*free)(void *memory);
-};
-
-/* The rows of one moment, oldest first. */
-struct ring_rows {
-    const struct ring_row **items;
-    size_t n;
-    struct ring_counts counts;
-    /* its own */
-    char *bytes;
-    const struct ring_memory *memory;
-};
-
-/* -ENOMEM. */
-int ring_reader_copy(struct ring_reader *reader, const struct ring_range *range,
-                     const struct ring_memory *memory, struct ring_rows *out);
-void ring_rows_deinit(struct ring_rows *rows);
 
 /* What a column of a row is. */
 static inline bool ring_integer(const struct ring_row *row, unsigned column, int64_t *out)

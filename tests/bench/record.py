@@ -12,7 +12,7 @@ APPENDED = {
     "large": (60, "a span, into a ring of 160 MiB"),
     "gc": (60, "a run of the garbage collector"),
     "clock": (None, "the clock, once"),
-    "copy": (None, "the daemon's copy of a million spans"),
+    "scan": (None, "one of a million spans that the daemon reads"),
 }
 
 

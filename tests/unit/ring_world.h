@@ -1,6 +1,7 @@
 /* Rings as an agent makes them, and their rows as the daemon sees them. */
 #pragma once
 
+#include "fs/array.h"
 #include "fs/cleanup.h"
 #include "fs/link/ring_reader.h"
 #include "schema/rows.h"
@@ -16,16 +17,6 @@ enum { SPANS_ID, SPANS_PARENT, SPANS_NAME, SPANS_TID, SPANS_TASK, SPANS_START, S
 
 static const struct ring_layout *const gc = &recorded_layouts[RECORDED_GC];
 static const struct ring_layout *const spans = &recorded_layouts[RECORDED_SPANS];
-
-static const struct ring_memory heap = {realloc, free};
-
-/* Fails after so many times. */
-static __attribute__((unused)) int memory_left;
-static inline void *scarce_resize(void *memory, uint64_t size)
-{
-    return memory_left-- > 0 ? realloc(memory, size) : NULL;
-}
-static const __attribute__((unused)) struct ring_memory scarce = {scarce_resize, free};
 
 static inline struct ring *make_ring(const struct ring_layout *layout, uint64_t size)
 {
@@ -50,13 +41,52 @@ static inline void close_ring(struct ring *ring, struct ring_reader *reader)
     ring_free(ring);
 }
 
-/* All rows; what counting without copying says is checked against the copy. For rings nobody writes to. */
+/* All rows that a scan passes, copied. */
+struct ring_rows {
+    const struct ring_row **items;
+    size_t n;
+    struct ring_counts counts;
+    size_t used, alloc, nalloc;
+    char *bytes;
+};
+
+static inline int keep_row(void *arg, const struct ring_row *row)
+{
+    struct ring_rows *rows = arg;
+
+    CHECK_INT(ARRAY_GROW(rows->bytes, rows->alloc, rows->used + row->size), 0);
+    memcpy(rows->bytes + rows->used, row, row->size);
+    rows->used += row->size;
+    rows->n++;
+    return 0;
+}
+
+static inline struct ring_rows scan_rows(struct ring_reader *reader)
+{
+    struct ring_rows rows = {0};
+
+    CHECK_INT(ring_reader_scan(reader, keep_row, &rows, &rows.counts), 0);
+    CHECK_INT(ARRAY_GROW(rows.items, rows.nalloc, rows.n), 0);
+    for (size_t i = 0, at = 0; i < rows.n; i++) {
+        rows.items[i] = (const struct ring_row *)(rows.bytes + at);
+        at += rows.items[i]->size;
+    }
+    return rows;
+}
+
+static inline void ring_rows_deinit(struct ring_rows *rows)
+{
+    free(rows->items);
+    free(rows->bytes);
+    *rows = (struct ring_rows){0};
+}
+
+/* The same for rings nobody writes to: counting alone says so, too. */
 static inline struct ring_rows copy_rows(struct ring_reader *reader)
 {
+    struct ring_rows rows = scan_rows(reader);
     struct ring_counts counts;
-    struct ring_rows rows;
 
-    CHECK_INT(ring_reader_copy(reader, NULL, &heap, &rows), 0);
     CHECK_INT(rows.n, rows.counts.kept);
     ring_reader_count(reader, &counts);
     CHECK_INT(counts.written, rows.counts.written);

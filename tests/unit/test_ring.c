@@ -162,58 +162,37 @@ static void texts_of_every_size(void)
     }
 }
 
-/* ---- ranges ---- */
+/* ---- scans that end early ---- */
 
-static void check_range(struct ring_reader *reader, int column, double low, double high, size_t n, int64_t first)
+struct ending {
+    int64_t last;
+    int after;
+};
+
+static int end_scan(void *arg, const struct ring_row *row)
 {
-    struct ring_range range = {column, low, high};
-    struct ring_rows rows;
+    struct ending *ending = arg;
 
-    CHECK_INT(ring_reader_copy(reader, &range, &heap, &rows), 0);
-    CHECK_INT(rows.n, n);
-    CHECK_INT(rows.counts.kept, 10000); /* passed over is not lost */
-    CHECK_INT(rows.counts.lost, 0);
-    for (size_t i = 0; i < n; i++)
-        CHECK_INT(integer_of(rows.items[i], GC_TID), first + (int64_t)i);
-    ring_rows_deinit(&rows);
+    CHECK_INT(integer_of(row, GC_TID), ++ending->last);
+    return --ending->after == 0 ? -EINTR : 0;
 }
 
-static void ranges_pass_over(void)
+static void a_scan_ends_when_told(void)
 {
     struct ring *ring = make_ring(gc, RING_SIZE_DEFAULT);
     struct ring_reader *reader = open_ring(ring, gc);
 
-    for (int64_t i = 0; i < 10000; i++)
+    for (int64_t i = 1; i <= 10000; i++)
         append_gc(ring, i);
-    check_range(reader, -1, 1, 0, 10000, 0);
-    check_range(reader, GC_TS, 100, 200.5, 202, 200);
-    check_range(reader, GC_TS, -INFINITY, 10, 21, 0);
-    check_range(reader, GC_TS, 4999.5, INFINITY, 1, 9999);
-    check_range(reader, GC_TS, 5000, INFINITY, 0, 0);
-    check_range(reader, GC_TS, 7, 6, 0, 0);
-    check_range(reader, GC_TID, 1234, 1236, 3, 1234);
-    check_range(reader, GC_COLLECTED, -3, 100, 4, 0);
-    check_range(reader, GC_DURATION, -INFINITY, INFINITY, 0, 0);      /* NULL is in no range */
-    check_range(reader, GC_UNCOLLECTABLE, -INFINITY, INFINITY, 0, 0);
-    close_ring(ring, reader);
-}
-
-static void a_copy_wants_memory(void)
-{
-    struct ring *ring = make_ring(gc, RING_SIZE_DEFAULT);
-    struct ring_reader *reader = open_ring(ring, gc);
-    struct ring_rows rows = {.n = 77};
-
-    append_gc(ring, 0);
-    for (memory_left = 0; memory_left < 3; memory_left++) {
-        int left = memory_left;
-        CHECK_INT(ring_reader_copy(reader, NULL, &scarce, &rows), -ENOMEM);
-        CHECK_INT(rows.n, 77);
-        memory_left = left;
+    for (int after = 1; after <= 10000; after += after < 3 ? 1 : 1111) {
+        struct ending ending = {0, after};
+        CHECK_INT(ring_reader_scan(reader, end_scan, &ending, NULL), -EINTR);
+        CHECK_INT(ending.last, after);
     }
-    CHECK_INT(ring_reader_copy(reader, NULL, &scarce, &rows), 0);
-    ring_rows_deinit(&rows);
-    ring_rows_deinit(&rows);
+    struct ending never = {0, 10001};
+    struct ring_counts counts;
+    CHECK_INT(ring_reader_scan(reader, end_scan, &never, &counts), 0);
+    CHECK(never.last == 10000 && counts.kept == 10000 && counts.lost == 0);
     close_ring(ring, reader);
 }
 
@@ -222,7 +201,6 @@ int main(void)
     wraps_at_every_size();
     rows_have_every_size();
     texts_of_every_size();
-    ranges_pass_over();
-    a_copy_wants_memory();
+    a_scan_ends_when_told();
     return 0;
 }
