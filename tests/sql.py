@@ -5,6 +5,7 @@ import os
 import sqlite3
 import time
 
+from commands import failure
 from interpreters import eventually
 from mount import REPOSITORY
 
@@ -37,6 +38,21 @@ def reply(path, text):
         return said.decode()
     finally:
         os.close(fd)
+
+
+def refused(path, text):
+    """The errno of a write, and the words behind it."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        number = failure(os.write, fd, text.encode())
+        said = os.read(fd, 1 << 20).decode()
+        assert said.startswith("error: ") and said.endswith("\n")
+        return number, said[7:-1]
+    finally:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
 
 
 def rows(text):

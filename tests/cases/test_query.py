@@ -16,7 +16,7 @@ import pytest
 
 from commands import failure, shell
 from interpreters import eventually
-from sql import RECORDED, SCHEMA, ask, columns, reply, settle, value
+from sql import RECORDED, SCHEMA, ask, columns, refused, reply, settle, value
 from stacks import escape
 
 ONLY = "only reading is allowed: SELECT, WITH, VALUES, EXPLAIN"
@@ -36,21 +36,6 @@ def query(probe, waiting):
 
 def path_of(probe, target):
     return probe.path / str(target.pid) / "query"
-
-
-def refused(query, sql):
-    """The errno of the write, and the words."""
-    fd = os.open(query, os.O_RDWR)
-    try:
-        number = failure(os.write, fd, sql.encode())
-        said = os.read(fd, 1 << 20).decode()
-        assert said.startswith("error: ") and said.endswith("\n")
-        return number, said[7:-1]
-    finally:
-        try:
-            os.close(fd)
-        except OSError:
-            pass
 
 
 # ---- the tables ----
