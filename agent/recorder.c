@@ -221,6 +221,9 @@ static int explain(int r, const struct proto_record *record, char words[PROTO_WO
 
     if (r == -EBUSY)
         return refuse(EBUSY, words, "its size was changed too often; `detach` and `attach` to go on");
+    if (r == -ENOMEM)
+        return refuse(ENOMEM, words, "%lu KiB of rows are more than half of the memory that the process, its control "
+                      "group or the machine has left", (unsigned long)(size >> 10));
     return refuse(-r, words, "no room for %lu KiB of rows: %s", (unsigned long)(size >> 10),
                   strerrordesc_np(-r));
 }

@@ -1,5 +1,6 @@
 #include "agent/ring.h"
 
+#include "agent/memory.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -36,6 +37,14 @@ static bool may_have_file(uint64_t size)
     return getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur >= size;
 }
 
+/* Not more than half of what is left: the program goes on to need some. Where it can't be found out, as much as is
+ * the rule. */
+static bool may_take(uint64_t size)
+{
+    uint64_t left = memory_left();
+    return left ? size <= left / 2 : size <= RING_SIZE_DEFAULT + RING_HEADER_SIZE;
+}
+
 /* All of its memory, now: a page that is not to be had later would be a SIGBUS. */
 static int map(size_t size, struct ring *ring)
 {
@@ -44,6 +53,8 @@ static int map(size_t size, struct ring *ring)
 
     if (!may_have_file(size))
         return -EFBIG;
+    if (!may_take(size))
+        return -ENOMEM;
     _cleanup_close_ int fd = memfd_create("probefs-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
         return -errno;
