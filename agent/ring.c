@@ -235,19 +235,22 @@ static struct ring_row *find(const struct ring *ring, const struct ring_ticket *
         return search(ring, ticket->row, size);
     if (ticket->sequence < oldest_block(ring))
         return NULL;
+    if (ticket->sequence == ring->head) /* as most are: a division less */
+        return row_at(ring, ring->block, ticket->offset, size);
     return row_at(ring, block_of(ring, ticket->sequence), ticket->offset, size);
 }
 
-bool ring_patch(struct ring *ring, const struct ring_ticket *ticket, unsigned column, uint64_t word)
+bool ring_patch_words(struct ring *ring, const struct ring_ticket *ticket, unsigned column,
+                      const uint64_t *words, unsigned count)
 {
     uint32_t size;
 
     if (!enter(ring))
         return false;
     struct ring_row *row = find(ring, ticket, &size);
-    bool there = row && size >= ring_row_size(column + 1, 0);
-    if (there)
-        __atomic_store_n(&row->words[column], word, __ATOMIC_RELEASE);
+    bool there = row && size >= ring_row_size(column + count, 0);
+    while (there && count-- > 0)
+        __atomic_store_n(&row->words[column + count], words[count], __ATOMIC_RELEASE);
     leave(ring);
     return there;
 }

@@ -63,8 +63,16 @@ void ring_take_over(struct ring *ring, struct ring *from);
 struct ring_row *ring_begin(struct ring *ring, uint32_t size);
 /* Publishes it. ticket may be NULL. */
 void ring_end(struct ring *ring, struct ring_ticket *ticket);
-/* Sets one word of a row that is published. false: it has been overwritten, or the ring is busy. */
-bool ring_patch(struct ring *ring, const struct ring_ticket *ticket, unsigned column, uint64_t word);
+/* Sets words of a row that is published, from `column` on, the last one first. false: it has been overwritten, or
+ * the ring is busy. */
+bool ring_patch_words(struct ring *ring, const struct ring_ticket *ticket, unsigned column,
+                      const uint64_t *words, unsigned count);
+
+static inline bool ring_patch(struct ring *ring, const struct ring_ticket *ticket, unsigned column,
+                              uint64_t word)
+{
+    return ring_patch_words(ring, ticket, column, &word, 1);
+}
 
 /* ---- for the generated writers (schema/generate) ---- */
 

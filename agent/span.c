@@ -53,6 +53,7 @@ static void begin(struct span *span)
     static int64_t ids;
     _cleanup_place_ struct place place = {0};
 
+    span->id = span->parent = RING_NULL_INTEGER;
     if (!recorder_first_use(RECORDED_SPANS) || !place_find(span->probing, &place))
         return;
     span->id = __atomic_add_fetch(&ids, 1, __ATOMIC_RELAXED);
@@ -79,8 +80,7 @@ static void end_row(struct span *span, uint64_t now, int64_t failed)
 
     if (!ring || span->forks != fork_count())
         return;
-    if (!spans_patch_failed(ring, &span->ticket, failed) ||
-        !spans_patch_duration(ring, &span->ticket, duration))
+    if (!spans_patch_duration_failed(ring, &span->ticket, duration, failed))
         append(ring, span, duration, failed);
 }
 

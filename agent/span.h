@@ -16,7 +16,7 @@ struct span {
     struct ring_text name_text;  /* in `name`, or in `encoded` */
     PyObject *encoded;           /* bytes: of a name that isn't valid Unicode; else NULL */
     struct span *again;          /* opened by entering this one while it was open; owned */
-    /* while it is open, and id and parent from its first beginning on */
+    /* while it is open, and id and parent until it begins again */
     bool entered;
     bool open;                   /* and recorded */
     bool lost;                   /* it ended where it was not the innermost one of a context */
