@@ -40,6 +40,7 @@ struct python_thread {
     pthread_t thread;
     bool exists;        /* it was made, and not joined */
     bool retired;       /* it ends as soon as what it runs ends */
+    uint64_t welcome_ns; /* since when it waits for the GIL for `import probing`; 0: it doesn't */
     PyThreadState *state; /* in the main interpreter; NULL: not yet, or no more. Its own business,
                              but for fork */
 };

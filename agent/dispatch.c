@@ -52,7 +52,10 @@ static int hello(const struct wire_frame *frame)
         agent.channel.nonce = said.nonce;
         channel_taken();
     }
-    return send_ready(frame->header.id);
+    int r = send_ready(frame->header.id);
+    if (r == 0 && agent.origin == ORIGIN_INJECTED)
+        python_thread_welcome();
+    return r;
 }
 
 /* Answers a request that can't be taken. */
@@ -141,6 +144,7 @@ static int detach(uint64_t id)
 {
     if (python_thread_stuck())
         return send_done(id, EBUSY, 0, "code of an interrupted eval is still in a call into C");
+    python_thread_give_up_welcome();
     int r = requests_detach(id);
     if (r == -EPROTO)
         return r;

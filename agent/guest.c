@@ -160,7 +160,7 @@ static int register_hook(struct guest *guest)
     return done ? 0 : -EIO;
 }
 
-static int make(struct guest *guest, struct interpreter *interpreter)
+static int begin(struct guest *guest, struct interpreter *interpreter)
 {
     guest->capsule = PyCapsule_New(interpreter, CAPSULE, capsule_freed);
     if (!guest->capsule)
@@ -168,16 +168,27 @@ static int make(struct guest *guest, struct interpreter *interpreter)
     guest->capsules++;
     if (register_hook(guest) < 0)
         return -EIO;
+    probing_install();
+    return 0;
+}
+
+static int make(struct guest *guest, struct interpreter *interpreter)
+{
+    if (!guest->capsule && begin(guest, interpreter) < 0)
+        return -EIO;
     if (make_probe(guest) < 0)
         return -EIO;
     guest->threads = execute(thread_sources, guest->probe);
     if (!guest->threads || note_main_thread(guest) < 0)
         return -EIO;
     guest->globals = execute(evaluate_sources, guest->probe);
-    if (!guest->globals)
-        return -EIO;
-    probing_install();
-    return 0;
+    return guest->globals ? 0 : -EIO;
+}
+
+void guest_begin(struct guest *guest, struct interpreter *interpreter)
+{
+    if (!guest->capsule && begin(guest, interpreter) < 0)
+        guest_drop(guest);
 }
 
 int guest_make(struct guest *guest, struct interpreter *interpreter)

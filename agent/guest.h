@@ -24,6 +24,9 @@ struct guest {
 
 /* Makes it, unless it is there. 0, or -EIO with a Python exception set. */
 int guest_make(struct guest *guest, struct interpreter *interpreter);
+/* Only what a program may want of its own accord, `import probing`, unless it is there. No exception is set
+ * after it. */
+void guest_begin(struct guest *guest, struct interpreter *interpreter);
 /* Gives everything up. No exception is set after it. */
 void guest_drop(struct guest *guest);
 /* A new function object of ours, which finds its interpreter with guest_owner(). The guest is made. NULL: with a

@@ -193,6 +193,26 @@ static bool retire(struct python_thread *self)
     return true;
 }
 
+/* Makes `import probing` work before anybody asks for anything. */
+static void welcome(struct python_thread *self)
+{
+    struct interpreter *interpreter;
+
+    if (interpreter_enter(0, 0, &interpreter) < 0)
+        interpreter = NULL;
+    bool wanted;
+    {
+        _guard_agent_;
+        self->welcome_ns = 0;
+        wanted = !self->retired;
+        pthread_cond_broadcast(&agent.changed);
+    }
+    if (interpreter && wanted)
+        guest_begin(&interpreter->guest, interpreter);
+    if (interpreter)
+        interpreter_leave(interpreter);
+}
+
 static void *python_main(void *arg)
 {
     struct python_thread *self = arg;
@@ -201,6 +221,8 @@ static void *python_main(void *arg)
     thread_name("probe-python");
     note_stack(__builtin_frame_address(0));
     __atomic_store_n(&probe_agent_record.python_tid, gettid(), __ATOMIC_RELEASE);
+    if (self->welcome_ns)
+        welcome(self);
     for (;;) {
         if (retire(self))
             return NULL;
@@ -231,11 +253,9 @@ static void replace(void)
     }
 }
 
-int python_thread_need(void)
+/* With the lock. */
+static int need(void)
 {
-    _guard_agent_;
-    if (agent.python->exists && requests_overdue() > OVERDUE_NS)
-        replace();
     if (agent.python->exists)
         return 0;
     agent.python->exists = true;
@@ -243,6 +263,38 @@ int python_thread_need(void)
     if (r < 0)
         agent.python->exists = false;
     return r;
+}
+
+int python_thread_need(void)
+{
+    _guard_agent_;
+    if (agent.python->exists && requests_overdue() > OVERDUE_NS)
+        replace();
+    return need();
+}
+
+void python_thread_welcome(void)
+{
+    _guard_agent_;
+    if (agent.python->exists)
+        return;
+    agent.python->welcome_ns = agent_now_ns();
+    if (need() < 0)
+        agent.python->welcome_ns = 0;
+}
+
+void python_thread_give_up_welcome(void)
+{
+    _guard_agent_;
+    if (!agent.python->welcome_ns)
+        return;
+    uint64_t end = agent.python->welcome_ns + OVERDUE_NS;
+    struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+    while (agent.python->welcome_ns)
+        if (pthread_cond_clockwait(&agent.changed, &agent.lock, CLOCK_MONOTONIC, &until)) {
+            replace();
+            return;
+        }
 }
 
 bool python_thread_stuck(void)

@@ -10,6 +10,11 @@ struct python_thread;
 
 /* Makes it, unless one is there that can be expected to serve. Channel's thread only. 0 or -errno. */
 int python_thread_need(void);
+/* Has it make `import probing` work, without waiting for that. Channel's thread only. */
+void python_thread_welcome(void);
+/* Before a detach: waits a moment until that is done. A program that keeps its GIL keeps it from that: then another
+ * thread is to serve, which has no need of the GIL. Channel's thread only. */
+void python_thread_give_up_welcome(void);
 /* Whether code runs that was told to end and didn't. */
 bool python_thread_stuck(void);
 /* The calling thread, if it is one of Python's, retired ones too; else NULL. */

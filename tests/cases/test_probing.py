@@ -1,0 +1,271 @@
+"""`import probing` in a process that an agent was put into, and in one that has none."""
+import textwrap
+import time
+
+import pytest
+
+import ring_file
+from commands import Commands
+from interpreters import eventually
+from mount import REPOSITORY
+from test_agent import library
+from test_attach import agent_threads, images
+
+FALLBACK = REPOSITORY / "contrib" / "probing.py"
+
+# runs each line that it is told, and says what it evaluates to, or what it raised
+WORKER = """
+import os, sys, threading, time
+scope = {"__name__": "__main__"}
+def answer(line):
+    try:
+        try:
+            return repr(eval(line, scope))
+        except SyntaxError:
+            return exec(line, scope)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+print("ready", flush=True)
+for line in sys.stdin:
+    print(answer(line), flush=True)
+"""
+
+
+def tell(target, line):
+    target.send(line)
+    return target.readline()
+
+
+def names(target, table="spans"):
+    return [row.name for row in ring_file.rows(target.pid, table)]
+
+
+@pytest.fixture
+def worker(python):
+    return python.run_source(WORKER)
+
+
+@pytest.fixture
+def commands(probe, worker):
+    return Commands(probe, worker.pid)
+
+
+def place(python, name, source):
+    """Puts a module where the victim finds it: beside its script."""
+    (python.directory / name).write_text(source)
+    return python.directory / name
+
+
+def wait_importable(target):
+    eventually(lambda: "<probefs>" in tell(target, "[f.__name__ for f in __import__('sys').meta_path if "
+                                                   "type(f) is type(__import__('sys'))]"), what="the finder")
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_after_attach(worker, commands):
+    assert tell(worker, "import probing").startswith("ModuleNotFoundError")
+    before = (tell(worker, "sorted({*__import__('sys').modules} - {'atexit'})"),
+              tell(worker, "__import__('sys').meta_path"))
+    commands.attach()
+    wait_importable(worker)
+    assert tell(worker, "sorted({*__import__('sys').modules} - {'atexit'})") == before[0]
+    assert tell(worker, "import nothing_of_that_name").startswith("ModuleNotFoundError")
+    commands.detach()
+    assert not images(worker.pid)
+    assert (tell(worker, "sorted({*__import__('sys').modules} - {'atexit'})"),
+            tell(worker, "__import__('sys').meta_path")) == before
+    commands.attach()
+    wait_importable(worker)
+    assert tell(worker, "import probing; s = probing.span('s', a=1); event = probing.event") == "None"
+    assert tell(worker, "[s.__enter__() is s, event('e'), s.__exit__(None, None, None)]") == "[True, None, None]"
+    assert names(worker) == ["s"] and names(worker, "events") == ["e"]
+    assert tell(worker, "import importlib; importlib.reload(probing) is probing") == "None"
+    assert tell(worker, "probing.__spec__.origin, probing.__name__") == "('probefs', 'probing')"
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_kept_after_detach(worker, commands):
+    """What the program has of it does nothing without an agent, and records with the next one."""
+    commands.eval("1")
+    said = tell(worker, "from probing import span, event; import probing; s = span('kept', a=1); "
+                        "f = span('decorated')(lambda: 5); open_one = span('open'); open_one.__enter__()")
+    assert said == "None"
+    assert tell(worker, "f()") == "5"
+    assert sorted(names(worker)) == ["decorated", "open"]
+    for _ in range(3):
+        commands.detach()
+        assert images(worker.pid) and not agent_threads(worker.pid)
+        assert ring_file.rings(worker.pid) == {}
+        assert tell(worker, "[s.__enter__() is s, s.id, event('x'), s.__exit__(), f()]") == \
+            "[True, None, None, None, 5]"
+        assert tell(worker, "span('new').__enter__().id, open_one.__exit__(None, None, None)") == "(None, None)"
+        assert tell(worker, "import probing as again; again is probing") == "None"
+        assert tell(worker, "again is probing") == "True"
+        commands.attach()
+        tell(worker, "s.__enter__(); event('y'); s.__exit__(None, None, None); f(); open_one.__enter__()")
+        assert names(worker) == ["kept", "decorated", "open"] and names(worker, "events") == ["y"]
+    assert len(images(worker.pid)) == 1
+    tell(worker, "open_one.__exit__(None, None, None)")
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_own_module_of_the_program(probe, python):
+    """One that the program has, or imports only later, is not replaced."""
+    module = place(python, "probing.py", "mine = 1\n")
+    try:
+        target = python.run_source(WORKER)
+        commands = Commands(probe, target.pid)
+        commands.eval("1")
+        assert tell(target, "import probing; probing.mine") == "None"
+        assert tell(target, "probing.mine, hasattr(probing, 'span')") == "(1, False)"
+        commands.detach()
+        assert not images(target.pid)
+        assert tell(target, "probing.mine") == "1"
+    finally:
+        module.unlink()
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_fallback(probe, python):
+    """contrib/probing.py: nothing happens until an agent comes in, then everything does, also by what was taken out
+    of it before."""
+    module = place(python, "probing.py", FALLBACK.read_text())
+    try:
+        target = python.run_source(WORKER)
+        commands = Commands(probe, target.pid)
+        assert tell(target, "from probing import span, event; import probing, types") == "None"
+        assert tell(target, "s = span('early', a=1); f = span('decorated')(lambda: 5); event('before')") == "None"
+        assert tell(target, "[s.__enter__() is s, s.id, s.parent, s.name, s.__exit__(None, None, None), f()]") == \
+            "[True, None, None, 'early', None, 5]"
+        assert tell(target, "probing.start()").startswith("OSError: there is no agent")
+        assert tell(target, "span(1)").startswith("TypeError") and tell(target, "event()").startswith("TypeError")
+        assert tell(target, "late = span('late'); late.__enter__() is late") == "None"
+        tell(target, "late.__enter__()")
+        commands.attach()
+        eventually(lambda: tell(target, "probing._probefs_agent is not None") == "True", what="the agent's module")
+        assert tell(target, "[s.__enter__() is s, s.id, event('e', b=2), f(), s.__exit__(None, None, None)]") == \
+            "[True, 1, None, 5, None]"
+        assert tell(target, "late.__exit__(None, None, None)") == "None"
+        assert tell(target, "span('new').__enter__().id") == "3"
+        assert [(row.name, row.parent, row.attrs) for row in ring_file.rows(target.pid, "spans")] == [
+            ("early", None, '{"a":1}'), ("decorated", 1, None), ("new", None, None)]
+        assert [(row.name, row.span) for row in ring_file.rows(target.pid, "events")] == [("e", 1)]
+        # one that is imported while the agent is there
+        assert tell(target, "import sys; first = sys.modules.pop('probing'); import probing") == "None"
+        assert tell(target, "probing._probefs_agent is first._probefs_agent") == "True"
+        commands.detach()
+        assert tell(target, "probing._probefs_agent") == "None"
+        assert tell(target, "with span('gone'): pass") == "None"
+    finally:
+        module.unlink()
+
+
+@pytest.mark.python(minimum=(3, 9))
+def test_fallback_alone(python):
+    """It wants nothing of the interpreter: each kind of function, unchanged."""
+    source = FALLBACK.read_text()
+    module = place(python, "probing.py", source)
+    try:
+        target = python.run_source(textwrap.dedent("""
+            import asyncio, probing
+
+            @probing.span("f", a=1)
+            def f(x):
+                return x
+
+            @probing.span("g")
+            def g():
+                return (yield 1)
+
+            @probing.span("c")
+            async def c():
+                return 3
+
+            @probing.span("a")
+            async def a():
+                yield 4
+
+            class C:
+                @classmethod
+                @probing.span("m")
+                def m(cls):
+                    return cls
+
+            async def main():
+                assert await c() == 3
+                assert [x async for x in a()] == [4]
+
+            assert f(2) == 2 and list(g()) == [1] and C.m() is C
+            asyncio.run(main())
+            with probing.span("outer") as s:
+                with s:
+                    probing.event("e")
+            try:
+                with probing.span("fails"):
+                    1 / 0
+            except ZeroDivisionError:
+                print("ready", flush=True)
+            """))
+        assert target.process.wait(30) == 0 and target.stderr() == ""
+    finally:
+        module.unlink()
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_installed_while_a_daemons_agent_is_there(probe, python):
+    """The module of another copy of the library gives way to that of the agent."""
+    _, inside = library(python)
+    target = python.run_source(WORKER)
+    commands = Commands(probe, target.pid)
+    commands.attach()
+    tell(target, f"import sys; sys.path.append({inside!r})")
+    assert tell(target, "import probing") == "None"
+    assert tell(target, "with probing.span('s'): pass") == "None"
+    assert names(target) == ["s"]
+    assert tell(target, "probing.start()") == "None"
+    assert len(agent_threads(target.pid)) == 2
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_installed_where_no_agent_can_start(python):
+    """No threads, no agent: the program runs on, and start() says why."""
+    _, inside = library(python)
+    target = python.run_source(textwrap.dedent("""
+        import errno, os, resource, sys
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))  # a channel wants two descriptors
+        import probing
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        with probing.span("s", a=1) as s:
+            assert s.id is None
+            probing.event("e")
+        probing.span("f")(lambda: 1)()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))
+        try:
+            probing.start()
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+        else:
+            raise AssertionError
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        probing.start()
+        with probing.span("s") as s:
+            assert s.id == 1
+        print("ready", flush=True)
+        sys.stdin.readline()
+        """), env={"PYTHONPATH": inside})
+    assert names(target) == ["s"]
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_detach_while_the_gil_is_kept(probe, python):
+    """Nothing of Python's was touched yet: that doesn't have to wait for it."""
+    target = python.run("gil_hog.py")
+    commands = Commands(probe, target.pid)
+    commands.attach()
+    eventually(lambda: len(agent_threads(target.pid)) == 2, what="Python's thread")
+    time.sleep(0.6)  # more than it is waited for
+    commands.detach()
+    assert commands.status()["Agent"] == "loaded, not running"
