@@ -3,7 +3,6 @@
 
 #include "fs/link/recording.h"
 #include "fs/sql/scene.h"
-#include "fs/text.h"
 
 #include <errno.h>
 #include <string.h>
@@ -62,18 +61,11 @@ static bool is_wanted(const struct reading *r, const struct ring_row *row)
 
 /* ---- what is in them ---- */
 
-/* One that didn't fit into its row ends in three dots, and not within a character. */
+/* One that didn't fit into its row ends in three dots. */
 static void add_cut(struct rows *rows, unsigned column, const char *bytes, uint32_t size)
 {
     char text[RING_TEXT_MAX + 3];
-    uint32_t last = size;
 
-    while (last && size - last < 3 && ((unsigned char)bytes[last - 1] & 0xc0) == 0x80)
-        last--;
-    unsigned char lead = last ? (unsigned char)bytes[last - 1] : 0;
-    if (lead >= 0xc2 && lead <= 0xf4 && /* else these are no characters anyway */
-        !utf8_length((const unsigned char *)bytes + last - 1, size - last + 1))
-        size = last - 1;
     memcpy(text, bytes, size);
     memcpy(text + size, "...", 3);
     rows_bytes(rows, column, text, size + 3);
