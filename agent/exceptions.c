@@ -1,6 +1,7 @@
 #include "agent/exceptions.h"
 
 #include "agent/agent.h"
+#include "agent/exceptions_trace.h"
 #include "agent/monitoring.h"
 #include "agent/recorder.h"
 
@@ -13,10 +14,8 @@
 /* Whether what leaves this code ends a thread or a task: nothing awaits a coroutine that is run by a loop. */
 static bool leaves(struct exceptions *self, PyObject *code, PyObject *back)
 {
-    if (!back)
-        return true;
-    enum site_kind callers = site_kind(&self->sites, back);
-    return callers & SITE_ENDS || (site_kind(&self->sites, code) & SITE_COROUTINE && !(callers & SITE_AWAITS));
+    return !back || (site_kind(&self->sites, code) & SITE_COROUTINE &&
+                     !(site_kind(&self->sites, back) & SITE_AWAITS));
 }
 
 /* ---- rows ---- */
@@ -92,6 +91,13 @@ static bool is_elsewhere(struct exceptions *self, const struct raised_type *type
            (!traceback || !sighting_is_of(&self->sightings, traceback, code));
 }
 
+/* What has come up to those that catch all has left its thread, task or callback. */
+static void come_up(struct exceptions *self, PyObject *code, struct sighting *sighting)
+{
+    if (sighting->fate != FATE_LEFT && site_kind(&self->sites, code) & SITE_ENDS)
+        set_fate(sighting, FATE_LEFT);
+}
+
 void exceptions_raised(struct exceptions *self, PyObject *code, PyObject *exception, PyObject *traceback)
 {
     long lasti = traceback ? sighting_lasti(&self->sightings, traceback) : -1;
@@ -101,8 +107,11 @@ void exceptions_raised(struct exceptions *self, PyObject *code, PyObject *except
     if (is_elsewhere(self, raise.type, code, traceback))
         return;
     PyObject *older = traceback ? sighting_older(&self->sightings, traceback) : NULL;
-    if (older && sighting_is(&self->sightings, sighting, exception, older)) {
+    bool again = older && sighting_is(&self->sightings, sighting, exception, older);
+    sighting_own(&self->sightings, traceback, exception);
+    if (again) {
         sighting_note(sighting, traceback, code, lasti);
+        come_up(self, code, sighting);
         return;
     }
     if (raise.type->ends == ENDS_ITERATION || raise.type->ends == ENDS_GENERATOR) {
@@ -158,6 +167,16 @@ static struct exceptions *find_state(PyObject *function)
         for (size_t j = 0; j < 3 && states[i]; j++)
             if (states[i]->functions[j] == function)
                 return states[i];
+    return NULL;
+}
+
+struct exceptions *exceptions_here(void)
+{
+    const PyInterpreterState *here = PyInterpreterState_Get();
+
+    for (size_t i = 0; i < INTERPRETERS_MAX; i++)
+        if (states[i] && states[i]->owner->state == here)
+            return states[i];
     return NULL;
 }
 
@@ -226,21 +245,28 @@ static void deinit(struct exceptions *self)
 static int say(int r, char words[PROTO_WORDS_MAX])
 {
     if (r == -EBUSY)
-        snprintf(words, PROTO_WORDS_MAX, "other tools have all ids of sys.monitoring (see sys.monitoring.get_tool)");
+        snprintf(words, PROTO_WORDS_MAX,
+                 "other tools have all ids of sys.monitoring (see sys.monitoring.get_tool)");
     else if (r == -EOPNOTSUPP)
-        snprintf(words, PROTO_WORDS_MAX, "exceptions can be recorded from CPython 3.12 on (sys.monitoring)");
+        snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to see exceptions");
     return r;
 }
 
-static void stop(struct interpreter *interpreter)
+static void stop(struct interpreter *interpreter, struct exceptions *self)
 {
+    if (python.version < 0x030c)
+        exceptions_untrace(self);
     for (size_t i = 0; i < ARRAY_SIZE(events); i++)
         monitoring_remove(&interpreter->monitoring, events[i].name);
 }
 
-static int start(struct interpreter *interpreter, struct exceptions *self)
+/* Again, where it has been done: the program may have taken the tool's id away, and there are new threads. */
+static int start(struct interpreter *interpreter, struct exceptions *self, char words[PROTO_WORDS_MAX])
 {
+    if (python.version < 0x030c)
+        return exceptions_trace(self, words);
     for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
+        monitoring_remove(&interpreter->monitoring, events[i].name);
         int r = monitoring_add(&interpreter->monitoring, events[i].name, events[i].call, &self->functions[i]);
         if (r < 0)
             return r;
@@ -248,45 +274,52 @@ static int start(struct interpreter *interpreter, struct exceptions *self)
     return 0;
 }
 
-static int on(struct interpreter *interpreter, const struct proto_record *record, char words[PROTO_WORDS_MAX])
-{
-    size_t slot = (size_t)(interpreter - agent.interpreters);
-
-    if (interpreter->recorded[RECORDED_EXCEPTIONS]) { /* after fork, or for a ring of another size */
-        sightings_forget(&states[slot]->sightings);
-        return 0;
-    }
-    free(states[slot]); /* of an interpreter that ended, and all it held with it */
-    states[slot] = NULL;
-    struct exceptions *self = calloc(1, sizeof *self);
-    if (!self)
-        return -ENOMEM;
-    int r = init(self, interpreter);
-    if (r == 0)
-        r = start(interpreter, self);
-    if (r < 0) {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        stop(interpreter);
-        deinit(self);
-        PyErr_Restore(type, value, traceback);
-        return say(r, words);
-    }
-    states[slot] = self;
-    Py_IncRef(interpreter->recorded[RECORDED_EXCEPTIONS] = Py_True);
-    return 0;
-}
-
-static void off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+static void give_up(struct interpreter *interpreter)
 {
     size_t slot = (size_t)(interpreter - agent.interpreters);
     struct exceptions *self = states[slot];
+    PyObject *type, *value, *traceback;
 
-    stop(interpreter);
-    states[slot] = NULL;
-    if (self)
+    PyErr_Fetch(&type, &value, &traceback);
+    if (self) {
+        stop(interpreter, self);
+        states[slot] = NULL;
         deinit(self);
+    }
+    PyErr_Restore(type, value, traceback);
 }
+
+/* What was there before is of an interpreter that ended, and all that it held with it. */
+static int make(struct interpreter *interpreter)
+{
+    size_t slot = (size_t)(interpreter - agent.interpreters);
+
+    free(states[slot]);
+    states[slot] = calloc(1, sizeof *states[slot]);
+    return states[slot] ? init(states[slot], interpreter) : -ENOMEM;
+}
+
+static int on(struct interpreter *interpreter, const struct proto_record *record, char words[PROTO_WORDS_MAX])
+{
+    size_t slot = (size_t)(interpreter - agent.interpreters);
+    bool there = interpreter->recorded[RECORDED_EXCEPTIONS];
+
+    int r = there ? 0 : make(interpreter);
+    if (r == 0) {
+        sightings_forget(&states[slot]->sightings); /* their rows may be in another ring now */
+        r = start(interpreter, states[slot], words);
+    }
+    if (r < 0) {
+        give_up(interpreter);
+        python_clear(&interpreter->recorded[RECORDED_EXCEPTIONS]);
+        return say(r, words);
+    }
+    if (!there)
+        Py_IncRef(interpreter->recorded[RECORDED_EXCEPTIONS] = Py_True);
+    return 0;
+}
+
+static void off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX]) { give_up(interpreter); }
 
 extern const struct recorder exceptions_recorder;
 const struct recorder exceptions_recorder = {.on = on, .off = off, .python = true};

@@ -15,9 +15,26 @@ int sightings_init(struct sightings *sightings)
     return -EOPNOTSUPP;
 }
 
+static size_t hash(const void *object)
+{
+    return ((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15 >> 40 & (SIGHTINGS - 1);
+}
+
 struct sighting *sighting_at(struct sightings *sightings, PyObject *exception)
 {
-    return &sightings->all[((uintptr_t)exception >> 4) * 0x9e3779b97f4a7c15 >> 40 & (SIGHTINGS - 1)];
+    return &sightings->all[hash(exception)];
+}
+
+void sighting_own(struct sightings *sightings, const PyObject *traceback, const PyObject *exception)
+{
+    sightings->owners[hash(traceback)] = (struct sighting_owner){traceback, exception};
+}
+
+/* Whether an entry is known to have been made for another exception. */
+static bool is_anothers(const struct sightings *sightings, const PyObject *traceback, const PyObject *exception)
+{
+    const struct sighting_owner *owner = &sightings->owners[hash(traceback)];
+    return owner->traceback == traceback && owner->exception != exception;
 }
 
 PyObject *sighting_older(const struct sightings *sightings, PyObject *traceback)
@@ -48,7 +65,8 @@ long sighting_lasti(const struct sightings *sightings, PyObject *traceback)
 /* Whether the entry is of the code and the instruction that were seen. */
 static bool is_at(const struct sightings *sightings, PyObject *traceback, const struct sighting *sighting)
 {
-    return sighting_lasti(sightings, traceback) == sighting->lasti &&
+    return !is_anothers(sightings, traceback, sighting->exception) &&
+           sighting_lasti(sightings, traceback) == sighting->lasti &&
            code_of(sightings, traceback) == sighting->code;
 }
 
@@ -84,6 +102,7 @@ PyObject *sighting_origin(const struct sightings *sightings, PyObject *traceback
 void sightings_forget(struct sightings *sightings)
 {
     memset(sightings->all, 0, sizeof sightings->all);
+    memset(sightings->owners, 0, sizeof sightings->owners);
 }
 
 void sightings_clear(struct sightings *sightings)

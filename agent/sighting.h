@@ -4,7 +4,9 @@
  * No reference is kept, since that would keep whole frames alive. What tells an exception from a later
  * one at the same address is its traceback: an exception that goes on has what was its newest entry when it was
  * last seen, of the same code at the same instruction, somewhere below the one that it has got now; one that is
- * new hasn't. An exception whose traceback was replaced counts as a new one. */
+ * new hasn't. It may have been given another one's traceback, whose entries are at addresses that were in use
+ * before, too: so for each entry it is known which exception it was made for. An exception whose traceback was
+ * replaced counts as a new one. */
 #pragma once
 
 #include "agent/text.h"
@@ -29,8 +31,15 @@ struct sighting {
     enum sighting_fate fate;
 };
 
+/* Which exception an entry of a traceback was made for. */
+struct sighting_owner {
+    const void *traceback;
+    const PyObject *exception;
+};
+
 struct sightings {
     struct sighting all[SIGHTINGS];
+    struct sighting_owner owners[SIGHTINGS];
     struct attribute next, frame, lasti; /* of traceback */
 };
 
@@ -45,12 +54,15 @@ PyObject *sighting_older(const struct sightings *sightings, PyObject *traceback)
 bool sighting_is(const struct sightings *sightings, const struct sighting *sighting, PyObject *exception,
                  PyObject *older);
 /* Notes the newest entry: of that code, at that instruction. */
-static inline void sighting_note(struct sighting *sighting, PyObject *traceback, PyObject *code, long lasti)
+static inline void sighting_note(struct sighting *sighting, const PyObject *traceback, const PyObject *code,
+                                 long lasti)
 {
     sighting->traceback = traceback;
     sighting->code = code;
     sighting->lasti = lasti;
 }
+/* Notes whom the newest entry was made for. */
+void sighting_own(struct sightings *sightings, const PyObject *traceback, const PyObject *exception);
 /* The instruction of the newest entry, [bytes]; -1: not known. */
 long sighting_lasti(const struct sightings *sightings, PyObject *traceback);
 /* Whether the newest entry is of that code. */

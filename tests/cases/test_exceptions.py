@@ -16,7 +16,7 @@ from interpreters import TARGETS, eventually
 sys.path.append(str(TARGETS))
 import raiser  # noqa: E402
 
-pytestmark = pytest.mark.python(minimum=(3, 12))
+pytestmark = pytest.mark.python(minimum=(3, 10))
 
 ANY = "any"
 TEXT_MAX = 2048
@@ -92,6 +92,7 @@ def test_scenarios(python):
     assert ended(target) == 0
 
 
+@pytest.mark.python(minimum=(3, 12))
 def test_recursion_in_c(python):
     """At the limit a call of ours doesn't take the place of the program's own exceptions."""
     target, client = begin(python)
@@ -176,8 +177,9 @@ work.stop, work.count = False, 0
 """)
     assert record(client).error == 0
     ask(target, "threading.Thread(target=work).start()")
-    for size in (64 << 10, 1 << 20, 256 << 10, 8 << 20):
-        assert record(client, size=size).error == 0
+    for size in (64 << 10, 1 << 20, 256 << 10, 2 << 20):
+        answer = record(client, size=size)
+        assert answer.error == 0, answer.words
         time.sleep(0.02)
         for row in ring_file.rows(target.pid, "exceptions"):
             assert shown(row)[:3] == ["ValueError", "failed", "fail"] and row.handled in (1, None)
@@ -250,14 +252,19 @@ def test_child_with_an_agent_of_its_own(python):
 import os
 def child():
     here, there = os.pipe()
-    child = os.fork()
-    if child == 0:
+    number = os.fork()
+    if number == 0:
         probing.start()
         os.close(there)
+        while not child.go:
+            time.sleep(0.005)
+        thread = threading.Thread(target=attempt, args=(2,))
+        thread.start()
         time.sleep(60)
     os.close(there)
     os.read(here, 1)
-    return child
+    return number
+child.go = False
 """)
     assert record(client).error == 0
     ask(target, "attempt(3)")
@@ -265,9 +272,9 @@ def child():
     with connect(target, child) as own:
         assert record(own).error == 0
         assert own.eval("attempt(2)").error == 0  # on the agent's thread: that is none of the program's
-        assert own.eval("thread = threading.Thread(target=attempt, args=(2,)); thread.start(); thread.join()").error == 0
-        rows = [r for r in ring_file.rows(child, "exceptions") if r.func == "fail"]
-        assert len(rows) == 2 and all(r.tid != target.pid for r in rows)
+        assert own.eval("child.go = True").error == 0
+        own_rows = eventually(lambda: [r for r in ring_file.rows(child, "exceptions") if r.func == "fail"][1:])
+        assert len(own_rows) == 1 and own_rows[0].tid not in (target.pid, child)
         assert record(own, agent.OFF).error == 0
     os.kill(child, signal.SIGKILL)
     assert count(target) == 3
@@ -334,6 +341,7 @@ def watch(tool):
 """
 
 
+@pytest.mark.python(minimum=(3, 12))
 def test_other_tools_of_monitoring(python):
     target, client = program(python, MONITORING)
     for tool in (3, 4, 5, 0, 1):
@@ -354,6 +362,7 @@ def test_other_tools_of_monitoring(python):
     assert ended(target) == 0
 
 
+@pytest.mark.python(minimum=(3, 12))
 def test_tool_that_was_freed(python):
     """The program may do that: then nothing is recorded, and nothing is taken from who has the id now."""
     target, client = program(python, MONITORING)
@@ -397,4 +406,57 @@ def profiled():
     assert [ask(target, tool) for tool in tools] == alone
     assert record(client, agent.OFF).error == 0
     assert [ask(target, tool) for tool in tools] == alone
+    assert ended(target) == 0
+
+
+@pytest.mark.python(minimum=(3, 10), maximum=(3, 11))
+def test_trace_functions(python):
+    """Before 3.12 it takes one: threads that have their own keep it, and new threads are found."""
+    target, client = program(python, """
+ready, go, events = threading.Event(), threading.Event(), []
+def trace(frame, event, arg):
+    if event == "exception" and frame.f_code.co_name == "fail":
+        events.append(event)
+    return trace
+def traced():
+    sys.settrace(trace)
+    ready.set()
+    go.wait()
+    attempt(5)
+    events.append(sys.gettrace() is trace)
+def begin():
+    begin.thread = threading.Thread(target=traced)
+    begin.thread.start()
+    ready.wait()
+def end():
+    go.set()
+    begin.thread.join()
+    return events
+def in_new_threads():
+    threads = [threading.Thread(target=attempt, args=(3,)) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+def own():
+    sys.settrace(trace)
+    attempt(2)
+    mine = sys.gettrace() is trace
+    sys.settrace(None)
+    return mine
+""")
+    ask(target, "begin()")
+    answer = record(client)
+    assert answer.error == 0 and "slows" in answer.words and "1 threads" in answer.words
+    assert ask(target, "end()") == ["exception"] * 5 + [True]
+    assert count(target) == 0
+    ask(target, "in_new_threads()")
+    assert count(target) == 15
+    assert ask(target, "sys.gettrace() is None and threading._trace_hook is None")
+    assert ask(target, "own()")
+    ask(target, "attempt(1)")
+    assert count(target) == 15  # the program has switched tracing off for this thread
+    assert record(client).error == 0
+    ask(target, "attempt(1)")
+    assert count(target) == 16
     assert ended(target) == 0
