@@ -35,10 +35,11 @@ PyObject *event_function(PyObject *capsule, PyObject *const *args, Py_ssize_t co
 
     if (!probing || !name)
         return NULL;
-    if (recorder_first_use(RECORDED_EVENTS) && place_find(probing, &place)) {
+    if (recorder_first_use(RECORDED_EVENTS)) {
         if (names && PyTuple_Size(names) > 0)
             attrs = (struct ring_text){text, attrs_write(names, args + count, text)};
-        append(name, &attrs, &place);
+        if (place_find(probing, &place))
+            append(name, &attrs, &place);
     }
     Py_IncRef(Py_None);
     return Py_None;

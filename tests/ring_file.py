@@ -145,9 +145,13 @@ def rings(pid):
         try:
             if not os.readlink(path).startswith(NAME):
                 continue
-            ring = Ring(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # just closed
+        if os.pread(opened, 8, 0) in (b"", bytes(8)):
+            os.close(opened)
+            continue  # just being made
+        ring = Ring(opened)
         if ring.table in found and found[ring.table].since > ring.since:
             ring.close()
             continue

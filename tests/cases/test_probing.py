@@ -5,10 +5,10 @@ import time
 import pytest
 
 import ring_file
+from agents import clients, connect, ended, library, start  # noqa: F401, a fixture
 from commands import Commands
 from interpreters import eventually
 from mount import REPOSITORY
-from test_agent import library
 from test_attach import agent_threads, images
 
 FALLBACK = REPOSITORY / "contrib" / "probing.py"
@@ -269,3 +269,218 @@ def test_detach_while_the_gil_is_kept(probe, python):
     time.sleep(0.6)  # more than it is waited for
     commands.detach()
     assert commands.status()["Agent"] == "loaded, not running"
+
+
+def blocks(target, table):
+    """How many blocks of its ring have been written."""
+    ring = ring_file.find(target.pid, table)
+    if ring is None:
+        return 0
+    with ring:
+        return ring.head
+
+
+BUSY = """
+import asyncio, sys, threading, time
+stop, errors, turns = False, [], [0]
+
+def work(span, event):
+    while not stop:
+        with span("outer", a=[1, {"b": turns[0]}]) as s:
+            with s, span("inner"):
+                event("e", t=time.monotonic())
+            decorated[0]()
+            list(generated[0]())
+        turns[0] += 1
+
+async def task(span, event):
+    while not stop:
+        with span("in a task", x=1):
+            await asyncio.sleep(0)
+            with span("nested"):
+                event("in a task")
+                await asyncio.sleep(0)
+
+def loop(span, event):
+    async def main():
+        await asyncio.gather(*(task(span, event) for _ in range(3)))
+    asyncio.run(main())
+
+def begin():
+    import probing
+    decorated.append(probing.span("decorated")(lambda: 1))
+    def generated_():
+        yield 1
+    generated.append(probing.span("generated")(generated_))
+    for function in (work, work, loop, churn):
+        threads.append(threading.Thread(target=guard, args=(function, probing)))
+        threads[-1].start()
+
+def churn(span, event):
+    while not stop:
+        thread = threading.Thread(target=lambda: span("short").__enter__())
+        thread.start()
+        thread.join()
+
+def guard(function, probing):
+    try:
+        function(probing.span, probing.event)
+    except BaseException as error:
+        errors.append(repr(error))
+
+decorated, generated, threads = [], [], []
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "begin\\n":
+        begin()
+    elif line == "end\\n":
+        stop = True
+        for thread in threads:
+            thread.join()
+    print(errors, turns[0], flush=True)
+"""
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_agents_come_and_go(probe, python):
+    """Under threads, tasks and generators that are in spans all the time."""
+    target = python.run_source(BUSY)
+    commands = Commands(probe, target.pid)
+    commands.eval("1")
+    tell(target, "begin")
+    turns = 0
+    for number in range(10):
+        eventually(lambda: blocks(target, "spans") > 2 and blocks(target, "events"), what="rows")
+        commands.detach()
+        said, _, now = tell(target, "how").rpartition(" ")
+        assert said == "[]" and int(now) > turns
+        turns = int(now)
+        commands.attach()
+        if number % 3 == 0:
+            commands.run("ctl", "record spans off\n")
+            commands.run("ctl", "record spans on 1M\n")
+        elif number % 3 == 1:
+            commands.eval("1")
+    assert tell(target, "end").startswith("[] ")
+    for row in ring_file.rows(target.pid, "spans"):
+        assert row.duration is None or row.duration >= 0
+    assert len(images(target.pid)) == 1
+    commands.detach()
+    target.stdin.close()
+    assert target.process.wait(30) == 0 and target.stderr() == ""
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_off_and_on(probe, python):
+    target = python.run_source(WORKER)
+    commands = Commands(probe, target.pid)
+    commands.eval("1")
+    tell(target, "from probing import span, event; a, b, c = span('a'), span('b'), span('c')")
+    tell(target, "a.__enter__()")
+    commands.run("ctl", "record spans off\n")
+    assert tell(target, "b.__enter__().id, event('e')") == "(None, None)"
+    commands.run("ctl", "record spans on 256K\n")
+    assert tell(target, "c.__enter__().parent") == "1"  # what isn't recorded is around nothing
+    tell(target, "[s.__exit__(None, None, None) for s in (c, b, a)]")
+    assert [(row.name, row.parent, row.failed) for row in ring_file.rows(target.pid, "spans")] == [
+        ("a", None, 0), ("c", 1, 0)]
+    assert names(target, "events") == ["e"]
+
+
+SUBINTERPRETERS = """
+    import probing, sys
+    try:
+        import _interpreters as interpreters
+    except ImportError:
+        import _xxsubinterpreters as interpreters
+    run = getattr(interpreters, "exec", None) or interpreters.run_string
+    others = [interpreters.create("legacy"), interpreters.create("isolated")] if sys.version_info >= (3, 13) else \
+        [interpreters.create()]
+    print("ready", flush=True)
+    print(*map(int, others), flush=True)
+    for line in sys.stdin:
+        if line == "destroy\\n":
+            for other in others:
+                interpreters.destroy(other)
+            others = []
+        elif others:
+            for other in others:
+                run(other, line)
+        else:
+            exec(line)
+        print("done", flush=True)
+    """
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_subinterpreters(python):
+    """Each has a module of its own; all write into the same rings."""
+    target = start(python, SUBINTERPRETERS)
+    others = [int(number) for number in target.readline().split()]
+    client = connect(target)
+    for other in others:
+        assert client.eval("import sys; sys.path[:] = [p for p in sys.path if p[-6:] != '/agent']",
+                           interp=other).error == 0
+    tell(target, "import probing, threading; s = probing.span('s', a=1); f = probing.span('f')(lambda: 1)")
+    tell(target, "with s, probing.span('inner'): f(); probing.event('e')")
+    rows = ring_file.rows(target.pid, "spans")
+    assert [row.name for row in rows] == ["s", "inner", "f"] * len(others)
+    assert len({row.id for row in rows}) == len(rows) and all(row.failed == 0 for row in rows)
+    tell(target, "s.__enter__()")
+    tell(target, "destroy")
+    assert len(ring_file.rows(target.pid, "spans")) == len(rows) + len(others)
+    tell(target, "with probing.span('main'): probing.event('x')")
+    assert ring_file.rows(target.pid, "spans")[-1].name == "main"
+    assert ended(target) == 0
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_exit_within_spans(python):
+    """Threads, tasks and generators that are in spans when the interpreter ends."""
+    target = start(python, """
+        import asyncio, atexit, gc, probing, sys, threading, time, weakref
+
+        def forever():
+            while True:
+                with probing.span("daemon", a=1):
+                    time.sleep(0)
+
+        def generator():
+            with probing.span("generator"):
+                yield
+
+        class Last:
+            def __del__(self):
+                with probing.span("last"):
+                    event("last")
+
+        event = probing.event
+        for _ in range(3):
+            threading.Thread(target=forever, daemon=True).start()
+        kept = generator()
+        next(kept)
+        last = Last()
+        last.me = last
+        sys.last_one = Last()
+        open_one = probing.span("open")
+        open_one.__enter__()
+        finalizer = weakref.finalize(open_one.__class__, lambda: None)
+        atexit.register(lambda: probing.span("at exit").__enter__())
+
+        @probing.span("function")
+        def function():
+            return 1
+
+        async def main():
+            probing.span("task").__enter__()
+            asyncio.create_task(asyncio.sleep(100))
+            function()
+
+        asyncio.run(main())
+        print("ready", flush=True)
+        sys.stdin.readline()
+        """)
+    client = connect(target)
+    client.eval("1")
+    target.send("")
+    assert target.process.wait(30) == 0 and target.stderr() == ""

@@ -6,7 +6,7 @@ import math
 import pytest
 
 import ring_file
-from test_agent import ended, start
+from agents import ended, start
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
