@@ -10,6 +10,7 @@
 #include "agent/agent.h"
 #include "agent/interrupt.h"
 #include "agent/probing.h"
+#include "agent/recorder.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -57,8 +58,10 @@ PyObject *exit_hook(PyObject *capsule, PyObject *unused)
         wait_empty(interpreter, !is_main);
         PyEval_RestoreThread(state);
     }
-    if (!is_main)
+    if (!is_main) {
+        recorder_leave(interpreter);
         probing_drop();
+    }
     Py_IncRef(Py_None);
     return Py_None;
 }

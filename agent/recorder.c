@@ -108,7 +108,7 @@ static int replace(enum recorded table, struct ring *ring)
     struct ring *old = tables[table].ring;
 
     if (!ring_close(old))
-        return -EBUSY;
+        return -EAGAIN;
     ring_take_over(ring, old);
     retired[n_retired++] = (struct retired){table, old};
     return 0;
@@ -224,6 +224,8 @@ static int explain(int r, const struct proto_record *record, char words[PROTO_WO
     if (r == -ENOMEM)
         return refuse(ENOMEM, words, "%lu KiB of rows are more than half of the memory that the process, its control "
                       "group or the machine has left", (unsigned long)(size >> 10));
+    if (r == -EAGAIN)
+        return refuse(EAGAIN, words, "a thread was just writing there, and didn't get on; try again");
     return refuse(-r, words, "no room for %lu KiB of rows: %s", (unsigned long)(size >> 10),
                   strerrordesc_np(-r));
 }

@@ -34,8 +34,8 @@ static void add_ready(const struct proto_ready *ready, struct text *out)
                 origin_name(ready->origin), when, ready->channel_tid);
     if (ready->python_tid)
         text_printf(out, " %d", ready->python_tid);
-    text_printf(out, "\nAgentMemory: %lu\nAgentEvals: %lu\n", (unsigned long)ready->memory,
-                (unsigned long)ready->evals);
+    text_printf(out, "\nAgentMemory: %lu\nAgentRings: %lu\nAgentEvals: %lu\n",
+                (unsigned long)ready->memory, (unsigned long)ready->rings, (unsigned long)ready->evals);
 }
 
 void agent_text(const struct attach_status *status, struct text *out)

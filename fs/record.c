@@ -130,7 +130,10 @@ static int ask(struct file_context *context, struct session *session, struct pro
     int r = session_record(session, record, ATTACHED_GIL_NS, context->interrupt, &done);
     registry_watch(context->registry, context->process);
     if (r < 0)
-        return attached_explain(context, r, &done, "what is recorded stays as it was");
+        return attached_explain(context, r, &done,
+                                record->action == RECORD_OFF
+                                    ? "no more rows are written, but its hooks stay: write it again"
+                                    : "what is recorded stays as it was");
     recorded_text(context->recording, record->table, said);
     if (done.words[0]) {
         text_add_escaped(said, done.words, strnlen(done.words, sizeof done.words));
