@@ -1,10 +1,11 @@
 """Attaching and detaching again and again, and what that does to a victim.
 
 A way in is what does some cycles: Mounted writes to the files of a mount, as a person does;
-Injected runs tests/inject_cycle, without agent and daemon. storm() takes victims through many and
+Recorded has the flight recorder switched on and off meanwhile; Injected runs tests/inject_cycle, without agent and daemon. storm() takes victims through many and
 returns what came of it.
 """
 import errno
+import random
 import re
 import statistics
 import subprocess
@@ -19,6 +20,7 @@ WARM_UP = 3       # cycles after which a victim has what it will keep: stacks, a
 JUDGED_EVERY = 8  # cycles
 EVAL_EVERY = 4
 LIVES = 3         # victims that one storm() may use up before it gives up
+RECORDERS = ["exceptions", "gc", "process"]
 CALM = 5          # seconds
 GROWN = 16 << 20  # bytes of mappings: more than malloc's arenas and cached stacks explain
 
@@ -76,10 +78,7 @@ class Mounted:
             tally.attach.append(time.perf_counter() - begin)
             if "AgentPause" in said:  # else it executes another program by now
                 tally.pause.append(float(said["AgentPause"]))
-            if number % EVAL_EVERY == 0:
-                said = commands.eval(f"{number} + 1")
-                if said != f"{number + 1}\n":
-                    raise Harm("wrong", f"{victim}: eval said {said!r}")
+            self._inside(commands, victim, number)
             tally.kept += "none" not in fields(commands.detach())["Agent"]
         except OSError as error:
             if commands.hung or not self.probe.alive():
@@ -90,12 +89,46 @@ class Mounted:
             tally.refuse(str(error))
             self._clean(commands)
 
+    def _inside(self, commands, victim, number):
+        """What is done while the agent is there."""
+        if number % EVAL_EVERY == 0:
+            said = commands.eval(f"{number} + 1")
+            if said != f"{number + 1}\n":
+                raise Harm("wrong", f"{victim}: eval said {said!r}")
+
     def _clean(self, commands):
         """What is refused half-way must not stay."""
         try:
             commands.detach()
         except OSError:
             pass
+
+
+class Recorded(Mounted):
+    """The same with recorders on: some are switched off, the others are met by the detach."""
+
+    def __init__(self, probe, way="", seed=None):
+        super().__init__(probe, way)
+        self.dice = random.Random(seed)
+        self.imports = self.dice.random() < 0.5  # a module that is imported is never unloaded
+
+    def _inside(self, commands, victim, number):
+        chosen = self.dice.sample(RECORDERS, self.dice.randrange(1, len(RECORDERS) + 1))
+        for table in chosen:
+            self._switch(commands, table, self.dice.choice(["on", "64K", "1M"]))
+        if number % EVAL_EVERY == 0 and self.imports:
+            commands.eval("import probing\nwith probing.span('storm', number=1): probing.event('here')")
+        time.sleep(self.dice.choice([0, 0.005, 0.05]))
+        for table in chosen:
+            if self.dice.random() < 0.7:
+                self._switch(commands, table, self.dice.choice(["off", "off", "128K"]))
+
+    def _switch(self, commands, table, how):
+        try:
+            commands.run("ctl", f"record {table} {how}\n")
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:  # not every interpreter can tell of exceptions
+                raise
 
 
 class Injected:

@@ -4,7 +4,7 @@ import pytest
 
 import victims
 from interpreters import interpreters
-from storming import Injected, Mounted, storm
+from storming import Injected, Mounted, Recorded, storm
 
 CYCLES = 8
 OLDEST = (3, 10)
@@ -36,3 +36,12 @@ def test_injector_alone(interpreter, kind):
 @pytest.mark.parametrize("interpreter, kind", cells())
 def test_through_the_mount(probe, interpreter, kind):
     calm(storm(Mounted(probe), interpreter, kind, CYCLES))
+
+
+@pytest.mark.parametrize("interpreter, kind", cells())
+def test_while_recording(probe, interpreter, kind):
+    tally = storm(Recorded(probe, seed=f"{interpreter} {kind}"), interpreter, kind, CYCLES)
+    if kind == "exec":  # most of it falls into the start of the next program
+        assert tally.harms == []
+    else:
+        calm(tally)

@@ -164,6 +164,21 @@ static void test_unknown_ids(void)
     forget_all();
 }
 
+static void test_rings(void)
+{
+    struct exchange_request *record = begin(PROTO_RECORD, 0, 0);
+
+    for (uint64_t i = exchange.rings; i < EXCHANGE_RINGS_MAX + exchange.begun * EXCHANGE_RINGS_EACH; i++)
+        CHECK(say(PROTO_RINGS, 0, NULL, 0) == 0 && !changed);
+    CHECK_INT(say(PROTO_RINGS, 0, NULL, 0), -EPROTO);
+    CHECK(say(PROTO_STARTED, record->id, NULL, 0) == 0 && changed == record);
+    CHECK_INT(say_output(record->id, "x"), -EPROTO);
+    CHECK(say_done(record->id, EOPNOTSUPP, 0) == 0 && changed == record && record->finished);
+    record = begin(PROTO_RECORD, 0, 0);
+    CHECK_INT(say_done(record->id, 0, 1), -EPROTO); /* there is no text */
+    forget_all();
+}
+
 static void test_abandoned(void)
 {
     struct exchange_request *a = begin(PROTO_EVAL, 5, 10), *b = begin(PROTO_EVAL, 5, 10);
@@ -202,6 +217,7 @@ int main(void)
     test_all_outputs_together_are_bounded();
     test_rules();
     test_unknown_ids();
+    test_rings();
     test_abandoned();
     test_too_many();
     return 0;

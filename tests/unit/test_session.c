@@ -549,6 +549,106 @@ static void test_bad_agents(void)
     close(agent.fd);
 }
 
+/* Recording */
+
+static void play_records(struct agent *a)
+{
+    struct proto_record wanted;
+
+    expect(a, PROTO_HELLO);
+    struct proto_hello hello;
+    memcpy(&hello, a->frame.body, sizeof hello);
+    a->nonce = hello.nonce;
+    say(a, PROTO_RINGS, 0, NULL, 0); /* a first row, just now */
+    say_ready(a);
+    while (hear(a)) {
+        struct proto_done d = {.words = "said"};
+        memcpy(&wanted, a->frame.body, sizeof wanted);
+        CHECK_INT(a->frame.header.op, PROTO_RECORD);
+        uint64_t id = a->frame.header.id;
+        if (wanted.table == 3) { /* needs the GIL, in vain */
+            expect(a, PROTO_CANCEL);
+            d = (struct proto_done){.error = ECANCELED};
+        } else if (wanted.table == 2) {
+            d.error = EOPNOTSUPP;
+        } else {
+            CHECK(wanted.action == RECORD_ON && wanted.size == 12345 && wanted.rate > 0.2);
+            say(a, PROTO_RINGS, 0, NULL, 0);
+        }
+        say(a, PROTO_DONE, id, &d, sizeof d);
+    }
+}
+
+static atomic_uint rings_said;
+
+static void note_rings(void *arg)
+{
+    CHECK(arg == &rings_said);
+    atomic_fetch_add(&rings_said, 1);
+}
+
+static void wait_rings(unsigned least)
+{
+    for (int i = 0; i < 30000 && atomic_load(&rings_said) < least; i++)
+        usleep(1000);
+    CHECK(atomic_load(&rings_said) >= least);
+}
+
+static void test_record(void)
+{
+    struct session *session = connect_to(&agent, play_records);
+    struct proto_record record = {.table = 1, .action = RECORD_ON, .size = 12345, .rate = 0.25};
+
+    atomic_store(&rings_said, 0);
+    session_on_rings(session, note_rings, &rings_said);
+    wait_rings(1); /* at once */
+    CHECK_INT(session_record(session, &record, FAR, NULL, &done), 0);
+    CHECK_STR(done.words, "said");
+    wait_rings(2);
+    record.table = 2;
+    CHECK_INT(session_record(session, &record, FAR, NULL, &done), -EOPNOTSUPP);
+    record.table = 3;
+    CHECK_INT(session_record(session, &record, 1000000, NULL, &done), -ETIMEDOUT);
+    session_on_rings(session, NULL, NULL);
+    unsigned before = atomic_load(&rings_said);
+    record.table = 1;
+    CHECK_INT(session_record(session, &record, FAR, NULL, &done), 0);
+    CHECK_INT(session_record(session, &record, FAR, NULL, &done), 0);
+    CHECK_INT(atomic_load(&rings_said), before);
+    CHECK(session_alive(session));
+    session_unref(session);
+    stop(&agent);
+}
+
+static void play_floods_rings(struct agent *a)
+{
+    greet(a);
+    while (wire_send(a->fd, PROTO_RINGS, 0, NULL, 0, NULL, 0, FAR) == 0) {
+    }
+}
+
+/* It says nothing else, and so not what is waited for. */
+static void play_rings_first(struct agent *a)
+{
+    expect(a, PROTO_HELLO);
+    while (wire_send(a->fd, PROTO_RINGS, 0, NULL, 0, NULL, 0, FAR) == 0) {
+    }
+}
+
+static void test_rings_flood(void)
+{
+    struct session *session = connect_to(&agent, play_floods_rings);
+
+    atomic_store(&rings_said, 0);
+    session_on_rings(session, note_rings, &rings_said);
+    stop(&agent); /* the daemon has hung up */
+    CHECK(!session_alive(session) && atomic_load(&rings_said) <= 70);
+    session_unref(session);
+    session = NULL;
+    CHECK_INT(session_open(start(&agent, play_rings_first), -1, NULL, &session), -ETIMEDOUT);
+    stop(&agent);
+}
+
 /* Detach */
 
 /* Somebody else detaches it: what it then interrupts was not interrupted by its writer. */
@@ -629,6 +729,8 @@ int main(void)
     test_agent_ends();
     test_process_ends();
     test_bad_agents();
+    test_record();
+    test_rings_flood();
     test_detached_meanwhile();
     test_detach();
     test_last_reference();

@@ -85,6 +85,10 @@ static void test_malformed(void)
     check_refused(&packet, 17);
     PACKET(.size = 16, .op = PROTO_CANCEL, .id = 0);
     check_refused(&packet, 16);
+    PACKET(.size = 16, .op = PROTO_RINGS, .id = 0); /* nobody asked for it */
+    CHECK_INT(wire_check(&packet.header, 16), 0);
+    PACKET(.size = 16, .op = PROTO_RINGS, .id = 1);
+    check_refused(&packet, 16);
     PACKET(.size = 16, .op = PROTO_CANCEL, .zero = 1, .id = 1);
     check_refused(&packet, 16);
     PACKET(.size = 16, .op = 0, .id = 1);
@@ -94,8 +98,9 @@ static void test_malformed(void)
 
     static const struct { uint16_t op; size_t least; } bodies[] = {
         {PROTO_HELLO, sizeof(struct proto_hello)}, {PROTO_EVAL, sizeof(struct proto_eval)},
-        {PROTO_READY, sizeof(struct proto_ready)}, {PROTO_DONE, sizeof(struct proto_done)}};
-    for (size_t i = 0; i < 4; i++) {
+        {PROTO_READY, sizeof(struct proto_ready)}, {PROTO_DONE, sizeof(struct proto_done)},
+        {PROTO_RECORD, sizeof(struct proto_record)}};
+    for (size_t i = 0; i < 5; i++) {
         uint32_t size = (uint32_t)(16 + bodies[i].least);
         PACKET(.size = size, .op = bodies[i].op, .id = 1);
         CHECK_INT(wire_check(&packet.header, size), 0);
