@@ -89,7 +89,7 @@ def test_many_attach_at_once(worker, commands):
     assert not failed
     assert commands.state() == "running, connected"
     assert len(images(worker.pid)) == 1
-    assert len(agent_threads(worker.pid)) == 2  # that of the channel, and Python's
+    eventually(lambda: len(agent_threads(worker.pid)) == 2, what="the channel's thread, and Python's")
     commands.attach()
     assert len(images(worker.pid)) == 1
 
@@ -248,16 +248,19 @@ def test_stopped(worker, commands):
 def test_killed_while_somebody_waits(worker, commands):
     commands.attach()
     errors = []
+    interpreter = worker.interpreter
+    begun = interpreter.directory / "begun"
+    begun.unlink(missing_ok=True)
 
     def wait():
         try:
-            write(commands.code, "while True: pass\n\n")
+            write(commands.code, f"open({interpreter.path('begun')!r}, 'w').close()\nwhile True: pass\n\n")
         except OSError as error:
             errors.append(error.errno)
 
     writer = threading.Thread(target=wait)
     writer.start()
-    eventually(lambda: len(agent_threads(worker.pid)) == 2, what="running code")
+    eventually(begun.exists, what="running code")
     worker.signal(signal.SIGKILL)
     writer.join(20)
     assert errors == [errno.ESRCH]
