@@ -148,7 +148,7 @@ enum record_state {
  * sees `change` odd, or another one afterwards. */
 struct probe_ring_place {
     uint32_t change;
-    uint32_t on;             /* 1: it is being recorded */
+    uint32_t on;             /* 1: it is being recorded, or will be from its first row on */
     int32_t fd;              /* -1: there is none */
     int32_t error;           /* errno: why it could not be made at its first use; 0 */
     uint64_t inode;          /* of fd */

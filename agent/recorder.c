@@ -332,8 +332,12 @@ void recorder_begin(void)
 {
     /* else only agent_forget() empties it */
     (void)madvise(&recorder_page, sizeof recorder_page, MADV_WIPEONFORK);
-    for (size_t i = 0; i < RECORDED_TABLES; i++)
-        set_waiting(i, recorders[i] && recorders[i]->by_itself);
+    for (size_t i = 0; i < RECORDED_TABLES; i++) {
+        bool waits = recorders[i] && recorders[i]->by_itself;
+        if (waits) /* before any other thread can */
+            write_place(i, &(struct probe_ring_place){.on = 1, .fd = -1});
+        set_waiting(i, waits);
+    }
 }
 
 void recorder_stop_all(void)

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* From one look for an agent in vain to the next one: twice as long each time. */
+/* From one look for an agent in vain, but the first one, to the next: twice as long each time. */
 #define LOOK_WAIT_MIN 250000000u
 #define LOOK_WAIT_MAX 4000000000u /* ns */
 #define CHANGE_TRIES 3            /* readings of a record that changes meanwhile */
@@ -32,6 +32,7 @@ struct recording {
     struct found_agent agent;
     bool found;              /* agent is there, running or not */
     bool expected;           /* a look may find one that runs */
+    bool looked;             /* once already */
     uint64_t look_after, wait; /* CLOCK_MONOTONIC, ns */
     struct probe_ring_place seen[PROTO_RINGS_MAX]; /* that have been dealt with */
 
@@ -161,6 +162,7 @@ static void note_state(struct recording *recording, enum recorded table,
     recording->rings[table].state = (struct recording_state){
         .on = place->on,
         .rate = sound ? place->rate : 0,
+        .error = place->error > 0 ? place->error : 0,
     };
 }
 
@@ -208,9 +210,12 @@ static int look_for_agent(struct recording *recording, struct target *target)
     if (!recording->expected || now < recording->look_after)
         return recording->found ? 0 : -ENOENT;
     recording->expected = false;
-    recording->wait = recording->wait ? recording->wait * 2 : LOOK_WAIT_MIN;
-    if (recording->wait > LOOK_WAIT_MAX)
-        recording->wait = LOOK_WAIT_MAX;
+    if (recording->looked) {
+        recording->wait = recording->wait ? recording->wait * 2 : LOOK_WAIT_MIN;
+        if (recording->wait > LOOK_WAIT_MAX)
+            recording->wait = LOOK_WAIT_MAX;
+    }
+    recording->looked = true;
     recording->look_after = now + recording->wait;
     memset(recording->seen, 0, sizeof recording->seen); /* it may be another one's record */
     int r = found_agent_find(&target->memory, &recording->agent);

@@ -36,7 +36,8 @@ size_t recording_size(struct recording *recording);
 
 /* How a table is recorded now, as far as the agent's record said when it was last read. */
 struct recording_state {
-    bool on;
+    bool on;     /* or will be, from its first row on */
     double rate;
+    int error;   /* errno: why there is no ring although there was a row; 0 */
 };
 void recording_state(struct recording *recording, enum recorded table, struct recording_state *out);
