@@ -176,13 +176,32 @@ static bool find_content(struct mount *mount, const struct caller *caller, const
            nodes_is_open(mount->nodes, node, out);
 }
 
+/* Who owns the files of a process: its effective ids; of one that isn't dumpable root does. */
+static void set_owner(struct process *process, struct stat *attr)
+{
+    struct access_target left;
+    struct stat of_process;
+    char path[32];
+
+    if (process_left(process, &left)) {
+        attr->st_uid = left.dumpable ? left.uid[1] : 0;
+        attr->st_gid = left.dumpable ? left.gid[1] : 0;
+        if (S_ISDIR(attr->st_mode))
+            attr->st_mtim = attr->st_ctim = process->ending.when;
+        return;
+    }
+    snprintf(path, sizeof path, "/proc/%d", process->pid);
+    if (stat(path, &of_process) == 0) {
+        attr->st_uid = of_process.st_uid;
+        attr->st_gid = of_process.st_gid;
+    }
+}
+
 void node_attributes(struct mount *mount, const struct caller *caller, const struct node *node,
                      struct stat *attr)
 {
     const struct place *place = &node->place;
     struct rendered content;
-    struct stat of_process;
-    char path[32];
 
     *attr = (struct stat){
         .st_ino = node->number,
@@ -196,17 +215,6 @@ void node_attributes(struct mount *mount, const struct caller *caller, const str
         attr->st_blocks = (attr->st_size + 511) / 512;
     }
     attr->st_atim = attr->st_mtim = attr->st_ctim = content.when;
-    if (!place->process)
-        return;
-    struct access_target left;
-    if (process_left(place->process, &left)) {
-        attr->st_uid = left.dumpable ? left.uid[1] : 0;
-        attr->st_gid = left.dumpable ? left.gid[1] : 0;
-        return;
-    }
-    snprintf(path, sizeof path, "/proc/%d", place->process->pid);
-    if (stat(path, &of_process) == 0) { /* belongs to the effective ids */
-        attr->st_uid = of_process.st_uid;
-        attr->st_gid = of_process.st_gid;
-    }
+    if (place->process)
+        set_owner(place->process, attr);
 }

@@ -182,6 +182,7 @@ void nodes_closed(struct nodes *nodes, struct node *node)
 bool nodes_is_open(struct nodes *nodes, const struct node *node, struct rendered *content)
 {
     _guard_mutex_(&nodes->lock);
-    *content = node->content;
+    if (node->opened)
+        *content = node->content;
     return node->opened > 0;
 }
