@@ -243,10 +243,10 @@ static int64_t innermost_id(struct probing *probing, const struct place *place)
 bool place_find(struct probing *probing, struct place *out)
 {
     *out = (struct place){.thread = this_thread(probing)};
-    if (out->thread) {
+    if (out->thread)
         find_task(probing, out);
+    if (out->in_loop)
         out->thread = this_thread(probing); /* other threads may have had their turn */
-    }
     if (out->thread)
         out->span = innermost_id(probing, out);
     PyErr_Clear();

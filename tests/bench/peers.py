@@ -47,6 +47,16 @@ class PyPI:
         return [str(self.program), *self.arguments, str(target.pid)]
 
 
+class OpenTelemetry(PyPI):
+    """A library: programs find it in `directory`."""
+
+    def __init__(self):
+        super().__init__("opentelemetry-sdk", "python3")
+        self.name = "OpenTelemetry"
+        self.directory = self.environment / "lib" / "python{}.{}".format(*sys.version_info) / "site-packages"
+        self.program = self.directory / "opentelemetry" / "sdk"
+
+
 class Gdb:
     name = "gdb py-bt"
 

@@ -4,6 +4,7 @@ import subprocess
 
 from mount import build
 from report import median
+from spans import measure_spans
 
 # What tests/bench/append.c prints: the budget [ns], and words.
 APPENDED = {
@@ -36,3 +37,4 @@ def measure_append(report, rounds):
 
 def measure_record(report, probe, chosen, args, start):
     measure_append(report, args.rounds)
+    measure_spans(report, probe, chosen, args)
