@@ -29,3 +29,8 @@ def do(target, line):
 
 def write_spans(target, count):
     do(target, f"ring = open_ring('spans'); [span(ring, i + 1) for i in range({count})]")
+
+
+def write(target, table, rows):
+    """Fills a new ring: values of each column, in their order. A byte that is no UTF-8 is a surrogate."""
+    do(target, f"{table} = open_ring({table!r}); [{table}.write(*row) for row in {rows!a}]")

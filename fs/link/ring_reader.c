@@ -1,6 +1,7 @@
 /* Rows are read block by block, oldest first: the writer overwrites in the same order and more slowly, so it seldom
  * catches up. What the blocks hold is taken down first (struct held), so that all rows are of one moment; a block that
- * was overwritten until its turn came is lost. A reader that was held up, so that all were, tries again.
+ * was overwritten until its turn came is lost, with those before it. A reader that was held up, so that all were, tries
+ * again.
  *
  * Nothing is read twice from the shared memory and used unchecked: the header is copied when the ring is opened, and
  * rows are checked in a copy of their block. */
@@ -285,16 +286,15 @@ static uint32_t see_all(const struct ring_reader *reader, struct held *all)
     return n;
 }
 
-/* *passed: whether any block was, or there is none. */
+/* *found: whether there are rows, or no block. */
 static int scan_once(const struct ring_reader *reader, struct held *all, uint64_t *block,
                      int (*each)(void *arg, const struct ring_row *row), void *arg, struct ring_counts *counts,
-                     bool *passed)
+                     bool *found)
 {
     uint64_t written = 0, kept = 0;
     uint32_t n = see_all(reader, all);
     int r = 0;
 
-    *passed = n == 0;
     for (uint32_t i = 0; i < n && r == 0; i++) {
         const struct held *held = &all[i];
         uint64_t here = 0;
@@ -303,13 +303,16 @@ static int scan_once(const struct ring_reader *reader, struct held *all, uint64_
             continue;
         if (copy_block(held, block)) {
             r = pass_rows(reader, (const char *)block, held->used, each, arg, &here, &good);
-            *passed = true;
+        } else if (kept) {
+            r = each(arg, NULL);
+            kept = 0;
         }
         kept += here;
         if (written < add(held->first, here + !good))
             written = add(held->first, here + !good);
     }
     *counts = count_up(reader, written, kept);
+    *found = n == 0 || kept > 0;
     return r;
 }
 
@@ -317,17 +320,17 @@ int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const st
                      void *arg, struct ring_counts *counts)
 {
     int r, tries = SCAN_TRIES;
-    struct ring_counts found;
-    bool passed;
+    struct ring_counts now;
+    bool found;
 
     _cleanup_free_ struct held *all = calloc(reader->blocks, sizeof *all);
     _cleanup_free_ uint64_t *block = malloc(reader->block_size);
     if (!all || !block)
         return -ENOMEM;
     do {
-        r = scan_once(reader, all, block, each, arg, &found, &passed);
-    } while (r == 0 && !passed && --tries > 0);
+        r = scan_once(reader, all, block, each, arg, &now, &found);
+    } while (r == 0 && !found && --tries > 0);
     if (counts)
-        *counts = found;
+        *counts = now;
     return r;
 }

@@ -32,8 +32,9 @@ struct ring_counts {
 /* Counts without copying the rows. Of a ring that nobody scribbles over, the same as a scan's. */
 void ring_reader_count(struct ring_reader *reader, struct ring_counts *out);
 
-/* Passes each row of one moment to `each`, oldest first: it is good as long as the call lasts. What `each`
- * returns, if not 0, ends it and is returned; or -ENOMEM. counts may be NULL. */
+/* Passes each row of one moment to `each`, oldest first and none left out in between: it is good as long as the
+ * call lasts. NULL instead of a row: those so far are to be forgotten, since later ones were overwritten meanwhile. What
+ * `each` returns, if not 0, ends it and is returned; or -ENOMEM. counts may be NULL. */
 int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const struct ring_row *row),
                      void *arg, struct ring_counts *counts);
 

@@ -3,14 +3,15 @@ import csv
 import errno
 import os
 import shutil
-import subprocess
 import tarfile
 import threading
 
 import pytest
 
+import readers
 from commands import shell
 from interpreters import eventually
+from readers import run
 from sql import SCHEMA, ask, columns, rows, settle
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
@@ -26,12 +27,6 @@ def target(any_python):
 @pytest.fixture
 def tables(probe, target):
     return probe.path / str(target.pid) / "tables"
-
-
-def run(*command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 def test_every_table(probe, python):
@@ -161,29 +156,24 @@ def test_sqlite3(tables, target):
 
 
 def test_duckdb(probe, tables, target):
-    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
-    ((count,),) = duckdb.sql(f"SELECT count(*) FROM read_csv('{tables}/threads.csv') WHERE thread LIKE "
-                          "'worker%'").fetchall()
-    assert count == 4
+    assert readers.duckdb(f"SELECT count(*) FROM read_csv('{tables}/threads.csv') WHERE thread LIKE 'worker%'") == [(4,)]
 
     def everybody():
         try:
-            return duckdb.sql("SELECT DISTINCT filename FROM read_csv("
-                              f"'{probe.path}/*/tables/threads.csv', filename = true, "
-                              "union_by_name = true)").fetchall()
-        except duckdb.IOException:
+            return readers.duckdb(f"SELECT DISTINCT filename FROM read_csv('{probe.path}/*/tables/threads.csv', "
+                                  "filename = true, union_by_name = true)")
+        except AssertionError:
             return None  # some process of this machine has just ended
     assert (str(tables / "threads.csv"),) in eventually(everybody)
-    files = duckdb.sql(f"SELECT DISTINCT filename FROM read_csv('{tables}/*.csv', filename = true, "
-                       "union_by_name = true)").fetchall()
+    files = readers.duckdb(f"SELECT DISTINCT filename FROM read_csv('{tables}/*.csv', filename = true, "
+                           "union_by_name = true)")
     assert {(str(tables / f"{t}.csv"),) for t in ("backtrace", "threads", "maps")} <= set(files)
 
 
 def test_pandas(tables, target):
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    frame = pandas.read_csv(tables / "backtrace.csv")
-    assert set(frame.tid) == set(target.tids())
-    assert frame.groupby("tid").number.max().min() > 3
+    frame = readers.pandas(tables / "backtrace.csv", "depth", "lineno")
+    assert {row["tid"] for row in frame} == set(target.tids())
+    assert all(max(row["number"] for row in frame if row["tid"] == tid) > 3 for tid in target.tids())
 
 
 NASTY = r"""

@@ -88,8 +88,12 @@ struct looking {
 static int look_at(void *arg, const struct ring_row *row)
 {
     struct looking *looking = arg;
-    const char *end = (const char *)row + row->size;
 
+    if (!row) {
+        looking->n = 0;
+        return 0;
+    }
+    const char *end = (const char *)row + row->size;
     if (row->size < 80 || row->size > RING_BLOCK_MIN)
         abort();
     for (unsigned column = 0; column < layout->columns; column++) {

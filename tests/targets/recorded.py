@@ -39,7 +39,7 @@ class Ring:
             elif kind == "I":
                 struct.pack_into("=q", row, 8 + 8 * i, NULL if value is None else value)
             elif value is not None:
-                text = value.encode()
+                text = value.encode(errors="surrogateescape")
                 struct.pack_into("=II", row, 8 + 8 * i, len(row), len(text))
                 row += text
         row += bytes(-len(row) % 8)

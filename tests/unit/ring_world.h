@@ -54,6 +54,10 @@ static inline int keep_row(void *arg, const struct ring_row *row)
 {
     struct ring_rows *rows = arg;
 
+    if (!row) {
+        rows->n = rows->used = 0;
+        return 0;
+    }
     CHECK_INT(ARRAY_GROW(rows->bytes, rows->alloc, rows->used + row->size), 0);
     memcpy(rows->bytes + rows->used, row, row->size);
     rows->used += row->size;

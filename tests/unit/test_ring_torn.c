@@ -127,7 +127,7 @@ static void judge(const struct ring_rows *rows, int64_t published, uint64_t ring
             out->stale += id < *oldest; /* had been overwritten when the last copy was made */
             *oldest = id;
         } else {
-            out->disorder += id <= before;
+            out->disorder += id != before + 1;
         }
         before = id;
     }

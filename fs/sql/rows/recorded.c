@@ -88,6 +88,10 @@ static int add_row(void *arg, const struct ring_row *row)
     struct reading *r = arg;
     struct rows *rows = r->rows;
 
+    if (!row) {
+        rows_clear(rows);
+        return 0;
+    }
     if (++r->looks % ROWS_BETWEEN_LOOKS == 0) {
         int stopped = stop_reason(r->stop);
         if (stopped < 0)

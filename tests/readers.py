@@ -1,0 +1,45 @@
+"""Programs that know nothing of us and read tables: what they make of a file."""
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from interpreters import CACHE
+
+DUCKDB = """
+import json, sys, duckdb
+print(json.dumps(duckdb.sql(sys.argv[1]).fetchall()))
+"""
+PANDAS = """
+import json, sys, pandas
+frame = pandas.read_csv(sys.argv[1], keep_default_na=False, na_values={name: [""] for name in sys.argv[2:]})
+print(frame.to_json(orient="split", index=False))
+"""
+
+
+def run(*command):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def _python_with(module):
+    """An interpreter that can import it: this one, or that of the benchmark's peers."""
+    for executable in sys.executable, CACHE / "peers" / "bin" / "python3":
+        if os.access(executable, os.X_OK) and \
+                subprocess.run([executable, "-c", f"import {module}"], capture_output=True).returncode == 0:
+            return executable
+    return pytest.skip(f"{module} is not installed")
+
+
+def duckdb(sql):
+    """The rows of its answer."""
+    return [tuple(row) for row in json.loads(run(_python_with("duckdb"), "-c", DUCKDB, sql))]
+
+
+def pandas(path, *numbers):
+    """Its rows, as dicts. numbers: columns in which no text means no number."""
+    frame = json.loads(run(_python_with("pandas"), "-c", PANDAS, path, *numbers))
+    return [dict(zip(frame["columns"], row)) for row in frame["data"]]
