@@ -129,7 +129,7 @@ def test_pandas(top):
     assert [r["duration"] for r in said] == [None if i % 3 == 0 else i / 8 for i in range(len(NASTY))]
 
 
-def test_duckdb(probe, any_python, target, top):
+def test_duckdb(probe, recorded, target, top):
     other = recorded()
     write(other, "spans", [(1, None, "step", 7, None, 5.0, 1.5, 0, None)])
     assert readers.duckdb(f"SELECT count(*), sum(id), max(start), count(duration) FROM read_csv('{top}/tables/spans.csv')"
