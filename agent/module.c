@@ -30,10 +30,11 @@ static PyMethodDef functions[] = {
 
 /* Whether another copy of this library, which a daemon has put in, is the agent: then its module is the one to be
  * imported, which importlib takes from sys.modules. */
-static bool give_way(void)
+static bool give_way(PyObject *module)
 {
     _cleanup_unref_ PyObject *other = loaded_module();
-    bool gave = other && PyDict_SetItemString(PyImport_GetModuleDict(), "probing", other) == 0;
+    _cleanup_unref_ PyObject *name = other ? PyModule_GetNameObject(module) : NULL;
+    bool gave = name && PyObject_SetItem(PyImport_GetModuleDict(), name, other) == 0;
     PyErr_Clear();
     return gave;
 }
@@ -42,10 +43,10 @@ static int execute(PyObject *module)
 {
     _cleanup_unref_ PyObject *capsule = NULL;
 
-    if (give_way())
+    if (give_way(module))
         return 0;
     struct probing *probing = probing_here(&capsule);
-    if (!probing || probing_fill(probing, module) < 0)
+    if (!probing || probing_fill(probing, module) < 0 || probing_drop_at_exit(probing) < 0)
         return -1;
     (void)start_agent(start_origin());
     return 0;

@@ -78,13 +78,30 @@ bool probing_remains(void)
     return probings != NULL;
 }
 
+static void set_installed(struct probing *probing, bool installed)
+{
+    _guard_agent_;
+    probing->installed = installed;
+}
+
 void probing_install(void)
 {
     _cleanup_unref_ PyObject *capsule = NULL;
     struct probing *probing = probing_here(&capsule);
 
+    if (probing)
+        set_installed(probing, true);
     if (!probing || finder_install(probing) < 0)
         PyErr_Clear();
+}
+
+bool probing_installed(void)
+{
+    _guard_agent_;
+    struct probing *probing = probings;
+    while (probing && !probing->installed)
+        probing = probing->next;
+    return probing != NULL;
 }
 
 void probing_drop(void)
@@ -100,6 +117,27 @@ void probing_drop(void)
     python_clear(&probing->span_type);
     python_clear(&probing->decorate);
     PyErr_Clear();
+    set_installed(probing, false);
+}
+
+static PyObject *drop(PyObject *capsule, PyObject *unused)
+{
+    probing_drop();
+    Py_IncRef(Py_None);
+    return Py_None;
+}
+
+static PyMethodDef drop_def = {"probefs_probing_exit", drop, METH_NOARGS, NULL};
+
+int probing_drop_at_exit(struct probing *probing)
+{
+    if (probing->interpreter == 0)
+        return 0;
+    _cleanup_unref_ PyObject *function = PyCFunction_NewEx(&drop_def, probing->capsule, NULL);
+    _cleanup_unref_ PyObject *atexit = PyImport_ImportModule("atexit");
+    _cleanup_unref_ PyObject *done =
+        function && atexit ? PyObject_CallMethod(atexit, "register", "O", function) : NULL;
+    return done ? 0 : -1;
 }
 
 /* ---- the module ---- */

@@ -13,6 +13,7 @@ struct probing {
     int64_t interpreter;          /* its id */
     PyObject *capsule;            /* borrowed */
     PyObject *module;             /* a weak reference; NULL: there has been none */
+    bool installed;               /* with agent.lock */
     PyObject *finder;             /* in sys.meta_path: finder.c */
     PyObject *span_type;          /* span.c; NULL: not needed yet */
     PyObject *decorate;           /* a function: decorate.c; NULL: not needed yet */
@@ -40,9 +41,14 @@ PyObject *probing_module(struct probing *probing);
 /* Makes one that is there the module: puts span(), event() and start() into it. 0, or -1 with an exception
  * set. */
 int probing_fill(struct probing *probing, PyObject *module);
+/* For a module that the program has imported by itself: in another interpreter than the main one, drops what would
+ * outlive it. 0, or -1 with an exception set. */
+int probing_drop_at_exit(struct probing *probing);
 /* Makes `import probing` work in the calling thread's interpreter, if need be. No exception is set after
  * it. */
 void probing_install(void);
+/* Whether it was installed somewhere, and not dropped. Any thread. */
+bool probing_installed(void);
 /* Detaching: gives up what keeps it. No exception is set after it. */
 void probing_drop(void);
 /* Whether in any interpreter something of it is left. Any thread. */

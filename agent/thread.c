@@ -4,6 +4,7 @@
 #include "agent/channel.h"
 #include "agent/eval.h"
 #include "agent/interrupt.h"
+#include "agent/probing.h"
 #include "agent/recorder.h"
 #include "agent/spawn.h"
 #include "fs/cleanup.h"
@@ -143,7 +144,7 @@ static bool detach(struct request *request)
     struct interpreter *interpreter;
     struct gave_up gave_up;
 
-    bool wanted = python_thread_self()->state || recorder_needs_python();
+    bool wanted = python_thread_self()->state || recorder_needs_python() || probing_installed();
     bool inside = wanted && interpreter_enter(0, 0, &interpreter) == 0;
     if (!requests_begin(request)) {
         if (inside)

@@ -83,6 +83,16 @@ def test_after_attach(worker, commands):
     assert tell(worker, "probing.__spec__.origin, probing.__name__") == "('probefs', 'probing')"
 
 
+@pytest.mark.python(minimum=(3, 14))
+def test_after_remote_exec(worker, commands):
+    commands.attach("remote-exec")
+    assert tell(worker, "import probing; before = len(__import__('sys').meta_path)") == "None"
+    assert tell(worker, "with probing.span('s'): pass") == "None"
+    assert names(worker) == ["s"]
+    commands.detach()
+    assert tell(worker, "before - len(__import__('sys').meta_path)") == "1"
+
+
 @pytest.mark.python(minimum=(3, 10))
 def test_kept_after_detach(worker, commands):
     """What the program has of it does nothing without an agent, and records with the next one."""
@@ -431,6 +441,19 @@ def test_subinterpreters(python):
     assert len(ring_file.rows(target.pid, "spans")) == len(rows) + len(others)
     tell(target, "with probing.span('main'): probing.event('x')")
     assert ring_file.rows(target.pid, "spans")[-1].name == "main"
+    assert ended(target) == 0
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_extension_in_subinterpreters(python):
+    """The same library, whether or not they share the GIL."""
+    target = start(python, SUBINTERPRETERS)
+    others = [int(number) for number in target.readline().split()]
+    tell(target, "import probing; f = probing.span('f')(lambda: 1); f(); s = probing.span('s'); s.__enter__()")
+    tell(target, "destroy")
+    assert names(target) == ["f", "s"] * len(others)
+    assert tell(target, "with probing.span('main'): pass") == "done"
+    assert names(target)[-1] == "main"
     assert ended(target) == 0
 
 

@@ -92,7 +92,19 @@ def test_wrong_use(python):
                 assert str(error), wrong
             else:
                 raise AssertionError(wrong.__code__.co_consts)
-        span("a").__exit__(None, None, None)
+        import copy, pickle
+        s = span("a")
+        for wrong in (lambda: copy.copy(s), lambda: copy.deepcopy(s), lambda: pickle.dumps(s, 5),
+                      lambda: pickle.dumps(s, 0), lambda: object.__new__(type(s)), lambda: type(s).__enter__(5),
+                      lambda: type("Own", (type(s),), {}), lambda: setattr(s, "__class__", int)):
+            try:
+                wrong()
+            except (TypeError, pickle.PicklingError):
+                pass
+            else:
+                raise AssertionError(wrong.__code__.co_consts)
+        s.__exit__(None, None, None)
+        s.__exit__()
         with span("name", name="x", self=1, capsule=2) as s:
             assert s.name == "name"
         done()
