@@ -14,6 +14,7 @@
 
 #define STACK_SIZE (256u << 10)
 #define WAKE 0 /* no process has this serial */
+#define LOOK_END_NS 1000000000u
 
 struct watched {
     struct process *process; /* a reference */
@@ -28,7 +29,10 @@ struct ends {
 
     pthread_mutex_t lock;    /* guards what follows */
     struct watched *first;
-    bool running, ending, stirred;
+    bool running, ending;
+    bool stirred;            /* some agent said that it records something else */
+    bool looking;            /* the second thread is there */
+    pthread_cond_t looked;   /* it is there no more */
     pthread_t thread;
 };
 
@@ -44,6 +48,7 @@ int ends_new(struct exited *exited, struct ends **out)
     if (!ends)
         return -ENOMEM;
     pthread_mutex_init(&ends->lock, NULL);
+    pthread_cond_init(&ends->looked, NULL);
     ends->exited = exited;
     ends->epoll = epoll_create1(EPOLL_CLOEXEC);
     ends->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -63,6 +68,19 @@ static void watched_free(struct watched *watched)
     free(watched);
 }
 
+/* The end of the second thread. False: it hangs. */
+static bool wait_for_look(struct ends *ends)
+{
+    uint64_t until = monotonic_ns() + LOOK_END_NS;
+    const struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
+
+    _guard_mutex_(&ends->lock);
+    while (ends->looking)
+        if (pthread_cond_clockwait(&ends->looked, &ends->lock, CLOCK_MONOTONIC, &t) == ETIMEDOUT)
+            return !ends->looking;
+    return true;
+}
+
 void ends_free(struct ends *ends)
 {
     if (!ends)
@@ -73,6 +91,8 @@ void ends_free(struct ends *ends)
     eventfd_write(ends->wake, 1);
     if (ends->running)
         pthread_join(ends->thread, NULL);
+    if (!wait_for_look(ends))
+        return;
     for (struct watched *watched; (watched = ends->first);) {
         ends->first = watched->next;
         watched_free(watched);
@@ -81,6 +101,7 @@ void ends_free(struct ends *ends)
         close(ends->epoll);
     if (ends->wake >= 0)
         close(ends->wake);
+    pthread_cond_destroy(&ends->looked);
     pthread_mutex_destroy(&ends->lock);
     free(ends);
 }
@@ -102,27 +123,6 @@ static bool is_over(struct ends *ends)
     return ends->ending;
 }
 
-/* Looks at what all of them record, without the lock: that may take a while. */
-static void look(struct ends *ends)
-{
-    _cleanup_(process_list_deinit) struct process_list list = {0};
-
-    pthread_mutex_lock(&ends->lock);
-    ends->stirred = false;
-    for (struct watched *watched = ends->first; watched; watched = watched->next)
-        if (ARRAY_GROW(list.items, list.alloc, list.n + 1) == 0)
-            list.items[list.n++] = process_ref(watched->process);
-    pthread_mutex_unlock(&ends->lock);
-    for (size_t i = 0; i < list.n; i++)
-        process_watch(list.items[i]);
-}
-
-static bool is_stirred(struct ends *ends)
-{
-    _guard_mutex_(&ends->lock);
-    return ends->stirred;
-}
-
 /* Milliseconds until something that is kept gets too old; -1: nothing does. */
 static int sweep(struct ends *ends)
 {
@@ -139,8 +139,6 @@ static void *ends_main(void *arg)
     eventfd_t n;
 
     while (!is_over(ends)) {
-        if (is_stirred(ends))
-            look(ends);
         if (epoll_wait(ends->epoll, &event, 1, sweep(ends)) < 1)
             continue;
         if (event.data.u64 == WAKE) {
@@ -155,29 +153,77 @@ static void *ends_main(void *arg)
     return NULL;
 }
 
-/* Caller holds lock. */
-static int start(struct ends *ends)
+/* ---- the second thread ---- */
+
+/* Those that are waited for; none where nothing has changed since the last time: then the thread ends. */
+static bool list_stirred(struct ends *ends, struct process_list *out)
+{
+    _guard_mutex_(&ends->lock);
+    if (!ends->stirred || ends->ending) {
+        ends->looking = false;
+        pthread_cond_broadcast(&ends->looked);
+        return false;
+    }
+    ends->stirred = false;
+    for (struct watched *watched = ends->first; watched; watched = watched->next)
+        if (ARRAY_GROW(out->items, out->alloc, out->n + 1) == 0)
+            out->items[out->n++] = process_ref(watched->process);
+    return true;
+}
+
+static void *look_main(void *arg)
+{
+    struct ends *ends = arg;
+    struct process_list list = {0};
+
+    while (list_stirred(ends, &list)) {
+        for (size_t i = 0; i < list.n; i++)
+            process_watch(list.items[i]);
+        process_list_deinit(&list);
+    }
+    return NULL;
+}
+
+/* A thread without signals, which are for those of the mount. */
+static int spawn(void *(*main)(void *), void *arg, const char *name, pthread_t *out)
 {
     pthread_attr_t attr;
     sigset_t all, old;
 
-    if (ends->running)
-        return 0;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_SIZE);
-    sigfillset(&all); /* signals are for the threads of the mount */
+    sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int r = pthread_create(&ends->thread, &attr, ends_main, ends);
+    int r = pthread_create(out, &attr, main, arg);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
-    if (r == 0) {
-        pthread_setname_np(ends->thread, "probefs-ends");
-        ends->running = true;
-    }
+    if (r == 0)
+        pthread_setname_np(*out, name);
     return -r;
 }
 
+void ends_stir(void *arg)
+{
+    struct ends *ends = arg;
+    pthread_t thread;
+
+    _guard_mutex_(&ends->lock);
+    ends->stirred = true;
+    if (ends->looking || ends->ending || spawn(look_main, ends, "probefs-look", &thread) < 0)
+        return;
+    ends->looking = true;
+    pthread_detach(thread);
+}
+
 /* ---- what others call ---- */
+
+/* Caller holds lock. */
+static int start(struct ends *ends)
+{
+    int r = ends->running ? 0 : spawn(ends_main, ends, "probefs-ends", &ends->thread);
+    ends->running = ends->running || r == 0;
+    return r;
+}
 
 /* A pidfd of its own: that of the target goes with the target. */
 static int copy_pidfd(struct process *process)
@@ -245,16 +291,6 @@ static void unwatch(struct ends *ends, const struct process *process)
     pthread_mutex_unlock(&ends->lock);
     if (watched)
         watched_free(watched);
-}
-
-void ends_stir(void *arg)
-{
-    struct ends *ends = arg;
-    {
-        _guard_mutex_(&ends->lock);
-        ends->stirred = true;
-    }
-    eventfd_write(ends->wake, 1);
 }
 
 void ends_note(struct ends *ends, struct process *process)

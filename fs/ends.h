@@ -1,5 +1,6 @@
 /* Notices at once when processes that record something come to their end, so that what they left is kept
- * (exited.h). One thread waits for all of them, and for what was kept to get too old. */
+ * (exited.h). One thread waits for all of them, and for what was kept to get too old; it never reads a target,
+ * which may hang: another thread does, when an agent says that it records something else. */
 #pragma once
 
 #include "fs/exited.h"
@@ -8,6 +9,7 @@ struct ends;
 
 /* exited must outlive it. -ENOMEM, -EMFILE. */
 int ends_new(struct exited *exited, struct ends **out);
+/* Where the second thread hangs, it is left what it uses. */
 void ends_free(struct ends *ends);
 
 /* Waits for the end of a process from now on. One that can't be waited for, since descriptors or memory are

@@ -1,14 +1,11 @@
 #include "fs/facts.h"
 
-#include "fs/cleanup.h"
-#include "fs/clock.h"
 #include "fs/identity.h"
 #include "fs/process.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
-
-#define FRESH_NS 1000000000u
 
 void facts_merge_access(struct access_target *all, const struct access_target *now)
 {
@@ -31,39 +28,21 @@ static void add_identity(struct process *process, struct target *target,
         text_printf(out, "Rank: %ld\n", (long)process->rank);
 }
 
-static int facts_new(struct process *process, struct target *target,
-                     const struct access_target *access, struct facts **out)
+int facts_new(struct process *process, struct target *target, struct facts **out)
 {
     struct facts *facts = calloc(1, sizeof *facts);
     if (!facts)
         return -ENOMEM;
-    facts->access = *access;
-    add_identity(process, target, access, &facts->identity);
-    int r = target_alive(target) ? facts->identity.error : -ESRCH; /* else it may be a successor's */
+    int r = access_read_target(process->pid, &facts->access);
+    if (r == 0) {
+        add_identity(process, target, &facts->access, &facts->identity);
+        r = target_alive(target) ? facts->identity.error : -ESRCH; /* else it may be a successor's */
+    }
     if (r < 0) {
         facts_free(facts);
         return r;
     }
     *out = facts;
-    return 0;
-}
-
-int facts_update(struct facts **facts, struct process *process, struct target *target)
-{
-    uint64_t now = monotonic_ns();
-    struct access_target access;
-
-    if (*facts && now - (*facts)->seen < FRESH_NS)
-        return 0;
-    int r = access_read_target(process->pid, &access);
-    if (r == 0 && !*facts)
-        r = facts_new(process, target, &access, facts);
-    if (r == 0 && !target_alive(target))
-        r = -ESRCH;
-    if (r < 0)
-        return r;
-    facts_merge_access(&(*facts)->access, &access);
-    (*facts)->seen = now;
     return 0;
 }
 

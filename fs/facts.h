@@ -8,12 +8,10 @@ struct process;
 struct facts {
     struct access_target access; /* the strictest that was seen */
     struct text identity;        /* lines of its status */
-    uint64_t seen;               /* CLOCK_MONOTONIC, ns */
 };
 
-/* Brings the facts of a process up to date, or makes them: *facts is NULL at first. How it can be looked
- * at is read again when some time has passed. -ESRCH, -ENOMEM. */
-int facts_update(struct facts **facts, struct process *process, struct target *target);
+/* The facts as they are now. -ESRCH, -ENOMEM. */
+int facts_new(struct process *process, struct target *target, struct facts **out);
 void facts_free(struct facts *facts); /* NULL is fine */
 
 /* Makes `all` as strict as both are: who isn't the same user any more, or isn't dumpable, is root's. */

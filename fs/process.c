@@ -1,6 +1,7 @@
 #include "fs/process.h"
 
 #include "fs/cleanup.h"
+#include "fs/clock.h"
 #include "fs/facts.h"
 #include "fs/procfs.h"
 
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #define ENVIRON_MAX (256u << 10) /* bytes looked at */
+#define FACTS_FRESH_NS 1000000000u
 
 struct process *process_ref(struct process *process)
 {
@@ -40,6 +42,28 @@ bool process_alive(struct process *process)
     return process->target && target_alive(process->target);
 }
 
+/* Takes down what will be wanted when it has ended, anew when some time has passed: who may look at it
+ * may have changed. */
+static void learn(struct process *process, struct target *target)
+{
+    unsigned long long last = atomic_load(&process->learned), now = monotonic_ns();
+    struct facts *facts;
+
+    if ((last && now - last < FACTS_FRESH_NS) ||
+        !atomic_compare_exchange_strong(&process->learned, &last, now))
+        return;
+    if (facts_new(process, target, &facts) < 0) {
+        atomic_store(&process->learned, 0);
+        return;
+    }
+    _guard_mutex_(&process->lock);
+    if (process->facts && !process->ended)
+        facts_merge_access(&process->facts->access, &facts->access);
+    else if (!process->ended)
+        process->facts = steal_pointer(facts);
+    facts_free(facts);
+}
+
 bool process_watch(struct process *process)
 {
     struct target *target = process_target(process);
@@ -47,10 +71,8 @@ bool process_watch(struct process *process)
         return false;
     recording_refresh(process->recording, target);
     bool any = recording_any(process->recording);
-    if (any) {
-        _guard_mutex_(&process->lock);
-        any = !process->ended && facts_update(&process->facts, process, target) == 0;
-    }
+    if (any)
+        learn(process, target);
     target_unref(target);
     return any;
 }

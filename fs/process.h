@@ -23,6 +23,7 @@ struct process {
     atomic_llong interp;  /* the interpreter that `eval` runs in, chosen by ctl */
     atomic_uint refs;
     bool watched;         /* for its end; guarded by those who do (ends.c) */
+    atomic_ullong learned; /* when its facts were last read, CLOCK_MONOTONIC, ns; 0: never */
     pthread_mutex_t lock; /* guards what follows */
     struct target *target;
     struct facts *facts;  /* NULL: it recorded nothing so far */

@@ -14,6 +14,9 @@
 /* From one look for an agent in vain, but the first one, to the next: twice as long each time. */
 #define LOOK_WAIT_MIN 250000000u
 #define LOOK_WAIT_MAX 4000000000u /* ns */
+/* For somebody else who looks at the same: his look may hang, in memory that a file system of the target's
+ * own has to bring. Then what is held is what there is. */
+#define REFRESH_WAIT 200000000u
 #define CHANGE_TRIES 3            /* readings of a record that changes meanwhile */
 
 /* One table's. */
@@ -27,12 +30,13 @@ _Static_assert((int)RECORDED_TABLES <= PROTO_RINGS_MAX, "each table has a place 
 
 struct recording {
     atomic_uint refs;
+    atomic_bool expected;    /* a look may find an agent that runs ... */
+    atomic_bool at_once;     /* ... and is not to be put off */
 
     pthread_mutex_t looking; /* guards what is known of the agent; taken before lock */
     struct found_agent agent;
     bool found;              /* agent is there, running or not */
-    bool expected;           /* a look may find one that runs */
-    bool looked;             /* once already */
+    bool looked;             /* for it, once already */
     uint64_t look_after, wait; /* CLOCK_MONOTONIC, ns */
     struct probe_ring_place seen[PROTO_RINGS_MAX]; /* that have been dealt with */
 
@@ -49,7 +53,7 @@ int recording_new(struct recording **out)
     atomic_init(&recording->refs, 1);
     pthread_mutex_init(&recording->looking, NULL);
     pthread_mutex_init(&recording->lock, NULL);
-    recording->expected = true;
+    atomic_init(&recording->expected, true);
     *out = recording;
     return 0;
 }
@@ -62,14 +66,11 @@ struct recording *recording_ref(struct recording *recording)
 
 void recording_clear(struct recording *recording)
 {
-    _guard_mutex_(&recording->looking);
-    memset(recording->seen, 0, sizeof recording->seen);
-    pthread_mutex_lock(&recording->lock);
+    _guard_mutex_(&recording->lock);
     for (size_t i = 0; i < RECORDED_TABLES; i++) {
         ring_reader_unref(recording->rings[i].reader);
         recording->rings[i] = (struct held_ring){0};
     }
-    pthread_mutex_unlock(&recording->lock);
 }
 
 void recording_unref(struct recording *recording)
@@ -207,9 +208,11 @@ static int look_for_agent(struct recording *recording, struct target *target)
 {
     uint64_t now = monotonic_ns();
 
-    if (!recording->expected || now < recording->look_after)
+    if (atomic_exchange(&recording->at_once, false))
+        recording->look_after = recording->wait = 0;
+    if (!atomic_load(&recording->expected) || now < recording->look_after)
         return recording->found ? 0 : -ENOENT;
-    recording->expected = false;
+    atomic_store(&recording->expected, false);
     if (recording->looked) {
         recording->wait = recording->wait ? recording->wait * 2 : LOOK_WAIT_MIN;
         if (recording->wait > LOOK_WAIT_MAX)
@@ -232,7 +235,7 @@ static int refresh(struct recording *recording, struct target *target)
         r = found_agent_refresh(&target->memory, &recording->agent);
         if (r == -ENOENT) { /* unloaded */
             recording->found = false;
-            recording->expected = true;
+            atomic_store(&recording->expected, true);
         }
     }
     if (r == -ENOENT || (r == 0 && !recording->agent.running))
@@ -246,20 +249,23 @@ static int refresh(struct recording *recording, struct target *target)
 
 int recording_refresh(struct recording *recording, struct target *target)
 {
+    uint64_t until = monotonic_ns() + REFRESH_WAIT;
+    const struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
     int r = -EAGAIN;
 
-    _guard_mutex_(&recording->looking);
+    if (pthread_mutex_clocklock(&recording->looking, CLOCK_MONOTONIC, &t) != 0)
+        return 0;
     for (int tries = 0; r == -EAGAIN && tries < CHANGE_TRIES; tries++)
         r = refresh(recording, target);
+    pthread_mutex_unlock(&recording->looking);
     return r == -ENOENT || r == -EOPNOTSUPP || r == -EAGAIN ? 0 : r;
 }
 
 void recording_expect(struct recording *recording, bool at_once)
 {
-    _guard_mutex_(&recording->looking);
-    recording->expected = true;
     if (at_once)
-        recording->look_after = recording->wait = 0;
+        atomic_store(&recording->at_once, true);
+    atomic_store(&recording->expected, true);
 }
 
 /* ---- what is held ---- */

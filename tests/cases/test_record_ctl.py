@@ -229,11 +229,14 @@ def test_nothing_leaks(probe, any_python):
     """What is held goes with what was kept, and looking costs nothing that stays."""
     own = pathlib.Path(f"/proc/{probe.process.pid}")
 
-    def descriptors(pids):
-        """Those of processes that are gone, and of ours."""
-        return [link for fd in (own / "fd").iterdir() for link in [os.readlink(fd)]
-                if re.match(rf"/proc/({'|'.join(pids)})/", link)
-                or link == "anon_inode:[pidfd]" and "Pid:\t-1\n" in (own / "fdinfo" / fd.name).read_text()]
+    def stays(fd, pids):
+        """Whether a descriptor is of a process that is gone, or of one of ours."""
+        try:
+            link = os.readlink(fd)
+            return re.match(rf"/proc/({'|'.join(pids)})/", link) or \
+                link == "anon_inode:[pidfd]" and "Pid:\t-1\n" in (own / "fdinfo" / fd.name).read_text()
+        except FileNotFoundError:
+            return False  # just closed
 
     made, pids = set(), []
     for _ in range(5):
@@ -256,7 +259,8 @@ def test_nothing_leaks(probe, any_python):
             os.stat(left / "query")
         os.rmdir(left)
     assert len(made) == 10 and not made & rings(probe.process.pid)
-    eventually(lambda: os.listdir(probe.path) and not descriptors(pids), what="the end of all descriptors")
+    eventually(lambda: os.listdir(probe.path) and not any(stays(fd, pids) for fd in (own / "fd").iterdir()),
+               what="the end of all descriptors")
 
 
 def test_interpreter_is_ending(probe, any_python):
