@@ -21,21 +21,23 @@ static void render_entry(const struct entry *entry, struct text *out)
     text_putc(out, '\n');
 }
 
-/* The tables below one directory, side by side from the column where the others say what they are
- * about. Returns the last. */
+#define TABLES_COLUMN 7
+
+/* The names of the tables below one directory, side by side. Returns the last. */
 static const struct entry *render_tables(const struct entry *entry, struct text *out)
 {
     const struct entry *end = layout + layout_size;
     size_t begin = out->size;
 
-    text_printf(out, "%*s", ABOUT_COLUMN - 1, "");
+    text_printf(out, "%*s", TABLES_COLUMN, "");
     for (; entry < end && entry->sized; entry++) {
-        if (out->size - begin + strlen(entry_name(entry)) > LINE_MAX) {
+        int length = (int)(strlen(entry_name(entry)) - strlen(".csv"));
+        if (out->size - begin + 1 + (size_t)length > LINE_MAX) {
             text_puts(out, "\n");
             begin = out->size;
-            text_printf(out, "%*s", ABOUT_COLUMN - 1, "");
+            text_printf(out, "%*s", TABLES_COLUMN, "");
         }
-        text_printf(out, " %s", entry_name(entry));
+        text_printf(out, " %.*s", length, entry_name(entry));
     }
     text_putc(out, '\n');
     return entry - 1;
@@ -55,12 +57,14 @@ int help_render(struct file_context *context, struct text *out)
               "innermost; #N in a backtrace counts native ones too. Each open shows one moment;\n"
               "open again to see the next. Only writing acts: to eval and ctl, by the process's\n"
               "owner. SQL selects from the tables; the tables tables and columns describe them.\n"
+              "`record TABLE [on|off] [SIZE] [rate=R]` in ctl: exceptions, gc, process, torch,\n"
+              "spans and events (probing.span(), probing.event()); `record` says what is.\n"
               "Why an open or a write failed: <pid>/errors. Examples:\n"
               "  cat 1234/backtrace                     where is it now?\n"
               "  grep -r loss 1234/threads/*/locals     what is loss?\n"
               "  echo 'max(grads)' > 1234/eval; cat 1234/eval    runs in it, shows what it gave\n"
               "  echo 'SELECT * FROM tables' > 1234/query; cat 1234/query\n"
-              "  cat by-rank/0/status                   the first of a distributed job\n"
+              "  echo 'record exceptions on' > 1234/ctl; tail 1234/tables/exceptions.csv\n"
               "  cat */stacks.folded | sort | uniq -c   which stacks are common?\n");
     return 0;
 }

@@ -33,8 +33,8 @@ const struct entry layout[] = {
     DIRECTORY("all/tables", 0555, NULL, "as below"),
 #define ALL_TABLE(name, about) TABLE("all/tables/" #name ".csv", 0444, ""),
     PYTHON_TABLES(ALL_TABLE)
-    DIRECTORY("exited", 0555, NULL, "what processes recorded that ended in the last hour"),
-    DIRECTORY("exited/<pid>", 0500, &exited_pids, "its status, query and tables/; rmdir drops it"),
+    DIRECTORY("exited", 0555, NULL, "<pid>/: what is left of ended ones; rmdir drops it"),
+    DIRECTORY("exited/<pid>", 0500, &exited_pids, NULL),
     CONTENT("exited/<pid>/status", 0400, exited_status_render, NULL),
     QUESTION("exited/<pid>/query", 0600, query_run, NULL),
     DIRECTORY("exited/<pid>/tables", 0500, NULL, NULL),
@@ -47,9 +47,9 @@ const struct entry layout[] = {
     CONTENT("<pid>/tasks", 0400, tasks_render, "asyncio tasks as a tree, with what each awaits"),
     COMMAND("<pid>/eval", 0600, reply_render, eval_run,
             "write Python, which runs there; read the reply"),
-    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, status, interpreter N"),
+    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, status, interpreter N, record"),
     QUESTION("<pid>/query", 0600, query_run, "write SQL; read what it selects"),
-    DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as CSV"),
+    DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as <name>.csv"),
 #define PID_TABLE(name, about) TABLE("<pid>/tables/" #name ".csv", 0400, about),
     PYTHON_TABLES(PID_TABLE)
     CONTENT("<pid>/errors", 0400, errors_render,
