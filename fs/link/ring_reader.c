@@ -1,10 +1,11 @@
-/* Rows are read block by block, oldest first: the writer overwrites in the same order and more slowly, so it seldom
- * catches up. What the blocks hold is taken down first (struct held), so that all rows are of one moment; a block that
- * was overwritten until its turn came is lost, with those before it. A reader that was held up, so that all were, tries
+/* Rows are read from copies of blocks, oldest first: the writer overwrites in the same order and more slowly, so it
+ * seldom catches up. What the blocks hold is taken down first (struct held), so that all rows are of one moment; then
+ * many blocks are copied at once, and only after that their rows are passed on, which takes longer. A block that was
+ * overwritten until its turn came is lost, with those before it. A reader that was held up, so that all were, tries
  * again.
  *
  * Nothing is read twice from the shared memory and used unchecked: the header is copied when the ring is opened, and
- * rows are checked in a copy of their block. */
+ * rows are checked in the copy of their block. */
 #include "fs/link/ring_reader.h"
 
 #include "fs/cleanup.h"
@@ -21,7 +22,8 @@
 #define COLUMNS_MAX 64
 #define COUNT_MAX ((uint64_t)INT64_MAX) /* what SQL can say */
 #define SEE_TRIES 16  /* to see the newest block before it is overwritten */
-#define SCAN_TRIES 4  /* to copy any of what was seen */
+#define SCAN_TRIES 8  /* to copy that one before it is */
+#define BATCH_SIZE (8u << 20) /* bytes that are copied at once */
 
 struct ring_reader {
     unsigned refs;
@@ -30,6 +32,7 @@ struct ring_reader {
     size_t mapped;
     uint32_t block_size;
     uint32_t blocks;
+    uint32_t batch;              /* bytes that are copied at once; some blocks at least */
     double since;
     uint32_t row_min;            /* bytes of a row whose texts are all NULL */
     unsigned n_texts;
@@ -42,6 +45,7 @@ struct held {
     uint64_t sequence;           /* 0: it had been overwritten */
     uint64_t first;
     uint32_t used;               /* bytes, within the block, a multiple of 8 */
+    const char *copy;            /* of these; NULL: it was overwritten until then */
 };
 
 /* ---- opening ---- */
@@ -102,6 +106,7 @@ int ring_reader_open(int fd, const struct ring_layout *layout, struct ring_reade
     reader->mapped = size;
     reader->block_size = header.block_size;
     reader->blocks = header.blocks;
+    reader->batch = header.size < BATCH_SIZE ? (uint32_t)header.size : BATCH_SIZE;
     reader->since = isfinite(header.since) ? header.since : 0;
     set_layout(reader, layout);
     *out = steal_pointer(reader);
@@ -230,13 +235,27 @@ void ring_reader_count(struct ring_reader *reader, struct ring_counts *out)
 /* ---- scanning ---- */
 
 /* Words may be completed meanwhile (ring_format.h), so each is loaded whole. */
-static bool copy_block(const struct held *held, uint64_t *to)
+static void copy_block(struct held *held, uint64_t *to)
 {
     const uint64_t *from = (const uint64_t *)held->block->rows;
 
     for (uint32_t i = 0, n = held->used / 8; i < n; i++)
         to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-    return still_there(held);
+    held->copy = still_there(held) ? (const char *)to : NULL;
+}
+
+/* Copies the first of n blocks. Returns how many these are. */
+static uint32_t copy_batch(const struct ring_reader *reader, struct held *all, uint32_t n, char *bytes)
+{
+    size_t fill = 0;
+    uint32_t i;
+
+    for (i = 0; i < n && fill + reader->block_size <= reader->batch; i++)
+        if (all[i].sequence) {
+            copy_block(&all[i], (uint64_t *)(bytes + fill));
+            fill += all[i].used;
+        }
+    return i;
 }
 
 static bool row_good(const struct ring_reader *reader, const struct ring_row *row, uint32_t left)
@@ -254,20 +273,20 @@ static bool row_good(const struct ring_reader *reader, const struct ring_row *ro
 }
 
 /* The rows of a copied block. *n: how many there are, *good: no bad one ended them early. */
-static int pass_rows(const struct ring_reader *reader, const char *bytes, uint32_t used,
+static int pass_rows(const struct ring_reader *reader, const struct held *held,
                      int (*each)(void *arg, const struct ring_row *row), void *arg, uint64_t *n, bool *good)
 {
     uint32_t at = 0;
     int r = 0;
 
-    for (*n = 0; at < used && r == 0; ++*n) {
-        const struct ring_row *row = (const struct ring_row *)(bytes + at);
-        if (used - at < reader->row_min || !row_good(reader, row, used - at))
+    for (*n = 0; at < held->used && r == 0; ++*n) {
+        const struct ring_row *row = (const struct ring_row *)(held->copy + at);
+        if (held->used - at < reader->row_min || !row_good(reader, row, held->used - at))
             break;
         r = each(arg, row);
         at += row->size;
     }
-    *good = at == used;
+    *good = at == held->used;
     return r;
 }
 
@@ -286,33 +305,51 @@ static uint32_t see_all(const struct ring_reader *reader, struct held *all)
     return n;
 }
 
+struct sums {
+    uint64_t written, kept;
+};
+
+/* Passes the rows of a batch of n blocks, but for those before one that was lost. */
+static int pass_batch(const struct ring_reader *reader, const struct held *all, uint32_t n,
+                      int (*each)(void *arg, const struct ring_row *row), void *arg, struct sums *sums)
+{
+    uint32_t from = 0;
+    int r = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (!all[i].copy)
+            from = i + 1;
+    if (from > 0 && sums->kept > 0) {
+        r = each(arg, NULL);
+        sums->kept = 0;
+    }
+    for (uint32_t i = 0; i < n && r == 0; i++) {
+        uint64_t here = 0;
+        bool good = true;
+        if (i >= from)
+            r = pass_rows(reader, &all[i], each, arg, &here, &good);
+        sums->kept += here;
+        if (sums->written < add(all[i].first, here + !good))
+            sums->written = add(all[i].first, here + !good);
+    }
+    return r;
+}
+
 /* *found: whether there are rows, or no block. */
-static int scan_once(const struct ring_reader *reader, struct held *all, uint64_t *block,
+static int scan_once(const struct ring_reader *reader, struct held *all, char *bytes,
                      int (*each)(void *arg, const struct ring_row *row), void *arg, struct ring_counts *counts,
                      bool *found)
 {
-    uint64_t written = 0, kept = 0;
-    uint32_t n = see_all(reader, all);
+    uint32_t n = see_all(reader, all), batch;
+    struct sums sums = {0};
     int r = 0;
 
-    for (uint32_t i = 0; i < n && r == 0; i++) {
-        const struct held *held = &all[i];
-        uint64_t here = 0;
-        bool good = true;
-        if (!held->sequence)
-            continue;
-        if (copy_block(held, block)) {
-            r = pass_rows(reader, (const char *)block, held->used, each, arg, &here, &good);
-        } else if (kept) {
-            r = each(arg, NULL);
-            kept = 0;
-        }
-        kept += here;
-        if (written < add(held->first, here + !good))
-            written = add(held->first, here + !good);
+    for (uint32_t i = 0; i < n && r == 0; i += batch) {
+        batch = copy_batch(reader, all + i, n - i, bytes);
+        r = pass_batch(reader, all + i, batch, each, arg, &sums);
     }
-    *counts = count_up(reader, written, kept);
-    *found = n == 0 || kept > 0;
+    *counts = count_up(reader, sums.written, sums.kept);
+    *found = n == 0 || sums.kept > 0;
     return r;
 }
 
@@ -324,11 +361,11 @@ int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const st
     bool found;
 
     _cleanup_free_ struct held *all = calloc(reader->blocks, sizeof *all);
-    _cleanup_free_ uint64_t *block = malloc(reader->block_size);
-    if (!all || !block)
+    _cleanup_free_ char *bytes = malloc(reader->batch);
+    if (!all || !bytes)
         return -ENOMEM;
     do {
-        r = scan_once(reader, all, block, each, arg, &now, &found);
+        r = scan_once(reader, all, bytes, each, arg, &now, &found);
     } while (r == 0 && !found && --tries > 0);
     if (counts)
         *counts = now;

@@ -5,6 +5,9 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,28 +19,13 @@ static const struct ring_layout *const layout = &recorded_layouts[RECORDED_SPANS
 static struct ring_header *header; /* of the owner's mapping */
 static struct ring_reader *reader;
 
-/* The scribbling that is left: done when a row is passed, so between the blocks. */
+/* The scribbling that is left: done again and again by a thread, while the ring is read. */
 static const uint8_t *later;
 static size_t n_later;
+static sem_t begin, ended;
+static bool stop;
 
 static volatile unsigned read_text; /* the sanitizer knows where the copy ends */
-
-static void open_ring(void)
-{
-    int fd = memfd_create("ring", MFD_ALLOW_SEALING);
-
-    if (fd < 0 || ftruncate(fd, SIZE) < 0)
-        abort();
-    header = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    if (header == MAP_FAILED || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) < 0)
-        abort();
-    *header = (struct ring_header){.magic = RING_MAGIC, .version = RING_VERSION, .layout = layout->hash,
-                                   .table = "spans", .size = RING_SIZE_MIN, .block_size = RING_BLOCK_MIN,
-                                   .blocks = RING_SIZE_MIN / RING_BLOCK_MIN};
-    if (ring_reader_open(fd, layout, &reader) < 0)
-        abort();
-    close(fd);
-}
 
 static struct ring_block *block(uint8_t which)
 {
@@ -80,6 +68,40 @@ static void scribble(const uint8_t *code)
     }
 }
 
+static void *scribble_on(void *unused)
+{
+    for (;;) {
+        sem_wait(&begin);
+        do
+            for (size_t at = 0; at + 5 <= n_later; at += 5)
+                scribble(later + at);
+        while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE));
+        sem_post(&ended);
+    }
+    return NULL;
+}
+
+static void open_ring(void)
+{
+    int fd = memfd_create("ring", MFD_ALLOW_SEALING);
+
+    if (fd < 0 || ftruncate(fd, SIZE) < 0)
+        abort();
+    header = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (header == MAP_FAILED || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) < 0)
+        abort();
+    *header = (struct ring_header){.magic = RING_MAGIC, .version = RING_VERSION, .layout = layout->hash,
+                                   .table = "spans", .size = RING_SIZE_MIN, .block_size = RING_BLOCK_MIN,
+                                   .blocks = RING_SIZE_MIN / RING_BLOCK_MIN};
+    if (ring_reader_open(fd, layout, &reader) < 0)
+        abort();
+    close(fd);
+    pthread_t thread;
+    if (sem_init(&begin, 0, 0) < 0 || sem_init(&ended, 0, 0) < 0 ||
+        pthread_create(&thread, NULL, scribble_on, NULL) != 0)
+        abort();
+}
+
 struct looking {
     uint64_t n;
     uint8_t stop; /* after so many rows; 0: never */
@@ -106,10 +128,6 @@ static int look_at(void *arg, const struct ring_row *row)
             read_text += (unsigned char)text[at];
     }
     read_text += (unsigned char)end[-1];
-    if (n_later >= 5) {
-        scribble(later);
-        later += 5, n_later -= 5;
-    }
     return ++looking->n == looking->stop ? 1 : 0;
 }
 
@@ -122,7 +140,7 @@ static void check(const struct ring_counts *counts, const struct looking *lookin
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct ring_counts counts;
+    struct ring_counts counts, scanned;
     struct looking looking = {0};
 
     if (!reader)
@@ -139,13 +157,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         scribble(data + at);
     later = data + now;
     n_later = size - now;
+    __atomic_store_n(&stop, false, __ATOMIC_RELEASE);
+    sem_post(&begin);
     ring_reader_count(reader, &counts);
     if (counts.written > INT64_MAX || counts.kept > RING_SIZE_MIN / 80 || counts.kept > counts.written ||
         counts.lost > INT64_MAX)
         abort();
-    int r = ring_reader_scan(reader, look_at, &looking, &counts);
+    int r = ring_reader_scan(reader, look_at, &looking, &scanned);
+    __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
+    sem_wait(&ended);
     if (r < 0 || (r == 0 && looking.stop && looking.n >= looking.stop))
         abort();
-    check(&counts, &looking);
+    check(&scanned, &looking);
     return 0;
 }
