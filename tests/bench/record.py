@@ -2,6 +2,7 @@
 import collections
 import subprocess
 
+from exceptions import measure_exceptions
 from mount import build
 from report import median
 from spans import measure_spans
@@ -38,3 +39,4 @@ def measure_append(report, rounds):
 def measure_record(report, probe, chosen, args, start):
     measure_append(report, args.rounds)
     measure_spans(report, probe, chosen, args)
+    measure_exceptions(report, probe, chosen, args.rounds)
