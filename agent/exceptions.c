@@ -23,13 +23,16 @@ static bool leaves(struct exceptions *self, PyObject *code, PyObject *back)
 /* The kernel's number of the thread, which a child of fork() must ask for again. */
 static pid_t own_tid(void)
 {
-    static __thread pid_t tid, process;
+    static __thread struct {
+        pid_t tid, process;
+    } cached; /* one, since each look at such a variable is a call */
+    __auto_type own = &cached;
 
-    if (process != probe_agent_record.pid) {
-        process = probe_agent_record.pid;
-        tid = gettid();
+    if (own->process != probe_agent_record.pid) {
+        own->process = probe_agent_record.pid;
+        own->tid = gettid();
     }
-    return tid;
+    return own->tid;
 }
 
 /* An exception, and where it was raised. */
@@ -102,12 +105,12 @@ void exceptions_raised(struct exceptions *self, PyObject *code, PyObject *except
 {
     long lasti = traceback ? sighting_lasti(&self->sightings, traceback) : -1;
     struct raise raise = {raised_type(&self->raised, exception), exception, code, lasti};
-    struct sighting *sighting = sighting_at(&self->sightings, exception);
+    struct sighting *sighting = sighting_find(&self->sightings, exception);
 
     if (is_elsewhere(self, raise.type, code, traceback))
         return;
     PyObject *older = traceback ? sighting_older(&self->sightings, traceback) : NULL;
-    bool again = older && sighting_is(&self->sightings, sighting, exception, older);
+    bool again = older && sighting && sighting_is(&self->sightings, sighting, older);
     sighting_own(&self->sightings, traceback, exception);
     if (again) {
         sighting_note(sighting, traceback, code, lasti);
@@ -115,11 +118,12 @@ void exceptions_raised(struct exceptions *self, PyObject *code, PyObject *except
         return;
     }
     if (raise.type->ends == ENDS_ITERATION || raise.type->ends == ENDS_GENERATOR) {
-        if (sighting->exception == exception)
-            *sighting = (struct sighting){0}; /* that one is no more */
+        if (sighting)
+            sighting->fate = FATE_GONE;
         return;
     }
-    *sighting = (struct sighting){.exception = exception, .ring = recorder_ring(RECORDED_EXCEPTIONS)};
+    sighting = sighting_add(&self->sightings, exception);
+    sighting->ring = recorder_ring(RECORDED_EXCEPTIONS);
     sighting_note(sighting, traceback, code, lasti);
     if (older)
         find_origin(self, older, &raise);
@@ -128,9 +132,9 @@ void exceptions_raised(struct exceptions *self, PyObject *code, PyObject *except
 
 void exceptions_handled(struct exceptions *self, PyObject *code, PyObject *exception)
 {
-    struct sighting *sighting = sighting_at(&self->sightings, exception);
+    struct sighting *sighting = sighting_find(&self->sightings, exception);
 
-    if (sighting->exception != exception || sighting->fate == FATE_HANDLED ||
+    if (!sighting || sighting->fate == FATE_HANDLED || sighting->fate == FATE_GONE ||
         (sighting->fate == FATE_LEFT && site_kind(&self->sites, code) & SITE_ENDS))
         return;
     set_fate(sighting, FATE_HANDLED);
@@ -138,9 +142,9 @@ void exceptions_handled(struct exceptions *self, PyObject *code, PyObject *excep
 
 void exceptions_left(struct exceptions *self, PyObject *code, PyObject *back, PyObject *exception)
 {
-    struct sighting *sighting = sighting_at(&self->sightings, exception);
+    struct sighting *sighting = sighting_find(&self->sightings, exception);
 
-    if (sighting->exception == exception) {
+    if (sighting && sighting->fate != FATE_GONE) {
         if (sighting->fate != FATE_LEFT && leaves(self, code, back))
             set_fate(sighting, FATE_LEFT);
         return;
@@ -156,7 +160,15 @@ void exceptions_left(struct exceptions *self, PyObject *code, PyObject *back, Py
 
 /* ---- sys.monitoring ---- */
 
-static struct exceptions *states[INTERPRETERS_MAX]; /* by interpreter */
+static struct exceptions *states[INTERPRETERS_MAX]; /* by interpreter; it may be left of one that has ended */
+
+/* That of an interpreter; NULL: none. */
+static struct exceptions *state_at(size_t i)
+{
+    const struct interpreter *interpreter = &agent.interpreters[i];
+    bool ended = i > 0 && interpreter->closed; /* the main one's end is worth recording */
+    return interpreter->recorded[RECORDED_EXCEPTIONS] && !ended ? states[i] : NULL;
+}
 
 /* Whose callback this is; NULL: nobody's any more, or nothing is recorded. */
 static struct exceptions *find_state(PyObject *function)
@@ -164,7 +176,7 @@ static struct exceptions *find_state(PyObject *function)
     if (!recorder_ring(RECORDED_EXCEPTIONS))
         return NULL;
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)
-        for (size_t j = 0; j < 3 && states[i]; j++)
+        for (size_t j = 0; j < 3 && state_at(i); j++)
             if (states[i]->functions[j] == function)
                 return states[i];
     return NULL;
@@ -175,7 +187,7 @@ struct exceptions *exceptions_here(void)
     const PyInterpreterState *here = PyInterpreterState_Get();
 
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)
-        if (states[i] && states[i]->owner->state == here)
+        if (state_at(i) && agent.interpreters[i].state == here)
             return states[i];
     return NULL;
 }
@@ -296,15 +308,17 @@ static int make(struct interpreter *interpreter)
 
     free(states[slot]);
     states[slot] = calloc(1, sizeof *states[slot]);
-    return states[slot] ? init(states[slot], interpreter) : -ENOMEM;
+    int r = states[slot] ? init(states[slot], interpreter) : -ENOMEM;
+    if (r == 0)
+        Py_IncRef(interpreter->recorded[RECORDED_EXCEPTIONS] = Py_True);
+    return r;
 }
 
 static int on(struct interpreter *interpreter, const struct proto_record *record, char words[PROTO_WORDS_MAX])
 {
     size_t slot = (size_t)(interpreter - agent.interpreters);
-    bool there = interpreter->recorded[RECORDED_EXCEPTIONS];
 
-    int r = there ? 0 : make(interpreter);
+    int r = interpreter->recorded[RECORDED_EXCEPTIONS] ? 0 : make(interpreter);
     if (r == 0) {
         sightings_forget(&states[slot]->sightings); /* their rows may be in another ring now */
         r = start(interpreter, states[slot], words);
@@ -314,8 +328,6 @@ static int on(struct interpreter *interpreter, const struct proto_record *record
         python_clear(&interpreter->recorded[RECORDED_EXCEPTIONS]);
         return say(r, words);
     }
-    if (!there)
-        Py_IncRef(interpreter->recorded[RECORDED_EXCEPTIONS] = Py_True);
     return 0;
 }
 

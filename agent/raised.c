@@ -285,6 +285,8 @@ void raised_message(struct raised *raised, const struct raised_type *type, PyObj
     *owner = NULL;
     if (!args || !is_exactly(args, &PyTuple_Type))
         return;
+    if (type->says == SAYS_ARGS && PyTuple_Size(args) == 1 && text_of(argument(args, 0), out, owner))
+        return;
     _cleanup_unref_ PyObject *said = say(raised, type->says, exception, args);
     if (!said)
         PyErr_Clear();

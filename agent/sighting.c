@@ -15,25 +15,54 @@ int sightings_init(struct sightings *sightings)
     return -EOPNOTSUPP;
 }
 
-static size_t hash(const void *object)
+static size_t hash(const void *object) { return ((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15 >> 40; }
+
+static struct sighting_set *set_of(struct sightings *sightings, const PyObject *exception)
 {
-    return ((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15 >> 40 & (SIGHTINGS - 1);
+    return &sightings->sets[hash(exception) % SIGHTING_SETS];
 }
 
-struct sighting *sighting_at(struct sightings *sightings, PyObject *exception)
+struct sighting *sighting_find(struct sightings *sightings, const PyObject *exception)
 {
-    return &sightings->all[hash(exception)];
+    struct sighting_set *set = set_of(sightings, exception);
+
+    for (unsigned i = 0; i < SIGHTING_WAYS; i++)
+        if (set->exceptions[i] == exception)
+            return &set->all[i];
+    return NULL;
+}
+
+/* Those that are under way keep theirs, unless all are. */
+static unsigned choose(struct sighting_set *set)
+{
+    for (unsigned i = 0; i < SIGHTING_WAYS; i++) {
+        unsigned at = set->turn++ % SIGHTING_WAYS;
+        if (!set->exceptions[at] || set->all[at].fate != FATE_UNKNOWN)
+            return at;
+    }
+    return set->turn++ % SIGHTING_WAYS;
+}
+
+struct sighting *sighting_add(struct sightings *sightings, const PyObject *exception)
+{
+    struct sighting_set *set = set_of(sightings, exception);
+    struct sighting *there = sighting_find(sightings, exception);
+    unsigned at = there ? (unsigned)(there - set->all) : choose(set);
+
+    set->exceptions[at] = exception;
+    set->all[at] = (struct sighting){.exception = exception};
+    return &set->all[at];
 }
 
 void sighting_own(struct sightings *sightings, const PyObject *traceback, const PyObject *exception)
 {
-    sightings->owners[hash(traceback)] = (struct sighting_owner){traceback, exception};
+    sightings->owners[hash(traceback) % SIGHTING_OWNERS] = (struct sighting_owner){traceback, exception};
 }
 
 /* Whether an entry is known to have been made for another exception. */
 static bool is_anothers(const struct sightings *sightings, const PyObject *traceback, const PyObject *exception)
 {
-    const struct sighting_owner *owner = &sightings->owners[hash(traceback)];
+    const struct sighting_owner *owner = &sightings->owners[hash(traceback) % SIGHTING_OWNERS];
     return owner->traceback == traceback && owner->exception != exception;
 }
 
@@ -70,11 +99,8 @@ static bool is_at(const struct sightings *sightings, PyObject *traceback, const 
            code_of(sightings, traceback) == sighting->code;
 }
 
-bool sighting_is(const struct sightings *sightings, const struct sighting *sighting, PyObject *exception,
-                 PyObject *older)
+bool sighting_is(const struct sightings *sightings, const struct sighting *sighting, PyObject *older)
 {
-    if (sighting->exception != exception)
-        return false;
     for (int i = 0; i < SIGHTING_DEPTH && older; i++) {
         if (older == sighting->traceback)
             return is_at(sightings, older, sighting);
@@ -101,7 +127,7 @@ PyObject *sighting_origin(const struct sightings *sightings, PyObject *traceback
 
 void sightings_forget(struct sightings *sightings)
 {
-    memset(sightings->all, 0, sizeof sightings->all);
+    memset(sightings->sets, 0, sizeof sightings->sets);
     memset(sightings->owners, 0, sizeof sightings->owners);
 }
 

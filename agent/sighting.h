@@ -11,7 +11,9 @@
 
 #include "agent/text.h"
 
-#define SIGHTINGS 512u       /* a power of two: one that meets another at its place there takes it */
+#define SIGHTING_WAYS 4u     /* so many exceptions with the same hash are known */
+#define SIGHTING_SETS 256u   /* a power of two */
+#define SIGHTING_OWNERS 1024u /* a power of two */
 #define SIGHTING_DEPTH 64    /* entries of a traceback that are looked at */
 
 struct ring;
@@ -20,10 +22,11 @@ enum sighting_fate {
     FATE_UNKNOWN, /* it is under way, or C code got it */
     FATE_HANDLED, /* Python code caught it */
     FATE_LEFT,    /* it left its thread or task */
+    FATE_GONE,    /* another one is at its address that is no row */
 };
 
 struct sighting {
-    PyObject *exception;        /* not held */
+    const PyObject *exception;  /* not held */
     const void *traceback, *code; /* its newest entry and the code of that: not held */
     long lasti;                 /* [bytes] of the instruction there */
     const struct ring *ring;    /* that its row is in */
@@ -37,22 +40,30 @@ struct sighting_owner {
     const PyObject *exception;
 };
 
+/* Those with one hash; free: 0. */
+struct sighting_set {
+    const PyObject *exceptions[SIGHTING_WAYS]; /* by which one is found */
+    struct sighting all[SIGHTING_WAYS];
+    unsigned turn;                             /* whose place the next one takes */
+};
+
 struct sightings {
-    struct sighting all[SIGHTINGS];
-    struct sighting_owner owners[SIGHTINGS];
+    struct sighting_set sets[SIGHTING_SETS];
+    struct sighting_owner owners[SIGHTING_OWNERS];
     struct attribute next, frame, lasti; /* of traceback */
 };
 
 /* With the GIL; no exception is set afterwards. */
 /* 0 or -EOPNOTSUPP. */
 int sightings_init(struct sightings *sightings);
-/* The place of an exception, whether it is there or not. */
-struct sighting *sighting_at(struct sightings *sightings, PyObject *exception);
+/* What was seen at the address of an exception, be it that or an earlier one; NULL: nothing. */
+struct sighting *sighting_find(struct sightings *sightings, const PyObject *exception);
+/* A new one, which takes the place of an earlier one at that address, else of one whose fate is known. */
+struct sighting *sighting_add(struct sightings *sightings, const PyObject *exception);
 /* The next older entry of a traceback, borrowed from it; NULL: none. */
 PyObject *sighting_older(const struct sightings *sightings, PyObject *traceback);
-/* Whether it is the exception that was seen at this place. older: its traceback below the newest entry. */
-bool sighting_is(const struct sightings *sightings, const struct sighting *sighting, PyObject *exception,
-                 PyObject *older);
+/* Whether what was seen is the exception that is at its address now. older: its traceback below the newest entry. */
+bool sighting_is(const struct sightings *sightings, const struct sighting *sighting, PyObject *older);
 /* Notes the newest entry: of that code, at that instruction. */
 static inline void sighting_note(struct sighting *sighting, const PyObject *traceback, const PyObject *code,
                                  long lasti)

@@ -26,7 +26,7 @@ bool attribute_find(PyObject *type, const char *name, struct attribute *out);
 static inline PyObject *attribute_of(const struct attribute *attribute, PyObject *object)
 {
     PyObject *value = attribute->get(attribute->descriptor, object, NULL);
-    if (!value)
+    if (__builtin_expect(!value, 0))
         PyErr_Clear();
     return value;
 }

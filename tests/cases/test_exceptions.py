@@ -2,8 +2,10 @@
 import errno
 import json
 import os
+import pathlib
 import signal
 import sys
+import textwrap
 import time
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import agent_client as agent
 import ring_file
 from agents import QUIET, clients, connect, ended, library, start  # noqa: F401, a fixture
+from commands import Commands
 from interpreters import TARGETS, eventually
 
 sys.path.append(str(TARGETS))
@@ -232,6 +235,7 @@ def end():
 def test_fork(python):
     target, client = program(python, """
 import os
+import pathlib
 def child():
     pid = os.fork()
     if pid == 0:
@@ -250,6 +254,7 @@ def child():
 def test_child_with_an_agent_of_its_own(python):
     target, client = program(python, """
 import os
+import pathlib
 def child():
     here, there = os.pipe()
     number = os.fork()
@@ -459,4 +464,83 @@ def own():
     assert record(client).error == 0
     ask(target, "attempt(1)")
     assert count(target) == 16
+    assert ended(target) == 0
+
+
+@pytest.mark.deadline(60)
+def test_library_leaves_while_threads_raise(probe, python):
+    """A daemon puts it in, records, and takes it out, in the middle of everything."""
+    target = python.run_source(textwrap.dedent("""
+        import sys, threading
+        def leaf(n):
+            raise (ValueError if n % 2 else KeyError)(n)
+        def work():
+            count = 0
+            while not stop:
+                try:
+                    try:
+                        leaf(count)
+                    finally:
+                        count += 1
+                except (ValueError, KeyError) as error:
+                    assert error.args == (count - 1,)
+            counts.append(count)
+        stop, counts = False, []
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        stop = True
+        for thread in threads:
+            thread.join()
+        print(len(counts), min(counts) > 0)
+        """))
+    commands = Commands(probe, target.pid)
+    for turn in range(4):
+        commands.run("ctl", "attach")
+        commands.run("ctl", "record exceptions on")
+        with ring_file.find(target.pid, "exceptions") as ring:
+            eventually(lambda: ring.head > 2, what="rows")
+        if turn % 2:
+            commands.run("ctl", "record exceptions off")
+        commands.run("ctl", "detach")
+        maps = pathlib.Path(f"/proc/{target.pid}/maps")
+        eventually(lambda: "probe-agent" not in maps.read_text(), what="no mapping")
+    target.send("")
+    assert target.readline() == "8 True"
+    assert ended(target) == 0
+
+
+@pytest.mark.python(minimum=(3, 12))
+def test_in_another_interpreter(python):
+    target, client = program(python, """
+import os
+for name in ("_interpreters", "_xxsubinterpreters"):
+    try:
+        interpreters = __import__(name)
+        break
+    except ImportError:
+        pass
+def begin(go):
+    made = interpreters.create()
+    code = (f"import os\\nos.read({go}, 1)\\ndef fail(): raise KeyError('there')\\n"
+            "for _ in range(100):\\n try: fail()\\n except KeyError: pass")
+    begin.thread = threading.Thread(target=interpreters.run_string, args=(made, code))
+    begin.thread.start()
+    begin.made = made
+    return int(made)
+""")
+    interp = ask(target, "setattr(begin, 'pipe', os.pipe()) or begin(begin.pipe[0])")
+    answer = record(client, interp=interp)
+    assert answer.error == 0, answer.words
+    ask(target, "attempt(3)")
+    ask(target, "os.write(begin.pipe[1], b'x') and begin.thread.join()")
+    found = [shown(r) for r in ring_file.rows(target.pid, "exceptions") if r.func == "fail"]
+    assert found == [["KeyError", "'there'", "fail", 3, 1]] * 100
+    ask(target, "interpreters.destroy(begin.made)")
+    assert record(client, agent.OFF).error == 0
+    assert record(client).error == 0
+    ask(target, "attempt(3)")
+    assert count(target) == 103
     assert ended(target) == 0

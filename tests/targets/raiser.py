@@ -174,6 +174,28 @@ def given_tracebacks():
 
 
 @scenario
+def kept():
+    """Those that are raised again long afterwards, after many others."""
+    errors = []
+    for number in range(50):
+        try:
+            fail(Mine(number))
+        except Mine as error:
+            note(error)
+            errors.append(error)
+    for number in range(500):
+        try:
+            deep(3)
+        except ValueError as error:
+            note(error)
+    for error in errors:
+        try:
+            deep(2, error)
+        except Mine:
+            pass
+
+
+@scenario
 def generators():
     def numbers():
         yield 1
