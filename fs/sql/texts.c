@@ -120,7 +120,8 @@ uint32_t texts_add(struct texts *texts, const char *bytes, size_t size)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, make_secrets);
+    if (!texts->n)
+        pthread_once(&once, make_secrets);
     uint32_t hash = hash_of(bytes, size);
     for (size_t at = hash; texts->nslots && texts->slots[at &= texts->nslots - 1]; at++) {
         uint32_t number = texts->slots[at];

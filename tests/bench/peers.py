@@ -47,14 +47,19 @@ class PyPI:
         return [str(self.program), *self.arguments, str(target.pid)]
 
 
-class OpenTelemetry(PyPI):
-    """A library: programs find it in `directory`."""
+class Library(PyPI):
+    """Programs find it in `directory`; `python` can import it."""
 
-    def __init__(self):
-        super().__init__("opentelemetry-sdk", "python3")
-        self.name = "OpenTelemetry"
+    def __init__(self, name, package, module):
+        super().__init__(package, "python3")
+        self.name, self.python = name, self.program
         self.directory = self.environment / "lib" / "python{}.{}".format(*sys.version_info) / "site-packages"
-        self.program = self.directory / "opentelemetry" / "sdk"
+        self.program = self.directory / module
+
+
+class OpenTelemetry(Library):
+    def __init__(self):
+        super().__init__("OpenTelemetry", "opentelemetry-sdk", "opentelemetry/sdk")
 
 
 class Gdb:

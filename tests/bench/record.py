@@ -5,6 +5,7 @@ import subprocess
 from exceptions import measure_exceptions
 from mount import build
 from report import median
+from scan import measure_scan
 from spans import measure_spans
 
 # What tests/bench/append.c prints: the budget [ns], and words.
@@ -40,3 +41,4 @@ def measure_record(report, probe, chosen, args, start):
     measure_append(report, args.rounds)
     measure_spans(report, probe, chosen, args)
     measure_exceptions(report, probe, chosen, args.rounds)
+    measure_scan(report, probe, chosen, args)
