@@ -17,7 +17,8 @@ from command_files import chosen, ctl, said, target  # noqa: F401, fixtures amon
 from commands import failure, shell, write
 from interpreters import eventually
 
-ERROR = "error: unknown verb; there are attach [remote-exec], detach, status, interpreter N\n"
+ERROR = "error: unknown verb; there are attach [remote-exec], detach, status, interpreter N, " \
+        "record [TABLE [on|off] [SIZE] [rate=R]]\n"
 
 
 @pytest.mark.parametrize("program", ["bash", "dash"])

@@ -1,5 +1,6 @@
 """What the agent records, asked for in its own protocol: rings that come and go, the tables gc and
 process_samples, and that nothing of it stays in the program."""
+import contextlib
 import errno
 import os
 import pathlib
@@ -11,6 +12,7 @@ import pytest
 import agent_client as agent
 import ring_file
 from agents import LIBRARY, NAME, clients, connect, ended, start
+from commands import Commands
 from interpreters import eventually
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -211,6 +213,69 @@ def test_on_and_off(python):
         off(client, "process_samples")
         assert client.eval("gc.callbacks").text == "[]\n"
         assert "probe-sampler" not in tasks(target.pid)
+    assert ended(target) == 0
+
+
+def test_first_use(python):
+    """Spans and events are recorded from the first one on. Where that can't be, it is said and not tried again."""
+    target = start(python, """
+        import probing, resource, sys
+        print("ready", flush=True)
+        for line in sys.stdin:
+            if line == "none\\n":
+                resource.setrlimit(resource.RLIMIT_NOFILE, (0, 4096))
+            elif line == "some\\n":
+                resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+            elif line == "start\\n":
+                probing.start()
+            else:
+                probing.event(line.strip())
+            print("done", flush=True)
+        """)
+
+    def tell(line):
+        target.send(line)
+        target.expect("done")
+
+    client = connect(target)
+    for line in ("none", "first", "some", "second"):
+        tell(line)
+    assert rings_of(target.pid) == 0
+    place = places(client)["events"]
+    assert (place["on"], place["fd"], place["error"]) == (0, -1, errno.EMFILE)
+    client.status()
+    assert client.rings_told == 1
+    on(client, "events")
+    tell("third")
+    off(client, "events")
+    tell("fourth")
+    on(client, "events", size=MINIMUM)
+    tell("fifth")
+    assert [row.name for row in ring_file.rows(target.pid, "events")] == ["third", "fifth"]
+    assert client.detach().error == 0
+    client = again(target)
+    target.expect("done")
+    tell("sixth")
+    client.status()
+    assert client.rings_told == 1 and places(client)["events"]["on"] == 1
+    assert [row.name for row in ring_file.rows(target.pid, "events")] == ["sixth"]
+    assert ended(target) == 0
+
+
+def test_first_use_fails(probe, python):
+    """A person sees why."""
+    target = start(python, """
+        import probing, resource, sys
+        print("ready", flush=True)
+        sys.stdin.readline()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        probing.event("lost")
+        print("done", flush=True)
+        sys.stdin.readline()
+        """)
+    target.send("go")
+    target.expect("done")
+    assert "Record: events off 0 rows=0 lost=0 error=EFBIG\n" in Commands(probe, target.pid).run("ctl", "record\n")
     assert ended(target) == 0
 
 
@@ -584,6 +649,51 @@ def test_detach(python):
         client = again(target)
         assert client.eval("gc.callbacks").text == "[]\n"
         assert client.status()["rings"] == 0
+    assert ended(target) == 0
+
+
+# what the daemon can record in every interpreter
+MOUNTED = ["exceptions", "gc", "process", "spans", "events"]
+
+
+@pytest.mark.parametrize("end", ["on", "off", "by turns"])
+def test_unloaded(probe, python, end):
+    """Where a daemon has put it in, the library goes with the last hook."""
+    target = python.run_source("import gc, sys\nprint('ready', flush=True)\nsys.stdin.read()")
+    before = links(target.pid), len(tasks(target.pid))
+    for _ in range(3):
+        commands = Commands(probe, target.pid)
+        for table in MOUNTED:
+            commands.run("ctl", f"record {table} on\n")
+            if end == "by turns":
+                commands.run("ctl", f"record {table} off\n")
+        assert commands.value("gc.collect() >= 0") == "True"
+        with contextlib.suppress(OSError):
+            commands.eval("1 / 0")
+        if end == "off":
+            for table in MOUNTED:
+                commands.run("ctl", f"record {table} off\n")
+            assert commands.value("gc.callbacks") == "[]"
+        said = commands.detach()
+        assert "Agent: none" in said, said
+        maps = pathlib.Path(f"/proc/{target.pid}/maps")
+        eventually(lambda: "memfd:probe" not in maps.read_text(), what="no mapping")
+        eventually(lambda: (links(target.pid), len(tasks(target.pid))) == before, what="as before")
+    assert ended(target) == 0
+
+
+def test_stays_loaded(probe, python):
+    """As long as the program holds a function of it."""
+    target = python.run_source("import gc, sys\nprint('ready', flush=True)\nsys.stdin.read()")
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "record gc on\n")
+    commands.eval("kept = list(gc.callbacks)")
+    assert "stays" in commands.detach()
+    commands.attach()
+    commands.run("ctl", "record gc on\n")
+    assert commands.value("kept[0]('start', {}), kept[0]('stop', {})") == "(None, None)"
+    commands.eval("del kept")
+    assert "Agent: none" in commands.detach()
     assert ended(target) == 0
 
 

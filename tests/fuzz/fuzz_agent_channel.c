@@ -63,6 +63,8 @@ void interrupt_join(void) {}
 int python_thread_need(void) { return 0; }
 void python_thread_join(void) {}
 bool python_thread_stuck(void) { return false; }
+void python_thread_welcome(void) {}
+void python_thread_give_up_welcome(void) {}
 void recorder_end(bool nobody_writes) {}
 
 /* The first table's needs Python. */
