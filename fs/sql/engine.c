@@ -414,6 +414,7 @@ static const char *what_went_wrong(const struct engine *engine)
     switch (engine->error ? engine->error : stop_reason(&engine->stop)) {
     case -EINTR: return "interrupted";
     case -ETIMEDOUT: return "over the limit: a statement may take 10 s";
+    case -EFBIG: return "over the limit: a table may have 16,777,216 rows; bound its times";
     case 0: return sqlite3_errmsg(engine->db);
     }
     return strerror(-engine->error);

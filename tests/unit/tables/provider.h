@@ -1,4 +1,4 @@
-/* Two tables that only tests have, and a provider of their rows. */
+/* Tables that only tests have, and a provider of their rows. */
 #pragma once
 
 #include "fs/sql/engine.h"
@@ -8,8 +8,8 @@ extern const struct tables colours_tables;
 /* What the last statement used, for tests of what is pushed down. */
 struct seen {
     int fills;
-    struct use uses[2]; /* in the order of colours_tables */
-    bool used[2];
+    struct use uses[3]; /* in the order of colours_tables */
+    bool used[3];
 };
 
 static inline int provide(void *arg, struct wanted *const *wanted, size_t n,
