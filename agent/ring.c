@@ -12,6 +12,7 @@
 
 #define TRIES 64        /* of who finds the ring busy; each about as long as a quarter of a row */
 #define CLOSE_TRIES 10  /* a millisecond each */
+#define PIECE (256u << 10)  /* bytes that are mapped at once */
 
 static struct ring_block *block_of(const struct ring *ring, uint64_t sequence)
 {
@@ -45,7 +46,27 @@ static bool may_take(uint64_t size)
     return left ? size <= left / 2 : size <= RING_SIZE_DEFAULT + RING_HEADER_SIZE;
 }
 
-/* All of its memory, now: a page that is not to be had later would be a SIGBUS. */
+/* While memory is mapped or unmapped no other thread of the program can do so: piece by piece. */
+static void unmap(char *address, size_t size)
+{
+    for (size_t at = 0; at < size; at += PIECE)
+        munmap(address + at, size - at < PIECE ? size - at : PIECE);
+}
+
+/* All of the file's memory, now: a page that is not to be had later would be a SIGBUS. */
+static int populate(int fd, char *address, size_t size)
+{
+    struct stat st;
+
+    for (size_t at = 0; at < size; at += PIECE)
+        if (mmap(address + at, size - at < PIECE ? size - at : PIECE, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, (off_t)at) == MAP_FAILED)
+            return -errno;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return (uint64_t)st.st_blocks * 512 < size ? -ENOMEM : 0; /* mmap() doesn't say so */
+}
+
 static int map(size_t size, struct ring *ring)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
@@ -56,16 +77,16 @@ static int map(size_t size, struct ring *ring)
     if (!may_take(size))
         return -ENOMEM;
     _cleanup_close_ int fd = memfd_create("probefs-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+    if (fd < 0 || ftruncate(fd, (off_t)size) < 0 || fstat(fd, &st) < 0)
         return -errno;
-    void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (address == MAP_FAILED)
         return -errno;
-    int r = fcntl(fd, F_ADD_SEALS, seals) < 0 || fstat(fd, &st) < 0 ? -errno : 0;
-    if (r == 0 && (uint64_t)st.st_blocks * 512 < size)
-        r = -ENOMEM; /* mmap() doesn't say so */
+    int r = populate(fd, address, size);
+    if (r == 0 && fcntl(fd, F_ADD_SEALS, seals) < 0)
+        r = -errno;
     if (r < 0) {
-        munmap(address, size);
+        unmap(address, size);
         return r;
     }
     ring->header = address;
@@ -127,7 +148,7 @@ void ring_free(struct ring *ring)
     if (!ring)
         return;
     give_up_fd(ring);
-    munmap(ring->header, ring->mapped);
+    unmap((char *)ring->header, ring->mapped);
     free(ring);
 }
 
@@ -273,7 +294,7 @@ static void append_block(struct ring *ring, const struct ring *from, uint64_t se
 
 static void give_up_rows(struct ring *ring)
 {
-    munmap((char *)ring->header + RING_HEADER_SIZE, ring->mapped - RING_HEADER_SIZE);
+    unmap((char *)ring->header + RING_HEADER_SIZE, ring->mapped - RING_HEADER_SIZE);
     ring->mapped = RING_HEADER_SIZE;
     give_up_fd(ring);
 }

@@ -173,7 +173,7 @@ static const struct {
     {SYS_prlimit64, ANY, {0, RLIMIT_FSIZE}},
     {SYS_fcntl, ANY,
      {FD, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL}},
-    {SYS_mmap, ANY, {0, 69632, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, FD, 0}},
+    {SYS_mmap, ANY, {0, 69632, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, FD, 0}},
 };
 
 /* Whether one filter lets all through; else which call it is about, and its answer. */
