@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Copies a str, cut at a whole character. */
-static void copy_words(PyObject *text, char *words, size_t size)
+void eval_copy_words(PyObject *text, char *words, size_t size)
 {
     words[0] = '\0';
     _cleanup_unref_ PyObject *bytes =
@@ -39,7 +38,7 @@ void eval_describe_exception(char *words, size_t size)
         _cleanup_unref_ PyObject *name = PyObject_GetAttrString(type, "__name__");
         _cleanup_unref_ PyObject *text =
             name ? PyUnicode_FromFormat("%U: %S", name, value ? value : Py_None) : NULL;
-        copy_words(text, words, size);
+        eval_copy_words(text, words, size);
     }
     Py_DecRef(type);
     Py_DecRef(value);
@@ -87,7 +86,7 @@ static int take_result(PyObject *result, const struct proto_eval *eval, struct e
     out->done.error = error;
     out->done.consumed = consumed < eval->text_size ? consumed : eval->text_size;
     out->done.flags = cut ? DONE_CUT : 0;
-    copy_words(words, out->done.words, sizeof out->done.words);
+    eval_copy_words(words, out->done.words, sizeof out->done.words);
     return 0;
 }
 

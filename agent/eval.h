@@ -15,5 +15,7 @@ struct evaluation {
  * to answer, and no exception. */
 void eval_run(struct interpreter *interpreter, struct request *request, struct evaluation *out);
 
+/* Copies a str, cut at a whole character; NULL: nothing. No exception is set after it. */
+void eval_copy_words(PyObject *text, char *words, size_t size);
 /* Describes the Python exception that is set, and clears it. */
 void eval_describe_exception(char *words, size_t size);

@@ -66,11 +66,6 @@ static PyMethodDef write_local_def = {"write_local", write_local, METH_VARARGS, 
 static PyMethodDef safe_def = {"frames_are_safe", frames_are_safe, METH_NOARGS, NULL};
 static PyMethodDef hook_def = {"probefs_agent_exit", exit_hook, METH_NOARGS, NULL};
 
-/* A source in parts (embed.sh). */
-struct source {
-    const char *name, *parts;
-};
-
 /* In this order; the names tell our own frames from others (evaluate/errors.py). */
 static const struct source evaluate_sources[] = {
     {"<probefs output>", source_output},
@@ -87,24 +82,6 @@ static const struct source thread_sources[] = {
     {"<probefs threads>", source_threads},
     {NULL, NULL},
 };
-
-/* A new namespace in which the sources have been executed. */
-static PyObject *execute(const struct source *sources, PyObject *probe)
-{
-    _cleanup_unref_ PyObject *globals = PyDict_New();
-    _cleanup_unref_ PyObject *builtins = PyImport_ImportModule("builtins");
-    _cleanup_unref_ PyObject *own_name = PyUnicode_FromString("<probefs>");
-
-    if (!globals || !builtins || !own_name ||
-        PyDict_SetItemString(globals, "__builtins__", builtins) < 0 ||
-        PyDict_SetItemString(globals, "__name__", own_name) < 0 ||
-        PyDict_SetItemString(globals, "_probe", probe) < 0)
-        return NULL;
-    for (; sources->parts; sources++)
-        if (source_execute(sources->parts, sources->name, globals) < 0)
-            return NULL;
-    return steal_pointer(globals);
-}
 
 /* The text of stream.py, which output.py executes in a namespace of its own, as a list of parts. */
 static PyObject *stream_parts(void)
@@ -178,10 +155,10 @@ static int make(struct guest *guest, struct interpreter *interpreter)
         return -EIO;
     if (make_probe(guest) < 0)
         return -EIO;
-    guest->threads = execute(thread_sources, guest->probe);
+    guest->threads = source_namespace(thread_sources, guest->probe);
     if (!guest->threads || note_main_thread(guest) < 0)
         return -EIO;
-    guest->globals = execute(evaluate_sources, guest->probe);
+    guest->globals = source_namespace(evaluate_sources, guest->probe);
     return guest->globals ? 0 : -EIO;
 }
 
@@ -214,14 +191,6 @@ static void unregister_hook(PyObject *hook)
     PyErr_Clear();
 }
 
-/* Functions know the namespace that they are defined in: without this it would never be freed. */
-static void clear_namespace(PyObject **globals)
-{
-    if (*globals)
-        PyDict_Clear(*globals);
-    python_clear(globals);
-}
-
 void guest_drop(struct guest *guest)
 {
     PyObject *close = guest->globals ? PyDict_GetItemString(guest->globals, "close") : NULL;
@@ -232,8 +201,8 @@ void guest_drop(struct guest *guest)
     if (guest->hook)
         unregister_hook(guest->hook);
     probing_drop();
-    clear_namespace(&guest->globals);
-    clear_namespace(&guest->threads);
+    source_drop(&guest->globals);
+    source_drop(&guest->threads);
     python_clear(&guest->probe);
     python_clear(&guest->hook);
     python_clear(&guest->capsule);

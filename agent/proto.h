@@ -150,7 +150,8 @@ struct probe_ring_place {
     uint32_t change;
     uint32_t on;             /* 1: it is being recorded, or will be from its first row on */
     int32_t fd;              /* -1: there is none */
-    int32_t error;           /* errno: why it could not be made at its first use; 0 */
+    int32_t error;           /* errno: why it could not be made at its first use,
+                                or why nothing is recorded any more; 0 */
     uint64_t inode;          /* of fd */
     uint64_t size;           /* of the rows, bytes */
     double rate;             /* as in struct proto_record */

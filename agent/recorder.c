@@ -18,13 +18,15 @@
 
 union recorder_page recorder_page __attribute__((aligned(4096)));
 
-extern const struct recorder events_recorder, exceptions_recorder, gc_recorder, process_recorder, spans_recorder;
+extern const struct recorder events_recorder, exceptions_recorder, gc_recorder, process_recorder, spans_recorder,
+    torch_trace_recorder;
 const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_EVENTS] = &events_recorder,
     [RECORDED_EXCEPTIONS] = &exceptions_recorder,
     [RECORDED_GC] = &gc_recorder,
     [RECORDED_PROCESS_SAMPLES] = &process_recorder,
     [RECORDED_SPANS] = &spans_recorder,
+    [RECORDED_TORCH_TRACE] = &torch_trace_recorder,
 };
 
 /* What belongs to a table; under the lock, which is held while a ring is made: never wait for it with the GIL. */
@@ -184,6 +186,15 @@ struct ring *recorder_make_first(enum recorded table)
     }
     pthread_mutex_unlock(&lock);
     return recorder_ring(table);
+}
+
+void recorder_gave_up(enum recorded table, int error)
+{
+    set_ring(table, NULL);
+    if (pthread_mutex_trylock(&lock) != 0)
+        return; /* whoever holds it says how things are */
+    publish(table, 0, error);
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- requests ---- */

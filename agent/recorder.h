@@ -42,6 +42,10 @@ static inline struct ring *recorder_first_use(enum recorded table)
     return ring || !recorder_page.waiting[table] ? ring : recorder_make_first(table);
 }
 
+/* A recorder has taken its hooks out by itself, after a mistake of its own: nothing is written any more, and daemons
+ * are told so, with an errno. With the GIL. */
+void recorder_gave_up(enum recorded table, int error);
+
 /* CLOCK_REALTIME, [s]; what the rows' times are. About as fast as CLOCK_MONOTONIC. */
 double recorder_now(void);
 

@@ -184,10 +184,15 @@ static void next_block(struct ring *ring)
     ring->room = ring->block_size - (uint32_t)sizeof *block;
 }
 
+void ring_lose(struct ring *ring, uint64_t rows)
+{
+    __atomic_fetch_add(&ring->header->dropped, rows, __ATOMIC_RELAXED);
+}
+
 struct ring_row *ring_begin(struct ring *ring, uint32_t size)
 {
     if (size > RING_ROW_MAX || !enter(ring)) {
-        __atomic_fetch_add(&ring->header->dropped, 1, __ATOMIC_RELAXED);
+        ring_lose(ring, 1);
         return NULL;
     }
     if (ring->room < size)

@@ -63,6 +63,8 @@ void ring_take_over(struct ring *ring, struct ring *from);
 struct ring_row *ring_begin(struct ring *ring, uint32_t size);
 /* Publishes it. ticket may be NULL. */
 void ring_end(struct ring *ring, struct ring_ticket *ticket);
+/* Counts rows that were dropped before anybody asked for room. */
+void ring_lose(struct ring *ring, uint64_t rows);
 /* Sets words of a row that is published, from `column` on, the last one first. false: it has been overwritten, or
  * the ring is busy. */
 bool ring_patch_words(struct ring *ring, const struct ring_ticket *ticket, unsigned column,

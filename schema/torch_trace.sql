@@ -2,12 +2,12 @@
 -- source: recorded
 CREATE TABLE torch_trace(
     ts REAL,               -- [s] since 1970, when the stage began
-    step INTEGER,          -- number of the optimizer's step since recording began, from 0
-    seq INTEGER,           -- order of the stages within the step, from 0
-    module TEXT,           -- its name in the model, as named_modules() has it
-    stage TEXT,            -- 'forward', 'backward' or 'step'
-    time_offset REAL,      -- [s] from the beginning of the step
-    duration REAL,         -- [s] of the stage
+    step INTEGER,          -- number of the optimizer's step, the same on all ranks
+    seq INTEGER,           -- order in which the stages of the step began; 0 is the whole iteration
+    module TEXT,           -- its name in the model, as named_modules() has it; the class of the model itself, of a loss and of an optimizer
+    stage TEXT,            -- 'forward', 'backward', 'step' (the optimizer's), or 'iteration': all since the step before, without a module
+    time_offset REAL,      -- [s] from the beginning of the iteration
+    duration REAL,         -- [s] of the stage, on the GPU if the model is there: NULL until that has come to its end
     allocated INTEGER,     -- [bytes] of tensors on the GPU after it; NULL: there is no GPU
     max_allocated INTEGER, -- [bytes] the most so far
     cached INTEGER,        -- [bytes] that PyTorch holds of the GPU's memory

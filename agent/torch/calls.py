@@ -1,0 +1,279 @@
+"""One step that is recorded: each call of a module, forward and backward.
+
+Hooks on all modules tell when a call begins and ends. They look at the tensors that go in and out, and neither
+replace nor keep them: what is hooked is the node of the autograd graph behind a tensor, which tells when the
+gradient has come that far. So the program computes what it would have computed, to the last bit.
+
+The engine runs the nodes in the opposite order of their making. The backward pass of a call therefore is one
+stretch of time, from the gradient of its outputs until that of its inputs is complete, or until the backward pass
+of a call begins that was made earlier."""
+import sys
+from _thread import get_ident
+from time import perf_counter
+from types import FunctionType
+
+CALLS_MAX = 10000  # that are recorded of one step
+ITEMS_MAX = 64     # of a container of tensors that are looked at
+
+
+def tensors(value, depth=3):
+    """The tensors in tuples, lists and dicts; only what is exactly a tensor, since other classes may
+    run code of the program."""
+    torch = sys.modules["torch"]
+    if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
+        yield value
+        return
+    if not depth:
+        return
+    if isinstance(value, dict):
+        items = iter(list(dict.values(value))[:ITEMS_MAX])
+    elif isinstance(value, tuple):
+        items = tuple.__iter__(value[:ITEMS_MAX] if type(value) is tuple else value)
+    elif type(value) is list:
+        items = iter(value[:ITEMS_MAX])
+    else:
+        return
+    for item in items:
+        yield from tensors(item, depth - 1)
+
+
+def nodes(value):
+    """(node, whether it is that of a base) for where the gradients of the tensors in value arrive. A view
+    whose storage was written to since gets its node only when it is used: earlier would be another order of nodes.
+    One that is written to later goes another way, but by its base's node."""
+    found = []
+    for tensor in tensors(value):
+        if not tensor.requires_grad:
+            continue
+        view = tensor._is_view()
+        if not (view and tensor._version):
+            add(found, tensor.grad_fn, False)
+        if view:
+            add(found, tensor._base.grad_fn, True)
+    return found
+
+
+def add(found, node, base):
+    if node is not None and not any(node is other for other, _ in found):
+        found.append((node, base))
+
+
+def unseen_nodes(value):
+    """The same; a TorchFunctionMode of the program doesn't see that its tensors are looked at."""
+    C = sys.modules["torch"]._C
+    if hasattr(C, "_len_torch_function_stack"):  # since 2.0
+        if not C._len_torch_function_stack():
+            return nodes(value)
+        with C.DisableTorchFunction():
+            return nodes(value)
+    mode = getattr(C, "_get_torch_function_mode", None)
+    return nodes(value) if mode is None or mode() is None else []
+
+
+def unhook():
+    """Takes our hooks on all modules out, however they came there: a handler of a signal may have raised something
+    just when we put them in or took them out."""
+    module = sys.modules["torch"].nn.modules.module
+    for hooks in module._global_forward_pre_hooks, module._global_forward_hooks:
+        for key, hook in list(hooks.items()):
+            if type(hook) is FunctionType and hook.__code__.co_filename == OWN_FILE:
+                hooks.pop(key, None)
+
+
+OWN_FILE = unhook.__code__.co_filename
+
+
+class Call:
+    __slots__ = "name", "parent", "order", "last", "seq", "start", "sources", "awaited", "began", "ended"
+
+    def __init__(self, name, parent, order, seq):
+        self.name, self.parent, self.order, self.seq = name, parent, order, seq
+        self.last = None     # order of the last call made by it; None: it hasn't returned
+        self.sources = ()    # nodes of its inputs, until it returns
+        self.awaited = 0     # of these, whose gradient isn't complete
+        self.began = None    # its backward pass
+        self.ended = False
+
+
+class Step:
+    """live: as in trace.py. silent: only for the names."""
+
+    def __init__(self, clock, modules, live, fail, silent):
+        self.clock, self.modules, self.live, self.fail, self.silent = clock, modules, live, fail, silent
+        self.thread = get_ident()
+        self.stack = []    # (module, Call or None) that have not returned
+        self.open = []     # calls whose backward pass has begun and not ended
+        self.armed = False # the engine tells us of the end of the backward pass
+        self.handles = []  # of our hooks on nodes
+        self.calls = self.cut = 0
+        self.seqs = 1      # 0 is the whole step's
+
+    def take_seq(self):
+        seq = self.seqs
+        self.seqs += 1
+        return seq
+
+    def row(self, seq, name, stage, begin, end):
+        if not self.silent:
+            self.clock.row(seq, name, stage, begin, end)
+
+    # ---- forward
+
+    def enter(self, module, args):
+        if get_ident() != self.thread:
+            return
+        at = perf_counter()
+        if self.calls >= CALLS_MAX:
+            self.cut += 1
+            self.stack.append((module, None))
+        else:
+            parent = next((call for _, call in reversed(self.stack) if call is not None), None)
+            name = self.modules.name(module, parent.name if parent is not None else None)
+            call = Call(name, parent, self.calls, self.take_seq())
+            self.calls += 1
+            self.stack.append((module, call))
+            self.watch_inputs(call, args)
+            self.clock.spent += perf_counter() - at
+            call.start = self.clock.now()
+
+    def leave(self, module, output):
+        if get_ident() != self.thread:
+            return
+        at = perf_counter()
+        now = self.clock.now()
+        for depth in range(len(self.stack) - 1, -1, -1):
+            if self.stack[depth][0] is module:
+                break
+        else:
+            return  # it was called before we looked
+        call = self.stack[depth][1]
+        del self.stack[depth:]  # calls that raised didn't tell
+        if call is not None:
+            call.last = self.calls - 1
+            self.row(call.seq, call.name, "forward", call.start, now)
+            self.watch_outputs(call, output)
+        self.clock.spent += perf_counter() - at
+
+    # ---- the graph
+
+    def watch_inputs(self, call, args):
+        if not sys.modules["torch"].is_grad_enabled():
+            return
+        call.sources = unseen_nodes(args)
+        for node, base in call.sources:
+            if not base:
+                call.awaited += 1
+                self.watch(node, self.ready, call)
+
+    def watch_outputs(self, call, output):
+        sources, call.sources = call.sources, ()
+        for node, _ in unseen_nodes(output):
+            if not any(node is source for source, _ in sources):  # else it returned what it got
+                self.watch(node, self.begin, call)
+
+    def watch(self, node, tell, call):
+        fail = self.fail
+
+        def hook(*gradients):
+            try:
+                tell(call)
+            except Exception as problem:
+                fail(problem)
+        register = getattr(node, "register_prehook", None)  # since 1.13
+        if register is not None:
+            self.handles.append(register(hook))
+
+    # ---- backward
+
+    def begin(self, call):
+        """The gradient of an output of it has come."""
+        at = perf_counter()
+        if call.began is not None:
+            return
+        now = self.clock.now()
+        if not self.armed:
+            self.arm()
+        for other in reversed(self.open[:]):
+            if other.order > call.last:
+                self.end(other, now)
+        beginning = []
+        while call is not None and call.began is None and call.last is not None:
+            beginning.append(call)
+            call = call.parent
+        for one in reversed(beginning):
+            one.began, one.seq = now, self.take_seq()
+            self.open.append(one)
+        self.clock.spent += perf_counter() - at
+
+    def ready(self, call):
+        """The gradient of one of its inputs is complete."""
+        at = perf_counter()
+        call.awaited -= 1
+        if call.awaited == 0 and call.began is not None and not call.ended:
+            now = self.clock.now()
+            for other in reversed(self.open[:]):
+                if call.order <= other.order <= call.last:
+                    self.end(other, now)
+        self.clock.spent += perf_counter() - at
+
+    def end(self, call, now):
+        if not call.ended:
+            call.ended = True
+            self.open.remove(call)
+            self.row(call.seq, call.name, "backward", call.began, now)
+
+    def arm(self):
+        fail = self.fail
+
+        def done():
+            try:
+                self.done()
+            except Exception as problem:
+                fail(problem)
+        sys.modules["torch"].autograd.Variable._execution_engine.queue_callback(done)
+        self.armed = True
+
+    def done(self):
+        """The backward pass has ended."""
+        at = perf_counter()
+        self.armed = False
+        now = self.clock.now()
+        for call in reversed(self.open[:]):
+            self.end(call, now)
+        self.clock.spent += perf_counter() - at
+
+    # ---- its beginning and end
+
+    def install(self):
+        live = self.live
+
+        def entering(module, args):
+            step = live.get("step")
+            if step is not None:
+                try:
+                    step.enter(module, args)
+                except Exception as problem:
+                    step.fail(problem)
+
+        def leaving(module, args, output):
+            step = live.get("step")
+            if step is not None:
+                try:
+                    step.leave(module, output)
+                except Exception as problem:
+                    step.fail(problem)
+        unhook()
+        live["step"] = self
+        module = sys.modules["torch"].nn.modules.module
+        module.register_module_forward_pre_hook(entering)
+        module.register_module_forward_hook(leaving)
+
+    def remove(self):
+        """Takes all hooks out. May be called again, and by another thread."""
+        self.live.pop("step", None)
+        unhook()
+        handles, self.handles = self.handles, []
+        for handle in handles:
+            hooks = handle.hooks_dict_ref()
+            if hooks is not None:
+                hooks.pop(handle.id, None)
