@@ -62,8 +62,13 @@ static void test_help(void)
         CHECK(width <= 84);
     }
     CHECK(lines <= 48); /* one screen */
-    for (size_t i = 1; i < layout_size; i++)
-        CHECK(strstr(text.data, entry_name(&layout[i])));
+    for (size_t i = 1; i < layout_size; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s", entry_name(&layout[i]));
+        if (layout[i].sized) /* tables stand there by their names */
+            name[strcspn(name, ".")] = 0;
+        CHECK(strstr(text.data, name));
+    }
     text_deinit(&text);
 }
 
