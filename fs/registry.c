@@ -216,6 +216,7 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
     retire(registry, record->process);
     record->process = process;
     record->error = error;
+    record->pages = stat->vsize / (uint64_t)sysconf(_SC_PAGESIZE);
     sighting_update(&record->sighting, stat, process != NULL, monotonic_ns());
     if (!process)
         return error;

@@ -1,5 +1,6 @@
 """`record` in ctl: what is recorded, switched on a running program, and what the daemon holds of it."""
 import errno
+import json
 import os
 import pathlib
 import re
@@ -21,6 +22,16 @@ print("ready", flush=True)
 for line in sys.stdin:
     exec(line)
     print("done", flush=True)
+"""
+SPANS = """
+import itertools, probing, sys
+print("ready", flush=True)
+sys.stdin.readline()
+for n in itertools.count(1):
+    with probing.span("step", n=n):
+        pass
+    if n % 500 == 0:
+        print(n, flush=True)
 """
 DEFAULT = 4 << 20
 OFF = {f"Record: {table} off 0 rows=0 lost=0" for table in RECORDED}
@@ -193,6 +204,49 @@ def test_imported(probe, any_python):
     left = probe.path / "exited" / str(target.pid)
     eventually(left.exists, what="what it left")
     assert [row["name"] for row in ask(left / "query", "SELECT name FROM events ORDER BY ts")] == ["one", "two"]
+
+
+def steps(query):
+    """The numbers of the spans that are complete: one after the other, each whole."""
+    rows = ask(query, "SELECT name, duration, attrs FROM spans WHERE duration IS NOT NULL ORDER BY id")
+    numbers = [int(json.loads(row["attrs"])["n"]) for row in rows]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert all(row["name"] == "step" and float(row["duration"]) >= 0 for row in rows)
+    return numbers
+
+
+def test_killed_while_it_writes(probe, python):
+    """Whatever a program had done when it was killed is there, up to the last."""
+    target = agents.start(python, SPANS)
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "record spans 256K\n")
+    target.send("go")
+    for _ in range(10):
+        said = int(target.readline())
+    target.process.kill()
+    target.process.wait()
+    left = probe.path / "exited" / str(target.pid)
+    eventually(left.exists, what="what it left")
+    assert steps(left / "query")[-1] >= said
+
+
+def test_daemon_killed_meanwhile(probe, any_python):
+    target = agents.start(any_python, SPANS)
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "record spans 256K\n")
+    target.send("go")
+    for _ in range(5):
+        said = int(target.readline())
+    assert steps(commands.directory / "query")[-1] >= said
+    probe.kill()
+    for _ in range(5):
+        said = int(target.readline())
+    probe.start()
+    assert steps(commands.directory / "query")[-1] >= said
+    commands.run("ctl", "record spans off\n")
+    end = steps(commands.directory / "query")[-1]
+    eventually(lambda: int(target.readline()) > end + 1000, what="a program that goes on")
+    assert steps(commands.directory / "query")[-1] == end
 
 
 def test_another_daemon_finds_them(probe, idle):
