@@ -1,5 +1,7 @@
 #include "agent/attrs.h"
 
+#include "agent/text.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,10 +103,11 @@ static bool put_string(struct json *json, PyObject *string)
 /* An attribute of a type by type's own descriptor: asking for it could run a metaclass's code. */
 static PyObject *type_attribute(PyTypeObject *type, const char *name)
 {
-    _cleanup_unref_ PyObject *dict = PyObject_GetAttrString((PyObject *)&PyType_Type, "__dict__");
-    _cleanup_unref_ PyObject *descriptor = dict ? PyMapping_GetItemString(dict, name) : NULL;
-    descrgetfunc get = descriptor ? PyType_GetSlot(Py_TYPE(descriptor), Py_tp_descr_get) : NULL;
-    return get ? get(descriptor, (PyObject *)type, (PyObject *)Py_TYPE(type)) : NULL;
+    struct attribute attribute;
+    PyObject *value = attribute_find((PyObject *)&PyType_Type, name, &attribute)
+                          ? attribute_of(&attribute, (PyObject *)type) : NULL;
+    attribute_clear(&attribute);
+    return value;
 }
 
 static bool put_type(struct json *json, PyObject *value)
@@ -310,17 +313,4 @@ struct ring_text attrs_bytes(PyObject *bytes)
     if (!bytes || PyBytes_AsStringAndSize(bytes, &data, &size) < 0)
         return (struct ring_text){0};
     return (struct ring_text){data, (size_t)size};
-}
-
-struct ring_text attrs_text(PyObject *string, PyObject **encoded)
-{
-    Py_ssize_t size;
-    const char *text = PyUnicode_AsUTF8AndSize(string, &size);
-
-    if (text)
-        return (struct ring_text){text, (size_t)size};
-    PyErr_Clear();
-    *encoded = PyUnicode_AsEncodedString(string, "utf-8", "backslashreplace");
-    PyErr_Clear();
-    return attrs_bytes(*encoded);
 }

@@ -14,8 +14,5 @@
  * after it. */
 size_t attrs_write(PyObject *names, PyObject *const *values, char out[ATTRS_MAX]);
 
-/* The UTF-8 of a str, which lies in it; or, where that is no valid Unicode, in *encoded, which becomes
- * the caller's own. No bytes: there is no memory. No exception is set after it. */
-struct ring_text attrs_text(PyObject *string, PyObject **encoded);
 /* What bytes hold; NULL: no text. */
 struct ring_text attrs_bytes(PyObject *bytes);

@@ -4,22 +4,25 @@
 #include "agent/place.h"
 #include "agent/recorder.h"
 #include "agent/span.h"
+#include "agent/text.h"
 
 const struct recorder events_recorder = {.by_itself = true};
 
 static void append(PyObject *name, const struct ring_text *attrs, const struct place *place)
 {
-    _cleanup_unref_ PyObject *encoded = NULL;
+    _cleanup_unref_ PyObject *exact = PyUnicode_FromObject(name); /* of a subclass only the text */
+    _cleanup_unref_ PyObject *owner = NULL;
     struct events_row row = {
         .ts = recorder_now(),
         .tid = place->thread->tid,
         .task = attrs_bytes(place->task),
         .kind = {"event", 5},
-        .name = attrs_text(name, &encoded),
         .span = place->span,
         .attrs = *attrs,
     };
 
+    if (!text_of(exact, &row.name, &owner))
+        PyErr_Clear();
     struct ring *ring = recorder_ring(RECORDED_EVENTS); /* only now: other code may have run */
     if (ring)
         events_append(ring, &row, NULL);

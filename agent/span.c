@@ -5,6 +5,7 @@
 #include "agent/decorate.h"
 #include "agent/fork.h"
 #include "agent/recorder.h"
+#include "agent/text.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -105,7 +106,7 @@ static struct span *copy_span(struct span *span)
         return NULL;
     Py_IncRef(copy->name = span->name);
     Py_IncRef(copy->attrs = span->attrs);
-    Py_IncRef(copy->encoded = span->encoded);
+    Py_IncRef(copy->text_owner = span->text_owner);
     copy->name_text = span->name_text;
     return copy;
 }
@@ -115,8 +116,10 @@ static int set_name(struct span *span, PyObject *name)
     span->name = PyUnicode_FromObject(name); /* of a subclass only the text */
     if (!span->name)
         return -1;
-    span->name_text = attrs_text(span->name, &span->encoded);
-    return span->name_text.bytes ? 0 : (PyErr_NoMemory(), -1);
+    if (text_of(span->name, &span->name_text, &span->text_owner))
+        return 0;
+    PyErr_NoMemory();
+    return -1;
 }
 
 static int set_attrs(struct span *span, PyObject *names, PyObject *const *values)
@@ -240,7 +243,7 @@ static void span_dealloc(PyObject *object)
     place_dropped(span);
     Py_DecRef(span->name);
     Py_DecRef(span->attrs);
-    Py_DecRef(span->encoded);
+    Py_DecRef(span->text_owner);
     Py_DecRef(span->task);
     PyObject_Free(object);
     Py_DecRef((PyObject *)type);

@@ -13,8 +13,8 @@ struct span {
     struct probing *probing;
     PyObject *name;              /* a str, exactly */
     PyObject *attrs;             /* bytes: JSON; NULL: none */
-    struct ring_text name_text;  /* in `name`, or in `encoded` */
-    PyObject *encoded;           /* bytes: of a name that isn't valid Unicode; else NULL */
+    struct ring_text name_text;  /* its UTF-8 ... */
+    PyObject *text_owner;        /* ... which is a part of this */
     struct span *again;          /* opened by entering this one while it was open; owned */
     /* while it is open, and id and parent until it begins again */
     bool entered;
