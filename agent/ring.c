@@ -89,6 +89,7 @@ static int map(size_t size, struct ring *ring)
         unmap(address, size);
         return r;
     }
+    (void)madvise(address, size, MADV_DONTDUMP); /* the program's core files stay as large as they are */
     ring->header = address;
     ring->mapped = size;
     ring->inode = st.st_ino;

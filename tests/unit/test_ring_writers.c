@@ -215,6 +215,28 @@ static void limits_are_kept(void)
     close(other[1]);
 }
 
+/* What the kernel says of the ring's mapping: it is one, and no part of a core file. */
+static void core_files_stay_small(void)
+{
+    char line[512];
+    int mappings = 0, left_out = 0;
+    bool ours = false;
+
+    ring = make_ring(gc, 16 << 20);
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    CHECK(smaps);
+    while (fgets(line, sizeof line, smaps)) {
+        if (line[0] >= '0' && line[0] <= 'f' && strchr(line, '-'))
+            ours = strstr(line, "probefs-ring");
+        mappings += ours && strstr(line, "probefs-ring");
+        left_out += ours && !strncmp(line, "VmFlags:", 8) && strstr(line, " dd");
+    }
+    fclose(smaps);
+    CHECK_INT(mappings, 1);
+    CHECK_INT(left_out, 1);
+    ring_free(ring);
+}
+
 int main(void)
 {
     a_busy_ring_drops();
@@ -222,5 +244,6 @@ int main(void)
     signals_write_in_between();
     a_child_gives_up_its_share();
     limits_are_kept();
+    core_files_stay_small();
     return 0;
 }
