@@ -92,14 +92,16 @@ const struct raised_type *raised_type(struct raised *raised, PyObject *exception
     for (; (entry = &raised->types[at % RAISED_SLOTS])->type; at++)
         if (entry->type == type)
             return entry;
-    if (raised->count < RAISED_TYPES) {
+    struct raised_type fresh = {0};
+    describe(raised, type, &fresh);
+    if (fresh.name.bytes && raised->count < RAISED_TYPES) {
         raised->count++;
-        Py_IncRef(entry->type = type);
-    } else {
+        Py_IncRef(fresh.type = type);
+    } else { /* there is no room, or there was no memory: not for ever */
         entry = &raised->spare;
         python_clear(&entry->owner);
     }
-    describe(raised, type, entry);
+    *entry = fresh;
     return entry;
 }
 

@@ -49,6 +49,7 @@ static enum site_kind kind_of(PyObject *code, const struct ring_text *file, cons
 {
     _cleanup_unref_ PyObject *object = PyObject_GetAttrString(code, "co_flags");
     long flags = object ? PyLong_AsLong(object) : 0;
+    PyErr_Clear();
     enum site_kind kind = flags & COROUTINE ? SITE_COROUTINE | SITE_AWAITS : flags & AWAITS ? SITE_AWAITS : SITE_PLAIN;
 
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
@@ -68,7 +69,7 @@ static void describe(PyObject *code, struct site_code *out)
     out->kind = kind_of(code, &out->file, &out->func);
 }
 
-/* Its entry, made if there is room; else NULL. */
+/* Its entry, made if there are room and memory; else NULL. */
 static struct site_code *find_code(struct sites *sites, PyObject *code)
 {
     unsigned at = hash(code, 0);
@@ -79,9 +80,16 @@ static struct site_code *find_code(struct sites *sites, PyObject *code)
             return entry;
     if (sites->count == SITE_CODES)
         return NULL;
+    struct site_code fresh = {0};
+    describe(code, &fresh);
+    if (!fresh.file.bytes || !fresh.func.bytes) { /* there was no memory: another time */
+        Py_DecRef(fresh.file_owner);
+        Py_DecRef(fresh.func_owner);
+        return NULL;
+    }
     sites->count++;
-    describe(code, entry);
-    Py_IncRef(entry->code = code);
+    Py_IncRef(fresh.code = code);
+    *entry = fresh;
     return entry;
 }
 

@@ -544,3 +544,78 @@ def begin(go):
     ask(target, "attempt(3)")
     assert count(target) == 103
     assert ended(target) == 0
+
+
+def test_many_threads_at_once(python):
+    """Each raise is one row, of its thread, whoever comes in between."""
+    target, client = program(python, """
+def deep(depth, number):
+    if depth:
+        return deep(depth - 1, number)
+    raise ValueError(number)
+def work(numbers):
+    all_there.wait()  # before 3.12 a new thread is found by the next line of another one
+    for number in numbers:
+        try:
+            try:
+                deep(number % 7, number)
+            finally:
+                len("")
+        except ValueError as error:
+            assert error.args == (number,)
+            if number % 5 == 0:
+                try:
+                    raise error
+                except ValueError:
+                    pass
+    tids.append(threading.get_native_id())
+tids, all_there = [], threading.Barrier(8)
+def run():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=work, args=(range(i * 1000, i * 1000 + 1000),)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(before)
+    return tids
+""")
+    assert record(client, size=4 << 20).error == 0
+    tids = ask(target, "run()")
+    found = [r for r in ring_file.rows(target.pid, "exceptions") if r.func == "deep"]
+    assert sorted(int(r.message) for r in found) == list(range(8000))
+    assert all(r.handled == 1 for r in found)
+    by_tid = {tid: {int(r.message) // 1000 for r in found if r.tid == tid} for tid in tids}
+    assert sorted(n for numbers in by_tid.values() for n in numbers) == list(range(8))
+    assert ended(target) == 0
+
+
+def test_without_memory(python):
+    """Whichever allocation fails, the program gets its own exception, or the MemoryError that it would get anyway."""
+    target, client = program(python, """
+try:
+    import _testcapi
+except ImportError:
+    _testcapi = None
+class Mine(Exception):
+    pass
+def once(number, text):
+    _testcapi.set_nomemory(number, number + 1)
+    try:
+        raise Mine(text, 1, 2.5)
+    except (Mine, MemoryError) as error:
+        got = error
+    finally:
+        _testcapi.remove_mem_hooks()
+    return type(got).__name__
+def all_of_them():
+    return sorted({once(number, text) for text in ("ascii", chr(0xe9), chr(0xdc80)) for number in range(60)})
+""")
+    if ask(target, "_testcapi is None"):
+        pytest.skip("this interpreter has no _testcapi")
+    before = ask(target, "all_of_them()")
+    assert record(client).error == 0
+    assert ask(target, "all_of_them()") == before
+    assert [r for r in ring_file.rows(target.pid, "exceptions") if r.type == "__main__.Mine"]
+    assert ended(target) == 0
