@@ -20,8 +20,9 @@ static bool values_of(const struct lookup *lookup, const struct rows *rows, size
                       int64_t *values)
 {
     for (unsigned i = 0; i < lookup->n; i++) {
-        values[i] = (int64_t)rows_word(rows, row, lookup->slots[i]);
-        if (values[i] == ROWS_NULL)
+        unsigned slot = lookup->slots[i];
+        values[i] = (int64_t)rows_word(rows, row, slot);
+        if (values[i] == (rows->types[slot] == COLUMN_TEXT ? 0 : ROWS_NULL))
             return false;
     }
     return true;

@@ -1,4 +1,5 @@
-/* Finds the rows in which some INTEGER columns have given values: what joins ask again and again. */
+/* Finds the rows in which some INTEGER or TEXT columns have given values: what joins ask again and again. A text's value
+ * is its number (texts.h). */
 #pragma once
 
 #include "fs/sql/rows.h"
@@ -17,7 +18,7 @@ struct lookup {
 int lookup_new(const struct rows *rows, const uint8_t *slots, unsigned n, struct lookup **out);
 void lookup_free(struct lookup *lookup);
 
-/* The rows whose cells are the integers `values`, ascending: the first one, and the one that
+/* The rows that have these values, ascending: the first one, and the one that
  * follows `row`. rows->n: no more. */
 size_t lookup_first(const struct lookup *lookup, const struct rows *rows, const int64_t *values);
 size_t lookup_next(const struct lookup *lookup, const struct rows *rows, const int64_t *values,

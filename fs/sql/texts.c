@@ -116,6 +116,22 @@ static int grow(struct texts *texts)
     return 0;
 }
 
+static uint32_t find(const struct texts *texts, const char *bytes, size_t size, uint32_t hash)
+{
+    for (size_t at = hash; texts->nslots && texts->slots[at &= texts->nslots - 1]; at++) {
+        uint32_t number = texts->slots[at];
+        const struct texts_item *item = texts_get(texts, number);
+        if (item->hash == hash && item->size == size && !memcmp(item->bytes, bytes, size))
+            return number;
+    }
+    return 0;
+}
+
+uint32_t texts_find(const struct texts *texts, const char *bytes, size_t size)
+{
+    return find(texts, bytes, size, hash_of(bytes, size));
+}
+
 uint32_t texts_add(struct texts *texts, const char *bytes, size_t size)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -123,12 +139,9 @@ uint32_t texts_add(struct texts *texts, const char *bytes, size_t size)
     if (!texts->n)
         pthread_once(&once, make_secrets);
     uint32_t hash = hash_of(bytes, size);
-    for (size_t at = hash; texts->nslots && texts->slots[at &= texts->nslots - 1]; at++) {
-        uint32_t number = texts->slots[at];
-        const struct texts_item *item = texts_get(texts, number);
-        if (item->hash == hash && item->size == size && !memcmp(item->bytes, bytes, size))
-            return number;
-    }
+    uint32_t number = find(texts, bytes, size, hash);
+    if (number)
+        return number;
     char *copy = grow(texts) < 0 ? NULL : take(texts, size);
     if (!copy)
         return 0;

@@ -26,6 +26,9 @@ void texts_deinit(struct texts *texts);
 /* The number of a text, which is copied if it is a new one. 0: out of memory. */
 uint32_t texts_add(struct texts *texts, const char *bytes, size_t size);
 
+/* The number of a text that is there; 0: it isn't. */
+uint32_t texts_find(const struct texts *texts, const char *bytes, size_t size);
+
 static inline const struct texts_item *texts_get(const struct texts *texts, uint32_t number)
 {
     return &texts->items[number - 1];

@@ -121,6 +121,24 @@ static int integer_of(sqlite3_value *value, int64_t *out)
     }
 }
 
+/* The same for any column that rows are looked up by. */
+static int key_of(const struct rows *rows, unsigned slot, sqlite3_value *value, int64_t *out)
+{
+    const char *text;
+
+    if (rows->types[slot] == COLUMN_INTEGER)
+        return integer_of(value, out);
+    switch (sqlite3_value_type(value)) {
+    case SQLITE_TEXT:
+        text = (const char *)sqlite3_value_text(value);
+        *out = rows->n && text ? texts_find(&rows->texts[slot], text,
+                                            (size_t)sqlite3_value_bytes(value)) : 0;
+        return *out != 0;
+    case SQLITE_NULL: return 0;
+    default: return -1;
+    }
+}
+
 /* The rows in which columns have the values that are given. */
 static int look_up(struct cursor *cursor, struct vtab_table *t, const char *columns, int argc,
                    sqlite3_value **argv)
@@ -131,12 +149,12 @@ static int look_up(struct cursor *cursor, struct vtab_table *t, const char *colu
 
     for (int i = 0; i < argc; i++) {
         unsigned slot = slot_of(t, (unsigned)(columns[i] - VTAB_COLUMN_NAME));
-        int known = integer_of(argv[i], &cursor->values[n]);
+        int known = slot == ROWS_UNUSED ? -1 : key_of(rows, slot, argv[i], &cursor->values[n]);
         if (known == 0) {
             cursor->at = rows->n;
             return SQLITE_OK;
         }
-        if (known > 0 && slot != ROWS_UNUSED)
+        if (known > 0)
             slots[n++] = (uint8_t)slot;
     }
     if (!n)

@@ -2,7 +2,7 @@
  *
  * Each is eponymous: it exists by its name, without CREATE. What the planner asks (xBestIndex)
  * tells which columns are used, and how constants bound them: that is pushed down to the rows'
- * sources. Equalities of INTEGER columns, as joins have them, are looked up (lookup.h). SQLite
+ * sources. Equalities of INTEGER and TEXT columns, as joins have them, are looked up (lookup.h). SQLite
  * checks every row again. What it wants rows ordered or grouped by is sorted here (order.h). */
 #pragma once
 

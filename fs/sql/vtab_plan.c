@@ -171,10 +171,18 @@ static void note_use(struct vtab_table *t, sqlite3_index_info *info)
     t->used = true;
 }
 
-static bool is_lookup(const struct vtab_table *t, const struct sqlite3_index_constraint *c)
+static bool is_lookup(const struct vtab_table *t, sqlite3_index_info *info, int i)
 {
-    return c->usable && c->op == SQLITE_INDEX_CONSTRAINT_EQ && c->iColumn >= 0 &&
-           vtab_column(t, c->iColumn)->type == COLUMN_INTEGER;
+    const struct sqlite3_index_constraint *c = &info->aConstraint[i];
+
+    if (!c->usable || c->op != SQLITE_INDEX_CONSTRAINT_EQ || c->iColumn < 0)
+        return false;
+    switch (vtab_column(t, c->iColumn)->type) {
+    case COLUMN_INTEGER: return true;
+    case COLUMN_REAL: return false;
+    case COLUMN_TEXT: break;
+    }
+    return !strcmp(sqlite3_vtab_collation(info, i), "BINARY");
 }
 
 /* Whether rows can be sorted here as the statement wants them ordered, or grouped. */
@@ -193,7 +201,7 @@ static int plan_lookup(struct vtab_table *t, sqlite3_index_info *info, bool orde
 
     for (int i = 0; i < info->nConstraint && n < LOOKUP_COLUMNS_MAX; i++) {
         char name = (char)(VTAB_COLUMN_NAME + info->aConstraint[i].iColumn);
-        if (!is_lookup(t, &info->aConstraint[i]) || strchr(columns, name))
+        if (!is_lookup(t, info, i) || strchr(columns, name))
             continue;
         if (ordered && constant_of(info, i))
             continue; /* the rows' source knows it, too: there are few others */

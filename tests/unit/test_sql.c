@@ -94,6 +94,12 @@ static void test_statements(void)
     /* an equality is looked up; whatever SQLite takes for equal has to be found */
     gives("SELECT n FROM numbers WHERE n = 5.0", FORMAT_CSV, "n\n5\n");
     gives("SELECT n FROM numbers WHERE n = '5'", FORMAT_CSV, "n\n5\n");
+    gives("SELECT a.id, b.id FROM colours a JOIN colours b ON a.name = b.name AND b.extra = -9223372036854775807",
+          FORMAT_CSV, "id,id\n2,2\n");
+    gives("SELECT count(*) c FROM numbers a JOIN numbers b ON a.word = replace(b.word, 'd 1', 'd ')", FORMAT_CSV,
+          "c\n1889\n");
+    gives("SELECT count(*) c FROM numbers WHERE word = n OR word = NULL OR word = x'776f7264' OR word = 'word 3'",
+          FORMAT_CSV, "c\n1\n");
     gives("SELECT n FROM numbers WHERE n = 5.5 OR n = 'x' OR n = NULL", FORMAT_CSV, "n\n");
     gives("SELECT a.id FROM colours a LEFT JOIN colours b ON b.extra = a.extra AND b.id = 2 "
           "WHERE b.id IS NULL ORDER BY 1 LIMIT 2", FORMAT_CSV, "id\n0\n1\n");
@@ -167,6 +173,13 @@ static void test_ordered(void)
         CHECK_INT(run_on(&from, sql.data, FORMAT_CSV, &out), 0);
         CHECK_INT(!strstr(out.data, "SorterSort"), ours);
     }
+    /* what a join asks for again and again is looked up, texts too */
+    CHECK_INT(run_on(&from, "EXPLAIN QUERY PLAN SELECT * FROM numbers a JOIN colours b ON a.word = b.name", FORMAT_CSV,
+                     &out), 0);
+    CHECK(strstr(out.data, "VIRTUAL TABLE INDEX 0:B") || strstr(out.data, "VIRTUAL TABLE INDEX 0:C"));
+    CHECK_INT(run_on(&from, "EXPLAIN QUERY PLAN SELECT * FROM numbers a JOIN colours b ON a.word = b.name COLLATE NOCASE",
+                     FORMAT_CSV, &out), 0);
+    CHECK(!strstr(out.data, "VIRTUAL TABLE INDEX 0:B") && !strstr(out.data, "VIRTUAL TABLE INDEX 0:C"));
     text_deinit(&sql);
     text_deinit(&out);
     gives("SELECT id FROM colours ORDER BY name DESC LIMIT 4", FORMAT_CSV, "id\n0\n6\n7\n1\n");
