@@ -161,6 +161,10 @@ def test_startup(python, asked):
             client = connect(target)
             assert client.hello["origin"] == agent.STARTUP
             assert client.eval("6 * 7").text == "42\n"
+            # what the program itself may have of that name comes first
+            assert client.eval("import sys; 'probing' in sys.modules").text == "False\n"
+            said = client.eval("import probing\nwith probing.span('s') as s: pass\n\ns.id")
+            assert said.text == "1\n", said.text
         else:
             assert len(target.tids()) == 1
             with pytest.raises(LookupError):
