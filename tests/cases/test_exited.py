@@ -188,6 +188,11 @@ def test_exec(probe, recorded, any_python):
     end(target)
 
 
+def as_nobody(*command):
+    return subprocess.run(["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *map(str, command)],
+                          capture_output=True, text=True, timeout=60)
+
+
 def test_other_user(probe, recorded, nobody):
     mount = probe.mount("allow_other")
     mine, theirs = recorded(), recorded(user=nobody)
@@ -197,9 +202,6 @@ def test_other_user(probe, recorded, nobody):
         end(target)
         left(mount, target)
 
-    def as_nobody(*command):
-        return subprocess.run(["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *map(str, command)],
-                              capture_output=True, text=True, timeout=60)
     exited = mount.path / "exited"
     seen = as_nobody("ls", exited).stdout.split()
     assert str(theirs.pid) in seen and str(mine.pid) not in seen
@@ -213,3 +215,48 @@ def test_other_user(probe, recorded, nobody):
     assert as_nobody("rmdir", exited / str(theirs.pid)).returncode == 0
     left_there = os.listdir(exited)
     assert str(mine.pid) in left_there and str(theirs.pid) not in left_there
+
+
+def test_names_are_shown(probe, recorded, nobody):
+    """hidepid=0: the names can be seen, and nothing else."""
+    mount = probe.mount("allow_other", "hidepid=0")
+    mine = recorded()
+    write_spans(mine, 2)
+    os.stat(mount.path / str(mine.pid))
+    end(mine)
+    top = left(mount, mine)
+    assert set(as_nobody("ls", top).stdout.split()) == FILES
+    for name in "status", "query", "tables/spans.csv":
+        assert "Permission denied" in as_nobody("cat", top / name).stderr
+    assert "Permission denied" in as_nobody("rmdir", top).stderr
+    assert ask(top / "query", "SELECT count(*) n FROM spans") == [{"n": "2"}]
+
+
+@pytest.mark.parametrize("how", [
+    "import ctypes; ctypes.CDLL(None).prctl(4, 0)",  # PR_SET_DUMPABLE
+    "os.setresuid(1, 65534, 65534)",
+])
+def test_not_only_its_users(probe, recorded, nobody, how):
+    """Whoever could have looked at the process at its strictest moment may look at what it left."""
+    mount = probe.mount("allow_other")
+    target = recorded(user=nobody) if "prctl" in how else recorded()
+    write_spans(target, 2)
+    assert os.stat(mount.path / str(target.pid))
+    do(target, how)
+    time.sleep(1.1)  # what is known of it is that old
+    os.stat(mount.path / str(target.pid))
+    end(target)
+    top = left(mount, target)
+    assert os.stat(top).st_uid == 0
+    assert "No such file" in as_nobody("ls", top).stderr
+    assert ask(top / "query", "SELECT count(*) n FROM spans") == [{"n": "2"}]
+
+
+def test_too_large(probe, recorded):
+    target = recorded()
+    do(target, "ring = open_ring('spans', 300 << 20); span(ring, 1)")
+    assert value(probe.path / str(target.pid) / "query", "SELECT count(*) FROM spans") == "1"
+    end(target)
+    top = left(probe, target)
+    assert status(top)["Record"] == "nothing kept, it was more than 256 MiB"
+    assert value(top / "query", "SELECT count(*) FROM spans") == "0"
