@@ -155,19 +155,14 @@ static void leave_context(struct span *span)
     python_clear(&span->before);
 }
 
-/* ---- asyncio ---- */
+/* ---- tasks ---- */
 
-/* Of _asyncio, without which no loop of asyncio runs. Whether all is there. */
-static bool find_asyncio(struct probing *probing)
+/* Of _asyncio, without which no loop of asyncio runs; all is borrowed. */
+static void find_asyncio(struct probing *probing, PyObject *modules)
 {
-    PyObject *modules = PyImport_GetModuleDict(); /* borrowed, as is all below */
-    if (!probing->asyncio)
-        probing->asyncio = PyUnicode_InternFromString("_asyncio");
-    if (!probing->asyncio || !PyDict_Check(modules))
-        return false;
-    PyObject *module = PyDict_GetItemWithError(modules, probing->asyncio);
+    PyObject *module = PyDict_GetItemString(modules, "_asyncio");
     if (!module || !PyModule_Check(module))
-        return false;
+        return;
     PyObject *dict = PyModule_GetDict(module);
     PyObject *running = PyDict_GetItemString(dict, "_get_running_loop");
     PyObject *current = PyDict_GetItemString(dict, "current_task");
@@ -176,17 +171,30 @@ static bool find_asyncio(struct probing *probing)
         current = PyDict_GetItemString(dict, "_current_tasks");
     if (!running || !PyCFunction_Check(running) || !current || !task || !PyType_Check(task) ||
         !(PyCFunction_Check(current) || PyDict_CheckExact(current)))
-        return false;
+        return;
     probing->task_name = PyObject_GetAttrString(task, "get_name");
     if (!probing->task_name)
-        return false;
+        return;
     Py_IncRef(running);
     Py_IncRef(current);
     Py_IncRef(task);
     probing->running_loop = running;
     probing->current_task = current;
     probing->task_type = task;
-    return true;
+}
+
+/* Sees what the program has imported, if that has changed: a span costs less than looking for a name. */
+static void look_at_modules(struct probing *probing)
+{
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
+    Py_ssize_t count = PyDict_Check(modules) ? PyDict_Size(modules) : probing->modules;
+
+    if (count == probing->modules)
+        return;
+    probing->modules = count;
+    if (!probing->running_loop)
+        find_asyncio(probing, modules);
+    probing->switches = PyDict_GetItemString(modules, "greenlet") || PyDict_GetItemString(modules, "trio");
 }
 
 /* A new reference; NULL: none. */
@@ -215,12 +223,14 @@ static PyObject *name_of_task(struct probing *probing, PyObject *loop)
 
 static void find_task(struct probing *probing, struct place *out)
 {
-    if (!probing->running_loop && !find_asyncio(probing))
+    look_at_modules(probing);
+    out->by_context = probing->switches;
+    if (!probing->running_loop)
         return;
     _cleanup_unref_ PyObject *loop = PyObject_CallNoArgs(probing->running_loop);
     if (!loop || loop == Py_None)
         return;
-    out->in_loop = true;
+    out->by_context = true;
     out->task = name_of_task(probing, loop);
 }
 
@@ -230,7 +240,7 @@ static int64_t innermost_id(struct probing *probing, const struct place *place)
 {
     const struct span *of_thread = place->thread->innermost;
 
-    if (of_thread && !place->in_loop)
+    if (of_thread && !place->by_context)
         return of_thread->id;
     struct span *span = span_of_context(probing);
     if (!span)
@@ -245,7 +255,7 @@ bool place_find(struct probing *probing, struct place *out)
     *out = (struct place){.thread = this_thread(probing)};
     if (out->thread)
         find_task(probing, out);
-    if (out->in_loop)
+    if (out->by_context)
         out->thread = this_thread(probing); /* other threads may have had their turn */
     if (out->thread)
         out->span = innermost_id(probing, out);
@@ -257,7 +267,7 @@ void place_end(struct place *place) { python_clear(&place->task); }
 
 void place_enter(const struct place *place, struct span *span)
 {
-    if (place->in_loop) {
+    if (place->by_context) {
         enter_context(span);
         PyErr_Clear();
         return;
@@ -304,7 +314,7 @@ void place_forget_all(struct probing *probing)
     }
     PyErr_Clear();
     python_clear(&probing->variable);
-    python_clear(&probing->asyncio);
+    probing->modules = 0;
     python_clear(&probing->running_loop);
     python_clear(&probing->current_task);
     python_clear(&probing->task_name);

@@ -2,7 +2,7 @@
  *
  * Spans nest by thread, in a list that costs next to nothing. Under a running asyncio loop many tasks take turns
  * on a thread: there the innermost span is in a context variable, so that a task begins in the span that it was
- * created in. Where one knows of no span, the other is asked: the first tasks of a loop are in the span that
+ * created in; also where trio or greenlets (gevent) have been imported, whose tasks have contexts, too. Where one knows of no span, the other is asked: the first tasks of a loop are in the span that
  * surrounds asyncio.run(), and what a worker thread is given together with a context is in the span of that.
  *
  * Spans may end in any order, in another thread or context, or never. */
@@ -26,7 +26,7 @@ struct thread_spans {
 
 struct place {
     struct thread_spans *thread;
-    bool in_loop;                /* of asyncio */
+    bool by_context;             /* rather than by thread */
     PyObject *task;              /* the name of the task, bytes, owned; NULL: none */
     int64_t span;                /* id of the innermost one, RING_NULL_INTEGER: none */
 };

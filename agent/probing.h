@@ -21,7 +21,8 @@ struct probing {
     struct thread_spans *threads; /* all of them */
     struct thread_spans *last;    /* that asked last */
     PyObject *variable;           /* a ContextVar: the innermost span of an asyncio task */
-    PyObject *asyncio;            /* "_asyncio" */
+    Py_ssize_t modules;           /* in sys.modules, when they were looked at */
+    bool switches;                /* it has what switches stacks or tasks on a thread, other than asyncio */
     PyObject *running_loop;       /* of _asyncio; NULL: it hasn't been imported */
     PyObject *current_task;       /* a function of the loop, or until 3.11 a dict by loop */
     PyObject *task_name;          /* Task.get_name */

@@ -735,6 +735,28 @@ def test_own_loops_and_tasks(python):
     finish(target)
 
 
+def test_other_tasks(python):
+    """Trio's tasks and greenlets take turns on a thread like asyncio's, each in a context of its own."""
+    target = run(python, """
+        import contextvars, types
+        with span("before"):
+            sys.modules["greenlet"] = types.ModuleType("greenlet")
+            one, two = contextvars.copy_context(), contextvars.copy_context()
+            a, b, within = span("a"), span("b"), span("within a")
+            for context, step in ((one, a.__enter__), (two, b.__enter__), (one, within.__enter__),
+                                  (two, b.__exit__), (one, within.__exit__), (one, a.__exit__)):
+                context.run(step)
+            with span("direct"):
+                pass
+        with span("after"):
+            pass
+        done()
+        """)
+    assert tree(recorded(target)) == [("before", None), ("a", "before"), ("b", "before"), ("within a", "a"),
+                                      ("direct", "before"), ("after", None)]
+    finish(target)
+
+
 def test_deep_nesting(python):
     finish(run(python, """
         def nest(depth):
