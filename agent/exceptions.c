@@ -260,7 +260,7 @@ static int say(int r, char words[PROTO_WORDS_MAX])
         snprintf(words, PROTO_WORDS_MAX,
                  "other tools have all ids of sys.monitoring (see sys.monitoring.get_tool)");
     else if (r == -EOPNOTSUPP)
-        snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to see exceptions");
+        snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to see exceptions, or forbids it");
     return r;
 }
 

@@ -18,11 +18,10 @@ typedef int trace_function(PyObject *object, PyFrameObject *frame, int what, PyO
 enum { TRACE_EXCEPTION = 1, TRACE_LINE, TRACE_RETURN };
 
 static struct {
-    void (*set_own)(trace_function *, PyObject *);                 /* PyEval_SetTrace */
-    int (*set)(PyThreadState *, trace_function *, PyObject *);     /* _PyEval_SetTrace: of any thread */
-    PyThreadState *(*first)(PyInterpreterState *);                 /* PyInterpreterState_ThreadHead */
-    PyThreadState *(*next)(PyThreadState *);                       /* PyThreadState_Next */
-    size_t function;     /* which word of a thread state its trace function is */
+    int (*set)(PyThreadState *, trace_function *, PyObject *); /* _PyEval_SetTrace; an audit hook may refuse it */
+    PyThreadState *(*first)(PyInterpreterState *);             /* PyInterpreterState_ThreadHead */
+    PyThreadState *(*next)(PyThreadState *);                   /* PyThreadState_Next */
+    size_t function;     /* which word of a thread state its trace function is; 0: not known */
 } api;
 
 /* A thread's exception that is under way, and the frame that it was last in; neither is held. */
@@ -49,16 +48,15 @@ static bool is_agents(const PyThreadState *state)
 /* Sets our own thread's for a moment to find where it is kept. */
 static int find_word(void)
 {
-    trace_function **words = (trace_function **)PyThreadState_Get();
+    PyThreadState *own = PyThreadState_Get();
+    trace_function **words = (trace_function **)own;
     size_t found = 0;
 
-    if (function_of(PyThreadState_Get()) == trace)
-        return -EBUSY;
-    api.set_own(trace, NULL);
+    api.set(own, trace, NULL);
     for (size_t i = 1; i < WORDS_MAX; i++)
         if (words[i] == trace && !found)
             found = i;
-    api.set_own(NULL, NULL);
+    api.set(own, NULL, NULL);
     if (!found || words[found])
         return -EOPNOTSUPP;
     api.function = found;
@@ -69,11 +67,10 @@ static int bind(void)
 {
     if (api.function)
         return 0;
-    api.set_own = (void (*)(trace_function *, PyObject *))dlsym(RTLD_DEFAULT, "PyEval_SetTrace");
     api.set = (int (*)(PyThreadState *, trace_function *, PyObject *))dlsym(RTLD_DEFAULT, "_PyEval_SetTrace");
     api.first = (PyThreadState * (*)(PyInterpreterState *)) dlsym(RTLD_DEFAULT, "PyInterpreterState_ThreadHead");
     api.next = (PyThreadState * (*)(PyThreadState *)) dlsym(RTLD_DEFAULT, "PyThreadState_Next");
-    return api.set_own && api.set && api.first && api.next ? find_word() : -EOPNOTSUPP;
+    return api.set && api.first && api.next ? find_word() : -EOPNOTSUPP;
 }
 
 /* Traces the threads that are not; *others: how many have a trace function of their own. */
@@ -99,7 +96,7 @@ static void trace_all(struct exceptions *self, unsigned *others)
 /* Nothing is recorded any more, or this is a child after fork: the thread runs as fast as ever. */
 static int leave(void)
 {
-    api.set_own(NULL, NULL);
+    api.set(PyThreadState_Get(), NULL, NULL);
     PyErr_Clear();
     return 0;
 }
@@ -195,9 +192,14 @@ int exceptions_trace(struct exceptions *self, char words[PROTO_WORDS_MAX])
 void exceptions_untrace(struct exceptions *self)
 {
     PyThreadState *state = api.function ? api.first(self->owner->state) : NULL;
+    bool refused = false;
 
-    for (unsigned i = 0; state && i < THREADS_MAX; i++, state = api.next(state))
+    for (unsigned i = 0; state && i < THREADS_MAX; i++, state = api.next(state)) {
         if (function_of(state) == trace)
             api.set(state, NULL, NULL);
-    PyErr_Clear();
+        refused = refused || function_of(state) == trace;
+        PyErr_Clear();
+    }
+    if (refused) /* by an audit hook: the library stays, for good */
+        Py_IncRef(self->owner->guest.capsule);
 }

@@ -619,3 +619,47 @@ def all_of_them():
     assert ask(target, "all_of_them()") == before
     assert [r for r in ring_file.rows(target.pid, "exceptions") if r.type == "__main__.Mine"]
     assert ended(target) == 0
+
+
+@pytest.mark.python(minimum=(3, 10), maximum=(3, 11))
+def test_audit_hook_that_comes_later(probe, python):
+    """It forbids even that threads are no longer traced: then the library has to stay."""
+    target = python.run_source(textwrap.dedent("""
+        import sys
+        def attempt():
+            try:
+                raise ValueError
+            except ValueError:
+                return 1
+        def hook(event, args):
+            if event == "sys.settrace":
+                raise PermissionError(event)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            sys.addaudithook(hook)
+            print(sum(attempt() for _ in range(1000)), flush=True)
+        """))
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "attach")
+    commands.run("ctl", "record exceptions on")
+    target.send("")
+    target.expect("1000")
+    commands.run("ctl", "detach")
+    target.send("")
+    target.expect("1000")
+    assert ended(target) == 0
+
+
+@pytest.mark.python(minimum=(3, 10), maximum=(3, 11))
+def test_audit_hook_that_forbids_tracing(python):
+    target, client = program(python, """
+def hook(event, args):
+    if event == "sys.settrace":
+        raise PermissionError(event)
+sys.addaudithook(hook)
+""")
+    answer = record(client)
+    assert answer.error == errno.EOPNOTSUPP and "forbids" in answer.words
+    ask(target, "attempt(3)")
+    assert count(target) == 0
+    assert ended(target) == 0
