@@ -1,4 +1,5 @@
 #include "fs/access.h"
+#include "fs/facts.h"
 #include "fs/procfs.h"
 #include "tests/unit/check.h"
 
@@ -185,6 +186,51 @@ static void test_yama(void)
     }
 }
 
+/* What is left of a process that has ended. */
+static void test_ended(void)
+{
+    struct access access = {.daemon = {.pid = 1, .ns = init_ns, .effective = ~0ull}};
+    struct access_target target = process(1000), now;
+    struct access_caller owner = user(1000), other = user(1001), root = user(0);
+
+    root.effective = PTRACE;
+    CHECK_INT(access_look_ended(&access, &owner, &target), 0);
+    CHECK_INT(access_control_ended(&access, &owner, &target), 0);
+    CHECK_INT(access_look_ended(&access, &other, &target), -EACCES);
+    CHECK_INT(access_control_ended(&access, &other, &target), -EACCES);
+    CHECK_INT(access_look_ended(&access, &root, &target), 0);
+    CHECK_INT(access_control_ended(&access, &root, &target), 0);
+    other.pid = target.pid; /* its pid is somebody else's by now */
+    CHECK_INT(access_look_ended(&access, &other, &target), -EACCES);
+
+    /* and so may its user namespace's number be */
+    target.ns[0] = child_ns;
+    owner.ns = child_ns;
+    owner.effective = PTRACE;
+    CHECK(access_look_ended(&access, &owner, &target) < 0);
+    CHECK_INT(access_look_ended(&access, &root, &target), 0);
+
+    /* the strictest counts, whichever came first */
+    owner = user(1000);
+    now = target = process(1000);
+    facts_merge_access(&target, &now);
+    CHECK_INT(access_look_ended(&access, &owner, &target), 0);
+    now.permitted = CHOWN;
+    facts_merge_access(&target, &now);
+    CHECK_INT(access_look_ended(&access, &owner, &target), -EPERM);
+    for (int i = 0; i < 3; i++) {
+        now = target = process(1000);
+        now.dumpable = i != 0;
+        now.uid[2] = i == 1 ? 0 : 1000;
+        now.ns[0] = i == 2 ? child_ns : init_ns;
+        facts_merge_access(&target, &now);
+        now = process(1000);
+        facts_merge_access(&target, &now);
+        CHECK(access_look_ended(&access, &owner, &target) < 0);
+        CHECK_INT(access_look_ended(&access, &root, &target), 0);
+    }
+}
+
 static void test_proc(void)
 {
     struct caller self = {.pid = getpid(), .uid = geteuid(), .gid = getegid()};
@@ -229,6 +275,7 @@ int main(void)
     test_namespaces();
     test_control();
     test_yama();
+    test_ended();
     test_proc();
     return 0;
 }
