@@ -204,11 +204,12 @@ class Statements:
 
     def joined(self):
         left = self.random.choice(["", "LEFT "])
-        one, other = self.random.choice([("parent", "id"), ("id", "parent"), ("name", "task"), ("start", "duration"),
+        one, other = self.random.choice([("parent", "id"), ("id", "parent"), ("name", "task"), ("name", "attrs"), ("start", "duration"),
                                          ("id", "start"), ("failed", "name")])
+        collation = self.random.choice(["", " COLLATE NOCASE"])
         keys = self.some(1, 2)
         return (f"SELECT {', '.join(shown('a.' + k) for k in keys)}, {shown('b.name')}, count(*) FROM spans a "
-                f"{left}JOIN spans b ON a.{one} = b.{other}{self.where('a.')} GROUP BY "
+                f"{left}JOIN spans b ON a.{one} = b.{other}{collation}{self.where('a.')} GROUP BY "
                 f"{', '.join('a.' + k for k in keys)}, b.name", 0)
 
     def windowed(self):
