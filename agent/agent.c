@@ -3,6 +3,7 @@
 #include "agent/channel.h"
 #include "agent/interrupt.h"
 #include "agent/recorder.h"
+#include "agent/rings.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
 #include "fs/cleanup.h"
@@ -72,16 +73,15 @@ static int start(const struct agent_boot *boot)
     probe_agent_record.pid = getpid();
     probe_agent_record.origin = (int32_t)boot->origin;
     set_state(RECORD_RUNNING);
-    recorder_begin();
     pthread_t thread;
     r = thread_spawn(CHANNEL_STACK, false, channel_main, NULL, &thread);
     if (r < 0) {
-        recorder_stop_all();
         channel_close();
         set_state(RECORD_IDLE);
         return r;
     }
     pthread_detach(thread);
+    rings_begin();
     return 0;
 }
 

@@ -5,17 +5,27 @@
 
 #include "agent/agent.h"
 #include "agent/gil.h"
+#include "agent/rings.h"
 
 unsigned fork_number;
 
-static void before_fork(void) { pthread_mutex_lock(&agent.lock); }
+static void before_fork(void)
+{
+    rings_lock();
+    pthread_mutex_lock(&agent.lock);
+}
 
-static void after_in_parent(void) { pthread_mutex_unlock(&agent.lock); }
+static void after_in_parent(void)
+{
+    pthread_mutex_unlock(&agent.lock);
+    rings_unlock();
+}
 
 static void after_in_child(void)
 {
     fork_number++;
     gil_restore_interval();
+    rings_unlock();
     agent_forget();
 }
 

@@ -2,6 +2,7 @@
 #include "agent/gil.h"
 #include "agent/probing.h"
 #include "agent/recorder.h"
+#include "agent/rings.h"
 #include "agent/thread.h"
 #include "fs/cleanup.h"
 
@@ -206,7 +207,7 @@ struct gave_up interpreter_give_up_all(void)
 {
     struct gave_up gave_up;
 
-    recorder_stop_all();
+    rings_stop();
     gave_up.nobody_inside = interpreter_each_other(give_up, NULL);
     give_up(main_interpreter, NULL);
     unsettle();

@@ -19,6 +19,7 @@ struct interpreter;
 union recorder_page {
     struct {
         struct ring *rings[RECORDED_TABLES]; /* NULL: nothing is recorded */
+        bool alive;                          /* there is an agent that records */
         bool waiting[RECORDED_TABLES];       /* its ring is made at first use */
     };
     char bytes[4096];
@@ -83,17 +84,12 @@ int recorder_prepare(const struct proto_record *record, char words[PROTO_WORDS_M
 int recorder_switch(struct interpreter *interpreter, const struct proto_record *record,
                     char words[PROTO_WORDS_MAX]);
 
-/* The agent starts: tables with by_itself wait for their first use. */
-void recorder_begin(void);
-/* Detaching: nothing is written any more. Any thread. */
-void recorder_stop_all(void);
 /* Takes the hooks out of an interpreter. With its GIL. */
 void recorder_leave(struct interpreter *interpreter);
-/* Gives all rings up, if nobody can be writing any more; else they are left. */
+/* Detached: ends our own threads and gives all rings up, those that are written with the GIL if nobody can
+ * be writing any more. Channel's thread. */
 void recorder_end(bool nobody_writes);
 /* In a child after fork: nothing is recorded until an agent starts there. */
 void recorder_forget(void);
 /* Bytes of all rings. Any thread. */
 uint64_t recorder_memory(void);
-/* Whether there is a ring that is written with the GIL. */
-bool recorder_needs_python(void);

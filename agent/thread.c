@@ -6,6 +6,7 @@
 #include "agent/interrupt.h"
 #include "agent/probing.h"
 #include "agent/recorder.h"
+#include "agent/rings.h"
 #include "agent/spawn.h"
 #include "fs/cleanup.h"
 
@@ -144,7 +145,7 @@ static bool detach(struct request *request)
     struct interpreter *interpreter;
     struct gave_up gave_up;
 
-    bool wanted = python_thread_self()->state || recorder_needs_python() || probing_installed();
+    bool wanted = python_thread_self()->state || rings_with_gil() || probing_installed();
     bool inside = wanted && interpreter_enter(0, 0, &interpreter) == 0;
     if (!requests_begin(request)) {
         if (inside)
@@ -152,10 +153,12 @@ static bool detach(struct request *request)
         requests_free(request);
         return false;
     }
-    if (inside)
+    if (inside) {
         gave_up = interpreter_give_up_all();
-    else
-        gave_up = (struct gave_up){interpreter_nothing_remains(), !wanted};
+    } else {
+        rings_stop();
+        gave_up = (struct gave_up){interpreter_nothing_remains(), !rings_with_gil()};
+    }
     requests_free(request);
     _guard_agent_;
     agent.nobody_writes = gave_up.nobody_inside;
