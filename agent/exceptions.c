@@ -58,21 +58,23 @@ static void record(struct exceptions *self, const struct raise *raise, int64_t h
 {
     struct ring *ring = recorder_ring(RECORDED_EXCEPTIONS);
     _cleanup_unref_ PyObject *owner = NULL;
+    struct ring_text message;
     struct site site;
 
     if (!ring)
         return;
-    struct exceptions_row row = {
+    raised_message(&self->raised, raise->type, raise->exception, &message, &owner);
+    site_find(&self->sites, raise->code, (int)raise->lasti, &site);
+    const struct exceptions_row row = {
         .ts = recorder_now(),
         .tid = own_tid(),
         .type = raise->type->name,
+        .message = message,
+        .file = site.file,
+        .lineno = site.line,
+        .func = site.func,
         .handled = handled,
     };
-    raised_message(&self->raised, raise->type, raise->exception, &row.message, &owner);
-    site_find(&self->sites, raise->code, (int)raise->lasti, &site);
-    row.file = site.file;
-    row.lineno = site.line;
-    row.func = site.func;
     exceptions_append(ring, &row, ticket);
 }
 
@@ -122,7 +124,7 @@ void exceptions_raised(struct exceptions *self, PyObject *code, PyObject *except
             sighting->fate = FATE_GONE;
         return;
     }
-    sighting = sighting_add(&self->sightings, exception);
+    sighting = sighting_add(&self->sightings, exception, sighting);
     sighting->ring = recorder_ring(RECORDED_EXCEPTIONS);
     sighting_note(sighting, traceback, code, lasti);
     if (older)

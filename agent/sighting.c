@@ -43,15 +43,16 @@ static unsigned choose(struct sighting_set *set)
     return set->turn++ % SIGHTING_WAYS;
 }
 
-struct sighting *sighting_add(struct sightings *sightings, const PyObject *exception)
+struct sighting *sighting_add(struct sightings *sightings, const PyObject *exception, struct sighting *there)
 {
-    struct sighting_set *set = set_of(sightings, exception);
-    struct sighting *there = sighting_find(sightings, exception);
-    unsigned at = there ? (unsigned)(there - set->all) : choose(set);
-
-    set->exceptions[at] = exception;
-    set->all[at] = (struct sighting){.exception = exception};
-    return &set->all[at];
+    if (!there) {
+        struct sighting_set *set = set_of(sightings, exception);
+        unsigned at = choose(set);
+        set->exceptions[at] = exception;
+        there = &set->all[at];
+    }
+    *there = (struct sighting){.exception = exception};
+    return there;
 }
 
 void sighting_own(struct sightings *sightings, const PyObject *traceback, const PyObject *exception)

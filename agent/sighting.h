@@ -58,8 +58,9 @@ struct sightings {
 int sightings_init(struct sightings *sightings);
 /* What was seen at the address of an exception, be it that or an earlier one; NULL: nothing. */
 struct sighting *sighting_find(struct sightings *sightings, const PyObject *exception);
-/* A new one, which takes the place of an earlier one at that address, else of one whose fate is known. */
-struct sighting *sighting_add(struct sightings *sightings, const PyObject *exception);
+/* A new one, which takes the place of the one that was found at that address, if any, else of one whose fate is
+ * known. */
+struct sighting *sighting_add(struct sightings *sightings, const PyObject *exception, struct sighting *there);
 /* The next older entry of a traceback, borrowed from it; NULL: none. */
 PyObject *sighting_older(const struct sightings *sightings, PyObject *traceback);
 /* Whether what was seen is the exception that is at its address now. older: its traceback below the newest entry. */
