@@ -7,6 +7,7 @@ from mount import build
 from report import median
 from scan import measure_scan
 from spans import measure_spans
+from steps import measure_steps
 
 # What tests/bench/append.c prints: the budget [ns], and words.
 APPENDED = {
@@ -41,4 +42,5 @@ def measure_record(report, probe, chosen, args, start):
     measure_append(report, args.rounds)
     measure_spans(report, probe, chosen, args)
     measure_exceptions(report, probe, chosen, args.rounds)
+    measure_steps(report, probe, args)
     measure_scan(report, probe, chosen, args)
