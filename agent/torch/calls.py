@@ -6,7 +6,8 @@ gradient has come that far. So the program computes what it would have computed,
 
 The engine runs the nodes in the opposite order of their making. The backward pass of a call therefore is one
 stretch of time, from the gradient of its outputs until that of its inputs is complete, or until the backward pass
-of a call begins that was made earlier."""
+of a call begins that was made earlier. A second backward pass through the same call isn't told, nor what modules do in
+another thread than the one that trains: there the GPU's backward pass recomputes what was not kept."""
 import sys
 from _thread import get_ident
 from time import perf_counter

@@ -23,9 +23,18 @@ words = ""          # why it ended by itself
 
 
 def dynamo_is_used():
-    """Whether torch.compile() has compiled anything: it would compile anew if there were hooks."""
+    """Whether anything is for torch.compile(): it would compile anew if there were hooks."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    return bool(counters and counters.get("frames"))
+    patcher = getattr(sys.modules.get("torch._dynamo.eval_frame"), "TorchPatcher", None)
+    patched = getattr(getattr(patcher, "patch", None), "cache_info", None)  # it is called once, by the first one
+    return bool(counters and counters.get("frames") or patched is not None and patched().currsize)
+
+
+def steps_are_compiled():
+    """Whether torch.compile() has gone into an optimizer's step()."""
+    tracker = getattr(sys.modules.get("torch._dynamo.convert_frame"), "input_codes", None)
+    seen = [known() for known in getattr(tracker, "seen", ())]
+    return any(code is mine for mine in codes() for code in seen)
 
 
 def first_parameter(optimizer):
@@ -196,6 +205,7 @@ def stop():
     if training is not None and training.step is not None:
         training.step.remove()
     live.clear()
+    DeviceClock.pool.clear()
 
 
 def foreign(problem):
@@ -227,6 +237,21 @@ def fail(problem):
     _probe.give_up()
 
 
+def wait(busy):
+    """For as long as a thread is where it should not be disturbed, and not for long."""
+    for _ in range(LEAVE_TRIES):
+        if not _probe.frames_are_safe() or not busy():
+            break
+        sys.modules["time"].sleep(0.001)
+
+
+def raising():
+    """Whether a thread may just go through the hooks, as it does where a module has raised (2.0): not
+    while others are taken out."""
+    call = sys.modules["torch"].nn.Module.__dict__["_call_impl"].__code__
+    return any(frame.f_code is call for frame in sys._current_frames().values())
+
+
 def inside():
     """Whether a thread is just running our code, other than a step() that we call."""
     mine = _thread.get_ident()
@@ -251,10 +276,12 @@ def on(rate):
         return 11, "torch is just being imported: try again"
     if "training" in live and live["training"].pid != os.getpid():
         stop()
+    if steps_are_compiled():
+        return 95, "torch.compile() has compiled an optimizer's step(), and would compile it anew"
     interval = max(1, round(1 / rate))
     training = live.get("training")
+    before, words = words, ""
     if training is None:
-        words = ""
         training = live["training"] = Training(interval)
     training.interval = interval
     try:
@@ -263,14 +290,12 @@ def on(rate):
         stop()
         raise
     every = "every step" if interval == 1 else f"steps whose number is a multiple of {interval}"
-    return 0, f"{every}; {training.describe()}"
+    return 0, f"{every}; {training.describe()}" + (f"; before, {before}" if before else "")
 
 
 def off():
     """Returns words."""
+    wait(raising)
     stop()
-    for _ in range(LEAVE_TRIES):
-        if not _probe.frames_are_safe() or not inside():
-            break
-        sys.modules["time"].sleep(0.001)
+    wait(inside)
     return words

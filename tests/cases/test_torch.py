@@ -302,6 +302,37 @@ def test_no_torch(probe, any_python):
     assert "this program has not imported torch (yet)" in refused.value.words
 
 
+def test_compiled(torch_python):
+    """What torch.compile() has made isn't made anew: the modules are not looked at."""
+    if "True" not in subprocess.run(torch_python.command("-c", "import torch; print(hasattr(torch, 'compile'))"),
+                                    capture_output=True, stdin=subprocess.DEVNULL).stdout.decode():
+        pytest.skip("torch.compile() is of PyTorch 2.0")
+    with Training(torch_python, "compiled", watched=False) as alone, Training(torch_python, "compiled") as seen:
+        expected = alone.ask("run 10")
+        losses = seen.ask("run 2")
+        before = seen.ask("traces")
+        seen.on()
+        losses += seen.ask("run 8")
+        assert losses == expected
+        assert "torch.compile() would compile them anew" in seen.on()
+        assert {row.stage for row in seen.rows} == {"step", "iteration"}
+        seen.off()
+        assert seen.ask("traces") == before
+    with Training(torch_python, "compiled", "all") as seen:
+        seen.ask("run 2")
+        done = seen.record()
+        assert done.error == errno.EOPNOTSUPP and "compiled an optimizer's step()" in done.words
+
+
+@pytest.mark.parametrize("program", ["transformer", "wrapped", "workers"])
+def test_its_end(torch_python, program):
+    """The program ends as it would, while it is recorded."""
+    with Training(torch_python, program) as seen:
+        seen.on()
+        seen.ask("run 6")
+        assert agents.ended(seen.target) == 0
+
+
 def test_our_mistakes(torch_python):
     """If PyTorch isn't what we take it for, the program goes on, and the recording ends."""
     with Training(torch_python, "transformer", watched=False) as alone:
@@ -315,6 +346,8 @@ def test_our_mistakes(torch_python):
         assert losses + seen.ask("run 7") == expected
         place = seen.client.record.read().rings["torch_trace"]
         assert not place["on"] and place["error"] == 5
+        assert "before, it ended by itself: AttributeError" in seen.on()
+        seen.ask("run 8")
         assert "it ended by itself: AttributeError" in seen.off()
         seen.ask("exec M.register_module_forward_hook = M.register; del M.register")
         assert seen.ask("traces") == before

@@ -227,6 +227,25 @@ def blocking():
     return iteration
 
 
+def compiled():
+    """The model, and with an argument the optimizer too, are for torch.compile()."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    fast = torch.compile(model, backend="eager")
+    adam = optimizer(torch.optim.Adam, model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(adam, 3)
+    models.append(model)
+    step = torch.compile(lambda: adam.step(), backend="eager") if sys.argv[2:] else adam.step
+
+    def iteration():
+        adam.zero_grad()
+        loss = fast(torch.randn(8, 4)).pow(2).mean()
+        loss.backward()
+        step()
+        scheduler.step()
+        return loss.item()
+    return iteration
+
+
 def deep():
     model = nn.Sequential(*[nn.Identity() for _ in range(12000)], nn.Linear(2, 1))
     sgd = optimizer(torch.optim.SGD, model.parameters(), 1e-3)
