@@ -1,5 +1,5 @@
-/* Finds the rows in which some INTEGER or TEXT columns have given values: what joins ask again and again. A text's value
- * is its number (texts.h). */
+/* Finds the rows in which some INTEGER or TEXT columns have given values: what joins ask again and
+ * again. A text's value is its number (texts.h). */
 #pragma once
 
 #include "fs/sql/rows.h"

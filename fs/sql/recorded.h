@@ -6,7 +6,7 @@
 
 struct stop;
 
-/* Adds those that the statement's use of the table doesn't rule out, oldest first. -ENOMEM, -EFBIG, or what
- * stop_reason() says. */
+/* Adds those that the statement's use of the table doesn't rule out, oldest first. -ENOMEM, -EFBIG,
+ * or what stop_reason() says. */
 int recorded_add(struct ring_reader *ring, const struct table *table, const struct use *use,
                  const struct stop *stop, struct rows *rows);

@@ -3,7 +3,7 @@
  *
  * The row sources of the tables that a statement uses say together what that is (struct plan).
  * Stacks, and whatever is read within their moment (locals, tasks, modules), show the process as it
- * was at one instant; what /proc says is read right after it. */
+ * was at one instant; what /proc says, and what was recorded, is read right after it. */
 #pragma once
 
 #include "fs/remote/asyncio.h"

@@ -97,8 +97,13 @@ def test_passive_tables(probe, recorded):
     query = left(probe, target) / "query"
     with open(query, "r+b", buffering=0) as both:
         assert failure(both.write, b"SELECT * FROM threads\n") == errno.ESRCH
-        assert b"ended" in both.read()
+        words = both.read().decode()
+        assert words == "error: the process has ended; what was recorded of it can be asked: " + \
+            ", ".join(sorted(RECORDED)) + "\n"
     assert query.read_text()  # the last reply, to whoever asks later
+    # recorded beside passive ones, too
+    assert failure(query.write_text, "SELECT * FROM spans JOIN threads USING (tid)\n") == errno.ESRCH
+    assert value(query, "SELECT count(*) FROM spans JOIN columns ON table_name = 'spans'") == str(len(columns("spans")))
 
 
 def test_nothing_recorded(probe, any_python):
