@@ -40,7 +40,9 @@ struct ring *recorder_make_first(enum recorded table);
 static inline struct ring *recorder_first_use(enum recorded table)
 {
     struct ring *ring = recorder_ring(table);
-    return ring || !recorder_page.waiting[table] ? ring : recorder_make_first(table);
+    if (ring || !__atomic_load_n(&recorder_page.waiting[table], __ATOMIC_RELAXED))
+        return ring;
+    return recorder_make_first(table);
 }
 
 /* A recorder has taken its hooks out by itself, after a mistake of its own: nothing is written any more, and daemons

@@ -252,13 +252,13 @@ void rings_begin(void)
 {
     /* else only rings_forget() empties it */
     (void)madvise(&recorder_page, sizeof recorder_page, MADV_WIPEONFORK);
+    recorder_page.alive = true;
     for (size_t i = 0; i < RECORDED_TABLES; i++) {
         bool waits = recorders[i] && recorders[i]->by_itself;
         if (waits)
             write_place(i, &(struct probe_ring_place){.on = 1, .fd = -1});
         set_waiting(i, waits);
     }
-    recorder_page.alive = true;
 }
 
 void rings_stop(void)

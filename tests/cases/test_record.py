@@ -216,6 +216,28 @@ def test_on_and_off(python):
     assert ended(target) == 0
 
 
+def test_daemon_gone(python):
+    """It is a flight recorder: nobody has to listen. The next daemon finds it as it is."""
+    target = start(python)
+    client = connect(target)
+    client.eval("import gc, threading, time; gc.disable()")
+    on(client, "gc")
+    on(client, "process_samples")
+    asked = client.start("threading.Thread(target=lambda: (time.sleep(0.5), gc.collect(1)), daemon=True).start()")
+    client.wait(asked)
+    client.close()
+    assert [row.generation for row in ring_file.wait_rows(target.pid, "gc", 1)] == [1]
+    seen = len(ring_file.rows(target.pid, "process_samples"))
+    ring_file.wait_rows(target.pid, "process_samples", seen + 1)
+    client = connect(target)
+    assert [table for table, place in places(client).items() if place["fd"] >= 0] == ["gc", "process_samples"]
+    on(client, "gc")
+    client.eval("gc.collect(2)")
+    assert [row.generation for row in ring_file.rows(target.pid, "gc")] == [1, 2]
+    off(client, "gc")
+    assert ended(target) == 0
+
+
 def test_first_use(python):
     """Spans and events are recorded from the first one on. Where that can't be, it is said and not tried again."""
     target = start(python, """
@@ -688,6 +710,7 @@ def test_stays_loaded(probe, python):
     commands = Commands(probe, target.pid)
     commands.run("ctl", "record gc on\n")
     commands.eval("kept = list(gc.callbacks)")
+    assert int(commands.status()["AgentRings"]) >= DEFAULT
     assert "stays" in commands.detach()
     commands.attach()
     commands.run("ctl", "record gc on\n")
