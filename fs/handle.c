@@ -1,6 +1,7 @@
 #include "fs/handle.h"
 
 #include "fs/cleanup.h"
+#include "fs/events.h"
 
 #include <errno.h>
 
@@ -55,6 +56,7 @@ void handle_unref(struct handle *handle)
     pthread_mutex_unlock(&handles->lock);
     budget_give(&handles->budget, handle->text.alloc);
     text_deinit(&handle->text);
+    event_reader_free(handle->events);
     writer_free(handle->writer);
     listing_free(handle->listing);
     free(handle);
@@ -132,6 +134,16 @@ int handle_open_writer(struct handles *handles, int flags, const struct reply_ke
     }
     *out = handle;
     return 0;
+}
+
+int handle_open_events(struct handles *handles, struct event_reader *events, struct handle **out)
+{
+    int r = handle_new(handles, out);
+    if (r < 0)
+        event_reader_free(events);
+    else
+        (*out)->events = events;
+    return r;
 }
 
 int handle_open_directory(struct handles *handles, struct listing *listing, struct handle **out)

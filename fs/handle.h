@@ -1,9 +1,11 @@
 /* What is open: a file's content as rendered by open, which every read slices; what is written to a
- * command file; or a directory's names as they were at opendir. */
+ * command file; a place in a stream of events; or a directory's names as they were at opendir. */
 #pragma once
 
 #include "fs/listing.h"
 #include "fs/writer.h"
+
+struct event_reader;
 
 /* Of all open files and replies together: whoever may read could otherwise fill the daemon's memory. */
 #define HANDLES_BYTES_MAX (512u << 20)
@@ -12,6 +14,7 @@ struct handle {
     struct text text;        /* of a file */
     struct timespec when;    /* it was rendered */
     struct listing *listing; /* of a directory, else NULL */
+    struct event_reader *events; /* of a file that streams, else NULL */
     struct writer *writer;   /* of a command file that is open for writing, else NULL */
     atomic_uint refs;        /* the kernel's, and one for each answer that isn't sent yet */
     struct handles *handles;
@@ -39,6 +42,8 @@ int handle_open_text(struct handles *handles, struct text *text, struct file_con
 /* Opens a command file for writing: nothing is rendered. flags are those of open(2). -ENOMEM. */
 int handle_open_writer(struct handles *handles, int flags, const struct reply_key *key,
                        struct handle **out);
+/* Takes over a reader of events, also on failure: -ENOMEM. */
+int handle_open_events(struct handles *handles, struct event_reader *events, struct handle **out);
 /* Takes over a listing, also on failure: -ENOMEM. */
 int handle_open_directory(struct handles *handles, struct listing *listing, struct handle **out);
 struct handle *handle_ref(struct handle *handle);

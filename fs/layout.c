@@ -19,6 +19,7 @@
     {path, S_IFREG | (mode), reply_render, NULL, about, run, .looks = true}
 #define TABLE(path, mode, about) \
     {path, S_IFREG | (mode), table_render, NULL, about, .sized = true}
+#define STREAM(path, mode, about) {path, S_IFREG | (mode), NULL, NULL, about, .streams = true}
 #define SYMLINK(path, naming, render, about) {path, S_IFLNK | 0777, render, naming, about}
 
 /* clang-format off */
@@ -48,6 +49,7 @@ const struct entry layout[] = {
     COMMAND("<pid>/eval", 0600, reply_render, eval_run,
             "write Python, which runs there; read the reply"),
     COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, status, interpreter N, record"),
+    STREAM("<pid>/events", 0400, "what happens from now on, as JSON lines; waits for it"),
     QUESTION("<pid>/query", 0600, query_run, "write SQL; read what it selects"),
     DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as <name>.csv"),
 #define PID_TABLE(name, about) TABLE("<pid>/tables/" #name ".csv", 0400, about),

@@ -128,6 +128,7 @@ static int serve(struct options *options, struct mount *mount)
         if (r > 0) /* the number of the signal that ended it */
             r = 0;
         end_commands(session, mount);
+        events_end(mount->events);
         fuse_session_unmount(session);
     } else {
         fprintf(stderr, "probefs: can't mount at %s%s\n", options->mountpoint,
@@ -166,6 +167,8 @@ static int run(struct options *options)
         r = registry_new(&mount.registry);
     if (r == 0)
         r = nodes_new(&mount.nodes);
+    if (r == 0)
+        r = events_new(mount.registry, &mount.events);
     handles_init(&mount.handles);
     drafts_init(&mount.drafts, &mount.handles.budget);
     replies_init(&mount.replies);
@@ -178,6 +181,7 @@ static int run(struct options *options)
     drafts_deinit(&mount.drafts);
     replies_deinit(&mount.replies);
     handles_deinit(&mount.handles);
+    events_free(mount.events);
     nodes_free(mount.nodes);
     registry_free(mount.registry);
     return r;

@@ -10,6 +10,7 @@
 #include "fs/access.h"
 #include "fs/command.h"
 #include "fs/draft.h"
+#include "fs/events.h"
 #include "fs/handle.h"
 #include "fs/node.h"
 
@@ -19,6 +20,7 @@
 struct mount {
     struct registry *registry;
     struct nodes *nodes;
+    struct events *events;
     struct handles handles;
     struct drafts drafts;
     struct replies replies;    /* to what was written to command files outside of processes */

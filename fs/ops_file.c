@@ -1,5 +1,6 @@
-/* What is done with files: a plain one is rendered when it is opened, and what is written to a
- * command file is run on a thread of its own (command.h), which sends the answer. */
+/* What is done with files: a plain one is rendered when it is opened, one that streams has reads
+ * that wait (events.h), and what is written to a command file is run on a thread of its own
+ * (command.h), which sends the answer. */
 #include "fs/call.h"
 
 #include "fs/cleanup.h"
@@ -170,6 +171,14 @@ static void job_start(struct call *call, const struct place *place, struct handl
         call_fail(call, r);
 }
 
+static int open_events(struct call *call, struct file_context *context, struct handle **out)
+{
+    struct event_reader *events;
+
+    int r = event_reader_new(call->mount->events, context->process, &context->why, &events);
+    return r < 0 ? r : handle_open_events(&call->mount->handles, events, out);
+}
+
 /* Renders for open. The check is made again afterwards: what was read meanwhile may be of a
  * program with more rights that the process has just executed. */
 static int open_to_read(struct call *call, const struct place *place, struct text *why,
@@ -189,6 +198,8 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
         r = handle_open_text(&call->mount->handles, &draft, &context, &handle);
         if (r == 0)
             handle->when = when;
+    } else if (r == 0 && place->entry->streams) {
+        r = open_events(call, &context, &handle);
     } else if (r == 0) {
         r = handle_open_file(&call->mount->handles, place->entry, &context, &handle);
     }
@@ -254,7 +265,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->fh = (uint64_t)(uintptr_t)handle;
     fi->direct_io = 1;
     fi->noflush = !writes;
-    fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR; /* its reply is read like a pipe */
+    fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR || handle->events; /* read like a pipe */
     nodes_opened(call.mount->nodes, node,
                  &(struct rendered){.size = handle->text.size, .when = handle->when});
     request_end(&call.request);
@@ -279,7 +290,9 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
     struct handle *handle = handle_ref(opened(fi));
     const char *bytes = NULL;
 
-    if (handle->writer) {
+    if (handle->events) {
+        event_reader_read(handle->events, req, size, fi->flags & O_NONBLOCK);
+    } else if (handle->writer) {
         read_reply(req, handle->writer, size);
     } else {
         size_t n = handle_read(handle, (uint64_t)offset, size, &bytes);
@@ -387,6 +400,10 @@ void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
              struct fuse_pollhandle *handle)
 {
+    if (opened(fi)->events) {
+        event_reader_poll(opened(fi)->events, req, handle);
+        return;
+    }
     if (handle)
         fuse_pollhandle_destroy(handle);
     fuse_reply_poll(req, POLLIN | POLLRDNORM | (opened(fi)->writer ? POLLOUT | POLLWRNORM : 0));

@@ -302,3 +302,9 @@ void recording_state(struct recording *recording, enum recorded table, struct re
     *out = recording->rings[table].state;
     out->on = out->on && recording->running;
 }
+
+bool recording_attached(struct recording *recording)
+{
+    _guard_mutex_(&recording->lock);
+    return recording->running;
+}

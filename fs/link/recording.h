@@ -34,6 +34,9 @@ bool recording_any(struct recording *recording);
 /* Bytes of memory that its rings occupy. */
 size_t recording_size(struct recording *recording);
 
+/* Whether there was an agent that runs, when its record was last read. */
+bool recording_attached(struct recording *recording);
+
 /* How a table is recorded now, as far as the agent's record said when it was last read. */
 struct recording_state {
     bool on;     /* or will be, from its first row on */

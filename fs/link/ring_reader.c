@@ -6,7 +6,7 @@
  *
  * Nothing is read twice from the shared memory and used unchecked: the header is copied when the ring is opened, and
  * rows are checked in the copy of their block. */
-#include "fs/link/ring_reader.h"
+#include "fs/link/ring_reader_parts.h"
 
 #include "fs/cleanup.h"
 
@@ -19,34 +19,9 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-#define COLUMNS_MAX 64
-#define COUNT_MAX ((uint64_t)INT64_MAX) /* what SQL can say */
 #define SEE_TRIES 16  /* to see the newest block before it is overwritten */
 #define SCAN_TRIES 8  /* to copy that one before it is */
 #define BATCH_SIZE (8u << 20) /* bytes that are copied at once */
-
-struct ring_reader {
-    unsigned refs;
-    const struct ring_layout *layout;
-    const char *memory;
-    size_t mapped;
-    uint32_t block_size;
-    uint32_t blocks;
-    uint32_t batch;              /* bytes that are copied at once; some blocks at least */
-    double since;
-    uint32_t row_min;            /* bytes of a row whose texts are all NULL */
-    unsigned n_texts;
-    uint8_t texts[COLUMNS_MAX];  /* columns that are TEXT */
-};
-
-/* What a block held at one moment. */
-struct held {
-    const struct ring_block *block;
-    uint64_t sequence;           /* 0: it had been overwritten */
-    uint64_t first;
-    uint32_t used;               /* bytes, within the block, a multiple of 8 */
-    const char *copy;            /* of these; NULL: it was overwritten until then */
-};
 
 /* ---- opening ---- */
 
@@ -139,7 +114,7 @@ static bool still_there(const struct held *held)
     return __atomic_load_n(&held->block->sequence, __ATOMIC_RELAXED) == held->sequence;
 }
 
-static struct held see(const struct ring_reader *reader, uint64_t sequence)
+struct held ring_see(const struct ring_reader *reader, uint64_t sequence)
 {
     uint64_t slot = (sequence - 1) % reader->blocks;
     const struct ring_block *block =
@@ -158,8 +133,7 @@ static struct held see(const struct ring_reader *reader, uint64_t sequence)
     return still_there(&held) ? held : (struct held){0};
 }
 
-/* The blocks that may be there: sequences from *oldest on. */
-static uint32_t extent(const struct ring_reader *reader, uint64_t *oldest)
+uint32_t ring_extent(const struct ring_reader *reader, uint64_t *oldest)
 {
     const struct ring_header *header = (const struct ring_header *)reader->memory;
     uint64_t head = __atomic_load_n(&header->head, __ATOMIC_ACQUIRE);
@@ -171,9 +145,6 @@ static uint32_t extent(const struct ring_reader *reader, uint64_t *oldest)
 
 /* ---- counting ---- */
 
-/* b is at most COUNT_MAX. */
-static uint64_t add(uint64_t a, uint64_t b) { return a > COUNT_MAX - b ? COUNT_MAX : a + b; }
-
 /* written: what the blocks say; kept: what was found in them. */
 static struct ring_counts count_up(const struct ring_reader *reader, uint64_t written, uint64_t kept)
 {
@@ -182,7 +153,7 @@ static struct ring_counts count_up(const struct ring_reader *reader, uint64_t wr
 
     if (written < kept)
         written = kept;
-    return (struct ring_counts){.written = written, .kept = kept, .lost = add(dropped, written - kept)};
+    return (struct ring_counts){.written = written, .kept = kept, .lost = count_add(dropped, written - kept)};
 }
 
 /* Rows of a block that isn't copied. */
@@ -204,23 +175,23 @@ static uint64_t rows_of(const struct ring_reader *reader, const struct held *hel
 static bool count_once(const struct ring_reader *reader, struct ring_counts *out)
 {
     uint64_t oldest, written = 0, kept = 0;
-    uint32_t n = extent(reader, &oldest);
-    struct held held = {0}, next = n ? see(reader, oldest) : held;
+    uint32_t n = ring_extent(reader, &oldest);
+    struct held held = {0}, next = n ? ring_see(reader, oldest) : held;
 
     for (uint32_t i = 0; i < n; i++) {
         held = next;
-        next = i + 1 < n ? see(reader, oldest + i + 1) : (struct held){0};
+        next = i + 1 < n ? ring_see(reader, oldest + i + 1) : (struct held){0};
         if (!held.sequence)
             continue;
         /* the block after it says how many rows it has */
         uint64_t rows = held.used / reader->row_min;
         if (!next.sequence)
             rows = rows_of(reader, &held);
-        else if (next.first < add(held.first, rows))
+        else if (next.first < count_add(held.first, rows))
             rows = next.first > held.first ? next.first - held.first : 0;
         kept += rows;
-        if (written < add(held.first, rows))
-            written = add(held.first, rows);
+        if (written < count_add(held.first, rows))
+            written = count_add(held.first, rows);
     }
     *out = count_up(reader, written, kept);
     return n == 0 || held.sequence;
@@ -235,7 +206,7 @@ void ring_reader_count(struct ring_reader *reader, struct ring_counts *out)
 /* ---- scanning ---- */
 
 /* Words may be completed meanwhile (ring_format.h), so each is loaded whole. */
-static void copy_block(struct held *held, uint64_t *to)
+void ring_copy_block(struct held *held, uint64_t *to)
 {
     const uint64_t *from = (const uint64_t *)held->block->rows;
 
@@ -252,7 +223,7 @@ static uint32_t copy_batch(const struct ring_reader *reader, struct held *all, u
 
     for (i = 0; i < n && fill + reader->block_size <= reader->batch; i++)
         if (all[i].sequence) {
-            copy_block(&all[i], (uint64_t *)(bytes + fill));
+            ring_copy_block(&all[i], (uint64_t *)(bytes + fill));
             fill += all[i].used;
         }
     return i;
@@ -272,9 +243,8 @@ static bool row_good(const struct ring_reader *reader, const struct ring_row *ro
     return true;
 }
 
-/* The rows of a copied block. *n: how many there are, *good: no bad one ended them early. */
-static int pass_rows(const struct ring_reader *reader, const struct held *held,
-                     int (*each)(void *arg, const struct ring_row *row), void *arg, uint64_t *n, bool *good)
+int ring_pass_rows(const struct ring_reader *reader, const struct held *held,
+                   int (*each)(void *arg, const struct ring_row *row), void *arg, uint64_t *n, bool *good)
 {
     uint32_t at = 0;
     int r = 0;
@@ -298,9 +268,9 @@ static uint32_t see_all(const struct ring_reader *reader, struct held *all)
     uint32_t n;
 
     do {
-        n = extent(reader, &oldest);
+        n = ring_extent(reader, &oldest);
         for (uint32_t i = 0; i < n; i++)
-            all[i] = see(reader, oldest + i);
+            all[i] = ring_see(reader, oldest + i);
     } while (n > 0 && !all[n - 1].sequence && --tries > 0);
     return n;
 }
@@ -327,10 +297,10 @@ static int pass_batch(const struct ring_reader *reader, const struct held *all, 
         uint64_t here = 0;
         bool good = true;
         if (i >= from)
-            r = pass_rows(reader, &all[i], each, arg, &here, &good);
+            r = ring_pass_rows(reader, &all[i], each, arg, &here, &good);
         sums->kept += here;
-        if (sums->written < add(all[i].first, here + !good))
-            sums->written = add(all[i].first, here + !good);
+        if (sums->written < count_add(all[i].first, here + !good))
+            sums->written = count_add(all[i].first, here + !good);
     }
     return r;
 }

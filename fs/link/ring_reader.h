@@ -38,6 +38,25 @@ void ring_reader_count(struct ring_reader *reader, struct ring_counts *out);
 int ring_reader_scan(struct ring_reader *reader, int (*each)(void *arg, const struct ring_row *row),
                      void *arg, struct ring_counts *counts);
 
+/* How far somebody has followed a ring; zero: nothing of it yet. It holds for a ring of another size, too, that
+ * took over the rows (ring_reader_since() is the same). */
+struct ring_position {
+    uint64_t row;      /* rows that were written before */
+    uint64_t dropped;  /* rows that could not be written */
+};
+
+struct ring_follower {
+    int (*row)(void *arg, const struct ring_row *row); /* as in ring_reader_scan() */
+    void (*lost)(void *arg, uint64_t count); /* rows before the next one */
+    void *arg;
+};
+
+/* Passes what came after a position, and moves that. Cheap where nothing came. -ENOMEM, or what follower->row
+ * returns. */
+int ring_reader_follow(struct ring_reader *reader, struct ring_position *at, const struct ring_follower *follower);
+/* The end as it is now. */
+void ring_reader_end(struct ring_reader *reader, struct ring_position *out);
+
 /* What a column of a row is. */
 static inline bool ring_integer(const struct ring_row *row, unsigned column, int64_t *out)
 {

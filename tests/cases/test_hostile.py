@@ -31,10 +31,13 @@ def resident(pid):
     return int(status.split("VmRSS:")[1].split()[0])
 
 
+def is_sanitized():
+    return b"__asan_init" in (mount.build() / "fs" / "probefs").read_bytes()
+
+
 def room():
     """kB by which a daemon may grow."""
-    sanitized = b"__asan_init" in (mount.build() / "fs" / "probefs").read_bytes()
-    return GROWTH + QUARANTINE * sanitized
+    return GROWTH + QUARANTINE * is_sanitized()
 
 
 def channels(pid):

@@ -19,7 +19,7 @@ from mount import REPOSITORY
 # DESIGN's tree, as far as reading goes
 ROOT = {"help", "self", "by-rank", "all", "exited"}
 PROCESS = {"ctl", "eval", "query", "status", "backtrace", "stacks.folded", "tasks", "tables",
-           "errors", "threads"}
+           "errors", "events", "threads"}
 ALL = {"query", "tables"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "frames"}
@@ -78,6 +78,8 @@ def test_every_name(probe, waiting):
     assert os.listdir(thread / "frames") == ["0"]
     assert set(os.listdir(thread / "frames" / "0")) == FRAME
     for file in [p for p in top.rglob("*") if p.is_file()] + [probe.path / "help"]:
+        if file.name == "events":
+            continue  # it waits: test_events.py
         try:
             file.read_bytes()
         except OSError as error:  # tasks are read from 3.12 on
@@ -599,7 +601,8 @@ def test_tools(probe, waiting):
 
     said = run("grep", "-r", "ready", top)
     assert "print('ready')" in said.stdout
-    assert all("tasks: Operation not supported" in line for line in said.stderr.splitlines())
+    assert all("tasks: Operation not supported" in line or "events: Resource temporarily unavailable" in line
+               for line in said.stderr.splitlines())
     assert run("ls", "-lR", top).returncode == 0
     assert run("find", top, "-name", "locals").stdout.count("locals") == 2
     assert run("du", "-s", top).returncode == 0

@@ -256,7 +256,8 @@ def read_all(root):
     for directory, _, names in os.walk(root, onerror=lambda error: None):
         for name in names:
             try:
-                with open(os.path.join(directory, name), "rb") as file:
+                with open(os.path.join(directory, name), "rb",
+                          opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
                     file.read()
                 count += 1
             except OSError as error:

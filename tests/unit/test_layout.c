@@ -29,7 +29,7 @@ static void is_sound(const struct entry *entry)
     bool dynamic = strchr(entry_name(entry), '<') != NULL;
 
     CHECK(dynamic == (entry->naming != NULL));
-    CHECK(S_ISDIR(entry->mode) == (entry->render == NULL));
+    CHECK((S_ISDIR(entry->mode) || entry->streams) == (entry->render == NULL));
     CHECK(!entry->run == !(S_ISREG(entry->mode) && entry->mode & 0200)); /* what can be written is a command */
     CHECK(strlen(entry_name(entry)) < 32); /* struct listing_name */
     if (!strncmp(entry->path, "<pid>", 5))

@@ -1,0 +1,148 @@
+#include "fs/event_text.h"
+
+#include "fs/clock.h"
+#include "fs/link/ring_reader.h"
+
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+/* As they stand in schema/events.sql. */
+enum { COLUMN_TS, COLUMN_TID, COLUMN_TASK, COLUMN_KIND, COLUMN_NAME, COLUMN_SPAN, COLUMN_ATTRS };
+
+/* What is no UTF-8 reads as U+FFFD. */
+static void add_string(struct text *out, const char *bytes, size_t size)
+{
+    text_putc(out, '"');
+    for (size_t i = 0, n; i < size; i += n) {
+        unsigned char c = (unsigned char)bytes[i];
+        n = utf8_length((const unsigned char *)bytes + i, size - i);
+        if (c < ' ' || c == 0x7f)
+            text_printf(out, "\\u%04x", c);
+        else if (c == '"' || c == '\\')
+            text_printf(out, "\\%c", c);
+        else if (n)
+            text_add(out, bytes + i, n);
+        else
+            text_puts(out, "\\ufffd");
+        if (!n)
+            n = 1;
+    }
+    text_putc(out, '"');
+}
+
+static void add_time(struct text *out, double ts)
+{
+    if (isfinite(ts) && fabs(ts) < 1e15)
+        text_printf(out, "{\"ts\": %.6f", ts);
+    else
+        text_puts(out, "{\"ts\": null");
+}
+
+static void begin(struct text *out, double ts, const char *kind, pid_t pid)
+{
+    add_time(out, ts);
+    text_printf(out, ", \"kind\": \"%s\", \"pid\": %d", kind, (int)pid);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)timespec_ns(&t) * 1e-9;
+}
+
+/* Whether it is one object and can't break out of its line: a target may have written anything. */
+static bool is_object(const char *bytes, size_t size)
+{
+    bool string = false;
+    size_t depth = 0;
+
+    for (size_t i = 0, n; i < size; i += n) {
+        char c = bytes[i];
+        n = utf8_length((const unsigned char *)bytes + i, size - i);
+        if (!n || (unsigned char)c < ' ' || (i == 0 && c != '{'))
+            return false;
+        if (string && c == '\\' && i + 1 < size && bytes[i + 1] >= ' ')
+            n = 2;
+        else if (c == '"')
+            string = !string;
+        else if (!string && (c == '{' || c == '['))
+            depth++;
+        else if (!string && (c == '}' || c == ']') && --depth == 0)
+            return c == '}' && i + 1 == size;
+    }
+    return false;
+}
+
+static void add_text(struct text *out, const char *name, const struct ring_row *row, unsigned column, bool object)
+{
+    uint32_t size;
+    bool cut;
+    const char *bytes = ring_text(row, column, &size, &cut);
+
+    text_printf(out, ", \"%s\": ", name);
+    if (!bytes)
+        text_puts(out, "null");
+    else if (object && !cut && is_object(bytes, size))
+        text_add(out, bytes, size);
+    else
+        add_string(out, bytes, size);
+}
+
+static void add_integer(struct text *out, const char *name, const struct ring_row *row, unsigned column)
+{
+    int64_t value;
+
+    text_printf(out, ", \"%s\": ", name);
+    if (ring_integer(row, column, &value))
+        text_printf(out, "%ld", (long)value);
+    else
+        text_puts(out, "null");
+}
+
+void event_text_row(pid_t pid, const struct ring_row *row, struct text *out)
+{
+    add_time(out, ring_real(row, COLUMN_TS));
+    add_text(out, "kind", row, COLUMN_KIND, false);
+    text_printf(out, ", \"pid\": %d", (int)pid);
+    add_integer(out, "tid", row, COLUMN_TID);
+    add_text(out, "name", row, COLUMN_NAME, false);
+    add_text(out, "task", row, COLUMN_TASK, false);
+    add_integer(out, "span", row, COLUMN_SPAN);
+    add_text(out, "attrs", row, COLUMN_ATTRS, true);
+    text_puts(out, "}\n");
+}
+
+void event_text_agent(pid_t pid, bool attached, struct text *out)
+{
+    begin(out, now(), attached ? "attach" : "detach", pid);
+    text_puts(out, "}\n");
+}
+
+void event_text_end(pid_t pid, const struct ending *ending, struct text *out)
+{
+    double ts = (double)timespec_ns(&ending->when) * 1e-9;
+
+    if (ending->how == ENDING_EXECUTED) {
+        begin(out, ts, "exec", pid);
+        text_puts(out, "}\n");
+        return;
+    }
+    begin(out, ts, "exit", pid);
+    if (ending->how == ENDING_EXITED)
+        text_printf(out, ", \"status\": %d, \"signal\": null, \"name\": null}\n", ending->number);
+    else if (ending->how == ENDING_KILLED && sigabbrev_np(ending->number))
+        text_printf(out, ", \"status\": null, \"signal\": %d, \"name\": \"SIG%s\"}\n", ending->number,
+                    sigabbrev_np(ending->number));
+    else if (ending->how == ENDING_KILLED)
+        text_printf(out, ", \"status\": null, \"signal\": %d, \"name\": null}\n", ending->number);
+    else
+        text_puts(out, ", \"status\": null, \"signal\": null, \"name\": null}\n");
+}
+
+void event_text_lost(pid_t pid, uint64_t count, struct text *out)
+{
+    begin(out, now(), "lost", pid);
+    text_printf(out, ", \"count\": %lu}\n", (unsigned long)count);
+}

@@ -1,0 +1,21 @@
+/* What happened in a process, as one line of JSON each. The names of the fields are for good:
+ *
+ *   ts      [s] since 1970
+ *   kind    what it is:
+ *     event   probing.event(), with tid, name, task, span, attrs: as in the table events
+ *     attach, detach   of an agent
+ *     exec    the process runs another program from now on; the last line
+ *     exit    with status, or with signal and name ("SIGKILL"); all null where that is not known; the last line
+ *     lost    `count` others stood here; ts is when that was noticed
+ *   pid     of the process */
+#pragma once
+
+#include "agent/ring_format.h"
+#include "fs/ending.h"
+
+/* A row of the table events. */
+void event_text_row(pid_t pid, const struct ring_row *row, struct text *out);
+/* The agent came, or has gone. */
+void event_text_agent(pid_t pid, bool attached, struct text *out);
+void event_text_end(pid_t pid, const struct ending *ending, struct text *out);
+void event_text_lost(pid_t pid, uint64_t count, struct text *out);

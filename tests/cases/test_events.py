@@ -1,0 +1,382 @@
+"""<pid>/events: what happens in a process, as it happens, for many readers at once."""
+import concurrent.futures
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from agents import start
+from interpreters import eventually
+from test_hostile import QUARANTINE, is_sanitized
+from test_other_user import answer, run_as
+
+pytestmark = pytest.mark.python(minimum=(3, 10))
+
+IDLE = "import sys; print('ready', flush=True); sys.stdin.readline()"
+
+# writes as many events as it is told to, from two threads, and what each wrote to its own log
+WRITER = """
+import probing, sys, threading
+def write(name, count):
+    for i in range(count):
+        probing.event(name, i=i)
+probing.event("before")
+print("ready", flush=True)
+for line in sys.stdin:
+    count = int(line)
+    both = [threading.Thread(target=write, args=(name, count)) for name in ("a", "b")]
+    for one in both: one.start()
+    for one in both: one.join()
+    print("done", flush=True)
+"""
+
+
+class Reader:
+    def __init__(self, probe, pid, flags=0):
+        self.fd = os.open(probe.path / str(pid) / "events", os.O_RDONLY | flags)
+        self.bytes = b""
+        self.lines = []
+        self.ended = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.fd)
+
+    def read(self):
+        """Some lines, each whole and an object."""
+        got = os.read(self.fd, 65536)
+        assert not got or got.endswith(b"\n")
+        self.lines += map(json.loads, got.splitlines())
+        self.bytes += got
+        self.ended = not got
+
+    def read_until(self, enough, timeout=30):
+        end = time.monotonic() + timeout
+        while not self.ended and not enough(self.lines):
+            assert select.select([self.fd], [], [], max(0, end - time.monotonic()))[0], self.lines[-3:]
+            self.read()
+        return self.lines
+
+    def rest(self):
+        return self.read_until(lambda lines: False)
+
+
+def kinds(lines):
+    return [line["kind"] for line in lines]
+
+
+def events(lines):
+    return [(line["name"], line["attrs"]["i"]) for line in lines if line["kind"] == "event"]
+
+
+def told(lines):
+    """How many events there were."""
+    return sum(line["count"] if line["kind"] == "lost" else 1 for line in lines)
+
+
+def write(target, count):
+    target.send(str(count))
+    target.expect("done")
+
+
+def in_order(said, count):
+    return all([i for who, i in said if who == name] == list(range(count)) for name in "ab")
+
+
+def test_readers(probe, python):
+    """64 at once see each event, in the order of each thread, and none from before their open."""
+    target = start(python, WRITER)
+    with contextlib.ExitStack() as stack:
+        readers = [stack.enter_context(Reader(probe, target.pid)) for _ in range(64)]
+        write(target, 150)
+        for reader in readers:
+            reader.read_until(lambda lines: len(events(lines)) >= 300)
+            assert set(kinds(reader.lines)) == {"event"}
+            assert in_order(events(reader.lines), 150)
+        assert len({reader.bytes for reader in readers}) == 1
+    line = readers[0].lines[0]
+    assert list(line) == ["ts", "kind", "pid", "tid", "name", "task", "span", "attrs"]
+    assert abs(line["ts"] - time.time()) < 60 and line["pid"] == target.pid
+    assert line["tid"] > 0 and line["task"] is None and line["span"] is None
+
+
+def test_first_use(probe, any_python):
+    """The ring is made only by the first event."""
+    target = start(any_python, WRITER.replace('probing.event("before")', ""))
+    with Reader(probe, target.pid) as reader:
+        write(target, 10)
+        reader.read_until(lambda lines: len(events(lines)) >= 20)
+        assert in_order(events(reader.lines), 10)
+
+
+def test_slow(probe, any_python):
+    """Who doesn't read is told how much it lost; others lose nothing, or are told so too."""
+    target = start(any_python, WRITER)
+    with Reader(probe, target.pid) as slow, Reader(probe, target.pid) as other:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            reading = pool.submit(other.read_until, lambda lines: told(lines) >= 20000)
+            write(target, 10000)
+            reading.result()
+        slow.read_until(lambda lines: told(lines) >= 20000)
+        for reader in slow, other:
+            assert told(reader.lines) == 20000
+            assert all(said == sorted(set(said)) for said in (
+                [i for who, i in events(reader.lines) if who == name] for name in "ab"))
+        assert slow.lines[0]["kind"] == "lost" and list(slow.lines[0]) == ["ts", "kind", "pid", "count"]
+        assert kinds(slow.lines[1:]) == ["event"] * (len(slow.lines) - 1)
+        assert 1000 < len(slow.lines) < 10000
+
+
+def test_small_reads(probe, any_python):
+    target = start(any_python, WRITER)
+    with Reader(probe, target.pid) as reader:
+        write(target, 5)
+        said = b""
+        while said.count(b"\n") < 10:
+            said += os.read(reader.fd, 7)
+        assert in_order(events([json.loads(line) for line in said.splitlines()]), 5)
+
+
+def test_waiting(probe, any_python):
+    """poll, select, epoll and O_NONBLOCK."""
+    target = start(any_python, WRITER)
+    with Reader(probe, target.pid, os.O_NONBLOCK) as reader:
+        poll, epoll = select.poll(), select.epoll()
+        poll.register(reader.fd, select.POLLIN)
+        epoll.register(reader.fd, select.EPOLLIN)
+
+        def ready(seconds):
+            return [bool(select.select([reader.fd], [], [], seconds)[0]), bool(poll.poll(seconds * 1000)),
+                    bool(epoll.poll(seconds))]
+
+        assert ready(0.05) == [False] * 3
+        with pytest.raises(BlockingIOError):
+            reader.read()
+        target.send("1")
+        assert ready(10) == [True] * 3
+        reader.read_until(lambda lines: len(events(lines)) == 2)
+        assert ready(0.05) == [False] * 3
+        with pytest.raises(BlockingIOError):
+            reader.read()
+        target.process.kill()
+        assert ready(10) == [True] * 3
+        assert kinds(reader.rest()) == ["event", "event", "exit"]
+        assert ready(10) == [True] * 3  # the end, too
+        os.set_blocking(reader.fd, True)
+        reader.read()
+        assert reader.ended
+
+
+def blocked(process):
+    """Waits until it has opened the file and sleeps."""
+    def waits():
+        opened = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd")]
+        with open(f"/proc/{process.pid}/stat") as file:
+            return any(name.endswith("/events") for name in opened) and file.read().split()[2] == "S"
+    eventually(waits, what="a blocked reader")
+
+
+def cat(probe, pid, *command, **options):
+    return subprocess.Popen([*(command or ["cat"]), str(probe.path / str(pid) / "events")],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_interrupted(probe, any_python, number):
+    target = any_python.run_source(IDLE)
+    process = cat(probe, target.pid)
+    blocked(process)
+    process.send_signal(number)
+    assert process.wait(10) == -number
+    assert probe.read(target.pid, "status")
+
+
+def test_eintr(probe, any_python):
+    """A handler that raises ends the read."""
+    target = any_python.run_source(IDLE)
+    source = """
+import os, signal, sys
+def stop(*_): raise InterruptedError
+signal.signal(signal.SIGUSR1, stop)
+fd = os.open(sys.argv[1], os.O_RDONLY)
+print("open", flush=True)
+try:
+    os.read(fd, 100)
+except InterruptedError:
+    print("interrupted")
+"""
+    process = cat(probe, target.pid, sys.executable, "-c", source)
+    assert process.stdout.readline() == "open\n"
+    blocked(process)
+    process.send_signal(signal.SIGUSR1)
+    assert process.communicate(timeout=10) == ("interrupted\n", "")
+
+
+def test_tools(probe, any_python):
+    target = start(any_python, WRITER)
+    head, slept = cat(probe, target.pid, "head", "-1"), cat(probe, target.pid, "timeout", "1", "cat")
+    master, terminal = os.openpty()
+    followed = subprocess.Popen(["tail", "-n", "+1", "-f", probe.path / str(target.pid) / "events"],
+                                stdout=terminal)
+    for process in head, followed:
+        blocked(process)
+    write(target, 1)
+    assert json.loads(head.communicate(timeout=10)[0])["name"] in "ab"
+    assert select.select([master], [], [], 10)[0]
+    assert json.loads(os.read(master, 4096).splitlines()[0])["kind"] == "event"
+    followed.kill()
+    followed.wait(10)
+    os.close(master)
+    os.close(terminal)
+    assert slept.wait(10) == 124
+    below = subprocess.run(["grep", "-rs", "nothing that is there", probe.path / str(target.pid)],
+                           capture_output=True, timeout=60)
+    assert below.returncode in (1, 2)  # it doesn't wait there
+
+
+def test_exit(probe, python):
+    target = start(python, "import probing, sys; print('ready', flush=True); sys.stdin.readline(); "
+                           "probing.event('last'); sys.exit(3)")
+    with Reader(probe, target.pid) as reader:
+        target.send("")
+        lines = reader.rest()
+        assert lines[-1]["kind"] == "exit" and lines[-1]["status"] == 3
+        assert list(lines[-1]) == ["ts", "kind", "pid", "status", "signal", "name"]
+        assert set(kinds(lines[:-1])) <= {"event", "detach"}
+        assert os.read(reader.fd, 100) == b""
+
+
+def test_killed(probe, python):
+    """What was written before the end is there before the end."""
+    target = start(python, WRITER)
+    with Reader(probe, target.pid) as reader:
+        write(target, 100)
+        target.process.kill()
+        lines = reader.rest()
+        assert in_order(events(lines), 100)
+        assert kinds(lines) == ["event"] * 200 + ["exit"]
+        assert (lines[-1]["signal"], lines[-1]["name"], lines[-1]["status"]) == (9, "SIGKILL", None)
+
+
+def test_exec(probe, any_python):
+    target = any_python.run_source("import os, sys; print('ready', flush=True); sys.stdin.readline(); "
+                                   "os.execv('/bin/sleep', ['sleep', '100'])")
+    with Reader(probe, target.pid) as reader:
+        target.send("")
+        assert kinds(reader.rest()) == ["exec"]
+
+
+def test_hangs(probe, any_python):
+    """Nothing in the process has to answer."""
+    target = start(any_python, WRITER)
+    write(target, 10)
+    os.kill(target.pid, signal.SIGSTOP)
+    with Reader(probe, target.pid) as reader:
+        assert not select.select([reader.fd], [], [], 0.1)[0]
+        target.send("10")
+        os.kill(target.pid, signal.SIGCONT)
+        reader.read_until(lambda lines: len(events(lines)) == 20)
+        os.kill(target.pid, signal.SIGSTOP)
+        target.process.kill()
+        assert reader.rest()[-1]["signal"] == 9
+
+
+def mapped(pid):
+    with open(f"/proc/{pid}/maps") as file:
+        return {line.split(maxsplit=5)[-1] for line in file if "/" in line}
+
+
+def test_attach(probe, python):
+    """Reading lets nothing in; what others let in is said."""
+    target = python.run_source(IDLE)
+    before = mapped(target.pid)
+    with Reader(probe, target.pid) as reader:
+        assert not select.select([reader.fd], [], [], 0.5)[0]
+        assert mapped(target.pid) == before
+        ctl = probe.path / str(target.pid) / "ctl"
+        for verb in "attach", "detach":
+            ctl.write_text(verb + "\n")
+            reader.read_until(lambda lines: kinds(lines)[-1:] == [verb])
+        target.send("")
+        lines = reader.rest()
+        assert kinds(lines) == ["attach", "detach", "exit"]
+        assert list(lines[0]) == ["ts", "kind", "pid"]
+
+
+def test_daemon_killed(probe, any_python):
+    """Readers get an error, and the program goes on."""
+    target = start(any_python, WRITER)
+    other = probe.mount()
+    process = cat(other, target.pid)
+    blocked(process)
+    other.kill()
+    assert process.wait(10) == 1
+    write(target, 10)
+    other.start()
+
+
+def test_daemon_ends(probe, any_python):
+    target = start(any_python, WRITER)
+    other = probe.mount()
+    process = cat(other, target.pid)
+    blocked(process)
+    other.process.terminate()
+    assert process.wait(10) == 1
+    other.process.wait(10)
+    other.kill()
+    other.start()
+
+
+def daemon_state(probe):
+    with open(f"/proc/{probe.pid}/status") as file:
+        said = dict(line.split(":", 1) for line in file)
+    return len(os.listdir(f"/proc/{probe.pid}/fd")), int(said["VmRSS"].split()[0])
+
+
+def test_opened_often(probe, any_python):
+    """Nothing is left behind by readers that come and go, some of them blocked."""
+    target = start(any_python, WRITER)
+    other = probe.mount()
+
+    def cycles(count):
+        for i in range(count):
+            with Reader(other, target.pid, os.O_NONBLOCK) as reader:
+                poll = select.poll()
+                poll.register(reader.fd, select.POLLIN)
+                poll.poll(0)
+                with pytest.raises(BlockingIOError):
+                    reader.read()
+                if i % 100 == 0:
+                    process = cat(other, target.pid)
+                    time.sleep(0.02)
+                    process.kill()
+                    process.communicate()
+
+    cycles(100)
+    descriptors, memory = daemon_state(other)
+    cycles(1000)
+    time.sleep(0.2)
+    after = daemon_state(other)
+    assert after[0] <= descriptors + 2  # of a session that came meanwhile
+    assert after[1] < memory + 4096 + QUARANTINE * is_sanitized()  # leaks are seen when it ends
+
+
+def test_access(probe, any_python, nobody):
+    target = any_python.run_source(IDLE)
+    path = probe.path / str(target.pid) / "events"
+    assert path.stat().st_mode & 0o7777 == 0o400 and path.stat().st_size == 0
+    other = probe.mount("allow_other")
+    said = run_as(nobody, "cat", other.path / str(target.pid) / "events")
+    assert answer(said) in {errno.EACCES, errno.EPERM, errno.ENOENT}
+    with pytest.raises(OSError) as error:
+        open(path, "w")
+    assert error.value.errno in (errno.EACCES, errno.EPERM)
