@@ -173,13 +173,14 @@ class Step:
                 self.watch(node, self.begin, call)
 
     def watch(self, node, tell, call):
-        fail = self.fail
+        live, fail, mine = self.live, self.fail, self
 
         def hook(*gradients):
-            try:
-                tell(call)
-            except Exception as problem:
-                fail(problem)
+            if live.get("step") is mine:
+                try:
+                    tell(call)
+                except Exception as problem:
+                    fail(problem)
         register = getattr(node, "register_prehook", None)  # since 1.13
         if register is not None:
             self.handles.append(register(hook))
@@ -224,13 +225,14 @@ class Step:
             self.row(call.seq, call.name, "backward", call.began, now)
 
     def arm(self):
-        fail = self.fail
+        live, fail, mine = self.live, self.fail, self
 
-        def done():
-            try:
-                self.done()
-            except Exception as problem:
-                fail(problem)
+        def done():  # nobody can take it back
+            if live.get("step") is mine:
+                try:
+                    mine.done()
+                except Exception as problem:
+                    fail(problem)
         sys.modules["torch"].autograd.Variable._execution_engine.queue_callback(done)
         self.armed = True
 

@@ -16,7 +16,7 @@ from _weakref import ref
 PATIENCE = 100      # steps of others after which the leader is given up
 OPTIMIZERS_MAX = 4096
 PENDING_MAX = 4     # steps whose rows wait for the GPU
-LEAVE_TRIES = 100   # milliseconds to wait for threads that are just in our code
+LEAVE_TRIES = 2000  # milliseconds to wait for threads that are just in our code
 
 live = {}
 words = ""          # why it ended by itself
@@ -199,12 +199,14 @@ class Training:
 # ---- the end
 
 def stop():
-    """Takes everything out of the program. Any thread; may be called again."""
-    training = live.pop("training", None)
+    """Takes everything out of the program. Any thread, but what others are just putting in; may be called
+    again."""
+    training, step = live.pop("training", None), live.pop("step", None)
     unwatch()
-    if training is not None and training.step is not None:
-        training.step.remove()
-    live.clear()
+    unhook()
+    for one in step, training and training.step:
+        if one is not None:
+            one.remove()
     DeviceClock.pool.clear()
 
 
@@ -239,10 +241,14 @@ def fail(problem):
 
 def wait(busy):
     """For as long as a thread is where it should not be disturbed, and not for long."""
+    sleep = sys.modules["time"].sleep
+    if not _probe.frames_are_safe():
+        sleep(0.05)
+        return
     for _ in range(LEAVE_TRIES):
-        if not _probe.frames_are_safe() or not busy():
+        if not busy():
             break
-        sys.modules["time"].sleep(0.001)
+        sleep(0.001)
 
 
 def raising():
@@ -253,14 +259,15 @@ def raising():
 
 
 def inside():
-    """Whether a thread is just running our code, other than a step() that we call."""
+    """Whether a thread is just running our code; where we have called a step(), we don't before it is back."""
     mine = _thread.get_ident()
     for thread, frame in sys._current_frames().items():
+        innermost = True
         while frame is not None and thread != mine:
             code = frame.f_code
-            if code.co_filename.startswith("<probefs torch") and code is not CODE:
+            if code.co_filename.startswith("<probefs torch") and (innermost or code is not CODE):
                 return True
-            frame = frame.f_back
+            frame, innermost = frame.f_back, False
     return False
 
 
@@ -295,7 +302,11 @@ def on(rate):
 
 def off():
     """Returns words."""
+    training = live.get("training")
     wait(raising)
     stop()
     wait(inside)
+    stop()
+    if training is not None and training.step is not None:
+        training.step.remove()
     return words

@@ -4,7 +4,10 @@ Needs an interpreter that can import torch: Debian's python3-torch."""
 import errno
 import json
 import os
+import random
+import select
 import subprocess
+import time
 
 import pytest
 
@@ -252,6 +255,38 @@ def test_off_in_the_middle(torch_python):
         count = len(seen.rows)
         assert losses == expected[:10]
         assert len(seen.rows) == count
+
+
+def test_optimizer_made_meanwhile(torch_python):
+    """Of a class that was never used before: PyTorch wraps what we put there."""
+    with Training(torch_python, "closures") as seen:
+        seen.on()
+        seen.ask("run 8")
+        assert {"LBFGS", "Plain"} <= {row.module for row in seen.rows if row.stage == "step"}
+        seen.off()
+        assert seen.ask("traces")["functions"] == []
+        assert seen.ask("foreign") == []
+
+
+@pytest.mark.parametrize("program", ["branches", "gan"])
+def test_on_and_off_again(torch_python, program):
+    """While it trains, at any moment."""
+    with Training(torch_python, program, watched=False) as alone:
+        alone.ask("run 1")
+        expected = alone.ask("run 400")
+    with Training(torch_python, program) as seen:
+        seen.ask("run 1")
+        before = seen.ask("traces")
+        seen.target.send("run 400")
+        times = 0
+        while not select.select([seen.target.process.stdout], [], [], 0)[0]:
+            seen.on([1, 0.5][times % 2])
+            time.sleep(random.uniform(0, 0.03))
+            assert seen.off() == ""
+            times += 1
+        assert json.loads(seen.target.readline()) == expected
+        assert times > 10 and seen.rows
+        assert seen.ask("traces") == before
 
 
 def test_many_modules(torch_python):
