@@ -1,0 +1,62 @@
+"""Asking an agent to record in its own protocol, and what that leaves in the process."""
+import os
+import pathlib
+
+import agent_client as agent
+import ring_file
+from agents import LIBRARY, NAME, connect
+from interpreters import eventually
+
+AGAIN = """
+import probing, sys
+print("ready", flush=True)
+for line in sys.stdin:
+    probing.start()
+"""
+
+BY_ITSELF = {"spans", "events"}  # from their first row on
+DEFAULT, MINIMUM, MAXIMUM = 4 << 20, 64 << 10, 1 << 30
+
+
+def places(client):
+    return client.record.read().rings
+
+
+def links(pid):
+    """What each descriptor is."""
+    return [os.readlink(link) for link in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def rings_of(pid):
+    """How many descriptors of rings it has."""
+    return sum(link.startswith(ring_file.NAME) for link in links(pid))
+
+
+def tasks(pid):
+    return sorted(pathlib.Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip()
+                  for tid in os.listdir(f"/proc/{pid}/task"))
+
+
+def again(target):
+    """The agent that follows one that was detached."""
+    record = agent.Record(target.pid, LIBRARY, NAME)
+    eventually(lambda: record.read().state == agent.ENDED)
+    target.send("start")
+    return connect(target)
+
+
+def on(client, table, **options):
+    """Switches it on; the same answer is how the next request finds it."""
+    answer = client.switch(table, **options)
+    assert answer.error == 0, answer.words
+    place = places(client)[table]
+    assert place["on"] == 1 and place["change"] % 2 == 0 and place["error"] == 0
+    assert os.stat(f"/proc/{client.pid}/fd/{place['fd']}").st_ino == place["inode"]
+    return answer
+
+
+def off(client, table):
+    answer = client.switch(table, agent.OFF)
+    assert answer.error == 0, answer.words
+    assert places(client)[table]["on"] == 0
+    return answer
