@@ -66,6 +66,8 @@ static int explain(int r, const struct proto_record *record, char words[PROTO_WO
     if (r == -ENOMEM)
         return refuse(ENOMEM, words, "%lu KiB of rows are more than half of the memory that the process, its control "
                       "group or the machine has left", (unsigned long)(size >> 10));
+    if (r == -ESHUTDOWN)
+        return refuse(ESHUTDOWN, words, "the agent is being detached");
     if (r == -EAGAIN)
         return refuse(EAGAIN, words, "a thread was just writing there, and didn't get on; try again");
     return refuse(-r, words, "no room for %lu KiB of rows: %s", (unsigned long)(size >> 10),

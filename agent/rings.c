@@ -17,7 +17,7 @@ union recorder_page recorder_page __attribute__((aligned(4096)));
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static struct {
     struct ring *ring;  /* stays when nothing is recorded */
-    uint64_t wanted;    /* its size, as it was asked for; 0: nobody has */
+    uint64_t wanted;    /* its size, as it was asked for */
     unsigned switched;  /* how often it was switched on or off by request */
 } tables[RECORDED_TABLES];
 static struct retired {
@@ -136,7 +136,8 @@ static int make(enum recorded table, uint64_t size, struct ring *old)
 {
     struct ring *ring;
 
-    int r = ring_new(&recorded_layouts[table], size ? size : RING_SIZE_DEFAULT, recorder_now(), &ring);
+    size = size ? size : RING_SIZE_DEFAULT;
+    int r = ring_new(&recorded_layouts[table], size, recorder_now(), &ring);
     if (r < 0)
         return r;
     if (old && !ring_close(old))

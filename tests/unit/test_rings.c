@@ -100,6 +100,9 @@ static void test_resize(void)
 {
     rings_begin();
     CHECK(add());
+    const struct ring *first = recorder_ring(RECORDED_EVENTS);
+    CHECK_INT(rings_make(RECORDED_EVENTS, RING_SIZE_DEFAULT), 0);
+    CHECK(recorder_ring(RECORDED_EVENTS) == first); /* that is what it is */
     for (int i = 0; i < 3; i++) {
         CHECK_INT(rings_make(RECORDED_EVENTS, SIZE << i), 0);
         CHECK(place_of(RECORDED_EVENTS).size == SIZE << i && rows_of(RECORDED_EVENTS) == 1);
