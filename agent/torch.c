@@ -181,16 +181,23 @@ static int torch_on(struct interpreter *interpreter, const struct proto_record *
     return r;
 }
 
+/* A thread that may still be in our code, on a machine where it hardly gets a turn, needs the namespace: the garbage
+ * collector has it then, and until it has run the library stays. */
 static void torch_off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 {
     PyObject **namespace = &interpreter->recorded[RECORDED_TORCH_TRACE];
     PyObject *off = PyDict_GetItemString(*namespace, "off"); /* borrowed */
     _cleanup_unref_ PyObject *said = off ? PyObject_CallFunctionObjArgs(off, NULL) : NULL;
+    PyObject *text;
+    int left = 0;
 
-    if (said)
-        eval_copy_words(said, words, PROTO_WORDS_MAX);
+    if (said && PyArg_ParseTuple(said, "pO", &left, &text))
+        eval_copy_words(text, words, PROTO_WORDS_MAX);
     PyErr_Clear();
-    source_drop(namespace);
+    if (left)
+        source_drop(namespace);
+    else
+        python_clear(namespace);
 }
 
 const struct recorder torch_trace_recorder = {

@@ -240,15 +240,16 @@ def fail(problem):
 
 
 def wait(busy):
-    """For as long as a thread is where it should not be disturbed, and not for long."""
+    """For as long as a thread is where it should not be disturbed, and not for long. Whether none is."""
     sleep = sys.modules["time"].sleep
     if not _probe.frames_are_safe():
         sleep(0.05)
-        return
+        return False
     for _ in range(LEAVE_TRIES):
         if not busy():
-            break
+            return True
         sleep(0.001)
+    return False
 
 
 def raising():
@@ -301,12 +302,12 @@ def on(rate):
 
 
 def off():
-    """Returns words."""
+    """Returns (whether no thread is in our code any more, words). None comes in again, for `live` is empty."""
     training = live.get("training")
     wait(raising)
     stop()
-    wait(inside)
+    left = wait(inside)
     stop()
     if training is not None and training.step is not None:
         training.step.remove()
-    return words
+    return left, words
