@@ -8,7 +8,6 @@ The engine runs the nodes in the opposite order of their making. The backward pa
 stretch of time, from the gradient of its outputs until that of its inputs is complete, or until the backward pass
 of a call begins that was made earlier. A second backward pass through the same call isn't told, nor what modules do in
 another thread than the one that trains: there the GPU's backward pass recomputes what was not kept."""
-import sys
 from _thread import get_ident
 from time import perf_counter
 from types import FunctionType
@@ -20,7 +19,7 @@ ITEMS_MAX = 64     # of a container of tensors that are looked at
 def tensors(value, depth=3):
     """The tensors in tuples, lists and dicts; only what is exactly a tensor, since other classes may
     run code of the program."""
-    torch = sys.modules["torch"]
+    torch = kept["torch"]
     if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
         yield value
         return
@@ -61,7 +60,7 @@ def add(found, node, base):
 
 def unseen_nodes(value):
     """The same; a TorchFunctionMode of the program doesn't see that its tensors are looked at."""
-    C = sys.modules["torch"]._C
+    C = kept["torch"]._C
     if hasattr(C, "_len_torch_function_stack"):  # since 2.0
         if not C._len_torch_function_stack():
             return nodes(value)
@@ -74,7 +73,7 @@ def unseen_nodes(value):
 def unhook():
     """Takes our hooks on all modules out, however they came there: a handler of a signal may have raised something
     just when we put them in or took them out."""
-    module = sys.modules["torch"].nn.modules.module
+    module = kept["torch"].nn.modules.module
     for hooks in module._global_forward_pre_hooks, module._global_forward_hooks:
         for key, hook in list(hooks.items()):
             if type(hook) is FunctionType and hook.__code__.co_filename == OWN_FILE:
@@ -158,7 +157,7 @@ class Step:
     # ---- the graph
 
     def watch_inputs(self, call, args):
-        if not sys.modules["torch"].is_grad_enabled():
+        if not kept["torch"].is_grad_enabled():
             return
         call.sources = unseen_nodes(args)
         for node, base in call.sources:
@@ -233,7 +232,7 @@ class Step:
                     mine.done()
                 except Exception as problem:
                     fail(problem)
-        sys.modules["torch"].autograd.Variable._execution_engine.queue_callback(done)
+        kept["torch"].autograd.Variable._execution_engine.queue_callback(done)
         self.armed = True
 
     def done(self):
@@ -267,7 +266,7 @@ class Step:
                     step.fail(problem)
         unhook()
         live["step"] = self
-        module = sys.modules["torch"].nn.modules.module
+        module = kept["torch"].nn.modules.module
         module.register_module_forward_pre_hook(entering)
         module.register_module_forward_hook(leaving)
 

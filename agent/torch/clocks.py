@@ -8,9 +8,9 @@ namespace but what `live` gives them, since it may be emptied at any time (trace
 _probe.row(ts, step, seq, module, stage, time_offset, duration, allocated, max_allocated, cached, max_cached)
 writes a row and returns a ticket, by which _probe.complete(ticket, time_offset, duration) completes it later.
 None is NULL."""
-import sys
 from time import perf_counter, time
 
+kept = {}  # "torch": the module, which the program might take out of sys.modules
 NO_MEMORY = None, None, None, None
 
 
@@ -48,7 +48,7 @@ class DeviceClock(Clock):
     pool = {}  # device -> events that may be used again
 
     def __init__(self, number):
-        self.cuda = sys.modules["torch"].cuda
+        self.cuda = kept["torch"].cuda
         self.used = []     # (device, event)
         self.pending = []  # (ticket, event, event)
         super().__init__(number)
@@ -95,7 +95,7 @@ class DeviceClock(Clock):
 
 def clock_for(optimizer, number):
     """A clock that runs now."""
-    cuda = getattr(sys.modules["torch"], "cuda", None)
+    cuda = getattr(kept["torch"], "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return Clock(number)
     parameter = first_parameter(optimizer)

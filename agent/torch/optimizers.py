@@ -63,7 +63,7 @@ def cells(function):
 
 def classes():
     """Every optimizer class there is that has a step() of its own."""
-    found, todo = [], [sys.modules["torch"].optim.Optimizer]
+    found, todo = [], [kept["torch"].optim.Optimizer]
     while todo:
         for one in type.__subclasses__(todo.pop()):
             if one not in found:

@@ -255,7 +255,7 @@ def wait(busy):
 def raising():
     """Whether a thread may just go through the hooks, as it does where a module has raised (2.0): not
     while others are taken out."""
-    call = sys.modules["torch"].nn.Module.__dict__["_call_impl"].__code__
+    call = kept["torch"].nn.Module.__dict__["_call_impl"].__code__
     return any(frame.f_code is call for frame in sys._current_frames().values())
 
 
@@ -284,6 +284,7 @@ def on(rate):
         return 11, "torch is just being imported: try again"
     if "training" in live and live["training"].pid != os.getpid():
         stop()
+    kept["torch"] = torch
     if steps_are_compiled():
         return 95, "torch.compile() has compiled an optimizer's step(), and would compile it anew"
     interval = max(1, round(1 / rate))

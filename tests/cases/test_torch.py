@@ -289,6 +289,21 @@ def test_on_and_off_again(torch_python, program):
         assert seen.ask("traces") == before
 
 
+def test_torch_is_hidden(torch_python):
+    """From others that import it."""
+    with Training(torch_python, "transformer") as seen:
+        before = seen.ask("traces")
+        seen.on()
+        seen.ask("run 5")
+        seen.ask("exec hidden = sys.modules.pop('torch')")
+        seen.ask("exec [iteration() for iteration in [transformer()] for _ in range(4)]")
+        assert seen.off() == ""
+        seen.ask("exec sys.modules['torch'] = hidden; optimizers.pop(); models.pop()")
+        after = seen.ask("traces")
+        assert after["hooks"] == before["hooks"] and after["functions"] == []
+        assert seen.ask("foreign") == []
+
+
 def test_many_modules(torch_python):
     with Training(torch_python, "deep") as seen:
         seen.on(size=16 << 20)
