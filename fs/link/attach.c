@@ -5,6 +5,7 @@
 #include "fs/link/agent_image.h"
 #include "fs/link/attachment.h"
 #include "fs/link/found.h"
+#include "fs/remote/frames.h"
 #include "fs/trace/remote_exec.h"
 
 #include <errno.h>
@@ -18,16 +19,24 @@
 
 #define ATTACH_TRIES 3
 
-/* Whether the interpreter has come as far as its first thread. */
+/* Whether an interpreter has come as far as its first thread. The newest one comes first, and from CPython 3.13 on those
+ * that nobody is in have none. */
 static bool has_begun(const struct target *target)
 {
     const struct offsets *o = &target->runtime.offsets;
-    uint64_t interp, thread;
+    uint64_t at = target->runtime.addr + (uint64_t)o->rt_interpreters_head, thread;
 
-    return memory_read(&target->memory, target->runtime.addr + (uint64_t)o->rt_interpreters_head,
-                       &interp, sizeof interp) == 0 && interp &&
-           memory_read(&target->memory, interp + (uint64_t)o->interp_threads_head, &thread,
-                       sizeof thread) == 0 && thread;
+    for (int i = 0; i < WALK_INTERPRETERS_MAX; i++) {
+        uint64_t interp;
+        if (memory_read(&target->memory, at, &interp, sizeof interp) < 0 || !interp ||
+            memory_read(&target->memory, interp + (uint64_t)o->interp_threads_head, &thread,
+                        sizeof thread) < 0)
+            return false;
+        if (thread)
+            return true;
+        at = interp + (uint64_t)o->interp_next;
+    }
+    return true; /* what only starts has not made so many */
 }
 
 static int refuse(struct target *target, struct text *why)

@@ -227,6 +227,27 @@ def test_imported(probe, python):
     assert target.readline()
 
 
+def test_idle_subinterpreters(probe, python):
+    """Interpreters in which no thread is, newer than the one that has them all."""
+    target = python.run_source(textwrap.dedent("""
+        import sys
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        others = [interpreters.create() for _ in range(3)]
+        print("ready", flush=True)
+        sys.stdin.read()
+        """))
+    commands = Commands(probe, target.pid)
+    commands.attach()
+    assert commands.value("len(others)") == "3"
+    commands.detach()
+    if python.version >= (3, 14):
+        assert "remote_exec" in commands.run("ctl", "attach remote-exec\n")
+    target.close()
+
+
 def test_stopped(worker, commands):
     """A process that is stopped stays so, and answers with words instead of hanging."""
     worker.signal(signal.SIGSTOP)
