@@ -14,6 +14,7 @@
 
 #define FILE_MAX 4096   /* bytes of a file that are looked at */
 #define PATH_SIZE 512   /* of a control group; below a longer one nothing is looked at */
+#define NOTHING 1       /* bytes; 0 says that it isn't known */
 
 /* The files of one version of control groups, and where it is mounted. */
 struct version {
@@ -71,7 +72,7 @@ static uint64_t group_left(const struct version *version, const char *group)
         uint64_t cache = field(text, version->cache[0]) + field(text, version->cache[1]);
         usage -= cache < usage ? cache : usage;
     }
-    return limit > usage ? limit - usage : 0;
+    return limit > usage ? limit - usage : NOTHING;
 }
 
 /* A group and those around it. In a container the file system may begin at its own group, though the name doesn't. */

@@ -68,6 +68,10 @@ static int explain(int r, const struct proto_record *record, char words[PROTO_WO
                       "group or the machine has left", (unsigned long)(size >> 10));
     if (r == -ESHUTDOWN)
         return refuse(ESHUTDOWN, words, "the agent is being detached");
+    if (r == -ENODATA)
+        return refuse(ENOMEM, words, "how much memory is left can't be found out in the process's root, which has no "
+                      "/proc; up to %u KiB of rows are taken there, not %lu", RING_SIZE_DEFAULT >> 10,
+                      (unsigned long)(size >> 10));
     if (r == -EAGAIN)
         return refuse(EAGAIN, words, "a thread was just writing there, and didn't get on; try again");
     return refuse(-r, words, "no room for %lu KiB of rows: %s", (unsigned long)(size >> 10),

@@ -40,10 +40,13 @@ static bool may_have_file(uint64_t size)
 
 /* Not more than half of what is left: the program goes on to need some. Where it can't be found out, as much as is
  * the rule. */
-static bool may_take(uint64_t size)
+static int may_take(uint64_t size)
 {
     uint64_t left = memory_left();
-    return left ? size <= left / 2 : size <= RING_SIZE_DEFAULT + RING_HEADER_SIZE;
+
+    if (!left)
+        return size <= RING_SIZE_DEFAULT + RING_HEADER_SIZE ? 0 : -ENODATA;
+    return size <= left / 2 ? 0 : -ENOMEM;
 }
 
 /* While memory is mapped or unmapped no other thread of the program can do so: piece by piece. */
@@ -74,15 +77,16 @@ static int map(size_t size, struct ring *ring)
 
     if (!may_have_file(size))
         return -EFBIG;
-    if (!may_take(size))
-        return -ENOMEM;
+    int r = may_take(size);
+    if (r < 0)
+        return r;
     _cleanup_close_ int fd = memfd_create("probefs-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)size) < 0 || fstat(fd, &st) < 0)
         return -errno;
     void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (address == MAP_FAILED)
         return -errno;
-    int r = populate(fd, address, size);
+    r = populate(fd, address, size);
     if (r == 0 && fcntl(fd, F_ADD_SEALS, seals) < 0)
         r = -errno;
     if (r < 0) {

@@ -45,7 +45,8 @@ struct ring_ticket {
 /* Makes a ring, all its memory there already, sealed against changes of its size and against other writers.
  * size: bytes of rows, RING_SIZE_MIN to RING_SIZE_MAX, rounded to whole blocks. now: [s] since 1970.
  * 0, or -errno: -EFBIG the process may have no file of that size (RLIMIT_FSIZE), -ENOMEM (also if the program
- * would be left with little), -EMFILE, -EINVAL. */
+ * would be left with little), -ENODATA how much it would be left with can't be found out and the size is above the rule,
+ * -EMFILE, -EINVAL. */
 int ring_new(const struct ring_layout *layout, uint64_t size, double now, struct ring **out);
 /* Gives up this process's share of it, after fork too, and the descriptor if it is still ours.
  * Nobody may look at it any more. NULL is fine. */

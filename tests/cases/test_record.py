@@ -1,5 +1,6 @@
 """What the agent records, asked for in its own protocol: rings that come and go."""
 import errno
+import os
 import random
 import time
 
@@ -239,6 +240,21 @@ def test_first_use_fails(probe, python):
     target.send("go")
     target.expect("done")
     assert "Record: events off 0 rows=0 lost=0 error=EFBIG\n" in Commands(probe, target.pid).run("ctl", "record\n")
+    assert ended(target) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="wants root")
+def test_size_without_proc(any_python, tmp_path):
+    """In a root without /proc nobody knows what memory is left: a larger ring is refused for that reason."""
+    target = start(any_python)
+    client = connect(target)
+    client.eval(f"import os; os.chroot({str(tmp_path)!r})")
+    answer = client.switch("gc", size=DEFAULT + 1)
+    assert answer.error == errno.ENOMEM and "/proc" in answer.words and "4096 KiB" in answer.words, answer.words
+    assert places(client)["gc"]["on"] == 0
+    on(client, "gc", size=DEFAULT)
+    answer = client.switch("gc", size=2 * DEFAULT)
+    assert answer.error == errno.ENOMEM and places(client)["gc"]["size"] == DEFAULT, answer.words
     assert ended(target) == 0
 
 
