@@ -223,7 +223,9 @@ static int explain_cancelled(int reason, int r, bool started, bool occupied,
 static void explain(int r, struct proto_done *done)
 {
     switch (r) {
-    case -ESRCH: say(done, "the process or its agent ended meanwhile"); break;
+    case -ESRCH:
+        say(done, "the process or its agent ended meanwhile, or closed the agent's descriptors; if it runs, try again");
+        break;
     case -EPROTO: say(done, "the agent broke the protocol; the connection was ended"); break;
     case -EBUSY: say(done, "too many requests are in flight in this process"); break;
     case -EINTR: say(done, "interrupted before it began"); break;

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from commands import Commands, write
+from commands import Commands, Refused, write
 from interpreters import eventually
 from mount import build
 from test_namespaces import Inside
@@ -246,6 +246,19 @@ def test_idle_subinterpreters(probe, python):
     if python.version >= (3, 14):
         assert "remote_exec" in commands.run("ctl", "attach remote-exec\n")
     target.close()
+
+
+def test_descriptors_closed(worker, commands):
+    """By a program that closes what it doesn't know: what is asked next says so, and what comes then is done."""
+    commands.attach()
+    worker.send("os.closerange(3, 100)")
+    worker.send("print(os.getpid(), flush=True)")
+    worker.expect(str(worker.pid))
+    try:
+        commands.run("ctl", "record gc on\n")
+    except Refused as refused:
+        assert refused.errno == errno.ESRCH and "if it runs, try again" in str(refused)
+    assert "gc on" in commands.run("ctl", "record gc on\n")
 
 
 def test_stopped(worker, commands):
