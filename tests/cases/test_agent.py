@@ -108,7 +108,7 @@ def test_too_many(python):
     numbers = [client.start("time.sleep(0.3)")] + [client.start("1") for _ in range(300)]
     errors = [client.wait(number).error for number in numbers]
     assert set(errors) == {0, errno.EBUSY}
-    assert errors.count(errno.EBUSY) == 301 - 256
+    assert errors.count(errno.EBUSY) - (301 - 256) in {0, 1}  # the import's place is free a moment after its answer
 
 
 def test_cancel_queued(python):
