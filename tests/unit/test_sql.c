@@ -157,8 +157,8 @@ static void test_ordered(void)
 {
     static const char *const here[] = {
         "SELECT word FROM numbers ORDER BY half DESC, n", "SELECT half, count(*) FROM numbers GROUP BY 1",
-        "SELECT DISTINCT word, half FROM numbers", "SELECT max(n) FROM numbers", "SELECT half FROM numbers "
-        "WHERE n = 5 ORDER BY half",
+        "SELECT DISTINCT word, half FROM numbers", "SELECT max(n) FROM numbers",
+        "SELECT half FROM numbers WHERE n = 5 ORDER BY half",
     }, *const there[] = {
         "SELECT word FROM numbers ORDER BY half + 1", "SELECT word FROM numbers ORDER BY word COLLATE NOCASE",
         "SELECT a.n FROM numbers a JOIN numbers b ON a.n = b.half ORDER BY b.n, a.n",
