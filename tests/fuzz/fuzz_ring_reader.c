@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define SIZE (RING_HEADER_SIZE + RING_SIZE_MIN)
+#define ROWS_MAX ((RING_BLOCK_MIN - sizeof(struct ring_block)) / 96) /* that fill() puts into a block */
 
 static const struct ring_layout *const layout = &recorded_layouts[RECORDED_SPANS];
 static struct ring_header *header; /* of the owner's mapping */
@@ -36,6 +37,7 @@ static struct ring_block *block(uint8_t which)
 /* Whole rows to begin with, in blocks that follow each other: they are what is then scribbled over. */
 static void fill(uint8_t rows)
 {
+    rows %= ROWS_MAX + 1;
     header->head = rows % 7;
     header->dropped = rows;
     for (uint64_t sequence = 1; sequence <= header->head; sequence++) {
