@@ -144,7 +144,7 @@ def write():
     except OSError as error:
         outcomes[error.errno] = outcomes.get(error.errno, 0) + 1
         if error.errno == 11:
-            print("refused", flush=True)
+            print("refused\\n", end="", flush=True)
 for _ in range(int(sys.argv[3])):
     threading.Thread(target=write, daemon=True).start()
 sys.stdin.read()
