@@ -335,5 +335,4 @@ static int on(struct interpreter *interpreter, const struct proto_record *record
 
 static void off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX]) { give_up(interpreter); }
 
-extern const struct recorder exceptions_recorder;
 const struct recorder exceptions_recorder = {.on = on, .off = off, .python = true};

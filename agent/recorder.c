@@ -10,8 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-extern const struct recorder events_recorder, exceptions_recorder, gc_recorder, process_recorder, spans_recorder,
-    torch_trace_recorder;
 const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_EVENTS] = &events_recorder,
     [RECORDED_EXCEPTIONS] = &exceptions_recorder,

@@ -73,6 +73,8 @@ struct recorder {
 
 /* By table; each in the .c of its table (record_gc.c, spans.c, ...). NULL: not to be had. */
 extern const struct recorder *const recorders[RECORDED_TABLES];
+extern const struct recorder events_recorder, exceptions_recorder, gc_recorder, process_recorder, spans_recorder,
+    torch_trace_recorder;
 
 /* ---- for the agent's own threads ---- */
 
