@@ -55,6 +55,16 @@ static void make_draft(struct call *call, const struct node *node)
         drafts_put(&call->mount->drafts, node->number, &call->caller, &text);
 }
 
+/* Finds what a directory has by that name; false: it is answered why not. */
+static bool begin_at(struct call *call, fuse_req_t req, fuse_ino_t parent, const char *name, struct place *out)
+{
+    call_begin(call, req);
+    int r = step(call, &call_node(call, parent)->place, name, out);
+    if (r < 0)
+        call_fail(call, r);
+    return r == 0;
+}
+
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     struct fuse_entry_param param = {0};
@@ -62,13 +72,9 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     struct node *node;
     struct call call;
 
-    call_begin(&call, req);
-    int r = step(&call, &call_node(&call, parent)->place, name, &place);
-    if (r < 0) {
-        call_fail(&call, r);
+    if (!begin_at(&call, req, parent, name, &place))
         return;
-    }
-    r = nodes_get(call.mount->nodes, &place, &node);
+    int r = nodes_get(call.mount->nodes, &place, &node);
     process_unref(place.process);
     if (r < 0) {
         call_fail(&call, r);
@@ -236,13 +242,9 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
     struct place place;
     struct call call;
 
-    call_begin(&call, req);
-    int r = step(&call, &call_node(&call, parent)->place, name, &place);
-    if (r < 0) {
-        call_fail(&call, r);
+    if (!begin_at(&call, req, parent, name, &place))
         return;
-    }
-    r = place.entry->naming == &exited_pids ? call_may_drop(&call, place.process) : -EPERM;
+    int r = place.entry->naming == &exited_pids ? call_may_drop(&call, place.process) : -EPERM;
     if (r == 0 && !exited_drop(registry_exited(call.mount->registry), place.process))
         r = -ENOENT;
     process_unref(place.process);
