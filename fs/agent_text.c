@@ -21,17 +21,12 @@ static const char *origin_name(uint32_t origin)
 /* What the agent said of itself; not trusted, so nothing of it is taken for text but escaped. */
 static void add_ready(const struct proto_ready *ready, struct text *out)
 {
-    time_t seconds = (time_t)(ready->since_ns / 1000000000u);
-    struct tm tm;
-    char when[32] = "";
-
     text_puts(out, "AgentVersion: ");
     text_add_escaped(out, ready->agent_version,
                      strnlen(ready->agent_version, sizeof ready->agent_version));
-    if (localtime_r(&seconds, &tm))
-        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S%z", &tm);
-    text_printf(out, "\nAgentOrigin: %s\nAgentSince: %s\nAgentThreads: %d",
-                origin_name(ready->origin), when, ready->channel_tid);
+    text_printf(out, "\nAgentOrigin: %s\nAgentSince: ", origin_name(ready->origin));
+    text_add_time(out, (time_t)(ready->since_ns / 1000000000u));
+    text_printf(out, "\nAgentThreads: %d", ready->channel_tid);
     if (ready->python_tid)
         text_printf(out, " %d", ready->python_tid);
     text_printf(out, "\nAgentMemory: %lu\nAgentRings: %lu\nAgentEvals: %lu\n",

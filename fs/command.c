@@ -31,12 +31,6 @@ void commands_deinit(struct commands *commands)
     pthread_mutex_destroy(&commands->lock);
 }
 
-static struct timespec timespec_of(uint64_t ns)
-{
-    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
-                             .tv_nsec = (long)(ns % 1000000000u)};
-}
-
 /* Asks it to end. Caller holds lock, so that it can't have ended. */
 static void command_interrupt(struct command *command)
 {

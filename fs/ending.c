@@ -56,12 +56,9 @@ void ending_see(pid_t pid, uint64_t start_time, int pidfd, struct ending *out)
 
 void ending_text(const struct ending *ending, struct text *out)
 {
-    struct tm tm;
-    char when[32] = "";
-
-    if (localtime_r(&ending->when.tv_sec, &tm))
-        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S%z", &tm);
-    text_printf(out, "Ended: %s\nExit: ", when);
+    text_puts(out, "Ended: ");
+    text_add_time(out, ending->when.tv_sec);
+    text_puts(out, "\nExit: ");
     switch (ending->how) {
     case ENDING_UNKNOWN:
         text_puts(out, "not known\n");

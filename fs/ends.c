@@ -4,15 +4,14 @@
 #include "fs/cleanup.h"
 #include "fs/clock.h"
 #include "fs/procfs.h"
+#include "fs/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#define STACK_SIZE (256u << 10)
 #define WAKE 0 /* no process has this serial */
 #define LOOK_END_NS 1000000000u
 
@@ -71,8 +70,7 @@ static void watched_free(struct watched *watched)
 /* The end of the second thread. False: it hangs. */
 static bool wait_for_look(struct ends *ends)
 {
-    uint64_t until = monotonic_ns() + LOOK_END_NS;
-    const struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
+    const struct timespec t = timespec_of(monotonic_ns() + LOOK_END_NS);
 
     _guard_mutex_(&ends->lock);
     while (ends->looking)
@@ -184,24 +182,6 @@ static void *look_main(void *arg)
     return NULL;
 }
 
-/* A thread without signals, which are for those of the mount. */
-static int spawn(void *(*main)(void *), void *arg, const char *name, pthread_t *out)
-{
-    pthread_attr_t attr;
-    sigset_t all, old;
-
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_SIZE);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int r = pthread_create(out, &attr, main, arg);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
-    if (r == 0)
-        pthread_setname_np(*out, name);
-    return -r;
-}
-
 void ends_stir(void *arg)
 {
     struct ends *ends = arg;
@@ -209,7 +189,7 @@ void ends_stir(void *arg)
 
     _guard_mutex_(&ends->lock);
     ends->stirred = true;
-    if (ends->looking || ends->ending || spawn(look_main, ends, "probefs-look", &thread) < 0)
+    if (ends->looking || ends->ending || worker_start(look_main, ends, "probefs-look", &thread) < 0)
         return;
     ends->looking = true;
     pthread_detach(thread);
@@ -220,7 +200,7 @@ void ends_stir(void *arg)
 /* Caller holds lock. */
 static int start(struct ends *ends)
 {
-    int r = ends->running ? 0 : spawn(ends_main, ends, "probefs-ends", &ends->thread);
+    int r = ends->running ? 0 : worker_start(ends_main, ends, "probefs-ends", &ends->thread);
     ends->running = ends->running || r == 0;
     return r;
 }

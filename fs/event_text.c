@@ -2,13 +2,11 @@
 
 #include "fs/clock.h"
 #include "fs/link/ring_reader.h"
+#include "schema/schema.h"
 
 #include <math.h>
 #include <signal.h>
 #include <string.h>
-
-/* As they stand in schema/events.sql. */
-enum { COLUMN_TS, COLUMN_TID, COLUMN_TASK, COLUMN_KIND, COLUMN_NAME, COLUMN_SPAN, COLUMN_ATTRS };
 
 /* What is no UTF-8 reads as U+FFFD. */
 static void add_string(struct text *out, const char *bytes, size_t size)
@@ -43,13 +41,6 @@ static void begin(struct text *out, double ts, const char *kind, pid_t pid)
 {
     add_time(out, ts);
     text_printf(out, ", \"kind\": \"%s\", \"pid\": %d", kind, (int)pid);
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)timespec_ns(&t) * 1e-9;
 }
 
 /* Whether it is one object and can't break out of its line: a target may have written anything. */
@@ -103,26 +94,26 @@ static void add_integer(struct text *out, const char *name, const struct ring_ro
 
 void event_text_row(pid_t pid, const struct ring_row *row, struct text *out)
 {
-    add_time(out, ring_real(row, COLUMN_TS));
-    add_text(out, "kind", row, COLUMN_KIND, false);
+    add_time(out, ring_real(row, EVENTS_TS));
+    add_text(out, "kind", row, EVENTS_KIND, false);
     text_printf(out, ", \"pid\": %d", (int)pid);
-    add_integer(out, "tid", row, COLUMN_TID);
-    add_text(out, "name", row, COLUMN_NAME, false);
-    add_text(out, "task", row, COLUMN_TASK, false);
-    add_integer(out, "span", row, COLUMN_SPAN);
-    add_text(out, "attrs", row, COLUMN_ATTRS, true);
+    add_integer(out, "tid", row, EVENTS_TID);
+    add_text(out, "name", row, EVENTS_NAME, false);
+    add_text(out, "task", row, EVENTS_TASK, false);
+    add_integer(out, "span", row, EVENTS_SPAN);
+    add_text(out, "attrs", row, EVENTS_ATTRS, true);
     text_puts(out, "}\n");
 }
 
 void event_text_agent(pid_t pid, bool attached, struct text *out)
 {
-    begin(out, now(), attached ? "attach" : "detach", pid);
+    begin(out, realtime_s(), attached ? "attach" : "detach", pid);
     text_puts(out, "}\n");
 }
 
 void event_text_end(pid_t pid, const struct ending *ending, struct text *out)
 {
-    double ts = (double)timespec_ns(&ending->when) * 1e-9;
+    double ts = timespec_s(&ending->when);
 
     if (ending->how == ENDING_EXECUTED) {
         begin(out, ts, "exec", pid);
@@ -143,6 +134,6 @@ void event_text_end(pid_t pid, const struct ending *ending, struct text *out)
 
 void event_text_lost(pid_t pid, uint64_t count, struct text *out)
 {
-    begin(out, now(), "lost", pid);
+    begin(out, realtime_s(), "lost", pid);
     text_printf(out, ", \"count\": %lu}\n", (unsigned long)count);
 }

@@ -4,12 +4,11 @@
 #include "fs/clock.h"
 #include "fs/feed.h"
 #include "fs/requests.h"
+#include "fs/worker.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 
-#define STACK_SIZE (256u << 10)
 #define PAUSE_MIN 5000000u       /* between two looks; twice as long after each in vain */
 #define PAUSE_MAX 80000000u      /* ns */
 #define LOOKUP_INTERVAL 80000000u /* at processes themselves */
@@ -136,8 +135,7 @@ static bool sleep_until_look(struct events *events, uint64_t pause)
     _guard_mutex_(&events->lock);
     while (!events->first && !events->ending)
         pthread_cond_wait(&events->changed, &events->lock);
-    uint64_t until_ns = monotonic_ns() + pause;
-    struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+    const struct timespec until = timespec_of(monotonic_ns() + pause);
     while (!events->ending &&
            pthread_cond_clockwait(&events->changed, &events->lock, CLOCK_MONOTONIC, &until) == 0)
         ;
@@ -229,23 +227,9 @@ static void *events_main(void *arg)
 /* With the lock. */
 static int start(struct events *events)
 {
-    pthread_attr_t attr;
-    sigset_t all, old;
-
-    if (events->running)
-        return 0;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_SIZE);
-    sigfillset(&all); /* signals are for the threads of the mount */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int r = pthread_create(&events->thread, &attr, events_main, events);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
-    if (r == 0) {
-        pthread_setname_np(events->thread, "probefs-events");
-        events->running = true;
-    }
-    return -r;
+    int r = events->running ? 0 : worker_start(events_main, events, "probefs-events", &events->thread);
+    events->running = events->running || r == 0;
+    return r;
 }
 
 /* ---- its life ---- */

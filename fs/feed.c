@@ -3,6 +3,7 @@
 #include "fs/cleanup.h"
 #include "fs/clock.h"
 #include "fs/event_text.h"
+#include "schema/schema.h"
 
 #include <errno.h>
 #include <string.h>
@@ -77,7 +78,7 @@ static void on_lost(void *arg, uint64_t count)
 static int on_first_row(void *arg, const struct ring_row *row)
 {
     struct feed *feed = arg;
-    return ring_real(row, 0) < feed->began ? 0 : on_row(feed, row);
+    return ring_real(row, EVENTS_TS) < feed->began ? 0 : on_row(feed, row);
 }
 
 static void ignore_lost(void *arg, uint64_t count) {}
@@ -133,7 +134,6 @@ bool feed_look(struct feed *feed)
 int feed_new(struct process *process, struct feed **out)
 {
     struct feed *feed = calloc(1, sizeof *feed);
-    struct timespec now;
 
     if (!feed)
         return -ENOMEM;
@@ -144,8 +144,7 @@ int feed_new(struct process *process, struct feed **out)
         ring_reader_end(ring, &feed->at);
         ring_reader_unref(ring);
     }
-    clock_gettime(CLOCK_REALTIME, &now);
-    feed->began = (double)timespec_ns(&now) * 1e-9;
+    feed->began = realtime_s();
     feed->attached = recording_attached(process_recording(process));
     *out = feed;
     return 0;

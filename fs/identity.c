@@ -4,8 +4,6 @@
 #include "fs/procfs.h"
 #include "fs/remote/version.h"
 
-#include <stdio.h>
-#include <time.h>
 
 #define CMDLINE_MAX 4096 /* bytes shown of a command line */
 
@@ -51,12 +49,10 @@ void identity_program(struct target *target, struct text *out)
 double identity_started(uint64_t start_time, struct text *out)
 {
     double started, uptime;
-    struct tm tm;
-    char when[32];
 
     proc_started(start_time, &started, &uptime);
-    localtime_r(&(time_t){(time_t)started}, &tm);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S%z", &tm);
-    text_printf(out, "Started: %s\n", when);
+    text_puts(out, "Started: ");
+    text_add_time(out, (time_t)started);
+    text_putc(out, '\n');
     return uptime;
 }

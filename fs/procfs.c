@@ -1,6 +1,7 @@
 #include "fs/procfs.h"
 
 #include "fs/cleanup.h"
+#include "fs/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,13 +95,12 @@ ssize_t proc_link(pid_t pid, const char *name, char *path, size_t cap)
 /* Start times count from boot, suspended time included. */
 void proc_started(uint64_t start_time, double *started, double *uptime)
 {
-    struct timespec now, boot;
+    struct timespec boot;
 
-    clock_gettime(CLOCK_REALTIME, &now);
     clock_gettime(CLOCK_BOOTTIME, &boot);
-    *uptime = (double)boot.tv_sec + (double)boot.tv_nsec / 1e9 -
+    *uptime = timespec_s(&boot) -
               (double)start_time / (double)sysconf(_SC_CLK_TCK);
-    *started = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - *uptime;
+    *started = realtime_s() - *uptime;
 }
 
 const char *proc_status_field(const char *status, const char *name)

@@ -107,6 +107,16 @@ size_t utf8_length(const unsigned char *s, size_t size)
     return n;
 }
 
+void text_add_time(struct text *t, time_t seconds)
+{
+    struct tm tm;
+    char when[32] = "";
+
+    if (localtime_r(&seconds, &tm))
+        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S%z", &tm);
+    text_puts(t, when);
+}
+
 void text_add_codepoint(struct text *t, unsigned c)
 {
     char b[4];

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 /* No rendered file grows beyond this; what is cut says so in its last line. */
 #define TEXT_MAX (64u << 20)
@@ -36,6 +37,8 @@ void text_add_escaped(struct text *t, const char *bytes, size_t size);
 /* Length of the valid UTF-8 sequence at s, 0 if there is none (RFC 3629: no overlong forms, no
  * surrogates, nothing above U+10FFFF). */
 size_t utf8_length(const unsigned char *s, size_t size);
+/* Seconds since 1970 as ISO 8601 has them, in local time with its offset; nothing where that year is out of bounds. */
+void text_add_time(struct text *t, time_t seconds);
 /* text_add_escaped() for one Unicode code point; lone surrogates become \udcXX. */
 void text_add_codepoint(struct text *t, unsigned code);
 

@@ -64,8 +64,7 @@ int attachment_lock(struct attachment *attachment, const struct interrupt *inter
     uint64_t until = monotonic_ns() + CHANGING_NS;
 
     for (uint64_t now; (now = monotonic_ns()) < until;) {
-        struct timespec slice = {(time_t)((now + SLICE_NS) / 1000000000u),
-                                 (long)((now + SLICE_NS) % 1000000000u)};
+        struct timespec slice = timespec_of(now + SLICE_NS);
         if (interrupted(interrupt)) {
             text_puts(why, "interrupted");
             return -EINTR;

@@ -249,8 +249,7 @@ static int refresh(struct recording *recording, struct target *target)
 
 int recording_refresh(struct recording *recording, struct target *target)
 {
-    uint64_t until = monotonic_ns() + REFRESH_WAIT;
-    const struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
+    const struct timespec t = timespec_of(monotonic_ns() + REFRESH_WAIT);
     int r = -EAGAIN;
 
     if (pthread_mutex_clocklock(&recording->looking, CLOCK_MONOTONIC, &t) != 0)

@@ -2,16 +2,15 @@
 
 #include "fs/cleanup.h"
 #include "fs/clock.h"
+#include "fs/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
-#define STACK_SIZE (256u << 10) /* of the receiving thread; the frame is on the heap */
 #define HELLO_ID 1
 
 static void session_free(struct session *session)
@@ -183,25 +182,6 @@ static int say_hello(struct session *session, const struct interrupt *interrupt)
     return r == -EAGAIN ? -ETIMEDOUT : r; /* no room even for a hello: nobody reads there */
 }
 
-static int start_receiver(struct session *session)
-{
-    pthread_attr_t attr;
-    sigset_t all, old;
-
-    int r = pthread_attr_init(&attr);
-    if (r)
-        return -r;
-    pthread_attr_setstacksize(&attr, STACK_SIZE);
-    sigfillset(&all); /* signals are for the threads of the mount */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    r = pthread_create(&session->receiver, &attr, receiver_main, session);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
-    if (r == 0)
-        pthread_setname_np(session->receiver, "probefs-session");
-    return -r;
-}
-
 int session_open(int fd, int pidfd, const struct interrupt *interrupt, struct session **out)
 {
     _cleanup_close_ int channel = fd;
@@ -221,7 +201,7 @@ int session_open(int fd, int pidfd, const struct interrupt *interrupt, struct se
 
     int r = say_hello(session, interrupt);
     if (r == 0)
-        r = start_receiver(session);
+        r = worker_start(receiver_main, session, "probefs-session", &session->receiver);
     if (r < 0)
         return r;
     *out = steal_pointer(session);

@@ -42,11 +42,6 @@ static int patience_left(const struct patience *patience, uint64_t *left)
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-static struct timespec timespec_of(uint64_t ns)
-{
-    return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-}
-
 static int begin(struct session *session, uint16_t op, size_t text_size, size_t output_max,
                  struct exchange_request **out)
 {

@@ -244,9 +244,7 @@ static int wait_for_all(struct job *job, const struct stop *stop)
 
     _guard_mutex_(&job->lock);
     while (job->done < job->n && r == 0 && monotonic_ns() < deadline) {
-        uint64_t until = monotonic_ns() + LOOK_NS;
-        struct timespec t = {.tv_sec = (time_t)(until / 1000000000u),
-                             .tv_nsec = (long)(until % 1000000000u)};
+        struct timespec t = timespec_of(monotonic_ns() + LOOK_NS);
         pthread_cond_timedwait(&job->changed, &job->lock, &t);
         r = stop_reason(stop);
     }
