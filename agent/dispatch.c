@@ -85,8 +85,8 @@ static int start_python(uint64_t id)
 static int eval(const struct wire_frame *frame)
 {
     bool queued;
-    int r = frame->header.op == PROTO_EVAL ? requests_eval(frame, &queued)
-                                           : requests_text(frame, &queued);
+    int r = frame->header.op == PROTO_TEXT ? requests_text(frame, &queued)
+                                           : requests_eval(frame, &queued);
     if (r == -EPROTO)
         return r;
     if (r < 0)
@@ -110,7 +110,9 @@ static int record(const struct wire_frame *frame)
         r = recorder_switch(NULL, &wanted, words);
     if (r < 0 || !with_python)
         return send_done(id, -r, 0, words);
-    r = requests_record(id, &wanted);
+    /* to undo it everywhere one has to come from the main interpreter */
+    r = requests_order(PROTO_RECORD, id, &wanted, sizeof wanted, wanted.action == RECORD_OFF ? 0 : wanted.interp,
+                       wanted.gil_interval);
     if (r == -EPROTO)
         return r;
     return r < 0 ? refuse(id, r) : start_python(id);

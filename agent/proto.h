@@ -16,12 +16,13 @@
  *
  * Changes:
  *   1  first version
- *   2  recording: RECORD, RINGS, the rings in struct probe_agent_record */
+ *   2  recording: RECORD, RINGS, the rings in struct probe_agent_record
+ *   3  breakpoints: BREAKPOINTS, THREAD, ON_CRASH, ARMED, CRASH_SEEN, WATCHES, CRASHED; stops and watches in the record */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 2
+#define PROTO_VERSION 3
 #define PROTO_FRAME_MAX 32768          /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)      /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20)   /* bytes of the output of one EVAL; the rest is dropped */
@@ -39,6 +40,15 @@ enum proto_op {
     PROTO_DETACH,     /* no body. Ends what runs, gives up all that is Python's, answers DONE, and ends */
     PROTO_RECORD,     /* struct proto_record; answered by DONE. Run like an EVAL, under the GIL, unless
                          the table's rows are written without it */
+    PROTO_BREAKPOINTS, /* struct proto_eval, then the first part of the text, as of an EVAL: struct proto_breakpoint,
+                         one after the other, which are carried out all or none. Of proto_eval: flags is enum
+                         proto_breakpoints_flags; thread and depth are 0; interp is ignored: every interpreter is meant.
+                         The output says, for people, what came of each, one line each, in their order; on failure
+                         `consumed` of DONE is where in the text the one begins that is to blame */
+    PROTO_THREAD,     /* struct proto_thread; answered by DONE, once the thread goes on */
+    PROTO_ON_CRASH,   /* struct proto_on_crash; answered by DONE */
+    PROTO_ARMED,      /* struct proto_armed; answered by DONE: what became of a watch that was asked for */
+    PROTO_CRASH_SEEN, /* no body, any id, not answered: what CRASHED spoke of has been taken down */
     /* agent to daemon */
     PROTO_READY = 64, /* struct proto_ready */
     PROTO_STARTED,    /* no body: the request has the GIL and its code begins to run */
@@ -46,6 +56,10 @@ enum proto_op {
     PROTO_DONE,       /* struct proto_done: the last frame of a request */
     PROTO_RINGS,      /* no body, id 0: probe_agent_record.rings has changed. At any time after HELLO; a hint,
                          which is dropped where there is no room for it */
+    PROTO_WATCHES,    /* no body, id 0: probe_agent_record.watches has changed. As RINGS; said only while a request is
+                         carried out: later changes are found by looking */
+    PROTO_CRASHED,    /* struct proto_crashed, id 0: a fatal signal is being handled. The process waits for
+                         CRASH_SEEN, for at most PROTO_CRASH_NS, and ends then. As RINGS */
 };
 
 struct proto_header {
@@ -86,6 +100,8 @@ enum proto_eval_flags {
     EVAL_LAST = 1,          /* no more text follows: run an open block, complain of an open bracket */
     EVAL_ON_THREAD = 2,     /* names resolve in the frames of `thread`, from `depth` on */
     EVAL_IN_FRAME = 4,      /* names resolve in exactly the frame at `depth` of `thread` */
+    EVAL_IN_CRASH = 8,      /* names resolve in exactly the frame at `depth`, 0 = where it was raised, of the exception
+                               that holds the process (on-crash stop); -ENOENT: none does */
 };
 
 struct proto_eval {
@@ -112,6 +128,100 @@ struct proto_record {
     double rate;            /* torch_trace: the share of the steps, above 0 to 1; 0: as it is, or 0.05 */
     int64_t interp;         /* as in struct proto_eval */
     uint64_t gil_interval;  /* as in struct proto_eval */
+};
+
+/* ---- breakpoints ---- */
+
+#define PROTO_BREAKPOINTS_MAX 4096     /* in the set */
+#define PROTO_BREAKPOINT_TEXT_MAX 2000 /* bytes of one, as it is written, without its id */
+#define PROTO_CAPTURES_MAX 32          /* expressions in one {} */
+#define PROTO_STOP_NS 3600000000000ull /* how long `stop` holds a thread where it doesn't say: an hour */
+#define PROTO_STOP_MAX_NS (7 * 24 * 3600000000000ull)
+#define PROTO_WATCHES_MAX 4            /* debug registers of a thread */
+
+enum proto_breakpoints_flags {
+    BREAKPOINTS_LAST = EVAL_LAST,
+    BREAKPOINTS_REPLACE = 16,          /* what is in the set and not in the text is removed; what is in both, with the same
+                                          words and the same id or none, stays as it is, its hits too */
+};
+
+enum breakpoint_kind {
+    BREAKPOINT_REMOVE = 1,  /* takes one out: the one of that id, or, id 0, all whose location is the words `where` */
+    BREAKPOINT_LINE,        /* where: FILE, matched from its end on whole parts of a path; line */
+    BREAKPOINT_FUNCTION,    /* where: [MODULE.]FUNC, FUNC as __qualname__ has it, or a part of it from its end */
+    BREAKPOINT_RETURN,      /* the same, when it returns: the value is captured as `return` */
+    BREAKPOINT_RAISE,       /* where: a class, [MODULE.]TYPE, as it or a subclass is raised; "": any */
+    BREAKPOINT_WATCH,       /* where: an expression */
+    BREAKPOINT_WATCH_ADDRESS, /* address, length: 1, 2, 4 or 8, aligned */
+};
+
+enum breakpoint_action { BREAKPOINT_LOG, BREAKPOINT_STOP };
+enum watch_route { ROUTE_ANY, ROUTE_PERF, ROUTE_PTRACE };
+
+/* One change of the set, followed by its words, without NULs, in this order: text, where, condition, and the captures, each
+ * with a NUL behind it; then by up to 7 NULs. */
+struct proto_breakpoint {
+    uint32_t size;          /* of all that; a multiple of 8 */
+    uint32_t id;            /* 0: the agent chooses the lowest that is free. One that is in use: it takes its place */
+    uint8_t kind, action, route; /* enum breakpoint_kind, breakpoint_action, watch_route */
+    uint8_t zero;
+    uint32_t line;          /* from 1 */
+    uint64_t address;
+    uint32_t length;
+    uint32_t text_size;     /* as it is written, in the one way that reading the file shows it, without the id */
+    uint32_t where_size;
+    uint32_t condition_size; /* a Python expression; 0: none */
+    uint32_t captures_size; /* with their NULs */
+    uint32_t captures;      /* how many; 0: all locals */
+    uint64_t count;         /* how often it hits before it is done; 0: always */
+    uint64_t stop_ns;       /* how long a thread is held; 0: PROTO_STOP_NS */
+};
+
+/* What a stopped thread is to do. */
+enum thread_verb {
+    THREAD_CONTINUE = 1,    /* tid 0: all */
+    THREAD_STEP,            /* to the next line of Python that it runs */
+    THREAD_NEXT,            /* to the next line of this frame, or, where it returns, of its caller */
+    THREAD_FINISH,          /* until this frame returns */
+    THREAD_JUMP,            /* `line` of this frame is to be next; the thread stays stopped */
+    THREAD_PAUSE,           /* tid 0: each thread stops at the next line of Python that it runs */
+};
+
+struct proto_thread {
+    uint32_t verb;          /* enum thread_verb */
+    int32_t tid;            /* the kernel's number, in the target's own pid namespace */
+    int32_t line;
+    uint32_t zero;
+    uint64_t stop_ns;       /* of PAUSE, as in struct proto_breakpoint */
+    int64_t interp;         /* as in struct proto_eval; of PAUSE ignored */
+    uint64_t gil_interval;  /* as in struct proto_eval */
+};
+
+enum crash_mode { CRASH_OFF, CRASH_RECORD, CRASH_STOP };
+
+struct proto_on_crash {
+    uint32_t mode;          /* enum crash_mode */
+    uint32_t zero;
+    uint64_t stop_ns;       /* as in struct proto_breakpoint */
+    int64_t interp;         /* as in struct proto_eval */
+    uint64_t gil_interval;
+};
+
+#define PROTO_CRASH_NS 1000000000ull
+
+struct proto_crashed {
+    int32_t signal;
+    int32_t tid;            /* in the target's own pid namespace */
+    uint64_t address;       /* si_addr */
+};
+
+/* A debug register's watch is armed, or can't be. */
+struct proto_armed {
+    uint32_t slot;          /* of probe_agent_record.watches */
+    uint32_t change;        /* of that, as it was read */
+    int32_t error;          /* 0, or an errno */
+    uint32_t route;         /* enum watch_route: by which */
+    char words[PROTO_WORDS_MAX]; /* NUL-terminated: why not */
 };
 
 struct proto_done {
@@ -157,6 +267,32 @@ struct probe_ring_place {
     double rate;             /* as in struct proto_record */
 };
 
+/* A thread that is stopped, in a table of PROBE_STOPS_MAX; read like struct probe_ring_place. */
+#define PROBE_STOPS_MAX 1024
+
+enum stop_why { STOP_NONE, STOP_BREAKPOINT, STOP_WATCH, STOP_STEP, STOP_RETURN, STOP_PAUSE, STOP_CRASH };
+
+struct probe_stop {
+    uint32_t change;
+    int32_t tid;             /* in the target's own pid namespace */
+    uint32_t why;            /* enum stop_why; STOP_NONE: the entry is free */
+    uint32_t id;             /* of the breakpoint, if any */
+    int32_t line;            /* where */
+    uint32_t zero;
+    uint64_t since_ns;       /* CLOCK_REALTIME */
+    uint64_t until_ns;       /* CLOCK_REALTIME: when it goes on by itself */
+};
+
+/* A piece of memory that the agent wants to be told of when it is written, by SIGTRAP: the daemon arms it in every
+ * thread. Read like struct probe_ring_place. */
+struct probe_watch {
+    uint32_t change;
+    uint32_t id;             /* of the breakpoint; 0: the slot is free, nothing is to be armed */
+    uint64_t address;        /* aligned to length */
+    uint32_t length;         /* 1, 2, 4 or 8 */
+    uint32_t route;          /* enum watch_route: which ones may be used */
+};
+
 struct probe_agent_record {
     uint64_t magic;
     uint32_t version;        /* PROTO_VERSION */
@@ -169,6 +305,12 @@ struct probe_agent_record {
     uint64_t handle;         /* what dlopen() returned; 0: not loaded by a daemon */
     uint64_t generation;     /* grows with each new pair */
     struct probe_ring_place rings[PROTO_RINGS_MAX]; /* by enum recorded */
+    uint64_t stops;          /* address of struct probe_stop[PROBE_STOPS_MAX] */
+    uint32_t stopped;        /* how many of them are in use */
+    uint32_t on_crash;       /* enum crash_mode */
+    uint32_t trap;           /* 1: our handler of SIGTRAP stands: watches may be armed */
+    uint32_t zero;
+    struct probe_watch watches[PROTO_WATCHES_MAX];
 };
 
 /* The entry point that an injection calls on a thread of its own, without the GIL, perhaps before
@@ -192,5 +334,12 @@ _Static_assert(sizeof(struct proto_eval) == 40, "protocol");
 _Static_assert(sizeof(struct proto_done) == 232, "protocol");
 _Static_assert(sizeof(struct proto_record) == 40, "protocol");
 _Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
-_Static_assert(sizeof(struct probe_agent_record) == 696, "protocol");
+_Static_assert(sizeof(struct proto_breakpoint) == 64, "protocol");
+_Static_assert(sizeof(struct proto_thread) == 40, "protocol");
+_Static_assert(sizeof(struct proto_on_crash) == 32, "protocol");
+_Static_assert(sizeof(struct proto_crashed) == 16, "protocol");
+_Static_assert(sizeof(struct proto_armed) == 216, "protocol");
+_Static_assert(sizeof(struct probe_stop) == 40, "protocol");
+_Static_assert(sizeof(struct probe_watch) == 24, "protocol");
+_Static_assert(sizeof(struct probe_agent_record) == 816, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

@@ -10,10 +10,16 @@
 #include <string.h>
 #include <time.h>
 
+/* Their rows are written by what makes them, once it is asked for (hit.h, breakpoints.h, crash.h). */
+static const struct recorder by_itself = {.by_itself = true};
+
 const struct recorder *const recorders[RECORDED_TABLES] = {
+    [RECORDED_BREAKPOINTS] = &by_itself,
+    [RECORDED_CRASH] = &by_itself,
     [RECORDED_EVENTS] = &events_recorder,
     [RECORDED_EXCEPTIONS] = &exceptions_recorder,
     [RECORDED_GC] = &gc_recorder,
+    [RECORDED_HITS] = &by_itself,
     [RECORDED_PROCESS_SAMPLES] = &process_recorder,
     [RECORDED_SPANS] = &spans_recorder,
     [RECORDED_TORCH_TRACE] = &torch_trace_recorder,
@@ -45,6 +51,8 @@ int recorder_check(const struct proto_record *record, char words[PROTO_WORDS_MAX
         return refuse(EOPNOTSUPP, words, "this agent has no recorder for that table");
     if (record->action != RECORD_ON && record->action != RECORD_OFF)
         return refuse(EINVAL, words, "on or off?");
+    if (record->table == RECORDED_BREAKPOINTS && record->action == RECORD_OFF)
+        return refuse(EINVAL, words, "the set of breakpoints is always kept; an empty set has no rows");
     if (record->size && (record->size < RING_SIZE_MIN || record->size > RING_SIZE_MAX))
         return refuse(EINVAL, words, "the size must be %u KiB to %u MiB", RING_SIZE_MIN >> 10,
                       RING_SIZE_MAX >> 20);

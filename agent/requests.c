@@ -148,7 +148,7 @@ int requests_eval(const struct wire_frame *frame, bool *queued)
     if (eval.text_size > PROTO_TEXT_MAX || eval.output_max > PROTO_OUTPUT_MAX)
         return -EPROTO;
     _guard_agent_;
-    int r = make(frame->header.id, PROTO_EVAL, &request);
+    int r = make(frame->header.id, frame->header.op, &request);
     if (r < 0)
         return r;
     request->eval = eval;
@@ -172,18 +172,17 @@ int requests_text(const struct wire_frame *frame, bool *queued)
     return append(request, frame->body, wire_body_size(frame), queued);
 }
 
-int requests_record(uint64_t id, const struct proto_record *record)
+int requests_order(uint16_t op, uint64_t id, const void *body, size_t size, int64_t interp, uint64_t gil_interval)
 {
     struct request *request;
 
     _guard_agent_;
-    int r = make(id, PROTO_RECORD, &request);
+    int r = make(id, op, &request);
     if (r < 0)
         return r;
-    request->record = *record;
-    request->eval.gil_interval = record->gil_interval;
-    /* to undo it everywhere one has to come from the main interpreter */
-    request->eval.interp = record->action == RECORD_OFF ? 0 : record->interp;
+    memcpy(&request->armed, body, size); /* the longest of them */
+    request->eval.gil_interval = gil_interval;
+    request->eval.interp = interp;
     queue(request);
     return 0;
 }

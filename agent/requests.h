@@ -28,16 +28,22 @@ enum request_state {
 
 struct request {
     enum request_state state;
-    uint16_t op;           /* PROTO_EVAL, PROTO_RECORD or PROTO_DETACH */
+    uint16_t op;           /* PROTO_EVAL, PROTO_BREAKPOINTS, PROTO_RECORD, PROTO_THREAD, PROTO_ON_CRASH,
+                              PROTO_ARMED or PROTO_DETACH */
     bool answered;         /* or nobody waits for it: it must not begin any more */
     bool interrupted;      /* cancelled while it ran ... */
     uint64_t interrupted_ns; /* ... since then: CLOCK_MONOTONIC */
     uint64_t id;
     uint64_t generation;   /* of the channel that it came by */
     uint64_t since_ns;     /* when it was complete */
-    struct proto_eval eval;      /* of RECORD: where it runs */
-    struct proto_record record;  /* of RECORD */
-    char *text;            /* eval.text_size bytes, mapped; NULL if that is 0 */
+    struct proto_eval eval;      /* of an order: where it runs */
+    union {
+        struct proto_record record;  /* of RECORD */
+        struct proto_thread thread;  /* of THREAD */
+        struct proto_on_crash on_crash; /* of ON_CRASH */
+        struct proto_armed armed;    /* of ARMED */
+    };
+    char *text;            /* of EVAL and BREAKPOINTS: eval.text_size bytes, mapped; NULL if that is 0 */
     size_t have;           /* bytes of it that came */
     struct request *next;  /* in the queue */
 };
@@ -55,24 +61,25 @@ enum cancelled {
     CANCELLED_RUNNING, /* it is to be interrupted, and answers itself */
 };
 
-/* Takes in an EVAL or a PROTO_TEXT. *queued: a request is complete and waits for Python's thread.
+/* Takes in an EVAL or a BREAKPOINTS, or a PROTO_TEXT. *queued: a request is complete and waits for Python's thread.
  * -EPROTO: it breaks the protocol; -EBUSY: too many, -ENOMEM, -ESHUTDOWN: it is to be answered so. */
 int requests_eval(const struct wire_frame *frame, bool *queued);
 int requests_text(const struct wire_frame *frame, bool *queued);
-/* Takes in a RECORD. -EPROTO, -EBUSY, -ESHUTDOWN, as above. */
-int requests_record(uint64_t id, const struct proto_record *record);
+/* Takes in an order, RECORD, THREAD, ON_CRASH or ARMED, with its body, that is to be run in that interpreter.
+ * -EPROTO, -EBUSY, -ESHUTDOWN, as above. */
+int requests_order(uint16_t op, uint64_t id, const void *body, size_t size, int64_t interp, uint64_t gil_interval);
 /* Takes in a DETACH. -EBUSY: one is under way already, or there are too many requests. */
 int requests_detach(uint64_t id);
 
 /* *op: what it was, unless unknown. */
 enum cancelled requests_cancel(uint64_t id, uint16_t *op);
-/* Drops one EVAL or RECORD that has not begun, to be answered by the caller; its id, or 0: there is none. */
+/* Drops one, but for a DETACH, that has not begun, to be answered by the caller; its id, or 0: there is none. */
 uint64_t requests_drop_one(void);
 /* The daemon has gone: nothing that has not begun begins any more. */
 void requests_abandon(void);
 /* Notes that a running request is told to end. With the lock. */
 void requests_interrupt(struct request *request);
-/* The id of the EVAL or RECORD that runs; 0: none. */
+/* The id of the one that runs, unless it is a DETACH; 0: none. */
 uint64_t requests_running(void);
 /* For how many nanoseconds it has been told to end; 0: it hasn't, or there is none. With the lock. */
 uint64_t requests_overdue(void);

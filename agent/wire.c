@@ -22,11 +22,18 @@ static const struct {
     {PROTO_STATUS, 0, 0},
     {PROTO_DETACH, 0, 0},
     {PROTO_RECORD, sizeof(struct proto_record), sizeof(struct proto_record)},
+    {PROTO_BREAKPOINTS, sizeof(struct proto_eval), ANY},
+    {PROTO_THREAD, sizeof(struct proto_thread), sizeof(struct proto_thread)},
+    {PROTO_ON_CRASH, sizeof(struct proto_on_crash), sizeof(struct proto_on_crash)},
+    {PROTO_ARMED, sizeof(struct proto_armed), sizeof(struct proto_armed)},
+    {PROTO_CRASH_SEEN, 0, 0},
     {PROTO_READY, sizeof(struct proto_ready), sizeof(struct proto_ready)},
     {PROTO_STARTED, 0, 0},
     {PROTO_OUTPUT, 0, ANY},
     {PROTO_DONE, sizeof(struct proto_done), sizeof(struct proto_done)},
     {PROTO_RINGS, 0, 0},
+    {PROTO_WATCHES, 0, 0},
+    {PROTO_CRASHED, sizeof(struct proto_crashed), sizeof(struct proto_crashed)},
 #undef ANY
 };
 
@@ -45,7 +52,7 @@ int wire_pair(int fds[2])
 int wire_check(const struct proto_header *header, size_t size)
 {
     if (size < sizeof *header || size > PROTO_FRAME_MAX || header->size != size ||
-        header->zero != 0 || (header->id == 0) != (header->op == PROTO_RINGS))
+        header->zero != 0 || (header->id == 0) != (header->op >= PROTO_RINGS))
         return -EPROTO;
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         size_t body = size - sizeof *header;

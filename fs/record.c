@@ -127,7 +127,7 @@ static int ask(struct file_context *context, struct session *session, struct pro
 
     record->interp = atomic_load(&context->process->interp);
     record->gil_interval = attached_gil_interval(context, record->interp);
-    int r = session_record(session, record, ATTACHED_GIL_NS, context->interrupt, &done);
+    int r = session_order(session, PROTO_RECORD, record, sizeof *record, ATTACHED_GIL_NS, context->interrupt, &done);
     registry_watch(context->registry, context->process);
     if (r < 0)
         return attached_explain(context, r, &done,

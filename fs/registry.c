@@ -63,12 +63,15 @@ void registry_watch(struct registry *registry, struct process *process)
         ends_watch(registry->ends, process);
 }
 
+/* Whatever it is that the agent says, there may be something to hold on to. */
+static void listen_to(void *arg, uint16_t op, const struct proto_crashed *crashed) { ends_stir(arg); }
+
 void registry_listen(struct registry *registry, struct process *process, struct session *session)
 {
     recording_expect(process->recording, true);
     process_watch(process);
     ends_watch(registry->ends, process);
-    session_on_rings(session, ends_stir, registry->ends);
+    session_on_notice(session, listen_to, registry->ends);
 }
 
 /* Others may hold on to it, but not to what is large. Takes over a reference; NULL is fine. */

@@ -18,13 +18,16 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 2
+VERSION = 3
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQII")
 DONE_BODY = struct.Struct("=iIQQQ200s")
 RECORD_BODY = struct.Struct("=IIQdqQ")
 RECORD = struct.Struct("=QIIiiiiiiQQ")
+STOPS = struct.Struct("=QIIII")
+WATCH = struct.Struct("=IIQII")
+WATCHES = 4
 PLACE = struct.Struct("=IIiiQQd")
 PLACES = 16
 TABLES = sorted(t.stem for t in (pathlib.Path(__file__).parent.parent / "schema").glob("*.sql")
@@ -84,7 +87,10 @@ class Record:
             for table, place in zip(TABLES, PLACE.iter_unpack(memory.read(PLACES * PLACE.size))):
                 names = ("change", "on", "fd", "error", "inode", "size", "rate")
                 self.rings[table] = dict(zip(names, place))
-        assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size
+            self.stops, self.stopped, self.on_crash, self.trap, _ = STOPS.unpack(memory.read(STOPS.size))
+            self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
+                            for watch in WATCH.iter_unpack(memory.read(WATCHES * WATCH.size))]
+        assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + WATCHES * WATCH.size
         return self
 
 

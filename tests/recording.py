@@ -14,7 +14,7 @@ for line in sys.stdin:
     probing.start()
 """
 
-BY_ITSELF = {"spans", "events"}  # from their first row on
+BY_ITSELF = {"spans", "events", "breakpoints", "hits", "crash"}  # from their first row on
 DEFAULT, MINIMUM, MAXIMUM = 4 << 20, 64 << 10, 1 << 30
 
 

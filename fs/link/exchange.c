@@ -160,10 +160,10 @@ static int apply_done(struct exchange_request *request, const struct wire_frame 
 }
 
 /* Whoever says that more often than there can be changes keeps us busy. */
-static int apply_rings(struct exchange *exchange)
+static int apply_notice(struct exchange *exchange)
 {
-    uint64_t most = EXCHANGE_RINGS_MAX + exchange->begun * EXCHANGE_RINGS_EACH;
-    return ++exchange->rings > most ? -EPROTO : 0;
+    uint64_t most = EXCHANGE_NOTICES_MAX + exchange->begun * EXCHANGE_NOTICES_EACH;
+    return ++exchange->notices > most ? -EPROTO : 0;
 }
 
 int exchange_frame(struct exchange *exchange, const struct wire_frame *frame,
@@ -174,8 +174,8 @@ int exchange_frame(struct exchange *exchange, const struct wire_frame *frame,
     *changed = NULL;
     if (frame->header.op < PROTO_READY)
         return -EPROTO; /* ours to send, not to receive */
-    if (frame->header.op == PROTO_RINGS)
-        return apply_rings(exchange);
+    if (frame->header.op >= PROTO_RINGS)
+        return apply_notice(exchange);
     int r = find_request(exchange, frame->header.id, &request);
     if (r < 0)
         return r == -ENOENT ? 0 : r;

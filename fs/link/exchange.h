@@ -17,15 +17,15 @@
 #define EXCHANGE_EXCESS_MAX (1u << 20)
 /* Frames for a request that was never made, before the session ends. */
 #define EXCHANGE_UNKNOWN_MAX 64
-/* RINGS frames that an agent may send by itself, and beyond that for each request of ours. */
-#define EXCHANGE_RINGS_MAX 64
-#define EXCHANGE_RINGS_EACH 4
+/* Frames without a request (RINGS, WATCHES, CRASHED) that an agent may send by itself, and beyond that for each request of ours. */
+#define EXCHANGE_NOTICES_MAX 64
+#define EXCHANGE_NOTICES_EACH 4
 
 /* One request, from begin to the end or, if nobody waits for it any more, to its last frame. */
 struct exchange_request {
     struct exchange_request *next;
     uint64_t id;
-    uint16_t op;             /* PROTO_EVAL, PROTO_RECORD, PROTO_STATUS, PROTO_DETACH */
+    uint16_t op;             /* enum proto_op: PROTO_EVAL, ... */
     int wake;                /* the session's: how its waiting thread is told; -1 */
     bool started;            /* its code runs, or did */
     bool finished;           /* its last frame came */
@@ -46,7 +46,7 @@ struct exchange {
     size_t held;             /* bytes of output, of all requests */
     unsigned unknown;        /* frames for an id that was never given */
     uint64_t begun;          /* requests, ever */
-    uint64_t rings;          /* RINGS frames that came */
+    uint64_t notices;        /* frames that came without a request */
 };
 
 /* Makes a request with an id of its own. -EBUSY: PROTO_REQUESTS_MAX are in flight; -ENOMEM. Belongs

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #define HELLO_ID 1
@@ -48,8 +49,23 @@ void session_end(struct session *session, int error)
             eventfd_write(r->wake, 1);
 }
 
+/* What the agent said without being asked. */
+struct news {
+    bool came[PROTO_CRASHED - PROTO_RINGS + 1];
+    struct proto_crashed crashed;
+};
+
+static void note_news(struct news *news, const struct wire_frame *frame)
+{
+    if (frame->header.id)
+        return;
+    news->came[frame->header.op - PROTO_RINGS] = true;
+    if (frame->header.op == PROTO_CRASHED)
+        memcpy(&news->crashed, frame->body, sizeof news->crashed);
+}
+
 /* Takes what has arrived, up to a number of frames so that a stop is seen. 0 or why it is over. */
-static int receive_some(struct session *session, struct wire_frame *frame)
+static int receive_some(struct session *session, struct wire_frame *frame, struct news *news)
 {
     for (unsigned i = 0; i < 64; i++) {
         struct exchange_request *changed;
@@ -63,6 +79,7 @@ static int receive_some(struct session *session, struct wire_frame *frame)
         r = exchange_frame(&session->exchange, frame, &changed);
         if (r < 0)
             return r;
+        note_news(news, frame);
         if (changed && frame->header.op == PROTO_READY)
             session->ready = changed->ready;
         if (changed && changed->wake >= 0)
@@ -71,24 +88,26 @@ static int receive_some(struct session *session, struct wire_frame *frame)
     return 0;
 }
 
-static void tell_rings(struct session *session)
+static void tell(struct session *session, uint16_t op, const struct proto_crashed *crashed)
 {
     _guard_mutex_(&session->listening);
-    if (session->rings_changed)
-        session->rings_changed(session->rings_arg);
+    if (session->notice)
+        session->notice(session->notice_arg, op, crashed);
 }
 
-/* How often the agent has said that its rings changed. */
-static uint64_t count_rings(struct session *session)
+/* Hands on what came without a request: the last of each kind. */
+static void tell_news(struct session *session, struct news *news)
 {
-    _guard_mutex_(&session->lock);
-    return session->exchange.rings;
+    for (uint16_t op = PROTO_RINGS; op <= PROTO_CRASHED; op++)
+        if (news->came[op - PROTO_RINGS])
+            tell(session, op, op == PROTO_CRASHED ? &news->crashed : NULL);
+    memset(news->came, 0, sizeof news->came);
 }
 
 static void *receiver_main(void *arg)
 {
     struct session *session = arg;
-    uint64_t told = 0;
+    struct news news = {0};
     _cleanup_free_ struct wire_frame *frame = malloc(sizeof *frame);
     int r = frame ? 0 : -ENOMEM;
 
@@ -101,13 +120,10 @@ static void *receiver_main(void *arg)
         else if (fds[0].revents)
             break;
         else if (fds[1].revents)
-            r = receive_some(session, frame);
+            r = receive_some(session, frame, &news);
         else if (fds[2].revents)
             r = -ESRCH; /* and all that it had said has been read */
-        uint64_t said = count_rings(session);
-        if (said != told)
-            tell_rings(session);
-        told = said;
+        tell_news(session, &news);
     }
     session_end(session, r ? r : -ESRCH);
     return NULL;
@@ -166,7 +182,7 @@ static int say_hello(struct session *session, const struct interrupt *interrupt)
         r = wait_readable(session->fd, session->pidfd, interrupt, until);
         if (r == 0)
             r = wire_receive(session->fd, frame);
-        if (r == 0 && frame->header.op != PROTO_RINGS)
+        if (r == 0 && frame->header.id != 0)
             break;
         if (r == -EAGAIN)
             r = 0; /* another daemon took it: ours comes, or the time is over */
@@ -229,15 +245,15 @@ bool session_alive(struct session *session)
     return session->ended == 0;
 }
 
-void session_on_rings(struct session *session, void (*changed)(void *arg), void *arg)
+void session_on_notice(struct session *session, session_notice *notice, void *arg)
 {
     {
         _guard_mutex_(&session->listening);
-        session->rings_changed = changed;
-        session->rings_arg = arg;
+        session->notice = notice;
+        session->notice_arg = arg;
     }
-    if (changed)
-        tell_rings(session);
+    if (notice)
+        tell(session, PROTO_RINGS, NULL);
 }
 
 void session_last_ready(struct session *session, struct proto_ready *out)

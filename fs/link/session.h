@@ -36,11 +36,14 @@ bool session_alive(struct session *session);
 
 /* What the agent last said of itself. */
 void session_last_ready(struct session *session, struct proto_ready *out);
-/* Has `changed(arg)` called whenever the agent says that its rings have changed, and once now; NULL: not any
+/* What the agent says without being asked: op is PROTO_RINGS, PROTO_WATCHES or PROTO_CRASHED, whose body is
+ * `crashed`. */
+typedef void session_notice(void *arg, uint16_t op, const struct proto_crashed *crashed);
+/* Has `notice` called whenever the agent says such a thing, and once now, as if it had said RINGS; NULL: not any
  * more, once this returns. It is called on a thread of the session, without its locks: it may take its time, but
- * not ask the agent, nor give up the session's last reference. The agent may not say so: where its
+ * not wait for an answer of the agent, nor give up the session's last reference. The agent may not say so: where its
  * channel is full. */
-void session_on_rings(struct session *session, void (*changed)(void *arg), void *arg);
+void session_on_notice(struct session *session, session_notice *notice, void *arg);
 
 /* How the agent is now. Asks it, for at most SESSION_ANSWER_NS; -ETIMEDOUT, -ESRCH, -EPROTO,
  * -EBUSY, -EMFILE, -ENOMEM as session_eval(). */
@@ -48,6 +51,7 @@ int session_status(struct session *session, struct proto_ready *out);
 
 /* One piece of Python to run. */
 struct session_eval {
+    uint16_t op;                /* PROTO_EVAL or PROTO_BREAKPOINTS; 0: PROTO_EVAL */
     struct proto_eval request;  /* text_size and output_max are filled in */
     const char *text;
     size_t size;                /* at most PROTO_TEXT_MAX, else -EFBIG */
@@ -64,10 +68,11 @@ struct session_eval {
 int session_eval(struct session *session, const struct session_eval *eval,
                  const struct interrupt *interrupt, struct text *output, struct proto_done *done);
 
-/* Changes what is recorded. The same, but that -EOPNOTSUPP: this agent doesn't record that table, or this
- * interpreter can't; -EINVAL: such a size or rate can't be; done->words may say more on success, too. */
-int session_record(struct session *session, const struct proto_record *record, uint64_t gil_deadline_ns,
-                   const struct interrupt *interrupt, struct proto_done *done);
+/* Gives an order that has a body and is answered by DONE: PROTO_RECORD, PROTO_THREAD, PROTO_ON_CRASH, PROTO_ARMED.
+ * Errors as above, or the one in done, as agent/proto.h says of the order; done->words may say more on success,
+ * too. */
+int session_order(struct session *session, uint16_t op, const void *body, size_t size, uint64_t gil_deadline_ns,
+                  const struct interrupt *interrupt, struct proto_done *done);
 
 /* Makes the agent give up everything and end its threads. done->flags says whether its library
  * can be unloaded. -ETIMEDOUT: it could not get the GIL for that in deadline_ns; it stays

@@ -271,6 +271,7 @@ int session_eval(struct session *session, const struct session_eval *eval,
                  const struct interrupt *interrupt, struct text *output, struct proto_done *done)
 {
     struct proto_eval body = eval->request;
+    uint16_t op = eval->op ? eval->op : PROTO_EVAL;
     struct exchange_request *request;
     bool sent = false;
 
@@ -279,9 +280,9 @@ int session_eval(struct session *session, const struct session_eval *eval,
     body.output_max = PROTO_OUTPUT_MAX;
     int r = eval->size > PROTO_TEXT_MAX ? -EFBIG : 0;
     if (r == 0)
-        r = begin(session, PROTO_EVAL, eval->size, body.output_max, &request);
+        r = begin(session, op, eval->size, body.output_max, &request);
     if (r == 0) {
-        struct outgoing whole = {PROTO_EVAL,  request->id, &body,
+        struct outgoing whole = {op,          request->id, &body,
                                  sizeof body, eval->text,  eval->size};
         r = send_request(session, &whole, interrupt, &sent);
         if (r == 0)
@@ -296,17 +297,17 @@ int session_eval(struct session *session, const struct session_eval *eval,
     return r;
 }
 
-int session_record(struct session *session, const struct proto_record *record, uint64_t gil_deadline_ns,
-                   const struct interrupt *interrupt, struct proto_done *done)
+int session_order(struct session *session, uint16_t op, const void *body, size_t size, uint64_t gil_deadline_ns,
+                  const struct interrupt *interrupt, struct proto_done *done)
 {
     struct exchange_request *request;
     bool sent = false;
 
     *done = (struct proto_done){0};
-    int r = begin(session, PROTO_RECORD, 0, 0, &request);
+    int r = begin(session, op, 0, 0, &request);
     if (r == 0) {
         struct outgoing whole = {
-            .op = PROTO_RECORD, .id = request->id, .body = record, .size = sizeof *record};
+            .op = op, .id = request->id, .body = body, .size = size};
         r = send_request(session, &whole, interrupt, &sent);
         if (r == 0)
             r = await(session, request, gil_deadline_ns, true, interrupt, done);

@@ -16,8 +16,8 @@ struct session {
     pthread_mutex_t sending;  /* held while one request's frames go out; taken before lock */
 
     pthread_mutex_t listening; /* held while the listener is called; taken before lock */
-    void (*rings_changed)(void *arg); /* the listener; NULL: none */
-    void *rings_arg;
+    session_notice *notice;    /* the listener; NULL: none */
+    void *notice_arg;
 
     pthread_mutex_t lock;     /* guards what follows */
     int ended;                /* 0, or why: -ESRCH, -EPROTO */

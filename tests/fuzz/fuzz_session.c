@@ -69,7 +69,7 @@ static void check(const struct exchange *exchange)
     }
     if (n != exchange->n || n > PROTO_REQUESTS_MAX || held != exchange->held ||
         held > EXCHANGE_HELD_MAX || exchange->unknown > EXCHANGE_UNKNOWN_MAX + 1 ||
-        exchange->rings > EXCHANGE_RINGS_MAX + exchange->begun * EXCHANGE_RINGS_EACH)
+        exchange->notices > EXCHANGE_NOTICES_MAX + exchange->begun * EXCHANGE_NOTICES_EACH)
         abort();
 }
 
@@ -78,7 +78,7 @@ static void check(const struct exchange *exchange)
 static size_t make_frame(const struct exchange *exchange, const uint8_t *data, size_t size)
 {
     static const uint16_t ops[] = {PROTO_READY, PROTO_STARTED, PROTO_OUTPUT, PROTO_DONE,
-                                   PROTO_EVAL,  PROTO_DONE,    PROTO_OUTPUT, PROTO_RINGS};
+                                   PROTO_EVAL,  PROTO_CRASHED, PROTO_OUTPUT, PROTO_RINGS};
     size_t given = data[2] < size - 3 ? data[2] : size - 3, body = given;
 
     frame.header = (struct proto_header){.op = ops[data[0] % 8], .id = exchange->last_id + 2};
@@ -87,6 +87,7 @@ static size_t make_frame(const struct exchange *exchange, const uint8_t *data, s
     case PROTO_READY: body = sizeof(struct proto_ready); break;
     case PROTO_STARTED: body = 0; break;
     case PROTO_RINGS: body = 0, frame.header.id = 0; break;
+    case PROTO_CRASHED: body = sizeof(struct proto_crashed), frame.header.id = 0; break;
     case PROTO_DONE: body = sizeof(struct proto_done); break;
     case PROTO_EVAL: body = sizeof(struct proto_eval); break;
     case PROTO_OUTPUT: body = data[0] & 128 ? sizeof frame.body : given; break;

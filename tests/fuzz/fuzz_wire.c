@@ -19,21 +19,28 @@ static bool well_formed(const uint8_t *data, size_t size)
     if (size < sizeof header || size > PROTO_FRAME_MAX)
         return false;
     memcpy(&header, data, sizeof header);
-    if (header.size != size || header.zero || !header.id != (header.op == PROTO_RINGS))
+    if (header.size != size || header.zero || !header.id != (header.op >= PROTO_RINGS))
         return false;
     size_t body = size - sizeof header;
     switch (header.op) {
     case PROTO_HELLO: return body == sizeof(struct proto_hello);
-    case PROTO_EVAL: return body >= sizeof(struct proto_eval);
+    case PROTO_EVAL:
+    case PROTO_BREAKPOINTS: return body >= sizeof(struct proto_eval);
     case PROTO_TEXT:
     case PROTO_OUTPUT: return true;
     case PROTO_READY: return body == sizeof(struct proto_ready);
     case PROTO_RECORD: return body == sizeof(struct proto_record);
+    case PROTO_THREAD: return body == sizeof(struct proto_thread);
+    case PROTO_ON_CRASH: return body == sizeof(struct proto_on_crash);
+    case PROTO_ARMED: return body == sizeof(struct proto_armed);
+    case PROTO_CRASHED: return body == sizeof(struct proto_crashed);
     case PROTO_DONE: return body == sizeof(struct proto_done);
     case PROTO_CANCEL:
     case PROTO_STATUS:
     case PROTO_DETACH:
+    case PROTO_CRASH_SEEN:
     case PROTO_RINGS:
+    case PROTO_WATCHES:
     case PROTO_STARTED: return body == 0;
     default: return false;
     }

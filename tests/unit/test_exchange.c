@@ -168,7 +168,7 @@ static void test_rings(void)
 {
     struct exchange_request *record = begin(PROTO_RECORD, 0, 0);
 
-    for (uint64_t i = exchange.rings; i < EXCHANGE_RINGS_MAX + exchange.begun * EXCHANGE_RINGS_EACH; i++)
+    for (uint64_t i = exchange.notices; i < EXCHANGE_NOTICES_MAX + exchange.begun * EXCHANGE_NOTICES_EACH; i++)
         CHECK(say(PROTO_RINGS, 0, NULL, 0) == 0 && !changed);
     CHECK_INT(say(PROTO_RINGS, 0, NULL, 0), -EPROTO);
     CHECK(say(PROTO_STARTED, record->id, NULL, 0) == 0 && changed == record);

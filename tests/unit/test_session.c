@@ -581,7 +581,7 @@ static void play_records(struct agent *a)
 
 static atomic_uint rings_said;
 
-static void note_rings(void *arg)
+static void note_rings(void *arg, uint16_t op, const struct proto_crashed *crashed)
 {
     CHECK(arg == &rings_said);
     atomic_fetch_add(&rings_said, 1);
@@ -600,20 +600,20 @@ static void test_record(void)
     struct proto_record record = {.table = 1, .action = RECORD_ON, .size = 12345, .rate = 0.25};
 
     atomic_store(&rings_said, 0);
-    session_on_rings(session, note_rings, &rings_said);
+    session_on_notice(session, note_rings, &rings_said);
     wait_rings(1); /* at once */
-    CHECK_INT(session_record(session, &record, FAR, NULL, &done), 0);
+    CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, FAR, NULL, &done), 0);
     CHECK_STR(done.words, "said");
     wait_rings(2);
     record.table = 2;
-    CHECK_INT(session_record(session, &record, FAR, NULL, &done), -EOPNOTSUPP);
+    CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, FAR, NULL, &done), -EOPNOTSUPP);
     record.table = 3;
-    CHECK_INT(session_record(session, &record, 1000000, NULL, &done), -ETIMEDOUT);
-    session_on_rings(session, NULL, NULL);
+    CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, 1000000, NULL, &done), -ETIMEDOUT);
+    session_on_notice(session, NULL, NULL);
     unsigned before = atomic_load(&rings_said);
     record.table = 1;
-    CHECK_INT(session_record(session, &record, FAR, NULL, &done), 0);
-    CHECK_INT(session_record(session, &record, FAR, NULL, &done), 0);
+    CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, FAR, NULL, &done), 0);
+    CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, FAR, NULL, &done), 0);
     CHECK_INT(atomic_load(&rings_said), before);
     CHECK(session_alive(session));
     session_unref(session);
@@ -640,7 +640,7 @@ static void test_rings_flood(void)
     struct session *session = connect_to(&agent, play_floods_rings);
 
     atomic_store(&rings_said, 0);
-    session_on_rings(session, note_rings, &rings_said);
+    session_on_notice(session, note_rings, &rings_said);
     stop(&agent); /* the daemon has hung up */
     CHECK(!session_alive(session) && atomic_load(&rings_said) <= 70);
     session_unref(session);

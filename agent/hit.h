@@ -1,0 +1,40 @@
+/* What happens where a breakpoint is reached: its condition, its captures, a row of `hits`, and, for `stop`, that the
+ * thread is held.
+ *
+ * Code of the program runs meanwhile (expressions, repr()), and the GIL is given up: whoever calls holds what it goes on
+ * with. Nothing that fails here gets into the program: it becomes the row's error. */
+#pragma once
+
+#include "agent/breakpoint.h"
+#include "agent/python.h"
+
+struct interpreter;
+
+/* The value of a watchpoint before and after. */
+struct change {
+    PyObject *old_value, *new_value; /* borrowed; NULL: unbound, or not known */
+    uint64_t address;         /* behind the instruction that wrote; RING_NULL_INTEGER: not seen by hardware */
+    /* where it was written, if that is not where `frame` is now; file NULL: it is */
+    const char *func, *file;
+    int64_t line;             /* RING_NULL_INTEGER: not known */
+    const char *stack;        /* as in hits.sql; NULL: that of `frame` */
+    int32_t tid;              /* who wrote; 0: this thread */
+    double ts;                /* when; 0: now */
+};
+
+struct reached {
+    PyFrameObject *frame;     /* borrowed: of this thread; NULL: none, only with change */
+    PyObject *code;           /* borrowed: of it */
+    int line;                 /* 0: none */
+    PyObject *value;          /* borrowed: what is returned, or the exception; NULL */
+    const struct change *change; /* of a watchpoint, else NULL */
+    enum stop_why why;        /* STOP_BREAKPOINT, STOP_RETURN, STOP_WATCH */
+};
+
+/* In the thread that got there, with the GIL of that interpreter and no exception set. False: an exception is set, which a
+ * signal handler of the program raised while the thread was held; the program is to see it. */
+bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint, const struct reached *reached);
+
+/* A row for a stop that is no breakpoint's (a step, `pause`, a crash), as the breakpoint's rows are made, and
+ * *ticket, by which `resumed` is patched. False: there is no ring. */
+bool hit_note(struct interpreter *interpreter, const struct reached *reached, struct ring_ticket *ticket);

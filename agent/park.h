@@ -1,0 +1,43 @@
+/* Threads that are held: by `stop`, at the end of a step, by `pause`, by `on-crash stop`.
+ *
+ * A held thread has given up the GIL and waits in here. It runs what it is told to: code of evals that are meant for it, in
+ * its frames, and Python's signal handlers where it is the main thread, every 50 ms. It goes on when a daemon says so, at its
+ * deadline, when there is no daemon any more, when the interpreter begins to end, at detach, and in a child after fork.
+ * Where no daemon is connected no thread is held. */
+#pragma once
+
+#include "agent/interpreter.h"
+#include "agent/proto.h"
+#include "agent/requests.h"
+
+struct evaluation;
+
+struct park {
+    enum stop_why why;
+    uint32_t id;              /* of the breakpoint; 0: none */
+    uint64_t for_ns;          /* at most; 0: PROTO_STOP_NS */
+    PyFrameObject *frame;     /* borrowed; where it is held; NULL: STOP_CRASH */
+    int line;
+    PyObject *value;          /* borrowed: what is being returned, or the exception of a crash; NULL */
+    bool may_jump;            /* it is at the beginning of a line */
+};
+
+/* Holds this thread; with the GIL, which it has again afterwards. *resumed: CLOCK_REALTIME [s], 0: it could not be held.
+ * False: an exception is set, of a signal handler of the program. */
+bool park_thread(struct interpreter *interpreter, const struct park *park, double *resumed);
+
+/* Whether a thread is held, by the kernel's number. Any thread. */
+bool park_holds(int32_t tid);
+/* Whether an EVAL is meant for a thread, or a crash, that is held: then it is run there, and waited for. Python's
+ * thread, without the GIL. */
+bool park_wants(const struct request *request);
+void park_eval(struct request *request, struct evaluation *out);
+
+/* Carries out a THREAD; -errno with words. Python's thread, with the GIL of `interpreter`. */
+int park_order(struct interpreter *interpreter, const struct proto_thread *order, char words[PROTO_WORDS_MAX]);
+
+/* Lets all go on: the daemon has gone. Any thread, without the GIL. */
+void park_release(void);
+/* The same, and holds no thread from now on: detach, the interpreter's end. Waits, without the GIL, until all have left. */
+void park_end(void);
+void park_forget(void); /* in a child after fork */
