@@ -7,11 +7,11 @@ import sys
 import threading
 import time
 
-from imposter_record import record
+from imposter_record import VERSION, load
 
-VERSION = 2
 HEADER = struct.Struct("=IHHQ")
 READY, STARTED, OUTPUT, DONE = range(64, 68)
+record = load()
 mode = sys.argv[1]
 
 

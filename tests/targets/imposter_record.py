@@ -1,10 +1,8 @@
-"""What a process shows as its agent's record (agent/proto.h), to be filled with what one likes. The library lies
-beside this file."""
+"""What a process shows as its agent's record (agent/proto.h), to be filled with what one likes."""
 import ctypes
 import os
 
-_here = os.path.dirname(os.path.abspath(__file__))
-_library = ctypes.CDLL(os.path.join(_here, "probing-imposter.so"))
+MAGIC, VERSION = 0x5346424F5250, 3
 
 
 class Place(ctypes.Structure):
@@ -13,12 +11,21 @@ class Place(ctypes.Structure):
                 ("rate", ctypes.c_double)]
 
 
+class Watch(ctypes.Structure):
+    _fields_ = [("change", ctypes.c_uint32), ("id", ctypes.c_uint32), ("address", ctypes.c_uint64),
+                ("length", ctypes.c_uint32), ("route", ctypes.c_uint32)]
+
+
 class Record(ctypes.Structure):
     _fields_ = [("magic", ctypes.c_uint64), ("version", ctypes.c_uint32), ("size", ctypes.c_uint32),
                 ("state", ctypes.c_int32), ("pid", ctypes.c_int32), ("channel", ctypes.c_int32),
                 ("origin", ctypes.c_int32), ("channel_tid", ctypes.c_int32),
                 ("python_tid", ctypes.c_int32), ("handle", ctypes.c_uint64),
-                ("generation", ctypes.c_uint64), ("rings", Place * 16)]
+                ("generation", ctypes.c_uint64), ("rings", Place * 16), ("stops", ctypes.c_uint64),
+                ("stopped", ctypes.c_uint32), ("on_crash", ctypes.c_uint32), ("trap", ctypes.c_uint32),
+                ("zero", ctypes.c_uint32), ("watches", Watch * 4)]
 
 
-record = Record.in_dll(_library, "probe_agent_record")
+def load(library=os.path.join(os.path.dirname(os.path.abspath(__file__)), "probing-imposter.so")):
+    """The record of a library (imposter.c); the one beside this file unless said."""
+    return Record.in_dll(ctypes.CDLL(library), "probe_agent_record")

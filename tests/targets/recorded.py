@@ -8,13 +8,14 @@ import struct
 import sys
 import time
 
-from imposter_record import record
+from imposter_record import load
 
 MAGIC, VERSION, NULL = 0x474E4952464250, 1, -1 << 63
 BLOCK = 16384
 F_SEAL_FUTURE_WRITE = 16
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | F_SEAL_FUTURE_WRITE
 layouts = json.loads(sys.argv[1])
+record = load()
 
 
 class Ring:

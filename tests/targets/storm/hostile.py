@@ -11,27 +11,14 @@ import sys
 import threading
 import time
 
-MAGIC, VERSION, RUNNING = 0x5346424F5250, 2, 1
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from imposter_record import MAGIC, VERSION, Record, load
+
+RUNNING = 1
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH = range(1, 7)
 READY, STARTED, OUTPUT, DONE, RINGS = range(64, 69)
 FRAME_MAX = 32768
-
-
-class Place(ctypes.Structure):
-    _fields_ = [("change", ctypes.c_uint32), ("on", ctypes.c_uint32), ("fd", ctypes.c_int32),
-                ("error", ctypes.c_int32), ("inode", ctypes.c_uint64), ("size", ctypes.c_uint64),
-                ("rate", ctypes.c_double)]
-
-
-class Record(ctypes.Structure):
-    _fields_ = [("magic", ctypes.c_uint64), ("version", ctypes.c_uint32), ("size", ctypes.c_uint32),
-                ("state", ctypes.c_int32), ("pid", ctypes.c_int32), ("channel", ctypes.c_int32),
-                ("origin", ctypes.c_int32), ("channel_tid", ctypes.c_int32),
-                ("python_tid", ctypes.c_int32), ("handle", ctypes.c_uint64),
-                ("generation", ctypes.c_uint64), ("rings", Place * 16)]
-
-
-record = Record.in_dll(ctypes.CDLL(sys.argv[1]), "probe_agent_record")
+record = load(sys.argv[1])
 mode = sys.argv[2]
 dice = random.Random(int(sys.argv[3]) if len(sys.argv) > 3 else 1)
 kept = []  # descriptors that must stay open
