@@ -44,7 +44,8 @@ enum proto_op {
                          one after the other, which are carried out all or none. Of proto_eval: flags is enum
                          proto_breakpoints_flags; thread and depth are 0; interp is ignored: every interpreter is meant.
                          The output says, for people, what came of each, one line each, in their order; on failure
-                         `consumed` of DONE is where in the text the one begins that is to blame */
+                         `consumed` of DONE is where in the text the one begins that is to blame, or which byte in
+                         the words of its where, condition or captures is: a caret shows it */
     PROTO_THREAD,     /* struct proto_thread; answered by DONE, once the thread goes on */
     PROTO_ON_CRASH,   /* struct proto_on_crash; answered by DONE */
     PROTO_ARMED,      /* struct proto_armed; answered by DONE: what became of a watch that was asked for */
@@ -146,7 +147,8 @@ enum proto_breakpoints_flags {
 };
 
 enum breakpoint_kind {
-    BREAKPOINT_REMOVE = 1,  /* takes one out: the one of that id, or, id 0, all whose location is the words `where` */
+    BREAKPOINT_REMOVE = 1,  /* takes one out: the one of that id, or, id 0, all in whose text the location (location_at)
+                               is, byte for byte, the words `where`; -ENOENT: there is none */
     BREAKPOINT_LINE,        /* where: FILE, matched from its end on whole parts of a path; line */
     BREAKPOINT_FUNCTION,    /* where: [MODULE.]FUNC, FUNC as __qualname__ has it, or a part of it from its end */
     BREAKPOINT_RETURN,      /* the same, when it returns: the value is captured as `return` */
@@ -175,6 +177,7 @@ struct proto_breakpoint {
     uint32_t captures;      /* how many; 0: all locals */
     uint64_t count;         /* how often it hits before it is done; 0: always */
     uint64_t stop_ns;       /* how long a thread is held; 0: PROTO_STOP_NS */
+    uint32_t location_at, location_size; /* the part of text that is the location: what `-LOCATION` is compared with */
 };
 
 /* What a stopped thread is to do. */
@@ -334,7 +337,7 @@ _Static_assert(sizeof(struct proto_eval) == 40, "protocol");
 _Static_assert(sizeof(struct proto_done) == 232, "protocol");
 _Static_assert(sizeof(struct proto_record) == 40, "protocol");
 _Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
-_Static_assert(sizeof(struct proto_breakpoint) == 64, "protocol");
+_Static_assert(sizeof(struct proto_breakpoint) == 72, "protocol");
 _Static_assert(sizeof(struct proto_thread) == 40, "protocol");
 _Static_assert(sizeof(struct proto_on_crash) == 32, "protocol");
 _Static_assert(sizeof(struct proto_crashed) == 16, "protocol");

@@ -16,6 +16,6 @@ CREATE TABLE hits(
     new_value TEXT,   -- of a watchpoint: after; NULL: as above
     address INTEGER,  -- of a watchpoint: behind the instruction that wrote; NULL: it was not seen by hardware
     error TEXT,       -- what the condition or a capture raised; NULL: nothing
-    stopped INTEGER,  -- 1: the thread was held here
+    stopped INTEGER,  -- 1: the thread is, or was, held here
     resumed REAL      -- [s] since 1970, when it went on; NULL: it is still held, or never was
 );
