@@ -62,6 +62,41 @@ class OpenTelemetry(Library):
         super().__init__("OpenTelemetry", "opentelemetry-sdk", "opentelemetry/sdk")
 
 
+class Debugpy:
+    """Debian's where the interpreter has it, else PyPI's for its version, which is kept between runs."""
+
+    def __init__(self, interpreter):
+        self.interpreter = interpreter
+        self.directory = machine.CACHE / "debugpy" / "{}.{}".format(*interpreter.version)
+
+    def install(self):
+        if self._imported() or self.directory.exists():
+            return None
+        pip = PyPI("pip", "pip")
+        part = self.directory.with_suffix(".part")
+        took, said = timed([str(pip.program), "install", "-q", "--disable-pip-version-check", "--no-deps",
+                            "--only-binary=:all:", "--python-version", self.directory.name, "--target", str(part),
+                            "debugpy"], timeout=300) if not pip.install() else (None, "no virtual environment")
+        if took is None:
+            return f"pip failed: {said.strip().splitlines()[-1]}"
+        part.rename(self.directory)
+        return None
+
+    def _imported(self):
+        return subprocess.run(self.interpreter.command("-c", "import debugpy"), capture_output=True).returncode == 0
+
+    def inside(self):
+        """Its directory as the interpreter sees it, as an argument; nothing where it is found without."""
+        if self._imported():
+            return []
+        if self.interpreter.root == pathlib.Path("/"):
+            return [str(self.directory)]
+        copy = self.interpreter.directory / f"debugpy-{self.directory.name}"
+        if not copy.exists():
+            shutil.copytree(self.directory, copy)
+        return [self.interpreter.path(copy.name)]
+
+
 class Gdb:
     name = "gdb py-bt"
 
