@@ -287,7 +287,12 @@ struct probe_stop {
 };
 
 /* A piece of memory that the agent wants to be told of when it is written, by SIGTRAP: the daemon arms it in every
- * thread. Read like struct probe_ring_place. */
+ * thread, once `trap` is 1. Read like struct probe_ring_place.
+ * By either route the thread that has written gets SIGTRAP with si_code TRAP_PERF, si_perf_type PERF_TYPE_BREAKPOINT and,
+ * as si_perf_data, PROTO_WATCH_DATA of the slot and of its `change` as it was armed. Where one instruction writes to several
+ * slots only one of them may be told. TRAP_HWBKPT comes of a register that a tracer left armed when it died. */
+#define PROTO_WATCH_DATA(slot, change) ((uint64_t)(change) << 8 | (slot))
+
 struct probe_watch {
     uint32_t change;
     uint32_t id;             /* of the breakpoint; 0: the slot is free, nothing is to be armed */
