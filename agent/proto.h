@@ -48,7 +48,8 @@ enum proto_op {
                          the words of its where, condition or captures is: a caret shows it */
     PROTO_THREAD,     /* struct proto_thread; answered by DONE, once the thread goes on */
     PROTO_ON_CRASH,   /* struct proto_on_crash; answered by DONE */
-    PROTO_ARMED,      /* struct proto_armed; answered by DONE: what became of a watch that was asked for */
+    PROTO_ARMED,      /* struct proto_armed; answered by DONE: what became of a watch that was asked for, or that a slot
+                         which has become free is disarmed in all threads, so that the agent may go */
     PROTO_CRASH_SEEN, /* no body, any id, not answered: what CRASHED spoke of has been taken down */
     /* agent to daemon */
     PROTO_READY = 64, /* struct proto_ready */
@@ -218,7 +219,7 @@ struct proto_crashed {
     uint64_t address;       /* si_addr */
 };
 
-/* A debug register's watch is armed, or can't be. */
+/* A debug register's watch is armed, or can't be, or, of a slot that is free, is disarmed. */
 struct proto_armed {
     uint32_t slot;          /* of probe_agent_record.watches */
     uint32_t change;        /* of that, as it was read */
