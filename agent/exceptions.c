@@ -271,7 +271,7 @@ static void stop(struct interpreter *interpreter, struct exceptions *self)
     if (python.version < 0x030c)
         exceptions_untrace(self);
     for (size_t i = 0; i < ARRAY_SIZE(events); i++)
-        monitoring_remove(&interpreter->monitoring, events[i].name);
+        monitoring_remove(&interpreter->monitoring, events[i].name, events[i].call);
 }
 
 /* Again, where it has been done: the program may have taken the tool's id away, and there are new threads. */
@@ -280,8 +280,8 @@ static int start(struct interpreter *interpreter, struct exceptions *self, char 
     if (python.version < 0x030c)
         return exceptions_trace(self, words);
     for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
-        monitoring_remove(&interpreter->monitoring, events[i].name);
-        int r = monitoring_add(&interpreter->monitoring, events[i].name, events[i].call, &self->functions[i]);
+        monitoring_remove(&interpreter->monitoring, events[i].name, events[i].call);
+        int r = monitoring_add(&interpreter->monitoring, events[i].name, events[i].call, 0, &self->functions[i]);
         if (r < 0)
             return r;
     }

@@ -21,6 +21,7 @@ struct interpreter {
     bool closed;         /* it ends */
     struct guest guest;  /* under its GIL */
     struct monitoring monitoring; /* the same */
+    struct monitoring stepping;   /* the same: step.h */
     PyObject *recorded[RECORDED_TABLES]; /* recorder.h; under its GIL */
 };
 
