@@ -9,6 +9,7 @@
 #include "fs/cleanup.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -118,6 +119,36 @@ static int record(const struct wire_frame *frame)
     return r < 0 ? refuse(id, r) : start_python(id);
 }
 
+/* What is carried out by Python's thread, and where its body says in which interpreter, and how the GIL is got. */
+static const struct {
+    uint16_t op, interp, gil_interval; /* 0: it doesn't say */
+} orders[] = {
+    {PROTO_THREAD, offsetof(struct proto_thread, interp), offsetof(struct proto_thread, gil_interval)},
+    {PROTO_ON_CRASH, offsetof(struct proto_on_crash, interp), offsetof(struct proto_on_crash, gil_interval)},
+    {PROTO_ARMED, 0, 0},
+};
+
+/* -EPROTO: it is none. */
+static int order(const struct wire_frame *frame)
+{
+    uint64_t id = frame->header.id, gil_interval = 0;
+    int64_t interp = 0;
+    size_t i = 0;
+
+    while (i < ARRAY_SIZE(orders) && orders[i].op != frame->header.op)
+        i++;
+    if (i == ARRAY_SIZE(orders))
+        return -EPROTO;
+    if (orders[i].interp) {
+        memcpy(&interp, frame->body + orders[i].interp, sizeof interp);
+        memcpy(&gil_interval, frame->body + orders[i].gil_interval, sizeof gil_interval);
+    }
+    int r = requests_order(frame->header.op, id, frame->body, wire_body_size(frame), interp, gil_interval);
+    if (r == -EPROTO)
+        return r;
+    return r < 0 ? refuse(id, r) : start_python(id);
+}
+
 void dispatch_interrupt(uint64_t id)
 {
     if (id)
@@ -171,6 +202,7 @@ int dispatch(const struct wire_frame *frame)
     case PROTO_HELLO:
         return hello(frame);
     case PROTO_EVAL:
+    case PROTO_BREAKPOINTS:
     case PROTO_TEXT:
         return eval(frame);
     case PROTO_RECORD:
@@ -182,7 +214,7 @@ int dispatch(const struct wire_frame *frame)
     case PROTO_DETACH:
         return detach(id);
     default:
-        return -EPROTO;
+        return order(frame);
     }
 }
 

@@ -69,16 +69,40 @@ static void answer(const struct request *request, const struct evaluation *evalu
                  sizeof evaluation->done, NULL, 0, AGENT_SEND_NS);
 }
 
-static void record_run(struct interpreter *interpreter, struct request *request,
-                       struct proto_done *done)
+/* What an order came to. */
+static void finish_order(struct request *request, int r, struct evaluation *out)
 {
-    int r = recorder_switch(interpreter, &request->record, done->words);
     if (requests_finish(request)) {
         interrupt_clear(); /* one that came late would strike what follows */
         if (r < 0)
             r = -EINTR;
     }
-    done->error = -r;
+    out->done.error = -r;
+}
+
+static void record_run(struct interpreter *interpreter, struct request *request, struct evaluation *out)
+{
+    finish_order(request, recorder_switch(interpreter, &request->record, out->done.words), out);
+}
+
+/* What is run in an interpreter, with its GIL and its guest made; each leaves something to answer, and no exception. */
+static const struct {
+    uint16_t op;
+    void (*run)(struct interpreter *interpreter, struct request *request, struct evaluation *out);
+} operations[] = {
+    {PROTO_EVAL, eval_run},
+    {PROTO_RECORD, record_run},
+};
+
+static void operate(struct interpreter *interpreter, struct request *request, struct evaluation *out)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(operations); i++)
+        if (operations[i].op == request->op) {
+            operations[i].run(interpreter, request, out);
+            return;
+        }
+    say(&out->done, EOPNOTSUPP, "this agent doesn't know how to do that");
+    finish_order(request, -EOPNOTSUPP, out);
 }
 
 /* With the GIL: runs it unless it was cancelled. Whether there is something to answer. */
@@ -97,10 +121,7 @@ static bool run_inside(struct interpreter *interpreter, struct request *request,
     uint64_t begun = agent_now_ns();
     out->done.wait_ns = begun - request->since_ns;
     tell_started(request);
-    if (request->op == PROTO_RECORD)
-        record_run(interpreter, request, &out->done);
-    else
-        eval_run(interpreter, request, out);
+    operate(interpreter, request, out);
     out->done.run_ns = agent_now_ns() - begun;
     return true;
 }
