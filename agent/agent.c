@@ -6,6 +6,7 @@
 #include "agent/rings.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
+#include "agent/trace.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -135,6 +136,7 @@ void agent_forget(void)
     agent.interrupter = (struct interrupter){0};
     interrupt_forget();
     recorder_forget();
+    trace_forget();
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)
         agent.interpreters[i].inside = 0;
     probe_agent_record.channel_tid = probe_agent_record.python_tid = 0;

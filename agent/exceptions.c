@@ -269,7 +269,7 @@ static int say(int r, char words[PROTO_WORDS_MAX])
 static void stop(struct interpreter *interpreter, struct exceptions *self)
 {
     if (python.version < 0x030c)
-        exceptions_untrace(self);
+        exceptions_untrace(interpreter);
     for (size_t i = 0; i < ARRAY_SIZE(events); i++)
         monitoring_remove(&interpreter->monitoring, events[i].name, events[i].call);
 }
@@ -278,7 +278,7 @@ static void stop(struct interpreter *interpreter, struct exceptions *self)
 static int start(struct interpreter *interpreter, struct exceptions *self, char words[PROTO_WORDS_MAX])
 {
     if (python.version < 0x030c)
-        return exceptions_trace(self, words);
+        return exceptions_trace(interpreter, words);
     for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
         monitoring_remove(&interpreter->monitoring, events[i].name, events[i].call);
         int r = monitoring_add(&interpreter->monitoring, events[i].name, events[i].call, 0, &self->functions[i]);

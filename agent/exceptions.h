@@ -16,8 +16,6 @@ struct interpreter;
 struct exceptions {
     const struct interpreter *owner;
     PyObject *functions[3];             /* by which sys.monitoring calls us; borrowed */
-    unsigned forks;                     /* fork_count() when it was switched on: exceptions_trace.c */
-    const PyThreadState *newest;        /* the last one that was found to be traced: exceptions_trace.c */
     struct sightings sightings;
     struct sites sites;
     struct raised raised;

@@ -1,8 +1,9 @@
 /* CPython before 3.12: one trace function in C for all that want to hear what code does: the recorder of exceptions, breakpoints,
  * steps.
  *
- * It is set in each thread that has none, new threads too, while anybody is interested. Those that have one of their own
- * are left alone, and that is said. */
+ * It is no object, and sys.gettrace() still says None. It is set in each thread that has none, new threads too, while anybody is
+ * interested. Those that have one of their own are left alone, which is said; where the program sets one later, that
+ * takes its place. */
 #pragma once
 
 #include "agent/interpreter.h"
@@ -13,16 +14,22 @@ enum trace_client { TRACE_EXCEPTIONS, TRACE_BREAKPOINTS, TRACE_STEPS, TRACE_CLIE
 /* Of CPython's cpython/pystate.h. */
 enum trace_what { TRACE_CALL = 0, TRACE_EXCEPTION, TRACE_LINE, TRACE_RETURN };
 
-/* What is called, with the GIL, in the thread itself; arg as of Py_tracefunc. False: an exception is set that the program is to
- * see. */
+/* What is called, with the GIL and without an exception set, in the thread itself, which doesn't trace meanwhile; arg, borrowed, as
+ * of Py_tracefunc. False: an exception is set that the program is to see. */
 typedef bool trace_function(struct interpreter *interpreter, PyFrameObject *frame, enum trace_what what, PyObject *arg);
-/* Whether a client wants the lines of a frame, as it is entered or is looked at first. */
-typedef bool trace_wants(struct interpreter *interpreter, PyFrameObject *frame);
+/* Whether a client wants to hear of a code object in a thread, which need not be the calling one. It runs no code of the program,
+ * and is asked at each call: no more than a look into a table. */
+typedef bool trace_wants(struct interpreter *interpreter, PyThreadState *state, PyObject *code);
 
-/* Has `call` called in all threads of an interpreter; wants NULL: always. words: what to say of it. 0; -EOPNOTSUPP. With the
- * GIL; leaves no exception. */
+/* All with the GIL of the interpreter; no exception is set afterwards. */
+
+/* Has `call` called in all threads of an interpreter, at least for the code that is wanted; wants NULL: for all. Again, where it is
+ * a client already: what it wants has changed, and running frames are looked at again. words: what is to be said of
+ * it, empty: nothing. 0; -EOPNOTSUPP. */
 int trace_add(struct interpreter *interpreter, enum trace_client client, trace_function *call, trace_wants *wants,
               char words[PROTO_WORDS_MAX]);
 /* What a client wants has changed: frames that are being run are looked at again. */
 void trace_again(struct interpreter *interpreter);
 void trace_remove(struct interpreter *interpreter, enum trace_client client);
+/* In a child after fork, before anything else runs: nobody is a client any more. */
+void trace_forget(void);
