@@ -1,0 +1,77 @@
+#include "fs/breakpoint_text_parts.h"
+
+/* Blanks and tabs mean the same where there are tabs. */
+static void add_words(struct text *out, struct words words)
+{
+    size_t from = out->size;
+
+    text_add(out, words.text, words.size);
+    for (size_t i = from; i < out->size; i++)
+        if (out->data[i] == '\t')
+            out->data[i] = ' ';
+}
+
+static void add_file(struct text *out, struct words file)
+{
+    bool quoted = *file.text == '"' || *file.text == '\'';
+
+    for (size_t i = 0; i < file.size; i++)
+        quoted |= is_blank(file.text[i]) || file.text[i] == '{' || file.text[i] == '#';
+    const char *quote = !quoted ? "" : memchr(file.text, '"', file.size) ? "'" : "\"";
+    text_puts(out, quote);
+    text_add(out, file.text, file.size);
+    text_puts(out, quote);
+}
+
+void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct text *out)
+{
+    static const char *const routes[] = {[ROUTE_ANY] = "", [ROUTE_PERF] = " hw=perf", [ROUTE_PTRACE] = " hw=ptrace"};
+
+    switch (breakpoint->kind) {
+    case BREAKPOINT_REMOVE: return;
+    case BREAKPOINT_LINE:
+        add_file(out, breakpoint->where);
+        text_printf(out, ":%u", breakpoint->line);
+        return;
+    case BREAKPOINT_FUNCTION:
+    case BREAKPOINT_RETURN:
+        text_puts(out, breakpoint->kind == BREAKPOINT_RETURN ? "return " : "");
+        add_words(out, breakpoint->where);
+        text_puts(out, "()");
+        return;
+    case BREAKPOINT_RAISE:
+        text_puts(out, breakpoint->where.size ? "raise " : "raise");
+        add_words(out, breakpoint->where);
+        return;
+    case BREAKPOINT_WATCH:
+        text_puts(out, "watch ");
+        add_words(out, breakpoint->where);
+        break;
+    case BREAKPOINT_WATCH_ADDRESS:
+        text_printf(out, "watch 0x%lx:%u", (unsigned long)breakpoint->address, breakpoint->length);
+        break;
+    }
+    text_puts(out, routes[breakpoint->route]);
+}
+
+void breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out)
+{
+    text_puts(out, breakpoint->action == BREAKPOINT_STOP ? "stop " : "log ");
+    if (breakpoint->hold.size) {
+        text_puts(out, "for ");
+        add_words(out, breakpoint->hold);
+        text_putc(out, ' ');
+    }
+    breakpoint_text_location(breakpoint, out);
+    for (uint32_t i = 0; i < breakpoint->ncaptures; i++) {
+        text_puts(out, i ? ", " : " {");
+        add_words(out, breakpoint->captures[i]);
+    }
+    text_puts(out, breakpoint->ncaptures ? "}" : "");
+    if (breakpoint->condition.size) {
+        text_puts(out, " if ");
+        add_words(out, breakpoint->condition);
+    }
+    if (breakpoint->count)
+        text_printf(out, " x %lu", (unsigned long)breakpoint->count);
+}

@@ -1,0 +1,44 @@
+/* A line of <pid>/breakpoints. What is taken is written so that it reads as the same. */
+#include "fs/breakpoint_text.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void print(const char *line, size_t size, struct text *out)
+{
+    struct breakpoint_text b;
+    struct complaint why = {0};
+
+    int r = breakpoint_text_read(line, size, &b, &why);
+    if (r < 0 && (!why.what || why.at < line || why.at > line + size))
+        abort();
+    if (r < 1)
+        return;
+    if (b.remove) {
+        text_putc(out, '-');
+        if (b.id)
+            text_printf(out, "%u", b.id);
+        else
+            breakpoint_text_location(&b, out);
+        return;
+    }
+    if (b.id)
+        text_printf(out, "%u: ", b.id);
+    breakpoint_text_print(&b, out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct text once = TEXT_INIT, twice = TEXT_INIT;
+
+    print((const char *)data, size, &once);
+    if (once.size) {
+        print(once.data, once.size, &twice);
+        if (once.size != twice.size || memcmp(once.data, twice.data, once.size) || memchr(once.data, '\n', once.size))
+            abort();
+    }
+    text_deinit(&once);
+    text_deinit(&twice);
+    return 0;
+}
