@@ -2,6 +2,7 @@
 
 #include "agent/channel.h"
 #include "agent/interrupt.h"
+#include "agent/park.h"
 #include "agent/recorder.h"
 #include "agent/rings.h"
 #include "agent/spawn.h"
@@ -135,6 +136,7 @@ void agent_forget(void)
     agent.python = &agent.pythons[0];
     agent.interrupter = (struct interrupter){0};
     interrupt_forget();
+    park_forget();
     recorder_forget();
     trace_forget();
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)

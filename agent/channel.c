@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "agent/dispatch.h"
+#include "agent/park.h"
 #include "agent/spawn.h"
 #include "agent/wire.h"
 #include "fs/cleanup.h"
@@ -119,6 +120,11 @@ void channel_wake(void)
 /* Ends this channel: nobody sends by it any more. */
 static void end_channel(void)
 {
+    {
+        _guard_agent_;
+        agent.channel.greeted = false; /* no thread is held from now on */
+    }
+    park_release();
     requests_abandon();
     dispatch_interrupt(requests_running());
 

@@ -4,6 +4,7 @@
 #include "agent/channel.h"
 #include "agent/gil.h"
 #include "agent/interrupt.h"
+#include "agent/park.h"
 #include "agent/recorder.h"
 #include "agent/thread.h"
 #include "fs/cleanup.h"
@@ -149,6 +150,19 @@ static int order(const struct wire_frame *frame)
     return r < 0 ? refuse(id, r) : start_python(id);
 }
 
+/* Going on needs nothing of Python. */
+static int thread(const struct wire_frame *frame)
+{
+    char words[PROTO_WORDS_MAX] = "";
+    struct proto_thread wanted;
+
+    memcpy(&wanted, frame->body, sizeof wanted);
+    if (wanted.verb != THREAD_CONTINUE)
+        return order(frame);
+    int r = park_continue(wanted.tid, words);
+    return send_done(frame->header.id, -r, 0, words);
+}
+
 void dispatch_interrupt(uint64_t id)
 {
     if (id)
@@ -207,6 +221,8 @@ int dispatch(const struct wire_frame *frame)
         return eval(frame);
     case PROTO_RECORD:
         return record(frame);
+    case PROTO_THREAD:
+        return thread(frame);
     case PROTO_CANCEL:
         return cancel(id);
     case PROTO_STATUS:

@@ -2,6 +2,7 @@
 
 #include "agent/agent.h"
 #include "agent/interrupt.h"
+#include "agent/park.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -51,13 +52,15 @@ static PyObject *call_evaluate(struct guest *guest, const struct request *reques
 {
     const struct proto_eval *eval = &request->eval;
     PyObject *function = PyDict_GetItemString(guest->globals, "evaluate"); /* borrowed */
+    PyObject *held = park_here();
 
     if (!function)
         return PyErr_Format(PyExc_RuntimeError, "evaluate() is gone");
     return PyObject_CallFunction(
-        function, "y#OKIII", request->text ? request->text : "", (Py_ssize_t)eval->text_size,
+        function, "y#OKIIIO", request->text ? request->text : "", (Py_ssize_t)eval->text_size,
         eval->flags & EVAL_LAST ? Py_True : Py_False, (unsigned long long)eval->thread,
-        (unsigned)eval->depth, (unsigned)eval->flags, (unsigned)eval->output_max);
+        (unsigned)eval->depth, (unsigned)eval->flags, (unsigned)eval->output_max,
+        held ? held : Py_None);
 }
 
 /* -EIO with an exception set: it is not what was agreed. */
@@ -120,5 +123,6 @@ void eval_run(struct interpreter *interpreter, struct request *request, struct e
     if (interrupted && out->done.error)
         out->done.error = EINTR;
     call(guest->globals, "restore");
-    call(guest->threads, "forget");
+    if (!park_here()) /* else the thread is the program's */
+        call(guest->threads, "forget");
 }

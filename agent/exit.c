@@ -1,6 +1,7 @@
 /* atexit and not threading._register_atexit(): both come before an interpreter refuses its threads,
  * but the latter is called when the main thread has ended while others still run the program, as
- * servers do for hours; and it would mean importing threading where the program doesn't.
+ * servers do for hours; and it would mean importing threading where the program doesn't. Only where a thread has been
+ * held the latter is needed, too, which joins the threads: from then on none is held, also if others go on for hours.
  *
  * The main interpreter's end is never delayed by more than EXIT_NS: a thread state of ours that is left
  * behind is harmless there, its thread is stopped at its next wish for the GIL. In another interpreter
@@ -9,6 +10,7 @@
 
 #include "agent/agent.h"
 #include "agent/interrupt.h"
+#include "agent/park.h"
 #include "agent/probing.h"
 #include "agent/recorder.h"
 #include "fs/cleanup.h"
@@ -52,6 +54,7 @@ PyObject *exit_hook(PyObject *capsule, PyObject *unused)
     if (!interpreter)
         return NULL;
     bool is_main = close_gate(interpreter);
+    park_leave(interpreter);
     if (!interrupt_own_thread()) { /* else the code that it runs ends the interpreter */
         interrupt_running(interpreter, 0);
         PyThreadState *state = PyEval_SaveThread();
@@ -64,4 +67,69 @@ PyObject *exit_hook(PyObject *capsule, PyObject *unused)
     }
     Py_IncRef(Py_None);
     return Py_None;
+}
+
+/* ---- threading ---- */
+
+static PyObject *joining_hook(PyObject *capsule, PyObject *unused)
+{
+    struct interpreter *interpreter = guest_owner(capsule);
+
+    if (!interpreter)
+        return NULL;
+    {
+        _guard_agent_;
+        interpreter->exiting = true;
+    }
+    park_leave(interpreter);
+    Py_IncRef(Py_None);
+    return Py_None;
+}
+
+static PyMethodDef joining_def = {"probefs_agent_joining", joining_hook, METH_NOARGS, NULL};
+
+/* What threading calls before it joins threads, the last one first; new. NULL: it isn't imported, or has no such list. Its own
+ * threading._register_atexit() only adds to it. */
+static PyObject *find_list(void)
+{
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed, as what follows */
+    PyObject *threading = modules ? PyDict_GetItemString(modules, "threading") : NULL;
+    _cleanup_unref_ PyObject *list = threading ? PyObject_GetAttrString(threading, "_threading_atexits") : NULL;
+
+    PyErr_Clear();
+    return list && PyList_CheckExact(list) ? steal_pointer(list) : NULL;
+}
+
+static void take_out(PyObject *list, const PyObject *hook)
+{
+    for (Py_ssize_t i = PyList_Size(list); i-- > 0;)
+        if (PyList_GetItem(list, i) == hook)
+            PySequence_DelItem(list, i);
+    PyErr_Clear();
+}
+
+void exit_watch(struct interpreter *interpreter)
+{
+    struct guest *guest = &interpreter->guest;
+    _cleanup_unref_ PyObject *list = guest->capsule ? find_list() : NULL;
+
+    if (!list)
+        return;
+    if (!guest->joining)
+        guest->joining = guest_function(guest, &joining_def);
+    Py_ssize_t size = PyList_Size(list);
+    if (guest->joining && (!size || PyList_GetItem(list, size - 1) != guest->joining)) {
+        take_out(list, guest->joining);
+        PyList_Append(list, guest->joining);
+    }
+    PyErr_Clear();
+}
+
+void exit_unwatch(struct guest *guest)
+{
+    _cleanup_unref_ PyObject *list = guest->joining ? find_list() : NULL;
+
+    if (list)
+        take_out(list, guest->joining);
+    python_clear(&guest->joining);
 }

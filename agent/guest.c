@@ -200,6 +200,7 @@ void guest_drop(struct guest *guest)
     PyErr_Clear();
     if (guest->hook)
         unregister_hook(guest->hook);
+    exit_unwatch(guest);
     probing_drop();
     source_drop(&guest->globals);
     source_drop(&guest->threads);

@@ -14,6 +14,7 @@ struct guest {
     PyObject *globals;   /* of evaluate/; NULL: not there */
     PyObject *threads;   /* of threads.py */
     PyObject *hook;      /* registered with atexit */
+    PyObject *joining;   /* and with threading; NULL: not (exit.c) */
     PyObject *probe;     /* evaluate.py's _probe */
     PyObject *capsule;
     pid_t pid;           /* in which it was made: after fork the main thread may be another one */

@@ -18,6 +18,7 @@ struct interpreter {
     int64_t id;
     PyInterpreterState *state;
     unsigned inside;     /* threads of ours with a thread state in it */
+    bool exiting;        /* it is about to end, and joins its threads */
     bool closed;         /* it ends */
     struct guest guest;  /* under its GIL */
     struct monitoring monitoring; /* the same */

@@ -12,7 +12,7 @@ static bool joinable;
 bool interrupt_own_thread(void) { return python_thread_self() != NULL; }
 
 /* Whether the request runs in that interpreter; it can't finish without the GIL, which the caller has. */
-static bool is_running(const struct interpreter *interpreter, uint64_t id)
+static bool is_running(const struct interpreter *interpreter, uint64_t id, unsigned long *ident)
 {
     _guard_agent_;
     struct request *running = agent.requests.running;
@@ -20,6 +20,7 @@ static bool is_running(const struct interpreter *interpreter, uint64_t id)
         running->eval.interp != interpreter->id || (id && running->id != id))
         return false;
     requests_interrupt(running);
+    *ident = (unsigned long)running->runner;
     return true;
 }
 
@@ -27,8 +28,10 @@ static bool is_running(const struct interpreter *interpreter, uint64_t id)
  * waits for ours. */
 void interrupt_running(struct interpreter *interpreter, uint64_t id)
 {
-    if (is_running(interpreter, id))
-        PyThreadState_SetAsyncExc((unsigned long)agent.python->thread, PyExc_KeyboardInterrupt);
+    unsigned long ident;
+
+    if (is_running(interpreter, id, &ident))
+        PyThreadState_SetAsyncExc(ident, PyExc_KeyboardInterrupt);
 }
 
 void interrupt_clear(void) { PyThreadState_SetAsyncExc((unsigned long)pthread_self(), NULL); }

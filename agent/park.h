@@ -2,8 +2,10 @@
  *
  * A held thread has given up the GIL and waits in here. It runs what it is told to: code of evals that are meant for it, in
  * its frames, and Python's signal handlers where it is the main thread, every 50 ms. It goes on when a daemon says so, at its
- * deadline, when there is no daemon any more, when the interpreter begins to end, at detach, and in a child after fork.
- * Where no daemon is connected no thread is held. */
+ * deadline, when there is no daemon any more, when its interpreter begins to end (exit.c), at detach, and in a child after
+ * fork. Where no daemon is connected no thread is held.
+ *
+ * That it goes on is a row of the table events. */
 #pragma once
 
 #include "agent/interpreter.h"
@@ -26,18 +28,26 @@ struct park {
  * False: an exception is set, of a signal handler of the program. */
 bool park_thread(struct interpreter *interpreter, const struct park *park, double *resumed);
 
+/* The frame, or the exception, at which this thread is held while it evaluates something, borrowed; NULL: it isn't. */
+PyObject *park_here(void);
+
 /* Whether a thread is held, by the kernel's number. Any thread. */
 bool park_holds(int32_t tid);
-/* Whether an EVAL is meant for a thread, or a crash, that is held: then it is run there, and waited for. Python's
- * thread, without the GIL. */
-bool park_wants(const struct request *request);
-void park_eval(struct request *request, struct evaluation *out);
 
-/* Carries out a THREAD; -errno with words. Python's thread, with the GIL of `interpreter`. */
+/* Lets a thread go on, or, 0, all. -ESRCH with words. Any thread, without the GIL. */
+int park_continue(int32_t tid, char words[PROTO_WORDS_MAX]);
+/* Runs an EVAL or THREAD in the held thread that it is meant for, if there is one, and waits for that. *to_answer: nobody
+ * else answers it. False: it is meant for none. Python's thread, without the GIL. */
+bool park_run(struct request *request, struct evaluation *out, bool *to_answer);
+
+/* Carries out a THREAD, where python_run() does it; -errno with words. With the GIL of `interpreter`. */
 int park_order(struct interpreter *interpreter, const struct proto_thread *order, char words[PROTO_WORDS_MAX]);
 
 /* Lets all go on: the daemon has gone. Any thread, without the GIL. */
 void park_release(void);
-/* The same, and holds no thread from now on: detach, the interpreter's end. Waits, without the GIL, until all have left. */
-void park_end(void);
+/* The same for one interpreter, that begins to end. With or without the GIL. */
+void park_leave(const struct interpreter *interpreter);
+/* Detach (agent.detaching): the same, and waits, without the GIL, until all have left. False: some don't get the GIL for it,
+ * and the library has to stay. */
+bool park_end(void);
 void park_forget(void); /* in a child after fork */

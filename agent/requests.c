@@ -283,6 +283,7 @@ bool requests_begin(struct request *request)
     if (request->answered || (agent.ending && request->op != PROTO_DETACH))
         return false;
     request->state = REQUEST_RUNNING;
+    request->runner = pthread_self();
     agent.requests.running = request;
     return true;
 }

@@ -10,6 +10,7 @@
 #include "agent/proto.h"
 #include "agent/wire.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,6 +37,7 @@ struct request {
     uint64_t id;
     uint64_t generation;   /* of the channel that it came by */
     uint64_t since_ns;     /* when it was complete */
+    pthread_t runner;      /* the thread that runs it, once it has begun */
     struct proto_eval eval;      /* of an order: where it runs */
     union {
         struct proto_record record;  /* of RECORD */
@@ -87,7 +89,7 @@ uint64_t requests_overdue(void);
 /* For Python's thread. Waits for the next request; NULL: the interpreter ends and Python has to be
  * left (only with has_state), or the thread is to end (agent.detached). */
 struct request *requests_take(bool has_state);
-/* Decides that a taken request begins. False: it was cancelled meanwhile. */
+/* Decides that a taken request begins, in this thread. False: it was cancelled meanwhile. */
 bool requests_begin(struct request *request);
 /* Its code has ended and must not be interrupted any more. Whether it was. */
 bool requests_finish(struct request *request);

@@ -4,6 +4,7 @@
 #include "agent/channel.h"
 #include "agent/eval.h"
 #include "agent/interrupt.h"
+#include "agent/park.h"
 #include "agent/probing.h"
 #include "agent/recorder.h"
 #include "agent/rings.h"
@@ -85,6 +86,11 @@ static void record_run(struct interpreter *interpreter, struct request *request,
     finish_order(request, recorder_switch(interpreter, &request->record, out->done.words), out);
 }
 
+static void thread_run(struct interpreter *interpreter, struct request *request, struct evaluation *out)
+{
+    finish_order(request, park_order(interpreter, &request->thread, out->done.words), out);
+}
+
 /* What is run in an interpreter, with its GIL and its guest made; each leaves something to answer, and no exception. */
 static const struct {
     uint16_t op;
@@ -92,6 +98,7 @@ static const struct {
 } operations[] = {
     {PROTO_EVAL, eval_run},
     {PROTO_RECORD, record_run},
+    {PROTO_THREAD, thread_run},
 };
 
 static void operate(struct interpreter *interpreter, struct request *request, struct evaluation *out)
@@ -105,10 +112,10 @@ static void operate(struct interpreter *interpreter, struct request *request, st
     finish_order(request, -EOPNOTSUPP, out);
 }
 
-/* With the GIL: runs it unless it was cancelled. Whether there is something to answer. */
-static bool run_inside(struct interpreter *interpreter, struct request *request,
-                       struct evaluation *out)
+bool python_run(struct interpreter *interpreter, struct request *request, struct evaluation *out)
 {
+    pid_t pid = getpid();
+
     if (guest_make(&interpreter->guest, interpreter) < 0) {
         out->done.error = EIO;
         eval_describe_exception(out->done.words, sizeof out->done.words);
@@ -122,33 +129,41 @@ static bool run_inside(struct interpreter *interpreter, struct request *request,
     out->done.wait_ns = begun - request->since_ns;
     tell_started(request);
     operate(interpreter, request, out);
+    if (getpid() != pid)
+        _exit(0); /* the code forked, and this is the child: there is nothing to return to */
     out->done.run_ns = agent_now_ns() - begun;
     return true;
+}
+
+/* Whether there is something to answer. */
+static bool run_here(struct request *request, struct evaluation *out)
+{
+    struct interpreter *interpreter;
+    bool to_answer;
+
+    int r = request->op == PROTO_RECORD ? recorder_prepare(&request->record, out->done.words) : 0;
+    bool prepared = r == 0;
+    if (prepared)
+        r = interpreter_enter(request->eval.interp, request->eval.gil_interval, &interpreter);
+    if (r == 0) {
+        to_answer = python_run(interpreter, request, out);
+        interpreter_leave(interpreter);
+    } else {
+        out->done.error = -r;
+        if (prepared)
+            explain(&out->done, r);
+        to_answer = requests_claim(request);
+    }
+    return to_answer;
 }
 
 static void run(struct request *request)
 {
     struct evaluation evaluation = {0};
-    struct interpreter *interpreter;
-    pid_t pid = getpid();
     bool to_answer;
 
-    int r = request->op == PROTO_RECORD
-                ? recorder_prepare(&request->record, evaluation.done.words) : 0;
-    bool prepared = r == 0;
-    if (prepared)
-        r = interpreter_enter(request->eval.interp, request->eval.gil_interval, &interpreter);
-    if (r == 0) {
-        to_answer = run_inside(interpreter, request, &evaluation);
-        if (getpid() != pid)
-            _exit(0); /* the code forked, and this is the child: there is nothing to return to */
-        interpreter_leave(interpreter);
-    } else {
-        evaluation.done.error = -r;
-        if (prepared)
-            explain(&evaluation.done, r);
-        to_answer = requests_claim(request);
-    }
+    if (!park_run(request, &evaluation, &to_answer))
+        to_answer = run_here(request, &evaluation);
     if (to_answer) {
         if (request->op == PROTO_EVAL) {
             _guard_agent_;
@@ -166,6 +181,7 @@ static bool detach(struct request *request)
     struct interpreter *interpreter;
     struct gave_up gave_up;
 
+    bool all_left = park_end();
     bool wanted = python_thread_self()->state || rings_with_gil() || probing_installed();
     bool inside = wanted && interpreter_enter(0, 0, &interpreter) == 0;
     if (!requests_begin(request)) {
@@ -182,8 +198,8 @@ static bool detach(struct request *request)
     }
     requests_free(request);
     _guard_agent_;
-    agent.nobody_writes = gave_up.nobody_inside;
-    agent.unloadable = gave_up.everything && agent.origin == ORIGIN_INJECTED && !agent.replaced;
+    agent.nobody_writes = gave_up.nobody_inside && all_left;
+    agent.unloadable = gave_up.everything && all_left && agent.origin == ORIGIN_INJECTED && !agent.replaced;
     agent.detached = true;
     return true;
 }

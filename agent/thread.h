@@ -6,7 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct evaluation;
+struct interpreter;
 struct python_thread;
+struct request;
 
 /* Makes it, unless one is there that can be expected to serve. Channel's thread only. 0 or -errno. */
 int python_thread_need(void);
@@ -19,6 +22,9 @@ void python_thread_give_up_welcome(void);
 bool python_thread_stuck(void);
 /* The calling thread, if it is one of Python's, retired ones too; else NULL. */
 struct python_thread *python_thread_self(void);
+/* Runs a request in the calling thread, whose GIL of the interpreter is held, unless it was cancelled. Whether there is something
+ * to answer. */
+bool python_run(struct interpreter *interpreter, struct request *request, struct evaluation *out);
 /* Waits for its end; channel's thread only. */
 void python_thread_join(void);
 /* Bytes of its stack that are in memory; 0: there is no such thread. */

@@ -2,18 +2,19 @@
 
 The agent executes the files of this folder (agent/guest.c says in which order) in one private dict
 for each interpreter, which holds `_probe` already: the part of this that is in C. It calls
-evaluate(), then restore(), under the GIL on its own thread, and close() when it detaches. The program
+evaluate(), then restore(), under the GIL on its own thread, or one that is held, and close() when it detaches. The program
 sees nothing of this: no module, no hook, no patched name, but for sys.stdin, stdout and stderr while
 an evaluation lasts. A KeyboardInterrupt may come at any step.
 """
 EINTR, EIO, EINVAL = 4, 5, 22  # errno(3)
 
 
-def evaluate(text, last, thread, depth, flags, output_max):
+def evaluate(text, last, thread, depth, flags, output_max, held=None):
     """Runs what is complete of text (bytes), all of it if last.
 
     thread, depth  as in struct proto_eval; flags: EVAL_ON_THREAD or EVAL_IN_FRAME, or neither
     output_max     bytes of output that are kept
+    held           where the thread that this runs in is held: a frame of its, or an exception; None: it is our own
     Returns (errno or 0, bytes of text that are done with, output, whether some of it was dropped,
     what failed in words). After an error nothing more of the text is run.
     """
@@ -23,7 +24,7 @@ def evaluate(text, last, thread, depth, flags, output_max):
     stage = EINVAL
     install()
     try:
-        names = resolve(thread, depth, flags)
+        names = resolve(thread, depth, flags, held)
         where = thread if flags else _probe.main_thread
         lines, sizes = split(text, last)
         for begin, end in units(lines, last):

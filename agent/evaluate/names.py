@@ -2,7 +2,7 @@
 import sys
 
 ENOENT, ESRCH, EOPNOTSUPP = 2, 3, 95  # errno(3)
-EVAL_ON_THREAD, EVAL_IN_FRAME = 2, 4  # agent/proto.h
+EVAL_ON_THREAD, EVAL_IN_FRAME, EVAL_IN_CRASH = 2, 4, 8  # agent/proto.h
 CO_OPTIMIZED = 0x1                    # Include/cpython/code.h: a function's
 WRITE_THROUGH = sys.version_info >= (3, 13)  # frame.f_locals is no copy (PEP 667)
 FRAMES_MAX = 1 << 14                  # frames of a thread that are searched
@@ -152,21 +152,38 @@ class Missing(Exception):
     """There is no such thread or frame: errno, words."""
 
 
-def resolve(thread, depth, flags):
+def resolve(thread, depth, flags, held):
     """The names that an evaluation sees."""
-    if not flags & (EVAL_ON_THREAD | EVAL_IN_FRAME):
+    if not flags & (EVAL_ON_THREAD | EVAL_IN_FRAME | EVAL_IN_CRASH):
         return Names(main_globals(), None, innermost(_probe.main_thread))
-    if not _probe.frames_are_safe():
+    if held is None and not _probe.frames_are_safe():
         raise Missing(EOPNOTSUPP, "before 3.14 Python can't show frames safely while it runs "
                                   "several interpreters")
-    frame = innermost(thread)
-    if frame is None:
+    level = -1
+    for level, frame in enumerate(frames(thread, held)):
+        if level == depth:
+            return Names(frame.f_globals, frame,
+                         None if flags & (EVAL_IN_FRAME | EVAL_IN_CRASH) else frame.f_back)
+    if level < 0:
         raise Missing(ESRCH, "the thread has ended, or runs no Python code now")
-    for level in range(depth):
-        frame = frame.f_back
-        if frame is None:
-            raise Missing(ENOENT, f"no frame {depth}: the thread has {level + 1} now")
-    return Names(frame.f_globals, frame, None if flags & EVAL_IN_FRAME else frame.f_back)
+    raise Missing(ENOENT, f"no frame {depth}: the thread has {level + 1} now")
+
+
+def frames(thread, held):
+    """A thread's frames, innermost first: from where it is held, if it is; else from where it is now."""
+    raised = []
+    if isinstance(held, BaseException):
+        trace = held.__traceback__
+        while trace is not None and len(raised) < FRAMES_MAX:
+            raised.append(trace.tb_frame)
+            trace = trace.tb_next
+        held = raised[0].f_back if raised else None
+        yield from reversed(raised)
+    elif held is None:
+        held = innermost(thread)
+    while held is not None:
+        yield held
+        held = held.f_back
 
 
 def innermost(thread):
