@@ -4,6 +4,7 @@
 #include "agent/recorder.h"
 #include "agent/rings.h"
 #include "agent/thread.h"
+#include "agent/trace.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -170,7 +171,7 @@ void interpreter_leave_main(void)
 
 bool interpreter_nothing_remains(void)
 {
-    if (probing_remains())
+    if (probing_remains() || trace_remains())
         return false;
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)
         if (guest_remains(&agent.interpreters[i].guest))

@@ -3,27 +3,21 @@
 #include "agent/agent.h"
 #include "agent/fork.h"
 #include "agent/thread.h"
+#include "agent/trace_enter.h"
 #include "agent/traced.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-#define SLOWS "slows Python code 3 to 6 times while it is on, before CPython 3.12"
+#define FRAMES_MAX 1000 /* that are looked at for one that is wanted; beyond them there may be one */
+#define EVERYWHERE "slows Python code 3 to 6 times while it is on, before CPython 3.12"
+#define FUNCTIONS "slows the functions that it is in 3 to 6 times, before CPython 3.12"
 
-/* What there is in an interpreter. All have one GIL in these versions. */
-static struct trace {
-    trace_function *calls[TRACE_CLIENTS]; /* NULL: no client */
-    trace_wants *wants[TRACE_CLIENTS];
-    const PyThreadState *newest;          /* the last one that was found to be traced */
-} traces[INTERPRETERS_MAX];
-static unsigned forks; /* fork_count() when a client came */
+struct trace traces[INTERPRETERS_MAX];
+static unsigned forks;  /* fork_count() when a client came */
+static unsigned inside; /* calls of clients that have not returned, in all threads */
 
-static struct trace *trace_of(const struct interpreter *interpreter)
-{
-    return &traces[interpreter - agent.interpreters];
-}
-
-static bool has_clients(const struct trace *self)
+bool trace_has_clients(const struct trace *self)
 {
     for (size_t i = 0; i < TRACE_CLIENTS; i++)
         if (self->calls[i])
@@ -31,7 +25,7 @@ static bool has_clients(const struct trace *self)
     return false;
 }
 
-static bool is_agents(const PyThreadState *state)
+bool trace_is_agents(const PyThreadState *state)
 {
     for (size_t i = 0; i < PYTHON_THREADS_MAX; i++)
         if (agent.pythons[i].state == state)
@@ -39,102 +33,202 @@ static bool is_agents(const PyThreadState *state)
     return state == PyThreadState_Get() && python_thread_self();
 }
 
-/* Traces the threads that are not; how many have a trace function of their own. */
-static unsigned trace_all(struct trace *self, const struct interpreter *interpreter)
+/* ---- what is traced ---- */
+
+static bool wants_everything(const struct trace *self)
 {
-    PyThreadState *state = traced_first(interpreter->state);
-    unsigned others = 0;
+    for (size_t i = 0; i < TRACE_CLIENTS; i++)
+        if (self->calls[i] && !self->wants[i])
+            return true;
+    return false;
+}
+
+static bool is_wanted(const struct trace *self, PyThreadState *state, PyFrameObject *frame)
+{
+    _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    return trace_wanted(self, state, code);
+}
+
+/* In these versions whoever makes an object, as frames are from 3.11 on, may have to run the cyclic collector, and that runs
+ * anything. */
+bool trace_keeps(struct trace *self, PyThreadState *state, PyFrameObject *frame)
+{
+    bool collects = PyGC_Disable(), keeps = false;
+    unsigned depth;
+
+    for (depth = 0; frame && depth < FRAMES_MAX && !keeps; depth++) {
+        keeps = is_wanted(self, state, frame);
+        PyFrameObject *back = python.frame_back(frame);
+        Py_DecRef((PyObject *)frame);
+        frame = back;
+    }
+    keeps = keeps || frame;
+    Py_DecRef((PyObject *)frame);
+    PyErr_Clear();
+    if (collects)
+        PyGC_Enable();
+    return keeps;
+}
+
+static void arrange_thread(struct trace *self, PyThreadState *state)
+{
+    if (self->everywhere || trace_keeps(self, state, PyThreadState_GetFrame(state)))
+        traced_on(state);
+    else
+        traced_off(state);
+}
+
+/* Threads that are new only. */
+static void trace_new(struct trace *self)
+{
+    PyThreadState *state = traced_first(self->interpreter->state);
 
     self->newest = state;
+    for (unsigned i = 0; state && i < TRACED_THREADS_MAX; i++, state = traced_next(state))
+        if (!trace_is_agents(state))
+            traced_on(state);
+}
+
+unsigned trace_arrange(struct trace *self)
+{
+    bool clients = trace_has_clients(self);
+    unsigned others = 0;
+
+    self->turn++;
+    self->everywhere = clients && (wants_everything(self) || self->deep || trace_enter_begin(self) < 0);
+    if (!clients || self->everywhere)
+        trace_enter_end(self);
+    PyThreadState *state = traced_first(self->interpreter->state);
+    self->newest = state;
     for (unsigned i = 0; state && i < TRACED_THREADS_MAX; i++, state = traced_next(state)) {
-        if (is_agents(state))
-            continue;
-        traced_on(state);
+        if (!trace_is_agents(state))
+            arrange_thread(self, state);
         others += traced_is_others(state);
     }
     return others;
 }
 
+/* ---- the trace function ---- */
+
 /* That of the calling thread, if somebody is interested and this is no child after fork; else NULL. */
-static struct interpreter *find_here(void)
+static struct trace *find_here(void)
 {
     const PyInterpreterState *here = PyInterpreterState_Get();
 
     for (size_t i = 0; i < INTERPRETERS_MAX && forks == fork_count(); i++) {
-        struct interpreter *interpreter = &agent.interpreters[i];
+        const struct interpreter *interpreter = &agent.interpreters[i];
         bool ended = i > 0 && interpreter->closed; /* the main one's end is worth hearing of */
-        if (interpreter->state == here && !ended && has_clients(&traces[i]))
-            return interpreter;
+        if (interpreter->state == here && !ended && trace_has_clients(&traces[i]))
+            return &traces[i];
     }
     return NULL;
 }
 
-/* What a client does may make others come and go. */
-static int trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg)
+/* Whether a frame that nobody wants has to stay traced, for older ones. */
+static bool stays(struct trace *self, PyThreadState *state, PyFrameObject *frame)
 {
-    struct interpreter *interpreter = find_here();
+    PyFrameObject *back = python.frame_back(frame);
+
+    if (back && self->kept == back && self->kept_turn == self->turn) {
+        Py_DecRef((PyObject *)back);
+        return true;
+    }
+    self->kept = NULL;
+    if (!trace_keeps(self, state, back))
+        return false;
+    self->kept = back; /* no more than a number */
+    self->kept_turn = self->turn;
+    return true;
+}
+
+/* What a client does may make others come and go. */
+static int tell(struct trace *self, PyFrameObject *frame, int what, PyObject *arg)
+{
     bool good = true;
 
-    if (!interpreter) { /* the thread runs as fast as ever */
-        traced_off(PyThreadState_Get());
-        return 0;
-    }
-    struct trace *self = trace_of(interpreter);
-    if (traced_first(interpreter->state) != self->newest)
-        trace_all(self, interpreter);
+    inside++;
     for (size_t i = 0; i < TRACE_CLIENTS && good; i++)
         if (self->calls[i])
-            good = self->calls[i](interpreter, frame, (enum trace_what)what, arg);
+            good = self->calls[i](self->interpreter, frame, (enum trace_what)what, arg);
+    inside--;
     return good ? 0 : -1;
+}
+
+static int trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg)
+{
+    struct trace *self = find_here();
+    PyThreadState *state = PyThreadState_Get();
+
+    if (!self) { /* the thread runs as fast as ever */
+        traced_off(state);
+        return 0;
+    }
+    if (self->everywhere) {
+        if (traced_first(self->interpreter->state) != self->newest)
+            trace_new(self);
+    } else if (!is_wanted(self, state, frame)) {
+        if (!stays(self, state, frame))
+            traced_off(state);
+        return 0;
+    }
+    return tell(self, frame, what, arg);
 }
 
 /* ---- clients ---- */
 
-static void say(unsigned others, char words[PROTO_WORDS_MAX])
+static void say(const struct trace *self, unsigned others, char words[PROTO_WORDS_MAX])
 {
+    const char *slows = self->everywhere ? EVERYWHERE : FUNCTIONS;
+
     if (others)
-        snprintf(words, PROTO_WORDS_MAX, SLOWS "; not seen: %u threads that have a trace function of their own", others);
+        snprintf(words, PROTO_WORDS_MAX, "%s; not seen: %u threads that have a trace function of their own", slows,
+                 others);
     else
-        snprintf(words, PROTO_WORDS_MAX, SLOWS);
+        snprintf(words, PROTO_WORDS_MAX, "%s", slows);
 }
 
 int trace_add(struct interpreter *interpreter, enum trace_client client, trace_function *call, trace_wants *wants,
               char words[PROTO_WORDS_MAX])
 {
-    struct trace *self = trace_of(interpreter);
+    struct trace *self = &traces[interpreter - agent.interpreters];
 
     int r = traced_bind(trace);
     if (r < 0)
         return r;
     forks = fork_count();
+    self->interpreter = interpreter;
     self->calls[client] = call;
     self->wants[client] = wants;
-    say(trace_all(self, interpreter), words);
+    say(self, trace_arrange(self), words);
     return 0;
 }
 
 void trace_again(struct interpreter *interpreter)
 {
-    if (has_clients(trace_of(interpreter)))
-        trace_all(trace_of(interpreter), interpreter);
+    struct trace *self = &traces[interpreter - agent.interpreters];
+
+    if (trace_has_clients(self))
+        trace_arrange(self);
 }
 
 void trace_remove(struct interpreter *interpreter, enum trace_client client)
 {
-    struct trace *self = trace_of(interpreter);
+    struct trace *self = &traces[interpreter - agent.interpreters];
 
     if (!self->calls[client])
         return;
     self->calls[client] = NULL;
-    if (has_clients(self))
-        return;
-    PyThreadState *state = traced_first(interpreter->state);
-    for (unsigned i = 0; state && i < TRACED_THREADS_MAX; i++, state = traced_next(state))
-        traced_off(state);
+    self->wants[client] = NULL;
+    self->deep = self->deep && trace_has_clients(self);
+    trace_arrange(self);
 }
+
+bool trace_remains(void) { return inside || trace_enter_remains(); }
 
 void trace_forget(void)
 {
-    for (size_t i = 0; i < INTERPRETERS_MAX; i++)
-        traces[i] = (struct trace){0};
+    for (size_t i = 0; i < INTERPRETERS_MAX; i++) {
+        trace_enter_end(&traces[i]);
+        traces[i] = (struct trace){.interpreter = traces[i].interpreter, .turn = traces[i].turn + 1};
+    }
 }

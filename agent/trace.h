@@ -31,5 +31,7 @@ int trace_add(struct interpreter *interpreter, enum trace_client client, trace_f
 /* What a client wants has changed: frames that are being run are looked at again. */
 void trace_again(struct interpreter *interpreter);
 void trace_remove(struct interpreter *interpreter, enum trace_client client);
+/* Whether a thread is in a function of this library for the sake of a client, or may still get there. */
+bool trace_remains(void);
 /* In a child after fork, before anything else runs: nobody is a client any more. */
 void trace_forget(void);

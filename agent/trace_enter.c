@@ -1,0 +1,221 @@
+#include "agent/trace_enter.h"
+
+#include "agent/traced.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+
+#define WORDS_MAX 8              /* of a frame, in which its code is looked for */
+#define ROOM (256u * 1024)       /* bytes of a stack that are left alone */
+#define STACKS 64u               /* a power of two */
+
+/* What calls its last function has nothing on the stack any more: the library may be unloaded under it. */
+#if defined(__clang__)
+#define LEAVES
+#else
+#define LEAVES __attribute__((optimize("optimize-sibling-calls")))
+#endif
+
+/* CPython's _PyFrameEvalFunction; the frame is a PyFrameObject, or from 3.11 on what is behind one. */
+typedef PyObject *evaluate_function(PyThreadState *state, void *frame, int throwing);
+
+static struct {
+    evaluate_function *run;                            /* _PyEval_EvalFrameDefault */
+    evaluate_function *(*get)(PyInterpreterState *);   /* _PyInterpreterState_GetEvalFrameFunc */
+    void (*set)(PyInterpreterState *, evaluate_function *); /* _PyInterpreterState_SetEvalFrameFunc */
+    size_t code;                                       /* which word of a frame its code is; 0: not known */
+} api;
+
+static unsigned inside;  /* calls of `apart` that have not returned, in all threads */
+static unsigned left_in; /* interpreters in which another one has been put before ours */
+
+/* ---- room on the stack ---- */
+
+/* From 3.11 on Python's calls need no stack of C, unless there is such a function: a recursion that a program is right to do
+ * would end it. */
+static struct stack {
+    const PyThreadState *state;
+    pthread_t thread;
+    uintptr_t low, size; /* from where on there is room; 0: not known */
+} stacks[STACKS], last;
+
+static void measure(struct stack *stack)
+{
+    pthread_attr_t attributes;
+    void *low = NULL;
+    size_t size = 0;
+
+    if (pthread_getattr_np(pthread_self(), &attributes))
+        return;
+    if (pthread_attr_getstack(&attributes, &low, &size) == 0) {
+        size_t room = size / 2 < ROOM ? size / 2 : ROOM;
+        stack->low = (uintptr_t)low + room;
+        stack->size = size - room;
+    }
+    pthread_attr_destroy(&attributes);
+}
+
+/* A thread other than the last one, or one whose room is used up. */
+static __attribute__((noinline)) bool is_short_now(const PyThreadState *state, uintptr_t here)
+{
+    struct stack *stack = &stacks[((uintptr_t)state >> 4) * 0x9e3779b97f4a7c15 >> 58];
+
+    if (stack->state != state || stack->thread != pthread_self() || here - stack->low >= stack->size) {
+        *stack = (struct stack){.state = state, .thread = pthread_self()};
+        measure(stack);
+    }
+    last = *stack;
+    return here - last.low >= last.size;
+}
+
+static inline bool is_short(const PyThreadState *state)
+{
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    bool fine = last.state == state && here - last.low < last.size;
+    return !fine && python.version >= 0x030b && is_short_now(state, here);
+}
+
+/* ---- entering a frame ---- */
+
+static struct trace *find(PyThreadState *state)
+{
+    const PyInterpreterState *here = PyThreadState_GetInterpreter(state);
+
+    for (size_t i = 0; i < INTERPRETERS_MAX; i++)
+        if (traces[i].entered && traces[i].interpreter->state == here)
+            return &traces[i];
+    return NULL;
+}
+
+/* Runs it with tracing on or off, whatever its caller is. */
+static __attribute__((noinline)) PyObject *apart(struct trace *self, PyThreadState *state, void *frame, int throwing,
+                                                 bool on)
+{
+    unsigned turn = self->turn;
+
+    inside++;
+    if (on)
+        traced_on(state);
+    else
+        traced_off(state);
+    PyObject *result = api.run(state, frame, throwing);
+    inside--;
+    bool caller_on = turn == self->turn ? !on : trace_has_clients(self); /* which notices, if it is not wanted */
+    if (caller_on)
+        traced_on(state);
+    else
+        traced_off(state);
+    return result;
+}
+
+/* Whether a frame is to be run apart; else it is run with tracing on or off as that is now. */
+static __attribute__((noinline)) bool is_apart(struct trace *self, PyThreadState *state, bool wanted)
+{
+    if (traced_is_others(state) || trace_is_agents(state))
+        return false;
+    if (wanted) {
+        if (inside && !traced_is_on(state))
+            return true;
+        traced_on(state);
+        return false;
+    }
+    if (trace_keeps(self, state, PyThreadState_GetFrame(state)))
+        return true;
+    traced_off(state);
+    return false;
+}
+
+static LEAVES PyObject *enter(PyThreadState *state, void *frame, int throwing)
+{
+    struct trace *self = find(state);
+
+    if (__builtin_expect(!self, 0))
+        return api.run(state, frame, throwing);
+    if (__builtin_expect(is_short(state), 0)) {
+        self->deep = true;
+        trace_arrange(self);
+        return api.run(state, frame, throwing);
+    }
+    bool wanted = trace_wanted(self, state, ((PyObject **)frame)[api.code]);
+    if (__builtin_expect(wanted || traced_is_on(state), 0) && is_apart(self, state, wanted))
+        return apart(self, state, frame, throwing, wanted);
+    return api.run(state, frame, throwing);
+}
+
+/* ---- getting there ---- */
+
+static PyObject *sought; /* a code object, while a frame of it is waited for */
+
+static LEAVES PyObject *look(PyThreadState *state, void *frame, int throwing)
+{
+    PyObject **words = frame;
+
+    for (size_t i = 1; i < WORDS_MAX && !api.code; i++)
+        if (words[i] == sought)
+            api.code = i;
+    return api.run(state, frame, throwing);
+}
+
+/* Runs a frame to find where its code is. */
+static int find_code(PyInterpreterState *interpreter)
+{
+    _cleanup_unref_ PyObject *globals = PyDict_New();
+
+    sought = Py_CompileString("None", "<probefs>", Py_eval_input);
+    api.set(interpreter, look);
+    if (sought && globals)
+        Py_DecRef(PyEval_EvalCode(sought, globals, globals));
+    api.set(interpreter, api.run);
+    python_clear(&sought);
+    PyErr_Clear();
+    return api.code ? 0 : -EOPNOTSUPP;
+}
+
+static bool bind(void)
+{
+    api.run = (evaluate_function *)dlsym(RTLD_DEFAULT, "_PyEval_EvalFrameDefault");
+    api.get = (evaluate_function * (*)(PyInterpreterState *))
+        dlsym(RTLD_DEFAULT, "_PyInterpreterState_GetEvalFrameFunc");
+    api.set = (void (*)(PyInterpreterState *, evaluate_function *))
+        dlsym(RTLD_DEFAULT, "_PyInterpreterState_SetEvalFrameFunc");
+    return api.run && api.get && api.set;
+}
+
+/* Greenlets switch stacks, and take along whether frames are traced in a way of their own. */
+static bool has_greenlets(void)
+{
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString("greenlet");
+    _cleanup_unref_ PyObject *module = name ? PyImport_GetModule(name) : NULL;
+    PyErr_Clear();
+    return module;
+}
+
+int trace_enter_begin(struct trace *self)
+{
+    PyInterpreterState *interpreter = self->interpreter->state;
+
+    if (!bind() || has_greenlets())
+        return -EOPNOTSUPP;
+    self->entered = api.get(interpreter) == enter;
+    if (self->entered)
+        return 0;
+    if (api.get(interpreter) != api.run || (!api.code && find_code(interpreter) < 0))
+        return -EOPNOTSUPP; /* somebody else's */
+    self->entered = true;
+    api.set(interpreter, enter);
+    return 0;
+}
+
+void trace_enter_end(struct trace *self)
+{
+    if (!self->entered)
+        return;
+    self->entered = false;
+    if (api.get(self->interpreter->state) == enter)
+        api.set(self->interpreter->state, api.run);
+    else
+        left_in++;
+}
+
+bool trace_enter_remains(void) { return inside || left_in; }

@@ -1,0 +1,53 @@
+/* Frames as they are entered, before 3.12: only those whose code is wanted are traced.
+ *
+ * While a frame is traced, CPython looks at each instruction of it whether a line begins there, and so it does in all frames that
+ * are entered from there. So interpreters get a frame evaluation function (PEP 523), which is called for each frame and has
+ * CPython's own one run it: it switches tracing on for a frame that is wanted, and off for what such a frame
+ * calls, until that returns. A frame that isn't wanted and isn't called by a traced one costs a look into a table; from 3.11 on also
+ * what CPython otherwise saves for calls from Python to Python, which it doesn't make in C.
+ *
+ * Switching is per frame in C: CPython hands it on from a frame to those that it calls, and back to its caller as it returns. Where
+ * a traced frame returns to one that isn't to be traced, that notices at its next line, and switches it off. */
+#pragma once
+
+#include "agent/trace.h"
+
+/* What there is in an interpreter. All have one GIL in these versions. */
+struct trace {
+    struct interpreter *interpreter;
+    trace_function *calls[TRACE_CLIENTS]; /* NULL: no client */
+    trace_wants *wants[TRACE_CLIENTS];
+    const PyThreadState *newest;          /* the last one that was found to be traced */
+    bool everywhere;                      /* all threads are traced, whatever they run */
+    bool entered;                         /* frames are heard of as they are entered */
+    bool deep;                            /* ... which was given up for this: a thread's stack got short */
+    unsigned turn;                        /* how often it was arranged what is traced */
+    const void *kept;                     /* the caller of a frame that stays traced for the sake of older ones ... */
+    unsigned kept_turn;                   /* ... then */
+};
+
+extern struct trace traces[INTERPRETERS_MAX];
+
+/* All with the GIL. */
+
+static inline bool trace_wanted(const struct trace *self, PyThreadState *state, PyObject *code)
+{
+    for (size_t i = 0; i < TRACE_CLIENTS; i++)
+        if (self->wants[i] && self->wants[i](self->interpreter, state, code))
+            return true;
+    return false;
+}
+
+bool trace_has_clients(const struct trace *self);
+/* Whether it is a thread of the agent's own. */
+bool trace_is_agents(const PyThreadState *state);
+/* Whether a frame, a new reference that is given up, or an older one has wanted code. */
+bool trace_keeps(struct trace *self, PyThreadState *state, PyFrameObject *frame);
+/* Sees to it that what clients want is traced, and nothing else. How many threads have a trace function of their own. */
+unsigned trace_arrange(struct trace *self);
+
+/* -EOPNOTSUPP: it can't be done in this interpreter. No exception is set afterwards. */
+int trace_enter_begin(struct trace *self);
+void trace_enter_end(struct trace *self);
+/* Whether a thread is inside, or may get there. */
+bool trace_enter_remains(void);
