@@ -54,14 +54,17 @@ void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct t
     text_puts(out, routes[breakpoint->route]);
 }
 
-void breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out)
+size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out)
 {
+    size_t begin = out->size;
+
     text_puts(out, breakpoint->action == BREAKPOINT_STOP ? "stop " : "log ");
     if (breakpoint->hold.size) {
         text_puts(out, "for ");
         add_words(out, breakpoint->hold);
         text_putc(out, ' ');
     }
+    size_t location = out->size - begin;
     breakpoint_text_location(breakpoint, out);
     for (uint32_t i = 0; i < breakpoint->ncaptures; i++) {
         text_puts(out, i ? ", " : " {");
@@ -74,4 +77,5 @@ void breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text
     }
     if (breakpoint->count)
         text_printf(out, " x %lu", (unsigned long)breakpoint->count);
+    return location;
 }

@@ -4,8 +4,8 @@
  *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [MODULE.][TYPE]
  *            | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace]
  *
- * or, to take something out, -ID or -LOCATION. `#` begins a comment, but not in a string. FILE stands in quotes, '' or "",
- * where it has a blank, a `{` or a `#` in it. */
+ * or, to take something out, -ID or -LOCATION. `#` begins a comment, but not in a string. FILE stands in quotes, '' or
+ * "", where it has a blank, a `{` or a `#` in it. Tabs are blanks. */
 #pragma once
 
 #include "agent/proto.h"
@@ -45,7 +45,8 @@ struct complaint {
  * comment; -EINVAL: *why says what is wrong. */
 int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *out, struct complaint *why);
 
-/* Writes it, without the id, in the one way in which all that mean the same words are written. */
-void breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out);
+/* Writes it, without the id, in the one way in which all that mean the same words are written. Returns how far behind
+ * the beginning its location begins. */
+size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out);
 /* The same for its location. */
 void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct text *out);

@@ -3,6 +3,7 @@
 
 #include "fs/agent_text.h"
 #include "fs/attached.h"
+#include "fs/caret.h"
 #include "fs/cleanup.h"
 #include "fs/recorded_text.h"
 #include "fs/registry.h"
@@ -25,12 +26,8 @@ bool ctl_word_is(const struct ctl_word *word, const char *text)
 
 int ctl_complain(struct ctl_line *line, const char *at, const char *what)
 {
-    struct text *why = &line->context->why;
-
-    text_puts(why, what);
-    text_puts(why, "\n  ");
-    text_add_escaped(why, line->text, line->size);
-    text_printf(why, "\n  %*s^", (int)(at - line->text), "");
+    text_puts(&line->context->why, what);
+    text_add_caret(&line->context->why, line->text, line->size, at);
     return -EINVAL;
 }
 

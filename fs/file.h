@@ -33,6 +33,8 @@ struct file_context {
     unsigned rank;               /* at by-rank/<rank> */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
     int flags;                   /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
+    bool clears;                 /* of a command that clears (layout.h): what was there is still to go; cleared by
+                                    it once that has gone */
     bool retake;                 /* of a command, set by it: what its last call said in passing is
                                     taken back, and `said` stands in its place */
     size_t passing;              /* of a command, set by it: so many bytes at the end of `said` may be
@@ -73,5 +75,5 @@ file_render help_render, status_render, exited_status_render, backtrace_render, 
 file_render reply_render;
 
 /* The commands, each in the .c of its file. */
-file_render ctl_render;
-file_run ctl_run, eval_run, query_run;
+file_render breakpoints_render, ctl_render;
+file_run breakpoints_run, ctl_run, eval_run, query_run;

@@ -119,7 +119,7 @@ int handle_open_file(struct handles *handles, const struct entry *entry,
     return handle_open_text(handles, &text, context, out);
 }
 
-int handle_open_writer(struct handles *handles, int flags, const struct reply_key *key,
+int handle_open_writer(struct handles *handles, int flags, bool clears, const struct reply_key *key,
                        struct handle **out)
 {
     struct handle *handle;
@@ -127,7 +127,7 @@ int handle_open_writer(struct handles *handles, int flags, const struct reply_ke
     int r = handle_new(handles, &handle);
     if (r < 0)
         return r;
-    r = writer_new(flags, key, &handles->budget, &handle->writer);
+    r = writer_new(flags, clears, key, &handles->budget, &handle->writer);
     if (r < 0) {
         handle_unref(handle);
         return r;

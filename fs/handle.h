@@ -39,8 +39,9 @@ int handle_open_file(struct handles *handles, const struct entry *entry,
 /* Opens a file with a content that was rendered before; takes it over, also on failure. */
 int handle_open_text(struct handles *handles, struct text *text, struct file_context *context,
                      struct handle **out);
-/* Opens a command file for writing: nothing is rendered. flags are those of open(2). -ENOMEM. */
-int handle_open_writer(struct handles *handles, int flags, const struct reply_key *key,
+/* Opens a command file for writing: nothing is rendered. flags are those of open(2); clears: see layout.h.
+ * -ENOMEM. */
+int handle_open_writer(struct handles *handles, int flags, bool clears, const struct reply_key *key,
                        struct handle **out);
 /* Takes over a reader of events, also on failure: -ENOMEM. */
 int handle_open_events(struct handles *handles, struct event_reader *events, struct handle **out);

@@ -17,6 +17,8 @@
 #define COMMAND(path, mode, render, run, about) {path, S_IFREG | (mode), render, NULL, about, run}
 #define QUESTION(path, mode, run, about) \
     {path, S_IFREG | (mode), reply_render, NULL, about, run, .looks = true}
+#define SET(path, mode, render, run, about) \
+    {path, S_IFREG | (mode), render, NULL, about, run, .clears = true}
 #define TABLE(path, mode, about) \
     {path, S_IFREG | (mode), table_render, NULL, about, .sized = true}
 #define STREAM(path, mode, about) {path, S_IFREG | (mode), NULL, NULL, about, .streams = true}
@@ -49,6 +51,8 @@ const struct entry layout[] = {
     COMMAND("<pid>/eval", 0600, reply_render, eval_run,
             "write Python, which runs there; read the reply"),
     COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, status, interpreter N, record"),
+    SET("<pid>/breakpoints", 0600, breakpoints_render, breakpoints_run,
+        "the set: > replaces, >> adds, -ID removes; read it back"),
     STREAM("<pid>/events", 0400, "what happens from now on, as JSON lines; waits for it"),
     QUESTION("<pid>/query", 0600, query_run, "write SQL; read what it selects"),
     DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as <name>.csv"),

@@ -44,6 +44,8 @@ struct entry {
     file_run *run;               /* of a command file: what a write does; else NULL */
     bool looks;                  /* of a command file: writing only looks, so that who may look may
                                     write */
+    bool clears;                 /* of a command file: what is written takes the place of what was there if it is
+                                    opened to be truncated; if nothing is written, nothing is there any more */
     bool streams;                /* of a file: not rendered, a read waits for what happens (events.h) */
     bool sized;                  /* of a file: rendered when it is looked up, so that its size is
                                     known before it is opened */

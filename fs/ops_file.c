@@ -233,7 +233,7 @@ static int open_to_write(struct call *call, const struct place *place, int flags
         r = -ESRCH;
     if (r < 0)
         return r;
-    r = handle_open_writer(&call->mount->handles, flags, &key, &handle);
+    r = handle_open_writer(&call->mount->handles, flags, place->entry->clears, &key, &handle);
     if (r < 0)
         return r;
     r = call_may_write(call, place, why);
@@ -409,7 +409,7 @@ void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
     fuse_reply_poll(req, POLLIN | POLLRDNORM | (opened(fi)->writer ? POLLOUT | POLLWRNORM : 0));
 }
 
-/* Only a command file can be truncated, to nothing, which is what it holds: `truncate -s0` and
+/* Only a command file can be truncated, to nothing, which is what it holds, or will hold: `truncate -s0` and
  * programs that do as much before they write. */
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
                 struct fuse_file_info *fi)
@@ -427,10 +427,14 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
         return;
     }
     int r = call_may_write(&call, &node->place, &why);
+    if (r == 0 && node->place.entry->clears && !fi)
+        r = -EPERM; /* nothing would be done: there is no open file whose close could do it */
     if (r < 0) {
         call_fail(&call, r);
         return;
     }
+    if (fi && opened(fi)->writer && node->place.entry->clears)
+        writer_truncate(opened(fi)->writer);
     node_attributes(call.mount, &call.caller, node, &now);
     request_end(&call.request);
     fuse_reply_attr(req, &now, 0);

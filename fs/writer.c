@@ -3,16 +3,19 @@
 #include "fs/cleanup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #define ERROR_LOOKED_AT 4096 /* bytes, where the end may say already what the error is */
 
-int writer_new(int flags, const struct reply_key *key, struct budget *budget, struct writer **out)
+int writer_new(int flags, bool clears, const struct reply_key *key, struct budget *budget,
+               struct writer **out)
 {
     struct writer *writer = calloc(1, sizeof *writer);
     if (!writer)
         return -ENOMEM;
     writer->flags = flags;
+    writer->clears = clears && flags & O_TRUNC;
     writer->key = *key;
     writer->budget = budget;
     pthread_mutex_init(&writer->turn, NULL);
@@ -68,6 +71,8 @@ static int finish(struct writer *writer, int error, const struct text *said, siz
 
     pthread_mutex_lock(&writer->lock);
     writer->failed = error;
+    writer->has_failed = writer->has_failed || error;
+    writer->runs = false;
     writer->npending = writer->pending.size;
     if (!writer->reply)
         (void)reply_new(&writer->key, writer->budget, &writer->reply);
@@ -108,6 +113,12 @@ static void consume(struct text *pending, size_t size)
     pending->size -= size;
 }
 
+static void set_clears(struct writer *writer, bool clears)
+{
+    _guard_mutex_(&writer->lock);
+    writer->clears = clears;
+}
+
 int writer_run(struct writer *writer, file_run *run, struct file_context *context,
                const struct input *input, struct replies *replies)
 {
@@ -120,15 +131,17 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     int failed = writer->failed;
     writer->npending = 0;
     writer->caller = *context->caller;
+    context->clears = writer->clears;
+    bool nothing = !failed && !input->size && !writer->pending.size && !(input->last && writer->clears);
+    writer->runs = !failed && !nothing;
     pthread_mutex_unlock(&writer->lock);
-    if (failed)
+    if (failed || nothing)
         return failed;
 
     int r = take(writer, input, &context->why);
-    if (r == 0 && !writer->pending.size)
-        return 0;
     if (r == 0) {
-        const struct input all = {.text = writer->pending.data, .size = writer->pending.size,
+        const struct input all = {.text = writer->pending.data ? writer->pending.data : "",
+                                  .size = writer->pending.size,
                                   .before = before, .last = input->last};
         r = run(context, &all, &consumed, &said);
         writer->retaken = context->retake ? writer->passing : 0;
@@ -139,6 +152,8 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     if (context->why.size && r < 0)
         add_error(&said, &context->why);
     consume(&writer->pending, r < 0 || input->last ? SIZE_MAX : consumed);
+    if (!context->clears)
+        set_clears(writer, false);
     /* what was said in passing stays so until it is taken back, or what it was said of is done */
     size_t passing = context->passing + (context->retake || consumed ? 0 : writer->passing);
     return finish(writer, r, &said, passing, replies);
@@ -172,8 +187,10 @@ int writer_failed(struct writer *writer)
 bool writer_pending(struct writer *writer)
 {
     _guard_mutex_(&writer->lock);
-    return writer->npending > 0;
+    return writer->npending > 0 || (writer->clears && !writer->runs && !writer->has_failed);
 }
+
+void writer_truncate(struct writer *writer) { set_clears(writer, true); }
 
 void writer_flushed(struct writer *writer)
 {
@@ -188,6 +205,7 @@ void writer_drop(struct writer *writer)
     text_deinit(&writer->pending);
     pthread_mutex_lock(&writer->lock);
     writer->npending = 0;
+    writer->clears = false;
     pthread_mutex_unlock(&writer->lock);
     pthread_mutex_unlock(&writer->turn);
 }

@@ -23,14 +23,17 @@ struct writer {
     size_t passing, retaken; /* bytes at the reply's end that may be, and are, taken back; so, too */
     pthread_mutex_t lock;  /* guards what follows, for moments */
     size_t npending;       /* bytes of it; 0 while a command runs */
+    bool clears;           /* file_context.clears, from one command to the next */
+    bool runs;             /* a command does */
+    bool has_failed;       /* one did, ever */
     struct caller caller;  /* who wrote last */
     int failed;            /* what the last write failed with */
     struct reply *reply;   /* NULL: none yet */
     size_t read;           /* bytes of it that this file's reader has had */
 };
 
-/* -ENOMEM. The budget must outlive it. */
-int writer_new(int flags, const struct reply_key *key, struct budget *budget, struct writer **out);
+/* clears: see layout.h. -ENOMEM. The budget must outlive it. */
+int writer_new(int flags, bool clears, const struct reply_key *key, struct budget *budget, struct writer **out);
 void writer_free(struct writer *writer);
 
 /* Has a command run, after those before it: with what is pending and with this, which may be
@@ -45,8 +48,10 @@ int writer_fail(struct writer *writer, int error, const struct text *why, struct
 /* What the writes are answered until a descriptor is closed or the reply is read: 0, or the
  * error of one before. */
 int writer_failed(struct writer *writer);
-/* Whether something is pending that nobody works on now. */
+/* Whether something is pending that nobody works on now: also that it is to be cleared, unless a command failed. */
 bool writer_pending(struct writer *writer);
+/* It is to be cleared, as if it had been opened so. */
+void writer_truncate(struct writer *writer);
 /* A descriptor was closed: the next write is a new attempt. */
 void writer_flushed(struct writer *writer);
 /* Forgets what is pending: its writer was killed. */

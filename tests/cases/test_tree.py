@@ -18,13 +18,13 @@ from mount import REPOSITORY
 
 # DESIGN's tree, as far as reading goes
 ROOT = {"help", "self", "by-rank", "all", "exited"}
-PROCESS = {"ctl", "eval", "query", "status", "backtrace", "stacks.folded", "tasks", "tables",
+PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "stacks.folded", "tasks", "tables",
            "errors", "events", "threads"}
 ALL = {"query", "tables"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "frames"}
 FRAME = {"locals", "source", "eval"}
-COMMANDS = {"ctl", "eval", "query"}  # what can be written
+COMMANDS = {"breakpoints", "ctl", "eval", "query"}  # what can be written
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 

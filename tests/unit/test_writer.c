@@ -2,6 +2,7 @@
 #include "tests/unit/check.h"
 
 #include <errno.h>
+#include <fcntl.h>
 
 static const char file[] = "<pid>/fake";
 static struct budget budget = {.max = 512u << 20};
@@ -50,7 +51,7 @@ static struct writer *new_writer(uid_t uid)
     const struct reply_key key = {.file = file, .uid = uid};
     struct writer *writer;
 
-    CHECK_INT(writer_new(0, &key, &budget, &writer), 0);
+    CHECK_INT(writer_new(0, false, &key, &budget, &writer), 0);
     return writer;
 }
 
@@ -232,9 +233,72 @@ static void test_retaken(void)
     replies_clear(&replies);
 }
 
+/* Holds what is written; comments are nothing. */
+static int holding(struct file_context *context, const struct input *input, size_t *consumed, struct text *said)
+{
+    bool something = input->size && *input->text != '#';
+
+    *consumed = input->size;
+    if (something && *input->text == '!')
+        return -EINVAL;
+    if (something || (input->last && context->clears)) {
+        text_puts(said, context->clears ? "replaced\n" : "added\n");
+        context->clears = false;
+    }
+    return 0;
+}
+
+static struct writer *new_truncated(bool clears)
+{
+    const struct reply_key key = {.file = file, .uid = 1000};
+    struct writer *writer;
+
+    CHECK_INT(writer_new(O_WRONLY | O_TRUNC, clears, &key, &budget, &writer), 0);
+    return writer;
+}
+
+static void test_clears(void)
+{
+    struct writer *writer = new_truncated(true);
+
+    CHECK(writer_pending(writer)); /* nothing was written: it is cleared */
+    CHECK_INT(write_with(writer, holding, "", true), 0);
+    replied(1000, "replaced\n");
+    CHECK(!writer_pending(writer));
+    writer_free(writer);
+
+    writer = new_truncated(true);
+    CHECK_INT(write_with(writer, holding, "# comment", false), 0);
+    CHECK(writer_pending(writer));
+    CHECK_INT(write_with(writer, holding, "one", false), 0);
+    CHECK(!writer_pending(writer));
+    CHECK_INT(write_with(writer, holding, "two", false), 0);
+    replied(1000, "replaced\nadded\n");
+    writer_truncate(writer);
+    CHECK(writer_pending(writer));
+    writer_drop(writer); /* killed */
+    CHECK(!writer_pending(writer));
+    writer_free(writer);
+
+    writer = new_truncated(true);
+    CHECK_INT(write_with(writer, holding, "!", false), -EINVAL);
+    CHECK(!writer_pending(writer)); /* what was refused changes nothing */
+    writer_flushed(writer);
+    CHECK_INT(write_with(writer, holding, "one", false), 0);
+    CHECK(writer->reply != NULL && !writer->clears);
+    writer_free(writer);
+
+    writer = new_truncated(false);
+    CHECK(!writer_pending(writer));
+    CHECK_INT(write_with(writer, holding, "", true), 0);
+    writer_free(writer);
+    replies_clear(&replies);
+}
+
 int main(void)
 {
     replies_init(&replies);
+    test_clears();
     test_retaken();
     test_pieces();
     test_error();

@@ -1,0 +1,20 @@
+/* What <pid>/breakpoints and all/breakpoints share. */
+#pragma once
+
+#include "fs/breakpoint_request.h"
+#include "fs/file.h"
+
+/* Carries out what was written; where context->clears, in place of the set, and then context->clears is false. 0 or
+ * -errno, as file_run. */
+typedef int breakpoints_carry(struct file_context *context, const struct breakpoint_request *request, struct text *said);
+
+/* A file_run that reads the lines and has them carried out. */
+int breakpoints_feed(struct file_context *context, const struct input *input, breakpoints_carry *carry,
+                     size_t *consumed, struct text *said);
+/* In the one process of context. */
+int breakpoints_carry_out(struct file_context *context, const struct breakpoint_request *request, struct text *said);
+
+/* Adds the set of a process as lines; behind each stands `mark`, in the comment. -ENOMEM. */
+int breakpoints_lines(struct recording *recording, const char *mark, struct text *out);
+/* Adds the last reply to this user, as comments. */
+void breakpoints_reply(struct file_context *context, struct text *out);

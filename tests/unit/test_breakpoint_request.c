@@ -1,0 +1,144 @@
+#include "fs/breakpoint_request.h"
+#include "tests/unit/check.h"
+
+#include <errno.h>
+
+static const struct proto_breakpoint *entry(const struct breakpoint_request *request, size_t i)
+{
+    CHECK(i < request->n && request->lines[i].at % 8 == 0);
+    return (const struct proto_breakpoint *)(request->text.data + request->lines[i].at);
+}
+
+/* The words of an entry, the one after the other. */
+static const char *words(const struct proto_breakpoint *entry, int n)
+{
+    const char *p = (const char *)(entry + 1);
+
+    while (n--)
+        p += strlen(p) + 1;
+    return p;
+}
+
+static void read_lines(const char *lines, int want, struct breakpoint_request *out, struct text *why)
+{
+    text_clear(why);
+    CHECK_INT(breakpoint_request_read(lines, strlen(lines), out, why), want);
+}
+
+static void test_entries(void)
+{
+    static const char lines[] = "# those of yesterday\n"
+                                "stop for 2s a.py:12 {x,\ty} if x > 1 x 3\n"
+                                "\n"
+                                "7: watch 0x1000:4 hw=ptrace\n"
+                                "-7\n"
+                                "-  return  m.f()";
+    struct breakpoint_request request;
+    struct text why = TEXT_INIT;
+
+    read_lines(lines, 0, &request, &why);
+    CHECK(request.n == 4 && request.sets && request.lines[0].at == 0);
+
+    const struct proto_breakpoint *e = entry(&request, 0);
+    CHECK(e->size == request.lines[1].at && !e->id && e->kind == BREAKPOINT_LINE && e->action == BREAKPOINT_STOP);
+    CHECK(e->line == 12 && e->count == 3 && e->stop_ns == 2000000000u && e->captures == 2);
+    CHECK_STR(words(e, 0), "stop for 2s a.py:12 {x, y} if x > 1 x 3");
+    CHECK(e->text_size == strlen(words(e, 0)) && !memcmp(words(e, 0) + e->location_at, "a.py:12", e->location_size));
+    CHECK_INT(e->location_size, 7);
+    CHECK_STR(words(e, 1), "a.py");
+    CHECK_INT(e->where_size, 4);
+    CHECK_STR(words(e, 2), "x > 1");
+    CHECK_INT(e->condition_size, 5);
+    CHECK_STR(words(e, 3), "x");
+    CHECK_STR(words(e, 4), "y");
+    CHECK_INT(e->captures_size, 4);
+
+    e = entry(&request, 1);
+    CHECK(e->id == 7 && e->kind == BREAKPOINT_WATCH_ADDRESS && e->route == ROUTE_PTRACE && e->address == 0x1000);
+    CHECK(e->length == 4 && !e->captures && !e->captures_size && !e->where_size);
+    e = entry(&request, 2);
+    CHECK(e->kind == BREAKPOINT_REMOVE && e->id == 7 && !e->where_size);
+    e = entry(&request, 3);
+    CHECK(e->kind == BREAKPOINT_REMOVE && !e->id && !e->text_size);
+    CHECK_STR(words(e, 1), "return m.f()");
+    CHECK_INT(e->where_size, 12);
+    CHECK_INT(request.text.size, request.lines[3].at + e->size);
+    breakpoint_request_deinit(&request);
+
+    read_lines("-7\n", 0, &request, &why);
+    CHECK(request.n == 1 && !request.sets);
+    breakpoint_request_deinit(&request);
+    text_deinit(&why);
+}
+
+static void blames(const struct breakpoint_request *request, uint64_t byte, const char *want)
+{
+    struct text why = TEXT_INIT;
+
+    breakpoint_request_blame(request, byte, &why);
+    CHECK_STR(why.data ? why.data : "", want);
+    text_deinit(&why);
+}
+
+static void test_blame(void)
+{
+    struct breakpoint_request request;
+    struct text why = TEXT_INIT;
+
+    read_lines("f()\n g() {\xc3\xa4 +, b} if\tc d\n", 0, &request, &why);
+    const struct proto_breakpoint *e = entry(&request, 1);
+    uint64_t head = request.lines[1].at + sizeof *e;
+    uint64_t condition = head + e->text_size + 1 + e->where_size + 1;
+    uint64_t captures = condition + e->condition_size + 1;
+    blames(&request, 0, "\n  f()\n  ^");
+    blames(&request, request.lines[1].at, "\n   g() {\xc3\xa4 +, b} if\\tc d\n   ^");
+    blames(&request, head + 2, "\n   g() {\xc3\xa4 +, b} if\\tc d\n   ^");
+    blames(&request, condition + 2, "\n   g() {\xc3\xa4 +, b} if\\tc d\n                      ^");
+    blames(&request, captures + 3, "\n   g() {\xc3\xa4 +, b} if\\tc d\n          ^");
+    blames(&request, captures + 5, "\n   g() {\xc3\xa4 +, b} if\\tc d\n             ^");
+    blames(&request, request.text.size, "");
+    breakpoint_request_deinit(&request);
+    text_deinit(&why);
+}
+
+static void test_limits(void)
+{
+    struct text lines = TEXT_INIT, why = TEXT_INIT;
+    struct breakpoint_request request;
+
+    read_lines("f()\nstop g(x)\nh(\n", -EINVAL, &request, &why);
+    CHECK_STR(why.data, "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE], "
+                        "watch EXPR or watch 0xADDR:LEN\n  stop g(x)\n       ^");
+    breakpoint_request_deinit(&request);
+
+    text_puts(&lines, "f() if ");
+    while (lines.size < 1996)
+        text_putc(&lines, 'a');
+    read_lines(lines.data, 0, &request, &why); /* "log " is added */
+    CHECK_INT(entry(&request, 0)->text_size, 2000);
+    breakpoint_request_deinit(&request);
+    text_putc(&lines, 'a');
+    read_lines(lines.data, -EINVAL, &request, &why);
+    CHECK(strstr(why.data, "at most 2000 bytes"));
+    breakpoint_request_deinit(&request);
+
+    text_clear(&lines);
+    for (int i = 0; i < PROTO_BREAKPOINTS_MAX; i++)
+        text_puts(&lines, "f()\n");
+    read_lines(lines.data, 0, &request, &why);
+    CHECK_INT(request.n, PROTO_BREAKPOINTS_MAX);
+    breakpoint_request_deinit(&request);
+    text_puts(&lines, "f()\n");
+    read_lines(lines.data, -EFBIG, &request, &why);
+    breakpoint_request_deinit(&request);
+    text_deinit(&why);
+    text_deinit(&lines);
+}
+
+int main(void)
+{
+    test_entries();
+    test_blame();
+    test_limits();
+    return 0;
+}
