@@ -7,6 +7,7 @@
 #include "fs/trace/refusal.h"
 #include "fs/trace/seccomp.h"
 #include "fs/trace/tracer.h"
+#include "fs/trace/watch_ptrace.h"
 
 #include "agent/proto.h"
 
@@ -280,10 +281,16 @@ static int explain(struct operation *o, int error)
 
 static int run(struct operation *o)
 {
+    pid_t pid = o->injector->target->pid;
     int r = prepare(o);
-    volunteers_init(&o->volunteers, o->injector->target->pid);
+    if (r == 0)
+        r = watch_pause(pid);
+    bool paused = r == 0;
+    volunteers_init(&o->volunteers, pid);
     while (r == 0 && (r = tracer_run(borrow_and_run, o)) == -EAGAIN)
         r = operation_patience(o);
+    if (paused)
+        watch_go_on(pid);
     if (r == 0)
         r = wait_done(o);
     if (r < 0)

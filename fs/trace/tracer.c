@@ -3,6 +3,7 @@
 #include "fs/clock.h"
 #include "fs/requests.h"
 #include "fs/trace/restart.h"
+#include "fs/trace/watch_ptrace.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -32,17 +33,20 @@ struct tracer {
         int signal; /* one that arrived with the stop and is passed on */
     } stopped[TRACER_STOPPED_MAX];
     size_t n;
+    struct watch_hold holds[TRACER_STOPPED_MAX]; /* those that a watcher of ours has, and stopped for us */
+    size_t nholds;
     uint64_t since; /* when the first had stopped */
 };
 
 uint64_t tracer_resume(struct tracer *tracer)
 {
-    if (!tracer->n)
+    if (!tracer->n && !tracer->nholds)
         return 0;
-    while (tracer->n--)
-        ptrace(PTRACE_DETACH, tracer->stopped[tracer->n].tid, NULL,
-               (void *)(uintptr_t)tracer->stopped[tracer->n].signal);
-    tracer->n = 0;
+    for (; tracer->n; tracer->n--)
+        ptrace(PTRACE_DETACH, tracer->stopped[tracer->n - 1].tid, NULL,
+               (void *)(uintptr_t)tracer->stopped[tracer->n - 1].signal);
+    for (; tracer->nholds; tracer->nholds--)
+        watch_release(&tracer->holds[tracer->nholds - 1]);
     return monotonic_ns() - tracer->since;
 }
 
@@ -107,24 +111,36 @@ int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status)
     }
 }
 
+/* By the tracer that it has, if that is a watcher of ours. */
+static int hold(struct tracer *tracer, pid_t tid)
+{
+    int r = watch_hold(tid, TRACER_STOP_DEADLINE_NS, &tracer->holds[tracer->nholds]);
+    if (r < 0)
+        return r == -ENOENT ? -EBUSY : r;
+    if (!tracer->n && !tracer->nholds)
+        tracer->since = monotonic_ns();
+    tracer->nholds++;
+    return 0;
+}
+
 int tracer_stop(struct tracer *tracer, pid_t tid)
 {
     int status = 0;
 
-    if (tracer->n == TRACER_STOPPED_MAX)
+    if (tracer->n + tracer->nholds == TRACER_STOPPED_MAX)
         return -ENFILE;
     if (requests_waiting(tid))
         return -EDEADLK;
     /* the kernel says EPERM both where another tracer is and where ptrace isn't allowed; who may
      * not trace may not read memory either, and would not have come this far */
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
-        return errno == EPERM ? -EBUSY : -errno;
+        return errno == EPERM ? hold(tracer, tid) : -errno;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
         return -errno; /* died; or else this thread's end detaches it */
     int r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
     if (r < 0)
         return r;
-    if (!tracer->n)
+    if (!tracer->n && !tracer->nholds)
         tracer->since = monotonic_ns();
 
     /* either our PTRACE_EVENT_STOP (with SIGTRAP, or the job control signal in force), or the
@@ -142,5 +158,11 @@ int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *
 {
     struct iovec io = {out, sizeof *out};
 
+    for (size_t i = 0; i < tracer->nholds; i++) {
+        if (tracer->holds[i].tid == tid) {
+            *out = tracer->holds[i].regs;
+            return 0;
+        }
+    }
     return ptrace(PTRACE_GETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ? -errno : 0;
 }

@@ -1,0 +1,88 @@
+#include "fs/trace/watch.h"
+
+#include "fs/array.h"
+#include "fs/cleanup.h"
+#include "fs/procfs.h"
+#include "fs/remote/lwp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STATUS_MAX 8192
+#define USER_END 0x7ffffffff000ull /* of addresses of programs with 4 levels of page tables */
+/* Fields of stat from its state, the third, to the mask of handled signals, the 34th (proc(5)). */
+#define FIELDS_BEFORE_CAUGHT 31
+
+bool watch_possible(uint64_t address, uint32_t length)
+{
+    return (length == 1 || length == 2 || length == 4 || length == 8) && address % length == 0 &&
+           address >= length && address < USER_END;
+}
+
+int watch_open_stat(pid_t pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
+bool watch_handled(int stat_fd)
+{
+    char text[1024];
+
+    ssize_t n = pread(stat_fd, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return false;
+    text[n] = 0;
+    const char *p = strrchr(text, ')'); /* what is before it may hold anything */
+    for (int i = 0; p && i <= FIELDS_BEFORE_CAUGHT; i++)
+        p = strchr(p + 1, ' ');
+    return p && strtoull(p, NULL, 10) >> (SIGTRAP - 1) & 1;
+}
+
+int watch_threads(pid_t pid, pid_t **out, size_t *n)
+{
+    char path[32];
+    struct dirent *entry;
+    pid_t *tids = NULL;
+    size_t count = 0, alloc = 0;
+    unsigned tid;
+    int r = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    _cleanup_closedir_ DIR *dir = opendir(path);
+    if (!dir)
+        return errno == ENOENT ? -ESRCH : -errno;
+    while (r == 0 && (entry = readdir(dir))) {
+        if (!number_parse(entry->d_name, &tid))
+            continue;
+        r = count < LWP_MAX ? ARRAY_GROW(tids, alloc, count + 1) : -E2BIG;
+        if (r == 0)
+            tids[count++] = (pid_t)tid;
+    }
+    if (r == 0 && !count)
+        r = -ESRCH;
+    if (r < 0) {
+        free(tids);
+        return r;
+    }
+    *out = tids;
+    *n = count;
+    return 0;
+}
+
+pid_t watch_tracer_of(pid_t tid)
+{
+    char status[STATUS_MAX];
+
+    if (proc_read(tid, "status", status, sizeof status) <= 0)
+        return 0;
+    const char *field = proc_status_field(status, "TracerPid");
+    return field ? (pid_t)strtol(field, NULL, 10) : 0;
+}
