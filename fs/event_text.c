@@ -29,9 +29,11 @@ static void add_string(struct text *out, const char *bytes, size_t size)
     text_putc(out, '"');
 }
 
+static bool is_time(double ts) { return isfinite(ts) && fabs(ts) < 1e15; }
+
 static void add_time(struct text *out, double ts)
 {
-    if (isfinite(ts) && fabs(ts) < 1e15)
+    if (is_time(ts))
         text_printf(out, "{\"ts\": %.6f", ts);
     else
         text_puts(out, "{\"ts\": null");
@@ -103,6 +105,55 @@ void event_text_row(pid_t pid, const struct ring_row *row, struct text *out)
     add_integer(out, "span", row, EVENTS_SPAN);
     add_text(out, "attrs", row, EVENTS_ATTRS, true);
     text_puts(out, "}\n");
+}
+
+/* Where a thread was, and why: what hits, stops and their ends have in common. */
+static void begin_hit(struct text *out, double ts, const char *kind, pid_t pid, const struct ring_row *row)
+{
+    begin(out, ts, kind, pid);
+    add_integer(out, "tid", row, HITS_TID);
+    add_integer(out, "id", row, HITS_ID);
+}
+
+static void add_place(struct text *out, const struct ring_row *row)
+{
+    add_text(out, "func", row, HITS_FUNC, false);
+    add_text(out, "file", row, HITS_FILE, false);
+    add_integer(out, "lineno", row, HITS_LINENO);
+}
+
+void event_text_hit(pid_t pid, const struct ring_row *row, struct text *out)
+{
+    begin_hit(out, ring_real(row, HITS_TS), "hit", pid, row);
+    add_integer(out, "hit", row, HITS_HIT);
+    add_place(out, row);
+    add_text(out, "stack", row, HITS_STACK, false);
+    add_text(out, "captured", row, HITS_CAPTURED, true);
+    add_text(out, "old_value", row, HITS_OLD_VALUE, false);
+    add_text(out, "new_value", row, HITS_NEW_VALUE, false);
+    add_integer(out, "address", row, HITS_ADDRESS);
+    add_text(out, "error", row, HITS_ERROR, false);
+    text_puts(out, "}\n");
+}
+
+void event_text_stop(pid_t pid, const struct ring_row *row, struct text *out)
+{
+    begin_hit(out, ring_real(row, HITS_TS), "stop", pid, row);
+    add_place(out, row);
+    add_text(out, "captured", row, HITS_CAPTURED, true);
+    text_puts(out, "}\n");
+}
+
+void event_text_continue(pid_t pid, const struct ring_row *row, struct text *out)
+{
+    double since = ring_real(row, HITS_TS);
+
+    begin_hit(out, ring_real(row, HITS_RESUMED), "continue", pid, row);
+    add_place(out, row);
+    if (is_time(since))
+        text_printf(out, ", \"since\": %.6f}\n", since);
+    else
+        text_puts(out, ", \"since\": null}\n");
 }
 
 void event_text_agent(pid_t pid, bool attached, struct text *out)

@@ -3,6 +3,11 @@
  *   ts      [s] since 1970
  *   kind    what it is:
  *     event   probing.event(), with tid, name, task, span, attrs: as in the table events
+ *     hit     of a breakpoint or watchpoint, with tid, id, hit, func, file, lineno, stack, captured, old_value,
+ *             new_value, address, error: as in the table hits
+ *     stop    a thread is held: by a breakpoint, whose hit comes before it, or where id is null by a step, `pause`, or an
+ *             exception that nobody caught; with tid, id, func, file, lineno, captured
+ *     continue   it goes on, with tid, id, func, file, lineno, and since: the ts of its stop
  *     attach, detach   of an agent
  *     exec    the process runs another program from now on; the last line
  *     exit    with status, or with signal and name ("SIGKILL"); all null where that is not known; the last line
@@ -15,6 +20,10 @@
 
 /* A row of the table events. */
 void event_text_row(pid_t pid, const struct ring_row *row, struct text *out);
+/* A row of the table hits; of the last two one that was stopped, and that goes on. */
+void event_text_hit(pid_t pid, const struct ring_row *row, struct text *out);
+void event_text_stop(pid_t pid, const struct ring_row *row, struct text *out);
+void event_text_continue(pid_t pid, const struct ring_row *row, struct text *out);
 /* The agent came, or has gone. */
 void event_text_agent(pid_t pid, bool attached, struct text *out);
 void event_text_end(pid_t pid, const struct ending *ending, struct text *out);

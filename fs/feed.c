@@ -1,5 +1,6 @@
 #include "fs/feed.h"
 
+#include "agent/proto.h"
 #include "fs/cleanup.h"
 #include "fs/clock.h"
 #include "fs/event_text.h"
@@ -15,6 +16,21 @@ struct line {
     char text[];
 };
 
+/* How far one ring has been followed. */
+struct followed {
+    double since;            /* ring_reader_since() of it; 0: none yet */
+    struct ring_position at;
+};
+
+/* Threads that are held, by the numbers of their rows in hits. */
+struct stops {
+    uint64_t rows[PROBE_STOPS_MAX]; /* oldest first */
+    size_t n;
+};
+
+/* What the rows that are being followed are: from before the feed began? */
+enum age { AGE_NEW, AGE_OLD, AGE_BY_TIME };
+
 struct feed {
     struct process *process;
     struct line *lines[FEED_LINES_MAX]; /* by number, modulo */
@@ -23,9 +39,10 @@ struct feed {
     size_t bytes;
     struct text text;                   /* of the line that is being made */
     bool attached, ended;
-    double began;                       /* [s] since 1970 */
-    double since;                       /* ring_reader_since() of the ring that is followed; 0: none yet */
-    struct ring_position at;            /* how far */
+    double began;                       /* [s] since 1970; 0: not yet */
+    struct followed events_ring, hits_ring;
+    enum age age;
+    struct stops stops;
 };
 
 static void forget_oldest(struct feed *feed)
@@ -56,15 +73,6 @@ static void add_line(struct feed *feed, uint64_t count)
     text_clear(&feed->text);
 }
 
-static int on_row(void *arg, const struct ring_row *row)
-{
-    struct feed *feed = arg;
-
-    event_text_row(feed->process->pid, row, &feed->text);
-    add_line(feed, 1);
-    return 0;
-}
-
 static void on_lost(void *arg, uint64_t count)
 {
     struct feed *feed = arg;
@@ -73,31 +81,127 @@ static void on_lost(void *arg, uint64_t count)
     add_line(feed, count);
 }
 
-/* Of a ring that was made since the feed began all is new; of one that was only found since, what was written
- * before isn't. */
-static int on_first_row(void *arg, const struct ring_row *row)
+/* Whether it was written before anybody wanted to know. */
+static bool is_old(const struct feed *feed, const struct ring_row *row, unsigned ts)
+{
+    return feed->age == AGE_OLD || (feed->age == AGE_BY_TIME && ring_real(row, ts) < feed->began);
+}
+
+static int on_event(void *arg, const struct ring_row *row)
 {
     struct feed *feed = arg;
-    return ring_real(row, EVENTS_TS) < feed->began ? 0 : on_row(feed, row);
+
+    if (is_old(feed, row, EVENTS_TS))
+        return 0;
+    event_text_row(feed->process->pid, row, &feed->text);
+    add_line(feed, 1);
+    return 0;
+}
+
+static bool is_resumed(const struct ring_row *row)
+{
+    double resumed = ring_real(row, HITS_RESUMED);
+    return resumed == resumed; /* NULL is NaN */
+}
+
+static void add_stop(struct stops *stops, uint64_t row)
+{
+    if (stops->n == PROBE_STOPS_MAX)
+        memmove(stops->rows, stops->rows + 1, --stops->n * sizeof *stops->rows);
+    stops->rows[stops->n++] = row;
+}
+
+static void add_continue(struct feed *feed, const struct ring_row *row)
+{
+    event_text_continue(feed->process->pid, row, &feed->text);
+    add_line(feed, 1);
+}
+
+/* A thread that is held already when the feed begins goes on later. */
+static int on_hit(void *arg, const struct ring_row *row)
+{
+    struct feed *feed = arg;
+    int64_t id, stopped;
+    bool old = is_old(feed, row, HITS_TS), stops = ring_integer(row, HITS_STOPPED, &stopped) && stopped == 1;
+
+    if (!old && ring_integer(row, HITS_ID, &id)) {
+        event_text_hit(feed->process->pid, row, &feed->text);
+        add_line(feed, 1);
+    }
+    if (!old && stops) {
+        event_text_stop(feed->process->pid, row, &feed->text);
+        add_line(feed, 1);
+    }
+    if (stops && !is_resumed(row))
+        add_stop(&feed->stops, feed->hits_ring.at.row);
+    else if (!old && stops)
+        add_continue(feed, row);
+    return 0;
+}
+
+static int on_stopped(void *arg, const struct ring_row *row)
+{
+    struct feed *feed = arg;
+
+    if (!is_resumed(row))
+        return 0;
+    add_continue(feed, row);
+    return 1;
+}
+
+/* Which of the held threads have gone on. */
+static void look_at_stops(struct feed *feed, struct ring_reader *ring)
+{
+    struct stops *stops = &feed->stops;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < stops->n; i++) {
+        int r = ring_reader_row(ring, stops->rows[i], on_stopped, feed);
+        if (r == 0 || r == -EAGAIN || r == -ENOMEM)
+            stops->rows[kept++] = stops->rows[i];
+    }
+    stops->n = kept;
 }
 
 static void ignore_lost(void *arg, uint64_t count) {}
 
-static void follow(struct feed *feed)
+/* Of a ring that was made since the feed began all is new; of one that was only found since, what was written
+ * before isn't. */
+static void follow(struct feed *feed, struct ring_reader *ring, struct followed *followed,
+                   int (*row)(void *arg, const struct ring_row *row))
+{
+    struct ring_follower follower = {row, on_lost, feed};
+
+    feed->age = AGE_NEW;
+    if (followed->since != ring_reader_since(ring)) {
+        followed->since = ring_reader_since(ring);
+        followed->at = (struct ring_position){0};
+        feed->age = feed->began == 0 ? AGE_OLD : followed->since < feed->began ? AGE_BY_TIME : AGE_NEW;
+        if (feed->age != AGE_NEW)
+            follower.lost = ignore_lost;
+    }
+    (void)ring_reader_follow(ring, &followed->at, &follower);
+}
+
+static void follow_events(struct feed *feed)
 {
     struct ring_reader *ring = recording_ring(process_recording(feed->process), RECORDED_EVENTS);
-    struct ring_follower follower = {on_row, on_lost, feed};
+
+    if (ring)
+        follow(feed, ring, &feed->events_ring, on_event);
+    ring_reader_unref(ring);
+}
+
+static void follow_hits(struct feed *feed)
+{
+    struct ring_reader *ring = recording_ring(process_recording(feed->process), RECORDED_HITS);
 
     if (!ring)
         return;
-    if (feed->since != ring_reader_since(ring)) {
-        feed->since = ring_reader_since(ring);
-        feed->at = (struct ring_position){0};
-        follower.row = on_first_row;
-        if (feed->since < feed->began)
-            follower.lost = ignore_lost;
-    }
-    (void)ring_reader_follow(ring, &feed->at, &follower);
+    if (feed->hits_ring.since != ring_reader_since(ring))
+        feed->stops.n = 0; /* the rows of another ring have other numbers */
+    look_at_stops(feed, ring);
+    follow(feed, ring, &feed->hits_ring, on_hit);
     ring_reader_unref(ring);
 }
 
@@ -120,7 +224,8 @@ bool feed_look(struct feed *feed)
     bool attached = recording_attached(process_recording(feed->process));
     if (attached && !ended)
         note_agent(feed, true);
-    follow(feed);
+    follow_events(feed);
+    follow_hits(feed);
     if (!attached && !ended)
         note_agent(feed, false);
     if (ended) {
@@ -140,10 +245,11 @@ int feed_new(struct process *process, struct feed **out)
     feed->process = process_ref(process);
     struct ring_reader *ring = recording_ring(process_recording(process), RECORDED_EVENTS);
     if (ring) {
-        feed->since = ring_reader_since(ring);
-        ring_reader_end(ring, &feed->at);
+        feed->events_ring.since = ring_reader_since(ring);
+        ring_reader_end(ring, &feed->events_ring.at);
         ring_reader_unref(ring);
     }
+    follow_hits(feed); /* for the threads that are held */
     feed->began = realtime_s();
     feed->attached = recording_attached(process_recording(process));
     *out = feed;

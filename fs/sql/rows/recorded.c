@@ -1,7 +1,9 @@
-/* The tables that agents record, all of them: a table's columns are its ring's. */
+/* The tables that agents record, all of them: a table's columns are its ring's. Of `breakpoints` only the set is shown, not
+ * how it came about. */
 #include "fs/sql/recorded.h"
 
-#include "fs/link/recording.h"
+#include "fs/breakpoint_set.h"
+#include "fs/cleanup.h"
 #include "fs/sql/scene.h"
 
 #include <errno.h>
@@ -113,8 +115,8 @@ static int add_row(void *arg, const struct ring_row *row)
 
 _Static_assert(ROWS_NULL == RING_NULL_INTEGER, "NULL is the same number");
 
-int recorded_add(struct ring_reader *ring, const struct table *table, const struct use *use,
-                 const struct stop *stop, struct rows *rows)
+static struct reading begin(const struct table *table, const struct use *use, const struct stop *stop,
+                            struct rows *rows)
 {
     struct reading r = {.use = use, .stop = stop, .rows = rows};
 
@@ -125,13 +127,36 @@ int recorded_add(struct ring_reader *ring, const struct table *table, const stru
         if (use->bounds[i].bounded || *use->bounds[i].equal)
             r.bounds[r.nbounds++] = k;
     }
+    return r;
+}
+
+int recorded_add(struct ring_reader *ring, const struct table *table, const struct use *use,
+                 const struct stop *stop, struct rows *rows)
+{
+    struct reading r = begin(table, use, stop, rows);
     return ring_reader_scan(ring, add_row, &r, NULL);
+}
+
+/* Of a process that lives the set is gone with its agent. */
+static int fill_breakpoints(struct scene *scene, const struct use *use, struct rows *rows)
+{
+    _cleanup_(breakpoint_set_deinit) struct breakpoint_set set = {0};
+    struct reading reading = begin(scene->table, use, scene->stop, rows);
+
+    if (!scene->recording || (scene->target && !recording_attached(scene->recording)))
+        return 0;
+    int r = breakpoint_set_read(scene->recording, &set);
+    for (size_t i = 0; r == 0 && i < set.n; i++)
+        r = add_row(&reading, set.rows[i]);
+    return r;
 }
 
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)
 {
     const struct table *table = scene->table;
 
+    if (table->recorded == (int)RECORDED_BREAKPOINTS)
+        return fill_breakpoints(scene, use, rows);
     struct ring_reader *ring = scene->recording
         ? recording_ring(scene->recording, (enum recorded)table->recorded) : NULL;
     if (!ring)
