@@ -14,6 +14,7 @@
 #define FUNCTIONS "slows the functions that it is in 3 to 6 times, before CPython 3.12"
 
 struct trace traces[INTERPRETERS_MAX];
+unsigned trace_turn;
 static unsigned forks;  /* fork_count() when a client came */
 static unsigned inside; /* calls of clients that have not returned, in all threads */
 
@@ -38,15 +39,27 @@ bool trace_is_agents(const PyThreadState *state)
 static bool wants_everything(const struct trace *self)
 {
     for (size_t i = 0; i < TRACE_CLIENTS; i++)
-        if (self->calls[i] && !self->wants[i])
+        if (self->calls[i] && self->all[i])
             return true;
     return false;
+}
+
+enum trace_interest trace_wanted(const struct trace *self, PyThreadState *state, PyObject *code, bool entered)
+{
+    enum trace_interest most = TRACE_NEVER;
+
+    for (size_t i = 0; i < TRACE_CLIENTS; i++) {
+        enum trace_interest interest =
+            self->wants[i] ? self->wants[i](self->interpreter, state, code, entered) : TRACE_NEVER;
+        most = interest > most ? interest : most;
+    }
+    return most;
 }
 
 static bool is_wanted(const struct trace *self, PyThreadState *state, PyFrameObject *frame)
 {
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-    return trace_wanted(self, state, code);
+    return trace_wanted(self, state, code, false) == TRACE_NOW;
 }
 
 /* In these versions whoever makes an object, as frames are from 3.11 on, may have to run the cyclic collector, and that runs
@@ -94,7 +107,7 @@ unsigned trace_arrange(struct trace *self)
     bool clients = trace_has_clients(self);
     unsigned others = 0;
 
-    self->turn++;
+    trace_turn++;
     self->everywhere = clients && (wants_everything(self) || self->deep || trace_enter_begin(self) < 0);
     if (!clients || self->everywhere)
         trace_enter_end(self);
@@ -129,7 +142,7 @@ static bool stays(struct trace *self, PyThreadState *state, PyFrameObject *frame
 {
     PyFrameObject *back = python.frame_back(frame);
 
-    if (back && self->kept == back && self->kept_turn == self->turn) {
+    if (back && self->kept == back && self->kept_turn == trace_turn) {
         Py_DecRef((PyObject *)back);
         return true;
     }
@@ -137,7 +150,7 @@ static bool stays(struct trace *self, PyThreadState *state, PyFrameObject *frame
     if (!trace_keeps(self, state, back))
         return false;
     self->kept = back; /* no more than a number */
-    self->kept_turn = self->turn;
+    self->kept_turn = trace_turn;
     return true;
 }
 
@@ -154,6 +167,13 @@ static int tell(struct trace *self, PyFrameObject *frame, int what, PyObject *ar
     return good ? 0 : -1;
 }
 
+/* Its code may have been loaded only now. */
+static void note_entry(const struct trace *self, PyThreadState *state, PyFrameObject *frame)
+{
+    _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    trace_enter_wanted(self, state, code);
+}
+
 static int trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg)
 {
     struct trace *self = find_here();
@@ -166,6 +186,8 @@ static int trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg
     if (self->everywhere) {
         if (traced_first(self->interpreter->state) != self->newest)
             trace_new(self);
+        if (what == TRACE_CALL)
+            note_entry(self, state, frame);
     } else if (!is_wanted(self, state, frame)) {
         if (!stays(self, state, frame))
             traced_off(state);
@@ -188,7 +210,7 @@ static void say(const struct trace *self, unsigned others, char words[PROTO_WORD
 }
 
 int trace_add(struct interpreter *interpreter, enum trace_client client, trace_function *call, trace_wants *wants,
-              char words[PROTO_WORDS_MAX])
+              bool all, char words[PROTO_WORDS_MAX])
 {
     struct trace *self = &traces[interpreter - agent.interpreters];
 
@@ -199,6 +221,7 @@ int trace_add(struct interpreter *interpreter, enum trace_client client, trace_f
     self->interpreter = interpreter;
     self->calls[client] = call;
     self->wants[client] = wants;
+    self->all[client] = all;
     say(self, trace_arrange(self), words);
     return 0;
 }
@@ -227,8 +250,9 @@ bool trace_remains(void) { return inside || trace_enter_remains(); }
 
 void trace_forget(void)
 {
+    trace_turn++;
     for (size_t i = 0; i < INTERPRETERS_MAX; i++) {
         trace_enter_end(&traces[i]);
-        traces[i] = (struct trace){.interpreter = traces[i].interpreter, .turn = traces[i].turn + 1};
+        traces[i] = (struct trace){.interpreter = traces[i].interpreter};
     }
 }

@@ -17,17 +17,22 @@ enum trace_what { TRACE_CALL = 0, TRACE_EXCEPTION, TRACE_LINE, TRACE_RETURN };
 /* What is called, with the GIL and without an exception set, in the thread itself, which doesn't trace meanwhile; arg, borrowed, as
  * of Py_tracefunc. False: an exception is set that the program is to see. */
 typedef bool trace_function(struct interpreter *interpreter, PyFrameObject *frame, enum trace_what what, PyObject *arg);
-/* Whether a client wants to hear of a code object in a thread, which need not be the calling one. It runs no code of the program,
- * and is asked at each call: no more than a look into a table. */
-typedef bool trace_wants(struct interpreter *interpreter, PyThreadState *state, PyObject *code);
+/* What a client wants of a code object in a thread, which need not be the calling one. */
+enum trace_interest {
+    TRACE_NEVER,   /* nothing, in no thread, before trace_again() */
+    TRACE_NOT_NOW, /* nothing, this time */
+    TRACE_NOW,     /* to hear of this frame */
+};
+/* It lets nobody else have the GIL. entered: a frame of it is about to run, and the code may have been loaded only now; else it
+ * runs already. Code of a module, a class or exec() is asked for at each frame that is entered. */
+typedef enum trace_interest trace_wants(struct interpreter *interpreter, PyThreadState *state, PyObject *code, bool entered);
 
 /* All with the GIL of the interpreter; no exception is set afterwards. */
 
-/* Has `call` called in all threads of an interpreter, at least for the code that is wanted; wants NULL: for all. Again, where it is
- * a client already: what it wants has changed, and running frames are looked at again. words: what is to be said of
- * it, empty: nothing. 0; -EOPNOTSUPP. */
+/* Has `call` called in all threads of an interpreter, at least for the code that is wanted; all: for all code. wants NULL: nothing
+ * is asked. Again, where it is a client already. words: what is to be said of it. 0; -EOPNOTSUPP. */
 int trace_add(struct interpreter *interpreter, enum trace_client client, trace_function *call, trace_wants *wants,
-              char words[PROTO_WORDS_MAX]);
+              bool all, char words[PROTO_WORDS_MAX]);
 /* What a client wants has changed: frames that are being run are looked at again. */
 void trace_again(struct interpreter *interpreter);
 void trace_remove(struct interpreter *interpreter, enum trace_client client);

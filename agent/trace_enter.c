@@ -9,6 +9,8 @@
 #define WORDS_MAX 8              /* of a frame, in which its code is looked for */
 #define ROOM (256u * 1024)       /* bytes of a stack that are left alone */
 #define STACKS 64u               /* a power of two */
+#define UNWANTED 1024u           /* a power of two */
+#define OPTIMIZED 1              /* CO_OPTIMIZED of CPython's code.h */
 
 /* What calls its last function has nothing on the stack any more: the library may be unloaded under it. */
 #if defined(__clang__)
@@ -25,6 +27,8 @@ static struct {
     evaluate_function *(*get)(PyInterpreterState *);   /* _PyInterpreterState_GetEvalFrameFunc */
     void (*set)(PyInterpreterState *, evaluate_function *); /* _PyInterpreterState_SetEvalFrameFunc */
     size_t code;                                       /* which word of a frame its code is; 0: not known */
+    size_t flags;                                      /* where in a code object co_flags is, bytes */
+    uint8_t optimized;                                 /* OPTIMIZED; 0: it is not known where */
 } api;
 
 static unsigned inside;  /* calls of `apart` that have not returned, in all threads */
@@ -66,14 +70,51 @@ static __attribute__((noinline)) bool is_short_now(const PyThreadState *state, u
         measure(stack);
     }
     last = *stack;
+    if (python.version < 0x030b) /* it needs as much as ever */
+        last.low = 0, last.size = UINTPTR_MAX;
     return here - last.low >= last.size;
 }
 
-static inline bool is_short(const PyThreadState *state)
+static inline bool has_room(const PyThreadState *state)
 {
-    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    bool fine = last.state == state && here - last.low < last.size;
-    return !fine && python.version >= 0x030b && is_short_now(state, here);
+    return last.state == state && (uintptr_t)__builtin_frame_address(0) - last.low < last.size;
+}
+
+static bool is_short(const PyThreadState *state)
+{
+    return !has_room(state) && is_short_now(state, (uintptr_t)__builtin_frame_address(0));
+}
+
+/* ---- code that is not wanted ---- */
+
+/* At that trace_turn. */
+static struct unwanted {
+    const PyObject *code;
+    unsigned turn;
+} unwanted[UNWANTED];
+
+static inline struct unwanted *unwanted_at(const PyObject *code)
+{
+    return &unwanted[((uintptr_t)code >> 4) * 0x9e3779b97f4a7c15 >> 32 & (UNWANTED - 1)];
+}
+
+/* Whether it is a function's: others come and go, and what defines functions that come later is among them. */
+static inline bool is_function(const PyObject *code) { return *((const uint8_t *)code + api.flags) & api.optimized; }
+
+static inline bool is_unwanted(const PyObject *code)
+{
+    const struct unwanted *known = unwanted_at(code);
+    return known->code == code && known->turn == trace_turn && is_function(code);
+}
+
+enum trace_interest trace_enter_wanted(const struct trace *self, PyThreadState *state, PyObject *code)
+{
+    if (is_unwanted(code))
+        return TRACE_NEVER;
+    enum trace_interest interest = trace_wanted(self, state, code, true);
+    if (interest == TRACE_NEVER)
+        *unwanted_at(code) = (struct unwanted){code, trace_turn};
+    return interest;
 }
 
 /* ---- entering a frame ---- */
@@ -92,7 +133,7 @@ static struct trace *find(PyThreadState *state)
 static __attribute__((noinline)) PyObject *apart(struct trace *self, PyThreadState *state, void *frame, int throwing,
                                                  bool on)
 {
-    unsigned turn = self->turn;
+    unsigned turn = trace_turn;
 
     inside++;
     if (on)
@@ -101,7 +142,7 @@ static __attribute__((noinline)) PyObject *apart(struct trace *self, PyThreadSta
         traced_off(state);
     PyObject *result = api.run(state, frame, throwing);
     inside--;
-    bool caller_on = turn == self->turn ? !on : trace_has_clients(self); /* which notices, if it is not wanted */
+    bool caller_on = turn == trace_turn ? !on : trace_has_clients(self); /* which notices, if it is not wanted */
     if (caller_on)
         traced_on(state);
     else
@@ -126,21 +167,31 @@ static __attribute__((noinline)) bool is_apart(struct trace *self, PyThreadState
     return false;
 }
 
-static LEAVES PyObject *enter(PyThreadState *state, void *frame, int throwing)
+static __attribute__((noinline)) LEAVES PyObject *enter_slowly(PyThreadState *state, void *frame, int throwing,
+                                                               PyObject *code)
 {
     struct trace *self = find(state);
 
-    if (__builtin_expect(!self, 0))
+    if (!self)
         return api.run(state, frame, throwing);
-    if (__builtin_expect(is_short(state), 0)) {
+    if (is_short(state)) {
         self->deep = true;
         trace_arrange(self);
         return api.run(state, frame, throwing);
     }
-    bool wanted = trace_wanted(self, state, ((PyObject **)frame)[api.code]);
-    if (__builtin_expect(wanted || traced_is_on(state), 0) && is_apart(self, state, wanted))
-        return apart(self, state, frame, throwing, wanted);
+    enum trace_interest interest = trace_enter_wanted(self, state, code);
+    if ((interest == TRACE_NOW || traced_is_on(state)) && is_apart(self, state, interest == TRACE_NOW))
+        return apart(self, state, frame, throwing, interest == TRACE_NOW);
     return api.run(state, frame, throwing);
+}
+
+static LEAVES PyObject *enter(PyThreadState *state, void *frame, int throwing)
+{
+    PyObject *code = ((PyObject **)frame)[api.code];
+
+    if (__builtin_expect(is_unwanted(code) && !traced_any(state) && has_room(state), 1))
+        return api.run(state, frame, throwing);
+    return enter_slowly(state, frame, throwing, code);
 }
 
 /* ---- getting there ---- */
@@ -172,6 +223,24 @@ static int find_code(PyInterpreterState *interpreter)
     return api.code ? 0 : -EOPNOTSUPP;
 }
 
+/* Where co_flags is, by CPython's code.h, if that proves right. */
+static bool find_flags(void)
+{
+    size_t at = python.version < 0x030b ? 36 : 48;
+    _cleanup_unref_ PyObject *module = Py_CompileString("lambda *_, **__: (yield)", "<probefs>", Py_eval_input);
+    _cleanup_unref_ PyObject *constants = module ? PyObject_GetAttrString(module, "co_consts") : NULL;
+    PyObject *code = constants ? PyTuple_GetItem(constants, 0) : NULL; /* borrowed */
+    _cleanup_unref_ PyObject *flags = code ? PyObject_GetAttrString(code, "co_flags") : NULL;
+    long known = flags ? PyLong_AsLong(flags) : -1;
+
+    PyErr_Clear();
+    if (known < 0 || *(int *)((char *)code + at) != known || !(known & OPTIMIZED))
+        return false;
+    api.flags = at;
+    api.optimized = OPTIMIZED;
+    return true;
+}
+
 static bool bind(void)
 {
     api.run = (evaluate_function *)dlsym(RTLD_DEFAULT, "_PyEval_EvalFrameDefault");
@@ -179,7 +248,7 @@ static bool bind(void)
         dlsym(RTLD_DEFAULT, "_PyInterpreterState_GetEvalFrameFunc");
     api.set = (void (*)(PyInterpreterState *, evaluate_function *))
         dlsym(RTLD_DEFAULT, "_PyInterpreterState_SetEvalFrameFunc");
-    return api.run && api.get && api.set;
+    return api.run && api.get && api.set && (api.optimized || find_flags());
 }
 
 /* Greenlets switch stacks, and take along whether frames are traced in a way of their own. */

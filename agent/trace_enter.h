@@ -17,27 +17,24 @@ struct trace {
     struct interpreter *interpreter;
     trace_function *calls[TRACE_CLIENTS]; /* NULL: no client */
     trace_wants *wants[TRACE_CLIENTS];
+    bool all[TRACE_CLIENTS];
     const PyThreadState *newest;          /* the last one that was found to be traced */
     bool everywhere;                      /* all threads are traced, whatever they run */
     bool entered;                         /* frames are heard of as they are entered */
     bool deep;                            /* ... which was given up for this: a thread's stack got short */
-    unsigned turn;                        /* how often it was arranged what is traced */
     const void *kept;                     /* the caller of a frame that stays traced for the sake of older ones ... */
-    unsigned kept_turn;                   /* ... then */
+    unsigned kept_turn;                   /* ... at that trace_turn */
 };
 
 extern struct trace traces[INTERPRETERS_MAX];
+extern unsigned trace_turn; /* how often it was arranged what is traced */
 
 /* All with the GIL. */
 
-static inline bool trace_wanted(const struct trace *self, PyThreadState *state, PyObject *code)
-{
-    for (size_t i = 0; i < TRACE_CLIENTS; i++)
-        if (self->wants[i] && self->wants[i](self->interpreter, state, code))
-            return true;
-    return false;
-}
-
+/* The most that a client wants. */
+enum trace_interest trace_wanted(const struct trace *self, PyThreadState *state, PyObject *code, bool entered);
+/* The same of a frame that is entered, whose code may have been asked for before. */
+enum trace_interest trace_enter_wanted(const struct trace *self, PyThreadState *state, PyObject *code);
 bool trace_has_clients(const struct trace *self);
 /* Whether it is a thread of the agent's own. */
 bool trace_is_agents(const PyThreadState *state);

@@ -9,17 +9,18 @@ static struct {
     traced_function *function;
     PyThreadState *(*first)(PyInterpreterState *); /* PyInterpreterState_ThreadHead */
     PyThreadState *(*next)(PyThreadState *);       /* PyThreadState_Next */
-    size_t word;  /* which word of a thread state its trace function is; 0: not known. Before it come that of
-                     profilers, and the CFrame of the innermost frame, which begins with use_tracing */
-    uint8_t on;   /* what use_tracing is while something is traced: 1, or 255 from 3.11 on */
+    uint8_t on; /* what use_tracing is while something is traced: 1, or 255 from 3.11 on */
 } api;
 
-static traced_function **function_of(const PyThreadState *state) { return (traced_function **)state + api.word; }
+/* Before it come the function of profilers, and the CFrame of the innermost frame, which begins with use_tracing. */
+size_t traced_word;
+
+static traced_function **function_of(const PyThreadState *state) { return (traced_function **)state + traced_word; }
 
 static traced_function *profiler_of(const PyThreadState *state) { return function_of(state)[-1]; }
 
 /* Its lowest byte is all that there is of it. */
-static uint8_t *use_tracing(const PyThreadState *state) { return *((uint8_t **)state + api.word - 2); }
+static uint8_t *use_tracing(const PyThreadState *state) { return *((uint8_t **)state + traced_word - 2); }
 
 typedef int set_function(PyThreadState *, traced_function *, PyObject *);
 
@@ -29,10 +30,10 @@ static int find_word(PyThreadState *own, set_function *set, traced_function *fun
     traced_function **words = (traced_function **)own;
 
     set(own, function, NULL); /* an audit hook may refuse it */
-    for (size_t i = 2; i < WORDS_MAX && !api.word; i++)
+    for (size_t i = 2; i < WORDS_MAX && !traced_word; i++)
         if (words[i] == function)
-            api.word = i;
-    if (!api.word)
+            traced_word = i;
+    if (!traced_word)
         return -EOPNOTSUPP;
     api.on = *use_tracing(own);
     *function_of(own) = NULL;
@@ -42,7 +43,7 @@ static int find_word(PyThreadState *own, set_function *set, traced_function *fun
     *function_of(own) = NULL;
     *use_tracing(own) = 0;
     if (!same)
-        api.word = 0;
+        traced_word = 0;
     return same ? 0 : -EOPNOTSUPP;
 }
 
@@ -75,7 +76,7 @@ int traced_bind(traced_function *function)
     api.first = (PyThreadState * (*)(PyInterpreterState *)) dlsym(RTLD_DEFAULT, "PyInterpreterState_ThreadHead");
     api.next = (PyThreadState * (*)(PyThreadState *)) dlsym(RTLD_DEFAULT, "PyThreadState_Next");
     bool fit = python.version < 0x030c && set && api.first && api.next && is_allowed();
-    int r = !fit ? -EOPNOTSUPP : api.word ? 0 : find_fields(set, function);
+    int r = !fit ? -EOPNOTSUPP : traced_word ? 0 : find_fields(set, function);
     PyErr_Clear();
     return r;
 }

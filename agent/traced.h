@@ -13,6 +13,10 @@ typedef int traced_function(PyObject *object, PyFrameObject *frame, int what, Py
 int traced_bind(traced_function *function);
 
 /* The rest with the GIL. */
+
+extern size_t traced_word; /* which word of a thread state its trace function is; 0: not known */
+/* Whether there is one, ours or another. */
+static inline bool traced_any(const PyThreadState *state) { return ((void *const *)state)[traced_word]; }
 PyThreadState *traced_first(PyInterpreterState *interpreter);
 PyThreadState *traced_next(PyThreadState *state);
 /* Whether ours is set; whether another one is. */
