@@ -1,6 +1,7 @@
 #include "agent/agent.h"
 
 #include "agent/channel.h"
+#include "agent/crash.h"
 #include "agent/interrupt.h"
 #include "agent/park.h"
 #include "agent/recorder.h"
@@ -136,6 +137,7 @@ void agent_forget(void)
     agent.python = &agent.pythons[0];
     agent.interrupter = (struct interrupter){0};
     interrupt_forget();
+    crash_forget();
     park_forget();
     recorder_forget();
     trace_forget();

@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "agent/dispatch.h"
+#include "agent/fatal.h"
 #include "agent/park.h"
 #include "agent/spawn.h"
 #include "agent/wire.h"
@@ -110,6 +111,14 @@ void channel_tell_rings(void)
     (void)channel_send(generation, PROTO_RINGS, 0, NULL, 0, NULL, 0, 0);
 }
 
+bool channel_tell_crashed(const struct proto_crashed *crashed)
+{
+    int fd = agent.channel.fd; /* without the lock, which this thread may hold */
+
+    return agent.channel.greeted && is_ours(fd, agent.channel.fd_inode) &&
+           wire_send(fd, PROTO_CRASHED, 0, crashed, sizeof *crashed, NULL, 0, 0) == 0;
+}
+
 void channel_wake(void)
 {
     _guard_agent_;
@@ -125,6 +134,7 @@ static void end_channel(void)
         agent.channel.greeted = false; /* no thread is held from now on */
     }
     park_release();
+    fatal_seen();
     requests_abandon();
     dispatch_interrupt(requests_running());
 

@@ -1,6 +1,9 @@
 /* The channel to the daemon, and the thread that serves it. */
 #pragma once
 
+#include "agent/proto.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +23,8 @@ int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body
 
 /* Says RINGS to a daemon that has said HELLO, if there is room at once. Any thread, with the GIL too. */
 void channel_tell_rings(void);
+/* Tells it of a fatal signal, in the handler. Whether it was told. */
+bool channel_tell_crashed(const struct proto_crashed *crashed);
 
 /* Wakes the channel's thread, which finds agent.detached. */
 void channel_wake(void);

@@ -2,6 +2,7 @@
 
 #include "agent/agent.h"
 #include "agent/channel.h"
+#include "agent/fatal.h"
 #include "agent/gil.h"
 #include "agent/interrupt.h"
 #include "agent/park.h"
@@ -223,6 +224,9 @@ int dispatch(const struct wire_frame *frame)
         return record(frame);
     case PROTO_THREAD:
         return thread(frame);
+    case PROTO_CRASH_SEEN:
+        fatal_seen();
+        return 0;
     case PROTO_CANCEL:
         return cancel(id);
     case PROTO_STATUS:

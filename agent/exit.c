@@ -9,6 +9,7 @@
 #include "agent/exit.h"
 
 #include "agent/agent.h"
+#include "agent/crash.h"
 #include "agent/interrupt.h"
 #include "agent/park.h"
 #include "agent/probing.h"
@@ -63,6 +64,7 @@ PyObject *exit_hook(PyObject *capsule, PyObject *unused)
     }
     if (!is_main) {
         recorder_leave(interpreter);
+        crash_leave(interpreter);
         probing_drop();
     }
     Py_IncRef(Py_None);

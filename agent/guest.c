@@ -18,6 +18,12 @@ static void capsule_freed(PyObject *capsule)
         PyErr_Clear();
 }
 
+PyObject *guest_function_with(const struct guest *guest, PyMethodDef *definition, PyObject *more)
+{
+    _cleanup_unref_ PyObject *both = PyTuple_Pack(2, guest->capsule, more);
+    return both ? PyCFunction_NewEx(definition, both, NULL) : NULL;
+}
+
 struct interpreter *guest_owner(PyObject *capsule)
 {
     return PyCapsule_GetPointer(capsule, CAPSULE);

@@ -33,6 +33,8 @@ void guest_drop(struct guest *guest);
 /* A new function object of ours, which finds its interpreter with guest_owner(). The guest is made. NULL: with a
  * Python exception set. */
 PyObject *guest_function(const struct guest *guest, PyMethodDef *definition);
+/* The same for one that keeps something: its first argument is (capsule, more). */
+PyObject *guest_function_with(const struct guest *guest, PyMethodDef *definition, PyObject *more);
 /* Whose capsule it is: the first argument of each function of ours. */
 struct interpreter *guest_owner(PyObject *capsule);
 /* Whether something may still refer to the library. */

@@ -1,4 +1,5 @@
 #include "agent/agent.h"
+#include "agent/crash.h"
 #include "agent/gil.h"
 #include "agent/probing.h"
 #include "agent/recorder.h"
@@ -171,7 +172,7 @@ void interpreter_leave_main(void)
 
 bool interpreter_nothing_remains(void)
 {
-    if (probing_remains() || trace_remains())
+    if (probing_remains() || trace_remains() || crash_remains())
         return false;
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)
         if (guest_remains(&agent.interpreters[i].guest))
@@ -201,6 +202,7 @@ bool interpreter_each_other(void (*visit)(struct interpreter *, void *arg), void
 static void give_up(struct interpreter *interpreter, void *unused)
 {
     recorder_leave(interpreter);
+    crash_leave(interpreter);
     guest_drop(&interpreter->guest);
 }
 

@@ -13,6 +13,8 @@
 
 #define INTERPRETERS_MAX 32 /* the first one is the main interpreter */
 
+struct crash_reader;
+
 struct interpreter {
     bool used;
     int64_t id;
@@ -23,6 +25,7 @@ struct interpreter {
     struct guest guest;  /* under its GIL */
     struct monitoring monitoring; /* the same */
     struct monitoring stepping;   /* the same: step.h */
+    struct crash_reader *crash;   /* crash.h; NULL: not of interest */
     PyObject *recorded[RECORDED_TABLES]; /* recorder.h; under its GIL */
 };
 

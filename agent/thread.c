@@ -2,6 +2,7 @@
 
 #include "agent/agent.h"
 #include "agent/channel.h"
+#include "agent/crash.h"
 #include "agent/eval.h"
 #include "agent/interrupt.h"
 #include "agent/park.h"
@@ -91,6 +92,11 @@ static void thread_run(struct interpreter *interpreter, struct request *request,
     finish_order(request, park_order(interpreter, &request->thread, out->done.words), out);
 }
 
+static void crash_run(struct interpreter *interpreter, struct request *request, struct evaluation *out)
+{
+    finish_order(request, crash_switch(interpreter, &request->on_crash, out->done.words), out);
+}
+
 /* What is run in an interpreter, with its GIL and its guest made; each leaves something to answer, and no exception. */
 static const struct {
     uint16_t op;
@@ -99,6 +105,7 @@ static const struct {
     {PROTO_EVAL, eval_run},
     {PROTO_RECORD, record_run},
     {PROTO_THREAD, thread_run},
+    {PROTO_ON_CRASH, crash_run},
 };
 
 static void operate(struct interpreter *interpreter, struct request *request, struct evaluation *out)
@@ -190,6 +197,7 @@ static bool detach(struct request *request)
         requests_free(request);
         return false;
     }
+    crash_end();
     if (inside) {
         gave_up = interpreter_give_up_all();
     } else {

@@ -1,13 +1,15 @@
 -- exceptions that nobody caught and fatal signals, as crash/ shows the last one
 -- Of each: a row of kind 'exception' or 'signal', and of an exception then, innermost frame first, one of kind 'frame' for
--- each frame, followed by those of kind 'local' for what it binds. Recorded once `on-crash` was written to ctl.
+-- each frame, followed by those of kind 'local' for what it binds; then the exceptions before it, as a traceback shows them:
+-- of each a row of kind 'cause' or 'context', and one of kind 'earlier' for each of its frames. Recorded once `on-crash` was
+-- written to ctl.
 -- source: recorded
 CREATE TABLE crash(
     ts REAL,          -- [s] since 1970
     crash INTEGER,    -- its number, from 1: tells what belongs together
     tid INTEGER,      -- the kernel's number of the thread
-    kind TEXT,        -- 'exception', 'signal', 'frame', 'local'
-    depth INTEGER,    -- of the frame, 0 = innermost; NULL: of kind 'exception' or 'signal'
+    kind TEXT,        -- 'exception', 'signal', 'frame', 'local', 'cause', 'context', 'earlier'
+    depth INTEGER,    -- of the frame, 0 = innermost; NULL: it is not of a frame
     func TEXT,        -- of the frame: name of its code, qualified from 3.11 on
     file TEXT,        -- of the frame: file of its code
     lineno INTEGER,   -- of the frame: line in that file

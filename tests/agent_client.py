@@ -9,7 +9,8 @@ import struct
 import time
 
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH = range(1, 8)
-READY, STARTED, OUTPUT, DONE, RINGS = range(64, 69)
+ON_CRASH, CRASH_SEEN = 10, 12
+READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED = range(64, 71)
 ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
 CUT, UNLOADABLE = 1, 2
@@ -23,6 +24,7 @@ HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQII")
 DONE_BODY = struct.Struct("=iIQQQ200s")
+CRASHED_BODY = struct.Struct("=iiQ")
 RECORD_BODY = struct.Struct("=IIQdqQ")
 RECORD = struct.Struct("=QIIiiiiiiQQ")
 STOPS = struct.Struct("=QIIII")
@@ -141,6 +143,7 @@ class Client:
         self.socket = socket.socket(fileno=fd)
         Client.open.append(self)
         self.answers, self.last_id, self.rings_told = {}, 0, 0
+        self.crashed = []  # (signal, tid, address) of each
         if hello:
             self.nonce = int.from_bytes(os.urandom(7), "big")
             number = self.send(HELLO, struct.pack("=IIQ", VERSION, 0, self.nonce))
@@ -211,6 +214,10 @@ class Client:
         if op == RINGS:
             assert number == 0 and not body
             self.rings_told += 1
+            return
+        if op == CRASHED:
+            assert number == 0
+            self.crashed.append(CRASHED_BODY.unpack(body))
             return
         answer = self.answers[number]
         assert answer.done is None, "a frame after DONE"
