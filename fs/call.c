@@ -1,7 +1,7 @@
 #include "fs/call.h"
 
+#include "fs/control.h"
 #include "fs/exited.h"
-#include "fs/link/found.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -66,31 +66,9 @@ int call_may_drop(struct call *call, struct process *process)
     return access_control_ended(&call->mount->access, call_who(call), &left);
 }
 
-/* Whether the program itself asked for an agent: who does that wants to be controlled, whatever
- * Yama says of debuggers. */
-static bool invites(struct process *process)
-{
-    struct target *target = process_target(process);
-    struct found_agent found;
-
-    bool runs = target && found_agent_find(&target->memory, &found) == 0 && found.running;
-    target_unref(target);
-    return runs && (found.record.origin == ORIGIN_IMPORTED || found.record.origin == ORIGIN_STARTUP);
-}
-
 int call_may_control(struct call *call, struct process *process, struct text *why)
 {
-    const struct access *access = &call->mount->access;
-
-    int r = access_control(access, call_who(call), process->pid, why);
-    if (r < 0)
-        return r;
-    r = access_yama(access, call_who(call), process->pid, why);
-    if (r == -EPERM && invites(process)) {
-        text_clear(why);
-        r = 0;
-    }
-    return r;
+    return control_may(&call->mount->access, call_who(call), process, why);
 }
 
 int call_may_write(struct call *call, const struct place *place, struct text *why)

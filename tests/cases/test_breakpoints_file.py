@@ -145,6 +145,24 @@ def test_hostile_rows(probe, recorded):
     assert len(file.read_text().splitlines()) == 8192
 
 
+def test_all(probe, recorded):
+    """Those of each process, and whose they are."""
+    one, other = recorded(), recorded()
+    for target, text in ((one, "log f()"), (other, "stop g()")):
+        write(target, "breakpoints", [a_row(1, text)])
+    mine = [line for line in (probe.path / "all" / "breakpoints").read_text().splitlines()
+            if f"pid {one.pid}," in line or f"pid {other.pid}," in line]
+    want = [(one.pid, f"1: log f()  # pid {one.pid}, armed, 0 hits"),
+            (other.pid, f"1: stop g()  # pid {other.pid}, armed, 0 hits")]
+    assert mine == [line for _, line in sorted(want)]
+
+
+def test_all_wrong(probe):
+    with pytest.raises(Refused) as refused:
+        Commands(probe, "all").run("breakpoints", "nothing\n")
+    assert refused.value.errno == errno.EINVAL and "a location is" in refused.value.words
+
+
 # ---- events ----
 
 def test_hits_and_stops(probe, recorded):
