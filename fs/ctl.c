@@ -7,6 +7,7 @@
 #include "fs/cleanup.h"
 #include "fs/recorded_text.h"
 #include "fs/registry.h"
+#include "fs/watches.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -65,13 +66,26 @@ static int run_attach(struct ctl_line *line)
     return 0;
 }
 
+/* Without anything that is watched: who writes to that gets a signal which the agent handles. */
+static int detach(struct file_context *context, bool *unloaded)
+{
+    int r = -EBUSY;
+
+    if (watches_hold(context->process))
+        r = agent_detach(context->target, context->interrupt, unloaded, &context->why);
+    else
+        text_puts(&context->why, "a thread with a watchpoint can't be stopped just now, and may still need the agent");
+    watches_let_go(context->process);
+    return r;
+}
+
 /* Detaching what isn't attached is done already. */
 static int run_detach(struct ctl_line *line)
 {
     struct file_context *context = line->context;
     bool unloaded = false;
 
-    int r = agent_detach(context->target, context->interrupt, &unloaded, &context->why);
+    int r = detach(context, &unloaded);
     if (r < 0 && r != -ENOTCONN)
         return r;
     if (r == 0)

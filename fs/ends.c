@@ -4,6 +4,7 @@
 #include "fs/cleanup.h"
 #include "fs/clock.h"
 #include "fs/procfs.h"
+#include "fs/watches.h"
 #include "fs/worker.h"
 
 #include <errno.h>
@@ -169,6 +170,13 @@ static bool list_stirred(struct ends *ends, struct process_list *out)
     return true;
 }
 
+static void look_at(struct process *process)
+{
+    process_watch(process);
+    if (recording_watching(process->recording))
+        watches_follow(process);
+}
+
 static void *look_main(void *arg)
 {
     struct ends *ends = arg;
@@ -176,7 +184,7 @@ static void *look_main(void *arg)
 
     while (list_stirred(ends, &list)) {
         for (size_t i = 0; i < list.n; i++)
-            process_watch(list.items[i]);
+            look_at(list.items[i]);
         process_list_deinit(&list);
     }
     return NULL;

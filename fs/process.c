@@ -4,6 +4,7 @@
 #include "fs/clock.h"
 #include "fs/facts.h"
 #include "fs/procfs.h"
+#include "fs/watches.h"
 
 #include <errno.h>
 #include <string.h>
@@ -23,6 +24,7 @@ void process_unref(struct process *process)
         return;
     target_unref(process->target);
     recording_unref(process->recording);
+    watches_free(process->watches);
     replies_deinit(&process->replies);
     error_ring_free(process->errors);
     facts_free(process->facts);
@@ -161,6 +163,8 @@ int process_new(pid_t pid, struct process **out)
     int r = target_open(pid, &process->target);
     if (r == 0)
         r = recording_new(&process->recording);
+    if (r == 0)
+        r = watches_new(&process->watches);
     if (r < 0) {
         process_unref(process);
         return r;

@@ -9,6 +9,7 @@
 
 struct access_target;
 struct facts;
+struct watches;
 
 /* One program run by one process: a recycled pid and an exec are each a new one. Stays valid
  * while referenced, but gives up its target when the process has ended. */
@@ -20,6 +21,7 @@ struct process {
     _Atomic(struct error_ring *) errors;
     struct replies replies; /* to what was written to its command files */
     struct recording *recording; /* what its agent records */
+    struct watches *watches; /* what its agent wants to be told of when it is written */
     atomic_llong interp;  /* the interpreter that `eval` runs in, chosen by ctl */
     atomic_uint refs;
     bool watched;         /* for its end; guarded by those who do (ends.c) */

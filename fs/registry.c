@@ -6,6 +6,7 @@
 #include "fs/ends.h"
 #include "fs/link/session.h"
 #include "fs/sighting.h"
+#include "fs/watches.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -98,6 +99,8 @@ void registry_free(struct registry *registry)
         while (registry->buckets[i]) {
             struct record *record = registry->buckets[i];
             registry->buckets[i] = record->next;
+            if (record->process)
+                watches_end(record->process);
             record_free(registry, record);
         }
     }

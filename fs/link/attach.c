@@ -322,6 +322,13 @@ int agent_connect(struct target *target, struct text *why, struct session **out)
     return r;
 }
 
+struct session *agent_session(struct target *target)
+{
+    struct attachment *attachment = atomic_load(&target->attachment);
+
+    return attachment ? attachment_session(attachment) : NULL;
+}
+
 int agent_status(struct target *target, struct attach_status *out)
 {
     struct attachment *attachment = atomic_load(&target->attachment);

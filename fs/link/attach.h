@@ -30,6 +30,8 @@ int agent_attach(struct target *target, enum attach_way way, const struct interr
 /* The session if there is one or an agent runs already; never puts one in. -ENOTCONN: none; else as
  * agent_attach(). */
 int agent_connect(struct target *target, struct text *why, struct session **out);
+/* The session that there is, if its agent is alive, with a reference; else NULL. Asks nobody. */
+struct session *agent_session(struct target *target);
 /* Ends the agent and, if nothing refers to it any more, unloads its library (*unloaded; if it
  * stays, why says what keeps it, also on success). -ENOTCONN: there is none; -EBUSY: another
  * daemon talks with it; -ETIMEDOUT: it did not get the GIL in time, and stays attached; -EINTR. */

@@ -42,6 +42,7 @@ struct recording {
 
     pthread_mutex_t lock;    /* guards what follows */
     bool running;            /* the agent was, when its record was last read */
+    bool watching;           /* it wanted memory to be watched */
     struct held_ring rings[RECORDED_TABLES];
 };
 
@@ -226,6 +227,14 @@ static int look_for_agent(struct recording *recording, struct target *target)
     return r;
 }
 
+static bool wants_watches(const struct probe_agent_record *record)
+{
+    for (size_t i = 0; i < PROTO_WATCHES_MAX; i++)
+        if (record->watches[i].id)
+            return true;
+    return false;
+}
+
 /* Reads the record, wherever it is. -ENOENT: there is none; -EAGAIN: it changes. */
 static int refresh(struct recording *recording, struct target *target)
 {
@@ -243,6 +252,7 @@ static int refresh(struct recording *recording, struct target *target)
     {
         _guard_mutex_(&recording->lock);
         recording->running = r == 0 && recording->agent.running;
+        recording->watching = recording->running && wants_watches(&recording->agent.record);
     }
     return r == 0 ? take_changes(recording, target) : r;
 }
@@ -306,4 +316,10 @@ bool recording_attached(struct recording *recording)
 {
     _guard_mutex_(&recording->lock);
     return recording->running;
+}
+
+bool recording_watching(struct recording *recording)
+{
+    _guard_mutex_(&recording->lock);
+    return recording->watching;
 }

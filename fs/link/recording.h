@@ -36,6 +36,8 @@ size_t recording_size(struct recording *recording);
 
 /* Whether there was an agent that runs, when its record was last read. */
 bool recording_attached(struct recording *recording);
+/* Whether that agent wanted any memory to be watched (agent/proto.h, struct probe_watch). */
+bool recording_watching(struct recording *recording);
 
 /* How a table is recorded now, as far as the agent's record said when it was last read. */
 struct recording_state {

@@ -71,8 +71,8 @@ static int explain(pid_t pid, pid_t tid, int error, struct text *why)
     switch (error) {
     case -EACCES:
     case -EPERM:
-        text_printf(why, "perf_event_open(2) is refused: kernel.perf_event_paranoid is %d, and 2 or less is "
-                         "needed, or CAP_PERFMON; a container's seccomp filter may forbid it, too", paranoid());
+        text_printf(why, "perf_event_open(2) is refused: kernel.perf_event_paranoid is %d (2 would do, or "
+                         "CAP_PERFMON), or the daemon's container forbids it", paranoid());
         return -EPERM;
     case -EINVAL:
     case -E2BIG:

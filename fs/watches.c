@@ -1,0 +1,436 @@
+#include "fs/watches.h"
+
+#include "fs/cleanup.h"
+#include "fs/clock.h"
+#include "fs/link/attach.h"
+#include "fs/link/found.h"
+#include "fs/process.h"
+#include "fs/trace/watch_perf.h"
+#include "fs/trace/watch_ptrace.h"
+#include "fs/worker.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Between two looks at the agent's record: while anything is watched, and after that, when it may be again. */
+#define LOOK_NS 20000000ull
+#define LINGER_LOOK_NS 200000000ull
+#define LINGER_NS 60000000000ull
+/* For the agent to take note of what became of a watch: it may have to wait for the GIL. */
+#define TELL_NS 10000000000ull
+#define DISARM_NS 1000000000ull
+
+struct watches {
+    pthread_mutex_t lock;        /* guards all of it */
+    pthread_cond_t changed;
+    bool running;                /* its thread is there */
+    bool stirred;                /* it is to look at once */
+    bool ending;
+    unsigned held;
+    bool disarmed;               /* by its thread, since it is held */
+    bool telling;                /* the thread that tells the agent is there */
+    bool to_tell[PROTO_WATCHES_MAX];
+    struct proto_armed told[PROTO_WATCHES_MAX];
+};
+
+/* What the thread knows. */
+struct follower {
+    struct process *process;     /* a reference */
+    struct watches *watches;
+    struct target *target;       /* a reference; NULL: it has ended, or it wasn't needed yet */
+    struct found_agent agent;
+    bool found;                  /* and agent is known */
+    int stat;                    /* for watch_handled() */
+    struct {
+        uint32_t change;         /* of what is armed, or couldn't be; 0: nothing was seen yet */
+        bool wanted;
+        bool traced;             /* armed by ptrace */
+        struct watch_perf *perf; /* armed by perf */
+    } slots[PROTO_WATCHES_MAX];
+    struct watch_tracer *tracer; /* NULL: nothing is armed by ptrace */
+    uint64_t last;               /* when anything was wanted, CLOCK_MONOTONIC */
+};
+
+int watches_new(struct watches **out)
+{
+    struct watches *watches = calloc(1, sizeof *watches);
+
+    if (!watches)
+        return -ENOMEM;
+    pthread_mutex_init(&watches->lock, NULL);
+    pthread_cond_init(&watches->changed, NULL);
+    *out = watches;
+    return 0;
+}
+
+void watches_free(struct watches *watches)
+{
+    if (!watches)
+        return;
+    pthread_cond_destroy(&watches->changed);
+    pthread_mutex_destroy(&watches->lock);
+    free(watches);
+}
+
+/* ---- telling the agent ---- */
+
+static bool next_to_tell(struct watches *watches, struct proto_armed *out)
+{
+    _guard_mutex_(&watches->lock);
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) {
+        if (!watches->to_tell[i])
+            continue;
+        watches->to_tell[i] = false;
+        *out = watches->told[i];
+        return true;
+    }
+    watches->telling = false;
+    return false;
+}
+
+static void *tell_main(void *arg)
+{
+    struct process *process = arg;
+    struct proto_armed armed;
+    struct proto_done done;
+
+    while (next_to_tell(process->watches, &armed)) {
+        struct target *target = process_target(process);
+        struct session *session = target ? agent_session(target) : NULL;
+        if (session)
+            session_order(session, PROTO_ARMED, &armed, sizeof armed, TELL_NS, NULL, &done);
+        session_unref(session);
+        target_unref(target);
+    }
+    process_unref(process);
+    return NULL;
+}
+
+/* By another thread: the agent's answer may take its time, and this one has to look. */
+static void tell(const struct follower *f, unsigned slot, int error, enum watch_route route, const struct text *why)
+{
+    struct watches *watches = f->watches;
+    struct proto_armed *armed = &watches->told[slot];
+    pthread_t thread;
+
+    _guard_mutex_(&watches->lock);
+    *armed = (struct proto_armed){.slot = slot, .change = f->slots[slot].change, .error = -error, .route = route};
+    snprintf(armed->words, sizeof armed->words, "%s", why && why->data ? why->data : "");
+    watches->to_tell[slot] = true;
+    if (watches->telling || worker_start(tell_main, process_ref(f->process), "probefs-tell", &thread) < 0) {
+        if (!watches->telling)
+            process_unref(f->process); /* f has one, too */
+        return;
+    }
+    watches->telling = true;
+    pthread_detach(thread);
+}
+
+/* ---- arming ---- */
+
+static int arm_perf(struct follower *f, unsigned slot, const struct watch_place *place, struct text *why)
+{
+    return watch_perf_arm(f->target->pid, place, &f->slots[slot].perf, why);
+}
+
+static int arm_ptrace(struct follower *f, unsigned slot, const struct watch_place *place, struct text *why)
+{
+    int r = f->tracer ? 0 : watch_tracer_new(f->target->pid, &f->tracer, why);
+    if (r == 0)
+        r = watch_tracer_set(f->tracer, slot, place, why);
+    f->slots[slot].traced = r == 0;
+    return r;
+}
+
+static void end_idle_tracer(struct follower *f)
+{
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
+        if (f->slots[i].traced)
+            return;
+    watch_tracer_free(f->tracer);
+    f->tracer = NULL;
+}
+
+/* By the routes that may be taken, the better one first. */
+static int arm(struct follower *f, unsigned slot, const struct probe_watch *watch, enum watch_route *route,
+               struct text *why)
+{
+    const struct watch_place place = {watch->address, watch->length, PROTO_WATCH_DATA(slot, watch->change)};
+    int r = -EINVAL;
+
+    if (!watch_possible(watch->address, watch->length)) {
+        text_puts(why, "no debug register can watch that");
+        return -EINVAL;
+    }
+    *route = ROUTE_PERF;
+    if (watch->route != ROUTE_PTRACE)
+        r = arm_perf(f, slot, &place, why);
+    if (r == 0 || watch->route == ROUTE_PERF)
+        return r;
+    *route = ROUTE_PTRACE;
+    _cleanup_(text_deinit) struct text by_ptrace = TEXT_INIT;
+    r = arm_ptrace(f, slot, &place, &by_ptrace);
+    if (r == 0)
+        text_clear(why);
+    else
+        text_printf(why, "%sby ptrace: ", why->size ? "; " : "");
+    text_puts(why, by_ptrace.size ? by_ptrace.data : r < 0 ? strerror(-r) : "");
+    if (r < 0)
+        end_idle_tracer(f);
+    return r;
+}
+
+static void disarm(struct follower *f, unsigned slot)
+{
+    watch_perf_free(f->slots[slot].perf);
+    f->slots[slot].perf = NULL;
+    if (!f->slots[slot].traced)
+        return;
+    struct text why = TEXT_INIT;
+    f->slots[slot].traced = false;
+    watch_tracer_set(f->tracer, slot, NULL, &why);
+    text_deinit(&why);
+    end_idle_tracer(f);
+}
+
+static void disarm_all(struct follower *f)
+{
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) {
+        watch_perf_free(f->slots[i].perf);
+        f->slots[i].perf = NULL;
+        f->slots[i].traced = f->slots[i].wanted = false;
+        f->slots[i].change = 0;
+    }
+    watch_tracer_free(f->tracer);
+    f->tracer = NULL;
+}
+
+static void change_slot(struct follower *f, unsigned slot, const struct probe_watch *watch)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    enum watch_route route = ROUTE_ANY;
+    bool first = !f->slots[slot].change;
+    int r = 0;
+
+    disarm(f, slot);
+    f->slots[slot].change = watch->change;
+    f->slots[slot].wanted = watch->id;
+    if (watch->id)
+        r = arm(f, slot, watch, &route, &why);
+    if (watch->id || !first)
+        tell(f, slot, r, route, &why);
+}
+
+/* ---- looking ---- */
+
+/* 0: what the record says is wanted; -EAGAIN: it is being changed; -ECANCELED: nothing may be armed just now; others: it is
+ * over. */
+static int read_wanted(struct follower *f, struct probe_watch *out)
+{
+    const struct probe_agent_record *record = &f->agent.record;
+
+    int r = found_agent_refresh(&f->target->memory, &f->agent);
+    if (r < 0)
+        return r;
+    if (!f->agent.running)
+        return -ENOENT;
+    memcpy(out, record->watches, sizeof record->watches);
+    if (!record->trap || !watch_handled(f->stat))
+        return -ECANCELED;
+    bool same = true;
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
+        same = same && out[i].change == f->slots[i].change;
+    if (same)
+        return 0;
+    r = found_agent_refresh(&f->target->memory, &f->agent);
+    return r < 0 ? r : memcmp(out, record->watches, sizeof record->watches) ? -EAGAIN : 0;
+}
+
+/* One that was armed isn't any more, though it should be. */
+static void tell_lost(struct follower *f, bool traced_only, int error, const char *words)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+
+    text_puts(&why, words);
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) {
+        if (!f->slots[i].traced && (traced_only || !f->slots[i].perf))
+            continue;
+        watch_perf_free(f->slots[i].perf);
+        f->slots[i].perf = NULL;
+        f->slots[i].traced = false;
+        tell(f, i, error, ROUTE_ANY, &why);
+    }
+    end_idle_tracer(f);
+}
+
+static void attend(struct follower *f)
+{
+    uint64_t hits;
+
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
+        if (f->slots[i].perf)
+            watch_perf_follow(f->slots[i].perf);
+    int r = f->tracer ? watch_tracer_attend(f->tracer, &hits) : 0;
+    if (r == -ECANCELED)
+        tell_lost(f, true, r, "SIGTRAP had no handler when a thread wrote: one that blocks SIGTRAP did, or the program has set "
+                              "another one");
+    else if (r < 0)
+        tell_lost(f, true, r, "it can't be traced any more");
+}
+
+/* Finds the agent, unless it is known. */
+static bool find_agent(struct follower *f)
+{
+    if (f->found)
+        return true;
+    if (!f->target)
+        f->target = process_target(f->process);
+    if (f->target && f->stat < 0)
+        f->stat = watch_open_stat(f->target->pid);
+    f->found = f->target && f->stat >= 0 && found_agent_find(&f->target->memory, &f->agent) == 0;
+    return f->found;
+}
+
+static bool has_session(struct follower *f)
+{
+    struct session *session = agent_session(f->target);
+
+    session_unref(session);
+    return session;
+}
+
+/* Whether it is worth looking again. */
+static bool look(struct follower *f)
+{
+    struct probe_watch wanted[PROTO_WATCHES_MAX];
+
+    if (!find_agent(f) || !has_session(f))
+        return false;
+    int r = read_wanted(f, wanted);
+    if (r < 0 && r != -EAGAIN && r != -ECANCELED) {
+        f->found = false;
+        return false;
+    }
+    if (r == -ECANCELED)
+        tell_lost(f, false, r, "SIGTRAP, by which a write is told, has no handler of the agent's any more");
+    for (unsigned i = 0; r == 0 && i < PROTO_WATCHES_MAX; i++)
+        if (wanted[i].change != f->slots[i].change && !(wanted[i].change & 1))
+            change_slot(f, i, &wanted[i]);
+    attend(f);
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
+        if (f->slots[i].wanted)
+            f->last = monotonic_ns();
+    return monotonic_ns() - f->last < LINGER_NS;
+}
+
+/* ---- the thread ---- */
+
+/* Where nothing is to be armed: disarms all, and waits until something may be again. False: it never may. */
+static bool rest(struct follower *f)
+{
+    struct watches *watches = f->watches;
+
+    pthread_mutex_lock(&watches->lock);
+    bool wanted = !watches->held && !watches->ending;
+    pthread_mutex_unlock(&watches->lock);
+    if (wanted)
+        return true;
+    disarm_all(f);
+    _guard_mutex_(&watches->lock);
+    watches->disarmed = true;
+    pthread_cond_broadcast(&watches->changed);
+    while (watches->held && !watches->ending)
+        pthread_cond_wait(&watches->changed, &watches->lock);
+    watches->disarmed = watches->ending;
+    return !watches->ending;
+}
+
+/* Waits for the next look. False: there is none, and somebody else may begin anew. */
+static bool wait_next(struct follower *f, bool more)
+{
+    struct watches *watches = f->watches;
+    bool busy = monotonic_ns() - f->last < 2 * LOOK_NS;
+    const struct timespec t = timespec_of(monotonic_ns() + (busy ? LOOK_NS : LINGER_LOOK_NS));
+
+    _guard_mutex_(&watches->lock);
+    while (more && !watches->stirred && !watches->ending && !watches->held &&
+           pthread_cond_clockwait(&watches->changed, &watches->lock, CLOCK_MONOTONIC, &t) != ETIMEDOUT)
+        continue;
+    watches->running = watches->ending ? !watches->disarmed : more || watches->stirred || watches->held;
+    watches->stirred = false;
+    pthread_cond_broadcast(&watches->changed);
+    return watches->running;
+}
+
+static void *follow_main(void *arg)
+{
+    struct follower f = {.process = arg, .stat = -1, .last = monotonic_ns()};
+    bool more;
+
+    f.watches = f.process->watches;
+    do {
+        more = rest(&f) && look(&f);
+        if (!more)
+            disarm_all(&f);
+    } while (wait_next(&f, more));
+    if (f.stat >= 0)
+        close(f.stat);
+    target_unref(f.target);
+    process_unref(f.process);
+    return NULL;
+}
+
+/* ---- what others call ---- */
+
+void watches_follow(struct process *process)
+{
+    struct watches *watches = process->watches;
+    pthread_t thread;
+
+    _guard_mutex_(&watches->lock);
+    watches->stirred = true;
+    pthread_cond_broadcast(&watches->changed);
+    if (watches->running || watches->ending)
+        return;
+    if (worker_start(follow_main, process_ref(process), "probefs-watch", &thread) < 0) {
+        process_unref(process); /* the caller has one, too */
+        return;
+    }
+    watches->running = true;
+    pthread_detach(thread);
+}
+
+/* With the lock: waits until its thread has disarmed all. */
+static bool wait_disarmed(struct watches *watches)
+{
+    const struct timespec t = timespec_of(monotonic_ns() + DISARM_NS);
+
+    pthread_cond_broadcast(&watches->changed);
+    while (watches->running && !watches->disarmed)
+        if (pthread_cond_clockwait(&watches->changed, &watches->lock, CLOCK_MONOTONIC, &t) == ETIMEDOUT)
+            break;
+    return !watches->running || watches->disarmed;
+}
+
+bool watches_hold(struct process *process)
+{
+    _guard_mutex_(&process->watches->lock);
+    process->watches->held++;
+    return wait_disarmed(process->watches);
+}
+
+void watches_let_go(struct process *process)
+{
+    _guard_mutex_(&process->watches->lock);
+    process->watches->held--;
+    process->watches->stirred = true;
+    pthread_cond_broadcast(&process->watches->changed);
+}
+
+void watches_end(struct process *process)
+{
+    _guard_mutex_(&process->watches->lock);
+    process->watches->ending = true;
+    wait_disarmed(process->watches);
+}

@@ -1,0 +1,24 @@
+/* Watchpoints of one process, the daemon's part: what its agent wants to be told of (probe_agent_record.watches) is armed in
+ * every thread, by perf events or by ptrace, and the agent hears what became of it (PROTO_ARMED).
+ *
+ * A thread looks at the agent's record for as long as there is anything to watch, and a while longer. Nothing stays armed
+ * without an agent that listens: when it is gone, ends, or has no handler of SIGTRAP any more, all is disarmed. */
+#pragma once
+
+#include <stdbool.h>
+
+struct process;
+struct watches;
+
+/* -ENOMEM. */
+int watches_new(struct watches **out);
+void watches_free(struct watches *watches); /* NULL is fine; no thread of it runs */
+
+/* The agent of a process wants something to be watched, or did a moment ago. Any thread; doesn't wait. */
+void watches_follow(struct process *process);
+/* Disarms all, and arms nothing until watches_let_go(): whoever is to end the agent, or unload its library, has that done first.
+ * False: a thread can't be stopped, and may get SIGTRAP yet. */
+bool watches_hold(struct process *process);
+void watches_let_go(struct process *process);
+/* Disarms all, for good. */
+void watches_end(struct process *process);
