@@ -30,7 +30,7 @@ struct node *call_node(const struct call *call, fuse_ino_t ino)
     return ino == FUSE_ROOT_ID ? nodes_root(call->mount->nodes) : (struct node *)(uintptr_t)ino;
 }
 
-static struct access_caller *call_who(struct call *call)
+struct access_caller *call_who(struct call *call)
 {
     if (!call->who_known) {
         access_read_caller(&call->caller, &call->who);

@@ -18,6 +18,8 @@ void call_begin(struct call *call, fuse_req_t req);
 /* Ends it with an error, or with success (0). */
 void call_fail(struct call *call, int error);
 
+/* Who makes it, as access.h wants to know it. */
+struct access_caller *call_who(struct call *call);
 struct node *call_node(const struct call *call, fuse_ino_t ino);
 static inline struct handle *opened(const struct fuse_file_info *fi)
 {

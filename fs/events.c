@@ -1,139 +1,22 @@
-#include "fs/events.h"
+#include "fs/events_parts.h"
 
 #include "fs/cleanup.h"
 #include "fs/clock.h"
-#include "fs/feed.h"
-#include "fs/requests.h"
 #include "fs/worker.h"
 
 #include <errno.h>
-#include <poll.h>
 
 #define PAUSE_MIN 5000000u       /* between two looks; twice as long after each in vain */
 #define PAUSE_MAX 80000000u      /* ns */
 #define LOOKUP_INTERVAL 80000000u /* at processes themselves */
-
-/* A read(2) that waits for its answer. */
-struct waiter {
-    fuse_req_t req;
-    struct event_reader *reader;
-    struct request request;
-    size_t size;
-    bool queued;
-    bool interrupted;        /* before it was queued */
-    int error;
-    struct text answer;
-    struct waiter *next;
-};
-
-struct event_reader {
-    struct events *events;
-    struct source *source;
-    struct feed_cursor at;
-    struct text lines;       /* taken from there, and not read yet from `given` on */
-    size_t given;
-    struct waiter *waiters;  /* oldest first */
-    struct fuse_pollhandle *poll; /* NULL: nobody polls */
-    struct event_reader *next;
-};
-
-/* A process that has readers. Only the thread takes it out of the list. */
-struct source {
-    struct feed *feed;
-    struct event_reader *readers;
-    struct source *next;
-};
-
-struct events {
-    struct registry *registry;
-    pthread_mutex_t lock;    /* guards what follows; what answers a request doesn't hold it */
-    pthread_cond_t changed;
-    struct source *first;
-    unsigned n;              /* readers */
-    bool running, ending;
-    pthread_t thread;
-};
-
-/* ---- answering; with the lock, but for finish() ---- */
-
-static void push(struct waiter **list, struct waiter *waiter)
-{
-    while (*list)
-        list = &(*list)->next;
-    waiter->next = NULL;
-    *list = waiter;
-}
-
-static bool is_readable(const struct event_reader *reader)
-{
-    return reader->lines.size > reader->given || feed_readable(reader->source->feed, &reader->at);
-}
-
-static void take(struct event_reader *reader, size_t size, struct text *out)
-{
-    if (reader->given == reader->lines.size) {
-        text_clear(&reader->lines);
-        reader->given = 0;
-        feed_take(reader->source->feed, &reader->at, size, &reader->lines);
-    }
-    size_t left = reader->lines.size - reader->given;
-    size_t n = left < size ? left : size;
-    if (n)
-        text_add(out, reader->lines.data + reader->given, n);
-    reader->given += n;
-}
-
-/* Those of a reader that can be answered; the rest waits on. */
-static void collect(struct event_reader *reader, struct waiter **done)
-{
-    while (reader->waiters && is_readable(reader)) {
-        struct waiter *waiter = reader->waiters;
-        reader->waiters = waiter->next;
-        waiter->queued = false;
-        take(reader, waiter->size, &waiter->answer);
-        waiter->error = -waiter->answer.error;
-        push(done, waiter);
-    }
-    if (reader->poll && is_readable(reader)) {
-        fuse_lowlevel_notify_poll(reader->poll);
-        fuse_pollhandle_destroy(steal_pointer(reader->poll));
-    }
-}
-
-static void collect_all(struct source *source, struct waiter **done)
-{
-    for (struct event_reader *reader = source->readers; reader; reader = reader->next)
-        collect(reader, done);
-}
-
-static void waiter_free(struct waiter *waiter)
-{
-    text_deinit(&waiter->answer);
-    free(waiter);
-}
-
-/* Sends the answers. */
-static void finish(struct waiter *done)
-{
-    while (done) {
-        struct waiter *waiter = done;
-        done = waiter->next;
-        fuse_req_interrupt_func(waiter->req, NULL, NULL); /* from now on on_interrupt() doesn't know it */
-        request_end(&waiter->request);
-        if (waiter->error)
-            fuse_reply_err(waiter->req, waiter->error);
-        else
-            fuse_reply_buf(waiter->req, waiter->answer.data, waiter->answer.size);
-        waiter_free(waiter);
-    }
-}
+#define LIST_INTERVAL 500000000u /* for new ones, where somebody reads of all */
 
 /* ---- the thread ---- */
 
 static bool sleep_until_look(struct events *events, uint64_t pause)
 {
     _guard_mutex_(&events->lock);
-    while (!events->first && !events->ending)
+    while (!events->first && !events->all && !events->ending)
         pthread_cond_wait(&events->changed, &events->lock);
     const struct timespec until = timespec_of(monotonic_ns() + pause);
     while (!events->ending &&
@@ -147,7 +30,7 @@ static void drop_unread(struct events *events)
     _guard_mutex_(&events->lock);
     for (struct source **at = &events->first; *at;) {
         struct source *source = *at;
-        if (source->readers) {
+        if (source->taps) {
             at = &source->next;
             continue;
         }
@@ -157,16 +40,26 @@ static void drop_unread(struct events *events)
     }
 }
 
-/* Has the registry see what became of a process: an agent, an end, another program. */
-static void look_up(struct events *events, struct process *process)
+/* Whether it has a reader of its own. Of the others there may be many, which are listed now and then. */
+static bool is_looked_up(struct events *events, const struct source *source)
 {
-    struct process *now = NULL;
+    _guard_mutex_(&events->lock);
+    const struct tap *tap = source->taps;
+    while (tap && tap->reader->all)
+        tap = tap->next_of_source;
+    return tap != NULL;
+}
+
+/* Has the registry see what became of a process: an agent, an end, another program. */
+static void look_up(struct events *events, const struct source *source)
+{
+    struct process *process = feed_process(source->feed), *now = NULL;
 
     if (process_ended(process))
         return;
     if (!process_alive(process))
         registry_notice(events->registry, process->pid);
-    else if (registry_lookup(events->registry, process->pid, &now) == 0)
+    else if (is_looked_up(events, source) && registry_lookup(events->registry, process->pid, &now) == 0)
         process_unref(now);
 }
 
@@ -175,8 +68,8 @@ static void forget_read(struct source *source)
 {
     uint64_t line = UINT64_MAX;
 
-    for (const struct event_reader *reader = source->readers; reader; reader = reader->next)
-        line = reader->at.line < line ? reader->at.line : line;
+    for (const struct tap *tap = source->taps; tap; tap = tap->next_of_source)
+        line = tap->at.line < line ? tap->at.line : line;
     feed_forget(source->feed, line);
 }
 
@@ -189,11 +82,11 @@ static bool look(struct events *events)
         _guard_mutex_(&events->lock);
         for (struct source *source = events->first; source; source = source->next) {
             any |= feed_look(source->feed);
-            collect_all(source, &done);
+            event_collect(source, &done);
             forget_read(source);
         }
     }
-    finish(done);
+    event_finish(done);
     return any;
 }
 
@@ -203,10 +96,28 @@ static struct source *first_source(struct events *events)
     return events->first;
 }
 
+static bool any_reads_all(struct events *events)
+{
+    _guard_mutex_(&events->lock);
+    return events->all;
+}
+
+/* Finds new processes for those who read of all. */
+static void list_all(struct events *events)
+{
+    _cleanup_(process_list_deinit) struct process_list list = {0};
+
+    if (!any_reads_all(events) || registry_list(events->registry, &list) < 0)
+        return;
+    _guard_mutex_(&events->lock);
+    for (struct event_reader *reader = events->all; reader; reader = reader->next)
+        (void)event_reader_update(reader, &list); /* what there is no memory for now is missed */
+}
+
 static void *events_main(void *arg)
 {
     struct events *events = arg;
-    uint64_t pause = PAUSE_MIN, looked_up = 0;
+    uint64_t pause = PAUSE_MIN, looked_up = 0, listed = 0;
 
     while (sleep_until_look(events, pause)) {
         drop_unread(events);
@@ -214,7 +125,11 @@ static void *events_main(void *arg)
         if (now - looked_up >= LOOKUP_INTERVAL) {
             looked_up = now;
             for (struct source *source = first_source(events); source; source = source->next)
-                look_up(events, feed_process(source->feed));
+                look_up(events, source);
+        }
+        if (now - listed >= LIST_INTERVAL) {
+            listed = now;
+            list_all(events);
         }
         if (look(events))
             pause = PAUSE_MIN;
@@ -224,8 +139,7 @@ static void *events_main(void *arg)
     return NULL;
 }
 
-/* With the lock. */
-static int start(struct events *events)
+int events_start(struct events *events)
 {
     int r = events->running ? 0 : worker_start(events_main, events, "probefs-events", &events->thread);
     events->running = events->running || r == 0;
@@ -260,15 +174,12 @@ void events_end(struct events *events)
     {
         _guard_mutex_(&events->lock);
         for (struct source *source = events->first; source; source = source->next)
-            for (struct event_reader *reader = source->readers; reader; reader = reader->next)
-                for (struct waiter *waiter; (waiter = reader->waiters);) {
-                    reader->waiters = waiter->next;
-                    waiter->queued = false;
-                    waiter->error = ENODEV;
-                    push(&done, waiter);
-                }
+            for (struct tap *tap = source->taps; tap; tap = tap->next_of_source)
+                event_collect_failed(tap->reader, &done, ENODEV);
+        for (struct event_reader *reader = events->all; reader; reader = reader->next)
+            event_collect_failed(reader, &done, ENODEV);
     }
-    finish(done);
+    event_finish(done);
 }
 
 void events_free(struct events *events)
@@ -280,153 +191,4 @@ void events_free(struct events *events)
     pthread_cond_destroy(&events->changed);
     pthread_mutex_destroy(&events->lock);
     free(events);
-}
-
-/* ---- readers ---- */
-
-/* With the lock. The thread frees a source that gets no reader. */
-static int source_for(struct events *events, struct process *process, struct source **out)
-{
-    struct source *source = events->first;
-
-    while (source && feed_process(source->feed) != process)
-        source = source->next;
-    if (!source) {
-        source = calloc(1, sizeof *source);
-        int r = source ? feed_new(process, &source->feed) : -ENOMEM;
-        if (r < 0) {
-            free(source);
-            return r;
-        }
-        source->next = events->first;
-        events->first = source;
-    }
-    *out = source;
-    return 0;
-}
-
-int event_reader_new(struct events *events, struct process *process, struct text *why, struct event_reader **out)
-{
-    struct event_reader *reader = calloc(1, sizeof *reader);
-    struct waiter *done = NULL;
-    if (!reader)
-        return -ENOMEM;
-
-    pthread_mutex_lock(&events->lock);
-    int r = events->ending ? -ENODEV : events->n >= EVENT_READERS_MAX ? -ENFILE : start(events);
-    if (r == -ENFILE)
-        text_printf(why, "events are read %u times already: close some", EVENT_READERS_MAX);
-    if (r == 0)
-        r = source_for(events, process, &reader->source);
-    if (r == 0) {
-        feed_look(reader->source->feed); /* what was before is for others */
-        collect_all(reader->source, &done);
-        reader->events = events;
-        reader->at = feed_end(reader->source->feed);
-        reader->next = reader->source->readers;
-        reader->source->readers = reader;
-        events->n++;
-        pthread_cond_broadcast(&events->changed);
-    }
-    pthread_mutex_unlock(&events->lock);
-    finish(done);
-    if (r < 0)
-        free(reader);
-    else
-        *out = reader;
-    return r;
-}
-
-void event_reader_free(struct event_reader *reader)
-{
-    if (!reader)
-        return;
-    {
-        _guard_mutex_(&reader->events->lock);
-        struct event_reader **at = &reader->source->readers;
-        while (*at != reader)
-            at = &(*at)->next;
-        *at = reader->next;
-        reader->events->n--;
-    }
-    if (reader->poll)
-        fuse_pollhandle_destroy(reader->poll);
-    text_deinit(&reader->lines);
-    free(reader);
-}
-
-/* Ctrl-C. One that isn't queued yet is answered by who queues it; one that isn't any more has its answer. libfuse
- * holds the request's own lock meanwhile, which finish() waits for. */
-static void on_interrupt(fuse_req_t req, void *arg)
-{
-    struct waiter *waiter = arg;
-    bool ours;
-    {
-        _guard_mutex_(&waiter->reader->events->lock);
-        waiter->interrupted = true;
-        ours = waiter->queued;
-        if (ours) {
-            struct waiter **at = &waiter->reader->waiters;
-            while (*at != waiter)
-                at = &(*at)->next;
-            *at = waiter->next;
-        }
-    }
-    if (!ours)
-        return;
-    request_end(&waiter->request);
-    fuse_reply_err(req, EINTR);
-    waiter_free(waiter);
-}
-
-void event_reader_read(struct event_reader *reader, fuse_req_t req, size_t size, bool nonblocking)
-{
-    struct events *events = reader->events;
-    struct waiter *waiter = calloc(1, sizeof *waiter), *done = NULL;
-
-    if (!waiter) {
-        fuse_reply_err(req, ENOMEM);
-        return;
-    }
-    *waiter = (struct waiter){.req = req, .reader = reader, .size = size};
-    request_begin(&waiter->request, fuse_req_ctx(req)->pid);
-    fuse_req_interrupt_func(req, on_interrupt, waiter);
-    {
-        _guard_mutex_(&events->lock);
-        feed_look(reader->source->feed);
-        collect_all(reader->source, &done);
-        bool ready = !reader->waiters && is_readable(reader);
-        if (events->ending)
-            waiter->error = ENODEV;
-        else if (!ready && waiter->interrupted)
-            waiter->error = EINTR;
-        else if (!ready && nonblocking)
-            waiter->error = EAGAIN;
-        else if (ready)
-            take(reader, size, &waiter->answer);
-        else
-            waiter->queued = true;
-        push(waiter->queued ? &reader->waiters : &done, waiter);
-    }
-    finish(done);
-}
-
-void event_reader_poll(struct event_reader *reader, fuse_req_t req, struct fuse_pollhandle *handle)
-{
-    struct waiter *done = NULL;
-    struct fuse_pollhandle *old;
-    bool ready;
-    {
-        _guard_mutex_(&reader->events->lock);
-        feed_look(reader->source->feed);
-        collect_all(reader->source, &done);
-        ready = is_readable(reader);
-        old = handle ? reader->poll : NULL;
-        if (handle)
-            reader->poll = handle;
-    }
-    finish(done);
-    if (old)
-        fuse_pollhandle_destroy(old);
-    fuse_reply_poll(req, ready ? POLLIN | POLLRDNORM : 0);
 }

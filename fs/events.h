@@ -1,4 +1,4 @@
-/* The readers of <pid>/events. Each gets what happens after its open; one that has read all of it waits, which
+/* The readers of <pid>/events, and of all/events. Each gets what happens after its open; one that has read all of it waits, which
  * takes no thread: its request is answered when something comes, by the one thread that looks at all processes
  * that have readers. There is nothing to look at where nobody reads.
  *
@@ -8,6 +8,7 @@
 
 #define FUSE_USE_VERSION 314
 
+#include "fs/access.h"
 #include "fs/registry.h"
 
 #include <fuse_lowlevel.h>
@@ -25,6 +26,10 @@ void events_free(struct events *events); /* once its readers are; NULL is fine *
 
 /* -ENFILE: there are too many, which why says; -EAGAIN: no thread; -ENOMEM. */
 int event_reader_new(struct events *events, struct process *process, struct text *why, struct event_reader **out);
+/* Of all processes that the caller may look at, those to come as well: it never ends. Each line begins with host and
+ * rank. access must outlive it. Also what listing processes fails with. */
+int event_reader_new_all(struct events *events, const struct access *access, const struct access_caller *caller,
+                         struct text *why, struct event_reader **out);
 /* None of its requests waits. NULL is fine. */
 void event_reader_free(struct event_reader *reader);
 

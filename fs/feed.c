@@ -36,7 +36,7 @@ struct feed {
     struct line *lines[FEED_LINES_MAX]; /* by number, modulo */
     uint64_t first, next;               /* numbers of the oldest one, and of the one to come */
     uint64_t events;                    /* that were told */
-    size_t bytes;
+    size_t bytes, bytes_max;
     struct text text;                   /* of the line that is being made */
     bool attached, ended;
     double began;                       /* [s] since 1970; 0: not yet */
@@ -64,7 +64,7 @@ static void add_line(struct feed *feed, uint64_t count)
         *line = (struct line){.before = feed->events, .count = count, .size = size};
         memcpy(line->text, feed->text.data, size);
         while (feed->next - feed->first >= FEED_LINES_MAX ||
-               (feed->next > feed->first && feed->bytes + size > FEED_BYTES_MAX))
+               (feed->next > feed->first && feed->bytes + size > feed->bytes_max))
             forget_oldest(feed);
         feed->lines[feed->next++ % FEED_LINES_MAX] = line;
         feed->bytes += size;
@@ -236,14 +236,10 @@ bool feed_look(struct feed *feed)
     return feed->next != before || ended;
 }
 
-int feed_new(struct process *process, struct feed **out)
+static void begin_now(struct feed *feed)
 {
-    struct feed *feed = calloc(1, sizeof *feed);
+    struct ring_reader *ring = recording_ring(process_recording(feed->process), RECORDED_EVENTS);
 
-    if (!feed)
-        return -ENOMEM;
-    feed->process = process_ref(process);
-    struct ring_reader *ring = recording_ring(process_recording(process), RECORDED_EVENTS);
     if (ring) {
         feed->events_ring.since = ring_reader_since(ring);
         ring_reader_end(ring, &feed->events_ring.at);
@@ -251,9 +247,26 @@ int feed_new(struct process *process, struct feed **out)
     }
     follow_hits(feed); /* for the threads that are held */
     feed->began = realtime_s();
-    feed->attached = recording_attached(process_recording(process));
+    feed->attached = recording_attached(process_recording(feed->process));
+}
+
+int feed_new(struct process *process, double since, struct feed **out)
+{
+    struct feed *feed = calloc(1, sizeof *feed);
+
+    if (!feed)
+        return -ENOMEM;
+    feed->process = process_ref(process);
+    feed->began = since;
+    if (since == 0)
+        begin_now(feed);
     *out = feed;
     return 0;
+}
+
+void feed_widen(struct feed *feed, size_t bytes)
+{
+    feed->bytes_max = feed->bytes_max > bytes ? feed->bytes_max : bytes;
 }
 
 void feed_free(struct feed *feed)
@@ -285,21 +298,34 @@ void feed_forget(struct feed *feed, uint64_t line)
         forget_oldest(feed);
 }
 
-void feed_take(struct feed *feed, struct feed_cursor *at, size_t size, struct text *out)
+/* A line with fields in front. */
+static void add_with(const char *front, const char *line, size_t size, struct text *out)
 {
+    text_putc(out, '{');
+    text_puts(out, front);
+    text_add(out, line + 1, size - 1);
+}
+
+void feed_take(struct feed *feed, struct feed_cursor *at, size_t size, const char *front, struct text *out)
+{
+    size_t more = strlen(front);
+
     if (at->line < feed->first)
         at->line = feed->first;
     for (; at->line < feed->next; at->line++) {
         const struct line *line = feed->lines[at->line % FEED_LINES_MAX];
-        if (out->size > 0 && out->size + line->size > size)
+        if (out->size > 0 && out->size + more + line->size > size)
             return;
         if (line->before > at->events) {
-            event_text_lost(feed->process->pid, line->before - at->events, out);
+            event_text_lost(feed->process->pid, line->before - at->events, &feed->text);
+            if (!feed->text.error)
+                add_with(front, feed->text.data, feed->text.size, out);
+            text_clear(&feed->text);
             at->events = line->before;
-            if (out->size + line->size > size)
+            if (out->size + more + line->size > size)
                 return;
         }
-        text_add(out, line->text, line->size);
+        add_with(front, line->text, line->size, out);
         at->events += line->count;
     }
 }

@@ -21,9 +21,12 @@ struct feed_cursor {
     uint64_t events; /* what these told of */
 };
 
-/* Takes its own reference to the process. -ENOMEM. */
-int feed_new(struct process *process, struct feed **out);
+/* Takes its own reference to the process. since: when that began to be of interest ([s] since 1970), although it is
+ * found only now; 0: now. -ENOMEM. */
+int feed_new(struct process *process, double since, struct feed **out);
 void feed_free(struct feed *feed); /* NULL is fine */
+/* Lets it keep that many bytes, at most FEED_BYTES_MAX, if it doesn't keep more; none at first. */
+void feed_widen(struct feed *feed, size_t bytes);
 struct process *feed_process(const struct feed *feed);
 
 /* Takes in what has happened. Whether there was anything. */
@@ -34,5 +37,6 @@ struct feed_cursor feed_end(const struct feed *feed);
 bool feed_readable(const struct feed *feed, const struct feed_cursor *at);
 /* Gives up the lines before that number: all who read have them. */
 void feed_forget(struct feed *feed, uint64_t line);
-/* Adds whole lines to out, of at most `size` bytes together, but at least one, and moves `at` behind them. */
-void feed_take(struct feed *feed, struct feed_cursor *at, size_t size, struct text *out);
+/* Adds whole lines to out, of at most `size` bytes together, but at least one, and moves `at` behind them. front: fields
+ * that each of them is to begin with, as JSON, each with a comma and a blank behind it. */
+void feed_take(struct feed *feed, struct feed_cursor *at, size_t size, const char *front, struct text *out);

@@ -34,6 +34,7 @@ const struct entry layout[] = {
     DIRECTORY("all", 0555, NULL, "every process at once: rows begin with host,pid,rank"),
     QUESTION("all/query", 0666, query_run, "write SQL; read what it selects"),
     SET("all/breakpoints", 0666, all_breakpoints_render, all_breakpoints_run, "of all that you may control"),
+    STREAM("all/events", 0444, ""),
     DIRECTORY("all/tables", 0555, NULL, "as below"),
 #define ALL_TABLE(name, about) TABLE("all/tables/" #name ".csv", 0444, ""),
     PYTHON_TABLES(ALL_TABLE)

@@ -175,7 +175,9 @@ static int open_events(struct call *call, struct file_context *context, struct h
 {
     struct event_reader *events;
 
-    int r = event_reader_new(call->mount->events, context->process, &context->why, &events);
+    int r = context->process
+        ? event_reader_new(call->mount->events, context->process, &context->why, &events)
+        : event_reader_new_all(call->mount->events, context->access, call_who(call), &context->why, &events);
     return r < 0 ? r : handle_open_events(&call->mount->handles, events, out);
 }
 

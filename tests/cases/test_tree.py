@@ -20,7 +20,7 @@ from mount import REPOSITORY
 ROOT = {"help", "self", "by-rank", "all", "exited"}
 PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "stacks.folded", "tasks", "tables",
            "errors", "events", "threads"}
-ALL = {"breakpoints", "query", "tables"}
+ALL = {"breakpoints", "events", "query", "tables"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "frames"}
 FRAME = {"locals", "source", "eval"}
