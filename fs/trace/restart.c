@@ -2,6 +2,7 @@
 
 #include "fs/cleanup.h"
 #include "fs/procfs.h"
+#include "fs/trace/cut_short.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -10,38 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 
 #define SYSCALL_INSTRUCTION 0x050f /* 0f 05, little endian */
-
-static bool is_cut_short(long number)
-{
-    switch (number) {
-    case SYS_epoll_wait:
-    case SYS_epoll_pwait:
-    case SYS_epoll_pwait2:
-    case SYS_semop:
-    case SYS_semtimedop:
-    case SYS_msgsnd:
-    case SYS_msgrcv:
-    case SYS_rt_sigtimedwait:
-    case SYS_io_getevents:
-    case SYS_io_pgetevents:
-    case SYS_read: /* inotify(7) */
-    case SYS_recvfrom: /* from here on: sockets with SO_RCVTIMEO or SO_SNDTIMEO */
-    case SYS_recvmsg:
-    case SYS_recvmmsg:
-    case SYS_accept:
-    case SYS_accept4:
-    case SYS_sendto:
-    case SYS_sendmsg:
-    case SYS_sendmmsg:
-    case SYS_connect: return true;
-    }
-    return false;
-}
 
 static uint64_t mask(const char *status, const char *name)
 {

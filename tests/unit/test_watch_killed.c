@@ -70,6 +70,18 @@ static void kill_once(struct watched *target, bool perf, unsigned *seed)
     CHECK(target->seen->written > written && target->seen->made > made);
 }
 
+/* What an agent does when its daemon has gone. */
+static void clear(struct watched *target)
+{
+    CHECK_INT(watched_do(target, 'c', 0, 0), 0);
+    long orphans = target->seen->orphans, written = target->seen->written, made = target->seen->made;
+    while (target->seen->written < written + 10 || target->seen->made < made + 3)
+        usleep(1000);
+    CHECK(target->seen->orphans <= orphans + 1); /* one may have been on its way */
+    CHECK_INT(target->seen->eintr, 0);
+    CHECK(watched_lives(target));
+}
+
 static void test(bool perf, int kills)
 {
     struct watched target;
@@ -78,8 +90,12 @@ static void test(bool perf, int kills)
     watched_start(&target);
     watched_do(&target, 'h', 0, 0);
     watched_do(&target, 'n', 0, 0);
-    for (int i = 0; i < kills; i++)
+    watched_do(&target, 's', 0, 0);
+    for (int i = 0; i < kills; i++) {
         kill_once(&target, perf, &seed);
+        if (!perf && i % 2)
+            clear(&target);
+    }
     CHECK(target.seen->hits[0] > kills);
     CHECK_INT(target.seen->strange, 0);
     if (perf)

@@ -2,6 +2,7 @@
  * agent does, and writes to its variables when it is told to, by threads of every kind. */
 #pragma once
 
+#include "agent/orphans.h"
 #include "agent/proto.h"
 #include "tests/unit/check.h"
 
@@ -190,6 +191,7 @@ static inline void watched_serve(int orders, int answers)
             sigaction(SIGTRAP, &action, NULL);
             break;
         }
+        case 'c': status = orphans_clear(2000000000); break;
         case 'e': execlp("sleep", "sleep", "60", NULL); break;
         }
         CHECK(write(answers, &status, sizeof status) == sizeof status);
