@@ -1,5 +1,5 @@
-/* all/breakpoints: what is written is carried out in every process that its writer may control, and each says what came of
- * it; all or none of it in each. A few threads do that, since one that doesn't let go of its GIL takes its time. */
+/* all/breakpoints: what is written is carried out in every process that its writer may control, all or none of it in
+ * each, and each says what came of it. A few threads do that, since one that doesn't let go of its GIL takes its time. */
 #include "fs/breakpoints.h"
 
 #include "fs/cleanup.h"

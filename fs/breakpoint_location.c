@@ -28,7 +28,7 @@ static int read_function(struct reader *reader, struct words token, enum breakpo
     if (token.size < 2 || memcmp(token.text + name.size, "()", 2))
         return reader_complain(reader, token.text, "a function is written FUNC() or MODULE.FUNC()");
     if (!is_dotted(name))
-        return reader_complain(reader, token.text, "a function's name is NAME, CLASS.NAME or MODULE.NAME, and () follows");
+        return reader_complain(reader, token.text, "a function's name is NAME, CLASS.NAME or MODULE.NAME");
     reader->at = token.text + token.size;
     reader->out->kind = kind;
     reader->out->where = name;
@@ -63,7 +63,7 @@ static int read_quoted(struct reader *reader)
     if (end == begin)
         return reader_complain(reader, begin, "the name of a file belongs here");
     if (memchr(begin, '\t', (size_t)(end - begin)))
-        return reader_complain(reader, reader->at, "no tab may be in a file's name here: name it by the part behind that");
+        return reader_complain(reader, reader->at, "no tab may stand here: name the file by what is behind it");
     if (end + 1 == reader->end || end[1] != ':')
         return reader_complain(reader, end + 1, ":LINE belongs here");
     return read_line_number(reader, (struct words){begin, (size_t)(end - begin)}, end + 2);
@@ -86,10 +86,18 @@ static int read_raise(struct reader *reader)
     if (!type.size)
         return 0;
     if (!is_dotted(type))
-        return reader_complain(reader, type.text, "a type's name belongs here, TYPE or MODULE.TYPE, or nothing for all");
+        return reader_complain(reader, type.text, "a type's name belongs here, or nothing for all");
     reader->out->where = type;
     reader->at += type.size;
     return 0;
+}
+
+/* -1: it is none. */
+static int hex_digit(char c)
+{
+    if (is_digit(c))
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 static int read_hex(struct reader *reader, const char **p, uint64_t *out)
@@ -99,7 +107,7 @@ static int read_hex(struct reader *reader, const char **p, uint64_t *out)
 
     for (; *p < reader->end; ++*p) {
         char c = **p;
-        int digit = is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int digit = hex_digit(c);
         if (digit < 0)
             break;
         if (value >> 60)

@@ -1,9 +1,9 @@
 /* <pid>/breakpoints: the set. Reading shows it, one a line, as it can be written back, and what else there is to say as
  * comments; it is taken from what the agent has recorded, which is not asked.
  *
- * The lines that one write brings are carried out all or none. A file that was opened with `>` is to hold what is written:
- * its first command replaces the set, and the later ones add to that, for nobody knows how shells cut what they write. One
- * that is closed with nothing in it is empty. Removals alone replace nothing. */
+ * The lines that one write brings are carried out all or none. A file that was opened with `>` is to hold what is
+ * written: its first command replaces the set, and the later ones add to that, for nobody knows how shells cut what they
+ * write. One that is closed with nothing in it is empty. Removals alone replace nothing. */
 #include "fs/breakpoints.h"
 
 #include "fs/attached.h"

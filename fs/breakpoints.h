@@ -6,7 +6,8 @@
 
 /* Carries out what was written; where context->clears, in place of the set, and then context->clears is false. 0 or
  * -errno, as file_run. */
-typedef int breakpoints_carry(struct file_context *context, const struct breakpoint_request *request, struct text *said);
+typedef int breakpoints_carry(struct file_context *context, const struct breakpoint_request *request,
+                              struct text *said);
 
 /* A file_run that reads the lines and has them carried out. */
 int breakpoints_feed(struct file_context *context, const struct input *input, breakpoints_carry *carry,

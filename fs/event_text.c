@@ -146,9 +146,9 @@ void event_text_stop(pid_t pid, const struct ring_row *row, struct text *out)
 
 void event_text_continue(pid_t pid, const struct ring_row *row, struct text *out)
 {
-    double since = ring_real(row, HITS_TS);
+    double since = ring_real(row, HITS_TS), resumed = ring_real(row, HITS_RESUMED);
 
-    begin_hit(out, ring_real(row, HITS_RESUMED), "continue", pid, row);
+    begin_hit(out, resumed > 0 ? resumed : since, "continue", pid, row); /* 0: it could not be held */
     add_place(out, row);
     if (is_time(since))
         text_printf(out, ", \"since\": %.6f}\n", since);

@@ -5,8 +5,8 @@
  *     event   probing.event(), with tid, name, task, span, attrs: as in the table events
  *     hit     of a breakpoint or watchpoint, with tid, id, hit, func, file, lineno, stack, captured, old_value,
  *             new_value, address, error: as in the table hits
- *     stop    a thread is held: by a breakpoint, whose hit comes before it, or where id is null by a step, `pause`, or an
- *             exception that nobody caught; with tid, id, func, file, lineno, captured
+ *     stop    a thread is held: by a breakpoint, whose hit comes before it, or where id is null by a step, `pause`,
+ *             or an exception that nobody caught; with tid, id, func, file, lineno, captured
  *     continue   it goes on, with tid, id, func, file, lineno, and since: the ts of its stop
  *     attach, detach   of an agent
  *     exec    the process runs another program from now on; the last line

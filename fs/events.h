@@ -1,6 +1,6 @@
-/* The readers of <pid>/events, and of all/events. Each gets what happens after its open; one that has read all of it waits, which
- * takes no thread: its request is answered when something comes, by the one thread that looks at all processes
- * that have readers. There is nothing to look at where nobody reads.
+/* The readers of <pid>/events, and of all/events. Each gets what happens after its open; one that has read all of it
+ * waits, which takes no thread: its request is answered when something comes, by the one thread that looks at all
+ * processes that have readers. There is nothing to look at where nobody reads.
  *
  * The thread looks often while something comes and rarely else, at what can be seen from outside (feed.h):
  * nobody in the process waits, or takes part. */

@@ -37,6 +37,6 @@ struct feed_cursor feed_end(const struct feed *feed);
 bool feed_readable(const struct feed *feed, const struct feed_cursor *at);
 /* Gives up the lines before that number: all who read have them. */
 void feed_forget(struct feed *feed, uint64_t line);
-/* Adds whole lines to out, of at most `size` bytes together, but at least one, and moves `at` behind them. front: fields
- * that each of them is to begin with, as JSON, each with a comma and a blank behind it. */
+/* Adds whole lines to out, of at most `size` bytes together, but at least one, and moves `at` behind them. front:
+ * fields that each of them is to begin with, as JSON, each with a comma and a blank behind it. */
 void feed_take(struct feed *feed, struct feed_cursor *at, size_t size, const char *front, struct text *out);

@@ -1,5 +1,5 @@
-/* A line of <pid>/breakpoints. What is taken is written so that it reads as the same. */
-#include "fs/breakpoint_text.h"
+/* A line of <pid>/breakpoints, and many of them. What is taken is written so that it reads as the same. */
+#include "fs/breakpoint_request.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -28,10 +28,28 @@ static void print(const char *line, size_t size, struct text *out)
     breakpoint_text_print(&b, out);
 }
 
+/* Any byte of it may be said to be wrong. */
+static void request(const char *lines, size_t size)
+{
+    struct breakpoint_request all;
+    struct text why = TEXT_INIT;
+
+    int r = breakpoint_request_read(lines, size, &all, &why);
+    if ((r < 0) != (why.size > 0))
+        abort();
+    for (size_t i = 0; r == 0 && i <= 16; i++) {
+        text_clear(&why);
+        breakpoint_request_blame(&all, all.text.size * i / 16, &why);
+    }
+    breakpoint_request_deinit(&all);
+    text_deinit(&why);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct text once = TEXT_INIT, twice = TEXT_INIT;
 
+    request((const char *)data, size);
     print((const char *)data, size, &once);
     if (once.size) {
         print(once.data, once.size, &twice);

@@ -85,7 +85,8 @@ static void test_locations(void)
 
 static void test_parts(void)
 {
-    struct breakpoint_text b = read_good("  17:\tstop for 90s a.py:1{a,{1: 'x, }'}[b] , f(c, d)}if x == \"} if x 3\" x 12 # on");
+    struct breakpoint_text b = read_good("  17:\tstop for 90s a.py:1{a,{1: 'x, }'}[b] , f(c, d)}"
+                                         "if x == \"} if x 3\" x 12 # on");
 
     CHECK(b.id == 17 && b.action == BREAKPOINT_STOP && b.stop_ns == 90000000000ull && b.count == 12);
     CHECK_INT(b.ncaptures, 3);
