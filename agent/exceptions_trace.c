@@ -75,7 +75,7 @@ static bool hear(struct interpreter *interpreter, PyFrameObject *frame, enum tra
 
 int exceptions_trace(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 {
-    return trace_add(interpreter, TRACE_EXCEPTIONS, hear, NULL, true, words);
+    return trace_add(interpreter, TRACE_EXCEPTIONS, hear, NULL, TRACE_RAISES, words);
 }
 
 void exceptions_untrace(struct interpreter *interpreter) { trace_remove(interpreter, TRACE_EXCEPTIONS); }

@@ -213,6 +213,7 @@ struct gave_up interpreter_give_up_all(void)
     rings_stop();
     gave_up.nobody_inside = interpreter_each_other(give_up, NULL);
     give_up(main_interpreter, NULL);
+    trace_wait();
     unsettle();
     gave_up.everything = interpreter_nothing_remains();
     return gave_up;

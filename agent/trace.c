@@ -8,13 +8,17 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #define FRAMES_MAX 1000 /* that are looked at for one that is wanted; beyond them there may be one */
+#define WAIT_MS 500
 #define EVERYWHERE "slows Python code 3 to 6 times while it is on, before CPython 3.12"
-#define FUNCTIONS "slows the functions that it is in 3 to 6 times, before CPython 3.12"
+#define RAISES "slows functions in which exceptions are caught 3 to 6 times until they return, before CPython 3.12"
+#define WANTED "slows the functions that it is in 3 to 6 times, before CPython 3.12"
 
 struct trace traces[INTERPRETERS_MAX];
 unsigned trace_turn;
+__thread const void *trace_raised;
 static unsigned forks;  /* fork_count() when a client came */
 static unsigned inside; /* calls of clients that have not returned, in all threads */
 
@@ -36,10 +40,10 @@ bool trace_is_agents(const PyThreadState *state)
 
 /* ---- what is traced ---- */
 
-static bool wants_everything(const struct trace *self)
+static bool has_scope(const struct trace *self, enum trace_scope scope)
 {
     for (size_t i = 0; i < TRACE_CLIENTS; i++)
-        if (self->calls[i] && self->all[i])
+        if (self->calls[i] && self->scopes[i] == scope)
             return true;
     return false;
 }
@@ -88,7 +92,7 @@ static void arrange_thread(struct trace *self, PyThreadState *state)
     if (self->everywhere || trace_keeps(self, state, PyThreadState_GetFrame(state)))
         traced_on(state);
     else
-        traced_off(state);
+        traced_rest(state, self->raises);
 }
 
 /* Threads that are new only. */
@@ -108,7 +112,8 @@ unsigned trace_arrange(struct trace *self)
     unsigned others = 0;
 
     trace_turn++;
-    self->everywhere = clients && (wants_everything(self) || self->deep || trace_enter_begin(self) < 0);
+    self->everywhere = clients && (has_scope(self, TRACE_ALL) || self->deep || trace_enter_begin(self) < 0);
+    self->raises = has_scope(self, TRACE_RAISES);
     if (!clients || self->everywhere)
         trace_enter_end(self);
     PyThreadState *state = traced_first(self->interpreter->state);
@@ -180,17 +185,19 @@ static int trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg
     PyThreadState *state = PyThreadState_Get();
 
     if (!self) { /* the thread runs as fast as ever */
-        traced_off(state);
+        traced_rest(state, false);
         return 0;
     }
+    if (what == TRACE_EXCEPTION)
+        trace_raised = frame;
     if (self->everywhere) {
         if (traced_first(self->interpreter->state) != self->newest)
             trace_new(self);
         if (what == TRACE_CALL)
             note_entry(self, state, frame);
-    } else if (!is_wanted(self, state, frame)) {
+    } else if (!self->raises && !is_wanted(self, state, frame)) {
         if (!stays(self, state, frame))
-            traced_off(state);
+            traced_rest(state, false);
         return 0;
     }
     return tell(self, frame, what, arg);
@@ -200,7 +207,7 @@ static int trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg
 
 static void say(const struct trace *self, unsigned others, char words[PROTO_WORDS_MAX])
 {
-    const char *slows = self->everywhere ? EVERYWHERE : FUNCTIONS;
+    const char *slows = self->everywhere ? EVERYWHERE : self->raises ? RAISES : WANTED;
 
     if (others)
         snprintf(words, PROTO_WORDS_MAX, "%s; not seen: %u threads that have a trace function of their own", slows,
@@ -210,7 +217,7 @@ static void say(const struct trace *self, unsigned others, char words[PROTO_WORD
 }
 
 int trace_add(struct interpreter *interpreter, enum trace_client client, trace_function *call, trace_wants *wants,
-              bool all, char words[PROTO_WORDS_MAX])
+              enum trace_scope scope, char words[PROTO_WORDS_MAX])
 {
     struct trace *self = &traces[interpreter - agent.interpreters];
 
@@ -221,7 +228,7 @@ int trace_add(struct interpreter *interpreter, enum trace_client client, trace_f
     self->interpreter = interpreter;
     self->calls[client] = call;
     self->wants[client] = wants;
-    self->all[client] = all;
+    self->scopes[client] = scope;
     say(self, trace_arrange(self), words);
     return 0;
 }
@@ -244,6 +251,15 @@ void trace_remove(struct interpreter *interpreter, enum trace_client client)
     self->wants[client] = NULL;
     self->deep = self->deep && trace_has_clients(self);
     trace_arrange(self);
+}
+
+void trace_wait(void)
+{
+    for (unsigned i = 0; i < WAIT_MS && trace_remains(); i++) {
+        PyThreadState *state = PyEval_SaveThread();
+        usleep(1000);
+        PyEval_RestoreThread(state);
+    }
 }
 
 bool trace_remains(void) { return inside || trace_enter_remains(); }

@@ -29,13 +29,22 @@ typedef enum trace_interest trace_wants(struct interpreter *interpreter, PyThrea
 
 /* All with the GIL of the interpreter; no exception is set afterwards. */
 
-/* Has `call` called in all threads of an interpreter, at least for the code that is wanted; all: for all code. wants NULL: nothing
- * is asked. Again, where it is a client already. words: what is to be said of it. 0; -EOPNOTSUPP. */
+/* What a client wants beyond that. */
+enum trace_scope {
+    TRACE_WANTED,  /* nothing */
+    TRACE_RAISES,  /* TRACE_EXCEPTION of all code; and what comes next in a frame that it was told of, but that may be more */
+    TRACE_ALL,     /* all of all code */
+};
+
+/* Has `call` called in all threads of an interpreter, at least for what is wanted. wants NULL: nothing is asked. Again, where it is
+ * a client already. words: what is to be said of it. 0; -EOPNOTSUPP. */
 int trace_add(struct interpreter *interpreter, enum trace_client client, trace_function *call, trace_wants *wants,
-              bool all, char words[PROTO_WORDS_MAX]);
+              enum trace_scope scope, char words[PROTO_WORDS_MAX]);
 /* What a client wants has changed: frames that are being run are looked at again. */
 void trace_again(struct interpreter *interpreter);
 void trace_remove(struct interpreter *interpreter, enum trace_client client);
+/* Waits a moment, without the GIL, until no thread is in a function of this library any more, once all clients are removed. */
+void trace_wait(void);
 /* Whether a thread is in a function of this library for the sake of a client, or may still get there. */
 bool trace_remains(void);
 /* In a child after fork, before anything else runs: nobody is a client any more. */

@@ -32,6 +32,7 @@ static struct {
 } api;
 
 static unsigned inside;  /* calls of `apart` that have not returned, in all threads */
+static traced_function *resting; /* of threads that nothing is traced in; of the last interpreter */
 static unsigned left_in; /* interpreters in which another one has been put before ours */
 
 /* ---- room on the stack ---- */
@@ -129,67 +130,105 @@ static struct trace *find(PyThreadState *state)
     return NULL;
 }
 
+static void turn(const struct trace *self, PyThreadState *state, bool on)
+{
+    if (on)
+        traced_on(state);
+    else
+        traced_rest(state, self->raises);
+}
+
 /* Runs it with tracing on or off, whatever its caller is. */
 static __attribute__((noinline)) PyObject *apart(struct trace *self, PyThreadState *state, void *frame, int throwing,
                                                  bool on)
 {
-    unsigned turn = trace_turn;
+    unsigned before = trace_turn;
 
     inside++;
-    if (on)
-        traced_on(state);
-    else
-        traced_off(state);
+    turn(self, state, on);
     PyObject *result = api.run(state, frame, throwing);
     inside--;
-    bool caller_on = turn == trace_turn ? !on : trace_has_clients(self); /* which notices, if it is not wanted */
-    if (caller_on)
-        traced_on(state);
-    else
-        traced_off(state);
+    turn(self, state, before == trace_turn ? !on : trace_has_clients(self)); /* its caller finds out if it is not wanted */
     return result;
+}
+
+/* Whether the frame that the thread is in has to stay traced. */
+static bool stays(struct trace *self, PyThreadState *state)
+{
+    PyFrameObject *frame = PyThreadState_GetFrame(state);
+    bool raised = frame && frame == trace_raised;
+
+    if (raised)
+        Py_DecRef((PyObject *)frame);
+    return raised || trace_keeps(self, state, frame);
 }
 
 /* Whether a frame is to be run apart; else it is run with tracing on or off as that is now. */
 static __attribute__((noinline)) bool is_apart(struct trace *self, PyThreadState *state, bool wanted)
 {
+    bool on = traced_is_on(state);
+
     if (traced_is_others(state) || trace_is_agents(state))
         return false;
-    if (wanted) {
-        if (inside && !traced_is_on(state))
-            return true;
-        traced_on(state);
-        return false;
-    }
-    if (trace_keeps(self, state, PyThreadState_GetFrame(state)))
+    if (on ? !wanted && stays(self, state) : wanted && (inside || self->raises))
         return true;
-    traced_off(state);
+    turn(self, state, wanted);
     return false;
+}
+
+/* The same, where it is thrown into a generator with an exception set. */
+static __attribute__((noinline)) bool is_apart_with(struct trace *self, PyThreadState *state, PyObject *code, bool *wanted)
+{
+    PyObject *type, *value, *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    *wanted = trace_enter_wanted(self, state, code) == TRACE_NOW;
+    bool is = is_apart(self, state, *wanted);
+    PyErr_Restore(type, value, traceback);
+    return is;
+}
+
+/* How a frame is to be run. */
+enum way { WAY_AS_IT_IS, WAY_APART_OFF, WAY_APART_ON };
+
+static __attribute__((noinline)) enum way way_of(struct trace *self, PyThreadState *state, PyObject *code)
+{
+    bool wanted;
+
+    if (!self)
+        return WAY_AS_IT_IS;
+    if (is_short(state)) {
+        self->deep = true;
+        trace_arrange(self);
+        return WAY_AS_IT_IS;
+    }
+    bool is = is_apart_with(self, state, code, &wanted);
+    resting = self->raises ? traced.ours : NULL;
+    return !is ? WAY_AS_IT_IS : wanted ? WAY_APART_ON : WAY_APART_OFF;
 }
 
 static __attribute__((noinline)) LEAVES PyObject *enter_slowly(PyThreadState *state, void *frame, int throwing,
                                                                PyObject *code)
 {
     struct trace *self = find(state);
+    enum way way = way_of(self, state, code);
 
-    if (!self)
-        return api.run(state, frame, throwing);
-    if (is_short(state)) {
-        self->deep = true;
-        trace_arrange(self);
-        return api.run(state, frame, throwing);
-    }
-    enum trace_interest interest = trace_enter_wanted(self, state, code);
-    if ((interest == TRACE_NOW || traced_is_on(state)) && is_apart(self, state, interest == TRACE_NOW))
-        return apart(self, state, frame, throwing, interest == TRACE_NOW);
+    if (way != WAY_AS_IT_IS)
+        return apart(self, state, frame, throwing, way == WAY_APART_ON);
     return api.run(state, frame, throwing);
+}
+
+/* Nothing is to be done for it. */
+static inline bool is_resting(const PyThreadState *state)
+{
+    return *traced_function_of(state) == resting && !*traced_use(state);
 }
 
 static LEAVES PyObject *enter(PyThreadState *state, void *frame, int throwing)
 {
     PyObject *code = ((PyObject **)frame)[api.code];
 
-    if (__builtin_expect(is_unwanted(code) && !traced_any(state) && has_room(state), 1))
+    if (__builtin_expect(is_unwanted(code) && is_resting(state) && has_room(state), 1))
         return api.run(state, frame, throwing);
     return enter_slowly(state, frame, throwing, code);
 }

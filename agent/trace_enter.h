@@ -6,6 +6,9 @@
  * calls, until that returns. A frame that isn't wanted and isn't called by a traced one costs a look into a table; from 3.11 on also
  * what CPython otherwise saves for calls from Python to Python, which it doesn't make in C.
  *
+ * Exceptions are told of without that, as long as there is a trace function; from then on the frame is traced, and what it
+ * returns to, until that makes a call.
+ *
  * Switching is per frame in C: CPython hands it on from a frame to those that it calls, and back to its caller as it returns. Where
  * a traced frame returns to one that isn't to be traced, that notices at its next line, and switches it off. */
 #pragma once
@@ -17,9 +20,10 @@ struct trace {
     struct interpreter *interpreter;
     trace_function *calls[TRACE_CLIENTS]; /* NULL: no client */
     trace_wants *wants[TRACE_CLIENTS];
-    bool all[TRACE_CLIENTS];
+    enum trace_scope scopes[TRACE_CLIENTS];
     const PyThreadState *newest;          /* the last one that was found to be traced */
     bool everywhere;                      /* all threads are traced, whatever they run */
+    bool raises;                          /* else all hear at least of exceptions */
     bool entered;                         /* frames are heard of as they are entered */
     bool deep;                            /* ... which was given up for this: a thread's stack got short */
     const void *kept;                     /* the caller of a frame that stays traced for the sake of older ones ... */
@@ -38,6 +42,8 @@ enum trace_interest trace_enter_wanted(const struct trace *self, PyThreadState *
 bool trace_has_clients(const struct trace *self);
 /* Whether it is a thread of the agent's own. */
 bool trace_is_agents(const PyThreadState *state);
+/* The frame of the calling thread that was last told of an exception: no more than a number. */
+extern __thread const void *trace_raised;
 /* Whether a frame, a new reference that is given up, or an older one has wanted code. */
 bool trace_keeps(struct trace *self, PyThreadState *state, PyFrameObject *frame);
 /* Sees to it that what clients want is traced, and nothing else. How many threads have a trace function of their own. */

@@ -5,22 +5,14 @@
 
 #define WORDS_MAX 32 /* of a thread state, in which the field is looked for */
 
+struct traced traced;
+
 static struct {
-    traced_function *function;
     PyThreadState *(*first)(PyInterpreterState *); /* PyInterpreterState_ThreadHead */
     PyThreadState *(*next)(PyThreadState *);       /* PyThreadState_Next */
-    uint8_t on; /* what use_tracing is while something is traced: 1, or 255 from 3.11 on */
 } api;
 
-/* Before it come the function of profilers, and the CFrame of the innermost frame, which begins with use_tracing. */
-size_t traced_word;
-
-static traced_function **function_of(const PyThreadState *state) { return (traced_function **)state + traced_word; }
-
-static traced_function *profiler_of(const PyThreadState *state) { return function_of(state)[-1]; }
-
-/* Its lowest byte is all that there is of it. */
-static uint8_t *use_tracing(const PyThreadState *state) { return *((uint8_t **)state + traced_word - 2); }
+static traced_function *profiler_of(const PyThreadState *state) { return traced_function_of(state)[-1]; }
 
 typedef int set_function(PyThreadState *, traced_function *, PyObject *);
 
@@ -30,20 +22,20 @@ static int find_word(PyThreadState *own, set_function *set, traced_function *fun
     traced_function **words = (traced_function **)own;
 
     set(own, function, NULL); /* an audit hook may refuse it */
-    for (size_t i = 2; i < WORDS_MAX && !traced_word; i++)
+    for (size_t i = 2; i < WORDS_MAX && !traced.word; i++)
         if (words[i] == function)
-            traced_word = i;
-    if (!traced_word)
+            traced.word = i;
+    if (!traced.word)
         return -EOPNOTSUPP;
-    api.on = *use_tracing(own);
-    *function_of(own) = NULL;
-    *use_tracing(own) = 0;
+    traced.on = *traced_use(own);
+    *traced_function_of(own) = NULL;
+    *traced_use(own) = 0;
     set(own, function, NULL);
-    bool same = *function_of(own) == function && *use_tracing(own) == api.on && (api.on == 1 || api.on == 255);
-    *function_of(own) = NULL;
-    *use_tracing(own) = 0;
+    bool same = *traced_function_of(own) == function && *traced_use(own) == traced.on && (traced.on == 1 || traced.on == 255);
+    *traced_function_of(own) = NULL;
+    *traced_use(own) = 0;
     if (!same)
-        traced_word = 0;
+        traced.word = 0;
     return same ? 0 : -EOPNOTSUPP;
 }
 
@@ -72,11 +64,11 @@ int traced_bind(traced_function *function)
 {
     set_function *set = (set_function *)dlsym(RTLD_DEFAULT, "_PyEval_SetTrace");
 
-    api.function = function;
+    traced.ours = function;
     api.first = (PyThreadState * (*)(PyInterpreterState *)) dlsym(RTLD_DEFAULT, "PyInterpreterState_ThreadHead");
     api.next = (PyThreadState * (*)(PyThreadState *)) dlsym(RTLD_DEFAULT, "PyThreadState_Next");
     bool fit = python.version < 0x030c && set && api.first && api.next && is_allowed();
-    int r = !fit ? -EOPNOTSUPP : traced_word ? 0 : find_fields(set, function);
+    int r = !fit ? -EOPNOTSUPP : traced.word ? 0 : find_fields(set, function);
     PyErr_Clear();
     return r;
 }
@@ -84,22 +76,18 @@ int traced_bind(traced_function *function)
 PyThreadState *traced_first(PyInterpreterState *interpreter) { return api.first(interpreter); }
 PyThreadState *traced_next(PyThreadState *state) { return api.next(state); }
 
-bool traced_is_on(const PyThreadState *state) { return *function_of(state) == api.function; }
-
-bool traced_is_others(const PyThreadState *state) { return *function_of(state) && !traced_is_on(state); }
-
 void traced_on(PyThreadState *state)
 {
     if (traced_is_others(state))
         return;
-    *function_of(state) = api.function;
-    *use_tracing(state) = api.on;
+    *traced_function_of(state) = traced.ours;
+    *traced_use(state) = traced.on;
 }
 
-void traced_off(PyThreadState *state)
+void traced_rest(PyThreadState *state, bool raises)
 {
-    if (!traced_is_on(state))
+    if (traced_is_others(state))
         return;
-    *function_of(state) = NULL;
-    *use_tracing(state) = profiler_of(state) ? api.on : 0;
+    *traced_function_of(state) = raises ? traced.ours : NULL;
+    *traced_use(state) = profiler_of(state) ? traced.on : 0;
 }

@@ -14,15 +14,34 @@ int traced_bind(traced_function *function);
 
 /* The rest with the GIL. */
 
-extern size_t traced_word; /* which word of a thread state its trace function is; 0: not known */
-/* Whether there is one, ours or another. */
-static inline bool traced_any(const PyThreadState *state) { return ((void *const *)state)[traced_word]; }
+extern struct traced {
+    size_t word;            /* which word of a thread state its trace function is; 0: not known */
+    uint8_t on;             /* what use_tracing is while something is traced: 1, or 255 from 3.11 on */
+    traced_function *ours;
+} traced;
+
+static inline traced_function **traced_function_of(const PyThreadState *state)
+{
+    return (traced_function **)state + traced.word;
+}
+/* Before it come the function of profilers, and the CFrame of the innermost frame, which begins with use_tracing: its lowest byte is
+ * all that there is of it. */
+static inline uint8_t *traced_use(const PyThreadState *state) { return *((uint8_t **)state + traced.word - 2); }
+
 PyThreadState *traced_first(PyInterpreterState *interpreter);
 PyThreadState *traced_next(PyThreadState *state);
-/* Whether ours is set; whether another one is. */
-bool traced_is_on(const PyThreadState *state);
-bool traced_is_others(const PyThreadState *state);
-/* Sets ours, where there is none; takes it out, where it is there. No audit hook is asked. Outer frames
- * follow as inner ones return. */
+/* Whether another one than ours is set. */
+static inline bool traced_is_others(const PyThreadState *state)
+{
+    traced_function *function = *traced_function_of(state);
+    return function && function != traced.ours;
+}
+/* Whether a thread calls ours, and at each line. */
+static inline bool traced_is_on(const PyThreadState *state)
+{
+    return *traced_function_of(state) == traced.ours && *traced_use(state);
+}
+/* Sets ours, where there is no other one. No audit hook is asked. Outer frames follow as inner ones return. */
 void traced_on(PyThreadState *state);
-void traced_off(PyThreadState *state);
+/* Has ours called for exceptions only, until the first one; or takes it out. */
+void traced_rest(PyThreadState *state, bool raises);
