@@ -349,7 +349,7 @@ static void show_exception(struct shown *out, PyObject *value, unsigned depth)
 {
     _cleanup_unref_ PyObject *args = attribute_of(&out->raised->args, value);
 
-    put_type(out, (PyObject *)Py_TYPE(value));
+    put_str(out, attribute_of(&out->raised->qualname, (PyObject *)Py_TYPE(value)));
     put(out, "(");
     if (args && is_exactly(args, &PyTuple_Type) && !is_deep(out, depth, PyTuple_Size(args), CUT))
         show_items(out, args, PyTuple_GetItem, PyTuple_Size, depth);
@@ -357,7 +357,9 @@ static void show_exception(struct shown *out, PyObject *value, unsigned depth)
     show_attributes(out, value, depth);
 }
 
-/* range(0, 3, 1), slice(None, 2, None) */
+static bool is_one(PyObject *number) { return is_exactly(number, &PyLong_Type) && PyLong_AsLong(number) == 1; }
+
+/* range(0, 3), slice(None, 2, None) */
 static void show_bounds(struct shown *out, PyObject *value, unsigned depth)
 {
     static const char *const names[] = {"start", "stop", "step"};
@@ -367,9 +369,10 @@ static void show_bounds(struct shown *out, PyObject *value, unsigned depth)
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         _cleanup_unref_ PyObject *bound = PyObject_GetAttrString(value, names[i]);
         PyErr_Clear();
+        if (!bound || (i == 2 && is_exactly(value, &PyRange_Type) && is_one(bound)))
+            break;
         put(out, i ? ", " : "");
-        if (bound)
-            show_value(out, bound, depth + 1);
+        show_value(out, bound, depth + 1);
     }
     put(out, ")");
 }

@@ -5,6 +5,7 @@
 #include "fs/attached.h"
 #include "fs/caret.h"
 #include "fs/cleanup.h"
+#include "fs/on_crash.h"
 #include "fs/recorded_text.h"
 #include "fs/registry.h"
 #include "fs/watches.h"
@@ -130,6 +131,7 @@ static const struct ctl_verb verbs[] = {
     {"detach", "detach", 1, 1, run_detach},
     {"status", "status", 1, 1, run_status},
     {"interpreter", "interpreter N", 2, 2, run_interpreter},
+    {"on-crash", "on-crash off|record|stop [for TIME]", 2, 4, ctl_on_crash},
     {"record", "record [TABLE [on|off] [SIZE] [rate=R]]", 1, 5, ctl_record},
 };
 
@@ -208,6 +210,7 @@ int ctl_render(struct file_context *context, struct text *out)
     agent_text_passive(context->target, out);
     text_printf(out, "Interpreter: %lld\n",
                 (long long)atomic_load(&context->process->interp));
+    on_crash_text(context->recording, out);
     recorded_text_all(context->recording, out);
     return reply_render(context, out);
 }

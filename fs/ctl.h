@@ -23,4 +23,5 @@ bool ctl_word_is(const struct ctl_word *word, const char *text);
 int ctl_complain(struct ctl_line *line, const char *at, const char *what);
 
 /* Verbs with a file of their own. 0 or -errno. */
+int ctl_on_crash(struct ctl_line *line);
 int ctl_record(struct ctl_line *line);

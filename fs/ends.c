@@ -107,7 +107,7 @@ void ends_free(struct ends *ends)
 
 /* ---- the thread ---- */
 
-static struct process *find(struct ends *ends, uint64_t serial)
+struct process *ends_find(struct ends *ends, uint64_t serial)
 {
     _guard_mutex_(&ends->lock);
     for (struct watched *watched = ends->first; watched; watched = watched->next)
@@ -144,7 +144,7 @@ static void *ends_main(void *arg)
             (void)eventfd_read(ends->wake, &n);
             continue;
         }
-        struct process *process = find(ends, event.data.u64);
+        struct process *process = ends_find(ends, event.data.u64);
         if (process)
             ends_note(ends, process);
         process_unref(process);
@@ -190,9 +190,8 @@ static void *look_main(void *arg)
     return NULL;
 }
 
-void ends_stir(void *arg)
+void ends_stir(struct ends *ends)
 {
-    struct ends *ends = arg;
     pthread_t thread;
 
     _guard_mutex_(&ends->lock);

@@ -15,8 +15,9 @@ void ends_free(struct ends *ends);
 /* Waits for the end of a process from now on. One that can't be waited for, since descriptors or memory are
  * scarce, is noted when somebody looks for it. */
 void ends_watch(struct ends *ends, struct process *process);
-/* Something that is waited for may record more than it did: each is looked at soon. arg is a struct ends;
- * any thread. */
-void ends_stir(void *arg);
+/* Something that is waited for may record more than it did: each is looked at soon. Any thread. */
+void ends_stir(struct ends *ends);
+/* The process of that serial, if it is waited for, with a reference; else NULL. */
+struct process *ends_find(struct ends *ends, uint64_t serial);
 /* A process was seen to have ended, or to run another program. */
 void ends_note(struct ends *ends, struct process *process);

@@ -36,6 +36,21 @@ static int find_thread(struct file_context *context, struct proto_eval *request)
     return r;
 }
 
+static bool in_crash(const struct file_context *context) { return strstr(context->file, "/crash/") != NULL; }
+
+/* Only an agent that is there already can hold the process at an exception. */
+static int connect_to(struct file_context *context, struct session **out)
+{
+    if (!in_crash(context))
+        return attached_session(context, ATTACH_ANY, out);
+    int r = attached_connect(context, out);
+    if (r != -ENOTCONN)
+        return r;
+    text_clear(&context->why);
+    text_puts(&context->why, "no exception holds the process: that takes `on-crash stop`, written to ctl before it is raised");
+    return -ENOENT;
+}
+
 /* What the request says besides its text. */
 static int fill_request(struct file_context *context, const struct input *input,
                         struct proto_eval *request)
@@ -45,6 +60,8 @@ static int fill_request(struct file_context *context, const struct input *input,
     request->interp = atomic_load(&context->process->interp);
     request->depth = context->depth;
     request->flags = input->last ? EVAL_LAST : 0;
+    if (in_crash(context))
+        request->flags |= EVAL_IN_CRASH;
     if (context->tid) {
         request->flags |= in_frame ? EVAL_IN_FRAME : EVAL_ON_THREAD;
         int r = find_thread(context, request);
@@ -69,7 +86,7 @@ int eval_run(struct file_context *context, const struct input *input, size_t *co
     int r = fill_request(context, input, &eval.request);
     if (r < 0)
         return r;
-    r = attached_session(context, ATTACH_ANY, &session);
+    r = connect_to(context, &session);
     if (r < 0)
         return r;
     r = session_eval(session, &eval, context->interrupt, said, &done);

@@ -68,7 +68,8 @@ typedef int file_run(struct file_context *context, const struct input *input, si
 /* The files, one .c each. */
 file_render help_render, status_render, exited_status_render, backtrace_render, stacks_folded_render, tasks_render,
     errors_render, thread_status_render, thread_backtrace_render, locals_render,
-    frame_locals_render, source_render, self_render, rank_render, table_render;
+    frame_locals_render, source_render, self_render, rank_render, table_render, crash_traceback_render,
+    crash_locals_render, crash_backtrace_render, crash_frame_locals_render, crash_source_render;
 
 /* What a command file reads as where it has nothing better to show: the last reply to the same user
  * at the same place. */

@@ -2,6 +2,7 @@
 
 #include "fs/by_rank.h"
 #include "fs/cleanup.h"
+#include "fs/crash.h"
 #include "fs/pids.h"
 #include "fs/procfs.h"
 #include "fs/registry.h"
@@ -45,6 +46,13 @@ const struct entry layout[] = {
     DIRECTORY("exited/<pid>/tables", 0500, NULL, NULL),
 #define EXITED_TABLE(name) TABLE("exited/<pid>/tables/" #name ".csv", 0400, ""),
     PYTHON_LASTING_TABLES(EXITED_TABLE)
+    DIRECTORY("exited/<pid>/crash", 0500, NULL, NULL),
+    CONTENT("exited/<pid>/crash/traceback", 0400, crash_traceback_render, NULL),
+    CONTENT("exited/<pid>/crash/locals", 0400, crash_locals_render, NULL),
+    CONTENT("exited/<pid>/crash/backtrace", 0400, crash_backtrace_render, NULL),
+    DIRECTORY("exited/<pid>/crash/frames", 0500, NULL, NULL),
+    DIRECTORY("exited/<pid>/crash/frames/<depth>", 0500, &crash_depths, NULL),
+    CONTENT("exited/<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
     DIRECTORY("<pid>", 0500, &pids, "each process that runs CPython"),
     CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
     CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
@@ -62,6 +70,15 @@ const struct entry layout[] = {
     PYTHON_TABLES(PID_TABLE)
     CONTENT("<pid>/errors", 0400, errors_render,
             "why the last 8 opens and writes failed, in words"),
+    DIRECTORY("<pid>/crash", 0500, NULL, "the last uncaught exception: traceback, locals"),
+    CONTENT("<pid>/crash/traceback", 0400, crash_traceback_render, NULL),
+    CONTENT("<pid>/crash/locals", 0400, crash_locals_render, NULL),
+    CONTENT("<pid>/crash/backtrace", 0400, crash_backtrace_render, NULL),
+    DIRECTORY("<pid>/crash/frames", 0500, NULL, NULL),
+    DIRECTORY("<pid>/crash/frames/<depth>", 0500, &crash_depths, NULL),
+    CONTENT("<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
+    CONTENT("<pid>/crash/frames/<depth>/source", 0400, crash_source_render, NULL),
+    COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),

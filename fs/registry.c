@@ -3,6 +3,7 @@
 #include "fs/array.h"
 #include "fs/cleanup.h"
 #include "fs/clock.h"
+#include "fs/crashes.h"
 #include "fs/ends.h"
 #include "fs/link/session.h"
 #include "fs/sighting.h"
@@ -37,6 +38,7 @@ struct registry {
     uint64_t swept;
     struct exited *exited;
     struct ends *ends;
+    struct crashes *crashes;
 };
 
 int registry_new(struct registry **out)
@@ -48,6 +50,8 @@ int registry_new(struct registry **out)
     int r = exited_new(&exited_limits, &registry->exited);
     if (r == 0)
         r = ends_new(registry->exited, &registry->ends);
+    if (r == 0)
+        r = crashes_new(&registry->crashes);
     if (r < 0) {
         registry_free(registry);
         return r;
@@ -64,15 +68,23 @@ void registry_watch(struct registry *registry, struct process *process)
         ends_watch(registry->ends, process);
 }
 
-/* Whatever it is that the agent says, there may be something to hold on to. */
-static void listen_to(void *arg, uint16_t op, const struct proto_crashed *crashed) { ends_stir(arg); }
+/* Whatever it is that the agent of the process of that serial says, there may be something to hold on to. */
+static void listen_to(void *arg, uint64_t serial, uint16_t op, const struct proto_crashed *crashed)
+{
+    struct registry *registry = arg;
+    struct process *process = op == PROTO_CRASHED ? ends_find(registry->ends, serial) : NULL;
+
+    ends_stir(registry->ends);
+    if (process)
+        crashes_look(registry->crashes, process);
+}
 
 void registry_listen(struct registry *registry, struct process *process, struct session *session)
 {
     recording_expect(process->recording, true);
     process_watch(process);
     ends_watch(registry->ends, process);
-    session_on_notice(session, listen_to, registry->ends);
+    session_on_notice(session, listen_to, registry, process->serial);
 }
 
 /* Others may hold on to it, but not to what is large. Takes over a reference; NULL is fine. */
@@ -104,6 +116,7 @@ void registry_free(struct registry *registry)
             record_free(registry, record);
         }
     }
+    crashes_free(registry->crashes);
     ends_free(registry->ends);
     exited_free(registry->exited);
     pthread_mutex_destroy(&registry->lock);

@@ -11,6 +11,7 @@
 #include "fs/remote/object.h"
 #include "fs/remote/snapshot.h"
 #include "fs/snapshot_file.h"
+#include "fs/source.h"
 #include "fs/source_file.h"
 
 #include <errno.h>
@@ -130,7 +131,7 @@ static void add_lines(struct text *out, const struct text *lines, int first, int
     }
 }
 
-static void add_reason(struct text *out, const struct place *place, int error, int last)
+static void add_reason(struct text *out, const struct source_place *place, int error, int last)
 {
     text_puts(out, "(no source: ");
     if (error == 0)
@@ -154,8 +155,7 @@ static bool is_pseudo(const char *path)
     return n >= 2 && path[0] == '<' && path[n - 1] == '>';
 }
 
-static void render_lines(const struct file_context *context, const struct place *place,
-                         struct text *out)
+static void add_source(const struct file_context *context, const struct source_place *place, struct text *out)
 {
     _cleanup_close_ int root = -1;
     _cleanup_close_ int cwd = -1;
@@ -198,6 +198,15 @@ static void render_lines(const struct file_context *context, const struct place 
     text_deinit(&lines);
 }
 
+void source_add(const struct file_context *context, const struct source_place *place, struct text *out)
+{
+    if (place->line > 0)
+        text_printf(out, "%s (%s:%d)\n", place->func, place->file, place->line);
+    else
+        text_printf(out, "%s (%s)\n", place->func, place->file);
+    add_source(context, place, out);
+}
+
 int source_render(struct file_context *context, struct text *out)
 {
     struct place place = {
@@ -207,11 +216,8 @@ int source_render(struct file_context *context, struct text *out)
 
     int r = snapshot_visit(context->target, context->tid, find_place, &place);
     if (r == 0) {
-        if (place.line > 0)
-            text_printf(out, "%s (%s:%d)\n", place.func, place.file, place.line);
-        else
-            text_printf(out, "%s (%s)\n", place.func, place.file);
-        render_lines(context, &place, out);
+        const struct source_place found = {place.func, place.file, place.path, place.line, place.first_line};
+        source_add(context, &found, out);
     } else if (r == -ENOENT) {
         text_printf(&context->why, "the thread has no Python frame %u", context->depth);
     } else if (r == -EIO) {

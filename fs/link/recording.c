@@ -41,8 +41,10 @@ struct recording {
     struct probe_ring_place seen[PROTO_RINGS_MAX]; /* that have been dealt with */
 
     pthread_mutex_t lock;    /* guards what follows */
-    bool running;            /* the agent was, when its record was last read */
-    bool watching;           /* it wanted memory to be watched */
+    bool running;            /* the agent was, when its record was last read ... */
+    bool watching;           /* ... and wanted memory to be watched */
+    uint32_t on_crash;       /* ... and did this with crashes: enum crash_mode */
+    struct text crash;       /* the stacks when a signal ended it */
     struct held_ring rings[RECORDED_TABLES];
 };
 
@@ -72,6 +74,7 @@ void recording_clear(struct recording *recording)
         ring_reader_unref(recording->rings[i].reader);
         recording->rings[i] = (struct held_ring){0};
     }
+    text_deinit(&recording->crash);
 }
 
 void recording_unref(struct recording *recording)
@@ -253,6 +256,7 @@ static int refresh(struct recording *recording, struct target *target)
         _guard_mutex_(&recording->lock);
         recording->running = r == 0 && recording->agent.running;
         recording->watching = recording->running && wants_watches(&recording->agent.record);
+        recording->on_crash = recording->running ? recording->agent.record.on_crash : CRASH_OFF;
     }
     return r == 0 ? take_changes(recording, target) : r;
 }
@@ -297,9 +301,10 @@ bool recording_any(struct recording *recording)
 
 size_t recording_size(struct recording *recording)
 {
-    size_t size = 0;
+    size_t size;
 
     _guard_mutex_(&recording->lock);
+    size = recording->crash.alloc;
     for (size_t i = 0; i < RECORDED_TABLES; i++)
         size += recording->rings[i].reader ? ring_reader_size(recording->rings[i].reader) : 0;
     return size;
@@ -322,4 +327,24 @@ bool recording_watching(struct recording *recording)
 {
     _guard_mutex_(&recording->lock);
     return recording->watching;
+}
+
+uint32_t recording_on_crash(struct recording *recording)
+{
+    _guard_mutex_(&recording->lock);
+    return recording->on_crash;
+}
+
+void recording_keep_crash(struct recording *recording, struct text *text)
+{
+    _guard_mutex_(&recording->lock);
+    text_deinit(&recording->crash);
+    recording->crash = *text;
+    *text = TEXT_INIT;
+}
+
+void recording_add_crash(struct recording *recording, struct text *out)
+{
+    _guard_mutex_(&recording->lock);
+    text_add(out, recording->crash.data, recording->crash.size);
 }

@@ -31,13 +31,20 @@ void recording_clear(struct recording *recording);
 struct ring_reader *recording_ring(struct recording *recording, enum recorded table);
 /* Whether there is any. */
 bool recording_any(struct recording *recording);
-/* Bytes of memory that its rings occupy. */
+/* Bytes of memory that its rings, and the stacks of a crash, occupy. */
 size_t recording_size(struct recording *recording);
 
 /* Whether there was an agent that runs, when its record was last read. */
 bool recording_attached(struct recording *recording);
 /* Whether that agent wanted any memory to be watched (agent/proto.h, struct probe_watch). */
 bool recording_watching(struct recording *recording);
+
+/* What it does with a crash, when its record was last read: enum crash_mode. */
+uint32_t recording_on_crash(struct recording *recording);
+/* Keeps the stacks of a process that a signal is about to end, in the place of earlier ones. Takes the text over. */
+void recording_keep_crash(struct recording *recording, struct text *text);
+/* Adds those; nothing where there are none. */
+void recording_add_crash(struct recording *recording, struct text *out);
 
 /* How a table is recorded now, as far as the agent's record said when it was last read. */
 struct recording_state {

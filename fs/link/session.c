@@ -92,7 +92,7 @@ static void tell(struct session *session, uint16_t op, const struct proto_crashe
 {
     _guard_mutex_(&session->listening);
     if (session->notice)
-        session->notice(session->notice_arg, op, crashed);
+        session->notice(session->notice_arg, session->notice_key, op, crashed);
 }
 
 /* Hands on what came without a request: the last of each kind. */
@@ -245,12 +245,13 @@ bool session_alive(struct session *session)
     return session->ended == 0;
 }
 
-void session_on_notice(struct session *session, session_notice *notice, void *arg)
+void session_on_notice(struct session *session, session_notice *notice, void *arg, uint64_t key)
 {
     {
         _guard_mutex_(&session->listening);
         session->notice = notice;
         session->notice_arg = arg;
+        session->notice_key = key;
     }
     if (notice)
         tell(session, PROTO_RINGS, NULL);

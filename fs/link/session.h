@@ -38,12 +38,14 @@ bool session_alive(struct session *session);
 void session_last_ready(struct session *session, struct proto_ready *out);
 /* What the agent says without being asked: op is PROTO_RINGS, PROTO_WATCHES or PROTO_CRASHED, whose body is
  * `crashed`. */
-typedef void session_notice(void *arg, uint16_t op, const struct proto_crashed *crashed);
-/* Has `notice` called whenever the agent says such a thing, and once now, as if it had said RINGS; NULL: not any
+typedef void session_notice(void *arg, uint64_t key, uint16_t op, const struct proto_crashed *crashed);
+/* Has `notice` called, with arg and key, whenever the agent says such a thing, and once now, as if it had said RINGS; NULL: not any
  * more, once this returns. It is called on a thread of the session, without its locks: it may take its time, but
  * not wait for an answer of the agent, nor give up the session's last reference. The agent may not say so: where its
  * channel is full. */
-void session_on_notice(struct session *session, session_notice *notice, void *arg);
+void session_on_notice(struct session *session, session_notice *notice, void *arg, uint64_t key);
+/* Says that what CRASHED spoke of has been taken down. There is no answer. */
+void session_crash_seen(struct session *session);
 
 /* How the agent is now. Asks it, for at most SESSION_ANSWER_NS; -ETIMEDOUT, -ESRCH, -EPROTO,
  * -EBUSY, -EMFILE, -ENOMEM as session_eval(). */

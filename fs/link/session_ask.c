@@ -338,6 +338,17 @@ int session_detach(struct session *session, uint64_t deadline_ns, const struct i
     return r;
 }
 
+void session_crash_seen(struct session *session)
+{
+    struct patience patience = patience_of(SESSION_ANSWER_NS, NULL);
+    const struct outgoing frame = {.op = PROTO_CRASH_SEEN, .id = UINT64_MAX};
+
+    if (lock_sending(session, &patience) < 0)
+        return;
+    send_frame(session, &frame, &patience);
+    pthread_mutex_unlock(&session->sending);
+}
+
 int session_status(struct session *session, struct proto_ready *out)
 {
     struct patience patience = patience_of(SESSION_ANSWER_NS, NULL);

@@ -18,6 +18,7 @@ struct session {
     pthread_mutex_t listening; /* held while the listener is called; taken before lock */
     session_notice *notice;    /* the listener; NULL: none */
     void *notice_arg;
+    uint64_t notice_key;
 
     pthread_mutex_t lock;     /* guards what follows */
     int ended;                /* 0, or why: -ESRCH, -EPROTO */

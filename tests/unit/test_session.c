@@ -581,7 +581,7 @@ static void play_records(struct agent *a)
 
 static atomic_uint rings_said;
 
-static void note_rings(void *arg, uint16_t op, const struct proto_crashed *crashed)
+static void note_rings(void *arg, uint64_t key, uint16_t op, const struct proto_crashed *crashed)
 {
     CHECK(arg == &rings_said);
     atomic_fetch_add(&rings_said, 1);
@@ -600,7 +600,7 @@ static void test_record(void)
     struct proto_record record = {.table = 1, .action = RECORD_ON, .size = 12345, .rate = 0.25};
 
     atomic_store(&rings_said, 0);
-    session_on_notice(session, note_rings, &rings_said);
+    session_on_notice(session, note_rings, &rings_said, 7);
     wait_rings(1); /* at once */
     CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, FAR, NULL, &done), 0);
     CHECK_STR(done.words, "said");
@@ -609,7 +609,7 @@ static void test_record(void)
     CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, FAR, NULL, &done), -EOPNOTSUPP);
     record.table = 3;
     CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, 1000000, NULL, &done), -ETIMEDOUT);
-    session_on_notice(session, NULL, NULL);
+    session_on_notice(session, NULL, NULL, 0);
     unsigned before = atomic_load(&rings_said);
     record.table = 1;
     CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, FAR, NULL, &done), 0);
@@ -640,7 +640,7 @@ static void test_rings_flood(void)
     struct session *session = connect_to(&agent, play_floods_rings);
 
     atomic_store(&rings_said, 0);
-    session_on_notice(session, note_rings, &rings_said);
+    session_on_notice(session, note_rings, &rings_said, 7);
     stop(&agent); /* the daemon has hung up */
     CHECK(!session_alive(session) && atomic_load(&rings_said) <= 70);
     session_unref(session);
