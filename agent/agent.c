@@ -1,7 +1,9 @@
 #include "agent/agent.h"
 
+#include "agent/breakpoints.h"
 #include "agent/channel.h"
 #include "agent/crash.h"
+#include "agent/hit.h"
 #include "agent/interrupt.h"
 #include "agent/park.h"
 #include "agent/recorder.h"
@@ -139,6 +141,8 @@ void agent_forget(void)
     interrupt_forget();
     crash_forget();
     park_forget();
+    breakpoints_forget();
+    hit_forget();
     recorder_forget();
     trace_forget();
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)

@@ -9,7 +9,9 @@
 #include "agent/exit.h"
 
 #include "agent/agent.h"
+#include "agent/breakpoints.h"
 #include "agent/crash.h"
+#include "agent/hit.h"
 #include "agent/interrupt.h"
 #include "agent/park.h"
 #include "agent/probing.h"
@@ -63,6 +65,8 @@ PyObject *exit_hook(PyObject *capsule, PyObject *unused)
         PyEval_RestoreThread(state);
     }
     if (!is_main) {
+        breakpoints_leave(interpreter);
+        hit_leave(interpreter);
         recorder_leave(interpreter);
         crash_leave(interpreter);
         probing_drop();

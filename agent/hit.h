@@ -8,7 +8,11 @@
 #include "agent/breakpoint.h"
 #include "agent/python.h"
 
+#define HIT_LEAVE_NS 2000000000ull
+#define HIT_ROWS 1000 /* of one breakpoint in a second; further hits are counted only */
+
 struct interpreter;
+struct hits; /* of an interpreter: what it remembers for rows */
 
 /* The value of a watchpoint before and after. */
 struct change {
@@ -32,9 +36,19 @@ struct reached {
 };
 
 /* In the thread that got there, with the GIL of that interpreter and no exception set. False: an exception is set, which a
- * signal handler of the program raised while the thread was held; the program is to see it. */
+ * signal handler of the program raised meanwhile; the program is to see it. */
 bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint, const struct reached *reached);
 
 /* A row for a stop that is no breakpoint's (a step, `pause`, a crash), as the breakpoint's rows are made, and
  * *ticket, by which `resumed` is patched. False: there is no ring. */
 bool hit_note(struct interpreter *interpreter, const struct reached *reached, struct ring_ticket *ticket);
+
+/* Waits until no thread is inside of hit_reached() any more, for at most HIT_LEAVE_NS. Without the GIL. Whether all have left:
+ * who has the GIL of an interpreter from then on knows that none of its threads is in a callback of ours. */
+bool hit_wait(void);
+/* With the GIL of that interpreter: forgets what was compiled for breakpoints that are removed; forgets all, unless a
+ * thread is inside. */
+void hit_forget_removed(struct interpreter *interpreter);
+void hit_leave(struct interpreter *interpreter);
+/* In a child after fork: only the thread that forked may be inside. */
+void hit_forget(void);

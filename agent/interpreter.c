@@ -1,6 +1,8 @@
 #include "agent/agent.h"
 #include "agent/crash.h"
+#include "agent/breakpoints.h"
 #include "agent/gil.h"
+#include "agent/hit.h"
 #include "agent/probing.h"
 #include "agent/recorder.h"
 #include "agent/rings.h"
@@ -199,8 +201,38 @@ bool interpreter_each_other(void (*visit)(struct interpreter *, void *arg), void
     return all;
 }
 
+bool interpreter_each_there(void (*visit)(struct interpreter *, void *arg), void *arg)
+{
+    int64_t ids[INTERPRETERS_MAX];
+    size_t count = 0;
+    bool all = true;
+
+    for (PyInterpreterState *state = python.interpreter_head(); state; state = python.interpreter_next(state))
+        if (state != main_interpreter->state) {
+            all = count < INTERPRETERS_MAX;
+            if (all)
+                ids[count++] = PyInterpreterState_GetID(state);
+        }
+    for (size_t i = 0; i < count; i++) {
+        struct interpreter *entered;
+        if (cross(ids[i], &entered) < 0) {
+            all = false;
+            continue;
+        }
+        guest_begin(&entered->guest, entered); /* so that its end is heard of */
+        if (entered->guest.capsule)
+            visit(entered, arg);
+        all = all && entered->guest.capsule;
+        cross_back(entered);
+    }
+    return all;
+}
+
+static void disarm(struct interpreter *interpreter, void *unused) { breakpoints_leave(interpreter); }
+
 static void give_up(struct interpreter *interpreter, void *unused)
 {
+    hit_leave(interpreter);
     recorder_leave(interpreter);
     crash_leave(interpreter);
     guest_drop(&interpreter->guest);
@@ -211,11 +243,17 @@ struct gave_up interpreter_give_up_all(void)
     struct gave_up gave_up;
 
     rings_stop();
-    gave_up.nobody_inside = interpreter_each_other(give_up, NULL);
+    breakpoints_end();
+    interpreter_each_other(disarm, NULL);
+    disarm(main_interpreter, NULL);
+    PyEval_SaveThread();
+    bool left = hit_wait();
+    gil_take(python_thread_self()->state, 0);
+    gave_up.nobody_inside = interpreter_each_other(give_up, NULL) && left;
     give_up(main_interpreter, NULL);
     trace_wait();
     unsettle();
-    gave_up.everything = interpreter_nothing_remains();
+    gave_up.everything = interpreter_nothing_remains() && left;
     return gave_up;
 }
 

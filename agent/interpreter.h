@@ -14,6 +14,8 @@
 #define INTERPRETERS_MAX 32 /* the first one is the main interpreter */
 
 struct crash_reader;
+struct places;
+struct hits;
 
 struct interpreter {
     bool used;
@@ -26,6 +28,8 @@ struct interpreter {
     struct monitoring monitoring; /* the same */
     struct monitoring stepping;   /* the same: step.h */
     struct crash_reader *crash;   /* crash.h; NULL: not of interest */
+    struct places *places;        /* the same: places.h; NULL: no breakpoint is armed there */
+    struct hits *hits;            /* the same: hit.h; NULL: nothing was hit yet */
     PyObject *recorded[RECORDED_TABLES]; /* recorder.h; under its GIL */
 };
 
@@ -46,6 +50,8 @@ struct gave_up interpreter_give_up_all(void);
 /* Visits each interpreter in which something of ours is, but for the main one, whose GIL is held and given up
  * meanwhile where the other's is its own. Whether all could be entered. */
 bool interpreter_each_other(void (*visit)(struct interpreter *, void *arg), void *arg);
+/* The same for each that there is, but for the main one: from then on something of ours is in it. */
+bool interpreter_each_there(void (*visit)(struct interpreter *, void *arg), void *arg);
 /* Whether nothing of ours is left in any interpreter that may refer to this library. */
 bool interpreter_nothing_remains(void);
 

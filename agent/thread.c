@@ -1,6 +1,7 @@
 #include "agent/thread.h"
 
 #include "agent/agent.h"
+#include "agent/breakpoints.h"
 #include "agent/channel.h"
 #include "agent/crash.h"
 #include "agent/eval.h"
@@ -97,6 +98,11 @@ static void crash_run(struct interpreter *interpreter, struct request *request, 
     finish_order(request, crash_switch(interpreter, &request->on_crash, out->done.words), out);
 }
 
+static void breakpoints_operate(struct interpreter *interpreter, struct request *request, struct evaluation *out)
+{
+    finish_order(request, breakpoints_run(interpreter, request, out), out);
+}
+
 /* What is run in an interpreter, with its GIL and its guest made; each leaves something to answer, and no exception. */
 static const struct {
     uint16_t op;
@@ -104,6 +110,7 @@ static const struct {
 } operations[] = {
     {PROTO_EVAL, eval_run},
     {PROTO_RECORD, record_run},
+    {PROTO_BREAKPOINTS, breakpoints_operate},
     {PROTO_THREAD, thread_run},
     {PROTO_ON_CRASH, crash_run},
 };

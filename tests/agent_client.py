@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH = range(1, 8)
+HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH, BREAKPOINTS = range(1, 9)
 ON_CRASH, CRASH_SEEN = 10, 12
 READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED = range(64, 71)
 ON, OFF = 1, 2
@@ -23,6 +23,10 @@ VERSION = 3
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQII")
+BREAKPOINT = struct.Struct("=IIBBBBIQIIIIIIQQII")
+REPLACE = 16
+REMOVE, LINE, FUNCTION, RETURN, RAISE, WATCH, WATCH_ADDRESS = range(1, 8)
+LOG, STOP = range(2)
 DONE_BODY = struct.Struct("=iIQQQ200s")
 CRASHED_BODY = struct.Struct("=iiQ")
 RECORD_BODY = struct.Struct("=IIQdqQ")
@@ -94,6 +98,25 @@ class Record:
                             for watch in WATCH.iter_unpack(memory.read(WATCHES * WATCH.size))]
         assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + WATCHES * WATCH.size
         return self
+
+
+def breakpoint(kind, where="", line=0, condition="", captures=(), text=None, id=0, action=LOG, route=0, address=0,
+               length=0, count=0, stop_ns=0, location=None):
+    """One entry of a BREAKPOINTS, struct proto_breakpoint and its words. text: made up, where none is given."""
+    if location is None:
+        location = {LINE: f"{where}:{line}", FUNCTION: f"{where}()", RETURN: f"return {where}()",
+                    RAISE: f"raise {where}", WATCH: f"watch {where}"}.get(kind, "")
+    if text is None and kind != REMOVE:
+        text = f"{'stop' if action else 'log'} {location}" + (f" {{{', '.join(captures)}}}" if captures else "") + \
+            (f" if {condition}" if condition else "") + (f" x {count}" if count else "")
+    at = (text or "").find(location)
+    words = [(text or "").encode(), where.encode(), condition.encode()]
+    shown = b"".join(capture.encode() + b"\0" for capture in captures)
+    data = b"".join(word + b"\0" for word in words) + shown
+    data += bytes(-len(data) % 8)
+    return BREAKPOINT.pack(BREAKPOINT.size + len(data), id, kind, action, route, 0, line, address, length,
+                           *map(len, words), len(shown), len(captures), count, stop_ns, max(at, 0),
+                           len(location) if at >= 0 else 0) + data
 
 
 class Gone(Exception):
@@ -172,11 +195,21 @@ class Client:
     def start(self, text, last=True, thread=0, depth=0, flags=0, interp=0, gil_interval=0,
               output_max=1 << 20):
         """Sends an EVAL and returns its id."""
-        data = text.encode() if isinstance(text, str) else text
+        return self._start(EVAL, text.encode() if isinstance(text, str) else text, last, thread, depth, flags, interp,
+                           gil_interval, output_max)
+
+    def breakpoints(self, *entries, replace=False):
+        return self.wait(self.start_breakpoints(*entries, replace=replace))
+
+    def start_breakpoints(self, *entries, replace=False):
+        """Sends a BREAKPOINTS of what breakpoint() makes and returns its id."""
+        return self._start(BREAKPOINTS, b"".join(entries), True, 0, 0, REPLACE if replace else 0, 0, 0, 1 << 20)
+
+    def _start(self, op, data, last, thread, depth, flags, interp, gil_interval, output_max):
         body = EVAL_BODY.pack(thread, depth, flags | (LAST if last else 0), interp, gil_interval,
                               len(data), output_max)
         room = FRAME_MAX - HEADER.size - len(body)
-        number = self.send(EVAL, body + data[:room])
+        number = self.send(op, body + data[:room])
         for at in range(room, len(data), FRAME_MAX - HEADER.size):
             self.send(TEXT, data[at:at + FRAME_MAX - HEADER.size], number)
         return number

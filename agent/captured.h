@@ -1,0 +1,22 @@
+/* Values as repr() shows them, for rows: a JSON object of names and such texts, and single ones.
+ *
+ * Lists, tuples, dicts and sets are shown item by item, so that of a long one no more is made than there is room for;
+ * whatever else has a repr() of its own is asked for it, which runs code of the program. */
+#pragma once
+
+#include "agent/python.h"
+#include "agent/ring.h"
+
+struct captured {
+    char text[RING_TEXT_MAX];
+    size_t size, values;
+    bool full;               /* something was left out */
+};
+
+/* Begins an object, adds a name and its value (NULL: null), ends it. False: an exception is set, of a repr(): then the
+ * value is null. */
+void captured_begin(struct captured *captured);
+bool captured_add(struct captured *captured, const char *name, PyObject *value);
+void captured_end(struct captured *captured);
+/* One value alone, as plain text. False as above, with nothing shown. */
+bool captured_value(PyObject *value, char out[RING_TEXT_MAX], size_t *size);

@@ -1,0 +1,42 @@
+/* The code objects of an interpreter: of its functions, of what runs or waits in a frame or a generator, and whatever is
+ * defined in those. */
+#pragma once
+
+#include "agent/python.h"
+
+#include <stddef.h>
+
+#define CODES_MAX (1u << 22)
+
+struct code_entry {
+    PyObject *code;          /* a reference */
+    int parent;              /* in whose constants it is: an index; -1: not known */
+};
+
+struct codes {
+    struct code_entry *all;
+    size_t count, room;
+    uint32_t *slots;         /* a hash: index + 1, 0: free */
+    size_t nslots;           /* a power of two */
+    bool cut;                /* there was no room for all of them */
+};
+
+/* The attributes of code objects that are needed here and by location.h. False: this interpreter lacks one. */
+bool codes_bind(void);
+/* Whether this is one. */
+bool codes_is_code(const PyObject *object);
+/* One of them; new. */
+enum code_attribute { CODE_FILE, CODE_NAME, CODE_QUALNAME, CODE_FIRST_LINE, CODE_FLAGS, CODE_CONSTANTS, CODE_ATTRIBUTES };
+PyObject *codes_get(PyObject *code, enum code_attribute attribute);
+long codes_number(PyObject *code, enum code_attribute attribute);
+
+/* All of the interpreter that the calling thread is in. Runs nothing of the program's. With its GIL; no exception is set
+ * afterwards. */
+void codes_gather(struct codes *out);
+/* One, and what is defined in it. */
+void codes_gather_tree(struct codes *out, PyObject *code);
+/* Whether one is among them: its index, else -1. */
+long codes_index(const struct codes *codes, const PyObject *code);
+void codes_clear(struct codes *codes);
+
+#define _cleanup_codes_ _cleanup_(codes_clear)

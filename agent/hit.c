@@ -1,0 +1,418 @@
+#include "agent/hit.h"
+
+#include "agent/agent.h"
+#include "agent/breakpoints.h"
+#include "agent/codes.h"
+#include "agent/eval.h"
+#include "agent/expression.h"
+#include "agent/fork.h"
+#include "agent/park.h"
+#include "agent/recorder.h"
+#include "agent/captured.h"
+#include "agent/stack.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+struct hits {
+    struct sites sites;
+    struct expressions *expressions;
+};
+
+static unsigned inside;
+static __thread bool busy; /* in a hit: what is run there hits nothing */
+
+/* What becomes of one hit. */
+struct hit {
+    struct interpreter *interpreter;
+    struct breakpoint *breakpoint;
+    const struct reached *reached;
+    struct expression_scope scope;
+    uint64_t number;
+    bool escapes;             /* an exception is set that is the program's */
+    char error[PROTO_WORDS_MAX]; /* "": none */
+    struct captured captured;
+};
+
+/* The kernel's number of the thread, which a child of fork() must ask for again. */
+static pid_t own_tid(void)
+{
+    static __thread struct {
+        pid_t tid;
+        unsigned forks;
+    } own;
+
+    if (!own.tid || own.forks != fork_count()) {
+        own.forks = fork_count();
+        own.tid = gettid();
+    }
+    return own.tid;
+}
+
+/* NULL: there is no memory. */
+static struct hits *hits_of(struct interpreter *interpreter)
+{
+    if (!interpreter->hits && expression_bind() && site_bind())
+        interpreter->hits = calloc(1, sizeof *interpreter->hits);
+    return interpreter->hits;
+}
+
+/* ---- expressions ---- */
+
+/* Whether what is set was raised by a handler of a signal, as far as can be told: those run in the main thread only, and what
+ * they raise isn't meant for us. */
+static bool is_programs(void)
+{
+    return own_tid() == probe_agent_record.pid && !PyErr_ExceptionMatches(PyExc_Exception);
+}
+
+/* An expression or a repr() has failed: the first failure is what the row says. */
+static void note_error(struct hit *hit)
+{
+    if (is_programs()) {
+        hit->escapes = true;
+        return;
+    }
+    if (hit->error[0])
+        PyErr_Clear();
+    else
+        eval_describe_exception(hit->error, sizeof hit->error);
+}
+
+static PyObject *evaluate(struct hit *hit, int which, const char *text)
+{
+    struct hits *hits = hits_of(hit->interpreter);
+    return hits ? expression_value(&hits->expressions, hit->breakpoint, which, text, &hit->scope) : PyErr_NoMemory();
+}
+
+/* Whether the condition holds; one that fails does. */
+static bool is_true(struct hit *hit)
+{
+    if (!hit->breakpoint->condition)
+        return true;
+    _cleanup_unref_ PyObject *value = evaluate(hit, EXPRESSION_CONDITION, hit->breakpoint->condition);
+    int truth = value ? PyObject_IsTrue(value) : -1;
+    if (truth < 0)
+        note_error(hit);
+    return truth != 0;
+}
+
+/* What it shows besides variables. */
+static const char *value_name(const struct hit *hit)
+{
+    return hit->breakpoint->kind == BREAKPOINT_RETURN ? "return" : hit->breakpoint->kind == BREAKPOINT_RAISE ? "exception"
+                                                                                                         : NULL;
+}
+
+static void set_scope(struct hit *hit)
+{
+    const struct reached *reached = hit->reached;
+    const struct change *change = reached->change;
+    struct expression_extra *extras = hit->scope.extras;
+
+    hit->scope.frame = reached->frame;
+    hit->scope.code = reached->code;
+    if (change) {
+        extras[0] = (struct expression_extra){"old", change->old_value};
+        extras[1] = (struct expression_extra){"new", change->new_value};
+    } else if (value_name(hit)) {
+        extras[0] = (struct expression_extra){
+            hit->breakpoint->kind == BREAKPOINT_RETURN ? "__return__" : "__exception__", reached->value};
+    }
+}
+
+/* ---- captures ---- */
+
+static void add(struct hit *hit, const char *name, PyObject *value)
+{
+    if (!hit->escapes && !captured_add(&hit->captured, name, value))
+        note_error(hit);
+}
+
+static void capture_expressions(struct hit *hit)
+{
+    const char *text = hit->breakpoint->captures;
+
+    for (uint32_t i = 0; i < hit->breakpoint->ncaptures && !hit->escapes; i++, text += strlen(text) + 1) {
+        _cleanup_unref_ PyObject *value = evaluate(hit, (int)i, text);
+        if (!value)
+            note_error(hit);
+        add(hit, text, value);
+    }
+}
+
+/* Of a function's frame, variables of one kind. */
+static void capture_variables(struct hit *hit, const char *kind)
+{
+    _cleanup_unref_ PyObject *names = PyObject_GetAttrString(hit->reached->code, kind);
+    Py_ssize_t count = names ? PyTuple_Size(names) : 0;
+
+    PyErr_Clear();
+    for (Py_ssize_t i = 0; i < count && !hit->escapes; i++) {
+        PyObject *name = PyTuple_GetItem(names, i);
+        const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+        _cleanup_unref_ PyObject *value = text && text[0] != '.' ? expression_variable(hit->reached->frame, name) : NULL;
+        PyErr_Clear();
+        if (value)
+            add(hit, text, value);
+    }
+}
+
+/* Of a module's or a class's. */
+static void capture_dict(struct hit *hit)
+{
+    _cleanup_unref_ PyObject *locals = PyObject_GetAttrString((PyObject *)hit->reached->frame, "f_locals");
+    _cleanup_unref_ PyObject *items = locals && PyDict_Check(locals) ? PyDict_Items(locals) : NULL;
+    Py_ssize_t count = items ? PyList_Size(items) : 0;
+
+    PyErr_Clear();
+    for (Py_ssize_t i = 0; i < count && !hit->escapes && !hit->captured.full; i++) {
+        PyObject *item = PyList_GetItem(items, i), *name = PyTuple_GetItem(item, 0);
+        const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+        PyErr_Clear();
+        if (text && strncmp(text, "__", 2) != 0)
+            add(hit, text, PyTuple_GetItem(item, 1));
+    }
+}
+
+static void capture_locals(struct hit *hit)
+{
+    if (!hit->reached->frame)
+        return;
+    if (!(codes_number(hit->reached->code, CODE_FLAGS) & 1)) { /* CO_OPTIMIZED */
+        capture_dict(hit);
+        return;
+    }
+    capture_variables(hit, "co_varnames");
+    capture_variables(hit, "co_freevars");
+}
+
+static void capture(struct hit *hit)
+{
+    captured_begin(&hit->captured);
+    if (value_name(hit))
+        add(hit, value_name(hit), hit->reached->value);
+    if (hit->breakpoint->ncaptures)
+        capture_expressions(hit);
+    else
+        capture_locals(hit);
+    captured_end(&hit->captured);
+}
+
+/* ---- rows ---- */
+
+/* Whether one more row may be written now. */
+static bool has_room(struct breakpoint *breakpoint, double now)
+{
+    uint64_t second = (uint64_t)now & 0xffffffff, rows = __atomic_load_n(&breakpoint->rows, __ATOMIC_RELAXED);
+
+    rows = rows >> 32 == second ? rows + 1 : second << 32 | 1;
+    __atomic_store_n(&breakpoint->rows, rows, __ATOMIC_RELAXED);
+    return (uint32_t)rows <= HIT_ROWS;
+}
+
+static struct ring_text text_or_null(const char *text)
+{
+    return text ? (struct ring_text){text, strlen(text)} : (struct ring_text){0};
+}
+
+/* Where it was, in the row; the texts are good while the GIL is held. */
+static void fill_place(struct interpreter *interpreter, const struct reached *reached, struct hits_row *row,
+                       char stack[RING_TEXT_MAX])
+{
+    const struct change *change = reached->change;
+    struct hits *hits = hits_of(interpreter);
+    struct site site;
+
+    row->lineno = reached->line > 0 ? reached->line : RING_NULL_INTEGER;
+    if (hits && reached->frame) {
+        stack_site(&hits->sites, reached->frame, reached->code, &site);
+        row->func = site.func;
+        row->file = site.file;
+        row->stack = stack_text(&hits->sites, reached->frame, stack);
+    }
+    if (change && change->file) {
+        row->func = text_or_null(change->func);
+        row->file = text_or_null(change->file);
+        row->lineno = change->line;
+    }
+    if (change && change->stack)
+        row->stack = text_or_null(change->stack);
+}
+
+static struct ring_text show(struct hit *hit, PyObject *value, char out[RING_TEXT_MAX])
+{
+    size_t size;
+
+    if (!value || hit->escapes)
+        return (struct ring_text){0};
+    if (!captured_value(value, out, &size)) {
+        note_error(hit);
+        return (struct ring_text){0};
+    }
+    return (struct ring_text){out, size};
+}
+
+static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
+{
+    const struct change *change = hit->reached->change;
+    char old_value[RING_TEXT_MAX], new_value[RING_TEXT_MAX], stack[RING_TEXT_MAX];
+    struct hits_row row = {
+        .ts = change && change->ts > 0 ? change->ts : now,
+        .id = hit->breakpoint->id,
+        .hit = (int64_t)hit->number,
+        .tid = change && change->tid ? change->tid : own_tid(),
+        .captured = {hit->captured.text, hit->captured.size},
+        .address = change ? (int64_t)change->address : RING_NULL_INTEGER,
+        .stopped = hit->breakpoint->action == BREAKPOINT_STOP,
+        .resumed = NAN,
+    };
+
+    if (change) {
+        row.old_value = show(hit, change->old_value, old_value);
+        row.new_value = show(hit, change->new_value, new_value);
+    }
+    row.error = text_or_null(hit->error[0] ? hit->error : NULL);
+    if (hit->escapes)
+        return;
+    fill_place(hit->interpreter, hit->reached, &row, stack);
+    struct ring *ring = recorder_first_use(RECORDED_HITS);
+    if (ring)
+        hits_append(ring, &row, ticket);
+}
+
+bool hit_note(struct interpreter *interpreter, const struct reached *reached, struct ring_ticket *ticket)
+{
+    char stack[RING_TEXT_MAX];
+    struct hits_row row = {
+        .ts = recorder_now(),
+        .id = RING_NULL_INTEGER,
+        .hit = RING_NULL_INTEGER,
+        .tid = own_tid(),
+        .address = RING_NULL_INTEGER,
+        .stopped = 1,
+        .resumed = NAN,
+    };
+
+    fill_place(interpreter, reached, &row, stack);
+    struct ring *ring = recorder_first_use(RECORDED_HITS);
+    return ring && hits_append(ring, &row, ticket);
+}
+
+/* ---- a hit ---- */
+
+/* Its number; 0: it has had enough. */
+static uint64_t count_hit(struct breakpoint *breakpoint)
+{
+    uint64_t number = __atomic_add_fetch(&breakpoint->hits, 1, __ATOMIC_RELAXED);
+
+    if (!breakpoint->count || number <= breakpoint->count)
+        return number;
+    __atomic_sub_fetch(&breakpoint->hits, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static void hold(struct hit *hit, const struct ring_ticket *ticket)
+{
+    const struct reached *reached = hit->reached;
+    const struct park park = {
+        .why = reached->why,
+        .id = hit->breakpoint->id,
+        .for_ns = hit->breakpoint->stop_ns,
+        .frame = reached->frame,
+        .line = reached->line,
+        .value = reached->value,
+        .may_jump = hit->breakpoint->kind == BREAKPOINT_LINE,
+    };
+    double resumed;
+
+    if (!park_thread(hit->interpreter, &park, &resumed))
+        hit->escapes = true;
+    struct ring *ring = recorder_ring(RECORDED_HITS);
+    if (ring && resumed > 0)
+        hits_patch_resumed(ring, ticket, resumed);
+    else if (ring)
+        hits_patch_stopped(ring, ticket, 0);
+}
+
+static void reach(struct hit *hit)
+{
+    struct breakpoint *breakpoint = hit->breakpoint;
+    struct ring_ticket ticket = {0};
+
+    set_scope(hit);
+    if (!is_true(hit) || hit->escapes || breakpoint_is_over(breakpoint))
+        return;
+    hit->number = count_hit(breakpoint);
+    if (!hit->number)
+        return;
+    double now = recorder_now();
+    if (breakpoint->action == BREAKPOINT_STOP || has_room(breakpoint, now)) {
+        capture(hit);
+        write_row(hit, now, &ticket);
+    } else {
+        __atomic_fetch_add(&breakpoint->dropped, 1, __ATOMIC_RELAXED);
+    }
+    if (hit->error[0])
+        __atomic_fetch_add(&breakpoint->errors, 1, __ATOMIC_RELAXED);
+    if (hit->number == breakpoint->count)
+        breakpoints_done(breakpoint);
+    else
+        breakpoints_count(breakpoint);
+    if (breakpoint->action == BREAKPOINT_STOP && hit->reached->frame && !hit->escapes)
+        hold(hit, &ticket);
+}
+
+bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint, const struct reached *reached)
+{
+    struct hit hit;
+
+    if (busy || breakpoint_is_over(breakpoint))
+        return true;
+    busy = true;
+    __atomic_fetch_add(&inside, 1, __ATOMIC_RELAXED);
+    hit.interpreter = interpreter;
+    hit.breakpoint = breakpoint;
+    hit.reached = reached;
+    hit.scope = (struct expression_scope){0};
+    hit.escapes = false;
+    hit.error[0] = '\0';
+    reach(&hit);
+    __atomic_fetch_sub(&inside, 1, __ATOMIC_RELEASE);
+    busy = false;
+    return !hit.escapes;
+}
+
+static bool is_inside(void) { return __atomic_load_n(&inside, __ATOMIC_ACQUIRE); }
+
+bool hit_wait(void)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    uint64_t end = agent_now_ns() + HIT_LEAVE_NS;
+
+    while (is_inside() && agent_now_ns() < end)
+        nanosleep(&moment, NULL);
+    return !is_inside();
+}
+
+void hit_forget_removed(struct interpreter *interpreter)
+{
+    if (interpreter->hits)
+        expressions_forget(&interpreter->hits->expressions);
+}
+
+void hit_leave(struct interpreter *interpreter)
+{
+    struct hits *hits = interpreter->hits;
+
+    if (!hits || is_inside())
+        return;
+    interpreter->hits = NULL;
+    expressions_free(&hits->expressions);
+    sites_clear(&hits->sites);
+    free(hits);
+}
+
+void hit_forget(void) { inside = busy; }

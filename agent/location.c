@@ -1,0 +1,359 @@
+#include "agent/location.h"
+
+#include "agent/text.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OPTIMIZED 1     /* CO_OPTIMIZED of CPython's code.h: a function's */
+#define FULL_MAX 5000   /* bytes of a path and a qualified name */
+#define DEPTH_MAX 100   /* of functions in functions */
+
+/* Code objects of the same file, or with the same name. */
+struct group {
+    PyObject *text;          /* that a code object holds */
+    long first;              /* of the group; -1: free */
+};
+
+struct grouping {
+    struct group *groups;
+    size_t ngroups;          /* a power of two; 0: not made */
+    int *next;               /* of each code object, in its group; -1: none */
+};
+
+struct location_index {
+    const struct codes *codes;
+    struct grouping files, names;
+};
+
+/* ---- groups ---- */
+
+static void grouping_free(struct grouping *grouping)
+{
+    free(grouping->groups);
+    free(grouping->next);
+}
+
+static struct group *find_group(const struct grouping *grouping, PyObject *text)
+{
+    for (size_t at = (size_t)PyObject_Hash(text);; at++) {
+        struct group *group = &grouping->groups[at & (grouping->ngroups - 1)];
+        if (group->first < 0 || group->text == text || PyUnicode_Compare(group->text, text) == 0)
+            return group;
+    }
+}
+
+static bool make_grouping(struct grouping *grouping, const struct codes *codes, enum code_attribute attribute)
+{
+    size_t ngroups = 16;
+
+    if (grouping->ngroups)
+        return true;
+    while (ngroups < 2 * codes->count)
+        ngroups *= 2;
+    grouping->groups = malloc(ngroups * sizeof *grouping->groups);
+    grouping->next = malloc((codes->count + 1) * sizeof *grouping->next);
+    if (!grouping->groups || !grouping->next)
+        return false;
+    grouping->ngroups = ngroups;
+    for (size_t i = 0; i < ngroups; i++)
+        grouping->groups[i] = (struct group){.first = -1};
+    for (size_t i = 0; i < codes->count; i++) {
+        PyObject *text = codes_get(codes->all[i].code, attribute);
+        Py_DecRef(text); /* the code object has it */
+        struct group *group = find_group(grouping, text);
+        grouping->next[i] = (int)group->first;
+        *group = (struct group){text, (long)i};
+    }
+    return true;
+}
+
+struct location_index *location_index_new(const struct codes *codes)
+{
+    struct location_index *index = calloc(1, sizeof *index);
+    if (index)
+        index->codes = codes;
+    return index;
+}
+
+void location_index_free(struct location_index *index)
+{
+    if (!index)
+        return;
+    grouping_free(&index->files);
+    grouping_free(&index->names);
+    free(index);
+}
+
+/* ---- names ---- */
+
+/* Whether one path is the other's end, on whole parts. A relative one may be the shorter one on either side. */
+static bool is_end(const char *end, size_t size, const char *path, size_t path_size)
+{
+    if (size > path_size || memcmp(path + path_size - size, end, size) != 0)
+        return false;
+    return size == path_size || path[path_size - size - 1] == '/';
+}
+
+static bool matches_file(const char *where, PyObject *file)
+{
+    _cleanup_unref_ PyObject *owner = NULL;
+    struct ring_text text;
+
+    if (!text_of(file, &text, &owner))
+        return false;
+    size_t size = strlen(where);
+    if (text.size > 2 && memcmp(text.bytes, "./", 2) == 0)
+        text = (struct ring_text){text.bytes + 2, text.size - 2};
+    return is_end(where, size, text.bytes, text.size) ||
+           (text.size && text.bytes[0] != '/' && where[0] == '/' && is_end(text.bytes, text.size, where, size));
+}
+
+/* What a function is called at most: its file, with dots for slashes and without .py, and its qualified name, from which
+ * "<locals>." may be left out. Its size; 0: too long. */
+static size_t full_name(PyObject *code, bool locals, char out[FULL_MAX])
+{
+    static const char *const endings[] = {".py", "/__init__"};
+    _cleanup_unref_ PyObject *file = codes_get(code, CODE_FILE), *name = codes_get(code, CODE_QUALNAME);
+    _cleanup_unref_ PyObject *file_owner = NULL, *name_owner = NULL;
+    struct ring_text path, qualname;
+
+    if (!text_of(file, &path, &file_owner) || !text_of(name, &qualname, &name_owner) ||
+        path.size + qualname.size + 2 > FULL_MAX)
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(endings); i++)
+        if (path.size > strlen(endings[i]) &&
+            memcmp(path.bytes + path.size - strlen(endings[i]), endings[i], strlen(endings[i])) == 0)
+            path.size -= strlen(endings[i]);
+    for (size_t i = 0; i < path.size; i++)
+        out[i] = path.bytes[i] == '/' ? '.' : path.bytes[i];
+    size_t at = path.size;
+    out[at++] = '.';
+    for (size_t i = 0; i < qualname.size; i++) {
+        if (!locals && qualname.size - i > 9 && memcmp(qualname.bytes + i, "<locals>.", 9) == 0) {
+            i += 8;
+            continue;
+        }
+        out[at++] = qualname.bytes[i];
+    }
+    out[at] = '\0';
+    return at;
+}
+
+static bool matches_full(const char *where, const char *full, size_t size)
+{
+    size_t where_size = strlen(where);
+    return where_size <= size && memcmp(full + size - where_size, where, where_size) == 0 &&
+           (where_size == size || full[size - where_size - 1] == '.');
+}
+
+/* Whether a code object is of the file that is run as the program. */
+static bool is_main(PyObject *code)
+{
+    PyObject *module = PyImport_AddModule("__main__"); /* borrowed */
+    PyObject *globals = module ? PyModule_GetDict(module) : NULL;
+    PyObject *path = globals ? PyDict_GetItemString(globals, "__file__") : NULL;
+    _cleanup_unref_ PyObject *file = codes_get(code, CODE_FILE), *owner = NULL;
+    struct ring_text text;
+
+    PyErr_Clear();
+    if (!path)
+        return text_of(file, &text, &owner) && text.size && text.bytes[0] == '<';
+    return text_of(path, &text, &owner) && matches_file(text.bytes, file);
+}
+
+static bool matches_name(const char *where, PyObject *code)
+{
+    static const char prefix[] = "__main__.";
+    char full[FULL_MAX];
+
+    if (!(codes_number(code, CODE_FLAGS) & OPTIMIZED))
+        return false;
+    if (strncmp(where, prefix, sizeof prefix - 1) == 0) {
+        if (!is_main(code))
+            return false;
+        where += sizeof prefix - 1;
+    }
+    for (int locals = 0; locals < 2; locals++) {
+        size_t size = full_name(code, locals, full);
+        if (size && matches_full(where, full, size))
+            return true;
+    }
+    return false;
+}
+
+/* Whether it is the last part of `where`. */
+static bool is_last_part(const char *where, PyObject *name)
+{
+    const char *dot = strrchr(where, '.');
+    bool is = name && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, dot ? dot + 1 : where) == 0;
+    if (is)
+        return true;
+    _cleanup_unref_ PyObject *owner = NULL; /* not ASCII */
+    struct ring_text text;
+    return text_of(name, &text, &owner) && text.size == strlen(dot ? dot + 1 : where) &&
+           memcmp(text.bytes, dot ? dot + 1 : where, text.size) == 0;
+}
+
+bool location_concerns(const struct breakpoint *breakpoint, PyObject *code)
+{
+    bool line = breakpoint->kind == BREAKPOINT_LINE;
+    _cleanup_unref_ PyObject *name = codes_get(code, line ? CODE_FILE : CODE_NAME);
+    return line ? matches_file(breakpoint->where, name) : is_last_part(breakpoint->where, name);
+}
+
+/* ---- lines ---- */
+
+/* The first line from `line` on at which a code object can be stopped; INT_MAX: none. What leads to its first line is of the
+ * line that defines it: of no interest, unless all is on that line, or it comes back to it. Then that is where
+ * it starts: for such code CPython tells of no line. */
+static int line_from(PyObject *code, int line, enum place_event *event)
+{
+    _cleanup_unref_ PyObject *lines = PyObject_CallMethod(code, "co_lines", NULL);
+    int start = 0, best = INT_MAX;
+    bool led = false; /* behind what leads to it */
+    PyObject *item;
+
+    while (lines && (item = PyIter_Next(lines))) {
+        PyObject *number = PyTuple_Check(item) && PyTuple_Size(item) == 3 ? PyTuple_GetItem(item, 2) : NULL;
+        int here = number && PyLong_Check(number) ? (int)PyLong_AsLong(number) : 0; /* else None */
+        Py_DecRef(item);
+        if (here <= 0)
+            continue;
+        start = start ? start : here;
+        led = led || here != start;
+        if (led && here >= line && here < best)
+            best = here;
+    }
+    PyErr_Clear();
+    if (!led && start >= line)
+        best = start;
+    *event = best == start ? PLACE_START : PLACE_LINE;
+    return best;
+}
+
+/* What a search in the code of one file goes by. */
+struct near {
+    int before, after;       /* where the last code begins that begins up to the line; the first one behind it */
+};
+
+static struct near look_around(const struct location_index *index, long first, int line)
+{
+    struct near near = {0, INT_MAX};
+
+    for (long i = first; i >= 0; i = index->files.next[i]) {
+        int begins = (int)codes_number(index->codes->all[i].code, CODE_FIRST_LINE);
+        if (begins <= line && begins > near.before)
+            near.before = begins;
+        else if (begins > line && begins < near.after)
+            near.after = begins;
+    }
+    return near;
+}
+
+/* The least line from `line` on of a code object and of what it is in. */
+static int line_around(const struct codes *codes, long i, int line)
+{
+    enum place_event event;
+    int best = INT_MAX;
+
+    for (int depth = 0; i >= 0 && depth < DEPTH_MAX; i = codes->all[i].parent, depth++) {
+        int found = line_from(codes->all[i].code, line, &event);
+        best = found < best ? found : best;
+    }
+    return best;
+}
+
+/* Over all that begin at `begins`. */
+static int least_line(const struct location_index *index, long first, int begins, int line)
+{
+    int best = INT_MAX;
+
+    for (long i = first; i >= 0; i = index->files.next[i])
+        if (codes_number(index->codes->all[i].code, CODE_FIRST_LINE) == begins) {
+            int found = line_around(index->codes, i, line);
+            best = found < best ? found : best;
+        }
+    return best;
+}
+
+/* Tells of every code object that has exactly this line: those that begin nearest before it, there, and what they are
+ * in. Some are told of more than once. */
+static bool tell(const struct location_index *index, long first, int line, location_found *found, void *arg)
+{
+    struct near near = look_around(index, first, line);
+    enum place_event event;
+
+    for (long i = first; i >= 0; i = index->files.next[i]) {
+        if (codes_number(index->codes->all[i].code, CODE_FIRST_LINE) != near.before)
+            continue;
+        long at = i;
+        for (int depth = 0; at >= 0 && depth < DEPTH_MAX; at = index->codes->all[at].parent, depth++)
+            if (line_from(index->codes->all[at].code, line, &event) == line &&
+                !found(arg, index->codes->all[at].code, event, line))
+                return false;
+    }
+    return true;
+}
+
+/* In one file. */
+static bool find_line(const struct location_index *index, long first, int line, bool within, location_found *found,
+                      void *arg, struct location_told *told)
+{
+    struct near near = look_around(index, first, line);
+    int best = near.before ? least_line(index, first, near.before, line) : INT_MAX;
+
+    if (best == INT_MAX && !within && near.after < INT_MAX)
+        best = least_line(index, first, near.after, line);
+    told->known = true;
+    if (best == INT_MAX)
+        return true;
+    told->files++;
+    if (best != line)
+        told->line = best;
+    return tell(index, first, best, found, arg);
+}
+
+static void find_lines(const struct location_index *index, const struct breakpoint *breakpoint, bool within,
+                       location_found *found, void *arg, struct location_told *told)
+{
+    for (size_t i = 0; i < index->files.ngroups; i++) {
+        const struct group *group = &index->files.groups[i];
+        if (group->first >= 0 && matches_file(breakpoint->where, group->text) &&
+            !find_line(index, group->first, (int)breakpoint->line, within, found, arg, told))
+            return;
+    }
+}
+
+static void find_functions(const struct location_index *index, const struct breakpoint *breakpoint,
+                           location_found *found, void *arg, struct location_told *told)
+{
+    enum place_event event = breakpoint->kind == BREAKPOINT_RETURN ? PLACE_RETURN : PLACE_START;
+
+    for (size_t i = 0; i < index->names.ngroups; i++) {
+        const struct group *group = &index->names.groups[i];
+        if (group->first < 0 || !is_last_part(breakpoint->where, group->text))
+            continue;
+        for (long at = group->first; at >= 0; at = index->names.next[at]) {
+            PyObject *code = index->codes->all[at].code;
+            if (!matches_name(breakpoint->where, code))
+                continue;
+            told->known = true;
+            if (!found(arg, code, event, 0))
+                return;
+        }
+    }
+}
+
+void location_find(struct location_index *index, const struct breakpoint *breakpoint, bool within,
+                   location_found *found, void *arg, struct location_told *told)
+{
+    *told = (struct location_told){0};
+    if (breakpoint->kind == BREAKPOINT_LINE) {
+        if (make_grouping(&index->files, index->codes, CODE_FILE))
+            find_lines(index, breakpoint, within, found, arg, told);
+    } else if (make_grouping(&index->names, index->codes, CODE_NAME)) {
+        find_functions(index, breakpoint, found, arg, told);
+    }
+}

@@ -1,0 +1,586 @@
+#include "agent/places.h"
+
+#include "agent/arm.h"
+#include "agent/breakpoints.h"
+#include "agent/fork.h"
+#include "agent/location.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SPOTS_LEAST 256 /* buckets; a power of two */
+#define FILTER 4096u    /* bits */
+
+/* What is at one place. */
+struct spot {
+    struct spot *next;       /* in the bucket */
+    struct place *first;     /* never NULL */
+};
+
+/* A code object with something in it. */
+struct armed {
+    struct armed *next;      /* in the bucket */
+    PyObject *code;
+    unsigned counts[3];      /* by enum place_event */
+    bool changed;
+};
+
+struct places {
+    unsigned forks;          /* fork_count() when it was made */
+    struct spot **spots;     /* both hashes have nbuckets */
+    struct armed **armed;
+    size_t nbuckets, count;
+    struct breakpoint **wanted; /* of kinds LINE, FUNCTION and RETURN: references */
+    unsigned nwanted;
+    struct breakpoint **raises; /* of kind RAISE: references */
+    unsigned nraises;
+    PyObject *file;          /* of the code object that came last; held, so that the next one's is known again */
+    bool file_wanted;
+    uint64_t names[FILTER / 64]; /* by a hash of the last parts of functions' names */
+};
+
+static const struct arming *arming(void)
+{
+    return &arm_monitoring;
+}
+
+/* ---- looking up ---- */
+
+struct places *places_here(const struct interpreter *interpreter)
+{
+    struct places *places = interpreter->places;
+    return places && places->forks == fork_count() ? places : NULL;
+}
+
+static size_t hash(const PyObject *code, unsigned salt)
+{
+    uint64_t x = ((uintptr_t)code >> 4) + (uint64_t)salt * 0x9e3779b97f4a7c15;
+    return x * 0x9e3779b97f4a7c15 >> 32;
+}
+
+static struct spot **spot_at(const struct places *places, const PyObject *code, enum place_event event, int line)
+{
+    struct spot **link = &places->spots[hash(code, (unsigned)line * 4 + event) & (places->nbuckets - 1)];
+
+    for (; *link; link = &(*link)->next) {
+        const struct place *place = (*link)->first;
+        if (place->code == code && place->line == line && place->event == event)
+            break;
+    }
+    return link;
+}
+
+const struct place *places_at(const struct places *places, const PyObject *code, enum place_event event, int line)
+{
+    const struct spot *spot = *spot_at(places, code, event, line);
+    return spot ? spot->first : NULL;
+}
+
+static struct armed **armed_at(const struct places *places, const PyObject *code)
+{
+    struct armed **link = &places->armed[hash(code, 0) & (places->nbuckets - 1)];
+
+    while (*link && (*link)->code != code)
+        link = &(*link)->next;
+    return link;
+}
+
+static unsigned events_of(const struct armed *armed)
+{
+    unsigned events = 0;
+
+    for (unsigned i = 0; i < ARRAY_SIZE(armed->counts); i++)
+        events |= armed->counts[i] ? 1u << i : 0;
+    return events;
+}
+
+unsigned places_in(const struct places *places, const PyObject *code)
+{
+    const struct armed *armed = *armed_at(places, code);
+    return armed ? events_of(armed) : 0;
+}
+
+struct breakpoint *const *places_raises(const struct places *places, unsigned *count)
+{
+    *count = places->nraises;
+    return places->raises;
+}
+
+void places_each(const struct places *places, void (*visit)(void *arg, PyObject *code, unsigned events), void *arg)
+{
+    for (size_t i = 0; i < places->nbuckets; i++)
+        for (const struct armed *armed = places->armed[i]; armed; armed = armed->next)
+            visit(arg, armed->code, events_of(armed));
+}
+
+/* ---- the table ---- */
+
+/* Before 3.12 nobody tells of the end of a code object. */
+static bool holds_code(void) { return python.version < 0x030c; }
+
+static bool grow(struct places *places)
+{
+    struct places grown = {.nbuckets = 2 * places->nbuckets};
+
+    if (places->count < places->nbuckets)
+        return true;
+    grown.spots = calloc(grown.nbuckets, sizeof *grown.spots);
+    grown.armed = calloc(grown.nbuckets, sizeof *grown.armed);
+    if (!grown.spots || !grown.armed) {
+        free(grown.spots);
+        free(grown.armed);
+        return false;
+    }
+    for (size_t i = 0; i < places->nbuckets; i++) {
+        for (struct spot *spot; (spot = places->spots[i]);) {
+            const struct place *place = spot->first;
+            struct spot **link = spot_at(&grown, place->code, place->event, place->line);
+            places->spots[i] = spot->next;
+            spot->next = NULL;
+            *link = spot;
+        }
+        for (struct armed *armed; (armed = places->armed[i]);) {
+            struct armed **link = armed_at(&grown, armed->code);
+            places->armed[i] = armed->next;
+            armed->next = NULL;
+            *link = armed;
+        }
+    }
+    free(places->spots);
+    free(places->armed);
+    places->spots = grown.spots;
+    places->armed = grown.armed;
+    places->nbuckets = grown.nbuckets;
+    return true;
+}
+
+static struct armed *have_armed(struct places *places, PyObject *code)
+{
+    struct armed **link = armed_at(places, code);
+
+    if (*link)
+        return *link;
+    struct armed *armed = calloc(1, sizeof *armed);
+    if (!armed)
+        return NULL;
+    armed->code = code;
+    if (holds_code())
+        Py_IncRef(code);
+    return *link = armed;
+}
+
+static struct spot *have_spot(struct places *places, PyObject *code, enum place_event event, int line)
+{
+    struct spot **link = spot_at(places, code, event, line);
+
+    if (!*link)
+        *link = calloc(1, sizeof **link);
+    return *link;
+}
+
+static bool is_there(const struct spot *spot, const struct breakpoint *breakpoint)
+{
+    for (const struct place *place = spot->first; place; place = place->next)
+        if (place->breakpoint == breakpoint)
+            return true;
+    return false;
+}
+
+/* In the order of their ids. */
+static void link_place(struct spot *spot, struct place *place)
+{
+    struct place **link = &spot->first;
+
+    while (*link && (*link)->breakpoint->id < place->breakpoint->id)
+        link = &(*link)->next;
+    place->next = *link;
+    *link = place;
+}
+
+/* 0; -EEXIST: it is there; -ENOMEM, -ENOSPC. */
+static int add_place(struct places *places, struct breakpoint *breakpoint, PyObject *code, enum place_event event,
+                     int line)
+{
+    if (event != PLACE_LINE)
+        line = 0;
+    if (places->count == PLACES_MAX)
+        return -ENOSPC;
+    struct place *place = grow(places) ? malloc(sizeof *place) : NULL;
+    struct armed *armed = place ? have_armed(places, code) : NULL;
+    struct spot *spot = armed ? have_spot(places, code, event, line) : NULL;
+    if (!spot || is_there(spot, breakpoint)) {
+        free(place);
+        return spot ? -EEXIST : -ENOMEM;
+    }
+    *place = (struct place){NULL, breakpoint_ref(breakpoint), code, event, line};
+    link_place(spot, place);
+    armed->counts[event]++;
+    armed->changed = true;
+    places->count++;
+    __atomic_fetch_add(&breakpoint->places, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static void free_place(struct places *places, struct place *place)
+{
+    places->count--;
+    __atomic_fetch_sub(&place->breakpoint->places, 1, __ATOMIC_RELAXED);
+    breakpoint_unref(place->breakpoint);
+    free(place);
+}
+
+/* Takes those out that are of no use any more: of a code object that ends, or of breakpoints that are removed. */
+static void take_out(struct places *places, struct spot **link, const PyObject *gone)
+{
+    struct spot *spot = *link;
+    struct place **at = &spot->first;
+
+    while (*at) {
+        struct place *place = *at;
+        if (place->code != gone && !place->breakpoint->removed) {
+            at = &place->next;
+            continue;
+        }
+        struct armed *armed = *armed_at(places, place->code);
+        armed->counts[place->event]--;
+        armed->changed = true;
+        *at = place->next;
+        free_place(places, place);
+    }
+    if (!spot->first) {
+        *link = spot->next;
+        free(spot);
+    }
+}
+
+static void take_out_all(struct places *places, const PyObject *gone)
+{
+    for (size_t i = 0; i < places->nbuckets; i++)
+        for (struct spot **link = &places->spots[i]; *link;) {
+            struct spot *spot = *link;
+            take_out(places, link, gone);
+            if (*link == spot)
+                link = &spot->next;
+        }
+}
+
+/* ---- telling the interpreter ---- */
+
+static void drop_armed(struct armed **link)
+{
+    struct armed *armed = *link;
+
+    *link = armed->next;
+    if (holds_code())
+        Py_DecRef(armed->code);
+    free(armed);
+}
+
+/* Has what has changed in code objects take effect. */
+static int apply(struct interpreter *interpreter, struct places *places)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < places->nbuckets; i++)
+        for (struct armed **link = &places->armed[i]; *link;) {
+            struct armed *armed = *link;
+            if (armed->changed && r == 0) {
+                armed->changed = false;
+                r = arming()->code(interpreter, armed->code, events_of(armed));
+            }
+            if (events_of(armed))
+                link = &armed->next;
+            else
+                drop_armed(link);
+        }
+    return r;
+}
+
+/* ---- its life ---- */
+
+static struct places *make(void)
+{
+    struct places *places = calloc(1, sizeof *places);
+
+    if (!places)
+        return NULL;
+    places->forks = fork_count();
+    places->nbuckets = SPOTS_LEAST;
+    places->spots = calloc(places->nbuckets, sizeof *places->spots);
+    places->armed = calloc(places->nbuckets, sizeof *places->armed);
+    places->wanted = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->wanted);
+    places->raises = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->raises);
+    if (places->spots && places->armed && places->wanted && places->raises)
+        return places;
+    free(places->spots);
+    free(places->armed);
+    free(places->wanted);
+    free(places->raises);
+    free(places);
+    return NULL;
+}
+
+static void free_list(struct breakpoint **all, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        breakpoint_unref(all[i]);
+    free(all);
+}
+
+static void free_places(struct places *places)
+{
+    for (size_t i = 0; i < places->nbuckets; i++) {
+        for (struct spot *spot; (spot = places->spots[i]);) {
+            for (struct place *place; (place = spot->first);) {
+                spot->first = place->next;
+                free_place(places, place);
+            }
+            places->spots[i] = spot->next;
+            free(spot);
+        }
+        while (places->armed[i])
+            drop_armed(&places->armed[i]);
+    }
+    free(places->spots);
+    free(places->armed);
+    free_list(places->wanted, places->nwanted);
+    free_list(places->raises, places->nraises);
+    Py_DecRef(places->file);
+    free(places);
+}
+
+void places_leave(struct interpreter *interpreter)
+{
+    struct places *places = interpreter->places;
+
+    if (!places)
+        return;
+    arming()->end(interpreter);
+    interpreter->places = NULL;
+    free_places(places);
+    PyErr_Clear();
+}
+
+/* Whether a breakpoint is of a kind whose places are found by name. */
+static bool is_located(const struct breakpoint *breakpoint)
+{
+    return breakpoint->kind == BREAKPOINT_LINE || breakpoint->kind == BREAKPOINT_FUNCTION ||
+           breakpoint->kind == BREAKPOINT_RETURN;
+}
+
+/* ---- names that are wanted ---- */
+
+static bool filter(struct places *places, PyObject *name, bool set)
+{
+    size_t bit = name ? (size_t)PyObject_Hash(name) % FILTER : 0;
+
+    if (set)
+        places->names[bit / 64] |= 1ull << bit % 64;
+    return places->names[bit / 64] >> bit % 64 & 1;
+}
+
+static void want(struct places *places, struct breakpoint *breakpoint)
+{
+    const char *dot = strrchr(breakpoint->where, '.');
+
+    places->wanted[places->nwanted++] = breakpoint_ref(breakpoint);
+    python_clear(&places->file);
+    if (breakpoint->kind == BREAKPOINT_LINE)
+        return;
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString(dot ? dot + 1 : breakpoint->where);
+    filter(places, name, true);
+    PyErr_Clear();
+}
+
+/* Whether a new code object may be of interest: at once for almost all. */
+static bool is_wanted(struct places *places, PyObject *code)
+{
+    _cleanup_unref_ PyObject *file = codes_get(code, CODE_FILE), *name = codes_get(code, CODE_NAME);
+
+    if (file != places->file) {
+        python_clear(&places->file);
+        places->file = file;
+        Py_IncRef(file);
+        places->file_wanted = false;
+        for (unsigned i = 0; i < places->nwanted && !places->file_wanted; i++)
+            places->file_wanted = places->wanted[i]->kind == BREAKPOINT_LINE &&
+                                  location_concerns(places->wanted[i], code);
+    }
+    return places->file_wanted || filter(places, name, false);
+}
+
+/* ---- arming ---- */
+
+struct arming_one {
+    struct places *places;
+    struct breakpoint *breakpoint;
+    unsigned added;
+    int error;
+};
+
+static bool arm_place(void *arg, PyObject *code, enum place_event event, int line)
+{
+    struct arming_one *one = arg;
+    int r = add_place(one->places, one->breakpoint, code, event, line);
+
+    if (r == -EEXIST)
+        return true;
+    one->added += r == 0;
+    one->error = r;
+    return r == 0;
+}
+
+static int arm_one(struct places *places, struct breakpoint *breakpoint, struct location_index *index, bool within,
+                   struct place_report *report)
+{
+    struct arming_one one = {places, breakpoint, 0, 0};
+    struct location_told told;
+
+    location_find(index, breakpoint, within, arm_place, &one, &told);
+    *report = (struct place_report){one.added, told.files, told.line, told.known};
+    return one.error;
+}
+
+static int say(int r, char words[PROTO_WORDS_MAX])
+{
+    if (r == -ENOSPC)
+        snprintf(words, PROTO_WORDS_MAX, "breakpoints are in %u pieces of code already", PLACES_MAX);
+    else if (r == -ENOMEM)
+        snprintf(words, PROTO_WORDS_MAX, "no memory");
+    return r;
+}
+
+static int begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    if (interpreter->places && !places_here(interpreter))
+        places_leave(interpreter); /* the parent's */
+    if (interpreter->places)
+        return 0;
+    if (!codes_bind()) {
+        snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to find code");
+        return -EOPNOTSUPP;
+    }
+    interpreter->places = make();
+    if (!interpreter->places)
+        return say(-ENOMEM, words);
+    int r = arming()->begin(interpreter, words);
+    if (r < 0)
+        return r;
+    return 0;
+}
+
+/* Those that are found by name. */
+static int arm_located(struct places *places, struct breakpoint *const *breakpoints, unsigned count,
+                       struct place_report *reports)
+{
+    _cleanup_codes_ struct codes codes = {0};
+    struct location_index *index = NULL;
+    int r = 0;
+
+    for (unsigned i = 0; i < count && r == 0; i++) {
+        if (!is_located(breakpoints[i]))
+            continue;
+        if (!index) {
+            codes_gather(&codes);
+            index = location_index_new(&codes);
+        }
+        want(places, breakpoints[i]);
+        r = index ? arm_one(places, breakpoints[i], index, false, &reports[i]) : -ENOMEM;
+    }
+    location_index_free(index);
+    return r;
+}
+
+int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints, unsigned count,
+               struct place_report *reports, char words[PROTO_WORDS_MAX])
+{
+    int r = begin(interpreter, words);
+    struct places *places = interpreter->places;
+
+    if (r < 0)
+        return r;
+    memset(reports, 0, count * sizeof *reports);
+    for (unsigned i = 0; i < count; i++)
+        if (breakpoints[i]->kind == BREAKPOINT_RAISE)
+            places->raises[places->nraises++] = breakpoint_ref(breakpoints[i]);
+    r = say(arm_located(places, breakpoints, count, reports), words);
+    if (r == 0)
+        r = apply(interpreter, places);
+    return r < 0 ? r : arming()->raises(interpreter, places->nraises > 0);
+}
+
+static void forget_removed(struct breakpoint **all, unsigned *count)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < *count; i++)
+        if (all[i]->removed)
+            breakpoint_unref(all[i]);
+        else
+            all[kept++] = all[i];
+    *count = kept;
+}
+
+void places_disarm(struct interpreter *interpreter)
+{
+    struct places *places = interpreter->places;
+
+    if (!places)
+        return;
+    forget_removed(places->wanted, &places->nwanted);
+    forget_removed(places->raises, &places->nraises);
+    if (!places_here(interpreter) || (!places->nwanted && !places->nraises)) {
+        places_leave(interpreter);
+        return;
+    }
+    take_out_all(places, NULL);
+    apply(interpreter, places);
+    PyErr_Clear();
+    arming()->raises(interpreter, places->nraises > 0);
+    PyErr_Clear();
+}
+
+/* ---- code that comes and goes ---- */
+
+static void arm_new(struct interpreter *interpreter, struct places *places, PyObject *code)
+{
+    _cleanup_codes_ struct codes codes = {0};
+    struct place_report report;
+
+    codes_gather_tree(&codes, code);
+    struct location_index *index = location_index_new(&codes);
+    for (unsigned i = 0; i < places->nwanted && index; i++) {
+        struct breakpoint *breakpoint = places->wanted[i];
+        if (!location_concerns(breakpoint, code))
+            continue;
+        arm_one(places, breakpoint, index, true, &report);
+        if (report.places)
+            breakpoints_found(breakpoint, &report);
+    }
+    location_index_free(index);
+    apply(interpreter, places);
+}
+
+void places_code_made(struct interpreter *interpreter, PyObject *code)
+{
+    struct places *places = places_here(interpreter);
+    PyObject *type, *value, *traceback;
+
+    if (!places || !is_wanted(places, code))
+        return;
+    PyErr_Fetch(&type, &value, &traceback);
+    arm_new(interpreter, places, code);
+    PyErr_Restore(type, value, traceback);
+}
+
+void places_code_gone(struct interpreter *interpreter, const PyObject *code)
+{
+    struct places *places = interpreter->places;
+    struct armed **link = places ? armed_at(places, code) : NULL;
+
+    if (!link || !*link)
+        return;
+    take_out_all(places, code);
+    drop_armed(armed_at(places, code));
+}

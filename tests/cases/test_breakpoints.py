@@ -1,0 +1,168 @@
+"""Breakpoints of an agent that is asked in its own protocol: where they hit, and what their rows say."""
+import json
+
+import pytest
+
+import agent_client as agent
+import ring_file
+from agents import clients, connect, ended, start
+from interpreters import eventually
+
+pytestmark = pytest.mark.python(minimum=(3, 12))
+
+# the program does what it is told, one expression or statement a line, in the module's namespace
+TOLD = """
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+
+def program(python, source):
+    """A program that has defined what is in source, whose first line is line 1, and what it does afterwards."""
+    target = start(python, source.lstrip("\n") + "\nimport probing, sys\nprint('ready', flush=True)\n" + TOLD)
+    return target, connect(target)
+
+
+def do(target, line):
+    target.send(line)
+    target.expect("done")
+
+
+def set_all(client, *entries, replace=False):
+    answer = client.breakpoints(*entries, replace=replace)
+    assert answer.error == 0, answer.words
+    return answer.text
+
+
+def hits(target):
+    """The rows of hits, without what differs from run to run."""
+    rows = ring_file.rows(target.pid, "hits")
+    return [dict(row, captured=json.loads(row["captured"])) for row in rows]
+
+
+def places(target):
+    """(id, function, line) of each hit."""
+    return [(row["id"], row["func"], row["lineno"]) for row in hits(target)]
+
+
+def breakpoints(target):
+    """The rows of the set: of each id the last one."""
+    rows = {row["id"]: row for row in ring_file.rows(target.pid, "breakpoints")}
+    return {number: row for number, row in rows.items() if row["state"] != "removed"}
+
+
+LOOP = """
+def add(a, b):
+    c = a + b
+
+    return c
+"""
+
+
+def test_line(python):
+    target, client = program(python, LOOP)
+    said = set_all(client, agent.breakpoint(agent.LINE, "source.py", 2, captures=["a", "a + b", "len(sys.argv)"]))
+    assert said == "1: log source.py:2 {a, a + b, len(sys.argv)}  # armed\n"
+    do(target, "add(1, 2)")
+    row, = hits(target)
+    assert (row["id"], row["hit"], row["func"], row["lineno"], row["tid"]) == (1, 1, "add", 2, target.pid)
+    assert row["file"] == target.path() and row["error"] is None and row["stopped"] == 0 and row["resumed"] is None
+    assert row["captured"] == {"a": "1", "a + b": "3", "len(sys.argv)": "1"}
+    assert row["stack"].endswith(f";<module> (<string>:1);add ({target.path()}:2)")
+    assert (breakpoints(target)[1]["state"], breakpoints(target)[1]["hits"]) == ("armed", 1)
+    assert ended(target) == 0
+
+
+def test_next_line_with_code(python):
+    target, client = program(python, LOOP)
+    said = set_all(client, agent.breakpoint(agent.LINE, "source.py", 3))
+    assert "# armed, line 4 is used" in said
+    do(target, "add(1, 2)")
+    assert places(target) == [(1, "add", 4)]
+    assert hits(target)[0]["captured"] == {"a": "1", "b": "2", "c": "3"}
+
+
+def test_condition_and_count(python):
+    target, client = program(python, LOOP)
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", 4, condition="c % 2", count=3))
+    do(target, "for i in range(20): add(i, 0)")
+    assert [row["captured"]["a"] for row in hits(target)] == ["1", "3", "5"]
+    row = breakpoints(target)[1]
+    assert (row["state"], row["hits"], row["errors"]) == ("done", 3, 0)
+
+
+def test_failures_are_hits(python):
+    target, client = program(python, LOOP)
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", 4, condition="1 / b", captures=["a", "nobody", "c[0]"]),
+            agent.breakpoint(agent.LINE, "source.py", 2, captures=["c"]))
+    do(target, "add(1, 0)")
+    unbound, failed = hits(target)
+    assert failed["error"] == "ZeroDivisionError: division by zero"
+    assert failed["captured"] == {"a": "1", "nobody": None, "c[0]": None}
+    assert unbound["error"].startswith("NameError: 'c'") and unbound["captured"] == {"c": None}
+    assert [row["errors"] for row in breakpoints(target).values()] == [1, 1]
+    assert ended(target) == 0
+
+
+def test_functions(python):
+    target, client = program(python, """
+class Net:
+    def forward(self, x):
+        return x * 2
+""")
+    set_all(client, agent.breakpoint(agent.FUNCTION, "Net.forward"), agent.breakpoint(agent.RETURN, "forward"),
+            agent.breakpoint(agent.FUNCTION, "source.Net.forward"), agent.breakpoint(agent.FUNCTION, "Other.forward"))
+    do(target, "Net().forward(4)")
+    assert places(target) == [(1, "Net.forward", 2), (3, "Net.forward", 2), (2, "Net.forward", 3)]
+    assert hits(target)[-1]["captured"]["return"] == "8"
+    assert breakpoints(target)[4]["state"] == "pending"
+
+
+def test_pending_code_arms_itself(python):
+    target, client = program(python, "")
+    said = set_all(client, agent.breakpoint(agent.LINE, "later.py", 3), agent.breakpoint(agent.FUNCTION, "late"))
+    assert said.count("# pending\n") == 2
+    do(target, r"exec(compile('\ndef late():\n    return 5\n', '/w/later.py', 'exec'))")
+    assert [row["state"] for row in breakpoints(target).values()] == ["armed", "armed"]
+    do(target, "late()")
+    assert places(target) == [(2, "late", 2), (1, "late", 3)]
+
+
+def test_replace_add_remove(python):
+    target, client = program(python, LOOP)
+    two, four = agent.breakpoint(agent.LINE, "source.py", 2), agent.breakpoint(agent.LINE, "source.py", 4)
+    set_all(client, two, four)
+    do(target, "add(1, 2)")
+    set_all(client, four, agent.breakpoint(agent.LINE, "source.py", 2, condition="a"), replace=True)
+    assert {number: (row["breakpoint"], row["hits"]) for number, row in breakpoints(target).items()} == \
+        {1: ("log source.py:2 if a", 0), 2: ("log source.py:4", 1)}
+    set_all(client, agent.breakpoint(agent.REMOVE, id=1))
+    do(target, "add(1, 2)")
+    assert breakpoints(target)[2]["hits"] == 2 and len(breakpoints(target)) == 1
+    set_all(client, agent.breakpoint(agent.REMOVE, "source.py:4"))
+    do(target, "add(1, 2)")
+    assert breakpoints(target) == {} and len(hits(target)) == 3
+    assert ended(target) == 0
+
+
+def test_all_or_none(python):
+    target, client = program(python, LOOP)
+    good = agent.breakpoint(agent.LINE, "source.py", 2)
+    answer = client.breakpoints(good, agent.breakpoint(agent.LINE, "source.py", 2, condition="a ="))
+    assert answer.error == 22 and answer.done[2] == len(good) and "^" in answer.text
+    answer = client.breakpoints(good, agent.breakpoint(agent.REMOVE, id=7))
+    assert answer.error == 2 and answer.words == "there is no breakpoint 7"
+    do(target, "add(1, 2)")
+    assert hits(target) == [] and breakpoints(target) == {}
+
+
+def test_detach(python):
+    target, client = program(python, LOOP)
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", 2))
+    do(target, "add(1, 2)")
+    answer = client.detach()
+    assert answer.error == 0
+    do(target, "add(1, 2); assert sys.monitoring.get_tool(3) is None")
+    eventually(lambda: client.record.read().state == agent.ENDED)
+    assert ended(target) == 0
