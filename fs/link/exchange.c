@@ -124,7 +124,7 @@ static int apply_output(struct exchange *exchange, struct exchange_request *requ
 {
     size_t size = wire_body_size(frame), fits = 0;
 
-    if (request->op != PROTO_EVAL)
+    if (request->op != PROTO_EVAL && request->op != PROTO_BREAKPOINTS)
         return -EPROTO;
     if (request->sent < request->output_max)
         fits = request->output_max - request->sent;

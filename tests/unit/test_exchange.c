@@ -70,7 +70,7 @@ static void test_eval(void)
 
 static void test_output_is_bounded(void)
 {
-    struct exchange_request *a = begin(PROTO_EVAL, 0, 10);
+    struct exchange_request *a = begin(PROTO_BREAKPOINTS, 0, 10); /* as of PROTO_EVAL */
     static char much[PROTO_FRAME_MAX - sizeof(struct proto_header)];
 
     CHECK_INT(say_output(a->id, "0123456"), 0);
