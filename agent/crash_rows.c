@@ -176,29 +176,50 @@ static int64_t line_of(PyObject *entry)
     return line > 0 ? line : RING_NULL_INTEGER;
 }
 
+/* Where an entry of a traceback is. */
+struct spot {
+    PyObject *frame, *func, *file; /* new; NULL: not to be had */
+    struct ring_text func_text, file_text;
+    PyObject *func_owner, *file_owner;
+    int64_t line;
+};
+
+static void spot_deinit(struct spot *spot)
+{
+    PyObject *all[] = {spot->frame, spot->func, spot->file, spot->func_owner, spot->file_owner};
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        Py_DecRef(all[i]);
+}
+
+static void spot_find(struct spot *spot, PyObject *entry)
+{
+    const char *qualified = python.version >= 0x030b ? "co_qualname" : "co_name";
+
+    spot->line = line_of(entry);
+    spot->frame = PyObject_GetAttrString(entry, "tb_frame");
+    _cleanup_unref_ PyObject *code = spot->frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)spot->frame) : NULL;
+    spot->func = code ? PyObject_GetAttrString(code, qualified) : NULL;
+    spot->file = code ? PyObject_GetAttrString(code, "co_filename") : NULL;
+    PyErr_Clear();
+    text_of(spot->func, &spot->func_text, &spot->func_owner);
+    text_of(spot->file, &spot->file_text, &spot->file_owner);
+}
+
 /* The row of a frame; locals: and those of what it binds. */
 static void write_frame(struct writing *w, const char *kind, int64_t depth, PyObject *entry, bool locals)
 {
-    struct crash_row row = {.depth = depth, .lineno = line_of(entry)};
-    _cleanup_unref_ PyObject *frame = PyObject_GetAttrString(entry, "tb_frame");
-    _cleanup_unref_ PyObject *code = frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)frame) : NULL;
-    const char *qualified = python.version >= 0x030b ? "co_qualname" : "co_name";
-    _cleanup_unref_ PyObject *func = code ? PyObject_GetAttrString(code, qualified) : NULL;
-    _cleanup_unref_ PyObject *file = code ? PyObject_GetAttrString(code, "co_filename") : NULL;
-    _cleanup_unref_ PyObject *func_owner = NULL;
-    _cleanup_unref_ PyObject *file_owner = NULL;
+    _cleanup_(spot_deinit) struct spot spot = {0};
 
-    PyErr_Clear();
-    text_of(func, &row.func, &func_owner);
-    text_of(file, &row.file, &file_owner);
-    append(w, kind, row);
-    if (locals && frame)
-        write_locals(w, depth, frame);
+    spot_find(&spot, entry);
+    append(w, kind, (struct crash_row){.depth = depth, .func = spot.func_text, .file = spot.file_text,
+                                       .lineno = spot.line});
+    if (locals && spot.frame)
+        write_locals(w, depth, spot.frame);
 }
 
-static void write_frames(struct writing *w, const char *kind, PyObject *traceback, struct entries *entries, bool locals)
+static void write_frames(struct writing *w, const char *kind, const struct entries *entries, bool locals)
 {
-    collect(entries, traceback);
     for (size_t depth = 0; depth < entries->n; depth++) {
         PyObject *entry = entry_at(entries, depth);
         if (entry)
@@ -208,25 +229,31 @@ static void write_frames(struct writing *w, const char *kind, PyObject *tracebac
 
 /* ---- exceptions ---- */
 
-static void write_exception(struct writing *w, const char *kind, PyObject *exception)
+/* Its row, with where it was raised. */
+static void write_exception(struct writing *w, const char *kind, PyObject *exception, const struct entries *entries)
 {
-    struct crash_row row = {.depth = RING_NULL_INTEGER, .lineno = RING_NULL_INTEGER};
+    _cleanup_(spot_deinit) struct spot spot = {.line = RING_NULL_INTEGER};
     const struct raised_type *type = raised_type(&w->reader->raised, exception);
     _cleanup_unref_ PyObject *owner = NULL;
 
-    row.name = type->name;
+    if (entries->n)
+        spot_find(&spot, entry_at(entries, 0));
+    struct crash_row row = {.depth = RING_NULL_INTEGER, .func = spot.func_text, .file = spot.file_text,
+                            .lineno = spot.line, .name = type->name};
     raised_message(&w->reader->raised, type, exception, &row.value, &owner);
     append(w, kind, row);
 }
 
-static void write_earlier(struct writing *w, PyObject *exception)
+static void write_earlier(struct writing *w, const char *kind, PyObject *exception)
 {
-    struct entries entries = {.inner_max = CRASH_CHAIN_FRAMES, .outer_max = CRASH_CHAIN_FRAMES};
+    _cleanup_(entries_deinit) struct entries entries = {.inner_max = CRASH_CHAIN_FRAMES,
+                                                        .outer_max = CRASH_CHAIN_FRAMES};
     _cleanup_unref_ PyObject *traceback = PyException_GetTraceback(exception);
 
     if (traceback)
-        write_frames(w, "earlier", traceback, &entries, false);
-    entries_deinit(&entries);
+        collect(&entries, traceback);
+    write_exception(w, kind, exception, &entries);
+    write_frames(w, "earlier", &entries, false);
 }
 
 /* The exception that Python shows before this one; new. *kind: why. NULL: there is none. */
@@ -245,8 +272,7 @@ static void write_chain(struct writing *w, PyObject *exception)
     PyObject *each = before(w, exception, &kind);
 
     for (unsigned n = 0; each && n < CRASH_CHAIN_MAX; n++) {
-        write_exception(w, kind, each);
-        write_earlier(w, each);
+        write_earlier(w, kind, each);
         PyObject *next = before(w, each, &kind);
         Py_DecRef(each);
         each = next;
@@ -256,12 +282,13 @@ static void write_chain(struct writing *w, PyObject *exception)
 
 void crash_rows_write(struct crash_reader *reader, int64_t number, PyObject *exception, PyObject *traceback)
 {
-    struct entries entries = {.inner_max = CRASH_FRAMES_INNER, .outer_max = CRASH_FRAMES_OUTER};
+    _cleanup_(entries_deinit) struct entries entries = {.inner_max = CRASH_FRAMES_INNER,
+                                                        .outer_max = CRASH_FRAMES_OUTER};
     struct writing w = {.reader = reader, .number = number, .tid = gettid(), .ts = recorder_now()};
 
-    write_exception(&w, "exception", exception);
     if (traceback)
-        write_frames(&w, "frame", traceback, &entries, true);
+        collect(&entries, traceback);
+    write_exception(&w, "exception", exception, &entries);
+    write_frames(&w, "frame", &entries, true);
     write_chain(&w, exception);
-    entries_deinit(&entries);
 }

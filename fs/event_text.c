@@ -156,6 +156,31 @@ void event_text_continue(pid_t pid, const struct ring_row *row, struct text *out
         text_puts(out, ", \"since\": null}\n");
 }
 
+static bool is_word(const struct ring_row *row, unsigned column, const char *word)
+{
+    uint32_t size;
+    bool cut;
+    const char *bytes = ring_text(row, column, &size, &cut);
+
+    return bytes && size == strlen(word) && !memcmp(bytes, word, size);
+}
+
+bool event_text_crash(pid_t pid, const struct ring_row *row, struct text *out)
+{
+    if (!is_word(row, CRASH_KIND, "exception") && !is_word(row, CRASH_KIND, "signal"))
+        return false;
+    begin(out, ring_real(row, CRASH_TS), "crash", pid);
+    add_integer(out, "tid", row, CRASH_TID);
+    add_integer(out, "crash", row, CRASH_CRASH);
+    add_text(out, "type", row, CRASH_NAME, false);
+    add_text(out, "message", row, CRASH_VALUE, false);
+    add_text(out, "func", row, CRASH_FUNC, false);
+    add_text(out, "file", row, CRASH_FILE, false);
+    add_integer(out, "lineno", row, CRASH_LINENO);
+    text_puts(out, "}\n");
+    return true;
+}
+
 void event_text_agent(pid_t pid, bool attached, struct text *out)
 {
     begin(out, realtime_s(), attached ? "attach" : "detach", pid);

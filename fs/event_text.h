@@ -8,6 +8,8 @@
  *     stop    a thread is held: by a breakpoint, whose hit comes before it, or where id is null by a step, `pause`,
  *             or an exception that nobody caught; with tid, id, func, file, lineno, captured
  *     continue   it goes on, with tid, id, func, file, lineno, and since: the ts of its stop
+ *     crash   an exception that nobody caught, or a fatal signal, once `on-crash` was written, with tid, crash, type ("SIGSEGV",
+ *             too), message, func, file, lineno: as in the table crash
  *     attach, detach   of an agent
  *     exec    the process runs another program from now on; the last line
  *     exit    with status, or with signal and name ("SIGKILL"); all null where that is not known; the last line
@@ -24,6 +26,8 @@ void event_text_row(pid_t pid, const struct ring_row *row, struct text *out);
 void event_text_hit(pid_t pid, const struct ring_row *row, struct text *out);
 void event_text_stop(pid_t pid, const struct ring_row *row, struct text *out);
 void event_text_continue(pid_t pid, const struct ring_row *row, struct text *out);
+/* A row of the table crash; false: it is only a part of one. */
+bool event_text_crash(pid_t pid, const struct ring_row *row, struct text *out);
 /* The agent came, or has gone. */
 void event_text_agent(pid_t pid, bool attached, struct text *out);
 void event_text_end(pid_t pid, const struct ending *ending, struct text *out);

@@ -40,7 +40,7 @@ struct feed {
     struct text text;                   /* of the line that is being made */
     bool attached, ended;
     double began;                       /* [s] since 1970; 0: not yet */
-    struct followed events_ring, hits_ring;
+    struct followed events_ring, hits_ring, crash_ring;
     enum age age;
     struct stops stops;
 };
@@ -205,6 +205,24 @@ static void follow_hits(struct feed *feed)
     ring_reader_unref(ring);
 }
 
+static int on_crash(void *arg, const struct ring_row *row)
+{
+    struct feed *feed = arg;
+
+    if (!is_old(feed, row, CRASH_TS) && event_text_crash(feed->process->pid, row, &feed->text))
+        add_line(feed, 1);
+    return 0;
+}
+
+static void follow_crashes(struct feed *feed)
+{
+    struct ring_reader *ring = recording_ring(process_recording(feed->process), RECORDED_CRASH);
+
+    if (ring)
+        follow(feed, ring, &feed->crash_ring, on_crash);
+    ring_reader_unref(ring);
+}
+
 static void note_agent(struct feed *feed, bool attached)
 {
     if (feed->attached == attached)
@@ -226,6 +244,7 @@ bool feed_look(struct feed *feed)
         note_agent(feed, true);
     follow_events(feed);
     follow_hits(feed);
+    follow_crashes(feed);
     if (!attached && !ended)
         note_agent(feed, false);
     if (ended) {
@@ -246,6 +265,7 @@ static void begin_now(struct feed *feed)
         ring_reader_unref(ring);
     }
     follow_hits(feed); /* for the threads that are held */
+    follow_crashes(feed);
     feed->began = realtime_s();
     feed->attached = recording_attached(process_recording(feed->process));
 }

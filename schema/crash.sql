@@ -10,9 +10,9 @@ CREATE TABLE crash(
     tid INTEGER,      -- the kernel's number of the thread
     kind TEXT,        -- 'exception', 'signal', 'frame', 'local', 'cause', 'context', 'earlier'
     depth INTEGER,    -- of the frame, 0 = innermost; NULL: it is not of a frame
-    func TEXT,        -- of the frame: name of its code, qualified from 3.11 on
-    file TEXT,        -- of the frame: file of its code
-    lineno INTEGER,   -- of the frame: line in that file
+    func TEXT,        -- of the frame, or where the exception was raised: name of its code, qualified from 3.11 on
+    file TEXT,        -- the file of that
+    lineno INTEGER,   -- the line in that
     name TEXT,        -- type of the exception, of the signal, or the name of a variable
     value TEXT        -- the message, or the variable's value
 );

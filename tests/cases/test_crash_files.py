@@ -1,5 +1,6 @@
 """<pid>/crash/ and exited/<pid>/crash/: what the daemon shows of the last uncaught exception, or of a fatal signal."""
 import errno
+import json
 import os
 import re
 import signal
@@ -174,6 +175,24 @@ def test_left_behind(probe, python):
     assert "number = 300\n" in (crash / "frames" / "0" / "locals").read_text()
     assert os.listdir(crash / "frames" / "0") == ["locals"]
     assert (crash / "locals").read_text().startswith("#0  leaf (")
+
+
+def test_events(probe, any_python):
+    """Each crash, once, as it comes; not those of before."""
+    target, commands = begin(probe, any_python)
+    said(target, "thread branch")
+    with open(commands.directory / "events") as events:
+        said(target, "thread caused")
+        line = json.loads(events.readline())
+        row, = commands.run("query", "SELECT tid, crash, name, value, func, file, lineno FROM crash "
+                                     "WHERE kind = 'exception' AND crash = 2\n").splitlines()[1:]
+        assert ",".join(str(line[key]) for key in ("tid", "crash", "type", "message", "func", "file", "lineno")) == row
+        assert (line["kind"], line["pid"], line["type"], line["func"]) == \
+            ("crash", target.pid, "RuntimeError", "caused")
+        target.send("abort")
+        line = json.loads(events.readline())
+        assert (line["kind"], line["type"], line["tid"], line["file"]) == ("crash", "SIGABRT", target.pid, None)
+        assert json.loads(events.readline())["kind"] == "exit"
 
 
 # ---- signals ----
