@@ -5,7 +5,7 @@
 #include "agent/arm.h"
 
 #include "agent/agent.h"
-#include "agent/hit.h"
+#include "agent/reach.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,8 +14,6 @@
 
 enum code_event { CODE_CREATED, CODE_DESTROYED }; /* PyCodeEvent of CPython's cpython/code.h */
 enum { LINE, START, RETURN, RAISE, EVENTS };
-
-#define AT_ONCE 16 /* breakpoints at one place for which no memory is needed */
 
 static struct {
     int (*add_watcher)(int (*)(enum code_event, PyObject *)); /* PyCode_AddWatcher */
@@ -49,65 +47,20 @@ static PyObject *disable(void)
 
 /* ---- what is told ---- */
 
-/* Breakpoints that may be taken out of where they are meanwhile. */
-struct here {
-    struct breakpoint *few[AT_ONCE], **all;
-    unsigned count;
-};
-
-static void take(struct here *here, const struct place *place)
-{
-    unsigned count = 0;
-
-    for (const struct place *at = place; at; at = at->next)
-        count += !breakpoint_is_over(at->breakpoint);
-    here->count = 0;
-    here->all = count <= AT_ONCE ? here->few : malloc(count * sizeof *here->all);
-    for (const struct place *at = place; at && here->all; at = at->next)
-        if (!breakpoint_is_over(at->breakpoint))
-            here->all[here->count++] = breakpoint_ref(at->breakpoint);
-}
-
-static void drop(struct here *here)
-{
-    for (unsigned i = 0; i < here->count; i++)
-        breakpoint_unref(here->all[i]);
-    if (here->all != here->few)
-        free(here->all);
-}
-
-/* False: an exception is set. */
-static bool hit(PyObject *function, struct interpreter *interpreter, const struct here *here, struct reached *reached)
-{
-    bool fine = true;
-
-    Py_IncRef(function);
-    Py_IncRef((PyObject *)reached->frame);
-    if (reached->line == 0)
-        reached->line = PyFrame_GetLineNumber(reached->frame);
-    for (unsigned i = 0; i < here->count && fine; i++)
-        fine = hit_reached(interpreter, here->all[i], reached);
-    Py_DecRef((PyObject *)reached->frame);
-    Py_DecRef(function);
-    return fine;
-}
-
 static PyObject *reach(PyObject *function, enum place_event event, unsigned number, PyObject *code, int line,
                        PyObject *value)
 {
     struct interpreter *interpreter = find(function, number);
     const struct places *places = interpreter ? places_here(interpreter) : NULL;
-    const struct place *place = places ? places_at(places, code, event, event == PLACE_LINE ? line : 0) : NULL;
-    struct here here;
+    struct reached reached = {NULL, code, line, value, NULL, STOP_BREAKPOINT};
+    struct reach here;
 
-    if (!place)
+    if (!places || !reach_take(&here, places_at(places, code, event, event == PLACE_LINE ? line : 0)))
         return disable();
-    take(&here, place);
-    if (!here.count)
-        return disable();
-    struct reached reached = {PyEval_GetFrame(), code, line, value, NULL, STOP_BREAKPOINT};
-    bool fine = !reached.frame || hit(function, interpreter, &here, &reached);
-    drop(&here);
+    reached.frame = PyEval_GetFrame();
+    Py_IncRef(function);
+    bool fine = reach_hit(&here, interpreter, &reached);
+    Py_DecRef(function);
     return fine ? monitoring_nothing() : NULL;
 }
 
