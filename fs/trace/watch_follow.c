@@ -133,6 +133,7 @@ static void let_go(struct watch_tracer *tracer, struct tracee *tracee)
     watch_clear(tracee);
     if (watch_hit_waits(tracee)) {
         go_on(tracer, tracee);
+        tracee->interrupted = true; /* a stop by ours would come before it */
         return;
     }
     ptrace(PTRACE_DETACH, tracee->tid, NULL, (void *)(uintptr_t)tracee->signal);

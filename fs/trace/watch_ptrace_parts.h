@@ -11,7 +11,7 @@
 struct tracee {
     pid_t tid;
     bool stopped;        /* and was not let go on yet */
-    bool interrupted;    /* told to stop */
+    bool interrupted;    /* told to stop, or about to */
     bool in_group_stop;  /* by job control, which it stays in */
     bool blocks;         /* SIGTRAP, so that it can't be armed */
     int signal;          /* that it goes on with */

@@ -176,17 +176,6 @@ static void test_exec(bool perf)
     watched_end(&target);
 }
 
-static char state_of(pid_t pid)
-{
-    char path[64], line[512];
-
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "r");
-    CHECK(file && fgets(line, sizeof line, file));
-    fclose(file);
-    return strrchr(line, ')')[2];
-}
-
 static void test_signals(bool perf)
 {
     struct watched target;
@@ -200,12 +189,12 @@ static void test_signals(bool perf)
     }
     CHECK(target.seen->usr1 > 0);
     kill(target.pid, SIGSTOP);
-    for (int i = 0; i < 200 && state_of(target.pid) != 'T' && state_of(target.pid) != 't'; i++)
+    for (int i = 0; i < 200 && watched_state(&target) != 'T' && watched_state(&target) != 't'; i++)
         usleep(10000);
     struct armed second = {.tracer = armed.tracer};
     CHECK_INT(arm(&target, perf, 1, &second), 0);
     usleep(20000);
-    CHECK(state_of(target.pid) == 'T' || state_of(target.pid) == 't');
+    CHECK(watched_state(&target) == 'T' || watched_state(&target) == 't');
     kill(target.pid, SIGCONT);
     expect(&target, 'm', 1, 10, 10);
     expect(&target, 'w', 0, 10, 10);
@@ -230,6 +219,23 @@ static void test_sleep(bool perf)
         expect(&target, 'm', 0, 10, 10);
         disarm(&armed);
     }
+    CHECK_INT(target.seen->eintr, 0);
+    watched_end(&target);
+}
+
+/* What the agent does when a daemon has gone touches nothing else, either. */
+static void test_clearing(void)
+{
+    struct watched target;
+
+    watched_start(&target);
+    watched_do(&target, 's', 0, 0);
+    watched_do(&target, 'h', 0, 0);
+    while (!target.seen->sleeps)
+        usleep(1000);
+    usleep(20000);
+    for (int i = 0; i < 50; i++)
+        expect(&target, 'c', 0, 0, 0);
     CHECK_INT(target.seen->eintr, 0);
     watched_end(&target);
 }
@@ -349,6 +355,7 @@ int main(void)
         test_sleep(route);
         test_blocked(route);
     }
+    test_clearing();
     test_unhandled();
     test_others();
     if (perf)

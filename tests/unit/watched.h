@@ -252,9 +252,22 @@ static inline void watched_start(struct watched *out)
     watched_do(out, 'm', 0, 0);
 }
 
+static inline char watched_state(const struct watched *target)
+{
+    char path[64], line[512];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", target->pid);
+    FILE *file = fopen(path, "r");
+    CHECK(file && fgets(line, sizeof line, file));
+    fclose(file);
+    return strrchr(line, ')')[2];
+}
+
+/* Not by waitpid(2): that would take its stops from the thread that traces it. */
 static inline bool watched_lives(const struct watched *target)
 {
-    return waitpid(target->pid, NULL, WNOHANG) == 0;
+    char state = watched_state(target);
+    return state != 'Z' && state != 'X';
 }
 
 static inline void watched_end(struct watched *target)
