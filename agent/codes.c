@@ -8,10 +8,12 @@
 
 #define THREADS_MAX 65536
 #define FRAMES_MAX 20000 /* of a thread */
+#define DEPTH_MAX 100    /* of functions in functions */
 
 static struct {
     PyTypeObject *code, *function, *makers[3]; /* makers: of generators, coroutines, asynchronous generators */
     struct attribute attributes[CODE_ATTRIBUTES];
+    size_t words[CODE_ATTRIBUTES]; /* which word of a code object it is; 0: not known */
     PyObject *(*function_code)(PyObject *);                        /* PyFunction_GetCode: borrowed */
     void (*each_object)(int (*visit)(PyObject *, void *), void *); /* PyUnstable_GC_VisitObjects, since 3.12 */
     PyThreadState *(*first_thread)(PyInterpreterState *);          /* PyInterpreterState_ThreadHead */
@@ -34,6 +36,50 @@ static bool bind_attributes(void)
     return true;
 }
 
+/* A module's code object, that of a function in it, and of one in that. */
+static bool make_samples(PyObject *samples[3])
+{
+    samples[0] = Py_CompileString("def f():\n def g(): pass\n", "<probefs>", Py_file_input);
+    for (int i = 0; i < 2 && samples[i]; i++) {
+        _cleanup_unref_ PyObject *constants = codes_get(samples[i], CODE_CONSTANTS);
+        for (Py_ssize_t j = 0; constants && j < PyTuple_Size(constants); j++) {
+            PyObject *constant = PyTuple_GetItem(constants, j);
+            if (codes_is_code(constant) && !samples[i + 1])
+                Py_IncRef(samples[i + 1] = constant);
+        }
+    }
+    PyErr_Clear();
+    return samples[2];
+}
+
+static bool is_word(PyObject *const samples[3], enum code_attribute attribute, size_t word)
+{
+    for (int i = 0; i < 3; i++) {
+        _cleanup_unref_ PyObject *value = codes_get(samples[i], attribute);
+        if (!value || ((PyObject *const *)samples[i])[word] != value)
+            return false;
+    }
+    return true;
+}
+
+/* Asking each of 100000 code objects by its descriptors takes 10 ms. */
+static void find_words(void)
+{
+    static const enum code_attribute looked_for[] = {CODE_FILE, CODE_NAME, CODE_CONSTANTS};
+    PyObject *samples[3] = {0};
+    _cleanup_unref_ PyObject *object = PyObject_GetAttrString((PyObject *)api.code, "__basicsize__");
+    size_t size = object ? PyLong_AsSize_t(object) : 0;
+
+    PyErr_Clear();
+    if (make_samples(samples) && size < 4096)
+        for (size_t i = 0; i < ARRAY_SIZE(looked_for); i++)
+            for (size_t word = size / sizeof(void *); word-- > 1 && !api.words[looked_for[i]];)
+                if (is_word(samples, looked_for[i], word))
+                    api.words[looked_for[i]] = word;
+    for (int i = 0; i < 3; i++)
+        Py_DecRef(samples[i]);
+}
+
 bool codes_bind(void)
 {
     static const char *const makers[] = {"PyGen_Type", "PyCoro_Type", "PyAsyncGen_Type"};
@@ -50,6 +96,7 @@ bool codes_bind(void)
     api.next_thread = (PyThreadState * (*)(PyThreadState *)) dlsym(RTLD_DEFAULT, "PyThreadState_Next");
     if (!api.code || !api.function || !api.function_code || !api.first_thread || !api.next_thread || !bind_attributes())
         return false;
+    find_words();
     api.frame = (PyFrameObject * (*)(PyThreadState *)) dlsym(RTLD_DEFAULT, "PyThreadState_GetFrame");
     return api.frame;
 }
@@ -59,6 +106,17 @@ bool codes_is_code(const PyObject *object) { return Py_TYPE(object) == api.code;
 PyObject *codes_get(PyObject *code, enum code_attribute attribute)
 {
     return attribute_of(&api.attributes[attribute], code);
+}
+
+PyObject *codes_peek(PyObject *code, enum code_attribute attribute)
+{
+    size_t word = api.words[attribute];
+
+    if (word)
+        return ((PyObject **)code)[word];
+    PyObject *value = codes_get(code, attribute);
+    Py_DecRef(value);
+    return value;
 }
 
 long codes_number(PyObject *code, enum code_attribute attribute)
@@ -114,37 +172,25 @@ long codes_index(const struct codes *codes, const PyObject *code)
     return -1;
 }
 
-/* Where it is parent's, that is noted also if it is there already. */
-static void add(struct codes *codes, PyObject *code, int parent)
+/* Its index; -1: there is no room. Where it is parent's, that is noted also if it is there already. */
+static int add(struct codes *codes, PyObject *code, int parent, bool *known)
 {
-    long known = codes_index(codes, code);
+    long index = codes_index(codes, code);
 
-    if (known >= 0) {
+    *known = index >= 0;
+    if (*known) {
         if (parent >= 0)
-            codes->all[known].parent = parent;
-        return;
+            codes->all[index].parent = parent;
+        return (int)index;
     }
     if (codes->count == CODES_MAX || (codes->count == codes->room && !grow(codes))) {
         codes->cut = true;
-        return;
+        return -1;
     }
     Py_IncRef(code);
     codes->all[codes->count] = (struct code_entry){code, parent};
-    put(codes, codes->count++);
-}
-
-/* What is in the constants of those from `from` on, and so on. */
-static void add_constants(struct codes *codes, size_t from)
-{
-    for (size_t i = from; i < codes->count; i++) {
-        _cleanup_unref_ PyObject *constants = codes_get(codes->all[i].code, CODE_CONSTANTS);
-        Py_ssize_t count = constants ? PyTuple_Size(constants) : 0;
-        for (Py_ssize_t j = 0; j < count; j++) {
-            PyObject *constant = PyTuple_GetItem(constants, j); /* borrowed */
-            if (constant && codes_is_code(constant))
-                add(codes, constant, (int)i);
-        }
-    }
+    put(codes, codes->count);
+    return (int)codes->count++;
 }
 
 void codes_clear(struct codes *codes)
@@ -158,7 +204,48 @@ void codes_clear(struct codes *codes)
 
 /* ---- where they are found ---- */
 
-static void add_frames(struct codes *codes)
+struct walk {
+    struct codes *codes;
+    const struct codes_wanted *wanted; /* NULL: all */
+    PyObject *file;          /* of the last one, borrowed: it must not be looked into */
+    bool file_wanted;
+};
+
+static bool is_wanted(struct walk *walk, PyObject *code)
+{
+    const struct codes_wanted *wanted = walk->wanted;
+
+    if (!wanted)
+        return true;
+    if (wanted->file) {
+        PyObject *file = codes_peek(code, CODE_FILE);
+        if (file != walk->file)
+            walk->file_wanted = wanted->file(wanted->arg, file);
+        walk->file = file;
+        if (walk->file_wanted)
+            return true;
+    }
+    return wanted->name && wanted->name(wanted->arg, codes_peek(code, CODE_NAME));
+}
+
+/* What is defined in code of a file is of that file: where nothing else is of interest, that of others isn't looked into. */
+static void add_code(struct walk *walk, PyObject *code, int parent, unsigned depth)
+{
+    bool wanted = is_wanted(walk, code), known = false;
+    int index = wanted ? add(walk->codes, code, parent, &known) : -1;
+
+    if (known || depth == DEPTH_MAX || (!wanted && !walk->wanted->name))
+        return;
+    PyObject *constants = codes_peek(code, CODE_CONSTANTS);
+    Py_ssize_t count = constants ? PyTuple_Size(constants) : 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *constant = PyTuple_GetItem(constants, i); /* borrowed */
+        if (constant && codes_is_code(constant))
+            add_code(walk, constant, index, depth + 1);
+    }
+}
+
+static void add_frames(struct walk *walk)
 {
     PyThreadState *thread = api.first_thread(PyInterpreterState_Get());
 
@@ -167,7 +254,7 @@ static void add_frames(struct codes *codes)
         for (unsigned depth = 0; frame && depth < FRAMES_MAX; depth++) {
             PyObject *code = (PyObject *)PyFrame_GetCode(frame);
             PyFrameObject *back = python.frame_back(frame);
-            add(codes, code, -1);
+            add_code(walk, code, -1, 0);
             Py_DecRef(code);
             Py_DecRef((PyObject *)frame);
             frame = back;
@@ -180,7 +267,7 @@ static void add_frames(struct codes *codes)
 static int add_referent(PyObject *object, void *arg)
 {
     if (codes_is_code(object))
-        add(arg, object, -1);
+        add_code(arg, object, -1, 0);
     return 0;
 }
 
@@ -190,7 +277,7 @@ static int add_object(PyObject *object, void *arg)
     PyTypeObject *type = Py_TYPE(object);
 
     if (type == api.function) {
-        add(arg, api.function_code(object), -1);
+        add_code(arg, api.function_code(object), -1, 0);
     } else if (type == api.makers[0] || type == api.makers[1] || type == api.makers[2]) {
         traverseproc traverse = (traverseproc)PyType_GetSlot(type, Py_tp_traverse);
         traverse(object, add_referent, arg);
@@ -199,31 +286,33 @@ static int add_object(PyObject *object, void *arg)
 }
 
 /* gc.get_objects(), before 3.12. */
-static void add_listed(struct codes *codes)
+static void add_listed(struct walk *walk)
 {
     _cleanup_unref_ PyObject *gc = PyImport_ImportModule("gc");
     _cleanup_unref_ PyObject *objects = gc ? PyObject_CallMethod(gc, "get_objects", NULL) : NULL;
     Py_ssize_t count = objects ? PyList_Size(objects) : 0;
 
     for (Py_ssize_t i = 0; i < count; i++)
-        add_object(PyList_GetItem(objects, i), codes);
+        add_object(PyList_GetItem(objects, i), walk);
     PyErr_Clear();
 }
 
-void codes_gather(struct codes *out)
+void codes_gather(struct codes *out, const struct codes_wanted *wanted)
 {
+    struct walk walk = {.codes = out, .wanted = wanted};
+
     *out = (struct codes){0};
-    add_frames(out);
+    add_frames(&walk);
     if (api.each_object)
-        api.each_object(add_object, out);
+        api.each_object(add_object, &walk);
     else
-        add_listed(out);
-    add_constants(out, 0);
+        add_listed(&walk);
 }
 
 void codes_gather_tree(struct codes *out, PyObject *code)
 {
+    struct walk walk = {.codes = out};
+
     *out = (struct codes){0};
-    add(out, code, -1);
-    add_constants(out, 0);
+    add_code(&walk, code, -1, 0);
 }

@@ -10,7 +10,7 @@
 
 struct code_entry {
     PyObject *code;          /* a reference */
-    int parent;              /* in whose constants it is: an index; -1: not known */
+    int parent;              /* in whose constants it is: an index; -1: of none that is of interest */
 };
 
 struct codes {
@@ -28,12 +28,21 @@ bool codes_is_code(const PyObject *object);
 /* One of them; new. */
 enum code_attribute { CODE_FILE, CODE_NAME, CODE_QUALNAME, CODE_FIRST_LINE, CODE_FLAGS, CODE_CONSTANTS, CODE_ATTRIBUTES };
 PyObject *codes_get(PyObject *code, enum code_attribute attribute);
+/* The same of FILE, NAME and CONSTANTS, borrowed from the code object. Fast. */
+PyObject *codes_peek(PyObject *code, enum code_attribute attribute);
 long codes_number(PyObject *code, enum code_attribute attribute);
 
-/* All of the interpreter that the calling thread is in. Runs nothing of the program's. With its GIL; no exception is set
- * afterwards. */
-void codes_gather(struct codes *out);
-/* One, and what is defined in it. */
+/* What is of interest: of a file, with a name; both borrowed. Runs nothing of the program's. */
+struct codes_wanted {
+    bool (*file)(void *arg, PyObject *file); /* NULL: none */
+    bool (*name)(void *arg, PyObject *name); /* NULL: none */
+    void *arg;
+};
+
+/* Those of the interpreter that the calling thread is in that are of interest. Runs nothing of the program's. With its GIL;
+ * no exception is set afterwards. */
+void codes_gather(struct codes *out, const struct codes_wanted *wanted);
+/* One, and all that is defined in it. */
 void codes_gather_tree(struct codes *out, PyObject *code);
 /* Whether one is among them: its index, else -1. */
 long codes_index(const struct codes *codes, const PyObject *code);

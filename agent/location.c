@@ -60,8 +60,7 @@ static bool make_grouping(struct grouping *grouping, const struct codes *codes, 
     for (size_t i = 0; i < ngroups; i++)
         grouping->groups[i] = (struct group){.first = -1};
     for (size_t i = 0; i < codes->count; i++) {
-        PyObject *text = codes_get(codes->all[i].code, attribute);
-        Py_DecRef(text); /* the code object has it */
+        PyObject *text = codes_peek(codes->all[i].code, attribute);
         struct group *group = find_group(grouping, text);
         grouping->next[i] = (int)group->first;
         *group = (struct group){text, (long)i};
@@ -201,6 +200,51 @@ bool location_concerns(const struct breakpoint *breakpoint, PyObject *code)
     bool line = breakpoint->kind == BREAKPOINT_LINE;
     _cleanup_unref_ PyObject *name = codes_get(code, line ? CODE_FILE : CODE_NAME);
     return line ? matches_file(breakpoint->where, name) : is_last_part(breakpoint->where, name);
+}
+
+/* ---- gathering ---- */
+
+struct gathering {
+    struct breakpoint *const *breakpoints;
+    unsigned count;
+    PyObject *names;         /* a set: the last parts of functions' names */
+};
+
+static bool wants_file(void *arg, PyObject *file)
+{
+    const struct gathering *gathering = arg;
+
+    for (unsigned i = 0; i < gathering->count; i++)
+        if (gathering->breakpoints[i]->kind == BREAKPOINT_LINE && matches_file(gathering->breakpoints[i]->where, file))
+            return true;
+    return false;
+}
+
+static bool wants_name(void *arg, PyObject *name)
+{
+    const struct gathering *gathering = arg;
+    return PySet_Contains(gathering->names, name) > 0;
+}
+
+void location_gather(struct breakpoint *const *breakpoints, unsigned count, struct codes *out)
+{
+    _cleanup_unref_ PyObject *names = PySet_New(NULL);
+    struct gathering gathering = {breakpoints, count, names};
+    struct codes_wanted wanted = {.arg = &gathering};
+
+    for (unsigned i = 0; i < count; i++) {
+        const char *dot = strrchr(breakpoints[i]->where, '.');
+        if (breakpoints[i]->kind == BREAKPOINT_LINE)
+            wanted.file = wants_file;
+        if (!names || (breakpoints[i]->kind != BREAKPOINT_FUNCTION && breakpoints[i]->kind != BREAKPOINT_RETURN))
+            continue;
+        wanted.name = wants_name;
+        _cleanup_unref_ PyObject *name = PyUnicode_FromString(dot ? dot + 1 : breakpoints[i]->where);
+        if (name)
+            PySet_Add(names, name);
+    }
+    PyErr_Clear();
+    codes_gather(out, &wanted);
 }
 
 /* ---- lines ---- */

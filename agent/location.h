@@ -5,6 +5,9 @@
 #include "agent/codes.h"
 #include "agent/places.h"
 
+/* Gathers the code objects that some breakpoints may mean. */
+void location_gather(struct breakpoint *const *breakpoints, unsigned count, struct codes *out);
+
 /* The names that a search compares, looked up once for all code objects. */
 struct location_index;
 

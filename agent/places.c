@@ -482,7 +482,7 @@ static int arm_located(struct places *places, struct breakpoint *const *breakpoi
         if (!is_located(breakpoints[i]))
             continue;
         if (!index) {
-            codes_gather(&codes);
+            location_gather(breakpoints, count, &codes);
             index = location_index_new(&codes);
         }
         want(places, breakpoints[i]);
