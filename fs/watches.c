@@ -5,8 +5,7 @@
 #include "fs/link/attach.h"
 #include "fs/link/found.h"
 #include "fs/process.h"
-#include "fs/trace/watch_perf.h"
-#include "fs/trace/watch_ptrace.h"
+#include "fs/watch_slots.h"
 #include "fs/worker.h"
 
 #include <errno.h>
@@ -45,10 +44,8 @@ struct follower {
     struct {
         uint32_t change;         /* of what is armed, or couldn't be; 0: nothing was seen yet */
         bool wanted;
-        bool traced;             /* armed by ptrace */
-        struct watch_perf *perf; /* armed by perf */
     } slots[PROTO_WATCHES_MAX];
-    struct watch_tracer *tracer; /* NULL: nothing is armed by ptrace */
+    struct watch_slots armed;
     uint64_t last;               /* when anything was wanted, CLOCK_MONOTONIC */
 };
 
@@ -129,81 +126,10 @@ static void tell(const struct follower *f, unsigned slot, int error, enum watch_
 
 /* ---- arming ---- */
 
-static int arm_perf(struct follower *f, unsigned slot, const struct watch_place *place, struct text *why)
-{
-    return watch_perf_arm(f->target->pid, place, &f->slots[slot].perf, why);
-}
-
-static int arm_ptrace(struct follower *f, unsigned slot, const struct watch_place *place, struct text *why)
-{
-    int r = f->tracer ? 0 : watch_tracer_new(f->target->pid, &f->tracer, why);
-    if (r == 0)
-        r = watch_tracer_set(f->tracer, slot, place, why);
-    f->slots[slot].traced = r == 0;
-    return r;
-}
-
-static void end_idle_tracer(struct follower *f)
-{
-    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
-        if (f->slots[i].traced)
-            return;
-    watch_tracer_free(f->tracer);
-    f->tracer = NULL;
-}
-
-/* By the routes that may be taken, the better one first. */
-static int arm(struct follower *f, unsigned slot, const struct probe_watch *watch, enum watch_route *route,
-               struct text *why)
-{
-    const struct watch_place place = {watch->address, watch->length, PROTO_WATCH_DATA(slot, watch->change)};
-    int r = -EINVAL;
-
-    if (!watch_possible(watch->address, watch->length)) {
-        text_puts(why, "no debug register can watch that");
-        return -EINVAL;
-    }
-    *route = ROUTE_PERF;
-    if (watch->route != ROUTE_PTRACE)
-        r = arm_perf(f, slot, &place, why);
-    if (r == 0 || watch->route == ROUTE_PERF)
-        return r;
-    *route = ROUTE_PTRACE;
-    _cleanup_(text_deinit) struct text by_ptrace = TEXT_INIT;
-    r = arm_ptrace(f, slot, &place, &by_ptrace);
-    if (r == 0)
-        text_clear(why);
-    else
-        text_printf(why, "%sby ptrace: ", why->size ? "; " : "");
-    text_puts(why, by_ptrace.size ? by_ptrace.data : r < 0 ? strerror(-r) : "");
-    if (r < 0)
-        end_idle_tracer(f);
-    return r;
-}
-
-static void disarm(struct follower *f, unsigned slot)
-{
-    watch_perf_free(f->slots[slot].perf);
-    f->slots[slot].perf = NULL;
-    if (!f->slots[slot].traced)
-        return;
-    struct text why = TEXT_INIT;
-    f->slots[slot].traced = false;
-    watch_tracer_set(f->tracer, slot, NULL, &why);
-    text_deinit(&why);
-    end_idle_tracer(f);
-}
-
 static void disarm_all(struct follower *f)
 {
-    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) {
-        watch_perf_free(f->slots[i].perf);
-        f->slots[i].perf = NULL;
-        f->slots[i].traced = f->slots[i].wanted = false;
-        f->slots[i].change = 0;
-    }
-    watch_tracer_free(f->tracer);
-    f->tracer = NULL;
+    watch_slots_disarm_all(&f->armed);
+    memset(f->slots, 0, sizeof f->slots);
 }
 
 static void change_slot(struct follower *f, unsigned slot, const struct probe_watch *watch)
@@ -213,11 +139,11 @@ static void change_slot(struct follower *f, unsigned slot, const struct probe_wa
     bool first = !f->slots[slot].change;
     int r = 0;
 
-    disarm(f, slot);
+    watch_slots_disarm(&f->armed, slot);
     f->slots[slot].change = watch->change;
     f->slots[slot].wanted = watch->id;
     if (watch->id)
-        r = arm(f, slot, watch, &route, &why);
+        r = watch_slots_arm(&f->armed, slot, watch, &route, &why);
     if (watch->id || !first)
         tell(f, slot, r, route, &why);
 }
@@ -247,31 +173,24 @@ static int read_wanted(struct follower *f, struct probe_watch *out)
     return r < 0 ? r : memcmp(out, record->watches, sizeof record->watches) ? -EAGAIN : 0;
 }
 
-/* One that was armed isn't any more, though it should be. */
+/* Those that were armed, by ptrace alone perhaps, aren't any more, though they should be. */
 static void tell_lost(struct follower *f, bool traced_only, int error, const char *words)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
 
     text_puts(&why, words);
     for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) {
-        if (!f->slots[i].traced && (traced_only || !f->slots[i].perf))
+        if (!watch_slots_armed(&f->armed, i) || (traced_only && f->armed.slots[i].perf))
             continue;
-        watch_perf_free(f->slots[i].perf);
-        f->slots[i].perf = NULL;
-        f->slots[i].traced = false;
+        watch_slots_disarm(&f->armed, i);
         tell(f, i, error, ROUTE_ANY, &why);
     }
-    end_idle_tracer(f);
 }
 
 static void attend(struct follower *f)
 {
-    uint64_t hits;
+    int r = watch_slots_attend(&f->armed);
 
-    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
-        if (f->slots[i].perf)
-            watch_perf_follow(f->slots[i].perf);
-    int r = f->tracer ? watch_tracer_attend(f->tracer, &hits) : 0;
     if (r == -ECANCELED)
         tell_lost(f, true, r, "SIGTRAP had no handler when a thread wrote: one that blocks SIGTRAP did, or the program has set "
                               "another one");
@@ -288,6 +207,8 @@ static bool find_agent(struct follower *f)
         f->target = process_target(f->process);
     if (f->target && f->stat < 0)
         f->stat = watch_open_stat(f->target->pid);
+    if (f->target)
+        f->armed.pid = f->target->pid;
     f->found = f->target && f->stat >= 0 && found_agent_find(&f->target->memory, &f->agent) == 0;
     return f->found;
 }

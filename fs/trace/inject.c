@@ -183,7 +183,7 @@ static int borrow_and_run(struct tracer *tracer, void *arg)
     if (r < 0)
         return r;
     o->result->borrowed = o->borrow.tid;
-    r = seccomp_check(o->borrow.tid, o->stub, o->why);
+    r = seccomp_check(o->borrow.tid, SECCOMP_LOAD, o->stub, o->why);
     if (r == 0)
         r = run_borrowed(o);
     o->result->pause_ns += borrow_release(&o->borrow);

@@ -129,12 +129,14 @@ uint32_t seccomp_evaluate(const struct sock_filter *filter, size_t n,
 
 /* ---- what is called ---- */
 
-/* By the stub, the shim, libc for a thread and for a library, and the agent. */
-static const struct {
+struct allowed_call {
     int number;
     int error;     /* that does no harm; ANY: every one; 0: none */
     uint64_t args[6];
-} calls[] = {
+};
+
+/* By the stub, the shim, libc for a thread and for a library, and the agent. */
+static const struct allowed_call load_calls[] = {
     {SYS_memfd_create, 0, {0, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC_}},
     {SYS_ftruncate, 0, {FD, 65536}},
     {SYS_mmap, 0, {0, 8192, PROT_READ | PROT_EXEC, MAP_SHARED, FD, 0}},
@@ -176,11 +178,32 @@ static const struct {
     {SYS_mmap, ANY, {0, 69632, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, FD, 0}},
 };
 
+/* By a process that clears debug registers. Where it only fails they stay set, and what they raise is ignored. */
+static const struct allowed_call watch_calls[] = {
+    {SYS_clone, ANY, {CLONE_VM}}, {SYS_ptrace, ANY, {PTRACE_SEIZE}}, {SYS_ptrace, ANY, {PTRACE_POKEUSER}},
+    {SYS_wait4, ANY}, {SYS_openat, ANY, {(uint64_t)-100, 0, 02000000}}, {SYS_getdents64, ANY, {FD}},
+    {SYS_lseek, ANY, {FD}}, {SYS_nanosleep, ANY}, {SYS_clock_gettime, ANY, {CLOCK_MONOTONIC}},
+    {SYS_prctl, ANY, {PR_SET_PTRACER}}, {SYS_mprotect, ANY, {0, 4096, PROT_NONE}}, {SYS_exit_group},
+    {SYS_rt_sigreturn}, {SYS_gettid},
+};
+
+static const struct {
+    const struct allowed_call *calls;
+    size_t n;
+    const char *instead; /* what to do */
+} uses[] = {
+    [SECCOMP_LOAD] = {load_calls, ARRAY_SIZE(load_calls),
+                      "start the program with PROBING=1, or let it `import probing`"},
+    [SECCOMP_WATCH] = {watch_calls, ARRAY_SIZE(watch_calls), "hw=perf needs nothing of the kind"},
+};
+
 /* Whether one filter lets all through; else which call it is about, and its answer. */
-static bool is_allowed(const struct sock_filter *filter, size_t n, uint64_t code, int *number,
-                       uint32_t *answer)
+static bool is_allowed(const struct sock_filter *filter, size_t n, enum seccomp_use use, uint64_t code,
+                       int *number, uint32_t *answer)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+    const struct allowed_call *calls = uses[use].calls;
+
+    for (size_t i = 0; i < uses[use].n; i++) {
         struct seccomp_data data = {.nr = calls[i].number, .arch = AUDIT_ARCH_X86_64,
                                     .instruction_pointer = code};
         __builtin_memcpy(data.args, calls[i].args, sizeof data.args);
@@ -202,7 +225,7 @@ static bool is_allowed(const struct sock_filter *filter, size_t n, uint64_t code
 
 /* ---- the filters of a thread ---- */
 
-static bool has_filters(pid_t tid)
+bool seccomp_has_filters(pid_t tid)
 {
     char status[STATUS_MAX];
 
@@ -212,26 +235,26 @@ static bool has_filters(pid_t tid)
     return mode && *mode != '0';
 }
 
-static int not_readable(pid_t tid, int error, struct text *why)
+static int not_readable(pid_t tid, enum seccomp_use use, int error, struct text *why)
 {
     if (error == ESRCH)
         return -ESRCH;
-    if (!has_filters(tid))
+    if (!seccomp_has_filters(tid))
         return 0;
-    text_puts(why, "it runs under a seccomp filter that can't be read (that needs CAP_SYS_ADMIN, and "
-                   "not to be filtered oneself), and that might kill it for what an agent needs; "
-                   "start the program with PROBING=1, or let it `import probing`");
+    text_printf(why, "it runs under a seccomp filter that can't be read (that needs CAP_SYS_ADMIN, and "
+                     "not to be filtered oneself), and that might kill it for what an agent needs; %s",
+                uses[use].instead);
     return -EPERM;
 }
 
-int seccomp_check(pid_t tid, uint64_t code, struct text *why)
+int seccomp_check(pid_t tid, enum seccomp_use use, uint64_t code, struct text *why)
 {
     int number;
     uint32_t answer;
 
     long n = ptrace(PTRACE_SECCOMP_GET_FILTER, tid, NULL, NULL);
     if (n < 0)
-        return not_readable(tid, errno, why); /* most often there is none */
+        return not_readable(tid, use, errno, why); /* most often there is none */
     _cleanup_free_ struct sock_filter *filter = calloc(BPF_MAXINSNS, sizeof *filter);
     if (!filter)
         return -ENOMEM;
@@ -241,13 +264,12 @@ int seccomp_check(pid_t tid, uint64_t code, struct text *why)
             return 0;
         if (n < 0 || n > BPF_MAXINSNS ||
             ptrace(PTRACE_SECCOMP_GET_FILTER, tid, (void *)i, filter) != n)
-            return not_readable(tid, errno, why);
-        if (!is_allowed(filter, (size_t)n, code, &number, &answer)) {
+            return not_readable(tid, use, errno, why);
+        if (!is_allowed(filter, (size_t)n, use, code, &number, &answer)) {
             const char *name = syscall_name(number);
-            text_printf(why, "its seccomp filter would answer %s() with %s; start the program with "
-                             "PROBING=1, or let it `import probing`", name ? name : "a call",
-                        (answer & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_ERRNO ? "an error"
-                                                                               : "a signal");
+            bool error = (answer & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_ERRNO;
+            text_printf(why, "its seccomp filter would answer %s() with %s; %s", name ? name : "a call",
+                        error ? "an error" : "a signal", uses[use].instead);
             return -EPERM;
         }
     }

@@ -6,6 +6,7 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -16,7 +17,15 @@
 uint32_t seccomp_evaluate(const struct sock_filter *filter, size_t n,
                           const struct seccomp_data *data);
 
+/* What a thread is made to do. */
+enum seccomp_use {
+    SECCOMP_LOAD,   /* to load an agent, and what that does */
+    SECCOMP_WATCH,  /* to have debug registers set by ptrace: its agent may have to clear them (agent/orphans.c) */
+};
+
 /* Reads and judges the filters of a thread that the calling thread has stopped; code: the address where
  * most of the calls will come from. 0; -EPERM: they forbid something, or can't be read (CAP_SYS_ADMIN),
  * and why says what; -ESRCH; -ENOMEM. */
-int seccomp_check(pid_t tid, uint64_t code, struct text *why);
+int seccomp_check(pid_t tid, enum seccomp_use use, uint64_t code, struct text *why);
+/* Whether a process has filters at all; true where that can't be seen. */
+bool seccomp_has_filters(pid_t tid);

@@ -3,12 +3,10 @@
  * is begun anew (restart.h). */
 #include "fs/trace/watch_ptrace_parts.h"
 
-#include "fs/array.h"
 #include "fs/cleanup.h"
 #include "fs/clock.h"
 #include "fs/procfs.h"
 #include "fs/requests.h"
-#include "fs/trace/refusal.h"
 #include "fs/trace/restart.h"
 
 #include <elf.h>
@@ -22,84 +20,8 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-/* Not PTRACE_O_EXITKILL: when we are killed they go on. With TRACESYSGOOD a thread that stands at a system call then
- * gets no SIGTRAP for it. */
-#define OPTIONS (PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_TRACESYSGOOD)
 #define SYSCALL_STOP (SIGTRAP | 0x80)
-#define PASSES_MAX 64 /* looks for threads that were made meanwhile */
 #define TRACER_NICE (-15)
-
-/* ---- which there are ---- */
-
-static struct tracee *find(struct watch_tracer *tracer, pid_t tid)
-{
-    for (size_t i = 0; i < tracer->n; i++)
-        if (tracer->tracees[i].tid == tid)
-            return &tracer->tracees[i];
-    return NULL;
-}
-
-/* NULL: no memory. */
-static struct tracee *add(struct watch_tracer *tracer, pid_t tid)
-{
-    if (ARRAY_GROW(tracer->tracees, tracer->alloc, tracer->n + 1) < 0)
-        return NULL;
-    struct tracee *tracee = &tracer->tracees[tracer->n++];
-    *tracee = (struct tracee){.tid = tid};
-    return tracee;
-}
-
-static void forget(struct watch_tracer *tracer, struct tracee *tracee)
-{
-    *tracee = tracer->tracees[--tracer->n];
-}
-
-/* One that isn't known. Those that a known one makes are traced from their first moment on. */
-static int seize(struct watch_tracer *tracer, pid_t tid)
-{
-    if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)OPTIONS) < 0) {
-        if (errno == ESRCH)
-            return 0;
-        int r = -errno;
-        struct proc_stat stat;
-        bool ours = watch_tracer_of(tid) == gettid();
-        if (!ours && (proc_stat_read(tid, &stat) < 0 || stat.state == 'Z' || stat.state == 'X'))
-            return 0;
-        if (!ours)
-            return r;
-    }
-    return add(tracer, tid) ? 1 : -ENOMEM;
-}
-
-static int explain_seize(struct watch_tracer *tracer, pid_t tid, int error)
-{
-    if (!tracer->why || error != -EPERM)
-        return error;
-    return refusal_traced(tracer->pid, tid, tracer->why) < 0 ? -EBUSY : refusal_permission(tracer->why);
-}
-
-static int seize_all(struct watch_tracer *tracer)
-{
-    bool more = true;
-
-    for (int i = 0; more && i < PASSES_MAX; i++) {
-        _cleanup_free_ pid_t *tids = NULL;
-        size_t n;
-        int r = watch_threads(tracer->pid, &tids, &n);
-        more = false;
-        for (size_t k = 0; r >= 0 && k < n; k++) {
-            if (find(tracer, tids[k]))
-                continue;
-            r = seize(tracer, tids[k]);
-            more = more || r > 0;
-            if (r < 0)
-                r = explain_seize(tracer, tids[k], r);
-        }
-        if (r < 0)
-            return r;
-    }
-    return tracer->n ? 0 : -ESRCH;
-}
 
 /* ---- one of them ---- */
 
@@ -137,7 +59,7 @@ static void let_go(struct watch_tracer *tracer, struct tracee *tracee)
         return;
     }
     ptrace(PTRACE_DETACH, tracee->tid, NULL, (void *)(uintptr_t)tracee->signal);
-    forget(tracer, tracee);
+    watch_forget_tracee(tracer, tracee);
 }
 
 static void set_free(struct watch_tracer *tracer, struct tracee *tracee)
@@ -195,7 +117,7 @@ static void executed(struct watch_tracer *tracer, pid_t tid)
 static struct tracee *meet(struct watch_tracer *tracer, pid_t tid)
 {
     bool foreign = syscall(SYS_tgkill, tracer->pid, tid, 0) < 0 && errno == ESRCH;
-    struct tracee *tracee = foreign ? NULL : add(tracer, tid);
+    struct tracee *tracee = foreign ? NULL : watch_add(tracer, tid);
 
     if (!tracee)
         ptrace(PTRACE_DETACH, tid, NULL, NULL);
@@ -204,11 +126,11 @@ static struct tracee *meet(struct watch_tracer *tracer, pid_t tid)
 
 static void handle(struct watch_tracer *tracer, pid_t tid, int status)
 {
-    struct tracee *tracee = find(tracer, tid);
+    struct tracee *tracee = watch_find(tracer, tid);
 
     if (!WIFSTOPPED(status)) {
         if (tracee)
-            forget(tracer, tracee);
+            watch_forget_tracee(tracer, tracee);
         return;
     }
     if (status >> 16 == PTRACE_EVENT_EXEC) {
@@ -237,7 +159,7 @@ static void interrupt(struct tracee *tracee)
 static void serve_holds(struct watch_tracer *tracer)
 {
     for (struct watch_hold *hold = tracer->holds; hold; hold = hold->next) {
-        struct tracee *tracee = find(tracer, hold->tid);
+        struct tracee *tracee = watch_find(tracer, hold->tid);
         struct iovec io = {&hold->regs, sizeof hold->regs};
         if (hold->stopped || !tracee)
             continue;
@@ -336,7 +258,7 @@ static bool rest(struct watch_tracer *tracer)
         }
         tracer->idle = false;
     }
-    int r = seize_all(tracer);
+    int r = watch_seize(tracer);
     if (r < 0)
         give_up_watching(tracer, r, false);
     return true;
@@ -351,7 +273,9 @@ static void begin(struct watch_tracer *tracer)
     sigemptyset(&wake);
     sigaddset(&wake, watch_wake_signal());
     pthread_sigmask(SIG_UNBLOCK, &wake, NULL);
-    int r = seize_all(tracer);
+    int r = watch_seize(tracer);
+    if (r == 0)
+        r = watch_check_filters(tracer);
 
     _guard_mutex_(&tracer->lock);
     tracer->why = NULL;

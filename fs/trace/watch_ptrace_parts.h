@@ -1,5 +1,5 @@
-/* What the parts of a watcher share: watch_ptrace.c (what others ask of it), watch_follow.c (its thread) and
- * watch_registers.c (debug registers). */
+/* What the parts of a watcher share: watch_ptrace.c (what others ask of it), watch_follow.c (its thread), watch_seize.c
+ * (which threads it traces) and watch_registers.c (debug registers). */
 #pragma once
 
 #include "fs/trace/watch_ptrace.h"
@@ -59,6 +59,17 @@ struct watch_tracer {
     bool leaving;                     /* they are to be let go, for good or for now */
 };
 
+/* NULL: it isn't known. */
+struct tracee *watch_find(struct watch_tracer *tracer, pid_t tid);
+/* NULL: no memory. */
+struct tracee *watch_add(struct watch_tracer *tracer, pid_t tid);
+void watch_forget_tracee(struct watch_tracer *tracer, struct tracee *tracee);
+/* Traces all threads that are not known; those that a known one makes are traced from their first moment on. Errors
+ * as watch_tracer_new(). */
+int watch_seize(struct watch_tracer *tracer);
+/* Whether the seccomp filters of its first thread let its agent clear what we would leave behind if we were killed:
+ * 0, or -EPERM and others, with words. */
+int watch_check_filters(struct watch_tracer *tracer);
 /* The signal that makes its thread look up from waitpid(2). */
 int watch_wake_signal(void);
 /* Its thread: arg is the struct watch_tracer, and a reference to it. */
