@@ -172,6 +172,7 @@ static int carry_out_all(struct file_context *context, const struct breakpoint_r
     r = collect(&job, context, said);
     if (r == 0 && (request->sets || !request->n))
         context->clears = false;
+    context->keeps = r == 0;
     return r;
 }
 

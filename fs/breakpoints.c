@@ -37,6 +37,7 @@ static int ask(struct file_context *context, struct session *session, const stru
     registry_watch(context->registry, context->process);
     if (r == 0) {
         context->clears = context->clears && !replaces;
+        context->keeps = true;
         return 0;
     }
     bool blamed = done.words[0] && r != -ETIMEDOUT && r != -EINTR && r != -ECANCELED;
@@ -158,11 +159,24 @@ int breakpoints_lines(struct recording *recording, const char *mark, struct text
     return r;
 }
 
+/* Whether it says more than the set does, which may look otherwise by now. */
+static bool is_worth_it(const struct text *reply)
+{
+    static const char mark[] = "error: ";
+    const char *at = reply->size ? strstr(reply->data, mark) : NULL;
+
+    while (at && at != reply->data && at[-1] != '\n' && at[-1] != ' ')
+        at = strstr(at + 1, mark);
+    return at;
+}
+
 void breakpoints_reply(struct file_context *context, struct text *out)
 {
     _cleanup_(text_deinit) struct text reply = TEXT_INIT;
 
     reply_render(context, &reply);
+    if (!is_worth_it(&reply))
+        return;
     for (size_t i = 0; i < reply.size;) {
         const char *line = reply.data + i, *newline = memchr(line, '\n', reply.size - i);
         size_t size = newline ? (size_t)(newline - line) : reply.size - i;

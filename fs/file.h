@@ -33,8 +33,9 @@ struct file_context {
     unsigned rank;               /* at by-rank/<rank> */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
     int flags;                   /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
-    bool clears;                 /* of a command that clears (layout.h): what was there is still to go; cleared by
-                                    it once that has gone */
+    bool clears;                 /* of a command that clears (layout.h): what was there is still to go; set to false
+                                    by it once that has gone */
+    bool keeps;                  /* of one, set by it: closing the file by itself doesn't make that go any more */
     bool retake;                 /* of a command, set by it: what its last call said in passing is
                                     taken back, and `said` stands in its place */
     size_t passing;              /* of a command, set by it: so many bytes at the end of `said` may be

@@ -71,7 +71,7 @@ static int finish(struct writer *writer, int error, const struct text *said, siz
 
     pthread_mutex_lock(&writer->lock);
     writer->failed = error;
-    writer->has_failed = writer->has_failed || error;
+    writer->keeps = writer->keeps || error;
     writer->runs = false;
     writer->npending = writer->pending.size;
     if (!writer->reply)
@@ -113,10 +113,12 @@ static void consume(struct text *pending, size_t size)
     pending->size -= size;
 }
 
-static void set_clears(struct writer *writer, bool clears)
+/* What is still to be cleared after a command. */
+static void set_clears(struct writer *writer, const struct file_context *context)
 {
     _guard_mutex_(&writer->lock);
-    writer->clears = clears;
+    writer->clears = writer->clears && context->clears;
+    writer->keeps = writer->keeps || context->keeps;
 }
 
 int writer_run(struct writer *writer, file_run *run, struct file_context *context,
@@ -152,8 +154,7 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     if (context->why.size && r < 0)
         add_error(&said, &context->why);
     consume(&writer->pending, r < 0 || input->last ? SIZE_MAX : consumed);
-    if (!context->clears)
-        set_clears(writer, false);
+    set_clears(writer, context);
     /* what was said in passing stays so until it is taken back, or what it was said of is done */
     size_t passing = context->passing + (context->retake || consumed ? 0 : writer->passing);
     return finish(writer, r, &said, passing, replies);
@@ -187,10 +188,15 @@ int writer_failed(struct writer *writer)
 bool writer_pending(struct writer *writer)
 {
     _guard_mutex_(&writer->lock);
-    return writer->npending > 0 || (writer->clears && !writer->runs && !writer->has_failed);
+    return writer->npending > 0 || (writer->clears && !writer->runs && !writer->keeps);
 }
 
-void writer_truncate(struct writer *writer) { set_clears(writer, true); }
+void writer_truncate(struct writer *writer)
+{
+    _guard_mutex_(&writer->lock);
+    writer->clears = true;
+    writer->keeps = false;
+}
 
 void writer_flushed(struct writer *writer)
 {

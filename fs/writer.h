@@ -25,7 +25,7 @@ struct writer {
     size_t npending;       /* bytes of it; 0 while a command runs */
     bool clears;           /* file_context.clears, from one command to the next */
     bool runs;             /* a command does */
-    bool has_failed;       /* one did, ever */
+    bool keeps;            /* one failed, or said so (file_context.keeps): closing it clears nothing */
     struct caller caller;  /* who wrote last */
     int failed;            /* what the last write failed with */
     struct reply *reply;   /* NULL: none yet */
@@ -48,7 +48,7 @@ int writer_fail(struct writer *writer, int error, const struct text *why, struct
 /* What the writes are answered until a descriptor is closed or the reply is read: 0, or the
  * error of one before. */
 int writer_failed(struct writer *writer);
-/* Whether something is pending that nobody works on now: also that it is to be cleared, unless a command failed. */
+/* Whether something is pending that nobody works on now: also that it is to be cleared. */
 bool writer_pending(struct writer *writer);
 /* It is to be cleared, as if it had been opened so. */
 void writer_truncate(struct writer *writer);

@@ -241,6 +241,10 @@ static int holding(struct file_context *context, const struct input *input, size
     *consumed = input->size;
     if (something && *input->text == '!')
         return -EINVAL;
+    if (something && *input->text == '-') {
+        context->keeps = true;
+        return 0;
+    }
     if (something || (input->last && context->clears)) {
         text_puts(said, context->clears ? "replaced\n" : "added\n");
         context->clears = false;
@@ -286,6 +290,13 @@ static void test_clears(void)
     writer_flushed(writer);
     CHECK_INT(write_with(writer, holding, "one", false), 0);
     CHECK(writer->reply != NULL && !writer->clears);
+    writer_free(writer);
+
+    writer = new_truncated(true);
+    CHECK_INT(write_with(writer, holding, "-one", false), 0);
+    CHECK(!writer_pending(writer) && writer->clears); /* but what follows replaces it */
+    writer_truncate(writer);
+    CHECK(writer_pending(writer));
     writer_free(writer);
 
     writer = new_truncated(false);
