@@ -101,14 +101,22 @@ static int read_all(struct plan *plan, const char *text, size_t size)
 
 /* ---- planning ---- */
 
+static bool is_meant(const struct breakpoint *breakpoint, const struct breakpoint *which)
+{
+    return which->id ? breakpoint->id == which->id : breakpoint_is_at(breakpoint, which->where);
+}
+
 static int remove_one(struct plan *plan, struct entry *entry)
 {
+    const struct breakpoint_set *set = breakpoint_set();
     const struct breakpoint *which = entry->breakpoint;
     bool found = false;
 
+    for (unsigned i = 0; i < set->count && plan->replace && !found; i++)
+        found = is_meant(set->all[i], which); /* which goes anyway */
     for (unsigned i = 0; i < plan->next.count;) {
         struct breakpoint *breakpoint = plan->next.all[i];
-        if (which->id ? breakpoint->id != which->id : !breakpoint_is_at(breakpoint, which->where)) {
+        if (!is_meant(breakpoint, which)) {
             i++;
             continue;
         }
@@ -194,8 +202,21 @@ static int make_next(struct plan *plan)
 
 /* ---- checking ---- */
 
-/* A line of what is wrong in an expression. */
-static int say_wrong(const struct plan *plan, const char *text, FILE *output)
+/* Bytes before a character, from 1; no more than there are. */
+static size_t bytes_before(const char *text, long column)
+{
+    size_t n = 0;
+
+    if (column < 1) /* Python says so of what ends too early */
+        return strlen(text);
+    for (long at = 1; text[n] && at < column; at++)
+        for (n++; (text[n] & 0xc0) == 0x80;)
+            n++;
+    return n;
+}
+
+/* An exception is set: what is wrong in an expression, and where, in the words as they came (agent/proto.h). */
+static int say_wrong(struct plan *plan, const struct breakpoint *breakpoint, const char *text)
 {
     PyObject *type, *value, *traceback;
 
@@ -214,26 +235,29 @@ static int say_wrong(const struct plan *plan, const char *text, FILE *output)
     Py_DecRef(type);
     Py_DecRef(value);
     Py_DecRef(traceback);
-    fprintf(output, "%s\n", text);
-    if (column > 0 && column <= PROTO_BREAKPOINT_TEXT_MAX)
-        fprintf(output, "%*s\n", (int)column, "^");
-    fprintf(output, "%s\n", words);
-    return refuse(plan, EINVAL, "%s: %.90s", words, text);
+    plan->at += sizeof(struct proto_breakpoint) + (size_t)(text - breakpoint->text) + bytes_before(text, column);
+    return refuse(plan, EINVAL, "%s", words);
 }
 
-static int check_expressions(const struct plan *plan, const struct breakpoint *breakpoint, FILE *output)
+static int check_expressions(struct plan *plan, const struct breakpoint *breakpoint)
 {
     const char *text = breakpoint->captures;
 
     if (breakpoint->condition && !expression_check(breakpoint->condition))
-        return say_wrong(plan, breakpoint->condition, output);
+        return say_wrong(plan, breakpoint, breakpoint->condition);
     for (uint32_t i = 0; i < breakpoint->ncaptures; i++, text += strlen(text) + 1)
         if (!expression_check(text))
-            return say_wrong(plan, text, output);
+            return say_wrong(plan, breakpoint, text);
     return 0;
 }
 
-static int check_all(struct plan *plan, FILE *output)
+static bool is_next(const struct plan *plan, const struct breakpoint *breakpoint)
+{
+    unsigned at = breakpoint_set_find(&plan->next, breakpoint->id);
+    return at < plan->next.count && plan->next.all[at] == breakpoint;
+}
+
+static int check_all(struct plan *plan)
 {
     if (!expression_bind())
         return refuse(plan, EOPNOTSUPP, "this interpreter lacks what it takes to evaluate expressions at breakpoints");
@@ -244,9 +268,11 @@ static int check_all(struct plan *plan, FILE *output)
             continue;
         if (entry->is->kind == BREAKPOINT_WATCH || entry->is->kind == BREAKPOINT_WATCH_ADDRESS)
             return refuse(plan, EOPNOTSUPP, "this agent can't watch values yet");
-        int r = check_expressions(plan, entry->is, output);
+        int r = check_expressions(plan, entry->is);
         if (r < 0)
             return r;
+        if (!is_next(plan, entry->is))
+            continue; /* a line behind it took it out */
         entry->is->set_at = recorder_now();
         plan->fresh[plan->nfresh++] = entry->is;
     }
@@ -342,7 +368,8 @@ static void tell(const struct plan *plan, FILE *output)
         else if (entry->breakpoint->kind == BREAKPOINT_REMOVE)
             fprintf(output, "-%s\n", entry->breakpoint->where);
         else
-            fprintf(output, "%u: %s  # %s%s%s\n", is->id, is->text, is->state, is->note[0] ? ", " : "", is->note);
+            fprintf(output, "%u: %s  # %s%s%s\n", is->id, is->text, is->state ? is->state : "removed",
+                    is->note[0] ? ", " : "", is->note);
     }
 }
 
@@ -352,7 +379,7 @@ static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *o
 {
     int r = make_next(plan);
     if (r == 0)
-        r = check_all(plan, output);
+        r = check_all(plan);
     if (r == 0)
         r = arm(interpreter, plan);
     if (r < 0)

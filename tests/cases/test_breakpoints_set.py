@@ -1,0 +1,259 @@
+"""<pid>/breakpoints with an agent: what is written is the set, whatever it is cut into, and whoever else writes."""
+import concurrent.futures
+import errno
+import os
+import pwd
+import re
+import subprocess
+import textwrap
+
+import pytest
+
+from commands import Commands, Refused, shell, write
+from interpreters import eventually
+from sql import rows
+from test_events import Reader, kinds
+
+pytestmark = pytest.mark.python(minimum=(3, 12))
+
+SOURCE = textwrap.dedent("""
+    import sys
+    def double(x):
+        y = x * 2
+        return y
+    def work(i):
+        return double(i)
+    print("ready", flush=True)
+    for i, line in enumerate(sys.stdin):
+        work(i)
+        print("done", flush=True)
+    """)
+LINE = 4  # of `y = ...`
+
+
+@pytest.fixture
+def target(python):
+    return python.run_source(SOURCE)
+
+
+@pytest.fixture
+def file(probe, target):
+    return probe.path / str(target.pid) / "breakpoints"
+
+
+def lines(file):
+    """id: what it is, without what is said of it."""
+    found = re.findall(r"^(\d+): (.*?)  # ", file.read_text(), re.M)
+    return {int(number): text for number, text in found}
+
+
+def hits(file):
+    return {int(number): int(n) for number, n in re.findall(r"^(\d+): .*  # \w+, (\d+) hits", file.read_text(), re.M)}
+
+
+def work(target, times=1):
+    for _ in range(times):
+        target.send("x")
+        target.expect("done")
+
+
+def put(file, text, mode):
+    with open(file, mode) as f:
+        f.write(text)
+
+
+def test_set_add_remove(target, file):
+    put(file, f"source.py:{LINE}\n", "w")
+    assert lines(file) == {1: f"log source.py:{LINE}"}
+    put(file, "stop for 2s nothing.here() {a,b} if a  x 3\n7: return double()\n", "a")
+    assert lines(file) == {1: f"log source.py:{LINE}", 2: "stop for 2s nothing.here() {a, b} if a x 3",
+                           7: "log return double()"}
+    work(target, 2)
+    assert hits(file) == {1: 2, 2: 0, 7: 2}
+    assert "  # pending, 0 hits" in file.read_text().splitlines()[1]
+    put(file, "-7\n", "a")
+    put(file, f"-source.py:{LINE}\n", "a")
+    assert list(lines(file)) == [2]
+    put(file, "2: work()\n", "a")  # takes its place
+    assert lines(file) == {2: "log work()"}
+    put(file, "double()\n", "w")
+    assert list(lines(file).values()) == ["log double()"]
+    put(file, "", "w")
+    assert file.read_text() == ""
+    work(target)
+
+
+def test_reads_back(target, file):
+    """What is read is written back with no change: numbers and hits stay."""
+    put(file, f"source.py:{LINE} {{x, 'a # b'}} if x != '#'\n5: stop no.where()\nraise LookupError x 9\n", "w")
+    work(target, 3)
+    before = file.read_text()
+    assert hits(file) == {1: 3, 2: 0, 5: 0}
+    put(file, before, "w")
+    assert file.read_text() == before
+    put(file, before, "a")
+    assert file.read_text() == before
+    work(target)
+    assert hits(file)[1] == 4
+
+
+@pytest.mark.parametrize("program", ["bash", "dash"])
+@pytest.mark.parametrize("script, wanted", [
+    ('{ echo "work()"; echo "double()"; } > "$1"', ["log work()", "log double()"]),
+    ('{ echo "# mine"; echo; echo "work()"; } > "$1"', ["log work()"]),
+    ('printf "work()\\ndouble()" > "$1"', ["log work()", "log double()"]),
+    ('printf "wo" > "$1"; echo "work()" >> "$1"', ["log old.one()", "log old.two()", "log work()"]),
+    ('echo > "$1"', []), (': > "$1"', []), ('truncate -s0 "$1"', []), ('echo "# none" > "$1"', []),
+    ('echo "-1" > "$1"', ["log old.two()"]),
+    ('{ echo "-1"; echo "work()"; } > "$1"', ["log work()"]),
+    ('printf "%s\\n" -1 "work()" > "$1"', ["log work()"]),
+    ('echo "bad" > "$1"', ["log old.one()", "log old.two()"]),
+    ('exec 3>"$1"; echo "work()" >&3; echo "double()" >&3; sh -c :; echo "-old.one()" >&3; exec 3>&-',
+     ["log work()", "log double()"]),
+    ('sh -c "sleep 0.1; echo work\\(\\)" > "$1"', ["log work()"]),
+    ('cat "$1" > /tmp/copy.$$; cat /tmp/copy.$$ > "$1"; rm /tmp/copy.$$', ["log old.one()", "log old.two()"]),
+])
+def test_shells(target, file, program, script, wanted):
+    put(file, "old.one()\nold.two()\n", "w")
+    shell(script, file, program=program)
+    assert list(lines(file).values()) == wanted
+
+
+@pytest.mark.parametrize("line, column, words", [
+    ("20: work() {i, i +, 2}", 18, "invalid syntax"),
+    ("work()  if\tuu + * 2", 17, "invalid syntax"),
+    ("work() if üü + * 2", None, "invalid syntax"),
+    ("work() if x = 3", 12, "invalid syntax"),
+    ("work() {yield 3}", None, ""),
+    ("work() if (lambda: (yield", None, "isn't closed"),
+    ("work() if 0777", None, ""),
+    ("work() if a b", None, "invalid syntax"),
+])
+def test_python_syntax(probe, target, file, line, column, words):
+    put(file, "double()\n", "w")
+    with pytest.raises(Refused) as refused:
+        Commands(probe, target.pid).run("breakpoints", f"f()\n{line}\ng()\n")
+    assert refused.value.errno == errno.EINVAL
+    said, shown, caret = refused.value.words.splitlines()
+    assert said.startswith("error: ") and words in said and shown == "  " + line.replace("\t", "\\t")
+    assert re.fullmatch(" *\\^", caret) and 2 < len(caret) <= len(shown) + 1
+    if column:
+        assert len(caret) == 2 + column + 1
+    assert list(lines(file).values()) == ["log double()"]
+    assert [line for line in file.read_text().splitlines() if "# error: " + said[7:] in line]
+
+
+def test_all_or_none(probe, target, file):
+    put(file, "work()\n", "w")
+    for bad, error in (("-77", errno.ENOENT), ("-no.where()", errno.ENOENT), ("work() {)}", errno.EINVAL),
+                       ("work() if +", errno.EINVAL)):
+        with pytest.raises(OSError) as refused:
+            write(file, f"3: double()\n-1\n{bad}\n")
+        assert refused.value.errno == error
+        assert lines(file) == {1: "log work()"}
+    work(target)
+    assert hits(file) == {1: 1}
+
+
+def test_lines_that_undo_others(probe, target, file):
+    """What is set and taken out by the same write was never there."""
+    put(file, "1: work()\n2: double()\n-2\n1: return work()\n", "w")
+    assert lines(file) == {1: "log return work()"}
+    work(target)
+    assert hits(file) == {1: 1}
+    assert len(rows((file.parent / "tables" / "hits.csv").read_text())) == 1
+
+
+def test_reply_of_ones_own(probe, target, file):
+    said = Commands(probe, target.pid).run("breakpoints", "work()\n9: no.where()\n-9\n")
+    assert said == "1: log work()  # armed\n9: log no.where()  # removed\n-9\n"
+    assert file.read_text() == "1: log work()  # armed, 0 hits\n"
+
+
+def test_large_set(target, file):
+    """In pieces of any size, and all at once."""
+    many = "".join(f"{i}: stop source.py:{LINE} if x == {i}\n" for i in range(1, 1001))
+    subprocess.run(["dd", f"of={file}", "bs=777", "status=none"], input=many.encode(), check=True, timeout=60)
+    assert lines(file) == {i: f"stop source.py:{LINE} if x == {i}" for i in range(1, 1001)}
+    work(target, 1)
+    put(file, many, "w")
+    assert len(lines(file)) == 1000
+    put(file, "".join(f"-{i}\n" for i in range(1, 1001)), "a")
+    assert file.read_text() == ""
+
+
+def test_two_writers(target, file):
+    """Each adds and removes its own, and gets what it asked for."""
+    def writer(name):
+        for i in range(30):
+            write(file, f"{name}.a{i}()\n{name}.b{i}()\n")
+            assert {f"log {name}.a{i}()", f"log {name}.b{i}()"} <= set(lines(file).values())
+            write(file, f"-{name}.a{i}()\n")
+        return [f"log {name}.b{i}()" for i in range(30)]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        wanted = [text for done in pool.map(writer, ("one", "two")) for text in done]
+    assert sorted(lines(file).values()) == sorted(wanted)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda name: put(file, f"{name}.c()\n{name}.d()\n", "w"), ("one", "two")))
+    assert list(lines(file).values()) in (["log one.c()", "log one.d()"], ["log two.c()", "log two.d()"])
+
+
+def test_detached(probe, target, file):
+    put(file, "work()\nno.where()\n", "w")
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "detach\n")
+    assert file.read_text() == ""
+    work(target)
+    put(file, "double()\n", "a")
+    assert list(lines(file).values()) == ["log double()"]
+    assert [row["breakpoint"] for row in rows(commands.run("query", "SELECT * FROM breakpoints;"))] == ["log double()"]
+
+
+def test_events(probe, target, file):
+    put(file, "return double() {x, y}\n", "w")
+    with Reader(probe, target.pid) as reader, Reader(probe, "all") as everybody:
+        work(target, 3)
+        told = reader.read_until(lambda lines: len(lines) >= 3)
+        assert kinds(told) == ["hit"] * 3 and [line["hit"] for line in told] == [1, 2, 3]
+        assert [line["captured"] for line in told] == [{"return": str(2 * i), "x": str(i), "y": str(2 * i)} for i in range(3)]
+        assert {(line["func"], line["tid"], line["id"]) for line in told} == {("double", target.pid, 1)}
+
+        def mine():
+            return [line for line in everybody.lines if line["pid"] == target.pid and line["kind"] == "hit"]
+        everybody.read_until(lambda _: len(mine()) >= 3)
+        assert [{key: line[key] for key in told[0]} for line in mine()] == told
+
+
+def test_all(probe, any_python, nobody):
+    """Of who writes to all: their own processes, and each says what came of it."""
+    user = pwd.getpwnam(nobody)
+    as_nobody = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    with probe.mount("allow_other") as mounted:
+        everybody, targets = mounted.path / "all" / "breakpoints", []
+        other = any_python.run_source(SOURCE)
+        try:
+            for _ in range(2):
+                targets.append(subprocess.Popen([any_python.executable, "-c", SOURCE], stdin=subprocess.PIPE,
+                                                stdout=subprocess.PIPE, text=True, **as_nobody))
+                assert targets[-1].stdout.readline() == "ready\n"
+            script = 'exec 3<>"$1"; echo "work() {i}" >&3; cat <&3'
+            said = shell(script, everybody, **as_nobody).stdout
+            for target in targets:
+                assert f"{target.pid}: 1: log work() {{i}}  # armed\n" in said
+                assert lines(mounted.path / str(target.pid) / "breakpoints") == {1: "log work() {i}"}
+            assert f"{other.pid}: " not in said
+            assert (mounted.path / str(other.pid) / "breakpoints").read_text() == ""
+            seen = shell('cat "$1"', everybody, **as_nobody).stdout
+            assert seen.splitlines() == [f"1: log work() {{i}}  # pid {target.pid}, armed, 0 hits"
+                                         for target in sorted(targets, key=lambda target: target.pid)]
+            shell('echo "double()" >> "/$1"', mounted.path / str(targets[0].pid) / "breakpoints", **as_nobody)
+            said = shell('exec 3<>"$1"; echo "-double()" >&3; cat <&3; echo "work() if +" >&3; cat <&3', everybody,
+                         **as_nobody).stdout
+            assert said.startswith(f"{targets[0].pid}: -double()\n") and said.count("\n") == 1 + 2 * 3 + 1
+            assert shell(': > "$1"', everybody, **as_nobody).returncode == 0
+            assert shell('cat "$1"', everybody, **as_nobody).stdout.count("log") == 0
+        finally:
+            for target in targets:
+                target.kill()
+                target.communicate()
