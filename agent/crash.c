@@ -4,7 +4,9 @@
 #include "agent/crash_rows.h"
 #include "agent/eval.h"
 #include "agent/fatal.h"
+#include "agent/hit.h"
 #include "agent/park.h"
+#include "agent/recorder.h"
 #include "agent/rings.h"
 #include "agent/uncaught.h"
 
@@ -66,40 +68,64 @@ void crash_told(const PyObject *exception)
             tellings[i].exception = NULL;
 }
 
-static int innermost_line(PyObject *traceback)
+/* The last entry of a traceback; new. */
+static PyObject *innermost(PyObject *traceback)
 {
-    PyObject *entry = traceback, *next;
-    long line = 0;
+    PyObject *entry = traceback;
 
     Py_IncRef(entry);
-    for (unsigned n = 0; entry && n < CRASH_TRACEBACK_MAX; n++) {
-        _cleanup_unref_ PyObject *number = PyObject_GetAttrString(entry, "tb_lineno");
-        if (number && number != Py_None)
-            line = PyLong_AsLong(number);
-        next = PyObject_GetAttrString(entry, "tb_next");
-        Py_DecRef(entry);
-        entry = next && next != Py_None ? next : NULL;
-        if (!entry)
+    for (unsigned n = 0; n < CRASH_TRACEBACK_MAX; n++) {
+        PyObject *next = PyObject_GetAttrString(entry, "tb_next");
+        if (!next || !is_exactly(next, &PyTraceBack_Type)) {
             Py_DecRef(next);
+            break;
+        }
+        Py_DecRef(entry);
+        entry = next;
     }
-    Py_DecRef(entry);
     PyErr_Clear();
-    return line > 0 ? (int)line : 0;
+    return entry;
 }
 
 /* A signal handler that raises, as Ctrl-C does, ends it: what it raised would be taken for a mistake of the hook. */
-static void hold(struct interpreter *interpreter, PyObject *exception, PyObject *traceback)
+static void hold_at(struct interpreter *interpreter, const struct reached *reached)
 {
     const struct park park = {
         .why = STOP_CRASH,
         .for_ns = stop_ns,
-        .line = traceback ? innermost_line(traceback) : 0,
-        .value = exception,
+        .line = reached->line,
+        .value = reached->value,
     };
+    struct ring_ticket ticket = {0};
     double resumed;
 
+    bool noted = hit_note(interpreter, reached, &ticket);
     park_thread(interpreter, &park, &resumed);
     PyErr_Clear();
+    struct ring *ring = recorder_ring(RECORDED_HITS);
+    if (noted && ring && resumed > 0)
+        hits_patch_resumed(ring, &ticket, resumed);
+    else if (noted && ring)
+        hits_patch_stopped(ring, &ticket, 0);
+}
+
+static void hold(struct interpreter *interpreter, PyObject *exception, PyObject *traceback)
+{
+    _cleanup_unref_ PyObject *entry = traceback ? innermost(traceback) : NULL;
+    _cleanup_unref_ PyObject *frame = entry ? PyObject_GetAttrString(entry, "tb_frame") : NULL;
+    _cleanup_unref_ PyObject *number = entry ? PyObject_GetAttrString(entry, "tb_lineno") : NULL;
+    _cleanup_unref_ PyObject *code = frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)frame) : NULL;
+    const long line = number && number != Py_None ? PyLong_AsLong(number) : 0;
+    const struct reached reached = {
+        .frame = (PyFrameObject *)frame,
+        .code = code,
+        .line = line > 0 ? (int)line : 0,
+        .value = exception,
+        .why = STOP_CRASH,
+    };
+
+    PyErr_Clear();
+    hold_at(interpreter, &reached);
 }
 
 /* Whoever presses Ctrl-C wants the program to end. */

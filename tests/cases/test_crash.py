@@ -7,6 +7,7 @@ import time
 import pytest
 
 import crashing
+import ring_file
 from agents import clients, connect  # noqa: F401, a fixture
 from crashing import OFF, RECORD, STOP, begin, last, on_crash, ring_of, said, start
 from interpreters import eventually
@@ -327,6 +328,9 @@ def test_held(python):
     assert client.eval("angry.calm", depth=0, flags=flags).text == "True\n"
     assert client.eval("1", depth=9, flags=flags).error == errno.ENOENT
     assert client.eval("6 * 7").text == "42\n"
+    row, = ring_file.rows(target.pid, "hits")
+    assert (row.id, row.stopped, row.resumed, row.tid) == (None, 1, None, target.pid)
+    assert row.func == "leaf" and row.stack.split(";")[-1].startswith("leaf (")
     client.close()  # the daemon is gone: so is the reason to wait
     assert target.process.wait(30) == 1
     assert "OwnError" in target.stderr()

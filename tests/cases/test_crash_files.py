@@ -151,8 +151,14 @@ def test_asks_nobody(probe, any_python):
 
 def test_held(probe, python):
     target, commands = begin(probe, python, "stop for 1m")
-    target.send("branch")
     crash = commands.directory / "crash"
+    with open(commands.directory / "events") as events:
+        target.send("branch")
+        lines = sorted((json.loads(events.readline()) for _ in range(2)), key=lambda line: line["kind"])
+    assert [line["kind"] for line in lines] == ["crash", "stop"]
+    for line in lines:
+        assert line["func"] == "leaf" and line["file"].endswith("/crasher.py") and line["tid"] == target.pid
+    assert lines[0]["lineno"] == lines[1]["lineno"] > 0 and lines[1]["id"] is None
     eventually(lambda: "OwnError" in (crash / "traceback").read_text())
     eventually(lambda: commands.run("crash/frames/0/eval", "number\n") == "300\n")
     assert commands.run("crash/frames/1/eval", "number = 4\nangry.calm = number\nangry.calm\n") == "4\n"
