@@ -2,6 +2,7 @@
 import errno
 import json
 import os
+import pathlib
 import re
 import signal
 import time
@@ -79,6 +80,45 @@ def test_nothing_happened(probe, any_python):
     for name in FILES - {"frames"}:
         assert (crash / name).read_text() == ""
     assert failure(os.stat, crash / "frames" / "0") == errno.ENOENT
+
+
+def test_unloaded(probe, python):
+    """Nothing is left of it in the process, and it fails as if it had never been there."""
+    target, commands = begin(probe, python)
+    said(target, "thread branch")
+    assert commands.detach() == "Agent: none\n"
+    assert "probe-agent" not in pathlib.Path(f"/proc/{target.pid}/maps").read_text()
+    said(target, "thread branch")
+    assert target.stderr().count("Exception in thread") == 2
+    target.send("segv")
+    assert target.process.wait(30) == -signal.SIGSEGV
+
+
+def test_stays_while_something_refers_to_it(probe, any_python):
+    """A hook, or a handler of signals, of the program that goes on to ours."""
+    target, commands = begin(probe, any_python)
+    said(target, "do found = sys.excepthook; sys.excepthook = lambda *args: found(*args)")
+    assert "the library stays" in commands.detach()
+    target.send("branch")
+    assert target.process.wait(30) == 1 and "OwnError" in target.stderr()
+
+    target, commands = begin(probe, any_python)
+    said(target, "do faulthandler.enable()")
+    assert "the library stays" in commands.detach()
+    target.send("segv")
+    assert target.process.wait(30) == -signal.SIGSEGV
+
+
+def test_child(probe, any_python):
+    """Has none of it until it gets its own."""
+    target, commands = begin(probe, any_python, "stop")
+    said(target, "do child = os.fork() or signal.pause()")
+    child = Commands(probe, int(commands.value("child")))
+    assert "OnCrash: off" in child.ctl.read_text()
+    assert child.run("ctl", "on-crash record\n") == "OnCrash: record\n"
+    assert child.eval("threading.Thread(target=branch, args=(5,)).start()") == ""
+    eventually(lambda: "OwnError: ('too', 5)" in (child.directory / "crash" / "traceback").read_text())
+    assert (commands.directory / "crash" / "traceback").read_text() == ""
 
 
 # ---- exceptions ----
