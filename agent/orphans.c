@@ -30,7 +30,7 @@
 
 struct helper {
     int tasks;            /* /proc/self/task of the process to be cleared */
-    uint64_t deadline_ns; /* CLOCK_MONOTONIC */
+    uint64_t until_ns;    /* CLOCK_MONOTONIC */
     int result;
     char entries[8192];
 };
@@ -156,7 +156,7 @@ static int helper_main(void *arg)
     struct helper *helper = arg;
 
     while (!clear_all(helper)) {
-        if (now_ns() > helper->deadline_ns)
+        if (now_ns() > helper->until_ns)
             raw(SYS_exit_group, 1, 0, 0, 0);
         nap(PASS_NAP_NS);
     }
@@ -189,7 +189,7 @@ static int run(struct helper *helper, char *stack)
     return helper->result;
 }
 
-int orphans_clear(uint64_t deadline_ns)
+int orphans_clear(uint64_t until_ns)
 {
     struct helper *helper;
     char *memory = mmap(NULL, GUARD_SIZE + STACK_SIZE + sizeof *helper, PROT_READ | PROT_WRITE,
@@ -199,7 +199,7 @@ int orphans_clear(uint64_t deadline_ns)
         return -ENOMEM;
     mprotect(memory, GUARD_SIZE, PROT_NONE);
     helper = (struct helper *)(memory + GUARD_SIZE + STACK_SIZE);
-    *helper = (struct helper){.deadline_ns = now_ns() + deadline_ns, .result = -ETIMEDOUT};
+    *helper = (struct helper){.until_ns = until_ns, .result = -ETIMEDOUT};
     helper->tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r = helper->tasks < 0 ? -errno : 0;
     if (r == 0)

@@ -4,6 +4,7 @@
 
 #include "agent/orphans.h"
 #include "agent/proto.h"
+#include "fs/clock.h"
 #include "tests/unit/check.h"
 
 #include <poll.h>
@@ -191,7 +192,7 @@ static inline void watched_serve(int orders, int answers)
             sigaction(SIGTRAP, &action, NULL);
             break;
         }
-        case 'c': status = orphans_clear(2000000000); break;
+        case 'c': status = orphans_clear(monotonic_ns() + 2000000000u); break;
         case 'e': execlp("sleep", "sleep", "60", NULL); break;
         }
         CHECK(write(answers, &status, sizeof status) == sizeof status);
