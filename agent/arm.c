@@ -5,6 +5,7 @@
 #include "agent/arm.h"
 
 #include "agent/agent.h"
+#include "agent/raising.h"
 #include "agent/reach.h"
 
 #include <dlfcn.h>
@@ -79,6 +80,21 @@ static PyObject *on_return(PyObject *function, PyObject *const *args, size_t cou
     return reach(function, PLACE_RETURN, RETURN, args[0], 0, args[2]);
 }
 
+static PyObject *on_raise(PyObject *function, PyObject *const *args, size_t count, PyObject *names)
+{
+    struct interpreter *interpreter = find(function, RAISE);
+    _cleanup_unref_ PyObject *frame = interpreter ? (PyObject *)PyEval_GetFrame() : NULL;
+    PyErr_Clear();
+    if (!frame)
+        return monitoring_nothing();
+    Py_IncRef(frame);
+    _cleanup_unref_ PyObject *traceback = PyException_GetTraceback(args[2]);
+    Py_IncRef(function);
+    bool fine = raising_seen(interpreter, (PyFrameObject *)frame, args[2], traceback);
+    Py_DecRef(function);
+    return fine ? monitoring_nothing() : NULL;
+}
+
 static int on_code(enum code_event event, PyObject *code)
 {
     const PyInterpreterState *here = PyInterpreterState_Get();
@@ -146,7 +162,19 @@ static int watch_code(struct interpreter *interpreter, PyObject *code, unsigned 
     return monitoring_watch(&interpreter->monitoring, code, mask);
 }
 
-static int watch_raises(struct interpreter *interpreter, bool wanted) { return 0; }
+/* RAISE can't be local: it is heard of only while that is wanted. */
+static int watch_raises(struct interpreter *interpreter, bool wanted)
+{
+    PyObject **function = &arms[slot_of(interpreter)].functions[RAISE];
+
+    if (wanted == (*function != NULL))
+        return 0;
+    if (wanted)
+        return monitoring_add(&interpreter->monitoring, "RAISE", on_raise, MONITORING_RUNS_CODE, function);
+    *function = NULL;
+    monitoring_remove(&interpreter->monitoring, "RAISE", on_raise);
+    return 0;
+}
 
 static void forget_code(void *arg, PyObject *code, unsigned unused)
 {
@@ -166,6 +194,7 @@ static void end(struct interpreter *interpreter)
     PyErr_Clear();
     for (size_t i = 0; i < ARRAY_SIZE(events); i++)
         monitoring_remove(&interpreter->monitoring, events[i].name, events[i].call);
+    watch_raises(interpreter, false);
     memset(&arms[slot], 0, sizeof arms[slot]);
 }
 

@@ -1,16 +1,11 @@
-#include "agent/places.h"
+#include "agent/places_table.h"
 
-#include "agent/arm.h"
-#include "agent/breakpoints.h"
 #include "agent/fork.h"
-#include "agent/location.h"
+#include "agent/raising.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #define SPOTS_LEAST 256 /* buckets; a power of two */
-#define FILTER 4096u    /* bits */
 
 /* What is at one place. */
 struct spot {
@@ -26,21 +21,7 @@ struct armed {
     bool changed;
 };
 
-struct places {
-    unsigned forks;          /* fork_count() when it was made */
-    struct spot **spots;     /* both hashes have nbuckets */
-    struct armed **armed;
-    size_t nbuckets, count;
-    struct breakpoint **wanted; /* of kinds LINE, FUNCTION and RETURN: references */
-    unsigned nwanted;
-    struct breakpoint **raises; /* of kind RAISE: references */
-    unsigned nraises;
-    PyObject *file;          /* of the code object that came last; held, so that the next one's is known again */
-    bool file_wanted;
-    uint64_t names[FILTER / 64]; /* by a hash of the last parts of functions' names */
-};
-
-static const struct arming *arming(void)
+const struct arming *places_arming(void)
 {
     return &arm_monitoring;
 }
@@ -198,9 +179,7 @@ static void link_place(struct spot *spot, struct place *place)
     *link = place;
 }
 
-/* 0; -EEXIST: it is there; -ENOMEM, -ENOSPC. */
-static int add_place(struct places *places, struct breakpoint *breakpoint, PyObject *code, enum place_event event,
-                     int line)
+int places_add(struct places *places, struct breakpoint *breakpoint, PyObject *code, enum place_event event, int line)
 {
     if (event != PLACE_LINE)
         line = 0;
@@ -230,7 +209,6 @@ static void free_place(struct places *places, struct place *place)
     free(place);
 }
 
-/* Takes those out that are of no use any more: of a code object that ends, or of breakpoints that are removed. */
 static void take_out(struct places *places, struct spot **link, const PyObject *gone)
 {
     struct spot *spot = *link;
@@ -254,7 +232,7 @@ static void take_out(struct places *places, struct spot **link, const PyObject *
     }
 }
 
-static void take_out_all(struct places *places, const PyObject *gone)
+void places_take_out(struct places *places, const PyObject *gone)
 {
     for (size_t i = 0; i < places->nbuckets; i++)
         for (struct spot **link = &places->spots[i]; *link;) {
@@ -277,8 +255,7 @@ static void drop_armed(struct armed **link)
     free(armed);
 }
 
-/* Has what has changed in code objects take effect. */
-static int apply(struct interpreter *interpreter, struct places *places)
+int places_apply(struct interpreter *interpreter, struct places *places)
 {
     int r = 0;
 
@@ -287,7 +264,7 @@ static int apply(struct interpreter *interpreter, struct places *places)
             struct armed *armed = *link;
             if (armed->changed && r == 0) {
                 armed->changed = false;
-                r = arming()->code(interpreter, armed->code, events_of(armed));
+                r = places_arming()->code(interpreter, armed->code, events_of(armed));
             }
             if (events_of(armed))
                 link = &armed->next;
@@ -299,7 +276,7 @@ static int apply(struct interpreter *interpreter, struct places *places)
 
 /* ---- its life ---- */
 
-static struct places *make(void)
+struct places *places_new(void)
 {
     struct places *places = calloc(1, sizeof *places);
 
@@ -347,6 +324,7 @@ static void free_places(struct places *places)
     free_list(places->wanted, places->nwanted);
     free_list(places->raises, places->nraises);
     Py_DecRef(places->file);
+    raising_free(places->raising);
     free(places);
 }
 
@@ -356,222 +334,10 @@ void places_leave(struct interpreter *interpreter)
 
     if (!places)
         return;
-    arming()->end(interpreter);
+    places_arming()->end(interpreter);
     interpreter->places = NULL;
     free_places(places);
     PyErr_Clear();
-}
-
-/* Whether a breakpoint is of a kind whose places are found by name. */
-static bool is_located(const struct breakpoint *breakpoint)
-{
-    return breakpoint->kind == BREAKPOINT_LINE || breakpoint->kind == BREAKPOINT_FUNCTION ||
-           breakpoint->kind == BREAKPOINT_RETURN;
-}
-
-/* ---- names that are wanted ---- */
-
-static bool filter(struct places *places, PyObject *name, bool set)
-{
-    size_t bit = name ? (size_t)PyObject_Hash(name) % FILTER : 0;
-
-    if (set)
-        places->names[bit / 64] |= 1ull << bit % 64;
-    return places->names[bit / 64] >> bit % 64 & 1;
-}
-
-static void want(struct places *places, struct breakpoint *breakpoint)
-{
-    const char *dot = strrchr(breakpoint->where, '.');
-
-    places->wanted[places->nwanted++] = breakpoint_ref(breakpoint);
-    python_clear(&places->file);
-    if (breakpoint->kind == BREAKPOINT_LINE)
-        return;
-    _cleanup_unref_ PyObject *name = PyUnicode_FromString(dot ? dot + 1 : breakpoint->where);
-    filter(places, name, true);
-    PyErr_Clear();
-}
-
-/* Whether a new code object may be of interest: at once for almost all. */
-static bool is_wanted(struct places *places, PyObject *code)
-{
-    _cleanup_unref_ PyObject *file = codes_get(code, CODE_FILE), *name = codes_get(code, CODE_NAME);
-
-    if (file != places->file) {
-        python_clear(&places->file);
-        places->file = file;
-        Py_IncRef(file);
-        places->file_wanted = false;
-        for (unsigned i = 0; i < places->nwanted && !places->file_wanted; i++)
-            places->file_wanted = places->wanted[i]->kind == BREAKPOINT_LINE &&
-                                  location_concerns(places->wanted[i], code);
-    }
-    return places->file_wanted || filter(places, name, false);
-}
-
-/* ---- arming ---- */
-
-struct arming_one {
-    struct places *places;
-    struct breakpoint *breakpoint;
-    unsigned added;
-    int error;
-};
-
-static bool arm_place(void *arg, PyObject *code, enum place_event event, int line)
-{
-    struct arming_one *one = arg;
-    int r = add_place(one->places, one->breakpoint, code, event, line);
-
-    if (r == -EEXIST)
-        return true;
-    one->added += r == 0;
-    one->error = r;
-    return r == 0;
-}
-
-static int arm_one(struct places *places, struct breakpoint *breakpoint, struct location_index *index, bool within,
-                   struct place_report *report)
-{
-    struct arming_one one = {places, breakpoint, 0, 0};
-    struct location_told told;
-
-    location_find(index, breakpoint, within, arm_place, &one, &told);
-    *report = (struct place_report){one.added, told.files, told.line, told.known};
-    return one.error;
-}
-
-static int say(int r, char words[PROTO_WORDS_MAX])
-{
-    if (r == -ENOSPC)
-        snprintf(words, PROTO_WORDS_MAX, "breakpoints are in %u pieces of code already", PLACES_MAX);
-    else if (r == -ENOMEM)
-        snprintf(words, PROTO_WORDS_MAX, "no memory");
-    return r;
-}
-
-static int begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
-{
-    if (interpreter->places && !places_here(interpreter))
-        places_leave(interpreter); /* the parent's */
-    if (interpreter->places)
-        return 0;
-    if (!codes_bind()) {
-        snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to find code");
-        return -EOPNOTSUPP;
-    }
-    interpreter->places = make();
-    if (!interpreter->places)
-        return say(-ENOMEM, words);
-    int r = arming()->begin(interpreter, words);
-    if (r < 0)
-        return r;
-    return 0;
-}
-
-/* Those that are found by name. */
-static int arm_located(struct places *places, struct breakpoint *const *breakpoints, unsigned count,
-                       struct place_report *reports)
-{
-    _cleanup_codes_ struct codes codes = {0};
-    struct location_index *index = NULL;
-    int r = 0;
-
-    for (unsigned i = 0; i < count && r == 0; i++) {
-        if (!is_located(breakpoints[i]))
-            continue;
-        if (!index) {
-            location_gather(breakpoints, count, &codes);
-            index = location_index_new(&codes);
-        }
-        want(places, breakpoints[i]);
-        r = index ? arm_one(places, breakpoints[i], index, false, &reports[i]) : -ENOMEM;
-    }
-    location_index_free(index);
-    return r;
-}
-
-int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints, unsigned count,
-               struct place_report *reports, char words[PROTO_WORDS_MAX])
-{
-    int r = begin(interpreter, words);
-    struct places *places = interpreter->places;
-
-    if (r < 0)
-        return r;
-    memset(reports, 0, count * sizeof *reports);
-    for (unsigned i = 0; i < count; i++)
-        if (breakpoints[i]->kind == BREAKPOINT_RAISE)
-            places->raises[places->nraises++] = breakpoint_ref(breakpoints[i]);
-    r = say(arm_located(places, breakpoints, count, reports), words);
-    if (r == 0)
-        r = apply(interpreter, places);
-    return r < 0 ? r : arming()->raises(interpreter, places->nraises > 0);
-}
-
-static void forget_removed(struct breakpoint **all, unsigned *count)
-{
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < *count; i++)
-        if (all[i]->removed)
-            breakpoint_unref(all[i]);
-        else
-            all[kept++] = all[i];
-    *count = kept;
-}
-
-void places_disarm(struct interpreter *interpreter)
-{
-    struct places *places = interpreter->places;
-
-    if (!places)
-        return;
-    forget_removed(places->wanted, &places->nwanted);
-    forget_removed(places->raises, &places->nraises);
-    if (!places_here(interpreter) || (!places->nwanted && !places->nraises)) {
-        places_leave(interpreter);
-        return;
-    }
-    take_out_all(places, NULL);
-    apply(interpreter, places);
-    PyErr_Clear();
-    arming()->raises(interpreter, places->nraises > 0);
-    PyErr_Clear();
-}
-
-/* ---- code that comes and goes ---- */
-
-static void arm_new(struct interpreter *interpreter, struct places *places, PyObject *code)
-{
-    _cleanup_codes_ struct codes codes = {0};
-    struct place_report report;
-
-    codes_gather_tree(&codes, code);
-    struct location_index *index = location_index_new(&codes);
-    for (unsigned i = 0; i < places->nwanted && index; i++) {
-        struct breakpoint *breakpoint = places->wanted[i];
-        if (!location_concerns(breakpoint, code))
-            continue;
-        arm_one(places, breakpoint, index, true, &report);
-        if (report.places)
-            breakpoints_found(breakpoint, &report);
-    }
-    location_index_free(index);
-    apply(interpreter, places);
-}
-
-void places_code_made(struct interpreter *interpreter, PyObject *code)
-{
-    struct places *places = places_here(interpreter);
-    PyObject *type, *value, *traceback;
-
-    if (!places || !is_wanted(places, code))
-        return;
-    PyErr_Fetch(&type, &value, &traceback);
-    arm_new(interpreter, places, code);
-    PyErr_Restore(type, value, traceback);
 }
 
 void places_code_gone(struct interpreter *interpreter, const PyObject *code)
@@ -581,6 +347,6 @@ void places_code_gone(struct interpreter *interpreter, const PyObject *code)
 
     if (!link || !*link)
         return;
-    take_out_all(places, code);
+    places_take_out(places, code);
     drop_armed(armed_at(places, code));
 }

@@ -119,6 +119,61 @@ class Net:
     assert breakpoints(target)[4]["state"] == "pending"
 
 
+RAISES = """
+class Mine(KeyError):
+    pass
+
+def inner(kind):
+    raise kind("x")
+
+def outer(kind):
+    try:
+        inner(kind)
+    except IndexError:
+        pass
+
+def survive(kind):
+    try:
+        outer(kind)
+    except BaseException as e:
+        return e
+
+def again(kind):
+    try:
+        raise survive(kind)
+    except BaseException:
+        list(x for x in [1])
+"""
+
+
+def test_raise(python):
+    target, client = program(python, RAISES)
+    set_all(client, agent.breakpoint(agent.RAISE, "LookupError"), agent.breakpoint(agent.RAISE, "Mine"),
+            agent.breakpoint(agent.RAISE, ""), agent.breakpoint(agent.RAISE, "OSError"))
+    for kind in ("IndexError", "Mine", "ValueError"):
+        do(target, f"survive({kind})")
+    assert [(row["id"], row["func"], row["lineno"], row["captured"]["exception"]) for row in hits(target)] == [
+        (1, "inner", 5, "IndexError('x')"), (3, "inner", 5, "IndexError('x')"),
+        (1, "inner", 5, "Mine('x')"), (2, "inner", 5, "Mine('x')"), (3, "inner", 5, "Mine('x')"),
+        (3, "inner", 5, "ValueError('x')")]
+    do(target, "again(Mine)")
+    assert len(hits(target)) == 9  # raised again, it is the same
+
+
+def test_raise_beside_the_recorder(python):
+    target, client = program(python, RAISES)
+    assert client.switch("exceptions").error == 0
+    set_all(client, agent.breakpoint(agent.RAISE, "builtins.ValueError", captures=["kind.__name__", "__exception__.args"]))
+    assert client.switch("exceptions").error == 0
+    do(target, "survive(ValueError)")
+    set_all(client, replace=True)
+    do(target, "survive(ValueError)")
+    assert [row["captured"] for row in hits(target)] == \
+        [{"exception": "ValueError('x')", "kind.__name__": "'ValueError'", "__exception__.args": "('x',)"}]
+    assert [row["type"] for row in ring_file.rows(target.pid, "exceptions")] == ["ValueError", "ValueError"]
+    assert ended(target) == 0
+
+
 def test_pending_code_arms_itself(python):
     target, client = program(python, "")
     said = set_all(client, agent.breakpoint(agent.LINE, "later.py", 3), agent.breakpoint(agent.FUNCTION, "late"))
