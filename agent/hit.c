@@ -143,17 +143,19 @@ static void capture_expressions(struct hit *hit)
     }
 }
 
-/* Of a function's frame, variables of one kind. */
-static void capture_variables(struct hit *hit, const char *kind)
+/* Of a function's frame, variables of one kind but those of another. */
+static void capture_variables(struct hit *hit, const char *kind, const char *but)
 {
     _cleanup_unref_ PyObject *names = PyObject_GetAttrString(hit->reached->code, kind);
+    _cleanup_unref_ PyObject *others = names && but ? PyObject_GetAttrString(hit->reached->code, but) : NULL;
     Py_ssize_t count = names ? PyTuple_Size(names) : 0;
 
     PyErr_Clear();
     for (Py_ssize_t i = 0; i < count && !hit->escapes; i++) {
         PyObject *name = PyTuple_GetItem(names, i);
         const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
-        _cleanup_unref_ PyObject *value = text && text[0] != '.' ? expression_variable(hit->reached->frame, name) : NULL;
+        bool wanted = text && text[0] != '.' && !(others && PySequence_Contains(others, name) > 0);
+        _cleanup_unref_ PyObject *value = wanted ? expression_variable(hit->reached->frame, name) : NULL;
         PyErr_Clear();
         if (value)
             add(hit, text, value);
@@ -185,8 +187,9 @@ static void capture_locals(struct hit *hit)
         capture_dict(hit);
         return;
     }
-    capture_variables(hit, "co_varnames");
-    capture_variables(hit, "co_freevars");
+    capture_variables(hit, "co_varnames", NULL);
+    capture_variables(hit, "co_cellvars", "co_varnames"); /* an argument may be both */
+    capture_variables(hit, "co_freevars", NULL);
 }
 
 static void capture(struct hit *hit)
