@@ -125,7 +125,6 @@ static int record(const struct wire_frame *frame)
 static const struct {
     uint16_t op, interp, gil_interval; /* 0: it doesn't say */
 } orders[] = {
-    {PROTO_THREAD, offsetof(struct proto_thread, interp), offsetof(struct proto_thread, gil_interval)},
     {PROTO_ON_CRASH, offsetof(struct proto_on_crash, interp), offsetof(struct proto_on_crash, gil_interval)},
     {PROTO_ARMED, 0, 0},
 };
@@ -151,17 +150,22 @@ static int order(const struct wire_frame *frame)
     return r < 0 ? refuse(id, r) : start_python(id);
 }
 
-/* Going on needs nothing of Python. */
+/* Going on needs nothing of Python; a step is run by the thread itself, and a pause is one of all interpreters. */
 static int thread(const struct wire_frame *frame)
 {
     char words[PROTO_WORDS_MAX] = "";
     struct proto_thread wanted;
+    uint64_t id = frame->header.id;
 
     memcpy(&wanted, frame->body, sizeof wanted);
-    if (wanted.verb != THREAD_CONTINUE)
-        return order(frame);
-    int r = park_continue(wanted.tid, words);
-    return send_done(frame->header.id, -r, 0, words);
+    if (wanted.verb == THREAD_CONTINUE) {
+        int r = park_continue(wanted.tid, words);
+        return send_done(id, -r, 0, words);
+    }
+    int r = requests_order(PROTO_THREAD, id, &wanted, sizeof wanted, 0, wanted.gil_interval);
+    if (r == -EPROTO)
+        return r;
+    return r < 0 ? refuse(id, r) : start_python(id);
 }
 
 void dispatch_interrupt(uint64_t id)

@@ -16,6 +16,7 @@
 #include "agent/park.h"
 #include "agent/probing.h"
 #include "agent/recorder.h"
+#include "agent/step.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -65,6 +66,7 @@ PyObject *exit_hook(PyObject *capsule, PyObject *unused)
         PyEval_RestoreThread(state);
     }
     if (!is_main) {
+        step_leave(interpreter);
         breakpoints_leave(interpreter);
         hit_leave(interpreter);
         recorder_leave(interpreter);

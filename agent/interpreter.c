@@ -6,6 +6,7 @@
 #include "agent/probing.h"
 #include "agent/recorder.h"
 #include "agent/rings.h"
+#include "agent/step.h"
 #include "agent/thread.h"
 #include "agent/trace.h"
 #include "fs/cleanup.h"
@@ -232,6 +233,7 @@ static void disarm(struct interpreter *interpreter, void *unused) { breakpoints_
 
 static void give_up(struct interpreter *interpreter, void *unused)
 {
+    step_leave(interpreter);
     hit_leave(interpreter);
     recorder_leave(interpreter);
     crash_leave(interpreter);

@@ -6,6 +6,7 @@
 #include "agent/fork.h"
 #include "agent/gil.h"
 #include "agent/recorder.h"
+#include "agent/step.h"
 #include "agent/stops.h"
 #include "agent/thread.h"
 #include "fs/cleanup.h"
@@ -18,17 +19,6 @@
 #define SIGNALS_NS 50000000ull
 /* How long a detach waits for threads to get the GIL. */
 #define LEAVE_NS 5000000000ull
-
-/* Why a thread goes on. */
-enum going { GOING_NOT, GOING_CONTINUE, GOING_STEP, GOING_NEXT, GOING_FINISH, GOING_DEADLINE, GOING_ALONE, GOING_EXIT,
-             GOING_DETACH, GOING_SIGNAL };
-
-/* As the name of the row in events. */
-static const char *const going_names[] = {
-    [GOING_CONTINUE] = "continue", [GOING_STEP] = "step", [GOING_NEXT] = "next", [GOING_FINISH] = "finish",
-    [GOING_DEADLINE] = "deadline", [GOING_ALONE] = "daemon gone", [GOING_EXIT] = "exit", [GOING_DETACH] = "detach",
-    [GOING_SIGNAL] = "signal",
-};
 
 /* What a held thread is asked to run. Python's thread waits for it. */
 struct job {
@@ -44,12 +34,14 @@ struct held {
     const struct park *park;
     struct probe_stop *stop;
     pthread_t thread;
+    uint64_t state;        /* PyThreadState_GetID() */
     pid_t tid;
     pthread_cond_t told;   /* `going` or `job` has changed */
-    enum going going;
+    bool going;            /* it is told to go on */
     struct job *job;       /* NULL: none */
     uint64_t until_ns;     /* CLOCK_MONOTONIC */
     unsigned forks;        /* fork_count() */
+    int jumped_to;         /* line; 0: it hasn't jumped */
     bool is_main;          /* it is the one that runs signal handlers */
 };
 
@@ -66,18 +58,17 @@ static struct held *find(int32_t tid)
     return NULL;
 }
 
-static void tell(struct held *held, enum going going)
+static void tell(struct held *held)
 {
-    if (!held->going)
-        held->going = going;
+    held->going = true;
     pthread_cond_signal(&held->told);
 }
 
-static void tell_all(const struct interpreter *interpreter, enum going going)
+static void tell_all(const struct interpreter *interpreter)
 {
     for (struct held *held = all; held; held = held->next)
         if (!interpreter || held->interpreter == interpreter)
-            tell(held, going);
+            tell(held);
 }
 
 static bool may_hold(const struct interpreter *interpreter)
@@ -151,7 +142,7 @@ static void wait_told(struct held *held)
     while (!held->going && !held->job)
         if (pthread_cond_clockwait(&held->told, &agent.lock, CLOCK_MONOTONIC, &until)) {
             if (end == held->until_ns)
-                tell(held, GOING_DEADLINE);
+                tell(held);
             return;
         }
 }
@@ -190,35 +181,11 @@ static bool wait_here(struct held *held)
     return true;
 }
 
-/* ---- telling ---- */
-
-static void note_going(const struct held *held, double resumed)
-{
-    struct ring *ring = recorder_first_use(RECORDED_EVENTS);
-    const char *name = going_names[held->going ? held->going : GOING_SIGNAL];
-    char attrs[64];
-
-    int size = held->park->id ? snprintf(attrs, sizeof attrs, "{\"id\": %u, \"held\": %.6f}", held->park->id,
-                                         resumed - (double)held->stop->since_ns * 1e-9)
-                              : snprintf(attrs, sizeof attrs, "{\"held\": %.6f}",
-                                         resumed - (double)held->stop->since_ns * 1e-9);
-    const struct events_row row = {
-        .ts = resumed,
-        .tid = held->tid,
-        .kind = {"continue", 8},
-        .name = {name, strlen(name)},
-        .span = RING_NULL_INTEGER,
-        .attrs = {attrs, (size_t)size},
-    };
-    if (ring)
-        events_append(ring, &row, NULL);
-}
-
 bool park_thread(struct interpreter *interpreter, const struct park *park, double *resumed)
 {
     struct held held = {
         .interpreter = interpreter, .park = park, .thread = pthread_self(), .tid = gettid(),
-        .told = PTHREAD_COND_INITIALIZER, .forks = fork_count(), .is_main = runs_signals(interpreter)};
+        .state = PyThreadState_GetID(PyThreadState_Get()), .told = PTHREAD_COND_INITIALIZER, .forks = fork_count(), .is_main = runs_signals(interpreter)};
 
     *resumed = 0;
     if (own || python_thread_self() || probe_agent_record.pid != getpid())
@@ -232,16 +199,32 @@ bool park_thread(struct interpreter *interpreter, const struct park *park, doubl
     *resumed = recorder_now();
     if (held.forks != fork_count())
         return fine;
-    note_going(&held, *resumed);
     let_go(&held);
     return fine;
 }
+
+const struct park *park_own(void) { return own ? own->park : NULL; }
 
 PyObject *park_here(void)
 {
     if (!own)
         return NULL;
     return own->park->frame ? (PyObject *)own->park->frame : own->park->value;
+}
+
+void park_jumped(int line)
+{
+    _guard_agent_;
+    own->jumped_to = line;
+    stops_set_line(own->stop, line);
+}
+
+int park_jumped_to(void) { return own->jumped_to; }
+
+void park_go(void)
+{
+    _guard_agent_;
+    tell(own);
 }
 
 /* ---- being told ---- */
@@ -252,11 +235,21 @@ bool park_holds(int32_t tid)
     return find(tid) != NULL;
 }
 
+bool park_holds_state(uint64_t state)
+{
+    _guard_agent_;
+    for (const struct held *held = all; held; held = held->next)
+        if (held->state == state)
+            return true;
+    return false;
+}
+
 int park_continue(int32_t tid, char words[PROTO_WORDS_MAX])
 {
     _guard_agent_;
     if (!tid) {
-        tell_all(NULL, GOING_CONTINUE);
+        step_cancel();
+        tell_all(NULL);
         return 0;
     }
     struct held *held = find(tid);
@@ -264,7 +257,7 @@ int park_continue(int32_t tid, char words[PROTO_WORDS_MAX])
         snprintf(words, PROTO_WORDS_MAX, "the thread isn't stopped");
         return -ESRCH;
     }
-    tell(held, GOING_CONTINUE);
+    tell(held);
     return 0;
 }
 
@@ -339,54 +332,17 @@ bool park_run(struct request *request, struct evaluation *out, bool *to_answer)
     return true;
 }
 
-static int jump(PyObject *frame, int line)
-{
-    bool traced = python.version < 0x030c; /* then a frame needs a trace function of its own for it */
-    _cleanup_unref_ PyObject *number = PyLong_FromLong(line);
-
-    if (!number || (traced && PyObject_SetAttrString(frame, "f_trace", number) < 0))
-        return -EIO;
-    int r = PyObject_SetAttrString(frame, "f_lineno", number);
-    if (traced) {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        if (PyObject_SetAttrString(frame, "f_trace", Py_None) < 0)
-            PyErr_Clear();
-        PyErr_Restore(type, value, traceback);
-    }
-    return r < 0 ? -EINVAL : 0;
-}
-
-int park_order(struct interpreter *interpreter, const struct proto_thread *order, char words[PROTO_WORDS_MAX])
-{
-    if (order->verb != THREAD_JUMP || !own) {
-        snprintf(words, PROTO_WORDS_MAX, "no such order");
-        return -EOPNOTSUPP;
-    }
-    if (!own->park->may_jump) {
-        snprintf(words, PROTO_WORDS_MAX, "the thread isn't at the beginning of a line: it can't jump from here");
-        return -EINVAL;
-    }
-    int r = jump((PyObject *)own->park->frame, order->line);
-    if (r < 0) {
-        eval_describe_exception(words, PROTO_WORDS_MAX);
-        return r;
-    }
-    _guard_agent_;
-    stops_set_line(own->stop, order->line);
-    return 0;
-}
-
 void park_release(void)
 {
+    step_cancel();
     _guard_agent_;
-    tell_all(NULL, GOING_ALONE);
+    tell_all(NULL);
 }
 
 void park_leave(const struct interpreter *interpreter)
 {
     _guard_agent_;
-    tell_all(interpreter, GOING_EXIT);
+    tell_all(interpreter);
 }
 
 bool park_end(void)
@@ -395,7 +351,7 @@ bool park_end(void)
     struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
 
     _guard_agent_;
-    tell_all(NULL, GOING_DETACH);
+    tell_all(NULL);
     while (all)
         if (pthread_cond_clockwait(&agent.changed, &agent.lock, CLOCK_MONOTONIC, &until))
             return false;

@@ -3,9 +3,7 @@
  * A held thread has given up the GIL and waits in here. It runs what it is told to: code of evals that are meant for it, in
  * its frames, and Python's signal handlers where it is the main thread, every 50 ms. It goes on when a daemon says so, at its
  * deadline, when there is no daemon any more, when its interpreter begins to end (exit.c), at detach, and in a child after
- * fork. Where no daemon is connected no thread is held.
- *
- * That it goes on is a row of the table events. */
+ * fork. Where no daemon is connected no thread is held. */
 #pragma once
 
 #include "agent/interpreter.h"
@@ -28,20 +26,26 @@ struct park {
  * False: an exception is set, of a signal handler of the program. */
 bool park_thread(struct interpreter *interpreter, const struct park *park, double *resumed);
 
-/* The frame, or the exception, at which this thread is held while it evaluates something, borrowed; NULL: it isn't. */
+/* For what a held thread is told to run: where it is held, NULL: it isn't; the frame, or the exception, borrowed. */
+const struct park *park_own(void);
 PyObject *park_here(void);
+/* It goes on, once it has run that. */
+void park_go(void);
+/* It is at another line now; which that is, 0: it never was. */
+void park_jumped(int line);
+int park_jumped_to(void);
 
 /* Whether a thread is held, by the kernel's number. Any thread. */
 bool park_holds(int32_t tid);
+/* The same by PyThreadState_GetID(). */
+bool park_holds_state(uint64_t state);
 
-/* Lets a thread go on, or, 0, all. -ESRCH with words. Any thread, without the GIL. */
+/* Lets a thread go on, or, 0, all, and gives up all steps. -ESRCH with words. Any thread, without the GIL. */
 int park_continue(int32_t tid, char words[PROTO_WORDS_MAX]);
 /* Runs an EVAL or THREAD in the held thread that it is meant for, if there is one, and waits for that. *to_answer: nobody
  * else answers it. False: it is meant for none. Python's thread, without the GIL. */
 bool park_run(struct request *request, struct evaluation *out, bool *to_answer);
 
-/* Carries out a THREAD, where python_run() does it; -errno with words. With the GIL of `interpreter`. */
-int park_order(struct interpreter *interpreter, const struct proto_thread *order, char words[PROTO_WORDS_MAX]);
 
 /* Lets all go on: the daemon has gone. Any thread, without the GIL. */
 void park_release(void);

@@ -34,6 +34,8 @@ int python_bind(void)
     python.interpreter_next = look_up("PyInterpreterState_Next");
     python.interpreter_find = look_up("_PyInterpreterState_LookUpID");
     python.state_delete_current = look_up("PyThreadState_DeleteCurrent");
+    python.thread_first = look_up("PyInterpreterState_ThreadHead");
+    python.thread_next = look_up("PyThreadState_Next");
     python.finalizing = look_up("Py_IsFinalizing");
     if (!python.finalizing)
         python.finalizing = look_up("_Py_IsFinalizing");
@@ -50,6 +52,7 @@ int python_bind(void)
     python.frame_back = look_up("PyFrame_GetBack");
     find_runtime();
     return python.interpreter_main && python.interpreter_head && python.interpreter_next &&
-                   python.state_delete_current && python.finalizing && python.frame_back
+                   python.state_delete_current && python.thread_first && python.thread_next &&
+                   python.finalizing && python.frame_back
                ? 0 : -EOPNOTSUPP;
 }

@@ -25,6 +25,8 @@ struct python {
     PyInterpreterState *(*interpreter_next)(PyInterpreterState *);
     PyInterpreterState *(*interpreter_find)(int64_t id); /* sets an exception if there is none */
     void (*state_delete_current)(void);
+    PyThreadState *(*thread_first)(PyInterpreterState *); /* the newest one */
+    PyThreadState *(*thread_next)(PyThreadState *);
     int (*finalizing)(void); /* Py_IsFinalizing (3.13), _Py_IsFinalizing (before) */
     void (*enter_tracing)(PyThreadState *); /* since 3.11: no trace function or monitoring tool */
     void (*leave_tracing)(PyThreadState *); /* sees what this thread runs; else NULL */

@@ -6,6 +6,7 @@
 #include "agent/crash.h"
 #include "agent/eval.h"
 #include "agent/interrupt.h"
+#include "agent/order.h"
 #include "agent/park.h"
 #include "agent/probing.h"
 #include "agent/recorder.h"
@@ -90,7 +91,7 @@ static void record_run(struct interpreter *interpreter, struct request *request,
 
 static void thread_run(struct interpreter *interpreter, struct request *request, struct evaluation *out)
 {
-    finish_order(request, park_order(interpreter, &request->thread, out->done.words), out);
+    finish_order(request, order_run(interpreter, &request->thread, out->done.words), out);
 }
 
 static void crash_run(struct interpreter *interpreter, struct request *request, struct evaluation *out)

@@ -9,7 +9,7 @@ import struct
 import time
 
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH, BREAKPOINTS = range(1, 9)
-ON_CRASH, CRASH_SEEN = 10, 12
+THREAD, ON_CRASH, CRASH_SEEN = 9, 10, 12
 READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED = range(64, 71)
 ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
@@ -32,6 +32,11 @@ CRASHED_BODY = struct.Struct("=iiQ")
 RECORD_BODY = struct.Struct("=IIQdqQ")
 RECORD = struct.Struct("=QIIiiiiiiQQ")
 STOPS = struct.Struct("=QIIII")
+STOP_ENTRY = struct.Struct("=IiIIiIQQ")
+STOPS_MAX = 1024
+THREAD_BODY = struct.Struct("=IiiIQqQ")
+CONTINUE, STEP, NEXT, FINISH, JUMP, PAUSE = range(1, 7)
+BY_BREAKPOINT, BY_WATCH, BY_STEP, BY_RETURN, BY_PAUSE, BY_CRASH = range(1, 7)  # why a thread is stopped
 WATCH = struct.Struct("=IIQII")
 WATCHES = 4
 PLACE = struct.Struct("=IIiiQQd")
@@ -98,6 +103,17 @@ class Record:
                             for watch in WATCH.iter_unpack(memory.read(WATCHES * WATCH.size))]
         assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + WATCHES * WATCH.size
         return self
+
+    def threads(self):
+        """The threads that are stopped: {tid: {...}}."""
+        if not self.read().stops:
+            return {}
+        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(self.stops)
+            table = memory.read(STOPS_MAX * STOP_ENTRY.size)
+        names = ("change", "tid", "why", "id", "line", "zero", "since_ns", "until_ns")
+        stops = [dict(zip(names, stop)) for stop in STOP_ENTRY.iter_unpack(table)]
+        return {stop["tid"]: stop for stop in stops if stop["why"] and stop["change"] % 2 == 0}
 
 
 def breakpoint(kind, where="", line=0, condition="", captures=(), text=None, id=0, action=LOG, route=0, address=0,
@@ -221,6 +237,13 @@ class Client:
         """Sends a RECORD and returns its id."""
         number = TABLES.index(table) if isinstance(table, str) else table
         return self.send(SWITCH, RECORD_BODY.pack(number, action, size, rate, interp, gil_interval))
+
+    def order(self, verb, tid=0, **options):
+        """Tells a stopped thread, or all, what to do."""
+        return self.wait(self.start_order(verb, tid, **options))
+
+    def start_order(self, verb, tid=0, line=0, seconds=0, interp=0, gil_interval=0):
+        return self.send(THREAD, THREAD_BODY.pack(verb, tid, line, 0, int(seconds * 1e9), interp, gil_interval))
 
     def cancel(self, number):
         self.send(CANCEL, b"", number)

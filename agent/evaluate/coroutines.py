@@ -1,6 +1,6 @@
 """`await` at the top level: on the event loop that runs in the thread, else on one of our own."""
 import sys
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 
 TICK = 0.02        # seconds until an interrupt is noticed while a loop runs the code
 CANCEL_TICKS = 50  # in which a cancelled task has to end
@@ -43,6 +43,9 @@ def run_coroutine(coroutine, names, thread):
     """Its result; it runs on the event loop that runs in the thread, else on one of our own."""
     loop = running_loop(names, thread)
     outcome = Outcome()
+    if loop is not None and thread == get_ident():
+        coroutine.close()
+        raise RuntimeError("the thread is stopped, and with it its event loop: nothing can be awaited")
     if loop is not None:
         run_on(loop, coroutine, outcome)
     else:

@@ -1,0 +1,114 @@
+#include "agent/order.h"
+
+#include "agent/eval.h"
+#include "agent/park.h"
+#include "agent/step.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+__attribute__((format(printf, 3, 4)))
+static int refuse(int error, char words[PROTO_WORDS_MAX], const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(words, PROTO_WORDS_MAX, format, args);
+    va_end(args);
+    return -error;
+}
+
+/* ---- jump ---- */
+
+/* Before 3.12 only a frame with a trace function of its own may; which that is doesn't matter. */
+static int set_line(PyObject *frame, int line)
+{
+    bool traced = python.version < 0x030c;
+    PyObject *type, *value, *traceback;
+    _cleanup_unref_ PyObject *number = PyLong_FromLong(line);
+
+    if (!number || (traced && PyObject_SetAttrString(frame, "f_trace", number) < 0))
+        return -1;
+    int r = PyObject_SetAttrString(frame, "f_lineno", number);
+    if (traced) {
+        PyErr_Fetch(&type, &value, &traceback);
+        if (PyObject_SetAttrString(frame, "f_trace", Py_None) < 0)
+            PyErr_Clear();
+        PyErr_Restore(type, value, traceback);
+    }
+    return r;
+}
+
+static int jump(const struct park *park, int line, char words[PROTO_WORDS_MAX])
+{
+    if (!park->may_jump)
+        return refuse(EINVAL, words, "the thread isn't at the beginning of a line: it can't jump from here");
+    if (set_line((PyObject *)park->frame, line) < 0) {
+        eval_describe_exception(words, PROTO_WORDS_MAX);
+        return -EINVAL;
+    }
+    park_jumped(line);
+    return 0;
+}
+
+/* ---- step, next, finish ---- */
+
+static int step(struct interpreter *interpreter, const struct park *park, enum thread_verb verb,
+                char words[PROTO_WORDS_MAX])
+{
+    struct step_place place = {.frame = park->frame, .returning = park->why == STOP_RETURN};
+
+    if (!park->frame)
+        return refuse(EINVAL, words, "an exception holds the thread: it can only go on");
+    if (python.version >= 0x030c) /* then its line is told of again */
+        place.skip = !park->may_jump ? park->line : park_jumped_to();
+    int r = step_from(interpreter, &place, verb, park->for_ns, words);
+    if (r == -ENOMEM)
+        return refuse(ENOMEM, words, "no memory");
+    if (r == 0)
+        park_go();
+    return r;
+}
+
+/* ---- pause ---- */
+
+struct pausing {
+    uint64_t for_ns;
+    char *words;
+    int error;
+};
+
+static void pause_one(struct interpreter *interpreter, void *arg)
+{
+    struct pausing *pausing = arg;
+    int r = step_pause(interpreter, pausing->for_ns, pausing->words);
+    pausing->error = pausing->error ? pausing->error : r;
+}
+
+static int pause_all(struct interpreter *interpreter, uint64_t for_ns, char words[PROTO_WORDS_MAX])
+{
+    struct pausing pausing = {for_ns, words, 0};
+
+    pause_one(interpreter, &pausing);
+    interpreter_each_there(pause_one, &pausing);
+    return pausing.error;
+}
+
+int order_run(struct interpreter *interpreter, const struct proto_thread *order, char words[PROTO_WORDS_MAX])
+{
+    const struct park *park = park_own();
+
+    switch (order->verb) {
+    case THREAD_PAUSE:
+        return pause_all(interpreter, order->stop_ns, words);
+    case THREAD_JUMP:
+        return park ? jump(park, order->line, words) : -ESRCH;
+    case THREAD_STEP:
+    case THREAD_NEXT:
+    case THREAD_FINISH:
+        return park ? step(interpreter, park, (enum thread_verb)order->verb, words) : -ESRCH;
+    default:
+        return refuse(EINVAL, words, "no such order");
+    }
+}

@@ -1,0 +1,37 @@
+"""Threads that an agent holds, and telling them what to do."""
+import agent_client as agent
+from agents import connect, start
+from interpreters import eventually
+
+VERBS = {"step": agent.STEP, "next": agent.NEXT, "finish": agent.FINISH, "continue": agent.CONTINUE}
+
+
+def done(answer):
+    """What must succeed."""
+    assert answer.error == 0, answer.words
+    return answer
+
+
+def wait_stopped(client, tid, since=0):
+    """How a thread is held, once it is, by another stop than that of since_ns."""
+    def held():
+        stop = client.record.threads().get(tid)
+        return stop if stop and stop["since_ns"] != since else None
+    return eventually(held, what=f"a stop of {tid}")
+
+
+def paused(python, source, **options):
+    """A program that is held at the first line that follows once it has read from standard input; its conversation."""
+    target = start(python, source, **options)
+    client = connect(target)
+    done(client.order(agent.PAUSE))
+    target.send("")
+    wait_stopped(client, target.pid)
+    return target, client
+
+
+def tell(client, tid, command):
+    """Lets a held thread go on; how it is held next."""
+    since = client.record.threads()[tid]["since_ns"]
+    done(client.order(VERBS[command], tid))
+    return wait_stopped(client, tid, since)
