@@ -3,8 +3,8 @@
 
 #include "fs/agent_text.h"
 #include "fs/attached.h"
-#include "fs/caret.h"
 #include "fs/cleanup.h"
+#include "fs/held_text.h"
 #include "fs/on_crash.h"
 #include "fs/recorded_text.h"
 #include "fs/registry.h"
@@ -13,25 +13,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
-
-struct ctl_verb {
-    const char *name;
-    const char *usage;
-    size_t least, most; /* words, with the verb itself */
-    int (*run)(struct ctl_line *line);
-};
-
-bool ctl_word_is(const struct ctl_word *word, const char *text)
-{
-    return word->size == strlen(text) && !memcmp(word->text, text, word->size);
-}
-
-int ctl_complain(struct ctl_line *line, const char *at, const char *what)
-{
-    text_puts(&line->context->why, what);
-    text_add_caret(&line->context->why, line->text, line->size, at);
-    return -EINVAL;
-}
 
 static int run_interpreter(struct ctl_line *line)
 {
@@ -132,77 +113,14 @@ static const struct ctl_verb verbs[] = {
     {"status", "status", 1, 1, run_status},
     {"interpreter", "interpreter N", 2, 2, run_interpreter},
     {"on-crash", "on-crash off|record|stop [for TIME]", 2, 4, ctl_on_crash},
+    {"pause", "pause [for DURATION]", 1, 3, ctl_pause},
+    {"continue", "continue", 1, 1, ctl_continue},
     {"record", "record [TABLE [on|off] [SIZE] [rate=R]]", 1, 5, ctl_record},
 };
 
-static int unknown(struct ctl_line *line)
+int ctl_run(struct file_context *context, const struct input *input, size_t *consumed, struct text *said)
 {
-    _cleanup_(text_deinit) struct text what = TEXT_INIT;
-
-    text_puts(&what, "unknown verb; there are ");
-    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-        text_printf(&what, "%s%s", i ? ", " : "", verbs[i].usage);
-    return ctl_complain(line, line->words[0].text, what.data ? what.data : "unknown verb");
-}
-
-static int run_line(struct ctl_line *line)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
-        const struct ctl_verb *verb = &verbs[i];
-        if (!ctl_word_is(&line->words[0], verb->name))
-            continue;
-        if (line->nwords < verb->least || line->nwords > verb->most) {
-            const char *at = line->nwords > verb->most ? line->words[verb->most].text
-                                                       : line->text + line->size;
-            _cleanup_(text_deinit) struct text what = TEXT_INIT;
-            text_printf(&what, "write it as: %s", verb->usage);
-            return ctl_complain(line, at, what.data ? what.data : verb->usage);
-        }
-        return verb->run(line);
-    }
-    return unknown(line);
-}
-
-/* Cuts a line into words; what is beyond the last is one. */
-static void split(struct ctl_line *line)
-{
-    const char *p = line->text, *end = line->text + line->size;
-
-    while (line->nwords < CTL_WORDS_MAX) {
-        while (p < end && isspace((unsigned char)*p))
-            p++;
-        if (p == end)
-            return;
-        struct ctl_word *word = &line->words[line->nwords++];
-        word->text = p;
-        while (p < end && !isspace((unsigned char)*p))
-            p++;
-        word->size = (size_t)(p - word->text);
-    }
-}
-
-int ctl_run(struct file_context *context, const struct input *input, size_t *consumed,
-            struct text *said)
-{
-    while (*consumed < input->size) {
-        const char *text = input->text + *consumed;
-        size_t rest = input->size - *consumed;
-        const char *newline = memchr(text, '\n', rest);
-        if (!newline && !input->last)
-            return 0;
-        struct ctl_line line = {
-            .context = context,
-            .text = text,
-            .size = newline ? (size_t)(newline - text) : rest,
-            .said = said,
-        };
-        split(&line);
-        int r = line.nwords ? run_line(&line) : 0;
-        if (r < 0)
-            return r;
-        *consumed += line.size + (newline != NULL);
-    }
-    return 0;
+    return ctl_run_verbs(verbs, ARRAY_SIZE(verbs), context, input, consumed, said);
 }
 
 int ctl_render(struct file_context *context, struct text *out)
@@ -210,6 +128,7 @@ int ctl_render(struct file_context *context, struct text *out)
     agent_text_passive(context->target, out);
     text_printf(out, "Interpreter: %lld\n",
                 (long long)atomic_load(&context->process->interp));
+    held_text_all(context->target, out);
     on_crash_text(context->recording, out);
     recorded_text_all(context->recording, out);
     return reply_render(context, out);

@@ -1,4 +1,4 @@
-/* The verbs of <pid>/ctl: one a line. */
+/* The verbs of <pid>/ctl and threads/<tid>/ctl: one a line. */
 #pragma once
 
 #include "fs/file.h"
@@ -22,6 +22,19 @@ bool ctl_word_is(const struct ctl_word *word, const char *text);
 /* Says what is wrong with the line, and where; -EINVAL. */
 int ctl_complain(struct ctl_line *line, const char *at, const char *what);
 
+struct ctl_verb {
+    const char *name;
+    const char *usage;
+    size_t least, most; /* words, with the verb itself */
+    int (*run)(struct ctl_line *line);
+};
+
+/* What a file of such verbs is told: file_run (fs/file.h). */
+int ctl_run_verbs(const struct ctl_verb *verbs, size_t n, struct file_context *context, const struct input *input,
+                  size_t *consumed, struct text *said);
+
 /* Verbs with a file of their own. 0 or -errno. */
 int ctl_on_crash(struct ctl_line *line);
 int ctl_record(struct ctl_line *line);
+int ctl_pause(struct ctl_line *line);
+int ctl_continue(struct ctl_line *line);

@@ -77,5 +77,5 @@ file_render help_render, status_render, exited_status_render, backtrace_render, 
 file_render reply_render;
 
 /* The commands, each in the .c of its file. */
-file_render all_breakpoints_render, breakpoints_render, ctl_render;
-file_run all_breakpoints_run, breakpoints_run, ctl_run, eval_run, query_run;
+file_render all_breakpoints_render, breakpoints_render, ctl_render, thread_ctl_render;
+file_run all_breakpoints_run, breakpoints_run, ctl_run, eval_run, query_run, thread_ctl_run;

@@ -2,6 +2,7 @@
 #include "fs/access.h"
 #include "fs/agent_text.h"
 #include "fs/cleanup.h"
+#include "fs/held_text.h"
 #include "fs/identity.h"
 #include "fs/procfs.h"
 #include "fs/registry.h"
@@ -89,6 +90,7 @@ int status_render(struct file_context *context, struct text *out)
     if (process->rank >= 0)
         text_printf(out, "Rank: %ld\n", (long)process->rank);
     agent_text_passive(context->target, out);
+    held_text_all(context->target, out);
     add_cost(context->target, out); /* of what was read before */
     add_interpreter(context->target, out);
     return 0;

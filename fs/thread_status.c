@@ -1,5 +1,6 @@
 /* threads/<tid>/status: one thread, one `Key: value` a line. */
-#include "fs/file.h"
+#include "fs/cleanup.h"
+#include "fs/held_text.h"
 #include "fs/remote/snapshot.h"
 #include "fs/snapshot_file.h"
 
@@ -21,7 +22,25 @@ static void add_thread(const struct thread *t, struct text *out)
                 (double)t->cpu_system_ns / 1e9);
 }
 
+static void add_stop(struct file_context *context, struct text *out)
+{
+    _cleanup_(held_list_deinit) struct held_list list = {0};
+
+    if (held_list_read(context->target, &list) < 0)
+        return;
+    const struct held *held = held_find(&list, context->tid);
+    text_puts(out, "Stopped: ");
+    if (held)
+        held_text(context, held, out);
+    else
+        text_puts(out, "no");
+    text_putc(out, '\n');
+}
+
 int thread_status_render(struct file_context *context, struct text *out)
 {
-    return snapshot_each_thread(context, false, add_thread, out);
+    int r = snapshot_each_thread(context, false, add_thread, out);
+    if (r == 0)
+        add_stop(context, out);
+    return r;
 }

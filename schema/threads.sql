@@ -4,7 +4,7 @@ CREATE TABLE threads(
     tid INTEGER,         -- the kernel's number of the thread
     thread TEXT,         -- its name as threading knows it, else the kernel's
     is_main INTEGER,     -- 1: the process's first thread
-    state TEXT,          -- 'running', 'idle', 'gil-wait', 'stopped', 'traced' or 'dead'
+    state TEXT,          -- 'running', 'idle', 'gil-wait', 'held' (by a breakpoint, see ctl), 'stopped', 'traced' or 'dead'
     holds_gil INTEGER,   -- 1: it holds the GIL
     waits_gil INTEGER,   -- 1: it waits for the GIL
     depth INTEGER,       -- how many Python frames it has

@@ -1,4 +1,6 @@
 /* The table threads. */
+#include "fs/cleanup.h"
+#include "fs/link/held.h"
 #include "fs/sql/scene.h"
 
 #include "schema/schema.h"
@@ -14,26 +16,29 @@ static void plan(const struct use *use, struct plan *plan)
     plan->threads = true;
 }
 
-static const char *state_of(const struct thread *thread)
+static const char *state_of(const struct held_list *held, const struct thread *thread)
 {
     static const char *const names[] = {
         [THREAD_RUNNING] = "running", [THREAD_IDLE] = "idle",     [THREAD_GIL_WAIT] = "gil-wait",
         [THREAD_STOPPED] = "stopped", [THREAD_TRACED] = "traced", [THREAD_DEAD] = "dead",
     };
-    return names[thread->state];
+    return held_find(held, thread->tid) ? "held" : names[thread->state];
 }
 
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)
 {
     const struct snapshot *snapshot = scene->snapshot;
+    _cleanup_(held_list_deinit) struct held_list held = {0};
 
+    if (use_wants(use, THREADS_STATE) && scene->target)
+        (void)held_list_read(scene->target, &held);
     for (size_t i = 0; snapshot && i < snapshot->nthreads; i++) {
         const struct thread *t = &snapshot->threads[i];
         rows_add(rows);
         rows_integer(rows, THREADS_TID, t->tid);
         rows_text(rows, THREADS_THREAD, t->name);
         rows_integer(rows, THREADS_IS_MAIN, t->is_main);
-        rows_text(rows, THREADS_STATE, state_of(t));
+        rows_text(rows, THREADS_STATE, state_of(&held, t));
         rows_integer(rows, THREADS_HOLDS_GIL, t->holds_gil);
         rows_integer(rows, THREADS_WAITS_GIL, t->waits_gil);
         rows_integer(rows, THREADS_DEPTH, (int64_t)t->depth);
