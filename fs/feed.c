@@ -1,6 +1,5 @@
 #include "fs/feed.h"
 
-#include "agent/proto.h"
 #include "fs/cleanup.h"
 #include "fs/clock.h"
 #include "fs/event_text.h"
@@ -12,6 +11,7 @@
 struct line {
     uint64_t before; /* events that were told before it */
     uint64_t count;  /* events that it tells of: more than 1 were lost */
+    double ts;       /* by which those that are seen at once are ordered */
     size_t size;
     char text[];
 };
@@ -22,14 +22,7 @@ struct followed {
     struct ring_position at;
 };
 
-/* Threads that are held, by the numbers of their rows in hits. */
-struct stops {
-    uint64_t rows[PROBE_STOPS_MAX]; /* oldest first */
-    size_t n;
-};
-
-/* What the rows that are being followed are: from before the feed began? */
-enum age { AGE_NEW, AGE_OLD, AGE_BY_TIME };
+#define FOLLOWED 3 /* rings */
 
 struct feed {
     struct process *process;
@@ -39,10 +32,10 @@ struct feed {
     size_t bytes, bytes_max;
     struct text text;                   /* of the line that is being made */
     bool attached, ended;
-    double began;                       /* [s] since 1970; 0: not yet */
-    struct followed events_ring, hits_ring, crash_ring;
-    enum age age;
-    struct stops stops;
+    double began;                       /* [s] since 1970 */
+    struct followed followed[FOLLOWED];
+    bool by_time;                       /* the rows that are being followed: of them those from before it began are old */
+    double ts;                          /* of the line that is being made; 0: now */
 };
 
 static void forget_oldest(struct feed *feed)
@@ -61,7 +54,7 @@ static void add_line(struct feed *feed, uint64_t count)
     struct line *line = feed->text.error ? NULL : malloc(sizeof *line + size);
 
     if (line) {
-        *line = (struct line){.before = feed->events, .count = count, .size = size};
+        *line = (struct line){.before = feed->events, .count = count, .ts = feed->ts, .size = size};
         memcpy(line->text, feed->text.data, size);
         while (feed->next - feed->first >= FEED_LINES_MAX ||
                (feed->next > feed->first && feed->bytes + size > feed->bytes_max))
@@ -84,7 +77,7 @@ static void on_lost(void *arg, uint64_t count)
 /* Whether it was written before anybody wanted to know. */
 static bool is_old(const struct feed *feed, const struct ring_row *row, unsigned ts)
 {
-    return feed->age == AGE_OLD || (feed->age == AGE_BY_TIME && ring_real(row, ts) < feed->began);
+    return feed->by_time && ring_real(row, ts) < feed->began;
 }
 
 static int on_event(void *arg, const struct ring_row *row)
@@ -93,74 +86,39 @@ static int on_event(void *arg, const struct ring_row *row)
 
     if (is_old(feed, row, EVENTS_TS))
         return 0;
+    feed->ts = ring_real(row, EVENTS_TS);
     event_text_row(feed->process->pid, row, &feed->text);
     add_line(feed, 1);
     return 0;
 }
 
-static bool is_resumed(const struct ring_row *row)
-{
-    double resumed = ring_real(row, HITS_RESUMED);
-    return resumed == resumed; /* NULL is NaN */
-}
-
-static void add_stop(struct stops *stops, uint64_t row)
-{
-    if (stops->n == PROBE_STOPS_MAX)
-        memmove(stops->rows, stops->rows + 1, --stops->n * sizeof *stops->rows);
-    stops->rows[stops->n++] = row;
-}
-
-static void add_continue(struct feed *feed, const struct ring_row *row)
-{
-    event_text_continue(feed->process->pid, row, &feed->text);
-    add_line(feed, 1);
-}
-
-/* A thread that is held already when the feed begins goes on later. */
 static int on_hit(void *arg, const struct ring_row *row)
 {
     struct feed *feed = arg;
     int64_t id, stopped;
-    bool old = is_old(feed, row, HITS_TS), stops = ring_integer(row, HITS_STOPPED, &stopped) && stopped == 1;
 
-    if (!old && ring_integer(row, HITS_ID, &id)) {
+    if (is_old(feed, row, HITS_TS))
+        return 0;
+    feed->ts = ring_real(row, HITS_TS);
+    if (ring_integer(row, HITS_ID, &id)) {
         event_text_hit(feed->process->pid, row, &feed->text);
         add_line(feed, 1);
     }
-    if (!old && stops) {
+    if (ring_integer(row, HITS_STOPPED, &stopped) && stopped == 1) {
         event_text_stop(feed->process->pid, row, &feed->text);
         add_line(feed, 1);
     }
-    if (stops && !is_resumed(row))
-        add_stop(&feed->stops, feed->hits_ring.at.row);
-    else if (!old && stops)
-        add_continue(feed, row);
     return 0;
 }
 
-static int on_stopped(void *arg, const struct ring_row *row)
+static int on_crash(void *arg, const struct ring_row *row)
 {
     struct feed *feed = arg;
 
-    if (!is_resumed(row))
-        return 0;
-    add_continue(feed, row);
-    return 1;
-}
-
-/* Which of the held threads have gone on. */
-static void look_at_stops(struct feed *feed, struct ring_reader *ring)
-{
-    struct stops *stops = &feed->stops;
-    size_t kept = 0;
-
-    for (size_t i = 0; i < stops->n; i++) {
-        int r = ring_reader_row(ring, stops->rows[i], on_stopped, feed);
-        if (r == 0 || r == -EAGAIN || r == -ENOMEM)
-            stops->rows[kept++] = stops->rows[i];
-    }
-    stops->n = kept;
+    feed->ts = ring_real(row, CRASH_TS);
+    if (!is_old(feed, row, CRASH_TS) && event_text_crash(feed->process->pid, row, &feed->text))
+        add_line(feed, 1);
+    return 0;
 }
 
 static void ignore_lost(void *arg, uint64_t count) {}
@@ -172,55 +130,74 @@ static void follow(struct feed *feed, struct ring_reader *ring, struct followed 
 {
     struct ring_follower follower = {row, on_lost, feed};
 
-    feed->age = AGE_NEW;
+    feed->by_time = false;
     if (followed->since != ring_reader_since(ring)) {
         followed->since = ring_reader_since(ring);
         followed->at = (struct ring_position){0};
-        feed->age = feed->began == 0 ? AGE_OLD : followed->since < feed->began ? AGE_BY_TIME : AGE_NEW;
-        if (feed->age != AGE_NEW)
+        feed->by_time = followed->since < feed->began;
+        if (feed->by_time)
             follower.lost = ignore_lost;
     }
     (void)ring_reader_follow(ring, &followed->at, &follower);
 }
 
-static void follow_events(struct feed *feed)
+/* In this order: that a thread goes on is in events, and that it stopped, which is written before, in hits: who sees the
+ * one has seen the other. */
+static const struct following {
+    enum recorded table;
+    int (*row)(void *arg, const struct ring_row *row);
+} followings[FOLLOWED] = {
+    {RECORDED_EVENTS, on_event},
+    {RECORDED_HITS, on_hit},
+    {RECORDED_CRASH, on_crash},
+};
+
+/* Two runs of lines, each in order, become one: by time, those of the first before those of the second. */
+static void merge(struct feed *feed, uint64_t first, uint64_t second)
 {
-    struct ring_reader *ring = recording_ring(process_recording(feed->process), RECORDED_EVENTS);
+    size_t n = second - first, i = 0;
+    struct line **held = malloc((n ? n : 1) * sizeof *held);
 
-    if (ring)
-        follow(feed, ring, &feed->events_ring, on_event);
-    ring_reader_unref(ring);
-}
-
-static void follow_hits(struct feed *feed)
-{
-    struct ring_reader *ring = recording_ring(process_recording(feed->process), RECORDED_HITS);
-
-    if (!ring)
+    if (!held)
         return;
-    if (feed->hits_ring.since != ring_reader_since(ring))
-        feed->stops.n = 0; /* the rows of another ring have other numbers */
-    look_at_stops(feed, ring);
-    follow(feed, ring, &feed->hits_ring, on_hit);
-    ring_reader_unref(ring);
+    for (size_t k = 0; k < n; k++)
+        held[k] = feed->lines[(first + k) % FEED_LINES_MAX];
+    for (uint64_t to = first; i < n && to < feed->next; to++) {
+        struct line **later = &feed->lines[second % FEED_LINES_MAX];
+        bool is_first = second >= feed->next || held[i]->ts <= (*later)->ts;
+        feed->lines[to % FEED_LINES_MAX] = is_first ? held[i++] : *later;
+        second += !is_first;
+    }
+    free(held);
 }
 
-static int on_crash(void *arg, const struct ring_row *row)
+/* Lines say how many events were told before them. */
+static void count_anew(struct feed *feed, uint64_t from, uint64_t before)
 {
-    struct feed *feed = arg;
-
-    if (!is_old(feed, row, CRASH_TS) && event_text_crash(feed->process->pid, row, &feed->text))
-        add_line(feed, 1);
-    return 0;
+    for (uint64_t i = from; i < feed->next; i++) {
+        struct line *line = feed->lines[i % FEED_LINES_MAX];
+        line->before = before;
+        before += line->count;
+    }
 }
 
-static void follow_crashes(struct feed *feed)
+/* What the rings have by now, in the order of its times. */
+static void follow_all(struct feed *feed)
 {
-    struct ring_reader *ring = recording_ring(process_recording(feed->process), RECORDED_CRASH);
+    uint64_t from = feed->next, before = feed->events;
 
-    if (ring)
-        follow(feed, ring, &feed->crash_ring, on_crash);
-    ring_reader_unref(ring);
+    for (size_t i = 0; i < FOLLOWED; i++) {
+        struct ring_reader *ring = recording_ring(process_recording(feed->process), followings[i].table);
+        uint64_t second = feed->next;
+        feed->ts = 0;
+        if (ring)
+            follow(feed, ring, &feed->followed[i], followings[i].row);
+        ring_reader_unref(ring);
+        if (from >= feed->first && second > from && feed->next > second)
+            merge(feed, from, second);
+    }
+    if (from >= feed->first) /* else some were lost, and nothing was moved */
+        count_anew(feed, from, before);
 }
 
 static void note_agent(struct feed *feed, bool attached)
@@ -242,9 +219,7 @@ bool feed_look(struct feed *feed)
     bool attached = recording_attached(process_recording(feed->process));
     if (attached && !ended)
         note_agent(feed, true);
-    follow_events(feed);
-    follow_hits(feed);
-    follow_crashes(feed);
+    follow_all(feed);
     if (!attached && !ended)
         note_agent(feed, false);
     if (ended) {
@@ -257,15 +232,14 @@ bool feed_look(struct feed *feed)
 
 static void begin_now(struct feed *feed)
 {
-    struct ring_reader *ring = recording_ring(process_recording(feed->process), RECORDED_EVENTS);
-
-    if (ring) {
-        feed->events_ring.since = ring_reader_since(ring);
-        ring_reader_end(ring, &feed->events_ring.at);
+    for (size_t i = 0; i < FOLLOWED; i++) {
+        struct ring_reader *ring = recording_ring(process_recording(feed->process), followings[i].table);
+        if (!ring)
+            continue;
+        feed->followed[i].since = ring_reader_since(ring);
+        ring_reader_end(ring, &feed->followed[i].at);
         ring_reader_unref(ring);
     }
-    follow_hits(feed); /* for the threads that are held */
-    follow_crashes(feed);
     feed->began = realtime_s();
     feed->attached = recording_attached(process_recording(feed->process));
 }
