@@ -1,10 +1,13 @@
 """Attaching and detaching again and again, and what that does to a victim.
 
 A way in is what does some cycles: Mounted writes to the files of a mount, as a person does;
-Recorded has the flight recorder switched on and off meanwhile; Injected runs tests/inject_cycle, without agent and daemon. storm() takes victims through many and
-returns what came of it.
+Recorded has the flight recorder switched on and off meanwhile; Debugged sets breakpoints and watchpoints, stops threads
+and steps, and kills the daemon now and then; Injected runs tests/inject_cycle, without agent and daemon. storm() takes
+victims through many and returns what came of it.
 """
+import collections
 import errno
+import os
 import random
 import re
 import statistics
@@ -14,7 +17,8 @@ import time
 import mount
 
 from commands import Commands, fields
-from victims import Harm, Victim
+from interpreters import TARGETS
+from victims import KINDS, Harm, Victim
 
 WARM_UP = 3       # cycles after which a victim has what it will keep: stacks, arenas, modules
 JUDGED_EVERY = 8  # cycles
@@ -129,6 +133,96 @@ class Recorded(Mounted):
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:  # not every interpreter can tell of exceptions
                 raise
+
+
+class Debugged(Mounted):
+    """The same with breakpoints at random places of the victim, and everything that one does with them."""
+    MOST = 6          # things done in a cycle
+    KILLED_EVERY = 6  # cycles, about
+    VERBS = ["continue", "step", "next", "finish", "step"]
+    CONDITIONS = ["", "", " if True", " if False", " if 1 / 0", " if nothing_has_that_name", " {__name__, 1 / 0}",
+                  " {[x for x in range(3)]}", " x 3"]
+    WATCHED = ["workload.harmed", "workload._rounds[0]", "workload._wrong", "workload._slowest", "WAITS"]
+    # a location that a victim hasn't, an expression without storage, a register that is taken, a thread that goes on
+    MAY_BE = REFUSALS | {errno.EINVAL, errno.EAGAIN}
+
+    def __init__(self, probe, way="", seed=None):
+        super().__init__(probe, way)
+        self.dice = random.Random(seed)
+        self.done = collections.Counter()  # words -> how often
+
+    def _inside(self, commands, victim, number):
+        locations = list(self._locations(victim))
+        for _ in range(self.dice.randint(1, self.MOST)):
+            self._try(self.dice.choice([self._set, self._set, self._pause, self._crash, self._steer, self._look]),
+                      commands, locations)
+            time.sleep(self.dice.choice([0, 0.001, 0.02, 0.05]))
+        if self.dice.randrange(self.KILLED_EVERY) == 0:
+            self.probe.kill()
+            time.sleep(self.dice.choice([0, 0.02]))
+            self.probe.start()
+            commands.attach(self.way)
+
+    def _locations(self, victim):
+        """Of its lines and functions."""
+        for script in f"{KINDS[victim.kind][0]}.py", "workload.py":
+            for number, line in enumerate((TARGETS / "storm" / script).read_text().splitlines(), 1):
+                if re.match(r" +\w", line):
+                    yield f"{script}:{number}"
+                if function := re.match(r" *def (\w+)", line):
+                    yield f"{function[1]}()"
+                    yield f"return {function[1]}()"
+
+    def _try(self, what, commands, locations):
+        name = what.__name__[1:]
+        try:
+            what(commands, locations)
+            self.done[name] += 1
+        except OSError as error:
+            if error.errno not in self.MAY_BE:
+                raise
+            self.done[f"{name}: {error.strerror}"] += 1
+
+    def _line(self, locations):
+        action = self.dice.choice(["", "log ", "stop for 5ms ", "stop for 30ms "])
+        where = self.dice.choice(locations)
+        kind = self.dice.randrange(8)
+        if kind == 0:
+            where = self.dice.choice(["raise", "raise ValueError", "raise OSError"])
+        elif kind == 1:
+            where = f"watch {self.dice.choice(self.WATCHED)}{self.dice.choice(['', ' hw=perf', ' hw=ptrace'])}"
+        return f"{action}{where}{self.dice.choice(self.CONDITIONS)}\n"
+
+    def _set(self, commands, locations):
+        how = self.dice.choice([os.O_TRUNC, os.O_APPEND, 0])
+        fd = os.open(commands.directory / "breakpoints", os.O_WRONLY | how)
+        try:
+            for _ in range(self.dice.randint(0, 3)):
+                line = self._line(locations) if self.dice.random() < 0.8 else f"-{self.dice.randint(1, 4)}\n"
+                os.write(fd, line.encode())
+        finally:
+            os.close(fd)
+
+    def _pause(self, commands, _):
+        commands.run("ctl", "pause for 20ms\n")
+
+    def _crash(self, commands, _):
+        commands.run("ctl", f"on-crash {self.dice.choice(['record', 'off', 'stop for 20ms'])}\n")
+
+    def _steer(self, commands, _):
+        """Whatever stands still."""
+        for thread in list((commands.directory / "threads").iterdir())[:8]:
+            if "stopped" in thread.joinpath("ctl").read_text():
+                if self.dice.random() < 0.3:
+                    commands.run(f"threads/{thread.name}/eval", "1 + 1\n")
+                verb = self.dice.choice(self.VERBS)
+                commands.run(f"threads/{thread.name}/ctl", f"{verb}\n")
+                self.done[verb] += 1
+
+    def _look(self, commands, _):
+        for name in "breakpoints", "backtrace", "tables/hits.csv", "tables/breakpoints.csv":
+            said = commands.directory.joinpath(name).read_bytes()
+            self.done[f"lines of {name}"] += said.count(b"\n")
 
 
 class Injected:

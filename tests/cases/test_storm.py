@@ -4,7 +4,7 @@ import pytest
 
 import victims
 from interpreters import interpreters
-from storming import Injected, Mounted, Recorded, storm
+from storming import Debugged, Injected, Mounted, Recorded, storm
 
 CYCLES = 8
 OLDEST = (3, 10)
@@ -45,3 +45,9 @@ def test_while_recording(probe, interpreter, kind):
         assert tally.harms == []
     else:
         calm(tally)
+
+
+@pytest.mark.parametrize("interpreter, kind", cells())
+def test_while_debugging(probe, interpreter, kind):
+    tally = storm(Debugged(probe.mount(), seed=f"{interpreter} {kind}"), interpreter, kind, CYCLES)
+    assert tally.harms == []
