@@ -1,7 +1,7 @@
 """breakpoint_loops.py [none | settrace | pdb | debugpy [DIRECTORY]]: loops to set breakpoints in, and the ways to have
 some that need no probefs. Commands, one a line: "set MARK [CONDITION]" and "log MARK" (settrace and pdb only), "clear",
 "functions COUNT", "run LOOP COUNT", which prints the nanoseconds that an iteration took, by the clock and of the
-processor. debugpy prints the port on which it listens."""
+processor, "address", of what stored() writes. debugpy prints the port on which it listens."""
 import array
 import io
 import sys
@@ -170,6 +170,8 @@ def main():
             tool.clear()
         elif command == "functions":
             make_functions(int(words[0]))
+        elif command == "address":
+            said = hex(cells.buffer_info()[0] + 3 * cells.itemsize)
         elif command == "run":
             count = int(words[1])
             begin, end = tool.run(globals()[words[0]], count)

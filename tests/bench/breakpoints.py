@@ -3,6 +3,7 @@ function of one's own, in the same loops, by turns with and without."""
 import contextlib
 import pathlib
 import shutil
+import subprocess
 import time
 
 from commands import Commands
@@ -246,7 +247,7 @@ def _setting(report, interpreter, probe, rounds):
 def _watch(report, interpreter, probe, rounds):
     with _with("probefs", interpreter, probe) as (loops, tool):
         for route, limit in WATCH.items():
-            more = _watched(tool, loops, f"log watch cells[3] {{}} hw={route}\n", "stored", rounds)
+            more = _watched(tool, loops, f"log watch cells[3] hw={route} {{i}}\n", "stored", rounds)
             if more is None:
                 skip(f"watch by {route}", f"{interpreter}: {_words(tool)}")
                 continue
@@ -260,6 +261,27 @@ def _watch(report, interpreter, probe, rounds):
                 report.row(f"{interpreter}: a write to {words}", f"+ {_nanoseconds(max(more, 0))}")
                 if loop == "assigned_beside":
                     report.budget(f"dict watch, {interpreter}", more, DICT, _nanoseconds)
+
+
+def _watched_by_gdb(report, interpreter, rounds):
+    """The same store, as gdb watches it, which stops the whole process for each."""
+    if not shutil.which("gdb"):
+        return skip("gdb", "not installed")
+    with Loops(interpreter) as loops:
+        without = [loops.run("stored", BURST)[0] for _ in range(rounds)]
+        watch = f"watch *(long *) {loops.ask('address')}\ncommands\nsilent\ncontinue\nend\ncontinue\n"
+        gdb = subprocess.Popen(["gdb", "-q", "-nx", "-p", str(loops.pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, text=True)
+        try:
+            gdb.stdin.write(watch)
+            gdb.stdin.flush()
+            eventually(lambda: loops.target.state() == "t", 20, "gdb")
+            loops.ask("address")  # once it lets it go on
+            took = [loops.run("stored", BURST)[0] for _ in range(rounds)]
+        finally:
+            gdb.kill()
+            gdb.wait()
+    return report.row(f"{interpreter}: a watched store, by gdb", f"+ {_nanoseconds(min(took) - min(without))}")
 
 
 def _watched(tool, loops, line, loop, rounds, count=BURST):
@@ -293,6 +315,8 @@ def measure_breakpoints(report, probe, chosen, args):
             continue
         found = _compare(report, interpreter, probe, kinds, rounds)
         _budgets(report, interpreter, found)
+        if not args.no_peers:
+            _watched_by_gdb(report, interpreter, rounds)
         for measure in _setting, _watch:
             try:
                 measure(report, interpreter, probe, rounds)
