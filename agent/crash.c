@@ -217,7 +217,7 @@ static int switch_on(struct interpreter *interpreter, const struct proto_on_cras
         crash_leave(interpreter);
         return r;
     }
-    interpreter_each_other(enter_other, NULL);
+    interpreter_each_there(enter_other, NULL);
     stop_ns = order->stop_ns;
     set_mode(order->mode);
     fatal_on();

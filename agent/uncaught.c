@@ -85,13 +85,17 @@ static PyMethodDef main_def = {"excepthook", in_main, METH_VARARGS, NULL};
 static PyMethodDef thread_def = {"excepthook", in_thread, METH_VARARGS, NULL};
 static PyMethodDef raw_def = {"unraisablehook", in_raw_thread, METH_VARARGS, NULL};
 
+/* Where threading is not imported yet, it will find ours in _thread, and keep it in two places. */
 static const struct place {
     const char *module, *name;
     PyMethodDef *ours;
+    enum { PLACE_ALWAYS, PLACE_BEFORE_THREADING, PLACE_COPY } when;
 } places[] = {
-    {"sys", "excepthook", &main_def},
-    {"sys", "unraisablehook", &raw_def},
-    {"threading", "excepthook", &thread_def},
+    {"sys", "excepthook", &main_def, PLACE_ALWAYS},
+    {"sys", "unraisablehook", &raw_def, PLACE_ALWAYS},
+    {"threading", "excepthook", &thread_def, PLACE_ALWAYS},
+    {"threading", "__excepthook__", &thread_def, PLACE_COPY},
+    {"_thread", "_excepthook", &thread_def, PLACE_BEFORE_THREADING},
 };
 
 static bool is_ours(const struct place *place, PyObject *function)
@@ -100,13 +104,18 @@ static bool is_ours(const struct place *place, PyObject *function)
 }
 
 /* The dict of a module that the program has imported, borrowed from it; NULL: it hasn't. Leaves no exception. */
-static PyObject *dict_of(const struct place *place)
+static PyObject *dict_of(const char *module_name)
 {
-    _cleanup_unref_ PyObject *name = PyUnicode_FromString(place->module);
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString(module_name);
     _cleanup_unref_ PyObject *module = name ? PyImport_GetModule(name) : NULL;
 
     PyErr_Clear();
     return module && PyObject_TypeCheck(module, &PyModule_Type) ? PyModule_GetDict(module) : NULL;
+}
+
+static bool is_due(const struct place *place)
+{
+    return place->when == PLACE_ALWAYS || (place->when == PLACE_BEFORE_THREADING && !dict_of("threading"));
 }
 
 static int put_in_front(struct interpreter *interpreter, const struct place *place, PyObject *dict)
@@ -136,7 +145,7 @@ static int put_all_in_front(struct interpreter *interpreter)
     int r = 0;
 
     for (size_t i = 0; i < ARRAY_SIZE(places) && r == 0; i++) {
-        PyObject *dict = dict_of(&places[i]);
+        PyObject *dict = is_due(&places[i]) ? dict_of(places[i].module) : NULL;
         r = dict ? put_in_front(interpreter, &places[i], dict) : 0;
     }
     return r;
@@ -169,8 +178,9 @@ static int put_back(void *unused)
 static int on_change(int event, PyObject *dict, PyObject *key, PyObject *value)
 {
     for (size_t i = 0; value && i < ARRAY_SIZE(places); i++) {
-        if (!is_exactly(key, &PyUnicode_Type) || PyUnicode_CompareWithASCIIString(key, places[i].name) ||
-            is_ours(&places[i], value) || uncaught_pending())
+        if (places[i].when != PLACE_ALWAYS || !is_exactly(key, &PyUnicode_Type) ||
+            PyUnicode_CompareWithASCIIString(key, places[i].name) || value == Py_None || is_ours(&places[i], value) ||
+            uncaught_pending())
             continue;
         __atomic_add_fetch(&pending, 1, __ATOMIC_ACQ_REL);
         if (Py_AddPendingCall(put_back, NULL) < 0)
@@ -190,7 +200,7 @@ static void watch(void)
     if (watcher < 0)
         watcher = add(on_change);
     for (size_t i = 0; watcher >= 0 && i < ARRAY_SIZE(places); i++) {
-        PyObject *dict = dict_of(&places[i]);
+        PyObject *dict = dict_of(places[i].module);
         if (dict)
             begin(watcher, dict);
     }
@@ -203,7 +213,7 @@ static void unwatch(void)
     int (*end)(int, PyObject *) = dlsym(RTLD_DEFAULT, "PyDict_Unwatch");
 
     for (size_t i = 0; watcher >= 0 && end && i < ARRAY_SIZE(places); i++) {
-        PyObject *dict = dict_of(&places[i]);
+        PyObject *dict = dict_of(places[i].module);
         if (dict)
             end(watcher, dict);
     }
@@ -237,7 +247,7 @@ void uncaught_off(struct interpreter *interpreter)
     if (is_main(interpreter))
         unwatch();
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
-        PyObject *dict = dict_of(&places[i]);
+        PyObject *dict = dict_of(places[i].module);
         if (dict)
             take_out(&places[i], dict);
     }

@@ -60,7 +60,7 @@ const struct entry layout[] = {
     CONTENT("<pid>/tasks", 0400, tasks_render, "asyncio tasks as a tree, with what each awaits"),
     COMMAND("<pid>/eval", 0600, reply_render, eval_run,
             "write Python, which runs there; read the reply"),
-    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, pause, continue, record ..."),
+    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, pause, record, on-crash ..."),
     SET("<pid>/breakpoints", 0600, breakpoints_render, breakpoints_run,
         "the set: > replaces, >> adds, -ID removes; read it back"),
     STREAM("<pid>/events", 0400, "what happens from now on, as JSON lines; waits for it"),

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import agents
 import crashing
 import ring_file
 from agents import clients, connect  # noqa: F401, a fixture
@@ -343,3 +344,54 @@ def test_held_no_longer_than_asked(python):
     target.send("thread branch")
     target.expect("done")
     assert client.eval("1", flags=8).error == errno.ENOENT
+
+
+INTERPRETERS = """
+import probing, sys, threading
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+run = getattr(interpreters, "exec", None) or interpreters.run_string
+
+
+def create():
+    try:
+        return interpreters.create(isolated=False)
+    except TypeError:
+        return interpreters.create("legacy")
+
+
+def fail(which):
+    run(which, "import threading\\ndef f(): 1 / 0\\nt = threading.Thread(target=f); t.start(); t.join()")
+
+
+known, unknown = create(), create()
+print("ready", flush=True)
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+
+def test_interpreters(python):
+    """Threads of all of them, those that nothing of ours was in as well."""
+    target = agents.start(python, INTERPRETERS)
+    client = connect(target)
+    assert client.eval("1", interp=int(client.eval("int(known)").text)).text == "1\n"
+    assert on_crash(client).error == 0
+    for number, which in enumerate(("known", "unknown"), 1):
+        target.send(f"fail({which})")
+        target.expect("done")
+        rows = [row for row in ring_file.rows(target.pid, "crash") if row.crash == number]
+        assert [row.name for row in rows if row.kind == "exception"] == ["ZeroDivisionError"]
+        assert [row.func for row in rows if row.kind == "frame"][0] == "f"
+    target.send("interpreters.destroy(known)")
+    target.expect("done")
+    for mode in RECORD, OFF, STOP:
+        assert on_crash(client, mode).error == 0
+    assert client.detach().error == 0
+    target.send("fail(unknown); interpreters.destroy(unknown)")
+    target.expect("done")
+    target.stdin.close()
+    assert target.process.wait(30) == 0

@@ -87,7 +87,8 @@ def test_unloaded(probe, python):
     target, commands = begin(probe, python)
     said(target, "thread branch")
     assert commands.detach() == "Agent: none\n"
-    assert "probe-agent" not in pathlib.Path(f"/proc/{target.pid}/maps").read_text()
+    maps = pathlib.Path(f"/proc/{target.pid}/maps")
+    eventually(lambda: "probe-agent" not in maps.read_text(), what="no mapping")
     said(target, "thread branch")
     assert target.stderr().count("Exception in thread") == 2
     target.send("segv")
