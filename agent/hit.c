@@ -289,6 +289,7 @@ static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
 bool hit_note(struct interpreter *interpreter, const struct reached *reached, struct ring_ticket *ticket)
 {
     char stack[RING_TEXT_MAX];
+    struct captured captured;
     struct hits_row row = {
         .ts = recorder_now(),
         .id = RING_NULL_INTEGER,
@@ -299,6 +300,13 @@ bool hit_note(struct interpreter *interpreter, const struct reached *reached, st
         .resumed = NAN,
     };
 
+    if (reached->value) {
+        captured_begin(&captured);
+        if (!captured_add(&captured, "return", reached->value))
+            PyErr_Clear();
+        captured_end(&captured);
+        row.captured = (struct ring_text){captured.text, captured.size};
+    }
     fill_place(interpreter, reached, &row, stack);
     struct ring *ring = recorder_first_use(RECORDED_HITS);
     return ring && hits_append(ring, &row, ticket);

@@ -7,8 +7,10 @@
 
 #define TOOL "probefs"
 
-/* Those that have no meaning first; debuggers, coverage and profilers ask for 0, 1 and 2. */
-static const int preferred[] = {3, 4, 5, 2, 1, 0};
+/* Those that have no meaning first; debuggers, coverage and profilers ask for 0, 1 and 2. CPython calls the higher ones
+ * first. */
+#define TOOLS 6
+static const int preferred[TOOLS] = {4, 5, 3, 2, 1, 0}, preferred_last[TOOLS] = {3, 2, 1, 0, 4, 5};
 
 static struct {
     void (*set_vectorcall)(PyObject *, monitoring_function *); /* PyFunction_SetVectorcall */
@@ -52,12 +54,13 @@ static int take(PyObject *monitoring, int tool)
 
 static int take_any(struct monitoring *self)
 {
+    const int *tools = self->last ? preferred_last : preferred;
     PyObject *monitoring = module();
     if (!monitoring)
         return -EIO;
-    for (size_t i = 0; i < ARRAY_SIZE(preferred); i++)
-        if (take(monitoring, preferred[i]) == 0) {
-            self->tool = preferred[i];
+    for (size_t i = 0; i < TOOLS; i++)
+        if (take(monitoring, tools[i]) == 0) {
+            self->tool = tools[i];
             self->taken = true;
             self->turn++;
             return 0;

@@ -33,6 +33,7 @@ struct monitoring_event {
 /* One interpreter's, under its GIL. All zeros: nothing. */
 struct monitoring {
     bool taken;
+    bool last;           /* the caller's to set: its functions are called behind those of the other, if that can be had */
     int tool;            /* id, if taken */
     unsigned turn;       /* how often one was taken: what monitoring_watch() did before is lost */
     struct monitoring_event events[MONITORING_EVENTS];

@@ -57,12 +57,11 @@ static int jump(const struct park *park, int line, char words[PROTO_WORDS_MAX])
 static int step(struct interpreter *interpreter, const struct park *park, enum thread_verb verb,
                 char words[PROTO_WORDS_MAX])
 {
-    struct step_place place = {.frame = park->frame, .returning = park->why == STOP_RETURN};
+    const struct step_place place = {
+        .frame = park->frame, .returning = park->why == STOP_RETURN, .skip = park_told_line()};
 
     if (!park->frame)
         return refuse(EINVAL, words, "an exception holds the thread: it can only go on");
-    if (python.version >= 0x030c) /* then its line is told of again */
-        place.skip = !park->may_jump ? park->line : park_jumped_to();
     int r = step_from(interpreter, &place, verb, park->for_ns, words);
     if (r == -ENOMEM)
         return refuse(ENOMEM, words, "no memory");

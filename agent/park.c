@@ -42,10 +42,12 @@ struct held {
     uint64_t until_ns;     /* CLOCK_MONOTONIC */
     unsigned forks;        /* fork_count() */
     int jumped_to;         /* line; 0: it hasn't jumped */
+    bool stepped;          /* a step ended here */
     bool is_main;          /* it is the one that runs signal handlers */
 };
 
 static struct held *all;          /* newest first; those that are told to go on are in it until they have the GIL */
+static int inside;                /* threads, park_inside() */
 static __thread struct held *own; /* this thread's, so what it evaluates isn't held; NULL: none */
 
 /* ---- with the lock ---- */
@@ -190,6 +192,7 @@ bool park_thread(struct interpreter *interpreter, const struct park *park, doubl
     *resumed = 0;
     if (own || python_thread_self() || probe_agent_record.pid != getpid())
         return true;
+    held.stepped = step_end(interpreter);
     exit_watch(interpreter);
     if (!hold(&held))
         return true;
@@ -219,7 +222,20 @@ void park_jumped(int line)
     stops_set_line(own->stop, line);
 }
 
-int park_jumped_to(void) { return own->jumped_to; }
+/* From 3.12 on a line that is jumped to is told of like any other, and so is, once a function is entered, its only line. Where a
+ * breakpoint holds it, who hears of steps has that event still before it: from 3.12 on if it had heard before. */
+int park_told_line(void)
+{
+    const struct park *park = own->park;
+
+    if (own->jumped_to)
+        return own->jumped_to;
+    if (park->why != STOP_BREAKPOINT)
+        return park->may_jump ? 0 : park->line;
+    return python.version < 0x030c || own->stepped || !park->may_jump ? park->line : 0;
+}
+
+void park_inside(int by) { __atomic_add_fetch(&inside, by, __ATOMIC_ACQ_REL); }
 
 void park_go(void)
 {
@@ -355,11 +371,12 @@ bool park_end(void)
     while (all)
         if (pthread_cond_clockwait(&agent.changed, &agent.lock, CLOCK_MONOTONIC, &until))
             return false;
-    return true;
+    return !__atomic_load_n(&inside, __ATOMIC_ACQUIRE);
 }
 
 void park_forget(void)
 {
     all = NULL;
+    inside = 0;
     stops_forget();
 }

@@ -26,14 +26,18 @@ struct park {
  * False: an exception is set, of a signal handler of the program. */
 bool park_thread(struct interpreter *interpreter, const struct park *park, double *resumed);
 
+/* This thread may come to be held, or was: until it has left this library, park_end() waits for it. By 1 or -1. */
+void park_inside(int by);
+
 /* For what a held thread is told to run: where it is held, NULL: it isn't; the frame, or the exception, borrowed. */
 const struct park *park_own(void);
 PyObject *park_here(void);
 /* It goes on, once it has run that. */
 void park_go(void);
-/* It is at another line now; which that is, 0: it never was. */
+/* It is at another line now. */
 void park_jumped(int line);
-int park_jumped_to(void);
+/* The line of which a step from there may be told, without having got to it; 0: none. */
+int park_told_line(void);
 
 /* Whether a thread is held, by the kernel's number. Any thread. */
 bool park_holds(int32_t tid);

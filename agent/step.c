@@ -160,6 +160,7 @@ static bool stop(struct interpreter *interpreter, struct step *step, const struc
     there.frame = innermost;
     Py_IncRef((PyObject *)innermost);
     Py_IncRef(there.value);
+    park_inside(1);
     bool fine = !innermost || hold(interpreter, &taken, &there);
     PyErr_Fetch(&type, &value, &traceback);
     Py_DecRef(there.value);
@@ -167,6 +168,7 @@ static bool stop(struct interpreter *interpreter, struct step *step, const struc
     Py_DecRef(taken.frame);
     Py_DecRef(taken.code);
     PyErr_Restore(type, value, traceback);
+    park_inside(-1);
     return fine;
 }
 
@@ -212,16 +214,24 @@ static int first_line(PyObject *code)
     return line;
 }
 
+/* Whether that is where the thread was held before. */
+static bool is_skipped(const struct step *step, const PyFrameObject *frame, int line)
+{
+    return line == step->skip && frame == step->skip_frame;
+}
+
 bool steps_entered(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, bool is_start)
 {
     struct step *step = find_own(interpreter);
 
     if (!step || step->verb != THREAD_STEP)
         return true;
-    if (is_start && python.version >= 0x030c && is_one_line(code))
-        return stop(interpreter, step, &(struct where){.frame = frame, .code = code, .line = first_line(code)});
     look_at(interpreter, step, code);
-    return true;
+    if (!is_start || python.version < 0x030c || !is_one_line(code))
+        return true;
+    frame = frame ? frame : PyEval_GetFrame();
+    return is_skipped(step, frame, first_line(code)) ||
+           stop(interpreter, step, &(struct where){.frame = frame, .code = code, .line = first_line(code)});
 }
 
 bool steps_line(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, int line)
@@ -233,9 +243,9 @@ bool steps_line(struct interpreter *interpreter, PyFrameObject *frame, PyObject 
     frame = frame ? frame : PyEval_GetFrame();
     if (step->verb == THREAD_NEXT && (PyObject *)frame != step->frame)
         return true;
-    bool skip = line == step->skip;
+    bool skipped = is_skipped(step, frame, line);
     step->skip = 0;
-    return skip || stop(interpreter, step, &(struct where){.frame = frame, .code = code, .line = line, .at_line = true});
+    return skipped || stop(interpreter, step, &(struct where){.frame = frame, .code = code, .line = line, .at_line = true});
 }
 
 /* Goes on in the caller of a frame that is left. */
@@ -289,7 +299,8 @@ int step_from(struct interpreter *interpreter, const struct step_place *place, e
               char words[PROTO_WORDS_MAX])
 {
     const struct step new = {
-        .thread = own_thread(), .verb = verb, .why = STOP_STEP, .for_ns = for_ns, .skip = place->skip};
+        .thread = own_thread(), .verb = verb, .why = STOP_STEP, .for_ns = for_ns,
+        .skip = place->skip, .skip_frame = place->frame};
 
     sweep(interpreter);
     int r = add(interpreter, &new);
@@ -356,6 +367,18 @@ int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROT
     if (heard < 0)
         step_leave(interpreter);
     return r < 0 ? r : heard;
+}
+
+bool step_end(struct interpreter *interpreter)
+{
+    char words[PROTO_WORDS_MAX];
+    struct step *step = find(steps_of(interpreter), own_thread());
+
+    if (!step)
+        return false;
+    drop(interpreter, step);
+    steps_hear(interpreter, words);
+    return true;
 }
 
 void step_leave(struct interpreter *interpreter)

@@ -14,7 +14,7 @@
 struct step_place {
     PyFrameObject *frame;     /* borrowed */
     bool returning;           /* it is about to leave the frame */
-    int skip;                 /* this line is run yet before it counts; 0: none */
+    int skip;                 /* of this line of the frame it may be told yet, which doesn't count; 0: none */
 };
 
 /* This thread, which is held there, is to stop again: verb is THREAD_STEP, THREAD_NEXT or THREAD_FINISH. With the GIL. -errno with
@@ -26,6 +26,8 @@ int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROT
 /* A thread, which may be another one, stops at the next line that it runs in `frame`, its innermost, or where that returns to,
  * because of a watchpoint. With the GIL. -errno. */
 int step_stop_soon(struct interpreter *interpreter, PyThreadState *state, PyFrameObject *frame, uint32_t id, uint64_t for_ns);
+/* This thread stops for another reason: a step that is under way ends with that. Whether there was one. With the GIL. */
+bool step_end(struct interpreter *interpreter);
 /* Gives up all that are under way, soon. Any thread, without the GIL. */
 void step_cancel(void);
 /* Gives up all steps. With the GIL of that interpreter; leaves no exception. */

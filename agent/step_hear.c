@@ -111,6 +111,7 @@ static int monitor(struct interpreter *interpreter, bool any, bool of_calls)
 {
     int r = 0;
 
+    interpreter->stepping.last = true;
     for (size_t i = ARRAY_SIZE(events); i-- > 0 && r == 0;) {
         PyObject *function;
         if (!any || (i < EVENTS_OF_CALLS && !of_calls))

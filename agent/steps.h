@@ -12,7 +12,8 @@ struct step {
     uint64_t for_ns;
     PyObject *frame;          /* owned; of THREAD_NEXT and THREAD_FINISH */
     PyObject *code;           /* owned: that is watched now; NULL: none */
-    int skip;                 /* struct step_place; until its first line */
+    int skip;                 /* struct step_place; until it is told of a line */
+    const void *skip_frame;   /* no more than a number */
 };
 
 struct steps {

@@ -372,10 +372,10 @@ def test_tool_that_was_freed(python):
     """The program may do that: then nothing is recorded, and nothing is taken from who has the id now."""
     target, client = program(python, MONITORING)
     assert record(client).error == 0
-    ask(target, "sys.monitoring.set_events(3, 0) or sys.monitoring.free_tool_id(3)")
-    ask(target, "watch(3)")
+    ask(target, "sys.monitoring.set_events(4, 0) or sys.monitoring.free_tool_id(4)")
+    ask(target, "watch(4)")
     assert record(client, agent.OFF).error == 0
-    assert ask(target, "sys.monitoring.get_tool(3)") == "tool 3"
+    assert ask(target, "sys.monitoring.get_tool(4)") == "tool 4"
     ask(target, "attempt(10)")
     assert ask(target, "len(seen)") == 20
     assert ended(target) == 0

@@ -1,12 +1,13 @@
 """Steps: what pdb does on the same commands is what must happen."""
+import errno
 import json
 import subprocess
 
 import pytest
 
 import agent_client as agent
+import ring_file
 from agents import clients  # noqa: F401, a fixture
-from interpreters import eventually
 from stopping import done, paused, tell
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -195,3 +196,179 @@ def test_as_pdb(python, name, commands):
     wanted = wanted[:wanted.index(end) + 1] if end in wanted else wanted  # then it waits for standard input
     commands = commands[:len(wanted) - 1]
     assert stops(python, source, commands) == wanted
+
+
+# ---- with breakpoints, and other verbs ----
+
+JUMPS = """
+import os, probing, sys
+def main():
+    seen, i = [], 0
+    seen.append(1)
+    seen.append(2)
+    for i in range(2):
+        seen.append(i)
+    return seen
+
+print("ready", flush=True)
+os.read(0, 100)
+x = main()
+print(x, flush=True)
+os.read(0, 100)
+"""
+
+
+def line_of(source, text):
+    return next(number for number, line in enumerate(source.split("\n"), 1) if line.strip() == text)
+
+
+def step_to(client, tid, line, command="step"):
+    """Steps on until it is there."""
+    for _ in range(20):
+        if tell(client, tid, command)["line"] == line:
+            return
+    raise AssertionError(f"it didn't come to line {line}")
+
+
+def test_finish(python):
+    """It stops at the return of the function, whose value is shown; then at the next line of its caller."""
+    source = HEAD + PROGRAMS["calls"] + TAIL
+    target, client = paused(python, source)
+    step_to(client, target.pid, line_of(source, "y = x + 1"))
+    stop = tell(client, target.pid, "finish")
+    assert (stop["line"], stop["why"]) == (line_of(source, "return y"), agent.BY_RETURN)
+    assert tell(client, target.pid, "next")["line"] == line_of(source, "for i in range(2):")
+    stop = tell(client, target.pid, "finish")
+    assert (stop["line"], stop["why"]) == (line_of(source, "return total"), agent.BY_RETURN)
+    hits = ring_file.rows(target.pid, "hits")
+    assert [hit.captured for hit in hits if hit.captured] == ['{"return": "1"}', '{"return": "3"}']
+    assert hits[-1].stopped == 1 and hits[-1].resumed is None and hits[-2].resumed > hits[-2].ts
+    assert tell(client, target.pid, "finish")["line"] == line_of(source, "b = branch(leaf(")
+    done(client.order(agent.CONTINUE))
+    target.expect("end")
+
+
+def test_finish_generator(python):
+    """What it yields before it returns is no return."""
+    source = HEAD + PROGRAMS["generators"] + TAIL
+    target, client = paused(python, source)
+    step_to(client, target.pid, line_of(source, "got = yield i"))
+    stop = tell(client, target.pid, "finish")
+    assert (stop["line"], stop["why"]) == (line_of(source, "return n"), agent.BY_RETURN)
+    done(client.order(agent.CONTINUE))
+    target.expect("end")
+
+
+def test_finish_raises(python):
+    """A function that raises doesn't return: it is as `next` then."""
+    source = HEAD + PROGRAMS["exceptions"] + TAIL
+    target, client = paused(python, source)
+    step_to(client, target.pid, line_of(source, "outer(1)"), "step")
+    step_to(client, target.pid, line_of(source, "fail(x)"))
+    stop = tell(client, target.pid, "finish")
+    assert (stop["line"], stop["why"]) == (line_of(source, "except ValueError as error:"), agent.BY_STEP)
+    done(client.order(agent.CONTINUE))
+    target.expect("end")
+
+
+def test_one_line(python):
+    """What is all on one line is stopped in, too, and only once."""
+    target, client = paused(python, """
+        import os, probing, sys
+        def double(x): return 2 * x
+        add = lambda x, y: x + y
+        def main():
+            a = double(1)
+            b = add(a, 1)
+            c = b
+            return c
+        print("ready", flush=True)
+        os.read(0, 100)
+        main()
+        print("end", flush=True)
+        os.read(0, 100)
+        """)
+    lines = [tell(client, target.pid, "step")["line"] for _ in range(7)]
+    assert lines == [6, 3, 7, 4, 8, 9, 13]
+    done(client.order(agent.CONTINUE))
+    target.expect("end")
+
+
+def test_jump(python):
+    target, client = paused(python, JUMPS)
+    for _ in range(2):
+        tell(client, target.pid, "step")
+    assert client.record.threads()[target.pid]["line"] == 5
+    done(client.order(agent.JUMP, target.pid, line=6))
+    assert client.record.threads()[target.pid]["line"] == 6
+    assert tell(client, target.pid, "next")["line"] == 7
+    done(client.order(agent.JUMP, target.pid, line=5))
+    assert tell(client, target.pid, "step")["line"] == 6
+    assert client.order(agent.JUMP, target.pid, line=8).error == errno.EINVAL  # into a loop
+    assert client.order(agent.JUMP, target.pid, line=2).error == errno.EINVAL
+    assert tell(client, target.pid, "next")["line"] == 7
+    done(client.order(agent.CONTINUE))
+    target.expect("[2, 1, 2, 0, 1]")
+    assert target.stderr() == ""
+
+
+def test_jump_on_return(python):
+    target, client = paused(python, JUMPS)
+    tell(client, target.pid, "step")
+    tell(client, target.pid, "finish")
+    answer = client.order(agent.JUMP, target.pid, line=5)
+    assert answer.error == errno.EINVAL and "beginning of a line" in answer.words
+    done(client.order(agent.CONTINUE))
+    target.expect("[1, 2, 0, 1]")
+
+
+def test_other_thread(python):
+    """A step is its thread's alone, whatever others run of the same code."""
+    target, client = paused(python, """
+        import os, probing, sys, threading
+        def work(n):
+            total = 0
+            for i in range(n):
+                total += i
+            return total
+        def other():
+            while working:
+                work(10)
+                count[0] += 1
+        working, count = True, [0]
+        thread = threading.Thread(target=other, daemon=True)
+        print("ready", flush=True)
+        os.read(0, 100)
+        thread.start()
+        x = work(3)
+        print(x, flush=True)
+        os.read(0, 100)
+        """)
+    lines = [tell(client, target.pid, command)["line"] for command in ["next", "step", "next", "next", "next", "next"]]
+    assert lines == [17, 4, 5, 6, 5, 6]
+    assert set(client.record.threads()) == {target.pid}
+    assert client.eval("import time; before = count[0]; time.sleep(0.1); count[0] > before").text == "True\n"
+    done(client.order(agent.CONTINUE))
+    target.expect("3")
+
+
+@pytest.mark.python(minimum=(3, 12))
+def test_breakpoint(python):
+    """Where a step ends at a breakpoint there is one stop, that of the breakpoint; where it leads on from one, it moves."""
+    target, client = paused(python, JUMPS)
+    answer = client.wait(client.start_breakpoints(
+        agent.breakpoint(agent.LINE, "source.py", 6, action=agent.STOP, stop_ns=60 * 10**9)))
+    assert answer.error == 0, answer.words
+    assert tell(client, target.pid, "step")["line"] == 4
+    assert tell(client, target.pid, "step")["line"] == 5
+    stop = tell(client, target.pid, "next")
+    assert (stop["line"], stop["why"], stop["id"]) == (6, agent.BY_BREAKPOINT, 1)
+    stop = tell(client, target.pid, "next")
+    assert (stop["line"], stop["why"]) == (7, agent.BY_STEP)
+    done(client.order(agent.JUMP, target.pid, line=5))
+    stop = tell(client, target.pid, "continue")
+    assert (stop["line"], stop["why"]) == (6, agent.BY_BREAKPOINT)
+    stop = tell(client, target.pid, "step")
+    assert (stop["line"], stop["why"]) == (7, agent.BY_STEP)
+    done(client.order(agent.CONTINUE))
+    target.expect("[1, 2, 1, 2, 0, 1]")
