@@ -11,6 +11,7 @@
 #include "agent/spawn.h"
 #include "agent/thread.h"
 #include "agent/trace.h"
+#include "agent/watch.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -145,6 +146,7 @@ void agent_forget(void)
     hit_forget();
     recorder_forget();
     trace_forget();
+    watch_forget();
     for (size_t i = 0; i < INTERPRETERS_MAX; i++)
         agent.interpreters[i].inside = 0;
     probe_agent_record.channel_tid = probe_agent_record.python_tid = 0;

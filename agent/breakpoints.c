@@ -2,11 +2,13 @@
 
 #include "agent/agent.h"
 #include "agent/breakpoint_set.h"
+#include "agent/channel.h"
 #include "agent/eval.h"
 #include "agent/expression.h"
 #include "agent/hit.h"
 #include "agent/places.h"
 #include "agent/recorder.h"
+#include "agent/watch.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,6 +20,8 @@ struct entry {
     struct breakpoint *is;    /* what it came to: in the new set, or, borrowed, what is removed */
     size_t at;                /* where in the text it begins */
     bool fresh;               /* it was not there before */
+    const char *state;        /* of a fresh one that watches */
+    char note[PROTO_WORDS_MAX]; /* the same */
 };
 
 /* A request while it is carried out. */
@@ -27,7 +31,7 @@ struct plan {
     unsigned count;
     bool replace;
     bool taken[PROTO_BREAKPOINTS_MAX + 1]; /* ids that lines say; by number, as far as that goes */
-    struct breakpoint *fresh[PROTO_BREAKPOINTS_MAX]; /* borrowed */
+    struct breakpoint *fresh[PROTO_BREAKPOINTS_MAX]; /* borrowed: those that are at code */
     struct place_report reports[PROTO_BREAKPOINTS_MAX], here[PROTO_BREAKPOINTS_MAX]; /* of fresh ones: of all
                                                                     interpreters, and of one */
     unsigned nfresh;
@@ -202,6 +206,11 @@ static int make_next(struct plan *plan)
 
 /* ---- checking ---- */
 
+static bool watches(const struct breakpoint *breakpoint)
+{
+    return breakpoint->kind == BREAKPOINT_WATCH || breakpoint->kind == BREAKPOINT_WATCH_ADDRESS;
+}
+
 /* Bytes before a character, from 1; no more than there are. */
 static size_t bytes_before(const char *text, long column)
 {
@@ -266,15 +275,14 @@ static int check_all(struct plan *plan)
         plan->at = entry->at;
         if (!entry->fresh)
             continue;
-        if (entry->is->kind == BREAKPOINT_WATCH || entry->is->kind == BREAKPOINT_WATCH_ADDRESS)
-            return refuse(plan, EOPNOTSUPP, "this agent can't watch values yet");
         int r = check_expressions(plan, entry->is);
         if (r < 0)
             return r;
         if (!is_next(plan, entry->is))
             continue; /* a line behind it took it out */
         entry->is->set_at = recorder_now();
-        plan->fresh[plan->nfresh++] = entry->is;
+        if (!watches(entry->is))
+            plan->fresh[plan->nfresh++] = entry->is;
     }
     return 0;
 }
@@ -316,18 +324,63 @@ static void disarm(struct interpreter *interpreter)
     disarm_in(interpreter, NULL);
 }
 
+/* Those that are to go make room for others; once more, should nothing come of it. */
+static void leave_watches(struct interpreter *interpreter, const struct plan *plan, bool back)
+{
+    const struct breakpoint_set *set = breakpoint_set();
+    char words[PROTO_WORDS_MAX];
+    const char *state;
+
+    for (unsigned i = 0; i < set->count; i++) {
+        struct breakpoint *breakpoint = set->all[i];
+        unsigned at = breakpoint_set_find(&plan->next, breakpoint->id);
+        bool stays = at < plan->next.count && plan->next.all[at] == breakpoint;
+        if (stays || !watches(breakpoint) || breakpoint_is_over(breakpoint))
+            continue;
+        if (!back)
+            watch_remove(interpreter, breakpoint);
+        else if (watch_add(interpreter, breakpoint, &state, words) == 0)
+            breakpoints_publish(breakpoint, state, words);
+        else
+            breakpoints_publish(breakpoint, "pending", words);
+    }
+}
+
+static int arm_watches(struct interpreter *interpreter, struct plan *plan)
+{
+    char words[PROTO_WORDS_MAX];
+    int r = 0;
+
+    leave_watches(interpreter, plan, false);
+    for (unsigned i = 0; i < plan->count && r == 0; i++)
+        if (plan->entries[i].fresh && watches(plan->entries[i].is)) {
+            plan->at = plan->entries[i].at;
+            r = watch_add(interpreter, plan->entries[i].is, &plan->entries[i].state, words);
+            snprintf(r < 0 ? plan->words : plan->entries[i].note, PROTO_WORDS_MAX, "%s", words);
+        }
+    if (r == 0)
+        return 0;
+    for (unsigned i = 0; i < plan->count; i++)
+        if (plan->entries[i].fresh)
+            watch_remove(interpreter, plan->entries[i].is);
+    leave_watches(interpreter, plan, true);
+    return r;
+}
+
 static int arm(struct interpreter *interpreter, struct plan *plan)
 {
-    if (!plan->nfresh)
+    if (plan->nfresh) {
+        arm_in(interpreter, plan);
+        interpreter_each_there(arm_in, plan);
+    }
+    int r = plan->error < 0 ? plan->error : arm_watches(interpreter, plan);
+    if (r == 0)
         return 0;
-    arm_in(interpreter, plan);
-    interpreter_each_there(arm_in, plan);
-    if (plan->error == 0)
-        return 0;
-    for (unsigned i = 0; i < plan->nfresh; i++)
-        plan->fresh[i]->removed = true;
+    for (unsigned i = 0; i < plan->count; i++)
+        if (plan->entries[i].fresh)
+            plan->entries[i].is->removed = true;
     disarm(interpreter);
-    return plan->error;
+    return r;
 }
 
 /* ---- telling ---- */
@@ -349,6 +402,11 @@ static void publish(struct plan *plan)
 {
     char note[PROTO_WORDS_MAX];
 
+    for (unsigned i = 0; i < plan->count; i++) {
+        const struct entry *entry = &plan->entries[i];
+        if (entry->fresh && entry->state)
+            breakpoints_publish(entry->is, entry->state, entry->note);
+    }
     for (unsigned i = 0; i < plan->nfresh; i++) {
         struct breakpoint *breakpoint = plan->fresh[i];
         describe(breakpoint, &plan->reports[i], note);
@@ -375,8 +433,19 @@ static void tell(const struct plan *plan, FILE *output)
 
 /* ---- */
 
+/* Something else than before, if what is to be armed has changed. */
+static uint32_t changes(void)
+{
+    uint32_t sum = 0;
+
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
+        sum += probe_agent_record.watches[i].change;
+    return sum;
+}
+
 static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *output)
 {
+    uint32_t before = changes();
     int r = make_next(plan);
     if (r == 0)
         r = check_all(plan);
@@ -387,6 +456,8 @@ static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *o
     breakpoint_set_replace(&plan->next);
     disarm(interpreter);
     publish(plan);
+    if (changes() != before)
+        channel_tell_watches();
     tell(plan, output);
     return 0;
 }

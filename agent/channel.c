@@ -7,6 +7,7 @@
 #include "agent/fatal.h"
 #include "agent/park.h"
 #include "agent/spawn.h"
+#include "agent/watch.h"
 #include "agent/wire.h"
 #include "fs/cleanup.h"
 
@@ -98,7 +99,8 @@ int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body
     return r;
 }
 
-void channel_tell_rings(void)
+/* A hint, for whoever is there. */
+static void tell(uint16_t op)
 {
     uint64_t generation;
 
@@ -108,8 +110,12 @@ void channel_tell_rings(void)
             return;
         generation = probe_agent_record.generation;
     }
-    (void)channel_send(generation, PROTO_RINGS, 0, NULL, 0, NULL, 0, 0);
+    (void)channel_send(generation, op, 0, NULL, 0, NULL, 0, 0);
 }
+
+void channel_tell_rings(void) { tell(PROTO_RINGS); }
+
+void channel_tell_watches(void) { tell(PROTO_WATCHES); }
 
 bool channel_tell_crashed(const struct proto_crashed *crashed)
 {
@@ -135,6 +141,7 @@ static void end_channel(void)
     }
     park_release();
     fatal_seen();
+    watch_daemon_gone();
     requests_abandon();
     dispatch_interrupt(requests_running());
 

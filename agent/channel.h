@@ -23,6 +23,8 @@ int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body
 
 /* Says RINGS to a daemon that has said HELLO, if there is room at once. Any thread, with the GIL too. */
 void channel_tell_rings(void);
+/* The same of probe_agent_record.watches. */
+void channel_tell_watches(void);
 /* Tells it of a fatal signal, in the handler. Whether it was told. */
 bool channel_tell_crashed(const struct proto_crashed *crashed);
 

@@ -4,6 +4,7 @@
 #include "agent/probing.h"
 #include "agent/source.h"
 #include "agent/sources.h"
+#include "agent/storage.h"
 
 #include <errno.h>
 
@@ -81,6 +82,7 @@ static const struct source evaluate_sources[] = {
     {"<probefs coroutines>", source_coroutines},
     {"<probefs statements>", source_statements},
     {"<probefs errors>", source_errors},
+    {"<probefs watching>", source_watching},
     {"<probefs evaluate>", source_evaluate},
     {NULL, NULL},
 };
@@ -127,7 +129,7 @@ static int make_probe(struct guest *guest)
     guest->probe = PyModule_New("_probe");
     if (!guest->probe || add_attribute(guest->probe, "write_local", write) < 0 ||
         add_attribute(guest->probe, "frames_are_safe", safe) < 0 ||
-        add_attribute(guest->probe, "stream_source", stream) < 0)
+        add_attribute(guest->probe, "stream_source", stream) < 0 || storage_add_functions(guest) < 0)
         return -EIO;
     return 0;
 }

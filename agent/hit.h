@@ -24,6 +24,8 @@ struct change {
     const char *stack;        /* as in hits.sql; NULL: that of `frame` */
     int32_t tid;              /* who wrote; 0: this thread */
     double ts;                /* when; 0: now */
+    PyThreadState *writer;    /* who is to be held, where that is another thread: at the next line that it runs (step_stop_soon());
+                                 NULL: it is this one, or has ended */
 };
 
 struct reached {

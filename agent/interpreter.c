@@ -8,6 +8,7 @@
 #include "agent/rings.h"
 #include "agent/step.h"
 #include "agent/thread.h"
+#include "agent/watch.h"
 #include "agent/trace.h"
 #include "fs/cleanup.h"
 
@@ -229,7 +230,11 @@ bool interpreter_each_there(void (*visit)(struct interpreter *, void *arg), void
     return all;
 }
 
-static void disarm(struct interpreter *interpreter, void *unused) { breakpoints_leave(interpreter); }
+static void disarm(struct interpreter *interpreter, void *unused)
+{
+    watch_leave(interpreter);
+    breakpoints_leave(interpreter);
+}
 
 static void give_up(struct interpreter *interpreter, void *unused)
 {
@@ -259,7 +264,7 @@ struct gave_up interpreter_give_up_all(void)
     return gave_up;
 }
 
-PyThreadState *interpreter_visit(struct interpreter *interpreter)
+PyThreadState *interpreter_visit(struct interpreter *interpreter, uint64_t hint)
 {
     if (go_in(interpreter) < 0)
         return NULL;
@@ -268,7 +273,7 @@ PyThreadState *interpreter_visit(struct interpreter *interpreter)
         go_out(interpreter);
         return NULL;
     }
-    gil_take(thread, 0);
+    gil_take(thread, hint);
     return thread;
 }
 

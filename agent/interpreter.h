@@ -28,6 +28,7 @@ struct interpreter {
     struct monitoring monitoring; /* the same */
     struct monitoring stepping;   /* the same: step.h */
     struct crash_reader *crash;   /* crash.h; NULL: not of interest */
+    struct monitoring watching;   /* the same: line_watch.c */
     struct places *places;        /* the same: places.h; NULL: no breakpoint is armed there */
     struct hits *hits;            /* the same: hit.h; NULL: nothing was hit yet */
     PyObject *recorded[RECORDED_TABLES]; /* recorder.h; under its GIL */
@@ -56,8 +57,8 @@ bool interpreter_each_there(void (*visit)(struct interpreter *, void *arg), void
 bool interpreter_nothing_remains(void);
 
 /* For a thread other than Python's: goes into an interpreter with a new thread state and takes
- * the GIL. NULL: it ends, or there is no memory. */
-PyThreadState *interpreter_visit(struct interpreter *interpreter);
+ * the GIL; hint: as of gil_take(). NULL: it ends, or there is no memory. */
+PyThreadState *interpreter_visit(struct interpreter *interpreter, uint64_t hint);
 void interpreter_visit_end(struct interpreter *interpreter, PyThreadState *state);
 
 /* The entry of an id; NULL: none. With the lock. */

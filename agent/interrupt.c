@@ -62,7 +62,7 @@ static void *interrupt_main(void *arg)
 
     thread_name("probe-interrupt");
     while ((id = next(&interpreter))) {
-        PyThreadState *state = interpreter_visit(interpreter);
+        PyThreadState *state = interpreter_visit(interpreter, 0);
         if (!state)
             continue; /* its end interrupts what runs */
         interrupt_running(interpreter, id);

@@ -1,5 +1,5 @@
 /* The agent as a tool of sys.monitoring (CPython 3.12 on): one tool id for what it records and for breakpoints in an
- * interpreter, another one for steps, and a function of C for each kind of event.
+ * interpreter, another one for steps, a third for values that are compared at lines, and a function of C for each kind of event.
  *
  * The id is one that no other tool has, taken with the first event and given back with the last one.
  *

@@ -37,7 +37,8 @@ enum proto_op {
     PROTO_CANCEL,     /* no body. Not begun: it never will; running: KeyboardInterrupt. Either way a
                          DONE follows, if only when a call into C returns; an id that is not known (any more) is ignored */
     PROTO_STATUS,     /* no body; answered by READY with the same id, without needing Python */
-    PROTO_DETACH,     /* no body. Ends what runs, gives up all that is Python's, answers DONE, and ends */
+    PROTO_DETACH,     /* no body. Ends what runs, gives up all that is Python's, answers DONE, and ends. Whoever says it has
+                         disarmed all watches */
     PROTO_RECORD,     /* struct proto_record; answered by DONE. Run like an EVAL, under the GIL, unless
                          the table's rows are written without it */
     PROTO_BREAKPOINTS, /* struct proto_eval, then the first part of the text, as of an EVAL: struct proto_breakpoint,
@@ -49,7 +50,7 @@ enum proto_op {
     PROTO_THREAD,     /* struct proto_thread; answered by DONE, once the thread goes on */
     PROTO_ON_CRASH,   /* struct proto_on_crash; answered by DONE */
     PROTO_ARMED,      /* struct proto_armed; answered by DONE: what became of a watch that was asked for, or that a slot
-                         which has become free is disarmed in all threads, so that the agent may go */
+                         which has become free is disarmed in all threads */
     PROTO_CRASH_SEEN, /* no body, any id, not answered: what CRASHED spoke of has been taken down */
     /* agent to daemon */
     PROTO_READY = 64, /* struct proto_ready */

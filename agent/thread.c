@@ -12,6 +12,7 @@
 #include "agent/recorder.h"
 #include "agent/rings.h"
 #include "agent/spawn.h"
+#include "agent/watch.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -104,6 +105,11 @@ static void breakpoints_operate(struct interpreter *interpreter, struct request 
     finish_order(request, breakpoints_run(interpreter, request, out), out);
 }
 
+static void armed_run(struct interpreter *interpreter, struct request *request, struct evaluation *out)
+{
+    finish_order(request, watch_armed(interpreter, &request->armed, out->done.words), out);
+}
+
 /* What is run in an interpreter, with its GIL and its guest made; each leaves something to answer, and no exception. */
 static const struct {
     uint16_t op;
@@ -114,6 +120,7 @@ static const struct {
     {PROTO_BREAKPOINTS, breakpoints_operate},
     {PROTO_THREAD, thread_run},
     {PROTO_ON_CRASH, crash_run},
+    {PROTO_ARMED, armed_run},
 };
 
 static void operate(struct interpreter *interpreter, struct request *request, struct evaluation *out)

@@ -159,9 +159,10 @@ static bool stays(struct trace *self, PyThreadState *state, PyFrameObject *frame
     return true;
 }
 
-/* What a client does may make others come and go. */
+/* What a client does may make others come and go. Where it runs code, the frames of that have turned tracing off. */
 static int tell(struct trace *self, PyFrameObject *frame, int what, PyObject *arg)
 {
+    unsigned before = trace_turn;
     bool good = true;
 
     inside++;
@@ -169,6 +170,8 @@ static int tell(struct trace *self, PyFrameObject *frame, int what, PyObject *ar
         if (self->calls[i])
             good = self->calls[i](self->interpreter, frame, (enum trace_what)what, arg);
     inside--;
+    if (before == trace_turn)
+        traced_on(PyThreadState_Get());
     return good ? 0 : -1;
 }
 

@@ -9,7 +9,7 @@
 #include "agent/interpreter.h"
 #include "agent/proto.h"
 
-enum trace_client { TRACE_EXCEPTIONS, TRACE_BREAKPOINTS, TRACE_STEPS, TRACE_CLIENTS };
+enum trace_client { TRACE_EXCEPTIONS, TRACE_BREAKPOINTS, TRACE_WATCHES, TRACE_STEPS, TRACE_CLIENTS };
 
 /* Of CPython's cpython/pystate.h. */
 enum trace_what { TRACE_CALL = 0, TRACE_EXCEPTION, TRACE_LINE, TRACE_RETURN };

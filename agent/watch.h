@@ -9,7 +9,7 @@
 #include "agent/breakpoint.h"
 #include "agent/interpreter.h"
 
-/* Begins to watch. state: "hw" or "line", as breakpoints.sql has it. In the main interpreter, with its GIL. 0; -EBUSY: no debug
+/* Begins to watch. state: "hw", "dict" or "line", as breakpoints.sql has it. In the main interpreter, with its GIL. 0; -EBUSY: no debug
  * register is free, words say who has them; -EINVAL: it has no value now, or there is nothing to watch; others. */
 int watch_add(struct interpreter *interpreter, struct breakpoint *breakpoint, const char **state,
               char words[PROTO_WORDS_MAX]);
@@ -20,6 +20,7 @@ int watch_armed(struct interpreter *interpreter, const struct proto_armed *armed
 /* The daemon has gone: debug registers that it armed by ptrace(2) are still armed; sees to it that they are cleared. Channel's
  * thread. */
 void watch_daemon_gone(void);
+/* Ends all in an interpreter: at its end, and at detach, for which the daemon has disarmed all. With its GIL, which is given up
+ * meanwhile. */
 void watch_leave(struct interpreter *interpreter);
-void watch_end(void);    /* detached: our handler of SIGTRAP is taken out, once nothing can trap any more */
 void watch_forget(void); /* in a child after fork */

@@ -9,7 +9,7 @@ import struct
 import time
 
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH, BREAKPOINTS = range(1, 9)
-THREAD, ON_CRASH, CRASH_SEEN = 9, 10, 12
+THREAD, ON_CRASH, ARMED, CRASH_SEEN = range(9, 13)
 READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED = range(64, 71)
 ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
@@ -37,7 +37,7 @@ STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQ")
 CONTINUE, STEP, NEXT, FINISH, JUMP, PAUSE = range(1, 7)
 BY_BREAKPOINT, BY_WATCH, BY_STEP, BY_RETURN, BY_PAUSE, BY_CRASH = range(1, 7)  # why a thread is stopped
-WATCH = struct.Struct("=IIQII")
+WATCH_SLOT = struct.Struct("=IIQII")
 WATCHES = 4
 PLACE = struct.Struct("=IIiiQQd")
 PLACES = 16
@@ -100,8 +100,8 @@ class Record:
                 self.rings[table] = dict(zip(names, place))
             self.stops, self.stopped, self.on_crash, self.trap, _ = STOPS.unpack(memory.read(STOPS.size))
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
-                            for watch in WATCH.iter_unpack(memory.read(WATCHES * WATCH.size))]
-        assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + WATCHES * WATCH.size
+                            for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
+        assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + WATCHES * WATCH_SLOT.size
         return self
 
     def threads(self):
@@ -270,6 +270,9 @@ class Client:
         if op == RINGS:
             assert number == 0 and not body
             self.rings_told += 1
+            return
+        if op == WATCHES_CHANGED:
+            assert number == 0 and not body
             return
         if op == CRASHED:
             assert number == 0

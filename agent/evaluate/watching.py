@@ -1,0 +1,285 @@
+"""Where the value of a watched expression is kept.
+
+find() says it as one of
+    ("memory", owner, address, bytes, format)   numbers in a buffer; format as of struct
+    ("member", object, descriptor)              in one of its __slots__
+    ("list", list, index)
+    ("dict", dict, key)                         also of the variables of modules
+    ("attribute", object, name)                 in what an instance has of its own
+    ("local", code, name)                       a variable of the function that has this code
+    ("value", None, None)                       nothing that is known: it has to be evaluated again and again
+"""
+from _ast import Attribute, Call, Constant, Expression, Name, PyCF_ONLY_AST, Subscript, Tuple, UnaryOp
+from _operator import is_
+
+_probe.layout()  # here, where a frame of Python's runs
+
+WIDTHS = 1, 2, 4, 8  # of a debug register
+TORCH = {"torch.float64": "d", "torch.float32": "f", "torch.float16": "e", "torch.bfloat16": "bfloat16",
+         "torch.int64": "q", "torch.int32": "i", "torch.int16": "h", "torch.int8": "b", "torch.uint8": "B",
+         "torch.bool": "?", "torch.complex64": "complex64"}
+DIRECT = set("?bBhHiIlLqQnNefd")
+
+
+class Watched:
+    """An expression, its parts compiled apart: what it belongs to (base), and which part of that it is."""
+
+    def __init__(self, text):
+        tree = compile(text.strip(), "<probefs watch>", "eval", PyCF_ONLY_AST, True).body
+        if type(tree) is Call and type(tree.func) is Attribute and tree.func.attr == "item" and not tree.args:
+            tree = tree.func.value  # tensor.item()
+        self.code = compiled(tree)
+        self.kind = type(tree)
+        self.name = self.base = self.index = None
+        if self.kind is Name:
+            self.name = tree.id
+        elif self.kind is Attribute:
+            self.name, self.base = tree.attr, compiled(tree.value)
+        elif self.kind is Subscript:
+            self.base = compiled(tree.value)
+            self.index = compiled(tree.slice)
+        self.plain = is_plain(tree)
+
+    def value(self, frame=None):
+        """What it is now, in a frame (None: as eval sees it)."""
+        names = self.names(frame)
+        try:
+            return eval(self.code, names.home, names)
+        finally:
+            names.release()
+
+    def names(self, frame):
+        return resolve(0, 0, 0, None) if frame is None else Names(frame.f_globals, frame, frame.f_back)
+
+    def find(self):
+        names = self.names(None)
+        try:
+            value = eval(self.code, names.home, names)  # it has one
+            element = single(value)
+            if element is not None:
+                return element
+            if self.kind is Name:
+                return of_name(self.name, names)
+            if self.base is None:
+                return "value", None, None
+            base = eval(self.base, names.home, names)
+            if self.kind is Attribute:
+                return of_attribute(base, self.name)
+            return of_item(base, eval(self.index, names.home, names))
+        finally:
+            names.release()
+
+
+def compiled(tree):
+    return compile(Expression(tree), "<probefs watch>", "eval", 0, True)
+
+
+def is_plain(tree):
+    """Whether evaluating it runs no code but that of attributes and items."""
+    if type(tree) is Name or type(tree) is Constant:
+        return True
+    if type(tree) is Attribute:
+        return is_plain(tree.value)
+    if type(tree) is Tuple:
+        return all(map(is_plain, tree.elts))
+    if type(tree) is UnaryOp:
+        return type(tree.operand) is Constant
+    return type(tree) is Subscript and is_plain(tree.value) and is_plain(tree.slice)
+
+
+def of_name(name, names):
+    if name in names.home:
+        return "dict", names.home, name
+    frame = names.outer
+    while frame is not None:
+        try:
+            names.variable(frame, name)
+        except KeyError:
+            frame = frame.f_back
+            continue
+        if frame.f_code.co_flags & CO_OPTIMIZED:
+            return "local", frame.f_code, name
+        scope = frame.f_locals
+        return ("dict", scope, name) if type(scope) is dict else ("value", None, None)
+    return "value", None, None
+
+
+def of_attribute(base, name):
+    kind = type(base)
+    if isinstance(base, type(sys)):  # a module
+        scope = vars(base)
+        return ("dict", scope, name) if type(scope) is dict and name in scope else ("value", None, None)
+    if isinstance(base, type):
+        return "value", None, None
+    for each in kind.__mro__:
+        found = each.__dict__.get(name)
+        if found is None:
+            continue
+        if type(found) is Member:
+            return "member", base, found
+        size, offset = getattr(found, "size", None), getattr(found, "offset", None)
+        if type(found).__name__ == "CField" and type(size) is int and size in WIDTHS:
+            return of_field(base, offset, size)
+        if hasattr(type(found), "__set__"):
+            return "value", None, None
+        break
+    return "attribute", base, name
+
+
+def of_field(base, offset, size):
+    """Of a ctypes structure; whatever is in it, its bytes are what is compared."""
+    address, length, *_ = _probe.buffer(base)
+    inside = 0 <= offset and offset + size <= length
+    return ("memory", base, address + offset, size, "bytes") if inside else ("value", None, None)
+
+
+class Slotted:
+    __slots__ = "member",
+
+
+Member = type(Slotted.member)
+
+
+def of_item(base, index):
+    kind = type(base)
+    if kind is list and hasattr(type(index), "__index__"):
+        index = index.__index__()
+        return "list", base, index + len(base) if index < 0 else index
+    if kind is dict:
+        return "dict", base, index
+    indices = index if type(index) is tuple else (index,)
+    if not all(hasattr(type(each), "__index__") and type(each) is not bool for each in indices):
+        return "value", None, None
+    if is_tensor(base):
+        return single(base[index]) or ("value", None, None)
+    return of_buffer(base, [each.__index__() for each in indices]) or ("value", None, None)
+
+
+def of_buffer(base, indices):
+    """An element of what has a buffer, numpy's arrays among them."""
+    if isinstance(base, (str, bytes, tuple)):
+        return None
+    try:
+        address, length, size, format, shape, strides = _probe.buffer(base)
+    except (TypeError, BufferError, ValueError):
+        return None
+    if len(indices) != len(shape) or size not in WIDTHS:
+        return None
+    for index, count, stride in zip(indices, shape, strides):
+        index += count if index < 0 else 0
+        if not 0 <= index < count:
+            return None
+        address += index * stride
+    return memory(base, address, size, format)
+
+
+def memory(owner, address, size, format):
+    if size not in WIDTHS or address % size:
+        return None
+    if format == "Zf":
+        format = "complex64"
+    elif format not in TORCH.values():
+        format = format.lstrip("@=<") if not format.startswith((">", "!")) or size == 1 else "bytes"
+        format = format if format in DIRECT else "bytes"
+    return "memory", owner, address, size, format
+
+
+def is_tensor(value):
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "Tensor", None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def single(value):
+    """The only element of a tensor in the CPU's memory, or of an array of numpy; None: it isn't one."""
+    if is_tensor(value):
+        if value.device.type != "cpu" or str(value.layout) != "torch.strided" or value.numel() != 1:
+            return None
+        return memory(value, value.data_ptr(), value.element_size(), TORCH.get(str(value.dtype), "bytes"))
+    if is_array(value) and value.size == 1:
+        return of_buffer(value, [0] * value.ndim)
+    return None
+
+
+def shown(format, bits, size):
+    """The number that some bytes of memory are."""
+    data = bits.to_bytes(8, "little")[:size]
+    if format == "bfloat16":
+        data, format = b"\0\0" + data, "f"
+    if format == "complex64":
+        return complex(*memoryview(data).cast("f"))
+    if format == "e":
+        return half(bits)
+    if format in DIRECT:
+        return memoryview(data).cast(format)[0]
+    return bits
+
+
+def half(bits):
+    """A number of 16 bits, IEEE 754: memoryview knows it in some versions only."""
+    sign, exponent, fraction = -1.0 if bits & 0x8000 else 1.0, bits >> 10 & 31, bits & 1023
+    if exponent == 31:
+        return float("nan") if fraction else sign * float("inf")
+    if exponent == 0:
+        return sign * fraction * 2.0 ** -24
+    return sign * (1024 + fraction) * 2.0 ** (exponent - 25)
+
+
+COMPARED = {int, float, complex, str, bytes, bool}
+COPIED_MAX = 1000        # items
+COPIED_BYTES_MAX = 8192
+
+
+def copied(value):
+    """What tells later whether a value was changed in place: a copy of one that isn't too large, else itself."""
+    kind = type(value)
+    if kind in (list, dict, set, bytearray):
+        return kind(value) if len(value) <= COPIED_MAX else value
+    if kind.__module__ == "array" and kind.__name__ == "array":
+        return value[:] if len(value) <= COPIED_MAX else value
+    if is_array(value):
+        return value.copy() if value.nbytes <= COPIED_BYTES_MAX else value
+    if is_tensor(value) and value.device.type == "cpu" and value.numel() <= COPIED_MAX:
+        return value.detach().clone()
+    return value
+
+
+def same(old, new):
+    """Whether it makes no difference that there is this value now, and not the one that was copied before."""
+    if old is new:
+        return True
+    kind = type(old)
+    if kind is not type(new) and not (is_tensor(old) and is_tensor(new)):
+        return False
+    if kind in COMPARED:
+        return old == new or old != old and new != new
+    if kind in (list, dict, set):
+        return len(old) == len(new) and all(map(is_, flat(old), flat(new)))
+    if kind is bytearray:
+        return old == new
+    if kind.__module__ == "array" and kind.__name__ == "array":
+        return old.typecode == new.typecode and old.tobytes() == new.tobytes()
+    if is_array(old):
+        return old.dtype == new.dtype and old.shape == new.shape and old.tobytes() == new.tobytes()
+    if is_tensor(old) and old.device.type == new.device.type == "cpu" and new.numel() <= COPIED_MAX:
+        return old.dtype == new.dtype and old.shape == new.shape and same_bytes(old, new)
+    return False
+
+
+def same_bytes(old, new):
+    old, new = (each.detach().contiguous().view(-1) for each in (old, new))
+    try:
+        return old.numpy().tobytes() == new.numpy().tobytes()
+    except (TypeError, RuntimeError):  # numpy has no such type, or isn't there
+        return old.tolist() == new.tolist()
+
+
+def flat(value):
+    if type(value) is set:
+        return sorted(value, key=id)
+    return value if type(value) is list else [each for item in value.items() for each in item]
+
+
+def is_array(value):
+    kind = getattr(sys.modules.get("numpy"), "ndarray", None)
+    return isinstance(kind, type) and isinstance(value, kind)

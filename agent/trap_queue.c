@@ -1,0 +1,132 @@
+#include "agent/trap_queue.h"
+
+#include "agent/recorder.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#define QUEUE_SIZE 256u       /* a power of two */
+
+struct cell {
+    uint64_t turn;            /* position that may use it next: as it is, to be filled; one more, to be taken */
+    uint64_t position;        /* of who fills it */
+    struct trap_hit hit;
+};
+
+static struct {
+    struct cell *cells;
+    uint64_t head, tail;      /* taken, and begun */
+    uint32_t bell;            /* grows with each hit: a futex */
+    bool asking;
+} queue;
+
+struct trap_hit *trap_queue_begin(void)
+{
+    struct cell *cells = __atomic_load_n(&queue.cells, __ATOMIC_ACQUIRE);
+    uint64_t at = __atomic_load_n(&queue.tail, __ATOMIC_RELAXED);
+
+    while (cells) {
+        struct cell *cell = &cells[at % QUEUE_SIZE];
+        uint64_t turn = __atomic_load_n(&cell->turn, __ATOMIC_ACQUIRE);
+        if ((int64_t)(turn - at) < 0)
+            return NULL;
+        if (turn == at && __atomic_compare_exchange_n(&queue.tail, &at, at + 1, false, __ATOMIC_RELAXED,
+                                                      __ATOMIC_RELAXED)) {
+            cell->position = at;
+            return &cell->hit;
+        }
+        if (turn != at)
+            at = __atomic_load_n(&queue.tail, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+void trap_queue_end(struct trap_hit *hit)
+{
+    struct cell *cell = (struct cell *)(void *)((char *)hit - offsetof(struct cell, hit));
+
+    __atomic_store_n(&cell->turn, cell->position + 1, __ATOMIC_RELEASE);
+    trap_wake();
+}
+
+bool trap_push(uint32_t number, PyObject *object)
+{
+    struct trap_hit *hit = trap_queue_begin();
+    bool gil = false;
+
+    if (!hit)
+        return false;
+    *hit = (struct trap_hit){.slot = TRAP_NO_SLOT, .change = number, .address = (uint64_t)RING_NULL_INTEGER,
+                             .object = object, .tid = (int32_t)syscall(SYS_gettid), .ts = recorder_now(),
+                             .state = writer_state(&gil)};
+    Py_IncRef(object);
+    writer_capture(hit->state, &hit->writer);
+    trap_queue_end(hit);
+    return true;
+}
+
+static long futex(uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
+{
+    return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
+}
+
+void trap_wake(void)
+{
+    __atomic_add_fetch(&queue.bell, 1, __ATOMIC_SEQ_CST);
+    futex(&queue.bell, FUTEX_WAKE, 1, NULL);
+}
+
+bool trap_pending(void)
+{
+    const struct cell *cell = queue.cells ? &queue.cells[queue.head % QUEUE_SIZE] : NULL;
+    return cell && __atomic_load_n(&cell->turn, __ATOMIC_ACQUIRE) == queue.head + 1;
+}
+
+void trap_wait(uint64_t ns)
+{
+    const struct timespec timeout = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    uint32_t bell = __atomic_load_n(&queue.bell, __ATOMIC_SEQ_CST);
+
+    if (!trap_pending())
+        futex(&queue.bell, FUTEX_WAIT, bell, &timeout);
+}
+
+bool trap_take(struct trap_hit *out)
+{
+    if (!trap_pending())
+        return false;
+    struct cell *cell = &queue.cells[queue.head % QUEUE_SIZE];
+    *out = cell->hit;
+    __atomic_store_n(&cell->turn, queue.head + QUEUE_SIZE, __ATOMIC_RELEASE);
+    queue.head++;
+    return true;
+}
+
+void trap_asking(bool asking) { __atomic_store_n(&queue.asking, asking, __ATOMIC_SEQ_CST); }
+
+bool trap_is_asked(void) { return __atomic_load_n(&queue.asking, __ATOMIC_SEQ_CST); }
+
+int trap_queue_make(void)
+{
+    if (queue.cells)
+        return 0;
+    struct cell *cells = mmap(NULL, QUEUE_SIZE * sizeof *cells, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (cells == MAP_FAILED)
+        return -ENOMEM;
+    for (unsigned i = 0; i < QUEUE_SIZE; i++)
+        cells[i].turn = i;
+    queue.head = queue.tail = 0;
+    __atomic_store_n(&queue.cells, cells, __ATOMIC_RELEASE);
+    return 0;
+}
+
+void trap_queue_empty(void)
+{
+    queue.head = queue.tail = 0;
+    for (unsigned i = 0; queue.cells && i < QUEUE_SIZE; i++)
+        queue.cells[i].turn = i;
+}

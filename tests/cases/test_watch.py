@@ -1,0 +1,464 @@
+"""Watchpoints: what is found behind an expression, and what is seen of it, on every version."""
+import errno
+import signal
+
+import pytest
+
+from agent_client import WATCH, WATCH_ADDRESS
+from agents import connect, start
+from interpreters import eventually
+from watching import Hardware, armed, hits, needs_hardware, remove, rows, send, state, watch
+
+PROGRAM = """
+import array, ctypes, sys, threading
+import probing
+
+class Plain:
+    pass
+
+class Slots:
+    __slots__ = "a", "b"
+
+class Struct(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_int), ("y", ctypes.c_double)]
+
+counter = 0
+items = [0, 10, 20]
+table = {"lr": 0.1, 5: 1}
+plain = Plain()
+plain.first, plain.second = 1, 2
+slots = Slots()
+slots.a, slots.b = "a", "b"
+floats = array.array("d", [1.0, 2.0, 3.0])
+bytes_ = bytearray(b"abcdefgh")
+view = memoryview(floats)
+ints = (ctypes.c_int * 4)(1, 2, 3, 4)
+struct = Struct(1, 2.0)
+
+def write(statement):
+    exec(compile("def writer():\\n    " + statement + "\\nwriter()\\n", "writer.py", "exec"), globals())
+
+print("ready", flush=True)
+for line in sys.stdin:
+    line = line.strip()
+    if line.startswith("thread "):
+        thread = threading.Thread(target=write, args=[line[7:]])
+        thread.start()
+        thread.join()
+    else:
+        write(line)
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def victim(python):
+    return start(python, PROGRAM, name="watched.py")
+
+
+@pytest.fixture
+def client(victim):
+    return connect(victim)
+
+
+def do(target, statement):
+    target.send(statement)
+    target.expect("done")
+
+
+def check(hit, old, new, tid=None, func="writer", line=2):
+    assert (hit.old_value, hit.new_value) == (old, new)
+    assert (hit.func, hit.file, hit.lineno) == (func, "writer.py", line)
+    assert tid is None or hit.tid == tid
+
+
+pytestmark = pytest.mark.python(minimum=(3, 10))
+
+HARDWARE = [
+    ("items[1]", "items[1] = 11", "10", "11"),
+    ("items[-1]", "items[2] = None", "20", "None"),
+    ("plain.second", "plain.second = [7]", "2", "[7]"),
+    ("slots.b", "slots.b = 'c'", "'b'", "'c'"),
+    ("floats[2]", "floats[2] = 4.5", "3.0", "4.5"),
+    ("bytes_[1]", "bytes_[1] = 120", "98", "120"),
+    ("view[0]", "floats[0] = -1", "1.0", "-1.0"),
+    ("ints[3]", "ints[3] = -4", "4", "-4"),
+]
+
+
+@needs_hardware
+@pytest.mark.parametrize("expression, statement, old, new", HARDWARE, ids=[each[0] for each in HARDWARE])
+def test_hardware(victim, client, expression, statement, old, new):
+    watch(client, expression)
+    hardware = Hardware(client).look()
+    assert state(client)[1].state == "hw"
+    do(victim, statement)
+    check(*hits(client, 1), old, new, victim.pid)
+    assert hits(client, 1)[0].address
+    assert hits(client, 1)[0].stack.endswith("writer (writer.py:2)")
+    assert hits(client, 1)[0].stack.startswith(f"<module> ({victim.path()}:")
+    remove(client, 1)
+    hardware.look()
+    assert not hardware.events
+    do(victim, statement.replace("=", "= 1 if True else"))
+    assert len(rows(client, "hits")) == 1
+    hardware.close()
+
+
+@needs_hardware
+def test_hardware_in_threads(victim, client):
+    watch(client, "floats[0]")
+    hardware = Hardware(client).look()
+    do(victim, "thread floats[0] = 2")
+    do(victim, "thread floats[0] = 3")
+    do(victim, "floats[0] = 3")  # no change
+    do(victim, "floats[0] = 4")
+    found = hits(client, 3)
+    assert [(each.old_value, each.new_value) for each in found] == [("1.0", "2.0"), ("2.0", "3.0"), ("3.0", "4.0")]
+    assert found[2].tid == victim.pid and victim.pid not in (found[0].tid, found[1].tid)
+    assert ";write (" in found[0].stack
+    hardware.close()
+
+
+@needs_hardware
+def test_storage_moves(victim, client):
+    watch(client, "items[1]")
+    hardware = Hardware(client).look()
+    do(victim, "items.extend(range(1000))")
+    before = client.record.read().watches[0]["change"]
+    assert eventually(lambda: client.record.read().watches[0]["change"] > before + 1, what="a move")
+    hardware.look()
+    assert "moved" in eventually(lambda: state(client)[1].note)
+    do(victim, "items[1] = 5")
+    check(*hits(client, 1), "10", "5")
+    do(victim, "globals().update(items=[1, 2, 3])")
+    other = hits(client, 2)[1]
+    assert (other.old_value, other.new_value, other.func) == ("5", "2", None)
+    hardware.look()
+    do(victim, "items[1] = 7")
+    check(hits(client, 3)[2], "2", "7")
+    hardware.close()
+
+
+DICTS = [
+    ("counter", "globals()['counter'] = 3", "0", "3"),
+    ("counter", "global counter; counter += 1", "0", "1"),
+    ("table['lr']", "table['lr'] = 0.2", "0.1", "0.2"),
+    ("table[5]", "del table[5]", "1", None),
+    ("table['lr']", "table.clear()", "0.1", None),
+    ("table['lr']", "table.update(lr=1)", "0.1", "1"),
+    ("sys.maxsize", "sys.maxsize = 5", "9223372036854775807", "5"),
+    ("items", "global items; items = ()", "[0, 10, 20]", "()"),
+]
+
+
+@pytest.mark.python(minimum=(3, 12))
+@pytest.mark.parametrize("expression, statement, old, new", DICTS, ids=[f"{each[0]}-{each[1][:9]}" for each in DICTS])
+def test_dict(victim, client, expression, statement, old, new):
+    watch(client, expression)
+    assert state(client)[1].state == "dict"
+    do(victim, "globals()['unrelated'] = 1")
+    do(victim, statement)
+    check(*hits(client, 1), old, new, victim.pid)
+    assert hits(client, 1)[0].address is None
+    remove(client, 1)
+    do(victim, "table['lr'] = 9; globals().update(counter=9)")
+    assert len(rows(client, "hits")) == 1
+
+
+@needs_hardware
+@pytest.mark.python(maximum=(3, 11))
+@pytest.mark.parametrize("expression, statement, old, new", DICTS, ids=[f"{each[0]}-{each[1][:9]}" for each in DICTS])
+def test_dict_hardware(victim, client, expression, statement, old, new):
+    watch(client, expression)
+    assert state(client)[1].state == "hw"
+    hardware = Hardware(client).look()
+    do(victim, statement)
+    hit = hits(client, 1)[0]
+    if statement == "table.clear()":  # all of its memory is given back, and nothing written
+        assert (hit.old_value, hit.new_value, hit.func) == (old, new, None)
+        do(victim, "table['lr'] = 7")
+        assert hits(client, 2)[1].new_value == "7"
+    else:
+        check(hit, old, new, victim.pid)
+    hardware.close()
+
+
+LOCALS = """
+import sys
+import probing
+
+def work(start):
+    total = start
+    parts = []
+    for i in range(3):
+        total += i
+        parts.append(total)
+    total = None
+    return parts
+
+def main():
+    count = 0
+    print("ready", flush=True)
+    for line in sys.stdin:
+        count += 1
+        box = [count]
+        box[0] = len(work(5))
+        exec(line)
+        print("done", flush=True)
+
+main()
+"""
+
+
+@pytest.fixture
+def local(python):
+    return start(python, LOCALS, name="locals.py")
+
+
+def lineno(source, text):
+    return 1 + source.split("\n").index(text)
+
+
+def test_local(local, python):
+    client = connect(local)
+    watch(client, "count")
+    assert state(client)[1].state == "line"
+    do(local, "")
+    do(local, "pass")
+    line = lineno(LOCALS, "        count += 1")
+    found = hits(client, 2)
+    assert [(hit.old_value, hit.new_value, hit.lineno) for hit in found] == [("0", "1", line), ("1", "2", line)]
+    assert {(hit.func, hit.file, hit.tid) for hit in found} == {("main", local.path(), local.pid)}
+    remove(client, 1)
+    do(local, "pass")
+    assert len(rows(client, "hits")) == 2
+
+
+ARRAYS = """
+import sys
+import probing
+import numpy as np
+try:
+    import torch
+except ImportError:
+    torch = None
+
+class Model:
+    pass
+
+grid = np.zeros((4, 5))
+small = np.zeros(8, dtype="f4")[::2]
+flags = np.zeros(3, dtype=bool)
+zero = np.array(1.5)
+model = Model()
+if torch:
+    model.weight = torch.nn.Parameter(torch.zeros(2, 3))
+    half = torch.zeros(4, dtype=torch.bfloat16)
+    loss = torch.tensor(0.0)
+
+def write(statement):
+    exec(compile("def writer():\\n    " + statement + "\\nwriter()\\n", "writer.py", "exec"), globals())
+
+print("torch" if torch else "numpy", flush=True)
+print("ready", flush=True)
+for line in sys.stdin:
+    write(line.strip())
+    print("done", flush=True)
+"""
+
+NUMPY = [
+    ("grid[1,2]", "grid[1, 2] = 4", "0.0", "4.0"),
+    ("grid[-1][0]", "grid[3] += 1", "0.0", "1.0"),
+    ("grid[0,0]", "np.add(grid, 2, out=grid)", "0.0", "2.0"),
+    ("small[1]", "small[:] = 3", "0.0", "3.0"),
+    ("flags[2]", "flags[2] = True", "False", "True"),
+    ("zero", "zero[()] = np.nan", "1.5", "nan"),
+]
+TORCH = [
+    ("model.weight.data[0,1]", "model.weight.data[0, 1] = float('nan')", "0.0", "nan"),
+    ("model.weight[1,2].item()", "model.weight.data.add_(1)", "0.0", "1.0"),
+    ("half[3]", "half[3] = -2", "0.0", "-2.0"),
+    ("loss", "loss.add_(5)", "0.0", "5.0"),
+]
+
+
+def arrays(any_python):
+    if any_python.source != "debian":
+        pytest.skip("numpy comes with Debian's interpreter")
+    return start(any_python, ARRAYS, name="arrays.py", ready=False)
+
+
+def check_array(target, expression, statement, old, new):
+    target.expect("ready")
+    client = connect(target)
+    watch(client, expression)
+    hardware = Hardware(client).look()
+    assert state(client)[1].state == "hw"
+    do(target, statement)
+    check(*hits(client, 1), old, new, target.pid)
+    hardware.close()
+
+
+@needs_hardware
+@pytest.mark.parametrize("expression, statement, old, new", NUMPY, ids=[each[0] for each in NUMPY])
+def test_numpy(any_python, expression, statement, old, new):
+    target = arrays(any_python)
+    target.readline()
+    check_array(target, expression, statement, old, new)
+
+
+@needs_hardware
+@pytest.mark.parametrize("expression, statement, old, new", TORCH, ids=[each[0] for each in TORCH])
+def test_torch(any_python, expression, statement, old, new):
+    target = arrays(any_python)
+    if target.readline() != "torch":
+        pytest.skip("no torch")
+    check_array(target, expression, statement, old, new)
+
+
+@needs_hardware
+def test_torch_follows_data(any_python):
+    target = arrays(any_python)
+    if target.readline() != "torch":
+        pytest.skip("no torch")
+    target.expect("ready")
+    client = connect(target)
+    watch(client, "model.weight.data[0, 1]")
+    hardware = Hardware(client).look()
+    before = client.record.read().watches[0]["address"]
+    do(target, "model.weight.data = torch.ones(2, 3)")
+    assert eventually(lambda: client.record.read().watches[0]["address"] != before)
+    hardware.look()
+    do(target, "model.weight.data[0, 1] = 2")
+    found = hits(client, 2)
+    assert [(hit.old_value, hit.new_value, hit.lineno) for hit in found] == [("0.0", "1.0", None), ("1.0", "2.0", 2)]
+    hardware.close()
+
+
+@needs_hardware
+def test_address(victim, client):
+    address = int(client.eval("floats.buffer_info()[0]").text)
+    answer = send(client, WATCH_ADDRESS, text=f"watch {address + 8:#x}:8", address=address + 8, length=8)
+    assert answer.error == 0, answer.words
+    hardware = Hardware(client).look()
+    do(victim, "floats[1] = 2.5")
+    check(*hits(client, 1), str(0x4000000000000000), str(0x4004000000000000), victim.pid)
+    hardware.close()
+
+
+def test_address_refused(any_python):
+    client = connect(start(any_python, PROGRAM))
+    answer = send(client, WATCH_ADDRESS, text="watch 0x1000:8", address=0x1000, length=8)
+    assert answer.error == errno.EFAULT and "no memory at 0x1000" in answer.words + answer.text
+    for expression in "nothing", "1 +", "items[7]", "plain.none":
+        answer = send(client, WATCH, expression)
+        assert answer.error == errno.EINVAL, (expression, answer.words)
+    assert not any(slot["id"] for slot in client.record.read().watches)
+
+
+def test_slots(any_python):
+    client = connect(start(any_python, PROGRAM))
+    for number in range(4):
+        watch(client, f"ints[{number}]")
+    answer = send(client, WATCH, "bytes_[0]")
+    assert answer.error == errno.EBUSY and "1, 2, 3, 4" in answer.words + answer.text
+    remove(client, 2)
+    watch(client, "bytes_[0]")
+    assert [slot["length"] for slot in client.record.read().watches] == [4, 1, 4, 4]
+
+
+def test_refused_by_daemon(victim, client):
+    """Where no debug register is to be had, values are compared at lines."""
+    watch(client, "floats[0]")
+    slot = client.record.read().watches[0]
+    assert armed(client, 0, slot["change"], errno.EBUSY, words="gdb (pid 7) traces it").error == 0
+    row = state(client)[1]
+    assert row.state == "line" and "gdb (pid 7) traces it" in row.note
+    assert client.record.read().watches[0]["id"] == 0
+    do(victim, "floats[0] = 7")
+    check(*hits(client, 1), "1.0", "7.0", victim.pid)
+    assert hits(client, 1)[0].address is None
+
+
+@needs_hardware
+def test_throttled(any_python):
+    victim = start(any_python, PROGRAM)
+    client = connect(victim)
+    watch(client, "ints[0]")
+    hardware = Hardware(client).look()
+    victim.send("ints[0] = 9; [ints.__setitem__(0, i) for i in range(300000)]")
+    eventually(lambda: client.record.read().watches[0]["id"] == 0, what="it is left alone")
+    hardware.look()
+    victim.expect("done")
+    assert "left alone" in state(client)[1].note
+    eventually(lambda: client.record.read().watches[0]["id"] == 1, what="it is watched again")
+    hardware.look()
+    count = len(rows(client, "hits"))
+    do(victim, "ints[0] = -1")
+    check(hits(client, count + 1)[-1], "299999", "-1", victim.pid)
+    hardware.close()
+
+
+TRAPS = """
+import os, signal, sys
+import probing
+
+def caught(number, frame):
+    print("caught", number, flush=True)
+
+signal.signal(signal.SIGTRAP, {})
+cell = [1]
+print("ready", flush=True)
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+
+def catches(pid):
+    """Whether a process has a handler of SIGTRAP."""
+    caught = [line for line in open(f"/proc/{pid}/status", encoding="ascii") if line.startswith("SigCgt:")]
+    return bool(int(caught[0].split()[1], 16) & 1 << signal.SIGTRAP - 1)
+
+
+def test_other_traps(any_python):
+    """SIGTRAP that isn't ours goes on to the program's own handler, or does what it would do without us."""
+    target = start(any_python, TRAPS.replace("{}", "caught"))
+    client = connect(target)
+    watch(client, "cell[0]")
+    target.signal(signal.SIGTRAP)
+    target.expect("caught 5")
+    do(target, "signal.signal(signal.SIGTRAP, caught)")
+    eventually(lambda: target.signal(signal.SIGTRAP) or target.readline() == "caught 5")
+    target = start(any_python, TRAPS.replace("{}", "signal.SIG_DFL"))
+    watch(connect(target), "cell[0]")
+    target.signal(signal.SIGTRAP)
+    assert target.process.wait(30) == -signal.SIGTRAP
+
+
+@needs_hardware
+def test_detach(any_python):
+    target = start(any_python, TRAPS.replace("{}", "signal.SIG_DFL"))
+    client = connect(target)
+    watch(client, "cell[0]")
+    hardware = Hardware(client).look()
+    assert catches(target.pid)
+    do(target, "cell[0] = 5")
+    hardware.close()
+    assert client.detach().error == 0
+    assert not catches(target.pid)
+    do(target, "cell[0] = 6")
+
+
+@needs_hardware
+def test_fork(any_python):
+    """A child isn't watched."""
+    target = start(any_python, TRAPS.replace("{}", "signal.SIG_DFL"))
+    client = connect(target)
+    watch(client, "cell[0]")
+    hardware = Hardware(client).look()
+    do(target, "pid = os.fork() or (cell.__setitem__(0, 2), os._exit(7)); assert os.waitpid(pid, 0)[1] == 7 << 8")
+    do(target, "cell[0] = 5")
+    assert [hit.new_value for hit in hits(client, 1)] == ["5"]
+    hardware.close()
