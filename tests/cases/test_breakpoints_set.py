@@ -1,7 +1,6 @@
 """<pid>/breakpoints with an agent: what is written is the set, whatever it is cut into, and whoever else writes."""
 import concurrent.futures
 import errno
-import os
 import pwd
 import re
 import subprocess
@@ -10,7 +9,6 @@ import textwrap
 import pytest
 
 from commands import Commands, Refused, shell, write
-from interpreters import eventually
 from sql import rows
 from test_events import Reader, kinds
 
@@ -225,35 +223,58 @@ def test_events(probe, target, file):
         assert [{key: line[key] for key in told[0]} for line in mine()] == told
 
 
-def test_all(probe, any_python, nobody):
+def test_stop(probe, target, file):
+    """It is told that a thread is held and goes on; the set can be read and changed meanwhile."""
+    put(file, f"stop source.py:{LINE} if x == 1\n", "w")
+    with Reader(probe, target.pid) as reader:
+        work(target)
+        target.send("x")
+        told = reader.read_until(lambda lines: "stop" in kinds(lines))
+        assert kinds(told) == ["hit", "stop"] and told[1]["captured"] == {"x": "1"}
+        put(file, "work() {i}\n", "a")
+        assert hits(file) == {1: 1, 2: 0}
+        put(file, "2: work() {i, line}\n", "w")
+        assert lines(file) == {2: "log work() {i, line}"}
+        put(file.parent / "ctl", "continue\n", "a")
+        target.expect("done")
+        work(target)
+        told = reader.read_until(lambda lines: kinds(lines).count("hit") >= 2)
+        assert kinds(told) == ["hit", "stop", "continue", "hit"]
+        assert told[2]["since"] == told[1]["ts"] < told[2]["ts"] and told[2]["id"] == 1
+        assert told[3]["captured"]["i"] == "2" and told[3]["id"] == 2
+
+
+# a program of another user, that can be looked at
+AS_USER = "import ctypes, os; os.setgroups([]); os.setgid({gid}); os.setuid({uid}); ctypes.CDLL(None).prctl(4, 1)\n"
+
+
+def test_all(probe, python, nobody):
     """Of who writes to all: their own processes, and each says what came of it."""
+    if python.source == "pyenv":
+        pytest.skip("not every user may read its modules")
     user = pwd.getpwnam(nobody)
     as_nobody = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    source = AS_USER.format(uid=user.pw_uid, gid=user.pw_gid) + SOURCE
+    other, *targets = python.run_source(SOURCE), python.run_source(source), python.run_source(source)
+    targets.sort(key=lambda target: target.pid)
     with probe.mount("allow_other") as mounted:
-        everybody, targets = mounted.path / "all" / "breakpoints", []
-        other = any_python.run_source(SOURCE)
-        try:
-            for _ in range(2):
-                targets.append(subprocess.Popen([any_python.executable, "-c", SOURCE], stdin=subprocess.PIPE,
-                                                stdout=subprocess.PIPE, text=True, **as_nobody))
-                assert targets[-1].stdout.readline() == "ready\n"
-            script = 'exec 3<>"$1"; echo "work() {i}" >&3; cat <&3'
-            said = shell(script, everybody, **as_nobody).stdout
-            for target in targets:
-                assert f"{target.pid}: 1: log work() {{i}}  # armed\n" in said
-                assert lines(mounted.path / str(target.pid) / "breakpoints") == {1: "log work() {i}"}
-            assert f"{other.pid}: " not in said
-            assert (mounted.path / str(other.pid) / "breakpoints").read_text() == ""
-            seen = shell('cat "$1"', everybody, **as_nobody).stdout
-            assert seen.splitlines() == [f"1: log work() {{i}}  # pid {target.pid}, armed, 0 hits"
-                                         for target in sorted(targets, key=lambda target: target.pid)]
-            shell('echo "double()" >> "/$1"', mounted.path / str(targets[0].pid) / "breakpoints", **as_nobody)
-            said = shell('exec 3<>"$1"; echo "-double()" >&3; cat <&3; echo "work() if +" >&3; cat <&3', everybody,
-                         **as_nobody).stdout
-            assert said.startswith(f"{targets[0].pid}: -double()\n") and said.count("\n") == 1 + 2 * 3 + 1
-            assert shell(': > "$1"', everybody, **as_nobody).returncode == 0
-            assert shell('cat "$1"', everybody, **as_nobody).stdout.count("log") == 0
-        finally:
-            for target in targets:
-                target.kill()
-                target.communicate()
+        everybody = mounted.path / "all" / "breakpoints"
+        own = {target: mounted.path / str(target.pid) / "breakpoints" for target in (other, *targets)}
+        said = shell('exec 3<>"$1"; echo "work() {i}" >&3; cat <&3', everybody, **as_nobody).stdout
+        assert said == "".join(f"{target.pid}: 1: log work() {{i}}  # armed\n" for target in targets)
+        one = "1: log work() {i}  # armed, 0 hits\n"
+        assert [own[target].read_text() for target in (other, *targets)] == ["", one, one]
+        seen = shell('cat "$1"', everybody, **as_nobody).stdout
+        assert seen == "".join(f"1: log work() {{i}}  # pid {target.pid}, armed, 0 hits\n" for target in targets)
+        put(own[targets[0]], "double()\n", "a")
+        said = shell('exec 3<>"$1"; echo "-double()" >&3; cat <&3; echo "work() if +" >&3; cat <&3', everybody,
+                     **as_nobody).stdout.splitlines()
+        assert said[0] == f"{targets[0].pid}: -double()"
+        for i, target in enumerate(targets):
+            words, line, caret = said[1 + 3 * i:4 + 3 * i]
+            assert words == f"{target.pid}: error: invalid syntax" and line == f"{target.pid}:   work() if +"
+            assert caret.startswith(f"{target.pid}: ") and caret.endswith(" ^")
+        assert said[7:] == ["error: it was done in no process"]
+        assert shell(': > "$1"', everybody, **as_nobody).returncode == 0
+        assert shell('cat "$1"', everybody, **as_nobody).stdout.count("log") == 0
+        assert [own[target].read_text().count("log") for target in targets] == [0, 0]
