@@ -252,6 +252,8 @@ static int check_expressions(struct plan *plan, const struct breakpoint *breakpo
 {
     const char *text = breakpoint->captures;
 
+    if (breakpoint->kind == BREAKPOINT_WATCH && !expression_check(breakpoint->where))
+        return say_wrong(plan, breakpoint, breakpoint->where);
     if (breakpoint->condition && !expression_check(breakpoint->condition))
         return say_wrong(plan, breakpoint, breakpoint->condition);
     for (uint32_t i = 0; i < breakpoint->ncaptures; i++, text += strlen(text) + 1)

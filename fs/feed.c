@@ -164,6 +164,8 @@ static void look_at_stops(struct feed *feed, struct ring_reader *ring)
         int r = ring_reader_row(ring, stops->rows[i], note_resumed, feed);
         if (r == 0 || r == -EAGAIN || r == -ENOMEM)
             stops->rows[kept++] = stops->rows[i];
+        else if (r == -ENOENT) /* overwritten: that it goes on can't be seen any more */
+            on_lost(feed, 1);
     }
     stops->n = kept;
 }

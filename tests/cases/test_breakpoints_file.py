@@ -193,7 +193,7 @@ def test_hits_and_stops(probe, recorded):
 
 
 def test_lost_stop(probe, recorded):
-    """A row that is overwritten before it is resumed is missed, and nothing else is."""
+    """That a thread goes on whose row is overwritten by then is lost, which is told."""
     target = recorded()
     write(target, "hits", [a_hit(1, 1, stopped=1)])
     with Reader(probe, target.pid) as reader:
@@ -201,7 +201,7 @@ def test_lost_stop(probe, recorded):
         eventually(lambda: reader.read() or any(line.get("hit") == 1 for line in reader.lines))
         do(target, f"hits.write(*{a_hit(4, 1)!r})")
         lines = reader.read_until(lambda lines: lines[-1].get("id") == 4)
-        assert "continue" not in kinds(lines)
+        assert "continue" not in kinds(lines) and "lost" in kinds(lines)
 
 
 def test_order(probe, recorded):

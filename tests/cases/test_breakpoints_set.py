@@ -122,6 +122,8 @@ def test_shells(target, file, program, script, wanted):
     ("work()  if\tuu + * 2", 17, "invalid syntax"),
     ("work() if üü + * 2", None, "invalid syntax"),
     ("work() if x = 3", 12, "invalid syntax"),
+    ("watch sys.path + hw=perf", 16, "invalid syntax"),
+    ("watch 3 = 4 {i}", 8, "invalid syntax"),
     ("work() {yield 3}", None, ""),
     ("work() if (lambda: (yield", None, "isn't closed"),
     ("work() if 0777", None, ""),
