@@ -22,7 +22,7 @@ PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "stacks
            "errors", "events", "threads", "crash"}
 ALL = {"breakpoints", "events", "query", "tables"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
-THREAD = {"status", "backtrace", "locals", "eval", "frames"}
+THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}
 FRAME = {"locals", "source", "eval"}
 COMMANDS = {"breakpoints", "ctl", "eval", "query"}  # what can be written
 
