@@ -88,13 +88,13 @@ static PyObject *innermost(PyObject *traceback)
 }
 
 /* A signal handler that raises, as Ctrl-C does, ends it: what it raised would be taken for a mistake of the hook. */
-static void hold_at(struct interpreter *interpreter, const struct reached *reached)
+static void hold_at(struct interpreter *interpreter, const struct reached *reached, PyObject *exception)
 {
     const struct park park = {
         .why = STOP_CRASH,
         .for_ns = stop_ns,
         .line = reached->line,
-        .value = reached->value,
+        .value = exception,
     };
     struct ring_ticket ticket = {0};
     double resumed;
@@ -120,12 +120,11 @@ static void hold(struct interpreter *interpreter, PyObject *exception, PyObject 
         .frame = (PyFrameObject *)frame,
         .code = code,
         .line = line > 0 ? (int)line : 0,
-        .value = exception,
-        .why = STOP_CRASH,
+        .why = STOP_CRASH, /* without the exception: its repr() would be shown, which is the program's */
     };
 
     PyErr_Clear();
-    hold_at(interpreter, &reached);
+    hold_at(interpreter, &reached, exception);
 }
 
 /* Whoever presses Ctrl-C wants the program to end. */

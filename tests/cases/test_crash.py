@@ -175,6 +175,23 @@ def test_hooks_that_come_later(python):
     ring.close()
 
 
+@pytest.mark.python(maximum=(3, 11))
+def test_hooks_that_come_later_before_3_12(python):
+    """It takes the order once more."""
+    target, client = begin(python)
+    ring = ring_of(client)
+    target.send("do own_hooks()")
+    target.expect("done")
+    for recorded in False, True:
+        target.send("thread branch")
+        oracle = said(target)
+        target.expect("done")
+        assert bool(ring.rows) == recorded
+        assert on_crash(client).error == 0
+    check(last(ring), oracle)
+    ring.close()
+
+
 # ---- signals ----
 
 SIGNALS = {"segv": signal.SIGSEGV, "abort": signal.SIGABRT, "bus": signal.SIGBUS, "fpe": signal.SIGFPE,
@@ -330,7 +347,7 @@ def test_held(python):
     assert client.eval("1", depth=9, flags=flags).error == errno.ENOENT
     assert client.eval("6 * 7").text == "42\n"
     row, = ring_file.rows(target.pid, "hits")
-    assert (row.id, row.stopped, row.resumed, row.tid) == (None, 1, None, target.pid)
+    assert (row.id, row.stopped, row.resumed, row.tid, row.captured) == (None, 1, None, target.pid, None)
     assert row.func == "leaf" and row.stack.split(";")[-1].startswith("leaf (")
     client.close()  # the daemon is gone: so is the reason to wait
     assert target.process.wait(30) == 1

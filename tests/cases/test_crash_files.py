@@ -212,6 +212,19 @@ def test_held(probe, python):
     probe.start()
 
 
+def test_goes_on(probe, any_python):
+    """`continue`: and then all is as it would have been."""
+    target, commands = begin(probe, any_python, "stop")
+    with open(commands.directory / "events") as events:
+        target.send("branch")
+        assert {json.loads(events.readline())["kind"] for _ in range(2)} == {"crash", "stop"}
+        eventually(lambda: commands.run("crash/frames/0/eval", "number\n") == "300\n")
+        commands.run("ctl", "continue\n")
+        assert json.loads(events.readline())["kind"] == "continue"
+        assert target.process.wait(30) == 1 and "OwnError" in target.stderr()
+        assert json.loads(events.readline())["kind"] == "exit"
+
+
 def test_left_behind(probe, python):
     target, commands = begin(probe, python)
     target.send("branch")
