@@ -205,7 +205,7 @@ def test_all_or_none(python):
     target, client = program(python, LOOP)
     good = agent.breakpoint(agent.LINE, "source.py", 2)
     answer = client.breakpoints(good, agent.breakpoint(agent.LINE, "source.py", 2, condition="a ="))
-    assert answer.error == 22 and answer.done[2] == len(good) and "^" in answer.text
+    assert answer.error == 22 and answer.done[2] > len(good) and "syntax" in answer.words
     answer = client.breakpoints(good, agent.breakpoint(agent.REMOVE, id=7))
     assert answer.error == 2 and answer.words == "there is no breakpoint 7"
     do(target, "add(1, 2)")
