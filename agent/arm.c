@@ -19,6 +19,7 @@ enum { LINE, START, RETURN, RAISE, EVENTS };
 static struct {
     int (*add_watcher)(int (*)(enum code_event, PyObject *)); /* PyCode_AddWatcher */
     int (*clear_watcher)(int);                                /* PyCode_ClearWatcher */
+    int (*lasti)(PyFrameObject *);                            /* PyFrame_GetLasti */
     PyObject *disable;                                        /* held for good: it is the same in all interpreters */
 } api;
 
@@ -56,9 +57,11 @@ static PyObject *reach(PyObject *function, enum place_event event, unsigned numb
     struct reached reached = {NULL, code, line, value, NULL, STOP_BREAKPOINT};
     struct reach here;
 
-    if (!places || !reach_take(&here, places_at(places, code, event, event == PLACE_LINE ? line : 0)))
-        return disable();
+    const struct place *place = places ? places_at(places, code, event, event == PLACE_LINE ? line : 0) : NULL;
     reached.frame = PyEval_GetFrame();
+    if (!reached.frame || (place && place->again && places_again(places, place, api.lasti(reached.frame))) ||
+        !reach_take(&here, place))
+        return disable();
     Py_IncRef(function);
     bool fine = reach_hit(&here, interpreter, &reached);
     Py_DecRef(function);
@@ -139,7 +142,8 @@ static int begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
     api.clear_watcher = (int (*)(int))dlsym(RTLD_DEFAULT, "PyCode_ClearWatcher");
     if (!api.disable && monitoring_available())
         api.disable = monitoring_disable();
-    if (!api.add_watcher || !api.clear_watcher || !api.disable)
+    api.lasti = (int (*)(PyFrameObject *))dlsym(RTLD_DEFAULT, "PyFrame_GetLasti");
+    if (!api.lasti || !api.add_watcher || !api.clear_watcher || !api.disable)
         return say(-EOPNOTSUPP, words);
     for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
         int r = monitoring_add(&interpreter->monitoring, events[i].name, events[i].call,

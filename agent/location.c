@@ -249,32 +249,69 @@ void location_gather(struct breakpoint *const *breakpoints, unsigned count, stru
 
 /* ---- lines ---- */
 
-/* The first line from `line` on at which a code object can be stopped; INT_MAX: none. What leads to its first line is of the
- * line that defines it: of no interest, unless all is on that line, or it comes back to it. Then that is where
- * it starts: for such code CPython tells of no line. */
+/* An int of a tuple; -1: None. */
+static int number_in(PyObject *tuple, Py_ssize_t at)
+{
+    PyObject *number = PyTuple_Check(tuple) && at < PyTuple_Size(tuple) ? PyTuple_GetItem(tuple, at) : NULL;
+    return number && PyLong_Check(number) ? (int)PyLong_AsLong(number) : -1;
+}
+
+/* The first line from `line` on at which a code object can be stopped; INT_MAX: none. It begins with what is of the line that
+ * defines it, or, a module's, of line 0: of no interest, unless all is on that line, or it comes back to it. Then that
+ * is where it starts: for such code CPython tells of no line. */
 static int line_from(PyObject *code, int line, enum place_event *event)
 {
     _cleanup_unref_ PyObject *lines = PyObject_CallMethod(code, "co_lines", NULL);
-    int start = 0, best = INT_MAX;
-    bool led = false; /* behind what leads to it */
+    int start = -1, best = INT_MAX;
+    bool led = false; /* behind that */
     PyObject *item;
 
     while (lines && (item = PyIter_Next(lines))) {
-        PyObject *number = PyTuple_Check(item) && PyTuple_Size(item) == 3 ? PyTuple_GetItem(item, 2) : NULL;
-        int here = number && PyLong_Check(number) ? (int)PyLong_AsLong(number) : 0; /* else None */
+        int here = number_in(item, 2);
         Py_DecRef(item);
-        if (here <= 0)
+        if (start < 0)
+            start = here >= 0 ? here : (int)codes_number(code, CODE_FIRST_LINE);
+        if (here < 0)
             continue;
-        start = start ? start : here;
         led = led || here != start;
         if (led && here >= line && here < best)
             best = here;
     }
     PyErr_Clear();
-    if (!led && start >= line)
+    if (!led && start > 0 && start >= line)
         best = start;
     *event = best == start ? PLACE_START : PLACE_LINE;
     return best;
+}
+
+/* The last line of what an instruction belongs to; -1: not known. */
+static int last_line_at(PyObject *code, int offset, PyObject **positions)
+{
+    if (!*positions) {
+        _cleanup_unref_ PyObject *iterator = PyObject_CallMethod(code, "co_positions", NULL);
+        *positions = iterator ? PySequence_List(iterator) : NULL;
+    }
+    PyObject *position = *positions ? PyList_GetItem(*positions, offset / 2) : NULL; /* two bytes each */
+    PyErr_Clear();
+    return position ? number_in(position, 1) : -1;
+}
+
+unsigned location_again(PyObject *code, int line, int *offsets, unsigned most)
+{
+    _cleanup_unref_ PyObject *lines = PyObject_CallMethod(code, "co_lines", NULL), *positions = NULL;
+    int before = -1;
+    unsigned count = 0, seen = 0;
+    PyObject *item;
+
+    while (lines && count < most && (item = PyIter_Next(lines))) {
+        int begin = number_in(item, 0), here = number_in(item, 2);
+        Py_DecRef(item);
+        if (here == line && seen++ && before > line && before <= last_line_at(code, begin, &positions))
+            offsets[count++] = begin;
+        before = here >= 0 ? here : before;
+    }
+    PyErr_Clear();
+    return count;
 }
 
 /* What a search in the code of one file goes by. */

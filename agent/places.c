@@ -1,16 +1,20 @@
 #include "agent/places_table.h"
 
 #include "agent/fork.h"
+#include "agent/location.h"
 #include "agent/raising.h"
 
 #include <errno.h>
 
 #define SPOTS_LEAST 256 /* buckets; a power of two */
+#define AGAIN_MAX 8
 
 /* What is at one place. */
 struct spot {
     struct spot *next;       /* in the bucket */
     struct place *first;     /* never NULL */
+    unsigned nagain;
+    int again[AGAIN_MAX];    /* offsets of instructions in the midst of the line */
 };
 
 /* A code object with something in it. */
@@ -56,6 +60,16 @@ const struct place *places_at(const struct places *places, const PyObject *code,
 {
     const struct spot *spot = *spot_at(places, code, event, line);
     return spot ? spot->first : NULL;
+}
+
+bool places_again(const struct places *places, const struct place *place, int offset)
+{
+    const struct spot *spot = *spot_at(places, place->code, place->event, place->line);
+
+    for (unsigned i = 0; spot && i < spot->nagain; i++)
+        if (spot->again[i] == offset)
+            return true;
+    return false;
 }
 
 static struct armed **armed_at(const struct places *places, const PyObject *code)
@@ -155,8 +169,11 @@ static struct spot *have_spot(struct places *places, PyObject *code, enum place_
 {
     struct spot **link = spot_at(places, code, event, line);
 
-    if (!*link)
-        *link = calloc(1, sizeof **link);
+    if (*link)
+        return *link;
+    *link = calloc(1, sizeof **link);
+    if (*link && event == PLACE_LINE)
+        (*link)->nagain = location_again(code, line, (*link)->again, AGAIN_MAX);
     return *link;
 }
 
@@ -192,7 +209,7 @@ int places_add(struct places *places, struct breakpoint *breakpoint, PyObject *c
         free(place);
         return spot ? -EEXIST : -ENOMEM;
     }
-    *place = (struct place){NULL, breakpoint_ref(breakpoint), code, event, line};
+    *place = (struct place){NULL, breakpoint_ref(breakpoint), code, event, line, spot->nagain};
     link_place(spot, place);
     armed->counts[event]++;
     armed->changed = true;

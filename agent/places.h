@@ -21,6 +21,7 @@ struct place {
     PyObject *code;
     enum place_event event;
     int line;                 /* of PLACE_LINE, else 0 */
+    bool again;               /* CPython also tells of it where it is in the midst of it: places_again() */
 };
 
 struct places;
@@ -29,6 +30,8 @@ struct places;
 struct places *places_here(const struct interpreter *interpreter);
 /* What is at a place: the first of a list, valid while the GIL is held; NULL: nothing. Fast: no more than a hash. */
 const struct place *places_at(const struct places *places, const PyObject *code, enum place_event event, int line);
+/* Whether the instruction at an offset, [bytes], is in the midst of the line of a place: then it isn't there anew. */
+bool places_again(const struct places *places, const struct place *place, int offset);
 /* Which events of a code object are of interest: bits of enum place_event; 0: there is nothing in it. */
 unsigned places_in(const struct places *places, const PyObject *code);
 /* Breakpoints of kind RAISE. *count: how many. */
