@@ -1,5 +1,6 @@
 #include "agent/places_table.h"
 
+#include "agent/breakpoints.h"
 #include "agent/fork.h"
 #include "agent/location.h"
 #include "agent/raising.h"
@@ -241,7 +242,10 @@ static void take_out(struct places *places, struct spot **link, const PyObject *
         armed->counts[place->event]--;
         armed->changed = true;
         *at = place->next;
+        struct breakpoint *breakpoint = breakpoint_ref(place->breakpoint);
         free_place(places, place);
+        breakpoints_count(breakpoint);
+        breakpoint_unref(breakpoint);
     }
     if (!spot->first) {
         *link = spot->next;

@@ -131,17 +131,14 @@ def test_import_and_reload(python):
 
 def test_code_that_comes_and_goes(python):
     """What is armed in code goes with it."""
-    target, client = program(python, "")
-    set_all(client, agent.breakpoint(agent.FUNCTION, "passing", count=1))
-    do(target, r"for i in range(300): exec(compile('def passing(): pass\npassing()', 'made.py', 'exec'), {})")
-    row = breakpoints(target)[1]
-    assert (row["state"], row["hits"]) == ("done", 1)
-    set_all(client, agent.breakpoint(agent.LINE, "made.py", 2))
-    do(target, r"for i in range(300): exec(compile('if 0:\n  passing()\n  pass', 'made.py', 'exec'), {})")
-    set_all(client, agent.breakpoint(agent.LINE, "made.py", 9))
-    do(target, "pass")
-    numbers = [row["places"] for row in breakpoints(target).values()]
-    assert numbers[0] == 1 and max(numbers) <= 2
+    target, client = program(python, "import gc")
+    set_all(client, agent.breakpoint(agent.FUNCTION, "passing", count=1), agent.breakpoint(agent.LINE, "made.py", 2))
+    do(target, r"for i in range(300): exec(compile('if __name__ is None:\n  print()\ndef passing(): pass\npassing()', 'made.py', 'exec'), {})")
+    do(target, "gc.collect()")
+    rows = breakpoints(target)
+    assert (rows[1]["state"], rows[1]["hits"]) == ("done", 1)
+    assert rows[1]["places"] <= 2 and rows[2]["places"] <= 2
+    assert ended(target) == 0
 
 
 def test_files(python):
