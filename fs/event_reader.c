@@ -7,6 +7,8 @@
 
 /* Lines of a process that are kept for readers of all: there may be many processes, and a slow reader. */
 #define ALL_BYTES_MAX (64u << 10)
+/* Processes that have ended and that a reader of all hasn't read to their end. */
+#define ENDED_MAX 256
 
 /* ---- taps; with the lock ---- */
 
@@ -92,15 +94,20 @@ static int add_new(struct event_reader *reader, const struct process_list *list,
     return r;
 }
 
+/* Those that have been read to their end; of the others the newest are kept, which are first. */
 static void drop_ended(struct event_reader *reader)
 {
+    unsigned kept = 0;
+
     for (struct tap **at = &reader->taps; *at;) {
         struct tap *tap = *at;
         struct feed_cursor end = feed_end(tap->source->feed);
-        if (tap->at.line < end.line || !feed_readable(tap->source->feed, &end)) {
+        bool ended = feed_readable(tap->source->feed, &end), unread = tap->at.line < end.line;
+        if (!ended || (unread && ++kept <= ENDED_MAX)) {
             at = &tap->next_of_reader;
             continue;
         }
+        reader->lost += end.events - tap->at.events;
         *at = tap->next_of_reader;
         reader->last = reader->last == tap ? NULL : reader->last;
         tap_free(tap);
@@ -185,6 +192,17 @@ int event_reader_new(struct events *events, struct process *process, struct text
     return r;
 }
 
+/* As it may stand in JSON. */
+static void read_host(char host[HOST_NAME_MAX + 1])
+{
+    host[HOST_NAME_MAX] = 0;
+    if (gethostname(host, HOST_NAME_MAX) < 0)
+        host[0] = 0;
+    for (char *p = host; *p; p++)
+        if (*p <= ' ' || *p == '"' || *p == '\\' || *p == 0x7f)
+            *p = '?';
+}
+
 int event_reader_new_all(struct events *events, const struct access *access, const struct access_caller *caller,
                          struct text *why, struct event_reader **out)
 {
@@ -197,7 +215,7 @@ int event_reader_new_all(struct events *events, const struct access *access, con
     reader->access = access;
     reader->caller = *caller;
     reader->since = realtime_s();
-    gethostname(reader->host, sizeof reader->host - 1);
+    read_host(reader->host);
     int r = registry_list(events->registry, &list);
     if (r == 0)
         r = reader_open(reader, NULL, &list, why);

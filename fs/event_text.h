@@ -13,7 +13,7 @@
  *     attach, detach   of an agent
  *     exec    the process runs another program from now on; the last line
  *     exit    with status, or with signal and name ("SIGKILL"); all null where that is not known; the last line
- *     lost    `count` others stood here; ts is when that was noticed
+ *     lost    `count` others stood here; ts is when that was noticed; pid is 0 where they are of several processes
  *   pid     of the process */
 #pragma once
 

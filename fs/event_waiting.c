@@ -2,10 +2,13 @@
 #include "fs/events_parts.h"
 
 #include "fs/cleanup.h"
+#include "fs/event_text.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+
+#define FRONT_MAX (HOST_NAME_MAX + 64)
 
 static void push(struct waiter **list, struct waiter *waiter)
 {
@@ -24,7 +27,7 @@ static bool has_lines(const struct tap *tap)
 
 static bool is_readable(const struct event_reader *reader)
 {
-    bool readable = reader->lines.size > reader->given;
+    bool readable = reader->lines.size > reader->given || reader->lost > 0;
 
     for (const struct tap *tap = reader->taps; tap && !readable; tap = tap->next_of_reader)
         readable = has_lines(tap);
@@ -45,16 +48,34 @@ static struct tap *next_tap(const struct event_reader *reader)
     return tap;
 }
 
+/* What a line begins with where they are of many processes. */
+static void print_front(const struct event_reader *reader, int64_t rank, char front[FRONT_MAX])
+{
+    front[0] = 0;
+    if (reader->all && rank < 0)
+        snprintf(front, FRONT_MAX, "\"host\": \"%s\", \"rank\": null, ", reader->host);
+    else if (reader->all)
+        snprintf(front, FRONT_MAX, "\"host\": \"%s\", \"rank\": %ld, ", reader->host, (long)rank);
+}
+
 static void take_lines(struct event_reader *reader, struct tap *tap, size_t size)
 {
-    int64_t rank = feed_process(tap->source->feed)->rank;
-    char front[sizeof reader->host + 64] = "";
+    char front[FRONT_MAX];
 
-    if (reader->all && rank < 0)
-        snprintf(front, sizeof front, "\"host\": \"%s\", \"rank\": null, ", reader->host);
-    else if (reader->all)
-        snprintf(front, sizeof front, "\"host\": \"%s\", \"rank\": %ld, ", reader->host, (long)rank);
+    print_front(reader, feed_process(tap->source->feed)->rank, front);
     feed_take(tap->source->feed, &tap->at, size, front, &reader->lines);
+}
+
+/* Of processes that are gone. */
+static void take_lost(struct event_reader *reader)
+{
+    _cleanup_(text_deinit) struct text line = TEXT_INIT;
+    char front[FRONT_MAX];
+
+    print_front(reader, -1, front);
+    event_text_lost(0, reader->lost, &line);
+    text_printf(&reader->lines, "{%s%s", front, line.data ? line.data + 1 : "}\n");
+    reader->lost = 0;
 }
 
 static void take(struct event_reader *reader, size_t size, struct text *out)
@@ -62,6 +83,8 @@ static void take(struct event_reader *reader, size_t size, struct text *out)
     if (reader->given == reader->lines.size) {
         text_clear(&reader->lines);
         reader->given = 0;
+        if (reader->lost)
+            take_lost(reader);
         struct tap *tap = next_tap(reader);
         if (tap)
             take_lines(reader, tap, size);

@@ -50,6 +50,7 @@ struct event_reader {
     const struct access *access;
     struct access_caller caller; /* as it was when it was opened */
     double since;            /* [s] since 1970, when it was opened */
+    uint64_t lost;           /* events of processes that it didn't get to while they were kept */
     uint64_t serial;         /* of the newest process that was decided upon */
     struct event_reader *next; /* among those */
 };

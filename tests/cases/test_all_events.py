@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 
 from agents import start
 from test_events import WRITER, Reader, kinds
@@ -138,3 +139,18 @@ def test_another_user(probe, any_python, nobody):
         said, _ = theirs.communicate(timeout=30)
         assert theirs.returncode == 0
         assert str(mine.pid) not in said
+
+
+def test_slow_reader(probe, any_python):
+    """Of processes that come and go while nobody reads only so many are kept; what is lost is said."""
+    with Reader(probe, "all") as reader:
+        pool = "import os, sys, time\nfor _ in range(400):\n    if os.fork() == 0: time.sleep(2); os._exit(0)\n"
+        target = any_python.run_source(pool + "print('ready', flush=True)\nfor _ in range(400): os.wait()\n"
+                                       "print('done', flush=True)\nsys.stdin.read()\n")
+        target.expect("done")
+        time.sleep(2)
+        lines = reader.read_until(lambda lines: "lost" in kinds(lines))
+        lost, = [line for line in lines if line["kind"] == "lost"]
+        assert lost["pid"] == 0 and lost["rank"] is None and lost["count"] > 0
+        target.close()
+        reader.read_until(lambda lines: "exit" in kinds(of(lines, target)))
