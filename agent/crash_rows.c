@@ -18,9 +18,14 @@ int crash_reader_init(struct crash_reader *reader)
 {
     if (!attribute_find(PyExc_BaseException, "__suppress_context__", &reader->suppress_context))
         return -EOPNOTSUPP;
+    PyObject **group = dlsym(RTLD_DEFAULT, "PyExc_BaseExceptionGroup");
+    if (group)
+        attribute_find(*group, "exceptions", &reader->members);
     int r = raised_init(&reader->raised);
-    if (r < 0)
+    if (r < 0) {
         attribute_clear(&reader->suppress_context);
+        attribute_clear(&reader->members);
+    }
     return r;
 }
 
@@ -28,6 +33,7 @@ void crash_reader_clear(struct crash_reader *reader)
 {
     raised_clear(&reader->raised);
     attribute_clear(&reader->suppress_context);
+    attribute_clear(&reader->members);
 }
 
 static struct ring_text literal(const char *text) { return (struct ring_text){text, text ? strlen(text) : 0}; }
@@ -280,15 +286,35 @@ static void write_chain(struct writing *w, PyObject *exception)
     Py_DecRef(each);
 }
 
+/* The exceptions in a group, those of groups in it behind it. */
+static void write_members(struct writing *w, PyObject *exception, unsigned depth, unsigned *left)
+{
+    const struct attribute *members = &w->reader->members;
+    _cleanup_unref_ PyObject *tuple = members->get ? attribute_of(members, exception) : NULL;
+
+    if (!tuple || !is_exactly(tuple, &PyTuple_Type) || depth == CRASH_GROUPS_MAX)
+        return;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(tuple) && *left; i++) {
+        PyObject *member = PyTuple_GetItem(tuple, i); /* borrowed from what can't change */
+        if (!PyObject_TypeCheck(member, (PyTypeObject *)PyExc_BaseException))
+            continue;
+        (*left)--;
+        write_earlier(w, "member", member);
+        write_members(w, member, depth + 1, left);
+    }
+}
+
 void crash_rows_write(struct crash_reader *reader, int64_t number, PyObject *exception, PyObject *traceback)
 {
     _cleanup_(entries_deinit) struct entries entries = {.inner_max = CRASH_FRAMES_INNER,
                                                         .outer_max = CRASH_FRAMES_OUTER};
     struct writing w = {.reader = reader, .number = number, .tid = gettid(), .ts = recorder_now()};
+    unsigned members = CRASH_CHAIN_MAX;
 
     if (traceback)
         collect(&entries, traceback);
     write_exception(&w, "exception", exception, &entries);
     write_frames(&w, "frame", &entries, true);
     write_chain(&w, exception);
+    write_members(&w, exception, 0, &members);
 }

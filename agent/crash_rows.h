@@ -5,7 +5,8 @@
 
 #define CRASH_FRAMES_INNER 96   /* recorded of one traceback from its innermost end, and ... */
 #define CRASH_FRAMES_OUTER 32   /* ... from its outermost one */
-#define CRASH_CHAIN_MAX 16      /* exceptions before it: causes and contexts ... */
+#define CRASH_CHAIN_MAX 16      /* exceptions before it: causes and contexts; and as many in it, if it is a group; ... */
+#define CRASH_GROUPS_MAX 8      /* groups in groups */
 #define CRASH_CHAIN_FRAMES 16   /* ... and frames recorded of each, as many again from its outermost end */
 #define CRASH_NAMES_MAX 200     /* variables of one frame */
 #define CRASH_BYTES_MAX (512u << 10) /* of all values; no frame's variables are begun beyond */
@@ -15,6 +16,7 @@
 struct crash_reader {
     struct raised raised;
     struct attribute suppress_context; /* of BaseException */
+    struct attribute members;          /* of BaseExceptionGroup, since 3.11: its exceptions */
 };
 
 /* 0, or -EOPNOTSUPP. */

@@ -109,6 +109,17 @@ static void add_chain(const struct last_crash *crash, struct text *out)
     }
 }
 
+static void add_members(const struct last_crash *crash, struct text *out)
+{
+    unsigned n = 0;
+
+    for (const struct ring_row *row = NULL; (row = last_crash_next(crash, row));)
+        if (last_crash_kind(row) == CRASH_MEMBER) {
+            text_printf(out, "\nSub-exception %u:\n\n", ++n);
+            add_exception(crash, row, out);
+        }
+}
+
 static void add_when(const struct ring_row *row, struct text *out)
 {
     double ts = ring_real(row, CRASH_TS);
@@ -146,6 +157,7 @@ int crash_traceback_render(struct file_context *context, struct text *out)
         text_puts(out, "Exception");
         add_when(first, out);
         add_chain(&crash, out);
+        add_members(&crash, out);
     }
     return 0;
 }

@@ -63,7 +63,7 @@ enum crash_kind last_crash_kind(const struct ring_row *row)
 {
     static const char *const kinds[] = {
         [CRASH_EXCEPTION] = "exception", [CRASH_SIGNAL] = "signal", [CRASH_FRAME] = "frame", [CRASH_LOCAL] = "local",
-        [CRASH_CAUSE] = "cause", [CRASH_CONTEXT] = "context", [CRASH_EARLIER] = "earlier"};
+        [CRASH_CAUSE] = "cause", [CRASH_CONTEXT] = "context", [CRASH_MEMBER] = "member", [CRASH_EARLIER] = "earlier"};
     uint32_t size;
     bool cut;
     const char *kind = ring_text(row, CRASH_KIND, &size, &cut);

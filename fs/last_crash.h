@@ -16,7 +16,8 @@ enum crash_kind {
     CRASH_FRAME,   /* of the exception; innermost first, each followed by ... */
     CRASH_LOCAL,   /* ... those for what it binds */
     CRASH_CAUSE,   /* an exception before it, which is said to be its cause ... */
-    CRASH_CONTEXT, /* ... or was being handled; followed by ... */
+    CRASH_CONTEXT, /* ... or was being handled, */
+    CRASH_MEMBER,  /* or one in it, if it is a group; followed by ... */
     CRASH_EARLIER, /* ... its frames */
 };
 

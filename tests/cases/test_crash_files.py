@@ -139,6 +139,20 @@ def test_traceback(probe, python, way):
     assert (crash / "backtrace").read_text() == ""
 
 
+@pytest.mark.python(minimum=(3, 11))
+def test_group(probe, python):
+    """The exceptions in it, of which Python draws a tree."""
+    target, commands = begin(probe, python)
+    said(target, "thread group")
+    text = (commands.directory / "crash" / "traceback").read_text()
+    parts = re.split(r"\nSub-exception (\d):\n\n", text)
+    assert parts[1::2] == ["1", "2", "3"]
+    assert [part.splitlines()[-1] for part in parts[::2]] == [
+        "ExceptionGroup: many (2 sub-exceptions)", "OwnError: ('too', 1)", "ExceptionGroup: inner (1 sub-exception)",
+        "OwnError: ('too', 2)"]
+    assert [part.count("in leaf\n") for part in parts[::2]] == [0, 1, 0, 1]
+
+
 def test_values_are_those_of_the_daemon(probe, python):
     """What the agent shows of a value, and what the daemon reads of it from outside."""
     target, commands = begin(probe, python, script="kinds.py")

@@ -52,6 +52,16 @@ def caused():
         raise RuntimeError("in the end") from error
 
 
+def group():
+    errors = []
+    for n in 1, 2:
+        try:
+            branch(n)
+        except OwnError as error:
+            errors.append(error)
+    raise ExceptionGroup("many", [errors[0], ExceptionGroup("inner", [errors[1]])])
+
+
 def deep(n):
     return deep(n + 1)
 
@@ -59,6 +69,7 @@ def deep(n):
 WAYS = {
     "branch": lambda: branch(300),
     "caused": caused,
+    "group": group,
     "deep": lambda: deep(0),
     "exit": lambda: sys.exit(3),
     "interrupt": lambda: signal.raise_signal(signal.SIGINT),
