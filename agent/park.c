@@ -277,20 +277,25 @@ int park_continue(int32_t tid, char words[PROTO_WORDS_MAX])
     return 0;
 }
 
+static bool is_meant(const struct request *request, const struct held *held)
+{
+    bool crash = held->park->why == STOP_CRASH;
+
+    if (request->op == PROTO_THREAD)
+        return held->tid == request->thread.tid;
+    if (request->eval.flags & EVAL_IN_CRASH)
+        return crash;
+    if (crash && request->eval.flags & EVAL_IN_FRAME)
+        return false; /* the thread's frames are others than the exception's */
+    return pthread_equal(held->thread, (pthread_t)request->eval.thread);
+}
+
 /* With the lock: whom a request is meant for; NULL: nobody. */
 static struct held *find_for(const struct request *request)
 {
-    for (struct held *held = all; held; held = held->next) {
-        bool crash = held->park->why == STOP_CRASH;
-        if (held->going)
-            continue;
-        if (request->op == PROTO_THREAD ? held->tid == request->thread.tid
-            : request->eval.flags & EVAL_IN_CRASH
-                ? crash
-                : request->eval.flags & (EVAL_ON_THREAD | EVAL_IN_FRAME) && !crash &&
-                      pthread_equal(held->thread, (pthread_t)request->eval.thread))
+    for (struct held *held = all; held; held = held->next)
+        if (!held->going && is_meant(request, held))
             return held;
-    }
     return NULL;
 }
 

@@ -39,6 +39,10 @@ static bool is_ours(const struct frame *frame)
 
 static void add_where(struct file_context *context, const struct held *held, struct text *out)
 {
+    if (held->why == STOP_CRASH) { /* its stack is gone, but for what the exception keeps */
+        text_puts(out, " (see crash/)");
+        return;
+    }
     const struct snapshot_options options = {.tid = held->tid};
     struct snapshot *snapshot;
     size_t at = 0;

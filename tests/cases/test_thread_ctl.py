@@ -1,0 +1,204 @@
+"""Stopping threads as a person with a shell does: ctl, threads/<tid>/ctl, and what else can be read and written meanwhile."""
+import errno
+import pathlib
+
+import pytest
+
+import mount
+from commands import Commands, shell
+from interpreters import eventually
+from sql import ask
+
+pytestmark = pytest.mark.python(minimum=(3, 10))
+
+SOURCE = """
+import sys, threading, time
+
+def inner(x):
+    y = x + 1
+    return y
+
+def count_up():
+    global count
+    count += 1
+
+def work():
+    total = 0
+    while working:
+        total += inner(2)
+        count_up()
+        time.sleep(0.001)
+    return total
+
+working, count = True, 0
+threads = [threading.Thread(target=work, name=f"worker-{i}") for i in range(2)]
+for thread in threads:
+    thread.start()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+working = False
+"""
+
+
+class Program:
+    def __init__(self, probe, target):
+        self.target, self.commands = target, Commands(probe, target.pid)
+        self.directory = self.commands.directory
+        self.workers = [tid for tid in target.tids() if tid != target.pid]
+
+    def ctl(self, tid, *verbs):
+        """What the file says after them."""
+        return [self.commands.run(f"threads/{tid}/ctl", verb + "\n") for verb in verbs][-1]
+
+    def state(self, tid):
+        return (self.directory / "threads" / str(tid) / "ctl").read_text()
+
+    def stopped(self):
+        line = next(line for line in (self.directory / "status").read_text().splitlines() if line.startswith("Stopped:"))
+        return [int(word) for word in line.split()[1:] if word != "none"]
+
+
+@pytest.fixture
+def program(probe, python):
+    program = Program(probe, python.run_source(SOURCE))
+    yield program
+    if program.target.process.poll() is None and probe.alive():
+        program.commands.run("ctl", "continue\n")
+        program.target.stdin.close()
+        assert program.target.process.wait(30) == 0
+        assert program.target.stderr() == ""
+
+
+def step_to(program, tid, where):
+    for _ in range(20):
+        said = program.ctl(tid, "step")
+        if where in said:
+            return said
+    raise AssertionError(said)
+
+
+def test_pause(program):
+    """All that run Python stop; those in C do as they come back."""
+    a, b = program.workers
+    assert program.state(a) == "running\n"
+    said = program.commands.run("ctl", "pause for 60s\n")
+    assert "The others stop at the next line" in said and f"Stopped: {a} {b}\n" in said
+    assert program.stopped() == [a, b]
+    for tid in a, b:
+        state = program.state(tid)
+        assert state.startswith("stopped by pause at ") and f"{program.target.path()}:" in state
+        assert 50 < float(state.rpartition("goes on in ")[2].removesuffix(" s\n")) <= 60
+        status = (program.directory / f"threads/{tid}/status").read_text()
+        assert f"Stopped: pause at {program.target.path()}:" in status
+    assert "Stopped: no\n" in (program.directory / f"threads/{program.target.pid}/status").read_text()
+    rows = ask(program.directory / "query", "SELECT tid FROM threads WHERE state = 'held' ORDER BY tid")
+    assert [int(row["tid"]) for row in rows] == [a, b]
+    assert program.commands.run("ctl", "continue\n") == ""
+    eventually(lambda: program.stopped() == [])
+    assert program.state(a) == "running\n"
+
+
+def test_steps(program):
+    a, b = program.workers
+    program.commands.run("ctl", "pause\n")
+    said = step_to(program, a, ":5 (inner)")
+    assert said.startswith("stopped by a step at") and program.state(a).partition(" for ")[0] == said.partition(" for ")[0]
+    assert ":6 (inner)" in program.ctl(a, "next")
+    assert "stopped by the return of its function" in program.ctl(a, "finish")
+    assert ":16 (work)" in program.ctl(a, "next")
+    assert ":15 (work)" in program.ctl(a, "jump 15")
+    assert ":16 (work)" in program.ctl(a, "next")
+    assert program.ctl(a, "continue") == "running\n"
+    assert program.stopped() == [b]
+    hits = ask(program.directory / "query", f"SELECT lineno, captured, resumed FROM hits WHERE tid = {a} AND captured NOT NULL")
+    assert [hit["captured"] for hit in hits] == ['{"return": "3"}'] and hits[0]["resumed"]
+
+
+def test_wrong(program):
+    """What can't be done says why, where it is read next, and changes nothing."""
+    a, _ = program.workers
+    name = f"threads/{a}/ctl"
+    for verb in "continue", "step", "jump 3":
+        assert program.commands.refused(name, verb + "\n") == (errno.EBUSY, "error: the thread isn't stopped\n")
+    assert program.state(a) == "running\nerror: the thread isn't stopped\n"
+    program.commands.run("ctl", "pause\n")
+    step_to(program, a, ":5 (inner)")
+    error, words = program.commands.refused(name, "hop\n")
+    assert error == errno.EINVAL and "unknown verb; there are continue, step, next, finish, jump LINE" in words
+    error, words = program.commands.refused(name, "jump up\n")
+    assert error == errno.EINVAL and "a line is a number" in words
+    error, words = program.commands.refused(name, "jump 15\n")
+    assert error == errno.EINVAL and "ValueError" in words
+    error, words = program.commands.refused("ctl", "pause for ever\n")
+    assert error == errno.EINVAL and "how long" in words and words.rstrip().endswith("^")
+    assert ":5 (inner)" in program.state(a)
+    out = shell('echo hop > "$1"/ctl', program.directory / f"threads/{a}")
+    assert out.returncode == 1 and "Invalid argument" in out.stderr
+
+
+def test_locals_and_eval(program):
+    a, _ = program.workers
+    program.commands.run("ctl", "pause\n")
+    step_to(program, a, ":6 (inner)")
+    files = program.directory / f"threads/{a}"
+    assert (files / "frames/0/locals").read_text() == "x = 2\ny = 3\n"
+    assert program.commands.run(f"threads/{a}/eval", "x, y, total >= 0\n") == "(2, 3, True)\n"
+    assert program.commands.run(f"threads/{a}/frames/0/eval", "y = 1000\ny\n") == "1000\n"
+    assert program.commands.run(f"threads/{a}/frames/1/eval", "total = 5\n") == ""
+    assert (files / "frames/0/locals").read_text() == "x = 2\ny = 1000\n"
+    assert (files / "frames/1/locals").read_text() == "total = 5\n"
+    assert f"  inner ({program.target.path()}:6)\n" in (files / "backtrace").read_text()
+    program.ctl(a, "finish", "next")
+    assert int((files / "frames/0/locals").read_text().removeprefix("total = ")) >= 1000
+    assert program.commands.eval("working") == "True\n"  # where nobody is held
+
+
+def test_deadline(program):
+    program.commands.run("ctl", "pause for 2s\n")
+    assert program.stopped()
+    eventually(lambda: program.stopped() == [])
+
+
+def test_detach(program):
+    program.commands.run("ctl", "pause\n")
+    program.ctl(program.workers[0], "next")
+    assert program.commands.detach() == "Agent: none\n"
+    assert program.state(program.workers[0]) == "running\n"
+    maps = (pathlib.Path("/proc") / str(program.target.pid) / "maps").read_text()
+    assert "probe-agent" not in maps
+    assert "Agent: none" in (program.directory / "status").read_text()
+
+
+def test_nothing_is_stopped(program):
+    """Nobody is attached for it."""
+    assert program.commands.run("ctl", "continue\n") == ""
+    assert program.commands.refused(f"threads/{program.workers[0]}/ctl", "next\n")[0] == errno.EBUSY
+    assert program.commands.state() == "none"
+
+
+def test_daemon_killed(python):
+    """Whatever was held goes on."""
+    target = python.run_source(SOURCE)
+    for _ in range(3):
+        probe = mount.Probe()
+        try:
+            program = Program(probe, target)
+            program.commands.run("ctl", "pause\n")
+            assert program.stopped()
+            probe.process.kill()
+            probe.process.wait(30)
+        finally:
+            probe.close(check=False)
+        target.send("sum(thread.is_alive() for thread in threads)")
+        target.expect("2")
+        before = progress(target)
+        eventually(lambda: progress(target) > before)
+    target.stdin.close()
+    assert target.process.wait(30) == 0
+    assert target.stderr() == ""
+
+
+def progress(target):
+    target.send("count")
+    return int(target.readline())
