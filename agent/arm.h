@@ -12,10 +12,12 @@ struct arming {
     /* What is of interest in a code object has changed to `events`, bits of enum place_event; with 0 it may be at its end.
      * What was of interest before, and was said to be no more (DISABLE), is again. -errno as above. */
     int (*code)(struct interpreter *interpreter, PyObject *code, unsigned events);
-    /* Whether exceptions are of interest. */
+    /* Whether exceptions are of interest; after all code that has changed in one go. */
     int (*raises)(struct interpreter *interpreter, bool wanted);
     /* Undoes all that; leaves no exception. */
     void (*end)(struct interpreter *interpreter);
+    /* What it costs, for people, once something is armed; NULL: nothing to speak of. */
+    const char *(*costs)(const struct interpreter *interpreter);
 };
 
 extern const struct arming arm_monitoring, arm_trace;

@@ -297,6 +297,7 @@ static void add_report(struct place_report *all, const struct place_report *one)
     all->files = one->files > all->files ? one->files : all->files;
     all->line = all->line ? all->line : one->line;
     all->known = all->known || one->known;
+    all->costs = all->costs ? all->costs : one->costs;
 }
 
 static void arm_in(struct interpreter *interpreter, void *arg)
@@ -397,7 +398,10 @@ static void describe(const struct breakpoint *breakpoint, const struct place_rep
     if (report->line)
         size = (size_t)snprintf(note, PROTO_WORDS_MAX, "line %d is used, the next one with code", report->line);
     if (report->files > 1)
-        snprintf(note + size, PROTO_WORDS_MAX - size, "%sin %u files of that name", size ? "; " : "", report->files);
+        size += (size_t)snprintf(note + size, PROTO_WORDS_MAX - size, "%sin %u files of that name", size ? "; " : "",
+                                 report->files);
+    if (report->costs)
+        snprintf(note + size, PROTO_WORDS_MAX - size, "%s%s", size ? "; " : "", report->costs);
 }
 
 static void publish(struct plan *plan)

@@ -9,6 +9,7 @@
 #define THREADS_MAX 65536
 #define FRAMES_MAX 20000 /* of a thread */
 #define DEPTH_MAX 100    /* of functions in functions */
+#define OPTIMIZED 1      /* CO_OPTIMIZED of CPython's code.h: a function's */
 
 static struct {
     PyTypeObject *code, *function, *makers[3]; /* makers: of generators, coroutines, asynchronous generators */
@@ -188,18 +189,71 @@ static int add(struct codes *codes, PyObject *code, int parent, bool *known)
         return -1;
     }
     Py_IncRef(code);
-    codes->all[codes->count] = (struct code_entry){code, parent};
+    codes->all[codes->count] = (struct code_entry){.code = code, .parent = parent};
     put(codes, codes->count);
     return (int)codes->count++;
 }
 
 void codes_clear(struct codes *codes)
 {
-    for (size_t i = 0; i < codes->count; i++)
+    for (size_t i = 0; i < codes->count; i++) {
+        Py_DecRef(codes->all[i].qualname);
         Py_DecRef(codes->all[i].code);
+    }
     free(codes->all);
     free(codes->slots);
     *codes = (struct codes){0};
+}
+
+/* ---- qualified names ---- */
+
+/* That of a function is its code's, unless it was given another one, as functools.wraps() does. */
+static void note_qualname(struct codes *codes, PyObject *function)
+{
+    PyObject *code = api.function_code(function);
+    long index = codes_index(codes, code);
+    _cleanup_unref_ PyObject *name = codes_get(code, CODE_NAME);
+    PyObject *qualname = index >= 0 && !codes->all[index].qualname ? PyObject_GetAttrString(function, "__qualname__") : NULL;
+
+    if (qualname && name && PyUnicode_Check(qualname) &&
+        PyUnicode_Tailmatch(qualname, name, 0, PyUnicode_GetLength(qualname), 1) > 0)
+        codes->all[index].qualname = qualname;
+    else
+        Py_DecRef(qualname);
+    PyErr_Clear();
+}
+
+static bool is_function(PyObject *code) { return codes_number(code, CODE_FLAGS) & OPTIMIZED; }
+
+/* Of what is defined in a function or a class; a module has no name. */
+static PyObject *join(const struct codes *codes, long parent, PyObject *name, int depth)
+{
+    const struct code_entry *entry = &codes->all[parent];
+    _cleanup_unref_ PyObject *own = codes_get(entry->code, CODE_NAME);
+    const char *between = is_function(entry->code) ? ".<locals>." : ".";
+
+    if (!own || (!is_function(entry->code) && PyUnicode_CompareWithASCIIString(own, "<module>") == 0)) {
+        Py_IncRef(name);
+        return name;
+    }
+    _cleanup_unref_ PyObject *outer = entry->qualname || entry->parent < 0 || !depth
+                                          ? NULL : join(codes, entry->parent, own, depth - 1);
+    return PyUnicode_FromFormat("%U%s%U", outer ? outer : entry->qualname ? entry->qualname : own, between, name);
+}
+
+PyObject *codes_qualname(const struct codes *codes, long index)
+{
+    const struct code_entry *entry = &codes->all[index];
+    PyObject *name = entry->qualname;
+
+    if (!name && (python.version >= 0x030b || entry->parent < 0))
+        return codes_get(entry->code, CODE_QUALNAME);
+    if (!name) {
+        _cleanup_unref_ PyObject *own = codes_get(entry->code, CODE_NAME);
+        return own ? join(codes, entry->parent, own, DEPTH_MAX) : NULL;
+    }
+    Py_IncRef(name);
+    return name;
 }
 
 /* ---- where they are found ---- */
@@ -215,7 +269,7 @@ static bool is_wanted(struct walk *walk, PyObject *code)
 {
     const struct codes_wanted *wanted = walk->wanted;
 
-    if (!wanted)
+    if (!wanted || (wanted->name && python.version < 0x030b)) /* then it is asked what others are defined in */
         return true;
     if (wanted->file) {
         PyObject *file = codes_peek(code, CODE_FILE);
@@ -275,9 +329,12 @@ static int add_referent(PyObject *object, void *arg)
 static int add_object(PyObject *object, void *arg)
 {
     PyTypeObject *type = Py_TYPE(object);
+    struct walk *walk = arg;
 
     if (type == api.function) {
-        add_code(arg, api.function_code(object), -1, 0);
+        add_code(walk, api.function_code(object), -1, 0);
+        if (python.version < 0x030b)
+            note_qualname(walk->codes, object);
     } else if (type == api.makers[0] || type == api.makers[1] || type == api.makers[2]) {
         traverseproc traverse = (traverseproc)PyType_GetSlot(type, Py_tp_traverse);
         traverse(object, add_referent, arg);

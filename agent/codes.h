@@ -10,6 +10,7 @@
 
 struct code_entry {
     PyObject *code;          /* a reference */
+    PyObject *qualname;      /* of a function of it, before 3.11; a reference. NULL: not known */
     int parent;              /* in whose constants it is: an index; -1: of none that is of interest */
 };
 
@@ -44,6 +45,8 @@ struct codes_wanted {
 void codes_gather(struct codes *out, const struct codes_wanted *wanted);
 /* One, and all that is defined in it. */
 void codes_gather_tree(struct codes *out, PyObject *code);
+/* The qualified name of one, which before 3.11 is known as far as what it is defined in is; new. */
+PyObject *codes_qualname(const struct codes *codes, long index);
 /* Whether one is among them: its index, else -1. */
 long codes_index(const struct codes *codes, const PyObject *code);
 void codes_clear(struct codes *codes);

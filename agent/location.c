@@ -111,10 +111,11 @@ static bool matches_file(const char *where, PyObject *file)
 
 /* What a function is called at most: its file, with dots for slashes and without .py, and its qualified name, from which
  * "<locals>." may be left out. Its size; 0: too long. */
-static size_t full_name(PyObject *code, bool locals, char out[FULL_MAX])
+static size_t full_name(const struct codes *codes, long code, bool locals, char out[FULL_MAX])
 {
     static const char *const endings[] = {".py", "/__init__"};
-    _cleanup_unref_ PyObject *file = codes_get(code, CODE_FILE), *name = codes_get(code, CODE_QUALNAME);
+    _cleanup_unref_ PyObject *file = codes_get(codes->all[code].code, CODE_FILE);
+    _cleanup_unref_ PyObject *name = codes_qualname(codes, code);
     _cleanup_unref_ PyObject *file_owner = NULL, *name_owner = NULL;
     struct ring_text path, qualname;
 
@@ -162,9 +163,10 @@ static bool is_main(PyObject *code)
     return text_of(path, &text, &owner) && matches_file(text.bytes, file);
 }
 
-static bool matches_name(const char *where, PyObject *code)
+static bool matches_name(const char *where, const struct codes *codes, long i)
 {
     static const char prefix[] = "__main__.";
+    PyObject *code = codes->all[i].code;
     char full[FULL_MAX];
 
     if (!(codes_number(code, CODE_FLAGS) & OPTIMIZED))
@@ -175,7 +177,7 @@ static bool matches_name(const char *where, PyObject *code)
         where += sizeof prefix - 1;
     }
     for (int locals = 0; locals < 2; locals++) {
-        size_t size = full_name(code, locals, full);
+        size_t size = full_name(codes, i, locals, full);
         if (size && matches_full(where, full, size))
             return true;
     }
@@ -256,31 +258,47 @@ static int number_in(PyObject *tuple, Py_ssize_t at)
     return number && PyLong_Check(number) ? (int)PyLong_AsLong(number) : -1;
 }
 
-/* The first line from `line` on at which a code object can be stopped; INT_MAX: none. It begins with what is of the line that
- * defines it, or, a module's, of line 0: of no interest, unless all is on that line, or it comes back to it. Then that
- * is where it starts: for such code CPython tells of no line. */
-static int line_from(PyObject *code, int line, enum place_event *event)
+/* The lines of a code object from `line` on. */
+struct lines {
+    int start;               /* the first one that it has; -1: none */
+    int best, later;         /* the least one; the same of those behind what leads to it. INT_MAX: none */
+    bool led;                /* there is one behind what leads to it */
+};
+
+static void read_lines(PyObject *code, int line, struct lines *lines)
 {
-    _cleanup_unref_ PyObject *lines = PyObject_CallMethod(code, "co_lines", NULL);
-    int start = -1, best = INT_MAX;
-    bool led = false; /* behind that */
+    _cleanup_unref_ PyObject *all = PyObject_CallMethod(code, "co_lines", NULL);
     PyObject *item;
 
-    while (lines && (item = PyIter_Next(lines))) {
+    *lines = (struct lines){-1, INT_MAX, INT_MAX, false};
+    while (all && (item = PyIter_Next(all))) {
         int here = number_in(item, 2);
         Py_DecRef(item);
-        if (start < 0)
-            start = here >= 0 ? here : (int)codes_number(code, CODE_FIRST_LINE);
+        if (lines->start < 0)
+            lines->start = here >= 0 ? here : (int)codes_number(code, CODE_FIRST_LINE);
         if (here < 0)
             continue;
-        led = led || here != start;
-        if (led && here >= line && here < best)
-            best = here;
+        lines->led = lines->led || here != lines->start;
+        if (here > 0 && here >= line && here < lines->best)
+            lines->best = here;
+        if (lines->led && here >= line && here < lines->later)
+            lines->later = here;
     }
     PyErr_Clear();
-    if (!led && start > 0 && start >= line)
-        best = start;
-    *event = best == start ? PLACE_START : PLACE_LINE;
+}
+
+/* The first line from `line` on at which a code object can be stopped; INT_MAX: none. Where all is on the line that defines it, that
+ * is where it starts: for such code newer CPythons tell of no line. From 3.11 on it begins with what is of that line, or, a
+ * module's, of line 0: of no interest, unless it comes back to it. */
+static int line_from(PyObject *code, int line, enum place_event *event)
+{
+    struct lines lines;
+
+    read_lines(code, line, &lines);
+    bool leads = python.version >= 0x030b;
+    int best = leads && lines.led ? lines.later : lines.best;
+    bool one = !lines.led && lines.start == codes_number(code, CODE_FIRST_LINE);
+    *event = (leads ? best == lines.start : one) ? PLACE_START : PLACE_LINE;
     return best;
 }
 
@@ -418,7 +436,7 @@ static void find_functions(const struct location_index *index, const struct brea
             continue;
         for (long at = group->first; at >= 0; at = index->names.next[at]) {
             PyObject *code = index->codes->all[at].code;
-            if (!matches_name(breakpoint->where, code))
+            if (!matches_name(breakpoint->where, index->codes, at))
                 continue;
             told->known = true;
             if (!found(arg, code, event, 0))

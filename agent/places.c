@@ -28,7 +28,7 @@ struct armed {
 
 const struct arming *places_arming(void)
 {
-    return &arm_monitoring;
+    return python.version < 0x030c ? &arm_trace : &arm_monitoring;
 }
 
 /* ---- looking up ---- */

@@ -44,6 +44,7 @@ struct place_report {
     unsigned places, files;   /* found in this interpreter */
     int line;                 /* another line that is used; 0: none */
     bool known;               /* the file is there, but no such line */
+    const char *costs;        /* what else to know, good while the GIL is held; NULL: nothing */
 };
 
 /* Finds where breakpoints belong in this interpreter and arms them there, now and later. reports: one for each. 0, or
@@ -54,6 +55,9 @@ int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakp
 void places_disarm(struct interpreter *interpreter);
 /* A code object has come into being, or ends: of arm.c. */
 void places_code_made(struct interpreter *interpreter, PyObject *code);
+/* Before 3.12: a code object is entered that may be new, with all that is defined in it. No exception is set before and
+ * after: of arm_trace.c. */
+void places_tree_made(struct interpreter *interpreter, PyObject *code);
 void places_code_gone(struct interpreter *interpreter, const PyObject *code);
 /* Takes all of it out. Leaves no exception. */
 void places_leave(struct interpreter *interpreter);

@@ -139,7 +139,7 @@ static int arm_located(struct places *places, struct breakpoint *const *breakpoi
     return r;
 }
 
-int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints, unsigned count,
+static int arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints, unsigned count,
                struct place_report *reports, char words[PROTO_WORDS_MAX])
 {
     int r = begin(interpreter, words);
@@ -154,7 +154,20 @@ int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakp
     r = say(arm_located(places, breakpoints, count, reports), words);
     if (r == 0)
         r = places_apply(interpreter, places);
-    return r < 0 ? r : places_arming()->raises(interpreter, places->nraises > 0);
+    if (r == 0)
+        r = places_arming()->raises(interpreter, places->nraises > 0);
+    for (unsigned i = 0; i < count && places_arming()->costs; i++)
+        reports[i].costs = places_arming()->costs(interpreter);
+    return r;
+}
+
+int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints, unsigned count,
+               struct place_report *reports, char words[PROTO_WORDS_MAX])
+{
+    bool collects = python_keep_collector();
+    int r = arm(interpreter, breakpoints, count, reports, words);
+    python_let_collector(collects);
+    return r;
 }
 
 static void forget_removed(struct breakpoint **all, unsigned *count)
@@ -192,16 +205,17 @@ void places_disarm(struct interpreter *interpreter)
 
 /* ---- code that comes and goes ---- */
 
-static void arm_new(struct interpreter *interpreter, struct places *places, PyObject *code)
+static void arm_new(struct interpreter *interpreter, struct places *places, const struct codes *codes)
 {
-    _cleanup_codes_ struct codes codes = {0};
     struct place_report report;
+    struct location_index *index = location_index_new(codes);
 
-    codes_gather_tree(&codes, code);
-    struct location_index *index = location_index_new(&codes);
     for (unsigned i = 0; i < places->nwanted && index; i++) {
         struct breakpoint *breakpoint = places->wanted[i];
-        if (!location_concerns(breakpoint, code))
+        bool concerns = false;
+        for (size_t j = 0; j < codes->count && !concerns; j++)
+            concerns = location_concerns(breakpoint, codes->all[j].code);
+        if (!concerns)
             continue;
         arm_one(places, breakpoint, index, true, &report);
         if (report.places)
@@ -213,12 +227,29 @@ static void arm_new(struct interpreter *interpreter, struct places *places, PyOb
 
 void places_code_made(struct interpreter *interpreter, PyObject *code)
 {
+    _cleanup_codes_ struct codes codes = {0};
     struct places *places = places_here(interpreter);
     PyObject *type, *value, *traceback;
 
     if (!places || !is_wanted(places, code))
         return;
     PyErr_Fetch(&type, &value, &traceback);
-    arm_new(interpreter, places, code);
+    codes_gather_tree(&codes, code);
+    arm_new(interpreter, places, &codes);
     PyErr_Restore(type, value, traceback);
+}
+
+void places_tree_made(struct interpreter *interpreter, PyObject *code)
+{
+    _cleanup_codes_ struct codes codes = {0};
+    struct places *places = places_here(interpreter);
+    bool collects = python_keep_collector(), wanted = false;
+
+    codes_gather_tree(&codes, code);
+    for (size_t i = 0; i < codes.count && places && !wanted; i++)
+        wanted = is_wanted(places, codes.all[i].code);
+    if (wanted)
+        arm_new(interpreter, places, &codes);
+    PyErr_Clear();
+    python_let_collector(collects);
 }

@@ -55,3 +55,12 @@ static inline void python_clear(PyObject **object)
     *object = NULL;
     Py_DecRef(old);
 }
+
+/* Before 3.12 whoever makes an object may have to run the cyclic collector, and that runs anything: this keeps it from that. What it
+ * returns is for python_let_collector(). */
+static inline bool python_keep_collector(void) { return python.version < 0x030c && PyGC_Disable(); }
+static inline void python_let_collector(bool again)
+{
+    if (again)
+        PyGC_Enable();
+}

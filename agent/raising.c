@@ -118,6 +118,17 @@ static void take(struct raising *raising, const struct places *places, PyObject 
             reach->all[reach->count++] = breakpoint_ref(all[i]);
 }
 
+/* Whether there is any that is to hit, which reach_hit() is to be called for. */
+static bool is_wanted(struct places *places, PyObject *code, PyObject *exception, PyObject *traceback, struct reach *reach)
+{
+    if (!places->raising && !(places->raising = make()))
+        return false;
+    if (seen_before(&places->raising->sightings, code, exception, traceback))
+        return false;
+    take(places->raising, places, (PyObject *)Py_TYPE(exception), reach);
+    return reach->count || reach->all != reach->few;
+}
+
 bool raising_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception, PyObject *traceback)
 {
     struct places *places = places_here(interpreter);
@@ -125,13 +136,11 @@ bool raising_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObjec
 
     if (!places || !places->nraises)
         return true;
-    if (!places->raising && !(places->raising = make()))
-        return true;
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-    if (seen_before(&places->raising->sightings, code, exception, traceback))
-        return true;
-    take(places->raising, places, (PyObject *)Py_TYPE(exception), &reach);
-    if (!reach.count && reach.all == reach.few)
+    bool collects = python_keep_collector();
+    bool wanted = is_wanted(places, code, exception, traceback, &reach);
+    python_let_collector(collects);
+    if (!wanted)
         return true;
     struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT};
     return reach_hit(&reach, interpreter, &reached);

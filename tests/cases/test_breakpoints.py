@@ -1,5 +1,6 @@
 """Breakpoints of an agent that is asked in its own protocol: where they hit, and what their rows say."""
 import json
+import re
 
 import pytest
 
@@ -8,7 +9,7 @@ import ring_file
 from agents import clients, connect, ended, start
 from interpreters import eventually
 
-pytestmark = pytest.mark.python(minimum=(3, 12))
+pytestmark = pytest.mark.python(minimum=(3, 10))
 
 # the program does what it is told, one expression or statement a line, in the module's namespace
 TOLD = """
@@ -32,7 +33,7 @@ def do(target, line):
 def set_all(client, *entries, replace=False):
     answer = client.breakpoints(*entries, replace=replace)
     assert answer.error == 0, answer.words
-    return answer.text
+    return re.sub(r"[;,] slows [^;\n]*before CPython 3.12", "", answer.text)
 
 
 def hits(target):
@@ -43,7 +44,7 @@ def hits(target):
 
 def places(target):
     """(id, function, line) of each hit."""
-    return [(row["id"], row["func"], row["lineno"]) for row in hits(target)]
+    return [(row["id"], row["func"].split(".")[-1], row["lineno"]) for row in hits(target)]  # qualified from 3.11 on
 
 
 def breakpoints(target):
@@ -114,7 +115,7 @@ class Net:
     set_all(client, agent.breakpoint(agent.FUNCTION, "Net.forward"), agent.breakpoint(agent.RETURN, "forward"),
             agent.breakpoint(agent.FUNCTION, "source.Net.forward"), agent.breakpoint(agent.FUNCTION, "Other.forward"))
     do(target, "Net().forward(4)")
-    assert places(target) == [(1, "Net.forward", 2), (3, "Net.forward", 2), (2, "Net.forward", 3)]
+    assert places(target) == [(1, "forward", 2), (3, "forward", 2), (2, "forward", 3)]
     assert hits(target)[-1]["captured"]["return"] == "8"
     assert breakpoints(target)[4]["state"] == "pending"
 
@@ -218,6 +219,9 @@ def test_detach(python):
     do(target, "add(1, 2)")
     answer = client.detach()
     assert answer.error == 0
-    do(target, "add(1, 2); assert not any(map(sys.monitoring.get_tool, range(6)))")
+    if python.version >= (3, 12):
+        do(target, "add(1, 2); assert not any(map(sys.monitoring.get_tool, range(6)))")
+    else:
+        do(target, "add(1, 2); assert sys.gettrace() is None")
     eventually(lambda: client.record.read().state == agent.ENDED)
     assert ended(target) == 0

@@ -12,7 +12,7 @@ from commands import Commands, Refused, shell, write
 from sql import rows
 from test_events import Reader, kinds
 
-pytestmark = pytest.mark.python(minimum=(3, 12))
+pytestmark = pytest.mark.python(minimum=(3, 10))
 
 SOURCE = textwrap.dedent("""
     import sys
@@ -47,6 +47,11 @@ def lines(file):
 
 def hits(file):
     return {int(number): int(n) for number, n in re.findall(r"^(\d+): .*  # \w+, (\d+) hits", file.read_text(), re.M)}
+
+
+def plain(text):
+    """Without what is said of CPython 3.10 and 3.11, of no interest here."""
+    return re.sub(r"[,;] slows [^;\n]*before CPython 3.12", "", text)
 
 
 def work(target, times=1):
@@ -166,8 +171,8 @@ def test_lines_that_undo_others(probe, target, file):
 
 def test_reply_of_ones_own(probe, target, file):
     said = Commands(probe, target.pid).run("breakpoints", "work()\n9: no.where()\n-9\n")
-    assert said == "1: log work()  # armed\n9: log no.where()  # removed\n-9\n"
-    assert file.read_text() == "1: log work()  # armed, 0 hits\n"
+    assert plain(said) == "1: log work()  # armed\n9: log no.where()  # removed\n-9\n"
+    assert plain(file.read_text()) == "1: log work()  # armed, 0 hits\n"
 
 
 def test_large_set(target, file):
@@ -263,11 +268,11 @@ def test_all(probe, python, nobody):
         everybody = mounted.path / "all" / "breakpoints"
         own = {target: mounted.path / str(target.pid) / "breakpoints" for target in (other, *targets)}
         said = shell('exec 3<>"$1"; echo "work() {i}" >&3; cat <&3', everybody, **as_nobody).stdout
-        assert said == "".join(f"{target.pid}: 1: log work() {{i}}  # armed\n" for target in targets)
+        assert plain(said) == "".join(f"{target.pid}: 1: log work() {{i}}  # armed\n" for target in targets)
         one = "1: log work() {i}  # armed, 0 hits\n"
-        assert [own[target].read_text() for target in (other, *targets)] == ["", one, one]
+        assert [plain(own[target].read_text()) for target in (other, *targets)] == ["", one, one]
         seen = shell('cat "$1"', everybody, **as_nobody).stdout
-        assert seen == "".join(f"1: log work() {{i}}  # pid {target.pid}, armed, 0 hits\n" for target in targets)
+        assert plain(seen) == "".join(f"1: log work() {{i}}  # pid {target.pid}, armed, 0 hits\n" for target in targets)
         put(own[targets[0]], "double()\n", "a")
         said = shell('exec 3<>"$1"; echo "-double()" >&3; cat <&3; echo "work() if +" >&3; cat <&3', everybody,
                      **as_nobody).stdout.splitlines()
