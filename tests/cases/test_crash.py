@@ -86,6 +86,19 @@ def test_values(python):
     ring.close()
 
 
+def test_nothing_lives_longer(python):
+    """Not the exception, its frames, nor what they bind."""
+    target, client = begin(python)
+    for line in ("import weakref; living = weakref.WeakSet()",
+                 "def fail(): angry = Angry(); living.add(angry); raise OwnError()"):
+        target.send("do " + line)
+        target.expect("done")
+    target.send("do gc.disable(); t = threading.Thread(target=fail); t.start(); t.join(); put(len(living))")
+    target.expect("0")
+    with ring_of(client) as ring:
+        assert last(ring, "local")[0].name == "angry"
+
+
 def test_chain(python):
     target, client = begin(python)
     ring = ring_of(client)

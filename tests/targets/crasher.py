@@ -3,6 +3,7 @@ the exception, as a line of JSON."""
 import _thread
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import signal
