@@ -2,6 +2,7 @@
 
 #include "fs/cleanup.h"
 #include "fs/clock.h"
+#include "fs/procfs.h"
 #include "fs/trace/leftover.h"
 #include "fs/trace/operation.h"
 #include "fs/trace/refusal.h"
@@ -14,6 +15,7 @@
 #include <errno.h>
 #include <linux/memfd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DONE_NAP_NS 20000
@@ -89,14 +91,29 @@ static int prepare(struct operation *o)
 
 /* ---- what it is made to do ---- */
 
+/* What the borrowed thread is called in its own pid namespace: the last of its numbers. */
+static pid_t inner_tid(pid_t tid)
+{
+    char status[8192], *end;
+    pid_t inner = tid;
+
+    if (proc_read(tid, "status", status, sizeof status) <= 0)
+        return tid;
+    const char *p = proc_status_field(status, "NSpid");
+    for (long number; p && *p != '\n' && (number = strtol(p, &end, 10)) > 0 && end != p; p = end)
+        inner = (pid_t)number;
+    return inner;
+}
+
 /* A path to the memfd that dlopen() has never seen: slashes and dots make no difference but to its
- * comparison of names. */
+ * comparison of names. By a thread's number, so that it leads nowhere in another process: a debugger opens the
+ * libraries that it finds listed, and /proc/self/fd/9 might be a pipe of its own. */
 static void spell_path(struct operation *o, int number)
 {
     uint64_t bits = monotonic_ns();
     char *at = o->control.path;
 
-    at += sprintf(at, "/proc/self/fd");
+    at += sprintf(at, "/proc/self/task/%d/fd", (int)inner_tid(o->borrow.tid));
     for (; bits; bits >>= 1)
         at += sprintf(at, "%s", bits & 1 ? "/." : "/");
     sprintf(at, "/%d", number);

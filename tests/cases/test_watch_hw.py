@@ -1,0 +1,262 @@
+"""Watchpoints by debug registers, by both routes, from the file to the row: who is watched, what goes on beside it, who is
+in the way, and what is left when the daemon is killed."""
+import contextlib
+import errno
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from commands import Commands, Refused, fields
+from interpreters import eventually
+from sql import rows
+from stacks import parse_backtrace
+from test_namespaces import Inside
+from watching import needs_hardware
+
+FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
+KILLS = 300 if FULL else 10
+SEED = int(os.environ.get("PROBEFS_TEST_SEED", time.time_ns() % 10**6))
+ROUTES = ["perf", "ptrace"]
+
+pytestmark = [pytest.mark.python(minimum=(3, 10)), needs_hardware]
+
+
+@pytest.fixture
+def target(python):
+    with python.run("watched.py") as target:
+        yield target
+
+
+@pytest.fixture
+def any_target(any_python):
+    with any_python.run("watched.py") as target:
+        yield target
+
+
+def do(target, *words):
+    target.send(" ".join(map(str, words)))
+    target.expect("done")
+
+
+def breakpoints(commands):
+    """What reading shows: {id: (line, notes)}."""
+    found = {}
+    for line in (commands.directory / "breakpoints").read_text().splitlines():
+        text, _, notes = line.partition("  # ")
+        number, colon, what = text.partition(": ")
+        if colon and number.isdigit():
+            found[int(number)] = what, notes
+    return found
+
+
+def hits(probe, pid):
+    return rows(probe.read(pid, "tables", "hits.csv"))
+
+
+def arm(commands, line, how):
+    """Sets it, and waits until it is armed so."""
+    commands.run("breakpoints", line + "\n")
+    return eventually(lambda: [notes for text, notes in breakpoints(commands).values()
+                               if text == line and how in notes], 10,
+                      f"{how}: {breakpoints(commands)}")
+
+
+def status(tid, name):
+    return fields(pathlib.Path(f"/proc/{tid}/status").read_text())[name].strip()
+
+
+def tracers(pid):
+    """Of each thread that is there long enough to be asked."""
+    found = []
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.append(int(status(tid, "TracerPid")))
+    return found
+
+
+def is_traced(pid):
+    return any(tracers(pid))
+
+
+def expect_hit(probe, target, values, tid=None):
+    """The last row tells of these, old and new."""
+    row = eventually(lambda: found[-1] if (found := hits(probe, target.pid)) and
+                     (found[-1]["old_value"], found[-1]["new_value"]) == tuple(map(str, values)) else None,
+                     10, f"{values}: {hits(probe, target.pid)[-3:]}")
+    assert row["func"] == "write" and row["file"].endswith("watched.py")
+    assert tid is None or int(row["tid"]) == tid
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_who_writes(probe, target, route):
+    """Any thread, new ones too; not a child's copy, and not what is written beside it."""
+    commands = Commands(probe, target.pid)
+    arm(commands, f"log watch w[3] hw={route}", f"by {route}")
+    assert is_traced(target.pid) == (route == "ptrace")
+    do(target, "write", 3, 1)
+    expect_hit(probe, target, (0.0, 1.0), target.pid)
+    do(target, "write", 4, 7)
+    do(target, "child", 3, 8)
+    do(target, "thread", 3, 2)
+    expect_hit(probe, target, (1.0, 2.0))
+    assert int(hits(probe, target.pid)[-1]["tid"]) != target.pid
+    assert len(hits(probe, target.pid)) == 2
+    commands.run("breakpoints", "-1\n")
+    eventually(lambda: not is_traced(target.pid), 5, "letting go")
+    do(target, "write", 3, 3)
+    assert len(hits(probe, target.pid)) == 2
+    assert "Agent: none" in commands.detach()
+    assert target.process.poll() is None
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_looking_meanwhile(probe, target, route):
+    """While memory is watched that is written all the time everything else can be read; nothing hangs."""
+    commands = Commands(probe, target.pid)
+    arm(commands, f"log watch w[9] hw={route}", f"by {route}")
+    do(target, "hot")
+    for _ in range(10):
+        seen = parse_backtrace(probe.read(target.pid, "backtrace"), target.pid)
+        assert any(function == "hot" for thread in seen.threads.values() for function, _, _ in thread.frames)
+        assert not any(thread.unreadable for thread in seen.threads.values())
+    assert commands.eval("w[9]") == "0.0\n"
+    do(target, "write", 9, 5)
+    expect_hit(probe, target, (0.0, 5.0), target.pid)
+    assert "Agent: none" in commands.detach()
+    eventually(lambda: not is_traced(target.pid), 5, "letting go")
+    target.send("count")
+    first = list(map(int, target.readline().split()))
+    time.sleep(0.2)
+    target.send("count")
+    assert all(b > a for a, b in zip(first, map(int, target.readline().split())))
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_five(probe, any_target, route):
+    """There are four registers; who asks for one more is told who has them."""
+    commands = Commands(probe, any_target.pid)
+    for slot in range(4):
+        commands.run("breakpoints", f"log watch w[{slot}] hw={route}\n")
+    eventually(lambda: all(f"by {route}" in notes for _, notes in breakpoints(commands).values()), 10, "four")
+    with pytest.raises(Refused) as refused:
+        commands.run("breakpoints", f"log watch w[8] hw={route}\n")
+    assert refused.value.errno == errno.EBUSY
+    assert "1, 2, 3, 4" in refused.value.words
+    for slot in range(4):
+        do(any_target, "thread", slot, slot + 1)
+        expect_hit(probe, any_target, (0.0, slot + 1.0))
+    commands.run("breakpoints", "-2\n")
+    arm(commands, f"log watch w[8] hw={route}", f"by {route}")
+    do(any_target, "write", 8, 1)
+    expect_hit(probe, any_target, (0.0, 1.0))
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_another_program(probe, any_target, route):
+    commands = Commands(probe, any_target.pid)
+    arm(commands, f"log watch w[3] hw={route}", f"by {route}")
+    do(any_target, "write", 3, 1)
+    do(any_target, "execute")
+    time.sleep(0.2)
+    assert any_target.process.poll() is None
+    assert not is_traced(any_target.pid)
+
+
+# ---- others ----
+
+@contextlib.contextmanager
+def tracing(pid):
+    """strace(1), which has all of its threads."""
+    strace = shutil.which("strace") or pytest.skip("there is no strace")
+    tracer = subprocess.Popen([strace, "-f", "-e", "trace=none", "-p", str(pid)], stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: all(tracers(pid)), 10, "strace")
+        yield tracer
+    finally:
+        tracer.terminate()
+        tracer.wait()
+
+
+def test_beside_another_tracer(probe, any_target):
+    """perf events do; a second tracer there can't be, and who it is is said."""
+    commands = Commands(probe, any_target.pid)
+    commands.attach()
+    with tracing(any_target.pid):
+        arm(commands, "log watch w[3] hw=perf", "by perf")
+        do(any_target, "thread", 3, 1)
+        expect_hit(probe, any_target, (0.0, 1.0))
+        commands.run("breakpoints", "log watch w[4] hw=ptrace\n")
+        notes = eventually(lambda: [notes for text, notes in breakpoints(commands).values() if "strace" in notes], 10,
+                           "who is in the way")
+        assert "is tracing it" in notes[0]
+    do(any_target, "write", 3, 2)
+    expect_hit(probe, any_target, (1.0, 2.0))
+
+
+def test_another_tracer_beside(probe, any_target):
+    commands = Commands(probe, any_target.pid)
+    arm(commands, "log watch w[3] hw=ptrace", "by ptrace")
+    strace = shutil.which("strace") or pytest.skip("there is no strace")
+    tried = subprocess.run([strace, "-p", str(any_target.pid)], capture_output=True, text=True, timeout=20)
+    assert tried.returncode and "Operation not permitted" in tried.stderr
+    do(any_target, "write", 3, 1)
+    expect_hit(probe, any_target, (0.0, 1.0))
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("wrapper", [
+    ["unshare", "--pid", "--fork", "--mount-proc"],
+    ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--net", "--ipc"],
+], ids=["pid", "container"])
+def test_other_namespaces(probe, any_python, wrapper, route):
+    with Inside(wrapper, any_python, "watched.py") as inside:
+        eventually(lambda: os.path.isdir(probe.path / str(inside.pid)), 20, "its directory")
+        commands = Commands(probe, inside.pid)
+        arm(commands, f"log watch w[3] hw={route}", f"by {route}")
+        for value in range(1, 4):
+            inside.process.stdin.write(f"thread 3 {value}\n")
+            inside.process.stdin.flush()
+            assert inside.process.stdout.readline() == "done\n"
+        eventually(lambda: len(hits(probe, inside.pid)) == 3, 10, "three hits")
+        assert "Agent: none" in commands.detach()
+
+
+# ---- the daemon is killed ----
+
+def moves(target):
+    """Both its threads write."""
+    def count():
+        target.send("count")
+        return list(map(int, target.readline().split()))
+
+    first = count()
+    eventually(lambda: all(b > a for a, b in zip(first, count())), 20, f"going on (seed {SEED})")
+
+
+@pytest.mark.deadline(3600 if FULL else 120)
+@pytest.mark.parametrize("route", ROUTES)
+def test_killed(probe, any_target, route):
+    """Whatever is armed, and however often that is written: the target goes on, at its own pace soon, and the next daemon
+    watches it again."""
+    dice = random.Random(SEED)
+    mounted = probe.mount()
+    do(any_target, "hot")
+    for _ in range(KILLS):
+        commands = Commands(mounted, any_target.pid)
+        commands.run("breakpoints", f"log watch w[3] hw={route}\n")
+        time.sleep(dice.random() * 0.05)
+        mounted.kill()
+        assert any_target.process.poll() is None, f"seed {SEED}"
+        moves(any_target)
+        eventually(lambda: not is_traced(any_target.pid), 5, "being let go")
+        mounted.start()
+        with contextlib.suppress(Refused):
+            Commands(mounted, any_target.pid).run("breakpoints", "-1\n")
+    assert "Agent: none" in Commands(mounted, any_target.pid).detach()
+    moves(any_target)

@@ -1,0 +1,62 @@
+"""Memory that is written when that is asked for, by whom that is asked for; "hot": all the time, also by threads
+that are made for it, and says how often."""
+import array
+import os
+import sys
+import threading
+import time
+
+w = array.array("d", [0.0] * 16)
+written = [0, 0]
+
+
+def write(slot, value):
+    w[slot] = value
+
+
+def hot():
+    number = 0
+    while True:
+        number += 1
+        write(3, float(number))
+        written[0] += 1
+        if number % 50 == 0:
+            time.sleep(0.001)
+
+
+def made():
+    while True:
+        thread = threading.Thread(target=write, args=(3, -float(written[1])))
+        thread.start()
+        thread.join()
+        written[1] += 1
+
+
+def in_thread(slot, value):
+    thread = threading.Thread(target=write, args=(slot, value))
+    thread.start()
+    thread.join()
+
+
+def in_child(slot, value):
+    child = os.fork()
+    if child == 0:
+        write(slot, value)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+print("ready", flush=True)
+for line in sys.stdin:
+    what, *rest = line.split()
+    if what == "hot":
+        for each in hot, made:
+            threading.Thread(target=each, daemon=True).start()
+    elif what == "count":
+        print(*written, flush=True)
+        continue
+    elif what == "execute":
+        os.execv(sys.executable, [sys.executable, "-c", "import time; print('done', flush=True); time.sleep(60)"])
+    else:
+        {"write": write, "thread": in_thread, "child": in_child}[what](int(rest[0]), float(rest[1]))
+    print("done", flush=True)
