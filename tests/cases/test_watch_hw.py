@@ -209,6 +209,27 @@ def test_another_tracer_beside(probe, any_target):
     expect_hit(probe, any_target, (0.0, 1.0))
 
 
+def gdb(pid, *orders):
+    executable = shutil.which("gdb") or pytest.skip("there is no gdb")
+    return subprocess.run([executable, "-nx", "-batch", "-p", str(pid), *(f"-ex={order}" for order in orders)],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+
+
+def test_beside_gdb(probe, any_target):
+    """It gets in and out, with the agent there and with memory watched by perf; where ptrace watches it says who is
+    there."""
+    commands = Commands(probe, any_target.pid)
+    arm(commands, "log watch w[3] hw=perf", "by perf")
+    assert "detached" in gdb(any_target.pid, "bt 1", "detach").stdout
+    do(any_target, "write", 3, 1)
+    expect_hit(probe, any_target, (0.0, 1.0))
+    arm(commands, "log watch w[4] hw=ptrace", "by ptrace")
+    said = gdb(any_target.pid, "bt 1").stderr
+    assert "Operation not permitted" in said or f"already traced by process {probe.pid}" in said
+    do(any_target, "write", 4, 1)
+    expect_hit(probe, any_target, (0.0, 1.0))
+
+
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("wrapper", [
     ["unshare", "--pid", "--fork", "--mount-proc"],
