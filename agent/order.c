@@ -57,6 +57,7 @@ static int jump(const struct park *park, int line, char words[PROTO_WORDS_MAX])
 static int step(struct interpreter *interpreter, const struct park *park, enum thread_verb verb,
                 char words[PROTO_WORDS_MAX])
 {
+    static const char *const names[] = {[THREAD_STEP] = "step", [THREAD_NEXT] = "next", [THREAD_FINISH] = "finish"};
     const struct step_place place = {
         .frame = park->frame, .returning = park->why == STOP_RETURN, .skip = park_told_line()};
 
@@ -66,7 +67,7 @@ static int step(struct interpreter *interpreter, const struct park *park, enum t
     if (r == -ENOMEM)
         return refuse(ENOMEM, words, "no memory");
     if (r == 0)
-        park_go();
+        park_go(names[verb]);
     return r;
 }
 

@@ -37,7 +37,7 @@ struct held {
     uint64_t state;        /* PyThreadState_GetID() */
     pid_t tid;
     pthread_cond_t told;   /* `going` or `job` has changed */
-    bool going;            /* it is told to go on */
+    const char *going;     /* NULL; or why it is told to go on, as events have it */
     struct job *job;       /* NULL: none */
     uint64_t until_ns;     /* CLOCK_MONOTONIC */
     unsigned forks;        /* fork_count() */
@@ -60,17 +60,18 @@ static struct held *find(int32_t tid)
     return NULL;
 }
 
-static void tell(struct held *held)
+static void tell(struct held *held, const char *why)
 {
-    held->going = true;
+    if (!held->going)
+        held->going = why;
     pthread_cond_signal(&held->told);
 }
 
-static void tell_all(const struct interpreter *interpreter)
+static void tell_all(const struct interpreter *interpreter, const char *why)
 {
     for (struct held *held = all; held; held = held->next)
         if (!interpreter || held->interpreter == interpreter)
-            tell(held);
+            tell(held, why);
 }
 
 static bool may_hold(const struct interpreter *interpreter)
@@ -144,7 +145,7 @@ static void wait_told(struct held *held)
     while (!held->going && !held->job)
         if (pthread_cond_clockwait(&held->told, &agent.lock, CLOCK_MONOTONIC, &until)) {
             if (end == held->until_ns)
-                tell(held);
+                tell(held, "deadline");
             return;
         }
 }
@@ -183,11 +184,36 @@ static bool wait_here(struct held *held)
     return true;
 }
 
+/* Leaves a row in events. */
+static void note_going(const struct held *held, double resumed)
+{
+    struct ring *ring = recorder_first_use(RECORDED_EVENTS);
+    const char *why = held->going ? held->going : "signal";
+    double held_s = resumed - (double)held->stop->since_ns * 1e-9;
+    char attrs[64];
+
+    if (held->park->id)
+        snprintf(attrs, sizeof attrs, "{\"id\": %u, \"held\": %.6f}", held->park->id, held_s);
+    else
+        snprintf(attrs, sizeof attrs, "{\"held\": %.6f}", held_s);
+    const struct events_row row = {
+        .ts = resumed,
+        .tid = held->tid,
+        .kind = {"continue", strlen("continue")},
+        .name = {why, strlen(why)},
+        .span = RING_NULL_INTEGER,
+        .attrs = {attrs, strlen(attrs)},
+    };
+    if (ring)
+        events_append(ring, &row, NULL);
+}
+
 bool park_thread(struct interpreter *interpreter, const struct park *park, double *resumed)
 {
     struct held held = {
         .interpreter = interpreter, .park = park, .thread = pthread_self(), .tid = gettid(),
-        .state = PyThreadState_GetID(PyThreadState_Get()), .told = PTHREAD_COND_INITIALIZER, .forks = fork_count(), .is_main = runs_signals(interpreter)};
+        .state = PyThreadState_GetID(PyThreadState_Get()), .told = PTHREAD_COND_INITIALIZER, .forks = fork_count(),
+        .is_main = runs_signals(interpreter)};
 
     *resumed = 0;
     if (own || python_thread_self() || probe_agent_record.pid != getpid())
@@ -202,6 +228,7 @@ bool park_thread(struct interpreter *interpreter, const struct park *park, doubl
     *resumed = recorder_now();
     if (held.forks != fork_count())
         return fine;
+    note_going(&held, *resumed);
     let_go(&held);
     return fine;
 }
@@ -237,10 +264,10 @@ int park_told_line(void)
 
 void park_inside(int by) { __atomic_add_fetch(&inside, by, __ATOMIC_ACQ_REL); }
 
-void park_go(void)
+void park_go(const char *why)
 {
     _guard_agent_;
-    tell(own);
+    tell(own, why);
 }
 
 /* ---- being told ---- */
@@ -265,7 +292,7 @@ int park_continue(int32_t tid, char words[PROTO_WORDS_MAX])
     _guard_agent_;
     if (!tid) {
         step_cancel();
-        tell_all(NULL);
+        tell_all(NULL, "continue");
         return 0;
     }
     struct held *held = find(tid);
@@ -273,7 +300,7 @@ int park_continue(int32_t tid, char words[PROTO_WORDS_MAX])
         snprintf(words, PROTO_WORDS_MAX, "the thread isn't stopped");
         return -ESRCH;
     }
-    tell(held);
+    tell(held, "continue");
     return 0;
 }
 
@@ -357,13 +384,13 @@ void park_release(void)
 {
     step_cancel();
     _guard_agent_;
-    tell_all(NULL);
+    tell_all(NULL, "daemon gone");
 }
 
 void park_leave(const struct interpreter *interpreter)
 {
     _guard_agent_;
-    tell_all(interpreter);
+    tell_all(interpreter, "exit");
 }
 
 bool park_end(void)
@@ -372,7 +399,7 @@ bool park_end(void)
     struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
 
     _guard_agent_;
-    tell_all(NULL);
+    tell_all(NULL, "detach");
     while (all)
         if (pthread_cond_clockwait(&agent.changed, &agent.lock, CLOCK_MONOTONIC, &until))
             return false;

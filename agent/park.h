@@ -32,8 +32,8 @@ void park_inside(int by);
 /* For what a held thread is told to run: where it is held, NULL: it isn't; the frame, or the exception, borrowed. */
 const struct park *park_own(void);
 PyObject *park_here(void);
-/* It goes on, once it has run that. */
-void park_go(void);
+/* It goes on, once it has run that. why: a literal, the name of the row in events. */
+void park_go(const char *why);
 /* It is at another line now. */
 void park_jumped(int line);
 /* The line of which a step from there may be told, without having got to it; 0: none. */

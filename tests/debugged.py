@@ -2,10 +2,13 @@
 import errno
 import json
 import os
+import select
 import subprocess
 import textwrap
+import time
 
 from commands import Commands
+from interpreters import DEADLINE
 
 HEAD = """
 import sys
@@ -252,25 +255,34 @@ def set_breakpoints(probe, pid, text):
 
 
 class Events:
-    """What `cat events` prints, one at a time."""
+    """What happens from now on, one at a time."""
 
     def __init__(self, probe, pid):
-        self.cat = subprocess.Popen(["cat", str(probe.path / str(pid) / "events")], stdout=subprocess.PIPE)
+        self.fd = os.open(probe.path / str(pid) / "events", os.O_RDONLY | os.O_NONBLOCK)
+        self.rest = b""
 
-    def next(self, *kinds):
-        for line in self.cat.stdout:
-            event = json.loads(line)
-            if event["kind"] in kinds:
+    def _line(self, end):
+        while b"\n" not in self.rest:
+            assert select.select([self.fd], [], [], max(0, end - time.monotonic()))[0], "no such event"
+            got = os.read(self.fd, 1 << 16)
+            assert got, "the process ended"
+            self.rest += got
+        line, _, self.rest = self.rest.partition(b"\n")
+        return json.loads(line)
+
+    def next(self, kind):
+        """The next of that kind."""
+        end = time.monotonic() + DEADLINE
+        while True:
+            event = self._line(end)
+            if event["kind"] == kind:
                 return event
-        return None
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.cat.kill()
-        self.cat.wait()
-        self.cat.stdout.close()
+        os.close(self.fd)
 
 
 def refused(probe, pid, tid, command):
