@@ -10,7 +10,9 @@
 #include "agent/recorder.h"
 #include "agent/captured.h"
 #include "agent/stack.h"
+#include "agent/step.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -348,6 +350,29 @@ static void hold(struct hit *hit, const struct ring_ticket *ticket)
         hits_patch_stopped(ring, ticket, 0);
 }
 
+static bool is_alive(const struct interpreter *interpreter, const PyThreadState *state)
+{
+    PyThreadState *each = python.thread_first(interpreter->state);
+
+    while (each && each != state)
+        each = python.thread_next(each);
+    return each;
+}
+
+/* Another thread wrote, and has gone on since: it is to stop at its next line. */
+static void hold_writer(struct hit *hit, const struct ring_ticket *ticket)
+{
+    const struct breakpoint *breakpoint = hit->breakpoint;
+    PyThreadState *writer = hit->reached->change->writer;
+    PyFrameObject *frame = writer && is_alive(hit->interpreter, writer) ? PyThreadState_GetFrame(writer) : NULL;
+    int r = frame ? step_stop_soon(hit->interpreter, writer, frame, breakpoint->id, breakpoint->stop_ns, ticket) : -ESRCH;
+    struct ring *ring = recorder_ring(RECORDED_HITS);
+
+    Py_DecRef((PyObject *)frame);
+    if (r < 0 && ring)
+        hits_patch_stopped(ring, ticket, 0);
+}
+
 static void reach(struct hit *hit)
 {
     struct breakpoint *breakpoint = hit->breakpoint;
@@ -372,8 +397,12 @@ static void reach(struct hit *hit)
         breakpoints_done(breakpoint);
     else
         breakpoints_count(breakpoint);
-    if (breakpoint->action == BREAKPOINT_STOP && hit->reached->frame && !hit->escapes)
+    if (breakpoint->action != BREAKPOINT_STOP || hit->escapes)
+        return;
+    if (hit->reached->frame)
         hold(hit, &ticket);
+    else
+        hold_writer(hit, &ticket);
 }
 
 bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint, const struct reached *reached)

@@ -1,6 +1,5 @@
 #include "agent/layout.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
 #define FRAMES_TRIED 16
@@ -14,8 +13,6 @@
 
 static struct offsets found;
 static bool known;
-static PyThreadState *(*first_thread)(PyInterpreterState *); /* PyInterpreterState_ThreadHead */
-static PyThreadState *(*next_thread)(PyThreadState *);       /* PyThreadState_Next */
 
 const struct offsets *layout(void)
 {
@@ -55,10 +52,10 @@ PyObject *layout_frame_code(const char *frame, int *offset)
 bool layout_is_thread(PyInterpreterState *interpreter, const PyThreadState *state, int32_t tid)
 {
     unsigned long number;
-    const PyThreadState *each = first_thread(interpreter);
+    const PyThreadState *each = python.thread_first(interpreter);
 
     for (unsigned i = 0; each && each != state && i < THREADS_MAX; i++)
-        each = next_thread((PyThreadState *)each);
+        each = python.thread_next((PyThreadState *)each);
     if (!each || each != state || found.tstate_native_thread_id < 0)
         return each && each == state;
     memcpy(&number, (const char *)state + found.tstate_native_thread_id, sizeof number);
@@ -201,9 +198,7 @@ const struct offsets *layout_find(void)
 {
     if (known)
         return &found;
-    first_thread = (PyThreadState * (*)(PyInterpreterState *)) dlsym(RTLD_DEFAULT, "PyInterpreterState_ThreadHead");
-    next_thread = (PyThreadState * (*)(PyThreadState *)) dlsym(RTLD_DEFAULT, "PyThreadState_Next");
-    bool right = first_thread && next_thread && parse() && try_frames() && try_text("plain") && try_text("\xc3\xa9") &&
+    bool right = parse() && try_frames() && try_text("plain") && try_text("\xc3\xa9") &&
                  try_text("\xe2\x82\xac x") && try_text("\xf0\x9f\x90\x8d");
     PyErr_Clear();
     __atomic_store_n(&known, right, __ATOMIC_RELEASE);

@@ -66,6 +66,8 @@ static struct step take_out(struct interpreter *interpreter, struct step *step)
     *step = self->all[--self->count];
     if (taken.code)
         steps_watch(interpreter, taken.code);
+    if (taken.caller)
+        steps_watch(interpreter, taken.caller);
     return taken;
 }
 
@@ -74,6 +76,7 @@ static void drop(struct interpreter *interpreter, struct step *step)
     struct step taken = take_out(interpreter, step);
     Py_DecRef(taken.frame);
     Py_DecRef(taken.code);
+    Py_DecRef(taken.caller);
 }
 
 static bool is_running(const struct interpreter *interpreter, uint64_t thread)
@@ -129,7 +132,7 @@ struct where {
 
 static bool hold(struct interpreter *interpreter, const struct step *step, const struct where *where)
 {
-    struct ring_ticket ticket = {0};
+    struct ring_ticket ticket = step->ticket;
     double resumed;
     const struct reached reached = {
         .frame = where->frame, .code = where->code, .line = where->line, .value = where->value, .why = step->why};
@@ -137,7 +140,7 @@ static bool hold(struct interpreter *interpreter, const struct step *step, const
         .why = step->why, .id = step->id, .for_ns = step->for_ns, .frame = where->frame, .line = where->line,
         .value = where->value, .may_jump = where->at_line};
 
-    bool noted = !step->id && hit_note(interpreter, &reached, &ticket); /* a watchpoint has its row already */
+    bool noted = step->id || hit_note(interpreter, &reached, &ticket); /* a watchpoint has its row already */
     bool fine = park_thread(interpreter, &park, &resumed);
     struct ring *ring = recorder_ring(RECORDED_HITS);
     if (noted && ring && resumed > 0)
@@ -167,6 +170,7 @@ static bool stop(struct interpreter *interpreter, struct step *step, const struc
     Py_DecRef((PyObject *)innermost);
     Py_DecRef(taken.frame);
     Py_DecRef(taken.code);
+    Py_DecRef(taken.caller);
     PyErr_Restore(type, value, traceback);
     park_inside(-1);
     return fine;
@@ -318,17 +322,32 @@ int step_from(struct interpreter *interpreter, const struct step_place *place, e
     return begin(interpreter, new.thread, words);
 }
 
-int step_stop_soon(struct interpreter *interpreter, PyThreadState *state, PyFrameObject *frame, uint32_t id, uint64_t for_ns)
+/* The thread may be beyond the last event of its frame: then nothing tells that it leaves that. */
+static void watch_caller(struct interpreter *interpreter, struct step *step, PyFrameObject *frame)
+{
+    _cleanup_unref_ PyObject *back = (PyObject *)python.frame_back(frame);
+
+    step->caller = back ? (PyObject *)PyFrame_GetCode((PyFrameObject *)back) : NULL;
+    if (step->caller)
+        steps_watch(interpreter, step->caller);
+}
+
+int step_stop_soon(struct interpreter *interpreter, PyThreadState *state, PyFrameObject *frame, uint32_t id, uint64_t for_ns,
+                   const struct ring_ticket *ticket)
 {
     char words[PROTO_WORDS_MAX];
     const struct step new = {
-        .thread = PyThreadState_GetID(state), .verb = THREAD_NEXT, .why = STOP_WATCH, .id = id, .for_ns = for_ns};
+        .thread = PyThreadState_GetID(state), .verb = THREAD_STEP, .why = STOP_WATCH, .id = id, .for_ns = for_ns,
+        .ticket = *ticket};
+    _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
 
     sweep(interpreter);
     int r = add(interpreter, &new);
     if (r < 0)
         return r;
-    wait_in(interpreter, find(steps_of(interpreter), new.thread), frame);
+    struct step *step = find(steps_of(interpreter), new.thread);
+    look_at(interpreter, step, code);
+    watch_caller(interpreter, step, frame);
     return begin(interpreter, new.thread, words);
 }
 

@@ -9,6 +9,7 @@
 
 #include "agent/interpreter.h"
 #include "agent/proto.h"
+#include "agent/ring.h"
 
 /* Where a held thread is. */
 struct step_place {
@@ -23,9 +24,10 @@ int step_from(struct interpreter *interpreter, const struct step_place *place, e
               char words[PROTO_WORDS_MAX]);
 /* Every thread stops at the next line that it runs. With the GIL. -errno with words. */
 int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROTO_WORDS_MAX]);
-/* A thread, which may be another one, stops at the next line that it runs in `frame`, its innermost, or where that returns to,
- * because of a watchpoint. With the GIL. -errno. */
-int step_stop_soon(struct interpreter *interpreter, PyThreadState *state, PyFrameObject *frame, uint32_t id, uint64_t for_ns);
+/* A thread, which may be another one, stops at the next line that it runs, in `frame`, its innermost, or elsewhere, because of a
+ * watchpoint, whose row of hits is told when it goes on. With the GIL. -errno. */
+int step_stop_soon(struct interpreter *interpreter, PyThreadState *state, PyFrameObject *frame, uint32_t id, uint64_t for_ns,
+                   const struct ring_ticket *ticket);
 /* This thread stops for another reason: a step that is under way ends with that. Whether there was one. With the GIL. */
 bool step_end(struct interpreter *interpreter);
 /* Gives up all that are under way, soon. Any thread, without the GIL. */

@@ -210,8 +210,9 @@ int steps_hear(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
                      ? "other tools have all ids of sys.monitoring (see sys.monitoring.get_tool)"
                      : "this interpreter lacks what it takes to stop a thread at a line, or forbids it");
     for (size_t i = 0; i < self->count && r == 0 && anew && python.version >= 0x030c; i++)
-        if (self->all[i].code)
-            watch(interpreter, self->all[i].code, true);
+        for (size_t k = 0; k < 2; k++)
+            if (k ? self->all[i].caller : self->all[i].code)
+                watch(interpreter, k ? self->all[i].caller : self->all[i].code, true);
     return r;
 }
 
@@ -223,7 +224,7 @@ void steps_watch(struct interpreter *interpreter, PyObject *code)
     if (!self->hears)
         return; /* steps_hear() follows */
     for (size_t i = 0; i < self->count; i++)
-        wanted = wanted || self->all[i].code == code;
+        wanted = wanted || self->all[i].code == code || self->all[i].caller == code;
     if (python.version >= 0x030c)
         watch(interpreter, code, wanted);
     else

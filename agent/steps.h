@@ -9,9 +9,11 @@ struct step {
     enum thread_verb verb;    /* THREAD_STEP: in any frame */
     enum stop_why why;
     uint32_t id;              /* of the watchpoint */
+    struct ring_ticket ticket; /* of its row */
     uint64_t for_ns;
     PyObject *frame;          /* owned; of THREAD_NEXT and THREAD_FINISH */
     PyObject *code;           /* owned: that is watched now; NULL: none */
+    PyObject *caller;         /* owned: of a watchpoint, code that is watched besides; NULL: none */
     int skip;                 /* struct step_place; until it is told of a line */
     const void *skip_frame;   /* no more than a number */
 };

@@ -14,9 +14,6 @@
 #include <ucontext.h>
 
 #define OBJECT_SIZE sizeof(PyObject *)
-#define WAIT_STEP_NS 100000    /* of a writer that is to be stopped */
-#define WAIT_STEPS 20
-#define WAIT_EVERY_NS 10000000 /* between two such waits at one slot: it isn't slowed for long */
 
 /* What the handler looks at. Whoever changes one makes `change` odd meanwhile. */
 struct slot {
@@ -25,7 +22,6 @@ struct slot {
     struct trap_memory memory;
     uint64_t last;             /* what was there, as the handler last saw it */
     uint64_t traps, dropped;
-    uint64_t waited_ns;        /* when a writer was last made to wait */
 };
 
 static struct {
@@ -52,31 +48,6 @@ static uint64_t load(const struct trap_memory *memory)
     uint64_t bytes = 0;
     memcpy(&bytes, (const void *)(uintptr_t)memory->address, memory->length <= sizeof bytes ? memory->length : 0);
     return bytes;
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* A writer that has the GIL, and is to be stopped, stays here until somebody asks for the GIL: then it gives it up at the
- * next chance, and is not on its way for the milliseconds of a switch. */
-static void wait_for_taker(struct slot *slot)
-{
-    const struct timespec step = {0, WAIT_STEP_NS};
-    uint64_t now = now_ns();
-    bool asked = false;
-
-    if (now - slot->waited_ns < WAIT_EVERY_NS)
-        return;
-    slot->waited_ns = now;
-    for (unsigned i = 0; i < WAIT_STEPS && !asked; i++) {
-        asked = trap_is_asked();
-        nanosleep(&step, NULL);
-    }
-    nanosleep(&step, NULL); /* until its patience ends (gil.c) */
 }
 
 static void fill(struct trap_hit *hit, const struct slot *slot, bool late, bool *gil)
@@ -123,7 +94,7 @@ static void look(unsigned number, uint64_t ip, bool late)
     fill(hit, slot, late, &gil);
     trap_queue_end(hit);
     if (slot->stop && gil)
-        wait_for_taker(slot);
+        trap_queue_wait();
 }
 
 /* What would have happened without us. */

@@ -10,6 +10,11 @@
 #include <time.h>
 
 #define QUEUE_SIZE 256u       /* a power of two */
+#define WAIT_STEP_NS 100000
+#define WAIT_STEPS 100
+#define PATIENCE_STEPS 3
+#define WAIT_AT_MOST_NS 100000000u
+#define WAIT_SHARE 10         /* of the time one in so many parts, at most, is waited */
 
 struct cell {
     uint64_t turn;            /* position that may use it next: as it is, to be filled; one more, to be taken */
@@ -22,6 +27,7 @@ static struct {
     uint64_t head, tail;      /* taken, and begun */
     uint32_t bell;            /* grows with each hit: a futex */
     bool asking;
+    uint64_t waits_ns;        /* from when on a writer may wait again, CLOCK_MONOTONIC */
 } queue;
 
 struct trap_hit *trap_queue_begin(void)
@@ -108,7 +114,28 @@ bool trap_take(struct trap_hit *out)
 
 void trap_asking(bool asking) { __atomic_store_n(&queue.asking, asking, __ATOMIC_SEQ_CST); }
 
-bool trap_is_asked(void) { return __atomic_load_n(&queue.asking, __ATOMIC_SEQ_CST); }
+void trap_queue_wait(void)
+{
+    const struct timespec step = {0, WAIT_STEP_NS};
+    struct timespec t;
+    bool asked = false;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    uint64_t before = __atomic_load_n(&queue.waits_ns, __ATOMIC_RELAXED);
+    if (now < before ||
+        !__atomic_compare_exchange_n(&queue.waits_ns, &before, now + WAIT_AT_MOST_NS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return;
+    for (unsigned i = 0; i < WAIT_STEPS && !asked; i++) {
+        asked = __atomic_load_n(&queue.asking, __ATOMIC_SEQ_CST);
+        nanosleep(&step, NULL);
+    }
+    for (unsigned i = 0; i < PATIENCE_STEPS; i++) /* until its patience ends (gil.c) */
+        nanosleep(&step, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t end = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    __atomic_store_n(&queue.waits_ns, end + WAIT_SHARE * (end - now), __ATOMIC_RELAXED);
+}
 
 int trap_queue_make(void)
 {

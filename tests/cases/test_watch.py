@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+import agent_client as agent
 from agent_client import WATCH, WATCH_ADDRESS
 from agents import connect, start
 from interpreters import eventually
@@ -461,4 +462,63 @@ def test_fork(any_python):
     do(target, "pid = os.fork() or (cell.__setitem__(0, 2), os._exit(7)); assert os.waitpid(pid, 0)[1] == 7 << 8")
     do(target, "cell[0] = 5")
     assert [hit.new_value for hit in hits(client, 1)] == ["5"]
+    hardware.close()
+
+
+STOPS = """
+import sys
+import probing
+
+cell = [0]
+value = 0
+turns = [0]
+
+def helper(i):
+    return i
+
+def work():
+    global value
+    local = 0
+    for i in range(10**9):
+        if go[0]:
+            go[0] = False
+            cell[0] = value = local = i
+            wrote = i
+        helper(i)
+        turns[0] = i
+
+go = [False]
+print("ready", flush=True)
+sys.stdin.readline()
+work()
+"""
+
+
+@needs_hardware
+@pytest.mark.parametrize("expression", ["cell[0]", "value", "local"])
+def test_stop(python, expression):
+    """The writer is held soon after; of what is compared at lines, at the next one."""
+    target = start(python, STOPS, name="stops.py")
+    client = connect(target)
+    if expression == "local":
+        target.send("go")
+        eventually(lambda: client.eval("turns[0]").text != "0\n")
+    watch(client, expression, action=agent.STOP, condition="new")
+    hardware = Hardware(client).look()
+    if expression != "local":
+        target.send("go")
+        eventually(lambda: client.eval("turns[0]").text != "0\n")
+    client.eval("go[0] = True")
+    stop = eventually(lambda: client.record.threads().get(target.pid))
+    hit = hits(client, 1)[0]
+    assert (stop["id"], stop["why"]) == (1, agent.BY_WATCH)
+    line = lineno(STOPS, "            cell[0] = value = local = i")
+    assert (hit.func, hit.lineno, hit.stopped, hit.resumed) == ("work", line, 1, None)
+    assert stop["line"] in range(lineno(STOPS, "def helper(i):"), lineno(STOPS, "        turns[0] = i") + 1)
+    if expression == "local":
+        assert stop["line"] == line + 1
+    assert client.eval("cell[0]").text == f"{hit.new_value}\n"
+    assert client.order(agent.CONTINUE).error == 0
+    assert eventually(lambda: hits(client, 1)[0].resumed) > hit.ts
+    eventually(lambda: client.eval("go[0]").text == "False\n")
     hardware.close()
