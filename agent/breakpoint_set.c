@@ -12,6 +12,7 @@ static struct breakpoint_set set;
 static uint64_t appended; /* bytes of rows since all of them were appended */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+#define ROW_LEAST 128 /* bytes of one without its words, and a little more */
 #define _guard_rows_ _guard_mutex_(&lock)
 
 /* ---- rows; with the lock ---- */
@@ -24,7 +25,7 @@ static struct ring_text text_or_null(const char *text)
 /* About, for a row of a breakpoint. */
 static uint64_t row_size(const struct breakpoint *breakpoint)
 {
-    return 256 + strlen(breakpoint->text) + strlen(breakpoint->note);
+    return ROW_LEAST + strlen(breakpoint->text) + strlen(breakpoint->note);
 }
 
 static uint64_t ring_size(const struct ring *ring) { return (uint64_t)ring->blocks * ring->block_size; }
@@ -167,7 +168,7 @@ bool breakpoint_set_fits(const struct breakpoint_set *self)
     uint64_t size = 0;
 
     for (unsigned i = 0; i < self->count; i++)
-        size += row_size(self->all[i]) + PROTO_WORDS_MAX;
+        size += row_size(self->all[i]);
     struct ring *ring = recorder_first_use(RECORDED_BREAKPOINTS);
     return !ring || size <= ring_size(ring) / 4;
 }

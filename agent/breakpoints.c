@@ -306,12 +306,15 @@ static void arm_in(struct interpreter *interpreter, void *arg)
 
     if (plan->error < 0)
         return;
-    plan->error = places_arm(interpreter, plan->fresh, plan->nfresh, plan->here, plan->words);
+    bool is_new = !places_here(interpreter); /* what was there before goes there, too */
+    plan->error = is_new ? places_arm(interpreter, plan->next.all, plan->next.count, plan->here, plan->words)
+                         : places_arm(interpreter, plan->fresh, plan->nfresh, plan->here, plan->words);
     if (plan->error < 0 && PyErr_Occurred() && !plan->words[0])
         eval_describe_exception(plan->words, PROTO_WORDS_MAX);
     PyErr_Clear();
     for (unsigned i = 0; i < plan->nfresh && plan->error == 0; i++)
-        add_report(&plan->reports[i], &plan->here[i]);
+        add_report(&plan->reports[i],
+                   &plan->here[is_new ? breakpoint_set_find(&plan->next, plan->fresh[i]->id) : i]);
 }
 
 static void disarm_in(struct interpreter *interpreter, void *unused)

@@ -203,6 +203,16 @@ bool interpreter_each_other(void (*visit)(struct interpreter *, void *arg), void
     return all;
 }
 
+/* Whether it has come as far as to have the module of its program: before, importing anything there would be early. */
+static bool is_ready(void)
+{
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
+    bool ready = modules && PyDict_GetItemString(modules, "__main__");
+
+    PyErr_Clear();
+    return ready;
+}
+
 bool interpreter_each_there(void (*visit)(struct interpreter *, void *arg), void *arg)
 {
     int64_t ids[INTERPRETERS_MAX];
@@ -221,7 +231,8 @@ bool interpreter_each_there(void (*visit)(struct interpreter *, void *arg), void
             all = false;
             continue;
         }
-        guest_begin(&entered->guest, entered); /* so that its end is heard of */
+        if (is_ready())
+            guest_begin(&entered->guest, entered); /* so that its end is heard of */
         if (entered->guest.capsule)
             visit(entered, arg);
         all = all && entered->guest.capsule;

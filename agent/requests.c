@@ -262,6 +262,18 @@ uint64_t requests_overdue(void)
     return agent_now_ns() - running->interrupted_ns;
 }
 
+bool requests_wait(uint64_t ns)
+{
+    uint64_t end = agent_now_ns() + ns;
+    struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+
+    _guard_agent_;
+    while (!agent.requests.first && !agent.detached && !agent.ending)
+        if (pthread_cond_clockwait(&agent.changed, &agent.lock, CLOCK_MONOTONIC, &until))
+            return false;
+    return true;
+}
+
 struct request *requests_take(bool has_state)
 {
     struct requests *all = &agent.requests;

@@ -86,6 +86,9 @@ uint64_t requests_running(void);
 /* For how many nanoseconds it has been told to end; 0: it hasn't, or there is none. With the lock. */
 uint64_t requests_overdue(void);
 
+/* For Python's thread. Waits until there is something that requests_take() needn't wait for, at most for a time; false: there is
+ * nothing. */
+bool requests_wait(uint64_t ns);
 /* For Python's thread. Waits for the next request; NULL: the interpreter ends and Python has to be
  * left (only with has_state), or the thread is to end (agent.detached). */
 struct request *requests_take(bool has_state);

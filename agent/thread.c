@@ -6,6 +6,7 @@
 #include "agent/crash.h"
 #include "agent/eval.h"
 #include "agent/interrupt.h"
+#include "agent/newcomers.h"
 #include "agent/order.h"
 #include "agent/park.h"
 #include "agent/probing.h"
@@ -290,6 +291,8 @@ static void *python_main(void *arg)
     for (;;) {
         if (retire(self))
             return NULL;
+        if (self->state && newcomers_look() && !requests_wait(NEWCOMERS_NS))
+            continue;
         struct request *request = requests_take(self->state != NULL);
         if (!request) {
             interpreter_leave_main(); /* it ends; what still comes is refused */

@@ -1,6 +1,4 @@
 """Breakpoints in every kind of code, also where it runs already, and where it comes later."""
-import json
-import textwrap
 
 import pytest
 
