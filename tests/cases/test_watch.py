@@ -54,7 +54,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def victim(python):
-    return start(python, PROGRAM, name="watched.py")
+    return start(python, PROGRAM, name="watchpoints.py")
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ main()
 
 @pytest.fixture
 def local(python):
-    return start(python, LOCALS, name="locals.py")
+    return start(python, LOCALS, name="watched_locals.py")
 
 
 def lineno(source, text):
@@ -287,7 +287,7 @@ TORCH = [
 def arrays(any_python):
     if any_python.source != "debian":
         pytest.skip("numpy comes with Debian's interpreter")
-    return start(any_python, ARRAYS, name="arrays.py", ready=False)
+    return start(any_python, ARRAYS, name="watched_arrays.py", ready=False)
 
 
 def check_array(target, expression, statement, old, new):
@@ -498,7 +498,7 @@ work()
 @pytest.mark.parametrize("expression", ["cell[0]", "value", "local"])
 def test_stop(python, expression):
     """The writer is held soon after; of what is compared at lines, at the next one."""
-    target = start(python, STOPS, name="stops.py")
+    target = start(python, STOPS, name="watched_stops.py")
     client = connect(target)
     if expression == "local":
         target.send("go")
