@@ -144,18 +144,6 @@ void event_text_stop(pid_t pid, const struct ring_row *row, struct text *out)
     text_puts(out, "}\n");
 }
 
-void event_text_continue(pid_t pid, const struct ring_row *row, double ts, struct text *out)
-{
-    double since = ring_real(row, HITS_TS);
-
-    begin_hit(out, ts, "continue", pid, row);
-    add_place(out, row);
-    if (is_time(since))
-        text_printf(out, ", \"since\": %.6f}\n", since);
-    else
-        text_puts(out, ", \"since\": null}\n");
-}
-
 static bool is_word(const struct ring_row *row, unsigned column, const char *word)
 {
     uint32_t size;

@@ -7,7 +7,8 @@
  *             new_value, address, error: as in the table hits
  *     stop    a thread is held: by a breakpoint, whose hit comes before it, or where id is null by a step, `pause`,
  *             or an exception that nobody caught; with tid, id, func, file, lineno, captured
- *     continue   it goes on, with tid, id, func, file, lineno, and since: the ts of its stop
+ *     continue   it goes on, with tid, name: why ("continue", "step", "deadline", ...), and attrs: the breakpoint's id,
+ *             and for how long it was held
  *     crash   an exception that nobody caught, or a fatal signal, once `on-crash` was written, with tid, crash, type ("SIGSEGV",
  *             too), message, func, file, lineno: as in the table crash
  *     attach, detach   of an agent
@@ -22,10 +23,9 @@
 
 /* A row of the table events. */
 void event_text_row(pid_t pid, const struct ring_row *row, struct text *out);
-/* A row of the table hits; what it says of a thread that was stopped; and of that it goes on, at ts. */
+/* A row of the table hits, and what it says of a thread that was stopped. */
 void event_text_hit(pid_t pid, const struct ring_row *row, struct text *out);
 void event_text_stop(pid_t pid, const struct ring_row *row, struct text *out);
-void event_text_continue(pid_t pid, const struct ring_row *row, double ts, struct text *out);
 /* A row of the table crash; false: it is only a part of one. */
 bool event_text_crash(pid_t pid, const struct ring_row *row, struct text *out);
 /* The agent came, or has gone. */

@@ -1,13 +1,11 @@
 #include "fs/feed.h"
 
-#include "agent/proto.h"
 #include "fs/cleanup.h"
 #include "fs/clock.h"
 #include "fs/event_text.h"
 #include "schema/schema.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 
 struct line {
@@ -24,14 +22,7 @@ struct followed {
     struct ring_position at;
 };
 
-/* Rings. */
-enum { FOLLOWED_EVENTS, FOLLOWED_HITS, FOLLOWED_CRASH, FOLLOWED };
-
-/* Threads that are held, by the numbers of their rows in hits. */
-struct stops {
-    uint64_t rows[PROBE_STOPS_MAX]; /* oldest first */
-    size_t n;
-};
+#define FOLLOWED 3 /* rings */
 
 struct feed {
     struct process *process;
@@ -43,7 +34,6 @@ struct feed {
     bool attached, ended;
     double began;                       /* [s] since 1970 */
     struct followed followed[FOLLOWED];
-    struct stops stops;
     bool by_time;                       /* the rows that are being followed: of them those from before it began are old */
     double ts;                          /* of the line that is being made; 0: now */
 };
@@ -102,72 +92,23 @@ static int on_event(void *arg, const struct ring_row *row)
     return 0;
 }
 
-static void add_stop(struct stops *stops, uint64_t row)
-{
-    if (stops->n == PROBE_STOPS_MAX)
-        memmove(stops->rows, stops->rows + 1, --stops->n * sizeof *stops->rows);
-    stops->rows[stops->n++] = row;
-}
-
-static bool is_stopped(const struct ring_row *row)
-{
-    int64_t stopped;
-    return ring_integer(row, HITS_STOPPED, &stopped) && stopped == 1;
-}
-
-/* Whether a thread that was stopped goes on: 1, then it is told. One that could not be held isn't stopped any more. */
-static int note_resumed(void *arg, const struct ring_row *row)
-{
-    struct feed *feed = arg;
-    double resumed = ring_real(row, HITS_RESUMED);
-
-    if (is_stopped(row) && isnan(resumed))
-        return 0;
-    feed->ts = isnan(resumed) ? ring_real(row, HITS_TS) : resumed;
-    event_text_continue(feed->process->pid, row, feed->ts, &feed->text);
-    add_line(feed, 1);
-    return 1;
-}
-
-/* A thread that is held already when the feed begins goes on later. */
 static int on_hit(void *arg, const struct ring_row *row)
 {
     struct feed *feed = arg;
-    bool old = is_old(feed, row, HITS_TS);
-    int64_t id;
+    int64_t id, stopped;
 
+    if (is_old(feed, row, HITS_TS))
+        return 0;
     feed->ts = ring_real(row, HITS_TS);
-    if (!old && ring_integer(row, HITS_ID, &id)) {
+    if (ring_integer(row, HITS_ID, &id)) {
         event_text_hit(feed->process->pid, row, &feed->text);
         add_line(feed, 1);
     }
-    if (!old && is_stopped(row)) {
+    if (ring_integer(row, HITS_STOPPED, &stopped) && stopped == 1) {
         event_text_stop(feed->process->pid, row, &feed->text);
         add_line(feed, 1);
     }
-    if (is_stopped(row) && isnan(ring_real(row, HITS_RESUMED)))
-        add_stop(&feed->stops, feed->followed[FOLLOWED_HITS].at.row);
-    else if (!old && is_stopped(row))
-        note_resumed(feed, row);
     return 0;
-}
-
-/* Which of the held threads have gone on. */
-static void look_at_stops(struct feed *feed, struct ring_reader *ring)
-{
-    struct stops *stops = &feed->stops;
-    size_t kept = 0;
-
-    if (feed->followed[FOLLOWED_HITS].since != ring_reader_since(ring))
-        stops->n = 0; /* the rows of another ring have other numbers */
-    for (size_t i = 0; i < stops->n; i++) {
-        int r = ring_reader_row(ring, stops->rows[i], note_resumed, feed);
-        if (r == 0 || r == -EAGAIN || r == -ENOMEM)
-            stops->rows[kept++] = stops->rows[i];
-        else if (r == -ENOENT) /* overwritten: that it goes on can't be seen any more */
-            on_lost(feed, 1);
-    }
-    stops->n = kept;
 }
 
 static int on_crash(void *arg, const struct ring_row *row)
@@ -200,13 +141,15 @@ static void follow(struct feed *feed, struct ring_reader *ring, struct followed 
     (void)ring_reader_follow(ring, &followed->at, &follower);
 }
 
+/* In this order: that a thread goes on is in events, and that it stopped, which is written before, in hits: who sees the
+ * one has seen the other. */
 static const struct following {
     enum recorded table;
     int (*row)(void *arg, const struct ring_row *row);
 } followings[FOLLOWED] = {
-    [FOLLOWED_EVENTS] = {RECORDED_EVENTS, on_event},
-    [FOLLOWED_HITS] = {RECORDED_HITS, on_hit},
-    [FOLLOWED_CRASH] = {RECORDED_CRASH, on_crash},
+    {RECORDED_EVENTS, on_event},
+    {RECORDED_HITS, on_hit},
+    {RECORDED_CRASH, on_crash},
 };
 
 /* Two runs of lines, each in order, become one: by time, those of the first before those of the second. */
@@ -245,13 +188,10 @@ static void follow_all(struct feed *feed)
 
     for (size_t i = 0; i < FOLLOWED; i++) {
         struct ring_reader *ring = recording_ring(process_recording(feed->process), followings[i].table);
-        if (!ring)
-            continue;
         uint64_t second = feed->next;
         feed->ts = 0;
-        if (i == FOLLOWED_HITS)
-            look_at_stops(feed, ring);
-        follow(feed, ring, &feed->followed[i], followings[i].row);
+        if (ring)
+            follow(feed, ring, &feed->followed[i], followings[i].row);
         ring_reader_unref(ring);
         if (from >= feed->first && second > from && feed->next > second)
             merge(feed, from, second);
@@ -292,17 +232,12 @@ bool feed_look(struct feed *feed)
 
 static void begin_now(struct feed *feed)
 {
-    feed->began = INFINITY; /* all that there is is old */
     for (size_t i = 0; i < FOLLOWED; i++) {
         struct ring_reader *ring = recording_ring(process_recording(feed->process), followings[i].table);
         if (!ring)
             continue;
-        if (i == FOLLOWED_HITS) { /* for the threads that are held */
-            follow(feed, ring, &feed->followed[i], followings[i].row);
-        } else {
-            feed->followed[i].since = ring_reader_since(ring);
-            ring_reader_end(ring, &feed->followed[i].at);
-        }
+        feed->followed[i].since = ring_reader_since(ring);
+        ring_reader_end(ring, &feed->followed[i].at);
         ring_reader_unref(ring);
     }
     feed->began = realtime_s();

@@ -26,7 +26,6 @@ static struct held find_row(const struct ring_reader *reader, uint64_t row)
 
 struct following {
     const struct ring_follower *follower;
-    struct ring_position *at;
     uint64_t known; /* rows that have been passed on before */
 };
 
@@ -34,13 +33,10 @@ static int pass_new(void *arg, const struct ring_row *row)
 {
     struct following *following = arg;
 
-    if (following->known > 0) {
-        following->known--;
-        return 0;
-    }
-    int r = following->follower->row(following->follower->arg, row);
-    following->at->row = count_add(following->at->row, 1);
-    return r;
+    if (following->known == 0)
+        return following->follower->row(following->follower->arg, row);
+    following->known--;
+    return 0;
 }
 
 static void note_lost(const struct ring_follower *follower, uint64_t count)
@@ -59,7 +55,7 @@ int ring_reader_follow(struct ring_reader *reader, struct ring_position *at, con
     if (!bytes)
         return -ENOMEM;
     for (uint32_t i = 0; held.sequence && i < reader->blocks && r == 0; i++) {
-        struct following following = {follower, at, 0};
+        struct following following = {follower, 0};
         uint64_t n;
         bool good;
         ring_copy_block(&held, bytes);
@@ -82,45 +78,6 @@ int ring_reader_follow(struct ring_reader *reader, struct ring_position *at, con
         note_lost(follower, dropped - at->dropped);
     at->dropped = dropped;
     return r;
-}
-
-struct single {
-    int (*each)(void *arg, const struct ring_row *row);
-    void *arg;
-    uint64_t before; /* rows of its block */
-    bool passed;
-};
-
-static int pass_single(void *arg, const struct ring_row *row)
-{
-    struct single *single = arg;
-
-    if (single->passed || single->before-- > 0)
-        return 0;
-    single->passed = true;
-    return single->each(single->arg, row);
-}
-
-int ring_reader_row(struct ring_reader *reader, uint64_t number, int (*each)(void *arg, const struct ring_row *row),
-                    void *arg)
-{
-    struct held held = find_row(reader, number);
-    struct single single = {each, arg, number - held.first, false};
-    uint64_t n;
-    bool good;
-
-    if (!held.sequence)
-        return -EAGAIN;
-    if (held.first > number)
-        return -ENOENT;
-    _cleanup_free_ uint64_t *bytes = malloc(reader->block_size);
-    if (!bytes)
-        return -ENOMEM;
-    ring_copy_block(&held, bytes);
-    if (!held.copy)
-        return -EAGAIN;
-    int r = ring_pass_rows(reader, &held, pass_single, &single, &n, &good);
-    return single.passed ? r : -EAGAIN;
 }
 
 void ring_reader_end(struct ring_reader *reader, struct ring_position *out)

@@ -51,13 +51,9 @@ struct ring_follower {
     void *arg;
 };
 
-/* Passes what came after a position, and moves that: while a row is passed, at->row is how many were written before
- * it. Cheap where nothing came. -ENOMEM, or what follower->row returns. */
+/* Passes what came after a position, and moves that. Cheap where nothing came. -ENOMEM, or what follower->row
+ * returns. */
 int ring_reader_follow(struct ring_reader *reader, struct ring_position *at, const struct ring_follower *follower);
-/* Passes the one row before which so many were written, as it is now: words may have been completed. What `each` returns;
- * -ENOENT: it isn't there any more; -EAGAIN: not yet, or it is just being overwritten; -ENOMEM. */
-int ring_reader_row(struct ring_reader *reader, uint64_t number, int (*each)(void *arg, const struct ring_row *row),
-                    void *arg);
 /* The end as it is now. */
 void ring_reader_end(struct ring_reader *reader, struct ring_position *out);
 

@@ -221,7 +221,8 @@ def test_events(probe, target, file):
         work(target, 3)
         told = reader.read_until(lambda lines: len(lines) >= 3)
         assert kinds(told) == ["hit"] * 3 and [line["hit"] for line in told] == [1, 2, 3]
-        assert [line["captured"] for line in told] == [{"return": str(2 * i), "x": str(i), "y": str(2 * i)} for i in range(3)]
+        assert [line["captured"] for line in told] == [
+            {"return": str(2 * i), "x": str(i), "y": str(2 * i)} for i in range(3)]
         assert {(line["func"], line["tid"], line["id"]) for line in told} == {("double", target.pid, 1)}
 
         def mine():
@@ -247,7 +248,8 @@ def test_stop(probe, target, file):
         work(target)
         told = reader.read_until(lambda lines: kinds(lines).count("hit") >= 2)
         assert kinds(told) == ["hit", "stop", "continue", "hit"]
-        assert told[2]["since"] == told[1]["ts"] < told[2]["ts"] and told[2]["id"] == 1
+        assert told[2]["ts"] > told[1]["ts"] and told[2]["tid"] == told[1]["tid"] and told[2]["attrs"]["id"] == 1
+        assert told[2]["name"] == "continue" and 0 < told[2]["attrs"]["held"] < told[2]["ts"] - told[1]["ts"] + 1
         assert told[3]["captured"]["i"] == "2" and told[3]["id"] == 2
 
 

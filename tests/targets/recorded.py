@@ -31,7 +31,6 @@ class Ring:
         self.memory[:96] = struct.pack("=QIiQ32sQIIQQd", MAGIC, VERSION, os.getpid(), hash_, table.encode(), size,
                                        BLOCK, self.blocks, 0, 0, time.time())
         self.head = self.written = self.used = 0
-        self.places = []  # of rows, in memory
 
     def write(self, *values):
         row = bytearray(8 + 8 * len(values))
@@ -50,14 +49,9 @@ class Ring:
             self._next_block()
         at = 4096 + (self.head - 1) % self.blocks * BLOCK
         self.memory[at + 32 + self.used:at + 32 + self.used + len(row)] = bytes(row)
-        self.places.append(at + 32 + self.used)
         self.used += len(row)
         self.written += 1
         struct.pack_into("=I", self.memory, at + 16, self.used)
-
-    def patch(self, row, column, value):
-        """Completes a REAL."""
-        struct.pack_into("=d", self.memory, self.places[row] + 8 + 8 * column, value)
 
     def _next_block(self):
         self.head, self.used = self.head + 1, 0
