@@ -19,9 +19,10 @@ def build():
 
 
 class Probe:
-    """options: for -o; at: an empty directory to mount on; user: who runs the daemon."""
+    """options: for -o; at: an empty directory to mount on; user: who runs the daemon; within: a command that runs it."""
 
-    def __init__(self, *options, at=None, user=None):
+    def __init__(self, *options, at=None, user=None, within=()):
+        self.within = list(within)
         self.executable = build() / "fs" / "probefs"
         assert self.executable.exists(), f"{self.executable} is not built"
         self.options = options
@@ -36,7 +37,7 @@ class Probe:
         self.start()
 
     def start(self):
-        arguments = [str(self.executable), "-f"]
+        arguments = [*self.within, str(self.executable), "-f"]
         if self.options:
             arguments += ["-o", ",".join(self.options)]
         who = {}
@@ -86,9 +87,9 @@ class Probe:
             raise OSError(number, words, str(path))
         return out.decode()
 
-    def mount(self, *options, at=None, user=None):
+    def mount(self, *options, **more):
         """A further daemon with its own mount, closed at the end of the test."""
-        other = Probe(*options, at=at, user=user)
+        other = Probe(*options, **more)
         self.extra.append(other)
         return other
 

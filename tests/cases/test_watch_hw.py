@@ -1,6 +1,7 @@
 """Watchpoints by debug registers, by both routes, from the file to the row: who is watched, what goes on beside it, who is
 in the way, and what is left when the daemon is killed."""
 import contextlib
+import ctypes
 import errno
 import os
 import pathlib
@@ -8,6 +9,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -22,6 +24,7 @@ from watching import needs_hardware
 FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
 KILLS = 300 if FULL else 10
 SEED = int(os.environ.get("PROBEFS_TEST_SEED", time.time_ns() % 10**6))
+SECCOMP_EXEC = str(pathlib.Path(__file__).resolve().parent.parent / "seccomp-exec")
 ROUTES = ["perf", "ptrace"]
 
 pytestmark = [pytest.mark.python(minimum=(3, 10)), needs_hardware]
@@ -248,7 +251,48 @@ def test_other_namespaces(probe, any_python, wrapper, route):
         assert "Agent: none" in commands.detach()
 
 
+# ---- what is forbidden ----
+
+def test_without_perf(probe, any_target):
+    """A daemon that may not use perf events takes the other way, unless it was told which."""
+    mounted = probe.mount(within=[sys.executable, SECCOMP_EXEC, "EPERM", "perf_event_open"])
+    commands = Commands(mounted, any_target.pid)
+    arm(commands, "log watch w[3]", "by ptrace")
+    do(any_target, "thread", 3, 1)
+    expect_hit(mounted, any_target, (0.0, 1.0))
+    commands.run("breakpoints", "log watch w[4] hw=perf\n")
+    notes = eventually(lambda: [notes for text, notes in breakpoints(commands).values() if "refused" in notes], 10, "why")
+    assert "perf_event_open(2) is refused" in notes[0]
+
+
+def test_filtered_target(probe, any_python):
+    """What cleans up after a daemon that was killed would be killed itself: so ptrace watches nothing there."""
+    with any_python.run("watched.py", within=[sys.executable, SECCOMP_EXEC, "kill", "ptrace"]) as target:
+        commands = Commands(probe, target.pid)
+        arm(commands, "log watch w[3]", "by perf")
+        do(target, "thread", 3, 1)
+        expect_hit(probe, target, (0.0, 1.0))
+        commands.run("breakpoints", "log watch w[4] hw=ptrace\n")
+        eventually(lambda: [notes for text, notes in breakpoints(commands).values() if "seccomp filter" in notes], 10,
+                   f"why: {breakpoints(commands)}")
+        assert target.process.poll() is None and not is_traced(target.pid)
+
+
 # ---- the daemon is killed ----
+
+def armed_registers(pid):
+    """How many debug registers are enabled in the main thread of a process that nobody traces: DR7, as ptrace(2) shows it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.restype = ctypes.c_long
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    peekuser, detach, seize, interrupt, dr7 = 3, 17, 0x4206, 0x4207, 848 + 7 * 8
+    assert libc.ptrace(seize, pid, None, None) == 0, os.strerror(ctypes.get_errno())
+    assert libc.ptrace(interrupt, pid, None, None) == 0
+    _, status = os.waitpid(pid, 0x40000000)  # __WALL
+    found = libc.ptrace(peekuser, pid, dr7, None)
+    libc.ptrace(detach, pid, None, os.WSTOPSIG(status) if status >> 16 == 0 else None)
+    return (found & 0xFF).bit_count()
+
 
 def moves(target):
     """Both its threads write."""
@@ -258,6 +302,23 @@ def moves(target):
 
     first = count()
     eventually(lambda: all(b > a for a, b in zip(first, count())), 20, f"going on (seed {SEED})")
+
+
+@pytest.mark.parametrize("user", [None, "nobody"])
+def test_cleared(probe, any_python, nobody, user):
+    """What ptrace has left armed is cleared, by root's processes and by others'."""
+    mounted = probe.mount()
+    with any_python.run("watched.py", user=user) as target:
+        commands = Commands(mounted, target.pid)
+        arm(commands, "log watch w[3] hw=ptrace", "by ptrace")
+        do(target, "hot")
+        time.sleep(0.1)
+        mounted.kill()
+        eventually(lambda: not is_traced(target.pid), 5, "being let go")
+        moves(target)
+        eventually(lambda: armed_registers(target.pid) == 0, 5, "clearing")
+        moves(target)
+        mounted.start()
 
 
 @pytest.mark.deadline(3600 if FULL else 120)
