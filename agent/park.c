@@ -262,7 +262,12 @@ int park_told_line(void)
     return python.version < 0x030c || own->stepped || !park->may_jump ? park->line : 0;
 }
 
-void park_inside(int by) { __atomic_add_fetch(&inside, by, __ATOMIC_ACQ_REL); }
+void park_inside(int by)
+{
+    _guard_agent_;
+    inside += by;
+    pthread_cond_broadcast(&agent.changed);
+}
 
 void park_go(const char *why)
 {
@@ -400,10 +405,10 @@ bool park_end(void)
 
     _guard_agent_;
     tell_all(NULL, "detach");
-    while (all)
+    while (all || inside)
         if (pthread_cond_clockwait(&agent.changed, &agent.lock, CLOCK_MONOTONIC, &until))
             return false;
-    return !__atomic_load_n(&inside, __ATOMIC_ACQUIRE);
+    return true;
 }
 
 void park_forget(void)

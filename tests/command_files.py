@@ -37,7 +37,10 @@ def chosen(ctl):
 def said(ctl):
     """The last reply, without the state in front of it."""
     text = ctl.read_text()
-    return text[text.index("Interpreter: "):].split("\n", 1)[1]
+    text = text[text.index("Interpreter: "):].split("\n", 1)[1]
+    while text.startswith(("OnCrash: ", "Stopped: ")):
+        text = text.split("\n", 1)[1]
+    return text
 
 
 @contextlib.contextmanager

@@ -352,7 +352,6 @@ def test_other_thread(python):
     target.expect("3")
 
 
-@pytest.mark.python(minimum=(3, 12))
 def test_breakpoint(python):
     """Where a step ends at a breakpoint there is one stop, that of the breakpoint; where it leads on from one, it moves."""
     target, client = paused(python, JUMPS)

@@ -1,6 +1,7 @@
 /* The table threads. */
 #include "fs/cleanup.h"
 #include "fs/link/held.h"
+#include "fs/link/recording.h"
 #include "fs/sql/scene.h"
 
 #include "schema/schema.h"
@@ -30,7 +31,8 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     const struct snapshot *snapshot = scene->snapshot;
     _cleanup_(held_list_deinit) struct held_list held = {0};
 
-    if (use_wants(use, THREADS_STATE) && scene->target)
+    /* only who talks with the agent has it hold threads, and looking for one isn't free */
+    if (use_wants(use, THREADS_STATE) && scene->target && scene->recording && recording_attached(scene->recording))
         (void)held_list_read(scene->target, &held);
     for (size_t i = 0; snapshot && i < snapshot->nthreads; i++) {
         const struct thread *t = &snapshot->threads[i];
