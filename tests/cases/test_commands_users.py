@@ -13,13 +13,13 @@ def test_second_user(probe, any_python, nobody):
     mine, roots = any_python.run_source(WAIT, user=nobody), any_python.run_source(WAIT)
     path = mount.path / str(mine.pid) / "ctl"
     write(path, "interpreter 3\n")
-    assert "Interpreter: 3\nInterpreter: 3\n" in path.read_text()
+    assert path.read_text().endswith("Interpreter: 3\nOnCrash: off\nInterpreter: 3\n")
     # nobody sees the state, and not what root was answered
     shown = run_as(nobody, "cat", path).stdout
-    assert shown.endswith("Interpreter: 3\n") and shown.count("Interpreter: 3") == 1
+    assert shown.endswith("Interpreter: 3\nOnCrash: off\n") and shown.count("Interpreter: 3") == 1
     result = run_as(nobody, "sh", "-c", f"echo 'interpreter 4' > {path} && cat {path}")
-    assert result.stdout.endswith("Interpreter: 4\nInterpreter: 4\n"), result.stderr
-    assert path.read_text().endswith("Interpreter: 4\nInterpreter: 3\n")
+    assert result.stdout.endswith("Interpreter: 4\nOnCrash: off\nInterpreter: 4\n"), result.stderr
+    assert path.read_text().endswith("Interpreter: 4\nOnCrash: off\nInterpreter: 3\n")
 
     path = mount.path / str(roots.pid) / "ctl"
     for command in (["dd", f"of={path}", "conv=notrunc", "if=/dev/null"], ["test", "-w", path],
