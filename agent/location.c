@@ -321,7 +321,8 @@ unsigned location_again(PyObject *code, int line, int *offsets, unsigned most)
     unsigned count = 0, seen = 0;
     PyObject *item;
 
-    while (lines && count < most && (item = PyIter_Next(lines))) {
+    /* before 3.12 what ends a `with` is of all its lines, too: a debugger of that time tells of each line as well */
+    while (lines && python.version >= 0x030c && count < most && (item = PyIter_Next(lines))) {
         int begin = number_in(item, 0), here = number_in(item, 2);
         Py_DecRef(item);
         if (here == line && seen++ && before > line && before <= last_line_at(code, begin, &positions))

@@ -371,3 +371,21 @@ void places_code_gone(struct interpreter *interpreter, const PyObject *code)
     places_take_out(places, code);
     drop_armed(armed_at(places, code));
 }
+
+/* The first one, or NULL. */
+static PyObject *find_left(const struct places *places)
+{
+    for (size_t i = 0; i < places->nbuckets; i++)
+        for (const struct armed *armed = places->armed[i]; armed; armed = armed->next)
+            if (Py_REFCNT(armed->code) == 1)
+                return armed->code;
+    return NULL;
+}
+
+void places_sweep(struct interpreter *interpreter)
+{
+    PyObject *code;
+
+    while (holds_code() && (code = find_left(interpreter->places)))
+        places_code_gone(interpreter, code);
+}

@@ -248,8 +248,10 @@ void places_tree_made(struct interpreter *interpreter, PyObject *code)
     codes_gather_tree(&codes, code);
     for (size_t i = 0; i < codes.count && places && !wanted; i++)
         wanted = is_wanted(places, codes.all[i].code);
-    if (wanted)
+    if (wanted) {
+        places_sweep(interpreter);
         arm_new(interpreter, places, &codes);
+    }
     PyErr_Clear();
     python_let_collector(collects);
 }

@@ -35,3 +35,5 @@ int places_add(struct places *places, struct breakpoint *breakpoint, PyObject *c
 void places_take_out(struct places *places, const PyObject *gone);
 /* Has what has changed in code objects take effect. -errno, with words or an exception set. */
 int places_apply(struct interpreter *interpreter, struct places *places);
+/* Takes out the code objects that nobody else refers to any more: where nobody tells of their end. */
+void places_sweep(struct interpreter *interpreter);

@@ -7,7 +7,7 @@ import pytest
 import debugged
 from sql import ask
 
-pytestmark = pytest.mark.python(minimum=(3, 12))
+pytestmark = pytest.mark.python(minimum=(3, 10))
 
 programs = pytest.mark.parametrize("name", debugged.PROGRAMS)
 

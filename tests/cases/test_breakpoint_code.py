@@ -6,9 +6,9 @@ import agent_client as agent
 import ring_file
 from agents import clients, connect, ended, start
 from interpreters import eventually
-from test_breakpoints import breakpoints, do, hits, places, program, set_all
+from test_breakpoints import breakpoints, do, hits, named, places, program, set_all
 
-pytestmark = pytest.mark.python(minimum=(3, 12))
+pytestmark = pytest.mark.python(minimum=(3, 10))
 
 # (source, the line of the breakpoint, what is run, how often it hits and in which functions)
 KINDS = {
@@ -46,6 +46,11 @@ KINDS = {
 }
 
 
+# those that CPython 3.10 and 3.11 have more events for, as their own debugger shows
+AS_EVER = {"lambda in a call", "comprehension", "loop over a call of several lines", "call of several lines in a loop",
+           "call of several lines"}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_kind(python, kind):
     source, line, run, where = KINDS[kind]
@@ -55,7 +60,8 @@ def test_kind(python, kind):
     do(target, run)
     found = places(target)
     assert {number for _, _, number in found} == {line}
-    if where is not None:
+    if where is not None and (python.version >= (3, 12) or kind not in AS_EVER):
+        where = [named(python, function) for function in where]
         assert [func for _, func, _ in found] == where
     assert ended(target) == 0
 
@@ -93,7 +99,7 @@ def test_code_that_runs_already(python, line, func):
     target, client = program(python, LOOPS)
     set_all(client, agent.breakpoint(agent.LINE, "source.py", line, count=3))
     eventually(lambda: breakpoints(target)[1]["state"] == "done")
-    assert [(row["func"], row["hit"]) for row in hits(target)] == [(func, 1), (func, 2), (func, 3)]
+    assert [(row["func"], row["hit"]) for row in hits(target)] == [(named(python, func), i) for i in (1, 2, 3)]
     assert ended(target) == 0
 
 
@@ -131,8 +137,11 @@ def test_code_that_comes_and_goes(python):
     """What is armed in code goes with it."""
     target, client = program(python, "import gc")
     set_all(client, agent.breakpoint(agent.FUNCTION, "passing", count=1), agent.breakpoint(agent.LINE, "made.py", 2))
-    do(target, r"for i in range(300): exec(compile('if __name__ is None:\n  print()\ndef passing(): pass\npassing()', 'made.py', 'exec'), {})")
+    made = r"exec(compile('if __name__ is None:\n  print()\ndef passing(): pass\npassing()', 'made.py', 'exec'), {})"
+    do(target, f"for i in range(300): {made}")
     do(target, "gc.collect()")
+    if python.version < (3, 12):
+        do(target, made)  # nobody tells of an end there: what has ended is noticed when more comes
     rows = breakpoints(target)
     assert (rows[1]["state"], rows[1]["hits"]) == ("done", 1)
     assert rows[1]["places"] <= 2 and rows[2]["places"] <= 2

@@ -217,6 +217,7 @@ def traced():
 
 def test_child_after_fork(python):
     target, client = program(python, THREAD + """
+import os
 def child():
     number = os.fork()
     if number == 0:
