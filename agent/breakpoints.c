@@ -200,7 +200,7 @@ static int make_next(struct plan *plan)
             return r;
     }
     if (!breakpoint_set_fits(&plan->next))
-        return refuse(plan, EFBIG, "the set is too long to be shown; `record breakpoints size=...` makes room");
+        return refuse(plan, EFBIG, "the set is too long to be shown: `record breakpoints 64M` in ctl makes room");
     return 0;
 }
 

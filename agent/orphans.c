@@ -28,18 +28,18 @@
 /* ---- the helper: another process, with our memory, and the thread-local variables of the thread that waits for it. So it
  * calls no function of libc's ---- */
 
-struct helper {
-    int tasks;            /* /proc/self/task of the process to be cleared */
-    uint64_t until_ns;    /* CLOCK_MONOTONIC */
-    int result;
-    char entries[8192];
-};
-
 struct entry { /* what getdents64(2) fills in */
     uint64_t inode, offset;
     unsigned short size;
     unsigned char type;
     char name[];
+};
+
+struct helper {
+    int tasks;            /* /proc/self/task of the process to be cleared */
+    uint64_t until_ns;    /* CLOCK_MONOTONIC */
+    int result;
+    _Alignas(struct entry) char entries[8192];
 };
 
 static long raw(long number, long a, long b, long c, long d)

@@ -1,7 +1,6 @@
-#include "agent/park.h"
+#include "agent/held.h"
 
 #include "agent/agent.h"
-#include "agent/eval.h"
 #include "agent/exit.h"
 #include "agent/fork.h"
 #include "agent/gil.h"
@@ -20,47 +19,21 @@
 /* How long a detach waits for threads to get the GIL. */
 #define LEAVE_NS 5000000000ull
 
-/* What a held thread is asked to run. Python's thread waits for it. */
-struct job {
-    struct request *request;
-    struct evaluation *out;
-    bool to_answer, done;
-};
-
-/* A held thread, on its stack. What isn't its own business alone is under the agent's lock. */
-struct held {
-    struct held *next;
-    struct interpreter *interpreter;
-    const struct park *park;
-    struct probe_stop *stop;
-    pthread_t thread;
-    uint64_t state;        /* PyThreadState_GetID() */
-    pid_t tid;
-    pthread_cond_t told;   /* `going` or `job` has changed */
-    const char *going;     /* NULL; or why it is told to go on, as events have it */
-    struct job *job;       /* NULL: none */
-    uint64_t until_ns;     /* CLOCK_MONOTONIC */
-    unsigned forks;        /* fork_count() */
-    int jumped_to;         /* line; 0: it hasn't jumped */
-    bool stepped;          /* a step ended here */
-    bool is_main;          /* it is the one that runs signal handlers */
-};
-
-static struct held *all;          /* newest first; those that are told to go on are in it until they have the GIL */
-static int inside;                /* threads, park_inside() */
-static __thread struct held *own; /* this thread's, so what it evaluates isn't held; NULL: none */
+struct held *held_all;
+__thread struct held *held_own;
+static int inside; /* threads, park_inside() */
 
 /* ---- with the lock ---- */
 
 static struct held *find(int32_t tid)
 {
-    for (struct held *held = all; held; held = held->next)
+    for (struct held *held = held_all; held; held = held->next)
         if (held->tid == tid && !held->going)
             return held;
     return NULL;
 }
 
-static void tell(struct held *held, const char *why)
+void held_tell(struct held *held, const char *why)
 {
     if (!held->going)
         held->going = why;
@@ -69,9 +42,9 @@ static void tell(struct held *held, const char *why)
 
 static void tell_all(const struct interpreter *interpreter, const char *why)
 {
-    for (struct held *held = all; held; held = held->next)
+    for (struct held *held = held_all; held; held = held->next)
         if (!interpreter || held->interpreter == interpreter)
-            tell(held, why);
+            held_tell(held, why);
 }
 
 static bool may_hold(const struct interpreter *interpreter)
@@ -114,8 +87,8 @@ static bool hold(struct held *held)
     if (!held->stop)
         return false;
     held->until_ns = agent_now_ns() + for_ns;
-    held->next = all;
-    all = held;
+    held->next = held_all;
+    held_all = held;
     return true;
 }
 
@@ -123,7 +96,7 @@ static bool hold(struct held *held)
 static void let_go(struct held *held)
 {
     _guard_agent_;
-    struct held **link = &all;
+    struct held **link = &held_all;
 
     while (*link != held)
         link = &(*link)->next;
@@ -145,19 +118,9 @@ static void wait_told(struct held *held)
     while (!held->going && !held->job)
         if (pthread_cond_clockwait(&held->told, &agent.lock, CLOCK_MONOTONIC, &until)) {
             if (end == held->until_ns)
-                tell(held, "deadline");
+                held_tell(held, "deadline");
             return;
         }
-}
-
-/* With the GIL. */
-static void run_job(struct job *job)
-{
-    job->to_answer = python_run(own->interpreter, job->request, job->out);
-    _guard_agent_;
-    own->job = NULL;
-    job->done = true;
-    pthread_cond_broadcast(&agent.changed);
 }
 
 /* Whether there is nothing to wait for any more. After fork all of it is forgotten, but for this. */
@@ -177,7 +140,7 @@ static bool wait_here(struct held *held)
         wait_told(held);
         gil_take(state, held->job ? held->job->request->eval.gil_interval : 0);
         if (held->job)
-            run_job(held->job);
+            held_run_job();
         else if (held->is_main && !held->going && PyErr_CheckSignals() < 0)
             return false;
     }
@@ -216,15 +179,15 @@ bool park_thread(struct interpreter *interpreter, const struct park *park, doubl
         .is_main = runs_signals(interpreter)};
 
     *resumed = 0;
-    if (own || python_thread_self() || probe_agent_record.pid != getpid())
+    if (held_own || python_thread_self() || probe_agent_record.pid != getpid())
         return true;
     held.stepped = step_end(interpreter);
     exit_watch(interpreter);
     if (!hold(&held))
         return true;
-    own = &held;
+    held_own = &held;
     bool fine = wait_here(&held);
-    own = NULL;
+    held_own = NULL;
     *resumed = recorder_now();
     if (held.forks != fork_count())
         return fine;
@@ -233,46 +196,11 @@ bool park_thread(struct interpreter *interpreter, const struct park *park, doubl
     return fine;
 }
 
-const struct park *park_own(void) { return own ? own->park : NULL; }
-
-PyObject *park_here(void)
-{
-    if (!own)
-        return NULL;
-    return own->park->frame ? (PyObject *)own->park->frame : own->park->value;
-}
-
-void park_jumped(int line)
-{
-    _guard_agent_;
-    own->jumped_to = line;
-    stops_set_line(own->stop, line);
-}
-
-/* From 3.12 on a line that is jumped to is told of like any other, and so is, once a function is entered, its only line. Where a
- * breakpoint holds it, who hears of steps has that event still before it: from 3.12 on if it had heard before. */
-int park_told_line(void)
-{
-    const struct park *park = own->park;
-
-    if (own->jumped_to)
-        return own->jumped_to;
-    if (park->why != STOP_BREAKPOINT)
-        return park->may_jump ? 0 : park->line;
-    return python.version < 0x030c || own->stepped || !park->may_jump ? park->line : 0;
-}
-
 void park_inside(int by)
 {
     _guard_agent_;
-    inside += by;
+    inside += by > 0 || inside ? by : 0; /* forgotten after fork */
     pthread_cond_broadcast(&agent.changed);
-}
-
-void park_go(const char *why)
-{
-    _guard_agent_;
-    tell(own, why);
 }
 
 /* ---- being told ---- */
@@ -286,7 +214,7 @@ bool park_holds(int32_t tid)
 bool park_holds_state(uint64_t state)
 {
     _guard_agent_;
-    for (const struct held *held = all; held; held = held->next)
+    for (const struct held *held = held_all; held; held = held->next)
         if (held->state == state)
             return true;
     return false;
@@ -305,84 +233,8 @@ int park_continue(int32_t tid, char words[PROTO_WORDS_MAX])
         snprintf(words, PROTO_WORDS_MAX, "the thread isn't stopped");
         return -ESRCH;
     }
-    tell(held, "continue");
+    held_tell(held, "continue");
     return 0;
-}
-
-static bool is_meant(const struct request *request, const struct held *held)
-{
-    bool crash = held->park->why == STOP_CRASH;
-
-    if (request->op == PROTO_THREAD)
-        return held->tid == request->thread.tid;
-    if (request->eval.flags & EVAL_IN_CRASH)
-        return crash;
-    if (crash && request->eval.flags & EVAL_IN_FRAME)
-        return false; /* the thread's frames are others than the exception's */
-    return pthread_equal(held->thread, (pthread_t)request->eval.thread);
-}
-
-/* With the lock: whom a request is meant for; NULL: nobody. */
-static struct held *find_for(const struct request *request)
-{
-    for (struct held *held = all; held; held = held->next)
-        if (!held->going && is_meant(request, held))
-            return held;
-    return NULL;
-}
-
-static bool is_for_held(const struct request *request)
-{
-    if (request->op == PROTO_THREAD)
-        return request->thread.verb != THREAD_PAUSE;
-    return request->op == PROTO_EVAL && request->eval.flags & (EVAL_ON_THREAD | EVAL_IN_FRAME | EVAL_IN_CRASH);
-}
-
-/* Has the held thread do it. -ESRCH: there is none; -EBUSY. */
-static int run_there(struct job *job)
-{
-    _guard_agent_;
-    struct held *held = find_for(job->request);
-    if (!held || held->job)
-        return held ? -EBUSY : -ESRCH;
-    held->job = job;
-    pthread_cond_signal(&held->told);
-    while (!job->done)
-        pthread_cond_wait(&agent.changed, &agent.lock);
-    return 0;
-}
-
-/* Says why it can't be run. False: it may be run elsewhere. */
-static bool refuse(const struct request *request, int r, struct proto_done *done)
-{
-    if (r == -EBUSY) {
-        done->error = EBUSY;
-        snprintf(done->words, sizeof done->words, "code that was interrupted still runs in the stopped thread");
-        return true;
-    }
-    if (request->op == PROTO_THREAD) {
-        done->error = ESRCH;
-        snprintf(done->words, sizeof done->words, "the thread isn't stopped");
-        return true;
-    }
-    if (!(request->eval.flags & EVAL_IN_CRASH))
-        return false;
-    done->error = ENOENT;
-    snprintf(done->words, sizeof done->words, "no exception holds the process");
-    return true;
-}
-
-bool park_run(struct request *request, struct evaluation *out, bool *to_answer)
-{
-    struct job job = {.request = request, .out = out};
-
-    if (!is_for_held(request))
-        return false;
-    int r = run_there(&job);
-    if (r < 0 && !refuse(request, r, &out->done))
-        return false;
-    *to_answer = r == 0 ? job.to_answer : requests_claim(request);
-    return true;
 }
 
 void park_release(void)
@@ -405,7 +257,7 @@ bool park_end(void)
 
     _guard_agent_;
     tell_all(NULL, "detach");
-    while (all || inside)
+    while (held_all || inside)
         if (pthread_cond_clockwait(&agent.changed, &agent.lock, CLOCK_MONOTONIC, &until))
             return false;
     return true;
@@ -413,7 +265,7 @@ bool park_end(void)
 
 void park_forget(void)
 {
-    all = NULL;
+    held_all = NULL;
     inside = 0;
     stops_forget();
 }

@@ -18,9 +18,14 @@ struct steps *steps_of(const struct interpreter *interpreter) { return &steps[in
 
 void step_cancel(void) { __atomic_add_fetch(&turn, 1, __ATOMIC_RELEASE); }
 
-static uint64_t own_thread(void) { return PyThreadState_GetID(PyThreadState_Get()); }
+bool steps_is_cancelled(const struct step *step)
+{
+    return step->turn != __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
+}
 
-static struct step *find(struct steps *self, uint64_t thread)
+uint64_t steps_own_thread(void) { return PyThreadState_GetID(PyThreadState_Get()); }
+
+struct step *steps_find(struct steps *self, uint64_t thread)
 {
     for (size_t i = 0; i < self->count; i++)
         if (self->all[i].thread == thread)
@@ -31,7 +36,7 @@ static struct step *find(struct steps *self, uint64_t thread)
 /* ---- coming and going ---- */
 
 /* From now on its thread is looked at in this code object, NULL: in none. */
-static void look_at(struct interpreter *interpreter, struct step *step, PyObject *code)
+void steps_look_at(struct interpreter *interpreter, struct step *step, PyObject *code)
 {
     PyObject *before = step->code;
 
@@ -53,12 +58,12 @@ static void wait_in(struct interpreter *interpreter, struct step *step, PyFrameO
 
     Py_IncRef((PyObject *)frame);
     step->frame = (PyObject *)frame;
-    look_at(interpreter, step, code);
+    steps_look_at(interpreter, step, code);
     Py_DecRef(before);
 }
 
 /* Takes it out; what it holds is the caller's to give up, which may run code of the program. */
-static struct step take_out(struct interpreter *interpreter, struct step *step)
+struct step steps_take_out(struct interpreter *interpreter, struct step *step)
 {
     struct steps *self = steps_of(interpreter);
     struct step taken = *step;
@@ -73,7 +78,7 @@ static struct step take_out(struct interpreter *interpreter, struct step *step)
 
 static void drop(struct interpreter *interpreter, struct step *step)
 {
-    struct step taken = take_out(interpreter, step);
+    struct step taken = steps_take_out(interpreter, step);
     Py_DecRef(taken.frame);
     Py_DecRef(taken.code);
     Py_DecRef(taken.caller);
@@ -89,7 +94,7 @@ static bool is_running(const struct interpreter *interpreter, uint64_t thread)
 }
 
 /* Drops those that were cancelled, and those whose thread has ended. */
-static void sweep(struct interpreter *interpreter)
+void steps_sweep(struct interpreter *interpreter)
 {
     struct steps *self = steps_of(interpreter);
     unsigned now = __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
@@ -103,7 +108,7 @@ static void sweep(struct interpreter *interpreter)
 static int add(struct interpreter *interpreter, const struct step *step)
 {
     struct steps *self = steps_of(interpreter);
-    struct step *there = find(self, step->thread);
+    struct step *there = steps_find(self, step->thread);
 
     if (there)
         drop(interpreter, there);
@@ -120,146 +125,13 @@ static int add(struct interpreter *interpreter, const struct step *step)
     return 0;
 }
 
-/* ---- stopping ---- */
-
-struct where {
-    PyFrameObject *frame; /* NULL: the innermost one */
-    PyObject *code;
-    int line;
-    bool at_line;         /* at its beginning */
-    PyObject *value;      /* that is returned, else NULL */
-};
-
-static bool hold(struct interpreter *interpreter, const struct step *step, const struct where *where)
-{
-    struct ring_ticket ticket = step->ticket;
-    double resumed;
-    const struct reached reached = {
-        .frame = where->frame, .code = where->code, .line = where->line, .value = where->value, .why = step->why};
-    const struct park park = {
-        .why = step->why, .id = step->id, .for_ns = step->for_ns, .frame = where->frame, .line = where->line,
-        .value = where->value, .may_jump = where->at_line};
-
-    bool noted = step->id || hit_note(interpreter, &reached, &ticket); /* a watchpoint has its row already */
-    bool fine = park_thread(interpreter, &park, &resumed);
-    struct ring *ring = recorder_ring(RECORDED_HITS);
-    if (noted && ring && resumed > 0)
-        hits_patch_resumed(ring, &ticket, resumed);
-    else if (noted && ring)
-        hits_patch_stopped(ring, &ticket, 0);
-    return fine;
-}
-
-/* The step ends here. */
-static bool stop(struct interpreter *interpreter, struct step *step, const struct where *where)
-{
-    char words[PROTO_WORDS_MAX];
-    PyFrameObject *innermost = where->frame ? where->frame : PyEval_GetFrame();
-    struct where there = *where;
-    PyObject *type, *value, *traceback;
-
-    struct step taken = take_out(interpreter, step);
-    steps_hear(interpreter, words);
-    there.frame = innermost;
-    Py_IncRef((PyObject *)innermost);
-    Py_IncRef(there.value);
-    park_inside(1);
-    bool fine = !innermost || hold(interpreter, &taken, &there);
-    PyErr_Fetch(&type, &value, &traceback);
-    Py_DecRef(there.value);
-    Py_DecRef((PyObject *)innermost);
-    Py_DecRef(taken.frame);
-    Py_DecRef(taken.code);
-    Py_DecRef(taken.caller);
-    PyErr_Restore(type, value, traceback);
-    park_inside(-1);
-    return fine;
-}
-
-/* The calling thread's, if it is still wanted. */
-static struct step *find_own(struct interpreter *interpreter)
-{
-    char words[PROTO_WORDS_MAX];
-    struct steps *self = steps_of(interpreter);
-    struct step *step = find(self, own_thread());
-
-    if (step ? step->turn == __atomic_load_n(&turn, __ATOMIC_ACQUIRE) : self->count > 0)
-        return step;
-    sweep(interpreter);
-    steps_hear(interpreter, words);
-    return NULL;
-}
-
-/* ---- what happens ---- */
-
-/* Whether all of it is one line: then CPython 3.12 and later may say that it is entered, but not that the line begins. */
-static bool is_one_line(PyObject *code)
-{
-    _cleanup_unref_ PyObject *first = PyObject_GetAttrString(code, "co_firstlineno");
-    _cleanup_unref_ PyObject *lines = PyObject_CallMethod(code, "co_lines", NULL);
-    long line = first ? PyLong_AsLong(first) : -1;
-    bool one = line > 0 && lines;
-    PyObject *entry;
-
-    while (one && (entry = PyIter_Next(lines))) {
-        PyObject *number = PyTuple_GetItem(entry, 2); /* borrowed */
-        one = number == Py_None || (number && PyLong_AsLong(number) == line);
-        Py_DecRef(entry);
-    }
-    PyErr_Clear();
-    return one;
-}
-
-static int first_line(PyObject *code)
-{
-    _cleanup_unref_ PyObject *first = PyObject_GetAttrString(code, "co_firstlineno");
-    int line = first ? (int)PyLong_AsLong(first) : 0;
-    PyErr_Clear();
-    return line;
-}
-
-/* Whether that is where the thread was held before. */
-static bool is_skipped(const struct step *step, const PyFrameObject *frame, int line)
-{
-    return line == step->skip && frame == step->skip_frame;
-}
-
-bool steps_entered(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, bool is_start)
-{
-    struct step *step = find_own(interpreter);
-
-    if (!step || step->verb != THREAD_STEP)
-        return true;
-    look_at(interpreter, step, code);
-    if (!is_start || python.version < 0x030c || !is_one_line(code))
-        return true;
-    frame = frame ? frame : PyEval_GetFrame();
-    return is_skipped(step, frame, first_line(code)) ||
-           stop(interpreter, step, &(struct where){.frame = frame, .code = code, .line = first_line(code)});
-}
-
-bool steps_line(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, int line)
-{
-    struct step *step = find_own(interpreter);
-
-    if (!step || step->verb == THREAD_FINISH)
-        return true;
-    frame = frame ? frame : PyEval_GetFrame();
-    if (step->verb == THREAD_NEXT && (PyObject *)frame != step->frame)
-        return true;
-    bool skipped = is_skipped(step, frame, line);
-    step->skip = 0;
-    return skipped || stop(interpreter, step, &(struct where){.frame = frame, .code = code, .line = line, .at_line = true});
-}
-
-/* Goes on in the caller of a frame that is left. */
-static void follow(struct interpreter *interpreter, struct step *step, PyFrameObject *frame)
+void steps_follow(struct interpreter *interpreter, struct step *step, PyFrameObject *frame)
 {
     _cleanup_unref_ PyObject *back = (PyObject *)python.frame_back(frame);
     _cleanup_unref_ PyObject *code = back ? (PyObject *)PyFrame_GetCode((PyFrameObject *)back) : NULL;
 
     if (step->verb == THREAD_STEP) {
-        look_at(interpreter, step, code);
+        steps_look_at(interpreter, step, code);
     } else if (back) {
         step->verb = THREAD_NEXT;
         wait_in(interpreter, step, (PyFrameObject *)back);
@@ -268,31 +140,13 @@ static void follow(struct interpreter *interpreter, struct step *step, PyFrameOb
     }
 }
 
-bool steps_left(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, enum left how, PyObject *value)
-{
-    struct step *step = find_own(interpreter);
-
-    if (!step)
-        return true;
-    frame = frame ? frame : PyEval_GetFrame();
-    if (step->verb != THREAD_STEP && ((PyObject *)frame != step->frame || how == LEFT_YIELDED))
-        return true;
-    if (step->verb == THREAD_FINISH && how == LEFT_RETURNED) {
-        step->why = STOP_RETURN;
-        return stop(interpreter, step, &(struct where){
-            .frame = frame, .code = code, .line = PyFrame_GetLineNumber(frame), .value = value});
-    }
-    follow(interpreter, step, frame);
-    return true;
-}
-
 /* ---- orders ---- */
 
 /* Has the events come that a new one needs, or does without it. */
 static int begin(struct interpreter *interpreter, uint64_t thread, char words[PROTO_WORDS_MAX])
 {
     int r = steps_hear(interpreter, words);
-    struct step *step = r < 0 ? find(steps_of(interpreter), thread) : NULL;
+    struct step *step = r < 0 ? steps_find(steps_of(interpreter), thread) : NULL;
 
     if (step)
         drop(interpreter, step);
@@ -303,22 +157,22 @@ int step_from(struct interpreter *interpreter, const struct step_place *place, e
               char words[PROTO_WORDS_MAX])
 {
     const struct step new = {
-        .thread = own_thread(), .verb = verb, .why = STOP_STEP, .for_ns = for_ns,
+        .thread = steps_own_thread(), .verb = verb, .why = STOP_STEP, .for_ns = for_ns,
         .skip = place->skip, .skip_frame = place->frame};
 
-    sweep(interpreter);
+    steps_sweep(interpreter);
     int r = add(interpreter, &new);
     if (r < 0)
         return r;
-    struct step *step = find(steps_of(interpreter), new.thread);
+    struct step *step = steps_find(steps_of(interpreter), new.thread);
     if (verb == THREAD_STEP) {
         _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(place->frame);
-        look_at(interpreter, step, code);
+        steps_look_at(interpreter, step, code);
     } else {
         wait_in(interpreter, step, place->frame);
     }
     if (place->returning)
-        follow(interpreter, step, place->frame);
+        steps_follow(interpreter, step, place->frame);
     return begin(interpreter, new.thread, words);
 }
 
@@ -341,12 +195,12 @@ int step_stop_soon(struct interpreter *interpreter, PyThreadState *state, PyFram
         .ticket = *ticket};
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
 
-    sweep(interpreter);
+    steps_sweep(interpreter);
     int r = add(interpreter, &new);
     if (r < 0)
         return r;
-    struct step *step = find(steps_of(interpreter), new.thread);
-    look_at(interpreter, step, code);
+    struct step *step = steps_find(steps_of(interpreter), new.thread);
+    steps_look_at(interpreter, step, code);
     watch_caller(interpreter, step, frame);
     return begin(interpreter, new.thread, words);
 }
@@ -371,7 +225,7 @@ static int pause_one(struct interpreter *interpreter, PyThreadState *state, uint
         return r;
     _cleanup_unref_ PyObject *frame = (PyObject *)PyThreadState_GetFrame(state);
     _cleanup_unref_ PyObject *code = frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)frame) : NULL;
-    look_at(interpreter, find(steps_of(interpreter), new.thread), code);
+    steps_look_at(interpreter, steps_find(steps_of(interpreter), new.thread), code);
     return 0;
 }
 
@@ -379,7 +233,7 @@ int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROT
 {
     int r = 0;
 
-    sweep(interpreter);
+    steps_sweep(interpreter);
     for (PyThreadState *state = python.thread_first(interpreter->state); state && r == 0; state = python.thread_next(state))
         r = pause_one(interpreter, state, for_ns);
     int heard = steps_hear(interpreter, words);
@@ -391,7 +245,7 @@ int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROT
 bool step_end(struct interpreter *interpreter)
 {
     char words[PROTO_WORDS_MAX];
-    struct step *step = find(steps_of(interpreter), own_thread());
+    struct step *step = steps_find(steps_of(interpreter), steps_own_thread());
 
     if (!step)
         return false;

@@ -27,11 +27,29 @@ struct steps {
 
 enum left { LEFT_RETURNED, LEFT_YIELDED, LEFT_UNWOUND };
 
+/* ---- step_follow.c ---- */
+
 /* What happens in a thread. `frame` NULL: it is the innermost one. False: an exception is set that the program is to see. */
 bool steps_entered(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, bool is_start);
 bool steps_line(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, int line);
 bool steps_left(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, enum left how, PyObject *value);
+
+/* ---- step.c ---- */
+
 struct steps *steps_of(const struct interpreter *interpreter);
+/* PyThreadState_GetID() of the calling one. */
+uint64_t steps_own_thread(void);
+/* NULL: it doesn't step. */
+struct step *steps_find(struct steps *self, uint64_t thread);
+bool steps_is_cancelled(const struct step *step);
+/* From now on its thread is looked at in this code object, NULL: in none. */
+void steps_look_at(struct interpreter *interpreter, struct step *step, PyObject *code);
+/* It goes on in the caller of a frame that is left; where there is none it may be dropped. */
+void steps_follow(struct interpreter *interpreter, struct step *step, PyFrameObject *frame);
+/* Takes one out; what it holds is the caller's to give up, which may run code of the program. */
+struct step steps_take_out(struct interpreter *interpreter, struct step *step);
+/* Drops those that were cancelled, and those whose thread has ended. */
+void steps_sweep(struct interpreter *interpreter);
 
 /* ---- step_hear.c ---- */
 
