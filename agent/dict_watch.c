@@ -43,7 +43,7 @@ static void changed(struct watch *watch, PyObject *new_value)
     if (!trap_push(watch->serial, new_value))
         __atomic_add_fetch(&watch->breakpoint->dropped, 1, __ATOMIC_RELAXED);
     else if (watch->breakpoint->action == BREAKPOINT_STOP)
-        trap_queue_wait();
+        trap_queue_wait(false);
 }
 
 /* An exception may be set; it stays. */

@@ -223,6 +223,22 @@ static struct ring_text text_or_null(const char *text)
     return text ? (struct ring_text){text, strlen(text)} : (struct ring_text){0};
 }
 
+/* The innermost frame of a stack, which ends at the end of `stack`, is at another line. */
+static struct ring_text with_line(struct ring_text text, char stack[RING_TEXT_MAX], int64_t line)
+{
+    char tail[24];
+    size_t size = (size_t)snprintf(tail, sizeof tail, "%ld)", (long)line), keep = text.size;
+
+    while (keep && text.bytes[keep - 1] != ':')
+        keep--;
+    if (!keep || keep + size > RING_TEXT_MAX)
+        return text;
+    char *start = stack + RING_TEXT_MAX - keep - size;
+    memmove(start, text.bytes, keep);
+    memcpy(start + keep, tail, size);
+    return (struct ring_text){start, keep + size};
+}
+
 /* Where it was, in the row; the texts are good while the GIL is held. */
 static void fill_place(struct interpreter *interpreter, const struct reached *reached, struct hits_row *row,
                        char stack[RING_TEXT_MAX])
@@ -239,6 +255,10 @@ static void fill_place(struct interpreter *interpreter, const struct reached *re
         row->stack = stack_text(&hits->sites, reached->frame, stack);
     }
     if (change && change->file) {
+        bool within = row->stack.bytes && change->func && row->func.size == strlen(change->func) &&
+                      memcmp(row->func.bytes, change->func, row->func.size) == 0;
+        if (within && !change->stack && change->line > 0)
+            row->stack = with_line(row->stack, stack, change->line);
         row->func = text_or_null(change->func);
         row->file = text_or_null(change->file);
         row->lineno = change->line;

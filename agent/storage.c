@@ -125,10 +125,11 @@ static int take_memory(PyObject *said, struct storage *out)
     const char *kind;
     PyObject *owner, *format;
 
-    if (!PyArg_ParseTuple(said, "sOKIO", &kind, &owner, &address, &length, &format))
+    if (!PyArg_ParseTuple(said, "sOKIU", &kind, &owner, &address, &length, &format))
         return -EIO;
     take(out, STORAGE_MEMORY, owner, NULL, format);
-    out->memory = (struct trap_memory){.address = address, .length = length};
+    bool floating = PyUnicode_CompareWithASCIIString(format, "d") == 0 || PyUnicode_CompareWithASCIIString(format, "f") == 0;
+    out->memory = (struct trap_memory){.address = address, .length = length, .floating = floating};
     return 0;
 }
 

@@ -50,6 +50,14 @@ static uint64_t load(const struct trap_memory *memory)
     return bytes;
 }
 
+/* What is mostly waited for, and comes seldom. */
+static bool is_nan(const struct trap_memory *memory, uint64_t bytes)
+{
+    if (!memory->floating)
+        return false;
+    return memory->length == 8 ? (bytes & INT64_MAX) > 0x7ff0000000000000 : (bytes & INT32_MAX) > 0x7f800000;
+}
+
 static void fill(struct trap_hit *hit, const struct slot *slot, bool late, bool *gil)
 {
     hit->state = late ? NULL : writer_state(gil);
@@ -94,7 +102,7 @@ static void look(unsigned number, uint64_t ip, bool late)
     fill(hit, slot, late, &gil);
     trap_queue_end(hit);
     if (slot->stop && gil)
-        trap_queue_wait();
+        trap_queue_wait(is_nan(&memory, bytes));
 }
 
 /* What would have happened without us. */

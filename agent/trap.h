@@ -17,6 +17,7 @@ struct trap_memory {
     uint64_t address;
     uint32_t length;
     bool object;              /* it holds a reference to an object, or NULL */
+    bool floating;            /* a float, or double */
     /* what it belongs to lies in memory that stays; NULL: so does this */
     const char *const *base;  /* it is there while *base + offset is the address, ... */
     int64_t offset;

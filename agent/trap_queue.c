@@ -27,7 +27,7 @@ static struct {
     uint64_t head, tail;      /* taken, and begun */
     uint32_t bell;            /* grows with each hit: a futex */
     bool asking;
-    uint64_t waits_ns;        /* from when on a writer may wait again, CLOCK_MONOTONIC */
+    uint64_t waits_ns[2];     /* from when on a writer may wait again, CLOCK_MONOTONIC; likely ones */
 } queue;
 
 struct trap_hit *trap_queue_begin(void)
@@ -114,7 +114,7 @@ bool trap_take(struct trap_hit *out)
 
 void trap_asking(bool asking) { __atomic_store_n(&queue.asking, asking, __ATOMIC_SEQ_CST); }
 
-void trap_queue_wait(void)
+void trap_queue_wait(bool likely)
 {
     const struct timespec step = {0, WAIT_STEP_NS};
     struct timespec t;
@@ -122,9 +122,8 @@ void trap_queue_wait(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    uint64_t before = __atomic_load_n(&queue.waits_ns, __ATOMIC_RELAXED);
-    if (now < before ||
-        !__atomic_compare_exchange_n(&queue.waits_ns, &before, now + WAIT_AT_MOST_NS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    uint64_t *waits = &queue.waits_ns[likely], before = __atomic_load_n(waits, __ATOMIC_RELAXED);
+    if (now < before || !__atomic_compare_exchange_n(waits, &before, now + WAIT_AT_MOST_NS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;
     for (unsigned i = 0; i < WAIT_STEPS && !asked; i++) {
         asked = __atomic_load_n(&queue.asking, __ATOMIC_SEQ_CST);
@@ -134,7 +133,7 @@ void trap_queue_wait(void)
         nanosleep(&step, NULL);
     clock_gettime(CLOCK_MONOTONIC, &t);
     uint64_t end = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    __atomic_store_n(&queue.waits_ns, end + WAIT_SHARE * (end - now), __ATOMIC_RELAXED);
+    __atomic_store_n(waits, end + (likely ? 1 : WAIT_SHARE) * (end - now), __ATOMIC_RELAXED);
 }
 
 int trap_queue_make(void)

@@ -12,8 +12,9 @@ void trap_queue_empty(void); /* in a child after fork */
 struct trap_hit *trap_queue_begin(void);
 void trap_queue_end(struct trap_hit *hit);
 /* A writer that has the GIL, and may have to be stopped, stays here for a moment, until it is asked for the GIL: then it gives it up
- * at the next chance, and isn't on its way for the milliseconds of a switch. So seldom that it isn't slowed much. */
-void trap_queue_wait(void);
+ * at the next chance, and isn't on its way for the milliseconds of a switch. So seldom that it isn't slowed much, or, if that is
+ * likely to be what is waited for, more often. */
+void trap_queue_wait(bool likely);
 /* What this thread, which has the GIL, is doing to something: object, borrowed, is what there is from now on; NULL: unbound.
  * number: the caller's. False: it is full. */
 bool trap_push(uint32_t number, PyObject *object);

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define FRAMES_MAX 512
+#define CUT "...;"     /* in the place of outer frames that there is no room for */
+#define CUT_SIZE 4
 #define NAME_MAX 255 /* bytes of a function's name and of a file's */
 #define FILE_MAX 767
 
@@ -35,7 +37,7 @@ PyThreadState *writer_state(bool *gil)
 /* Text that grows towards its beginning. */
 static bool put(struct writer *out, const char *text, size_t size)
 {
-    if (size > out->start)
+    if (size + CUT_SIZE > out->start)
         return false;
     out->start -= (uint16_t)size;
     memcpy(out->stack + out->start, text, size);
@@ -94,4 +96,6 @@ void writer_capture(const PyThreadState *state, struct writer *out)
         if (code)
             room = put_frame(out, code, api.line(code, offset));
     }
+    if ((frame || !room) && out->start < sizeof out->stack)
+        memcpy(out->stack + (out->start -= CUT_SIZE), CUT, CUT_SIZE);
 }

@@ -231,6 +231,7 @@ def test_local(local, python):
     found = hits(client, 2)
     assert [(hit.old_value, hit.new_value, hit.lineno) for hit in found] == [("0", "1", line), ("1", "2", line)]
     assert {(hit.func, hit.file, hit.tid) for hit in found} == {("main", local.path(), local.pid)}
+    assert all(hit.stack.endswith(f";main ({local.path()}:{line})") for hit in found)
     remove(client, 1)
     do(local, "pass")
     assert len(rows(client, "hits")) == 2
@@ -252,6 +253,7 @@ grid = np.zeros((4, 5))
 small = np.zeros(8, dtype="f4")[::2]
 flags = np.zeros(3, dtype=bool)
 zero = np.array(1.5)
+single_ = np.array([0.5], dtype="f4")
 model = Model()
 if torch:
     model.weight = torch.nn.Parameter(torch.zeros(2, 3))
@@ -275,6 +277,7 @@ NUMPY = [
     ("small[1]", "small[:] = 3", "0.0", "3.0"),
     ("flags[2]", "flags[2] = True", "False", "True"),
     ("zero", "zero[()] = np.nan", "1.5", "nan"),
+    ("single_", "single_[0] = np.nan", "0.5", "nan"),
 ]
 TORCH = [
     ("model.weight.data[0,1]", "model.weight.data[0, 1] = float('nan')", "0.0", "nan"),
@@ -521,4 +524,37 @@ def test_stop(python, expression):
     assert client.order(agent.CONTINUE).error == 0
     assert eventually(lambda: hits(client, 1)[0].resumed) > hit.ts
     eventually(lambda: client.eval("go[0]").text == "False\n")
+    hardware.close()
+
+
+@needs_hardware
+@pytest.mark.parametrize("expression", ["grid[1,2]", "model.weight.data[0,1]"])
+def test_stop_at_nan(any_python, expression):
+    """What made a NaN is held, however often there are other numbers."""
+    target = arrays(any_python)
+    if target.readline() != "torch":
+        pytest.skip("no torch")
+    target.expect("ready")
+    client = connect(target)
+    watch(client, expression, action=agent.STOP, condition="new != new")
+    hardware = Hardware(client).look()
+    do(target, f"exec('for i in range(200): {expression} = i')")
+    target.send(f"{expression} = np.nan; x = [sum(range(i)) for i in range(1000)]; y = 1")
+    assert eventually(lambda: client.record.threads().get(target.pid))["why"] == agent.BY_WATCH
+    hit = hits(client, 1)[0]
+    assert (hit.old_value, hit.new_value, hit.func, hit.file, hit.lineno) == ("199.0", "nan", "writer", "writer.py", 2)
+    assert client.order(agent.CONTINUE).error == 0
+    target.expect("done")
+    hardware.close()
+
+
+@needs_hardware
+def test_deep(victim, client):
+    """A stack that is too long is cut at its outer end."""
+    watch(client, "ints[2]")
+    hardware = Hardware(client).look()
+    do(victim, "f = lambda n: f(n - 1) if n else ints.__setitem__(2, 77); globals()['f'] = f; f(200)")
+    stack = hits(client, 1)[0].stack
+    assert stack.startswith("...;") and stack.count(";") > 50 and 1900 < len(stack) <= 2048
+    assert stack.split(";")[1:] == [stack.split(";")[-1]] * (stack.count(";"))
     hardware.close()
