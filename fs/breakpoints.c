@@ -10,6 +10,7 @@
 #include "fs/breakpoint_set.h"
 #include "fs/cleanup.h"
 #include "fs/registry.h"
+#include "fs/watches.h"
 #include "schema/schema.h"
 
 #include <errno.h>
@@ -35,6 +36,8 @@ static int ask(struct file_context *context, struct session *session, const stru
     eval.request.gil_interval = attached_gil_interval(context, 0);
     int r = session_eval(session, &eval, context->interrupt, said, &done);
     registry_watch(context->registry, context->process);
+    if (recording_watching(context->recording))
+        watches_settle(context->process);
     if (r == 0) {
         context->clears = context->clears && !replaces;
         context->keeps = true;

@@ -19,6 +19,7 @@
 /* For the agent to take note of what became of a watch: it may have to wait for the GIL. */
 #define TELL_NS 10000000000ull
 #define DISARM_NS 1000000000ull
+#define SETTLE_NS 300000000ull
 
 struct watches {
     pthread_mutex_t lock;        /* guards all of it */
@@ -26,6 +27,7 @@ struct watches {
     bool running;                /* its thread is there */
     bool stirred;                /* it is to look at once */
     bool ending;
+    uint64_t begun, done;        /* looks at the agent's record */
     unsigned held;
     bool disarmed;               /* by its thread, since it is held */
     bool telling;                /* the thread that tells the agent is there */
@@ -275,11 +277,14 @@ static bool wait_next(struct follower *f, bool more)
     const struct timespec t = timespec_of(monotonic_ns() + (busy ? LOOK_NS : LINGER_LOOK_NS));
 
     _guard_mutex_(&watches->lock);
+    watches->done = watches->begun;
+    pthread_cond_broadcast(&watches->changed);
     while (more && !watches->stirred && !watches->ending && !watches->held &&
            pthread_cond_clockwait(&watches->changed, &watches->lock, CLOCK_MONOTONIC, &t) != ETIMEDOUT)
         continue;
     watches->running = watches->ending ? !watches->disarmed : more || watches->stirred || watches->held;
     watches->stirred = false;
+    watches->begun += watches->running;
     pthread_cond_broadcast(&watches->changed);
     return watches->running;
 }
@@ -304,12 +309,12 @@ static void *follow_main(void *arg)
 
 /* ---- what others call ---- */
 
-void watches_follow(struct process *process)
+/* With the lock. */
+static void follow(struct process *process)
 {
     struct watches *watches = process->watches;
     pthread_t thread;
 
-    _guard_mutex_(&watches->lock);
     watches->stirred = true;
     pthread_cond_broadcast(&watches->changed);
     if (watches->running || watches->ending)
@@ -319,7 +324,27 @@ void watches_follow(struct process *process)
         return;
     }
     watches->running = true;
+    watches->begun++;
     pthread_detach(thread);
+}
+
+void watches_follow(struct process *process)
+{
+    _guard_mutex_(&process->watches->lock);
+    follow(process);
+}
+
+void watches_settle(struct process *process)
+{
+    struct watches *watches = process->watches;
+    const struct timespec t = timespec_of(monotonic_ns() + SETTLE_NS);
+
+    _guard_mutex_(&watches->lock);
+    uint64_t after = watches->begun; /* one that has begun may have read what was there before */
+    follow(process);
+    while (watches->running && !watches->held && watches->done <= after &&
+           pthread_cond_clockwait(&watches->changed, &watches->lock, CLOCK_MONOTONIC, &t) != ETIMEDOUT)
+        continue;
 }
 
 /* With the lock: waits until its thread has disarmed all. */

@@ -16,6 +16,8 @@ void watches_free(struct watches *watches); /* NULL is fine; no thread of it run
 
 /* The agent of a process wants something to be watched, or did a moment ago. Any thread; doesn't wait. */
 void watches_follow(struct process *process);
+/* The same, and waits until all is armed that is wanted now, or can't be; for a moment at most. */
+void watches_settle(struct process *process);
 /* Disarms all, and arms nothing until watches_let_go(): whoever is to end the agent, or unload its library, has that done first.
  * False: a thread can't be stopped, and may get SIGTRAP yet. */
 bool watches_hold(struct process *process);

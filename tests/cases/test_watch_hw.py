@@ -119,6 +119,17 @@ def test_who_writes(probe, target, route):
 
 
 @pytest.mark.parametrize("route", ROUTES)
+def test_at_once(probe, any_target, route):
+    """What is written after the command has returned is seen."""
+    commands = Commands(probe, any_target.pid)
+    for number in range(10):
+        commands.run("breakpoints", f"log watch w[{number}] hw={route}\n")
+        do(any_target, "write", number, number + 1)
+        expect_hit(probe, any_target, (0.0, number + 1.0))
+        commands.run("breakpoints", "-1\n")
+
+
+@pytest.mark.parametrize("route", ROUTES)
 def test_looking_meanwhile(probe, target, route):
     """While memory is watched that is written all the time everything else can be read; nothing hangs."""
     commands = Commands(probe, target.pid)
