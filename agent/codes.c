@@ -126,6 +126,12 @@ long codes_number(PyObject *code, enum code_attribute attribute)
     return number ? PyLong_AsLong(number) : 0;
 }
 
+int codes_number_in(PyObject *tuple, Py_ssize_t at)
+{
+    PyObject *number = PyTuple_Check(tuple) && at < PyTuple_Size(tuple) ? PyTuple_GetItem(tuple, at) : NULL;
+    return number && PyLong_Check(number) ? (int)PyLong_AsLong(number) : -1;
+}
+
 /* ---- the set ---- */
 
 static size_t hash(const PyObject *code) { return ((uintptr_t)code >> 4) * 0x9e3779b97f4a7c15 >> 32; }

@@ -32,6 +32,8 @@ PyObject *codes_get(PyObject *code, enum code_attribute attribute);
 /* The same of FILE, NAME and CONSTANTS, borrowed from the code object. Fast. */
 PyObject *codes_peek(PyObject *code, enum code_attribute attribute);
 long codes_number(PyObject *code, enum code_attribute attribute);
+/* An int in a tuple, as iterators of code have them; -1: None, or none. */
+int codes_number_in(PyObject *tuple, Py_ssize_t at);
 
 /* What is of interest: of a file, with a name; both borrowed. Runs nothing of the program's. */
 struct codes_wanted {

@@ -251,13 +251,6 @@ void location_gather(struct breakpoint *const *breakpoints, unsigned count, stru
 
 /* ---- lines ---- */
 
-/* An int of a tuple; -1: None. */
-static int number_in(PyObject *tuple, Py_ssize_t at)
-{
-    PyObject *number = PyTuple_Check(tuple) && at < PyTuple_Size(tuple) ? PyTuple_GetItem(tuple, at) : NULL;
-    return number && PyLong_Check(number) ? (int)PyLong_AsLong(number) : -1;
-}
-
 /* The lines of a code object from `line` on. */
 struct lines {
     int start;               /* the first one that it has; -1: none */
@@ -272,7 +265,7 @@ static void read_lines(PyObject *code, int line, struct lines *lines)
 
     *lines = (struct lines){-1, INT_MAX, INT_MAX, false};
     while (all && (item = PyIter_Next(all))) {
-        int here = number_in(item, 2);
+        int here = codes_number_in(item, 2);
         Py_DecRef(item);
         if (lines->start < 0)
             lines->start = here >= 0 ? here : (int)codes_number(code, CODE_FIRST_LINE);
@@ -300,37 +293,6 @@ static int line_from(PyObject *code, int line, enum place_event *event)
     bool one = !lines.led && lines.start == codes_number(code, CODE_FIRST_LINE);
     *event = (leads ? best == lines.start : one) ? PLACE_START : PLACE_LINE;
     return best;
-}
-
-/* The last line of what an instruction belongs to; -1: not known. */
-static int last_line_at(PyObject *code, int offset, PyObject **positions)
-{
-    if (!*positions) {
-        _cleanup_unref_ PyObject *iterator = PyObject_CallMethod(code, "co_positions", NULL);
-        *positions = iterator ? PySequence_List(iterator) : NULL;
-    }
-    PyObject *position = *positions ? PyList_GetItem(*positions, offset / 2) : NULL; /* two bytes each */
-    PyErr_Clear();
-    return position ? number_in(position, 1) : -1;
-}
-
-unsigned location_again(PyObject *code, int line, int *offsets, unsigned most)
-{
-    _cleanup_unref_ PyObject *lines = PyObject_CallMethod(code, "co_lines", NULL), *positions = NULL;
-    int before = -1;
-    unsigned count = 0, seen = 0;
-    PyObject *item;
-
-    /* before 3.12 what ends a `with` is of all its lines, too: a debugger of that time tells of each line as well */
-    while (lines && python.version >= 0x030c && count < most && (item = PyIter_Next(lines))) {
-        int begin = number_in(item, 0), here = number_in(item, 2);
-        Py_DecRef(item);
-        if (here == line && seen++ && before > line && before <= last_line_at(code, begin, &positions))
-            offsets[count++] = begin;
-        before = here >= 0 ? here : before;
-    }
-    PyErr_Clear();
-    return count;
 }
 
 /* What a search in the code of one file goes by. */

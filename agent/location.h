@@ -29,7 +29,3 @@ void location_find(struct location_index *index, const struct breakpoint *breakp
                    location_found *found, void *arg, struct location_told *told);
 /* Whether a code object may be, or may define, what a breakpoint means: of its file, or any. Quick. */
 bool location_concerns(const struct breakpoint *breakpoint, PyObject *code);
-/* Where in a code object CPython tells of a line a second time in the midst of a statement, behind lines that are a part of it
- * (the call of a function whose arguments stand on the next lines): byte offsets. How many; 0 also before 3.11. No exception is
- * set afterwards. */
-unsigned location_again(PyObject *code, int line, int *offsets, unsigned most);

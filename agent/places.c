@@ -3,6 +3,7 @@
 #include "agent/breakpoints.h"
 #include "agent/fork.h"
 #include "agent/location.h"
+#include "agent/statement.h"
 #include "agent/raising.h"
 
 #include <errno.h>
@@ -174,7 +175,7 @@ static struct spot *have_spot(struct places *places, PyObject *code, enum place_
         return *link;
     *link = calloc(1, sizeof **link);
     if (*link && event == PLACE_LINE)
-        (*link)->nagain = location_again(code, line, (*link)->again, AGAIN_MAX);
+        (*link)->nagain = statement_again(code, line, (*link)->again, AGAIN_MAX);
     return *link;
 }
 

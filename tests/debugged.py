@@ -19,7 +19,10 @@ TAIL = """
 if len(sys.argv) == 1:
     print("ready", flush=True)
     sys.stdin.readline()
-    main()
+    try:
+        main()
+    except (TypeError, UnboundLocalError):  # after a jump
+        pass
     print("done", flush=True)
     sys.stdin.readline()
 """
@@ -147,10 +150,17 @@ PROGRAMS = {
                 u = thing.upper
                 raise ValueError(n)
             p = Thing.plain(u)
-            class Local(Thing):
+            return p, thing.name
+    """,
+    "bodies": """
+        def main():
+            p = 1
+            class Local:
                 z = p
-            made = Local("c")
-            return made.z, thing.name
+            def one(): return p
+            for x in range(2): p += x
+            made = Local()
+            return made.z, one()
     """,
     "coroutines": """
         class Wait:
@@ -195,7 +205,6 @@ PROGRAMS = {
                 n += 10
             a = b = n
             if a: b = 1
-            for x in range(2): b += x
             del a
             assert b, "b"
             t = (b, n)
@@ -217,6 +226,10 @@ PROGRAMS = {
             return asyncio.run(both())
     """,
 }
+
+# In which stepping is the same in all versions of pdb: it does not see a coroutine return, stops at each turn of a loop on one line, and
+# no longer at a class's own line.
+STEPPED = ["calls", "recursion", "exceptions", "generators", "classes", "control flow"]
 
 
 def source(name):
@@ -240,9 +253,9 @@ def lines(python, script):
     return list(map(int, said.stdout.split()))
 
 
-def oracle(python, script, breakpoints, commands=()):
-    """[[what, line, function, locals or value], ...]"""
-    asked = json.dumps({"breakpoints": breakpoints, "commands": list(commands)})
+def oracle(python, script, breakpoints, commands=(), once=False):
+    """[[what, line, function, locals or value], ...]; once: breakpoints hit no more than that."""
+    asked = json.dumps({"breakpoints": breakpoints, "commands": list(commands), "once": once})
     said = subprocess.run(python.command(python.path("bdb_oracle.py"), python.path(script)), input=asked.encode(),
                           capture_output=True, timeout=60)
     assert said.returncode == 0, said.stderr.decode()

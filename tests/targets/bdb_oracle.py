@@ -1,8 +1,8 @@
-"""bdb_oracle.py PROGRAM: reads {"breakpoints": [LINE, ...], "commands": [WORD, ...]} from standard input, runs main() of the program under
-CPython's own debugger, and prints where it stopped, as JSON: [what, line,
-function, locals, the value returned, or why it did not jump]. At each stop the next
-of the commands is given, which are those of pdb; without one left: continue. As pdb's "--Call--" and "--Exception--" are no lines, the
-command that led there is given again; so is it at a "--Return--" that nobody waited for."""
+"""bdb_oracle.py PROGRAM: reads {"breakpoints": [LINE, ...], "commands": [WORD, ...], "once": whether they hit once} from standard
+input, runs main() of the program under CPython's own debugger, and prints where it stopped, as JSON: [what, line, function, locals,
+the value returned, or why it did not jump]. At each stop the next of the commands is given, which are those of pdb; without one
+left: continue. As pdb's "--Call--" and "--Exception--" are no lines, the command that led there is given again; so is it at a
+"--Return--" that nobody waited for."""
 import bdb
 import json
 import runpy
@@ -10,9 +10,9 @@ import sys
 
 
 class Oracle(bdb.Bdb):
-    def __init__(self, path, commands):
+    def __init__(self, commands, once):
         super().__init__()
-        self.path, self.commands, self.last = path, list(commands), "continue"
+        self.commands, self.once, self.last = list(commands), once, "continue"
         self.stops, self.begun = [], False
 
     def obey(self, frame):
@@ -47,6 +47,8 @@ class Oracle(bdb.Bdb):
             self.begun = True
             if not self.break_here(frame):
                 return self.set_continue()
+            if self.once:
+                self.clear_all_breaks()
         self.stops.append(["line", frame.f_lineno, code.co_name, {name: repr(value) for name, value in
                                                                   frame.f_locals.items() if name[0] != "."}])
         self.next_command(frame)
@@ -70,11 +72,14 @@ def main():
     path = sys.argv[1]
     asked = json.loads(sys.stdin.read())
     program = runpy.run_path(path, run_name="__main__")
-    oracle = Oracle(path, asked["commands"])
+    oracle = Oracle(asked["commands"], asked["once"])
     for line in asked["breakpoints"]:
         why = oracle.set_break(path, line)
         assert not why, why
-    oracle.runcall(program["main"])
+    try:
+        oracle.runcall(program["main"])
+    except (TypeError, UnboundLocalError):  # after a jump
+        sys.settrace(None)
     print(json.dumps(oracle.stops))
 
 
