@@ -219,14 +219,14 @@ int steps_hear(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 void steps_watch(struct interpreter *interpreter, PyObject *code)
 {
     const struct steps *self = steps_of(interpreter);
-    bool wanted = false;
+    size_t uses = 0;
 
     if (!self->hears)
         return; /* steps_hear() follows */
     for (size_t i = 0; i < self->count; i++)
-        wanted = wanted || self->all[i].code == code || self->all[i].caller == code;
-    if (python.version >= 0x030c)
-        watch(interpreter, code, wanted);
-    else
+        uses += (self->all[i].code == code) + (self->all[i].caller == code);
+    if (python.version < 0x030c)
         trace_again(interpreter);
+    else if (uses < 2) /* else it is watched, and stays so */
+        watch(interpreter, code, uses);
 }

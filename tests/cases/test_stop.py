@@ -1,6 +1,7 @@
 """Threads that are held: what they do meanwhile, and what sets them free."""
 import errno
 import os
+import pathlib
 import signal
 import time
 
@@ -52,13 +53,18 @@ working = False
 """
 
 
+def reads_input(pid):
+    return pathlib.Path(f"/proc/{pid}/syscall").read_text().startswith("0 0x0 ")
+
+
 def workers(python, n, kind="plain"):
     target = start(python, WORKERS, str(n), kind)
     return target, connect(target)
 
 
 def pause(client, n, **options):
-    """Pauses all, and waits until n threads are held."""
+    """Pauses all, while the main thread waits for standard input, and waits until n threads are held."""
+    eventually(lambda: reads_input(client.pid))
     done(client.order(agent.PAUSE, **options))
     return eventually(lambda: held if len(held := client.record.threads()) == n else None, what=f"{n} held threads")
 

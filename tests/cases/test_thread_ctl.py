@@ -46,6 +46,7 @@ class Program:
         self.target, self.commands = target, Commands(probe, target.pid)
         self.directory = self.commands.directory
         self.workers = [tid for tid in target.tids() if tid != target.pid]
+        eventually(lambda: pathlib.Path(f"/proc/{target.pid}/syscall").read_text().startswith("0 0x0 "))
 
     def ctl(self, tid, *verbs):
         """What the file says after them."""
