@@ -25,8 +25,8 @@ struct cell {
 static struct {
     struct cell *cells;
     uint64_t head, tail;      /* taken, and begun */
-    uint32_t bell;            /* grows with each hit: a futex */
-    bool asking;
+    uint32_t bell;            /* grows when it is rung: a futex */
+    bool sleeps, asking;
     uint64_t waits_ns[2];     /* from when on a writer may wait again, CLOCK_MONOTONIC; likely ones */
 } queue;
 
@@ -55,8 +55,9 @@ void trap_queue_end(struct trap_hit *hit)
 {
     struct cell *cell = (struct cell *)(void *)((char *)hit - offsetof(struct cell, hit));
 
-    __atomic_store_n(&cell->turn, cell->position + 1, __ATOMIC_RELEASE);
-    trap_wake();
+    __atomic_store_n(&cell->turn, cell->position + 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&queue.sleeps, __ATOMIC_SEQ_CST))
+        trap_wake();
 }
 
 bool trap_push(uint32_t number, PyObject *object)
@@ -89,7 +90,7 @@ void trap_wake(void)
 bool trap_pending(void)
 {
     const struct cell *cell = queue.cells ? &queue.cells[queue.head % QUEUE_SIZE] : NULL;
-    return cell && __atomic_load_n(&cell->turn, __ATOMIC_ACQUIRE) == queue.head + 1;
+    return cell && __atomic_load_n(&cell->turn, __ATOMIC_SEQ_CST) == queue.head + 1;
 }
 
 void trap_wait(uint64_t ns)
@@ -97,8 +98,10 @@ void trap_wait(uint64_t ns)
     const struct timespec timeout = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     uint32_t bell = __atomic_load_n(&queue.bell, __ATOMIC_SEQ_CST);
 
+    __atomic_store_n(&queue.sleeps, true, __ATOMIC_SEQ_CST);
     if (!trap_pending())
         futex(&queue.bell, FUTEX_WAIT, bell, &timeout);
+    __atomic_store_n(&queue.sleeps, false, __ATOMIC_SEQ_CST);
 }
 
 bool trap_take(struct trap_hit *out)
