@@ -38,7 +38,7 @@ def end(target):
     return said
 
 
-@pytest.mark.parametrize("watch", [False], ids=["stop"])
+@pytest.mark.parametrize("watch", [False, True], ids=["stop", "stop and watch"])
 def test_caught_by_one_echo(probe, python, watch):
     target = python.run(SCRIPT)
     here = probe.path / str(target.pid)
