@@ -1,6 +1,7 @@
 /* What is not found: code that only an object which the cyclic collector doesn't know of refers to, and that isn't run. */
 #include "agent/codes.h"
 
+#include "agent/codes_held.h"
 #include "agent/text.h"
 
 #include <dlfcn.h>
@@ -370,6 +371,8 @@ void codes_gather(struct codes *out, const struct codes_wanted *wanted)
         api.each_object(add_object, &walk);
     else
         add_listed(&walk);
+    if (codes_are_frozen())
+        codes_each_held(api.function, add_object, &walk);
 }
 
 void codes_gather_tree(struct codes *out, PyObject *code)

@@ -44,13 +44,58 @@ bool expression_bind(void)
     return api.function_new && codes_bind();
 }
 
-bool expression_check(const char *text)
+/* ---- compiling ---- */
+
+/* What warnings.warn() goes by: a list; new. NULL: there is none. */
+static PyObject *find_filters(void)
 {
-    _cleanup_unref_ PyObject *code = Py_CompileString(text, FILE_NAME, Py_eval_input);
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed, as what follows */
+    PyObject *warnings = modules ? PyDict_GetItemString(modules, "warnings") : NULL;
+    _cleanup_unref_ PyObject *built_in = warnings ? NULL : PyImport_ImportModule("_warnings");
+    PyObject *module = warnings ? warnings : built_in;
+    PyObject *filters = module ? PyObject_GetAttrString(module, "filters") : NULL;
+
+    if (filters && PyList_CheckExact(filters))
+        return filters;
+    PyErr_Clear();
+    Py_DecRef(filters);
+    return NULL;
+}
+
+static void take_out(PyObject *list, const PyObject *item)
+{
+    PyObject *type, *value, *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    for (Py_ssize_t i = 0; i < PyList_Size(list); i++)
+        if (PyList_GetItem(list, i) == item) {
+            PySequence_DelItem(list, i);
+            break;
+        }
+    PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+}
+
+/* Without what the compiler warns of, which the program would show, or raise. Nobody else has the GIL meanwhile. */
+static PyObject *compile_text(const char *text, int start)
+{
+    _cleanup_unref_ PyObject *filters = find_filters();
+    _cleanup_unref_ PyObject *ignore = Py_BuildValue("(sOOOi)", "ignore", Py_None, PyExc_Warning, Py_None, 0);
+
+    if (!filters || !ignore || PyList_Insert(filters, 0, ignore) < 0) {
+        PyErr_Clear();
+        return Py_CompileString(text, FILE_NAME, start);
+    }
+    PyObject *code = Py_CompileString(text, FILE_NAME, start);
+    take_out(filters, ignore);
     return code;
 }
 
-/* ---- compiling ---- */
+bool expression_check(const char *text)
+{
+    _cleanup_unref_ PyObject *code = compile_text(text, Py_eval_input);
+    return code;
+}
 
 /* The first code object among the constants of one; new. NULL with an exception set. */
 static PyObject *inner(PyObject *code)
@@ -111,7 +156,7 @@ static PyObject *join(const char *separator, PyObject *names)
 static PyObject *compile(PyObject *text, int start)
 {
     const char *bytes = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
-    return bytes ? Py_CompileString(bytes, FILE_NAME, start) : NULL;
+    return bytes ? compile_text(bytes, start) : NULL;
 }
 
 /* Which of the candidates it names: in a function that has them as variables, these are what it is closed over. A tuple. */

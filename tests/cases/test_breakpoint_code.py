@@ -179,6 +179,37 @@ def f(x):
     assert places(target) == [(1, "f", 6), (2, "f", 6), (3, "f", 6), (4, "f", 6)]
 
 
+def test_code_that_the_collector_was_told_to_forget(python):
+    """gc.freeze(), as servers that fork have it."""
+    target, client = program(python, """
+import functools, gc
+def f():
+    return 1
+class C:
+    @functools.cached_property
+    def p(self):
+        return 2
+    @classmethod
+    def c(cls):
+        return [3 for _ in "a"]
+gc.freeze()
+""")
+    said = set_all(client, agent.breakpoint(agent.LINE, "source.py", 3), agent.breakpoint(agent.FUNCTION, "p"),
+                   agent.breakpoint(agent.RETURN, "source.C.c"))
+    assert said.count("# armed\n") == 3
+    do(target, "f(); C().p; C.c()")
+    assert [number for number, *_ in places(target)] == [1, 2, 3]
+    assert ended(target) == 0
+
+
+def test_the_compiler_warns_nobody(python):
+    target, client = program(python, "def f(x):\n    return x\n")
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", 2, condition="x is 1", captures=["'\\d'", "x is 1 or x == '\\w'"]))
+    do(target, "f(1)")
+    assert len(hits(target)) == 1
+    assert ended(target) == 0 and target.stderr() == ""
+
+
 def test_names_in_expressions(python):
     """What an expression names is what it would be in the code there."""
     target, client = program(python, """

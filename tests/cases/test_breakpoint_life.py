@@ -9,7 +9,7 @@ from agents import LIBRARY, NAME, clients, connect, ended
 from interpreters import eventually
 from test_breakpoints import LOOP, breakpoints, do, hits, places, program, set_all
 
-pytestmark = pytest.mark.python(minimum=(3, 12))
+pytestmark = pytest.mark.python(minimum=(3, 10))
 
 
 def test_too_many_rows(python):
