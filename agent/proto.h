@@ -226,7 +226,7 @@ struct proto_armed {
     uint32_t change;        /* of that, as it was read */
     int32_t error;          /* 0, or an errno */
     uint32_t route;         /* enum watch_route: by which */
-    char words[PROTO_WORDS_MAX]; /* NUL-terminated: why not */
+    char words[PROTO_WORDS_MAX]; /* NUL-terminated: why not, or in which threads not */
 };
 
 struct proto_done {

@@ -311,7 +311,9 @@ int watch_armed(struct interpreter *interpreter, const struct proto_armed *armed
     if (!watch)
         return 0; /* it has been removed since, or is disarmed */
     if (!armed->error) {
-        snprintf(watch->how, sizeof watch->how, "by %s", armed->route == ROUTE_PTRACE ? "ptrace" : "perf");
+        size_t size = strnlen(armed->words, sizeof armed->words);
+        snprintf(watch->how, sizeof watch->how, "by %s%s%.*s", armed->route == ROUTE_PTRACE ? "ptrace" : "perf",
+                 size ? ", " : "", (int)(size < sizeof watch->how - 12 ? size : sizeof watch->how - 12), armed->words);
         watch_publish(watch);
         return 0;
     }

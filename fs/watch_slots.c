@@ -23,6 +23,14 @@ static void end_idle_tracer(struct watch_slots *slots)
     slots->tracer = NULL;
 }
 
+static void say_blocking(const struct watch_slots *slots, struct text *why)
+{
+    size_t n = watch_blocking(slots->pid);
+
+    if (n)
+        text_printf(why, "not in %zu thread%s that block%s SIGTRAP", n, n > 1 ? "s" : "", n > 1 ? "" : "s");
+}
+
 int watch_slots_arm(struct watch_slots *slots, unsigned slot, const struct probe_watch *watch, enum watch_route *route,
                     struct text *why)
 {
@@ -37,17 +45,20 @@ int watch_slots_arm(struct watch_slots *slots, unsigned slot, const struct probe
     }
     if (watch->route != ROUTE_PTRACE)
         r = watch_perf_arm(slots->pid, &place, &slots->slots[slot].perf, why);
+    if (r == 0)
+        say_blocking(slots, why);
     if (r == 0 || watch->route == ROUTE_PERF)
         return r;
     *route = ROUTE_PTRACE;
     r = arm_ptrace(slots, slot, &place, &by_ptrace);
-    if (r == 0)
+    if (r == 0) {
         text_clear(why);
-    else
-        text_printf(why, "%sby ptrace: ", why->size ? "; " : "");
-    text_puts(why, by_ptrace.size ? by_ptrace.data : r < 0 ? strerror(-r) : "");
-    if (r < 0)
-        end_idle_tracer(slots);
+        say_blocking(slots, why);
+        return 0;
+    }
+    text_printf(why, "%sby ptrace: ", why->size ? "; " : "");
+    text_puts(why, by_ptrace.size ? by_ptrace.data : strerror(-r));
+    end_idle_tracer(slots);
     return r;
 }
 

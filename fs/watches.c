@@ -236,6 +236,8 @@ static bool look(struct follower *f)
         return false;
     }
     if (r == -ECANCELED)
+        attend(f); /* which knows more of why */
+    if (r == -ECANCELED)
         tell_lost(f, false, r, "SIGTRAP, by which a write is told, has no handler of the agent's any more");
     for (unsigned i = 0; r == 0 && i < PROTO_WATCHES_MAX; i++)
         if (wanted[i].change != f->slots[i].change && !(wanted[i].change & 1))

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define STATUS_MAX 8192
+#define AGENT_THREADS "probe-" /* how their names begin */
 #define USER_END 0x7ffffffff000ull /* of addresses of programs with 4 levels of page tables */
 /* Fields of stat from its state, the third, to the mask of handled signals, the 34th (proc(5)). */
 #define FIELDS_BEFORE_CAUGHT 31
@@ -75,6 +76,29 @@ int watch_threads(pid_t pid, pid_t **out, size_t *n)
     *out = tids;
     *n = count;
     return 0;
+}
+
+static bool blocks_trap(pid_t tid)
+{
+    char status[STATUS_MAX];
+
+    if (proc_read(tid, "status", status, sizeof status) <= 0)
+        return false;
+    const char *name = proc_status_field(status, "Name"), *blocked = proc_status_field(status, "SigBlk");
+    return blocked && strtoull(blocked, NULL, 16) >> (SIGTRAP - 1) & 1 &&
+           !(name && !strncmp(name, AGENT_THREADS, strlen(AGENT_THREADS)));
+}
+
+size_t watch_blocking(pid_t pid)
+{
+    _cleanup_free_ pid_t *tids = NULL;
+    size_t n, count = 0;
+
+    if (watch_threads(pid, &tids, &n) < 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        count += blocks_trap(tids[i]);
+    return count;
 }
 
 pid_t watch_tracer_of(pid_t tid)

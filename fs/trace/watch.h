@@ -27,5 +27,7 @@ bool watch_handled(int stat_fd);
 /* The threads of a process, in no order; the caller's to free. -ESRCH, -EACCES, -ENOMEM; -E2BIG: more than
  * LWP_MAX. */
 int watch_threads(pid_t pid, pid_t **out, size_t *n);
+/* How many threads block SIGTRAP, the agent's own apart: what they write isn't told of. 10 us a thread. */
+size_t watch_blocking(pid_t pid);
 /* Which process traces a thread; 0: none. */
 pid_t watch_tracer_of(pid_t tid);

@@ -203,13 +203,9 @@ static void serve(struct watch_tracer *tracer, struct tracee *tracee)
 /* With the lock. */
 static void serve_all(struct watch_tracer *tracer)
 {
-    tracer->late = tracer->blocked = 0;
-    for (size_t i = tracer->n; i-- > 0;) {
-        size_t n = tracer->n;
+    tracer->late = 0;
+    for (size_t i = tracer->n; i-- > 0;)
         serve(tracer, &tracer->tracees[i]);
-        if (tracer->n == n)
-            tracer->blocked += tracer->tracees[i].blocks || tracer->tracees[i].calls;
-    }
     serve_holds(tracer);
 }
 

@@ -207,8 +207,6 @@ int watch_tracer_set(struct watch_tracer *tracer, unsigned slot, const struct wa
         set_place(tracer, slot, NULL);
         return explain_refused(tracer, why);
     }
-    if (place && tracer->blocked)
-        text_printf(why, "not in %zu threads that block SIGTRAP", tracer->blocked);
     return place && (tracer->unhandled || tracer->error) ? explain(tracer, why) : 0;
 }
 

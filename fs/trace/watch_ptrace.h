@@ -22,8 +22,8 @@ struct watch_tracer;
 int watch_tracer_new(pid_t pid, struct watch_tracer **out, struct text *why);
 /* Has a register of each thread watch a place; NULL: nothing. Returns once that is so: but for threads in an
  * uninterruptible system call, which come to it as they leave it, and for those that wait for this daemon. -EBUSY: no
- * register is free; -ECANCELED: SIGTRAP is not handled (any more), and nothing is armed; -ESRCH; why says it in words, and on success how many
- * threads can't be watched. */
+ * register is free; -ECANCELED: SIGTRAP is not handled (any more), and nothing is armed; -ESRCH; why says it in words. Threads
+ * that block SIGTRAP are left out. */
 int watch_tracer_set(struct watch_tracer *tracer, unsigned slot, const struct watch_place *place, struct text *why);
 /* To be called every few milliseconds while anything is armed: 0, or -ECANCELED, -ESRCH as above. *hits: how many
  * there were. */

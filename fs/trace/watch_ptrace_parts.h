@@ -40,7 +40,6 @@ struct watch_tracer {
     int error;                        /* 0; or it is over: -ESRCH, or what seizing failed with */
     bool unhandled;                   /* SIGTRAP was found not to be handled: everything was disarmed */
     size_t late;                      /* threads that haven't got the registers yet */
-    size_t blocked;                   /* threads that can't get them */
     bool alone;                       /* it traces nothing */
     bool gone;                        /* its thread ends */
     struct watch_hold *holds;

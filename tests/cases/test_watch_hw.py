@@ -96,6 +96,16 @@ def expect_hit(probe, target, values, tid=None):
     assert tid is None or int(row["tid"]) == tid
 
 
+def moves(target):
+    """Both its threads write."""
+    def count():
+        target.send("count")
+        return list(map(int, target.readline().split()))
+
+    first = count()
+    eventually(lambda: all(b > a for a, b in zip(first, count())), 20, f"going on (seed {SEED})")
+
+
 @pytest.mark.parametrize("route", ROUTES)
 def test_who_writes(probe, target, route):
     """Any thread, new ones too; not a child's copy, and not what is written beside it."""
@@ -144,11 +154,7 @@ def test_looking_meanwhile(probe, target, route):
     expect_hit(probe, target, (0.0, 5.0), target.pid)
     assert "Agent: none" in commands.detach()
     eventually(lambda: not is_traced(target.pid), 5, "letting go")
-    target.send("count")
-    first = list(map(int, target.readline().split()))
-    time.sleep(0.2)
-    target.send("count")
-    assert all(b > a for a, b in zip(first, map(int, target.readline().split())))
+    moves(target)
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -180,6 +186,28 @@ def test_another_program(probe, any_target, route):
     time.sleep(0.2)
     assert any_target.process.poll() is None
     assert not is_traced(any_target.pid)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_blocked(probe, target, route):
+    """A thread that blocks SIGTRAP can't be watched, which is said; one that begins to, and writes, costs a process that
+    is traced its handler, but not its life: values are compared from then on."""
+    do(target, "blocked", 9, 1)
+    commands = Commands(probe, target.pid)
+    arm(commands, f"log watch w[3] hw={route}", f"by {route}, not in 1 thread that blocks SIGTRAP")
+    do(target, "write", 3, 1)
+    expect_hit(probe, target, (0.0, 1.0))
+    do(target, "blocked", 3, 2)
+    if route == "ptrace":
+        eventually(lambda: ["by" for _, notes in breakpoints(commands).values() if notes.startswith("line,")], 10,
+                   f"lines: {breakpoints(commands)}")
+        eventually(lambda: not is_traced(target.pid), 5, "letting go")
+    for value in range(3, 20):
+        do(target, "thread", 3, value)
+    time.sleep(0.1)
+    assert target.process.poll() is None
+    do(target, "write", 3, 21)
+    eventually(lambda: hits(probe, target.pid)[-1]["new_value"] == "21.0", 10, "the last one")
 
 
 # ---- others ----
@@ -303,16 +331,6 @@ def armed_registers(pid):
     found = libc.ptrace(peekuser, pid, dr7, None)
     libc.ptrace(detach, pid, None, os.WSTOPSIG(status) if status >> 16 == 0 else None)
     return (found & 0xFF).bit_count()
-
-
-def moves(target):
-    """Both its threads write."""
-    def count():
-        target.send("count")
-        return list(map(int, target.readline().split()))
-
-    first = count()
-    eventually(lambda: all(b > a for a, b in zip(first, count())), 20, f"going on (seed {SEED})")
 
 
 @pytest.mark.parametrize("user", [None, "nobody"])

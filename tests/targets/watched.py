@@ -2,6 +2,7 @@
 that are made for it, and says how often."""
 import array
 import os
+import signal
 import sys
 import threading
 import time
@@ -38,6 +39,19 @@ def in_thread(slot, value):
     thread.join()
 
 
+def blocked(slot, value):
+    """By a thread that blocks all signals, and stays."""
+    def run():
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        write(slot, value)
+        done.set()
+        time.sleep(1000)
+
+    done = threading.Event()
+    threading.Thread(target=run, daemon=True).start()
+    done.wait()
+
+
 def in_child(slot, value):
     child = os.fork()
     if child == 0:
@@ -58,5 +72,5 @@ for line in sys.stdin:
     elif what == "execute":
         os.execv(sys.executable, [sys.executable, "-c", "import time; print('done', flush=True); time.sleep(60)"])
     else:
-        {"write": write, "thread": in_thread, "child": in_child}[what](int(rest[0]), float(rest[1]))
+        {"write": write, "thread": in_thread, "child": in_child, "blocked": blocked}[what](int(rest[0]), float(rest[1]))
     print("done", flush=True)
