@@ -17,6 +17,7 @@ struct hits; /* of an interpreter: what it remembers for rows */
 /* The value of a watchpoint before and after. */
 struct change {
     PyObject *old_value, *new_value; /* borrowed; NULL: unbound, or not known */
+    bool unknown;             /* new_value isn't known, but that it is another one */
     uint64_t address;         /* behind the instruction that wrote; RING_NULL_INTEGER: not seen by hardware */
     /* where it was written, if that is not where `frame` is now; file NULL: it is */
     const char *func, *file;

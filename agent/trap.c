@@ -22,6 +22,7 @@ struct slot {
     struct trap_memory memory;
     uint64_t last;             /* what was there, as the handler last saw it */
     uint64_t traps, dropped;
+    uint64_t writes;           /* that changed it */
 };
 
 static struct {
@@ -67,8 +68,8 @@ static void fill(struct trap_hit *hit, const struct slot *slot, bool late, bool 
     hit->lost = false;
     if (slot->memory.object) {
         hit->lost = !*gil || !trap_is_there(&slot->memory);
-        if (!hit->lost && hit->new_bytes)
-            Py_IncRef(hit->object = (PyObject *)(uintptr_t)hit->new_bytes);
+        if (!hit->lost)
+            trap_value_copy(hit->new_bytes, &hit->value);
     }
     writer_capture(hit->state, &hit->writer);
 }
@@ -89,6 +90,7 @@ static void look(unsigned number, uint64_t ip, bool late)
     uint64_t bytes = load(&memory), before = __atomic_exchange_n(&slot->last, bytes, __ATOMIC_ACQ_REL);
     if (bytes == before)
         return;
+    uint64_t writes = __atomic_add_fetch(&slot->writes, 1, __ATOMIC_ACQ_REL);
     struct trap_hit *hit = trap_queue_begin();
     if (!hit) {
         __atomic_add_fetch(&slot->dropped, 1, __ATOMIC_RELAXED);
@@ -96,6 +98,7 @@ static void look(unsigned number, uint64_t ip, bool late)
     }
     hit->slot = number;
     hit->change = change;
+    hit->number = writes;
     hit->old_bytes = before;
     hit->new_bytes = bytes;
     hit->address = ip;
@@ -208,6 +211,12 @@ uint64_t trap_count(unsigned number, uint64_t *dropped)
 {
     *dropped = __atomic_load_n(&trap.slots[number].dropped, __ATOMIC_RELAXED);
     return __atomic_load_n(&trap.slots[number].traps, __ATOMIC_RELAXED);
+}
+
+bool trap_is_last(const struct trap_hit *hit)
+{
+    const struct slot *slot = &trap.slots[hit->slot];
+    return slot->change == hit->change && __atomic_load_n(&slot->writes, __ATOMIC_ACQUIRE) == hit->number;
 }
 
 /* ---- its life ---- */

@@ -2,14 +2,14 @@
  *
  * A slot of probe_agent_record.watches says what is to be watched; the daemon arms it. Whoever writes there gets SIGTRAP right
  * after the instruction that wrote. The handler takes down what was and what is there now and what Python code the
- * thread runs, puts that into a queue, and returns: it takes no memory, no lock, and calls nothing of CPython but what
- * faulthandler does and Py_IncRef(), this only where the thread holds the GIL and the memory is known to hold
- * objects. SIGTRAP for other reasons goes on to the program's own handler.
+ * thread runs, puts that into a queue, and returns: it takes no memory, no lock, no reference (trap_value.h), and calls
+ * nothing of CPython but what faulthandler does. SIGTRAP for other reasons goes on to the program's own handler.
  *
  * All of this is for whoever has the main interpreter's GIL. */
 #pragma once
 
 #include "agent/proto.h"
+#include "agent/trap_value.h"
 #include "agent/writer.h"
 
 /* What is watched. */
@@ -31,8 +31,10 @@ struct trap_hit {
     unsigned slot;
     uint32_t change;          /* of the slot, as it was set; of NO_SLOT: a number of the caller's */
     uint64_t old_bytes, new_bytes;
-    PyObject *object;         /* of an object: the new one, a reference; NULL: none, or ... */
-    bool lost;                /* ... what is there now could not be held */
+    struct trap_value value;  /* of an object: the new one */
+    bool lost;                /* of an object: it could not be looked at */
+    uint64_t number;          /* of what was written to that slot */
+    PyObject *object;         /* of NO_SLOT: the new one, a reference; NULL: unbound */
     uint64_t address;         /* behind the instruction */
     int32_t tid;
     PyThreadState *state;     /* of the thread, perhaps gone since; NULL: none */
@@ -64,3 +66,5 @@ bool trap_may_be_traced(void);
 void trap_set_traced(bool traced);
 /* How often anything was written to a slot since it was set, and of that, how often the queue was full. */
 uint64_t trap_count(unsigned slot, uint64_t *dropped);
+/* Whether nothing has been written to its slot since. */
+bool trap_is_last(const struct trap_hit *hit);

@@ -78,7 +78,7 @@ static void finish(struct interpreter *interpreter, struct watch *watch)
 bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject **last, PyObject *new_value,
                 struct change *change, PyFrameObject *frame, PyObject *code, int line)
 {
-    if (storage_is_same_value(interpreter, *last, new_value) || breakpoint_is_over(watch->breakpoint))
+    if ((!change->unknown && storage_is_same_value(interpreter, *last, new_value)) || breakpoint_is_over(watch->breakpoint))
         return true;
     _cleanup_unref_ PyObject *old = *last, *now = watch_copy(interpreter, new_value);
     Py_IncRef(*last = now);

@@ -48,11 +48,14 @@ static struct watch *watch_of(const struct trap_hit *hit)
 
 static PyObject *value_of(struct interpreter *interpreter, const struct watch *watch, const struct trap_hit *hit)
 {
-    if (hit->slot == TRAP_NO_SLOT || watch->storage.memory.object) {
-        if (hit->lost)
-            return storage_object(&watch->storage);
+    if (hit->slot == TRAP_NO_SLOT) {
         Py_IncRef(hit->object);
         return hit->object;
+    }
+    if (watch->storage.memory.object) {
+        if (hit->lost)
+            return storage_object(&watch->storage);
+        return trap_value_object(&hit->value, trap_is_last(hit) && trap_is_there(&watch->storage.memory));
     }
     return storage_number(interpreter, &watch->storage, hit->new_bytes);
 }
@@ -74,6 +77,7 @@ static void take(struct interpreter *interpreter, const struct trap_hit *hit)
     copy_part(writer, writer->file, writer->file_size, file, sizeof file);
     copy_part(writer, writer->start, (unsigned)(RING_TEXT_MAX - writer->start), stack, sizeof stack);
     struct change change = {
+        .unknown = !value && watch->storage.memory.object && hit->new_bytes,
         .address = hit->address,
         .func = known ? func : NULL,
         .file = known ? file : NULL,

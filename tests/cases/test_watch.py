@@ -107,6 +107,22 @@ def test_hardware(victim, client, expression, statement, old, new):
 
 
 @needs_hardware
+def test_hardware_in_a_row(victim, client):
+    """Numbers are known however fast others take their place; what else was there for a moment is known, or said not to be:
+    never another one that is at its address."""
+    written = ["-(1 << 40)", "0.5", "True", "None", "'x' * 50", "'y' * 50", "3", "-4", "2.5", "'end'"]
+    watch(client, "slots.b")
+    hardware = Hardware(client).look()
+    do(victim, "; ".join(f"slots.b = {value}" for value in written))
+    found = hits(client, len(written))
+    wanted = [repr(eval(value)) for value in written]
+    for i, (hit, value) in enumerate(zip(found, wanted)):
+        assert hit.new_value == value or hit.new_value is None and value[0] == "'" and i + 1 < len(wanted)
+        assert hit.old_value == (found[i - 1].new_value if i else "'b'")
+    hardware.close()
+
+
+@needs_hardware
 def test_hardware_in_threads(victim, client):
     watch(client, "floats[0]")
     hardware = Hardware(client).look()
