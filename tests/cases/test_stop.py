@@ -387,3 +387,49 @@ def test_await(python):
     done(client.order(agent.CONTINUE))
     target.expect("1")
     assert ended(target) == 0
+
+
+def test_other_interpreter(python):
+    """Threads of all interpreters are held, and step where they are."""
+    target = start(python, """
+        import probing, sys, threading, time
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        CODE = '''
+        import time
+        end = time.time() + 3
+        def double(x):
+            y = 2 * x
+            return y
+        for i in range(1000000):
+            i = double(i)
+            time.sleep(0.001)
+            if time.time() > end:
+                break
+        '''
+        number = interpreters.create()
+        thread = threading.Thread(target=getattr(interpreters, "exec", interpreters.run_string), args=(number, CODE))
+        thread.start()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        thread.join()
+        interpreters.destroy(number)
+        print("end", flush=True)
+        sys.stdin.readline()
+        """)
+    client = connect(target)
+    time.sleep(0.2)  # until it has imported time
+    tid = min(pause(client, 1))
+    lines = [tell(client, tid, "step")["line"] for _ in range(10)]
+    assert {5, 6, 7, 8, 9, 10} >= set(lines) >= {5, 6, 8, 9}
+    ident = int(client.eval("thread.ident").text)
+    answer = client.eval("y, __name__", thread=ident, flags=agent.ON_THREAD) if lines[-1] == 6 else None
+    assert answer is None or answer.error == 0
+    tell(client, tid, "next")
+    done(client.order(agent.CONTINUE))
+    target.send("")
+    target.expect("end")
+    done(client.detach())
+    assert ended(target) == 0
