@@ -1,293 +1,16 @@
 #include "agent/breakpoints.h"
 
 #include "agent/agent.h"
-#include "agent/breakpoint_set.h"
+#include "agent/breakpoint_plan.h"
 #include "agent/channel.h"
 #include "agent/eval.h"
-#include "agent/expression.h"
 #include "agent/hit.h"
 #include "agent/places.h"
-#include "agent/recorder.h"
 #include "agent/watch.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-/* What is asked for. */
-struct entry {
-    struct breakpoint *breakpoint; /* a reference */
-    struct breakpoint *is;    /* what it came to: in the new set, or, borrowed, what is removed */
-    size_t at;                /* where in the text it begins */
-    bool fresh;               /* it was not there before */
-    const char *state;        /* of a fresh one that watches */
-    char note[PROTO_WORDS_MAX]; /* the same */
-};
-
-/* A request while it is carried out. */
-struct plan {
-    struct breakpoint_set next;
-    struct entry *entries;
-    unsigned count;
-    bool replace;
-    bool taken[PROTO_BREAKPOINTS_MAX + 1]; /* ids that lines say; by number, as far as that goes */
-    struct breakpoint *fresh[PROTO_BREAKPOINTS_MAX]; /* borrowed: those that are at code */
-    struct place_report reports[PROTO_BREAKPOINTS_MAX], here[PROTO_BREAKPOINTS_MAX]; /* of fresh ones: of all
-                                                                    interpreters, and of one */
-    unsigned nfresh;
-    int error;                /* of an interpreter */
-    char *words;              /* of DONE */
-    size_t at;                /* what is to blame */
-};
-
-static void free_plan(struct plan **plan)
-{
-    if (!*plan)
-        return;
-    breakpoint_set_clear(&(*plan)->next);
-    for (unsigned i = 0; i < (*plan)->count; i++)
-        breakpoint_unref((*plan)->entries[i].breakpoint);
-    free((*plan)->entries);
-    free(*plan);
-}
-
-__attribute__((format(printf, 3, 4)))
-static int refuse(const struct plan *plan, int error, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(plan->words, PROTO_WORDS_MAX, format, args);
-    va_end(args);
-    return -error;
-}
-
-/* ---- reading ---- */
-
-static int read_one(struct plan *plan, const char *text, size_t size, size_t *at)
-{
-    struct entry *entries = realloc(plan->entries, (plan->count + 1) * sizeof *entries);
-    const char *why;
-    size_t used;
-
-    if (!entries)
-        return -ENOMEM;
-    plan->entries = entries;
-    struct entry *entry = &entries[plan->count];
-    *entry = (struct entry){.at = *at};
-    int r = breakpoint_read(text + *at, size - *at, &entry->breakpoint, &used, &why);
-    if (r == -EINVAL)
-        return refuse(plan, EINVAL, "%s", why);
-    if (r < 0)
-        return r;
-    plan->count++;
-    *at += used;
-    uint32_t id = entry->breakpoint->id;
-    if (entry->breakpoint->kind != BREAKPOINT_REMOVE && id <= PROTO_BREAKPOINTS_MAX)
-        plan->taken[id] = id;
-    return 0;
-}
-
-static int read_all(struct plan *plan, const char *text, size_t size)
-{
-    size_t at = 0;
-
-    while (at < size) {
-        plan->at = at;
-        if (plan->count == 2 * PROTO_BREAKPOINTS_MAX)
-            return refuse(plan, EFBIG, "more than %d changes at once", 2 * PROTO_BREAKPOINTS_MAX);
-        int r = read_one(plan, text, size, &at);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-/* ---- planning ---- */
-
-static bool is_meant(const struct breakpoint *breakpoint, const struct breakpoint *which)
-{
-    return which->id ? breakpoint->id == which->id : breakpoint_is_at(breakpoint, which->where);
-}
-
-static int remove_one(struct plan *plan, struct entry *entry)
-{
-    const struct breakpoint_set *set = breakpoint_set();
-    const struct breakpoint *which = entry->breakpoint;
-    bool found = false;
-
-    for (unsigned i = 0; i < set->count && plan->replace && !found; i++)
-        found = is_meant(set->all[i], which); /* which goes anyway */
-    for (unsigned i = 0; i < plan->next.count;) {
-        struct breakpoint *breakpoint = plan->next.all[i];
-        if (!is_meant(breakpoint, which)) {
-            i++;
-            continue;
-        }
-        found = true;
-        entry->is = breakpoint;
-        breakpoint_unref(breakpoint_set_take(&plan->next, i));
-    }
-    if (found)
-        return 0;
-    return which->id ? refuse(plan, ENOENT, "there is no breakpoint %u", which->id)
-                     : refuse(plan, ENOENT, "there is no breakpoint at %.100s", which->where);
-}
-
-/* One with the same words, and the same id if one is said; NULL: none. */
-static struct breakpoint *find_same(const struct plan *plan, const struct breakpoint_set *set,
-                                    const struct breakpoint *wanted)
-{
-    for (unsigned i = 0; i < set->count; i++) {
-        struct breakpoint *breakpoint = set->all[i];
-        bool others = breakpoint->id <= PROTO_BREAKPOINTS_MAX && plan->taken[breakpoint->id];
-        if (strcmp(breakpoint->text, wanted->text) == 0 && (wanted->id ? breakpoint->id == wanted->id : !others))
-            return breakpoint;
-    }
-    return NULL;
-}
-
-static void drop_id(struct breakpoint_set *set, uint32_t id)
-{
-    unsigned at = breakpoint_set_find(set, id);
-    if (at < set->count && set->all[at]->id == id)
-        breakpoint_unref(breakpoint_set_take(set, at));
-}
-
-static uint32_t free_id(const struct plan *plan)
-{
-    uint32_t id = 1;
-
-    for (;; id++) {
-        unsigned at = breakpoint_set_find(&plan->next, id);
-        bool used = at < plan->next.count && plan->next.all[at]->id == id;
-        if (!used && !(id <= PROTO_BREAKPOINTS_MAX && plan->taken[id]))
-            return id;
-    }
-}
-
-static int add_one(struct plan *plan, struct entry *entry)
-{
-    struct breakpoint *wanted = entry->breakpoint;
-
-    entry->is = find_same(plan, &plan->next, wanted);
-    if (entry->is)
-        return 0;
-    entry->is = plan->replace ? find_same(plan, breakpoint_set(), wanted) : NULL;
-    entry->fresh = !entry->is;
-    if (entry->fresh)
-        entry->is = wanted;
-    if (!entry->is->id)
-        entry->is->id = free_id(plan);
-    drop_id(&plan->next, entry->is->id);
-    if (plan->next.count == PROTO_BREAKPOINTS_MAX)
-        return refuse(plan, EFBIG, "more than %d breakpoints", PROTO_BREAKPOINTS_MAX);
-    breakpoint_set_insert(&plan->next, breakpoint_ref(entry->is));
-    return 0;
-}
-
-static int make_next(struct plan *plan)
-{
-    const struct breakpoint_set *set = breakpoint_set();
-
-    for (unsigned i = 0; i < set->count && !plan->replace; i++)
-        breakpoint_set_insert(&plan->next, breakpoint_ref(set->all[i]));
-    for (unsigned i = 0; i < plan->count; i++) {
-        struct entry *entry = &plan->entries[i];
-        plan->at = entry->at;
-        int r = entry->breakpoint->kind == BREAKPOINT_REMOVE ? remove_one(plan, entry) : add_one(plan, entry);
-        if (r < 0)
-            return r;
-    }
-    if (!breakpoint_set_fits(&plan->next))
-        return refuse(plan, EFBIG, "the set is too long to be shown: `record breakpoints 64M` in ctl makes room");
-    return 0;
-}
-
-/* ---- checking ---- */
-
-static bool watches(const struct breakpoint *breakpoint)
-{
-    return breakpoint->kind == BREAKPOINT_WATCH || breakpoint->kind == BREAKPOINT_WATCH_ADDRESS;
-}
-
-/* Bytes before a character, from 1; no more than there are. */
-static size_t bytes_before(const char *text, long column)
-{
-    size_t n = 0;
-
-    if (column < 1) /* Python says so of what ends too early */
-        return strlen(text);
-    for (long at = 1; text[n] && at < column; at++)
-        for (n++; (text[n] & 0xc0) == 0x80;)
-            n++;
-    return n;
-}
-
-/* An exception is set: what is wrong in an expression, and where, in the words as they came (agent/proto.h). */
-static int say_wrong(struct plan *plan, const struct breakpoint *breakpoint, const char *text)
-{
-    PyObject *type, *value, *traceback;
-
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    _cleanup_unref_ PyObject *message = value ? PyObject_GetAttrString(value, "msg") : NULL;
-    _cleanup_unref_ PyObject *offset = value ? PyObject_GetAttrString(value, "offset") : NULL;
-    long column = offset && PyLong_Check(offset) ? PyLong_AsLong(offset) : 0;
-    char words[PROTO_WORDS_MAX / 2];
-
-    PyErr_Clear();
-    if (message && PyUnicode_Check(message))
-        eval_copy_words(message, words, sizeof words);
-    else
-        snprintf(words, sizeof words, "it can't be compiled");
-    Py_DecRef(type);
-    Py_DecRef(value);
-    Py_DecRef(traceback);
-    plan->at += sizeof(struct proto_breakpoint) + (size_t)(text - breakpoint->text) + bytes_before(text, column);
-    return refuse(plan, EINVAL, "%s", words);
-}
-
-static int check_expressions(struct plan *plan, const struct breakpoint *breakpoint)
-{
-    const char *text = breakpoint->captures;
-
-    if (breakpoint->kind == BREAKPOINT_WATCH && !expression_check(breakpoint->where))
-        return say_wrong(plan, breakpoint, breakpoint->where);
-    if (breakpoint->condition && !expression_check(breakpoint->condition))
-        return say_wrong(plan, breakpoint, breakpoint->condition);
-    for (uint32_t i = 0; i < breakpoint->ncaptures; i++, text += strlen(text) + 1)
-        if (!expression_check(text))
-            return say_wrong(plan, breakpoint, text);
-    return 0;
-}
-
-static bool is_next(const struct plan *plan, const struct breakpoint *breakpoint)
-{
-    unsigned at = breakpoint_set_find(&plan->next, breakpoint->id);
-    return at < plan->next.count && plan->next.all[at] == breakpoint;
-}
-
-static int check_all(struct plan *plan)
-{
-    if (!expression_bind())
-        return refuse(plan, EOPNOTSUPP, "this interpreter lacks what it takes to evaluate expressions at breakpoints");
-    for (unsigned i = 0; i < plan->count; i++) {
-        const struct entry *entry = &plan->entries[i];
-        plan->at = entry->at;
-        if (!entry->fresh)
-            continue;
-        int r = check_expressions(plan, entry->is);
-        if (r < 0)
-            return r;
-        if (!is_next(plan, entry->is))
-            continue; /* a line behind it took it out */
-        entry->is->set_at = recorder_now();
-        if (!watches(entry->is))
-            plan->fresh[plan->nfresh++] = entry->is;
-    }
-    return 0;
-}
 
 /* ---- arming ---- */
 
@@ -341,7 +64,7 @@ static void leave_watches(struct interpreter *interpreter, const struct plan *pl
         struct breakpoint *breakpoint = set->all[i];
         unsigned at = breakpoint_set_find(&plan->next, breakpoint->id);
         bool stays = at < plan->next.count && plan->next.all[at] == breakpoint;
-        if (stays || !watches(breakpoint) || breakpoint_is_over(breakpoint))
+        if (stays || !plan_watches(breakpoint) || breakpoint_is_over(breakpoint))
             continue;
         if (!back)
             watch_remove(interpreter, breakpoint);
@@ -359,7 +82,7 @@ static int arm_watches(struct interpreter *interpreter, struct plan *plan)
 
     leave_watches(interpreter, plan, false);
     for (unsigned i = 0; i < plan->count && r == 0; i++)
-        if (plan->entries[i].fresh && watches(plan->entries[i].is)) {
+        if (plan->entries[i].fresh && plan_watches(plan->entries[i].is)) {
             plan->at = plan->entries[i].at;
             r = watch_add(interpreter, plan->entries[i].is, &plan->entries[i].state, words);
             snprintf(r < 0 ? plan->words : plan->entries[i].note, PROTO_WORDS_MAX, "%s", words);
@@ -455,9 +178,9 @@ static uint32_t changes(void)
 static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *output)
 {
     uint32_t before = changes();
-    int r = make_next(plan);
+    int r = plan_make(plan);
     if (r == 0)
-        r = check_all(plan);
+        r = plan_check(plan);
     if (r == 0)
         r = arm(interpreter, plan);
     if (r < 0)
@@ -473,7 +196,7 @@ static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *o
 
 int breakpoints_run(struct interpreter *interpreter, struct request *request, struct evaluation *out)
 {
-    _cleanup_(free_plan) struct plan *plan = calloc(1, sizeof *plan);
+    _cleanup_(plan_free) struct plan *plan = calloc(1, sizeof *plan);
     FILE *output = open_memstream(&out->output, &out->size);
     size_t size = request->eval.text_size;
     int r = -ENOMEM;
@@ -481,7 +204,7 @@ int breakpoints_run(struct interpreter *interpreter, struct request *request, st
     if (plan && output) {
         plan->words = out->done.words;
         plan->replace = request->eval.flags & BREAKPOINTS_REPLACE;
-        r = read_all(plan, request->text, size);
+        r = plan_read(plan, request->text, size);
         if (r == 0)
             r = carry_out(interpreter, plan, output);
         out->done.consumed = r < 0 ? plan->at : size;
