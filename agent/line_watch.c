@@ -112,15 +112,19 @@ static bool compare(struct interpreter *interpreter, struct watch *watch, PyObje
 static bool at_local(struct interpreter *interpreter, struct watch *watch, enum point point, PyFrameObject *frame,
                      PyObject *code, int line)
 {
-    bool fresh;
+    bool fresh, well = true;
+    _cleanup_unref_ PyObject *value = variable(interpreter, watch, frame), *copy = watch_copy(interpreter, value);
+    if (watch->by != BY_LINE) /* it has been removed meanwhile */
+        return true;
     struct line_place *place = place_of(frame, watch, &fresh);
-    _cleanup_unref_ PyObject *value = variable(interpreter, watch, frame);
-    bool well = true;
 
-    if (fresh || point == POINT_START)
-        place->value = (Py_DecRef(place->value), watch_copy(interpreter, value));
-    else
+    if (fresh || point == POINT_START) {
+        PyObject *before = place->value;
+        place->value = steal_pointer(copy);
+        copy = before; /* given up at the end, when nothing hangs on it any more */
+    } else {
         well = compare(interpreter, watch, &place->value, value, place, frame, code, line);
+    }
     if (place->owner == frame && place->watch == watch) { /* it hasn't been taken meanwhile */
         if (point == POINT_END)
             place_clear(place);

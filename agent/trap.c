@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <ucontext.h>
 
@@ -59,6 +60,16 @@ static bool is_nan(const struct trap_memory *memory, uint64_t bytes)
     return memory->length == 8 ? (bytes & INT64_MAX) > 0x7ff0000000000000 : (bytes & INT32_MAX) > 0x7f800000;
 }
 
+/* Who gives memory back writes there, too, before what it belonged to says that it is elsewhere: what was written then may be no
+ * address at all. */
+static bool is_address(uint64_t address)
+{
+    char bytes[32];
+    struct iovec to = {bytes, sizeof bytes}, from = {(void *)(uintptr_t)address, sizeof bytes};
+
+    return !address || process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)sizeof bytes;
+}
+
 static void fill(struct trap_hit *hit, const struct slot *slot, bool late, bool *gil)
 {
     hit->state = late ? NULL : writer_state(gil);
@@ -67,7 +78,7 @@ static void fill(struct trap_hit *hit, const struct slot *slot, bool late, bool 
     hit->object = NULL;
     hit->lost = false;
     if (slot->memory.object) {
-        hit->lost = !*gil || !trap_is_there(&slot->memory);
+        hit->lost = !*gil || !trap_is_there(&slot->memory) || (slot->memory.base && !is_address(hit->new_bytes));
         if (!hit->lost)
             trap_value_copy(hit->new_bytes, &hit->value);
     }

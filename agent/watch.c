@@ -69,6 +69,7 @@ static void finish(struct interpreter *interpreter, struct watch *watch)
 
     PyErr_Fetch(&type, &value, &traceback);
     if (unlink_watch(watch)) {
+        watch->removed = true;
         watch_end_one(interpreter, watch);
         watch_drop(watch);
     }
@@ -183,6 +184,8 @@ int watch_begin(struct interpreter *interpreter, struct watch *watch, char words
 {
     int r = -EOPNOTSUPP;
 
+    if (watch->removed)
+        return -ENOENT;
     if (watch->storage.kind == STORAGE_MEMORY && !watch->lines)
         r = begin_trap(watch, words);
     else if (watch->storage.kind == STORAGE_DICT && !watch->lines)

@@ -122,6 +122,8 @@ static void again(struct interpreter *interpreter, struct watch *watch)
 {
     char words[PROTO_WORDS_MAX] = "";
 
+    if (watch->removed)
+        return;
     if (watch_begin(interpreter, watch, words) < 0)
         snprintf(watch->how, sizeof watch->how, "%s", words);
     PyErr_Clear();
@@ -156,7 +158,7 @@ static void follow(struct interpreter *interpreter, struct watch *watch)
         lose(interpreter, watch);
         return;
     }
-    if (!watch->gone && (watch->by == BY_NOTHING || storage_is_same(&watch->storage, &there))) {
+    if (watch->removed || (!watch->gone && (watch->by == BY_NOTHING || storage_is_same(&watch->storage, &there)))) {
         storage_clear(&there);
         return;
     }

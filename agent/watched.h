@@ -18,6 +18,7 @@ struct watch {
     uint32_t serial;           /* of this watch: its breakpoint's id may be another one's later */
     struct breakpoint *breakpoint; /* a reference */
     PyObject *watched;         /* its expression; NULL: an address */
+    bool removed;              /* from the list: it must not begin again */
     bool plain;                /* evaluating it again and again runs no code but that of attributes and items */
     struct storage storage;
     enum watch_by by;

@@ -574,3 +574,17 @@ def test_deep(victim, client):
     assert stack.startswith("...;") and stack.count(";") > 50 and 1900 < len(stack) <= 2048
     assert stack.split(";")[1:] == [stack.split(";")[-1]] * (stack.count(";"))
     hardware.close()
+
+
+@needs_hardware
+def test_memory_given_back(victim, client):
+    """Who gives a list's memory back writes there before the list says that it is elsewhere: that is no object."""
+    watch(client, "items[0]")
+    hardware = Hardware(client).look()
+    for _ in range(3):
+        do(victim, "[(items.extend(range(n % 300)), items.__delitem__(slice(1, None))) for n in range(3000)]")
+        hardware.look()
+        do(victim, "globals().update(items=[object() for _ in range(9)])")
+    do(victim, "items.clear(); import gc; gc.collect()")
+    assert victim.process.poll() is None and {hit.error for hit in rows(client, "hits")} <= {None}
+    hardware.close()
