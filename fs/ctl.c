@@ -8,6 +8,7 @@
 #include "fs/on_crash.h"
 #include "fs/recorded_text.h"
 #include "fs/registry.h"
+#include "fs/trace/watch.h"
 #include "fs/watches.h"
 
 #include <ctype.h>
@@ -52,8 +53,15 @@ static int run_attach(struct ctl_line *line)
 static int detach(struct file_context *context, bool *unloaded)
 {
     int r = -EBUSY;
+    pid_t waiting = 0;
 
-    if (watches_hold(context->process))
+    bool disarmed = watches_hold(context->process);
+    if (disarmed)
+        waiting = watch_waiting(context->target->pid);
+    if (waiting)
+        text_printf(&context->why, "thread %d blocks SIGTRAP, and that of a watchpoint waits for it: without the agent the "
+                                   "program would die of it", (int)waiting);
+    else if (disarmed)
         r = agent_detach(context->target, context->interrupt, unloaded, &context->why);
     else
         text_puts(&context->why, "a thread with a watchpoint can't be stopped just now, and may still need the agent");

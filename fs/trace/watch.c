@@ -78,15 +78,20 @@ int watch_threads(pid_t pid, pid_t **out, size_t *n)
     return 0;
 }
 
+static bool has_trap(const char *status, const char *mask)
+{
+    const char *field = proc_status_field(status, mask);
+    return field && strtoull(field, NULL, 16) >> (SIGTRAP - 1) & 1;
+}
+
 static bool blocks_trap(pid_t tid)
 {
     char status[STATUS_MAX];
 
     if (proc_read(tid, "status", status, sizeof status) <= 0)
         return false;
-    const char *name = proc_status_field(status, "Name"), *blocked = proc_status_field(status, "SigBlk");
-    return blocked && strtoull(blocked, NULL, 16) >> (SIGTRAP - 1) & 1 &&
-           !(name && !strncmp(name, AGENT_THREADS, strlen(AGENT_THREADS)));
+    const char *name = proc_status_field(status, "Name");
+    return has_trap(status, "SigBlk") && !(name && !strncmp(name, AGENT_THREADS, strlen(AGENT_THREADS)));
 }
 
 size_t watch_blocking(pid_t pid)
@@ -99,6 +104,21 @@ size_t watch_blocking(pid_t pid)
     for (size_t i = 0; i < n; i++)
         count += blocks_trap(tids[i]);
     return count;
+}
+
+pid_t watch_waiting(pid_t pid)
+{
+    _cleanup_free_ pid_t *tids = NULL;
+    char status[STATUS_MAX];
+    size_t n;
+
+    if (watch_threads(pid, &tids, &n) < 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        if (proc_read(tids[i], "status", status, sizeof status) > 0 && has_trap(status, "SigPnd") &&
+            has_trap(status, "SigBlk"))
+            return tids[i];
+    return 0;
 }
 
 pid_t watch_tracer_of(pid_t tid)

@@ -29,5 +29,7 @@ bool watch_handled(int stat_fd);
 int watch_threads(pid_t pid, pid_t **out, size_t *n);
 /* How many threads block SIGTRAP, the agent's own apart: what they write isn't told of. 10 us a thread. */
 size_t watch_blocking(pid_t pid);
+/* A thread that has SIGTRAP waiting for it, which it blocks; 0: none has. */
+pid_t watch_waiting(pid_t pid);
 /* Which process traces a thread; 0: none. */
 pid_t watch_tracer_of(pid_t tid);

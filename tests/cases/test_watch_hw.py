@@ -208,6 +208,15 @@ def test_blocked(probe, target, route):
     assert target.process.poll() is None
     do(target, "write", 3, 21)
     eventually(lambda: hits(probe, target.pid)[-1]["new_value"] == "21.0", 10, "the last one")
+    if route == "perf":  # the signal is still on its way to that thread
+        error, words = commands.refused("ctl", "detach\n")
+        assert error == errno.EBUSY and "blocks SIGTRAP" in words
+        do(target, "write", 3, 22)
+        eventually(lambda: hits(probe, target.pid)[-1]["new_value"] == "22.0", 10, "another one")
+    else:  # the library stays, unless its handler was put back meanwhile
+        commands.detach()
+        do(target, "thread", 3, 22)
+    assert target.process.poll() is None
 
 
 # ---- others ----
