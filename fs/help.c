@@ -55,16 +55,20 @@ int help_render(struct file_context *context, struct text *out)
               "\n"
               "<pid> and <tid> are those of /proc. <depth> counts Python frames, 0 is the\n"
               "innermost; #N in a backtrace counts native ones too. Each open shows one moment;\n"
-              "open again to see the next. Only writing acts: to eval and ctl, by the process's\n"
-              "owner. SQL selects from the tables; the tables tables and columns describe them.\n"
+              "open again to see the next. Only writing acts: to eval, ctl, breakpoints, by the\n"
+              "process's owner. SQL selects from the tables; tables and columns describe them.\n"
               "`record TABLE [on|off] [SIZE] [rate=R]` in ctl: exceptions, gc, process, torch,\n"
               "spans and events (probing.span(), probing.event()); `record` says what is.\n"
+              "breakpoints: [ID:] [stop [for TIME]|log] LOCATION [{EXPR, ...}] [if EXPR] [x N]\n"
+              "  LOCATION: FILE:LINE, FUNC(), return FUNC(), raise [TYPE], watch EXPR, watch 0xA:8\n"
+              "In ctl: pause, continue, on-crash off|record|stop.\n"
               "Why an open or a write failed: <pid>/errors. Examples:\n"
               "  cat 1234/backtrace                     where is it now?\n"
               "  grep -r loss 1234/threads/*/locals     what is loss?\n"
               "  echo 'max(grads)' > 1234/eval; cat 1234/eval    runs in it, shows what it gave\n"
               "  echo 'SELECT * FROM tables' > 1234/query; cat 1234/query\n"
               "  echo 'record exceptions on' > 1234/ctl; tail 1234/tables/exceptions.csv\n"
+              "  echo 'stop train.py:88 if loss != loss' > 1234/breakpoints; cat 1234/events\n"
               "  cat */stacks.folded | sort | uniq -c   which stacks are common?\n");
     return 0;
 }
