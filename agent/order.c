@@ -2,22 +2,11 @@
 
 #include "agent/eval.h"
 #include "agent/park.h"
+#include "agent/refuse.h"
 #include "agent/step.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
-
-__attribute__((format(printf, 3, 4)))
-static int refuse(int error, char words[PROTO_WORDS_MAX], const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(words, PROTO_WORDS_MAX, format, args);
-    va_end(args);
-    return -error;
-}
 
 /* ---- jump ---- */
 

@@ -25,7 +25,7 @@
 #define PASS_NAP_NS 1000000
 #define SYSCALL_INSTRUCTION 0x050f
 
-/* ---- the helper: another process, with our memory, and the thread-local variables of the thread that waits for it. So it
+/* ---- the cleaner: another process, with our memory, and the thread-local variables of the thread that waits for it. So it
  * calls no function of libc's ---- */
 
 struct entry { /* what getdents64(2) fills in */
@@ -35,7 +35,7 @@ struct entry { /* what getdents64(2) fills in */
     char name[];
 };
 
-struct helper {
+struct cleaner {
     int tasks;            /* /proc/self/task of the process to be cleared */
     uint64_t until_ns;    /* CLOCK_MONOTONIC */
     int result;
@@ -131,15 +131,15 @@ static bool clear_thread(pid_t tid)
 }
 
 /* New threads have no registers armed: it is enough to see each thread once. */
-static bool clear_all(struct helper *helper)
+static bool clear_all(struct cleaner *cleaner)
 {
     bool clear = true;
     long n;
 
-    raw(SYS_lseek, helper->tasks, 0, SEEK_SET, 0);
-    while ((n = raw(SYS_getdents64, helper->tasks, (long)(uintptr_t)helper->entries, sizeof helper->entries, 0)) > 0) {
+    raw(SYS_lseek, cleaner->tasks, 0, SEEK_SET, 0);
+    while ((n = raw(SYS_getdents64, cleaner->tasks, (long)(uintptr_t)cleaner->entries, sizeof cleaner->entries, 0)) > 0) {
         for (long at = 0; at < n;) {
-            const struct entry *entry = (const struct entry *)(helper->entries + at);
+            const struct entry *entry = (const struct entry *)(cleaner->entries + at);
             pid_t tid = 0;
             for (const char *p = entry->name; *p >= '0' && *p <= '9'; p++)
                 tid = tid * 10 + (*p - '0');
@@ -151,16 +151,16 @@ static bool clear_all(struct helper *helper)
     return clear && n == 0;
 }
 
-static int helper_main(void *arg)
+static int cleaner_main(void *arg)
 {
-    struct helper *helper = arg;
+    struct cleaner *cleaner = arg;
 
-    while (!clear_all(helper)) {
-        if (now_ns() > helper->until_ns)
+    while (!clear_all(cleaner)) {
+        if (now_ns() > cleaner->until_ns)
             raw(SYS_exit_group, 1, 0, 0, 0);
         nap(PASS_NAP_NS);
     }
-    helper->result = 0;
+    cleaner->result = 0;
     raw(SYS_exit_group, 0, 0, 0, 0);
     __builtin_unreachable();
 }
@@ -176,9 +176,9 @@ static bool needs_naming(void)
     return fd >= 0 && read(fd, &scope, 1) == 1 && scope == '1';
 }
 
-static int run(struct helper *helper, char *stack)
+static int run(struct cleaner *cleaner, char *stack)
 {
-    int r = clone(helper_main, stack + STACK_SIZE, CLONE_VM, helper);
+    int r = clone(cleaner_main, stack + STACK_SIZE, CLONE_VM, cleaner);
     if (r < 0)
         return -errno;
     bool named = needs_naming() && prctl(PR_SET_PTRACER, r, 0, 0, 0) == 0;
@@ -186,26 +186,26 @@ static int run(struct helper *helper, char *stack)
         continue;
     if (named)
         prctl(PR_SET_PTRACER, 0, 0, 0, 0);
-    return helper->result;
+    return cleaner->result;
 }
 
 int orphans_clear(uint64_t until_ns)
 {
-    struct helper *helper;
-    char *memory = mmap(NULL, GUARD_SIZE + STACK_SIZE + sizeof *helper, PROT_READ | PROT_WRITE,
+    struct cleaner *cleaner;
+    char *memory = mmap(NULL, GUARD_SIZE + STACK_SIZE + sizeof *cleaner, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (memory == MAP_FAILED)
         return -ENOMEM;
     mprotect(memory, GUARD_SIZE, PROT_NONE);
-    helper = (struct helper *)(memory + GUARD_SIZE + STACK_SIZE);
-    *helper = (struct helper){.until_ns = until_ns, .result = -ETIMEDOUT};
-    helper->tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = helper->tasks < 0 ? -errno : 0;
+    cleaner = (struct cleaner *)(memory + GUARD_SIZE + STACK_SIZE);
+    *cleaner = (struct cleaner){.until_ns = until_ns, .result = -ETIMEDOUT};
+    cleaner->tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = cleaner->tasks < 0 ? -errno : 0;
     if (r == 0)
-        r = run(helper, memory + GUARD_SIZE);
-    if (helper->tasks >= 0)
-        close(helper->tasks);
-    munmap(memory, GUARD_SIZE + STACK_SIZE + sizeof *helper);
+        r = run(cleaner, memory + GUARD_SIZE);
+    if (cleaner->tasks >= 0)
+        close(cleaner->tasks);
+    munmap(memory, GUARD_SIZE + STACK_SIZE + sizeof *cleaner);
     return r;
 }

@@ -2,8 +2,8 @@
  *
  * Spans nest by thread, in a list that costs next to nothing. Under a running asyncio loop many tasks take turns
  * on a thread: there the innermost span is in a context variable, so that a task begins in the span that it was
- * created in; also where trio or greenlets (gevent) have been imported, whose tasks have contexts, too. Where one knows of no span, the other is asked: the first tasks of a loop are in the span that
- * surrounds asyncio.run(), and what a worker thread is given together with a context is in the span of that.
+ * created in; also where trio or greenlets (gevent) have been imported, whose tasks have contexts, too. Where one knows
+ * of no span, the other is asked: the first tasks of a loop are in the span that surrounds asyncio.run(), and what a worker thread is given together with a context is in the span of that.
  *
  * Spans may end in any order, in another thread or context, or never. */
 #pragma once

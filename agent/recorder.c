@@ -2,10 +2,10 @@
 
 #include "agent/agent.h"
 #include "agent/eval.h"
+#include "agent/refuse.h"
 #include "agent/rings.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -33,17 +33,6 @@ double recorder_now(void)
 }
 
 /* ---- requests ---- */
-
-__attribute__((format(printf, 3, 4)))
-static int refuse(int error, char words[PROTO_WORDS_MAX], const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(words, PROTO_WORDS_MAX, format, args);
-    va_end(args);
-    return -error;
-}
 
 int recorder_check(const struct proto_record *record, char words[PROTO_WORDS_MAX])
 {

@@ -5,6 +5,7 @@
 #include "agent/eval.h"
 #include "agent/orphans.h"
 #include "agent/recorder.h"
+#include "agent/refuse.h"
 #include "agent/watched.h"
 
 #include <errno.h>
@@ -17,17 +18,6 @@ struct watch *watches;
 static struct watch *forgotten; /* those that this process had before it was forked */
 static uint32_t serials;
 static bool orphaned;           /* a tracer that is gone has left registers armed */
-
-__attribute__((format(printf, 3, 4)))
-static int refuse(int error, char words[PROTO_WORDS_MAX], const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(words, PROTO_WORDS_MAX, format, args);
-    va_end(args);
-    return -error;
-}
 
 /* ---- one of them ---- */
 

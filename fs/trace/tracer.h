@@ -21,8 +21,8 @@ struct tracer;
  * on. Returns what work returned; -EAGAIN, -ENOMEM: no thread could be made. */
 int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg);
 
-/* Stops one thread; one that this daemon watches memory in (watch_ptrace.h), too. -EBUSY: another tracer has it; -EPERM; -ESRCH: it is gone; -EDEADLK: it waits
- * for an answer of this daemon; -ETIMEDOUT: it did not stop in time, and runs on; -ENFILE: too
+/* Stops one thread; one that this daemon watches memory in (watch_ptrace.h), too. -EBUSY: another tracer has it;
+ * -EPERM; -ESRCH: it is gone; -EDEADLK: it waits for an answer of this daemon; -ETIMEDOUT: it did not stop in time, and runs on; -ENFILE: too
  * many are stopped. */
 int tracer_stop(struct tracer *tracer, pid_t tid);
 /* Waits until a thread that is traced has stopped, and for nothing else of it. *status: the signal, and
