@@ -256,7 +256,7 @@ def _watch(report, interpreter, probe, rounds):
         if interpreter.version < (3, 12):
             return
         for loop, words in (("assigned_beside", "another name of a watched dict"), ("assigned", "the name, condition false")):
-            more = _watched(tool, loops, "log watch watched if new is None\n", loop, rounds, LOOP // 10)
+            more = _watched(tool, loops, "log watch watched if new is None\n", loop, rounds, LOOP // 100)
             if more is not None:
                 report.row(f"{interpreter}: a write to {words}", f"+ {_nanoseconds(max(more, 0))}")
                 if loop == "assigned_beside":
@@ -292,7 +292,7 @@ def _watched(tool, loops, line, loop, rounds, count=BURST):
         without = loops.run(loop, count)[0]
         try:
             tool.write(line)
-            eventually(lambda: "armed" in _words(tool) or "# hw" in _words(tool), 2, "the watch")
+            eventually(lambda: any(f"# {state}" in _words(tool) for state in ("hw", "dict")), 2, "the watch")
         except (OSError, AssertionError):
             return None
         time.sleep(REST)
