@@ -116,6 +116,8 @@ void watch_describe(const struct watch *watch, char note[PROTO_WORDS_MAX])
         add_note(note, "it has no value now");
     if (watch->how[0])
         add_note(note, "%s", watch->how);
+    if (watch->whole && (watch->by == BY_DICT || (watch->by == BY_TRAP && watch->storage.memory.object)))
+        add_note(note, "tells that it is another one, not of changes inside it: watch an element");
     if (watch->moves)
         add_note(note, "its storage has moved %u time%s", watch->moves, watch->moves > 1 ? "s" : "");
     if (watch->muted_rate)
@@ -234,6 +236,7 @@ static int add(struct interpreter *interpreter, struct watch *watch, char words[
         return r;
     _cleanup_unref_ PyObject *value = watch_stored(interpreter, watch);
     watch->value = watch_copy(interpreter, value);
+    watch->whole = watch_is_changeable(interpreter, value);
     watch->next = watches;
     watches = watch_hold(watch);
     r = watch_begin(interpreter, watch, words);

@@ -16,6 +16,16 @@ PyObject *watch_copy(struct interpreter *interpreter, PyObject *value)
     return copy;
 }
 
+bool watch_is_changeable(struct interpreter *interpreter, PyObject *value)
+{
+    PyObject *function = value && interpreter->guest.globals
+                             ? PyDict_GetItemString(interpreter->guest.globals, "changeable") : NULL; /* borrowed */
+    _cleanup_unref_ PyObject *is = function ? PyObject_CallFunctionObjArgs(function, value, NULL) : NULL;
+
+    PyErr_Clear();
+    return is == Py_True;
+}
+
 PyObject *watch_value(struct interpreter *interpreter, struct watch *watch, PyFrameObject *frame)
 {
     struct storage there;

@@ -35,6 +35,7 @@ struct watch {
     uint64_t muted_until_ns;   /* 0: it isn't */
     uint64_t muted_rate;       /* how often a second it was written when it was left alone last; 0: never */
     uint64_t dropped;          /* that were counted already */
+    bool whole;                /* its value, when it was set, is one that can be changed in place */
 };
 
 extern struct watch *watches;
@@ -58,6 +59,8 @@ PyObject *watch_value(struct interpreter *interpreter, struct watch *watch, PyFr
 PyObject *watch_stored(struct interpreter *interpreter, struct watch *watch);
 /* A copy, where it can be changed in place, else itself; new, NULL of NULL. No exception. */
 PyObject *watch_copy(struct interpreter *interpreter, PyObject *value);
+/* Whether it can be changed in place. No exception. */
+bool watch_is_changeable(struct interpreter *interpreter, PyObject *value);
 /* What is to be known of how it is watched. */
 void watch_describe(const struct watch *watch, char note[PROTO_WORDS_MAX]);
 /* Says how it is watched now. */

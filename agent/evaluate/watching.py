@@ -230,6 +230,13 @@ COPIED_MAX = 1000        # items
 COPIED_BYTES_MAX = 8192
 
 
+def changeable(value):
+    """Whether there is something in it that can be changed without its being another object."""
+    kind = type(value)
+    return (kind in (list, dict, set, bytearray) or kind.__module__ == "array" and kind.__name__ == "array"
+            or is_array(value) or is_tensor(value))
+
+
 def copied(value):
     """What tells later whether a value was changed in place: a copy of one that isn't too large, else itself."""
     kind = type(value)

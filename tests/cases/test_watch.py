@@ -106,6 +106,15 @@ def test_hardware(victim, client, expression, statement, old, new):
     hardware.close()
 
 
+@pytest.mark.parametrize("expression, inside", [("items", True), ("table", True), ("counter", False), ("plain", False)])
+def test_whole(victim, client, python, expression, inside):
+    """Of what can be changed in place it is said that only another one in its place is seen."""
+    watch(client, expression)
+    row = state(client)[1]
+    assert row.state == ("dict" if python.version >= (3, 12) else "hw")
+    assert ("watch an element" in (row.note or "")) == inside
+
+
 @needs_hardware
 def test_hardware_in_a_row(victim, client):
     """Numbers are known however fast others take their place; what else was there for a moment is known, or said not to be:
