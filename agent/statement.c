@@ -89,7 +89,7 @@ static void learn(struct known *known, const struct sample *sample)
 
     unsigned count = code ? find(code, 1, offsets, AGAIN_MAX) : 0;
     _cleanup_unref_ PyObject *owner = count ? instructions(code, &bytes, &size) : NULL;
-    for (unsigned i = 0; i < count && offsets[i] + 2 < size; i++) {
+    for (unsigned i = 0; owner && i < count && offsets[i] + 2 < size; i++) {
         (sample->midst ? known->midst : known->anew)[bytes[offsets[i]]] = true;
         if (sample->midst)
             known->next[bytes[offsets[i] + 2]] = true;
@@ -122,7 +122,7 @@ unsigned statement_again(PyObject *code, int line, int *offsets, unsigned most)
     unsigned kept = 0, count = python.version >= 0x030c ? find(code, line, offsets, most) : 0;
     _cleanup_unref_ PyObject *owner = count ? instructions(code, &bytes, &size) : NULL;
 
-    for (unsigned i = 0; i < count && offsets[i] + 2 < size; i++)
+    for (unsigned i = 0; owner && i < count && offsets[i] + 2 < size; i++)
         if (is_midst(bytes + offsets[i]))
             offsets[kept++] = offsets[i];
     PyErr_Clear();

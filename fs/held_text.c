@@ -5,7 +5,6 @@
 #include "fs/link/attach.h"
 #include "fs/remote/snapshot.h"
 
-#include <math.h>
 #include <string.h>
 
 static void add_why(const struct held *held, struct text *out)
@@ -64,7 +63,8 @@ void held_text(struct file_context *context, const struct held *held, struct tex
 
     add_why(held, out);
     add_where(context, held, out);
-    text_printf(out, " for %.1f s, goes on in %.0f s", now > since ? now - since : 0., until > now ? ceil(until - now) : 0.);
+    text_printf(out, " for %.1f s, goes on in %.0f s", now > since ? now - since : 0.,
+                until > now ? until - now + 0.5 : 0.); /* 0 s only at its end */
 }
 
 void held_text_all(struct target *target, struct text *out)
