@@ -4,8 +4,10 @@
 #include "agent/agent.h"
 #include "agent/channel.h"
 #include "agent/dispatch.h"
+#include "agent/fatal.h"
 #include "agent/gil.h"
 #include "agent/interrupt.h"
+#include "agent/park.h"
 #include "agent/recorder.h"
 #include "agent/thread.h"
 #include "tests/fuzz/fuzz.h"
@@ -66,6 +68,8 @@ bool python_thread_stuck(void) { return false; }
 void python_thread_welcome(void) {}
 void python_thread_give_up_welcome(void) {}
 void recorder_end(bool nobody_writes) {}
+void fatal_seen(void) {}
+int park_continue(int32_t tid, char words[PROTO_WORDS_MAX]) { return tid ? -ESRCH : 0; }
 
 /* The first table's needs Python. */
 static const struct recorder with_python = {.python = true}, without;
@@ -177,19 +181,32 @@ static void check(void)
         abort();
 }
 
+static size_t order_size(uint16_t op)
+{
+    switch (op) {
+    case PROTO_RECORD: return sizeof(struct proto_record);
+    case PROTO_THREAD: return sizeof(struct proto_thread);
+    case PROTO_ON_CRASH: return sizeof(struct proto_on_crash);
+    default: return sizeof(struct proto_armed);
+    }
+}
+
 /* A well-formed frame of the input: op, id, size of the text, bytes. Returns the bytes used. */
 static size_t make_frame(const uint8_t *data, size_t size)
 {
-    static const uint16_t ops[] = {PROTO_EVAL,   PROTO_TEXT,   PROTO_CANCEL, PROTO_RECORD,
-                                   PROTO_STATUS, PROTO_DETACH, PROTO_HELLO,  PROTO_OUTPUT};
+    static const uint16_t ops[] = {PROTO_EVAL,        PROTO_TEXT,   PROTO_CANCEL,   PROTO_RECORD,
+                                   PROTO_STATUS,      PROTO_DETACH, PROTO_HELLO,    PROTO_OUTPUT,
+                                   PROTO_BREAKPOINTS, PROTO_THREAD, PROTO_ON_CRASH, PROTO_ARMED,
+                                   PROTO_CRASH_SEEN,  PROTO_EVAL,   PROTO_TEXT,     PROTO_CANCEL};
     struct proto_eval eval = {.text_size = (uint32_t)(data[3] * (data[3] & 1 ? 1u : 8200u))};
     size_t given = data[4] < size - 5 ? data[4] : size - 5;
 
     uint64_t id = data[1] + (data[2] & 1) * 44u;
-    frame.header = (struct proto_header){.op = ops[data[0] % 8], .id = id ? id : 1};
+    frame.header = (struct proto_header){.op = ops[data[0] % 16], .id = id ? id : 1};
     size_t body = 0;
     switch (frame.header.op) {
     case PROTO_EVAL:
+    case PROTO_BREAKPOINTS:
         memcpy(frame.body, &eval, sizeof eval);
         memcpy(frame.body + sizeof eval, data + 5, given);
         body = sizeof eval + given;
@@ -200,7 +217,10 @@ static size_t make_frame(const uint8_t *data, size_t size)
         body = data[2] & 2 ? sizeof frame.body : given;
         break;
     case PROTO_RECORD:
-        body = sizeof(struct proto_record);
+    case PROTO_THREAD:
+    case PROTO_ON_CRASH:
+    case PROTO_ARMED:
+        body = order_size(frame.header.op);
         memset(frame.body, 0, body);
         memcpy(frame.body, data + 5, given < body ? given : body);
         break;
@@ -217,7 +237,8 @@ static int feed(void)
 {
     uint16_t op = frame.header.op;
     uint64_t id = frame.header.id;
-    bool asks = op == PROTO_EVAL || op == PROTO_RECORD || op == PROTO_DETACH;
+    bool asks = op == PROTO_EVAL || op == PROTO_BREAKPOINTS || op == PROTO_RECORD || op == PROTO_THREAD ||
+                op == PROTO_ON_CRASH || op == PROTO_ARMED || op == PROTO_DETACH;
 
     if (wire_check(&frame.header, frame.header.size) < 0)
         abort();
