@@ -1,6 +1,7 @@
 """<pid>/breakpoints with an agent: what is written is the set, whatever it is cut into, and whoever else writes."""
 import concurrent.futures
 import errno
+import os
 import pwd
 import re
 import subprocess
@@ -27,6 +28,7 @@ SOURCE = textwrap.dedent("""
         print("done", flush=True)
     """)
 LINE = 4  # of `y = ...`
+WRITES = 20000 if os.environ.get("PROBEFS_TEST_FULL") == "1" else 400  # half of them set, half of them remove
 
 
 @pytest.fixture
@@ -202,6 +204,43 @@ def test_two_writers(target, file):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda name: put(file, f"{name}.c()\n{name}.d()\n", "w"), ("one", "two")))
     assert list(lines(file).values()) in (["log one.c()", "log one.d()"], ["log two.c()", "log two.d()"])
+
+
+LOADED = textwrap.dedent("""
+    import sys, threading
+    wrong = [0]
+    def double(x):
+        y = x * 2
+        return y
+    def loop():
+        x = 0
+        while True:
+            wrong[0] += double(x) != x + x
+            x += 1
+    for _ in range(2):
+        threading.Thread(target=loop, daemon=True).start()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(*wrong, flush=True)
+    """)
+
+
+@pytest.mark.deadline(600)
+def test_two_writers_under_load(probe, python):
+    """The function that two threads run all the time gets and loses breakpoints by two writers, and computes the same."""
+    target = python.run_source(LOADED)
+    file = probe.path / str(target.pid) / "breakpoints"
+
+    def writer(number):
+        for i in range(WRITES // 4):
+            write(file, f"{number}: log source.py:{LINE} {{x}} if x < 0\n")
+            write(file, f"-{number}\n")
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(writer, (1, 2)))
+    assert lines(file) == {}
+    target.send("x")
+    target.expect("0")
 
 
 def test_detached(probe, target, file):
