@@ -9,6 +9,7 @@ import time
 from commands import Commands
 from dap import Dap
 from interpreters import eventually
+from mount import build
 from peers import Debugpy
 from report import median, show, skip
 
@@ -306,10 +307,20 @@ def _words(tool):
     return (tool.file.read_text().strip().splitlines() or [""])[0]
 
 
+def _trap(report, rounds):
+    """The least that a watched store can cost here."""
+    said = subprocess.run([str(build() / "tests" / "bench" / "trap"), str(rounds)], capture_output=True, text=True)
+    if said.returncode:
+        return skip("a debug register's trap", said.stderr.strip()[:120])
+    return report.row("a debug register's trap, by perf, whose handler does nothing",
+                      _nanoseconds(median(map(float, said.stdout.split()))))
+
+
 def measure_breakpoints(report, probe, chosen, args):
     print("\n== Breakpoints")
     kinds = ["probefs"] if args.no_peers else ["probefs", "debugpy", "pdb", "settrace"]
     rounds = max(3, args.rounds // 4)
+    _trap(report, rounds)
     for interpreter in chosen:
         if interpreter.version < (3, 10):
             continue
