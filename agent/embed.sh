@@ -5,7 +5,7 @@
 # all of it at once would leave megabytes of scratch memory with the program. Each part but the first begins with as
 # many empty lines as keep its line numbers what they are in the file.
 set -e
-PART=3000 # bytes
+PART=2000 # bytes
 for file; do
     name=$(basename "$file" .py)
     echo "static const char source_$name[] = {"

@@ -82,7 +82,6 @@ static const struct source evaluate_sources[] = {
     {"<probefs coroutines>", source_coroutines},
     {"<probefs statements>", source_statements},
     {"<probefs errors>", source_errors},
-    {"<probefs watching>", source_watching},
     {"<probefs evaluate>", source_evaluate},
     {NULL, NULL},
 };
@@ -189,6 +188,13 @@ int guest_make(struct guest *guest, struct interpreter *interpreter)
         PyErr_Restore(type, value, traceback);
     }
     return r;
+}
+
+int guest_watching(struct guest *guest)
+{
+    if (PyDict_GetItemString(guest->globals, "Watched"))
+        return 0;
+    return source_execute(source_watching, "<probefs watching>", guest->globals);
 }
 
 static void unregister_hook(PyObject *hook)

@@ -25,6 +25,8 @@ struct guest {
 
 /* Makes it, unless it is there. 0, or -EIO with a Python exception set. */
 int guest_make(struct guest *guest, struct interpreter *interpreter);
+/* Adds watching.py to the globals, unless it is there: few programs are ever watched. The guest is made. The same. */
+int guest_watching(struct guest *guest);
 /* Only what a program may want of its own accord, `import probing`, unless it is there. No exception is set
  * after it. */
 void guest_begin(struct guest *guest, struct interpreter *interpreter);

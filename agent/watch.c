@@ -269,6 +269,8 @@ int watch_add(struct interpreter *interpreter, struct breakpoint *breakpoint, co
 
     words[0] = '\0';
     drop_forgotten(interpreter);
+    if (guest_watching(&interpreter->guest) < 0)
+        return eval_describe_exception(words, PROTO_WORDS_MAX), -EIO;
     for (const struct watch *other = watches; other; other = other->next)
         if (++count == WATCHES_MAX)
             return refuse(EBUSY, words, "there are %u watchpoints already", WATCHES_MAX);
