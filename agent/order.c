@@ -37,7 +37,7 @@ static int jump(const struct park *park, int line, char words[PROTO_WORDS_MAX])
         eval_describe_exception(words, PROTO_WORDS_MAX);
         return -EINVAL;
     }
-    park_jumped(line);
+    park_jumped(PyFrame_GetLineNumber(park->frame)); /* of a line without code it is the next one that has some */
     return 0;
 }
 

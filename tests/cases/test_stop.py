@@ -93,8 +93,11 @@ def test_wrong_orders(any_python):
     assert client.order(77, target.pid).error == errno.EINVAL
     assert client.order(agent.STEP, 1).error == errno.ESRCH
     assert client.order(agent.JUMP, target.pid, line=-5).error == errno.EINVAL
-    assert client.order(agent.JUMP, target.pid, line=7).error == errno.EINVAL  # another function's
+    assert client.order(agent.JUMP, target.pid, line=700).error == errno.EINVAL  # behind its end
     assert client.record.threads()[target.pid]["line"] == 12
+    done(client.order(agent.JUMP, target.pid, line=7))  # a line of another function: the next one that is this one's
+    assert client.record.threads()[target.pid]["line"] == 10
+    done(client.order(agent.JUMP, target.pid, line=12))
     done(client.order(agent.CONTINUE))
     target.expect("3")
 
