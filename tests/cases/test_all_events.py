@@ -84,7 +84,7 @@ def test_short_reads(probe, any_python):
         target.send("20")
         target.expect("done")
         got = b""
-        while got.count(b'"name": ') < 40:
+        while got.count(b'"kind": "event", "pid": %d,' % target.pid) < 40:
             got += os.read(fd, 7)
         while not got.endswith(b"\n"):
             got += os.read(fd, 7)
