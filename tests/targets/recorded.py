@@ -51,14 +51,14 @@ class Ring:
         self.memory[at + 32 + self.used:at + 32 + self.used + len(row)] = bytes(row)
         self.used += len(row)
         self.written += 1
-        struct.pack_into("=I", self.memory, at + 16, self.used)
+        struct.pack_into("@I", self.memory, at + 16, self.used)  # "=" would store byte by byte, for all to see
 
     def _next_block(self):
         self.head, self.used = self.head + 1, 0
         at = 4096 + (self.head - 1) % self.blocks * BLOCK
-        struct.pack_into("=QQII", self.memory, at, 0, self.written, 0, 0)
-        struct.pack_into("=Q", self.memory, at, self.head)
-        struct.pack_into("=Q", self.memory, 64 + 8, self.head)
+        struct.pack_into("@QQII", self.memory, at, 0, self.written, 0, 0)
+        struct.pack_into("@Q", self.memory, at, self.head)
+        struct.pack_into("@Q", self.memory, 64 + 8, self.head)
 
 
 def publish(table, fd, inode=None, on=1, rate=0.0):
