@@ -1,4 +1,5 @@
 """Asking an agent to record in its own protocol, and what that leaves in the process."""
+import contextlib
 import os
 import pathlib
 
@@ -33,8 +34,12 @@ def rings_of(pid):
 
 
 def tasks(pid):
-    return sorted(pathlib.Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip()
-                  for tid in os.listdir(f"/proc/{pid}/task"))
+    """The names of its threads; one that ends just then is none."""
+    names = []
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            names.append(pathlib.Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip())
+    return sorted(names)
 
 
 def again(target):
