@@ -1,7 +1,6 @@
 #include "fs/breakpoint_text_parts.h"
 
-/* Blanks and tabs mean the same where there are tabs. */
-static void add_words(struct text *out, struct words words)
+void words_add(struct text *out, struct words words)
 {
     size_t from = out->size;
 
@@ -36,16 +35,16 @@ void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct t
     case BREAKPOINT_FUNCTION:
     case BREAKPOINT_RETURN:
         text_puts(out, breakpoint->kind == BREAKPOINT_RETURN ? "return " : "");
-        add_words(out, breakpoint->where);
+        words_add(out, breakpoint->where);
         text_puts(out, "()");
         return;
     case BREAKPOINT_RAISE:
         text_puts(out, breakpoint->where.size ? "raise " : "raise");
-        add_words(out, breakpoint->where);
+        words_add(out, breakpoint->where);
         return;
     case BREAKPOINT_WATCH:
         text_puts(out, "watch ");
-        add_words(out, breakpoint->where);
+        words_add(out, breakpoint->where);
         break;
     case BREAKPOINT_WATCH_ADDRESS:
         text_printf(out, "watch 0x%lx:%u", (unsigned long)breakpoint->address, breakpoint->length);
@@ -61,19 +60,19 @@ size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct te
     text_puts(out, breakpoint->action == BREAKPOINT_STOP ? "stop " : "log ");
     if (breakpoint->hold.size) {
         text_puts(out, "for ");
-        add_words(out, breakpoint->hold);
+        words_add(out, breakpoint->hold);
         text_putc(out, ' ');
     }
     size_t location = out->size - begin;
     breakpoint_text_location(breakpoint, out);
     for (uint32_t i = 0; i < breakpoint->ncaptures; i++) {
         text_puts(out, i ? ", " : " {");
-        add_words(out, breakpoint->captures[i]);
+        words_add(out, breakpoint->captures[i]);
     }
     text_puts(out, breakpoint->ncaptures ? "}" : "");
     if (breakpoint->condition.size) {
         text_puts(out, " if ");
-        add_words(out, breakpoint->condition);
+        words_add(out, breakpoint->condition);
     }
     if (breakpoint->count)
         text_printf(out, " x %lu", (unsigned long)breakpoint->count);

@@ -1,6 +1,7 @@
 #include "fs/breakpoint_request.h"
 
 #include "fs/array.h"
+#include "fs/breakpoint_text_parts.h"
 #include "fs/caret.h"
 #include "fs/cleanup.h"
 
@@ -15,15 +16,10 @@ void breakpoint_request_deinit(struct breakpoint_request *request)
 
 /* ---- writing ---- */
 
-/* Adds words with their NUL, tabs as blanks (breakpoint_text.h). Returns their size without that. */
+/* Adds words with their NUL. Returns their size without that. */
 static uint32_t add_words(struct text *out, struct words words)
 {
-    size_t from = out->size;
-
-    text_add(out, words.text, words.size);
-    for (size_t i = from; i < out->size; i++)
-        if (out->data[i] == '\t')
-            out->data[i] = ' ';
+    words_add(out, words);
     text_putc(out, 0);
     return (uint32_t)words.size;
 }

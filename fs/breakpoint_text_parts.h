@@ -21,6 +21,9 @@ static inline bool is_word(struct words words, const char *word)
     return words.size == strlen(word) && !memcmp(words.text, word, words.size);
 }
 
+/* Adds words, tabs as blanks: where there are tabs they mean the same. */
+void words_add(struct text *out, struct words words);
+
 void reader_skip_blanks(struct reader *reader);
 /* Whether only a comment follows. */
 bool reader_at_end(const struct reader *reader);

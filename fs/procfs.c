@@ -103,6 +103,14 @@ void proc_started(uint64_t start_time, double *started, double *uptime)
     *started = realtime_s() - *uptime;
 }
 
+int proc_sys_number(const char *path)
+{
+    char text[16] = "";
+
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && read(fd, text, sizeof text - 1) > 0 ? atoi(text) : -1;
+}
+
 const char *proc_status_field(const char *status, const char *name)
 {
     size_t size = strlen(name);

@@ -45,6 +45,9 @@ ssize_t proc_link(pid_t pid, const char *name, char *path, size_t cap);
  * file. */
 void proc_started(uint64_t start_time, double *started, double *uptime);
 
+/* The number in a file below /proc/sys; -1: it can't be read, or has none. */
+int proc_sys_number(const char *path);
+
 /* The text behind "Name:\t" in a status file, up to the line's end; NULL if there is none. */
 const char *proc_status_field(const char *status, const char *name);
 

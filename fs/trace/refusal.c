@@ -4,7 +4,6 @@
 #include "fs/remote/lwp.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,22 +41,9 @@ int refusal_traced(pid_t pid, pid_t tid, struct text *why)
     return -EBUSY;
 }
 
-/* kernel.yama.ptrace_scope; -1: there is no Yama. */
-static int yama(void)
-{
-    char text[16] = "";
-
-    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    return n > 0 ? atoi(text) : -1;
-}
-
 int refusal_permission(struct text *why)
 {
-    int scope = yama();
+    int scope = proc_sys_number("/proc/sys/kernel/yama/ptrace_scope"); /* -1: there is no Yama */
 
     if (scope > 0)
         text_printf(why, "ptrace is refused: kernel.yama.ptrace_scope is %d; let the daemon run as "

@@ -6,7 +6,6 @@
 #include "fs/trace/refusal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/hw_breakpoint.h>
 #include <linux/perf_event.h>
 #include <stdio.h>
@@ -54,25 +53,13 @@ static int open_event(pid_t tid, const struct watch_place *place)
     return fd < 0 ? -errno : fd;
 }
 
-static int paranoid(void)
-{
-    char text[16] = "";
-
-    int fd = open("/proc/sys/kernel/perf_event_paranoid", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    return n > 0 ? atoi(text) : -1;
-}
-
 static int explain(pid_t pid, pid_t tid, int error, struct text *why)
 {
     switch (error) {
     case -EACCES:
     case -EPERM:
         text_printf(why, "perf_event_open(2) is refused: kernel.perf_event_paranoid is %d (2 would do, or "
-                         "CAP_PERFMON), or the daemon's container forbids it", paranoid());
+                         "CAP_PERFMON), or the daemon's container forbids it", proc_sys_number("/proc/sys/kernel/perf_event_paranoid"));
         return -EPERM;
     case -EINVAL:
     case -E2BIG:
