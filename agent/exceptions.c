@@ -4,6 +4,7 @@
 #include "agent/exceptions_trace.h"
 #include "agent/monitoring.h"
 #include "agent/recorder.h"
+#include "agent/spawn.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,21 +20,6 @@ static bool leaves(struct exceptions *self, PyObject *code, PyObject *back)
 }
 
 /* ---- rows ---- */
-
-/* The kernel's number of the thread, which a child of fork() must ask for again. */
-static pid_t own_tid(void)
-{
-    static __thread struct {
-        pid_t tid, process;
-    } cached; /* one, since each look at such a variable is a call */
-    __auto_type own = &cached;
-
-    if (own->process != probe_agent_record.pid) {
-        own->process = probe_agent_record.pid;
-        own->tid = gettid();
-    }
-    return own->tid;
-}
 
 /* An exception, and where it was raised. */
 struct raise {
@@ -67,7 +53,7 @@ static void record(struct exceptions *self, const struct raise *raise, int64_t h
     site_find(&self->sites, raise->code, (int)raise->lasti, &site);
     const struct exceptions_row row = {
         .ts = recorder_now(),
-        .tid = own_tid(),
+        .tid = thread_tid(),
         .type = raise->type->name,
         .message = message,
         .file = site.file,

@@ -2,9 +2,9 @@
 
 #include "agent/agent.h"
 #include "agent/breakpoints.h"
-#include "agent/fork.h"
 #include "agent/park.h"
 #include "agent/recorder.h"
+#include "agent/spawn.h"
 #include "agent/stack.h"
 #include "agent/step.h"
 
@@ -16,21 +16,6 @@
 
 static unsigned inside;
 static __thread bool busy; /* in a hit: what is run there hits nothing */
-
-/* The kernel's number of the thread, which a child of fork() must ask for again. */
-pid_t hit_tid(void)
-{
-    static __thread struct {
-        pid_t tid;
-        unsigned forks;
-    } own;
-
-    if (!own.tid || own.forks != fork_count()) {
-        own.forks = fork_count();
-        own.tid = gettid();
-    }
-    return own.tid;
-}
 
 struct hits *hits_of(struct interpreter *interpreter)
 {
@@ -121,7 +106,7 @@ static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
         .ts = change && change->ts > 0 ? change->ts : now,
         .id = hit->breakpoint->id,
         .hit = (int64_t)hit->number,
-        .tid = change && change->tid ? change->tid : hit_tid(),
+        .tid = change && change->tid ? change->tid : thread_tid(),
         .captured = {hit->captured.text, hit->captured.size},
         .address = change ? (int64_t)change->address : RING_NULL_INTEGER,
         .stopped = hit->breakpoint->action == BREAKPOINT_STOP,
@@ -149,7 +134,7 @@ bool hit_note(struct interpreter *interpreter, const struct reached *reached, st
         .ts = recorder_now(),
         .id = RING_NULL_INTEGER,
         .hit = RING_NULL_INTEGER,
-        .tid = hit_tid(),
+        .tid = thread_tid(),
         .address = RING_NULL_INTEGER,
         .stopped = 1,
         .resumed = NAN,

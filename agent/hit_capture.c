@@ -3,6 +3,7 @@
 #include "agent/agent.h"
 #include "agent/codes.h"
 #include "agent/eval.h"
+#include "agent/spawn.h"
 
 #include <string.h>
 
@@ -12,7 +13,7 @@
  * they raise isn't meant for us. */
 static bool is_programs(void)
 {
-    return hit_tid() == probe_agent_record.pid && !PyErr_ExceptionMatches(PyExc_Exception);
+    return thread_tid() == probe_agent_record.pid && !PyErr_ExceptionMatches(PyExc_Exception);
 }
 
 /* An expression or a repr() has failed: the first failure is what the row says. */

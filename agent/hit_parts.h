@@ -24,8 +24,6 @@ struct hit {
     struct captured captured;
 };
 
-/* The kernel's number of the thread. */
-pid_t hit_tid(void);
 /* What there is of an interpreter. NULL: there is no memory. */
 struct hits *hits_of(struct interpreter *interpreter);
 

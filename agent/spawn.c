@@ -1,5 +1,6 @@
 #include "agent/spawn.h"
 
+#include "agent/fork.h"
 #include "fs/cleanup.h"
 
 #include <errno.h>
@@ -15,6 +16,21 @@
 #define PAGE 4096u
 
 static const int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+
+pid_t thread_tid(void)
+{
+    static __thread struct {
+        pid_t tid;
+        unsigned forks;
+    } cached; /* one, since each look at such a variable is a call */
+    __auto_type own = &cached;
+
+    if (!own->tid || own->forks != fork_count()) {
+        own->forks = fork_count();
+        own->tid = gettid();
+    }
+    return own->tid;
+}
 
 /* -EINVAL: the stack is too small. */
 static int create(size_t stack, void *(*run)(void *), void *arg, pthread_t *out, bool detached)

@@ -3,14 +3,21 @@
 
 #include <string.h>
 
-/* A function of watching.py with one argument, where it fails the argument itself. */
-PyObject *watch_copy(struct interpreter *interpreter, PyObject *value)
+/* What a function of watching.py says of a value; new. NULL: it fails, or there is none. No exception. */
+static PyObject *ask(struct interpreter *interpreter, const char *name, PyObject *value)
 {
     PyObject *function = value && interpreter->guest.globals
-                             ? PyDict_GetItemString(interpreter->guest.globals, "copied") : NULL; /* borrowed */
-    PyObject *copy = function ? PyObject_CallFunctionObjArgs(function, value, NULL) : NULL;
+                             ? PyDict_GetItemString(interpreter->guest.globals, name) : NULL; /* borrowed */
+    PyObject *said = function ? PyObject_CallFunctionObjArgs(function, value, NULL) : NULL;
 
     PyErr_Clear();
+    return said;
+}
+
+PyObject *watch_copy(struct interpreter *interpreter, PyObject *value)
+{
+    PyObject *copy = ask(interpreter, "copied", value);
+
     if (!copy)
         Py_IncRef(copy = value);
     return copy;
@@ -18,11 +25,7 @@ PyObject *watch_copy(struct interpreter *interpreter, PyObject *value)
 
 bool watch_is_changeable(struct interpreter *interpreter, PyObject *value)
 {
-    PyObject *function = value && interpreter->guest.globals
-                             ? PyDict_GetItemString(interpreter->guest.globals, "changeable") : NULL; /* borrowed */
-    _cleanup_unref_ PyObject *is = function ? PyObject_CallFunctionObjArgs(function, value, NULL) : NULL;
-
-    PyErr_Clear();
+    _cleanup_unref_ PyObject *is = ask(interpreter, "changeable", value);
     return is == Py_True;
 }
 
