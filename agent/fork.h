@@ -1,7 +1,6 @@
-/* What fork() leaves of the agent in a child: nothing (fork.c). */
+/* What fork() leaves of the agent in a child: nothing. */
 #pragma once
 
-extern unsigned fork_number;
-
-/* How many forks lie between this process and the one that loaded the library. */
-static inline unsigned fork_count(void) { return fork_number; }
+/* Makes the state that of a process that has no agent, keeping what is Python's: in the child,
+ * where the other threads are gone. */
+void fork_forget(void);

@@ -1,4 +1,4 @@
-"""The daemon's side of agent/proto.h in Python, for tests: finds the agent of a process by its record,
+"""The daemon's side of agent/wire/proto.h in Python, for tests: finds the agent of a process by its record,
 takes its channel, speaks frames."""
 import ctypes
 import os

@@ -4,13 +4,22 @@ python      each interpreter found, one test for each; @pytest.mark.python(minim
             maximum=(3, 14)) narrows that
 any_python  one of them, for a case where the version doesn't matter
 probe       the running daemon: probe.read(pid, "backtrace"), probe.path, probe.mount(...)
+
+@pytest.mark.alone is for what acts on every Python process: it runs only in a pid namespace of the
+suite's own, which tests/alone makes (tests/alone python3 -m pytest tests/cases; tests/run does so).
+
+Several pytests can share the cases: each takes the next file that none of them has taken, by making a
+directory of its name in PROBEFS_TEST_QUEUE.
 """
+import functools
 import os
+import pathlib
 import signal
 import threading
 
 import pytest
 
+import harm
 import interpreters as machine
 import mount as daemon
 
@@ -19,14 +28,46 @@ os.environ["PYTHONUNBUFFERED"] = "1"  # what a case's own programs print arrives
 # what a shell starts in the background has SIGINT ignored, under nohup SIGHUP too, and would hand
 # that on to what the cases start; a handler isn't inherited
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+    raise KeyboardInterrupt
+
+
+signal.signal(signal.SIGTERM, _end)
 signal.signal(signal.SIGHUP, lambda *_: None)
 
+FAILED = pytest.StashKey()
 DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) says otherwise
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: acts on every Python process that there is")
+    config.addinivalue_line("markers", "attack: somebody who isn't allowed, or who is hostile, tries")
+    config.addinivalue_line("markers", "harms: harms its victims itself, as nothing else may")
     config.addinivalue_line("markers", "python(minimum, maximum): versions a case is for")
     config.addinivalue_line("markers", "deadline(seconds): after which the daemon is killed")
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("alone") and not machine.alone():
+        pytest.skip("acts on every Python process: wants a pid namespace of its own (tests/alone, as root)")
+
+
+def pytest_runtest_protocol(item):
+    queue = os.environ.get("PROBEFS_TEST_QUEUE")
+    return True if queue and not _taken(pathlib.Path(queue, item.path.stem)) else None
+
+
+@functools.lru_cache(maxsize=None)
+def _taken(claim):
+    """Whether it is ours to run."""
+    try:
+        claim.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def pytest_generate_tests(metafunc):
@@ -67,14 +108,22 @@ def _survives(request):
     """Ends what a test started. A daemon that died fails the test that it died in, and is started
     anew for the next; one that answers no more is killed, so that readers get an error."""
     probe = request.getfixturevalue("probe") if "probe" in request.fixturenames else None
+    machine.gave_up = False
+    harm.expected = request.node.get_closest_marker("harms") is not None
     mark = request.node.get_closest_marker("deadline")
-    watchdog = threading.Timer(mark.args[0] if mark else DEADLINE, _give_up, [probe])
+    watchdog = threading.Timer(machine.patience(mark.args[0] if mark else DEADLINE), _give_up, [probe])
     watchdog.daemon = True
     watchdog.start()
     yield
     watchdog.cancel()
     for target in list(machine.running):
         target.close()
+    failed = request.node.stash.get(FAILED, True)
+    machine.judge_crashed(failed)
+    harmed = any(kind in harm.ENDS_THE_RUN for kind, *_ in harm.kept)
+    if harmed:
+        request.session.shouldfail = "a target was harmed"
+    assert failed or not harmed, "\n".join(harm.report())
     if probe is None:
         return
     extra, probe.extra = probe.extra, []
@@ -88,7 +137,15 @@ def _survives(request):
             probe.start()
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if call.when == "call":
+        item.stash[FAILED] = report.failed
+
+
 def _give_up(probe):
+    machine.gave_up = True
     for target in list(machine.running):
         target.process.kill()
     for one in [probe, *probe.extra] if probe else []:
@@ -103,14 +160,19 @@ def nobody():
     return "nobody"
 
 
-def pytest_sessionfinish():
+def pytest_sessionfinish(session):
     for target in list(machine.running):
         target.close()
+    machine.judge_crashed(failed=True)
     machine.remove_directories()
+    if any(kind in harm.ENDS_THE_RUN for kind, *_ in harm.kept):
+        session.exitstatus = harm.STATUS
 
 
 def pytest_terminal_summary(terminalreporter):
     machine.interpreters()
+    for line in harm.report():
+        terminalreporter.write_line(line)
     tested = ", ".join(i.id for i in machine.interpreters())
     terminalreporter.write_line(f"interpreters: {tested or 'none'}")
     for reason in machine.unavailable:

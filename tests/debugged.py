@@ -8,7 +8,7 @@ import textwrap
 import time
 
 from commands import Commands
-from interpreters import DEADLINE
+from interpreters import DEADLINE, eventually
 
 HEAD = """
 import sys
@@ -306,7 +306,8 @@ def refused(probe, pid, tid, command):
 
 
 def tell(probe, pid, tid, command):
-    """What is written to a stopped thread's ctl."""
+    """What is written to a stopped thread's ctl, once it says that it is: the event of a stop comes a moment before."""
+    eventually(lambda: "stopped" in probe.read(pid, "threads", tid, "ctl"), what="the stop")
     fd = os.open(probe.path / str(pid) / "threads" / str(tid) / "ctl", os.O_WRONLY)
     try:
         os.write(fd, command.encode() + b"\n")

@@ -1,18 +1,18 @@
-/* inject_cycle PID N LIBRARY [--unload] [--call FUNCTION] [--gap MICROSECONDS] [--deadline MILLISECONDS]
- * [--cold] [--entry NAME]
+/* inject_cycle PID N LIBRARY [--unload] [--call FUNCTION] [--gap MICROSECONDS] [--deadline
+ * MILLISECONDS] [--cold] [--entry NAME]
  *
- * Puts a library into a process N times, as the daemon does, and with --unload takes it out each time.
- * --call also calls a function of the library, int f(const struct agent_boot *). --cold forgets what is
- * known of the process before each cycle. Prints a line for each cycle,
+ * Puts a library into a process N times, as the daemon does, and with --unload takes it out each
+ * time. --call also calls a function of the library, int f(const struct agent_boot *). --cold
+ * forgets what is known of the process before each cycle. Prints a line for each cycle,
  *
  *   cycle RESULT ATTEMPTS PAUSE_NS TOTAL_NS BORROWED HANDLE WORDS
  *
- * and for each unloading and call one that begins with "unload" or "call"; RESULT is 0, or the name of
- * the error, or what the entry returned after "entry:". At the end a summary. Exits 1 if any failed, 2
- * on wrong usage. */
-#include "agent/proto.h"
-#include "fs/cleanup.h"
-#include "fs/trace/inject.h"
+ * and for each unloading and call one that begins with "unload" or "call"; RESULT is 0, or the
+ * name of the error, or what the entry returned after "entry:". At the end a summary. Exits 1 if
+ * any failed, 2 on wrong usage. */
+#include "agent/base/cleanup.h"
+#include "agent/wire/proto.h"
+#include "fs/inject/inject.h"
 
 #include <elf.h>
 #include <errno.h>

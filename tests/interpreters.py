@@ -18,20 +18,32 @@ import subprocess
 import tempfile
 import time
 
+import harm
+
 OLDEST, NEWEST = (3, 9), (3, 15)
 DEADLINE = 30.0  # seconds until a victim must have said what it was asked
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets"
 CACHE = pathlib.Path(os.environ.get("PROBEFS_TEST_CACHE", "/var/cache/probefs-tests"))
 
 running = []      # every Target not yet closed
+crashed = []      # those that were closed, and had died by a signal of their own
+gave_up = False   # whether the case's deadline has passed, and all of them were killed
 unavailable = []  # why an interpreter that might have been here is not, in words
 
 _directories = {}  # root -> private copy of tests/targets in it
 
 
+def patience(seconds):
+    """The time that so many seconds of an idle machine may take on this one as it is now: for deadlines, and for upper
+    bounds of what nothing else can be compared with."""
+    recent, *_, processes, _ = pathlib.Path("/proc/loadavg").read_text().split()
+    running = int(processes.partition("/")[0])
+    return seconds * max(1, max(float(recent), running) / os.cpu_count())
+
+
 def eventually(condition, timeout=DEADLINE, what="condition"):
     """Polls until condition() is true and returns its value."""
-    end = time.monotonic() + timeout
+    end = time.monotonic() + patience(timeout)
     while True:
         value = condition()
         if value:
@@ -39,6 +51,11 @@ def eventually(condition, timeout=DEADLINE, what="condition"):
         if time.monotonic() > end:
             raise AssertionError(f"{what} did not come true within {timeout} s")
         time.sleep(0.005)
+
+
+def alone():
+    """Whether this is a pid namespace of tests/alone, with none but the suite's own processes."""
+    return os.environ.get("PROBEFS_TEST_ALONE") == os.readlink("/proc/self/ns/pid")
 
 
 def _directory(root):
@@ -92,8 +109,12 @@ class Interpreter:
         """A victim's path as the interpreter sees it, which is its co_filename."""
         return str("/" / (self.directory / script).relative_to(self.root))
 
-    def command(self, *args):
-        chroot = [] if self.root == pathlib.Path("/") else ["chroot", str(self.root)]
+    def command(self, *args, cwd=None):
+        """cwd: where to run it, a directory as seen from outside; a change of root goes to its root else."""
+        chroot = []
+        if self.root != pathlib.Path("/"):
+            inside = ["env", "-C", "/" + str(cwd.relative_to(self.root))] if cwd else []
+            chroot = ["chroot", str(self.root), *inside]
         return [*chroot, self.executable, *map(str, args)]
 
     def run(self, script, *args, env=None, user=None, ready=True, within=()):
@@ -121,13 +142,16 @@ class Target:
             options = dict(user=entry.pw_uid, group=entry.pw_gid, extra_groups=[])
         elif os.geteuid() != 0 and _yama() == 1:
             options = dict(preexec_fn=_allow_tracer)
+        self.cwd = pathlib.Path(tempfile.mkdtemp(prefix="cwd-", dir=interpreter.directory))
+        self.cwd.chmod(0o777)  # its core file goes there
         self.process = subprocess.Popen(
-            [*within, *interpreter.command("-u", self.path(script), *args)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, cwd="/",
+            [*within, *interpreter.command("-u", self.path(script), *args, cwd=self.cwd)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, cwd=self.cwd,
             start_new_session=True,  # so that close() finds its children
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1",
                  "PYTHONDONTWRITEBYTECODE": "1", **env}, **options)
         self.pid = self.process.pid
+        harm.allow_core(self.pid)
         self.stdin = self.process.stdin
         running.append(self)
         if ready:
@@ -140,9 +164,17 @@ class Target:
     def path(self, script=None):
         return self.interpreter.path(script or self.script)
 
+    def path_seen(self, script):
+        """The same as seen from outside its root."""
+        return self.interpreter.directory / script
+
+    def executable(self):
+        """The same of its interpreter."""
+        return self.interpreter.root / self.interpreter.executable.lstrip("/")
+
     def readline(self, timeout=DEADLINE):
         """The next line of its standard output, without the newline; "" at its end."""
-        end = time.monotonic() + timeout
+        end = time.monotonic() + patience(timeout)
         fd = self.process.stdout.fileno()
         while b"\n" not in self._buffer:
             if not select.select([fd], [], [], max(0, end - time.monotonic()))[0]:
@@ -185,7 +217,7 @@ class Target:
         before = len(self.stderr())
         os.kill(self.pid, signal.SIGUSR1)
         text, seen = "", None
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + patience(DEADLINE)
         while not text.endswith("\n") or text != seen:  # it writes piece by piece
             assert time.monotonic() < end, "faulthandler did not answer"
             seen = text
@@ -221,27 +253,47 @@ class Target:
 
     def close(self):
         """Kills it and its children, whatever state they are in."""
-        if self in running:
-            running.remove(self)
+        if self not in running:
+            return
+        running.remove(self)
+        self.looked_at = self.process.returncode is not None
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         try:
-            self.process.wait(DEADLINE)
+            self.process.wait(patience(DEADLINE))
         finally:
             for stream in (self.process.stdin, self.process.stdout):
                 try:
                     stream.close()
                 except BrokenPipeError:
                     pass
-            self._stderr.close()
+            if self.process.returncode in harm.CRASHES:
+                crashed.append(self)
+            else:
+                self.forget()
+
+    def forget(self):
+        """Removes what is left of it."""
+        self._stderr.close()
+        shutil.rmtree(self.cwd, ignore_errors=True)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.close()
+
+
+def judge_crashed(failed):
+    """Takes those that died by a signal as harmed, unless the case asked for their status and found it right."""
+    while crashed:
+        target = crashed.pop()
+        if failed or not target.looked_at:
+            harm.keep("crash", f"{target.script} on {target.interpreter} ended with {target.process.returncode}: "
+                               f"{target.stderr()[-2000:]}", target)
+        target.forget()
 
 
 def _version(command):

@@ -1,6 +1,6 @@
 /* A library to be put into targets: what it does, a careless injection would show in its host. It
  * allocates, fills vector registers, sets errno, uses thread-local storage, and counts. */
-#include "agent/proto.h"
+#include "agent/wire/proto.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,11 +20,11 @@ static void *kept;
 static void fill_registers(void)
 {
     asm volatile("pcmpeqd %%xmm0, %%xmm0\n pcmpeqd %%xmm1, %%xmm1\n pcmpeqd %%xmm7, %%xmm7\n"
-                 "pcmpeqd %%xmm15, %%xmm15\n"
-                 ::: "xmm0", "xmm1", "xmm7", "xmm15");
+                 "pcmpeqd %%xmm15, %%xmm15\n" ::
+                     : "xmm0", "xmm1", "xmm7", "xmm15");
     if (__builtin_cpu_supports("avx"))
-        asm volatile("vcmptrueps %%ymm0, %%ymm0, %%ymm0\n vcmptrueps %%ymm15, %%ymm15, %%ymm15\n"
-                     ::: "xmm0", "xmm15");
+        asm volatile("vcmptrueps %%ymm0, %%ymm0, %%ymm0\n vcmptrueps %%ymm15, %%ymm15, %%ymm15\n" ::
+                         : "xmm0", "xmm15");
 }
 
 __attribute__((visibility("default"))) int probe_agent_start(const struct agent_boot *boot)

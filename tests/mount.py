@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 import time
 
-from interpreters import eventually
+import harm
+from interpreters import eventually, patience
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 SANITIZER = re.compile(r"(Address|Leak|Memory|Thread|UndefinedBehavior)Sanitizer|runtime error:")
@@ -34,6 +35,7 @@ class Probe:
         if self._own and user:
             shutil.chown(self.path, user, None)
         self._log = tempfile.TemporaryFile()
+        harm.daemons.append(self)
         self.start()
 
     def start(self):
@@ -77,7 +79,7 @@ class Probe:
         cat = subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env={"PATH": os.environ["PATH"], "LC_ALL": "C"})
         try:
-            out, err = cat.communicate(timeout=timeout)
+            out, err = cat.communicate(timeout=patience(timeout))
         except subprocess.TimeoutExpired:
             cat.kill()
             raise AssertionError(f"cat {path} hung for {timeout} s") from None
@@ -96,7 +98,7 @@ class Probe:
     def kill(self):
         """kill -9, as at the worst moment; the dead mount is removed."""
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(patience(10))
         self._unmount(lazy=True)
 
     def _unmount(self, lazy=False):
@@ -110,6 +112,7 @@ class Probe:
         if self.closed:
             return
         self.closed = True
+        harm.daemons.remove(self)
         for other in self.extra:
             other.close(check)
         self.extra.clear()
@@ -119,12 +122,12 @@ class Probe:
             while not self._unmount() and os.path.ismount(self.path) and time.monotonic() < end:
                 time.sleep(0.05)
         try:
-            self.process.wait(5)
+            self.process.wait(patience(5))
         except subprocess.TimeoutExpired:
             # a mount namespace made meanwhile, of somebody's container, may hold a copy of the mount
             self.process.terminate()
         try:
-            self.process.wait(10)
+            self.process.wait(patience(10))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(10)

@@ -1,4 +1,4 @@
-"""Reads the rings of a process as agent/ring_format.h says, straight from its memfds: what the daemon's own
+"""Reads the rings of a process as agent/wire/ring_format.h says, straight from its memfds: what the daemon's own
 reader is judged by, and what recorders are tested with."""
 import math
 import os

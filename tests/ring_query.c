@@ -2,13 +2,13 @@
  *
  *   ring_query SIZE STATEMENT...  < ROWS
  *
- * SIZE is that of each ring, bytes. A line of ROWS is a table's name and one word for each of its columns:
- * N for NULL, I and an integer, R and a number, T and the hexadecimal digits of a text. Each STATEMENT's
- * CSV is followed by a line with nothing but a form feed. */
-#include "agent/ring.h"
-#include "fs/cleanup.h"
+ * SIZE is that of each ring, bytes. A line of ROWS is a table's name and one word for each of its
+ * columns: N for NULL, I and an integer, R and a number, T and the hexadecimal digits of a text.
+ * Each STATEMENT's CSV is followed by a line with nothing but a form feed. */
+#include "agent/base/cleanup.h"
+#include "agent/record/ring.h"
 #include "fs/sql/engine.h"
-#include "fs/sql/recorded.h"
+#include "fs/tables/recorded.h"
 #include "schema/rows.h"
 
 #include <err.h>

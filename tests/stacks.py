@@ -32,7 +32,7 @@ class Backtrace:
 
 
 def escape(text):
-    """A target's text as every file shows it (fs/text.h)."""
+    """A target's text as every file shows it (fs/base/text.h)."""
     names = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
     return "".join(names.get(c) or (c if c.isprintable() or ord(c) > 0x9F else f"\\x{ord(c):02x}")
                    for c in text)

@@ -1,4 +1,6 @@
 """Threads that an agent holds, and telling them what to do."""
+import pathlib
+
 import agent_client as agent
 from agents import connect, start
 from interpreters import eventually
@@ -20,10 +22,16 @@ def wait_stopped(client, tid, since=0):
     return eventually(held, what=f"a stop of {tid}")
 
 
+def reads_input(tid):
+    """Whether a thread sleeps in read(2) of its standard input: 0 of x86-64 (proc(5), syscall)."""
+    return pathlib.Path(f"/proc/{tid}/syscall").read_text().split()[:2] == ["0", "0x0"]
+
+
 def paused(python, source, **options):
     """A program that is held at the first line that follows once it has read from standard input; its conversation."""
     target = start(python, source, **options)
     client = connect(target)
+    eventually(lambda: reads_input(target.pid), what="that it reads from standard input")
     done(client.order(agent.PAUSE))
     target.send("")
     wait_stopped(client, target.pid)

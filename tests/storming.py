@@ -86,10 +86,10 @@ class Mounted:
             tally.kept += "none" not in fields(commands.detach())["Agent"]
         except OSError as error:
             if commands.hung or not self.probe.alive():
-                raise Harm("daemon", f"{victim}: {'hung' if commands.hung else 'died'} in cycle "
-                                     f"{number}: {self.probe.log()[-2000:]}") from None
+                raise Harm("daemon", f"saw it {'hang' if commands.hung else 'die'} in cycle {number}: "
+                                     f"{self.probe.log()[-2000:]}", victim) from None
             if error.errno not in REFUSALS:
-                raise Harm("wrong", f"{victim}: {error}") from None
+                raise Harm("wrong", f"was refused: {error}", victim) from None
             tally.refuse(str(error))
             self._clean(commands)
 
@@ -98,7 +98,7 @@ class Mounted:
         if number % EVAL_EVERY == 0:
             said = commands.eval(f"{number} + 1")
             if said != f"{number + 1}\n":
-                raise Harm("wrong", f"{victim}: eval said {said!r}")
+                raise Harm("wrong", f"was evaluated in: {said!r}", victim)
 
     def _clean(self, commands):
         """What is refused half-way must not stay."""
@@ -238,9 +238,9 @@ class Injected:
         try:
             said = subprocess.run(command, capture_output=True, text=True, timeout=60 * count)
         except subprocess.TimeoutExpired:
-            raise Harm("daemon", f"{victim}: {command} hung") from None
+            raise Harm("daemon", f"saw {command} hang", victim) from None
         if said.returncode not in (0, 1) or said.stderr:
-            raise Harm("daemon", f"{victim}: {command}: {said.returncode} {said.stderr}")
+            raise Harm("daemon", f"saw {command} end with {said.returncode}: {said.stderr}", victim)
         for line in said.stdout.splitlines():
             what, _, rest = line.partition(" ")
             if what not in ("cycle", "call", "unload"):
@@ -253,8 +253,8 @@ class Injected:
                 tally.refuse(f"{what} {result} {words}")
 
 
-def storm(way, interpreter, kind, cycles):
-    """So many cycles on victims of one kind, a new one whenever one was harmed."""
+def storm(way, interpreter, kind, cycles, keep_going=False):
+    """So many cycles on a victim of one kind; ends when that was harmed. keep_going: with a new one then."""
     tally = Tally(f"{kind}, {interpreter}")
     for _ in range(LIVES):
         if tally.cycles >= cycles:
@@ -263,7 +263,7 @@ def storm(way, interpreter, kind, cycles):
             _one_life(way, interpreter, kind, cycles, tally)
         except Harm as harm:
             tally.harms.append(harm)
-            if harm.kind == "daemon":
+            if harm.kind == "daemon" or not keep_going:
                 break
     return tally
 
@@ -282,10 +282,10 @@ def _one_life(way, interpreter, kind, cycles, tally):
             victim.judge()
         after = _calm(victim, before)
         if after.leaked(before):
-            tally.harms.append(Harm("leak", f"{victim}: {after.leaked(before)}"))
+            tally.harms.append(Harm("leak", f"kept {after.leaked(before)}", victim))
         tally.growth = max(tally.growth, after.size() - before.size())
         if tally.growth > GROWN:
-            tally.harms.append(Harm("leak", f"{victim}: mappings grew by {tally.growth} bytes"))
+            tally.harms.append(Harm("leak", f"has mappings that grew by {tally.growth} bytes", victim))
         victim.end()
 
 

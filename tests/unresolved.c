@@ -1,5 +1,5 @@
 /* A library that can't be loaded. */
-#include "agent/proto.h"
+#include "agent/wire/proto.h"
 
 int defined_nowhere(void);
 

@@ -9,11 +9,13 @@ import os
 import pathlib
 import shutil
 
+import harm
+import interpreters as machine
 import mount
 from interpreters import eventually
 
-MOVES = 20  # seconds within which each thread of a victim ends a round
-ENDS = 30   # and within which it ends when it is told to
+MOVES = 60  # seconds within which each thread of a victim ends a round, on however busy a machine
+ENDS = 60   # and within which it ends when it is told to
 
 # name: its script and arguments. "numpy" wants what most interpreters here have not.
 KINDS = {
@@ -31,6 +33,7 @@ KINDS = {
     "fork, 3 threads": ("fork_loop", 3),
     "200 threads": ("many_threads", 200),
     "short threads": ("short_threads", 2),
+    "threads that start": ("starting", 4),
     "waits": ("waits",),
     "waits, Python's": ("waits", "python"),
     "gil sleeper": ("gil_sleeper",),
@@ -64,11 +67,13 @@ def _has_numpy(interpreter, _known={}):
 
 
 class Harm(AssertionError):
-    """Something was done to a victim. kind: "crash", "hang", "wrong" or "leak"."""
+    """Something was done to a victim. kind: "crash", "hang", "wrong" or "leak", or "daemon" for what was done to that.
+    What tells how it came about is kept."""
 
-    def __init__(self, kind, words):
-        super().__init__(f"{kind}: {words}")
+    def __init__(self, kind, words, victim):
+        super().__init__(f"{kind}: {victim} {words}")
         self.kind = kind
+        harm.keep(kind, f"{victim} {words}", victim.target, victim.pid)
 
 
 class Victim:
@@ -99,10 +104,11 @@ class Victim:
         except (BrokenPipeError, AssertionError):
             said = ""
         if not said:
-            if eventually_ended(self.target):
-                raise Harm("crash", f"{self} ended with {self.target.process.returncode}: "
-                                    f"{self.target.stderr()[-2000:]}")
-            raise Harm("hang", f"{self} did not answer {word!r}: {self.stacks()}")
+            ended = eventually_ended(self.target)
+            assert not machine.gave_up, f"{self} did not answer {word!r} before the case's deadline"
+            if ended:
+                raise Harm("crash", f"ended with {self.target.process.returncode}: {self.target.stderr()[-2000:]}", self)
+            raise Harm("hang", f"did not answer {word!r}: {self.stacks()}", self)
         return said
 
     def stacks(self):
@@ -124,7 +130,7 @@ class Victim:
         def all_moved():
             said = self.report()
             if said["wrong"]:
-                raise Harm("wrong", f"{self}: {said['wrong']} results: {said['words']}")
+                raise Harm("wrong", f"got {said['wrong']} wrong results: {said['words']}", self)
             return all(now > then for now, then in zip(said["rounds"], before))
 
         try:
@@ -132,7 +138,7 @@ class Victim:
         except Harm:
             raise
         except AssertionError:
-            raise Harm("hang", f"{self}: threads stand still: {self.stacks()}") from None
+            raise Harm("hang", f"has threads that stand still: {self.stacks()}", self) from None
 
     @contextlib.contextmanager
     def resting(self):
@@ -151,13 +157,13 @@ class Victim:
         try:
             said = json.loads(self.ask("stop", ENDS))
             if said["wrong"]:
-                raise Harm("wrong", f"{self}: {said['wrong']} results: {said['words']}")
+                raise Harm("wrong", f"got {said['wrong']} wrong results: {said['words']}", self)
             try:
-                status = self.target.process.wait(ENDS)
+                status = self.target.process.wait(machine.patience(ENDS))
             except Exception:
-                raise Harm("hang", f"{self} does not exit: {self.stacks()}") from None
+                raise Harm("hang", f"does not exit: {self.stacks()}", self) from None
             if status:
-                raise Harm("crash", f"{self} exited with {status}: {self.target.stderr()[-2000:]}")
+                raise Harm("crash", f"exited with {status}: {self.target.stderr()[-2000:]}", self)
         finally:
             self.close()
 

@@ -2,7 +2,7 @@
 import sys
 
 ENOENT, ESRCH, EOPNOTSUPP = 2, 3, 95  # errno(3)
-EVAL_ON_THREAD, EVAL_IN_FRAME, EVAL_IN_CRASH = 2, 4, 8  # agent/proto.h
+EVAL_ON_THREAD, EVAL_IN_FRAME, EVAL_IN_CRASH = 2, 4, 8  # agent/wire/proto.h
 CO_OPTIMIZED = 0x1                    # Include/cpython/code.h: a function's
 WRITE_THROUGH = sys.version_info >= (3, 13)  # frame.f_locals is no copy (PEP 667)
 FRAMES_MAX = 1 << 14                  # frames of a thread that are searched

@@ -1,5 +1,7 @@
 #include "fs/link/agent_image.h"
 
+#include "agent/wire/proto.h"
+
 #include <elf.h>
 #include <errno.h>
 #include <string.h>

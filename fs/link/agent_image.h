@@ -2,8 +2,7 @@
  * searched for it. */
 #pragma once
 
-#include "agent/proto.h"
-#include "fs/trace/inject.h"
+#include "fs/inject/inject.h"
 
 /* The image and its entry point, which is found by its own symbol table. -ENOEXEC: it has none. */
 int agent_image(struct inject_image *out);

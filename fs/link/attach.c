@@ -1,12 +1,12 @@
 #include "fs/link/attach.h"
 
-#include "fs/cleanup.h"
-#include "fs/clock.h"
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/inject/script/script.h"
 #include "fs/link/agent_image.h"
 #include "fs/link/attachment.h"
 #include "fs/link/found.h"
-#include "fs/remote/frames.h"
-#include "fs/trace/remote_exec.h"
+#include "fs/remote/frames/frames.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,8 +19,8 @@
 
 #define ATTACH_TRIES 3
 
-/* Whether an interpreter has come as far as its first thread. The newest one comes first, and from CPython 3.13 on those
- * that nobody is in have none. */
+/* Whether an interpreter has come as far as its first thread. The newest one comes first, and from
+ * CPython 3.13 on those that nobody is in have none. */
 static bool has_begun(const struct target *target)
 {
     const struct offsets *o = &target->runtime.offsets;
@@ -218,9 +218,9 @@ static int put_in(struct attachment *attachment, struct target *target, enum att
 }
 
 /* One try. -EAGAIN: the agent that was there is going, on an order of an earlier daemon. */
-static int find_or_put_in(struct attachment *attachment, struct target *target,
-                          enum attach_way way, const struct interrupt *interrupt,
-                          struct text *why, bool *ours, struct session **out)
+static int find_or_put_in(struct attachment *attachment, struct target *target, enum attach_way way,
+                          const struct interrupt *interrupt, struct text *why, bool *ours,
+                          struct session **out)
 {
     struct found_agent found;
 
@@ -324,14 +324,14 @@ int agent_connect(struct target *target, struct text *why, struct session **out)
 
 struct session *agent_session(struct target *target)
 {
-    struct attachment *attachment = atomic_load(&target->attachment);
+    struct attachment *attachment = attachment_there(target);
 
     return attachment ? attachment_session(attachment) : NULL;
 }
 
 int agent_status(struct target *target, struct attach_status *out)
 {
-    struct attachment *attachment = atomic_load(&target->attachment);
+    struct attachment *attachment = attachment_there(target);
     struct attach_status status = {0};
     struct found_agent found;
 

@@ -3,22 +3,22 @@
 #pragma once
 
 #include "fs/link/session.h"
-#include "fs/target.h"
+#include "fs/remote/moment/target.h"
 
 /* What a process's agent is, for `ctl` and status. */
 struct attach_status {
-    bool loaded;            /* the library is there */
-    bool running;           /* its threads are */
-    bool connected;         /* this daemon talks with it */
+    bool loaded;              /* the library is there */
+    bool running;             /* its threads are */
+    bool connected;           /* this daemon talks with it */
     struct proto_ready ready; /* if connected: what it said last */
-    uint64_t pause_ns;      /* that the injection cost the borrowed thread, if it was ours */
-    uint64_t attach_ns;     /* from the request to ready, if it was ours */
+    uint64_t pause_ns;        /* that the injection cost the borrowed thread, if it was ours */
+    uint64_t attach_ns;       /* from the request to ready, if it was ours */
 };
 
 /* The doors by which an agent is put in. */
 enum attach_way {
     ATTACH_ANY,         /* by a borrowed thread, else by a script */
-    ATTACH_REMOTE_EXEC, /* by a script that the interpreter runs (fs/trace/remote_exec.h) */
+    ATTACH_REMOTE_EXEC, /* by a script that the interpreter runs (fs/inject/script/script.h) */
 };
 
 /* The session with the target's agent, attached if need be; many callers are one attach. -errno
@@ -40,7 +40,3 @@ int agent_detach(struct target *target, const struct interrupt *interrupt, bool 
 /* What there is, passively: of an agent that this daemon talks with, `ready` is what it said last
  * (session_status() asks it). 0 or -errno. */
 int agent_status(struct target *target, struct attach_status *out);
-
-/* Called when the target goes: whatever it has of this is freed. NULL is fine. */
-struct attachment;
-void attachment_free(struct attachment *attachment);

@@ -1,7 +1,7 @@
 #include "fs/link/attachment.h"
 
-#include "fs/cleanup.h"
-#include "fs/clock.h"
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,32 +11,38 @@
 #define CHANGING_NS 15000000000ull
 #define SLICE_NS 20000000u
 
+static void free_attachment(struct target_kept *kept)
+{
+    struct attachment *attachment = (struct attachment *)kept;
+
+    session_unref(attachment->session);
+    injector_free(attachment->injector);
+    pthread_mutex_destroy(&attachment->lock);
+    pthread_mutex_destroy(&attachment->changing);
+    free(attachment);
+}
+
+struct attachment *attachment_there(const struct target *target)
+{
+    return (struct attachment *)atomic_load(&target->kept);
+}
+
 struct attachment *attachment_of(struct target *target)
 {
-    struct attachment *attachment = atomic_load(&target->attachment), *none = NULL;
+    struct attachment *attachment = attachment_there(target);
     if (attachment)
         return attachment;
 
     attachment = calloc(1, sizeof *attachment);
     if (!attachment)
         return NULL;
+    attachment->kept.free = free_attachment;
     pthread_mutex_init(&attachment->changing, NULL);
     pthread_mutex_init(&attachment->lock, NULL);
-    if (atomic_compare_exchange_strong(&target->attachment, &none, attachment))
-        return attachment;
-    attachment_free(attachment); /* another thread was faster */
-    return none;
-}
-
-void attachment_free(struct attachment *attachment)
-{
-    if (!attachment)
-        return;
-    session_unref(attachment->session);
-    injector_free(attachment->injector);
-    pthread_mutex_destroy(&attachment->lock);
-    pthread_mutex_destroy(&attachment->changing);
-    free(attachment);
+    struct target_kept *kept = target_keep(target, &attachment->kept);
+    if (kept != &attachment->kept)
+        free_attachment(&attachment->kept); /* another thread was faster */
+    return (struct attachment *)kept;
 }
 
 struct session *attachment_session(struct attachment *attachment)

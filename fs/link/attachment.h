@@ -1,8 +1,8 @@
 /* What attach.c and detach.c keep of one process. */
 #pragma once
 
+#include "fs/inject/inject.h"
 #include "fs/link/attach.h"
-#include "fs/trace/inject.h"
 
 /* Until a library is in, out, or one of its functions has been called. */
 #define ATTACH_INJECT_NS 10000000000ull
@@ -10,16 +10,19 @@
 #define ATTACH_RETRY_NS 2000000000ull
 
 struct attachment {
+    struct target_kept kept;   /* the first member: the target frees it */
     pthread_mutex_t changing;  /* held while it attaches or detaches; taken before lock */
     struct injector *injector; /* guarded by changing; NULL: not needed yet */
 
-    pthread_mutex_t lock;      /* guards what follows */
-    struct session *session;   /* the last one; it may have ended; NULL */
+    pthread_mutex_t lock;    /* guards what follows */
+    struct session *session; /* the last one; it may have ended; NULL */
     uint64_t pause_ns, attach_ns;
 };
 
 /* The target's, made at first use. NULL: no memory. */
 struct attachment *attachment_of(struct target *target);
+/* The same if it was made; else NULL. */
+struct attachment *attachment_there(const struct target *target);
 /* The session if it is alive, with a reference; else NULL. */
 struct session *attachment_session(struct attachment *attachment);
 /* Puts another one in its place, or NULL; takes over the caller's reference. */

@@ -1,10 +1,10 @@
 #include "fs/link/attach.h"
 
-#include "fs/cleanup.h"
-#include "fs/clock.h"
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/link/attachment.h"
 #include "fs/link/found.h"
-#include "fs/remote/lwp.h"
+#include "fs/proc/lwp.h"
 
 #include <errno.h>
 #include <string.h>
@@ -113,8 +113,8 @@ static int detach(struct attachment *attachment, struct target *target,
     if (r == -ESRCH)
         return r;
     if (r < 0)
-        text_printf(why, "the library stays: %s", r == -EINTR ? "interrupted"
-                                                              : "a thread of it did not end");
+        text_printf(why, "the library stays: %s",
+                    r == -EINTR ? "interrupted" : "a thread of it did not end");
     else if (!(done.flags & DONE_UNLOADABLE))
         text_puts(why, "the library stays: Python objects of the agent are still in use, or the "
                        "program loaded it itself");

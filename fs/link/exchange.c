@@ -181,8 +181,7 @@ int exchange_frame(struct exchange *exchange, const struct wire_frame *frame,
         return r == -ENOENT ? 0 : r;
 
     switch (frame->header.op) {
-    case PROTO_OUTPUT:
-        return apply_output(exchange, request, frame);
+    case PROTO_OUTPUT: return apply_output(exchange, request, frame);
     case PROTO_STARTED:
         if (request->op == PROTO_STATUS || request->started)
             return -EPROTO;
@@ -192,9 +191,7 @@ int exchange_frame(struct exchange *exchange, const struct wire_frame *frame,
         r = request->op == PROTO_STATUS ? exchange_ready(frame, &request->ready) : -EPROTO;
         request->finished = r == 0;
         break;
-    default: /* PROTO_DONE */
-        r = apply_done(request, frame);
-        break;
+    default: /* PROTO_DONE */ r = apply_done(request, frame); break;
     }
     if (r < 0)
         return r;

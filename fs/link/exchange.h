@@ -1,12 +1,12 @@
 /* The requests that are in flight with an agent, and what each of its frames does to them.
  *
- * No socket, no thread, no clock: the session calls this under its lock, tests and fuzzers call
- * it directly. The agent is hostile until checked: whatever it says, what is kept of it is
- * bounded, and a frame that breaks a rule of agent/proto.h is -EPROTO, the end of the session. */
+ * No socket, no thread, no clock: the session calls this under its lock, tests and fuzzers call it
+ * directly. The agent is hostile until checked: whatever it says, what is kept of it is bounded,
+ * and a frame that breaks a rule of agent/wire/proto.h is -EPROTO, the end of the session. */
 #pragma once
 
-#include "agent/wire.h"
-#include "fs/text.h"
+#include "agent/wire/wire.h"
+#include "fs/base/text.h"
 
 #include <stdbool.h>
 
@@ -17,7 +17,8 @@
 #define EXCHANGE_EXCESS_MAX (1u << 20)
 /* Frames for a request that was never made, before the session ends. */
 #define EXCHANGE_UNKNOWN_MAX 64
-/* Frames without a request (RINGS, WATCHES, CRASHED) that an agent may send by itself, and beyond that for each request of ours. */
+/* Frames without a request (RINGS, WATCHES, CRASHED) that an agent may send by itself, and beyond
+ * that for each request of ours. */
 #define EXCHANGE_NOTICES_MAX 64
 #define EXCHANGE_NOTICES_EACH 4
 
@@ -25,15 +26,15 @@
 struct exchange_request {
     struct exchange_request *next;
     uint64_t id;
-    uint16_t op;             /* enum proto_op: PROTO_EVAL, ... */
-    int wake;                /* the session's: how its waiting thread is told; -1 */
-    bool started;            /* its code runs, or did */
-    bool finished;           /* its last frame came */
-    bool abandoned;          /* nobody waits */
-    size_t text_size;        /* bytes that it may have consumed */
-    size_t output_max;       /* bytes that are kept */
-    size_t sent;             /* bytes of output that came, kept or not */
-    bool cut;                /* some were dropped here */
+    uint16_t op;       /* enum proto_op: PROTO_EVAL, ... */
+    int wake;          /* the session's: how its waiting thread is told; -1 */
+    bool started;      /* its code runs, or did */
+    bool finished;     /* its last frame came */
+    bool abandoned;    /* nobody waits */
+    size_t text_size;  /* bytes that it may have consumed */
+    size_t output_max; /* bytes that are kept */
+    size_t sent;       /* bytes of output that came, kept or not */
+    bool cut;          /* some were dropped here */
     struct text output;
     struct proto_ready ready; /* of STATUS, if done.error is 0 */
     struct proto_done done;   /* of the others */
@@ -42,11 +43,11 @@ struct exchange_request {
 struct exchange {
     struct exchange_request *requests;
     size_t n;
-    uint64_t last_id;        /* ids count up and are never used again */
-    size_t held;             /* bytes of output, of all requests */
-    unsigned unknown;        /* frames for an id that was never given */
-    uint64_t begun;          /* requests, ever */
-    uint64_t notices;        /* frames that came without a request */
+    uint64_t last_id; /* ids count up and are never used again */
+    size_t held;      /* bytes of output, of all requests */
+    unsigned unknown; /* frames for an id that was never given */
+    uint64_t begun;   /* requests, ever */
+    uint64_t notices; /* frames that came without a request */
 };
 
 /* Makes a request with an id of its own. -EBUSY: PROTO_REQUESTS_MAX are in flight; -ENOMEM. Belongs
@@ -55,7 +56,8 @@ int exchange_begin(struct exchange *exchange, uint16_t op, size_t text_size, siz
                    struct exchange_request **out);
 /* Forgets a request that is finished, was never sent, or whose session has ended. */
 void exchange_end(struct exchange *exchange, struct exchange_request *request);
-/* Whether the code of another request runs now, as far as one knows: the agent runs one at a time. */
+/* Whether the code of another request runs now, as far as one knows: the agent
+ * runs one at a time. */
 bool exchange_occupied(const struct exchange *exchange, const struct exchange_request *request);
 /* Moves out the output that came so far. The caller owns it (text_deinit). */
 struct text exchange_take_output(struct exchange *exchange, struct exchange_request *request);

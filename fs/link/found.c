@@ -1,10 +1,10 @@
 #include "fs/link/found.h"
 
-#include "fs/cleanup.h"
-#include "fs/procfs.h"
-#include "fs/remote/elf.h"
-#include "fs/remote/maps.h"
-#include "fs/trace/remote_files.h"
+#include "agent/base/cleanup.h"
+#include "fs/inject/script/files.h"
+#include "fs/proc/maps.h"
+#include "fs/proc/procfs.h"
+#include "fs/remote/memory/elf.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * daemon, inherited by a fork, or brought in by `import probing`. */
 #pragma once
 
-#include "agent/proto.h"
-#include "fs/remote/memory.h"
+#include "agent/wire/proto.h"
+#include "fs/remote/memory/memory.h"
 
 #include <stdbool.h>
 
@@ -11,12 +11,12 @@
 #define FOUND_IMAGES_MAX 1024
 
 struct found_agent {
-    uint64_t base, bias;     /* of its ELF image */
-    uint64_t record_addr;    /* of probe_agent_record */
-    uint64_t start_addr;     /* of probe_agent_start() */
-    pid_t pid;               /* what the process calls itself */
+    uint64_t base, bias;  /* of its ELF image */
+    uint64_t record_addr; /* of probe_agent_record */
+    uint64_t start_addr;  /* of probe_agent_start() */
+    pid_t pid;            /* what the process calls itself */
     struct probe_agent_record record;
-    bool running;            /* in this process, not only in the parent that it was forked from */
+    bool running; /* in this process, not only in the parent that it was forked from */
 };
 
 /* Looks for it; a running one first. -ENOENT: there is none; -EOPNOTSUPP: one of another version of

@@ -1,8 +1,8 @@
-#include "fs/link/session_parts.h"
+#include "fs/link/session.h"
 
-#include "fs/cleanup.h"
-#include "fs/clock.h"
-#include "fs/worker.h"
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/base/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -159,8 +159,8 @@ static bool is_channel(int fd)
     socklen_t domain_size = sizeof domain, type_size = sizeof type;
 
     return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_size) == 0 &&
-           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) == 0 &&
-           domain == AF_UNIX && type == SOCK_SEQPACKET;
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_size) == 0 && domain == AF_UNIX &&
+           type == SOCK_SEQPACKET;
 }
 
 /* Until the agent has answered, the end may be another daemon's as well: it is not shut down. */

@@ -5,10 +5,13 @@
  * stall ends at a deadline, and a broken rule ends the session. */
 #pragma once
 
-#include "agent/proto.h"
-#include "fs/interrupt.h"
-#include "fs/text.h"
+#include "agent/wire/proto.h"
+#include "fs/base/interrupt.h"
+#include "fs/base/text.h"
+#include "fs/link/exchange.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -36,13 +39,14 @@ bool session_alive(struct session *session);
 
 /* What the agent last said of itself. */
 void session_last_ready(struct session *session, struct proto_ready *out);
-/* What the agent says without being asked: op is PROTO_RINGS, PROTO_WATCHES or PROTO_CRASHED, whose body is
- * `crashed`. */
-typedef void session_notice(void *arg, uint64_t key, uint16_t op, const struct proto_crashed *crashed);
-/* Has `notice` called, with arg and key, whenever the agent says such a thing, and once now, as if it had said RINGS; NULL: not any
- * more, once this returns. It is called on a thread of the session, without its locks: it may take its time, but
- * not wait for an answer of the agent, nor give up the session's last reference. The agent may not say so: where its
- * channel is full. */
+/* What the agent says without being asked: op is PROTO_RINGS, PROTO_WATCHES or
+ * PROTO_CRASHED, whose body is `crashed`. */
+typedef void session_notice(void *arg, uint64_t key, uint16_t op,
+                            const struct proto_crashed *crashed);
+/* Has `notice` called, with arg and key, whenever the agent says such a thing, and once now, as if
+ * it had said RINGS; NULL: not any more, once this returns. It is called on a thread of the
+ * session, without its locks: it may take its time, but not wait for an answer of the agent, nor
+ * give up the session's last reference. The agent may not say so: where its channel is full. */
 void session_on_notice(struct session *session, session_notice *notice, void *arg, uint64_t key);
 /* Says that what CRASHED spoke of has been taken down. There is no answer. */
 void session_crash_seen(struct session *session);
@@ -53,11 +57,11 @@ int session_status(struct session *session, struct proto_ready *out);
 
 /* One piece of Python to run. */
 struct session_eval {
-    uint16_t op;                /* PROTO_EVAL or PROTO_BREAKPOINTS; 0: PROTO_EVAL */
-    struct proto_eval request;  /* text_size and output_max are filled in */
+    uint16_t op;               /* PROTO_EVAL or PROTO_BREAKPOINTS; 0: PROTO_EVAL */
+    struct proto_eval request; /* text_size and output_max are filled in */
     const char *text;
-    size_t size;                /* at most PROTO_TEXT_MAX, else -EFBIG */
-    uint64_t gil_deadline_ns;   /* from now until its code has begun to run */
+    size_t size;              /* at most PROTO_TEXT_MAX, else -EFBIG */
+    uint64_t gil_deadline_ns; /* from now until its code has begun to run */
 };
 
 /* Runs it and waits for its end, or until interrupted. Appends its output to `output`, at most
@@ -70,14 +74,39 @@ struct session_eval {
 int session_eval(struct session *session, const struct session_eval *eval,
                  const struct interrupt *interrupt, struct text *output, struct proto_done *done);
 
-/* Gives an order that has a body and is answered by DONE: PROTO_RECORD, PROTO_THREAD, PROTO_ON_CRASH, PROTO_ARMED.
- * Errors as above, or the one in done, as agent/proto.h says of the order; done->words may say more on success,
- * too. */
-int session_order(struct session *session, uint16_t op, const void *body, size_t size, uint64_t gil_deadline_ns,
-                  const struct interrupt *interrupt, struct proto_done *done);
+/* Gives an order that has a body and is answered by DONE: PROTO_RECORD, PROTO_THREAD,
+ * PROTO_ON_CRASH, PROTO_ARMED. Errors as above, or the one in done, as agent/wire/proto.h says of
+ * the order; done->words may say more on success, too. */
+int session_order(struct session *session, uint16_t op, const void *body, size_t size,
+                  uint64_t gil_deadline_ns, const struct interrupt *interrupt,
+                  struct proto_done *done);
 
 /* Makes the agent give up everything and end its threads. done->flags says whether its library
  * can be unloaded. -ETIMEDOUT: it could not get the GIL for that in deadline_ns; it stays
  * attached; -EINTR: the same, at an interrupt. Otherwise as session_eval(). */
 int session_detach(struct session *session, uint64_t deadline_ns, const struct interrupt *interrupt,
                    struct proto_done *done);
+
+/* ---- what session.c and session_ask.c share ---- */
+
+struct session {
+    atomic_uint refs;
+    int fd;    /* our end of the channel; the target may share its description */
+    int pidfd; /* -1: none */
+    int stop;  /* an eventfd that ends the receiving thread */
+    pthread_t receiver;
+    pthread_mutex_t sending; /* held while one request's frames go out; taken before lock */
+
+    pthread_mutex_t listening; /* held while the listener is called; taken before lock */
+    session_notice *notice;    /* the listener; NULL: none */
+    void *notice_arg;
+    uint64_t notice_key;
+
+    pthread_mutex_t lock;     /* guards what follows */
+    int ended;                /* 0, or why: -ESRCH, -EPROTO */
+    struct proto_ready ready; /* the last one */
+    struct exchange exchange;
+};
+
+/* The session is over because of `error`: who waits is told. The first reason stays. */
+void session_end(struct session *session, int error);

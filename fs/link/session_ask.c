@@ -2,22 +2,22 @@
  * an eventfd of its own, with the writer's Ctrl-C and a deadline beside it. Whoever gives up
  * says CANCEL and waits a moment for the last frame, so that "it never began" is known and not
  * guessed. */
-#include "fs/link/session_parts.h"
+#include "fs/link/session.h"
 
-#include "fs/cleanup.h"
-#include "fs/clock.h"
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 
-#define SLICE_NS 20000000u   /* at which an interrupt without a descriptor is looked for */
+#define SLICE_NS 20000000u /* at which an interrupt without a descriptor is looked for */
 #define FOREVER UINT64_MAX
 
 /* How long somebody waits. */
 struct patience {
-    uint64_t until;                    /* CLOCK_MONOTONIC, nanoseconds; FOREVER */
+    uint64_t until; /* CLOCK_MONOTONIC, nanoseconds; FOREVER */
     const struct interrupt *interrupt;
 };
 
@@ -125,7 +125,9 @@ static int send_request(struct session *session, const struct outgoing *whole,
     *sent = r == 0;
     patience.interrupt = NULL; /* half a request is worse than none */
     for (size_t at = part.text_size; r == 0 && at < whole->text_size; at += part.text_size) {
-        part = (struct outgoing){.op = PROTO_TEXT, .id = whole->id, .text = whole->text + at,
+        part = (struct outgoing){.op = PROTO_TEXT,
+                                 .id = whole->id,
+                                 .text = whole->text + at,
                                  .text_size = least(whole->text_size - at, room)};
         r = send_frame(session, &part, &patience);
         if (r < 0) /* it has no end: start anew with a new channel */
@@ -219,7 +221,8 @@ static void explain(int r, struct proto_done *done)
 {
     switch (r) {
     case -ESRCH:
-        say(done, "the process or its agent ended meanwhile, or closed the agent's descriptors; if it runs, try again");
+        say(done, "the process or its agent ended meanwhile, or closed the agent's descriptors; if "
+                  "it runs, try again");
         break;
     case -EPROTO: say(done, "the agent broke the protocol; the connection was ended"); break;
     case -EBUSY: say(done, "too many requests are in flight in this process"); break;
@@ -282,8 +285,7 @@ int session_eval(struct session *session, const struct session_eval *eval,
     if (r == 0)
         r = begin(session, op, eval->size, body.output_max, &request);
     if (r == 0) {
-        struct outgoing whole = {op,          request->id, &body,
-                                 sizeof body, eval->text,  eval->size};
+        struct outgoing whole = {op, request->id, &body, sizeof body, eval->text, eval->size};
         r = send_request(session, &whole, interrupt, &sent);
         if (r == 0)
             r = await(session, request, eval->gil_deadline_ns, true, interrupt, done);
@@ -297,8 +299,9 @@ int session_eval(struct session *session, const struct session_eval *eval,
     return r;
 }
 
-int session_order(struct session *session, uint16_t op, const void *body, size_t size, uint64_t gil_deadline_ns,
-                  const struct interrupt *interrupt, struct proto_done *done)
+int session_order(struct session *session, uint16_t op, const void *body, size_t size,
+                  uint64_t gil_deadline_ns, const struct interrupt *interrupt,
+                  struct proto_done *done)
 {
     struct exchange_request *request;
     bool sent = false;
@@ -306,8 +309,7 @@ int session_order(struct session *session, uint16_t op, const void *body, size_t
     *done = (struct proto_done){0};
     int r = begin(session, op, 0, 0, &request);
     if (r == 0) {
-        struct outgoing whole = {
-            .op = op, .id = request->id, .body = body, .size = size};
+        struct outgoing whole = {.op = op, .id = request->id, .body = body, .size = size};
         r = send_request(session, &whole, interrupt, &sent);
         if (r == 0)
             r = await(session, request, gil_deadline_ns, true, interrupt, done);

@@ -1,7 +1,7 @@
 #include "fs/sql/engine.h"
 
-#include "fs/cleanup.h"
-#include "fs/clock.h"
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/sql/functions.h"
 #include "fs/sql/heap.h"
 #include "fs/sql/vtab.h"
@@ -21,20 +21,13 @@ struct engine {
     sqlite3 *db;
     struct vtab_set set;
     sqlite3_stmt *stmt;
-    char *sql;        /* the text looked at last, as a C string, up to a NUL in it */
-    int offset;       /* in it, of the last error; -1: not known */
-    bool ended;       /* by a semicolon */
-    bool denied;      /* by the authorizer */
-    int error;        /* what the provider failed with */
-    struct text why;  /* ... in words; else SQLite's */
+    char *sql;       /* the text looked at last, as a C string, up to a NUL in it */
+    int offset;      /* in it, of the last error; -1: not known */
+    bool ended;      /* by a semicolon */
+    bool denied;     /* by the authorizer */
+    int error;       /* what the provider failed with */
+    struct text why; /* ... in words; else SQLite's */
 };
-
-int stop_reason(const struct stop *stop)
-{
-    if (interrupted(stop->interrupt))
-        return -EINTR;
-    return monotonic_ns() > stop->deadline_ns ? -ETIMEDOUT : 0;
-}
 
 static int look_around(void *arg)
 {
@@ -56,7 +49,7 @@ static bool is_one_of(const char *name, const char *const *names)
 static int authorize(void *arg, int action, const char *first, const char *second,
                      const char *database, const char *trigger)
 {
-    static const char *const pragmas[] = {"table_info", "table_xinfo", "table_list",
+    static const char *const pragmas[] = {"table_info",    "table_xinfo",     "table_list",
                                           "function_list", "compile_options", NULL};
     static const char *const functions[] = {"load_extension", "fts3_tokenizer", NULL};
     struct engine *engine = arg;
@@ -123,9 +116,9 @@ static void make_fileless(void)
 static const struct {
     int id, value;
 } limits[] = {
-    {SQLITE_LIMIT_LENGTH, 16 << 20},           /* of one value: some functions take its square */
+    {SQLITE_LIMIT_LENGTH, 16 << 20}, /* of one value: some functions take its square */
     {SQLITE_LIMIT_SQL_LENGTH, ENGINE_SQL_MAX},
-    {SQLITE_LIMIT_EXPR_DEPTH, 200},            /* these two recurse, on a stack of 1 MiB */
+    {SQLITE_LIMIT_EXPR_DEPTH, 200}, /* these two recurse, on a stack of 1 MiB */
     {SQLITE_LIMIT_COMPOUND_SELECT, 100},
     {SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000},
     {SQLITE_LIMIT_ATTACHED, 0},
@@ -145,8 +138,8 @@ static int fill(void *arg)
     for (size_t i = 0; i < engine->set.n; i++)
         if (engine->set.tables[i].used)
             wanted[n++] = &engine->set.tables[i].wanted;
-    engine->error = engine->provider->fill(engine->provider->arg, wanted, n, &engine->stop,
-                                           &engine->why);
+    engine->error =
+        engine->provider->fill(engine->provider->arg, wanted, n, &engine->stop, &engine->why);
     for (size_t i = 0; i < n && engine->error == 0; i++)
         engine->error = wanted[i]->rows.error;
     free(wanted);
@@ -251,14 +244,20 @@ static bool is_column(const struct tables *tables, const char *name)
 /* What SQLite's error says of a text that may go on. */
 static enum sql_state judge(const char *said)
 {
-    static const char *const open[] = {
-        "incomplete input", "unrecognized token: \"'", "unrecognized token: \"\"",
-        "unrecognized token: \"`", "unrecognized token: \"[", "unrecognized token: \"x'",
-        "unrecognized token: \"X'", NULL,
-    }, *const unresolved[] = {
-        "no such column: ", "ambiguous column name: ", "no tables specified",
-        "SELECTs to the left and right of ", NULL,
-    };
+    static const char *const open[] =
+        {
+            "incomplete input",         "unrecognized token: \"'",
+            "unrecognized token: \"\"", "unrecognized token: \"`",
+            "unrecognized token: \"[",  "unrecognized token: \"x'",
+            "unrecognized token: \"X'", NULL,
+        },
+                             *const unresolved[] = {
+                                 "no such column: ",
+                                 "ambiguous column name: ",
+                                 "no tables specified",
+                                 "SELECTs to the left and right of ",
+                                 NULL,
+                             };
 
     for (size_t i = 0; open[i]; i++)
         if (!strncmp(said, open[i], strlen(open[i])))

@@ -9,30 +9,21 @@
  * Not thread-safe: an engine is used by the thread that opened it. */
 #pragma once
 
-#include "fs/interrupt.h"
+#include "fs/base/text.h"
 #include "fs/sql/format.h"
+#include "fs/sql/stop.h"
 #include "fs/sql/table.h"
-#include "fs/text.h"
 
 #define ENGINE_DEADLINE_NS 10000000000ull /* of one text, from engine_open() on */
 #define ENGINE_ROWS_MAX 1000000           /* of one result */
 #define ENGINE_BYTES_MAX (31u << 20)      /* of one result */
 #define ENGINE_SQL_MAX (1u << 20)         /* bytes of one text */
 
-/* When whoever works for a statement is to give up. */
-struct stop {
-    const struct interrupt *interrupt;
-    uint64_t deadline_ns; /* CLOCK_MONOTONIC */
-};
-
-/* -EINTR, -ETIMEDOUT or 0. */
-int stop_reason(const struct stop *stop);
-
 /* One table that a statement uses. */
 struct wanted {
     const struct table *table;
     struct use use;
-    struct bound pid, rank;      /* of the columns in front */
+    struct bound pid, rank; /* of the columns in front */
     struct rows rows;
 };
 

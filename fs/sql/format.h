@@ -1,7 +1,7 @@
 /* How a result is written. */
 #pragma once
 
-#include "fs/text.h"
+#include "fs/base/text.h"
 
 #include <sqlite3.h>
 #include <stdint.h>
@@ -31,10 +31,10 @@ struct formatter {
     int columns;
     uint64_t rows;
     /* of format_table */
-    struct text cells;     /* each ends in a NUL */
-    uint64_t whole;        /* rows that are there in full */
-    unsigned *widths;      /* characters */
-    bool *right;           /* columns of numbers */
+    struct text cells; /* each ends in a NUL */
+    uint64_t whole;    /* rows that are there in full */
+    unsigned *widths;  /* characters */
+    bool *right;       /* columns of numbers */
 };
 
 /* -ENOMEM. */

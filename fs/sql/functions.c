@@ -1,10 +1,9 @@
 #include "fs/sql/functions.h"
 
-#include "fs/sql/engine.h"
 #include "fs/sql/regexp.h"
 
 #include <errno.h>
-#include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,41 +70,6 @@ static void percentile_final(sqlite3_context *context)
                              : s->values[low];
     sqlite3_free(s->values);
     sqlite3_result_double(context, result);
-}
-
-/* ---- REGEXP ---- */
-
-static bool is_over(void *stop) { return stop_reason(stop) < 0; }
-
-static void free_regexp(void *regexp) { regexp_free(regexp); }
-
-static void regexp_function(sqlite3_context *context, int argc, sqlite3_value **argv)
-{
-    struct regexp *regexp = sqlite3_get_auxdata(context, 0);
-    const char *why = "out of memory", *text = (const char *)sqlite3_value_text(argv[1]);
-
-    if (!text || sqlite3_value_type(argv[0]) == SQLITE_NULL)
-        return; /* NULL */
-    size_t size = (size_t)sqlite3_value_bytes(argv[1]);
-    bool fresh = !regexp;
-    if (fresh) {
-        const char *pattern = (const char *)sqlite3_value_text(argv[0]);
-        if (!pattern ||
-            regexp_new(pattern, (size_t)sqlite3_value_bytes(argv[0]), &regexp, &why) < 0) {
-            char *words = sqlite3_mprintf("regular expression: %s", why);
-            sqlite3_result_error(context, words ? words : why, -1);
-            sqlite3_free(words);
-            return;
-        }
-    }
-    void *stop = sqlite3_user_data(context);
-    bool found = regexp_search(regexp, text, size, is_over, stop);
-    if (is_over(stop))
-        sqlite3_result_error_code(context, SQLITE_INTERRUPT);
-    else
-        sqlite3_result_int(context, found);
-    if (fresh)
-        sqlite3_set_auxdata(context, 0, regexp, free_regexp);
 }
 
 /* ---- instr, replace ---- */

@@ -6,7 +6,8 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 
-/* As errno belongs to a thread, and memory to a process: exceptions to "no global mutable state". */
+/* As errno belongs to a thread, and memory to a process: exceptions to "no
+ * global mutable state". */
 static _Thread_local struct heap *current;
 static atomic_long total;
 
@@ -66,8 +67,8 @@ static int started = -ENOMEM;
 static void start(void)
 {
     static const sqlite3_mem_methods methods = {
-        counted_malloc, counted_free, counted_realloc, counted_size, round_up,
-        counting_starts, counting_ends, NULL,
+        counted_malloc, counted_free,    counted_realloc, counted_size,
+        round_up,       counting_starts, counting_ends,   NULL,
     };
 
     if (sqlite3_config(SQLITE_CONFIG_MALLOC, &methods) == SQLITE_OK &&

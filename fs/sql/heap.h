@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define HEAP_MAX (256u << 20)       /* of one statement, bytes */
-#define HEAP_TOTAL_MAX (1u << 30)   /* of all together */
+#define HEAP_MAX (256u << 20)     /* of one statement, bytes */
+#define HEAP_TOTAL_MAX (1u << 30) /* of all together */
 
 struct heap {
     atomic_uint refs;

@@ -3,32 +3,6 @@
 
 #include <string.h>
 
-static void add_string(struct text *out, const char *bytes, size_t size)
-{
-    text_putc(out, '"');
-    for (size_t i = 0, n; i < size; i += n) {
-        unsigned char c = (unsigned char)bytes[i];
-        n = format_character(bytes + i, size - i);
-        if (c == '"' || c == '\\')
-            text_printf(out, "\\%c", c);
-        else if (c == '\n')
-            text_puts(out, "\\n");
-        else if (c == '\r')
-            text_puts(out, "\\r");
-        else if (c == '\t')
-            text_puts(out, "\\t");
-        else if (n)
-            text_add(out, bytes + i, n);
-        else if (c < 0x80)
-            text_printf(out, "\\u%04x", c);
-        else
-            text_printf(out, "\\\\x%02x", c);
-        if (!n)
-            n = 1;
-    }
-    text_putc(out, '"');
-}
-
 static void begin(struct formatter *f, sqlite3_stmt *stmt) { text_putc(f->out, '['); }
 
 static void add_value(struct formatter *f, sqlite3_stmt *stmt, int i)
@@ -43,7 +17,7 @@ static void add_value(struct formatter *f, sqlite3_stmt *stmt, int i)
     else if (type == SQLITE_NULL || !bytes)
         text_puts(f->out, "null");
     else
-        add_string(f->out, bytes, size);
+        text_add_json(f->out, bytes, size);
 }
 
 static void row(struct formatter *f, sqlite3_stmt *stmt)
@@ -53,7 +27,7 @@ static void row(struct formatter *f, sqlite3_stmt *stmt)
         const char *name = sqlite3_column_name(stmt, i);
         if (i)
             text_puts(f->out, ", ");
-        add_string(f->out, name ? name : "", name ? strlen(name) : 0);
+        text_add_json(f->out, name ? name : "", name ? strlen(name) : 0);
         text_puts(f->out, ": ");
         add_value(f, stmt, i);
     }

@@ -1,464 +1,154 @@
 #include "fs/sql/regexp.h"
 
-#include "fs/cleanup.h"
-#include "fs/sql/format.h"
+#include "agent/base/cleanup.h"
+#include "fs/sql/stop.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <string.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 
-#define DEPTH_MAX 64       /* brackets in brackets */
-#define REPEAT_MAX 1000    /* of {m,n} */
-#define RANGES_MAX 32      /* in one [...] */
-#define STOP_EVERY 4096    /* characters */
+#define PATTERN_MAX 10000     /* bytes */
+#define STEPS_MAX 10000000    /* from one place in the text; about a second */
+#define DEPTH_MAX 1000000     /* steps that may have to be taken back */
+#define MEMORY_MAX (16 << 10) /* KiB, to remember those */
+#define STOP_EVERY 1024       /* items of the pattern that are tried */
 
-/* One place in the pattern. */
-struct regexp_node {
-    enum {
-        NODE_ONE,      /* a character in (or, `not`, outside of) ranges, then next */
-        NODE_SPLIT,    /* next or other */
-        NODE_EMPTY,    /* next */
-        NODE_BEGIN, NODE_END, NODE_WORD, NODE_NO_WORD, /* if that holds here: next */
-        NODE_MATCH,
-    } kind;
-    bool not;
-    uint16_t next, other;
-    uint16_t first, n; /* ranges */
-};
-
-struct range {
-    uint32_t low, high;
-};
-
+/* Compiled, with what a search needs. */
 struct regexp {
-    struct regexp_node nodes[REGEXP_NODES_MAX];
-    size_t n;
-    struct range ranges[REGEXP_NODES_MAX];
-    size_t nranges;
-    uint16_t start;
-    bool ignore_case;
-    /* of a search: the places it is at, each once */
-    uint16_t now[REGEXP_NODES_MAX], then[REGEXP_NODES_MAX], todo[2 * REGEXP_NODES_MAX];
-    uint32_t seen[REGEXP_NODES_MAX], generation;
+    pcre2_code *code;
+    pcre2_match_context *limits;
+    pcre2_match_data *found;
 };
 
-/* A piece of the pattern: from its first node to its last, whose next is still open. */
-struct piece {
-    uint16_t first, last;
+struct search {
+    const struct stop *stop;
+    size_t size;  /* of the text */
+    size_t tried; /* since the statement was asked whether it is to end */
+    bool stopped;
 };
 
-struct parser {
-    struct regexp *regexp;
-    const char *at, *end;
-    unsigned depth;
-    int error;
-    const char *why;
-};
+/* What PCRE2 takes counts as the statement's memory (heap.h). */
+static void *take(size_t size, void *arg) { return sqlite3_malloc64(size); }
+static void give_back(void *p, void *arg) { sqlite3_free(p); }
 
-static uint32_t take_character(const char **at, const char *end)
+static void regexp_free(void *arg)
 {
-    const unsigned char *p = (const unsigned char *)*at;
-    size_t n = utf8_length(p, (size_t)(end - *at));
+    struct regexp *regexp = arg;
 
-    *at += n ? n : 1;
-    switch (n) {
-    case 2: return (uint32_t)(p[0] & 31) << 6 | (p[1] & 63);
-    case 3: return (uint32_t)(p[0] & 15) << 12 | (uint32_t)(p[1] & 63) << 6 | (p[2] & 63);
-    case 4:
-        return (uint32_t)(p[0] & 7) << 18 | (uint32_t)(p[1] & 63) << 12 |
-               (uint32_t)(p[2] & 63) << 6 | (p[3] & 63);
-    }
-    return n ? *p : 0x110000u + *p; /* a byte that is no UTF-8 is like no character */
+    pcre2_match_data_free(regexp->found);
+    pcre2_match_context_free(regexp->limits);
+    pcre2_code_free(regexp->code);
+    sqlite3_free(regexp);
 }
 
-/* ---- parsing ---- */
+static void cleanup_general(pcre2_general_context **p) { pcre2_general_context_free(*p); }
+static void cleanup_compile(pcre2_compile_context **p) { pcre2_compile_context_free(*p); }
 
-static struct piece fail(struct parser *p, int error, const char *why)
+/* Called before each item of the pattern that is tried, which may have run through all of the
+ * text. */
+static int before_item(pcre2_callout_block *block, void *arg)
 {
-    if (!p->error) {
-        p->error = error;
-        p->why = why;
-    }
-    return (struct piece){0};
-}
+    struct search *search = arg;
 
-static uint16_t add_node(struct parser *p, struct regexp_node node)
-{
-    if (p->regexp->n == REGEXP_NODES_MAX) {
-        fail(p, -E2BIG, "the pattern is too large");
+    search->tried += 1 + search->size / STOP_EVERY;
+    if (search->tried < STOP_EVERY)
         return 0;
+    search->tried = 0;
+    search->stopped = stop_reason(search->stop) < 0;
+    return search->stopped ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+/* Makes an error of SQLite of one of PCRE2. */
+static void fail(sqlite3_context *context, int error, const char *where)
+{
+    PCRE2_UCHAR why[256];
+
+    if (error == PCRE2_ERROR_NOMEMORY) {
+        sqlite3_result_error_nomem(context);
+        return;
     }
-    p->regexp->nodes[p->regexp->n] = node;
-    return (uint16_t)p->regexp->n++;
-}
-
-static struct piece single(struct parser *p, struct regexp_node node)
-{
-    uint16_t at = add_node(p, node);
-    return (struct piece){at, at};
-}
-
-static void add_range(struct parser *p, uint32_t low, uint32_t high)
-{
-    struct regexp *r = p->regexp;
-
-    if (r->nranges == ARRAY_SIZE(r->ranges))
-        fail(p, -E2BIG, "the pattern is too large");
+    if (error == PCRE2_ERROR_MATCHLIMIT || error == PCRE2_ERROR_DEPTHLIMIT ||
+        error == PCRE2_ERROR_HEAPLIMIT)
+        sqlite3_snprintf(sizeof why, (char *)why,
+                         "over the limit of steps or of memory for one text; repeats within "
+                         "repeats are what takes many");
     else
-        r->ranges[r->nranges++] = (struct range){low, high};
+        pcre2_get_error_message(error, why, sizeof why);
+    char *words = sqlite3_mprintf("regular expression: %s%s", (const char *)why, where);
+    sqlite3_result_error(context, words ? words : (const char *)why, -1);
+    sqlite3_free(words);
 }
 
-/* The ranges of \d, \w and \s. False: it is none of them. */
-static bool add_class(struct parser *p, char name)
+static int compile(struct regexp *regexp, const char *pattern, size_t size, size_t *at)
 {
-    switch (name | 32) {
-    case 'd': add_range(p, '0', '9'); return true;
-    case 's':
-        add_range(p, '\t', '\r');
-        add_range(p, ' ', ' ');
-        return true;
-    case 'w':
-        add_range(p, '0', '9');
-        add_range(p, 'A', 'Z');
-        add_range(p, '_', '_');
-        add_range(p, 'a', 'z');
-        add_range(p, 0x80, 0x10ffff);
-        return true;
-    }
-    return false;
-}
+    /* characters of any language, never half a one; AUTO_CALLOUT: before_item() */
+    static const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF |
+                                    PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT;
+    int error = PCRE2_ERROR_NOMEMORY;
 
-static uint32_t escaped(uint32_t c)
-{
-    return c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
-}
-
-static struct piece ranges_from(struct parser *p, size_t first, bool not)
-{
-    return single(p, (struct regexp_node){.kind = NODE_ONE, .not = not, .first = (uint16_t)first,
-                                          .n = (uint16_t)(p->regexp->nranges - first)});
-}
-
-static struct piece parse_set(struct parser *p)
-{
-    size_t first = p->regexp->nranges;
-    bool not = p->at < p->end && *p->at == '^';
-
-    p->at += not;
-    for (bool begin = true; p->at < p->end && (*p->at != ']' || begin); begin = false) {
-        uint32_t low = take_character(&p->at, p->end), high;
-        if (p->regexp->nranges - first >= RANGES_MAX)
-            return fail(p, -E2BIG, "too many characters in one [...]");
-        if (low == '\\' && p->at < p->end) {
-            if (add_class(p, *p->at)) {
-                p->at++;
-                continue;
-            }
-            low = escaped(take_character(&p->at, p->end));
-        }
-        high = low;
-        if (p->end - p->at > 1 && p->at[0] == '-' && p->at[1] != ']') {
-            p->at++;
-            high = take_character(&p->at, p->end);
-            if (high == '\\' && p->at < p->end)
-                high = escaped(take_character(&p->at, p->end));
-        }
-        if (high < low)
-            return fail(p, -EINVAL, "a range in [...] is the wrong way around");
-        add_range(p, low, high);
-    }
-    if (p->at == p->end)
-        return fail(p, -EINVAL, "a [ has no ]");
-    p->at++;
-    return ranges_from(p, first, not);
-}
-
-static struct piece parse_escape(struct parser *p)
-{
-    size_t first = p->regexp->nranges;
-
-    if (p->at == p->end)
-        return fail(p, -EINVAL, "nothing follows the \\");
-    if (*p->at == 'b' || *p->at == 'B') {
-        bool word = *p->at++ == 'b';
-        return single(p, (struct regexp_node){.kind = word ? NODE_WORD : NODE_NO_WORD});
-    }
-    if (add_class(p, *p->at))
-        return ranges_from(p, first, !(*p->at++ & 32));
-    uint32_t c = escaped(take_character(&p->at, p->end));
-    add_range(p, c, c);
-    return ranges_from(p, first, false);
-}
-
-static struct piece parse_either(struct parser *p);
-
-static struct piece parse_atom(struct parser *p)
-{
-    size_t first = p->regexp->nranges;
-    uint32_t c = take_character(&p->at, p->end);
-
-    switch (c) {
-    case '(':
-        if (++p->depth > DEPTH_MAX)
-            return fail(p, -E2BIG, "too many brackets in brackets");
-        struct piece inner = parse_either(p);
-        p->depth--;
-        if (p->at == p->end || *p->at != ')')
-            return fail(p, -EINVAL, "a ( has no )");
-        p->at++;
-        return inner;
-    case '[': return parse_set(p);
-    case '\\': return parse_escape(p);
-    case '^': return single(p, (struct regexp_node){.kind = NODE_BEGIN});
-    case '$': return single(p, (struct regexp_node){.kind = NODE_END});
-    case '*':
-    case '+':
-    case '?': return fail(p, -EINVAL, "there is nothing to repeat");
-    case '.': return ranges_from(p, first, true); /* none but no character */
-    }
-    add_range(p, c, c);
-    return ranges_from(p, first, false);
-}
-
-static void link_to(struct parser *p, uint16_t from, uint16_t to)
-{
-    p->regexp->nodes[from].next = to;
-}
-
-static struct piece optional(struct parser *p, struct piece inner)
-{
-    uint16_t end = add_node(p, (struct regexp_node){.kind = NODE_EMPTY});
-    uint16_t split = add_node(p, (struct regexp_node){.kind = NODE_SPLIT, .next = inner.first,
-                                                      .other = end});
-    link_to(p, inner.last, end);
-    return (struct piece){split, end};
-}
-
-static struct piece repeated(struct parser *p, struct piece inner, bool at_least_once)
-{
-    uint16_t end = add_node(p, (struct regexp_node){.kind = NODE_EMPTY});
-    uint16_t split = add_node(p, (struct regexp_node){.kind = NODE_SPLIT, .next = inner.first,
-                                                      .other = end});
-    link_to(p, inner.last, split);
-    return (struct piece){at_least_once ? inner.first : split, end};
-}
-
-static struct piece joined(struct parser *p, struct piece a, struct piece b)
-{
-    link_to(p, a.last, b.first);
-    return (struct piece){a.first, b.last};
-}
-
-static bool parse_number(struct parser *p, unsigned *out)
-{
-    const char *begin = p->at;
-
-    for (*out = 0; p->at < p->end && *p->at >= '0' && *p->at <= '9' && *out <= REPEAT_MAX; p->at++)
-        *out = *out * 10 + (unsigned)(*p->at - '0');
-    return p->at > begin;
-}
-
-/* {m}, {m,} and {m,n}: the atom, parsed again for each time. */
-static struct piece parse_counted(struct parser *p, const char *atom, struct piece once)
-{
-    unsigned low, high;
-
-    p->at++;
-    if (!parse_number(p, &low))
-        return fail(p, -EINVAL, "a { wants a number: {2}, {2,}, {2,5}");
-    high = low;
-    bool open = false;
-    if (p->at < p->end && *p->at == ',') {
-        p->at++;
-        open = !parse_number(p, &high);
-    }
-    if (p->at == p->end || *p->at != '}' || high > REPEAT_MAX || low > REPEAT_MAX ||
-        (!open && high < low))
-        return fail(p, -EINVAL, "a { is followed by numbers up to 1000 and a }");
-    const char *after = p->at + 1;
-    struct piece all = single(p, (struct regexp_node){.kind = NODE_EMPTY});
-    unsigned times = open ? low + 1 : high;
-    for (unsigned i = 0; i < times && !p->error; i++) {
-        struct piece one = once;
-        if (i) {
-            p->at = atom;
-            one = parse_atom(p);
-        }
-        if (open && i == low)
-            one = repeated(p, one, false);
-        else if (i >= low)
-            one = optional(p, one);
-        all = joined(p, all, one);
-    }
-    p->at = after;
-    return all;
-}
-
-static struct piece parse_repeated(struct parser *p)
-{
-    const char *atom = p->at;
-    struct piece piece = parse_atom(p);
-
-    while (!p->error && p->at < p->end) {
-        if (*p->at == '*' || *p->at == '+')
-            piece = repeated(p, piece, *p->at++ == '+');
-        else if (*p->at == '?') {
-            p->at++;
-            piece = optional(p, piece);
-        } else if (*p->at == '{') {
-            return parse_counted(p, atom, piece);
-        } else {
-            break;
-        }
-    }
-    return piece;
-}
-
-static struct piece parse_sequence(struct parser *p)
-{
-    struct piece all = single(p, (struct regexp_node){.kind = NODE_EMPTY});
-
-    while (!p->error && p->at < p->end && *p->at != '|' && *p->at != ')')
-        all = joined(p, all, parse_repeated(p));
-    return all;
-}
-
-static struct piece parse_either(struct parser *p)
-{
-    struct piece all = parse_sequence(p);
-
-    while (!p->error && p->at < p->end && *p->at == '|') {
-        p->at++;
-        struct piece other = parse_sequence(p);
-        uint16_t end = add_node(p, (struct regexp_node){.kind = NODE_EMPTY});
-        uint16_t split = add_node(p, (struct regexp_node){.kind = NODE_SPLIT, .next = all.first,
-                                                          .other = other.first});
-        link_to(p, all.last, end);
-        link_to(p, other.last, end);
-        all = (struct piece){split, end};
-    }
-    return all;
-}
-
-int regexp_new(const char *pattern, size_t size, struct regexp **out, const char **why)
-{
-    struct regexp *regexp = calloc(1, sizeof *regexp);
-    if (!regexp)
-        return -ENOMEM;
-    struct parser p = {.regexp = regexp, .at = pattern, .end = pattern + size};
-    if (size >= 4 && !memcmp(pattern, "(?i)", 4)) {
-        regexp->ignore_case = true;
-        p.at += 4;
-    }
-    struct piece all = parse_either(&p);
-    if (!p.error && p.at < p.end)
-        fail(&p, -EINVAL, "a ) has no (");
-    uint16_t match = add_node(&p, (struct regexp_node){.kind = NODE_MATCH});
-    if (p.error) {
-        *why = p.why;
-        regexp_free(regexp);
-        return p.error;
-    }
-    link_to(&p, all.last, match);
-    regexp->start = all.first;
-    *out = regexp;
+    _cleanup_(cleanup_general)
+        pcre2_general_context *memory = pcre2_general_context_create(take, give_back, NULL);
+    _cleanup_(cleanup_compile)
+        pcre2_compile_context *limits = memory ? pcre2_compile_context_create(memory) : NULL;
+    if (!limits)
+        return error;
+    pcre2_set_max_pattern_length(limits, PATTERN_MAX);
+    regexp->code = pcre2_compile((PCRE2_SPTR)pattern, size, options, &error, at, limits);
+    if (!regexp->code)
+        return error == PCRE2_ERROR_HEAP_FAILED ? PCRE2_ERROR_NOMEMORY : error;
+    regexp->limits = pcre2_match_context_create(memory);
+    regexp->found = pcre2_match_data_create(1, memory);
+    if (!regexp->limits || !regexp->found)
+        return PCRE2_ERROR_NOMEMORY;
+    pcre2_set_match_limit(regexp->limits, STEPS_MAX);
+    pcre2_set_depth_limit(regexp->limits, DEPTH_MAX);
+    pcre2_set_heap_limit(regexp->limits, MEMORY_MAX);
     return 0;
 }
 
-void regexp_free(struct regexp *regexp) { free(regexp); }
-
-/* ---- searching ---- */
-
-#define NOTHING UINT32_MAX /* before the first and behind the last character */
-
-static bool is_word(uint32_t c)
+/* NULL: the error is in the context. */
+static struct regexp *regexp_new(sqlite3_context *context, sqlite3_value *value)
 {
-    return c != NOTHING && (c >= 0x80 || c == '_' || (c >= '0' && c <= '9') ||
-                            ((c | 32) >= 'a' && (c | 32) <= 'z'));
-}
+    struct regexp *regexp = sqlite3_malloc64(sizeof *regexp);
+    const char *pattern = (const char *)sqlite3_value_text(value);
+    char where[64];
+    size_t at = 0;
 
-static bool in_ranges(const struct regexp *r, const struct regexp_node *node, uint32_t c)
-{
-    for (size_t i = node->first; i < (size_t)node->first + node->n; i++)
-        if (c >= r->ranges[i].low && c <= r->ranges[i].high)
-            return true;
-    return false;
-}
-
-static bool accepts(const struct regexp *r, const struct regexp_node *node, uint32_t c)
-{
-    bool in = in_ranges(r, node, c);
-
-    if (!in && r->ignore_case && (c | 32) >= 'a' && (c | 32) <= 'z')
-        in = in_ranges(r, node, c ^ 32);
-    return in != node->not;
-}
-
-/* Adds a place, and those it leads to without a character, to a list. True: one is the end. */
-static bool enter(struct regexp *r, uint16_t place, uint32_t before, uint32_t after,
-                  uint16_t *list, size_t *n)
-{
-    size_t todo = 0;
-
-    r->todo[todo++] = place;
-    while (todo) {
-        uint16_t at = r->todo[--todo];
-        const struct regexp_node *node = &r->nodes[at];
-        bool edge = is_word(before) != is_word(after);
-        if (r->seen[at] == r->generation)
-            continue;
-        r->seen[at] = r->generation;
-        switch (node->kind) {
-        case NODE_MATCH: return true;
-        case NODE_ONE: list[(*n)++] = at; continue;
-        case NODE_SPLIT: r->todo[todo++] = node->other; break;
-        case NODE_EMPTY: break;
-        case NODE_BEGIN:
-            if (before != NOTHING)
-                continue;
-            break;
-        case NODE_END:
-            if (after != NOTHING)
-                continue;
-            break;
-        case NODE_WORD:
-        case NODE_NO_WORD:
-            if (edge != (node->kind == NODE_WORD))
-                continue;
-            break;
-        }
-        r->todo[todo++] = node->next;
+    if (!regexp || !pattern) {
+        sqlite3_free(regexp);
+        sqlite3_result_error_nomem(context);
+        return NULL;
     }
-    return false;
+    *regexp = (struct regexp){0};
+    int error = compile(regexp, pattern, (size_t)sqlite3_value_bytes(value), &at);
+    if (!error)
+        return regexp;
+    sqlite3_snprintf(sizeof where, where, ", at byte %llu of the pattern", (sqlite3_uint64)at + 1);
+    fail(context, error, where);
+    regexp_free(regexp);
+    return NULL;
 }
 
-bool regexp_search(struct regexp *r, const char *text, size_t size, bool (*stop)(void *arg),
-                   void *arg)
+void regexp_function(sqlite3_context *context, int argc, sqlite3_value **argv)
 {
-    const char *at = text, *end = text + size;
-    uint32_t before = NOTHING, c = size ? take_character(&at, end) : NOTHING;
-    size_t n = 0, read = 0;
+    struct regexp *regexp = sqlite3_get_auxdata(context, 0);
+    const char *text = (const char *)sqlite3_value_text(argv[1]);
+    struct search search = {.stop = sqlite3_user_data(context),
+                            .size = (size_t)sqlite3_value_bytes(argv[1])};
 
-    memset(r->seen, 0, sizeof r->seen);
-    r->generation = 1;
-    if (enter(r, r->start, before, c, r->now, &n))
-        return true;
-    while (c != NOTHING) {
-        uint32_t following = at < end ? take_character(&at, end) : NOTHING;
-        size_t nthen = 0;
-        r->generation++;
-        for (size_t i = 0; i < n; i++) {
-            const struct regexp_node *node = &r->nodes[r->now[i]];
-            if (accepts(r, node, c) && enter(r, node->next, c, following, r->then, &nthen))
-                return true;
-        }
-        if (enter(r, r->start, c, following, r->then, &nthen)) /* it may begin anywhere */
-            return true;
-        memcpy(r->now, r->then, nthen * sizeof *r->then);
-        n = nthen;
-        c = following;
-        if (++read % STOP_EVERY == 0 && stop && stop(arg))
-            return false;
-    }
-    return false;
+    if (!text || sqlite3_value_type(argv[0]) == SQLITE_NULL)
+        return; /* NULL */
+    bool fresh = !regexp;
+    if (fresh && !(regexp = regexp_new(context, argv[0])))
+        return;
+    pcre2_set_callout(regexp->limits, before_item, &search);
+    int r = pcre2_match(regexp->code, (PCRE2_SPTR)text, search.size, 0, 0, regexp->found,
+                        regexp->limits);
+    if (search.stopped)
+        sqlite3_result_error_code(context, SQLITE_INTERRUPT);
+    else if (r < 0 && r != PCRE2_ERROR_NOMATCH)
+        fail(context, r, "");
+    else
+        sqlite3_result_int(context, r != PCRE2_ERROR_NOMATCH);
+    if (fresh)
+        sqlite3_set_auxdata(context, 0, regexp, regexp_free);
 }

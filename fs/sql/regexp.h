@@ -1,24 +1,13 @@
-/* Regular expressions that take time linear in the text, whatever the pattern: it is run as a set of
- * places in it, one step for each character (Thompson's construction), so that nobody can make the
- * daemon spin with one.
+/* TEXT REGEXP PATTERN, by PCRE2: true where any part of the text matches.
  *
- *   .  [abc] [^a-z]  ( )  |  * + ? {m,n}  ^ $  \d \w \s \b and \D \W \S \B  \n \t \. ...
- *
- * (?i) at the start ignores the case of ASCII letters. A text matches where any part of it does. */
+ * A pattern is anybody's who may look, and some take time exponential in the text. So PCRE2 counts
+ * its steps and its memory and gives up over a limit, which is an error of the statement, and it
+ * asks now and then whether the statement is to end. It compiles nothing to machine code. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
+#include <sqlite3.h>
 
-#define REGEXP_NODES_MAX 4096 /* of one pattern, after {m,n} is written out */
-
-struct regexp;
-
-/* -EINVAL: *why says what is wrong with it; static. -E2BIG: it is too large; -ENOMEM. */
-int regexp_new(const char *pattern, size_t size, struct regexp **out, const char **why);
-void regexp_free(struct regexp *regexp);
-
-/* Whether a part of the text matches. stop, which may be NULL, is asked now and then; once it says
- * yes the answer is false. */
-bool regexp_search(struct regexp *regexp, const char *text, size_t size,
-                   bool (*stop)(void *arg), void *arg);
+/* regexp(PATTERN, TEXT), for sqlite3_create_function(); its user data is a struct stop. NULL if
+ * either is NULL. A constant pattern is compiled once for a statement. Bytes of the text that are
+ * no UTF-8 match nothing. */
+void regexp_function(sqlite3_context *context, int argc, sqlite3_value **argv);

@@ -21,7 +21,8 @@ static void add_slot(struct rows *rows, enum column_type type)
 {
     rows->types[rows->width] = type;
     rows->blank[rows->width++] = type == COLUMN_INTEGER ? (uint64_t)ROWS_NULL
-                                 : type == COLUMN_REAL ? bits_of(NAN) : 0;
+                                 : type == COLUMN_REAL  ? bits_of(NAN)
+                                                        : 0;
 }
 
 void rows_init(struct rows *rows, const struct table *table, uint64_t used,
@@ -156,7 +157,8 @@ void rows_text(struct rows *rows, unsigned column, const char *value)
 
 /* ---- appending ---- */
 
-/* Makes the texts of a slot of `from` those of these rows, in the n rows that were copied to `words`. */
+/* Makes the texts of a slot of `from` those of these rows, in the n rows that
+ * were copied to `words`. */
 static int renumber(struct rows *rows, unsigned slot, const struct texts *from, uint64_t *words,
                     size_t n)
 {

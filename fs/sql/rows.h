@@ -8,41 +8,41 @@
 #include <stdbool.h>
 
 #define TABLE_COLUMNS_MAX 48
-#define ROWS_LEAD 3                /* host, pid, rank */
+#define ROWS_LEAD 3 /* host, pid, rank */
 #define ROWS_SLOTS_MAX (TABLE_COLUMNS_MAX + ROWS_LEAD)
-#define ROWS_MAX (16u << 20)       /* rows of one table; memory ends it earlier, mostly */
-#define ROWS_NULL INT64_MIN        /* in an INTEGER column */
+#define ROWS_MAX (16u << 20) /* rows of one table; memory ends it earlier, mostly */
+#define ROWS_NULL INT64_MIN  /* in an INTEGER column */
 
 struct table;
 enum column_type { COLUMN_INTEGER, COLUMN_REAL, COLUMN_TEXT };
 
 /* What stands in front of each row, where there are rows of many processes. */
 struct rows_front {
-    const char *host;      /* lives as long as rows are added */
+    const char *host; /* lives as long as rows are added */
     int64_t pid;
-    int64_t rank;          /* ROWS_NULL: none */
+    int64_t rank; /* ROWS_NULL: none */
 };
 
 struct rows {
-    uint8_t slots[TABLE_COLUMNS_MAX];          /* where a column's word is in a row; ROWS_UNUSED: it is
-                                                  not kept */
-    uint8_t types[ROWS_SLOTS_MAX];             /* enum column_type, by slot */
-    unsigned width;                            /* words of a row */
+    /* where a column's word is in a row; ROWS_UNUSED: it is not kept */
+    uint8_t slots[TABLE_COLUMNS_MAX];
+    uint8_t types[ROWS_SLOTS_MAX]; /* enum column_type, by slot */
+    unsigned width;                /* words of a row */
     const struct rows_front *front;
-    uint64_t blank[ROWS_SLOTS_MAX];            /* a row to begin with */
-    uint64_t *words;                           /* row after row. INTEGER: the number, or ROWS_NULL;
-                                                  REAL: its bits, NaN is NULL; TEXT: its number among
-                                                  the column's, 0 is NULL */
-    struct texts *texts;                       /* by slot */
-    size_t n, alloc;                           /* rows */
-    int error;                                 /* the first one: -ENOMEM or -EFBIG; later additions
-                                                  are lost */
+    uint64_t blank[ROWS_SLOTS_MAX]; /* a row to begin with */
+    /* row after row. INTEGER: the number, or ROWS_NULL; REAL: its bits, NaN is NULL; TEXT: its
+     * number among the column's, 0 is NULL */
+    uint64_t *words;
+    struct texts *texts; /* by slot */
+    size_t n, alloc;     /* rows */
+    int error;           /* the first one: -ENOMEM or -EFBIG; later additions
+                            are lost */
 };
 
 #define ROWS_UNUSED 255
 
-/* Begins rows of a table, of whose columns those in the mask are kept. front: of each row; NULL: there
- * is nothing in front. It must live as long as rows are added. */
+/* Begins rows of a table, of whose columns those in the mask are kept. front: of each row; NULL:
+ * there is nothing in front. It must live as long as rows are added. */
 void rows_init(struct rows *rows, const struct table *table, uint64_t used,
                const struct rows_front *front);
 void rows_deinit(struct rows *rows);

@@ -1,8 +1,8 @@
 /* Tables, as everything about SQL sees them.
  *
  * A table is one schema/NAME.sql, from which schema/generate makes its struct table, and one row
- * source, rows/NAME.c. A row source never sees SQL: it is told which columns a statement uses and
- * how their values are bounded, and adds rows. It may add rows that the statement doesn't want,
+ * source, fs/tables/NAME.c. A row source never sees SQL: it is told which columns a statement uses
+ * and how their values are bounded, and adds rows. It may add rows that the statement doesn't want,
  * for SQLite looks at each again, but none may be missing. */
 #pragma once
 
@@ -11,7 +11,7 @@
 struct column {
     const char *name;
     enum column_type type;
-    const char *unit;    /* NULL: none */
+    const char *unit; /* NULL: none */
     const char *comment;
 };
 
@@ -19,13 +19,13 @@ struct row_source;
 
 struct table {
     const char *name;
-    const char *sql;     /* CREATE TABLE, as SQLite gets it */
+    const char *sql; /* CREATE TABLE, as SQLite gets it */
     const char *comment;
-    const char *source;  /* "passive", "recorded", "schema" */
+    const char *source; /* "passive", "recorded", "schema" */
     const struct column *columns;
-    unsigned ncolumns;   /* at most TABLE_COLUMNS_MAX */
+    unsigned ncolumns; /* at most TABLE_COLUMNS_MAX */
     const struct row_source *rows;
-    int recorded;        /* enum recorded, of what agents record; else -1 */
+    int recorded; /* enum recorded, of what agents record; else -1 */
 };
 
 struct tables {
@@ -44,15 +44,15 @@ const char *column_type_name(enum column_type type);
 
 /* What the statement says of the values of a column, in all places where it uses the table. */
 struct bound {
-    bool bounded;              /* rows where it is NULL are not wanted, nor ... */
-    int64_t low, high;         /* ... INTEGER: those outside of [low, high] */
-    double least, most;        /* ... REAL: those outside of [least, most] */
+    bool bounded;               /* rows where it is NULL are not wanted, nor ... */
+    int64_t low, high;          /* ... INTEGER: those outside of [low, high] */
+    double least, most;         /* ... REAL: those outside of [least, most] */
     char equal[BOUND_TEXT_MAX]; /* TEXT: only rows with this value are wanted; "": any */
 };
 
 /* What a statement uses of a table. */
 struct use {
-    uint64_t columns;          /* a bit for each */
+    uint64_t columns; /* a bit for each */
     struct bound bounds[TABLE_COLUMNS_MAX];
 };
 
@@ -69,7 +69,7 @@ struct lwp_list;
 /* Where the rows of one table come from. The functions return 0 or -errno, which ends the
  * statement; scene->why may say more. */
 struct row_source {
-    /* What of the process has to be read (scene.h) for what is used. NULL: nothing. */
+    /* What of the process has to be read (tables/scene.h) for what is used. NULL: nothing. */
     void (*plan)(const struct use *use, struct plan *plan);
     /* Adds the rows within the moment that is read, and only through the target's view. May run
      * several times; each begins without rows. The GIL's holder may stand still meanwhile. */

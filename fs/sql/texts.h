@@ -16,8 +16,8 @@ struct texts_chunk;
 struct texts {
     struct texts_item *items; /* that of number n is the one at n - 1 */
     size_t n, alloc;
-    uint32_t *slots;          /* numbers, by hash; 0: free */
-    size_t nslots;            /* a power of two, or 0 */
+    uint32_t *slots; /* numbers, by hash; 0: free */
+    size_t nslots;   /* a power of two, or 0 */
     struct texts_chunk *chunks;
 };
 

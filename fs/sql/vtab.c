@@ -1,4 +1,4 @@
-#include "fs/sql/vtab_parts.h"
+#include "fs/sql/vtab.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -131,8 +131,9 @@ static int key_of(const struct rows *rows, unsigned slot, sqlite3_value *value, 
     switch (sqlite3_value_type(value)) {
     case SQLITE_TEXT:
         text = (const char *)sqlite3_value_text(value);
-        *out = rows->n && text ? texts_find(&rows->texts[slot], text,
-                                            (size_t)sqlite3_value_bytes(value)) : 0;
+        *out = rows->n && text
+                   ? texts_find(&rows->texts[slot], text, (size_t)sqlite3_value_bytes(value))
+                   : 0;
         return *out != 0;
     case SQLITE_NULL: return 0;
     default: return -1;
@@ -210,7 +211,8 @@ static int next(sqlite3_vtab_cursor *base)
     cursor->at = cursor->lookup ? lookup_next(cursor->lookup, rows, cursor->values, cursor->at)
                                 : cursor->at + 1;
     if (cursor->order && cursor->at + PREFETCH < rows->n) /* they lie anywhere */
-        __builtin_prefetch(&rows->words[cursor->order[cursor->at + PREFETCH] * (size_t)rows->width]);
+        __builtin_prefetch(
+            &rows->words[cursor->order[cursor->at + PREFETCH] * (size_t)rows->width]);
     return SQLITE_OK;
 }
 
@@ -267,8 +269,8 @@ static int rowid(sqlite3_vtab_cursor *base, sqlite3_int64 *out)
 
 /* ---- the module ---- */
 
-static int do_connect(sqlite3 *db, void *aux, int argc, const char *const *argv,
-                      sqlite3_vtab **out, char **error)
+static int do_connect(sqlite3 *db, void *aux, int argc, const char *const *argv, sqlite3_vtab **out,
+                      char **error)
 {
     struct vtab_table *t = aux;
 

@@ -1,12 +1,15 @@
 /* The tables of a provider as SQLite's virtual tables: one module for every schema.
  *
- * Each is eponymous: it exists by its name, without CREATE. What the planner asks (xBestIndex)
- * tells which columns are used, and how constants bound them: that is pushed down to the rows'
- * sources. Equalities of INTEGER and TEXT columns, as joins have them, are looked up (lookup.h). SQLite
- * checks every row again. What it wants rows ordered or grouped by is sorted here (order.h). */
+ * Each is eponymous: it exists by its name, without CREATE. What the planner asks
+ * (xBestIndex) tells which columns are used, and how constants bound them: that is pushed
+ * down to the rows' sources. Equalities of INTEGER and TEXT columns, as joins have them, are
+ * looked up (lookup.h). SQLite checks every row again. What it wants rows ordered or grouped
+ * by is sorted here (sort.h). */
 #pragma once
 
 #include "fs/sql/engine.h"
+#include "fs/sql/lookup.h"
+#include "fs/sql/sort.h"
 
 #include <sqlite3.h>
 
@@ -18,8 +21,8 @@ struct vtab_set;
 struct vtab_table {
     struct wanted wanted;
     struct vtab_set *set;
-    unsigned lead;           /* columns in front; the table's own that bear one of their names are
-                                not shown twice */
+    unsigned lead; /* columns in front; the table's own that bear one of their names are
+                      not shown twice */
     unsigned ncolumns;
     uint8_t own[VTAB_COLUMNS_MAX]; /* of a column of the virtual table: the table's */
     bool used;
@@ -42,3 +45,23 @@ int vtab_set_init(struct vtab_set *set, const struct provider *provider, sqlite3
 /* Forgets what the last statement used, and its rows. */
 void vtab_set_reset(struct vtab_set *set);
 void vtab_set_deinit(struct vtab_set *set);
+
+/* ---- what vtab.c and vtab_plan.c share ---- */
+
+struct vtab {
+    sqlite3_vtab base;
+    struct vtab_table *table;
+};
+
+/* idxNum: what idxStr says. Columns stand in it as letters and the like, from
+ * VTAB_COLUMN_NAME on. */
+enum vtab_way {
+    VTAB_LOOKUP,  /* the columns whose values come as arguments; "": all rows, as they lie */
+    VTAB_ORDERED, /* all rows, sorted by these columns, each followed by '+' or '-' */
+};
+#define VTAB_COLUMN_NAME 'A'
+
+const struct column *vtab_column(const struct vtab_table *t, int i);
+
+/* xBestIndex */
+int vtab_best_index(sqlite3_vtab *base, sqlite3_index_info *info);

@@ -1,5 +1,5 @@
 /* What the planner asks of a table, and what that tells of the statement. */
-#include "fs/sql/vtab_parts.h"
+#include "fs/sql/vtab.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,10 @@
 static struct bound unbounded(void)
 {
     return (struct bound){
-        .low = INT64_MIN, .high = INT64_MAX, .least = -INFINITY, .most = INFINITY,
+        .low = INT64_MIN,
+        .high = INT64_MAX,
+        .least = -INFINITY,
+        .most = INFINITY,
     };
 }
 
@@ -95,7 +98,8 @@ static sqlite3_value *constant_of(sqlite3_index_info *info, int constraint)
     return sqlite3_vtab_rhs_value(info, constraint, &value) == SQLITE_OK ? value : NULL;
 }
 
-static void narrow_one(const struct column *column, sqlite3_index_info *info, int i, struct bound *b)
+static void narrow_one(const struct column *column, sqlite3_index_info *info, int i,
+                       struct bound *b)
 {
     sqlite3_value *value = constant_of(info, i);
     int op = info->aConstraint[i].op;

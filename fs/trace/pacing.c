@@ -1,6 +1,6 @@
 #include "fs/trace/pacing.h"
 
-#include "fs/clock.h"
+#include "agent/base/clock.h"
 
 #define NAP_NS 50000
 

@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PACING_RUN_PER_PAUSE 4            /* processor time between pauses, in pauses */
-#define PACING_DEADLINE_NS 20000000ull    /* longest wait for it */
+#define PACING_RUN_PER_PAUSE 4         /* processor time between pauses, in pauses */
+#define PACING_DEADLINE_NS 20000000ull /* longest wait for it */
 
 struct pacing {
     uint64_t due_cpu_ns; /* processor time of the process at which it may be paused again */

@@ -1,14 +1,13 @@
 #include "fs/trace/restart.h"
 
-#include "fs/cleanup.h"
-#include "fs/procfs.h"
-#include "fs/trace/cut_short.h"
+#include "agent/base/cleanup.h"
+#include "agent/base/cut_short.h"
+#include "fs/proc/procfs.h"
 
 #include <elf.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>

@@ -10,7 +10,7 @@
 
 /* Whether a thread sleeps in such a system call at this moment. */
 bool restart_sleeps(pid_t tid);
-/* If the stopped thread is about to see such an EINTR, and no signal is there to explain it, makes it
- * enter the system call again instead. A timeout begins anew then: it may last longer, never
- * shorter. */
+/* If the stopped thread is about to see such an EINTR, and no signal is there to explain
+ * it, makes it enter the system call again instead. A timeout begins anew then: it may
+ * last longer, never shorter. */
 void restart_interrupted(pid_t tid);

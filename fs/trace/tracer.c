@@ -1,9 +1,9 @@
 #include "fs/trace/tracer.h"
 
-#include "fs/clock.h"
-#include "fs/requests.h"
+#include "agent/base/clock.h"
+#include "fs/trace/callers.h"
+#include "fs/trace/claims.h"
 #include "fs/trace/restart.h"
-#include "fs/trace/watch_ptrace.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -33,7 +33,8 @@ struct tracer {
         int signal; /* one that arrived with the stop and is passed on */
     } stopped[TRACER_STOPPED_MAX];
     size_t n;
-    struct watch_hold holds[TRACER_STOPPED_MAX]; /* those that a watcher of ours has, and stopped for us */
+    /* those of a process that another tracer of this daemon claims: it stopped them for us */
+    struct claim_hold holds[TRACER_STOPPED_MAX];
     size_t nholds;
     uint64_t since; /* when the first had stopped */
 };
@@ -46,7 +47,7 @@ uint64_t tracer_resume(struct tracer *tracer)
         ptrace(PTRACE_DETACH, tracer->stopped[tracer->n - 1].tid, NULL,
                (void *)(uintptr_t)tracer->stopped[tracer->n - 1].signal);
     for (; tracer->nholds; tracer->nholds--)
-        watch_release(&tracer->holds[tracer->nholds - 1]);
+        claim_release(&tracer->holds[tracer->nholds - 1]);
     return monotonic_ns() - tracer->since;
 }
 
@@ -81,8 +82,8 @@ int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg)
     return tracer.result;
 }
 
-/* The stop is left unconsumed (WNOWAIT): if it is the delivery of a signal and this daemon is killed
- * now, the kernel delivers it. */
+/* The stop is left unconsumed (WNOWAIT): if it is the delivery of a signal and this daemon is
+ * killed now, the kernel delivers it. */
 int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status)
 {
     uint64_t start = monotonic_ns();
@@ -111,10 +112,10 @@ int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status)
     }
 }
 
-/* By the tracer that it has, if that is a watcher of ours. */
+/* By the tracer that it has, if that is one of this daemon. */
 static int hold(struct tracer *tracer, pid_t tid)
 {
-    int r = watch_hold(tid, TRACER_STOP_DEADLINE_NS, &tracer->holds[tracer->nholds]);
+    int r = claim_hold(tid, TRACER_STOP_DEADLINE_NS, &tracer->holds[tracer->nholds]);
     if (r < 0)
         return r == -ENOENT ? -EBUSY : r;
     if (!tracer->n && !tracer->nholds)

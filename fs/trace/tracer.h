@@ -21,13 +21,13 @@ struct tracer;
  * on. Returns what work returned; -EAGAIN, -ENOMEM: no thread could be made. */
 int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg);
 
-/* Stops one thread; one that this daemon watches memory in (watch_ptrace.h), too. -EBUSY: another tracer has it;
- * -EPERM; -ESRCH: it is gone; -EDEADLK: it waits for an answer of this daemon; -ETIMEDOUT: it did not stop in time, and runs on; -ENFILE: too
- * many are stopped. */
+/* Stops one thread; one of a process that this daemon traces anyway (trace/claims.h), too. -EBUSY:
+ * another tracer has it; -EPERM; -ESRCH: it is gone; -EDEADLK: it waits for an answer of this
+ * daemon; -ETIMEDOUT: it did not stop in time, and runs on; -ENFILE: too many are stopped. */
 int tracer_stop(struct tracer *tracer, pid_t tid);
-/* Waits until a thread that is traced has stopped, and for nothing else of it. *status: the signal, and
- * above it the PTRACE_EVENT, as in wait(2)'s status >> 8. -ESRCH: it ended; -ETIMEDOUT; -EDEADLK: it
- * waits for an answer of this daemon. */
+/* Waits until a thread that is traced has stopped, and for nothing else of it. *status: the signal,
+ * and above it the PTRACE_EVENT, as in wait(2)'s status >> 8. -ESRCH: it ended; -ETIMEDOUT;
+ * -EDEADLK: it waits for an answer of this daemon. */
 int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status);
 /* The registers of a stopped thread. */
 int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out);

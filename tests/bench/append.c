@@ -1,7 +1,7 @@
-/* append ROUNDS: writes rows as the agent does and reads them as the daemon does. Prints lines of a name and
- * nanoseconds, a line for each round: of a row that is appended, of one whose duration is known later, of the clock
- * that a row's time is from, and of a row of a million that is read. */
-#include "fs/link/ring_reader.h"
+/* append ROUNDS: writes rows as the agent does and reads them as the daemon does. Prints lines of a
+ * name and nanoseconds, a line for each round: of a row that is appended, of one whose duration is
+ * known later, of the clock that a row's time is from, and of a row of a million that is read. */
+#include "fs/recording/ring_reader.h"
 #include "schema/rows.h"
 
 #include <math.h>
@@ -21,13 +21,21 @@ static double now_ns(clockid_t clock)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static struct ring_text text_of(const char *words) { return (struct ring_text){words, strlen(words)}; }
+static struct ring_text text_of(const char *words)
+{
+    return (struct ring_text){words, strlen(words)};
+}
 
 static void append_spans(struct ring *ring, bool complete, const char *name)
 {
     struct spans_row row = {
-        .parent = 1, .name = text_of("forward"), .tid = 4711, .start = 1.7e9, .duration = NAN,
-        .failed = RING_NULL_INTEGER, .attrs = text_of("{\"step\": 1234, \"loss\": 0.12345}"),
+        .parent = 1,
+        .name = text_of("forward"),
+        .tid = 4711,
+        .start = 1.7e9,
+        .duration = NAN,
+        .failed = RING_NULL_INTEGER,
+        .attrs = text_of("{\"step\": 1234, \"loss\": 0.12345}"),
     };
     struct ring_ticket ticket;
     double begin = now_ns(CLOCK_MONOTONIC);
@@ -84,7 +92,8 @@ static int scan_rows(const struct ring *ring, const struct ring_layout *layout)
 
 static int measure(long rounds)
 {
-    const struct ring_layout *spans = &recorded_layouts[RECORDED_SPANS], *gc = &recorded_layouts[RECORDED_GC];
+    const struct ring_layout *spans = &recorded_layouts[RECORDED_SPANS],
+                             *gc = &recorded_layouts[RECORDED_GC];
     struct ring *small = NULL, *large = NULL, *small_gc = NULL;
 
     int r = ring_new(spans, RING_SIZE_DEFAULT, 0, &small);

@@ -1,7 +1,7 @@
 /* inside PID ROUNDS [native]: takes so many snapshots as the daemon does for one reader, without
  * FUSE and without rendering. Prints a line for each: nanoseconds that all of it took, the Python
  * stacks alone, and for which threads of the target were stopped. */
-#include "fs/remote/snapshot.h"
+#include "fs/remote/moment/snapshot.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,6 @@
-/* trap ROUNDS: what the processor and the kernel take for a debug register's trap, whose handler does nothing: the least that
- * a watchpoint by perf can cost on this machine. Prints nanoseconds, a line for each round. */
+/* trap ROUNDS: what the processor and the kernel take for a debug register's trap, whose handler
+ * does nothing: the least that a watchpoint by perf can cost on this machine. Prints
+ * nanoseconds, a line for each round. */
 #include <linux/hw_breakpoint.h>
 #include <linux/perf_event.h>
 #include <signal.h>
@@ -29,9 +30,16 @@ int main(int argc, char **argv)
 {
     const struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO | SA_NODEFER};
     struct perf_event_attr attr = {
-        .size = sizeof attr, .type = PERF_TYPE_BREAKPOINT, .bp_type = HW_BREAKPOINT_W,
-        .bp_addr = (uint64_t)(uintptr_t)&stored, .bp_len = HW_BREAKPOINT_LEN_8, .sample_period = 1,
-        .sigtrap = 1, .remove_on_exec = 1, .exclude_kernel = 1, .exclude_hv = 1,
+        .size = sizeof attr,
+        .type = PERF_TYPE_BREAKPOINT,
+        .bp_type = HW_BREAKPOINT_W,
+        .bp_addr = (uint64_t)(uintptr_t)&stored,
+        .bp_len = HW_BREAKPOINT_LEN_8,
+        .sample_period = 1,
+        .sigtrap = 1,
+        .remove_on_exec = 1,
+        .exclude_kernel = 1,
+        .exclude_hv = 1,
     };
 
     sigaction(SIGTRAP, &action, NULL);

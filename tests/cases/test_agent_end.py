@@ -9,7 +9,7 @@ import pytest
 
 import agent_client as agent
 from agents import NAME, clients, connect, descriptors, ended, library, start  # noqa: F401, a fixture
-from interpreters import eventually
+from interpreters import eventually, patience
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -172,7 +172,7 @@ def test_exit(python, way):
         begin = time.monotonic()
         target.send("go")
         assert target.process.wait(30) == status, (i, during, target.stderr())
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < patience(5)
         assert "Fatal" not in target.stderr() and "Assertion" not in target.stderr()
         if way != "exception":
             assert target.stderr() == ""

@@ -145,11 +145,11 @@ def test_killed_while_code_runs(probe, worker):
     worker.send("import __main__; __main__.turns = 0")
     writer = subprocess.Popen(["dd", f"of={commands.code}", "bs=4096", "conv=notrunc"],
                               stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    writer.stdin.write(b"exec('while True: turns += 1')\n")
+    writer.stdin.write(rb"exec('import os; turns = 1; os.write(1, b\"runs\\n\")\nwhile True: turns += 1')" + b"\n")
     writer.stdin.close()
     eventually(lambda: commands.state() == "running, connected" and
                len(agent_threads(worker.pid)) == 2, what="the agent")
-    time.sleep(0.1)
+    worker.expect("runs")
     doomed.kill()
     writer.wait(10)
     doomed.close(check=False)

@@ -113,6 +113,7 @@ def test_every_interpreter_of_the_process(probe, python):
 
 def test_event_loop(probe, python):
     target = python.run("aio.py")
+    eventually(lambda: look(probe, target).threads[target.pid].frames[0][0].endswith("select"), what="a loop that waits")
     check(look(probe, target), target.stacks())
 
 

@@ -6,7 +6,7 @@ import pytest
 import agent_client as agent
 import ring_file
 from agents import LIBRARY, NAME, clients, connect, ended
-from interpreters import eventually
+from interpreters import eventually, patience
 from test_breakpoints import LOOP, breakpoints, do, hits, places, program, set_all
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -176,18 +176,20 @@ def test_rows_outlive_the_ring(python):
 def test_detach_while_a_condition_runs(python):
     """The thread that is in a condition goes on; the library stays for it."""
     target, client = program(python, LOOP + """
-import threading, time
+import sys
 def slow():
-    time.sleep(4)
+    print("slow", flush=True)
+    sys.stdin.readline()
     return True
 """)
     set_all(client, agent.breakpoint(agent.LINE, "source.py", 2, condition="slow()"))
     target.send("add(1, 2)")
-    time.sleep(0.5)
+    target.expect("slow")
     begun = time.monotonic()
     answer = client.detach()
     assert answer.error == 0 and not answer.flags & agent.UNLOADABLE
-    assert 1 < time.monotonic() - begun < 3.9
+    assert 1 < time.monotonic() - begun < patience(3.9)
+    target.send("")
     target.expect("done")
     assert ended(target) == 0
 

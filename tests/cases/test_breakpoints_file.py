@@ -156,6 +156,7 @@ def test_all(probe, recorded):
     assert mine == [line for _, line in sorted(want)]
 
 
+@pytest.mark.alone
 def test_all_wrong(probe):
     with pytest.raises(Refused) as refused:
         Commands(probe, "all").run("breakpoints", "nothing\n")

@@ -297,6 +297,7 @@ def test_stop(probe, target, file):
 AS_USER = "import ctypes, os; os.setgroups([]); os.setgid({gid}); os.setuid({uid}); ctypes.CDLL(None).prctl(4, 1)\n"
 
 
+@pytest.mark.alone
 def test_all(probe, python, nobody):
     """Of who writes to all: their own processes, and each says what came of it."""
     if python.source == "pyenv":

@@ -13,7 +13,7 @@ from agents import clients, connect  # noqa: F401, a fixture
 from crashing import OFF, RECORD, STOP, begin, last, on_crash, ring_of, said, start
 from interpreters import eventually
 
-pytestmark = pytest.mark.python(minimum=(3, 10))
+pytestmark = [pytest.mark.python(minimum=(3, 10)), pytest.mark.harms]
 
 
 def frames(rows):

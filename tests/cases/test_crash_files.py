@@ -13,7 +13,7 @@ from commands import Commands, failure
 from interpreters import eventually
 from recorded import recorded, write  # noqa: F401, a fixture
 
-pytestmark = pytest.mark.python(minimum=(3, 10))
+pytestmark = [pytest.mark.python(minimum=(3, 10)), pytest.mark.harms]
 
 FILES = {"traceback", "locals", "backtrace", "frames"}
 
@@ -204,6 +204,16 @@ def test_asks_nobody(probe, any_python):
     target.signal(signal.SIGCONT)
 
 
+def holds(commands):
+    """The value of a variable where the process is held; the events may tell of that a moment before."""
+    try:
+        return commands.run("crash/frames/0/eval", "number\n")
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return ""
+
+
 def test_held(probe, python):
     target, commands = begin(probe, python, "stop for 1m")
     crash = commands.directory / "crash"
@@ -215,7 +225,7 @@ def test_held(probe, python):
         assert line["func"] == "leaf" and line["file"].endswith("/crasher.py") and line["tid"] == target.pid
     assert lines[0]["lineno"] == lines[1]["lineno"] > 0 and lines[1]["id"] is None
     eventually(lambda: "OwnError" in (crash / "traceback").read_text())
-    eventually(lambda: commands.run("crash/frames/0/eval", "number\n") == "300\n")
+    eventually(lambda: "300\n" in holds(commands))
     assert commands.run("crash/frames/1/eval", "number = 4\nangry.calm = number\nangry.calm\n") == "4\n"
     assert commands.run("crash/frames/0/eval", "angry.calm\n") == "4\n"
     assert commands.eval("1 + 1").strip() == "2"
@@ -232,7 +242,7 @@ def test_goes_on(probe, any_python):
     with open(commands.directory / "events") as events:
         target.send("branch")
         assert {json.loads(events.readline())["kind"] for _ in range(2)} == {"crash", "stop"}
-        eventually(lambda: commands.run("crash/frames/0/eval", "number\n") == "300\n")
+        eventually(lambda: "300\n" in holds(commands))
         commands.run("ctl", "continue\n")
         assert json.loads(events.readline())["kind"] == "continue"
         assert target.process.wait(30) == 1 and "OwnError" in target.stderr()

@@ -1,5 +1,7 @@
 """Getting a library into a process, without daemon and agent: what tests/inject_cycle and
 tests/intruder.c do to a victim, whatever happens meanwhile."""
+import functools
+import operator
 import os
 import pathlib
 import random
@@ -69,6 +71,16 @@ def blocked(pid):
     return masks
 
 
+def masks_at_rest(pid):
+    """The same without a signal that is blocked only now and then, while it is handled."""
+    seen = [blocked(pid)]
+    for _ in range(20):
+        time.sleep(0.002)
+        seen.append(blocked(pid))
+    lasting = set.intersection(*map(set, seen))  # threads
+    return {tid: functools.reduce(operator.and_, (int(masks[tid], 16) for masks in seen)) for tid in lasting}
+
+
 @pytest.mark.parametrize("kind", ["idle", "sums", "waits", "registers", "errno"])
 def test_in_and_out(python, kind):
     """In, called, out again: nothing is lost, changed or left."""
@@ -98,14 +110,16 @@ def test_stays_loaded(python):
 
 
 @pytest.mark.deadline(3600 if FULL else 120)
-@pytest.mark.parametrize("kind", ["idle", "sums", "malloc, 4 threads", "waits", "signals", "registers",
-                                  "asyncio"])
+@pytest.mark.parametrize("kind", ["idle", "sums", "malloc, 4 threads", "waits, Python's", "signals",
+                                  "registers", "asyncio"])
 def test_injector_killed(any_python, kind):
-    """The borrowed thread restores itself, and the next injector gets in."""
+    """The borrowed thread restores itself, and the next injector gets in. Python's own waits only: a call like epoll_wait() that
+    a stop has cut short says EINTR if who stopped the thread dies before it can be made to begin anew, and no tracer can help
+    that (probefs(1), limits); Python calls again."""
     dice = random.Random(SEED)
     with Victim(any_python, kind) as victim:
         assert not Cycles(victim.pid, WARM_UP, "--unload").failed
-        before, masks = victim.footprint(), blocked(victim.pid)
+        before, masks = victim.footprint(), masks_at_rest(victim.pid)
         for number in range(KILLS):
             injector = subprocess.Popen(command(victim.pid, 100, "--unload"),
                                         stdout=subprocess.DEVNULL)
@@ -116,7 +130,7 @@ def test_injector_killed(any_python, kind):
                 victim.judge()
         victim.judge()
         eventually(lambda: not shims(victim.pid), what=f"the end of the shim (seed {SEED})")
-        assert blocked(victim.pid) == masks, f"seed {SEED}"
+        assert masks_at_rest(victim.pid) == masks, f"seed {SEED}"
         assert not {"t", "T"} & set(victim.target.states().values())
         eventually(lambda: victim.footprint().leaked(before) == [], what=f"calm (seed {SEED})")
         assert not Cycles(victim.pid, 2, "--unload").failed
@@ -150,6 +164,15 @@ while True:
 """
 
 
+def stands_still(target):
+    """Whether all its threads are stopped, for a tenth of a second."""
+    for _ in range(10):
+        if not set(target.states().values()) <= {"T", "t"}:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 @pytest.mark.parametrize("kind", ["sums", "polls"])
 def test_job_control(any_python, kind):
     """A SIGSTOP that comes meanwhile stops it afterwards, for as long as it should."""
@@ -161,8 +184,8 @@ def test_job_control(any_python, kind):
                                     stdout=subprocess.DEVNULL)
         time.sleep(0.004)
         target.signal(signal.SIGSTOP)
-        time.sleep(0.1)  # a thread that is just being borrowed first comes back
-        assert set(target.states().values()) <= {"T", "t"}, "it stays stopped"
+        eventually(lambda: stands_still(target), what="the stop")  # what is just being borrowed first comes back
+        assert stands_still(target), "it stays stopped"
         target.signal(signal.SIGCONT)
         injector.kill()
         injector.wait()
@@ -221,7 +244,7 @@ def test_a_wait_is_not_begun_anew(python):
     time.sleep(2)
     assert not Cycles(target.pid, 1, "--unload").failed
     took = float(target.readline())
-    assert 2.999 < took < 4.5, "not 2 + 3"
+    assert 2.999 < took < 4.9, "not 2 + 3"
 
 
 def test_unresolved(any_python):

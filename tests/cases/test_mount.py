@@ -12,6 +12,7 @@ import pytest
 
 import mount as daemon
 from interpreters import eventually
+from sql import SCHEMA
 
 NOBODY = dict(user="nobody", group="nogroup", extra_groups=[])
 
@@ -81,17 +82,32 @@ def test_help_and_version():
     assert said.returncode == 0 and said.stdout.startswith("probefs ")
 
 
-def test_manual_page():
+PAGES = {page: daemon.REPOSITORY / "contrib" / page for page in ("probefs.1", "probefs.5")}
+
+
+def test_manual_of_the_command():
     """It says the same as --help."""
-    page = (daemon.REPOSITORY / "contrib" / "probefs.1").read_text().replace("\\", "")
+    page = PAGES["probefs.1"].read_text().replace("\\", "")
     for option in re.findall(r"^ {4}(-.*?)  ", probefs("--help").stdout, re.MULTILINE):
         for word in re.findall(r"--?[a-z_V]+|[a-z_]{3,}", option):
             assert word in page, word
-    if shutil.which("man"):
-        checked = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z",
-                                  daemon.REPOSITORY / "contrib" / "probefs.1"],
-                                 capture_output=True, text=True)
-        assert checked.stderr == ""
+
+
+def test_manual_of_the_files(probe):
+    """It has every name of the tree, and every table."""
+    page = PAGES["probefs.5"].read_text().replace("\\", "")
+    tree = probe.read("help").split("\n\n")[1]
+    for name in {*re.findall(r"^ +([\w.-]+)", tree, re.MULTILINE), *SCHEMA}:
+        assert name in page, name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_manual_page(page):
+    if not shutil.which("man"):
+        pytest.skip("man is not installed")
+    checked = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", PAGES[page]],
+                             capture_output=True, text=True, env={**os.environ, "MANWIDTH": "80"})
+    assert checked.stderr == ""
 
 
 @pytest.mark.parametrize("args, word", [

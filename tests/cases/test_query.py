@@ -15,7 +15,7 @@ import time
 import pytest
 
 from commands import failure, shell
-from interpreters import eventually
+from interpreters import eventually, patience
 from sql import RECORDED, SCHEMA, ask, columns, refused, reply, settle, value
 from stacks import escape
 
@@ -478,11 +478,12 @@ def test_interrupted(probe, any_python):
         fields = pathlib.Path(f"/proc/{probe.pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])
 
-    time.sleep(0.5)
+    rest = busy()
+    eventually(lambda: busy() - rest > 10, what="the statement")
     start = time.monotonic()
     os.killpg(writer.pid, signal.SIGINT)
-    writer.wait(5)
-    assert time.monotonic() - start < 4
+    writer.wait(patience(5))
+    assert time.monotonic() - start < patience(4)
     eventually(lambda: (before := busy(), time.sleep(0.3)) and busy() - before < 5,
                what="the daemon at rest")
     writer.stderr.close()

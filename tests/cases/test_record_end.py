@@ -10,7 +10,7 @@ import agent_client as agent
 import ring_file
 from agents import LIBRARY, NAME, clients, connect, ended, start  # noqa: F401, a fixture
 from commands import Commands
-from interpreters import eventually
+from interpreters import eventually, patience
 from recording import AGAIN, DEFAULT, MINIMUM, again, links, off, on, rings_of, tasks
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -200,7 +200,7 @@ def test_detach_without_python(any_python):
         print("ready", flush=True)
         sys.stdin.readline()
         print("holds", flush=True)
-        ctypes.PyDLL(None).sleep(2)
+        ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)  # PyDLL, unlike CDLL, keeps the GIL
         print("let go", flush=True)
         sys.stdin.read()
         """)
@@ -208,9 +208,8 @@ def test_detach_without_python(any_python):
     target.send("go")
     target.expect("holds")
     on(client, "process_samples")
-    begin = time.monotonic()
     assert client.detach().error == 0
-    assert time.monotonic() - begin < 1.5
+    target.send("")
     target.expect("let go")
     assert ended(target) == 0
 
@@ -236,7 +235,7 @@ def test_exit(python, how):
         begin = time.monotonic()
         target.send("go")
         status = target.process.wait(30)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < patience(5)
         assert status == (-9 if "kill" in how else 3 if "exit" in how else 1 if "raise" in how else 0)
         assert target.stderr() == "" or "raise" in how
         if "exit(" not in how and "kill" not in how:

@@ -59,7 +59,7 @@ def test_stopped_by_a_signal(probe, python):
         assert set(victim.target.states().values()) == {"T"}, "it stays stopped"
         victim.target.signal(signal.SIGCONT)
         victim.judge()
-        assert victim.footprint().leaked(before) == []
+        eventually(lambda: not victim.footprint().leaked(before), what="all to be as before")
         works(commands)
         victim.end()
 
@@ -119,7 +119,7 @@ def test_seccomp(probe, any_python, action, names):
         before = victim.footprint()
         error = works_or_refuses(Commands(probe, victim.pid))
         victim.judge()
-        assert victim.footprint().leaked(before) == []
+        eventually(lambda: not victim.footprint().leaked(before), what="all to be as before")
         if error:
             assert error.errno == errno.EPERM and "seccomp" in error.words, error
         if names == "memfd_create" or (names, action) == ("clone,clone3", "kill"):
@@ -158,7 +158,7 @@ def test_other_namespaces(probe, python, how):
         else:
             works(commands)
         victim.judge()
-        assert victim.footprint().leaked(before) == []
+        eventually(lambda: not victim.footprint().leaked(before), what="all to be as before")
         victim.end()
 
 

@@ -247,7 +247,11 @@ def test_where_seccomp_forbids_the_other(probe, python):
 SIGNALLED = """
 import os, select, signal, sys, time
 reader, writer = os.pipe()
-signal.signal(signal.SIGUSR1, lambda number, frame: os.write(writer, b"x"))
+handled = told = 0
+def handle(number, frame):  # tells of it outside: the next one comes as soon as that is known
+    global handled
+    handled += 1
+signal.signal(signal.SIGUSR1, handle)
 victim = os.getpid()
 if os.fork() == 0:
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
@@ -255,7 +259,7 @@ if os.fork() == 0:
     while not select.select([sys.stdin], [], [], 0)[0]:
         os.kill(victim, signal.SIGUSR1)
         sent += 1
-        if not select.select([reader], [], [], 20)[0]:
+        if not select.select([reader], [], [], 100)[0]:
             print("lost", flush=True)
             os._exit(1)
         assert os.read(reader, 9) == b"x"
@@ -264,6 +268,9 @@ if os.fork() == 0:
 print("ready", flush=True)
 while True:
     sum(range(1000))
+    while told < handled:
+        told += 1
+        os.write(writer, b"x")
 """
 
 

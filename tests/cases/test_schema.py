@@ -63,4 +63,4 @@ def test_each_is_built():
     for table in SCHEMA:
         assert f"  '{table}',\n" in listed
         source = "recorded" if table in RECORDED else table
-        assert (REPOSITORY / "fs" / "sql" / "rows" / f"{source}.c").exists()
+        assert (REPOSITORY / "fs" / "tables" / f"{source}.c").exists()

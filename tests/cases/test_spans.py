@@ -174,7 +174,7 @@ def test_attributes(python):
         "none": None, "yes": True, "no": False, "zero": 0, "big": 2**64, "negative": -2**63, "long": -10**100,
         "huge": "<int of 100001 bits>", "real": 0.1, "small": 5e-324, "whole": 1e16, "nan": "NaN",
         "inf": "Infinity", "minus": "-Infinity", "text": 'q"b\\c\n\t\0\x7f/é€\U0001f600',
-        "lone": "a\ud800b\udfff", "empty": "", "items": [1, "a", None, [2.5]], "pair": [1, 2],
+        "lone": "a\\ud800b\\udfff", "empty": "", "items": [1, "a", None, [2.5]], "pair": [1, 2],
         "mapping": {"a": 1, "<int>": "b"}, "nothing": [[], {}, []], "endless": [[["<list>"]]], "bytes": "<bytes>",
         "decimal": "<Decimal>", "set": "<set>", "evil": "<Evil>", "evils": ["<Evil>", "<Meta>"], "string": "own",
         "number": 5, "long_number": 10**30, "own_real": 2.5, "own_items": "<Items>", "own_mapping": "<Mapping>",

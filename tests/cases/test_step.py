@@ -259,6 +259,36 @@ def test_finish_generator(python):
     target.expect("end")
 
 
+def test_finish_coroutine(python):
+    """Nor is it one that it awaits."""
+    source = HEAD + """
+import types
+
+@types.coroutine
+def pause():
+    yield
+
+async def work():
+    x = 1
+    await pause()
+    return x
+
+def main():
+    one = work()
+    one.send(None)
+    try:
+        one.send(None)
+    except StopIteration:
+        return 1
+""" + TAIL
+    target, client = paused(python, source)
+    step_to(client, target.pid, line_of(source, "x = 1"))
+    stop = tell(client, target.pid, "finish")
+    assert (stop["line"], stop["why"]) == (line_of(source, "return x"), agent.BY_RETURN)
+    done(client.order(agent.CONTINUE))
+    target.expect("end")
+
+
 def test_finish_raises(python):
     """A function that raises doesn't return: it is as `next` then."""
     source = HEAD + PROGRAMS["exceptions"] + TAIL

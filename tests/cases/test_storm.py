@@ -1,5 +1,8 @@
 """The injection storm in a short form: every victim, a few cycles each, on one interpreter after the
 other. `tests/storm` is the long one."""
+import os
+import time
+
 import pytest
 
 import victims
@@ -7,6 +10,7 @@ from interpreters import interpreters
 from storming import Debugged, Injected, Mounted, Recorded, storm
 
 CYCLES = 8
+STARTING = 600 if os.environ.get("PROBEFS_TEST_FULL") == "1" else 5  # seconds
 OLDEST = (3, 10)
 
 
@@ -51,3 +55,15 @@ def test_while_recording(probe, interpreter, kind):
 def test_while_debugging(probe, interpreter, kind):
     tally = storm(Debugged(probe.mount(), seed=f"{interpreter} {kind}"), interpreter, kind, CYCLES)
     assert tally.harms == []
+
+
+@pytest.mark.python(minimum=OLDEST)
+@pytest.mark.deadline(STARTING + 120)
+def test_while_threads_start(probe, python):
+    """Breakpoints, pauses and recorders come and go while threads of Python's and of C's begin and end as fast as they can: a
+    thread state that is linked need not be one yet, nor still be one (agent/cpython/thread_states.h)."""
+    probe, dice, end = probe.mount(), str(python), time.monotonic() + STARTING
+    while time.monotonic() < end:
+        for way in Debugged(probe, seed=dice), Recorded(probe, seed=dice):
+            assert storm(way, python, "threads that start", CYCLES).harms == []
+        dice += "."

@@ -5,6 +5,8 @@ import pytest
 import victims
 from victims import Harm, Victim
 
+pytestmark = pytest.mark.harms
+
 
 @pytest.fixture(params=victims.KINDS)
 def kind(request, any_python):

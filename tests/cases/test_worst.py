@@ -63,13 +63,13 @@ def test_hangs_in_c_with_the_gil(probe, python):
     eventually(lambda: "sleep" in pathlib.Path(f"/proc/{target.pid}/wchan").read_text()
                or target.state() == "S")
     time.sleep(0.1)
-    seen = look(probe, target, timeout=5)
+    seen = look(probe, target)
     main = seen.threads[target.pid]
     assert main.unreadable == [] and functions(main)[:1] == ["hog"]
     assert "gil" in main.state and f"held by {target.pid} (MainThread)" in seen.gil
 
     def waits():  # it wakes every 5 ms to ask again
-        threads = look(probe, target, timeout=5).threads.values()
+        threads = look(probe, target).threads.values()
         return next(t for t in threads if t.name == "waiter").state == ["gil-wait"]
 
     eventually(waits, what="waiting for the GIL")
@@ -113,7 +113,8 @@ def test_a_stop_while_being_read_holds(probe, any_python):
             target.signal(signal.SIGSTOP)
             eventually(lambda: set(target.states().values()) == {"T"}, what="the stop")
             time.sleep(0.02)
-            assert set(target.states().values()) == {"T"}
+            # who lets go of a stopped thread has the kernel stop it anew, which takes a moment; a stop that was lost stays so
+            eventually(lambda: set(target.states().values()) == {"T"}, what="that it is stopped still")
             target.signal(signal.SIGCONT)
             eventually(lambda: "T" not in target.states().values(), what="the continuing")
     assert readers.reads > 0 and readers.errors == []
@@ -128,7 +129,7 @@ def test_zombie(probe, any_python):
     target.signal(signal.SIGKILL)
     eventually(lambda: target.state() == "Z")
     with pytest.raises(OSError) as raised:
-        look(probe, target, timeout=5)
+        look(probe, target)
     assert raised.value.errno in GONE
     assert str(target.pid) not in os.listdir(probe.path)
 
@@ -151,7 +152,7 @@ def test_signals_are_not_lost(probe, python):
     with Readers(2, probe.path / str(target.pid) / "backtrace") as readers:
         for i in range(1, 101):
             target.signal(signal.SIGUSR2)
-            target.expect(f"signal {i}", timeout=10)
+            target.expect(f"signal {i}")
     assert readers.reads > 0 and readers.errors == []
 
 
@@ -160,8 +161,8 @@ def test_idle_threads_are_not_interrupted(probe, python):
     with Readers(1, probe.path / str(target.pid) / "backtrace",
                  probe.path / str(target.pid) / "stacks.folded") as readers:
         time.sleep(1)
+        eventually(lambda: readers.reads > 20, what="20 reads")
     target.send("stop")
-    assert readers.reads > 20
     target.expect("0")
 
 
@@ -324,7 +325,7 @@ def test_kill_the_daemon(probe, python, threads):
                 states.update(target.states())
                 return not {"t", "T"} & set(target.states().values())
 
-            eventually(all_run, timeout=1, what=f"going on (seed {SEED}, {states})")
+            eventually(all_run, what=f"going on (seed {SEED}, {states})")
         probe.extra.remove(mounted)
         mounted.path.rmdir()
     target.send("stop")

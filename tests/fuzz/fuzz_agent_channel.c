@@ -1,15 +1,20 @@
 /* The frames of a hostile daemon, inside a target: against the agent's dispatch and its table of
  * requests, without Python. What Python's thread does comes from the input, too. Each request is
  * answered exactly once, and nothing that was answered "cancelled" begins. */
-#include "agent/agent.h"
-#include "agent/channel.h"
-#include "agent/dispatch.h"
-#include "agent/fatal.h"
-#include "agent/gil.h"
-#include "agent/interrupt.h"
-#include "agent/park.h"
-#include "agent/recorder.h"
-#include "agent/thread.h"
+#include "agent/base/clock.h"
+#include "agent/base/life.h"
+#include "agent/cpython/gil.h"
+#include "agent/crash/fatal.h"
+#include "agent/eval/interrupt.h"
+#include "agent/eval/requests.c" /* whose table is looked at */
+#include "agent/record/recorder.h"
+#include "agent/serve/dispatch.h"
+#include "agent/serve/ending.h"
+#include "agent/serve/python_thread.h"
+#include "agent/serve/serve.h"
+#include "agent/stop/hold.h"
+#include "agent/wire/channel.h"
+#include "agent/wire/record.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>
@@ -18,14 +23,13 @@
 
 #define IDS 300 /* more than requests may be in flight */
 
-struct agent agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 struct probe_agent_record probe_agent_record = {.generation = 1};
 
 static struct wire_frame frame;
-static int unanswered[IDS];    /* requests of that id that wait for their DONE */
-static bool cancelled[IDS];    /* the last one was answered so */
-static struct request *taken;  /* what Python's thread has */
-static bool begun;
+static int unanswered[IDS];   /* requests of that id that wait for their DONE */
+static bool cancelled[IDS];   /* the last one was answered so */
+static struct request *taken; /* what Python's thread has */
+static bool begun, greeted;
 
 /* ---- the parts of the agent that need a process around them ---- */
 
@@ -41,8 +45,9 @@ static void check_done(uint64_t id, const struct proto_done *done)
 int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body, size_t size,
                  const void *more, size_t more_size, uint64_t deadline_ns)
 {
-    struct proto_header header = {
-        .size = (uint32_t)(sizeof header + size + more_size), .op = op, .id = id};
+    struct proto_header header = {.size = (uint32_t)(sizeof header + size + more_size),
+                                  .op = op,
+                                  .id = id};
 
     if (wire_check(&header, header.size) < 0 || op < PROTO_READY)
         abort();
@@ -51,9 +56,9 @@ int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body
     return 0;
 }
 
-void channel_taken(void) {}
-void agent_describe(struct proto_ready *out) { *out = (struct proto_ready){.channel_tid = 1}; }
-uint64_t agent_now_ns(void) { return 1; }
+bool channel_is_greeted(void) { return greeted; }
+void channel_greet(uint64_t nonce) { greeted = true; }
+void serve_describe(struct proto_ready *out) { *out = (struct proto_ready){.channel_tid = 1}; }
 void gil_restore_interval(void) {}
 int interrupt_later(uint64_t id)
 {
@@ -65,16 +70,18 @@ void interrupt_join(void) {}
 int python_thread_need(void) { return 0; }
 void python_thread_join(void) {}
 bool python_thread_stuck(void) { return false; }
+bool ending_is_unloadable(void) { return false; }
+bool ending_nobody_writes(void) { return false; }
 void python_thread_welcome(void) {}
 void python_thread_give_up_welcome(void) {}
 void recorder_end(bool nobody_writes) {}
 void fatal_seen(void) {}
-int park_continue(int32_t tid, char words[PROTO_WORDS_MAX]) { return tid ? -ESRCH : 0; }
+int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX]) { return tid ? -ESRCH : 0; }
 
 /* The first table's needs Python. */
 static const struct recorder with_python = {.python = true}, without;
-const struct recorder *const recorders[RECORDED_TABLES] = {
-    [0] = &with_python, [1 ... RECORDED_TABLES - 1] = &without};
+const struct recorder *const recorders[RECORDED_TABLES] = {[0] = &with_python,
+                                                           [1 ... RECORDED_TABLES - 1] = &without};
 
 int recorder_check(const struct proto_record *record, char words[PROTO_WORDS_MAX])
 {
@@ -132,15 +139,15 @@ static void end_taken(void)
     taken = NULL;
     begun = false;
     if (detach)
-        agent.detached = true;
+        agent_life.detached = true;
 }
 
 static void step_python(void)
 {
-    if (agent.detached)
+    if (agent_life.detached)
         return;
     if (!taken) {
-        if (agent.requests.first)
+        if (requests.first)
             taken = requests_take(false);
     } else if (!begun) {
         begin_taken();
@@ -158,7 +165,7 @@ static void renew_channel(void)
     memset(unanswered, 0, sizeof unanswered);
     memset(cancelled, 0, sizeof cancelled);
     probe_agent_record.generation++;
-    agent.channel.greeted = false;
+    greeted = false;
 }
 
 static void check(void)
@@ -166,7 +173,7 @@ static void check(void)
     size_t bytes = 0, queued = 0, n = 0;
 
     for (size_t i = 0; i < PROTO_REQUESTS_MAX; i++) {
-        const struct request *request = &agent.requests.slots[i];
+        const struct request *request = &requests.slots[i];
         if (request->state == REQUEST_FREE)
             continue;
         n += request->state == REQUEST_QUEUED;
@@ -174,10 +181,10 @@ static void check(void)
         if (request->have > request->eval.text_size || request->eval.text_size > PROTO_TEXT_MAX)
             abort();
     }
-    for (const struct request *r = agent.requests.first; r; r = r->next)
+    for (const struct request *r = requests.first; r; r = r->next)
         if (r->state != REQUEST_QUEUED || ++queued > PROTO_REQUESTS_MAX)
             abort();
-    if (queued != n || bytes != agent.requests.text_bytes || bytes > REQUESTS_TEXT_MAX)
+    if (queued != n || bytes != requests.text_bytes || bytes > REQUESTS_TEXT_MAX)
         abort();
 }
 
@@ -237,8 +244,9 @@ static int feed(void)
 {
     uint16_t op = frame.header.op;
     uint64_t id = frame.header.id;
-    bool asks = op == PROTO_EVAL || op == PROTO_BREAKPOINTS || op == PROTO_RECORD || op == PROTO_THREAD ||
-                op == PROTO_ON_CRASH || op == PROTO_ARMED || op == PROTO_DETACH;
+    bool asks = op == PROTO_EVAL || op == PROTO_BREAKPOINTS || op == PROTO_RECORD ||
+                op == PROTO_THREAD || op == PROTO_ON_CRASH || op == PROTO_ARMED ||
+                op == PROTO_DETACH;
 
     if (wire_check(&frame.header, frame.header.size) < 0)
         abort();
@@ -256,7 +264,7 @@ static void drain(void)
 {
     for (uint64_t id = 1; id < IDS; id++) {
         frame.header = (struct proto_header){sizeof frame.header, PROTO_CANCEL, 0, id};
-        if (agent.channel.greeted && dispatch(&frame) < 0)
+        if (greeted && dispatch(&frame) < 0)
             abort();
     }
     while (taken)
@@ -265,20 +273,20 @@ static void drain(void)
     for (size_t id = 0; id < IDS; id++)
         if (unanswered[id])
             abort();
-    if (agent.requests.first || agent.requests.text_bytes)
+    if (requests.first || requests.text_bytes)
         abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    requests_reset(&agent.requests);
-    agent.detaching = agent.detached = agent.channel.greeted = false;
+    requests_forget();
+    agent_life.detaching = agent_life.detached = greeted = false;
     memset(unanswered, 0, sizeof unanswered);
     memset(cancelled, 0, sizeof cancelled);
     taken = NULL;
     begun = false;
 
-    while (size >= 6 && !agent.detached) {
+    while (size >= 6 && !agent_life.detached) {
         if (data[0] % 4 == 0) {
             step_python();
             data++, size--;

@@ -1,5 +1,6 @@
-/* A line of <pid>/breakpoints, and many of them. What is taken is written so that it reads as the same. */
-#include "fs/breakpoint_request.h"
+/* A line of <pid>/breakpoints, and many of them. What is taken is written so
+ * that it reads as the same. */
+#include "fs/breakpoint/request.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -53,7 +54,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     print((const char *)data, size, &once);
     if (once.size) {
         print(once.data, once.size, &twice);
-        if (once.size != twice.size || memcmp(once.data, twice.data, once.size) || memchr(once.data, '\n', once.size))
+        if (once.size != twice.size || memcmp(once.data, twice.data, once.size) ||
+            memchr(once.data, '\n', once.size))
             abort();
     }
     text_deinit(&once);

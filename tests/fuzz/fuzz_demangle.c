@@ -1,5 +1,5 @@
 /* Symbol names are the target's. */
-#include "fs/remote/demangle.h"
+#include "fs/remote/native/demangle.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * The target is an address space of half a MiB, zero but for what the input's records put there, so
  * that a pointer to something that exists is as easy to make as one that leads nowhere. */
-#include "fs/remote/frames.h"
+#include "fs/remote/frames/frames.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Line tables: any bytes must give some table, with rows in order and answers out of its rows. */
-#include "fs/remote/linetable.h"
-#include "fs/remote/memory.h"
+#include "fs/remote/frames/linetable.h"
+#include "fs/remote/memory/memory.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

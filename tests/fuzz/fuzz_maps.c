@@ -1,5 +1,5 @@
 /* /proc/PID/maps holds paths that the target chose. */
-#include "fs/remote/maps.h"
+#include "fs/proc/maps.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* _Py_DebugOffsets: what is accepted stays within structures of a possible size. The first byte
  * chooses the minor version, so that cookie and version need not be guessed. */
-#include "fs/remote/offsets.h"
+#include "agent/cpython/offsets.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -28,17 +28,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (version >> 16 < 0x030d || version >> 16 > 0x030f)
         abort();
-#define X(field)                                              \
-    if (offsets.field < -1 || offsets.field > STRUCT_MAX)     \
-        abort();
+#define X(field)                                       \
+ if (offsets.field < -1 || offsets.field > STRUCT_MAX) \
+  abort();
     OFFSETS_FIELDS(X)
 #undef X
     struct debugger_offsets debugger;
     if (offsets_parse_debugger(blob, sizeof blob, &debugger) < 0)
         return 0;
-#define X(field)                                              \
-    if (debugger.field < 0 || debugger.field > STRUCT_MAX)    \
-        abort();
+#define X(field)                                        \
+ if (debugger.field < 0 || debugger.field > STRUCT_MAX) \
+  abort();
     DEBUGGER_OFFSETS_FIELDS(X)
 #undef X
     if (debugger.support + debugger.script_path + debugger.script_path_size > offsets.tstate_size)

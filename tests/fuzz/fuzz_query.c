@@ -1,5 +1,5 @@
 /* What anybody who may look at a process writes to its query file, in any pieces. */
-#include "fs/sql/query.h"
+#include "fs/tree/query.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/tables/provider.h"
 
@@ -10,29 +10,33 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct seen seen = {0};
-    const struct provider provider = {.tables = &colours_tables, .fill = provide, .arg = &seen,
-                                      .deadline_ns = 20000000, .memory = 16 << 20};
+    const struct provider provider = {.tables = &colours_tables,
+                                      .fill = provide,
+                                      .arg = &seen,
+                                      .deadline_ns = 20000000,
+                                      .memory = 16 << 20};
     struct text pending = TEXT_INIT;
     size_t first = size ? data[0] % size : 0;
 
     for (int piece = 0; piece < 3; piece++) {
         struct file_context context = {0};
         struct text said = TEXT_INIT;
-        size_t consumed = 0, before = pending.size;
+        struct outcome outcome = {0};
+        size_t before = pending.size;
         if (size && piece < 2)
             text_add(&pending, (const char *)data + (piece ? first : 0),
                      piece ? size - first : first);
         if (!pending.size)
             continue;
         const struct input input = {pending.data, pending.size, before, piece == 2};
-        int r = query_feed(&provider, &context, &input, &consumed, &said);
-        if (consumed > pending.size || context.passing > said.size ||
+        int r = query_feed(&provider, &context, &input, &said, &outcome);
+        if (outcome.consumed > pending.size || outcome.passing > said.size ||
             (r < 0 && !context.why.size && r != -ENOMEM))
             abort();
         if (r < 0)
-            consumed = pending.size;
-        memmove(pending.data, pending.data + consumed, pending.size - consumed + 1);
-        pending.size -= consumed;
+            outcome.consumed = pending.size;
+        memmove(pending.data, pending.data + outcome.consumed, pending.size - outcome.consumed + 1);
+        pending.size -= outcome.consumed;
         text_deinit(&said);
         text_deinit(&context.why);
     }

@@ -1,9 +1,10 @@
-/* A ring whose owner writes anything into it, also while it is read: the rows that are passed are whole and lie within
- * one block, and the counts make sense. */
-#include "fs/link/ring_reader.h"
+/* A ring whose owner writes anything into it, also while it is read: the rows that are passed are
+ * whole and lie within one block, and the counts make sense. */
+#include "fs/recording/ring_reader.h"
 #include "schema/rows.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -14,7 +15,8 @@
 #include <unistd.h>
 
 #define SIZE (RING_HEADER_SIZE + RING_SIZE_MIN)
-#define ROWS_MAX ((RING_BLOCK_MIN - sizeof(struct ring_block)) / 96) /* that fill() puts into a block */
+/* that fill() puts into a block */
+#define ROWS_MAX ((RING_BLOCK_MIN - sizeof(struct ring_block)) / 96)
 
 static const struct ring_layout *const layout = &recorded_layouts[RECORDED_SPANS];
 static struct ring_header *header; /* of the owner's mapping */
@@ -34,7 +36,8 @@ static struct ring_block *block(uint8_t which)
     return (struct ring_block *)((char *)header + RING_HEADER_SIZE + which % 4 * RING_BLOCK_MIN);
 }
 
-/* Whole rows to begin with, in blocks that follow each other: they are what is then scribbled over. */
+/* Whole rows to begin with, in blocks that follow each other: they are what is
+ * then scribbled over. */
 static void fill(uint8_t rows)
 {
     rows %= ROWS_MAX + 1;
@@ -42,12 +45,15 @@ static void fill(uint8_t rows)
     header->dropped = rows;
     for (uint64_t sequence = 1; sequence <= header->head; sequence++) {
         struct ring_block *b = block((uint8_t)(sequence - 1));
-        *b = (struct ring_block){.sequence = sequence, .first = rows % 3 ? sequence * rows : 0, .used = rows * 96u};
+        *b = (struct ring_block){.sequence = sequence,
+                                 .first = rows % 3 ? sequence * rows : 0,
+                                 .used = rows * 96u};
         for (uint8_t i = 0; i < rows; i++) {
             struct ring_row *row = (struct ring_row *)(b->rows + i * 96u);
             *row = (struct ring_row){.size = 96};
             for (unsigned column = 0; column < layout->columns; column++)
-                row->words[column] = layout->types[column] == 'T' ? RING_TEXT_WORD(80 + column, i % 8) : i;
+                row->words[column] =
+                    layout->types[column] == 'T' ? RING_TEXT_WORD(80 + column, i % 8) : i;
         }
     }
 }
@@ -67,14 +73,24 @@ static void scribble(const uint8_t *code)
     case 4: b->used = (uint32_t)wide; break;
     case 5: memcpy(b->rows + code[2] * 8 % 4096, &wide, sizeof wide); break;
     case 6: memcpy(b->rows + (code[2] + code[1] * 64) % 16000, &value, 1 + code[1] % 4); break;
-    case 7: *(uint64_t *)((char *)header + value % (SIZE / 8) * 8) = wide * 0x9e3779b97f4a7c15ull; break;
+    case 7:
+        *(uint64_t *)((char *)header + value % (SIZE / 8) * 8) = wide * 0x9e3779b97f4a7c15ull;
+        break;
     }
+}
+
+/* libFuzzer's timer interrupts whichever thread it meets. */
+static void await(sem_t *semaphore)
+{
+    while (sem_wait(semaphore) < 0)
+        if (errno != EINTR)
+            abort();
 }
 
 static void *scribble_on(void *unused)
 {
     for (;;) {
-        sem_wait(&begin);
+        await(&begin);
         if (quit)
             return NULL;
         do
@@ -100,10 +116,15 @@ static void open_ring(void)
     if (fd < 0 || ftruncate(fd, SIZE) < 0)
         abort();
     header = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    if (header == MAP_FAILED || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) < 0)
+    if (header == MAP_FAILED ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) < 0)
         abort();
-    *header = (struct ring_header){.magic = RING_MAGIC, .version = RING_VERSION, .layout = layout->hash,
-                                   .table = "spans", .size = RING_SIZE_MIN, .block_size = RING_BLOCK_MIN,
+    *header = (struct ring_header){.magic = RING_MAGIC,
+                                   .version = RING_VERSION,
+                                   .layout = layout->hash,
+                                   .table = "spans",
+                                   .size = RING_SIZE_MIN,
+                                   .block_size = RING_BLOCK_MIN,
                                    .blocks = RING_SIZE_MIN / RING_BLOCK_MIN};
     if (ring_reader_open(fd, layout, &reader) < 0)
         abort();
@@ -132,7 +153,8 @@ static int look_at(void *arg, const struct ring_row *row)
     for (unsigned column = 0; column < layout->columns; column++) {
         uint32_t size;
         bool cut;
-        const char *text = layout->types[column] == 'T' ? ring_text(row, column, &size, &cut) : NULL;
+        const char *text = layout->types[column] == 'T' ? ring_text(row, column, &size, &cut)
+                                                        : NULL;
         if (text && (text < (const char *)row + 80 || text + size > end || size > RING_TEXT_MAX))
             abort();
         for (uint32_t at = 0; text && at < size; at++)
@@ -144,8 +166,9 @@ static int look_at(void *arg, const struct ring_row *row)
 
 static void check(const struct ring_counts *counts, const struct looking *looking)
 {
-    if (counts->kept != looking->n || counts->written < counts->kept || counts->written > INT64_MAX ||
-        counts->lost > INT64_MAX || counts->lost < counts->written - counts->kept)
+    if (counts->kept != looking->n || counts->written < counts->kept ||
+        counts->written > INT64_MAX || counts->lost > INT64_MAX ||
+        counts->lost < counts->written - counts->kept)
         abort();
 }
 
@@ -171,12 +194,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     __atomic_store_n(&stop, false, __ATOMIC_RELEASE);
     sem_post(&begin);
     ring_reader_count(reader, &counts);
-    if (counts.written > INT64_MAX || counts.kept > RING_SIZE_MIN / 80 || counts.kept > counts.written ||
-        counts.lost > INT64_MAX)
+    if (counts.written > INT64_MAX || counts.kept > RING_SIZE_MIN / 80 ||
+        counts.kept > counts.written || counts.lost > INT64_MAX)
         abort();
     int r = ring_reader_scan(reader, look_at, &looking, &scanned);
     __atomic_store_n(&stop, true, __ATOMIC_RELEASE);
-    sem_wait(&ended);
+    await(&ended);
     if (r < 0 || (r == 0 && looking.stop && looking.n >= looking.stop))
         abort();
     check(&scanned, &looking);

@@ -1,6 +1,6 @@
-/* A filter out of a target's kernel, as if it could be anything: the evaluation ends, and stays within
- * its memory. */
-#include "fs/trace/seccomp.h"
+/* A filter out of a target's kernel, as if it could be anything: the evaluation ends,
+ * and stays within its memory. */
+#include "fs/inject/seccomp.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -73,8 +73,8 @@ static void check(const struct exchange *exchange)
         abort();
 }
 
-/* Makes a well-formed frame of the input: op, id, then bytes of the body, the rest zero. Returns the
- * bytes used. */
+/* Makes a well-formed frame of the input: op, id, then bytes of the body, the rest
+ * zero. Returns the bytes used. */
 static size_t make_frame(const struct exchange *exchange, const uint8_t *data, size_t size)
 {
     static const uint16_t ops[] = {PROTO_READY, PROTO_STARTED, PROTO_OUTPUT, PROTO_DONE,

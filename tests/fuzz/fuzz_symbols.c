@@ -1,5 +1,5 @@
 /* A module's file, which its owner may have written by hand. */
-#include "fs/remote/symbols.h"
+#include "fs/remote/native/symbols.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

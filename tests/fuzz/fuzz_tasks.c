@@ -1,6 +1,6 @@
 /* asyncio's tasks in a damaged or hostile process: a small one that is right (asyncio_world.h), and
  * the input's records that overwrite pieces of it, or the offsets that the target tells. */
-#include "fs/tasks_tree.h"
+#include "fs/format/tasks.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/asyncio_world.h"
 

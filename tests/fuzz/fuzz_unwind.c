@@ -2,7 +2,7 @@
  * expressions, dynamic symbols, the code that is measured.
  *
  * Input: rip, known registers, stack size (4 bytes each), the stack, the image. */
-#include "fs/remote/unwind.h"
+#include "fs/remote/native/unwind.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>
@@ -38,7 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t stack_size = load32(data + 8) % 65536 & ~7u;
     if (size - HEAD < stack_size || size - HEAD == stack_size)
         return 0;
-    struct memory_image image = {.base = BASE, .data = data + HEAD + stack_size,
+    struct memory_image image = {.base = BASE,
+                                 .data = data + HEAD + stack_size,
                                  .size = size - HEAD - stack_size};
     struct memory memory = {.image = &image};
     struct stack_copy copy = {.low = STACK, .high = STACK + stack_size, .data = data + HEAD};

@@ -1,8 +1,8 @@
 /* Objects of every kind, laid out right at first, then damaged as the input says: whatever is
  * made of them ends soon, in a text of bounded size. The first byte chooses the version; each
  * record after it overwrites a byte, a word, or a word with the address of something. */
-#include "fs/remote/locals.h"
-#include "fs/remote/values.h"
+#include "fs/remote/frames/locals.h"
+#include "fs/remote/objects/values.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/image.h"
 

@@ -1,6 +1,6 @@
-/* Packets of a hostile process: each is a frame by the rules of agent/proto.h, or refused. The rules
- * are told here a second time. */
-#include "agent/wire.h"
+/* Packets of a hostile process: each is a frame by the rules of agent/wire/proto.h, or refused. The
+ * rules are told here a second time. */
+#include "agent/wire/wire.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <errno.h>

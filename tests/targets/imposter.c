@@ -1,5 +1,5 @@
 /* A library that looks like an agent from outside: tests/targets/imposter.py says what is in it. */
-#include "agent/proto.h"
+#include "agent/wire/proto.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -10,7 +10,4 @@ EXPORT struct probe_agent_record probe_agent_record = {
     .channel = -1,
 };
 
-EXPORT int probe_agent_start(const struct agent_boot *boot)
-{
-    return -38; /* ENOSYS */
-}
+EXPORT int probe_agent_start(const struct agent_boot *boot) { return -38; /* ENOSYS */ }

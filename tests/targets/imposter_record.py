@@ -1,4 +1,4 @@
-"""What a process shows as its agent's record (agent/proto.h), to be filled with what one likes."""
+"""What a process shows as its agent's record (agent/wire/proto.h), to be filled with what one likes."""
 import ctypes
 import os
 

@@ -2,11 +2,11 @@
  *
  * Two tasks wait and one runs: "parent" awaits "child" in the coroutine chain outer() -> inner(),
  * "child" awaits a future, "busy" runs step(). From 3.14 on they stand in the thread's list, before
- * in asyncio.tasks._eager_tasks. Built as the headers of each version say, by way of struct offsets;
- * what is constant in all of them is written as a number. */
+ * in asyncio.tasks._eager_tasks. Built as the headers of each version say, by way of struct
+ * offsets; what is constant in all of them is written as a number. */
 #pragma once
 
-#include "fs/remote/tasks.h"
+#include "fs/remote/tasks/tasks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,15 +125,17 @@ static inline uint64_t world_code(struct world *w, const char *name, uint32_t li
 }
 
 /* Lets a coroutine stand at an await (awaits != 0), in its execution, or at a plain yield. */
-static inline void world_suspend(struct world *w, uint64_t coroutine, uint64_t awaits, bool executing)
+static inline void world_suspend(struct world *w, uint64_t coroutine, uint64_t awaits,
+                                 bool executing)
 {
     const struct offsets *o = &w->runtime.offsets;
     bool new = w->runtime.version >= 0x030f0000;
     uint64_t iframe = coroutine + (uint32_t)o->gen_iframe;
     uint64_t slots = iframe + (uint32_t)o->frame_localsplus;
 
-    *world_at(w, coroutine + (uint32_t)o->gen_frame_state) =
-        (uint8_t)(executing ? (new ? 4 : 0) : awaits ? (new ? 2 : -1) : (new ? 1 : -2));
+    *world_at(w, coroutine + (uint32_t)o->gen_frame_state) = (uint8_t)(executing ? (new ? 4 : 0)
+                                                                       : awaits  ? (new ? 2 : -1)
+                                                                                 : (new ? 1 : -2));
     world_put(w, slots + 8, awaits);
     if (w->runtime.version >= 0x030e0000)
         world_put(w, iframe + (uint32_t)o->frame_stacktop, slots + (new ? 24 : 16));
@@ -144,8 +146,8 @@ static inline void world_suspend(struct world *w, uint64_t coroutine, uint64_t a
 static inline uint64_t world_coroutine(struct world *w, const char *name, uint32_t line)
 {
     const struct offsets *o = &w->runtime.offsets;
-    uint64_t coroutine = world_object(w, w->coroutine_type,
-                                      (uint32_t)(o->gen_iframe + o->frame_localsplus) + 32);
+    uint64_t coroutine =
+        world_object(w, w->coroutine_type, (uint32_t)(o->gen_iframe + o->frame_localsplus) + 32);
     uint64_t iframe = coroutine + (uint32_t)o->gen_iframe, code = world_code(w, name, line);
 
     world_put(w, coroutine + (uint32_t)o->gen_qualname, world_str(w, name));
@@ -240,7 +242,8 @@ static inline void world_make_list(struct world *w, const uint64_t *tasks, size_
     world_put(w, none + 8, none);
 }
 
-/* Before: sys.modules["asyncio.tasks"]._eager_tasks, and a callback of child's that wakes parent. */
+/* Before: sys.modules["asyncio.tasks"]._eager_tasks, and a callback of child's
+ * that wakes parent. */
 static inline void world_make_modules(struct world *w, const uint64_t *tasks, size_t n)
 {
     const struct offsets *o = &w->runtime.offsets;
@@ -289,8 +292,8 @@ static inline void world_make(struct world *w, uint32_t version)
         abort();
     const struct offsets *o = &w->runtime.offsets;
     if (version >= 0x030e0000) {
-        const uint64_t words[13] = {168, 136, 96, 108, 109, 128, 152, 12288, 4096,
-                                    1024, 864, 872, 880};
+        const uint64_t words[13] = {168,   136,  96,   108, 109, 128, 152,
+                                    12288, 4096, 1024, 864, 872, 880};
         if (asyncio_parse_debug((const uint8_t *)words, &w->asyncio) < 0)
             abort();
     } else if (asyncio_find(&w->memory, &(struct maps){0}, &w->runtime, &w->asyncio) < 0) {
@@ -308,12 +311,12 @@ static inline void world_make(struct world *w, uint32_t version)
         world_make_modules(w, tasks, 3);
 
     /* crunch() called by step(), which busy runs */
-    w->frames[0] = (struct raw_frame){
-        .addr = w->tstate, .code = world_code(w, "crunch", 50)};
+    w->frames[0] = (struct raw_frame){.addr = w->tstate, .code = world_code(w, "crunch", 50)};
     w->frames[1] = (struct raw_frame){
         .addr = w->step + (uint32_t)o->gen_iframe,
         .code = load64(world_at(w, w->step + (uint32_t)(o->gen_iframe + o->frame_code)))};
-    w->stack = (struct stack){.tstate = w->tstate, .interp = w->interp, .frames = w->frames, .n = 2};
+    w->stack =
+        (struct stack){.tstate = w->tstate, .interp = w->interp, .frames = w->frames, .n = 2};
     w->walk = (struct walk){.stacks = &w->stack, .n = 1};
     w->image = (struct memory_image){.base = WORLD_BASE, .data = w->bytes, .size = WORLD_SIZE};
     w->memory = (struct memory){.image = &w->image};

@@ -2,7 +2,7 @@
  * room for objects. For unit tests of what decodes objects, and for its fuzzers. */
 #pragma once
 
-#include "fs/remote/object.h"
+#include "fs/remote/objects/object.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ struct image {
     struct offsets offsets;
     struct memory_image memory_image;
     struct memory memory;
-    uint64_t object_type;                /* of the type "object" */
-    uint64_t types[32];                  /* of image_type_names */
+    uint64_t object_type; /* of the type "object" */
+    uint64_t types[32];   /* of image_type_names */
 };
 
 static const struct {

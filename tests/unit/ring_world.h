@@ -1,9 +1,9 @@
 /* Rings as an agent makes them, and their rows as the daemon sees them. */
 #pragma once
 
-#include "fs/array.h"
-#include "fs/cleanup.h"
-#include "fs/link/ring_reader.h"
+#include "agent/base/cleanup.h"
+#include "fs/base/array.h"
+#include "fs/recording/ring_reader.h"
 #include "schema/rows.h"
 #include "tests/unit/check.h"
 
@@ -12,8 +12,17 @@
 
 /* Columns, as schema/gc.sql and schema/spans.sql have them. */
 enum { GC_TS, GC_TID, GC_GENERATION, GC_DURATION, GC_COLLECTED, GC_UNCOLLECTABLE };
-enum { SPANS_ID, SPANS_PARENT, SPANS_NAME, SPANS_TID, SPANS_TASK, SPANS_START, SPANS_DURATION, SPANS_FAILED,
-       SPANS_ATTRS };
+enum {
+    SPANS_ID,
+    SPANS_PARENT,
+    SPANS_NAME,
+    SPANS_TID,
+    SPANS_TASK,
+    SPANS_START,
+    SPANS_DURATION,
+    SPANS_FAILED,
+    SPANS_ATTRS
+};
 
 static const struct ring_layout *const gc = &recorded_layouts[RECORDED_GC];
 static const struct ring_layout *const spans = &recorded_layouts[RECORDED_SPANS];
@@ -26,7 +35,8 @@ static inline struct ring *make_ring(const struct ring_layout *layout, uint64_t 
     return ring;
 }
 
-static inline struct ring_reader *open_ring(const struct ring *ring, const struct ring_layout *layout)
+static inline struct ring_reader *open_ring(const struct ring *ring,
+                                            const struct ring_layout *layout)
 {
     struct ring_reader *reader;
 

@@ -1,6 +1,6 @@
-#include "fs/access.h"
-#include "fs/facts.h"
-#include "fs/procfs.h"
+#include "fs/access/access.h"
+#include "fs/proc/procfs.h"
+#include "fs/process/facts.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -15,15 +15,17 @@ static const struct user_ns init_ns = {4, 100, 0}, child_ns = {4, 200, 1000},
 
 static struct access_caller user(uid_t uid)
 {
-    return (struct access_caller){
-        .pid = 7, .fsuid = uid, .euid = uid, .fsgid = uid, .ns = init_ns};
+    return (struct access_caller){.pid = 7, .fsuid = uid, .euid = uid, .fsgid = uid, .ns = init_ns};
 }
 
 static struct access_target process(uid_t uid)
 {
-    return (struct access_target){
-        .pid = 42, .uid = {uid, uid, uid}, .gid = {uid, uid, uid}, .dumpable = true,
-        .ns = {init_ns}, .nns = 1};
+    return (struct access_target){.pid = 42,
+                                  .uid = {uid, uid, uid},
+                                  .gid = {uid, uid, uid},
+                                  .dumpable = true,
+                                  .ns = {init_ns},
+                                  .nns = 1};
 }
 
 static void test_ids(void)

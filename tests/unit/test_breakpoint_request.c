@@ -1,4 +1,4 @@
-#include "fs/breakpoint_request.h"
+#include "fs/breakpoint/request.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -19,7 +19,8 @@ static const char *words(const struct proto_breakpoint *entry, int n)
     return p;
 }
 
-static void read_lines(const char *lines, int want, struct breakpoint_request *out, struct text *why)
+static void read_lines(const char *lines, int want, struct breakpoint_request *out,
+                       struct text *why)
 {
     text_clear(why);
     CHECK_INT(breakpoint_request_read(lines, strlen(lines), out, why), want);
@@ -40,10 +41,12 @@ static void test_entries(void)
     CHECK(request.n == 4 && request.sets && request.lines[0].at == 0);
 
     const struct proto_breakpoint *e = entry(&request, 0);
-    CHECK(e->size == request.lines[1].at && !e->id && e->kind == BREAKPOINT_LINE && e->action == BREAKPOINT_STOP);
+    CHECK(e->size == request.lines[1].at && !e->id && e->kind == BREAKPOINT_LINE &&
+          e->action == BREAKPOINT_STOP);
     CHECK(e->line == 12 && e->count == 3 && e->stop_ns == 2000000000u && e->captures == 2);
     CHECK_STR(words(e, 0), "stop for 2s a.py:12 {x, y} if x > 1 x 3");
-    CHECK(e->text_size == strlen(words(e, 0)) && !memcmp(words(e, 0) + e->location_at, "a.py:12", e->location_size));
+    CHECK(e->text_size == strlen(words(e, 0)) &&
+          !memcmp(words(e, 0) + e->location_at, "a.py:12", e->location_size));
     CHECK_INT(e->location_size, 7);
     CHECK_STR(words(e, 1), "a.py");
     CHECK_INT(e->where_size, 4);
@@ -54,7 +57,8 @@ static void test_entries(void)
     CHECK_INT(e->captures_size, 4);
 
     e = entry(&request, 1);
-    CHECK(e->id == 7 && e->kind == BREAKPOINT_WATCH_ADDRESS && e->route == ROUTE_PTRACE && e->address == 0x1000);
+    CHECK(e->id == 7 && e->kind == BREAKPOINT_WATCH_ADDRESS && e->route == ROUTE_PTRACE &&
+          e->address == 0x1000);
     CHECK(e->length == 4 && !e->captures && !e->captures_size && !e->where_size);
     e = entry(&request, 2);
     CHECK(e->kind == BREAKPOINT_REMOVE && e->id == 7 && !e->where_size);
@@ -107,8 +111,9 @@ static void test_limits(void)
     struct breakpoint_request request;
 
     read_lines("f()\nstop g(x)\nh(\n", -EINVAL, &request, &why);
-    CHECK_STR(why.data, "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE], "
-                        "watch EXPR or watch 0xADDR:LEN\n  stop g(x)\n       ^");
+    CHECK_STR(why.data,
+              "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE], "
+              "watch EXPR or watch 0xADDR:LEN\n  stop g(x)\n       ^");
     breakpoint_request_deinit(&request);
 
     text_puts(&lines, "f() if ");

@@ -1,4 +1,4 @@
-#include "fs/breakpoint_text.h"
+#include "fs/breakpoint/line.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -57,7 +57,8 @@ static void test_locations(void)
 {
     struct breakpoint_text b = read_good("train.py:88");
 
-    CHECK(b.kind == BREAKPOINT_LINE && b.line == 88 && !b.id && b.action == BREAKPOINT_LOG && !b.count);
+    CHECK(b.kind == BREAKPOINT_LINE && b.line == 88 && !b.id && b.action == BREAKPOINT_LOG &&
+          !b.count);
     is(b.where, "train.py");
     b = read_good("stop pkg.mod.Class.method()");
     CHECK(b.kind == BREAKPOINT_FUNCTION && b.action == BREAKPOINT_STOP && !b.stop_ns);
@@ -88,7 +89,8 @@ static void test_parts(void)
     struct breakpoint_text b = read_good("  17:\tstop for 90s a.py:1{a,{1: 'x, }'}[b] , f(c, d)}"
                                          "if x == \"} if x 3\" x 12 # on");
 
-    CHECK(b.id == 17 && b.action == BREAKPOINT_STOP && b.stop_ns == 90000000000ull && b.count == 12);
+    CHECK(b.id == 17 && b.action == BREAKPOINT_STOP && b.stop_ns == 90000000000ull &&
+          b.count == 12);
     CHECK_INT(b.ncaptures, 3);
     is(b.captures[0], "a");
     is(b.captures[1], "{1: 'x, }'}[b]");
@@ -112,7 +114,8 @@ static void test_writes(void)
     reads("raise{e}", "log raise {e}");
     reads("raise ValueError x 2", "log raise ValueError x 2");
     reads("raise x x 2", "log raise x x 2");
-    reads("watch\ta  [\t1 ] hw=perf {b}  if\told>new x 007#", "log watch a  [ 1 ] hw=perf {b} if old>new x 7");
+    reads("watch\ta  [\t1 ] hw=perf {b}  if\told>new x 007#",
+          "log watch a  [ 1 ] hw=perf {b} if old>new x 7");
     reads("watch 0x00F0:4", "log watch 0xf0:4");
     reads("watch a.b{c}", "log watch a.b {c}");
     reads("watch a x 5", "log watch a x 5");

@@ -1,4 +1,4 @@
-#include "fs/closing.h"
+#include "fs/proc/closing.h"
 #include "tests/unit/check.h"
 
 #include <fcntl.h>
@@ -28,7 +28,8 @@ int main(void)
     CHECK_INT(closing_parse("7 (sh) R 1"), CLOSING_ASKED);
 
     uint64_t inode = 0;
-    CHECK(closing_parse_inode("pos:\t0\nflags:\t02\nmnt_id:\t29\nino:\t18446744073709551615\n", &inode));
+    CHECK(closing_parse_inode("pos:\t0\nflags:\t02\nmnt_id:\t29\nino:\t18446744073709551615\n",
+                              &inode));
     CHECK(inode == UINT64_MAX);
     CHECK(!closing_parse_inode("pos:\t0\nflags:\t02\n", &inode)); /* before Linux 5.14 */
 

@@ -1,5 +1,5 @@
-#include "fs/clock.h"
-#include "fs/command.h"
+#include "agent/base/clock.h"
+#include "fs/mount/command.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>

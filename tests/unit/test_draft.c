@@ -1,9 +1,10 @@
-#include "fs/draft.h"
+#include "fs/mount/draft.h"
 #include "tests/unit/check.h"
 
 static const struct caller anna = {100, 1, 1}, bert = {200, 1, 1}, carl = {100, 2, 1};
 
-static void put(struct drafts *drafts, uint64_t place, const struct caller *caller, const char *what)
+static void put(struct drafts *drafts, uint64_t place, const struct caller *caller,
+                const char *what)
 {
     struct text text = TEXT_INIT;
 

@@ -117,8 +117,10 @@ static void test_all_outputs_together_are_bounded(void)
 
 static void test_rules(void)
 {
-    struct proto_ready ready = {.version = PROTO_VERSION, .origin = ORIGIN_IMPORTED,
-                                .channel_tid = 5, .agent_version = "0.1"};
+    struct proto_ready ready = {.version = PROTO_VERSION,
+                                .origin = ORIGIN_IMPORTED,
+                                .channel_tid = 5,
+                                .agent_version = "0.1"};
     struct exchange_request *eval = begin(PROTO_EVAL, 5, 10), *status = begin(PROTO_STATUS, 0, 0),
                             *detach = begin(PROTO_DETACH, 0, 0);
 
@@ -168,7 +170,8 @@ static void test_rings(void)
 {
     struct exchange_request *record = begin(PROTO_RECORD, 0, 0);
 
-    for (uint64_t i = exchange.notices; i < EXCHANGE_NOTICES_MAX + exchange.begun * EXCHANGE_NOTICES_EACH; i++)
+    for (uint64_t i = exchange.notices;
+         i < EXCHANGE_NOTICES_MAX + exchange.begun * EXCHANGE_NOTICES_EACH; i++)
         CHECK(say(PROTO_RINGS, 0, NULL, 0) == 0 && !changed);
     CHECK_INT(say(PROTO_RINGS, 0, NULL, 0), -EPROTO);
     CHECK(say(PROTO_STARTED, record->id, NULL, 0) == 0 && changed == record);

@@ -1,6 +1,6 @@
 /* What is kept of processes that have ended: by age, by size, by number. */
-#include "fs/cleanup.h"
-#include "fs/exited.h"
+#include "agent/base/cleanup.h"
+#include "fs/process/exited.h"
 #include "tests/unit/check.h"
 
 #define SECOND 1000000000ull
@@ -17,7 +17,8 @@ static size_t size_of(struct recording *recording)
     return 0;
 }
 
-static const struct exited_limits limits = {.age = 100 * SECOND, .bytes = 10, .n = 4, .size = size_of};
+static const struct exited_limits limits = {
+    .age = 100 * SECOND, .bytes = 10, .n = 4, .size = size_of};
 
 static struct process *process_of(pid_t pid, size_t slot, size_t size)
 {
@@ -90,7 +91,8 @@ static void test_size(void)
 {
     struct process *one, *two, *three;
     struct exited *exited = make(&one, &two, &three); /* 10 in all */
-    struct process *four = process_of(4, 3, 1), *five = process_of(5, 4, 10), *six = process_of(6, 5, 11);
+    struct process *four = process_of(4, 3, 1), *five = process_of(5, 4, 10),
+                   *six = process_of(6, 5, 11);
 
     exited_add(exited, four, 40 * SECOND); /* the oldest gives way */
     CHECK_INT(kept(exited, 40 * SECOND), 134);
@@ -108,7 +110,8 @@ static void test_number(void)
 {
     struct process *one, *two, *three;
     struct exited *exited = make(&one, &two, &three);
-    struct process *four = process_of(4, 3, 0), *five = process_of(5, 4, 0), *again = process_of(1, 5, 0);
+    struct process *four = process_of(4, 3, 0), *five = process_of(5, 4, 0),
+                   *again = process_of(1, 5, 0);
 
     exited_add(exited, four, 40 * SECOND);
     exited_add(exited, five, 50 * SECOND);

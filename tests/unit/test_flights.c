@@ -1,7 +1,8 @@
-/* A recorded table takes one .sql: what is generated from tables/flights.sql writes its rows and reads them. */
-#include "fs/clock.h"
+/* A recorded table takes one .sql: what is generated from tables/flights.sql
+ * writes its rows and reads them. */
+#include "agent/base/clock.h"
 #include "fs/sql/engine.h"
-#include "fs/sql/recorded.h"
+#include "fs/tables/recorded.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -47,11 +48,14 @@ int main(void)
     CHECK_INT(ring_new(layout, RING_SIZE_MIN, 0, &ring), 0);
     CHECK(flights_append(ring, &flight, &ticket));
     CHECK(flights_patch_height(ring, &ticket, 12.5));
-    flight = (struct flights_row){.ts = 2.5, .number = 2, .from_place = {"Bonn", 4}, .to_place = {"Ulm", 3}, .height = NAN};
+    flight = (struct flights_row){
+        .ts = 2.5, .number = 2, .from_place = {"Bonn", 4}, .to_place = {"Ulm", 3}, .height = NAN};
     CHECK(flights_append(ring, &flight, NULL));
     CHECK_INT(ring_reader_open(ring->fd, layout, &reader), 0);
-    gives(reader, "SELECT * FROM flights", "ts,number,from_place,to_place,height\n1.5,1,Ulm,,12.5\n2.5,2,Bonn,Ulm,\n");
-    gives(reader, "SELECT number FROM python.flights WHERE ts > 2 AND to_place = 'Ulm'", "number\n2\n");
+    gives(reader, "SELECT * FROM flights",
+          "ts,number,from_place,to_place,height\n1.5,1,Ulm,,12.5\n2.5,2,Bonn,Ulm,\n");
+    gives(reader, "SELECT number FROM python.flights WHERE ts > 2 AND to_place = 'Ulm'",
+          "number\n2\n");
     ring_reader_unref(reader);
     ring_free(ring);
     return 0;

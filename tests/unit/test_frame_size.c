@@ -1,8 +1,8 @@
 /* Frames measured by following the code, against what the compiler says of the same functions:
  * those of the C library that this test runs with. */
-#include "fs/remote/frame_size.h"
-#include "fs/remote/insn.h"
-#include "fs/remote/modules.h"
+#include "fs/remote/native/frame_size.h"
+#include "fs/remote/native/insn.h"
+#include "fs/remote/native/modules.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>

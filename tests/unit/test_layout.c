@@ -1,5 +1,5 @@
-#include "fs/cleanup.h"
-#include "fs/layout.h"
+#include "agent/base/cleanup.h"
+#include "fs/tree/layout.h"
 #include "tests/unit/check.h"
 
 static void finds(const char *directory, const char *name, const char *want, int number)
@@ -30,7 +30,8 @@ static void is_sound(const struct entry *entry)
 
     CHECK(dynamic == (entry->naming != NULL));
     CHECK((S_ISDIR(entry->mode) || entry->streams) == (entry->render == NULL));
-    CHECK(!entry->run == !(S_ISREG(entry->mode) && entry->mode & 0200)); /* what can be written is a command */
+    /* what can be written is a command */
+    CHECK(!entry->run == !(S_ISREG(entry->mode) && entry->mode & 0200));
     CHECK(strlen(entry_name(entry)) < 32); /* struct listing_name */
     if (!strncmp(entry->path, "<pid>", 5))
         CHECK_INT(entry->mode & 0077, 0);

@@ -1,4 +1,4 @@
-#include "fs/remote/linetable.h"
+#include "fs/remote/frames/linetable.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -19,8 +19,9 @@ int main(void)
 {
     /* the example of Objects/lnotab_notes.txt: lines 1, 2, 7, 207 (by two steps), 208 at 6 ... */
     static const uint8_t lnotab[] = {0, 1, 6, 1, 44, 5, 44, 127, 0, 73, 50, 1};
-    static const int lnotab_want[][2] = {{0, 2}, {5, 2}, {6, 3}, {49, 3}, {50, 8}, {93, 8},
-                                         {94, 208}, {143, 208}, {144, 209}, {900, 209}, {-1, 0}};
+    static const int lnotab_want[][2] = {{0, 2},     {5, 2},     {6, 3},    {49, 3},
+                                         {50, 8},    {93, 8},    {94, 208}, {143, 208},
+                                         {144, 209}, {900, 209}, {-1, 0}};
     check(LINETABLE_LNOTAB, lnotab, sizeof lnotab, 1, lnotab_want);
 
     /* a step back, as in a call whose arguments stand on later lines */
@@ -35,6 +36,7 @@ int main(void)
 
     /* 3.11: short form (2 units), one-line +1 (1 unit), no columns -3 (4 units), long +200
      * (1 unit), none (1 unit); negative numbers carry their sign in bit 0 */
+    /* clang-format off */
     static const uint8_t locations[] = {
         0x80 | 2 << 3 | 1, 0x11,
         0x80 | 11 << 3 | 0, 1, 9,
@@ -42,8 +44,9 @@ int main(void)
         0x80 | 14 << 3 | 0, 0x40 | (400 & 63), 400 >> 6, 0, 1, 2,
         0x80 | 15 << 3 | 0,
     };
-    static const int locations_want[][2] = {{0, 20}, {3, 20}, {4, 21}, {6, 18}, {13, 18},
-                                            {14, 218}, {16, -1}, {-1, 0}};
+    /* clang-format on */
+    static const int locations_want[][2] = {{0, 20},  {3, 20},   {4, 21},  {6, 18},
+                                            {13, 18}, {14, 218}, {16, -1}, {-1, 0}};
     check(LINETABLE_LOCATIONS, locations, sizeof locations, 20, locations_want);
 
     /* cut in the middle of a number, and nothing at all */

@@ -1,6 +1,6 @@
 /* Each stack is drawn as letters, innermost first: e is a call of the evaluation loop, other
  * letters are native frames, upper case are Python frames, ! is a note. */
-#include "fs/remote/merge.h"
+#include "fs/remote/moment/merge.h"
 #include "tests/unit/check.h"
 
 #define MAX 32
@@ -10,7 +10,8 @@ static size_t draw_native(const char *natives, struct native_frame *frames)
 {
     size_t n = strlen(natives);
     for (size_t i = 0; i < n; i++)
-        frames[i] = (struct native_frame){.sp = 1000 + 100 * i, .cfa = 1100 + 100 * i,
+        frames[i] = (struct native_frame){.sp = 1000 + 100 * i,
+                                          .cfa = 1100 + 100 * i,
                                           .eval = natives[i] == 'e'};
     if (n)
         frames[n - 1].cfa = 0; /* the outermost one has no end */
@@ -31,17 +32,18 @@ static const char *merged(const char *natives, enum native_end end,
     size_t n = merge_stacks(frames, nnative, end, groups, ngroups, items);
     CHECK(n <= MERGE_ITEMS(nnative, npython, ngroups) && n < MAX);
     for (size_t i = 0; i < n; i++)
-        out[i] = items[i].kind == MERGE_PYTHON ? (char)('A' + items[i].index)
-               : items[i].kind == MERGE_NATIVE ? natives[items[i].index] : '!';
+        out[i] = items[i].kind == MERGE_PYTHON   ? (char)('A' + items[i].index)
+                 : items[i].kind == MERGE_NATIVE ? natives[items[i].index]
+                                                 : '!';
     out[n] = 0;
     for (size_t i = 0; i < n; i++)
         CHECK(items[i].kind != MERGE_NOTE || items[i].note);
     return out;
 }
 
-#define BY_ANCHOR(natives, end, ...)                                                     \
-    merged(natives, end, (struct merge_group[]){__VA_ARGS__},                            \
-           sizeof((struct merge_group[]){__VA_ARGS__}) / sizeof(struct merge_group))
+#define BY_ANCHOR(natives, end, ...)                       \
+ merged(natives, end, (struct merge_group[]){__VA_ARGS__}, \
+        sizeof((struct merge_group[]){__VA_ARGS__}) / sizeof(struct merge_group))
 
 static void test_anchors(void)
 {

@@ -1,6 +1,6 @@
 /* Threads of this very process sleep at the end of all kinds of call chains; glibc's backtrace(3)
  * (libgcc's unwinder, run by the thread itself) has said before what their stacks are. */
-#include "fs/remote/native.h"
+#include "fs/remote/native/native.h"
 #include "tests/unit/check.h"
 
 #include <alloca.h>
@@ -50,10 +50,18 @@ NOINLINE int sleep_here(void)
 
 /* ---- call chains ---- */
 
-static void *plain(void *arg) { sink += sleep_here(); return NULL; }
+static void *plain(void *arg)
+{
+    sink += sleep_here();
+    return NULL;
+}
 
 NOINLINE static int recurse(int n) { return n ? recurse(n - 1) + sink : sleep_here() + sink; }
-static void *deep(void *arg) { sink += recurse(300); return NULL; }
+static void *deep(void *arg)
+{
+    sink += recurse(300);
+    return NULL;
+}
 
 /* 200 KiB of stack: more than a first copy holds */
 NOINLINE static int recurse_wide(int n)
@@ -62,7 +70,11 @@ NOINLINE static int recurse_wide(int n)
     wide[n] = 1;
     return (n ? recurse_wide(n - 1) : sleep_here()) + wide[n];
 }
-static void *wide(void *arg) { sink += recurse_wide(100); return NULL; }
+static void *wide(void *arg)
+{
+    sink += recurse_wide(100);
+    return NULL;
+}
 
 static bool compared;
 static int compare(const void *a, const void *b)
@@ -95,7 +107,11 @@ NOINLINE static int call_with_alloca(int n)
     p[n] = 1;
     return sleep_here() + p[n];
 }
-static void *with_alloca(void *arg) { sink += call_with_alloca(sleeper.n % 7 + 40); return NULL; }
+static void *with_alloca(void *arg)
+{
+    sink += call_with_alloca(sleeper.n % 7 + 40);
+    return NULL;
+}
 
 /* The stack pointer is aligned: the frame is found by an expression. */
 NOINLINE static int call_aligned(int n)
@@ -104,7 +120,11 @@ NOINLINE static int call_aligned(int n)
     block[n] = 1;
     return sleep_here() + block[n];
 }
-static void *aligned(void *arg) { sink += call_aligned(3); return NULL; }
+static void *aligned(void *arg)
+{
+    sink += call_aligned(3);
+    return NULL;
+}
 
 /* As in programs built with frame pointers: the kernel doesn't tell rbp. */
 FRAME_POINTER static int pointer_leaf(int n)
@@ -124,7 +144,11 @@ FRAME_POINTER static int pointer_middle(int n)
         return pointer_middle(n - 1) + sink;
     return pointer_leaf(n) + sink;
 }
-static void *frame_pointers(void *arg) { sink += pointer_middle(9); return NULL; }
+static void *frame_pointers(void *arg)
+{
+    sink += pointer_middle(9);
+    return NULL;
+}
 
 /* ---- the comparison ---- */
 

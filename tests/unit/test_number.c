@@ -1,4 +1,4 @@
-#include "fs/remote/number.h"
+#include "fs/remote/objects/number.h"
 #include "tests/unit/check.h"
 
 #include <float.h>

@@ -1,4 +1,4 @@
-#include "fs/remote/offsets.h"
+#include "agent/cpython/offsets.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* What of a process is read for a statement: no more than it needs. */
 #include "fs/sql/engine.h"
-#include "fs/sql/scene.h"
+#include "fs/tables/scene.h"
 #include "tests/unit/check.h"
 
 static struct plan plan;
@@ -44,7 +44,8 @@ int main(void)
     needs("SELECT * FROM backtrace", &(struct plan){STACKS, .native = true});
     needs("SELECT func FROM backtrace WHERE depth = 0", &(struct plan){STACKS, .depth = 1});
     needs("SELECT func FROM backtrace WHERE depth < 3", &(struct plan){STACKS, .depth = 3});
-    needs("SELECT func FROM backtrace WHERE depth BETWEEN 1 AND 4", &(struct plan){STACKS, .depth = 5});
+    needs("SELECT func FROM backtrace WHERE depth BETWEEN 1 AND 4",
+          &(struct plan){STACKS, .depth = 5});
     needs("SELECT func FROM backtrace WHERE depth >= 2", &(struct plan){STACKS});
     needs("SELECT func FROM backtrace WHERE depth = 100000", &(struct plan){STACKS});
     needs("SELECT func FROM backtrace WHERE depth = -1", &(struct plan){STACKS, .depth = 1});
@@ -64,9 +65,10 @@ int main(void)
     needs("SELECT name FROM tasks", &(struct plan){.moment = true, .tasks = true});
     needs("SELECT * FROM process, environ, maps, tables, columns", &(struct plan){0});
     /* what one table doesn't need another may */
-    needs("SELECT * FROM locals l JOIN backtrace b USING (tid, depth) WHERE l.tid = 7 AND b.tid = 7 "
-          "AND l.depth = 0 AND b.depth <= 2",
-          &(struct plan){STACKS, .native = true, .tid = 7, .depth = 3});
+    needs(
+        "SELECT * FROM locals l JOIN backtrace b USING (tid, depth) WHERE l.tid = 7 AND b.tid = 7 "
+        "AND l.depth = 0 AND b.depth <= 2",
+        &(struct plan){STACKS, .native = true, .tid = 7, .depth = 3});
     needs("SELECT l.name FROM locals l JOIN threads t USING (tid) WHERE l.tid = 7",
           &(struct plan){STACKS});
     needs("SELECT a.func FROM backtrace a, backtrace b WHERE a.depth = 0 AND b.depth = 4",

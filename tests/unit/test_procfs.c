@@ -1,4 +1,4 @@
-#include "fs/procfs.h"
+#include "fs/proc/procfs.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>

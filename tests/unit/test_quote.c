@@ -1,4 +1,4 @@
-#include "fs/remote/quote.h"
+#include "fs/remote/objects/quote.h"
 #include "tests/unit/check.h"
 
 static void str_is(const void *data, unsigned width, uint32_t n, const char *want)

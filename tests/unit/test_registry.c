@@ -1,5 +1,5 @@
-#include "fs/registry.h"
-#include "fs/sighting.h"
+#include "fs/proc/last_look.h"
+#include "fs/process/registry.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -9,8 +9,7 @@
 
 static void test_sighting(void)
 {
-    struct proc_stat stat = {
-        .start_time = 1, .start_code = 2, .start_stack = 3, .vsize = 10 * MIB};
+    struct proc_stat stat = {.start_time = 1, .start_code = 2, .start_stack = 3, .vsize = 10 * MIB};
     struct proc_statm statm = {.size = 10 * MIB / 4096, .text = 100};
     struct sighting s = {0};
     uint64_t now = 1000;

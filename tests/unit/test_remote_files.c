@@ -1,6 +1,6 @@
-/* Which mapped files are libraries that an earlier attach put there, and the path by which the process
- * itself opened them. */
-#include "fs/trace/remote_files.h"
+/* Which mapped files are libraries that an earlier attach put there, and the path by which the
+ * process itself opened them. */
+#include "fs/inject/script/files.h"
 #include "tests/unit/check.h"
 
 int main(void)

@@ -1,4 +1,4 @@
-#include "fs/replies.h"
+#include "fs/process/replies.h"
 #include "tests/unit/check.h"
 
 static const char eval[] = "<pid>/eval", ctl[] = "<pid>/ctl";
@@ -31,8 +31,10 @@ static size_t shown(struct replies *replies, struct reply_key key, char *first)
 
 static void test_keys(struct replies *replies, struct budget *budget)
 {
-    const struct reply_key keys[] = {{.file = eval, .uid = 0}, {.file = eval, .uid = 1000},
-                                     {.file = ctl, .uid = 1000}, {.file = eval, .tid = 5, .uid = 1000},
+    const struct reply_key keys[] = {{.file = eval, .uid = 0},
+                                     {.file = eval, .uid = 1000},
+                                     {.file = ctl, .uid = 1000},
+                                     {.file = eval, .tid = 5, .uid = 1000},
                                      {.file = eval, .tid = 5, .depth = 1, .uid = 1000}};
     char c;
 
@@ -78,7 +80,8 @@ static void test_limits(struct replies *replies, struct budget *budget)
         reply_unref(put(replies, budget, (struct reply_key){.file = eval, .uid = i},
                         REPLIES_BYTES_MAX / 2, 'a'));
     CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 0}, &c), 0);
-    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 1}, &c), REPLIES_BYTES_MAX / 2);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 1}, &c),
+              REPLIES_BYTES_MAX / 2);
     CHECK(budget->used < 4u * REPLIES_BYTES_MAX);
     replies_clear(replies);
     CHECK_INT(budget->used, 0);

@@ -1,4 +1,4 @@
-#include "fs/requests.h"
+#include "fs/trace/callers.h"
 #include "tests/unit/check.h"
 
 #include <pthread.h>

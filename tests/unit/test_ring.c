@@ -1,12 +1,17 @@
-/* What is written into a ring is what its readers see, whatever the sizes of the ring and the rows. */
+/* What is written into a ring is what its readers see, whatever the sizes of the
+ * ring and the rows. */
 #include "tests/unit/ring_world.h"
 
 #include <math.h>
 
 static void append_gc(struct ring *ring, int64_t number)
 {
-    struct gc_row row = {.ts = (double)number / 2, .tid = number, .duration = NAN, .collected = -number,
-                         .generation = 2, .uncollectable = RING_NULL_INTEGER};
+    struct gc_row row = {.ts = (double)number / 2,
+                         .tid = number,
+                         .duration = NAN,
+                         .collected = -number,
+                         .generation = 2,
+                         .uncollectable = RING_NULL_INTEGER};
 
     CHECK(gc_append(ring, &row, NULL));
 }
@@ -48,7 +53,8 @@ static void wraps_at_every_size(void)
         CHECK((uint64_t)ring->blocks * ring->block_size >= size && ring->blocks >= 4);
         CHECK_INT(ring_reader_size(reader), ring->mapped);
         check_gc(reader, 0, 0);
-        for (int64_t until = 1; until < 3 * fits; until += until < block + 2 ? block / 3 : fits / 5 + 7) {
+        for (int64_t until = 1; until < 3 * fits;
+             until += until < block + 2 ? block / 3 : fits / 5 + 7) {
             while (written < until)
                 append_gc(ring, written++);
             check_gc(reader, written, (size_t)(written <= fits ? written : fits - block));
@@ -101,7 +107,8 @@ static void rows_have_every_size(void)
 
 /* ---- texts ---- */
 
-static void check_text(const struct ring_row *row, unsigned column, const char *want, size_t size, bool is_cut)
+static void check_text(const struct ring_row *row, unsigned column, const char *want, size_t size,
+                       bool is_cut)
 {
     uint32_t got_size;
     bool cut;
@@ -152,7 +159,9 @@ static void texts_of_every_size(void)
         check_one_text((struct ring_text){text, size}, size);
     for (size_t size = RING_TEXT_MAX - 10; size <= sizeof text; size++)
         check_one_text((struct ring_text){text, size},
-                       size < RING_TEXT_MAX ? size : RING_TEXT_MAX - ((text[RING_TEXT_MAX] & 0xc0) == 0x80));
+                       size < RING_TEXT_MAX
+                           ? size
+                           : RING_TEXT_MAX - ((text[RING_TEXT_MAX] & 0xc0) == 0x80));
     check_one_text((struct ring_text){NULL, 5}, 0);
     for (size_t before = 0; before < 8; before++) {
         check_cut("\xc3\xa9", before, RING_TEXT_MAX - before % 2);

@@ -32,7 +32,8 @@ static void check_span(const struct ring_row *row, int64_t id, double duration)
     CHECK(isnan(duration) ? isnan(got) : got == duration);
 }
 
-/* Rows up to `until` (not itself), of which those from `first` on and below `completed` have a duration. */
+/* Rows up to `until` (not itself), of which those from `first` on and below
+ * `completed` have a duration. */
 static size_t check_spans(const struct ring *ring, int64_t until, int64_t first, int64_t completed)
 {
     struct ring_reader *reader = open_ring(ring, spans);
@@ -111,7 +112,8 @@ static struct ring *resize(struct ring *old, uint64_t size, int64_t *next, struc
 
 static void takes_over_into_any_size(void)
 {
-    static const uint64_t sizes[] = {RING_SIZE_MIN, 1 << 20, 100000, 8 << 20, RING_SIZE_MIN, 300001};
+    static const uint64_t sizes[] = {RING_SIZE_MIN, 1 << 20,       100000,
+                                     8 << 20,       RING_SIZE_MIN, 300001};
     struct ring *retired[ARRAY_SIZE(sizes)], *ring = make_ring(spans, 200000);
     int64_t next = 0;
 
@@ -155,7 +157,8 @@ static void tickets_outlive_their_ring(void)
     ring_free(ring);
 }
 
-/* The program writes all over its own mapping: no row that was taken over lies outside of a block. */
+/* The program writes all over its own mapping: no row that was taken over lies
+ * outside of a block. */
 static void scribbled_rows_are_bounded(void)
 {
     unsigned state = 7;

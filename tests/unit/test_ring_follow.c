@@ -2,7 +2,7 @@
 #include "tests/unit/ring_world.h"
 
 struct seen {
-    int64_t next;  /* number of the row to come */
+    int64_t next; /* number of the row to come */
     uint64_t rows, lost;
 };
 

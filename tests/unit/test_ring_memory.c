@@ -1,5 +1,6 @@
-/* A program isn't ended for a ring that its control group has no room for; needs root and a memory controller. */
-#include "agent/memory.h"
+/* A program isn't ended for a ring that its control group has no room for; needs
+ * root and a memory controller. */
+#include "agent/base/memory_left.h"
 #include "tests/unit/ring_world.h"
 
 #include <fcntl.h>
@@ -22,8 +23,10 @@ static bool put(const char *name, unsigned long value)
 
 static bool make_group(void)
 {
-    static const struct { const char *under, *limit; } versions[] = {
-        {"/sys/fs/cgroup", "memory.max"}, {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}};
+    static const struct {
+        const char *under, *limit;
+    } versions[] = {{"/sys/fs/cgroup", "memory.max"},
+                    {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}};
 
     for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
         snprintf(group, sizeof group, "%s/probefs-test-%d", versions[i].under, getpid());

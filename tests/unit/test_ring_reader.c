@@ -1,5 +1,5 @@
-/* A ring is hostile until checked: what is no ring is refused, and of one whose memory is scribbled over only rows
- * that are whole are seen. */
+/* A ring is hostile until checked: what is no ring is refused, and of one whose memory is scribbled
+ * over only rows that are whole are seen. */
 #include "tests/unit/ring_world.h"
 
 #include <fcntl.h>
@@ -13,8 +13,13 @@
 
 static struct ring_header good_header(void)
 {
-    struct ring_header header = {.magic = RING_MAGIC, .version = RING_VERSION, .layout = gc->hash, .table = "gc",
-                                 .size = 4 * RING_BLOCK_MIN, .block_size = RING_BLOCK_MIN, .blocks = 4};
+    struct ring_header header = {.magic = RING_MAGIC,
+                                 .version = RING_VERSION,
+                                 .layout = gc->hash,
+                                 .table = "gc",
+                                 .size = 4 * RING_BLOCK_MIN,
+                                 .block_size = RING_BLOCK_MIN,
+                                 .blocks = 4};
     return header;
 }
 
@@ -102,13 +107,13 @@ static void refuses_other_headers(void)
     const size_t size = RING_HEADER_SIZE + 4 * RING_BLOCK_MIN;
     struct ring_header header;
 
-#define REFUSED(field, value)                              \
-    do {                                                   \
-        header = good_header();                            \
-        CHECK(header.field != (value));                    \
-        header.field = (value);                            \
-        CHECK_INT(try(header, size, SEALS), -EPROTO);      \
-    } while (0)
+#define REFUSED(field, value)                   \
+ do {                                           \
+  header = good_header();                       \
+  CHECK(header.field != (value));               \
+  header.field = (value);                       \
+  CHECK_INT(try(header, size, SEALS), -EPROTO); \
+ } while (0)
     REFUSED(magic, 0);
     REFUSED(version, RING_VERSION + 1);
     REFUSED(layout, gc->hash + 1);
@@ -146,7 +151,10 @@ static struct ring *ring;
 static struct ring_reader *reader;
 
 /* The nth of the rows, all of the same size, that begin() wrote. */
-static struct ring_row *nth(unsigned n) { return (struct ring_row *)(ring->block->rows + n * ring->used / ROWS); }
+static struct ring_row *nth(unsigned n)
+{
+    return (struct ring_row *)(ring->block->rows + n * ring->used / ROWS);
+}
 
 static void begin(void)
 {
@@ -185,10 +193,25 @@ static void expect(size_t kept, uint64_t lost)
 
 static void bad_rows_end_their_block(void)
 {
-    static const uint32_t sizes[] = {0, 8, 80 - 8, 81, 84, UINT32_MAX, UINT32_MAX - 7, RING_BLOCK_MIN};
-    const struct { uint32_t offset, size; } texts[] = {
-        {80, RING_TEXT_MAX + 1}, {80, 4096}, {80, RING_TEXT_CUT | 4096}, {0, 4}, {8, 4}, {79, 1}, {97, 0}, {96, 1}, {80, 17},
-        {UINT32_MAX, 0}, {UINT32_MAX, 1}, {UINT32_MAX - 3, 8}, {80, UINT32_MAX}, {0x80000000u, 0x80000000u},
+    static const uint32_t sizes[] = {0,  8,          80 - 8,         81,
+                                     84, UINT32_MAX, UINT32_MAX - 7, RING_BLOCK_MIN};
+    const struct {
+        uint32_t offset, size;
+    } texts[] = {
+        {80, RING_TEXT_MAX + 1},
+        {80, 4096},
+        {80, RING_TEXT_CUT | 4096},
+        {0, 4},
+        {8, 4},
+        {79, 1},
+        {97, 0},
+        {96, 1},
+        {80, 17},
+        {UINT32_MAX, 0},
+        {UINT32_MAX, 1},
+        {UINT32_MAX - 3, 8},
+        {80, UINT32_MAX},
+        {0x80000000u, 0x80000000u},
     };
     begin();
     CHECK_INT(nth(1)->size, 96); /* 80 with the words, then 14 bytes of texts */
@@ -252,10 +275,13 @@ static void blocks_contradict_each_other(void)
 
     begin();
     uint32_t full = ring->block_size - (uint32_t)sizeof *ring->block;
-    for (uint64_t sequence = 1; sequence <= 4; sequence++) { /* the same rows, each block the first one */
-        struct ring_block *block = (void *)((char *)ring->header + RING_HEADER_SIZE + (sequence - 1) * ring->block_size);
+    /* the same rows, each block the first one */
+    for (uint64_t sequence = 1; sequence <= 4; sequence++) {
+        struct ring_block *block =
+            (void *)((char *)ring->header + RING_HEADER_SIZE + (sequence - 1) * ring->block_size);
         memcpy(block->rows, ring->block->rows, ring->used);
-        *block = (struct ring_block){.sequence = sequence, .first = 1000 * (5 - sequence), .used = full};
+        *block =
+            (struct ring_block){.sequence = sequence, .first = 1000 * (5 - sequence), .used = full};
     }
     ring->header->head = 4;
     rows = scan_rows(reader);
@@ -263,7 +289,8 @@ static void blocks_contradict_each_other(void)
     CHECK_INT(rows.counts.written, 4000 + 11);
     ring_rows_deinit(&rows);
     ring_reader_count(reader, &counts);
-    CHECK(counts.kept <= 4 * full / 80 && counts.written >= 4000 && counts.written < 4000 + full / 80);
+    CHECK(counts.kept <= 4 * full / 80 && counts.written >= 4000 &&
+          counts.written < 4000 + full / 80);
     close_ring(ring, reader);
 }
 

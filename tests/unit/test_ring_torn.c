@@ -1,6 +1,6 @@
-/* A writer at full speed, eight readers, and what they see: each row bears a checksum of itself, and none is torn,
- * stale, out of order or uncounted. Then writers that are killed at any moment. PROBEFS_TEST_FULL in the environment: a
- * minute and 100 million rows at least, and 500 kills. */
+/* A writer at full speed, eight readers, and what they see: each row bears a checksum of itself,
+ * and none is torn, stale, out of order or uncounted. Then writers that are killed at any moment.
+ * PROBEFS_TEST_FULL in the environment: a minute and 100 million rows at least, and 500 kills. */
 #include "tests/unit/ring_world.h"
 
 #include <math.h>
@@ -15,12 +15,12 @@
 
 /* Memory of all processes of this test. */
 static struct {
-    int64_t published;   /* rows; written by the writer */
+    int64_t published; /* rows; written by the writer */
     bool stop;
     struct reading {
         uint64_t copies, rows, empty, torn, disorder, stale, uncounted;
     } readings[READERS];
-} *shared;
+} * shared;
 
 static char letters[8192]; /* what texts are cut out of */
 
@@ -69,7 +69,11 @@ static int64_t checksum(int64_t id, double start, struct ring_text name, struct 
 static bool append_row(struct ring *ring, int64_t id, size_t longest, struct ring_ticket *ticket)
 {
     struct spans_row row = {
-        .id = id, .tid = 1, .start = (double)(id * 3), .duration = NAN, .failed = RING_NULL_INTEGER,
+        .id = id,
+        .tid = 1,
+        .start = (double)(id * 3),
+        .duration = NAN,
+        .failed = RING_NULL_INTEGER,
         .name = {letters + id * 7 % 1021, (size_t)id * 5 % 37},
         .attrs = {letters + id * 13 % 2039, (size_t)id * 11 % longest},
     };
@@ -91,7 +95,8 @@ static bool row_is_whole(const struct ring_row *row)
     attrs.bytes = ring_text(row, SPANS_ATTRS, &size, &cut);
     attrs.size = size;
     return name.bytes && attrs.bytes && !cut && !ring_text(row, SPANS_TASK, &size, &cut) &&
-           checksum(id, ring_real(row, SPANS_START), name, attrs) == integer_of(row, SPANS_PARENT) &&
+           checksum(id, ring_real(row, SPANS_START), name, attrs) ==
+               integer_of(row, SPANS_PARENT) &&
            integer_of(row, SPANS_TID) == 1 && !ring_integer(row, SPANS_FAILED, &unused) &&
            (isnan(duration) || duration == (double)id / 4);
 }
@@ -113,8 +118,8 @@ static void write_rows(struct ring *ring, size_t longest)
 /* ---- readers ---- */
 
 /* The number of a row is how many were written before it. `published`: before the copy was made. */
-static void judge(const struct ring_rows *rows, int64_t published, uint64_t ring_holds, int64_t *oldest,
-                  struct reading *out)
+static void judge(const struct ring_rows *rows, int64_t published, uint64_t ring_holds,
+                  int64_t *oldest, struct reading *out)
 {
     int64_t before = *oldest - 1;
 
@@ -199,7 +204,7 @@ static int64_t read_while_writing(uint64_t size, size_t longest, double seconds,
     for (int i = 0; i < READERS; i++) {
         const struct reading *reading = &shared->readings[i];
         wait_for(readers[i]);
-                all.copies += reading->copies;
+        all.copies += reading->copies;
         all.rows += reading->rows;
         all.empty += reading->empty;
         all.torn += reading->torn;
@@ -207,10 +212,13 @@ static int64_t read_while_writing(uint64_t size, size_t longest, double seconds,
         all.disorder += reading->disorder;
         all.uncounted += reading->uncounted;
     }
-    printf("%llu KiB: %lld rows written, %llu read in %llu copies (%llu empty): %llu torn, %llu stale, %llu out of "
-           "order, %llu counts wrong\n", (unsigned long long)size >> 10, (long long)shared->published,
-           (unsigned long long)all.rows, (unsigned long long)all.copies, (unsigned long long)all.empty,
-           (unsigned long long)all.torn, (unsigned long long)all.stale, (unsigned long long)all.disorder,
+    printf("%llu KiB: %lld rows written, %llu read in %llu copies (%llu empty): %llu torn, %llu "
+           "stale, %llu out of "
+           "order, %llu counts wrong\n",
+           (unsigned long long)size >> 10, (long long)shared->published,
+           (unsigned long long)all.rows, (unsigned long long)all.copies,
+           (unsigned long long)all.empty, (unsigned long long)all.torn,
+           (unsigned long long)all.stale, (unsigned long long)all.disorder,
            (unsigned long long)all.uncounted);
     CHECK(all.rows > 0);
     CHECK(!all.torn && !all.stale && !all.disorder && !all.uncounted);
@@ -237,8 +245,10 @@ static void kill_writer(int round)
     struct ring_rows rows = copy_rows(reader);
     judge(&rows, shared->published, 0, &oldest, &reading);
     CHECK(!reading.torn && !reading.disorder && !reading.uncounted);
-    CHECK((int64_t)rows.counts.written == shared->published || (int64_t)rows.counts.written == shared->published + 1);
-    CHECK(rows.n == 0 || integer_of(rows.items[rows.n - 1], SPANS_ID) == (int64_t)rows.counts.written - 1);
+    CHECK((int64_t)rows.counts.written == shared->published ||
+          (int64_t)rows.counts.written == shared->published + 1);
+    CHECK(rows.n == 0 ||
+          integer_of(rows.items[rows.n - 1], SPANS_ID) == (int64_t)rows.counts.written - 1);
     CHECK(rows.n >= 20 || rows.n == rows.counts.written);
     ring_rows_deinit(&rows);
     close_ring(ring, reader);

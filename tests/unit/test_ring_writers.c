@@ -19,7 +19,8 @@ static bool append(struct ring *to, int64_t writer, int64_t number)
     return gc_append(to, &row, NULL);
 }
 
-/* Each writer's rows are whole and in order. Returns how many of `writer` there are; *counts of all. */
+/* Each writer's rows are whole and in order. Returns how many of `writer` there
+ * are; *counts of all. */
 static size_t check_rows(const struct ring *of, int64_t writer, struct ring_counts *counts)
 {
     struct ring_reader *reader = open_ring(of, gc);
@@ -131,7 +132,8 @@ static void signals_write_in_between(void)
 
     /* wherever they come */
     CHECK_INT(setitimer(ITIMER_REAL, &often, NULL), 0);
-    for (i = 1; (i < 100000 || __atomic_load_n(&handled, __ATOMIC_RELAXED) < 500) && i < 1 << 30; i++)
+    for (i = 1; (i < 100000 || __atomic_load_n(&handled, __ATOMIC_RELAXED) < 500) && i < 1 << 30;
+         i++)
         written += append(ring, 0, i);
     often = (struct itimerval){0};
     CHECK_INT(setitimer(ITIMER_REAL, &often, NULL), 0);

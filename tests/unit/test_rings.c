@@ -1,8 +1,9 @@
-/* The rings of all tables, with threads that write, ask, and make them at once. What a daemon looks at is looked at
- * here: the place of each in the agent's record. */
-#include "agent/agent.h"
-#include "agent/channel.h"
-#include "agent/rings.h"
+/* The rings of all tables, with threads that write, ask, and make them at once. What a daemon looks
+ * at is looked at here: the place of each in the agent's record. */
+#include "agent/interpreter/own_threads.h"
+#include "agent/record/rings.h"
+#include "agent/wire/channel.h"
+#include "agent/wire/record.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -18,10 +19,11 @@
 
 /* ---- the parts of the agent around them ---- */
 
-struct agent agent = {.lock = PTHREAD_MUTEX_INITIALIZER};
-struct probe_agent_record probe_agent_record = {.rings = {[0 ... PROTO_RINGS_MAX - 1] = {.fd = -1}}};
+struct probe_agent_record probe_agent_record = {
+    .rings = {[0 ... PROTO_RINGS_MAX - 1] = {.fd = -1}}};
 
-static const struct recorder by_itself = {.by_itself = true}, with_python = {.python = true}, own_thread;
+static const struct recorder by_itself = {.by_itself = true}, with_python = {.python = true},
+                             own_thread;
 const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_EVENTS] = &by_itself,
     [RECORDED_GC] = &with_python,
@@ -31,7 +33,6 @@ const struct recorder *const recorders[RECORDED_TABLES] = {
 static atomic_uint told;
 
 void channel_tell_rings(void) { atomic_fetch_add(&told, 1); }
-double recorder_now(void) { return 1.5; }
 
 /* ---- one thread ---- */
 
@@ -42,7 +43,8 @@ static struct probe_ring_place place_of(enum recorded table)
 
     CHECK_INT(place.change % 2, 0);
     if (place.fd >= 0)
-        CHECK(fstat(place.fd, &st) == 0 && st.st_ino == place.inode && (uint64_t)st.st_size > place.size);
+        CHECK(fstat(place.fd, &st) == 0 && st.st_ino == place.inode &&
+              (uint64_t)st.st_size > place.size);
     return place;
 }
 
@@ -82,7 +84,8 @@ static void test_first_use(void)
 
     rings_stop();
     rings_end(true);
-    CHECK(!add() && place_of(RECORDED_EVENTS).fd == -1 && recorder_memory() == 0 && !rings_with_gil());
+    CHECK(!add() && place_of(RECORDED_EVENTS).fd == -1 && recorder_memory() == 0 &&
+          !rings_with_gil());
 }
 
 static void test_switched_off_before(void)

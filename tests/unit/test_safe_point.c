@@ -1,10 +1,10 @@
 /* Where a thread may be borrowed: children that stand somewhere are stopped and judged. */
-#include "fs/clock.h"
-#include "fs/trace/borrow.h"
-#include "fs/trace/safe_point.h"
-#include "fs/trace/stub_place.h"
+#include "agent/base/clock.h"
+#include "fs/inject/borrow.h"
+#include "fs/inject/safe_point.h"
+#include "fs/inject/stub_place.h"
+#include "fs/proc/vma.h"
 #include "fs/trace/tracer.h"
-#include "fs/trace/vma.h"
 #include "tests/unit/check.h"
 
 #include <dlfcn.h>
@@ -61,8 +61,8 @@ static void in_exit(void)
 static void in_generated_code(void)
 {
     static const uint8_t code[] = {0xeb, 0xfe}; /* jmp . */
-    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS,
-                      -1, 0);
+    void *page =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(page != MAP_FAILED);
     memcpy(page, code, sizeof code);
     CHECK(write(arrived[1], "", 1) == 1);
@@ -91,15 +91,16 @@ static void in_a_sequence(void)
 
     asm("lea 2f(%%rip), %0\n lea 3f(%%rip), %1\n lea 4f(%%rip), %2\n"
         : "=r"(start), "=r"(end), "=r"(handler));
-    section = (struct rseq_cs){.start_ip = start, .post_commit_offset = end - start,
-                               .abort_ip = handler};
+    section =
+        (struct rseq_cs){.start_ip = start, .post_commit_offset = end - start, .abort_ip = handler};
     CHECK(write(arrived[1], "", 1) == 1);
     asm volatile("1: mov %1, (%0)\n"
                  "2: jmp 2b\n"
                  "3: ud2\n"
                  "   .long 0x53053053\n" /* RSEQ_SIG */
-                 "4: jmp 1b\n"
-                 :: "r"(&area->rseq_cs), "r"(&section) : "memory");
+                 "4: jmp 1b\n" ::"r"(&area->rseq_cs),
+                 "r"(&section)
+                 : "memory");
 }
 
 /* ---- judging them ---- */
@@ -171,12 +172,12 @@ static enum safety safety_of(void (*where)(void), uint64_t room, struct text *wo
     return judgement_of(where, room, words).safety;
 }
 
-#define CHECK_NOT_SAFE(where, why)                                                        \
-    do {                                                                                  \
-        enum safety got_ = safety_of(where, ROOM, NULL);                                  \
-        /* where a sanitizer stands between, it is the one that provides malloc */        \
-        CHECK(got_ == (why) || got_ == UNSAFE_MALLOC);                                    \
-    } while (0)
+#define CHECK_NOT_SAFE(where, why)                                           \
+ do {                                                                        \
+  enum safety got_ = safety_of(where, ROOM, NULL);                           \
+  /* where a sanitizer stands between, it is the one that provides malloc */ \
+  CHECK(got_ == (why) || got_ == UNSAFE_MALLOC);                             \
+ } while (0)
 
 static void test_places(void)
 {
@@ -203,7 +204,8 @@ static void test_places(void)
 
 static void test_entries(void)
 {
-    struct libc_symbols s = {.nentries = 2, .entries = {{100, ENTRY_ASLEEP}, {200, ENTRY_ANYWHERE}}};
+    struct libc_symbols s = {.nentries = 2,
+                             .entries = {{100, ENTRY_ASLEEP}, {200, ENTRY_ANYWHERE}}};
 
     CHECK(!libc_entry_find(&s, 0, 100));
     CHECK(libc_entry_find(&s, 100, 101)->kind == ENTRY_ASLEEP);

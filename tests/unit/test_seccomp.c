@@ -1,6 +1,6 @@
-/* The evaluation of seccomp filters, against the kernel's: random programs are installed in a child,
- * whose system call then fails with the number that they compute. */
-#include "fs/trace/seccomp.h"
+/* The evaluation of seccomp filters, against the kernel's: random programs are installed in a
+ * child, whose system call then fails with the number that they compute. */
+#include "fs/inject/seccomp.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -123,9 +123,9 @@ static uint32_t run(const struct sock_filter *filter, size_t n)
     return seccomp_evaluate(filter, n, &data);
 }
 
-#define RUN(...)                                                               \
-    run((struct sock_filter[]){__VA_ARGS__},                                   \
-        sizeof((struct sock_filter[]){__VA_ARGS__}) / sizeof(struct sock_filter))
+#define RUN(...)                          \
+ run((struct sock_filter[]){__VA_ARGS__}, \
+     sizeof((struct sock_filter[]){__VA_ARGS__}) / sizeof(struct sock_filter))
 
 static void test_broken_programs(void)
 {
@@ -141,7 +141,8 @@ static void test_broken_programs(void)
     CHECK_INT(RUN(BPF_STMT(BPF_JMP | BPF_JA, 0xffffffffu), BPF_STMT(BPF_RET | BPF_K, 7)),
               SECCOMP_RET_KILL_PROCESS);
     CHECK_INT(RUN(BPF_STMT(BPF_LD | BPF_IMM, 8), BPF_STMT(BPF_ALU | BPF_DIV | BPF_X, 0),
-                  BPF_STMT(BPF_RET | BPF_K, 7)), SECCOMP_RET_KILL_THREAD);
+                  BPF_STMT(BPF_RET | BPF_K, 7)),
+              SECCOMP_RET_KILL_THREAD);
     CHECK_INT(RUN(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)), SECCOMP_RET_ALLOW);
 }
 

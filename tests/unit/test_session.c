@@ -1,7 +1,7 @@
 /* The daemon's side of the conversation, against agents made for the purpose: each is a thread with
  * the other end of the socket, most of them bad ones. */
-#include "agent/wire.h"
-#include "fs/clock.h"
+#include "agent/base/clock.h"
+#include "agent/wire/wire.h"
 #include "fs/link/session.h"
 #include "tests/unit/check.h"
 
@@ -60,8 +60,11 @@ static void say_done(struct agent *agent, uint64_t id, int error)
 
 static void say_ready(struct agent *agent)
 {
-    struct proto_ready ready = {.version = PROTO_VERSION, .origin = ORIGIN_IMPORTED,
-                                .channel_tid = 77, .nonce = agent->nonce, .evals = 3};
+    struct proto_ready ready = {.version = PROTO_VERSION,
+                                .origin = ORIGIN_IMPORTED,
+                                .channel_tid = 77,
+                                .nonce = agent->nonce,
+                                .evals = 3};
     say(agent, PROTO_READY, agent->frame.header.id, &ready, sizeof ready);
 }
 
@@ -138,7 +141,8 @@ static struct proto_done done;
 static int eval_within(struct session *session, const char *text, uint64_t gil_deadline_ns,
                        const struct interrupt *interrupt)
 {
-    struct session_eval eval = {.text = text, .size = strlen(text),
+    struct session_eval eval = {.text = text,
+                                .size = strlen(text),
                                 .gil_deadline_ns = gil_deadline_ns};
     text_deinit(&output);
     return session_eval(session, &eval, interrupt, &output, &done);
@@ -212,7 +216,8 @@ static void play_echo(struct agent *a)
         say(a, PROTO_STARTED, id, NULL, 0);
         for (size_t at = 0; at < a->size; at += 30000)
             say(a, PROTO_OUTPUT, id, a->text + at, a->size - at < 30000 ? a->size - at : 30000);
-        struct proto_done d = {.error = a->size && a->text[0] == '!' ? EIO : 0, .consumed = a->size,
+        struct proto_done d = {.error = a->size && a->text[0] == '!' ? EIO : 0,
+                               .consumed = a->size,
                                .words = "said"};
         say(a, PROTO_DONE, id, &d, sizeof d);
     }
@@ -293,7 +298,8 @@ static void *ask_many(void *arg)
 
     memset(texts[me], 'A' + me, sizeof texts[me]);
     for (int round = 0; round < ROUNDS; round++) {
-        struct session_eval eval = {.text = texts[me], .gil_deadline_ns = FAR,
+        struct session_eval eval = {.text = texts[me],
+                                    .gil_deadline_ns = FAR,
                                     .size = (size_t)(round * 2311 + me * 97) % 100000 + 1};
         pthread_barrier_wait(&barrier);
         text_clear(&got);
@@ -515,8 +521,7 @@ static void play_flood(struct agent *a)
 {
     greet(a);
     (void)hear_eval(a);
-    for (uint64_t id = 1000; wire_send(a->fd, PROTO_OUTPUT, id, "x", 1, NULL, 0, FAR) == 0; id++) {
-    }
+    for (uint64_t id = 1000; wire_send(a->fd, PROTO_OUTPUT, id, "x", 1, NULL, 0, FAR) == 0; id++) {}
 }
 
 static void play_echoes_after_the_end(struct agent *a)
@@ -606,9 +611,11 @@ static void test_record(void)
     CHECK_STR(done.words, "said");
     wait_rings(2);
     record.table = 2;
-    CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, FAR, NULL, &done), -EOPNOTSUPP);
+    CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, FAR, NULL, &done),
+              -EOPNOTSUPP);
     record.table = 3;
-    CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, 1000000, NULL, &done), -ETIMEDOUT);
+    CHECK_INT(session_order(session, PROTO_RECORD, &record, sizeof record, 1000000, NULL, &done),
+              -ETIMEDOUT);
     session_on_notice(session, NULL, NULL, 0);
     unsigned before = atomic_load(&rings_said);
     record.table = 1;
@@ -623,16 +630,14 @@ static void test_record(void)
 static void play_floods_rings(struct agent *a)
 {
     greet(a);
-    while (wire_send(a->fd, PROTO_RINGS, 0, NULL, 0, NULL, 0, FAR) == 0) {
-    }
+    while (wire_send(a->fd, PROTO_RINGS, 0, NULL, 0, NULL, 0, FAR) == 0) {}
 }
 
 /* It says nothing else, and so not what is waited for. */
 static void play_rings_first(struct agent *a)
 {
     expect(a, PROTO_HELLO);
-    while (wire_send(a->fd, PROTO_RINGS, 0, NULL, 0, NULL, 0, FAR) == 0) {
-    }
+    while (wire_send(a->fd, PROTO_RINGS, 0, NULL, 0, NULL, 0, FAR) == 0) {}
 }
 
 static void test_rings_flood(void)

@@ -1,4 +1,4 @@
-#include "fs/signals.h"
+#include "fs/proc/signals.h"
 #include "tests/unit/check.h"
 
 #include <pthread.h>
@@ -12,11 +12,12 @@ static bool urgent(unsigned long long own, unsigned long long shared, unsigned l
     char text[256];
     snprintf(text, sizeof text,
              "Name:\tSigPnd:\nSigQ:\t0/1\nSigPnd:\t%016llx\nShdPnd:\t%016llx\nSigBlk:\t%016llx\n"
-             "SigIgn:\t%016llx\nSigCgt:\tffffffffffffffff\n", own, shared, blocked, ignored);
+             "SigIgn:\t%016llx\nSigCgt:\tffffffffffffffff\n",
+             own, shared, blocked, ignored);
     return signals_parse_urgent(text);
 }
 
-#define BIT(number) (1ull << ((number) - 1))
+#define BIT(number) (1ull << ((number)-1))
 
 int main(void)
 {

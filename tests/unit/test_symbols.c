@@ -1,5 +1,5 @@
-#include "fs/remote/demangle.h"
-#include "fs/remote/symbols.h"
+#include "fs/remote/native/demangle.h"
+#include "fs/remote/native/symbols.h"
 #include "tests/unit/check.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-#include "fs/tasks_tree.h"
+#include "fs/format/tasks.h"
 #include "tests/unit/asyncio_world.h"
 #include "tests/unit/check.h"
 
@@ -11,8 +11,14 @@ static struct code_cache *codes;
 /* The tree with addresses replaced by the names of what stands there. */
 static char *show(struct world *w)
 {
-    const struct { uint64_t addr; const char *name; } names[] = {
-        {w->parent, "PARENT"}, {w->child, "CHILD"}, {w->busy, "BUSY"}, {w->future, "FUTURE"},
+    const struct {
+        uint64_t addr;
+        const char *name;
+    } names[] = {
+        {w->parent, "PARENT"},
+        {w->child, "CHILD"},
+        {w->busy, "BUSY"},
+        {w->future, "FUTURE"},
     };
     static char shown[1 << 16];
     struct text text = TEXT_INIT;
@@ -41,15 +47,18 @@ static char *show(struct world *w)
 }
 
 #define LOOP "Loop ADDRESS (_asyncio.Future) [not running]\n"
-#define BUSY "  Task BUSY (busy) [running] step\n" \
-             "    step (/w/app.py:40)\n" \
-             "    crunch (/w/app.py:50)\n"
-#define PARENT "  Task PARENT (parent) [waiting] outer\n" \
-               "    outer (/w/app.py:10)\n" \
-               "    inner (/w/app.py:20)\n"
-#define CHILD "    Task CHILD (child) [waiting] waits\n" \
-              "      waits (/w/app.py:30)\n" \
-              "      <_asyncio.Future object at FUTURE>\n"
+#define BUSY                           \
+ "  Task BUSY (busy) [running] step\n" \
+ "    step (/w/app.py:40)\n"           \
+ "    crunch (/w/app.py:50)\n"
+#define PARENT                              \
+ "  Task PARENT (parent) [waiting] outer\n" \
+ "    outer (/w/app.py:10)\n"               \
+ "    inner (/w/app.py:20)\n"
+#define CHILD                               \
+ "    Task CHILD (child) [waiting] waits\n" \
+ "      waits (/w/app.py:30)\n"             \
+ "      <_asyncio.Future object at FUTURE>\n"
 
 static void test_tree(uint32_t version)
 {
@@ -67,13 +76,12 @@ static void test_states(uint32_t version)
     world_put32(&world, world.future + (uint32_t)a->state, 2);
     world_put32(&world, world.parent + (uint32_t)a->cancels, 1);
     world_put32(&world, world.busy + (uint32_t)a->state, 2);
-    CHECK_STR(show(&world),
-              LOOP "  Task PARENT (parent) [waiting, cancelling] outer\n"
-                   "    outer (/w/app.py:10)\n"
-                   "    inner (/w/app.py:20)\n"
-                   "    Task CHILD (child) [ready] waits\n"
-                   "      waits (/w/app.py:30)\n"
-                   "      <_asyncio.Future object at FUTURE>\n");
+    CHECK_STR(show(&world), LOOP "  Task PARENT (parent) [waiting, cancelling] outer\n"
+                                 "    outer (/w/app.py:10)\n"
+                                 "    inner (/w/app.py:20)\n"
+                                 "    Task CHILD (child) [ready] waits\n"
+                                 "      waits (/w/app.py:30)\n"
+                                 "      <_asyncio.Future object at FUTURE>\n");
 }
 
 /* Two tasks await each other: each stands there once in full. */
@@ -82,13 +90,12 @@ static void test_circle(uint32_t version)
     world_make(&world, version);
     world_suspend(&world, world.waits, world.parent, false);
     world_put(&world, world.child + (uint32_t)world.asyncio.waiter, world.parent);
-    CHECK_STR(show(&world), LOOP BUSY
-              "  Task CHILD (child) [waiting] waits\n"
-              "    waits (/w/app.py:30)\n"
-              "    Task PARENT (parent) [waiting] outer\n"
-              "      outer (/w/app.py:10)\n"
-              "      inner (/w/app.py:20)\n"
-              "      Task CHILD (child) [waiting] waits (see above)\n");
+    CHECK_STR(show(&world), LOOP BUSY "  Task CHILD (child) [waiting] waits\n"
+                                      "    waits (/w/app.py:30)\n"
+                                      "    Task PARENT (parent) [waiting] outer\n"
+                                      "      outer (/w/app.py:10)\n"
+                                      "      inner (/w/app.py:20)\n"
+                                      "      Task CHILD (child) [waiting] waits (see above)\n");
 }
 
 /* A coroutine that awaits itself, as no program can make it. */
@@ -165,8 +172,8 @@ static void test_set(void)
 
 static void test_debug_section(void)
 {
-    const uint64_t good[13] = {168, 136, 96, 108, 109, 128, 152, 226240, 10856, 1104,
-                               1024, 1032, 1048};
+    const uint64_t good[13] = {168,    136,   96,   108,  109,  128, 152,
+                               226240, 10856, 1104, 1024, 1032, 1048};
     struct asyncio asyncio;
 
     CHECK_INT(asyncio_parse_debug((const uint8_t *)good, &asyncio), 0);
@@ -194,9 +201,12 @@ static void test_deep_tree(void)
     size_t lines = 0, widest = 0;
 
     for (uint32_t i = 0; i < N; i++) {
-        items[i] = (struct task){.addr = 0x1000 + i, .state = TASK_WAITING, .loop = TASKS_NONE,
-                                 .frames = TASKS_NONE, .awaiting = i, .nawaiting = i < N - 1,
-                                 .nawaiters = i > 0};
+        items[i] = (struct task){.addr = 0x1000 + i,
+                                 .state = TASK_WAITING,
+                                 .loop = TASKS_NONE,
+                                 .frames = TASKS_NONE,
+                                 .awaiting = i,
+                                 .nawaiting = i<N - 1, .nawaiters = i> 0};
         edges[i] = (struct task_edge){i, i + 1};
     }
     CHECK_INT(tasks_tree_add(&deep, &text), 0);

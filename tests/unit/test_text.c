@@ -1,10 +1,18 @@
-#include "fs/text.h"
+#include "fs/base/text.h"
 #include "tests/unit/check.h"
 
 static void escapes(const char *bytes, size_t size, const char *want)
 {
     struct text t = TEXT_INIT;
     text_add_escaped(&t, bytes, size);
+    CHECK_STR(t.data, want);
+    text_deinit(&t);
+}
+
+static void is_json(const char *bytes, size_t size, const char *want)
+{
+    struct text t = TEXT_INIT;
+    text_add_json(&t, bytes, size);
     CHECK_STR(t.data, want);
     text_deinit(&t);
 }
@@ -32,5 +40,9 @@ int main(void)
     escapes("\xff\xc0\x80\xed\xa0\x80", 6, "\\xff\\xc0\\x80\\xed\\xa0\\x80");
     escapes("\xc2\x9b", 2, "\\x9b"); /* CSI as a C1 control character */
     escapes("\xf0\x9f\x90\x8d", 4, "\xf0\x9f\x90\x8d");
+    is_json("", 0, "\"\"");
+    is_json("a\"\\\n\r\t", 6, "\"a\\\"\\\\\\n\\r\\t\"");
+    is_json("\0\x1b\x7f\xc2\x9b", 5, "\"\\u0000\\u001b\\u007f\\u009b\"");
+    is_json("gr\xc3\xbc\xff\xf0\x9f", 7, "\"gr\xc3\xbc\\\\xff\\\\xf0\\\\x9f\"");
     return 0;
 }

@@ -1,4 +1,4 @@
-#include "fs/remote/thread_stack.h"
+#include "fs/remote/moment/thread_stack.h"
 #include "tests/unit/check.h"
 
 static struct raw_frame frame(uint64_t addr) { return (struct raw_frame){.addr = addr}; }
@@ -14,12 +14,17 @@ int main(void)
 {
     struct raw_frame outer[] = {frame(1), frame(2), frame(3), frame(4)};
     struct stack_anchor outer_anchors[] = {{0x7000, 1}, {0x9000, 4}};
-    struct stack main_interp = {.tstate = 10, .frames = outer, .n = 4, .anchors = outer_anchors,
-                                .nanchors = 2};
+    struct stack main_interp = {
+        .tstate = 10, .frames = outer, .n = 4, .anchors = outer_anchors, .nanchors = 2};
     struct raw_frame inner[] = {frame(5), frame(6)};
     struct stack_anchor inner_anchors[] = {{0x8000, 2}};
-    struct stack sub_interp = {.tstate = 20, .frames = inner, .n = 2, .anchors = inner_anchors,
-                               .nanchors = 1, .torn = true, .end = STACK_LIMIT};
+    struct stack sub_interp = {.tstate = 20,
+                               .frames = inner,
+                               .n = 2,
+                               .anchors = inner_anchors,
+                               .nanchors = 1,
+                               .torn = true,
+                               .end = STACK_LIMIT};
     struct thread_stack s;
 
     /* one thread state: its groups as they are */

@@ -1,6 +1,6 @@
 /* Objects laid out by hand, right and wrong ones. That real interpreters lay them out in this way
  * is what tests/cases/test_locals.py shows; here the wrong ones count. */
-#include "fs/remote/values.h"
+#include "fs/remote/objects/values.h"
 #include "tests/unit/check.h"
 #include "tests/unit/image.h"
 

@@ -1,4 +1,4 @@
-#include "fs/remote/version.h"
+#include "fs/remote/objects/version.h"
 #include "tests/unit/check.h"
 
 static const char *said(uint32_t version)

@@ -1,4 +1,4 @@
-#include "fs/remote/view.h"
+#include "fs/remote/memory/view.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>

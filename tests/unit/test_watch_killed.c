@@ -1,8 +1,10 @@
-/* A daemon that watches memory that is written all the time is killed at any moment: the target lives, and the next
- * one can watch it. */
-#include "fs/trace/watch_perf.h"
-#include "fs/trace/watch_ptrace.h"
+/* A daemon that watches memory that is written all the time is killed at any moment: the target
+ * lives, and the next one can watch it. */
+#include "fs/watch/by_perf.h"
+#include "fs/watch/by_ptrace.h"
 #include "tests/unit/watched.h"
+
+#include <poll.h>
 
 #define KILLS 15
 #define KILLS_FULL 300
@@ -16,7 +18,8 @@ static void watch(const struct watched *target, bool perf, int report)
     struct text why = TEXT_INIT;
     uint64_t hits;
 
-    int r = perf ? watch_perf_arm(target->pid, &place, &event, &why) : watch_tracer_new(target->pid, &tracer, &why);
+    int r = perf ? watch_perf_arm(target->pid, &place, &event, &why)
+                 : watch_tracer_new(target->pid, &tracer, &why);
     if (r == 0 && !perf)
         r = watch_tracer_set(tracer, 0, &place, &why);
     if (r < 0)
@@ -53,7 +56,7 @@ static void kill_once(struct watched *target, bool perf, unsigned *seed)
     pid_t daemon = start(target, perf, &p.fd);
     p.events = POLLIN;
     if (!early) {
-        CHECK(poll(&p, 1, 20000) == 1);
+        CHECK(poll(&p, 1, -1) == 1);
         CHECK(read(p.fd, &armed, sizeof armed) == sizeof armed);
         CHECK_INT(armed, 0);
     }
@@ -63,18 +66,18 @@ static void kill_once(struct watched *target, bool perf, unsigned *seed)
     close(p.fd);
     CHECK(watched_lives(target));
     long written = target->seen->written, made = target->seen->made;
-    for (int i = 0; i < 5000 && (target->seen->written == written || target->seen->made == made); i++) {
+    while (target->seen->written == written || target->seen->made == made) {
         usleep(1000);
         CHECK(watched_lives(target));
     }
-    CHECK(target->seen->written > written && target->seen->made > made);
 }
 
 /* What an agent does when its daemon has gone. */
 static void clear(struct watched *target)
 {
     CHECK_INT(watched_do(target, 'c', 0, 0), 0);
-    long orphans = target->seen->orphans, written = target->seen->written, made = target->seen->made;
+    long orphans = target->seen->orphans, written = target->seen->written,
+         made = target->seen->made;
     while (target->seen->written < written + 10 || target->seen->made < made + 3)
         usleep(1000);
     CHECK(target->seen->orphans <= orphans + 1); /* one may have been on its way */
@@ -98,8 +101,8 @@ static void test(bool perf, int kills)
     CHECK_INT(target.seen->strange, 0);
     if (perf)
         CHECK_INT(target.seen->orphans, 0);
-    printf("%s: killed %d times, %ld hits, %ld orphans\n", perf ? "perf" : "ptrace", kills, target.seen->hits[0],
-           target.seen->orphans);
+    printf("%s: killed %d times, %ld hits, %ld orphans\n", perf ? "perf" : "ptrace", kills,
+           target.seen->hits[0], target.seen->orphans);
     watched_end(&target);
 }
 

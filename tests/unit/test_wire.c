@@ -1,5 +1,5 @@
 /* Frames over real sockets: what goes in comes out, and what is no frame is told apart. */
-#include "agent/wire.h"
+#include "agent/wire/wire.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -75,7 +75,8 @@ static void test_malformed(void)
         char body[300];
     } packet;
 
-#define PACKET(...) (memset(&packet, 0, sizeof packet), packet.header = (struct proto_header){__VA_ARGS__})
+#define PACKET(...) \
+ (memset(&packet, 0, sizeof packet), packet.header = (struct proto_header){__VA_ARGS__})
     PACKET(.size = 16, .op = PROTO_CANCEL, .id = 1);
     CHECK_INT(wire_check(&packet.header, 16), 0);
     check_refused(&packet, 1);
@@ -96,10 +97,14 @@ static void test_malformed(void)
     PACKET(.size = 16, .op = 4242, .id = 1);
     check_refused(&packet, 16);
 
-    static const struct { uint16_t op; size_t least; } bodies[] = {
-        {PROTO_HELLO, sizeof(struct proto_hello)}, {PROTO_EVAL, sizeof(struct proto_eval)},
-        {PROTO_READY, sizeof(struct proto_ready)}, {PROTO_DONE, sizeof(struct proto_done)},
-        {PROTO_RECORD, sizeof(struct proto_record)}};
+    static const struct {
+        uint16_t op;
+        size_t least;
+    } bodies[] = {{PROTO_HELLO, sizeof(struct proto_hello)},
+                  {PROTO_EVAL, sizeof(struct proto_eval)},
+                  {PROTO_READY, sizeof(struct proto_ready)},
+                  {PROTO_DONE, sizeof(struct proto_done)},
+                  {PROTO_RECORD, sizeof(struct proto_record)}};
     for (size_t i = 0; i < 5; i++) {
         uint32_t size = (uint32_t)(16 + bodies[i].least);
         PACKET(.size = size, .op = bodies[i].op, .id = 1);
@@ -123,7 +128,9 @@ static void test_descriptors(void)
     } control = {.header = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
     struct proto_header header = {.size = 16, .op = PROTO_CANCEL, .id = 1};
     struct iovec part = {&header, sizeof header};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
                              .msg_controllen = sizeof control.bytes};
     int fds[2], pipes[2];
     char byte;
@@ -156,8 +163,7 @@ static void *drain(void *arg)
     int fd = *(int *)arg;
 
     usleep(20000);
-    while (wire_receive(fd, &frame) == 0) {
-    }
+    while (wire_receive(fd, &frame) == 0) {}
     return NULL;
 }
 

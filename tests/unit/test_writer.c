@@ -1,4 +1,4 @@
-#include "fs/writer.h"
+#include "fs/mount/writer.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -12,16 +12,16 @@ static const struct caller me = {.pid = 1, .uid = 1000};
 /* A file_run: each line is a statement, "[N] line" its answer; "bad" fails. */
 static int runs;
 
-static int fake(struct file_context *context, const struct input *input, size_t *consumed,
-                struct text *said)
+static int fake(struct file_context *context, const struct input *input, struct text *said,
+                struct outcome *outcome)
 {
     runs++;
-    while (*consumed < input->size) {
-        const char *line = input->text + *consumed;
-        const char *end = memchr(line, '\n', input->size - *consumed);
+    while (outcome->consumed < input->size) {
+        const char *line = input->text + outcome->consumed;
+        const char *end = memchr(line, '\n', input->size - outcome->consumed);
         if (!end && !input->last)
             return 0;
-        size_t size = end ? (size_t)(end - line) : input->size - *consumed;
+        size_t size = end ? (size_t)(end - line) : input->size - outcome->consumed;
         if (size == 3 && !memcmp(line, "bad", 3)) {
             text_puts(&context->why, "it is bad");
             return -EINVAL;
@@ -33,16 +33,16 @@ static int fake(struct file_context *context, const struct input *input, size_t 
         }
         text_add(said, line, size);
         text_puts(said, "!\n");
-        *consumed += size + (end != NULL);
+        outcome->consumed += size + (end != NULL);
     }
     return 0;
 }
 
 /* Says that it did more than there was. */
-static int greedy(struct file_context *context, const struct input *input, size_t *consumed,
-                  struct text *said)
+static int greedy(struct file_context *context, const struct input *input, struct text *said,
+                  struct outcome *outcome)
 {
-    *consumed = SIZE_MAX;
+    outcome->consumed = SIZE_MAX;
     return 0;
 }
 
@@ -65,7 +65,10 @@ static int write_with(struct writer *writer, file_run *run, const char *text, bo
     return r;
 }
 
-static int writes(struct writer *writer, const char *text) { return write_with(writer, fake, text, false); }
+static int writes(struct writer *writer, const char *text)
+{
+    return write_with(writer, fake, text, false);
+}
 
 static void replied(uid_t uid, const char *wanted)
 {
@@ -201,16 +204,16 @@ static void test_limits(void)
 }
 
 /* Says how much there is, for now: the next call says it anew, unless it is told to keep that. */
-static int counting(struct file_context *context, const struct input *input, size_t *consumed,
-                    struct text *said)
+static int counting(struct file_context *context, const struct input *input, struct text *said,
+                    struct outcome *outcome)
 {
     CHECK(input->before <= input->size);
-    context->retake = input->before > 0;
+    outcome->retake = input->before > 0;
     text_printf(said, "%zu then %zu\n", input->before, input->size - input->before);
     if (memchr(input->text, ';', input->size))
-        *consumed = input->size;
+        outcome->consumed = input->size;
     else
-        context->passing = said->size;
+        outcome->passing = said->size;
     return 0;
 }
 
@@ -227,27 +230,29 @@ static void test_retaken(void)
     CHECK_INT(write_with(writer, counting, "four", false), 0);
     replied(1000, "3 then 4\n5 then 4\n");
     reads(writer, 100, "3 then 4\n5 then 4\n");
-    CHECK_INT(write_with(writer, counting, "five", false), 0); /* what was read can't be taken back */
+    /* what was read can't be taken back */
+    CHECK_INT(write_with(writer, counting, "five", false), 0);
     reads(writer, 100, "9 then 4\n");
     writer_free(writer);
     replies_clear(&replies);
 }
 
 /* Holds what is written; comments are nothing. */
-static int holding(struct file_context *context, const struct input *input, size_t *consumed, struct text *said)
+static int holding(struct file_context *context, const struct input *input, struct text *said,
+                   struct outcome *outcome)
 {
     bool something = input->size && *input->text != '#';
 
-    *consumed = input->size;
+    outcome->consumed = input->size;
     if (something && *input->text == '!')
         return -EINVAL;
     if (something && *input->text == '-') {
-        context->keeps = true;
+        outcome->keeps = true;
         return 0;
     }
     if (something || (input->last && context->clears)) {
         text_puts(said, context->clears ? "replaced\n" : "added\n");
-        context->clears = false;
+        outcome->cleared = true;
     }
     return 0;
 }

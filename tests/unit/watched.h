@@ -1,13 +1,14 @@
-/* A process to be watched: what a program with an agent is, as far as debug registers go. It handles SIGTRAP as the
- * agent does, and writes to its variables when it is told to, by threads of every kind. */
+/* A process to be watched: what a program with an agent is, as far as debug registers
+ * go. It handles SIGTRAP as the agent does, and writes to its variables when it is told
+ * to, by threads of every kind. */
 #pragma once
 
-#include "agent/orphans.h"
-#include "agent/proto.h"
-#include "fs/clock.h"
+#include "agent/base/clock.h"
+#include "agent/watch/stale_registers.h"
+#include "agent/wire/proto.h"
 #include "tests/unit/check.h"
 
-#include <poll.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -30,18 +31,18 @@ struct watched_seen {
     volatile long written;             /* by the writer that never stops */
     volatile long made;                /* threads, by the one that makes one after the other */
     volatile long usr1, eintr, sleeps;
-    volatile pid_t tid;                /* of the thread that writes */
-    volatile uint64_t data;            /* what the last one said */
+    volatile pid_t tid;     /* of the thread that writes */
+    volatile uint64_t data; /* what the last one said */
 };
 
 struct watched {
     pid_t pid;
-    int order, answer;                 /* pipes */
+    int order, answer; /* pipes */
     struct watched_seen *seen;
-    volatile uint64_t *places;         /* its memory: one cache line each, at the same address here */
+    volatile uint64_t *places; /* its memory: one cache line each, at the same address here */
 };
 
-static struct watched watched_self;    /* in the target */
+static struct watched watched_self; /* in the target */
 
 static inline void watched_trap(int signal, siginfo_t *info, void *context)
 {
@@ -188,7 +189,8 @@ static inline void watched_serve(int orders, int answers)
         }
         case 'd': signal(SIGTRAP, SIG_DFL); break;
         case 'i': { /* it is handled again */
-            struct sigaction action = {.sa_sigaction = watched_trap, .sa_flags = SA_SIGINFO | SA_NODEFER};
+            struct sigaction action = {.sa_sigaction = watched_trap,
+                                       .sa_flags = SA_SIGINFO | SA_NODEFER};
             sigaction(SIGTRAP, &action, NULL);
             break;
         }
@@ -213,15 +215,18 @@ static inline void watched_tell(struct watched *target, char what, unsigned slot
     CHECK(write(target->order, &order, sizeof order) == sizeof order);
 }
 
-/* Tells it and waits until it is done: the status of a child. */
+/* Tells it and waits until it is done, however long a busy machine takes for a thousand traps: the
+ * status of a child. A target that dies closes its end. */
 static inline int watched_do(struct watched *target, char what, unsigned slot, long n)
 {
-    struct pollfd p = {.fd = target->answer, .events = POLLIN};
     int status;
+    ssize_t n_read;
 
     watched_tell(target, what, slot, n);
-    CHECK(poll(&p, 1, 20000) == 1);
-    CHECK(read(target->answer, &status, sizeof status) == sizeof status);
+    do
+        n_read = read(target->answer, &status, sizeof status);
+    while (n_read < 0 && errno == EINTR);
+    CHECK(n_read == sizeof status);
     return status;
 }
 
@@ -233,7 +238,9 @@ static inline void watched_start(struct watched *out)
 
     CHECK(shared != MAP_FAILED);
     CHECK(pipe(orders) == 0 && pipe(answers) == 0);
-    *out = (struct watched){.order = orders[1], .answer = answers[0], .seen = (void *)shared,
+    *out = (struct watched){.order = orders[1],
+                            .answer = answers[0],
+                            .seen = (void *)shared,
                             .places = (void *)(shared + 4096)};
     out->pid = fork();
     if (out->pid == 0) {
@@ -242,7 +249,8 @@ static inline void watched_start(struct watched *out)
         watched_self = *out;
         action.sa_flags = SA_RESTART;
         sigaction(SIGUSR1, &action, NULL);
-        action = (struct sigaction){.sa_sigaction = watched_trap, .sa_flags = SA_SIGINFO | SA_NODEFER};
+        action =
+            (struct sigaction){.sa_sigaction = watched_trap, .sa_flags = SA_SIGINFO | SA_NODEFER};
         sigaction(SIGTRAP, &action, NULL);
         close(orders[1]);
         watched_thread(watched_worker, NULL, false);

@@ -1,5 +1,5 @@
 """hostile.py LIBRARY MODE [SEED]: pretends to be a process with an agent (LIBRARY, imposter.c), whose
-channel and record do what MODE says. The numbers are those of agent/proto.h."""
+channel and record do what MODE says. The numbers are those of agent/wire/proto.h."""
 import array
 import ctypes
 import os

@@ -5,8 +5,8 @@
 
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)
 {
-    static const char *const names[] = {"red", "gre\"en", "bl,ue", "", " grey", "bl\377ack",
-                                        "line\nbreak", "gr\xc3\xbcn"};
+    static const char *const names[] = {"red",   "gre\"en",   "bl,ue",       "",
+                                        " grey", "bl\377ack", "line\nbreak", "gr\xc3\xbcn"};
 
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         rows_add(rows);

@@ -1,0 +1,42 @@
+/* Time in nanoseconds. */
+#pragma once
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t timespec_ns(const struct timespec *t)
+{
+    return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec;
+}
+
+static inline struct timespec timespec_of(uint64_t ns)
+{
+    return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+}
+
+/* [s] */
+static inline double timespec_s(const struct timespec *t) { return (double)timespec_ns(t) * 1e-9; }
+
+/* CLOCK_REALTIME, since 1970. */
+static inline uint64_t realtime_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return timespec_ns(&t);
+}
+
+/* The same, [s]. */
+static inline double realtime_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return timespec_s(&t);
+}
+
+/* CLOCK_MONOTONIC. */
+static inline uint64_t monotonic_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return timespec_ns(&t);
+}

@@ -1,0 +1,3 @@
+#include "agent/base/fork_count.h"
+
+unsigned fork_number;

@@ -1,0 +1,3 @@
+#include "agent/base/life.h"
+
+struct life agent_life;

@@ -1,0 +1,87 @@
+#include "agent/base/thread.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/fork_count.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+/* Thread-local variables are cut from the stack: of a program with many of them it wants more. */
+#define STACK_RETRY (256u * 1024)
+
+#define PAGE 4096u
+
+static const int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+
+pid_t thread_tid(void)
+{
+    static __thread struct {
+        pid_t tid;
+        unsigned forks;
+    } cached; /* one, since each look at such a variable is a call */
+    __auto_type own = &cached;
+
+    if (!own->tid || own->forks != fork_count()) {
+        own->forks = fork_count();
+        own->tid = gettid();
+    }
+    return own->tid;
+}
+
+/* -EINVAL: the stack is too small. */
+static int create(size_t stack, void *(*run)(void *), void *arg, pthread_t *out, bool detached)
+{
+    pthread_attr_t attr;
+    int r = pthread_attr_init(&attr);
+    if (r)
+        return -r;
+    if (stack)
+        r = pthread_attr_setstacksize(&attr, stack);
+    if (!r && detached)
+        r = pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    if (!r)
+        r = pthread_create(out, &attr, run, arg);
+    pthread_attr_destroy(&attr);
+    return -r;
+}
+
+int thread_spawn(size_t stack, bool faults, void *(*run)(void *), void *arg, pthread_t *out)
+{
+    const size_t sizes[] = {stack, STACK_RETRY, 0};
+    sigset_t all, before;
+    pthread_t thread;
+    int r = -EINVAL;
+
+    sigfillset(&all);
+    if (faults)
+        for (size_t i = 0; i < ARRAY_SIZE(fault_signals); i++)
+            sigdelset(&all, fault_signals[i]);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits it */
+    for (size_t i = 0; i < ARRAY_SIZE(sizes) && r == -EINVAL; i++)
+        r = create(sizes[i], run, arg, &thread, !out);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r == 0 && out)
+        *out = thread;
+    return r;
+}
+
+void thread_name(const char *name)
+{
+    prctl(PR_SET_NAME, name); /* pthread_setname_np() of another thread needs /proc */
+}
+
+size_t stack_resident(const void *top, const void *bottom)
+{
+    uintptr_t page = (uintptr_t)top & ~(uintptr_t)(PAGE - 1);
+    size_t size = 0;
+    unsigned char resident = 1;
+
+    while (resident && page >= (uintptr_t)bottom && mincore((void *)page, PAGE, &resident) == 0) {
+        size += resident & 1 ? PAGE : 0;
+        page -= PAGE;
+    }
+    return size;
+}

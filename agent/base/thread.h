@@ -1,0 +1,22 @@
+/* Threads inside somebody else's process. */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* Starts a thread, run(arg), that no signal of the program ever interrupts. `stack`
+ * bytes, or more where the program's thread-local variables need it; 0: as many as the
+ * program's own threads have. out may be
+ * NULL: then the thread is detached. faults: it runs the program's code, so SIGSEGV and its like
+ * reach the program's handlers. 0 or -errno. */
+int thread_spawn(size_t stack, bool faults, void *(*run)(void *), void *arg, pthread_t *out);
+/* The kernel's number of the calling thread, also in a child of fork(). Fast: remembered.
+ * Not in a handler of a signal. */
+pid_t thread_tid(void);
+/* Names the calling thread, at most 15 bytes. */
+void thread_name(const char *name);
+
+/* Bytes of a stack that are in memory: from an address near its top down to `bottom`. */
+size_t stack_resident(const void *top, const void *bottom);

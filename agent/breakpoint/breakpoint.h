@@ -1,0 +1,64 @@
+/* One breakpoint or watchpoint of the set (change.h).
+ *
+ * All interpreters share it. Each interpreter keeps its own Python objects for it: compiled
+ * expressions and code objects (expression.h, places.h). A thread holds a reference while it is
+ * inside a hit, so that the breakpoint may be removed meanwhile. */
+#pragma once
+
+#include "agent/record/ring.h"
+#include "agent/wire/proto.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct breakpoint {
+    unsigned refs; /* atomically */
+    uint32_t id;
+    enum breakpoint_kind kind;
+    enum breakpoint_action action;
+    enum watch_route route;
+    uint32_t line;
+    uint64_t address;
+    uint32_t length;
+    uint64_t count;   /* 0: hits for ever */
+    uint64_t stop_ns; /* never 0 */
+    double set_at;    /* [s] since 1970 */
+    char *text; /* as it is written; what follows points into the same memory. All NUL-terminated */
+    const char *location; /* the part of text that says where; not NUL-terminated */
+    size_t location_size;
+    const char *where;
+    const char *condition; /* NULL: none */
+    uint32_t ncaptures;
+    const char *captures; /* one after the other */
+
+    /* changed by any thread, atomically */
+    uint64_t hits, dropped, errors;
+    /* code objects or pieces of memory in which it is armed, in all interpreters */
+    uint32_t places;
+    bool removed;  /* no longer in the set: nothing hits any more */
+    bool done;     /* `count` is reached */
+    uint64_t rows; /* how many may be written just now, and since when: hit.c */
+
+    /* its row, under the lock of the set */
+    struct ring_ticket ticket;
+    const char *state;          /* one of breakpoints.sql's */
+    char note[PROTO_WORDS_MAX]; /* "": none */
+};
+
+/* Reads one change of the set from `left` bytes of the daemon's; *size: how many bytes the change
+ * takes. Of a BREAKPOINT_REMOVE only id and where are used. 0; -EINVAL: the bytes are not as
+ * wire/proto.h says, *why says what is wrong; -ENOMEM. */
+int breakpoint_read(const char *data, size_t left, struct breakpoint **out, size_t *size,
+                    const char **why);
+struct breakpoint *breakpoint_ref(struct breakpoint *breakpoint);
+/* NULL is fine. Any thread. */
+void breakpoint_unref(struct breakpoint *breakpoint);
+
+/* Whether a breakpoint can't be hit any more. */
+static inline bool breakpoint_is_over(const struct breakpoint *breakpoint)
+{
+    return __atomic_load_n(&breakpoint->removed, __ATOMIC_RELAXED) ||
+           __atomic_load_n(&breakpoint->done, __ATOMIC_RELAXED);
+}
+/* Whether a breakpoint is at a location, which is given in the words in which it is printed. */
+bool breakpoint_is_at(const struct breakpoint *breakpoint, const char *location);

@@ -1,0 +1,232 @@
+#include "agent/breakpoint/change.h"
+
+#include "agent/breakpoint/hit.h"
+#include "agent/breakpoint/places.h"
+#include "agent/breakpoint/plan.h"
+#include "agent/breakpoint/set.h"
+#include "agent/cpython/exception_words.h"
+#include "agent/eval/eval.h"
+#include "agent/wire/channel.h"
+#include "agent/wire/record.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- arming ---- */
+
+static void add_report(struct place_report *all, const struct place_report *one)
+{
+    all->places += one->places;
+    all->files = one->files > all->files ? one->files : all->files;
+    all->line = all->line ? all->line : one->line;
+    all->known = all->known || one->known;
+    all->costs = all->costs ? all->costs : one->costs;
+}
+
+static void arm_in(struct interpreter *interpreter, void *arg)
+{
+    struct plan *plan = arg;
+
+    if (plan->error < 0)
+        return;
+    bool is_new = !places_here(interpreter); /* what was there before goes there, too */
+    plan->error =
+        is_new ? places_arm(interpreter, plan->next.all, plan->next.count, plan->here, plan->words)
+               : places_arm(interpreter, plan->fresh, plan->nfresh, plan->here, plan->words);
+    if (plan->error < 0 && PyErr_Occurred() && !plan->words[0])
+        exception_words(plan->words, PROTO_WORDS_MAX);
+    PyErr_Clear();
+    for (unsigned i = 0; i < plan->nfresh && plan->error == 0; i++)
+        add_report(&plan->reports[i],
+                   &plan->here[is_new ? breakpoint_set_find(&plan->next, plan->fresh[i]->id) : i]);
+}
+
+static void disarm_in(struct interpreter *interpreter, void *unused)
+{
+    places_disarm(interpreter);
+    hit_forget_removed(interpreter);
+    PyErr_Clear();
+}
+
+static void disarm(struct interpreter *interpreter)
+{
+    interpreter_each_other(disarm_in, NULL);
+    disarm_in(interpreter, NULL);
+}
+
+/* Those that are to go make room for others; once more, should nothing come of it. */
+static void leave_watches(struct interpreter *interpreter, const struct plan *plan, bool back)
+{
+    const struct breakpoint_set *set = breakpoint_set();
+    char words[PROTO_WORDS_MAX];
+    const char *state;
+
+    for (unsigned i = 0; i < set->count; i++) {
+        struct breakpoint *breakpoint = set->all[i];
+        unsigned at = breakpoint_set_find(&plan->next, breakpoint->id);
+        bool stays = at < plan->next.count && plan->next.all[at] == breakpoint;
+        if (stays || !plan_watches(breakpoint) || breakpoint_is_over(breakpoint))
+            continue;
+        if (!back)
+            watch_armer.remove(interpreter, breakpoint);
+        else if (watch_armer.add(interpreter, breakpoint, &state, words) == 0)
+            breakpoints_publish(breakpoint, state, words);
+        else
+            breakpoints_publish(breakpoint, "pending", words);
+    }
+}
+
+static int arm_watches(struct interpreter *interpreter, struct plan *plan)
+{
+    char words[PROTO_WORDS_MAX];
+    int r = 0;
+
+    leave_watches(interpreter, plan, false);
+    for (unsigned i = 0; i < plan->count && r == 0; i++)
+        if (plan->entries[i].fresh && plan_watches(plan->entries[i].is)) {
+            plan->at = plan->entries[i].at;
+            r = watch_armer.add(interpreter, plan->entries[i].is, &plan->entries[i].state, words);
+            snprintf(r < 0 ? plan->words : plan->entries[i].note, PROTO_WORDS_MAX, "%s", words);
+        }
+    if (r == 0)
+        return 0;
+    for (unsigned i = 0; i < plan->count; i++)
+        if (plan->entries[i].fresh)
+            watch_armer.remove(interpreter, plan->entries[i].is);
+    leave_watches(interpreter, plan, true);
+    return r;
+}
+
+static int arm(struct interpreter *interpreter, struct plan *plan)
+{
+    if (plan->nfresh) {
+        arm_in(interpreter, plan);
+        interpreter_each_there(arm_in, plan);
+    }
+    int r = plan->error < 0 ? plan->error : arm_watches(interpreter, plan);
+    if (r == 0)
+        return 0;
+    for (unsigned i = 0; i < plan->count; i++)
+        if (plan->entries[i].fresh)
+            plan->entries[i].is->removed = true;
+    disarm(interpreter);
+    return r;
+}
+
+/* ---- telling ---- */
+
+static void describe(const struct breakpoint *breakpoint, const struct place_report *report,
+                     char note[PROTO_WORDS_MAX])
+{
+    size_t size = 0;
+
+    note[0] = '\0';
+    if (!report->places && report->known && breakpoint->kind == BREAKPOINT_LINE)
+        size = (size_t)snprintf(note, PROTO_WORDS_MAX, "no code is at that line or behind it");
+    if (report->line)
+        size = (size_t)snprintf(note, PROTO_WORDS_MAX, "line %d is used, the next one with code",
+                                report->line);
+    if (report->files > 1)
+        size += (size_t)snprintf(note + size, PROTO_WORDS_MAX - size, "%sin %u files of that name",
+                                 size ? "; " : "", report->files);
+    if (report->costs)
+        snprintf(note + size, PROTO_WORDS_MAX - size, "%s%s", size ? "; " : "", report->costs);
+}
+
+static void publish(struct plan *plan)
+{
+    char note[PROTO_WORDS_MAX];
+
+    for (unsigned i = 0; i < plan->count; i++) {
+        const struct entry *entry = &plan->entries[i];
+        if (entry->fresh && entry->state)
+            breakpoints_publish(entry->is, entry->state, entry->note);
+    }
+    for (unsigned i = 0; i < plan->nfresh; i++) {
+        struct breakpoint *breakpoint = plan->fresh[i];
+        describe(breakpoint, &plan->reports[i], note);
+        breakpoints_publish(breakpoint,
+                            plan->reports[i].places || breakpoint->kind == BREAKPOINT_RAISE
+                                ? "armed"
+                                : "pending",
+                            note);
+    }
+}
+
+/* One line for each change. */
+static void tell(const struct plan *plan, FILE *output)
+{
+    for (unsigned i = 0; i < plan->count; i++) {
+        const struct entry *entry = &plan->entries[i];
+        const struct breakpoint *is = entry->is;
+        if (entry->breakpoint->kind == BREAKPOINT_REMOVE && entry->breakpoint->id)
+            fprintf(output, "-%u\n", entry->breakpoint->id);
+        else if (entry->breakpoint->kind == BREAKPOINT_REMOVE)
+            fprintf(output, "-%s\n", entry->breakpoint->where);
+        else
+            fprintf(output, "%u: %s  # %s%s%s\n", is->id, is->text,
+                    is->state ? is->state : "removed", is->note[0] ? ", " : "", is->note);
+    }
+}
+
+/* ---- */
+
+/* Something else than before, if what is to be armed has changed. */
+static uint32_t changes(void)
+{
+    uint32_t sum = 0;
+
+    for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
+        sum += probe_agent_record.watches[i].change;
+    return sum;
+}
+
+static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *output)
+{
+    uint32_t before = changes();
+    int r = plan_make(plan);
+    if (r == 0)
+        r = plan_check(plan);
+    if (r == 0)
+        r = arm(interpreter, plan);
+    if (r < 0)
+        return r;
+    breakpoint_set_replace(&plan->next);
+    disarm(interpreter);
+    publish(plan);
+    if (changes() != before)
+        channel_tell_watches();
+    tell(plan, output);
+    return 0;
+}
+
+int breakpoints_run(struct interpreter *interpreter, struct request *request,
+                    struct evaluation *out)
+{
+    _cleanup_(plan_free) struct plan *plan = calloc(1, sizeof *plan);
+    FILE *output = open_memstream(&out->output, &out->size);
+    size_t size = request->eval.text_size;
+    int r = -ENOMEM;
+
+    if (plan && output) {
+        plan->words = out->done.words;
+        plan->replace = request->eval.flags & BREAKPOINTS_REPLACE;
+        r = plan_read(plan, request->text, size);
+        if (r == 0)
+            r = carry_out(interpreter, plan, output);
+        out->done.consumed = r < 0 ? plan->at : size;
+    }
+    if (output && fclose(output) != 0)
+        out->size = 0;
+    if (r < 0 && !out->done.words[0])
+        snprintf(out->done.words, sizeof out->done.words, "%s", strerrordesc_np(-r));
+    if (out->size > request->eval.output_max) {
+        out->size = request->eval.output_max;
+        out->done.flags |= DONE_CUT;
+    }
+    PyErr_Clear();
+    return r;
+}
+
+void breakpoints_leave(struct interpreter *interpreter) { places_leave(interpreter); }

@@ -1,0 +1,30 @@
+/* Changes the set of breakpoints, and what is armed for it, as the daemon asks. */
+#pragma once
+
+#include "agent/eval/requests.h"
+#include "agent/interpreter/interpreter.h"
+
+struct breakpoint;
+struct evaluation;
+
+/* Carries out a BREAKPOINTS. In the main interpreter, with its GIL, which is given up meanwhile. 0,
+ * or -errno with words in out->done. No exception is set afterwards. */
+int breakpoints_run(struct interpreter *interpreter, struct request *request,
+                    struct evaluation *out);
+
+/* Who watches values for breakpoints of a kind that is no code: watch/watch.c. All in the main
+ * interpreter, with its GIL. */
+struct armer {
+    /* Begins to watch. state: "hw", "dict" or "line", as breakpoints.sql has it; words: the note of
+     * the breakpoint's row. 0; -EBUSY: no debug register is free, words say who has them; -EINVAL:
+     * the expression has no value now, or there is nothing to watch; others. */
+    int (*add)(struct interpreter *interpreter, struct breakpoint *breakpoint, const char **state,
+               char words[PROTO_WORDS_MAX]);
+    /* Ends watching, if it has begun. */
+    void (*remove)(struct interpreter *interpreter, struct breakpoint *breakpoint);
+};
+extern const struct armer watch_armer;
+
+/* Takes all that is armed out of an interpreter: at its end and at detach. With its GIL. No
+ * exception is set afterwards. */
+void breakpoints_leave(struct interpreter *interpreter);

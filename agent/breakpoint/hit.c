@@ -1,0 +1,256 @@
+#include "agent/base/clock.h"
+#include "agent/base/thread.h"
+#include "agent/breakpoint/capture.h"
+#include "agent/breakpoint/set.h"
+#include "agent/cpython/thread_states.h"
+#include "agent/interpreter/interpreter.h"
+#include "agent/record/recorder.h"
+#include "agent/stop/hold.h"
+#include "agent/stop/step.h"
+#include "agent/stop/stop_row.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static unsigned inside;
+static __thread bool busy; /* in a hit: what is run there hits nothing */
+
+/* What was compiled in an interpreter, under its GIL. */
+static struct {
+    int64_t id; /* of that interpreter: what is left of another one, that ended, isn't touched */
+    struct expressions *expressions;
+} compiled[INTERPRETERS_MAX];
+
+struct expressions **hit_expressions(const struct interpreter *interpreter)
+{
+    __auto_type own = &compiled[interpreter_index(interpreter)];
+
+    if (own->id != interpreter->id)
+        own->expressions = NULL;
+    own->id = interpreter->id;
+    return &own->expressions;
+}
+
+/* ---- rows ---- */
+
+/* Whether one more row may be written now. */
+static bool has_room(struct breakpoint *breakpoint, double now)
+{
+    uint64_t second = (uint64_t)now & 0xffffffff,
+             rows = __atomic_load_n(&breakpoint->rows, __ATOMIC_RELAXED);
+
+    rows = rows >> 32 == second ? rows + 1 : second << 32 | 1;
+    __atomic_store_n(&breakpoint->rows, rows, __ATOMIC_RELAXED);
+    return (uint32_t)rows <= HIT_ROWS;
+}
+
+static struct ring_text text_or_null(const char *text)
+{
+    return text ? (struct ring_text){text, strlen(text)} : (struct ring_text){0};
+}
+
+/* The innermost frame of a stack, which ends at the end of `stack`, is at another line. */
+static struct ring_text with_line(struct ring_text text, char stack[RING_TEXT_MAX], int64_t line)
+{
+    char tail[24];
+    size_t size = (size_t)snprintf(tail, sizeof tail, "%ld)", (long)line), keep = text.size;
+
+    while (keep && text.bytes[keep - 1] != ':')
+        keep--;
+    if (!keep || keep + size > RING_TEXT_MAX)
+        return text;
+    char *start = stack + RING_TEXT_MAX - keep - size;
+    memmove(start, text.bytes, keep);
+    memcpy(start + keep, tail, size);
+    return (struct ring_text){start, keep + size};
+}
+
+/* Where it was, in the row; the texts are good while the GIL is held. */
+static void fill_place(struct interpreter *interpreter, const struct reached *reached,
+                       struct hits_row *row, char stack[RING_TEXT_MAX])
+{
+    const struct change *change = reached->change;
+
+    row->lineno = reached->line > 0 ? reached->line : RING_NULL_INTEGER;
+    if (reached->frame)
+        stop_row_place(interpreter, reached->frame, reached->code, row, stack);
+    if (change && change->file) {
+        bool within = row->stack.bytes && change->func && row->func.size == strlen(change->func) &&
+                      memcmp(row->func.bytes, change->func, row->func.size) == 0;
+        if (within && !change->stack && change->line > 0)
+            row->stack = with_line(row->stack, stack, change->line);
+        row->func = text_or_null(change->func);
+        row->file = text_or_null(change->file);
+        row->lineno = change->line;
+    }
+    if (change && change->stack)
+        row->stack = text_or_null(change->stack);
+}
+
+static struct ring_text show(struct hit *hit, PyObject *value, char out[RING_TEXT_MAX])
+{
+    size_t size;
+
+    if (!value || hit->escapes)
+        return (struct ring_text){0};
+    if (!repr_value(value, out, &size)) {
+        hit_note_error(hit);
+        return (struct ring_text){0};
+    }
+    return (struct ring_text){out, size};
+}
+
+static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
+{
+    const struct change *change = hit->reached->change;
+    char old_value[RING_TEXT_MAX], new_value[RING_TEXT_MAX], stack[RING_TEXT_MAX];
+    struct hits_row row = {
+        .ts = change && change->ts > 0 ? change->ts : now,
+        .id = hit->breakpoint->id,
+        .hit = (int64_t)hit->number,
+        .tid = change && change->tid ? change->tid : thread_tid(),
+        .captured = {hit->captured.text, hit->captured.size},
+        .address = change ? (int64_t)change->address : RING_NULL_INTEGER,
+        .stopped = hit->breakpoint->action == BREAKPOINT_STOP,
+        .resumed = NAN,
+    };
+
+    if (change) {
+        row.old_value = show(hit, change->old_value, old_value);
+        row.new_value = show(hit, change->new_value, new_value);
+    }
+    row.error = text_or_null(hit->error[0] ? hit->error : NULL);
+    if (hit->escapes)
+        return;
+    fill_place(hit->interpreter, hit->reached, &row, stack);
+    struct ring *ring = recorder_first_use(RECORDED_HITS);
+    if (ring)
+        hits_append(ring, &row, ticket);
+}
+
+/* ---- a hit ---- */
+
+/* Its number; 0: it has had enough. */
+static uint64_t count_hit(struct breakpoint *breakpoint)
+{
+    uint64_t number = __atomic_add_fetch(&breakpoint->hits, 1, __ATOMIC_RELAXED);
+
+    if (!breakpoint->count || number <= breakpoint->count)
+        return number;
+    __atomic_sub_fetch(&breakpoint->hits, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static void hold(struct hit *hit, const struct ring_ticket *ticket)
+{
+    const struct reached *reached = hit->reached;
+    const struct hold hold = {
+        .why = reached->why,
+        .id = hit->breakpoint->id,
+        .for_ns = hit->breakpoint->stop_ns,
+        .frame = reached->frame,
+        .line = reached->line,
+        .value = reached->value,
+        .may_jump = hit->breakpoint->kind == BREAKPOINT_LINE,
+    };
+
+    if (!stop_hold(hit->interpreter, &hold, ticket))
+        hit->escapes = true;
+}
+
+/* Another thread wrote, and has gone on since: it is to stop at its next line. */
+static void hold_writer(struct hit *hit, const struct ring_ticket *ticket)
+{
+    const struct breakpoint *breakpoint = hit->breakpoint;
+    const PyThreadState *state = hit->reached->change->writer;
+    struct thread_seen writer = {0};
+
+    int r = state ? thread_states_find(hit->interpreter->state, state, &writer) : -ESRCH;
+    if (writer.frame)
+        r = step_stop_soon(hit->interpreter, writer.id, writer.frame, breakpoint->id,
+                           breakpoint->stop_ns, ticket);
+    struct ring *ring = recorder_ring(RECORDED_HITS);
+    if ((r < 0 || !writer.frame) && ring)
+        hits_patch_stopped(ring, ticket, 0);
+    Py_DecRef((PyObject *)writer.frame);
+}
+
+static void reach(struct hit *hit)
+{
+    struct breakpoint *breakpoint = hit->breakpoint;
+    struct ring_ticket ticket = {0};
+
+    hit_set_scope(hit);
+    if (!hit_is_true(hit) || hit->escapes || breakpoint_is_over(breakpoint))
+        return;
+    hit->number = count_hit(breakpoint);
+    if (!hit->number)
+        return;
+    double now = realtime_s();
+    if (breakpoint->action == BREAKPOINT_STOP || has_room(breakpoint, now)) {
+        hit_capture(hit);
+        write_row(hit, now, &ticket);
+    } else {
+        __atomic_fetch_add(&breakpoint->dropped, 1, __ATOMIC_RELAXED);
+    }
+    if (hit->error[0])
+        __atomic_fetch_add(&breakpoint->errors, 1, __ATOMIC_RELAXED);
+    if (hit->number == breakpoint->count)
+        breakpoints_done(breakpoint);
+    else
+        breakpoints_count(breakpoint);
+    if (breakpoint->action != BREAKPOINT_STOP || hit->escapes)
+        return;
+    if (hit->reached->frame)
+        hold(hit, &ticket);
+    else
+        hold_writer(hit, &ticket);
+}
+
+bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,
+                 const struct reached *reached)
+{
+    struct hit hit;
+
+    if (busy || breakpoint_is_over(breakpoint))
+        return true;
+    busy = true;
+    __atomic_fetch_add(&inside, 1, __ATOMIC_RELAXED);
+    hit.interpreter = interpreter;
+    hit.breakpoint = breakpoint;
+    hit.reached = reached;
+    hit.scope = (struct expression_scope){0};
+    hit.escapes = false;
+    hit.error[0] = '\0';
+    reach(&hit);
+    __atomic_fetch_sub(&inside, 1, __ATOMIC_RELEASE);
+    busy = false;
+    return !hit.escapes;
+}
+
+static bool is_inside(void) { return __atomic_load_n(&inside, __ATOMIC_ACQUIRE); }
+
+bool hit_wait(void)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    uint64_t end = monotonic_ns() + HIT_LEAVE_NS;
+
+    while (is_inside() && monotonic_ns() < end)
+        nanosleep(&moment, NULL);
+    return !is_inside();
+}
+
+void hit_forget_removed(struct interpreter *interpreter)
+{
+    expressions_forget(hit_expressions(interpreter));
+}
+
+void hit_leave(struct interpreter *interpreter)
+{
+    if (!is_inside())
+        expressions_free(hit_expressions(interpreter));
+}
+
+void hit_forget(void) { inside = busy; }

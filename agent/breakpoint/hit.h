@@ -1,0 +1,58 @@
+/* What happens where a breakpoint is reached: its condition, its captures, a row of `hits`, and,
+ * for `stop`, that the thread is held.
+ *
+ * Code of the program runs meanwhile (expressions, repr()), and the GIL is given up:
+ * whoever calls holds what it goes on with. Nothing that fails here gets into the program:
+ * it becomes the row's error. */
+#pragma once
+
+#include "agent/breakpoint/breakpoint.h"
+#include "agent/cpython/python.h"
+
+#define HIT_LEAVE_NS 2000000000ull
+#define HIT_ROWS 1000 /* of one breakpoint in a second; further hits are counted only */
+
+struct interpreter;
+
+/* The value of a watchpoint before and after. */
+struct change {
+    PyObject *old_value, *new_value; /* borrowed; NULL: unbound, or not known */
+    bool unknown;                    /* new_value isn't known, but that it is another one */
+    /* behind the instruction that wrote; RING_NULL_INTEGER: not seen by hardware */
+    uint64_t address;
+    /* where it was written, if that is not where `frame` is now; file NULL: it is */
+    const char *func, *file;
+    int64_t line;      /* RING_NULL_INTEGER: not known */
+    const char *stack; /* as in hits.sql; NULL: that of `frame` */
+    int32_t tid;       /* who wrote; 0: this thread */
+    double ts;         /* when; 0: now */
+    /* who is to be held, where that is another thread: at the next line that it runs
+     * (step_stop_soon()); NULL: it is this one, or has ended */
+    PyThreadState *writer;
+};
+
+struct reached {
+    PyFrameObject *frame;        /* borrowed: of this thread; NULL: none, only with change */
+    PyObject *code;              /* borrowed: of it */
+    int line;                    /* 0: none */
+    PyObject *value;             /* borrowed: what is returned, or the exception; NULL */
+    const struct change *change; /* of a watchpoint, else NULL */
+    enum stop_why why;           /* STOP_BREAKPOINT, STOP_RETURN, STOP_WATCH */
+};
+
+/* In the thread that got there, with the GIL of that interpreter and no exception
+ * set. False: an exception is set, which a signal handler of the program raised
+ * meanwhile; the program is to see it. */
+bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,
+                 const struct reached *reached);
+
+/* Waits until no thread is inside of hit_reached() any more, for at most HIT_LEAVE_NS. Without the
+ * GIL. Whether all have left: who has the GIL of an interpreter from then on knows that none of its
+ * threads is in a callback of ours. */
+bool hit_wait(void);
+/* With the GIL of that interpreter: forgets what was compiled for breakpoints that are removed;
+ * forgets all, unless a thread is inside. */
+void hit_forget_removed(struct interpreter *interpreter);
+void hit_leave(struct interpreter *interpreter);
+/* In a child after fork: only the thread that forked may be inside. */
+void hit_forget(void);

@@ -1,0 +1,125 @@
+/* From CPython 3.12 on a line at which there is nothing is told of once: HEAR_DISABLE switches it
+ * off. What runs code of the program, and gives the GIL up, is hit_reached(). */
+#include "agent/breakpoint/listen.h"
+
+#include "agent/breakpoint/places_table.h"
+#include "agent/breakpoint/raise.h"
+#include "agent/breakpoint/reach.h"
+#include "agent/monitor/hear.h"
+
+#include <dlfcn.h>
+
+static const enum hear_event events[] = {
+    [PLACE_LINE] = HEAR_LINE,
+    [PLACE_START] = HEAR_START,
+    [PLACE_RETURN] = HEAR_RETURN,
+};
+#define EVENTS (HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_RETURN))
+
+static int (*get_lasti)(PyFrameObject *); /* PyFrame_GetLasti, since 3.11 */
+
+/* ---- what is heard ---- */
+
+/* Where a frame is, in bytes; -1: before its first instruction. */
+static int offset_in(PyFrameObject *frame)
+{
+    if (get_lasti)
+        return get_lasti(frame);
+    _cleanup_unref_ PyObject *lasti = PyObject_GetAttrString((PyObject *)frame, "f_lasti");
+    long at = lasti ? PyLong_AsLong(lasti) : -1;
+    PyErr_Clear();
+    return (int)at;
+}
+
+static enum hear_answer get_to(struct interpreter *interpreter, const struct heard *heard)
+{
+    enum place_event event = heard->event == HEAR_LINE    ? PLACE_LINE
+                             : heard->event == HEAR_START ? PLACE_START
+                                                          : PLACE_RETURN;
+    const struct places *places = places_here(interpreter);
+    struct reached reached = {heard_frame(heard), heard->code, heard->line,
+                              heard->value,       NULL,        STOP_BREAKPOINT};
+    struct reach here;
+
+    const struct place *place = places ? places_at(places, heard->code, event, heard->line) : NULL;
+    if (!reached.frame ||
+        (place && place->again && places_again(places, place, offset_in(reached.frame))) ||
+        !reach_take(&here, place))
+        return HEAR_DISABLE;
+    return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
+}
+
+/* That an iterator ends in a `for` is told as if it had been raised there, without a traceback. */
+static enum hear_answer get_to_raise(struct interpreter *interpreter, const struct heard *heard)
+{
+    _cleanup_unref_ PyObject *frame = heard->traceback ? (PyObject *)heard_frame(heard) : NULL;
+
+    PyErr_Clear();
+    if (!frame)
+        return HEAR_ON;
+    Py_IncRef(frame);
+    return raising_seen(interpreter, (PyFrameObject *)frame, heard->value, heard->traceback)
+               ? HEAR_ON
+               : HEAR_RAISED;
+}
+
+static enum hear_interest wants(struct interpreter *interpreter, PyThreadState *state,
+                                PyObject *code)
+{
+    const struct places *places = places_here(interpreter);
+    return places && places_in(places, code) ? HEAR_NOW : HEAR_NEVER;
+}
+
+static const struct hearer hearer = {
+    .id = HEARER_BREAKPOINTS,
+    .purpose = "stop at code",
+    .on =
+        {
+            [HEAR_LINE] = get_to,
+            [HEAR_START] = get_to,
+            [HEAR_RETURN] = get_to,
+            [HEAR_RAISE] = get_to_raise,
+        },
+    .wants = wants,
+    .code_made = places_code_made,
+    .code_gone = places_code_gone,
+};
+
+/* ---- on and off ---- */
+
+int listen_code(struct interpreter *interpreter, PyObject *code, unsigned wanted)
+{
+    unsigned bits = 0;
+
+    for (unsigned i = 0; i < ARRAY_SIZE(events); i++)
+        bits |= wanted & 1u << i ? HEAR_BIT(events[i]) : 0;
+    return hear_code(interpreter, &hearer, code, bits);
+}
+
+static void name_again(void *arg, PyObject *code, unsigned wanted)
+{
+    listen_code(arg, code, wanted);
+    PyErr_Clear();
+}
+
+int listen_begin(struct interpreter *interpreter, bool raises, char words[PROTO_WORDS_MAX])
+{
+    get_lasti = (int (*)(PyFrameObject *))dlsym(RTLD_DEFAULT, "PyFrame_GetLasti");
+    int r = hear_begin(interpreter, &hearer, raises ? HEAR_BIT(HEAR_RAISE) : 0, EVENTS, words);
+    if (r > 0)
+        places_each(*places_kept(interpreter), name_again, interpreter);
+    return r < 0 ? r : 0;
+}
+
+static void forget(void *arg, PyObject *code, unsigned unused)
+{
+    listen_code(arg, code, 0);
+    PyErr_Clear();
+}
+
+void listen_end(struct interpreter *interpreter)
+{
+    PyErr_Clear();
+    places_each(*places_kept(interpreter), forget, interpreter);
+    hear_end(interpreter, &hearer);
+}

@@ -1,0 +1,401 @@
+#include "agent/base/fork_count.h"
+#include "agent/breakpoint/listen.h"
+#include "agent/breakpoint/location.h"
+#include "agent/breakpoint/places_table.h"
+#include "agent/breakpoint/raise.h"
+#include "agent/breakpoint/set.h"
+#include "agent/cpython/statement.h"
+#include "agent/monitor/hear.h"
+
+#include <errno.h>
+
+#define SPOTS_LEAST 256 /* buckets; a power of two */
+#define AGAIN_MAX 8
+
+/* What is at one place. */
+struct spot {
+    struct spot *next;   /* in the bucket */
+    struct place *first; /* never NULL */
+    unsigned nagain;
+    int again[AGAIN_MAX]; /* offsets of instructions in the midst of the line */
+};
+
+/* A code object with something in it. */
+struct armed {
+    struct armed *next; /* in the bucket */
+    PyObject *code;
+    unsigned counts[3]; /* by enum place_event */
+    bool changed;
+};
+
+/* ---- looking up ---- */
+
+/* By interpreter. */
+static struct places *kept[INTERPRETERS_MAX];
+
+struct places **places_kept(const struct interpreter *interpreter)
+{
+    return &kept[interpreter_index(interpreter)];
+}
+
+struct places *places_here(const struct interpreter *interpreter)
+{
+    struct places *places = *places_kept(interpreter);
+    return places && places->forks == fork_count() ? places : NULL;
+}
+
+static size_t hash(const PyObject *code, unsigned salt)
+{
+    uint64_t x = ((uintptr_t)code >> 4) + (uint64_t)salt * 0x9e3779b97f4a7c15;
+    return x * 0x9e3779b97f4a7c15 >> 32;
+}
+
+static struct spot **spot_at(const struct places *places, const PyObject *code,
+                             enum place_event event, int line)
+{
+    struct spot **link =
+        &places->spots[hash(code, (unsigned)line * 4 + event) & (places->nbuckets - 1)];
+
+    for (; *link; link = &(*link)->next) {
+        const struct place *place = (*link)->first;
+        if (place->code == code && place->line == line && place->event == event)
+            break;
+    }
+    return link;
+}
+
+const struct place *places_at(const struct places *places, const PyObject *code,
+                              enum place_event event, int line)
+{
+    const struct spot *spot = *spot_at(places, code, event, line);
+    return spot ? spot->first : NULL;
+}
+
+bool places_again(const struct places *places, const struct place *place, int offset)
+{
+    const struct spot *spot = *spot_at(places, place->code, place->event, place->line);
+
+    for (unsigned i = 0; spot && i < spot->nagain; i++)
+        if (spot->again[i] == offset)
+            return true;
+    return false;
+}
+
+static struct armed **armed_at(const struct places *places, const PyObject *code)
+{
+    struct armed **link = &places->armed[hash(code, 0) & (places->nbuckets - 1)];
+
+    while (*link && (*link)->code != code)
+        link = &(*link)->next;
+    return link;
+}
+
+static unsigned events_of(const struct armed *armed)
+{
+    unsigned events = 0;
+
+    for (unsigned i = 0; i < ARRAY_SIZE(armed->counts); i++)
+        events |= armed->counts[i] ? 1u << i : 0;
+    return events;
+}
+
+unsigned places_in(const struct places *places, const PyObject *code)
+{
+    const struct armed *armed = *armed_at(places, code);
+    return armed ? events_of(armed) : 0;
+}
+
+struct breakpoint *const *places_raises(const struct places *places, unsigned *count)
+{
+    *count = places->nraises;
+    return places->raises;
+}
+
+void places_each(const struct places *places,
+                 void (*visit)(void *arg, PyObject *code, unsigned events), void *arg)
+{
+    for (size_t i = 0; i < places->nbuckets; i++)
+        for (const struct armed *armed = places->armed[i]; armed; armed = armed->next)
+            visit(arg, armed->code, events_of(armed));
+}
+
+/* ---- the table ---- */
+
+static bool holds_code(void) { return !hear_tells_of_ends(); }
+
+static bool grow(struct places *places)
+{
+    struct places grown = {.nbuckets = 2 * places->nbuckets};
+
+    if (places->count < places->nbuckets)
+        return true;
+    grown.spots = calloc(grown.nbuckets, sizeof *grown.spots);
+    grown.armed = calloc(grown.nbuckets, sizeof *grown.armed);
+    if (!grown.spots || !grown.armed) {
+        free(grown.spots);
+        free(grown.armed);
+        return false;
+    }
+    for (size_t i = 0; i < places->nbuckets; i++) {
+        for (struct spot *spot; (spot = places->spots[i]);) {
+            const struct place *place = spot->first;
+            struct spot **link = spot_at(&grown, place->code, place->event, place->line);
+            places->spots[i] = spot->next;
+            spot->next = NULL;
+            *link = spot;
+        }
+        for (struct armed *armed; (armed = places->armed[i]);) {
+            struct armed **link = armed_at(&grown, armed->code);
+            places->armed[i] = armed->next;
+            armed->next = NULL;
+            *link = armed;
+        }
+    }
+    free(places->spots);
+    free(places->armed);
+    places->spots = grown.spots;
+    places->armed = grown.armed;
+    places->nbuckets = grown.nbuckets;
+    return true;
+}
+
+static struct armed *have_armed(struct places *places, PyObject *code)
+{
+    struct armed **link = armed_at(places, code);
+
+    if (*link)
+        return *link;
+    struct armed *armed = calloc(1, sizeof *armed);
+    if (!armed)
+        return NULL;
+    armed->code = code;
+    if (holds_code())
+        Py_IncRef(code);
+    return *link = armed;
+}
+
+static struct spot *have_spot(struct places *places, PyObject *code, enum place_event event,
+                              int line)
+{
+    struct spot **link = spot_at(places, code, event, line);
+
+    if (*link)
+        return *link;
+    *link = calloc(1, sizeof **link);
+    if (*link && event == PLACE_LINE)
+        (*link)->nagain = statement_again(code, line, (*link)->again, AGAIN_MAX);
+    return *link;
+}
+
+static bool is_there(const struct spot *spot, const struct breakpoint *breakpoint)
+{
+    for (const struct place *place = spot->first; place; place = place->next)
+        if (place->breakpoint == breakpoint)
+            return true;
+    return false;
+}
+
+/* In the order of their ids. */
+static void link_place(struct spot *spot, struct place *place)
+{
+    struct place **link = &spot->first;
+
+    while (*link && (*link)->breakpoint->id < place->breakpoint->id)
+        link = &(*link)->next;
+    place->next = *link;
+    *link = place;
+}
+
+int places_add(struct places *places, struct breakpoint *breakpoint, PyObject *code,
+               enum place_event event, int line)
+{
+    if (event != PLACE_LINE)
+        line = 0;
+    if (places->count == PLACES_MAX)
+        return -ENOSPC;
+    struct place *place = grow(places) ? malloc(sizeof *place) : NULL;
+    struct armed *armed = place ? have_armed(places, code) : NULL;
+    struct spot *spot = armed ? have_spot(places, code, event, line) : NULL;
+    if (!spot || is_there(spot, breakpoint)) {
+        free(place);
+        return spot ? -EEXIST : -ENOMEM;
+    }
+    *place = (struct place){NULL, breakpoint_ref(breakpoint), code, event, line, spot->nagain};
+    link_place(spot, place);
+    armed->counts[event]++;
+    armed->changed = true;
+    places->count++;
+    __atomic_fetch_add(&breakpoint->places, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static void free_place(struct places *places, struct place *place)
+{
+    places->count--;
+    __atomic_fetch_sub(&place->breakpoint->places, 1, __ATOMIC_RELAXED);
+    breakpoint_unref(place->breakpoint);
+    free(place);
+}
+
+static void take_out(struct places *places, struct spot **link, const PyObject *gone)
+{
+    struct spot *spot = *link;
+    struct place **at = &spot->first;
+
+    while (*at) {
+        struct place *place = *at;
+        if (place->code != gone && !place->breakpoint->removed) {
+            at = &place->next;
+            continue;
+        }
+        struct armed *armed = *armed_at(places, place->code);
+        armed->counts[place->event]--;
+        armed->changed = true;
+        *at = place->next;
+        struct breakpoint *breakpoint = breakpoint_ref(place->breakpoint);
+        free_place(places, place);
+        breakpoints_count(breakpoint);
+        breakpoint_unref(breakpoint);
+    }
+    if (!spot->first) {
+        *link = spot->next;
+        free(spot);
+    }
+}
+
+void places_take_out(struct places *places, const PyObject *gone)
+{
+    for (size_t i = 0; i < places->nbuckets; i++)
+        for (struct spot **link = &places->spots[i]; *link;) {
+            struct spot *spot = *link;
+            take_out(places, link, gone);
+            if (*link == spot)
+                link = &spot->next;
+        }
+}
+
+/* ---- telling the interpreter ---- */
+
+static void drop_armed(struct armed **link)
+{
+    struct armed *armed = *link;
+
+    *link = armed->next;
+    if (holds_code())
+        Py_DecRef(armed->code);
+    free(armed);
+}
+
+int places_apply(struct interpreter *interpreter, struct places *places)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < places->nbuckets; i++)
+        for (struct armed **link = &places->armed[i]; *link;) {
+            struct armed *armed = *link;
+            if (armed->changed && r == 0) {
+                armed->changed = false;
+                r = listen_code(interpreter, armed->code, events_of(armed));
+            }
+            if (events_of(armed))
+                link = &armed->next;
+            else
+                drop_armed(link);
+        }
+    return r;
+}
+
+/* ---- its life ---- */
+
+struct places *places_new(void)
+{
+    struct places *places = calloc(1, sizeof *places);
+
+    if (!places)
+        return NULL;
+    places->forks = fork_count();
+    places->nbuckets = SPOTS_LEAST;
+    places->spots = calloc(places->nbuckets, sizeof *places->spots);
+    places->armed = calloc(places->nbuckets, sizeof *places->armed);
+    places->wanted = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->wanted);
+    places->raises = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->raises);
+    if (places->spots && places->armed && places->wanted && places->raises)
+        return places;
+    free(places->spots);
+    free(places->armed);
+    free(places->wanted);
+    free(places->raises);
+    free(places);
+    return NULL;
+}
+
+static void free_list(struct breakpoint **all, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        breakpoint_unref(all[i]);
+    free(all);
+}
+
+static void free_places(struct places *places)
+{
+    for (size_t i = 0; i < places->nbuckets; i++) {
+        for (struct spot *spot; (spot = places->spots[i]);) {
+            for (struct place *place; (place = spot->first);) {
+                spot->first = place->next;
+                free_place(places, place);
+            }
+            places->spots[i] = spot->next;
+            free(spot);
+        }
+        while (places->armed[i])
+            drop_armed(&places->armed[i]);
+    }
+    free(places->spots);
+    free(places->armed);
+    free_list(places->wanted, places->nwanted);
+    free_list(places->raises, places->nraises);
+    Py_DecRef(places->file);
+    raising_free(places->raising);
+    free(places);
+}
+
+void places_leave(struct interpreter *interpreter)
+{
+    struct places *places = *places_kept(interpreter);
+
+    if (!places)
+        return;
+    listen_end(interpreter);
+    *places_kept(interpreter) = NULL;
+    free_places(places);
+    PyErr_Clear();
+}
+
+void places_code_gone(struct interpreter *interpreter, PyObject *code)
+{
+    struct places *places = *places_kept(interpreter);
+    struct armed **link = places ? armed_at(places, code) : NULL;
+
+    if (!link || !*link)
+        return;
+    places_take_out(places, code);
+    drop_armed(armed_at(places, code));
+}
+
+/* The first one, or NULL. */
+static PyObject *find_left(const struct places *places)
+{
+    for (size_t i = 0; i < places->nbuckets; i++)
+        for (const struct armed *armed = places->armed[i]; armed; armed = armed->next)
+            if (Py_REFCNT(armed->code) == 1)
+                return armed->code;
+    return NULL;
+}
+
+void places_sweep(struct interpreter *interpreter)
+{
+    PyObject *code;
+
+    while (holds_code() && (code = find_left(*places_kept(interpreter))))
+        places_code_gone(interpreter, code);
+}

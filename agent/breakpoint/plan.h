@@ -1,0 +1,47 @@
+/* The plan for a request BREAKPOINTS: what it asks for, and the set that will follow. Planning
+ * changes nothing; it only takes ids for new breakpoints.
+ *
+ * On Python's thread, with the GIL. */
+#pragma once
+
+#include "agent/breakpoint/places.h"
+#include "agent/breakpoint/set.h"
+
+/* One line of the request. */
+struct entry {
+    struct breakpoint *breakpoint; /* a reference */
+    struct breakpoint *is;         /* its result: in the new set, or, borrowed, the one to remove */
+    size_t at;                     /* where its line begins in the text */
+    bool fresh;                    /* it is not in the present set */
+    const char *state;             /* of a fresh one that watches */
+    char note[PROTO_WORDS_MAX];    /* the same */
+};
+
+/* A request while it is carried out. */
+struct plan {
+    struct breakpoint_set next;
+    struct entry *entries;
+    unsigned count;
+    bool replace;
+    bool taken[PROTO_BREAKPOINTS_MAX + 1]; /* ids that lines say; by number, as far as that goes */
+    struct breakpoint *fresh[PROTO_BREAKPOINTS_MAX]; /* borrowed: those that are at code */
+    /* of fresh ones: of all interpreters, and of one */
+    struct place_report reports[PROTO_BREAKPOINTS_MAX], here[PROTO_BREAKPOINTS_MAX];
+    unsigned nfresh;
+    int error;   /* of an interpreter */
+    char *words; /* of DONE */
+    size_t at;   /* what is to blame */
+};
+
+static inline bool plan_watches(const struct breakpoint *breakpoint)
+{
+    return breakpoint->kind == BREAKPOINT_WATCH || breakpoint->kind == BREAKPOINT_WATCH_ADDRESS;
+}
+
+/* NULL is fine. */
+void plan_free(struct plan **plan);
+/* The steps of planning, in this order. Each returns 0, or -errno with words and with `at` where in
+ * the text the line at fault begins. */
+int plan_read(struct plan *plan, const char *text, size_t size);
+int plan_make(struct plan *plan);
+int plan_check(struct plan *plan);

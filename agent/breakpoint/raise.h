@@ -1,0 +1,18 @@
+/* Breakpoints of kind RAISE: each exception hits them once, however many frames it leaves.
+ *
+ * With the GIL of the interpreter. */
+#pragma once
+
+#include "agent/interpreter/interpreter.h"
+
+struct raising; /* what was seen in one interpreter */
+struct places;
+
+/* Lets those breakpoints hit that want an exception, unless it was seen before. The exception was
+ * raised in `frame`, a frame of this thread, or has come up to it. traceback: the exception's,
+ * whose newest entry is that of the frame; NULL: none. The caller holds all arguments. False: an
+ * exception is set that the program is to see. */
+bool raising_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
+                  PyObject *traceback);
+/* NULL is fine. */
+void raising_free(struct raising *raising);

@@ -1,0 +1,32 @@
+#include "agent/breakpoint/reach.h"
+
+bool reach_take(struct reach *reach, const struct place *place)
+{
+    unsigned count = 0;
+
+    for (const struct place *at = place; at; at = at->next)
+        count += !breakpoint_is_over(at->breakpoint);
+    reach->count = 0;
+    reach->all = count <= REACH_AT_ONCE ? reach->few : malloc(count * sizeof *reach->all);
+    for (const struct place *at = place; at && reach->all; at = at->next)
+        if (!breakpoint_is_over(at->breakpoint))
+            reach->all[reach->count++] = breakpoint_ref(at->breakpoint);
+    return reach->count > 0;
+}
+
+bool reach_hit(struct reach *reach, struct interpreter *interpreter, struct reached *reached)
+{
+    bool fine = true;
+
+    Py_IncRef((PyObject *)reached->frame);
+    if (reached->line == 0)
+        reached->line = PyFrame_GetLineNumber(reached->frame);
+    for (unsigned i = 0; i < reach->count; i++) {
+        fine = fine && hit_reached(interpreter, reach->all[i], reached);
+        breakpoint_unref(reach->all[i]);
+    }
+    Py_DecRef((PyObject *)reached->frame);
+    if (reach->all != reach->few)
+        free(reach->all);
+    return fine;
+}

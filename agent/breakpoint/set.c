@@ -1,0 +1,217 @@
+#include "agent/breakpoint/set.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/breakpoint/places.h"
+#include "agent/record/recorder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct breakpoint_set set;
+static uint64_t appended; /* bytes of rows since all of them were appended */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+#define ROW_LEAST 128 /* bytes of one without its words, and a little more */
+#define _guard_rows_ _guard_mutex_(&lock)
+
+/* ---- rows; with the lock ---- */
+
+static struct ring_text text_or_null(const char *text)
+{
+    return text && text[0] ? (struct ring_text){text, strlen(text)} : (struct ring_text){0};
+}
+
+/* About, for a row of a breakpoint. */
+static uint64_t row_size(const struct breakpoint *breakpoint)
+{
+    return ROW_LEAST + strlen(breakpoint->text) + strlen(breakpoint->note);
+}
+
+static uint64_t ring_size(const struct ring *ring)
+{
+    return (uint64_t)ring->blocks * ring->block_size;
+}
+
+static void append(struct ring *ring, struct breakpoint *breakpoint)
+{
+    const struct breakpoints_row row = {
+        .id = breakpoint->id,
+        .breakpoint = text_or_null(breakpoint->text),
+        .state = text_or_null(breakpoint->state),
+        .note = text_or_null(breakpoint->note),
+        .places = __atomic_load_n(&breakpoint->places, __ATOMIC_RELAXED),
+        .hits = (int64_t)__atomic_load_n(&breakpoint->hits, __ATOMIC_RELAXED),
+        .dropped = (int64_t)__atomic_load_n(&breakpoint->dropped, __ATOMIC_RELAXED),
+        .errors = (int64_t)__atomic_load_n(&breakpoint->errors, __ATOMIC_RELAXED),
+        .ts = breakpoint->set_at,
+    };
+
+    breakpoints_append(ring, &row, &breakpoint->ticket);
+    appended += row_size(breakpoint);
+}
+
+/* Before the oldest of what counts is overwritten. */
+static void append_all_in_time(struct ring *ring)
+{
+    if (appended < ring_size(ring) / 2)
+        return;
+    appended = 0;
+    for (unsigned i = 0; i < set.count; i++)
+        if (set.all[i]->state)
+            append(ring, set.all[i]);
+}
+
+static void publish(struct breakpoint *breakpoint, const char *state, const char *note)
+{
+    struct ring *ring = recorder_first_use(RECORDED_BREAKPOINTS);
+
+    breakpoint->state = state;
+    snprintf(breakpoint->note, sizeof breakpoint->note, "%s", note ? note : "");
+    if (!ring)
+        return;
+    append_all_in_time(ring);
+    append(ring, breakpoint);
+}
+
+static void patch(const struct breakpoint *breakpoint)
+{
+    struct ring *ring = recorder_ring(RECORDED_BREAKPOINTS);
+    const uint64_t numbers[] = {__atomic_load_n(&breakpoint->places, __ATOMIC_RELAXED),
+                                __atomic_load_n(&breakpoint->hits, __ATOMIC_RELAXED),
+                                __atomic_load_n(&breakpoint->dropped, __ATOMIC_RELAXED),
+                                __atomic_load_n(&breakpoint->errors, __ATOMIC_RELAXED)};
+
+    if (ring && breakpoint->state)
+        ring_patch_words(ring, &breakpoint->ticket, 4, numbers, ARRAY_SIZE(numbers));
+}
+
+void breakpoints_publish(struct breakpoint *breakpoint, const char *state, const char *note)
+{
+    _guard_rows_;
+    publish(breakpoint, state, note);
+}
+
+void breakpoints_count(struct breakpoint *breakpoint)
+{
+    _guard_rows_;
+    if (!breakpoint->removed)
+        patch(breakpoint);
+}
+
+void breakpoints_done(struct breakpoint *breakpoint)
+{
+    char note[PROTO_WORDS_MAX];
+
+    _guard_rows_;
+    __atomic_store_n(&breakpoint->done, true, __ATOMIC_RELAXED);
+    memcpy(note, breakpoint->note, sizeof note);
+    if (!breakpoint->removed)
+        publish(breakpoint, "done", note);
+}
+
+void breakpoints_found(struct breakpoint *breakpoint, const struct place_report *report)
+{
+    char note[PROTO_WORDS_MAX] = "";
+
+    if (report->line)
+        snprintf(note, sizeof note, "line %d is used, the next one with code", report->line);
+    _guard_rows_;
+    if (breakpoint->removed || !breakpoint->state)
+        return;
+    if (strcmp(breakpoint->state, "pending") == 0)
+        publish(breakpoint, "armed", note);
+    else
+        patch(breakpoint);
+}
+
+/* ---- the set ---- */
+
+const struct breakpoint_set *breakpoint_set(void) { return &set; }
+
+unsigned breakpoint_set_find(const struct breakpoint_set *self, uint32_t id)
+{
+    unsigned low = 0, high = self->count;
+
+    while (low < high) {
+        unsigned middle = (low + high) / 2;
+        if (self->all[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void breakpoint_set_insert(struct breakpoint_set *self, struct breakpoint *breakpoint)
+{
+    unsigned at = breakpoint_set_find(self, breakpoint->id);
+
+    memmove(&self->all[at + 1], &self->all[at], (self->count - at) * sizeof self->all[0]);
+    self->all[at] = breakpoint;
+    self->count++;
+}
+
+struct breakpoint *breakpoint_set_take(struct breakpoint_set *self, unsigned at)
+{
+    struct breakpoint *breakpoint = self->all[at];
+
+    self->count--;
+    memmove(&self->all[at], &self->all[at + 1], (self->count - at) * sizeof self->all[0]);
+    return breakpoint;
+}
+
+void breakpoint_set_clear(struct breakpoint_set *self)
+{
+    while (self->count)
+        breakpoint_unref(self->all[--self->count]);
+}
+
+bool breakpoint_set_fits(const struct breakpoint_set *self)
+{
+    uint64_t size = 0;
+
+    for (unsigned i = 0; i < self->count; i++)
+        size += row_size(self->all[i]);
+    struct ring *ring = recorder_first_use(RECORDED_BREAKPOINTS);
+    return !ring || size <= ring_size(ring) / 4;
+}
+
+/* A breakpoint that has its id in the next set needs no row that says that it is gone. */
+static void retire(struct breakpoint *breakpoint, const struct breakpoint_set *next)
+{
+    unsigned at = breakpoint_set_find(next, breakpoint->id);
+    bool has_id = at < next->count && next->all[at]->id == breakpoint->id;
+
+    if (has_id && next->all[at] == breakpoint)
+        return;
+    __atomic_store_n(&breakpoint->removed, true, __ATOMIC_RELAXED);
+    if (!has_id)
+        publish(breakpoint, "removed", NULL);
+}
+
+void breakpoint_set_replace(struct breakpoint_set *next)
+{
+    _guard_rows_;
+    for (unsigned i = 0; i < set.count; i++)
+        retire(set.all[i], next);
+    breakpoint_set_clear(&set);
+    memcpy(set.all, next->all, next->count * sizeof set.all[0]);
+    set.count = next->count;
+    next->count = 0;
+}
+
+void breakpoints_end(void)
+{
+    _guard_rows_;
+    for (unsigned i = 0; i < set.count; i++)
+        __atomic_store_n(&set.all[i]->removed, true, __ATOMIC_RELAXED);
+    breakpoint_set_clear(&set);
+    appended = 0;
+}
+
+void breakpoints_forget(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    breakpoint_set_clear(&set);
+    appended = 0;
+}

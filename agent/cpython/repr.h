@@ -1,0 +1,23 @@
+/* Values as repr() shows them, for rows: a JSON object of names and such texts, and single ones.
+ *
+ * Lists, tuples, dicts and sets are shown item by item, so that of a long one no more is
+ * made than there is room for; whatever else has a repr() of its own is asked for it,
+ * which runs code of the program. */
+#pragma once
+
+#include "agent/cpython/python.h"
+#include "agent/wire/ring_format.h"
+
+struct repr {
+    char text[RING_TEXT_MAX];
+    size_t size, values;
+    bool full; /* something was left out */
+};
+
+/* Begins an object, adds a name and its value (NULL: null), ends it. False: an exception is set, of
+ * a repr(): then the value is null. */
+void repr_begin(struct repr *captured);
+bool repr_add(struct repr *captured, const char *name, PyObject *value);
+void repr_end(struct repr *captured);
+/* One value alone, as plain text. False as above, with nothing shown. */
+bool repr_value(PyObject *value, char out[RING_TEXT_MAX], size_t *size);

@@ -1,0 +1,51 @@
+/* The trace function of a thread state in CPython 3.10 and 3.11. It stands in fields of the state
+ * that no function of CPython reads or sets for another thread. */
+#pragma once
+
+#include "agent/cpython/python.h"
+
+/* Of CPython's cpython/pystate.h. */
+typedef int traced_function(PyObject *object, PyFrameObject *frame, int what, PyObject *arg);
+
+/* Finds the fields. `function` is the one that traced_on() will set. With the GIL; the first call
+ * must be on a thread of ours. -EOPNOTSUPP: this is another version of CPython, or an audit hook
+ * forbids tracing. No exception is set afterwards. */
+int traced_bind(traced_function *function);
+
+/* All that follows needs the GIL. The state of another thread may be used inside
+ * thread_states_each() only. */
+
+extern struct traced {
+    size_t word; /* which word of a thread state its trace function is; 0: not known */
+    uint8_t on;  /* what use_tracing is while something is traced: 1, or 255 from 3.11 on */
+    traced_function *ours;
+} traced;
+
+static inline traced_function **traced_function_of(const PyThreadState *state)
+{
+    return (traced_function **)state + traced.word;
+}
+/* use_tracing of a thread. In front of the trace function stand the profile function and a pointer
+ * to the CFrame of the innermost frame, whose first byte is use_tracing. */
+static inline uint8_t *traced_use(const PyThreadState *state)
+{
+    return *((uint8_t **)state + traced.word - 2);
+}
+
+/* Whether a trace function other than ours is set. */
+static inline bool traced_is_others(const PyThreadState *state)
+{
+    traced_function *function = *traced_function_of(state);
+    return function && function != traced.ours;
+}
+/* Whether a thread calls our trace function at each line. */
+static inline bool traced_is_on(const PyThreadState *state)
+{
+    return *traced_function_of(state) == traced.ours && *traced_use(state);
+}
+/* Sets our trace function, unless another one is set. No audit hook is asked. Frames outside the
+ * innermost one are traced once those inside them return. */
+void traced_on(PyThreadState *state);
+/* raises: has our trace function called for exceptions only, until the first one. Otherwise takes
+ * it out. */
+void traced_rest(PyThreadState *state, bool raises);

@@ -1,0 +1,267 @@
+#include "agent/crash/crash.h"
+
+#include "agent/base/lock.h"
+#include "agent/cpython/exception_words.h"
+#include "agent/crash/fatal.h"
+#include "agent/crash/rows.h"
+#include "agent/crash/uncaught.h"
+#include "agent/record/recorder.h"
+#include "agent/record/rings.h"
+#include "agent/stop/stop_row.h"
+#include "agent/wire/record.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CRASH_RING (1u << 20) /* bytes of rows, unless the table has a ring already */
+
+/* Exceptions that are being told of, each in a thread: where one hook calls another, ours may stand
+ * in front of both. A thread may end in there, when the interpreter does: so nothing of its stack
+ * is kept. More at once are told of twice. */
+#define TELLINGS_MAX 64
+
+static struct telling {
+    const PyObject *exception; /* only compared; NULL: free */
+    pid_t tid;
+} tellings[TELLINGS_MAX]; /* under the agent's lock */
+/* By interpreter, under its GIL; NULL: it is not of interest. */
+static struct crash_reader *readers[INTERPRETERS_MAX];
+static int64_t numbers;
+static uint64_t stop_ns;
+
+static struct crash_reader **reader_of(const struct interpreter *interpreter)
+{
+    return &readers[interpreter_index(interpreter)];
+}
+
+static int64_t number(void) { return __atomic_add_fetch(&numbers, 1, __ATOMIC_RELAXED); }
+
+static enum crash_mode mode(void)
+{
+    return __atomic_load_n(&probe_agent_record.on_crash, __ATOMIC_RELAXED);
+}
+
+static void set_mode(enum crash_mode wanted)
+{
+    __atomic_store_n(&probe_agent_record.on_crash, wanted, __ATOMIC_RELAXED);
+}
+
+static bool is_wanted(void)
+{
+    return mode() != CRASH_OFF && probe_agent_record.state == RECORD_RUNNING &&
+           probe_agent_record.pid == getpid();
+}
+
+/* ---- an exception ---- */
+
+/* False: somebody further out tells of it already. */
+static bool begin(const PyObject *exception)
+{
+    struct telling *free_one = NULL;
+
+    _guard_agent_;
+    for (size_t i = 0; i < TELLINGS_MAX; i++) {
+        if (tellings[i].exception == exception && tellings[i].tid == gettid())
+            return false;
+        if (!tellings[i].exception)
+            free_one = &tellings[i];
+    }
+    if (free_one)
+        *free_one = (struct telling){exception, gettid()};
+    return true;
+}
+
+static void told(const PyObject *exception)
+{
+    _guard_agent_;
+    for (size_t i = 0; i < TELLINGS_MAX; i++)
+        if (tellings[i].exception == exception && tellings[i].tid == gettid())
+            tellings[i].exception = NULL;
+}
+
+/* The last entry of a traceback; new. */
+static PyObject *innermost(PyObject *traceback)
+{
+    PyObject *entry = traceback;
+
+    Py_IncRef(entry);
+    for (unsigned n = 0; n < CRASH_TRACEBACK_MAX; n++) {
+        PyObject *next = PyObject_GetAttrString(entry, "tb_next");
+        if (!next || !is_exactly(next, &PyTraceBack_Type)) {
+            Py_DecRef(next);
+            break;
+        }
+        Py_DecRef(entry);
+        entry = next;
+    }
+    PyErr_Clear();
+    return entry;
+}
+
+static void hold(struct interpreter *interpreter, PyObject *exception, PyObject *traceback)
+{
+    _cleanup_unref_ PyObject *entry = traceback ? innermost(traceback) : NULL;
+    _cleanup_unref_ PyObject *frame = entry ? PyObject_GetAttrString(entry, "tb_frame") : NULL;
+    _cleanup_unref_ PyObject *number = entry ? PyObject_GetAttrString(entry, "tb_lineno") : NULL;
+    _cleanup_unref_ PyObject *code = frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)frame)
+                                           : NULL;
+    const long line = number && number != Py_None ? PyLong_AsLong(number) : 0;
+    const struct hold hold = {
+        .why = STOP_CRASH,
+        .for_ns = stop_ns,
+        .line = line > 0 ? (int)line : 0,
+        .value = exception,
+    };
+    struct ring_ticket ticket = {0};
+
+    PyErr_Clear();
+    /* where it goes on is told: as the program ends then, a daemon could not find a new ring */
+    recorder_first_use(RECORDED_EVENTS);
+    /* without the exception: its repr() would be shown, which is the program's */
+    bool noted =
+        stop_row_write(interpreter, (PyFrameObject *)frame, code, hold.line, NULL, &ticket);
+    stop_hold(interpreter, &hold, noted ? &ticket : NULL);
+    PyErr_Clear(); /* what a signal handler raised, as Ctrl-C does, would be taken for a mistake of
+                      the hook */
+}
+
+/* Whoever presses Ctrl-C wants the program to end. */
+static bool is_held(PyObject *exception)
+{
+    return mode() == CRASH_STOP &&
+           !PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_KeyboardInterrupt);
+}
+
+static bool uncaught(struct interpreter *interpreter, PyObject *exception, PyObject *traceback)
+{
+    if (!is_wanted() || !*reader_of(interpreter) ||
+        Py_TYPE(exception) == (PyTypeObject *)PyExc_SystemExit || !begin(exception))
+        return false;
+    crash_rows_write(*reader_of(interpreter), number(), exception, traceback);
+    if (is_held(exception))
+        hold(interpreter, exception, traceback);
+    return true;
+}
+
+static const struct crash_sink sink = {
+    .number = number, .wanted = is_wanted, .uncaught = uncaught, .told = told};
+
+/* ---- on and off ---- */
+
+void crash_leave(struct interpreter *interpreter)
+{
+    struct crash_reader *reader = *reader_of(interpreter);
+
+    if (!reader)
+        return;
+    uncaught_off(interpreter);
+    *reader_of(interpreter) = NULL;
+    crash_reader_clear(reader);
+    free(reader);
+    PyErr_Clear();
+}
+
+static int make_reader(struct interpreter *interpreter)
+{
+    if (*reader_of(interpreter))
+        return 0;
+    struct crash_reader *reader = calloc(1, sizeof *reader);
+    int r = reader ? crash_reader_init(reader) : -ENOMEM;
+    if (r < 0)
+        free(reader);
+    else
+        *reader_of(interpreter) = reader;
+    return r;
+}
+
+static int enter(struct interpreter *interpreter)
+{
+    int r = guest_make(&interpreter->guest, interpreter);
+    if (r == 0)
+        r = make_reader(interpreter);
+    if (r == 0)
+        r = uncaught_on(interpreter, &sink);
+    return r;
+}
+
+static void enter_other(struct interpreter *interpreter, void *unused)
+{
+    if (enter(interpreter) < 0)
+        crash_leave(interpreter);
+    PyErr_Clear();
+}
+
+static void leave_other(struct interpreter *interpreter, void *unused) { crash_leave(interpreter); }
+
+/* There must be a ring before there is a crash: then nothing can be made any more. */
+static int make_ring(void)
+{
+    int r = rings_make(RECORDED_CRASH, recorder_ring(RECORDED_CRASH) ? 0 : CRASH_RING);
+    if (r == 0)
+        rings_switch(RECORDED_CRASH, true, 0);
+    return r;
+}
+
+static int switch_on(struct interpreter *interpreter, const struct proto_on_crash *order,
+                     char words[PROTO_WORDS_MAX])
+{
+    int r = make_ring();
+    if (r < 0) {
+        snprintf(words, PROTO_WORDS_MAX, "no room for %u KiB of rows: %s", CRASH_RING >> 10,
+                 strerrordesc_np(-r));
+        return r;
+    }
+    r = enter(interpreter);
+    if (r < 0) {
+        if (PyErr_Occurred())
+            exception_words(words, PROTO_WORDS_MAX);
+        else
+            snprintf(words, PROTO_WORDS_MAX, "sys.excepthook could not be set: %s",
+                     strerrordesc_np(-r));
+        crash_leave(interpreter);
+        return r;
+    }
+    interpreter_each_there(enter_other, NULL);
+    stop_ns = order->stop_ns;
+    set_mode(order->mode);
+    fatal_on(&sink);
+    return 0;
+}
+
+int crash_switch(struct interpreter *interpreter, const struct proto_on_crash *order,
+                 char words[PROTO_WORDS_MAX])
+{
+    if (order->mode > CRASH_STOP || order->stop_ns > PROTO_STOP_MAX_NS) {
+        snprintf(words, PROTO_WORDS_MAX, "off, record or stop, for at most 7 days");
+        return -EINVAL;
+    }
+    if (!interpreter_is_main(interpreter)) {
+        snprintf(words, PROTO_WORDS_MAX, "it is for the whole process, by its main interpreter");
+        return -EINVAL;
+    }
+    if (order->mode != CRASH_OFF)
+        return switch_on(interpreter, order, words);
+    set_mode(CRASH_OFF);
+    fatal_off();
+    interpreter_each_other(leave_other, NULL);
+    crash_leave(interpreter);
+    return 0;
+}
+
+/* ---- its end ---- */
+
+void crash_end(void)
+{
+    set_mode(CRASH_OFF);
+    fatal_off();
+}
+
+bool crash_remains(void) { return fatal_remains() || uncaught_pending(); }
+
+void crash_forget(void)
+{
+    set_mode(CRASH_OFF);
+    memset(tellings, 0, sizeof tellings);
+    fatal_forget();
+}

@@ -1,0 +1,22 @@
+/* `on-crash`: writes rows of the table `crash` for an exception that nobody caught (uncaught.c) and
+ * for a fatal signal (fatal.c). With `stop`, the thread is held at its exception; no frame or
+ * object is kept alive otherwise. */
+#pragma once
+
+#include "agent/interpreter/interpreter.h"
+#include "agent/wire/proto.h"
+
+/* Carries out an ON_CRASH in all interpreters. `interpreter` is the main one, and its GIL is held.
+ * 0, or -errno with words; without words an exception is set. */
+int crash_switch(struct interpreter *interpreter, const struct proto_on_crash *order,
+                 char words[PROTO_WORDS_MAX]);
+
+/* Gives up what is in an interpreter, with its GIL; leaves no exception. */
+void crash_leave(struct interpreter *interpreter);
+/* Takes the signal handlers out. The last step of a detach, by Python's thread. */
+void crash_end(void);
+/* Whether something may still call into the library: a signal handler of the program that calls
+ * ours. */
+bool crash_remains(void);
+/* In a child after fork. */
+void crash_forget(void);

@@ -1,0 +1,20 @@
+/* Interrupting running code: KeyboardInterrupt, raised in Python's thread. */
+#pragma once
+
+#include "agent/interpreter/interpreter.h"
+
+/* Has a thread of its own interrupt the request of that id once it gets the GIL, if the request
+ * still runs then. Never waits. 0 or -errno of pthread_create(3). */
+int interrupt_later(uint64_t id);
+/* Waits until no such thread is there. Without the GIL, by the channel's thread only. */
+void interrupt_join(void);
+
+/* With the GIL of that interpreter: interrupts the request that runs in it, if its
+ * id is that one or `id` is 0. */
+void interrupt_running(struct interpreter *interpreter, uint64_t id);
+/* The same, whichever it is. */
+void interrupt_all(struct interpreter *interpreter);
+/* Forgets an interrupt that came too late to be raised. Python's thread, with the GIL. */
+void interrupt_clear(void);
+/* After fork: there is none. */
+void interrupt_forget(void);

@@ -1,0 +1,288 @@
+/* The recorder of exceptions: what it does with what it hears of (monitor/hear.h).
+ *
+ * Nothing here lets go of the GIL: no code of the program's is run, no reference is given up that
+ * could be the last one to something, and the cyclic collector doesn't run. So whoever has the GIL
+ * of an interpreter knows that nobody is inside. */
+#include "agent/base/clock.h"
+#include "agent/base/thread.h"
+#include "agent/cpython/code_site.h"
+#include "agent/cpython/exception_text.h"
+#include "agent/monitor/hear.h"
+#include "agent/record/exceptions_seen.h"
+#include "agent/record/recorder.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* Of an interpreter, from on to off. */
+struct exceptions {
+    struct sightings sightings;
+    struct code_sites sites;
+    struct exception_text raised;
+};
+
+/* ---- where exceptions end ---- */
+
+/* Whether what leaves this code ends a thread or a task: nothing awaits a
+ * coroutine that is run by a loop. */
+static bool leaves(struct exceptions *self, PyObject *code, PyObject *back)
+{
+    return !back || (site_kind(&self->sites, code) & SITE_COROUTINE &&
+                     !(site_kind(&self->sites, back) & SITE_AWAITS));
+}
+
+/* ---- rows ---- */
+
+/* An exception, and where it was raised. */
+struct raise {
+    const struct exception_type *type;
+    PyObject *exception, *code;
+    long lasti;
+};
+
+/* The oldest entry of a traceback says it: code that isn't Python's may have made several. */
+static void find_origin(const struct exceptions *self, PyObject *traceback, struct raise *raise)
+{
+    long lasti;
+    PyObject *code = sighting_origin(&self->sightings, traceback, &lasti);
+
+    if (code) {
+        raise->code = code;
+        raise->lasti = lasti;
+    }
+}
+
+static void record(struct exceptions *self, const struct raise *raise, int64_t handled,
+                   struct ring_ticket *ticket)
+{
+    struct ring *ring = recorder_ring(RECORDED_EXCEPTIONS);
+    _cleanup_unref_ PyObject *owner = NULL;
+    struct ring_text message;
+    struct code_site site;
+
+    if (!ring)
+        return;
+    exception_text_message(&self->raised, raise->type, raise->exception, &message, &owner);
+    code_site_find(&self->sites, raise->code, (int)raise->lasti, &site);
+    const struct exceptions_row row = {
+        .ts = realtime_s(),
+        .tid = thread_tid(),
+        .type = raise->type->name,
+        .message = message,
+        .file = site.file,
+        .lineno = site.line,
+        .func = site.func,
+        .handled = handled,
+    };
+    exceptions_append(ring, &row, ticket);
+}
+
+static void set_fate(struct sighting *sighting, enum sighting_fate fate)
+{
+    struct ring *ring = recorder_ring(RECORDED_EXCEPTIONS);
+
+    if (ring && ring == sighting->ring)
+        exceptions_patch_handled(ring, &sighting->ticket, fate == FATE_HANDLED);
+    sighting->fate = fate;
+}
+
+/* ---- what happens to an exception ---- */
+
+/* A `for` tells of an iterator's end as if it had been raised there. */
+static bool is_elsewhere(struct exceptions *self, const struct exception_type *type, PyObject *code,
+                         PyObject *traceback)
+{
+    return type->ends == ENDS_LIKE_ITERATION &&
+           (!traceback || !sighting_is_of(&self->sightings, traceback, code));
+}
+
+/* What has come up to those that catch all has left its thread, task or callback. */
+static void come_up(struct exceptions *self, PyObject *code, struct sighting *sighting)
+{
+    if (sighting->fate != FATE_LEFT && site_kind(&self->sites, code) & SITE_ENDS)
+        set_fate(sighting, FATE_LEFT);
+}
+
+/* It is in a frame of this code: raised there, or come up to there. */
+static void raised(struct exceptions *self, PyObject *code, PyObject *exception,
+                   PyObject *traceback)
+{
+    long lasti = traceback ? sighting_lasti(&self->sightings, traceback) : -1;
+    struct raise raise = {exception_text_type(&self->raised, exception), exception, code, lasti};
+    struct sighting *sighting = sighting_find(&self->sightings, exception);
+
+    if (is_elsewhere(self, raise.type, code, traceback))
+        return;
+    PyObject *older = traceback ? sighting_older(&self->sightings, traceback) : NULL;
+    bool again = older && sighting && sighting_is(&self->sightings, sighting, older);
+    sighting_own(&self->sightings, traceback, exception);
+    if (again) {
+        sighting_note(sighting, traceback, code, lasti);
+        come_up(self, code, sighting);
+        return;
+    }
+    if (raise.type->ends == ENDS_ITERATION || raise.type->ends == ENDS_GENERATOR) {
+        if (sighting)
+            sighting->fate = FATE_GONE;
+        return;
+    }
+    sighting = sighting_add(&self->sightings, exception, sighting);
+    sighting->ring = recorder_ring(RECORDED_EXCEPTIONS);
+    sighting_note(sighting, traceback, code, lasti);
+    if (older)
+        find_origin(self, older, &raise);
+    record(self, &raise, RING_NULL_INTEGER, &sighting->ticket);
+}
+
+/* A handler begins in a frame of this code. */
+static void handled(struct exceptions *self, PyObject *code, PyObject *exception)
+{
+    struct sighting *sighting = sighting_find(&self->sightings, exception);
+
+    if (!sighting || sighting->fate == FATE_HANDLED || sighting->fate == FATE_GONE ||
+        (sighting->fate == FATE_LEFT && site_kind(&self->sites, code) & SITE_ENDS))
+        return;
+    set_fate(sighting, FATE_HANDLED);
+}
+
+/* It leaves a frame of this code; back: that of the caller, NULL: there is none. */
+static void left(struct exceptions *self, PyObject *code, PyObject *back, PyObject *exception)
+{
+    struct sighting *sighting = sighting_find(&self->sightings, exception);
+
+    if (sighting && sighting->fate != FATE_GONE) {
+        if (sighting->fate != FATE_LEFT && leaves(self, code, back))
+            set_fate(sighting, FATE_LEFT);
+        return;
+    }
+    struct raise raise = {exception_text_type(&self->raised, exception), exception, code, -1};
+    if (raise.type->ends != ENDS_ITERATION || back)
+        return;
+    _cleanup_unref_ PyObject *traceback = PyException_GetTraceback(exception);
+    if (traceback)
+        find_origin(self, traceback, &raise);
+    record(self, &raise, 0, NULL);
+}
+
+/* ---- what is heard ---- */
+
+/* by interpreter; it may be left of one that has ended */
+static struct exceptions *states[INTERPRETERS_MAX];
+
+/* NULL: nothing is recorded there. */
+static struct exceptions *state_of(const struct interpreter *interpreter)
+{
+    /* the main one's end is worth recording */
+    bool ended = interpreter->closed && !interpreter_is_main(interpreter);
+    bool is_on = recorder_ring(RECORDED_EXCEPTIONS) &&
+                 *recorder_kept(interpreter, RECORDED_EXCEPTIONS);
+
+    return is_on && !ended ? states[interpreter_index(interpreter)] : NULL;
+}
+
+static void note_left(struct exceptions *self, const struct heard *heard)
+{
+    PyFrameObject *frame = heard_frame(heard);
+    _cleanup_unref_ PyObject *back = frame ? (PyObject *)python.frame_back(frame) : NULL;
+    _cleanup_unref_ PyObject *code = back ? (PyObject *)PyFrame_GetCode((PyFrameObject *)back)
+                                          : NULL;
+
+    PyErr_Clear();
+    left(self, heard->code, code, heard->value);
+}
+
+static enum hear_answer hear(struct interpreter *interpreter, const struct heard *heard)
+{
+    struct exceptions *self = state_of(interpreter);
+
+    if (!self || !heard->value)
+        return HEAR_ON;
+    bool collects = python_keep_collector();
+    if (heard->event == HEAR_RAISE)
+        raised(self, heard->code, heard->value, heard->traceback);
+    else if (heard->event == HEAR_HANDLED)
+        handled(self, heard->code, heard->value);
+    else
+        note_left(self, heard);
+    python_let_collector(collects);
+    return HEAR_ON;
+}
+
+static const struct hearer hearer = {
+    .id = HEARER_EXCEPTIONS,
+    .purpose = "see exceptions",
+    .on = {[HEAR_RAISE] = hear, [HEAR_HANDLED] = hear, [HEAR_UNWIND] = hear},
+};
+
+/* ---- on and off ---- */
+
+static int init(struct exceptions *self)
+{
+    int r = code_site_bind() ? sightings_init(&self->sightings) : -EOPNOTSUPP;
+    return r < 0 ? r : exception_text_init(&self->raised);
+}
+
+/* Runs what the program's destructors do, perhaps. */
+static void deinit(struct exceptions *self)
+{
+    sightings_clear(&self->sightings);
+    exception_text_clear(&self->raised);
+    code_sites_clear(&self->sites);
+    free(self);
+}
+
+static void give_up(struct interpreter *interpreter)
+{
+    size_t slot = interpreter_index(interpreter);
+    struct exceptions *self = states[slot];
+    PyObject *type, *value, *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    if (self) {
+        hear_end(interpreter, &hearer);
+        states[slot] = NULL;
+        deinit(self);
+    }
+    PyErr_Restore(type, value, traceback);
+}
+
+/* What was there before is of an interpreter that ended, and all that it held with it. */
+static int make(struct interpreter *interpreter)
+{
+    size_t slot = interpreter_index(interpreter);
+
+    free(states[slot]);
+    states[slot] = calloc(1, sizeof *states[slot]);
+    int r = states[slot] ? init(states[slot]) : -ENOMEM;
+    if (r == 0)
+        Py_IncRef(*recorder_kept(interpreter, RECORDED_EXCEPTIONS) = Py_True);
+    return r;
+}
+
+static int on(struct interpreter *interpreter, const struct proto_record *record,
+              char words[PROTO_WORDS_MAX])
+{
+    size_t slot = interpreter_index(interpreter);
+
+    int r = *recorder_kept(interpreter, RECORDED_EXCEPTIONS) ? 0 : make(interpreter);
+    if (r == -EOPNOTSUPP)
+        snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to see exceptions");
+    if (r == 0) {
+        sightings_forget(&states[slot]->sightings); /* their rows may be in another ring now */
+        r = hear_begin(interpreter, &hearer,
+                       HEAR_BIT(HEAR_RAISE) | HEAR_BIT(HEAR_HANDLED) | HEAR_BIT(HEAR_UNWIND), 0,
+                       words);
+    }
+    if (r < 0) {
+        give_up(interpreter);
+        python_clear(recorder_kept(interpreter, RECORDED_EXCEPTIONS));
+    }
+    return r;
+}
+
+static void off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    give_up(interpreter);
+}
+
+const struct recorder exceptions_recorder = {.on = on, .off = off, .python = true};

@@ -1,0 +1,208 @@
+/* The steps of a PyTorch training loop. What finds and times them is Python (torch/), in a
+ * namespace of its own; here is what it writes its rows with. */
+#include "agent/cpython/embedded.h"
+#include "agent/cpython/exception_words.h"
+#include "agent/interpreter/interpreter.h"
+#include "agent/record/recorder.h"
+#include "agent/torch_sources.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define RATE 0.05
+#define ROW_ARGUMENTS 11
+
+static const struct source sources[] = {
+    {"<probefs torch clocks>", source_clocks}, {"<probefs torch modules>", source_modules},
+    {"<probefs torch calls>", source_calls},   {"<probefs torch optimizers>", source_optimizers},
+    {"<probefs torch trace>", source_trace},   {NULL, NULL},
+};
+
+static PyObject *none(void)
+{
+    Py_IncRef(Py_None);
+    return Py_None;
+}
+
+static double real_of(PyObject *value) { return value == Py_None ? NAN : PyFloat_AsDouble(value); }
+
+static int64_t integer_of(PyObject *value)
+{
+    return value == Py_None ? RING_NULL_INTEGER : PyLong_AsLongLong(value);
+}
+
+/* Of a str, whose bytes live as long as it does; NULL for what isn't one, or
+ * can't be told in UTF-8. */
+static struct ring_text text_of(PyObject *value)
+{
+    struct ring_text text = {0};
+    Py_ssize_t size;
+
+    if (value == Py_None)
+        return text;
+    text.bytes = PyUnicode_AsUTF8AndSize(value, &size);
+    text.size = text.bytes ? (size_t)size : 0;
+    PyErr_Clear();
+    return text;
+}
+
+/* row(ts, step, seq, module, stage, time_offset, duration, allocated, max_allocated, cached,
+ * max_cached): the ticket of the row, None if it was not written. */
+static PyObject *row(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
+{
+    struct ring *ring = recorder_ring(RECORDED_TORCH_TRACE);
+    struct ring_ticket ticket;
+
+    if (n != ROW_ARGUMENTS)
+        return PyErr_Format(PyExc_TypeError, "row() takes %d arguments", ROW_ARGUMENTS);
+    struct torch_trace_row values = {
+        .ts = real_of(args[0]),
+        .step = integer_of(args[1]),
+        .seq = integer_of(args[2]),
+        .module = text_of(args[3]),
+        .stage = text_of(args[4]),
+        .time_offset = real_of(args[5]),
+        .duration = real_of(args[6]),
+        .allocated = integer_of(args[7]),
+        .max_allocated = integer_of(args[8]),
+        .cached = integer_of(args[9]),
+        .max_cached = integer_of(args[10]),
+    };
+    if (PyErr_Occurred())
+        return NULL;
+    if (!ring || !torch_trace_append(ring, &values, &ticket))
+        return none();
+    return PyBytes_FromStringAndSize((const char *)&ticket, sizeof ticket);
+}
+
+/* complete(ticket, time_offset, duration): fills in what row() left open. */
+static PyObject *complete(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
+{
+    struct ring *ring = recorder_ring(RECORDED_TORCH_TRACE);
+    struct ring_ticket ticket;
+
+    if (n != 3 || PyBytes_Size(args[0]) != sizeof ticket)
+        return PyErr_Occurred()
+                   ? NULL
+                   : PyErr_Format(PyExc_TypeError, "complete(ticket, offset, duration)");
+    memcpy(&ticket, PyBytes_AsString(args[0]), sizeof ticket);
+    double offset = real_of(args[1]), duration = real_of(args[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (ring) {
+        torch_trace_patch_time_offset(ring, &ticket, offset);
+        torch_trace_patch_duration(ring, &ticket, duration);
+    }
+    return none();
+}
+
+/* lose(n): so many rows were not written. */
+static PyObject *lose(PyObject *capsule, PyObject *number)
+{
+    struct ring *ring = recorder_ring(RECORDED_TORCH_TRACE);
+    unsigned long n = PyLong_AsUnsignedLong(number);
+
+    if (PyErr_Occurred())
+        return NULL;
+    if (ring)
+        ring_lose(ring, n);
+    return none();
+}
+
+/* give_up(): it has ended by itself. */
+static PyObject *give_up(PyObject *capsule, PyObject *nothing)
+{
+    recorder_gave_up(RECORDED_TORCH_TRACE, EIO);
+    return none();
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wcast-function-type" /* how CPython has it for METH_FASTCALL */
+static PyMethodDef definitions[] = {
+    {"row", (PyCFunction)row, METH_FASTCALL, NULL},
+    {"complete", (PyCFunction)complete, METH_FASTCALL, NULL},
+    {"lose", lose, METH_O, NULL},
+    {"give_up", give_up, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+#pragma GCC diagnostic pop
+
+/* What torch/ knows as _probe: the functions above, and one that evaluate/ has, too. */
+static PyObject *make_probe(const struct guest *guest)
+{
+    _cleanup_unref_ PyObject *probe = PyModule_New("_probe");
+    _cleanup_unref_ PyObject *safe = PyObject_GetAttrString(guest->probe, "frames_are_safe");
+
+    if (!probe || !safe || PyObject_SetAttrString(probe, "frames_are_safe", safe) < 0)
+        return NULL;
+    for (PyMethodDef *definition = definitions; definition->ml_name; definition++) {
+        _cleanup_unref_ PyObject *function = guest_function(guest, definition);
+        if (!function || PyObject_SetAttrString(probe, definition->ml_name, function) < 0)
+            return NULL;
+    }
+    return steal_pointer(probe);
+}
+
+static PyObject *make_namespace(const struct guest *guest)
+{
+    _cleanup_unref_ PyObject *probe = make_probe(guest);
+    return probe ? source_namespace(sources, probe) : NULL;
+}
+
+/* on(rate) in the namespace. Its errno, with its words; -EIO with an exception set. */
+static int call_on(PyObject *namespace, double rate, char words[PROTO_WORDS_MAX])
+{
+    PyObject *on = PyDict_GetItemString(namespace, "on"); /* borrowed */
+    _cleanup_unref_ PyObject *said = on ? PyObject_CallFunction(on, "d", rate) : NULL;
+    PyObject *text;
+    int error;
+
+    if (!said || !PyArg_ParseTuple(said, "iO", &error, &text))
+        return -EIO;
+    words_copy(text, words, PROTO_WORDS_MAX);
+    return -error;
+}
+
+static int torch_on(struct interpreter *interpreter, const struct proto_record *record,
+                    char words[PROTO_WORDS_MAX])
+{
+    PyObject **namespace = recorder_kept(interpreter, RECORDED_TORCH_TRACE);
+    bool made = !*namespace;
+
+    if (made)
+        *namespace = make_namespace(&interpreter->guest);
+    if (!*namespace)
+        return -EIO;
+    int r = call_on(*namespace, record->rate, words);
+    if (r < 0 && made)
+        source_drop(namespace);
+    return r;
+}
+
+/* A thread that may still be in our code, on a machine where it hardly gets a turn, needs the
+ * namespace: the garbage collector has it then, and until it has run the library stays. */
+static void torch_off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    PyObject **namespace = recorder_kept(interpreter, RECORDED_TORCH_TRACE);
+    PyObject *off = PyDict_GetItemString(*namespace, "off"); /* borrowed */
+    _cleanup_unref_ PyObject *said = off ? PyObject_CallFunctionObjArgs(off, NULL) : NULL;
+    PyObject *text;
+    int left = 0;
+
+    if (said && PyArg_ParseTuple(said, "pO", &left, &text))
+        words_copy(text, words, PROTO_WORDS_MAX);
+    PyErr_Clear();
+    if (left)
+        source_drop(namespace);
+    else
+        python_clear(namespace);
+}
+
+const struct recorder torch_trace_recorder = {
+    .on = torch_on,
+    .off = torch_off,
+    .python = true,
+    .rate = RATE,
+};

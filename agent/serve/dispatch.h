@@ -1,0 +1,17 @@
+/* What the frames of the daemon mean: on the channel's thread, without Python. */
+#pragma once
+
+#include "agent/wire/wire.h"
+
+#include <stdbool.h>
+
+/* Does what a well-formed frame asks. -EPROTO: it breaks the protocol; -EPIPE:
+ * the daemon is gone. */
+int dispatch(const struct wire_frame *frame);
+
+/* Interrupts the running request of that id, if it still runs; 0: nothing to do. */
+void dispatch_interrupt(uint64_t id);
+
+/* After the channel's end: whether a DETACH was carried out. Then its DONE is sent, and Python's
+ * thread has ended. */
+bool dispatch_detached(void);

@@ -1,0 +1,67 @@
+/* Who is part of the agent, and in which order its parts end (interpreter/part.h); and what may be
+ * recorded. */
+#include "agent/breakpoint/change.h"
+#include "agent/breakpoint/hit.h"
+#include "agent/breakpoint/set.h"
+#include "agent/crash/crash.h"
+#include "agent/crash/fatal.h"
+#include "agent/eval/interrupt.h"
+#include "agent/interpreter/part.h"
+#include "agent/monitor/trace.h"
+#include "agent/probing/probing.h"
+#include "agent/record/recorder.h"
+#include "agent/stop/hold.h"
+#include "agent/stop/step.h"
+#include "agent/stop/stop_row.h"
+#include "agent/watch/storage.h"
+#include "agent/watch/watch.h"
+
+static const struct part watch = {
+    .lend = storage_add_functions,
+    .disarm = watch_leave,
+    .daemon_gone = watch_daemon_gone,
+    .forget = watch_forget,
+};
+static const struct part monitor = {.remains = trace_remains, .forget = trace_forget};
+static const struct part step = {.give_up = step_leave};
+static const struct part set = {.disarm = breakpoints_leave, .forget = breakpoints_forget};
+static const struct part hit = {.give_up = hit_leave, .forget = hit_forget};
+static const struct part row = {.give_up = stop_row_leave};
+static const struct part recorder = {.give_up = recorder_leave, .forget = recorder_forget};
+static const struct part crash = {
+    .give_up = crash_leave,
+    .daemon_gone = fatal_seen,
+    .remains = crash_remains,
+    .forget = crash_forget,
+};
+static const struct part hold = {
+    .let_go = hold_leave,
+    .daemon_gone = hold_release,
+    .forget = hold_forget,
+};
+static const struct part interrupt = {.interrupt = interrupt_all, .forget = interrupt_forget};
+static const struct part probing = {
+    .install = probing_install,
+    .uninstall = probing_drop,
+    .remains = probing_remains,
+};
+
+const struct part *const parts[] = {
+    &watch, &monitor, &step, &set, &hit, &row, &recorder, &crash, &hold, &interrupt, &probing, NULL,
+};
+
+/* Their rows are written by what makes them, once it is asked for (breakpoint/hit.h,
+ * breakpoint/change.h, crash/crash.h). */
+static const struct recorder by_itself = {.by_itself = true};
+
+const struct recorder *const recorders[RECORDED_TABLES] = {
+    [RECORDED_BREAKPOINTS] = &by_itself,
+    [RECORDED_CRASH] = &by_itself,
+    [RECORDED_EVENTS] = &events_recorder,
+    [RECORDED_EXCEPTIONS] = &exceptions_recorder,
+    [RECORDED_GC] = &gc_recorder,
+    [RECORDED_HITS] = &by_itself,
+    [RECORDED_PROCESS_SAMPLES] = &process_recorder,
+    [RECORDED_SPANS] = &spans_recorder,
+    [RECORDED_TORCH_TRACE] = &torch_trace_recorder,
+};

@@ -1,0 +1,81 @@
+/* Threads that are held: by `stop`, at the end of a step, by `pause`, by `on-crash stop`.
+ *
+ * A held thread has given up the GIL and waits in here. It runs what it is told to: code of evals
+ * that are meant for it, in its frames, and Python's signal handlers where it is the main thread,
+ * every 50 ms. It goes on when a daemon says so, at its deadline, when there is no daemon any more,
+ * when its interpreter begins to end (interpreter/joining.c), at detach, and in a child after fork.
+ * Where no daemon is connected no thread is held. */
+#pragma once
+
+#include "agent/interpreter/interpreter.h"
+#include "agent/wire/proto.h"
+
+#include <pthread.h>
+
+/* Why and where a thread is to be held. */
+struct hold {
+    enum stop_why why;
+    uint32_t id;          /* of the breakpoint; 0: none */
+    uint64_t for_ns;      /* at most; 0: PROTO_STOP_NS */
+    PyFrameObject *frame; /* borrowed; where it is held; NULL: STOP_CRASH */
+    int line;
+    PyObject *value; /* borrowed: what is being returned, or the exception of a crash; NULL */
+    bool may_jump;   /* it is at the beginning of a line */
+};
+
+/* Holds this thread; with the GIL, which it has again afterwards. *resumed: CLOCK_REALTIME [s], 0:
+ * it could not be held. False: an exception is set, of a signal handler of the program. */
+bool hold_thread(struct interpreter *interpreter, const struct hold *hold, double *resumed);
+
+/* This thread may come to be held, or was: until it has left this library,
+ * hold_end() waits for it. By 1 or -1. */
+void hold_inside(int by);
+
+/* For what a held thread is told to run: where it is held; NULL: it isn't. */
+const struct hold *hold_own(void);
+/* It goes on, once it has run that. why: a literal, the name of the row in events. */
+void hold_go(const char *why);
+/* It is at another line now. */
+void hold_jumped(int line);
+/* The line of which a step from there may be told, without having got to it; 0: none. */
+int hold_told_line(void);
+
+/* Whether a thread is held, by the kernel's number. Any thread. */
+bool hold_has(int32_t tid);
+/* The same by PyThreadState_GetID(). */
+bool hold_has_state(uint64_t state);
+
+/* Lets a thread go on, or, 0, all, and gives up all steps. -ESRCH with words.
+ * Any thread, without the GIL. */
+int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX]);
+/* What a held thread is told to run, with the GIL of its interpreter. here, borrowed: the frame, or
+ * the exception, at which it is held. */
+struct job {
+    void (*run)(struct interpreter *interpreter, PyObject *here, void *arg);
+    void *arg;
+    uint64_t gil_interval; /* as of gil_take(): how the thread gets the GIL for it */
+    bool done;             /* set by who runs it */
+};
+/* Whose job it is. */
+struct job_for {
+    enum {
+        JOB_BY_TID,
+        JOB_BY_THREAD,
+        JOB_OF_CRASH
+    } who; /* JOB_OF_CRASH: that an exception holds */
+    int32_t tid;
+    pthread_t thread;
+    bool in_frames; /* of JOB_BY_THREAD: its own, so not if an exception holds it, with others */
+};
+/* Has the held thread run it, and waits for that. Python's thread, without the GIL. -ESRCH: no
+ * such thread is held; -EBUSY: code that was interrupted still runs in it. */
+int hold_run(const struct job_for *whose, struct job *job);
+
+/* Lets all go on: the daemon has gone. Any thread, without the GIL. */
+void hold_release(void);
+/* The same for one interpreter, that begins to end. With or without the GIL. */
+void hold_leave(const struct interpreter *interpreter);
+/* Detach (agent_life.detaching): the same, and waits, without the GIL, until all have left. False:
+ * some don't get the GIL for it, and the library has to stay. */
+bool hold_end(void);
+void hold_forget(void); /* in a child after fork */

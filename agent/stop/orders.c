@@ -1,0 +1,105 @@
+#include "agent/stop/orders.h"
+
+#include "agent/cpython/exception_words.h"
+#include "agent/stop/hold.h"
+#include "agent/stop/step.h"
+#include "agent/wire/refuse.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* ---- jump ---- */
+
+/* Before 3.12 only a frame with a trace function of its own may; which that is doesn't matter. */
+static int set_line(PyObject *frame, int line)
+{
+    bool traced = python.version < 0x030c;
+    PyObject *type, *value, *traceback;
+    _cleanup_unref_ PyObject *number = PyLong_FromLong(line);
+
+    if (!number || (traced && PyObject_SetAttrString(frame, "f_trace", number) < 0))
+        return -1;
+    int r = PyObject_SetAttrString(frame, "f_lineno", number);
+    if (traced) {
+        PyErr_Fetch(&type, &value, &traceback);
+        if (PyObject_SetAttrString(frame, "f_trace", Py_None) < 0)
+            PyErr_Clear();
+        PyErr_Restore(type, value, traceback);
+    }
+    return r;
+}
+
+static int jump(const struct hold *hold, int line, char words[PROTO_WORDS_MAX])
+{
+    if (!hold->may_jump)
+        return refuse(EINVAL, words,
+                      "the thread isn't at the beginning of a line: it can't jump from here");
+    if (set_line((PyObject *)hold->frame, line) < 0) {
+        exception_words(words, PROTO_WORDS_MAX);
+        return -EINVAL;
+    }
+    /* of a line without code it is the next one that has some */
+    hold_jumped(PyFrame_GetLineNumber(hold->frame));
+    return 0;
+}
+
+/* ---- step, next, finish ---- */
+
+static int step(struct interpreter *interpreter, const struct hold *hold, enum thread_verb verb,
+                char words[PROTO_WORDS_MAX])
+{
+    static const char *const names[] = {
+        [THREAD_STEP] = "step", [THREAD_NEXT] = "next", [THREAD_FINISH] = "finish"};
+    const struct step_place place = {.frame = hold->frame,
+                                     .returning = hold->why == STOP_RETURN,
+                                     .skip = hold_told_line()};
+
+    if (!hold->frame)
+        return refuse(EINVAL, words, "an exception holds the thread: it can only go on");
+    int r = step_from(interpreter, &place, verb, hold->for_ns, words);
+    if (r == -ENOMEM)
+        return refuse(ENOMEM, words, "no memory");
+    if (r == 0)
+        hold_go(names[verb]);
+    return r;
+}
+
+/* ---- pause ---- */
+
+struct pausing {
+    uint64_t for_ns;
+    char *words;
+    int error;
+};
+
+static void pause_one(struct interpreter *interpreter, void *arg)
+{
+    struct pausing *pausing = arg;
+    int r = step_pause(interpreter, pausing->for_ns, pausing->words);
+    pausing->error = pausing->error ? pausing->error : r;
+}
+
+static int pause_all(struct interpreter *interpreter, uint64_t for_ns, char words[PROTO_WORDS_MAX])
+{
+    struct pausing pausing = {for_ns, words, 0};
+
+    pause_one(interpreter, &pausing);
+    interpreter_each_there(pause_one, &pausing);
+    return pausing.error;
+}
+
+int order_run(struct interpreter *interpreter, const struct proto_thread *order,
+              char words[PROTO_WORDS_MAX])
+{
+    const struct hold *hold = hold_own();
+
+    switch (order->verb) {
+    case THREAD_PAUSE: return pause_all(interpreter, order->stop_ns, words);
+    case THREAD_JUMP: return hold ? jump(hold, order->line, words) : -ESRCH;
+    case THREAD_STEP:
+    case THREAD_NEXT:
+    case THREAD_FINISH:
+        return hold ? step(interpreter, hold, (enum thread_verb)order->verb, words) : -ESRCH;
+    default: return refuse(EINVAL, words, "no such order");
+    }
+}

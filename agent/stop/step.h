@@ -1,0 +1,41 @@
+/* Stopping a thread at a line that no breakpoint is at: steps, `pause`, and
+ * where a watchpoint was hit.
+ *
+ * A step follows its thread: one code object at a time is watched, that of the frame that it waits
+ * for (next, finish), or of the innermost one (step, pause), which changes as functions are entered
+ * and left. From 3.12 on these are local events of a tool id of its own in sys.monitoring, so that
+ * lines that breakpoints have had enough of (DISABLE) are seen; before, monitor/trace.h.
+ *
+ * Generators and coroutines: `next` and `finish` mean the frame, however often
+ * it gives up control before. */
+#pragma once
+
+#include "agent/interpreter/interpreter.h"
+#include "agent/record/ring.h"
+#include "agent/wire/proto.h"
+
+/* Where a held thread is. */
+struct step_place {
+    PyFrameObject *frame; /* borrowed */
+    bool returning;       /* it is about to leave the frame */
+    int skip; /* of this line of the frame it may be told yet, which doesn't count; 0: none */
+};
+
+/* This thread, which is held there, is to stop again: verb is THREAD_STEP, THREAD_NEXT or
+ * THREAD_FINISH. With the GIL. -errno with words: it can't. */
+int step_from(struct interpreter *interpreter, const struct step_place *place,
+              enum thread_verb verb, uint64_t for_ns, char words[PROTO_WORDS_MAX]);
+/* Every thread stops at the next line that it runs. With the GIL. -errno with words. */
+int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROTO_WORDS_MAX]);
+/* A thread, which may be another one, by PyThreadState_GetID(), stops at the next line that it
+ * runs, in `frame`, its innermost, or elsewhere, because of a watchpoint, whose row of hits is told
+ * when it goes on. With the GIL. -errno. */
+int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObject *frame,
+                   uint32_t id, uint64_t for_ns, const struct ring_ticket *ticket);
+/* This thread stops for another reason: a step that is under way ends with that. Whether
+ * there was one. With the GIL. */
+bool step_end(struct interpreter *interpreter);
+/* Gives up all that are under way, soon. Any thread, without the GIL. */
+void step_cancel(void);
+/* Gives up all steps. With the GIL of that interpreter; leaves no exception. */
+void step_leave(struct interpreter *interpreter);

@@ -1,0 +1,51 @@
+/* The steps that are under way in an interpreter, under its GIL: step.c, where they come and go,
+ * and step_follow.c, which hears what their threads do, share them. */
+#pragma once
+
+#include "agent/stop/step.h"
+
+struct step {
+    uint64_t thread;       /* PyThreadState_GetID() */
+    unsigned turn;         /* of step_cancel() */
+    enum thread_verb verb; /* THREAD_STEP: in any frame */
+    enum stop_why why;
+    uint32_t id;               /* of the watchpoint */
+    struct ring_ticket ticket; /* of its row */
+    uint64_t for_ns;
+    PyObject *frame;        /* owned; of THREAD_NEXT and THREAD_FINISH */
+    PyObject *code;         /* owned: that is watched now; NULL: none */
+    PyObject *caller;       /* owned: of a watchpoint, code that is watched besides; NULL: none */
+    int skip;               /* struct step_place; until it is told of a line */
+    const void *skip_frame; /* no more than a number */
+};
+
+struct steps {
+    struct step *all;
+    size_t count, room;
+    bool hears; /* events come */
+};
+
+/* ---- step.c ---- */
+
+struct steps *steps_of(const struct interpreter *interpreter);
+/* PyThreadState_GetID() of the calling one. */
+uint64_t steps_own_thread(void);
+/* NULL: it doesn't step. */
+struct step *steps_find(struct steps *self, uint64_t thread);
+bool steps_is_cancelled(const struct step *step);
+/* From now on its thread is looked at in this code object, NULL: in none. */
+void steps_look_at(struct interpreter *interpreter, struct step *step, PyObject *code);
+/* It goes on in the caller of a frame that is left; where there is none it may be dropped. */
+void steps_follow(struct interpreter *interpreter, struct step *step, PyFrameObject *frame);
+/* Takes one out; what it holds is the caller's to give up, which may run code of the program. */
+struct step steps_take_out(struct interpreter *interpreter, struct step *step);
+/* Drops those that were cancelled, and those whose thread has ended. */
+void steps_sweep(struct interpreter *interpreter);
+
+/* ---- step_follow.c ---- */
+
+/* Has all events come that the steps need, and no others. -errno with words. No
+ * exception is set afterwards. */
+int steps_hear(struct interpreter *interpreter, char words[PROTO_WORDS_MAX]);
+/* A code object is watched from now on; or, if it isn't any step's any more, not. */
+void steps_watch(struct interpreter *interpreter, PyObject *code);

@@ -1,0 +1,97 @@
+#include "agent/stop/stop_row.h"
+
+#include "agent/base/clock.h"
+#include "agent/base/thread.h"
+#include "agent/cpython/code_site.h"
+#include "agent/cpython/repr.h"
+#include "agent/cpython/stack_text.h"
+#include "agent/record/recorder.h"
+
+#include <math.h>
+
+/* By interpreter, under its GIL. */
+static struct {
+    int64_t id; /* of that interpreter: what is left of another one, that ended, isn't touched */
+    struct code_sites *sites;
+} known[INTERPRETERS_MAX];
+
+/* NULL: there is no memory. */
+static struct code_sites *sites_of(const struct interpreter *interpreter)
+{
+    size_t i = interpreter_index(interpreter);
+
+    if (known[i].id != interpreter->id)
+        known[i].sites = NULL;
+    known[i].id = interpreter->id;
+    if (!known[i].sites && code_site_bind())
+        known[i].sites = calloc(1, sizeof *known[i].sites);
+    return known[i].sites;
+}
+
+void stop_row_leave(struct interpreter *interpreter)
+{
+    size_t i = interpreter_index(interpreter);
+    struct code_sites *sites = known[i].id == interpreter->id ? known[i].sites : NULL;
+
+    known[i].sites = NULL;
+    if (sites)
+        code_sites_clear(sites);
+    free(sites);
+}
+
+void stop_row_place(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code,
+                    struct hits_row *row, char stack[RING_TEXT_MAX])
+{
+    struct code_sites *sites = sites_of(interpreter);
+    struct code_site site;
+
+    if (!sites)
+        return;
+    stack_site(sites, frame, code, &site);
+    row->func = site.func;
+    row->file = site.file;
+    row->stack = stack_text(sites, frame, stack);
+}
+
+bool stop_row_write(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, int line,
+                    PyObject *value, struct ring_ticket *ticket)
+{
+    char stack[RING_TEXT_MAX];
+    struct repr captured;
+    struct hits_row row = {
+        .ts = realtime_s(),
+        .id = RING_NULL_INTEGER,
+        .hit = RING_NULL_INTEGER,
+        .tid = thread_tid(),
+        .lineno = line > 0 ? line : RING_NULL_INTEGER,
+        .address = RING_NULL_INTEGER,
+        .stopped = 1,
+        .resumed = NAN,
+    };
+
+    if (value) {
+        repr_begin(&captured);
+        if (!repr_add(&captured, "return", value))
+            PyErr_Clear();
+        repr_end(&captured);
+        row.captured = (struct ring_text){captured.text, captured.size};
+    }
+    if (frame)
+        stop_row_place(interpreter, frame, code, &row, stack);
+    struct ring *ring = recorder_first_use(RECORDED_HITS);
+    return ring && hits_append(ring, &row, ticket);
+}
+
+bool stop_hold(struct interpreter *interpreter, const struct hold *hold,
+               const struct ring_ticket *ticket)
+{
+    double resumed;
+
+    bool fine = hold_thread(interpreter, hold, &resumed);
+    struct ring *ring = ticket ? recorder_ring(RECORDED_HITS) : NULL;
+    if (ring && resumed > 0)
+        hits_patch_resumed(ring, ticket, resumed);
+    else if (ring)
+        hits_patch_stopped(ring, ticket, 0);
+    return fine;
+}

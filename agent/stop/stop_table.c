@@ -1,0 +1,62 @@
+#include "agent/stop/stop_table.h"
+
+#include "agent/wire/record.h"
+
+#include <string.h>
+
+static struct probe_stop stops[PROBE_STOPS_MAX];
+
+static void write_entry(struct probe_stop *entry, const struct probe_stop *now)
+{
+    uint32_t change = entry->change | 1;
+
+    __atomic_store_n(&entry->change, change, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    memcpy((char *)entry + sizeof change, (const char *)now + sizeof change,
+           sizeof *now - sizeof change);
+    __atomic_store_n(&entry->change, change + 1, __ATOMIC_RELEASE);
+}
+
+static void count(int32_t by)
+{
+    __atomic_store_n(&probe_agent_record.stopped, probe_agent_record.stopped + (uint32_t)by,
+                     __ATOMIC_RELEASE);
+}
+
+struct probe_stop *stops_take(const struct probe_stop *stop)
+{
+    for (size_t i = 0; i < PROBE_STOPS_MAX; i++) {
+        if (stops[i].why != STOP_NONE)
+            continue;
+        write_entry(&stops[i], stop);
+        __atomic_store_n(&probe_agent_record.stops, (uint64_t)(uintptr_t)stops, __ATOMIC_RELEASE);
+        count(1);
+        return &stops[i];
+    }
+    return NULL;
+}
+
+void stops_set_line(struct probe_stop *entry, int32_t line)
+{
+    struct probe_stop now = *entry;
+
+    now.line = line;
+    write_entry(entry, &now);
+}
+
+void stops_free(struct probe_stop *entry)
+{
+    const struct probe_stop none = {.why = STOP_NONE};
+
+    if (!entry)
+        return;
+    write_entry(entry, &none);
+    count(-1);
+}
+
+void stops_forget(void)
+{
+    for (size_t i = 0; i < PROBE_STOPS_MAX; i++)
+        if (stops[i].why != STOP_NONE)
+            stops_free(&stops[i]);
+}

@@ -1,0 +1,14 @@
+/* The threads that are held, as daemons see them without asking (probe_agent_record.stops). */
+#pragma once
+
+#include "agent/wire/proto.h"
+
+/* All with agent_lock. */
+
+/* Takes an entry and fills it; change is ignored. NULL: there is none left. */
+struct probe_stop *stops_take(const struct probe_stop *stop);
+/* It is at another line now. */
+void stops_set_line(struct probe_stop *entry, int32_t line);
+/* Gives it back; NULL is fine. */
+void stops_free(struct probe_stop *entry);
+void stops_forget(void);

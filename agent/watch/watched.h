@@ -1,0 +1,95 @@
+/* One watchpoint that is set, between the files that make watches of it: watch.c, which finds
+ * how it is to be watched; by what follows, which tell when it may have changed; and
+ * watch_seen(), where all that ends.
+ *
+ * All are the main interpreter's, under its GIL. Code of the program runs in a hit, and the GIL is
+ * given up: whoever has one in hand then holds it. */
+#pragma once
+
+#include "agent/breakpoint/hit.h"
+#include "agent/watch/storage.h"
+
+#define WATCHES_MAX 256
+
+enum watch_by { BY_NOTHING, BY_TRAP, BY_DICT, BY_LINE };
+
+struct watch {
+    struct watch *next;
+    unsigned refs;
+    uint32_t serial; /* of this watch: its breakpoint's id may be another one's later */
+    struct breakpoint *breakpoint; /* a reference */
+    PyObject *watched;             /* its expression; NULL: an address */
+    bool removed;                  /* from the list: it must not begin again */
+    bool plain; /* evaluating it again and again runs no code but that of attributes and items */
+    struct storage storage;
+    enum watch_by by;
+    bool lines;      /* no debug register is to be had: compared at lines */
+    PyObject *value; /* as it was last seen, or a copy of that; NULL: unbound, or not known */
+    char how[PROTO_WORDS_MAX]; /* what is to be said of that, besides: */
+    unsigned moves;            /* how often its storage has moved */
+    bool gone;                 /* it has no value, and no place, now */
+    const PyObject *last;      /* BY_DICT: what is there, for comparing alone */
+    /* BY_TRAP */
+    unsigned slot;
+    uint32_t change;              /* of the slot */
+    uint64_t rate_ns, rate_traps; /* since when traps are counted, and how many there were */
+    uint64_t muted_until_ns;      /* 0: it isn't */
+    /* how often a second it was written when it was left alone last; 0: never */
+    uint64_t muted_rate;
+    uint64_t dropped; /* that were counted already */
+    bool whole;       /* its value, when it was set, is one that can be changed in place */
+};
+
+extern struct watch *watches;
+
+/* A holder's reference. */
+static inline struct watch *watch_hold(struct watch *watch)
+{
+    watch->refs++;
+    return watch;
+}
+void watch_drop(struct watch *watch);
+
+/* A value may have become another one. last: where it is kept as it was last seen. new_value:
+ * borrowed; NULL: unbound. change: where it was written, its values not yet. frame and code: where
+ * this thread is, NULL: another one wrote. False: as hit_reached(). */
+bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject **last,
+                PyObject *new_value, struct change *change, PyFrameObject *frame, PyObject *code,
+                int line);
+/* What it is now, evaluated in a frame, NULL: as an eval sees it. New; NULL: it
+ * has none; no exception. */
+PyObject *watch_value(struct interpreter *interpreter, struct watch *watch, PyFrameObject *frame);
+/* What it is where it is kept, or else evaluated. New; NULL: it has none; no exception. */
+PyObject *watch_stored(struct interpreter *interpreter, struct watch *watch);
+/* A copy, where it can be changed in place, else itself; new, NULL of NULL. No exception. */
+PyObject *watch_copy(struct interpreter *interpreter, PyObject *value);
+/* Whether it can be changed in place. No exception. */
+bool watch_is_changeable(struct interpreter *interpreter, PyObject *value);
+/* What is to be known of how it is watched. */
+void watch_describe(const struct watch *watch, char note[PROTO_WORDS_MAX]);
+/* Says how it is watched now. */
+void watch_publish(struct watch *watch);
+/* Begins to watch it in the way that its storage is for. 0; -EBUSY: no slot is
+ * free; others, with words. */
+int watch_begin(struct interpreter *interpreter, struct watch *watch, char words[PROTO_WORDS_MAX]);
+void watch_end_one(struct interpreter *interpreter, struct watch *watch);
+
+/* ---- the thread that takes traps out of the queue (taker.c) ---- */
+
+/* 0, or -errno with words. */
+int watch_thread_begin(char words[PROTO_WORDS_MAX]);
+/* Ends it, without the GIL. False: it doesn't get out of code of the program's. */
+bool watch_thread_end(void);
+void watch_thread_forget(void);
+
+/* ---- dicts (by_dict.c) ---- */
+
+/* -EOPNOTSUPP: this interpreter has no watchers, or none is free. */
+int dict_watch_begin(struct interpreter *interpreter, struct watch *watch);
+void dict_watch_end(struct interpreter *interpreter, struct watch *watch);
+
+/* ---- lines (by_line.c) ---- */
+
+int line_watch_begin(struct interpreter *interpreter, struct watch *watch,
+                     char words[PROTO_WORDS_MAX]);
+void line_watch_end(struct interpreter *interpreter, struct watch *watch);

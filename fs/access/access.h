@@ -1,0 +1,118 @@
+/* Who may look at whom: the kernel's rule for reading /proc/PID, applied to the thread that asks
+ * and not to the daemon, which may be root.
+ *
+ * access_decide() is __ptrace_may_access() (kernel/ptrace.c) with PTRACE_MODE_READ_FSCREDS,
+ * followed by cap_ptrace_access_check() (security/commoncap.c), over plain data. The rest of this
+ * file gets that data from /proc. A caller that is at least what the daemon is needs no decision:
+ * there the kernel's own checks on the daemon's reads are the caller's. */
+#pragma once
+
+#include "fs/base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Who asks: the thread that issued the FUSE request, with the ids the kernel gives. */
+struct caller {
+    pid_t pid; /* of the calling thread, in the daemon's pid namespace; 0 if it isn't visible */
+    uid_t uid;
+    gid_t gid;
+};
+
+/* A user namespace, as fstat() of /proc/PID/ns/user names it; all zero: not known. */
+struct user_ns {
+    uint64_t dev, ino;
+    uid_t owner; /* effective uid of its creator */
+};
+
+/* The kernel nests user namespaces at most this deep (create_user_ns(),
+ * kernel/user_namespace.c). */
+#define USER_NS_DEPTH_MAX 34
+
+/* The thread that asks. */
+struct access_caller {
+    pid_t tid;
+    uid_t fsuid;
+    gid_t fsgid;
+    uint64_t effective; /* capabilities */
+    struct user_ns ns;
+    bool complete; /* the following are known */
+    pid_t pid;     /* of its process (thread group) */
+    uid_t euid;
+};
+
+/* The process it asks about. */
+struct access_target {
+    pid_t pid;
+    uid_t uid[3]; /* real, effective, saved */
+    gid_t gid[3];
+    uint64_t permitted; /* capabilities */
+    bool dumpable;
+    struct user_ns ns[USER_NS_DEPTH_MAX]; /* its own first, then their parents as far as visible */
+    size_t nns;
+};
+
+/* 0: may look; -EACCES: another's process; -EPERM: its own, but it isn't dumpable, or has
+ * capabilities that the caller lacks. */
+int access_decide(const struct access_caller *caller, const struct access_target *target);
+
+/* The four numbers of a "Uid:" or "Gid:" line (real, effective, saved, filesystem). */
+bool access_parse_ids(const char *status, const char *name, unsigned ids[4]);
+
+/* What a mount hides from those who may not look, as hidepid of /proc does. */
+enum hidepid {
+    HIDEPID_NONE,      /* their directories can be listed, no file in them can be read */
+    HIDEPID_CONTENTS,  /* only the names of the directories can be seen */
+    HIDEPID_INVISIBLE, /* nothing */
+};
+
+struct access {
+    enum hidepid hidepid;
+    struct access_caller daemon;
+};
+
+/* Remembers what the daemon itself may. 0 or -errno. */
+int access_init(struct access *access, enum hidepid hidepid);
+
+/* Adds to what FUSE says of a caller its capabilities and namespace, which is enough where it is
+ * what the daemon is. One from a foreign pid namespace has no capabilities. */
+void access_read_caller(const struct caller *from, struct access_caller *out);
+
+/* Whether caller may look at process pid: 0, -EACCES and -EPERM as above, -ESRCH. Completes caller
+ * when that is needed. */
+int access_look(const struct access *access, struct access_caller *caller, pid_t pid);
+
+/* What access_decide() wants to know of process pid. -ESRCH. */
+int access_read_target(pid_t pid, struct access_target *out);
+
+/* Whether caller may look at what is kept of a process that has ended, and that was `target` when
+ * it lived: as access_look(). Its pid and its namespaces may be others' by now, so that of one in
+ * another user namespace only who has CAP_SYS_PTRACE in the daemon's own sees it. */
+int access_look_ended(const struct access *access, struct access_caller *caller,
+                      const struct access_target *target);
+/* Whether they may have it dropped: as access_control(). */
+int access_control_ended(const struct access *access, struct access_caller *caller,
+                         const struct access_target *target);
+
+/* access_look() for who asks, of whom nothing was read yet. */
+int access_ask(const struct access *access, const struct caller *from, pid_t pid);
+
+/* Whether who may look at the target may also have something done in it: 0, or -EACCES: only its
+ * own user may, and who has CAP_SYS_PTRACE over it. */
+int access_decide_control(const struct access_caller *caller, const struct access_target *target);
+/* The same for process pid; asks access_look() first. On failure why says what to do. */
+int access_control(const struct access *access, struct access_caller *caller, pid_t pid,
+                   struct text *why);
+
+/* kernel.yama.ptrace_scope: who may attach to whom (Documentation/admin-guide/LSM/Yama.rst). */
+enum yama_scope { YAMA_CLASSIC, YAMA_ANCESTORS, YAMA_CAPABLE, YAMA_NOBODY };
+
+/* What Yama would say to the caller: 0 or -EPERM. descends: the target is a descendant of the
+ * caller's process. */
+int access_decide_yama(const struct access_caller *caller, const struct access_target *target,
+                       enum yama_scope scope, bool descends);
+/* The same for process pid as things are; for a caller who is what the daemon is, the kernel itself
+ * says it. On failure why says what to do. -ESRCH. */
+int access_yama(const struct access *access, struct access_caller *caller, pid_t pid,
+                struct text *why);

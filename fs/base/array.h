@@ -1,0 +1,33 @@
+/* Arrays that grow. */
+#pragma once
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Room for at least n items of `item` bytes in a malloc'ed array that has room for *alloc: the
+ * array, perhaps moved, with new room zeroed; NULL when out of memory, and then the old array is
+ * as it was. */
+static inline void *array_grow(void *array, size_t *alloc, size_t n, size_t item)
+{
+    size_t want = *alloc ? *alloc : 32;
+
+    if (n <= *alloc)
+        return array;
+    while (want < n)
+        want *= 2;
+    void *more = realloc(array, want * item);
+    if (more) {
+        memset((char *)more + *alloc * item, 0, (want - *alloc) * item);
+        *alloc = want;
+    }
+    return more;
+}
+
+/* The same as a statement about a variable: 0 or -ENOMEM. */
+#define ARRAY_GROW(array, alloc, n)                                \
+ ({                                                                \
+void *grown_ = array_grow((array), &(alloc), (n), sizeof *(array)); \
+if (grown_)                                                         \
+(array) = grown_;                                                  \
+grown_ || (n) == 0 ? 0 : -ENOMEM;                                   \
+ })

@@ -1,0 +1,53 @@
+/* The grammar of <pid>/breakpoints. One line is
+ *
+ *   [ID:] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR] [x COUNT]
+ *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [MODULE.][TYPE]
+ *            | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace]
+ *
+ * or, to take something out, -ID or -LOCATION. `#` begins a comment, but not in a string. FILE
+ * stands in quotes, '' or "", where it has a blank, a `{` or a `#` in it. Tabs are blanks. */
+#pragma once
+
+#include "agent/wire/proto.h"
+#include "fs/base/text.h"
+
+/* A part of the line. */
+struct words {
+    const char *text;
+    size_t size; /* 0: there is no such part */
+};
+
+struct breakpoint_text {
+    uint32_t id;               /* 0: none is said */
+    bool remove;               /* -ID, or, without one, -LOCATION */
+    enum breakpoint_kind kind; /* of the location; not of -ID */
+    enum breakpoint_action action;
+    enum watch_route route;
+    struct words hold;  /* of `stop for` */
+    uint64_t stop_ns;   /* the same; 0: it doesn't say */
+    struct words where; /* FILE, [MODULE.]FUNC, [MODULE.]TYPE or EXPR */
+    uint32_t line;
+    uint64_t address;
+    uint32_t length;
+    uint32_t ncaptures;
+    struct words captures[PROTO_CAPTURES_MAX];
+    struct words condition;
+    uint64_t count; /* 0: none */
+};
+
+/* What is wrong with a line. */
+struct complaint {
+    const char *at;   /* in it, or its end */
+    const char *what; /* words for people */
+};
+
+/* Reads one line, without its newline; what is read points into it. 1: there is something; 0: it is
+ * empty, or a comment; -EINVAL: *why says what is wrong. */
+int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *out,
+                         struct complaint *why);
+
+/* Writes it, without the id, in the one way in which all that mean the same words are written.
+ * Returns how far behind the beginning its location begins. */
+size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out);
+/* The same for its location. */
+void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct text *out);

@@ -1,0 +1,194 @@
+#include "fs/breakpoint/location.h"
+
+#include "fs/base/python_text.h"
+
+static const char locations[] =
+    "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE], "
+    "watch EXPR or watch 0xADDR:LEN";
+
+/* Names joined by dots, of which some may be <locals>, <lambda> and the like. */
+static bool is_dotted(struct words name)
+{
+    bool begins = true;
+    char before = 0;
+
+    for (size_t i = 0; i < name.size; before = name.text[i++]) {
+        char c = name.text[i];
+        if (c == '.'   ? begins
+            : c == '<' ? !begins
+            : c == '>' ? begins || before == '<'
+                       : !python_in_word(c))
+            return false;
+        if (begins && is_digit(c))
+            return false;
+        begins = c == '.';
+    }
+    return name.size > 0 && !begins;
+}
+
+static int read_function(struct reader *reader, struct words token, enum breakpoint_kind kind)
+{
+    struct words name = {token.text, token.size - 2};
+
+    if (token.size < 2 || memcmp(token.text + name.size, "()", 2))
+        return reader_complain(reader, token.text, "a function is written FUNC() or MODULE.FUNC()");
+    if (!is_dotted(name))
+        return reader_complain(reader, token.text,
+                               "a function's name is NAME, CLASS.NAME or MODULE.NAME");
+    reader->at = token.text + token.size;
+    reader->out->kind = kind;
+    reader->out->where = name;
+    return 0;
+}
+
+static int read_line_number(struct reader *reader, struct words file, const char *at)
+{
+    struct words number = {at, 0};
+    uint64_t line;
+
+    while (at + number.size < reader->end && is_digit(at[number.size]))
+        number.size++;
+    reader->at = at + number.size;
+    if (!number.size || reader_peek(reader).size)
+        return reader_complain(reader, at, "the number of a line belongs here");
+    if (!parse_number(number, INT32_MAX, &line) || line == 0)
+        return reader_complain(reader, at, "no file has that line: they begin with 1");
+    reader->out->kind = BREAKPOINT_LINE;
+    reader->out->where = file;
+    reader->out->line = (uint32_t)line;
+    return 0;
+}
+
+static int read_quoted(struct reader *reader)
+{
+    const char *begin = reader->at + 1;
+    const char *end = memchr(begin, *reader->at, (size_t)(reader->end - begin));
+
+    if (!end)
+        return reader_complain(reader, reader->at, "this quote isn't closed");
+    if (end == begin)
+        return reader_complain(reader, begin, "the name of a file belongs here");
+    if (memchr(begin, '\t', (size_t)(end - begin)))
+        return reader_complain(reader, reader->at,
+                               "no tab may stand here: name the file by what is behind it");
+    if (end + 1 == reader->end || end[1] != ':')
+        return reader_complain(reader, end + 1, ":LINE belongs here");
+    return read_line_number(reader, (struct words){begin, (size_t)(end - begin)}, end + 2);
+}
+
+static int read_raise(struct reader *reader)
+{
+    struct words type = reader_peek(reader), none = {0};
+    uint64_t count;
+
+    reader->out->kind = BREAKPOINT_RAISE;
+    if (!type.size || is_word(type, "if"))
+        return 0;
+    if (is_word(type, "x")) { /* a class of that name, or COUNT? */
+        struct reader after = *reader;
+        reader_take(&after, "x");
+        if (parse_number(reader_peek(&after), UINT64_MAX / 16, &count))
+            type = none;
+    }
+    if (!type.size)
+        return 0;
+    if (!is_dotted(type))
+        return reader_complain(reader, type.text, "a type's name belongs here, or nothing for all");
+    reader->out->where = type;
+    reader->at += type.size;
+    return 0;
+}
+
+/* -1: it is none. */
+static int hex_digit(char c)
+{
+    if (is_digit(c))
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static int read_hex(struct reader *reader, const char **p, uint64_t *out)
+{
+    const char *begin = *p;
+    uint64_t value = 0;
+
+    for (; *p < reader->end; ++*p) {
+        char c = **p;
+        int digit = hex_digit(c);
+        if (digit < 0)
+            break;
+        if (value >> 60)
+            return reader_complain(reader, begin, "there is no such address");
+        value = value << 4 | (unsigned)digit;
+    }
+    *out = value;
+    return *p > begin
+               ? 0
+               : reader_complain(reader, begin, "an address in hexadecimal digits belongs here");
+}
+
+static int read_address(struct reader *reader)
+{
+    struct breakpoint_text *out = reader->out;
+    const char *begin = reader->at, *p = begin + 2;
+    uint64_t length;
+
+    int r = read_hex(reader, &p, &out->address);
+    if (r < 0)
+        return r;
+    if (p == reader->end || *p != ':')
+        return reader_complain(reader, p, "write 0xADDR:LEN, the length in bytes");
+    reader->at = ++p;
+    if (!parse_number(reader_peek(reader), 8, &length) || !length || length & (length - 1))
+        return reader_complain(reader, p, "what can be watched has 1, 2, 4 or 8 bytes");
+    if (out->address % length)
+        return reader_complain(reader, begin, "the address has to be a multiple of the length");
+    reader->at += reader_peek(reader).size;
+    out->kind = BREAKPOINT_WATCH_ADDRESS;
+    out->length = (uint32_t)length;
+    return 0;
+}
+
+static int read_watch(struct reader *reader)
+{
+    const char *p = reader->at;
+    int r;
+
+    reader->out->kind = BREAKPOINT_WATCH;
+    if (reader->end - p >= 2 && p[0] == '0' && (p[1] == 'x' || p[1] == 'X'))
+        r = read_address(reader);
+    else
+        r = reader_expression(reader, ENDS_WATCH | ENDS_COUNT, &reader->out->where);
+    reader_skip_blanks(reader);
+    struct words route = reader_peek(reader);
+    if (r < 0 || route.size < 3 || memcmp(route.text, "hw=", 3))
+        return r;
+    if (!is_word(route, "hw=perf") && !is_word(route, "hw=ptrace"))
+        return reader_complain(reader, route.text, "write hw=perf or hw=ptrace, or neither");
+    reader->out->route = is_word(route, "hw=perf") ? ROUTE_PERF : ROUTE_PTRACE;
+    reader->at += route.size;
+    return 0;
+}
+
+int reader_location(struct reader *reader)
+{
+    if (reader_at_end(reader))
+        return reader_complain(reader, reader->at, locations);
+    if (reader_take(reader, "raise"))
+        return read_raise(reader);
+    if (reader_take(reader, "watch"))
+        return read_watch(reader);
+    if (reader_take(reader, "return"))
+        return read_function(reader, reader_peek(reader), BREAKPOINT_RETURN);
+    if (*reader->at == '"' || *reader->at == '\'')
+        return read_quoted(reader);
+
+    struct words token = reader_peek(reader);
+    if (token.size >= 2 && !memcmp(token.text + token.size - 2, "()", 2))
+        return read_function(reader, token, BREAKPOINT_FUNCTION);
+    const char *colon = memrchr(token.text, ':', token.size);
+    if (!colon || colon == token.text)
+        return reader_complain(reader, token.text, locations);
+    return read_line_number(reader, (struct words){token.text, (size_t)(colon - token.text)},
+                            colon + 1);
+}

@@ -1,0 +1,182 @@
+#include "fs/breakpoint/request.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/base/array.h"
+#include "fs/base/caret.h"
+#include "fs/breakpoint/reader.h"
+
+#include <errno.h>
+
+void breakpoint_request_deinit(struct breakpoint_request *request)
+{
+    text_deinit(&request->text);
+    free(request->lines);
+    *request = (struct breakpoint_request){0};
+}
+
+/* ---- writing ---- */
+
+/* Adds words with their NUL. Returns their size without that. */
+static uint32_t add_words(struct text *out, struct words words)
+{
+    words_add(out, words);
+    text_putc(out, 0);
+    return (uint32_t)words.size;
+}
+
+static void add_removal(const struct breakpoint_text *b, struct proto_breakpoint *entry,
+                        struct text *out)
+{
+    add_words(out, (struct words){0});
+    size_t from = out->size;
+    if (!b->id)
+        breakpoint_text_location(b, out);
+    entry->kind = BREAKPOINT_REMOVE;
+    entry->where_size = (uint32_t)(out->size - from);
+    text_putc(out, 0);
+    add_words(out, (struct words){0});
+}
+
+static void add_setting(const struct breakpoint_text *b, struct proto_breakpoint *entry,
+                        struct text *out)
+{
+    _cleanup_(text_deinit) struct text location = TEXT_INIT;
+    size_t from = out->size;
+
+    entry->kind = (uint8_t)b->kind;
+    entry->action = (uint8_t)b->action;
+    entry->route = (uint8_t)b->route;
+    entry->line = b->line;
+    entry->address = b->address;
+    entry->length = b->length;
+    entry->count = b->count;
+    entry->stop_ns = b->stop_ns;
+    entry->location_at = (uint32_t)breakpoint_text_print(b, out);
+    entry->text_size = (uint32_t)(out->size - from);
+    text_putc(out, 0);
+    breakpoint_text_location(b, &location);
+    entry->location_size = (uint32_t)location.size;
+    entry->where_size = add_words(out, b->where);
+    entry->condition_size = add_words(out, b->condition);
+    entry->captures = b->ncaptures;
+    for (uint32_t i = 0; i < b->ncaptures; i++)
+        entry->captures_size += add_words(out, b->captures[i]) + 1;
+}
+
+static void add_entry(const struct breakpoint_text *b, struct proto_breakpoint *entry,
+                      struct text *out)
+{
+    size_t at = out->size;
+
+    *entry = (struct proto_breakpoint){.id = b->id};
+    text_add(out, (const char *)entry, sizeof *entry);
+    if (b->remove)
+        add_removal(b, entry, out);
+    else
+        add_setting(b, entry, out);
+    while (out->size % 8)
+        text_putc(out, 0);
+    if (out->error)
+        return;
+    entry->size = (uint32_t)(out->size - at);
+    memcpy(out->data + at, entry, sizeof *entry);
+}
+
+/* ---- reading ---- */
+
+static int complain(const char *line, size_t size, const struct complaint *what, struct text *why)
+{
+    text_puts(why, what->what);
+    text_add_caret(why, line, size, what->at);
+    return -EINVAL;
+}
+
+static int add_line(struct breakpoint_request *request, const char *line, size_t size,
+                    struct text *why)
+{
+    struct proto_breakpoint entry;
+    struct breakpoint_text b;
+    struct complaint wrong;
+
+    int r = breakpoint_text_read(line, size, &b, &wrong);
+    if (r < 0)
+        return complain(line, size, &wrong, why);
+    if (r == 0)
+        return 0;
+    if (request->n == PROTO_BREAKPOINTS_MAX) {
+        text_printf(why, "one write brings %d lines at most: nothing of this one was done",
+                    PROTO_BREAKPOINTS_MAX);
+        return -EFBIG;
+    }
+    r = ARRAY_GROW(request->lines, request->alloc, request->n + 1);
+    if (r < 0)
+        return r;
+    request->lines[request->n++] = (struct breakpoint_line){line, size, request->text.size};
+    request->sets |= !b.remove;
+    add_entry(&b, &entry, &request->text);
+    if (entry.text_size > PROTO_BREAKPOINT_TEXT_MAX || entry.where_size > PROTO_BREAKPOINT_TEXT_MAX)
+        return complain(line, size, &(struct complaint){line, "a line has at most 2000 bytes"},
+                        why);
+    return request->text.error;
+}
+
+int breakpoint_request_read(const char *lines, size_t size, struct breakpoint_request *out,
+                            struct text *why)
+{
+    const char *end = lines + size;
+    int r = 0;
+
+    *out = (struct breakpoint_request){0};
+    while (lines < end && r == 0) {
+        const char *newline = memchr(lines, '\n', (size_t)(end - lines));
+        size_t line = (size_t)((newline ? newline : end) - lines);
+        r = add_line(out, lines, line, why);
+        lines += line + (newline != NULL);
+    }
+    return r;
+}
+
+/* ---- blaming ---- */
+
+/* The byte of the line, if `byte` of what stands for it, behind the entry's
+ * head, is one of an expression. */
+static const char *find_byte(const struct breakpoint_text *b, const struct proto_breakpoint *entry,
+                             uint64_t byte)
+{
+    uint64_t at = entry->text_size + 1;
+
+    if (byte < at)
+        return NULL;
+    if (byte - at <= b->where.size && b->where.size)
+        return b->where.text + (byte - at);
+    at += entry->where_size + 1;
+    if (byte >= at && byte - at <= b->condition.size && b->condition.size)
+        return b->condition.text + (byte - at);
+    at += entry->condition_size + 1;
+    for (uint32_t i = 0; i < b->ncaptures && byte >= at; i++) {
+        if (byte - at <= b->captures[i].size)
+            return b->captures[i].text + (byte - at);
+        at += b->captures[i].size + 1;
+    }
+    return NULL;
+}
+
+void breakpoint_request_blame(const struct breakpoint_request *request, uint64_t byte,
+                              struct text *why)
+{
+    const struct breakpoint_line *line = request->lines;
+    struct proto_breakpoint entry;
+    struct breakpoint_text b;
+    struct complaint wrong;
+    const char *at = NULL;
+
+    if (!request->n || byte >= request->text.size)
+        return;
+    while (line + 1 < request->lines + request->n && line[1].at <= byte)
+        line++;
+    memcpy(&entry, request->text.data + line->at, sizeof entry);
+    if (byte >= line->at + sizeof entry &&
+        breakpoint_text_read(line->line, line->size, &b, &wrong) == 1 && !b.remove)
+        at = find_byte(&b, &entry, byte - line->at - sizeof entry);
+    text_add_caret(why, line->line, line->size, at ? at : line->line + strspn(line->line, " \t"));
+}

@@ -1,0 +1,25 @@
+/* What was written to <pid>/breakpoints, as the text of a BREAKPOINTS. */
+#pragma once
+
+#include "fs/breakpoint/line.h"
+
+struct breakpoint_request {
+    struct text text; /* of struct proto_breakpoint */
+    struct breakpoint_line {
+        const char *line;
+        size_t size;
+        size_t at; /* where in the text it begins */
+    } * lines;     /* those that say something, in their order; they point to what was read */
+    size_t n, alloc;
+    bool sets; /* one of them sets something */
+};
+
+/* Reads whole lines. -EINVAL: one is wrong, as *why says, with a caret; -EFBIG: there are too many;
+ * -ENOMEM. To be released in any case. */
+int breakpoint_request_read(const char *lines, size_t size, struct breakpoint_request *out,
+                            struct text *why);
+void breakpoint_request_deinit(struct breakpoint_request *request);
+
+/* Shows the line that is to blame, with a caret: the one of that byte of the text. */
+void breakpoint_request_blame(const struct breakpoint_request *request, uint64_t byte,
+                              struct text *why);

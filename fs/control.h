@@ -1,8 +1,0 @@
-/* Who may have something done in a process. */
-#pragma once
-
-#include "fs/access.h"
-#include "fs/process.h"
-
-/* 0, or -EACCES or -EPERM, and why says what to do; -ESRCH. Completes caller when that is needed. */
-int control_may(const struct access *access, struct access_caller *caller, struct process *process, struct text *why);

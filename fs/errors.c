@@ -1,8 +1,0 @@
-#include "fs/file.h"
-#include "fs/registry.h"
-
-int errors_render(struct file_context *context, struct text *out)
-{
-    error_ring_render(context->process->errors, out);
-    return 0;
-}

@@ -1,0 +1,197 @@
+#include "fs/events/events.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/base/worker.h"
+
+#include <errno.h>
+
+#define PAUSE_MIN 5000000u        /* between two looks; twice as long after each in vain */
+#define PAUSE_MAX 80000000u       /* ns */
+#define LOOKUP_INTERVAL 80000000u /* at processes themselves */
+#define LIST_INTERVAL 500000000u  /* for new ones, where somebody reads of all */
+
+/* ---- the thread ---- */
+
+static bool sleep_until_look(struct events *events, uint64_t pause)
+{
+    _guard_mutex_(&events->lock);
+    while (!events->first && !events->all && !events->ending)
+        pthread_cond_wait(&events->changed, &events->lock);
+    const struct timespec until = timespec_of(monotonic_ns() + pause);
+    while (!events->ending &&
+           pthread_cond_clockwait(&events->changed, &events->lock, CLOCK_MONOTONIC, &until) == 0)
+        ;
+    return !events->ending;
+}
+
+static void drop_unread(struct events *events)
+{
+    _guard_mutex_(&events->lock);
+    for (struct source **at = &events->first; *at;) {
+        struct source *source = *at;
+        if (source->taps) {
+            at = &source->next;
+            continue;
+        }
+        *at = source->next;
+        feed_free(source->feed);
+        free(source);
+    }
+}
+
+/* Whether it has a reader of its own. Of the others there may be many, which are
+ * listed now and then. */
+static bool is_looked_up(struct events *events, const struct source *source)
+{
+    _guard_mutex_(&events->lock);
+    const struct tap *tap = source->taps;
+    while (tap && tap->reader->all)
+        tap = tap->next_of_source;
+    return tap != NULL;
+}
+
+/* Has the registry see what became of a process: an agent, an end, another program. */
+static void look_up(struct events *events, const struct source *source)
+{
+    struct process *process = feed_process(source->feed), *now = NULL;
+
+    if (process_ended(process))
+        return;
+    if (!process_alive(process))
+        registry_notice(events->registry, process->pid);
+    else if (is_looked_up(events, source) &&
+             registry_lookup(events->registry, process->pid, &now) == 0)
+        process_unref(now);
+}
+
+/* With the lock. */
+static void forget_read(struct source *source)
+{
+    uint64_t line = UINT64_MAX;
+
+    for (const struct tap *tap = source->taps; tap; tap = tap->next_of_source)
+        line = tap->at.line < line ? tap->at.line : line;
+    feed_forget(source->feed, line);
+}
+
+/* Whether anything had happened. */
+static bool look(struct events *events)
+{
+    struct waiter *done = NULL;
+    bool any = false;
+    {
+        _guard_mutex_(&events->lock);
+        for (struct source *source = events->first; source; source = source->next) {
+            any |= feed_look(source->feed);
+            event_collect(source, &done);
+            forget_read(source);
+        }
+    }
+    event_finish(done);
+    return any;
+}
+
+static struct source *first_source(struct events *events)
+{
+    _guard_mutex_(&events->lock);
+    return events->first;
+}
+
+static bool any_reads_all(struct events *events)
+{
+    _guard_mutex_(&events->lock);
+    return events->all;
+}
+
+/* Finds new processes for those who read of all. */
+static void list_all(struct events *events)
+{
+    _cleanup_(process_list_deinit) struct process_list list = {0};
+
+    if (!any_reads_all(events) || registry_list(events->registry, &list) < 0)
+        return;
+    _guard_mutex_(&events->lock);
+    for (struct event_reader *reader = events->all; reader; reader = reader->next)
+        (void)event_reader_update(reader, &list); /* what there is no memory for now is missed */
+}
+
+static void *events_main(void *arg)
+{
+    struct events *events = arg;
+    uint64_t pause = PAUSE_MIN, looked_up = 0, listed = 0;
+
+    while (sleep_until_look(events, pause)) {
+        drop_unread(events);
+        uint64_t now = monotonic_ns();
+        if (now - looked_up >= LOOKUP_INTERVAL) {
+            looked_up = now;
+            for (struct source *source = first_source(events); source; source = source->next)
+                look_up(events, source);
+        }
+        if (now - listed >= LIST_INTERVAL) {
+            listed = now;
+            list_all(events);
+        }
+        if (look(events))
+            pause = PAUSE_MIN;
+        else
+            pause = pause * 2 < PAUSE_MAX ? pause * 2 : PAUSE_MAX;
+    }
+    return NULL;
+}
+
+int events_start(struct events *events)
+{
+    int r = events->running ? 0
+                            : worker_start(events_main, events, "probefs-events", &events->thread);
+    events->running = events->running || r == 0;
+    return r;
+}
+
+/* ---- its life ---- */
+
+int events_new(struct registry *registry, struct events **out)
+{
+    struct events *events = calloc(1, sizeof *events);
+    if (!events)
+        return -ENOMEM;
+    events->registry = registry;
+    pthread_mutex_init(&events->lock, NULL);
+    pthread_cond_init(&events->changed, NULL);
+    *out = events;
+    return 0;
+}
+
+void events_end(struct events *events)
+{
+    struct waiter *done = NULL;
+    {
+        _guard_mutex_(&events->lock);
+        events->ending = true;
+        pthread_cond_broadcast(&events->changed);
+    }
+    if (events->running)
+        pthread_join(events->thread, NULL);
+    events->running = false;
+    {
+        _guard_mutex_(&events->lock);
+        for (struct source *source = events->first; source; source = source->next)
+            for (struct tap *tap = source->taps; tap; tap = tap->next_of_source)
+                event_collect_failed(tap->reader, &done, ENODEV);
+        for (struct event_reader *reader = events->all; reader; reader = reader->next)
+            event_collect_failed(reader, &done, ENODEV);
+    }
+    event_finish(done);
+}
+
+void events_free(struct events *events)
+{
+    if (!events)
+        return;
+    events_end(events);
+    drop_unread(events);
+    pthread_cond_destroy(&events->changed);
+    pthread_mutex_destroy(&events->lock);
+    free(events);
+}

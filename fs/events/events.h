@@ -1,0 +1,123 @@
+/* The readers of <pid>/events, and of all/events. Each gets what happens after its open; one
+ * that has read all of it waits, which takes no thread: its request is answered when
+ * something comes, by the one thread that looks at all processes that have readers. There is
+ * nothing to look at where nobody reads.
+ *
+ * The thread looks often while something comes and rarely else, at what can be seen from outside
+ * (feed.h): nobody in the process waits, or takes part. */
+#pragma once
+
+#define FUSE_USE_VERSION 314
+
+#include "fs/access/access.h"
+#include "fs/events/feed.h"
+#include "fs/process/registry.h"
+#include "fs/trace/callers.h"
+
+#include <fuse_lowlevel.h>
+#include <limits.h>
+
+#define EVENT_READERS_MAX 1024u /* at once, of all processes */
+
+struct events;
+struct event_reader;
+
+/* The registry must outlive it. -ENOMEM. */
+int events_new(struct registry *registry, struct events **out);
+/* Nobody waits any more: all get ENODEV. */
+void events_end(struct events *events);
+void events_free(struct events *events); /* once its readers are; NULL is fine */
+
+/* -ENFILE: there are too many, which why says; -EAGAIN: no thread; -ENOMEM. */
+int event_reader_new(struct events *events, struct process *process, struct text *why,
+                     struct event_reader **out);
+/* Of all processes that the caller may look at, those to come as well: it never ends. Each line
+ * begins with host and rank. access must outlive it. Also what listing processes fails with. */
+int event_reader_new_all(struct events *events, const struct access *access,
+                         const struct access_caller *caller, struct text *why,
+                         struct event_reader **out);
+/* None of its requests waits. NULL is fine. */
+void event_reader_free(struct event_reader *reader);
+
+/* Answers a read(2), now or later: at most `size` bytes, whole lines where these fit; 0 at the end;
+ * EAGAIN where it would wait and mustn't; EINTR at a signal. */
+void event_reader_read(struct event_reader *reader, fuse_req_t req, size_t size, bool nonblocking);
+/* Answers a poll(2). Takes over the handle, which may be NULL. */
+void event_reader_poll(struct event_reader *reader, fuse_req_t req, struct fuse_pollhandle *handle);
+
+/* ---- what the readers, and the thread that looks for them, share ---- */
+
+/* A read(2) that waits for its answer. */
+struct waiter {
+    fuse_req_t req;
+    struct event_reader *reader;
+    struct request request;
+    size_t size;
+    bool queued;
+    bool interrupted; /* before it was queued */
+    int error;
+    struct text answer;
+    struct waiter *next;
+};
+
+/* A process that has readers. Only the thread takes it out of the list. */
+struct source {
+    struct feed *feed;
+    struct tap *taps;
+    struct source *next;
+};
+
+/* How far one reader has come with one process. */
+struct tap {
+    struct event_reader *reader;
+    struct source *source;
+    struct feed_cursor at;
+    struct tap *next_of_source, *next_of_reader;
+};
+
+struct event_reader {
+    struct events *events;
+    struct tap *taps;  /* one; of one that reads of all processes, those that it may look at */
+    struct tap *last;  /* which its lines were taken from; NULL: none of those */
+    struct text lines; /* taken from there, and not read yet from `given` on */
+    size_t given;
+    struct waiter *waiters;       /* oldest first */
+    struct fuse_pollhandle *poll; /* NULL: nobody polls */
+
+    /* of one that reads of all processes */
+    bool all;
+    char host[HOST_NAME_MAX + 1];
+    const struct access *access;
+    struct access_caller caller; /* as it was when it was opened */
+    double since;                /* [s] since 1970, when it was opened */
+    uint64_t lost;             /* events of processes that it didn't get to while they were kept */
+    uint64_t serial;           /* of the newest process that was decided upon */
+    struct event_reader *next; /* among those */
+};
+
+struct events {
+    struct registry *registry;
+    pthread_mutex_t lock; /* guards what follows; what answers a request doesn't hold it */
+    pthread_cond_t changed;
+    struct source *first;
+    struct event_reader *all; /* those that read of all processes */
+    unsigned n;               /* readers */
+    bool running, ending;
+    pthread_t thread;
+};
+
+/* Starts the thread, if it doesn't run. With the lock. */
+int events_start(struct events *events);
+
+/* All the following with the lock, but for event_finish(). */
+
+/* Queues, for event_finish(), the waiters of this source's readers that can be
+ * answered; the rest waits on. */
+void event_collect(struct source *source, struct waiter **done);
+/* The same for all that wait of one reader, with an error. */
+void event_collect_failed(struct event_reader *reader, struct waiter **done, int error);
+/* Sends the answers. */
+void event_finish(struct waiter *done);
+/* Of one that reads of all processes: adds those that came since, and drops those that ended and
+ * have been read of. -ENOMEM. */
+int event_reader_update(struct event_reader *reader, const struct process_list *list);

@@ -1,0 +1,330 @@
+#include "fs/events/feed.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/format/event.h"
+#include "schema/schema.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct line {
+    uint64_t before; /* events that were told before it */
+    uint64_t count;  /* events that it tells of: more than 1 were lost */
+    double ts;       /* by which those that are seen at once are ordered */
+    size_t size;
+    char text[];
+};
+
+/* How far one ring has been followed. */
+struct followed {
+    double since; /* ring_reader_since() of it; 0: none yet */
+    struct ring_position at;
+};
+
+#define FOLLOWED 3 /* rings */
+
+struct feed {
+    struct process *process;
+    struct line *lines[FEED_LINES_MAX]; /* by number, modulo */
+    uint64_t first, next;               /* numbers of the oldest one, and of the one to come */
+    uint64_t events;                    /* that were told */
+    size_t bytes, bytes_max;
+    struct text text; /* of the line that is being made */
+    bool attached, ended;
+    double began; /* [s] since 1970 */
+    struct followed followed[FOLLOWED];
+    bool by_time; /* the rows that are being followed: of them those from before it began are old */
+    double ts;    /* of the line that is being made; 0: now */
+};
+
+static void forget_oldest(struct feed *feed)
+{
+    struct line **line = &feed->lines[feed->first++ % FEED_LINES_MAX];
+
+    feed->bytes -= (*line)->size;
+    free(*line);
+    *line = NULL;
+}
+
+/* Makes a line of feed->text. What there is no memory for is lost, and said by the next line. */
+static void add_line(struct feed *feed, uint64_t count)
+{
+    size_t size = feed->text.size;
+    struct line *line = feed->text.error ? NULL : malloc(sizeof *line + size);
+
+    if (line) {
+        *line = (struct line){.before = feed->events, .count = count, .ts = feed->ts, .size = size};
+        memcpy(line->text, feed->text.data, size);
+        while (feed->next - feed->first >= FEED_LINES_MAX ||
+               (feed->next > feed->first && feed->bytes + size > feed->bytes_max))
+            forget_oldest(feed);
+        feed->lines[feed->next++ % FEED_LINES_MAX] = line;
+        feed->bytes += size;
+    }
+    feed->events += count;
+    text_clear(&feed->text);
+}
+
+static void on_lost(void *arg, uint64_t count)
+{
+    struct feed *feed = arg;
+
+    event_text_lost(feed->process->pid, count, &feed->text);
+    add_line(feed, count);
+}
+
+/* Whether it was written before anybody wanted to know. */
+static bool is_old(const struct feed *feed, const struct ring_row *row, unsigned ts)
+{
+    return feed->by_time && ring_real(row, ts) < feed->began;
+}
+
+static int on_event(void *arg, const struct ring_row *row)
+{
+    struct feed *feed = arg;
+
+    if (is_old(feed, row, EVENTS_TS))
+        return 0;
+    feed->ts = ring_real(row, EVENTS_TS);
+    event_text_row(feed->process->pid, row, &feed->text);
+    add_line(feed, 1);
+    return 0;
+}
+
+static int on_hit(void *arg, const struct ring_row *row)
+{
+    struct feed *feed = arg;
+    int64_t id, stopped;
+
+    if (is_old(feed, row, HITS_TS))
+        return 0;
+    feed->ts = ring_real(row, HITS_TS);
+    if (ring_integer(row, HITS_ID, &id)) {
+        event_text_hit(feed->process->pid, row, &feed->text);
+        add_line(feed, 1);
+    }
+    if (ring_integer(row, HITS_STOPPED, &stopped) && stopped == 1) {
+        event_text_stop(feed->process->pid, row, &feed->text);
+        add_line(feed, 1);
+    }
+    return 0;
+}
+
+static int on_crash(void *arg, const struct ring_row *row)
+{
+    struct feed *feed = arg;
+
+    feed->ts = ring_real(row, CRASH_TS);
+    if (!is_old(feed, row, CRASH_TS) && event_text_crash(feed->process->pid, row, &feed->text))
+        add_line(feed, 1);
+    return 0;
+}
+
+static void ignore_lost(void *arg, uint64_t count) {}
+
+/* Of a ring that was made since the feed began all is new; of one that was only found since,
+ * what was written before isn't. */
+static void follow(struct feed *feed, struct ring_reader *ring, struct followed *followed,
+                   int (*row)(void *arg, const struct ring_row *row))
+{
+    struct ring_follower follower = {row, on_lost, feed};
+
+    feed->by_time = false;
+    if (followed->since != ring_reader_since(ring)) {
+        followed->since = ring_reader_since(ring);
+        followed->at = (struct ring_position){0};
+        feed->by_time = followed->since < feed->began;
+        if (feed->by_time)
+            follower.lost = ignore_lost;
+    }
+    (void)ring_reader_follow(ring, &followed->at, &follower);
+}
+
+/* In this order: that a thread goes on is in events, and that it stopped, which is written before,
+ * in hits: who sees the one has seen the other. */
+static const struct following {
+    enum recorded table;
+    int (*row)(void *arg, const struct ring_row *row);
+} followings[FOLLOWED] = {
+    {RECORDED_EVENTS, on_event},
+    {RECORDED_HITS, on_hit},
+    {RECORDED_CRASH, on_crash},
+};
+
+/* Two runs of lines, each in order, become one: by time, those of the first
+ * before those of the second. */
+static void merge(struct feed *feed, uint64_t first, uint64_t second)
+{
+    size_t n = second - first, i = 0;
+    struct line **held = malloc((n ? n : 1) * sizeof *held);
+
+    if (!held)
+        return;
+    for (size_t k = 0; k < n; k++)
+        held[k] = feed->lines[(first + k) % FEED_LINES_MAX];
+    for (uint64_t to = first; i < n && to < feed->next; to++) {
+        struct line **later = &feed->lines[second % FEED_LINES_MAX];
+        bool is_first = second >= feed->next || held[i]->ts <= (*later)->ts;
+        feed->lines[to % FEED_LINES_MAX] = is_first ? held[i++] : *later;
+        second += !is_first;
+    }
+    free(held);
+}
+
+/* Lines say how many events were told before them. */
+static void count_anew(struct feed *feed, uint64_t from, uint64_t before)
+{
+    for (uint64_t i = from; i < feed->next; i++) {
+        struct line *line = feed->lines[i % FEED_LINES_MAX];
+        line->before = before;
+        before += line->count;
+    }
+}
+
+/* What the rings have by now, in the order of its times. */
+static void follow_all(struct feed *feed)
+{
+    uint64_t from = feed->next, before = feed->events;
+
+    for (size_t i = 0; i < FOLLOWED; i++) {
+        struct ring_reader *ring =
+            recording_ring(process_recording(feed->process), followings[i].table);
+        uint64_t second = feed->next;
+        feed->ts = 0;
+        if (ring)
+            follow(feed, ring, &feed->followed[i], followings[i].row);
+        ring_reader_unref(ring);
+        if (from >= feed->first && second > from && feed->next > second)
+            merge(feed, from, second);
+    }
+    if (from >= feed->first) /* else some were lost, and nothing was moved */
+        count_anew(feed, from, before);
+}
+
+static void note_agent(struct feed *feed, bool attached)
+{
+    if (feed->attached == attached)
+        return;
+    feed->attached = attached;
+    event_text_agent(feed->process->pid, attached, &feed->text);
+    add_line(feed, 1);
+}
+
+bool feed_look(struct feed *feed)
+{
+    uint64_t before = feed->next;
+
+    if (feed->ended)
+        return false;
+    /* asked first: then all that there will be is there */
+    bool ended = process_ended(feed->process);
+    bool attached = recording_attached(process_recording(feed->process));
+    if (attached && !ended)
+        note_agent(feed, true);
+    follow_all(feed);
+    if (!attached && !ended)
+        note_agent(feed, false);
+    if (ended) {
+        event_text_end(feed->process->pid, &feed->process->ending, &feed->text);
+        add_line(feed, 1);
+        feed->ended = true;
+    }
+    return feed->next != before || ended;
+}
+
+static void begin_now(struct feed *feed)
+{
+    for (size_t i = 0; i < FOLLOWED; i++) {
+        struct ring_reader *ring =
+            recording_ring(process_recording(feed->process), followings[i].table);
+        if (!ring)
+            continue;
+        feed->followed[i].since = ring_reader_since(ring);
+        ring_reader_end(ring, &feed->followed[i].at);
+        ring_reader_unref(ring);
+    }
+    feed->began = realtime_s();
+    feed->attached = recording_attached(process_recording(feed->process));
+}
+
+int feed_new(struct process *process, double since, struct feed **out)
+{
+    struct feed *feed = calloc(1, sizeof *feed);
+
+    if (!feed)
+        return -ENOMEM;
+    feed->process = process_ref(process);
+    feed->began = since;
+    if (since == 0)
+        begin_now(feed);
+    *out = feed;
+    return 0;
+}
+
+void feed_widen(struct feed *feed, size_t bytes)
+{
+    feed->bytes_max = feed->bytes_max > bytes ? feed->bytes_max : bytes;
+}
+
+void feed_free(struct feed *feed)
+{
+    if (!feed)
+        return;
+    while (feed->first < feed->next)
+        forget_oldest(feed);
+    text_deinit(&feed->text);
+    process_unref(feed->process);
+    free(feed);
+}
+
+struct process *feed_process(const struct feed *feed) { return feed->process; }
+
+struct feed_cursor feed_end(const struct feed *feed)
+{
+    return (struct feed_cursor){feed->next, feed->events};
+}
+
+bool feed_readable(const struct feed *feed, const struct feed_cursor *at)
+{
+    return at->line < feed->next || feed->ended;
+}
+
+void feed_forget(struct feed *feed, uint64_t line)
+{
+    while (feed->first < feed->next && feed->first < line)
+        forget_oldest(feed);
+}
+
+/* A line with fields in front. */
+static void add_with(const char *front, const char *line, size_t size, struct text *out)
+{
+    text_putc(out, '{');
+    text_puts(out, front);
+    text_add(out, line + 1, size - 1);
+}
+
+void feed_take(struct feed *feed, struct feed_cursor *at, size_t size, const char *front,
+               struct text *out)
+{
+    size_t more = strlen(front);
+
+    if (at->line < feed->first)
+        at->line = feed->first;
+    for (; at->line < feed->next; at->line++) {
+        const struct line *line = feed->lines[at->line % FEED_LINES_MAX];
+        if (out->size > 0 && out->size + more + line->size > size)
+            return;
+        if (line->before > at->events) {
+            event_text_lost(feed->process->pid, line->before - at->events, &feed->text);
+            if (!feed->text.error)
+                add_with(front, feed->text.data, feed->text.size, out);
+            text_clear(&feed->text);
+            at->events = line->before;
+            if (out->size + more + line->size > size)
+                return;
+        }
+        add_with(front, line->text, line->size, out);
+        at->events += line->count;
+    }
+}

@@ -1,0 +1,253 @@
+#include "fs/events/events.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+
+#include <errno.h>
+
+/* Lines of a process that are kept for readers of all: there may be many
+ * processes, and a slow reader. */
+#define ALL_BYTES_MAX (64u << 10)
+/* Processes that have ended and that a reader of all hasn't read to their end. */
+#define ENDED_MAX 256
+
+/* ---- taps; with the lock ---- */
+
+/* The thread frees a source that gets no reader. */
+static int source_for(struct events *events, struct process *process, double since, size_t bytes,
+                      struct source **out)
+{
+    struct source *source = events->first;
+
+    while (source && feed_process(source->feed) != process)
+        source = source->next;
+    if (!source) {
+        source = calloc(1, sizeof *source);
+        int r = source ? feed_new(process, since, &source->feed) : -ENOMEM;
+        if (r < 0) {
+            free(source);
+            return r;
+        }
+        source->next = events->first;
+        events->first = source;
+    }
+    feed_widen(source->feed, bytes);
+    *out = source;
+    return 0;
+}
+
+/* since: of a process that wasn't there before: from when on what happens in it
+ * is wanted; 0: from now on. */
+static int tap_new(struct event_reader *reader, struct process *process, double since,
+                   struct waiter **done)
+{
+    struct source *source;
+    struct tap *tap = calloc(1, sizeof *tap);
+    int r = tap ? source_for(reader->events, process, since,
+                             reader->all ? ALL_BYTES_MAX : FEED_BYTES_MAX, &source)
+                : -ENOMEM;
+
+    if (r < 0) {
+        free(tap);
+        return r;
+    }
+    if (since == 0) {
+        feed_look(source->feed); /* what was before is for others */
+        event_collect(source, done);
+    }
+    *tap = (struct tap){
+        .reader = reader,
+        .source = source,
+        .at = feed_end(source->feed),
+        .next_of_source = source->taps,
+        .next_of_reader = reader->taps,
+    };
+    source->taps = tap;
+    reader->taps = tap;
+    return 0;
+}
+
+/* Takes it out of its source's list. */
+static void tap_free(struct tap *tap)
+{
+    struct tap **at = &tap->source->taps;
+
+    while (*at != tap)
+        at = &(*at)->next_of_source;
+    *at = tap->next_of_source;
+    free(tap);
+}
+
+/* ---- of all processes; with the lock ---- */
+
+/* Processes have rising numbers, so each is decided upon once: one that may not be looked at when
+ * it is seen first isn't later, unless it executes another program. */
+static int add_new(struct event_reader *reader, const struct process_list *list, double since,
+                   struct waiter **done)
+{
+    uint64_t newest = reader->serial;
+    int r = 0;
+
+    for (size_t i = 0; i < list->n && r == 0; i++) {
+        struct process *process = list->items[i];
+        if (process->serial <= reader->serial)
+            continue;
+        newest = process->serial > newest ? process->serial : newest;
+        if (access_look(reader->access, &reader->caller, process->pid) == 0)
+            r = tap_new(reader, process, since, done);
+    }
+    reader->serial = newest;
+    return r;
+}
+
+/* Those that have been read to their end; of the others the newest are kept, which are first. */
+static void drop_ended(struct event_reader *reader)
+{
+    unsigned kept = 0;
+
+    for (struct tap **at = &reader->taps; *at;) {
+        struct tap *tap = *at;
+        struct feed_cursor end = feed_end(tap->source->feed);
+        bool ended = feed_readable(tap->source->feed, &end), unread = tap->at.line < end.line;
+        if (!ended || (unread && ++kept <= ENDED_MAX)) {
+            at = &tap->next_of_reader;
+            continue;
+        }
+        reader->lost += end.events - tap->at.events;
+        *at = tap->next_of_reader;
+        reader->last = reader->last == tap ? NULL : reader->last;
+        tap_free(tap);
+    }
+}
+
+int event_reader_update(struct event_reader *reader, const struct process_list *list)
+{
+    struct waiter *done = NULL; /* stays so: nothing of what there was is looked at */
+
+    drop_ended(reader);
+    return add_new(reader, list, reader->since, &done);
+}
+
+/* ---- their life ---- */
+
+/* Its events are those from now on. With the lock. */
+static int enter(struct event_reader *reader, struct text *why)
+{
+    struct events *events = reader->events;
+
+    if (events->ending)
+        return -ENODEV;
+    if (events->n >= EVENT_READERS_MAX) {
+        text_printf(why, "events are read %u times already: close some", EVENT_READERS_MAX);
+        return -ENFILE;
+    }
+    return events_start(events);
+}
+
+static void leave(struct event_reader *reader)
+{
+    for (struct tap *tap; (tap = reader->taps);) {
+        reader->taps = tap->next_of_reader;
+        tap_free(tap);
+    }
+}
+
+/* Of one process, or of those in the list. */
+static int reader_open(struct event_reader *reader, struct process *process,
+                       const struct process_list *list, struct text *why)
+{
+    struct events *events = reader->events;
+    struct waiter *done = NULL;
+
+    pthread_mutex_lock(&events->lock);
+    int r = enter(reader, why);
+    if (r == 0)
+        r = reader->all ? add_new(reader, list, 0, &done) : tap_new(reader, process, 0, &done);
+    if (r == 0 && reader->all) {
+        reader->caller.pid = 0; /* who opens it may end, and its number be another's */
+        reader->next = events->all;
+        events->all = reader;
+    }
+    if (r == 0) {
+        events->n++;
+        pthread_cond_broadcast(&events->changed);
+    } else {
+        leave(reader);
+    }
+    pthread_mutex_unlock(&events->lock);
+    event_finish(done);
+    return r;
+}
+
+static struct event_reader *reader_new(struct events *events)
+{
+    struct event_reader *reader = calloc(1, sizeof *reader);
+
+    if (reader)
+        reader->events = events;
+    return reader;
+}
+
+int event_reader_new(struct events *events, struct process *process, struct text *why,
+                     struct event_reader **out)
+{
+    _cleanup_free_ struct event_reader *reader = reader_new(events);
+
+    int r = reader ? reader_open(reader, process, NULL, why) : -ENOMEM;
+    if (r == 0)
+        *out = steal_pointer(reader);
+    return r;
+}
+
+/* As it may stand in JSON. */
+static void read_host(char host[HOST_NAME_MAX + 1])
+{
+    host[HOST_NAME_MAX] = 0;
+    if (gethostname(host, HOST_NAME_MAX) < 0)
+        host[0] = 0;
+    for (char *p = host; *p; p++)
+        if (*p <= ' ' || *p == '"' || *p == '\\' || *p == 0x7f)
+            *p = '?';
+}
+
+int event_reader_new_all(struct events *events, const struct access *access,
+                         const struct access_caller *caller, struct text *why,
+                         struct event_reader **out)
+{
+    _cleanup_(process_list_deinit) struct process_list list = {0};
+    _cleanup_free_ struct event_reader *reader = reader_new(events);
+
+    if (!reader)
+        return -ENOMEM;
+    reader->all = true;
+    reader->access = access;
+    reader->caller = *caller;
+    reader->since = realtime_s();
+    read_host(reader->host);
+    int r = registry_list(events->registry, &list);
+    if (r == 0)
+        r = reader_open(reader, NULL, &list, why);
+    if (r == 0)
+        *out = steal_pointer(reader);
+    return r;
+}
+
+void event_reader_free(struct event_reader *reader)
+{
+    if (!reader)
+        return;
+    {
+        _guard_mutex_(&reader->events->lock);
+        struct event_reader **at = &reader->events->all;
+        while (*at && *at != reader)
+            at = &(*at)->next;
+        if (*at)
+            *at = reader->next;
+        leave(reader);
+        reader->events->n--;
+    }
+    if (reader->poll)
+        fuse_pollhandle_destroy(reader->poll);
+    text_deinit(&reader->lines);
+    free(reader);
+}

@@ -1,0 +1,95 @@
+#include "fs/format/backtrace.h"
+
+#include "fs/format/frames.h"
+#include "fs/proc/procfs.h"
+#include "fs/remote/moment/snapshot.h"
+#include "fs/remote/objects/version.h"
+
+#include <errno.h>
+
+#define CMDLINE_MAX 1024
+
+static void add_gil(const struct snapshot *snapshot, struct text *out)
+{
+    const char *before = "GIL held by ";
+
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *t = &snapshot->threads[i];
+        if (!t->holds_gil)
+            continue;
+        text_printf(out, "%s%d (%s)", before, (int)t->tid, t->name);
+        before = " and "; /* interpreters with a GIL of their own */
+    }
+    if (*before == 'G')
+        text_puts(out, snapshot->gil_held ? "GIL held by an unknown thread" : "GIL free");
+}
+
+static void add_head(const struct snapshot *snapshot, struct text *out)
+{
+    char line[CMDLINE_MAX + 1];
+    size_t python = 0;
+
+    text_printf(out, "Process %d: ", (int)snapshot->pid);
+    ssize_t n = proc_command(snapshot->pid, line, sizeof line);
+    if (n > 0)
+        text_add_escaped(out, line, (size_t)n);
+    text_puts(out, "\nPython ");
+    version_add(snapshot->version, out);
+    if (!snapshot->supported) {
+        text_printf(out, ", %zu thread%s, native frames only: %s\n", snapshot->nthreads,
+                    snapshot->nthreads == 1 ? "" : "s", snapshot->why);
+        return;
+    }
+    for (size_t i = 0; i < snapshot->nthreads; i++)
+        python += snapshot->threads[i].tstate != 0;
+    text_printf(out, ", %zu thread%s", python, python == 1 ? "" : "s");
+    if (python < snapshot->nthreads)
+        text_printf(out, " and %zu without Python", snapshot->nthreads - python);
+    text_puts(out, ", ");
+    add_gil(snapshot, out);
+    text_putc(out, '\n');
+}
+
+int backtrace_text(struct target *target, struct text *why, struct text *out)
+{
+    const struct snapshot_options options = {.native = true};
+    struct snapshot *snapshot;
+
+    int r = snapshot_take(target, &options, &snapshot);
+    if (r < 0)
+        return snapshot_explain(target, 0, r, why);
+    add_head(snapshot, out);
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        text_putc(out, '\n');
+        thread_add_backtrace(&snapshot->threads[i], out);
+    }
+    if (snapshot->cut)
+        text_puts(out, "\n[cut: there are more threads or interpreters than are read]\n");
+    snapshot_free(snapshot);
+    return 0;
+}
+
+int snapshot_explain(const struct target *target, pid_t tid, int error, struct text *why)
+{
+    switch (error) {
+    case -ESRCH:
+        text_puts(why, tid ? "the process or the thread has ended" : "the process has ended");
+        break;
+    case -EOPNOTSUPP:
+        text_printf(why, "no Python stacks: %s; backtrace shows the native ones",
+                    target->runtime.why);
+        break;
+    case -EPERM:
+    case -EACCES:
+        text_puts(why,
+                  "the kernel does not let the daemon read this process: run it as root or as the "
+                  "target's user");
+        break;
+    case -ETIMEDOUT:
+        text_puts(why,
+                  "the interpreter's lists of threads made no sense, however often they were read: "
+                  "its memory is damaged, or it is just starting or ending; try again");
+        break;
+    }
+    return error;
+}

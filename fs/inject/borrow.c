@@ -1,0 +1,281 @@
+#include "fs/inject/borrow.h"
+
+#include "agent/base/clock.h"
+#include "fs/proc/procfs.h"
+#include "fs/trace/callers.h"
+#include "fs/trace/restart.h"
+#include "fs/trace/tracer.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <linux/rseq.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#define WORD sizeof(uint64_t)
+
+/* What the kernel leaves in rax of a system call that it means to begin anew
+ * (include/linux/errno.h). */
+#define ERESTARTSYS 512
+#define ERESTARTNOINTR 513
+#define ERESTARTNOHAND 514
+#define ERESTART_RESTARTBLOCK 516
+#define SYSCALL_SIZE 2 /* bytes of the instruction */
+#define TRAP_FLAG 0x100ull
+
+static int detach(pid_t tid, int signal)
+{
+    return ptrace(PTRACE_DETACH, tid, NULL, (void *)(uintptr_t)signal) < 0 ? -errno : 0;
+}
+
+static int read_state(struct borrow *borrow)
+{
+    struct iovec io = {&borrow->regs, sizeof borrow->regs};
+
+    if (ptrace(PTRACE_GETREGSET, borrow->tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ||
+        ptrace(PTRACE_GETSIGMASK, borrow->tid, (void *)sizeof borrow->mask, &borrow->mask) < 0)
+        return -errno;
+    return 0;
+}
+
+int borrow_stop(pid_t tid, struct borrow *out)
+{
+    struct borrow borrow = {.tid = tid, .since = monotonic_ns()};
+    int status;
+
+    if (requests_waiting(tid))
+        return -EDEADLK;
+    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
+        return -errno;
+    if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 && errno != ESRCH)
+        return -errno; /* ESRCH: it is dying, and its end is to be waited for */
+    int r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
+    if (r < 0)
+        return r == -EDEADLK ? -ETIMEDOUT : r;
+    if (status >> 8 != PTRACE_EVENT_STOP) {
+        detach(tid, status);
+        return -EAGAIN;
+    }
+    if (status != (PTRACE_EVENT_STOP << 8 | SIGTRAP)) {
+        detach(tid, 0);
+        return -ECANCELED;
+    }
+    r = read_state(&borrow);
+    if (r < 0) {
+        detach(tid, 0);
+        return r;
+    }
+    *out = borrow;
+    return 0;
+}
+
+void borrow_restart(struct borrow *borrow)
+{
+    restart_interrupted(borrow->tid);
+    read_state(borrow);
+}
+
+bool borrow_needs_restart_block(const struct borrow *borrow)
+{
+    return (int64_t)borrow->regs.orig_rax >= 0 &&
+           (int64_t)borrow->regs.rax == -ERESTART_RESTARTBLOCK;
+}
+
+static bool read_memory(const struct borrow *borrow, uint64_t addr, void *data, size_t size)
+{
+    struct iovec local = {data, size}, remote = {(void *)(uintptr_t)addr, size};
+    return process_vm_readv(borrow->tid, &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+bool borrow_in_sequence(const struct borrow *borrow)
+{
+    struct __ptrace_rseq_configuration config;
+    struct rseq area;
+    struct rseq_cs section;
+
+    if (ptrace(PTRACE_GET_RSEQ_CONFIGURATION, borrow->tid, (void *)sizeof config, &config) < 0 ||
+        !config.rseq_abi_pointer)
+        return false; /* kernel before 5.13, or it has none */
+    if (!read_memory(borrow, config.rseq_abi_pointer, &area, sizeof area))
+        return true;
+    if (!area.rseq_cs)
+        return false;
+    return !read_memory(borrow, area.rseq_cs, &section, sizeof section) ||
+           borrow->regs.rip - section.start_ip < section.post_commit_offset;
+}
+
+uint64_t borrow_release(struct borrow *borrow)
+{
+    detach(borrow->tid, 0);
+    return monotonic_ns() - borrow->since;
+}
+
+int borrow_write_stub(const struct borrow *borrow, uint64_t addr)
+{
+    size_t size = (size_t)(bootstrap_end - bootstrap_begin);
+
+    for (size_t i = 0; i < size; i += WORD) {
+        uint64_t word;
+        memcpy(&word, bootstrap_begin + i, WORD);
+        if (ptrace(PTRACE_POKETEXT, borrow->tid, (void *)(addr + i), (void *)word) < 0)
+            return -errno;
+    }
+    return 0;
+}
+
+/* ---- executing the stub ---- */
+
+/* One that the target doesn't handle and whose default is to be ignored: it does nothing when
+ * there is no tracer any more. */
+static int harmless_signal(pid_t tid)
+{
+    static const int candidates[] = {SIGURG, SIGWINCH, SIGCHLD};
+    char status[8192];
+
+    if (proc_read(tid, "status", status, sizeof status) <= 0)
+        return SIGURG;
+    const char *field = proc_status_field(status, "SigCgt");
+    uint64_t caught = field ? strtoull(field, NULL, 16) : 0;
+    for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
+        if (!(caught >> (candidates[i] - 1) & 1))
+            return candidates[i];
+    return SIGURG;
+}
+
+/* Where and how a thread that restores itself enters an interrupted system call again,
+ * as the kernel would make it. */
+static void resume_point(const struct user_regs_struct *regs, uint64_t *rip, uint64_t *rax)
+{
+    *rip = regs->rip;
+    *rax = regs->rax;
+    if ((int64_t)regs->orig_rax < 0)
+        return;
+    switch (-(int64_t)regs->rax) {
+    case ERESTARTSYS:
+    case ERESTARTNOINTR:
+    case ERESTARTNOHAND:
+        *rip -= SYSCALL_SIZE;
+        *rax = regs->orig_rax;
+        break;
+    case ERESTART_RESTARTBLOCK:
+        *rip -= SYSCALL_SIZE;
+        *rax = SYS_restart_syscall;
+        break;
+    }
+}
+
+static int copy_block(const struct borrow *borrow, struct bootstrap_block *block, bool write)
+{
+    struct iovec local = {block, sizeof *block};
+    struct iovec remote = {(void *)(uintptr_t)borrow->block, sizeof *block};
+
+    ssize_t n = write ? process_vm_writev(borrow->tid, &local, 1, &remote, 1, 0)
+                      : process_vm_readv(borrow->tid, &local, 1, &remote, 1, 0);
+    if (n < 0)
+        return -errno;
+    return n == (ssize_t)sizeof *block ? 0 : -EFAULT;
+}
+
+static int set_registers(const struct borrow *borrow, const struct user_regs_struct *regs)
+{
+    struct iovec io = {(void *)regs, sizeof *regs};
+
+    return ptrace(PTRACE_SETREGSET, borrow->tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ? -errno
+                                                                                          : 0;
+}
+
+static int set_mask(const struct borrow *borrow, uint64_t mask)
+{
+    return ptrace(PTRACE_SETSIGMASK, borrow->tid, (void *)sizeof mask, &mask) < 0 ? -errno : 0;
+}
+
+static bool in_stub(const struct borrow *borrow)
+{
+    struct user_regs_struct regs;
+    struct iovec io = {&regs, sizeof regs};
+
+    return ptrace(PTRACE_GETREGSET, borrow->tid, (void *)(uintptr_t)NT_PRSTATUS, &io) == 0 &&
+           regs.rip - borrow->stub < (uint64_t)(bootstrap_end - bootstrap_begin);
+}
+
+/* Lets it run until it has raised its signal in a later state than `state`. */
+static int run_stub(struct borrow *borrow, uint64_t state, struct bootstrap_block *block)
+{
+    uint64_t start = monotonic_ns(), waited = 0;
+    int signal = (int)block->signal, pass = 0;
+
+    for (;;) {
+        int status;
+        if (ptrace(PTRACE_CONT, borrow->tid, NULL, (void *)(uintptr_t)pass) < 0)
+            return -errno;
+        waited = monotonic_ns() - start;
+        int r = waited < BORROW_CALL_DEADLINE_NS
+                    ? tracer_wait(borrow->tid, BORROW_CALL_DEADLINE_NS - waited, &status)
+                    : -ETIMEDOUT;
+        if (r < 0)
+            return r;
+        pass = 0;
+        if (status >> 8 == PTRACE_EVENT_STOP)
+            continue; /* job control stops it: once it is let go */
+        if (status == signal && in_stub(borrow)) {
+            r = copy_block(borrow, block, false);
+            if (r < 0)
+                return r;
+            if (block->state > state)
+                return 0;
+        }
+        /* all others are blocked: its own fault, or somebody else's kill */
+        if (status != signal && status != SIGSTOP) {
+            detach(borrow->tid, status);
+            return -ENOTRECOVERABLE;
+        }
+        pass = status;
+    }
+}
+
+int borrow_begin(struct borrow *borrow, struct bootstrap_block *block)
+{
+    struct user_regs_struct regs = borrow->regs;
+    uint64_t rip, rax;
+
+    resume_point(&borrow->regs, &rip, &rax);
+    borrow->block = regs.rsp - BLOCK_RED_ZONE - sizeof *block;
+    block->resume = rip;
+    block->mask = borrow->mask;
+    block->signal = (uint64_t)harmless_signal(borrow->tid);
+    block->state = BOOTSTRAP_BEGUN;
+    block->go = 0;
+    int r = copy_block(borrow, block, true);
+    if (r < 0)
+        return r;
+    regs.rip = borrow->stub;
+    regs.rsp = borrow->block;
+    regs.rax = rax;
+    regs.orig_rax = ~0ull;
+    regs.eflags &= ~TRAP_FLAG;
+    r = set_registers(borrow, &regs); /* from here on it restores itself */
+    if (r == 0)
+        r = set_mask(borrow, ~(1ull << (block->signal - 1)));
+    return r == 0 ? run_stub(borrow, BOOTSTRAP_BEGUN, block) : r;
+}
+
+int borrow_go(struct borrow *borrow, bool go, struct bootstrap_block *block)
+{
+    uint64_t at = borrow->block + BLOCK_GO;
+
+    if (ptrace(PTRACE_POKEDATA, borrow->tid, (void *)at, (void *)(uintptr_t)go) < 0)
+        return -errno;
+    return run_stub(borrow, BOOTSTRAP_MAPPED, block);
+}
+
+/* In this order: if we are killed in between it still executes the stub, which
+ * restores the rest. */
+void borrow_restore(const struct borrow *borrow)
+{
+    set_mask(borrow, borrow->mask);
+    set_registers(borrow, &borrow->regs);
+}

@@ -1,0 +1,53 @@
+/* One injection: what its parts (inject.c, find_thread.c) share. */
+#pragma once
+
+#include "fs/inject/borrow.h"
+#include "fs/inject/inject.h"
+#include "fs/inject/library_file.h"
+#include "fs/inject/payload.h"
+#include "fs/inject/safe_point.h"
+#include "fs/inject/volunteers.h"
+
+struct injector {
+    struct target *target;
+    struct memory memory;
+    struct safe_points *points;
+};
+
+/* One use of it. */
+struct operation {
+    struct injector *injector;
+    struct payload payload;
+    struct shim_control control;
+    uint64_t deadline_ns;
+    const struct interrupt *interrupt;
+    struct inject_result *result;
+    struct text *why;
+    struct volunteers volunteers;
+    uint64_t begun;
+    uint64_t program; /* tells one program from the next that the process executes */
+    uint64_t traced_since;
+    uint64_t stub;
+    bool stub_there;
+    int fd;                   /* the memfd, or -1 */
+    struct library_file file; /* where the memfd can't be opened by the target */
+    struct borrow borrow;
+    enum safety safety; /* of the last thread that wasn't */
+    struct safety_place place;
+};
+
+/* Bytes of a thread's extended state (Intel SDM volume 1, 13.2), the same on all of a
+ * machine; 0: it can't be saved. */
+uint64_t xsave_size(void);
+/* What tells one program from the next that a process executes. */
+uint64_t program_of(pid_t pid);
+
+/* Takes over what is mapped now, and where things are in it. -EAGAIN: that isn't known yet, since
+ * the process is only beginning to run another program; -EOPNOTSUPP, -ESRCH, -EPERM, -ENOMEM. */
+int operation_refresh(struct operation *o);
+/* 0 while there is time; -EINTR, -ETIMEDOUT. */
+int operation_patience(const struct operation *o);
+/* Of a tracer's thread: stops a thread at a safe place, and holds the target's `tracing`
+ * then. -EAGAIN: a new tracer is needed, since this one has a thread that doesn't stop;
+ * or an error of inject_load(). */
+int operation_find_thread(struct operation *o);

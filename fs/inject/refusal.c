@@ -1,0 +1,77 @@
+#include "fs/inject/refusal.h"
+
+#include "fs/proc/procfs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STATUS_MAX 8192
+#define WITHOUT_PTRACE \
+ "; without ptrace: start the program with PROBING=1, or let it `import probing`"
+
+int refusal_stopped(struct text *why)
+{
+    text_puts(why, "it is stopped by a signal (SIGSTOP or the terminal); continue it with SIGCONT");
+    return -ETIMEDOUT;
+}
+
+int refusal_traced(pid_t pid, pid_t tid, struct text *why)
+{
+    char path[64], status[STATUS_MAX], name[32];
+
+    snprintf(path, sizeof path, "task/%d/status", (int)tid);
+    if (proc_read(pid, path, status, sizeof status) <= 0)
+        return 0;
+    const char *field = proc_status_field(status, "TracerPid");
+    pid_t tracer = field ? (pid_t)strtol(field, NULL, 10) : 0;
+    if (!tracer)
+        return 0;
+    if (!why)
+        return -EBUSY;
+    ssize_t n = proc_read(tracer, "comm", name, sizeof name);
+    while (n > 0 && name[n - 1] == '\n')
+        n--;
+    text_printf(why, "process %d (", (int)tracer);
+    text_add_escaped(why, n > 0 ? name : "?", n > 0 ? (size_t)n : 1);
+    text_puts(why, ") is tracing it: a thread has one tracer at a time");
+    return -EBUSY;
+}
+
+int refusal_permission(struct text *why)
+{
+    int scope = proc_sys_number("/proc/sys/kernel/yama/ptrace_scope"); /* -1: there is no Yama */
+
+    if (scope > 0)
+        text_printf(why,
+                    "ptrace is refused: kernel.yama.ptrace_scope is %d; let the daemon run as "
+                    "root%s" WITHOUT_PTRACE,
+                    scope, scope < 3 ? ", or set it to 0" : " after a restart with a lower one");
+    else
+        text_puts(
+            why,
+            "ptrace is refused: the daemon needs the same user, or CAP_SYS_PTRACE" WITHOUT_PTRACE);
+    return -EPERM;
+}
+
+int refusal_find(pid_t pid, struct text *why)
+{
+    char status[STATUS_MAX];
+
+    ssize_t n = proc_read(pid, "status", status, sizeof status);
+    if (n < 0)
+        return (int)n;
+    const char *state = proc_status_field(status, "State");
+    if (state && *state == 'T')
+        return refusal_stopped(why);
+    const char *features = proc_status_field(status, "x86_Thread_features");
+    if (features) {
+        const char *shadow = strstr(features, "shstk"), *end = strchrnul(features, '\n');
+        if (shadow && shadow < end) {
+            text_puts(why, "it has shadow stacks (x86_Thread_features: shstk)" WITHOUT_PTRACE);
+            return -EOPNOTSUPP;
+        }
+    }
+    return 0;
+}

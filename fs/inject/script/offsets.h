@@ -1,0 +1,17 @@
+/* Whether an interpreter can be asked to run a script (PEP 768), and where it keeps what that
+ * takes. */
+#pragma once
+
+#include "fs/remote/moment/target.h"
+
+struct remote_runtime {
+    struct debugger_offsets offsets;
+    uint64_t interp;  /* the main interpreter */
+    uint64_t program; /* another number, another program (exec) */
+};
+
+/* Reads it. -EOPNOTSUPP, with words: older than 3.14, or disabled; -EAGAIN, with words: it is only
+ * starting; -ESRCH; -EPERM. */
+int remote_runtime_read(struct target *target, struct remote_runtime *out, struct text *why);
+/* Whether the process still executes the same program. */
+bool remote_runtime_valid(const struct target *target, const struct remote_runtime *runtime);

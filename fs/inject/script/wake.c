@@ -1,0 +1,108 @@
+#include "fs/inject/script/wake.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/proc/lwp.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+
+#define CALLER_DEPTH_MAX 1024 /* bytes of stack from a system call to the interpreter's frame */
+#define WRAPPERS_MAX 4        /* frames of the libc */
+/* Codes of the kernel's own between -ERESTARTSYS and -ERESTART_RESTARTBLOCK (linux/errno.h). */
+#define RESTART_FIRST 512
+#define RESTART_LAST 516
+
+/* Those that CPython calls again after EINTR, or whose timeout it computes anew: of the time,
+ * select, socket and posix modules. */
+static bool is_retried(const char *syscall)
+{
+    static const char *const names[] = {
+        "clock_nanosleep", "select",      "pselect6", "poll",     "ppoll",
+        "epoll_wait",      "epoll_pwait", "read",     "recvfrom", "recvmsg",
+        "accept",          "accept4",     "wait4",    "waitid",
+    };
+
+    for (size_t i = 0; syscall && i < ARRAY_SIZE(names); i++)
+        if (!strcmp(syscall, names[i]))
+            return true;
+    return false;
+}
+
+static bool same_file(const struct mapping *a, const struct mapping *b)
+{
+    return a->inode && a->inode == b->inode && a->dev_major == b->dev_major &&
+           a->dev_minor == b->dev_minor;
+}
+
+/* Whether an address lies in the interpreter or in a module of its standard library. */
+static bool is_interpreter(const struct target *target, uint64_t addr)
+{
+    const struct mapping *map = maps_find(&target->maps, addr);
+    const struct mapping *own = maps_find(&target->maps, target->runtime.image_base);
+
+    return map && own && (same_file(map, own) || strstr(map->path, "/lib-dynload/"));
+}
+
+void sleep_place_find(struct target *target, const struct thread *thread, struct sleep_place *out)
+{
+    *out = (struct sleep_place){0};
+    if (thread->state != THREAD_IDLE || !is_retried(thread->wait) || thread->nframes < 2 ||
+        thread->frames[0].kind != FRAME_NATIVE)
+        return;
+    _guard_mutex_(&target->lock);
+    if (is_interpreter(target, thread->frames[0].address))
+        return; /* statically linked: whose call it is can't be told */
+    for (size_t i = 1; i < thread->nframes && i <= WRAPPERS_MAX; i++) {
+        if (thread->frames[i].kind != FRAME_NATIVE)
+            return;
+        if (is_interpreter(target, thread->frames[i].address)) {
+            out->pc = thread->frames[0].address;
+            out->caller = thread->frames[i].address;
+            return;
+        }
+        const struct mapping *inner = maps_find(&target->maps, thread->frames[0].address);
+        const struct mapping *here = maps_find(&target->maps, thread->frames[i].address);
+        if (!inner || !here || !same_file(inner, here))
+            return; /* another library calls it */
+    }
+}
+
+static bool calls_from(const struct memory *memory, uint64_t sp, uint64_t caller)
+{
+    uint64_t words[CALLER_DEPTH_MAX / 8];
+    size_t n = ARRAY_SIZE(words);
+
+    while (n && memory_read(memory, sp, words, n * 8) < 0)
+        n /= 2; /* the stack's end */
+    for (size_t i = 0; i < n; i++)
+        if (words[i] == caller)
+            return true;
+    return false;
+}
+
+void sleep_place_wake(const struct memory *memory, pid_t tid, const struct sleep_place *place)
+{
+    struct user_regs_struct regs;
+    struct iovec io = {&regs, sizeof regs};
+
+    if (!place->caller || ptrace(PTRACE_GETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0)
+        return;
+    int64_t result = (int64_t)regs.rax;
+    if (regs.rip == place->pc) {
+        if (result > -RESTART_FIRST || result < -RESTART_LAST)
+            return; /* it has returned just now */
+    } else if (regs.rip != place->pc - 2 || regs.rax != regs.orig_rax) {
+        return; /* nor is it one that restart_interrupted() has set back */
+    }
+    if (!is_retried(syscall_name((int)regs.orig_rax)) ||
+        !calls_from(memory, regs.rsp, place->caller))
+        return;
+    regs.rip = place->pc;
+    regs.rax = (uint64_t)-EINTR;
+    regs.orig_rax = (uint64_t)-1; /* or else the kernel would look for a restart code */
+    ptrace(PTRACE_SETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io);
+}

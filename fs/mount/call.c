@@ -1,0 +1,198 @@
+#include "fs/mount/call.h"
+
+#include "fs/process/control.h"
+#include "fs/process/exited.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void call_begin(struct call *call, fuse_req_t req)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+    *call = (struct call){
+        .req = req,
+        .mount = fuse_req_userdata(req),
+        .caller = {.pid = ctx->pid, .uid = ctx->uid, .gid = ctx->gid},
+    };
+    request_begin(&call->request, ctx->pid);
+}
+
+void call_fail(struct call *call, int error)
+{
+    request_end(&call->request);
+    fuse_reply_err(call->req, -error);
+}
+
+struct node *call_node(const struct call *call, fuse_ino_t ino)
+{
+    return ino == FUSE_ROOT_ID ? nodes_root(call->mount->nodes) : (struct node *)(uintptr_t)ino;
+}
+
+struct access_caller *call_who(struct call *call)
+{
+    if (!call->who_known) {
+        access_read_caller(&call->caller, &call->who);
+        call->who_known = true;
+    }
+    return &call->who;
+}
+
+bool call_exists(struct call *call, const struct place *place)
+{
+    if (!place->process)
+        return true;
+    return entry_exited(place->entry)
+               ? exited_has(registry_exited(call->mount->registry), place->process)
+               : process_alive(place->process);
+}
+
+int call_may_look(struct call *call, struct process *process)
+{
+    struct access_target left;
+
+    if (process_left(process, &left))
+        return access_look_ended(&call->mount->access, call_who(call), &left);
+    return access_look(&call->mount->access, call_who(call), process->pid);
+}
+
+int call_may_drop(struct call *call, struct process *process)
+{
+    struct access_target left;
+
+    if (!process_left(process, &left))
+        return -EPERM;
+    return access_control_ended(&call->mount->access, call_who(call), &left);
+}
+
+int call_may_control(struct call *call, struct process *process, struct text *why)
+{
+    return control_may(&call->mount->access, call_who(call), process, why);
+}
+
+int call_may_write(struct call *call, const struct place *place, struct text *why)
+{
+    if (!place->process) /* each process is asked for by itself */
+        return 0;
+    if (!call_exists(call, place)) {
+        text_puts(why, entry_exited(place->entry) ? "what this process left has been dropped"
+                                                  : "the process has ended");
+        return -ESRCH;
+    }
+    return place->entry->looks ? call_may_look(call, place->process)
+                               : call_may_control(call, place->process, why);
+}
+
+struct replies *place_replies(struct mount *mount, const struct place *place)
+{
+    return place->process ? &place->process->replies : &mount->replies;
+}
+
+bool call_sees(struct call *call, struct process *process)
+{
+    return call->mount->access.hidepid != HIDEPID_INVISIBLE || call_may_look(call, process) == 0;
+}
+
+int call_may_enter(struct call *call, const struct place *place)
+{
+    if (!place->process)
+        return 0;
+    if (call->mount->access.hidepid == HIDEPID_NONE && !place->tid)
+        return 0;
+    int r = call_may_look(call, place->process);
+    return r < 0 && call->mount->access.hidepid == HIDEPID_INVISIBLE ? -ENOENT : r;
+}
+
+static bool thread_exists(pid_t pid, pid_t tid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d", pid, tid);
+    return access(path, F_OK) == 0;
+}
+
+int context_init(struct file_context *context, struct mount *mount, const struct caller *caller,
+                 const struct place *place)
+{
+    *context = (struct file_context){
+        .registry = mount->registry,
+        .replies = place_replies(mount, place),
+        .access = &mount->access,
+        .caller = caller,
+        .file = place->entry->path,
+        .tid = place->tid,
+        .depth = place->depth,
+        .rank = place->rank,
+    };
+    if (!place->process)
+        return 0;
+    if (!entry_exited(place->entry))
+        registry_watch(mount->registry, place->process);
+    context->process = process_ref(place->process);
+    context->recording = process_recording(place->process);
+    if (entry_exited(place->entry))
+        return exited_has(registry_exited(mount->registry), place->process) ? 0 : -ESRCH;
+    context->target = process_target(place->process);
+    if (!context->target || (place->tid && !thread_exists(place->process->pid, place->tid)))
+        return -ESRCH;
+    return target_alive(context->target) ? 0 : -ESRCH;
+}
+
+void context_deinit(struct file_context *context)
+{
+    target_unref(context->target);
+    process_unref(context->process);
+    text_deinit(&context->why);
+}
+
+/* What is open of a file, or will be. False: neither, and a content is always of now. */
+static bool find_content(struct mount *mount, const struct caller *caller, const struct node *node,
+                         struct rendered *out)
+{
+    return (node->place.entry->sized && drafts_find(&mount->drafts, node->number, caller, out)) ||
+           nodes_is_open(mount->nodes, node, out);
+}
+
+/* Who owns the files of a process: its effective ids; of one that isn't dumpable root does. */
+static void set_owner(struct process *process, struct stat *attr)
+{
+    struct access_target left;
+    struct stat of_process;
+    char path[32];
+
+    if (process_left(process, &left)) {
+        attr->st_uid = left.dumpable ? left.uid[1] : 0;
+        attr->st_gid = left.dumpable ? left.gid[1] : 0;
+        if (S_ISDIR(attr->st_mode))
+            attr->st_mtim = attr->st_ctim = process->ending.when;
+        return;
+    }
+    snprintf(path, sizeof path, "/proc/%d", process->pid);
+    if (stat(path, &of_process) == 0) {
+        attr->st_uid = of_process.st_uid;
+        attr->st_gid = of_process.st_gid;
+    }
+}
+
+void node_attributes(struct mount *mount, const struct caller *caller, const struct node *node,
+                     struct stat *attr)
+{
+    const struct place *place = &node->place;
+    struct rendered content;
+
+    *attr = (struct stat){
+        .st_ino = node->number,
+        .st_mode = place->entry->mode,
+        .st_nlink = S_ISDIR(place->entry->mode) ? 2 : 1,
+        .st_blksize = 4096,
+    };
+    clock_gettime(CLOCK_REALTIME, &content.when);
+    if (S_ISREG(attr->st_mode) && find_content(mount, caller, node, &content)) {
+        attr->st_size = (off_t)content.size;
+        attr->st_blocks = (attr->st_size + 511) / 512;
+    }
+    attr->st_atim = attr->st_mtim = attr->st_ctim = content.when;
+    if (place->process)
+        set_owner(place->process, attr);
+}

@@ -1,0 +1,72 @@
+/* One request of the kernel being answered: who makes it, what they may, and where. What all
+ * operations of the mount share. */
+#pragma once
+
+#include "fs/mount/ops.h"
+#include "fs/trace/callers.h"
+
+struct call {
+    fuse_req_t req;
+    struct mount *mount;
+    struct caller caller;
+    struct access_caller who; /* read when first needed */
+    bool who_known;
+    struct request request;
+};
+
+void call_begin(struct call *call, fuse_req_t req);
+/* Ends it with an error, or with success (0). */
+void call_fail(struct call *call, int error);
+
+/* Who makes it, as access/access.h wants to know it. */
+struct access_caller *call_who(struct call *call);
+struct node *call_node(const struct call *call, fuse_ino_t ino);
+static inline struct handle *opened(const struct fuse_file_info *fi)
+{
+    return (struct handle *)(uintptr_t)fi->fh;
+}
+
+/* Whether the process of a place is there: alive, or kept below exited/. True
+ * also where there is none. */
+bool call_exists(struct call *call, const struct place *place);
+/* Whether the caller may look at the process, or at what it left. */
+int call_may_look(struct call *call, struct process *process);
+/* Whether the caller may have something done in it; why says what to do where not. */
+int call_may_control(struct call *call, struct process *process, struct text *why);
+/* Whether the caller may know that the process is there. */
+bool call_sees(struct call *call, struct process *process);
+/* Whether the caller may have what a process left dropped. */
+int call_may_drop(struct call *call, struct process *process);
+/* Whether the caller may use the names in a directory. */
+int call_may_enter(struct call *call, const struct place *place);
+
+/* Whether the process of a command file is there and the caller may write to it; why says what
+ * to do where not. */
+int call_may_write(struct call *call, const struct place *place, struct text *why);
+
+/* Where the replies of command files at a place are kept. */
+struct replies *place_replies(struct mount *mount, const struct place *place);
+
+/* The context of a place for the layout's functions; caller must outlive it. -ESRCH: its process or
+ * thread has ended. To be released in any case. */
+int context_init(struct file_context *context, struct mount *mount, const struct caller *caller,
+                 const struct place *place);
+void context_deinit(struct file_context *context);
+#define _cleanup_context_ _cleanup_(context_deinit)
+
+/* The attributes of a node as they are now, for this caller. */
+void node_attributes(struct mount *mount, const struct caller *caller, const struct node *node,
+                     struct stat *attr);
+
+/* The operations on files (ops_file.c); those on names and directories are in ops.c. */
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi);
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
+              struct fuse_file_info *fi);
+void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void op_access(fuse_req_t req, fuse_ino_t ino, int mask);
+void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
+             struct fuse_pollhandle *handle);
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
+                struct fuse_file_info *fi);

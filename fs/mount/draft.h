@@ -1,0 +1,51 @@
+/* Contents rendered before a file is opened: those of tables/NAME.csv, whose size programs like tar
+ * and DuckDB ask for first and then rely on.
+ *
+ * Looking such a name up renders it for the thread that asks, and its next open within moments gets
+ * that very content. Few are kept, and not for long: most are opened at once, for open(2) looks the
+ * name up, too. */
+#pragma once
+
+#include "fs/base/budget.h"
+#include "fs/tree/file.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#define DRAFTS_MAX 32
+#define DRAFT_NS 2000000000u /* how long one may be used */
+
+/* What stat(2) can say of a content: how long it is, and when it was rendered. */
+struct rendered {
+    size_t size; /* bytes */
+    struct timespec when;
+};
+
+struct draft {
+    uint64_t place; /* place_number(); 0: none */
+    struct caller caller;
+    struct text text;
+    struct timespec when;
+    uint64_t made_ns; /* CLOCK_MONOTONIC */
+};
+
+struct drafts {
+    pthread_mutex_t lock;
+    struct budget *budget; /* what their bytes come out of */
+    struct draft items[DRAFTS_MAX];
+};
+
+void drafts_init(struct drafts *drafts, struct budget *budget);
+void drafts_deinit(struct drafts *drafts);
+
+/* Keeps the content that was rendered for this caller; takes it over. The oldest goes. */
+void drafts_put(struct drafts *drafts, uint64_t place, const struct caller *caller,
+                struct text *text);
+/* The one that is kept for this caller; false: there is none. */
+bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller,
+                 struct rendered *out);
+/* Takes it out; the text is the caller's to free. False: there is none. */
+bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *caller,
+                 struct text *out, struct timespec *when);

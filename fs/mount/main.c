@@ -1,0 +1,211 @@
+/* probefs: shows running CPython processes as files.
+ *
+ * The child that is to serve mounts by itself and tells its parent over a pipe once the kernel
+ * has agreed with it: when the command returns with 0 the mount answers, and when something is
+ * wrong it is said on the terminal and the exit status is 1. */
+#include "agent/base/cleanup.h"
+#include "fs/mount/mountpoint.h"
+#include "fs/mount/ops.h"
+#include "fs/mount/options.h"
+#include "fs/process/registry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+/* Requests rendered side by side; a reader that waits for an event needs no thread. */
+#define LOOP_THREADS 32
+#define LOOP_THREADS_IDLE 8
+
+#define COMMANDS_END_NS 5000000000u
+
+enum { EXIT_USAGE = 2 };
+
+static void complain(const struct text *why)
+{
+    fprintf(stderr, "probefs: %s\n", why->data ? why->data : "failed");
+}
+
+/* One pidfd for each process shown. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* The mount serves: lets the parent go, and the terminal too. */
+static void let_parent_go(void *arg)
+{
+    int *fd = arg;
+
+    if (*fd < 0)
+        return;
+    int null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < 3 && null >= 0; i++)
+        dup2(null, i);
+    if (null > 2)
+        close(null);
+    if (write(*fd, "", 1) < 0) { /* the parent is gone: nobody waits */
+    }
+    close(*fd);
+    *fd = -1;
+}
+
+/* In the child: returns the pipe's end to report to. The parent never returns from here. */
+static int go_to_background(void)
+{
+    int ends[2], status;
+    char byte;
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    pid_t child = fork();
+    if (child < 0)
+        return -errno;
+    if (child == 0) {
+        close(ends[0]);
+        setsid();
+        return ends[1];
+    }
+    close(ends[1]);
+    ssize_t n;
+    do
+        n = read(ends[0], &byte, 1);
+    while (n < 0 && errno == EINTR);
+    if (n == 1)
+        _exit(0);
+    /* it ended without a word on the pipe, having said why on the terminal */
+    if (waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status))
+        _exit(WEXITSTATUS(status));
+    fprintf(stderr, "probefs: the daemon died before the mount served\n");
+    _exit(1);
+}
+
+static int loop(struct fuse_session *session)
+{
+    struct fuse_loop_config *config = fuse_loop_cfg_create();
+    if (!config)
+        return -ENOMEM;
+    fuse_loop_cfg_set_max_threads(config, LOOP_THREADS);
+    fuse_loop_cfg_set_idle_threads(config, LOOP_THREADS_IDLE);
+    int r = fuse_session_loop_mt(session, config);
+    fuse_loop_cfg_destroy(config);
+    return r;
+}
+
+/* Commands end soon once they are told to. One that doesn't holds on to what would be freed now:
+ * then the process ends with it, as it might at any moment. */
+static void end_commands(struct fuse_session *session, struct mount *mount)
+{
+    if (commands_end(&mount->commands, COMMANDS_END_NS))
+        return;
+    fuse_session_unmount(session);
+    _exit(0);
+}
+
+/* Mounts and answers until it is unmounted or told to end. */
+static int serve(struct options *options, struct mount *mount)
+{
+    struct fuse_session *session =
+        fuse_session_new(&options->fuse, &mount_ops, sizeof mount_ops, mount);
+    if (!session)
+        return -EINVAL;
+    int r = fuse_set_signal_handlers(session);
+    if (r == 0)
+        r = fuse_session_mount(session, options->mountpoint);
+    if (r == 0) {
+        if (chdir("/") < 0)
+            r = -errno;
+        else
+            r = loop(session);
+        if (r > 0) /* the number of the signal that ended it */
+            r = 0;
+        end_commands(session, mount);
+        events_end(mount->events);
+        fuse_session_unmount(session);
+    } else {
+        fprintf(stderr, "probefs: can't mount at %s%s\n", options->mountpoint,
+                geteuid() ? ""
+                          : "; in a container, run it with --cap-add SYS_ADMIN "
+                            "--device /dev/fuse");
+    }
+    fuse_remove_signal_handlers(session);
+    fuse_session_destroy(session);
+    return r;
+}
+
+static int run(struct options *options)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    struct mount mount = {0};
+    int report = -1;
+
+    int r = mountpoint_prepare(options, &why);
+    if (why.size)
+        complain(&why);
+    if (r < 0)
+        return r;
+    close_range(STDERR_FILENO + 1, ~0u, 0); /* whatever was open where the command was typed */
+    raise_file_limit();
+    if (!options->foreground) {
+        r = report = go_to_background();
+        if (r < 0) {
+            fprintf(stderr, "probefs: can't go to the background: %s\n", strerror(-r));
+            return r;
+        }
+    }
+    mount.serves = let_parent_go;
+    mount.serves_arg = &report;
+    r = access_init(&mount.access, options->hidepid);
+    if (r == 0)
+        r = registry_new(&mount.registry);
+    if (r == 0)
+        r = nodes_new(&mount.nodes);
+    if (r == 0)
+        r = events_new(mount.registry, &mount.events);
+    handles_init(&mount.handles);
+    drafts_init(&mount.drafts, &mount.handles.budget);
+    replies_init(&mount.replies);
+    commands_init(&mount.commands);
+    if (r < 0)
+        fprintf(stderr, "probefs: can't start: %s\n", strerror(-r));
+    else
+        r = serve(options, &mount);
+    commands_deinit(&mount.commands);
+    drafts_deinit(&mount.drafts);
+    replies_deinit(&mount.replies);
+    handles_deinit(&mount.handles);
+    events_free(mount.events);
+    nodes_free(mount.nodes);
+    registry_free(mount.registry);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    _cleanup_(text_deinit) struct text text = TEXT_INIT;
+    struct options options;
+
+    if (options_parse(argc, argv, &options, &text) < 0) {
+        complain(&text);
+        return EXIT_USAGE;
+    }
+    int r = 0;
+    if (options.help) {
+        options_help(&text);
+        fputs(text.data, stdout);
+    } else if (options.version) {
+        printf("probefs %s\nFUSE library %s\n", PROBEFS_VERSION, fuse_pkgversion());
+    } else {
+        r = run(&options);
+    }
+    options_deinit(&options);
+    return r ? 1 : 0;
+}

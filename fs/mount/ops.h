@@ -1,0 +1,32 @@
+/* What the kernel asks of the mount, answered from the layout: libfuse's low-level operations.
+ *
+ * Nothing is cached by the kernel (all timeouts are 0): a name may stand for another process, or
+ * be hidden from the next caller, at any moment. So each path walk asks anew and each call is
+ * checked with the credentials of the thread that makes it. */
+#pragma once
+
+#define FUSE_USE_VERSION 314
+
+#include "fs/access/access.h"
+#include "fs/events/events.h"
+#include "fs/mount/command.h"
+#include "fs/mount/draft.h"
+#include "fs/mount/handle.h"
+
+#include <fuse_lowlevel.h>
+
+/* The userdata of the FUSE session. */
+struct mount {
+    struct registry *registry;
+    struct nodes *nodes;
+    struct events *events;
+    struct handles handles;
+    struct drafts drafts;
+    struct replies replies; /* to what was written to command files outside of processes */
+    struct commands commands;
+    struct access access;
+    void (*serves)(void *arg); /* called once the kernel and the daemon have agreed */
+    void *serves_arg;
+};
+
+extern const struct fuse_lowlevel_ops mount_ops;

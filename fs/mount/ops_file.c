@@ -1,0 +1,443 @@
+/* What is done with files: a plain one is rendered when it is opened, one that streams has reads
+ * that wait (events/events.h), and what is written to a command file is run on a thread of its own
+ * (command.h), which sends the answer. */
+#include "fs/mount/call.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/proc/closing.h"
+#include "fs/proc/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+
+/* For a command that nobody can interrupt: who wrote it is exiting, or gone. */
+#define UNATTENDED_NS 10000000000u
+
+/* Something written, or the close after it, that waits for its answer. */
+struct job {
+    struct command command;
+    fuse_req_t req; /* NULL: nobody waits */
+    struct request request;
+    struct mount *mount;
+    struct caller caller;
+    struct place place;    /* with a reference to its process */
+    struct handle *handle; /* a reference */
+    bool last;
+    size_t size;
+    char data[];
+};
+
+static void note_error(const struct place *place, int error, const struct text *why)
+{
+    char path[64];
+
+    if (!place->process)
+        return;
+    place_path(place, path, sizeof path);
+    error_ring_add(&place->process->errors, path, error, why->data);
+}
+
+/* Answers a write that no command was begun for. */
+static int refuse(struct mount *mount, struct handle *handle, const struct place *place, int error,
+                  const struct text *why)
+{
+    int r = writer_fail(handle->writer, error, why, place_replies(mount, place));
+    note_error(place, error, why);
+    return r;
+}
+
+static void job_release(struct job *job)
+{
+    process_unref(job->place.process);
+    handle_unref(job->handle);
+}
+
+/* On the command's thread. */
+static void job_run(struct command *command)
+{
+    struct job *job = (struct job *)command;
+    struct input input = {.text = job->data, .size = job->size, .last = job->last};
+    struct file_context context;
+
+    int r = context_init(&context, job->mount, &job->caller, &job->place);
+    context.interrupt = &command->interrupt;
+    context.flags = job->handle->writer->flags;
+    if (r == 0) {
+        r = writer_run(job->handle->writer, job->place.entry->run, &context, &input,
+                       place_replies(job->mount, &job->place));
+    } else {
+        text_puts(&context.why, "the process or the thread has ended");
+        r = writer_fail(job->handle->writer, r, &context.why,
+                        place_replies(job->mount, &job->place));
+    }
+    if (r < 0)
+        note_error(&job->place, r, &context.why);
+    context_deinit(&context);
+    job_release(job);
+    if (!job->req)
+        return;
+    fuse_req_interrupt_func(job->req, NULL, NULL);
+    request_end(&job->request);
+    if (r == 0 && !job->last)
+        fuse_reply_write(job->req, job->size);
+    else
+        fuse_reply_err(job->req, -r);
+}
+
+static bool job_unwanted(struct command *command)
+{
+    return signals_urgent(((struct job *)command)->caller.pid);
+}
+
+/* The writer got a signal while it waits. The kernel says so for the first one only. */
+static void job_interrupt(fuse_req_t req, void *job)
+{
+    command_watch(&((struct job *)job)->command);
+}
+
+enum attendance {
+    ATTENDED, /* its writer waits, and can be interrupted */
+    EXITING,  /* its writer waits, and can't */
+    FORSAKEN, /* nobody is to be told */
+};
+
+static int job_new(struct call *call, const struct place *place, struct handle *handle,
+                   const struct input *input, enum attendance attendance, struct job **out)
+{
+    struct job *job = malloc(sizeof *job + input->size);
+    if (!job)
+        return -ENOMEM;
+    *job = (struct job){
+        .req = attendance == FORSAKEN ? NULL : call->req,
+        .mount = call->mount,
+        .caller = call->caller,
+        .place = *place,
+        .handle = handle_ref(handle),
+        .last = input->last,
+        .size = input->size,
+    };
+    if (place->process)
+        process_ref(place->process);
+    if (input->size)
+        memcpy(job->data, input->text, input->size);
+    job->command.run = job_run;
+    job->command.unwanted = job_unwanted;
+    if (attendance != ATTENDED)
+        job->command.until_ns = monotonic_ns() + UNATTENDED_NS;
+    command_init(&job->command, &call->mount->commands);
+    if (job->req) {
+        request_begin(&job->request, call->caller.pid);
+        fuse_req_interrupt_func(job->req, job_interrupt, job);
+    }
+    *out = job;
+    return 0;
+}
+
+/* Of one that was never started. */
+static void job_free(struct job *job)
+{
+    if (job->req) {
+        fuse_req_interrupt_func(job->req, NULL, NULL);
+        request_end(&job->request);
+    }
+    command_deinit(&job->command);
+    job_release(job);
+    free(job);
+}
+
+/* Has input run for an open file. The request is answered, then or now, unless it is forsaken. */
+static void job_start(struct call *call, const struct place *place, struct handle *handle,
+                      const struct input *input, enum attendance attendance)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    struct job *job;
+
+    int r = job_new(call, place, handle, input, attendance, &job);
+    if (r == 0) {
+        r = command_start(&job->command);
+        if (r == 0) {
+            request_end(&call->request);
+            return;
+        }
+        job_free(job);
+    }
+    if (r == -EAGAIN)
+        text_printf(&why, "%d commands run already: try again once some have ended", COMMANDS_MAX);
+    r = refuse(call->mount, handle, place, r, &why);
+    if (attendance != FORSAKEN)
+        call_fail(call, r);
+}
+
+static int open_events(struct call *call, struct file_context *context, struct handle **out)
+{
+    struct event_reader *events;
+
+    int r = context->process
+                ? event_reader_new(call->mount->events, context->process, &context->why, &events)
+                : event_reader_new_all(call->mount->events, context->access, call_who(call),
+                                       &context->why, &events);
+    return r < 0 ? r : handle_open_events(&call->mount->handles, events, out);
+}
+
+/* Renders for open. The check is made again afterwards: what was read meanwhile may be of a
+ * program with more rights that the process has just executed. */
+static int open_to_read(struct call *call, const struct place *place, struct text *why,
+                        struct handle **out)
+{
+    _cleanup_context_ struct file_context context = {0};
+    struct handle *handle = NULL;
+    struct timespec when;
+    struct text draft;
+
+    int r = place->process ? call_may_look(call, place->process) : 0;
+    if (r < 0)
+        return r;
+    r = context_init(&context, call->mount, &call->caller, place);
+    if (r == 0 && place->entry->sized &&
+        drafts_take(&call->mount->drafts, place_number(place), &call->caller, &draft, &when)) {
+        r = handle_open_text(&call->mount->handles, &draft, &context, &handle);
+        if (r == 0)
+            handle->when = when;
+    } else if (r == 0 && place->entry->streams) {
+        r = open_events(call, &context, &handle);
+    } else if (r == 0) {
+        r = handle_open_file(&call->mount->handles, place->entry, &context, &handle);
+    }
+    if (r == 0 && place->process)
+        r = call_may_look(call, place->process);
+    if (r < 0) {
+        handle_unref(handle);
+        text_add(why, context.why.data, context.why.size);
+        return r;
+    }
+    *out = handle;
+    return 0;
+}
+
+/* Nothing is rendered. Why it is refused is the reply, if the caller may look. */
+static int open_to_write(struct call *call, const struct place *place, int flags, struct text *why,
+                         struct handle **out)
+{
+    const struct reply_key key = {
+        .file = place->entry->path,
+        .tid = place->tid,
+        .depth = place->depth,
+        .uid = call->caller.uid,
+    };
+    struct handle *handle;
+
+    if (!place->entry->run)
+        return -EACCES;
+    int r = place->process ? call_may_look(call, place->process) : 0;
+    if (r == 0 && !call_exists(call, place))
+        r = -ESRCH;
+    if (r < 0)
+        return r;
+    r = handle_open_writer(&call->mount->handles, flags, place->entry->clears, &key, &handle);
+    if (r < 0)
+        return r;
+    r = call_may_write(call, place, why);
+    if (r < 0) {
+        writer_fail(handle->writer, r, why, place_replies(call->mount, place));
+        handle_unref(handle);
+        return r;
+    }
+    *out = handle;
+    return 0;
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    bool writes = (fi->flags & O_ACCMODE) != O_RDONLY;
+    struct handle *handle;
+    struct call call;
+
+    call_begin(&call, req);
+    struct node *node = call_node(&call, ino);
+    int r = writes ? open_to_write(&call, &node->place, fi->flags, &why, &handle)
+                   : open_to_read(&call, &node->place, &why, &handle);
+    if (r < 0) {
+        note_error(&node->place, r, &why);
+        call_fail(&call, r);
+        return;
+    }
+    fi->fh = (uint64_t)(uintptr_t)handle;
+    fi->direct_io = 1;
+    fi->noflush = !writes;
+    fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR || handle->events; /* read like a pipe */
+    nodes_opened(call.mount->nodes, node,
+                 &(struct rendered){.size = handle->text.size, .when = handle->when});
+    request_end(&call.request);
+    if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
+        nodes_closed(call.mount->nodes, node);
+        handle_unref(handle);
+    }
+}
+
+static void read_reply(fuse_req_t req, struct writer *writer, size_t size)
+{
+    _cleanup_free_ char *buf = malloc(size);
+    if (buf)
+        fuse_reply_buf(req, buf, writer_read(writer, buf, size));
+    else
+        fuse_reply_err(req, ENOMEM);
+}
+
+void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    /* once the reader has its answer it may close the file, before the reply's call has returned */
+    struct handle *handle = handle_ref(opened(fi));
+    const char *bytes = NULL;
+
+    if (handle->events) {
+        event_reader_read(handle->events, req, size, fi->flags & O_NONBLOCK);
+    } else if (handle->writer) {
+        read_reply(req, handle->writer, size);
+    } else {
+        size_t n = handle_read(handle, (uint64_t)offset, size, &bytes);
+        fuse_reply_buf(req, bytes, n);
+    }
+    handle_unref(handle);
+}
+
+/* The offset means nothing: what is written follows what was written before. */
+void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
+              struct fuse_file_info *fi)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    const struct input input = {.text = data, .size = size};
+    struct handle *handle = opened(fi);
+    struct call call;
+
+    call_begin(&call, req);
+    const struct place *place = &call_node(&call, ino)->place;
+    int r = writer_failed(handle->writer);
+    if (r < 0) {
+        call_fail(&call, r);
+        return;
+    }
+    r = call_may_write(&call, place, &why);
+    if (r == 0)
+        job_start(&call, place, handle, &input, ATTENDED);
+    else
+        call_fail(&call, refuse(call.mount, handle, place, r, &why));
+}
+
+/* A close(2): the end of the input, if no other descriptor of this open file is seen. */
+void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    const struct input end = {.last = true};
+    struct handle *handle = opened(fi);
+    struct call call;
+
+    call_begin(&call, req);
+    const struct node *node = call_node(&call, ino);
+    const struct place *place = &node->place;
+    if (handle->writer)
+        writer_flushed(handle->writer);
+    if (!handle->writer || !writer_pending(handle->writer) ||
+        closing_held(call.caller.pid, node->number)) {
+        call_fail(&call, 0);
+        return;
+    }
+    enum closing kind = closing_kind(call.caller.pid);
+    if (kind == CLOSING_KILLED) {
+        writer_drop(handle->writer);
+        call_fail(&call, 0);
+        return;
+    }
+    int r = call_may_write(&call, place, &why);
+    if (r == 0)
+        job_start(&call, place, handle, &end, kind == CLOSING_EXITED ? EXITING : ATTENDED);
+    else
+        call_fail(&call, refuse(call.mount, handle, place, r, &why));
+}
+
+/* The last descriptor is gone. What a close left, since another might have been there, is run now,
+ * with the rights of who wrote it: of this request the kernel names no caller. */
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    const struct input end = {.last = true};
+    struct handle *handle = opened(fi);
+    struct call call;
+
+    call_begin(&call, req);
+    struct node *node = call_node(&call, ino);
+    if (handle->writer && writer_pending(handle->writer)) {
+        call.caller = handle->writer->caller;
+        job_start(&call, &node->place, handle, &end, FORSAKEN);
+    }
+    nodes_closed(call.mount->nodes, node);
+    handle_unref(handle);
+    call_fail(&call, 0);
+}
+
+/* access(2) and chdir(2). */
+void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    struct call call;
+    int r = 0;
+
+    call_begin(&call, req);
+    const struct place *place = &call_node(&call, ino)->place;
+    if ((mask & W_OK && !place->entry->run) || (mask & X_OK && !S_ISDIR(place->entry->mode)))
+        r = -EACCES;
+    else if (S_ISDIR(place->entry->mode))
+        r = call_may_enter(&call, place);
+    else if (place->process && mask & (R_OK | W_OK))
+        r = call_may_look(&call, place->process);
+    if (r == 0 && mask & W_OK)
+        r = call_may_write(&call, place, &why);
+    call_fail(&call, r); /* 0 is success */
+}
+
+/* Files that never block are always ready. An answer of ENOSYS, which is libfuse's own, would
+ * turn poll off for the whole mount. */
+void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi,
+             struct fuse_pollhandle *handle)
+{
+    if (opened(fi)->events) {
+        event_reader_poll(opened(fi)->events, req, handle);
+        return;
+    }
+    if (handle)
+        fuse_pollhandle_destroy(handle);
+    fuse_reply_poll(req, POLLIN | POLLRDNORM | (opened(fi)->writer ? POLLOUT | POLLWRNORM : 0));
+}
+
+/* Only a command file can be truncated, to nothing, which is what it holds, or will hold: `truncate
+ * -s0` and programs that do as much before they write. */
+void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
+                struct fuse_file_info *fi)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    const int others = FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID;
+    struct stat now;
+    struct call call;
+
+    call_begin(&call, req);
+    const struct node *node = call_node(&call, ino);
+    if (!node->place.entry->run || !(which & FUSE_SET_ATTR_SIZE) || which & others ||
+        attr->st_size) {
+        call_fail(&call, -EPERM);
+        return;
+    }
+    int r = call_may_write(&call, &node->place, &why);
+    if (r == 0 && node->place.entry->clears && !fi)
+        r = -EPERM; /* nothing would be done: there is no open file whose close could do it */
+    if (r < 0) {
+        call_fail(&call, r);
+        return;
+    }
+    if (fi && opened(fi)->writer && node->place.entry->clears)
+        writer_truncate(opened(fi)->writer);
+    node_attributes(call.mount, &call.caller, node, &now);
+    request_end(&call.request);
+    fuse_reply_attr(req, &now, 0);
+}

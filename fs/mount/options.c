@@ -1,0 +1,111 @@
+#include "fs/mount/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct fuse_opt specs[] = {
+    {"-h", offsetof(struct options, help), true},
+    {"--help", offsetof(struct options, help), true},
+    {"-V", offsetof(struct options, version), true},
+    {"--version", offsetof(struct options, version), true},
+    {"-f", offsetof(struct options, foreground), true},
+    {"--foreground", offsetof(struct options, foreground), true},
+    {"-d", offsetof(struct options, foreground), true},
+    {"debug", offsetof(struct options, foreground), true},
+    {"allow_other", offsetof(struct options, allow_other), true},
+    {"nonempty", offsetof(struct options, nonempty), true},
+    {"hidepid=%u", offsetof(struct options, hidepid), 0},
+    /* -d and allow_other are libfuse's too */
+    FUSE_OPT_KEY("-d", FUSE_OPT_KEY_KEEP),
+    FUSE_OPT_KEY("debug", FUSE_OPT_KEY_KEEP),
+    FUSE_OPT_KEY("allow_other", FUSE_OPT_KEY_KEEP),
+    FUSE_OPT_END,
+};
+
+struct parse {
+    struct options options; /* first: the offsets above are relative to it */
+    struct text *why;
+};
+
+static int take(void *data, const char *arg, int key, struct fuse_args *out)
+{
+    struct parse *parse = data;
+
+    if (key == FUSE_OPT_KEY_NONOPT) {
+        if (parse->options.mountpoint) {
+            text_printf(parse->why, "more than one mount point: %s and %s",
+                        parse->options.mountpoint, arg);
+            return -1;
+        }
+        parse->options.mountpoint = strdup(arg);
+        return parse->options.mountpoint ? 0 : -1;
+    }
+    if (arg[0] == '-') {
+        text_printf(parse->why, "unknown option %s; see probefs --help", arg);
+        return -1;
+    }
+    return 1; /* an -o option: libfuse knows it, or says that it doesn't */
+}
+
+int options_parse(int argc, char **argv, struct options *out, struct text *why)
+{
+    struct parse parse = {
+        .options = {.hidepid = HIDEPID_INVISIBLE, .fuse = FUSE_ARGS_INIT(argc, argv)},
+        .why = why,
+    };
+    struct options *options = &parse.options;
+
+    int r = fuse_opt_parse(&options->fuse, &parse, specs, take);
+    /* in front, so that the caller's own win */
+    if (r == 0)
+        r = fuse_opt_insert_arg(&options->fuse, 1,
+                                "-ofsname=probefs,subtype=probefs,nosuid,nodev,noexec");
+    if (r == 0 && options->hidepid > HIDEPID_INVISIBLE) {
+        text_puts(why, "hidepid takes 0 (names can be seen), 1 (only those of directories) "
+                       "or 2 (nothing can be seen)");
+        r = -1;
+    }
+    if (r == 0 && !options->mountpoint && !options->help && !options->version) {
+        text_puts(why, "no mount point given: probefs [-f] [-o OPTIONS] MOUNTPOINT");
+        r = -1;
+    }
+    if (r < 0) {
+        if (!why->size)
+            text_puts(why, "bad options; see probefs --help");
+        options_deinit(options);
+        return -EINVAL;
+    }
+    *out = *options;
+    return 0;
+}
+
+void options_deinit(struct options *options)
+{
+    free(options->mountpoint);
+    fuse_opt_free_args(&options->fuse);
+}
+
+void options_help(struct text *out)
+{
+    text_puts(out,
+              "usage: probefs [-f] [-o OPTIONS] MOUNTPOINT\n"
+              "\n"
+              "Shows every running CPython process (3.9 to 3.15) as a directory of files below\n"
+              "MOUNTPOINT. Looking never touches: no process notices being read.\n"
+              "\n"
+              "    -f, --foreground  stay in the foreground\n"
+              "    -d                the same, and print every request\n"
+              "    -h, --help        this page\n"
+              "    -V, --version     the version\n"
+              "    -o allow_other    let other users in; each sees only what ptrace(2) would let\n"
+              "                      them see (needs root, or user_allow_other in /etc/fuse.conf)\n"
+              "    -o hidepid=N      what a user sees of processes that they may not look at:\n"
+              "                      0: their directories and the names in them, 1: only the\n"
+              "                      directories, 2 (the default): nothing\n"
+              "    -o nonempty       mount over a directory that holds something\n"
+              "    -o ro, fsname=NAME, ...  what every FUSE mount takes, see mount.fuse3(8)\n"
+              "\n"
+              "End it with: fusermount3 -u MOUNTPOINT\n"
+              "Then read MOUNTPOINT/help.\n");
+}

@@ -1,0 +1,26 @@
+/* The command line: probefs [-f] [-o OPTIONS] MOUNTPOINT. */
+#pragma once
+
+#define FUSE_USE_VERSION 314
+
+#include "fs/access/access.h"
+#include "fs/base/text.h"
+
+#include <fuse_opt.h>
+
+struct options {
+    bool help, version;
+    bool foreground; /* -f, and implied by -d */
+    bool allow_other;
+    bool nonempty;         /* mount over a directory that holds something */
+    unsigned hidepid;      /* an enum hidepid */
+    char *mountpoint;      /* NULL: not given; owned */
+    struct fuse_args fuse; /* what is libfuse's to understand; owned */
+};
+
+/* Parses argv. On -EINVAL `why` says what is wrong with it. */
+int options_parse(int argc, char **argv, struct options *out, struct text *why);
+void options_deinit(struct options *options);
+
+/* What --help prints. */
+void options_help(struct text *out);

@@ -1,0 +1,231 @@
+#include "fs/mount/writer.h"
+
+#include "agent/base/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#define ERROR_LOOKED_AT 4096 /* bytes, where the end may say already what the error is */
+
+int writer_new(int flags, bool clears, const struct reply_key *key, struct budget *budget,
+               struct writer **out)
+{
+    struct writer *writer = calloc(1, sizeof *writer);
+    if (!writer)
+        return -ENOMEM;
+    writer->flags = flags;
+    writer->clears = clears && flags & O_TRUNC;
+    writer->key = *key;
+    writer->budget = budget;
+    pthread_mutex_init(&writer->turn, NULL);
+    pthread_mutex_init(&writer->lock, NULL);
+    *out = writer;
+    return 0;
+}
+
+void writer_free(struct writer *writer)
+{
+    if (!writer)
+        return;
+    text_deinit(&writer->pending);
+    reply_unref(writer->reply);
+    pthread_mutex_destroy(&writer->lock);
+    pthread_mutex_destroy(&writer->turn);
+    free(writer);
+}
+
+/* Whether one of the last lines is just these words, as of a traceback. */
+static bool says_already(const struct text *said, const struct text *why)
+{
+    const char *at = said->data, *end = said->data + said->size;
+
+    if (said->size > ERROR_LOOKED_AT)
+        at = end - ERROR_LOOKED_AT;
+    while (said->size && (at = memmem(at, (size_t)(end - at), why->data, why->size))) {
+        const char *after = at + why->size;
+        if ((at == said->data || at[-1] == '\n') && (after == end || *after == '\n'))
+            return true;
+        at++;
+    }
+    return false;
+}
+
+/* "error: " and the words, on lines of their own. */
+static void add_error(struct text *said, const struct text *why)
+{
+    if (says_already(said, why))
+        return;
+    if (said->size && said->data[said->size - 1] != '\n')
+        text_putc(said, '\n');
+    text_puts(said, "error: ");
+    text_add(said, why->data, why->size);
+    text_putc(said, '\n');
+}
+
+/* Takes down how a command ended: its outcome, what it said, what of the input is left. */
+static int finish(struct writer *writer, int error, const struct text *said, size_t passing,
+                  struct replies *replies)
+{
+    struct reply *reply = NULL;
+
+    pthread_mutex_lock(&writer->lock);
+    writer->failed = error;
+    writer->keeps = writer->keeps || error;
+    writer->runs = false;
+    writer->npending = writer->pending.size;
+    if (!writer->reply)
+        (void)reply_new(&writer->key, writer->budget, &writer->reply);
+    if (writer->reply) {
+        reply_add(writer->reply, writer->read, writer->retaken, said);
+        writer->read = 0;
+        writer->retaken = 0;
+        writer->passing = passing;
+        reply = reply_ref(writer->reply);
+    }
+    pthread_mutex_unlock(&writer->lock);
+    if (reply && replies)
+        replies_put(replies, reply);
+    reply_unref(reply);
+    return error;
+}
+
+/* Adds what was written to what is pending. */
+static int take(struct writer *writer, const struct input *input, struct text *why)
+{
+    if (input->size > INPUT_MAX - writer->pending.size) {
+        text_puts(why,
+                  "more than 1 MiB was written that makes no complete statement: nothing of it "
+                  "was used");
+        return -EFBIG;
+    }
+    text_add(&writer->pending, input->text, input->size);
+    return writer->pending.error;
+}
+
+/* Takes off what is done with. */
+static void consume(struct text *pending, size_t size)
+{
+    if (size >= pending->size) {
+        text_deinit(pending);
+        return;
+    }
+    memmove(pending->data, pending->data + size, pending->size - size + 1);
+    pending->size -= size;
+}
+
+/* What is still to be cleared after a command. */
+static void set_clears(struct writer *writer, const struct outcome *outcome)
+{
+    _guard_mutex_(&writer->lock);
+    writer->clears = writer->clears && !outcome->cleared;
+    writer->keeps = writer->keeps || outcome->keeps;
+}
+
+int writer_run(struct writer *writer, file_run *run, struct file_context *context,
+               const struct input *input, struct replies *replies)
+{
+    _cleanup_(text_deinit) struct text said = TEXT_INIT;
+    struct outcome outcome = {0};
+
+    _guard_mutex_(&writer->turn);
+    size_t before = writer->pending.size;
+    pthread_mutex_lock(&writer->lock);
+    int failed = writer->failed;
+    writer->npending = 0;
+    writer->caller = *context->caller;
+    context->clears = writer->clears;
+    bool nothing = !failed && !input->size && !writer->pending.size &&
+                   !(input->last && writer->clears);
+    writer->runs = !failed && !nothing;
+    pthread_mutex_unlock(&writer->lock);
+    if (failed || nothing)
+        return failed;
+
+    int r = take(writer, input, &context->why);
+    if (r == 0) {
+        const struct input all = {.text = writer->pending.data ? writer->pending.data : "",
+                                  .size = writer->pending.size,
+                                  .before = before,
+                                  .last = input->last};
+        r = run(context, &all, &said, &outcome);
+        writer->retaken = outcome.retake ? writer->passing : 0;
+    }
+    int whole = text_finish(&said);
+    if (r == 0)
+        r = whole;
+    if (context->why.size && r < 0)
+        add_error(&said, &context->why);
+    consume(&writer->pending, r < 0 || input->last ? SIZE_MAX : outcome.consumed);
+    set_clears(writer, &outcome);
+    /* what was said in passing stays so until it is taken back, or what it was said of is done */
+    size_t passing = outcome.passing + (outcome.retake || outcome.consumed ? 0 : writer->passing);
+    return finish(writer, r, &said, passing, replies);
+}
+
+int writer_fail(struct writer *writer, int error, const struct text *why, struct replies *replies)
+{
+    _cleanup_(text_deinit) struct text said = TEXT_INIT;
+
+    if (pthread_mutex_trylock(&writer->turn))
+        return error; /* a command of this file runs: its outcome is the one to show */
+    pthread_mutex_lock(&writer->lock);
+    int failed = writer->failed;
+    pthread_mutex_unlock(&writer->lock);
+    if (!failed) {
+        if (why->size)
+            add_error(&said, why);
+        text_deinit(&writer->pending);
+        failed = finish(writer, error, &said, 0, replies);
+    }
+    pthread_mutex_unlock(&writer->turn);
+    return failed;
+}
+
+int writer_failed(struct writer *writer)
+{
+    _guard_mutex_(&writer->lock);
+    return writer->failed;
+}
+
+bool writer_pending(struct writer *writer)
+{
+    _guard_mutex_(&writer->lock);
+    return writer->npending > 0 || (writer->clears && !writer->runs && !writer->keeps);
+}
+
+void writer_truncate(struct writer *writer)
+{
+    _guard_mutex_(&writer->lock);
+    writer->clears = true;
+    writer->keeps = false;
+}
+
+void writer_flushed(struct writer *writer)
+{
+    _guard_mutex_(&writer->lock);
+    writer->failed = 0;
+}
+
+void writer_drop(struct writer *writer)
+{
+    if (pthread_mutex_trylock(&writer->turn))
+        return;
+    text_deinit(&writer->pending);
+    pthread_mutex_lock(&writer->lock);
+    writer->npending = 0;
+    writer->clears = false;
+    pthread_mutex_unlock(&writer->lock);
+    pthread_mutex_unlock(&writer->turn);
+}
+
+size_t writer_read(struct writer *writer, char *buf, size_t size)
+{
+    _guard_mutex_(&writer->lock);
+    writer->failed = 0;
+    if (!writer->reply)
+        return 0;
+    size_t n = reply_copy(writer->reply, writer->read, buf, size);
+    writer->read += n;
+    return n;
+}

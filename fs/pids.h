@@ -1,8 +1,0 @@
-/* The names <pid>: every process that runs CPython. */
-#pragma once
-
-#include "fs/layout.h"
-
-extern const struct naming pids;
-/* The names exited/<pid>: processes that have ended and left a recording. */
-extern const struct naming exited_pids;

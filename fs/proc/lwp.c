@@ -1,0 +1,201 @@
+#include "fs/proc/lwp.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/base/array.h"
+#include "fs/proc/procfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const syscall_names[] = {
+#include "syscall_names.h"
+};
+
+const char *syscall_name(int number)
+{
+    if (number < 0 || (size_t)number >= ARRAY_SIZE(syscall_names))
+        return NULL;
+    return syscall_names[number];
+}
+
+/* Reads a small file below a directory; its length, or -errno. */
+static ssize_t read_small(int dir, const char *path, char *buf, size_t cap)
+{
+    _cleanup_close_ int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = read(fd, buf, cap - 1);
+    if (n < 0)
+        return -errno;
+    buf[n] = 0;
+    return n;
+}
+
+/* "tid (comm) S ppid ..." where comm may hold anything: up to the last parenthesis. */
+static bool parse_stat(char *text, struct lwp *lwp)
+{
+    char *open = strchr(text, '('), *close = strrchr(text, ')');
+
+    if (!open || !close || close < open || strlen(close) < 4)
+        return false;
+    lwp->state = close[2];
+    *close = 0;
+    snprintf(lwp->comm, sizeof lwp->comm, "%s", open + 1);
+    char *p = close + 2;
+    for (int field = 3; p && field < 14; field++) {
+        p = strchr(p, ' ');
+        p = p ? p + 1 : NULL;
+    }
+    if (!p)
+        return false;
+    lwp->user_ticks = strtoull(p, &p, 10);
+    lwp->system_ticks = strtoull(p, NULL, 10);
+    return true;
+}
+
+/* A line of /proc/PID/task/TID/syscall. */
+static void parse_syscall(struct lwp *lwp, const char *line)
+{
+    char *end;
+
+    if (*line < '0' || *line > '9') /* "running", or "-1 ..." outside a system call */
+        return;
+    lwp->syscall = (int)strtol(line, &end, 10);
+    lwp->arg0 = strtoull(end, NULL, 16);
+}
+
+static bool read_lwp(int task, pid_t tid, bool with_syscall, struct lwp *lwp)
+{
+    char path[48], text[1024];
+
+    *lwp = (struct lwp){.tid = tid, .inner_tid = tid, .syscall = -1};
+    snprintf(path, sizeof path, "%d/stat", (int)tid);
+    if (read_small(task, path, text, sizeof text) <= 0 || !parse_stat(text, lwp))
+        return false;
+    if (with_syscall && lwp->state != 'R') {
+        snprintf(path, sizeof path, "%d/syscall", (int)tid);
+        if (read_small(task, path, text, sizeof text) > 0)
+            parse_syscall(lwp, text);
+    }
+    return true;
+}
+
+/* The last number of the NSpid line of a status file: the innermost pid namespace's. */
+static pid_t inner_tid(int task, pid_t tid)
+{
+    char path[48], text[4096];
+
+    snprintf(path, sizeof path, "%d/status", (int)tid);
+    if (read_small(task, path, text, sizeof text) <= 0)
+        return tid;
+    char *line = strstr(text, "\nNSpid:");
+    if (!line)
+        return tid;
+    char *end = strchrnul(line + 1, '\n');
+    *end = 0;
+    char *last = strrchr(line + 1, '\t');
+    return last ? (pid_t)strtol(last, NULL, 10) : tid;
+}
+
+bool lwp_foreign(pid_t pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    _cleanup_close_ int task = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return task >= 0 && inner_tid(task, pid) != pid;
+}
+
+static int by_tid(const void *a, const void *b)
+{
+    const struct lwp *x = a, *y = b;
+    return x->tid < y->tid ? -1 : x->tid > y->tid;
+}
+
+/* A list while it is read. */
+struct reading {
+    pid_t pid;
+    bool with_syscall;
+    bool begun, foreign; /* foreign: known once begun */
+    struct lwp_list list;
+    size_t alloc;
+};
+
+/* 1: that is enough. */
+static int add(void *arg, int tasks, pid_t tid)
+{
+    struct reading *reading = arg;
+    struct lwp_list *list = &reading->list;
+
+    if (!reading->begun)
+        reading->foreign = inner_tid(tasks, reading->pid) != reading->pid;
+    reading->begun = true;
+    if (list->n == LWP_MAX) {
+        list->cut = true;
+        return 1;
+    }
+    if (ARRAY_GROW(list->items, reading->alloc, list->n + 1) < 0)
+        return -ENOMEM;
+    struct lwp *lwp = &list->items[list->n];
+    if (!read_lwp(tasks, tid, reading->with_syscall, lwp))
+        return 0; /* it has just ended */
+    if (reading->foreign)
+        lwp->inner_tid = inner_tid(tasks, tid);
+    list->n++;
+    return 0;
+}
+
+int lwp_list_read(pid_t pid, bool with_syscall, struct lwp_list *out)
+{
+    struct reading reading = {.pid = pid, .with_syscall = with_syscall};
+
+    int r = proc_each_task(pid, add, &reading);
+    if (r >= 0 && !reading.list.n)
+        r = -ESRCH;
+    if (r < 0) {
+        lwp_list_deinit(&reading.list);
+        return r;
+    }
+    qsort(reading.list.items, reading.list.n, sizeof *reading.list.items, by_tid);
+    *out = reading.list;
+    return 0;
+}
+
+void lwp_list_deinit(struct lwp_list *list)
+{
+    if (!list)
+        return;
+    free(list->items);
+    *list = (struct lwp_list){0};
+}
+
+char lwp_state(pid_t pid, pid_t tid)
+{
+    char path[64], text[1024];
+    struct lwp lwp;
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)tid);
+    if (read_small(AT_FDCWD, path, text, sizeof text) <= 0 || !parse_stat(text, &lwp))
+        return 0;
+    return lwp.state;
+}
+
+struct lwp *lwp_find(const struct lwp_list *list, pid_t tid)
+{
+    struct lwp key = {.tid = tid};
+    return list->n ? bsearch(&key, list->items, list->n, sizeof key, by_tid) : NULL;
+}
+
+struct lwp *lwp_find_inner(const struct lwp_list *list, pid_t inner)
+{
+    struct lwp *lwp = lwp_find(list, inner);
+
+    if (lwp && lwp->inner_tid == inner)
+        return lwp;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i].inner_tid == inner)
+            return &list->items[i];
+    return NULL;
+}

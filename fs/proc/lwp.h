@@ -1,0 +1,48 @@
+/* The kernel's view of a process's threads: /proc/PID/task (proc(5)). */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define LWP_MAX 16384 /* threads of a process that are looked at */
+
+/* Numbers of system calls on x86-64. A timed wait that a stop interrupted goes on as
+ * restart_syscall, with the arguments of the one that it continues. */
+#define LWP_FUTEX 202
+#define LWP_RESTART 219
+
+struct lwp {
+    pid_t tid;       /* in the daemon's pid namespace */
+    pid_t inner_tid; /* in the process's own */
+    char state;      /* field 3 of stat: R, S, D, T, t, Z, X */
+    char comm[16];
+    uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK) */
+    int syscall;                       /* that it sleeps in; -1: it runs, or that isn't known */
+    uint64_t arg0;                     /* that system call's first argument */
+};
+
+struct lwp_list {
+    struct lwp *items; /* ascending by tid */
+    size_t n;
+    bool cut;
+};
+
+/* Lists the threads of pid with all but `syscall`; that is asked only where with_syscall is set (it
+ * costs as much again). -ESRCH, -EACCES, -ENOMEM. The caller owns *out (lwp_list_deinit). */
+int lwp_list_read(pid_t pid, bool with_syscall, struct lwp_list *out);
+void lwp_list_deinit(struct lwp_list *list);
+
+/* state of one thread now; 0 if it is gone. */
+char lwp_state(pid_t pid, pid_t tid);
+
+struct lwp *lwp_find(const struct lwp_list *list, pid_t tid);
+/* The same by the number that the process itself knows the thread by. */
+struct lwp *lwp_find_inner(const struct lwp_list *list, pid_t inner_tid);
+
+/* Whether the process numbers its threads itself: it lives in a pid namespace below ours. */
+bool lwp_foreign(pid_t pid);
+
+/* The name of a system call of x86-64 by number ("futex"), or NULL. */
+const char *syscall_name(int number);

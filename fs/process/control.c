@@ -1,0 +1,32 @@
+#include "fs/process/control.h"
+
+#include "fs/link/found.h"
+
+#include <errno.h>
+
+/* Whether the program itself asked for an agent: who does that wants to be controlled, whatever
+ * Yama says of debuggers. */
+static bool invites(struct process *process)
+{
+    struct target *target = process_target(process);
+    struct found_agent found;
+
+    bool runs = target && found_agent_find(&target->memory, &found) == 0 && found.running;
+    target_unref(target);
+    return runs &&
+           (found.record.origin == ORIGIN_IMPORTED || found.record.origin == ORIGIN_STARTUP);
+}
+
+int control_may(const struct access *access, struct access_caller *caller, struct process *process,
+                struct text *why)
+{
+    int r = access_control(access, caller, process->pid, why);
+    if (r < 0)
+        return r;
+    r = access_yama(access, caller, process->pid, why);
+    if (r == -EPERM && invites(process)) {
+        text_clear(why);
+        r = 0;
+    }
+    return r;
+}

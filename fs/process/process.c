@@ -1,0 +1,193 @@
+#include "fs/process/process.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/proc/procfs.h"
+#include "fs/process/facts.h"
+#include "fs/watch/follow.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ENVIRON_MAX (256u << 10) /* bytes looked at */
+#define FACTS_FRESH_NS 1000000000u
+
+struct process *process_ref(struct process *process)
+{
+    atomic_fetch_add(&process->refs, 1);
+    return process;
+}
+
+void process_unref(struct process *process)
+{
+    if (!process || atomic_fetch_sub(&process->refs, 1) > 1)
+        return;
+    target_unref(process->target);
+    recording_unref(process->recording);
+    watches_free(process->watches);
+    replies_deinit(&process->replies);
+    error_ring_free(process->errors);
+    facts_free(process->facts);
+    pthread_mutex_destroy(&process->lock);
+    free(process);
+}
+
+struct target *process_target(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->target ? target_ref(process->target) : NULL;
+}
+
+bool process_alive(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->target && target_alive(process->target);
+}
+
+/* Takes down what will be wanted when it has ended, anew when some time has passed: who may
+ * look at it may have changed. */
+static void learn(struct process *process, struct target *target)
+{
+    unsigned long long last = atomic_load(&process->learned), now = monotonic_ns();
+    struct facts *facts;
+
+    if ((last && now - last < FACTS_FRESH_NS) ||
+        !atomic_compare_exchange_strong(&process->learned, &last, now))
+        return;
+    if (facts_new(target, process->rank, &facts) < 0) {
+        atomic_store(&process->learned, 0);
+        return;
+    }
+    _guard_mutex_(&process->lock);
+    if (process->facts && !process->ended)
+        facts_merge_access(&process->facts->access, &facts->access);
+    else if (!process->ended)
+        process->facts = steal_pointer(facts);
+    facts_free(facts);
+}
+
+bool process_watch(struct process *process)
+{
+    struct target *target = process_target(process);
+    if (!target)
+        return false;
+    recording_refresh(process->recording, target);
+    bool any = recording_any(process->recording);
+    if (any)
+        learn(process, target);
+    target_unref(target);
+    return any;
+}
+
+bool process_end(struct process *process)
+{
+    struct target *target;
+    {
+        _guard_mutex_(&process->lock);
+        if (process->ended)
+            return false;
+        process->ended = true;
+        target = steal_pointer(process->target);
+        ending_see(process->pid, process->start_time, target ? target->pidfd : -1,
+                   &process->ending);
+        if (target && target_alive(target))
+            process->ending.how = ENDING_EXECUTED;
+    }
+    target_unref(target);
+    replies_clear(&process->replies);
+    return process->facts && recording_any(process->recording);
+}
+
+bool process_ended(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->ended;
+}
+
+bool process_left(struct process *process, struct access_target *out)
+{
+    _guard_mutex_(&process->lock);
+    if (!process->ended || !process->facts)
+        return false;
+    *out = process->facts->access;
+    return true;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct process *x = *(struct process *const *)a, *y = *(struct process *const *)b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+void process_list_deinit(struct process_list *list)
+{
+    while (list->n)
+        process_unref(list->items[--list->n]);
+    free(list->items);
+    *list = (struct process_list){0};
+}
+
+void process_list_sort(struct process_list *list)
+{
+    if (list->n)
+        qsort(list->items, list->n, sizeof *list->items, by_pid);
+}
+
+int64_t environ_number(const char *block, size_t size, const char *name)
+{
+    size_t length = strlen(name);
+    unsigned value;
+
+    for (const char *p = block; p < block + size; p += strlen(p) + 1)
+        if (!strncmp(p, name, length) && p[length] == '=')
+            return number_parse(p + length + 1, &value) ? (int64_t)value : -1;
+    return -1;
+}
+
+static int64_t read_rank(pid_t pid)
+{
+    _cleanup_free_ char *block = malloc(ENVIRON_MAX);
+    ssize_t n = block ? proc_read(pid, "environ", block, ENVIRON_MAX) : -1;
+    return n < 0 ? -1 : environ_number(block, (size_t)n, "RANK");
+}
+
+/* What its watches know of their owner. */
+static void owner_ref(void *of) { process_ref(of); }
+static void owner_unref(void *of) { process_unref(of); }
+static struct target *owner_target(void *of) { return process_target(of); }
+
+static int new_watches(struct process *process)
+{
+    const struct watches_owner owner = {
+        .of = process,
+        .ref = owner_ref,
+        .unref = owner_unref,
+        .target = owner_target,
+    };
+
+    return watches_new(&owner, &process->watches);
+}
+
+int process_new(pid_t pid, struct process **out)
+{
+    struct process *process = calloc(1, sizeof *process);
+    if (!process)
+        return -ENOMEM;
+    atomic_init(&process->refs, 1);
+    pthread_mutex_init(&process->lock, NULL);
+    replies_init(&process->replies);
+    process->pid = pid;
+    int r = target_open(pid, &process->target);
+    if (r == 0)
+        r = recording_new(&process->recording);
+    if (r == 0)
+        r = new_watches(process);
+    if (r < 0) {
+        process_unref(process);
+        return r;
+    }
+    process->start_time = process->target->start_time;
+    process->rank = read_rank(pid);
+    *out = process;
+    return 0;
+}

@@ -1,0 +1,74 @@
+/* One process that is known, and what is kept of it from one look to the next. */
+#pragma once
+
+#include "fs/proc/ending.h"
+#include "fs/process/error_ring.h"
+#include "fs/process/replies.h"
+#include "fs/recording/recording.h"
+#include "fs/remote/moment/target.h"
+
+struct access_target;
+struct facts;
+struct watches;
+
+/* One program run by one process: a recycled pid and an exec are each a new one. Stays valid
+ * while referenced, but gives up its target when the process has ended. */
+struct process {
+    pid_t pid;
+    uint64_t start_time; /* clock ticks since boot */
+    uint64_t serial;     /* no two have the same */
+    int64_t rank;        /* RANK in its initial environment, -1: none */
+    _Atomic(struct error_ring *) errors;
+    struct replies replies;      /* to what was written to its command files */
+    struct recording *recording; /* what its agent records */
+    struct watches *watches;     /* what its agent wants to be told of when it is written */
+    atomic_llong interp;         /* the interpreter that `eval` runs in, chosen by ctl */
+    atomic_uint refs;
+    bool watched;          /* for its end; guarded by those who do (ends.c) */
+    atomic_ullong learned; /* when its facts were last read, CLOCK_MONOTONIC, ns; 0: never */
+    pthread_mutex_t lock;  /* guards what follows */
+    struct target *target;
+    struct facts *facts; /* NULL: it recorded nothing so far */
+    bool ended;          /* that, or an exec, was noted; then: */
+    struct ending ending;
+};
+
+struct process *process_ref(struct process *process);
+void process_unref(struct process *process);
+/* Its target with a reference, NULL once it has ended. */
+struct target *process_target(struct process *process);
+/* Whether it is still there; what it executes now isn't looked at. */
+bool process_alive(struct process *process);
+/* Holds what its agent has recorded by now (recording_refresh()), so that it is
+ * there when the process ends. Cheap; what fails is tried again the next time.
+ * Returns whether there is anything. */
+bool process_watch(struct process *process);
+/* Notes that it has ended, or runs another program, and gives up what is large. Only the first
+ * time. Returns whether it left a recording. */
+bool process_end(struct process *process);
+/* Whether process_end() was called. */
+bool process_ended(struct process *process);
+/* Whether it has ended and left a recording; *out says who may look at that. */
+bool process_left(struct process *process, struct access_target *out);
+/* What its agent records, as it was at the last process_watch(). Belongs to the process. */
+static inline struct recording *process_recording(struct process *process)
+{
+    return process->recording;
+}
+
+/* Opens the process pid; errors as target_open(). The caller owns one reference. */
+int process_new(pid_t pid, struct process **out);
+
+/* Processes, each with a reference; NULL: it was taken out. */
+struct process_list {
+    struct process **items;
+    size_t n, alloc;
+};
+
+void process_list_deinit(struct process_list *list);
+/* Ascending by pid. */
+void process_list_sort(struct process_list *list);
+
+/* The value of NAME in a block as /proc/PID/environ has it (NAME=value, each ends with a NUL), if
+ * that is a number as number_parse() wants it; else -1. The block is followed by a NUL. */
+int64_t environ_number(const char *block, size_t size, const char *name);

@@ -1,0 +1,388 @@
+#include "fs/process/registry.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/base/array.h"
+#include "fs/link/session.h"
+#include "fs/proc/last_look.h"
+#include "fs/process/crashes.h"
+#include "fs/process/ends.h"
+#include "fs/watch/follow.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+
+#define BUCKETS 1024
+#define SWEEP_INTERVAL 10000000000u /* ns */
+#define LOOK_TRIES 3                /* execs in a row during one look */
+
+/* What is known of one pid. */
+struct record {
+    pid_t pid;
+    int statm; /* its /proc/PID/statm, kept open; -1: not */
+    struct sighting sighting;
+    uint64_t pages;          /* of its address space, when it was last seen */
+    struct process *process; /* NULL: no CPython, `error` says why not */
+    int error;
+    struct record *next;
+};
+
+struct registry {
+    pthread_mutex_t lock;
+    struct record *buckets[BUCKETS];
+    uint64_t serial;
+    uint64_t swept;
+    struct exited *exited;
+    struct ends *ends;
+    struct crashes *crashes;
+};
+
+int registry_new(struct registry **out)
+{
+    struct registry *registry = calloc(1, sizeof *registry);
+    if (!registry)
+        return -ENOMEM;
+    pthread_mutex_init(&registry->lock, NULL);
+    int r = exited_new(&exited_limits, &registry->exited);
+    if (r == 0)
+        r = ends_new(registry->exited, &registry->ends);
+    if (r == 0)
+        r = crashes_new(&registry->crashes);
+    if (r < 0) {
+        registry_free(registry);
+        return r;
+    }
+    *out = registry;
+    return 0;
+}
+
+struct exited *registry_exited(struct registry *registry) { return registry->exited; }
+
+void registry_watch(struct registry *registry, struct process *process)
+{
+    if (process_watch(process))
+        ends_watch(registry->ends, process);
+}
+
+/* Whatever it is that the agent of the process of that serial says, there may be
+ * something to hold on to. */
+static void listen_to(void *arg, uint64_t serial, uint16_t op, const struct proto_crashed *crashed)
+{
+    struct registry *registry = arg;
+    struct process *process = op == PROTO_CRASHED ? ends_find(registry->ends, serial) : NULL;
+
+    ends_stir(registry->ends);
+    if (process)
+        crashes_look(registry->crashes, process);
+}
+
+void registry_listen(struct registry *registry, struct process *process, struct session *session)
+{
+    recording_expect(process->recording, true);
+    process_watch(process);
+    ends_watch(registry->ends, process);
+    session_on_notice(session, listen_to, registry, process->serial);
+}
+
+/* Others may hold on to it, but not to what is large. Takes over a reference; NULL is fine. */
+static void retire(struct registry *registry, struct process *process)
+{
+    if (process)
+        ends_note(registry->ends, process);
+    process_unref(process);
+}
+
+static void record_free(struct registry *registry, struct record *record)
+{
+    retire(registry, record->process);
+    if (record->statm >= 0)
+        close(record->statm);
+    free(record);
+}
+
+void registry_free(struct registry *registry)
+{
+    if (!registry)
+        return;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while (registry->buckets[i]) {
+            struct record *record = registry->buckets[i];
+            registry->buckets[i] = record->next;
+            if (record->process)
+                watches_end(record->process->watches);
+            record_free(registry, record);
+        }
+    }
+    crashes_free(registry->crashes);
+    ends_free(registry->ends);
+    exited_free(registry->exited);
+    pthread_mutex_destroy(&registry->lock);
+    free(registry);
+}
+
+static struct record **record_find(struct registry *registry, pid_t pid)
+{
+    struct record **at = &registry->buckets[(unsigned)pid % BUCKETS];
+    while (*at && (*at)->pid != pid)
+        at = &(*at)->next;
+    return at;
+}
+
+/* The record of a pid, made if needed; NULL without memory. Caller holds lock. */
+static struct record *record_for(struct registry *registry, pid_t pid)
+{
+    struct record **at = record_find(registry, pid);
+
+    if (!*at && (*at = calloc(1, sizeof **at))) {
+        (*at)->pid = pid;
+        (*at)->statm = -1;
+        (*at)->error = -EAGAIN; /* not looked at yet */
+    }
+    return *at;
+}
+
+void registry_notice(struct registry *registry, pid_t pid)
+{
+    _guard_mutex_(&registry->lock);
+    struct record **at = record_find(registry, pid), *record = *at;
+
+    if (record && record->process && !process_alive(record->process)) {
+        *at = record->next;
+        record_free(registry, record);
+    }
+}
+
+/* Forgets the processes that have ended, now and then. Returns how many. Caller holds lock. */
+static size_t sweep(struct registry *registry)
+{
+    uint64_t now = monotonic_ns();
+    size_t n = 0;
+
+    if (now - registry->swept < SWEEP_INTERVAL)
+        return 0;
+    registry->swept = now;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (struct record **at = &registry->buckets[i]; *at;) {
+            struct record *record = *at;
+            bool gone = record->process ? !process_alive(record->process)
+                                        : kill(record->pid, 0) < 0 && errno == ESRCH;
+            if (gone) {
+                *at = record->next;
+                record_free(registry, record);
+                n++;
+            } else {
+                at = &record->next;
+            }
+        }
+    }
+    return n;
+}
+
+/* What was cached of a process lies scattered over the heaps of all threads: without the trim a
+ * daemon that sees many short-lived ones only ever grows. */
+static void tidy(struct registry *registry)
+{
+    pthread_mutex_lock(&registry->lock);
+    size_t n = sweep(registry);
+    pthread_mutex_unlock(&registry->lock);
+    if (n)
+        malloc_trim(0);
+}
+
+/* A process whose address space has changed may have loaded an agent. at_once: somebody asks for
+ * this one. Caller holds lock. */
+static void note_pages(struct record *record, uint64_t pages, bool at_once)
+{
+    if (record->pages == pages)
+        return;
+    record->pages = pages;
+    if (record->process)
+        recording_expect(record->process->recording, at_once);
+}
+
+/* What the record says: 0 and a reference, or its error; 1: it has to be looked at. Caller holds
+ * lock. */
+static int answer(struct record *record, struct process **out)
+{
+    if (!record->process)
+        return record->error;
+    if (!process_alive(record->process))
+        return 1;
+    *out = process_ref(record->process);
+    return 0;
+}
+
+/* Takes down the outcome of a look: process, or the error that it ended in. Consumes process. */
+static int registry_note(struct registry *registry, pid_t pid, const struct proc_stat *stat,
+                         struct process *process, int error, struct process **out)
+{
+    _guard_mutex_(&registry->lock);
+    struct record *record = record_for(registry, pid);
+
+    if (record && record->process && process && sighting_same(&record->sighting, stat) &&
+        process_alive(record->process)) {
+        retire(registry, process); /* another thread was faster: one identity, one struct process */
+        *out = process_ref(record->process);
+        return 0;
+    }
+    if (!record) {
+        retire(registry, process);
+        return -ENOMEM;
+    }
+    retire(registry, record->process);
+    record->process = process;
+    record->error = error;
+    record->pages = stat->vsize / (uint64_t)sysconf(_SC_PAGESIZE);
+    sighting_update(&record->sighting, stat, process != NULL, monotonic_ns());
+    if (!process)
+        return error;
+    process->serial = ++registry->serial;
+    *out = process_ref(process);
+    return 0;
+}
+
+/* Looks at a process itself. */
+static int look(struct registry *registry, pid_t pid, struct proc_stat stat, struct process **out)
+{
+    for (int i = 0; i < LOOK_TRIES; i++) {
+        struct process *process = NULL;
+        struct proc_stat after;
+
+        int found = process_new(pid, &process);
+        int r = proc_stat_read(pid, &after);
+        if (r == 0 && (after.state == 'Z' || after.state == 'X'))
+            r = -ESRCH;
+        if (r < 0 || found == -ESRCH) {
+            process_unref(process);
+            return -ENOENT;
+        }
+        if (after.start_time != stat.start_time || after.start_code != stat.start_code ||
+            after.start_stack != stat.start_stack) {
+            process_unref(process); /* an exec in between */
+            stat = after;
+            continue;
+        }
+        if (found == -EMFILE || found == -ENFILE || found == -ENOMEM || found == -EINTR)
+            return found; /* says nothing of the process */
+        return registry_note(registry, pid, &stat, process, found, out);
+    }
+    return -ENOENT;
+}
+
+/* The answer for one pid: from its record if that still holds, else by a look. patient: a process
+ * that was seen without an interpreter is left alone for a while. */
+static int examine(struct registry *registry, pid_t pid, bool patient, struct process **out)
+{
+    struct proc_stat stat;
+
+    int r = proc_stat_read(pid, &stat);
+    if (r < 0 || stat.state == 'Z' || stat.state == 'X' || stat.vsize == 0)
+        return -ENOENT;
+
+    pthread_mutex_lock(&registry->lock);
+    struct record *record = *record_find(registry, pid);
+    r = 1;
+    if (record && sighting_same(&record->sighting, &stat)) {
+        uint64_t now = monotonic_ns();
+        note_pages(record, stat.vsize / (uint64_t)sysconf(_SC_PAGESIZE), !patient);
+        /* what may not be looked at today may be allowed tomorrow, without an exec */
+        bool denied = !record->process && record->error != -ENOENT;
+        bool again = denied ? !patient || now >= record->sighting.until
+                            : sighting_grown(&record->sighting, stat.vsize, now, patient);
+        if (!again)
+            r = answer(record, out);
+    }
+    pthread_mutex_unlock(&registry->lock);
+    return r <= 0 ? r : look(registry, pid, stat, out);
+}
+
+int registry_lookup(struct registry *registry, pid_t pid, struct process **out)
+{
+    tidy(registry);
+    int r = pid > 0 ? examine(registry, pid, false, out) : -ENOENT;
+    if (r == 0)
+        registry_watch(registry, *out);
+    return r;
+}
+
+/* What a listing's record says without reading more than statm; 1: look closer.
+ * Caller holds lock. */
+static int recall(struct record *record, struct process **out)
+{
+    struct proc_statm statm;
+
+    if (!record || record->statm < 0 || proc_statm_read(record->statm, &statm) < 0)
+        return 1;
+    if (statm.size == 0)
+        return -ENOENT; /* a zombie or a kernel thread */
+    if ((!record->process && record->error != -ENOENT) ||
+        !sighting_holds(&record->sighting, &statm, (uint64_t)sysconf(_SC_PAGESIZE)))
+        return 1;
+    note_pages(record, statm.size, false);
+    return answer(record, out);
+}
+
+/* One pid of a listing. Cheap where nothing happened: one pread. */
+static int glance(struct registry *registry, pid_t pid, struct process **out)
+{
+    struct proc_statm statm = {0};
+
+    pthread_mutex_lock(&registry->lock);
+    int r = recall(*record_find(registry, pid), out);
+    pthread_mutex_unlock(&registry->lock);
+    if (r <= 0)
+        return r;
+
+    int fd = proc_statm_open(pid);
+    if (fd < 0)
+        return fd;
+    /* before the look: an exec in between shows as another size of the code next time */
+    if (proc_statm_read(fd, &statm) < 0) {
+        close(fd);
+        return -ENOENT;
+    }
+    r = examine(registry, pid, true, out);
+
+    _guard_mutex_(&registry->lock);
+    struct record *record = record_for(registry, pid);
+    if (!record || !descriptor_spare(fd)) {
+        close(fd);
+        return r;
+    }
+    if (record->statm >= 0)
+        close(record->statm);
+    record->statm = fd;
+    record->sighting.text = statm.text;
+    return r;
+}
+
+int registry_list(struct registry *registry, struct process_list *out)
+{
+    _cleanup_(process_list_deinit) struct process_list list = {0};
+    struct dirent *entry;
+    unsigned pid;
+
+    tidy(registry);
+
+    _cleanup_closedir_ DIR *proc = opendir("/proc");
+    if (!proc)
+        return -errno;
+    while ((entry = readdir(proc))) {
+        struct process *process;
+        if (!number_parse(entry->d_name, &pid) || glance(registry, (pid_t)pid, &process) < 0)
+            continue;
+        registry_watch(registry, process);
+        int r = ARRAY_GROW(list.items, list.alloc, list.n + 1);
+        if (r < 0) {
+            process_unref(process);
+            return r;
+        }
+        list.items[list.n++] = process;
+    }
+    process_list_sort(&list);
+    *out = list;
+    list = (struct process_list){0};
+    return 0;
+}

@@ -1,0 +1,35 @@
+/* The known processes: which pids run CPython.
+ *
+ * Decided by their memory (target_open()) and remembered with a sighting, the negative answers
+ * too. A process that executes another program becomes another struct process, one that ended is
+ * forgotten together with what was cached of it. */
+#pragma once
+
+#include "fs/process/process.h"
+
+struct exited;
+struct session;
+
+struct registry;
+
+/* -ENOMEM, -EMFILE. */
+int registry_new(struct registry **out);
+void registry_free(struct registry *registry);
+
+/* The process pid, with a reference. -ENOENT: no such process, or it runs no CPython; -EPERM,
+ * -EACCES: the daemon may not inspect it; -EMFILE, -ENOMEM. */
+int registry_lookup(struct registry *registry, pid_t pid, struct process **out);
+
+/* All of them, ascending by pid; the caller's to deinit. -ENOMEM, or what
+ * opening /proc fails with. */
+int registry_list(struct registry *registry, struct process_list *out);
+
+/* process_watch(), and from then on the end of one that records something is waited for. */
+void registry_watch(struct registry *registry, struct process *process);
+/* The same for a process whose agent is talked with; whenever that says that it records
+ * something else, it is looked at. */
+void registry_listen(struct registry *registry, struct process *process, struct session *session);
+/* Notes the end of process pid, if it has come. */
+void registry_notice(struct registry *registry, pid_t pid);
+/* The processes that have ended and left a recording. */
+struct exited *registry_exited(struct registry *registry);

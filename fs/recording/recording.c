@@ -1,0 +1,350 @@
+#include "fs/recording/recording.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/link/found.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+/* From one look for an agent in vain, but the first one, to the next: twice as long each time. */
+#define LOOK_WAIT_MIN 250000000u
+#define LOOK_WAIT_MAX 4000000000u /* ns */
+/* For somebody else who looks at the same: his look may hang, in memory that a file system of the
+ * target's own has to bring. Then what is held is what there is. */
+#define REFRESH_WAIT 200000000u
+#define CHANGE_TRIES 3 /* readings of a record that changes meanwhile */
+
+/* One table's. */
+struct held_ring {
+    struct ring_reader *reader; /* NULL: none yet */
+    uint64_t inode;
+    struct recording_state state;
+};
+
+_Static_assert((int)RECORDED_TABLES <= PROTO_RINGS_MAX, "each table has a place in the record");
+
+struct recording {
+    atomic_uint refs;
+    atomic_bool expected; /* a look may find an agent that runs ... */
+    atomic_bool at_once;  /* ... and is not to be put off */
+
+    pthread_mutex_t looking; /* guards what is known of the agent; taken before lock */
+    struct found_agent agent;
+    bool found;                                    /* agent is there, running or not */
+    bool looked;                                   /* for it, once already */
+    uint64_t look_after, wait;                     /* CLOCK_MONOTONIC, ns */
+    struct probe_ring_place seen[PROTO_RINGS_MAX]; /* that have been dealt with */
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool running;         /* the agent was, when its record was last read ... */
+    bool watching;        /* ... and wanted memory to be watched */
+    uint32_t on_crash;    /* ... and did this with crashes: enum crash_mode */
+    struct text crash;    /* the stacks when a signal ended it */
+    struct held_ring rings[RECORDED_TABLES];
+};
+
+int recording_new(struct recording **out)
+{
+    struct recording *recording = calloc(1, sizeof *recording);
+    if (!recording)
+        return -ENOMEM;
+    atomic_init(&recording->refs, 1);
+    pthread_mutex_init(&recording->looking, NULL);
+    pthread_mutex_init(&recording->lock, NULL);
+    atomic_init(&recording->expected, true);
+    *out = recording;
+    return 0;
+}
+
+struct recording *recording_ref(struct recording *recording)
+{
+    atomic_fetch_add(&recording->refs, 1);
+    return recording;
+}
+
+void recording_clear(struct recording *recording)
+{
+    _guard_mutex_(&recording->lock);
+    for (size_t i = 0; i < RECORDED_TABLES; i++) {
+        ring_reader_unref(recording->rings[i].reader);
+        recording->rings[i] = (struct held_ring){0};
+    }
+    text_deinit(&recording->crash);
+}
+
+void recording_unref(struct recording *recording)
+{
+    if (!recording || atomic_fetch_sub(&recording->refs, 1) > 1)
+        return;
+    recording_clear(recording);
+    pthread_mutex_destroy(&recording->lock);
+    pthread_mutex_destroy(&recording->looking);
+    free(recording);
+}
+
+/* ---- the files ---- */
+
+/* Whether fd, opened with O_PATH, is of the file system that all memfds are in, and bears that
+ * inode number. Asks no server of a file system of the target's own, which could wait for ever. */
+static bool is_memfd(int fd, uint64_t inode)
+{
+    struct statx ours, theirs;
+
+    _cleanup_close_ int sample = memfd_create("probefs", MFD_CLOEXEC);
+    return sample >= 0 && statx(sample, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &ours) == 0 &&
+           statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &theirs) == 0 &&
+           theirs.stx_dev_major == ours.stx_dev_major &&
+           theirs.stx_dev_minor == ours.stx_dev_minor && S_ISREG(theirs.stx_mode) &&
+           theirs.stx_ino == inode;
+}
+
+/* Opens the file of a descriptor of the target for reading; one of anything else than the memfd
+ * that it is said to be is never opened. -EPROTO: it is another file; -ESRCH, -EACCES, -EMFILE. */
+static int open_file(const struct target *target, int number, uint64_t inode, int *out)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", target->pid, number);
+    _cleanup_close_ int place = open(path, O_PATH | O_CLOEXEC);
+    if (place < 0 && errno == ENOENT)
+        return target_alive(target) ? -EPROTO : -ESRCH;
+    if (place < 0)
+        return -errno;
+    if (!target_alive(target))
+        return -ESRCH; /* and the file is a successor's */
+    if (!is_memfd(place, inode))
+        return -EPROTO;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", place);
+    *out = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    return *out < 0 ? -errno : 0;
+}
+
+/* Takes a ring in place of the one that was held. Not one of another program that the process
+ * executes by now: that is another recording's, and perhaps not for the same eyes. */
+static int take_ring(struct recording *recording, const struct target *target, enum recorded table,
+                     const struct probe_ring_place *place)
+{
+    struct held_ring *held = &recording->rings[table];
+    struct ring_reader *reader;
+    _cleanup_close_ int fd = -1;
+
+    int r = open_file(target, place->fd, place->inode, &fd);
+    if (r == 0)
+        r = ring_reader_open(fd, &recorded_layouts[table], &reader);
+    if (r < 0)
+        return r;
+    if (!target_same_program(target)) {
+        ring_reader_unref(reader);
+        return -ESRCH;
+    }
+    _guard_mutex_(&recording->lock);
+    ring_reader_unref(held->reader);
+    held->reader = reader;
+    held->inode = place->inode;
+    return 0;
+}
+
+static bool is_held(struct recording *recording, enum recorded table, uint64_t inode)
+{
+    _guard_mutex_(&recording->lock);
+    return recording->rings[table].reader && recording->rings[table].inode == inode;
+}
+
+/* ---- the agent's record ---- */
+
+static void note_state(struct recording *recording, enum recorded table,
+                       const struct probe_ring_place *place)
+{
+    bool sound = place->rate > 0 && place->rate <= 1; /* no NaN */
+
+    _guard_mutex_(&recording->lock);
+    recording->rings[table].state = (struct recording_state){
+        .on = place->on,
+        .rate = sound ? place->rate : 0,
+        .error = place->error > 0 ? place->error : 0,
+    };
+}
+
+/* -EAGAIN: the agent was just changing it. What is no ring isn't looked at again
+ * until it changes. */
+static int take_place(struct recording *recording, const struct target *target, enum recorded table)
+{
+    const struct found_agent *agent = &recording->agent;
+    const struct probe_ring_place *place = &agent->record.rings[table];
+    int r = 0;
+
+    if (place->change & 1)
+        return -EAGAIN;
+    if (agent->record.pid == agent->pid && place->fd >= 0 &&
+        !is_held(recording, table, place->inode))
+        r = take_ring(recording, target, table, place);
+    if (r < 0 && r != -EPROTO)
+        return r;
+    note_state(recording, table, place);
+    recording->seen[table] = *place;
+    return r == -EPROTO ? -EAGAIN : 0;
+}
+
+/* Deals with what has changed of a record that was just read. -EAGAIN: read it again. */
+static int take_changes(struct recording *recording, const struct target *target)
+{
+    const struct probe_ring_place *places = recording->agent.record.rings;
+    int result = 0;
+
+    for (enum recorded table = 0; table < RECORDED_TABLES; table++) {
+        if (!memcmp(&places[table], &recording->seen[table], sizeof *places))
+            continue;
+        int r = take_place(recording, target, table);
+        if (r < 0 && r != -EAGAIN)
+            return r;
+        result = r < 0 ? r : result;
+    }
+    return result;
+}
+
+/* Walks the target's mappings, which takes a while: not at each occasion. */
+static int look_for_agent(struct recording *recording, struct target *target)
+{
+    uint64_t now = monotonic_ns();
+
+    if (atomic_exchange(&recording->at_once, false))
+        recording->look_after = recording->wait = 0;
+    if (!atomic_load(&recording->expected) || now < recording->look_after)
+        return recording->found ? 0 : -ENOENT;
+    atomic_store(&recording->expected, false);
+    if (recording->looked) {
+        recording->wait = recording->wait ? recording->wait * 2 : LOOK_WAIT_MIN;
+        if (recording->wait > LOOK_WAIT_MAX)
+            recording->wait = LOOK_WAIT_MAX;
+    }
+    recording->looked = true;
+    recording->look_after = now + recording->wait;
+    memset(recording->seen, 0, sizeof recording->seen); /* it may be another one's record */
+    int r = found_agent_find(&target->memory, &recording->agent);
+    recording->found = r == 0;
+    return r;
+}
+
+static bool wants_watches(const struct probe_agent_record *record)
+{
+    for (size_t i = 0; i < PROTO_WATCHES_MAX; i++)
+        if (record->watches[i].id)
+            return true;
+    return false;
+}
+
+/* Reads the record, wherever it is. -ENOENT: there is none; -EAGAIN: it changes. */
+static int refresh(struct recording *recording, struct target *target)
+{
+    int r = -ENOENT;
+
+    if (recording->found) {
+        r = found_agent_refresh(&target->memory, &recording->agent);
+        if (r == -ENOENT) { /* unloaded */
+            recording->found = false;
+            atomic_store(&recording->expected, true);
+        }
+    }
+    if (r == -ENOENT || (r == 0 && !recording->agent.running))
+        r = look_for_agent(recording, target);
+    {
+        _guard_mutex_(&recording->lock);
+        recording->running = r == 0 && recording->agent.running;
+        recording->watching = recording->running && wants_watches(&recording->agent.record);
+        recording->on_crash = recording->running ? recording->agent.record.on_crash : CRASH_OFF;
+    }
+    return r == 0 ? take_changes(recording, target) : r;
+}
+
+int recording_refresh(struct recording *recording, struct target *target)
+{
+    const struct timespec t = timespec_of(monotonic_ns() + REFRESH_WAIT);
+    int r = -EAGAIN;
+
+    if (pthread_mutex_clocklock(&recording->looking, CLOCK_MONOTONIC, &t) != 0)
+        return 0;
+    for (int tries = 0; r == -EAGAIN && tries < CHANGE_TRIES; tries++)
+        r = refresh(recording, target);
+    pthread_mutex_unlock(&recording->looking);
+    return r == -ENOENT || r == -EOPNOTSUPP || r == -EAGAIN ? 0 : r;
+}
+
+void recording_expect(struct recording *recording, bool at_once)
+{
+    if (at_once)
+        atomic_store(&recording->at_once, true);
+    atomic_store(&recording->expected, true);
+}
+
+/* ---- what is held ---- */
+
+struct ring_reader *recording_ring(struct recording *recording, enum recorded table)
+{
+    _guard_mutex_(&recording->lock);
+    struct ring_reader *reader = recording->rings[table].reader;
+    return reader ? ring_reader_ref(reader) : NULL;
+}
+
+bool recording_any(struct recording *recording)
+{
+    _guard_mutex_(&recording->lock);
+    for (size_t i = 0; i < RECORDED_TABLES; i++)
+        if (recording->rings[i].reader)
+            return true;
+    return false;
+}
+
+size_t recording_size(struct recording *recording)
+{
+    size_t size;
+
+    _guard_mutex_(&recording->lock);
+    size = recording->crash.alloc;
+    for (size_t i = 0; i < RECORDED_TABLES; i++)
+        size += recording->rings[i].reader ? ring_reader_size(recording->rings[i].reader) : 0;
+    return size;
+}
+
+void recording_state(struct recording *recording, enum recorded table, struct recording_state *out)
+{
+    _guard_mutex_(&recording->lock);
+    *out = recording->rings[table].state;
+    out->on = out->on && recording->running;
+}
+
+bool recording_attached(struct recording *recording)
+{
+    _guard_mutex_(&recording->lock);
+    return recording->running;
+}
+
+bool recording_watching(struct recording *recording)
+{
+    _guard_mutex_(&recording->lock);
+    return recording->watching;
+}
+
+uint32_t recording_on_crash(struct recording *recording)
+{
+    _guard_mutex_(&recording->lock);
+    return recording->on_crash;
+}
+
+void recording_keep_crash(struct recording *recording, struct text *text)
+{
+    _guard_mutex_(&recording->lock);
+    text_deinit(&recording->crash);
+    recording->crash = *text;
+    *text = TEXT_INIT;
+}
+
+void recording_add_crash(struct recording *recording, struct text *out)
+{
+    _guard_mutex_(&recording->lock);
+    text_add(out, recording->crash.data, recording->crash.size);
+}

@@ -1,0 +1,57 @@
+/* What one process's agent records, held by this daemon as well, so that it can be read when the
+ * process hangs and after it has ended.
+ *
+ * Looking for rings is passive: the agent's record is read from outside (agent/wire/proto.h),
+ * and the files that it names are opened through /proc/PID/fd. Once held a ring stays until
+ * another one takes its place. */
+#pragma once
+
+#include "fs/recording/ring_reader.h"
+#include "fs/remote/moment/target.h"
+
+#include "schema/rows.h"
+
+struct recording;
+
+/* -ENOMEM. The caller owns one reference. */
+int recording_new(struct recording **out);
+struct recording *recording_ref(struct recording *recording);
+void recording_unref(struct recording *recording); /* NULL is fine */
+
+/* Takes what the agent has by now: new rings, another size. Cheap where nothing changed: one read
+ * of the agent's record, and nothing where there is no agent. 0: also if there is none. -ESRCH,
+ * -EPERM, -EACCES, -ENOMEM, -EMFILE. */
+int recording_refresh(struct recording *recording, struct target *target);
+/* There may be an agent now that wasn't there when it was last looked for. at_once: the next
+ * refresh looks for it, however recent the last look was. */
+void recording_expect(struct recording *recording, bool at_once);
+/* Lets go of all rings. */
+void recording_clear(struct recording *recording);
+
+/* The ring of a table, with a reference; NULL: it was never recorded. */
+struct ring_reader *recording_ring(struct recording *recording, enum recorded table);
+/* Whether there is any. */
+bool recording_any(struct recording *recording);
+/* Bytes of memory that its rings, and the stacks of a crash, occupy. */
+size_t recording_size(struct recording *recording);
+
+/* Whether there was an agent that runs, when its record was last read. */
+bool recording_attached(struct recording *recording);
+/* Whether that agent wanted any memory to be watched (agent/wire/proto.h, struct probe_watch). */
+bool recording_watching(struct recording *recording);
+
+/* What it does with a crash, when its record was last read: enum crash_mode. */
+uint32_t recording_on_crash(struct recording *recording);
+/* Keeps the stacks of a process that a signal is about to end, in the place of
+ * earlier ones. Takes the text over. */
+void recording_keep_crash(struct recording *recording, struct text *text);
+/* Adds those; nothing where there are none. */
+void recording_add_crash(struct recording *recording, struct text *out);
+
+/* How a table is recorded now, as far as the agent's record said when it was last read. */
+struct recording_state {
+    bool on; /* or will be, from its first row on */
+    double rate;
+    int error; /* errno: why there is no ring although there was a row; 0 */
+};
+void recording_state(struct recording *recording, enum recorded table, struct recording_state *out);

@@ -1,0 +1,23 @@
+/* The names that one Python frame binds, and what to. */
+#pragma once
+
+#include "fs/remote/objects/object.h"
+
+#define LOCALS_MAX 4096 /* names of one frame */
+
+struct local {
+    uint64_t name;      /* a str object, or 0 ... */
+    const char *text;   /* ... and this; else NULL */
+    uint64_t reference; /* for value_add_stackref(); never 0 */
+};
+
+typedef int local_visit(void *arg, const struct local *local);
+
+/* Visits what is bound in the frame at addr, which runs the code object at code: arguments, local
+ * variables, cells and free variables (what is in them) in the order of the code object; in
+ * modules and classes the names of their dict, without those that the import system sets.
+ * Returns what visit returned first other than 0; else 0; -EFAULT: something was not readable;
+ * -E2BIG: LOCALS_MAX. Sources: Objects/frameobject.c PyFrame_FastToLocalsWithError,
+ * Include/internal/pycore_code.h. */
+int locals_iterate(struct view *view, const struct offsets *offsets, uint64_t frame, uint64_t code,
+                   local_visit *visit, void *arg);

@@ -1,0 +1,199 @@
+#include "fs/remote/frames/thread_list.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/base/array.h"
+
+#include <errno.h>
+
+#define IS_GIL_LOCKED(word) ((int32_t)(word) > 0) /* -1: not initialized */
+
+static int32_t max_of(const int32_t *values, size_t n)
+{
+    int32_t max = 0;
+    for (size_t i = 0; i < n; i++)
+        if (values[i] > max)
+            max = values[i];
+    return max;
+}
+
+/* How much of a thread state is copied. */
+static uint32_t tstate_size(const struct offsets *o)
+{
+    const int32_t used[] = {o->tstate_next,
+                            o->tstate_interp,
+                            o->tstate_frame,
+                            o->tstate_cframe,
+                            o->tstate_thread_id,
+                            o->tstate_native_thread_id,
+                            o->tstate_datastack_chunk,
+                            o->tstate_datastack_top};
+    return (uint32_t)max_of(used, ARRAY_SIZE(used)) + 8;
+}
+
+/* view_get() for the serial lists, where the next step needs this one's bytes. -EFAULT becomes
+ * -EAGAIN: such a list is being changed, or broken. */
+static int read_now(struct view *view, uint64_t addr, uint32_t size, const uint8_t **out)
+{
+    int r = view_get(view, addr, size, out);
+    if (r == -EAGAIN) {
+        r = view_fill(view);
+        if (r == 0)
+            r = view_get(view, addr, size, out);
+    }
+    return r == -EFAULT || r == -E2BIG ? -EAGAIN : r;
+}
+
+static int add_gil(struct walk *walk, struct view *view, const struct runtime *rt, uint64_t interp)
+{
+    const struct offsets *o = &rt->offsets;
+    uint64_t addr = rt->addr + (uint64_t)o->rt_gil;
+    const uint8_t *p;
+
+    if (o->interp_gil >= 0) {
+        int r = read_now(view, interp + (uint64_t)o->interp_gil, 8, &p);
+        if (r < 0)
+            return r;
+        addr = load64(p);
+        if (!addr) /* not yet, or no longer */
+            return 0;
+    }
+    for (size_t i = 0; i < walk->ngils; i++)
+        if (walk->gils[i].addr == addr)
+            return 0;
+    if (ARRAY_GROW(walk->gils, walk->gils_alloc, walk->ngils + 1) < 0)
+        return -ENOMEM;
+    int r = read_now(view, addr + (uint64_t)o->gil_last_holder,
+                     (uint32_t)(o->gil_locked - o->gil_last_holder) + 4, &p);
+    if (r < 0)
+        return r;
+    walk->gils[walk->ngils++] = (struct gil){
+        .addr = addr,
+        .holder = load64(p),
+        .locked = IS_GIL_LOCKED(load32(p + (o->gil_locked - o->gil_last_holder))),
+    };
+    return 0;
+}
+
+int32_t walk_entry_offset(const struct offsets *o)
+{
+    return o->tstate_frame >= 0 ? o->tstate_frame : o->tstate_cframe;
+}
+
+static struct stack *add_stack(struct walk *walk)
+{
+    if (ARRAY_GROW(walk->stacks, walk->alloc, walk->n + 1) < 0)
+        return NULL;
+    struct stack *s = &walk->stacks[walk->n++];
+    s->n = s->nanchors = 0;
+    s->phase = 0;
+    s->followed = 0;
+    s->end = STACK_COMPLETE;
+    s->torn = false;
+    return s;
+}
+
+/* How much to copy of the newest chunk of a data stack: what is in use, and a bit more on the same
+ * page so that it still fits next time. */
+static uint32_t chunk_used(uint64_t chunk, uint64_t top)
+{
+    uint64_t used = top - chunk;
+
+    if (used > VIEW_PIECE_MAX / 2)
+        return CHUNK_SIZE;
+    uint64_t page_end = ((top + 4095) & ~4095ull) - chunk;
+    used = (used + 511) & ~511ull;
+    return (uint32_t)(used < page_end ? used : page_end);
+}
+
+static int add_threads(struct walk *walk, struct view *view, const struct runtime *rt,
+                       uint64_t interp, int64_t interp_id, uint64_t head)
+{
+    const struct offsets *o = &rt->offsets;
+    uint32_t size = tstate_size(o);
+    const uint8_t *p;
+
+    for (uint64_t tstate = head; tstate; tstate = load64(p + o->tstate_next)) {
+        if (walk->n == WALK_THREADS_MAX) {
+            walk->cut = true;
+            return 0;
+        }
+        int r = read_now(view, tstate, size, &p);
+        if (r < 0)
+            return r;
+        if (load64(p + o->tstate_interp) != interp)
+            return -EAGAIN; /* a freed thread state: the list changed under us */
+        struct stack *s = add_stack(walk);
+        if (!s)
+            return -ENOMEM;
+        s->tstate = tstate;
+        s->interp = interp;
+        s->interp_id = interp_id;
+        s->thread_id = load64(p + o->tstate_thread_id);
+        s->tid = 0;
+        s->native_id =
+            o->tstate_native_thread_id >= 0 ? (pid_t)load64(p + o->tstate_native_thread_id) : 0;
+        s->next = o->tstate_frame >= 0 ? load64(p + o->tstate_frame) : 0;
+        s->cframe = o->tstate_cframe >= 0 ? load64(p + o->tstate_cframe) : 0;
+        s->entry = load64(p + walk_entry_offset(o));
+        s->chunk = o->tstate_datastack_chunk >= 0 ? load64(p + o->tstate_datastack_chunk) : 0;
+        s->chunk_used = s->chunk ? chunk_used(s->chunk, load64(p + o->tstate_datastack_top)) : 0;
+    }
+    return 0;
+}
+
+int thread_list_read(struct walk *walk, struct view *view, const struct runtime *rt)
+{
+    const struct offsets *o = &rt->offsets;
+    const int32_t used[] = {o->interp_next, o->interp_id, o->interp_threads_head};
+    int32_t low = o->interp_next < o->interp_id ? o->interp_next : o->interp_id;
+    const uint8_t *p;
+
+    if (o->interp_threads_head < low)
+        low = o->interp_threads_head;
+    uint32_t size = (uint32_t)(max_of(used, ARRAY_SIZE(used)) + 8 - low);
+
+    int r = read_now(view, rt->addr + (uint64_t)o->rt_interpreters_head, 8, &p);
+    if (r < 0)
+        return r;
+    for (uint64_t interp = load64(p); interp;) {
+        if (walk->interpreters == WALK_INTERPRETERS_MAX) {
+            walk->cut = true;
+            return 0;
+        }
+        walk->interpreters++;
+        r = read_now(view, interp + (uint64_t)low, size, &p);
+        if (r < 0)
+            return r;
+        uint64_t next = load64(p + o->interp_next - low);
+        r = add_gil(walk, view, rt, interp);
+        if (r == 0)
+            r = add_threads(walk, view, rt, interp, (int64_t)load64(p + o->interp_id - low),
+                            load64(p + o->interp_threads_head - low));
+        if (r < 0)
+            return r;
+        interp = next;
+    }
+    return 0;
+}
+
+int walk_read_gils(const struct walk *walk, const struct memory *memory,
+                   const struct runtime *runtime, struct gil *out)
+{
+    const struct offsets *o = &runtime->offsets;
+
+    for (size_t i = 0; i < walk->ngils; i++) {
+        uint8_t bytes[64];
+        uint32_t size = (uint32_t)(o->gil_locked - o->gil_last_holder) + 4;
+        if (size > sizeof bytes)
+            return -EAGAIN;
+        int r = memory_read(memory, walk->gils[i].addr + (uint64_t)o->gil_last_holder, bytes, size);
+        if (r < 0)
+            return r == -EFAULT ? -EAGAIN : r;
+        out[i] = (struct gil){
+            .addr = walk->gils[i].addr,
+            .holder = load64(bytes),
+            .locked = IS_GIL_LOCKED(load32(bytes + size - 4)),
+        };
+    }
+    return 0;
+}

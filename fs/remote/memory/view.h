@@ -1,0 +1,46 @@
+/* A copy of chosen pieces of a target's memory, made in few system calls.
+ *
+ * A walk asks the view for what it needs. What has been copied is answered at once; what has not
+ * is queued, so that walks over many threads advance side by side and each round costs one call
+ * (view_fill). The next walk over the same target begins with view_refresh(), which copies all
+ * pieces that the last walk used in a single call: a warm read of an unchanged stack is one call
+ * in all. view_verify() copies everything used once more and compares: equal means that nothing
+ * of it changed in between.
+ *
+ * Not thread-safe; the owner's lock guards it. Pointers handed out live until the next
+ * view_refresh(), view_reset() or view_free(). */
+#pragma once
+
+#include "fs/remote/memory/memory.h"
+
+#define VIEW_PIECE_MAX (1u << 20)  /* bytes of one piece */
+#define VIEW_BYTES_MAX (64u << 20) /* bytes of all pieces */
+
+struct view;
+
+/* memory must outlive the view. -ENOMEM. */
+int view_new(const struct memory *memory, struct view **out);
+void view_free(struct view *view);
+
+/* Forgets every piece. */
+void view_reset(struct view *view);
+/* Copies the pieces used since the last refresh again, forgets the others. 0, -ESRCH, -EPERM,
+ * -ENOMEM. */
+int view_refresh(struct view *view);
+
+/* [addr, addr + len) as copied: 0 and the pointer; -EAGAIN: queued, call view_fill() and ask
+ * again; -EFAULT: not readable; -E2BIG: over a limit; -ENOMEM. */
+int view_get(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out);
+/* The same for what can't change as long as the rest doesn't, such as an object that is referred to
+ * and immutable: view_verify() passes over it. */
+int view_get_fixed(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out);
+/* Copies all that is queued. 0, -ESRCH, -EPERM, -ENOMEM. */
+int view_fill(struct view *view);
+/* view_get() that copies at once instead of queueing. NULL: not readable, or over a limit. */
+const uint8_t *view_read(struct view *view, uint64_t addr, uint32_t len);
+/* A pointer-sized word at addr; false if it isn't readable. */
+bool view_read64(struct view *view, uint64_t addr, uint64_t *out);
+
+/* 0: every piece used, but fixed ones, still holds the same bytes; -EAGAIN: something
+ * changed; -ESRCH, -EPERM, -ENOMEM. */
+int view_verify(struct view *view);

@@ -1,0 +1,42 @@
+/* One moment of a running interpreter: finding it, and reading within it.
+ *
+ * Python frames change only under the GIL. So they stand still while
+ *   - nobody holds it, or its holder sleeps or is stopped: whatever was read is read again, and
+ *     equal bytes mean that nothing happened in between; or
+ *   - its holder is stopped by us. That is checked again once it has stopped and at the end: a GIL
+ *     that was handed on meanwhile means another try.
+ * Only a holder that runs is ever stopped, never a thread that sleeps. Where neither works (another
+ * tracer is there and the target never rests) two walks are compared, and what they don't agree on
+ * is marked. */
+#pragma once
+
+#include "fs/remote/frames/frames.h"
+#include "fs/remote/moment/target.h"
+
+struct lwp_list;
+struct tracer;
+
+#define MOMENT_TRIES 64
+#define MOMENT_DEADLINE_NS 300000000ull
+
+struct moment {
+    struct walk *walk;     /* what was seen; the target's own, valid until the next moment */
+    struct tracer *tracer; /* while the GIL's holders are stopped, else NULL */
+    const pid_t *holders;  /* those stopped threads */
+    size_t nholders;
+    bool verified;     /* else stacks[].torn may be set */
+    uint64_t pause_ns; /* for which threads were stopped, in all; 0: none was */
+};
+
+/* Work within a moment. It may run several times, and starts afresh each time; it reads only
+ * through the target's view (or from stopped threads), and stays within a few milliseconds. A
+ * result below 0 ends the search, -EAGAIN asks for another moment. */
+typedef int moment_work(struct moment *moment, void *arg);
+
+/* Finds a moment, walks all stacks and runs work, which may be NULL. The caller holds target->lock.
+ * 0; what work returned; -ESRCH, -EPERM, -ENOMEM; -EAGAIN: no walk made sense. */
+int moment_run(struct target *target, moment_work *work, void *arg, struct moment *moment);
+
+/* The kernel's number of the thread that a stack belongs to, in the daemon's pid namespace; 0 if it
+ * is none of lwps. */
+pid_t moment_tid(struct target *target, const struct lwp_list *lwps, const struct stack *stack);

@@ -1,0 +1,116 @@
+/* All stacks of a process at one moment.
+ *
+ * What is shown has been: either nothing that was read changed between two readings while no
+ * thread held the GIL (or its holder slept), or the GIL's holder was stopped for the time of the
+ * copy. What could not be read consistently is marked, never guessed. */
+#pragma once
+
+#include "fs/remote/frames/frames.h"
+#include "fs/remote/moment/target.h"
+
+#define SNAPSHOT_FRAMES_MAX 1024         /* shown of one stack from its innermost end, and ... */
+#define SNAPSHOT_FRAMES_TAIL 128         /* ... from its outermost one */
+#define SNAPSHOT_FRAMES_TOTAL (1u << 19) /* of all threads; beyond, 8 and 8 of each are shown */
+
+enum frame_kind {
+    FRAME_PYTHON,
+    FRAME_NATIVE,
+    FRAME_UNREADABLE, /* `func` says why */
+    FRAME_CUT,        /* `line` frames were left out here */
+};
+
+struct frame {
+    enum frame_kind kind;
+    int line;         /* Python: current line, or -1 where the line table has none */
+    const char *func; /* Python: qualified name; native: demangled symbol, NULL if there is none;
+                         escaped UTF-8, owned by the snapshot */
+    const char *file; /* Python: co_filename; native: the module's base name, "" if unknown */
+    uint64_t address; /* Python: of the frame; native: the program counter */
+    uint64_t offset;  /* native: of the program counter in the module's file addresses */
+};
+
+enum thread_state {
+    THREAD_RUNNING,  /* on a processor or ready for one */
+    THREAD_IDLE,     /* waits; `wait` says in which system call, "futex" and the like */
+    THREAD_GIL_WAIT, /* waits for the GIL */
+    THREAD_STOPPED,  /* by a job control signal */
+    THREAD_TRACED,   /* stopped by a debugger */
+    THREAD_DEAD,     /* has ended, or its kernel thread is unknown */
+};
+
+struct thread {
+    pid_t tid;
+    uint64_t tstate;    /* 0: no Python thread */
+    uint64_t thread_id; /* pthread_t */
+    int64_t interp_id;
+    bool is_main; /* the process's first thread */
+    bool holds_gil, waits_gil;
+    enum thread_state state;
+    char wait[32];        /* THREAD_IDLE: the system call's name */
+    const char *name;     /* threading's name, else the kernel's; escaped; owned by the snapshot */
+    struct frame *frames; /* innermost first */
+    size_t nframes;
+    size_t depth; /* Python frames that it has, shown or cut */
+    uint64_t cpu_user_ns, cpu_system_ns;
+};
+
+struct snapshot {
+    pid_t pid;
+    uint32_t version;
+    bool supported; /* else only native frames, and `why` */
+    char why[160];
+    struct thread *threads; /* by interpreter, then the main thread first, then by tid;
+                               threads that never ran Python last */
+    size_t nthreads;
+    bool cut;                 /* there are more threads, or interpreters, than the limits allow */
+    bool gil_held;            /* by any thread, of any interpreter */
+    struct reading_cost cost; /* what taking it took */
+    struct strings *strings;  /* what names and files point into */
+};
+
+struct lwp_list;
+struct moment;
+
+struct snapshot_options {
+    bool native;  /* native frames too */
+    pid_t tid;    /* only this thread; 0: all */
+    size_t depth; /* only so many Python frames of each stack, the innermost; 0: all. Then
+                     threads' depth is void, and more than these may be there */
+    /* Further reading in the same moment, of stacks that may be those of more threads than tid:
+     * what moment_work (moment.h) may do. NULL: none. Runs once before any thread is stopped for
+     * it, too, so that the view has what it will read. Not called where Python can't be read. */
+    int (*work)(void *arg, const struct moment *moment, const struct lwp_list *lwps);
+    /* After that, when nothing stands still any more and the target's lock is
+     * still held. NULL: none */
+    int (*finish)(void *arg);
+    void *arg;
+};
+
+/* Takes one. -ESRCH: the process (or the thread asked for) is gone; -EPERM; -ENOMEM; -ETIMEDOUT:
+ * no consistent moment found and nothing could be marked; what work or finish returned. The caller
+ * owns *out. */
+int snapshot_take(struct target *target, const struct snapshot_options *options,
+                  struct snapshot **out);
+void snapshot_free(struct snapshot *snapshot);
+
+/* "running", "idle", "gil-wait", "stopped", "traced" or "dead". */
+const char *thread_state_name(enum thread_state state);
+/* "running, gil", "idle, futex", "gil-wait": what stands in brackets behind a thread's name. */
+void thread_describe(const struct thread *thread, struct text *out);
+
+/* The Python stack of one thread, as it lies in the target. */
+struct raw_stack {
+    pid_t tid;
+    uint64_t tstate, interp;
+    const struct raw_frame *frames; /* innermost first; `depth` of the tree is the index here */
+    size_t nframes;
+};
+
+/* Runs `visit` on the stack of one thread at a moment when nothing of it changes (moment.h), to
+ * decode what its frames refer to. It may run several times: each run starts afresh. It reads
+ * only through the view, so that what it read can be verified, and stays within a few
+ * milliseconds, for the GIL's holder may be stopped meanwhile. Returns what visit returned, or
+ * -ESRCH (no such thread), -EPERM, -EOPNOTSUPP (unknown version), -ETIMEDOUT. */
+int snapshot_visit(struct target *target, pid_t tid,
+                   int (*visit)(void *arg, struct view *view, const struct raw_stack *stack),
+                   void *arg);

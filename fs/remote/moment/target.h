@@ -1,0 +1,82 @@
+/* One process that is looked at.
+ *
+ * Identity is pid + start time, and a pidfd that keeps the two apart for good: a recycled pid is
+ * a new target. Its parts (mappings, runtime, caches) are shared by all readers under `lock`, which
+ * is held for one read, never across a wait without a deadline. */
+#pragma once
+
+#include "fs/base/text.h"
+#include "fs/proc/maps.h"
+#include "fs/remote/frames/frames.h"
+#include "fs/remote/memory/memory.h"
+#include "fs/remote/objects/runtime.h"
+#include "fs/trace/pacing.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct code_cache;
+struct names;
+struct native;
+struct view;
+
+/* The first member of what somebody else keeps of a target, and that goes with it. */
+struct target_kept {
+    void (*free)(struct target_kept *kept);
+};
+
+struct target {
+    pid_t pid;
+    uint64_t start_time;              /* clock ticks since boot, field 22 of /proc/PID/stat */
+    uint64_t start_code, start_stack; /* another program has others */
+    int pidfd;
+    atomic_uint refs;
+    _Atomic(struct target_kept *) kept; /* by fs/link, of its agent; NULL: nothing yet */
+
+    pthread_mutex_t tracing; /* held while a thread of it is stopped by us, after `lock` if both */
+    pthread_mutex_t lock;    /* guards what follows */
+    struct memory memory;
+    struct maps maps;
+    struct runtime runtime;
+    bool foreign;           /* lives in another pid namespace: it numbers its threads itself */
+    struct view *view;      /* what a moment copied */
+    struct walk walk;       /* the last one */
+    struct reading_cost {   /* of the last snapshot, in nanoseconds */
+        uint64_t python_ns; /* to find a moment and read the Python stacks */
+        uint64_t pause_ns;  /* for which threads were stopped meanwhile, in all */
+        uint64_t total_ns;
+    } cost;
+    struct pacing pacing; /* when it may be paused again */
+    struct code_cache *codes;
+    struct names *names;
+    struct native *native;
+};
+
+/* Opens the process pid and finds its interpreter. -ESRCH: no such process, or a zombie; -ENOENT:
+ * it runs no CPython; -EPERM, -EACCES: the daemon may not inspect it; -ENOMEM, -EMFILE. The caller
+ * owns one reference. */
+int target_open(pid_t pid, struct target **out);
+struct target *target_ref(struct target *target);
+void target_unref(struct target *target);
+/* Has kept->free() called when the target goes, and target->kept be it from now on. Returns what
+ * is kept: another thread may have been faster, and then `kept` stays the caller's. */
+struct target_kept *target_keep(struct target *target, struct target_kept *kept);
+
+/* Whether the process still exists and is no zombie. */
+bool target_alive(const struct target *target);
+/* Whether it also still runs the program that it ran when it was opened. */
+bool target_same_program(const struct target *target);
+
+/* Why it could not be looked at or changed: -ESRCH, it has ended, is just being killed, or runs
+ * another program now, or -ETIMEDOUT, one doesn't know. */
+int target_why_not(const struct target *target);
+
+/* Reads the mappings again. Caller holds lock. 0 or -errno as maps_read(). */
+int target_refresh_maps(struct target *target);
+
+/* Makes runtime.version exact where only the minor version could be told from outside (3.9 and
+ * 3.10) and the interpreter has come far enough to say it. Caller holds lock. */
+void target_learn_version(struct target *target);
+
+/* The start time of a process as in field 22 of /proc/PID/stat. */
+int process_start_time(pid_t pid, uint64_t *out);

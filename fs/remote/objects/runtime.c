@@ -1,0 +1,156 @@
+#include "fs/remote/objects/runtime.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/remote/memory/elf.h"
+#include "fs/remote/memory/elf_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#define OLDEST 0x03090000u
+
+/* Where a file begins in memory: its first mapping, of its first page. */
+static bool is_image(const struct maps *maps, size_t i)
+{
+    const struct mapping *m = &maps->items[i];
+    return m->inode && m->offset == 0 && m->readable;
+}
+
+static void refuse(struct runtime *rt, const char *why)
+{
+    rt->supported = false;
+    snprintf(rt->why, sizeof rt->why, "%s", why);
+}
+
+/* 3.11 and later export their version as a number. Before, the symbols that a minor added to the
+ * stable ABI tell (Doc/data/stable_abi.dat): Py_NewRef came with 3.10, PyFrame_GetCode with 3.9. */
+static uint32_t version_by_symbols(const struct memory *m, const struct elf_image *image)
+{
+    uint64_t addr, value;
+
+    if (!elf_image_symbol(m, image, "Py_Version", &addr, NULL) && !memory_read(m, addr, &value, 8))
+        return (uint32_t)value;
+    if (!elf_image_symbol(m, image, "Py_NewRef", &addr, NULL))
+        return 0x030a0000;
+    if (!elf_image_symbol(m, image, "PyFrame_GetCode", &addr, NULL))
+        return 0x03090000;
+    if (!elf_image_symbol(m, image, "PyCode_NewWithPosOnlyArgs", &addr, NULL))
+        return 0x03080000;
+    return 0x03070000; /* the first with a _PyRuntime */
+}
+
+static void identify(const struct memory *m, const struct elf_image *image, struct runtime *rt)
+{
+    uint8_t blob[DEBUG_OFFSETS_SIZE];
+    char why[160];
+
+    rt->supported = true;
+    if (elf_image_symbol(m, image, "PyCode_Type", &rt->code_type, NULL) < 0)
+        rt->code_type = 0;
+    int r = memory_read(m, rt->addr, blob, sizeof blob);
+    if (r < 0) {
+        refuse(rt, "the runtime's state is not readable");
+        return;
+    }
+    if (!memcmp(blob, "xdebugpy", 8)) {
+        r = offsets_parse_debug(blob, sizeof blob, &rt->offsets, &rt->version, &rt->free_threaded);
+    } else {
+        rt->version = version_by_symbols(m, image);
+        r = rt->version >= OLDEST && offsets_for_version(rt->version, &rt->offsets) ? 0
+                                                                                    : -EOPNOTSUPP;
+    }
+    if (r == -EOPNOTSUPP) {
+        snprintf(why, sizeof why, "CPython %u.%u is not supported: 3.9 to 3.15 are",
+                 rt->version >> 24, rt->version >> 16 & 255);
+        refuse(rt, why);
+    } else if (r < 0) {
+        snprintf(why, sizeof why, "the debug offsets of CPython %u.%u make no sense",
+                 rt->version >> 24, rt->version >> 16 & 255);
+        refuse(rt, why);
+    } else if (rt->free_threaded) {
+        refuse(rt, "free-threaded builds of CPython are not supported");
+    }
+}
+
+/* A stripped executable that exports nothing still has its .PyRuntime section (3.10 on). */
+static int find_by_section(const struct memory *m, const struct maps *maps, struct runtime *rt,
+                           struct elf_image *image)
+{
+    char path[64];
+    struct stat st;
+    uint64_t addr, size;
+
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)m->pid);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return -ENOENT;
+    int r = elf_file_section(fd, ".PyRuntime", &addr, &size);
+    if (r < 0)
+        return -ENOENT;
+    for (size_t i = 0; i < maps->n; i++) {
+        const struct mapping *map = &maps->items[i];
+        if (!is_image(maps, i) || map->inode != st.st_ino ||
+            makedev(map->dev_major, map->dev_minor) != st.st_dev)
+            continue;
+        r = elf_image_read(m, map->start, image);
+        if (r < 0)
+            return r == -ENOEXEC || r == -EFAULT ? -ENOENT : r;
+        rt->addr = image->bias + addr;
+        rt->image_base = image->base;
+        return 0;
+    }
+    return -ENOENT;
+}
+
+/* Whether an interpreter exists in the runtime found: a program may map two, and use one. */
+static bool is_started(const struct memory *m, const struct runtime *rt)
+{
+    uint64_t head;
+
+    return rt->supported &&
+           !memory_read(m, rt->addr + rt->offsets.rt_interpreters_head, &head, 8) && head;
+}
+
+static bool is_python_path(const char *path) { return strstr(path, "python") != NULL; }
+
+int runtime_find(const struct memory *m, const struct maps *maps, struct runtime *out)
+{
+    struct runtime found = {0};
+    struct elf_image image;
+
+    /* names only decide which image is looked at first */
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < maps->n; i++) {
+            if (!is_image(maps, i) || is_python_path(maps->items[i].path) != (pass == 0))
+                continue;
+            struct runtime rt = {0};
+            int r = elf_image_read(m, maps->items[i].start, &image);
+            if (r == 0)
+                r = elf_image_symbol(m, &image, "_PyRuntime", &rt.addr, NULL);
+            if (r == -ESRCH || r == -EPERM)
+                return r;
+            if (r < 0)
+                continue;
+            rt.image_base = image.base;
+            identify(m, &image, &rt);
+            if (is_started(m, &rt)) {
+                *out = rt;
+                return 0;
+            }
+            if (!found.addr)
+                found = rt;
+        }
+    }
+    if (!found.addr) {
+        int r = find_by_section(m, maps, &found, &image);
+        if (r < 0)
+            return r;
+        identify(m, &image, &found);
+    }
+    *out = found;
+    return 0;
+}

@@ -1,0 +1,71 @@
+/* A Python object as text, decoded from outside: what repr() would say, as far as that can be
+ * known without running any code of the target.
+ *
+ *   builtin values     as repr() shows them: -1, 1e+16, (1+2j), 'it\'s', b'\x00', [1, 'a'],
+ *                      {'k': None}, {1, 2}, range(0, 3), slice(None, 2, None)
+ *   of a subclass      module.Type(VALUE): collections.OrderedDict({'a': 1})
+ *   instances          <module.Type object at 0x7f12>, and outside of containers what they hold
+ *                      behind it: <module.Type object at 0x7f12> {a=1, b='x', ...}
+ *   code-like things   <class 'm.C'>, <function f at 0x...>, <module 'os'>, ValueError('x')
+ *
+ * One value is one line: control characters and what could forge or reorder a line are escaped.
+ * "..." stands where something was cut: behind the closing quote of a string, in place of a
+ * container's further items or its whole content. What can't be read is `<unreadable: 0x...>`. */
+#pragma once
+
+#include "fs/remote/objects/object.h"
+
+#define VALUE_STRING_MAX 200        /* code points or bytes shown of one string */
+#define VALUE_ITEMS_MAX 16          /* items shown of one container, attributes of one instance */
+#define VALUE_DEPTH_MAX 2           /* containers in containers whose items are shown */
+#define VALUE_NODES_MAX 256         /* objects shown of one value */
+#define VALUE_BYTES_MAX (32u << 10) /* length of one value, roughly: nothing is begun beyond */
+/* Of ints with more than 4,300 digits the size is shown: <int of 14285 bits>. */
+
+/* Adds the object at this address. Never fails: what can't be read says so. */
+void value_add(struct view *view, const struct offsets *offsets, uint64_t object, struct text *out);
+/* The same for a stack reference, as frames hold them from 3.14 on: tagged ints too. For older
+ * versions it is value_add(). 0 (NULL) is no value: nothing is added and it returns false. */
+bool value_add_stackref(struct view *view, const struct offsets *offsets, uint64_t reference,
+                        struct text *out);
+
+/* ---- what the parts of value_add() share ---- */
+
+struct renderer {
+    struct view *view;
+    const struct offsets *offsets;
+    struct text *out;
+    size_t start;   /* length of out when the value began */
+    unsigned nodes; /* objects that may still be shown */
+};
+
+/* One object, `depth` containers deep. */
+void render_value(struct renderer *r, uint64_t object, unsigned depth);
+
+/* values_builtin.c: numbers and strings. Each adds nothing and returns false if something could
+ * not be read. */
+bool render_int(struct renderer *r, uint64_t object);
+bool render_float(struct renderer *r, uint64_t object);
+bool render_complex(struct renderer *r, uint64_t object);
+bool render_str(struct renderer *r, uint64_t object);
+bool render_bytes(struct renderer *r, uint64_t object);
+bool render_bytearray(struct renderer *r, uint64_t object);
+
+/* values_code.c: classes, functions and the like. */
+bool render_class(struct renderer *r, uint64_t object);
+bool render_function(struct renderer *r, uint64_t object);
+bool render_method(struct renderer *r, uint64_t object);
+bool render_builtin(struct renderer *r, uint64_t object);
+bool render_module(struct renderer *r, uint64_t object);
+bool render_code(struct renderer *r, uint64_t object);
+bool render_cell(struct renderer *r, uint64_t object);
+/* kind: "generator", "coroutine" or "async_generator" */
+bool render_generator(struct renderer *r, uint64_t object, const char *kind);
+
+/* values_container.c: brackets and what is in them. */
+bool render_list(struct renderer *r, uint64_t object, unsigned depth);
+bool render_tuple(struct renderer *r, uint64_t object, unsigned depth);
+bool render_set(struct renderer *r, uint64_t object, unsigned depth);
+bool render_dict(struct renderer *r, uint64_t object, unsigned depth);
+/* " {a=1, b='x'}", or nothing for an instance without attributes. */
+void render_attributes(struct renderer *r, uint64_t object);

@@ -1,0 +1,279 @@
+/* Who awaits whom.
+ *
+ *   all         a task's _fut_waiter is the very task that it awaits
+ *   3.14 on     what awaits a task stands in it (_asyncio_awaited_by, one object or a set), put
+ *               there by `await`, gather(), wait(), shield(), TaskGroup and their like
+ *   before      it is derived from what is called when the task is done. gather(), wait() and
+ *               shield() leave a closure over the future that the awaiting task waits for, a
+ *               TaskGroup a method of its own, and it knows the task that it belongs to.
+ *
+ * Source: Lib/asyncio/tasks.py, taskgroups.py, Modules/_asynciomodule.c. */
+#include "fs/remote/tasks/tasks_reading.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define DEPTH_MAX 8     /* gather() of gather() of ... */
+#define AWAITERS_MAX 64 /* looked for behind one callback */
+#define CLOSURE_MAX 16  /* cells of one function */
+#define MEMO_SLOTS 64
+
+#define BUILTIN_SELF 24 /* PyCFunctionObject.m_self */
+#define CELL_VALUE 16   /* PyCellObject.ob_ref */
+
+/* The tasks behind one object, found once for all tasks that refer to it. */
+struct memo {
+    uint64_t object;
+    uint32_t awaiters[AWAITERS_MAX];
+    size_t n;
+};
+
+struct search {
+    struct reading *reading;
+    struct memo *memos;       /* MEMO_SLOTS, by address */
+    struct memo *found;       /* those of the callback at hand */
+    uint64_t path[DEPTH_MAX]; /* futures on the way: a circle ends */
+    unsigned depth;
+};
+
+static void add_edge(struct reading *reading, uint32_t task, uint32_t awaiter)
+{
+    struct tasks *out = reading->out;
+
+    if (task == TASKS_NONE || awaiter == TASKS_NONE || task == awaiter)
+        return;
+    if (out->nedges >= TASKS_EDGES_MAX) {
+        out->cut = true;
+        return;
+    }
+    void *edges =
+        reading_grow(reading, out->edges, &out->edges_alloc, out->nedges + 1, sizeof *out->edges);
+    if (!edges)
+        return;
+    out->edges = edges;
+    out->edges[out->nedges++] = (struct task_edge){awaiter, task};
+}
+
+static bool is_future(enum awaitable_kind kind)
+{
+    return kind == AWAITABLE_TASK || kind == AWAITABLE_FUTURE || kind == AWAITABLE_PY_TASK ||
+           kind == AWAITABLE_PY_FUTURE;
+}
+
+static bool found(struct search *s, uint64_t object)
+{
+    uint32_t task = address_table_find(&s->reading->index, object);
+
+    if (task == TASKS_NONE)
+        return false;
+    if (s->found->n < AWAITERS_MAX)
+        s->found->awaiters[s->found->n++] = task;
+    return true;
+}
+
+static int search_callback(struct search *s, uint64_t callback);
+
+/* One of a future's further callbacks: a tuple of it and a context. */
+static int search_pair(void *arg, uint64_t pair)
+{
+    struct search *s = arg;
+    uint64_t callback;
+
+    if (tuple_item(s->reading->view, s->reading->offsets, pair, 0, &callback) == 0)
+        search_callback(s, callback);
+    return s->found->n == AWAITERS_MAX || reading_expired(s->reading);
+}
+
+/* What is called when a future is done that is no task of ours. */
+static void search_future(struct search *s, uint64_t future, enum awaitable_kind kind)
+{
+    const struct asyncio *a = s->reading->origin->asyncio;
+    struct view *view = s->reading->view;
+    uint64_t callback0 = 0, callbacks = 0;
+
+    if (s->depth == DEPTH_MAX)
+        return;
+    for (unsigned i = 0; i < s->depth; i++)
+        if (s->path[i] == future)
+            return;
+    if (kind == AWAITABLE_TASK || kind == AWAITABLE_FUTURE) {
+        if (!object_field(view, future, a->callback0, &callback0) ||
+            !object_field(view, future, a->callbacks, &callbacks))
+            return;
+    } else if (instance_attribute(view, s->reading->offsets, future, "_callbacks", &callbacks) <
+               0) {
+        return;
+    }
+    s->path[s->depth++] = future;
+    if (callback0)
+        search_callback(s, callback0);
+    if (callbacks)
+        (void)list_iterate(view, s->reading->offsets, callbacks, search_pair, s, NULL);
+    s->depth--;
+}
+
+static int search_cell(void *arg, uint64_t cell)
+{
+    struct search *s = arg;
+    uint64_t value;
+
+    if (!view_read64(s->reading->view, cell + CELL_VALUE, &value) || !value)
+        return 0;
+    enum awaitable_kind kind = reading_classify(s->reading, value);
+    if (is_future(kind) && !found(s, value))
+        search_future(s, value, kind);
+    return s->found->n == AWAITERS_MAX || reading_expired(s->reading);
+}
+
+struct closure {
+    struct search *search;
+    unsigned left;
+};
+
+static int visit_cell(void *arg, uint64_t cell)
+{
+    struct closure *c = arg;
+    return !c->left-- || search_cell(c->search, cell);
+}
+
+/* Returns 0, so that a visitor can end with it. */
+static int search_callback(struct search *s, uint64_t callback)
+{
+    struct reading *reading = s->reading;
+    struct view *view = reading->view;
+    const struct offsets *o = reading->offsets;
+    struct closure cells = {s, CLOSURE_MAX};
+    uint64_t object, task;
+
+    if (reading_expired(reading))
+        return 0;
+    switch (reading_classify(reading, callback)) {
+    case AWAITABLE_BUILTIN: /* the wake-up of a task in C */
+        if (view_read64(view, callback + BUILTIN_SELF, &object))
+            (void)found(s, object);
+        break;
+    case AWAITABLE_METHOD: /* the wake-up of a task in Python, or TaskGroup._on_task_done */
+        if (object_field(view, callback, o->method_self, &object) && !found(s, object) &&
+            instance_attribute(view, o, object, "_parent_task", &task) == 0)
+            (void)found(s, task);
+        break;
+    case AWAITABLE_FUNCTION: /* func_closure stands three pointers behind func_code */
+        if (object_field(view, callback, o->func_code + 24, &object) && object)
+            (void)tuple_iterate(view, o, object, visit_cell, &cells, NULL);
+        break;
+    default: break;
+    }
+    return 0;
+}
+
+/* Many tasks share one function (gather) or one method's object (TaskGroup). */
+static uint64_t shared_part(struct reading *reading, uint64_t callback)
+{
+    uint64_t self;
+
+    if (reading_classify(reading, callback) == AWAITABLE_METHOD &&
+        object_field(reading->view, callback, reading->offsets->method_self, &self))
+        return self;
+    return callback;
+}
+
+static void derive_one(struct search *s, uint32_t task, uint64_t callback)
+{
+    uint64_t shared = shared_part(s->reading, callback);
+    struct memo *memo = &s->memos[(shared >> 4) % MEMO_SLOTS];
+
+    if (memo->object != shared) {
+        memo->object = shared;
+        memo->n = 0;
+        s->found = memo;
+        search_callback(s, callback);
+    }
+    for (size_t i = 0; i < memo->n; i++)
+        add_edge(s->reading, task, memo->awaiters[i]);
+}
+
+struct derivation {
+    struct search *search;
+    uint32_t task;
+    unsigned left;
+};
+
+static int derive_pair(void *arg, uint64_t pair)
+{
+    struct derivation *d = arg;
+    struct reading *reading = d->search->reading;
+    uint64_t callback;
+
+    if (!d->left--)
+        return 1;
+    if (tuple_item(reading->view, reading->offsets, pair, 0, &callback) == 0)
+        derive_one(d->search, d->task, callback);
+    return 0;
+}
+
+static void derive_all(struct reading *reading)
+{
+    struct tasks *out = reading->out;
+    struct search search = {.reading = reading};
+
+    search.memos = calloc(MEMO_SLOTS, sizeof *search.memos);
+    if (!search.memos) {
+        reading->error = -ENOMEM;
+        return;
+    }
+    for (size_t i = 0; i < out->n; i++) {
+        prefetch_want(&reading->prefetch, reading->links[i].callback0, 80);
+        prefetch_want(&reading->prefetch, reading->links[i].callbacks, 40);
+    }
+    reading_fetch(reading);
+    for (uint32_t t = 0; t < out->n && !reading->error && !reading_expired(reading); t++) {
+        const struct task_links *l = &reading->links[t];
+        struct derivation d = {&search, t, AWAITERS_MAX};
+        if (l->callback0)
+            derive_one(&search, t, l->callback0);
+        if (l->callbacks)
+            (void)list_iterate(reading->view, reading->offsets, l->callbacks, derive_pair, &d,
+                               NULL);
+    }
+    free(search.memos);
+}
+
+struct awaited {
+    struct reading *reading;
+    uint32_t task;
+};
+
+static int take_awaiter(void *arg, uint64_t awaiter)
+{
+    struct awaited *a = arg;
+    add_edge(a->reading, a->task, address_table_find(&a->reading->index, awaiter));
+    return a->reading->out->nedges >= TASKS_EDGES_MAX || reading_expired(a->reading);
+}
+
+static void read_all(struct reading *reading)
+{
+    struct tasks *out = reading->out;
+
+    for (size_t i = 0; i < out->n; i++)
+        prefetch_want(&reading->prefetch, reading->links[i].awaited_by, 64);
+    reading_fetch(reading);
+    for (uint32_t t = 0; t < out->n && !reading->error && !reading_expired(reading); t++) {
+        const struct task_links *l = &reading->links[t];
+        struct awaited awaited = {reading, t};
+        if (l->awaited_by && l->awaited_by_is_set)
+            (void)set_iterate(reading->view, reading->offsets, l->awaited_by, take_awaiter,
+                              &awaited, NULL);
+        else if (l->awaited_by)
+            take_awaiter(&awaited, l->awaited_by);
+    }
+}
+
+void tasks_read_awaits(struct reading *reading)
+{
+    for (uint32_t t = 0; t < reading->out->n && !reading->error; t++)
+        add_edge(reading, address_table_find(&reading->index, reading->links[t].waiter), t);
+    if (reading->offsets->version >= 0x030e0000)
+        read_all(reading);
+    else
+        derive_all(reading);
+}

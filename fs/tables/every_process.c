@@ -1,0 +1,324 @@
+/* Each process is read by one of a few threads. One that hangs in the kernel keeps its thread, and
+ * nothing else: the statement goes on without it at the deadline, and what the thread still works
+ * with is freed by whoever lets go of it last. */
+#include "fs/tables/every_process.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/access/access.h"
+#include "fs/base/array.h"
+#include "fs/process/registry.h"
+#include "fs/sql/heap.h"
+#include "fs/tables/scene.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+
+#define LOOK_NS 20000000u /* how often the waiting statement looks whether it was interrupted */
+
+/* Threads that read now, or hang: of the process, as the set of requests is (trace/callers.h). */
+static atomic_int readers;
+
+/* One process. */
+struct item {
+    struct process *process; /* a reference */
+    struct rows *rows;       /* of each table; NULL until it is read */
+    struct text why;
+    int error;
+    bool done;
+};
+
+struct job {
+    atomic_uint refs;
+    struct heap *heap; /* a reference */
+    const struct tables *tables;
+    const struct table **table;
+    struct use *uses; /* of each table */
+    size_t ntables;
+    char host[HOST_NAME_MAX + 1];
+    struct stop stop; /* the statement may be gone before a reader is */
+    struct item *items;
+    size_t n, alloc;
+    pthread_mutex_t lock; /* guards what follows, and each item's results */
+    pthread_cond_t changed;
+    size_t next, done;
+    bool abandoned;
+};
+
+static void item_deinit(struct item *item, size_t ntables)
+{
+    for (size_t i = 0; item->rows && i < ntables; i++)
+        rows_deinit(&item->rows[i]);
+    free(item->rows);
+    text_deinit(&item->why);
+    process_unref(item->process);
+}
+
+static void job_unref(struct job *job)
+{
+    if (!job || atomic_fetch_sub(&job->refs, 1) > 1)
+        return;
+    struct heap *before = heap_enter(job->heap);
+    for (size_t i = 0; i < job->n; i++)
+        item_deinit(&job->items[i], job->ntables);
+    heap_enter(before);
+    heap_unref(job->heap);
+    pthread_cond_destroy(&job->changed);
+    pthread_mutex_destroy(&job->lock);
+    free(job->items);
+    free(job->uses);
+    free(job->table);
+    free(job);
+}
+
+static void cleanup_job(struct job **job) { job_unref(*job); }
+
+static int job_new(struct wanted *const *wanted, size_t n, struct job **out)
+{
+    pthread_condattr_t attr;
+    struct job *job = calloc(1, sizeof *job);
+    if (!job)
+        return -ENOMEM;
+    atomic_init(&job->refs, 1);
+    job->heap = heap_ref(heap_current());
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&job->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    job->tables = &python_tables;
+    job->ntables = n;
+    job->table = calloc(n, sizeof *job->table);
+    job->uses = calloc(n, sizeof *job->uses);
+    if (!job->table || !job->uses) {
+        job_unref(job);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++) {
+        job->table[i] = wanted[i]->table;
+        job->uses[i] = wanted[i]->use;
+    }
+    job->stop.deadline_ns = monotonic_ns() + ALL_DEADLINE_NS;
+    gethostname(job->host, sizeof job->host - 1);
+    *out = job;
+    return 0;
+}
+
+/* ---- which processes ---- */
+
+static bool is_within(const struct bound *bound, int64_t value)
+{
+    return !bound->bounded || (value >= bound->low && value <= bound->high);
+}
+
+/* Whether some table may want its rows. */
+static bool is_wanted(const struct process *process, struct wanted *const *wanted, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_within(&wanted[i]->pid, process->pid) &&
+            (process->rank < 0 ? !wanted[i]->rank.bounded
+                               : is_within(&wanted[i]->rank, process->rank)))
+            return true;
+    return false;
+}
+
+static int list(struct job *job, const struct every *every, struct wanted *const *wanted)
+{
+    _cleanup_(process_list_deinit) struct process_list found = {0};
+
+    int r = registry_list(every->registry, &found);
+    for (size_t i = 0; r == 0 && i < found.n; i++) {
+        if (!is_wanted(found.items[i], wanted, job->ntables) ||
+            access_ask(every->access, every->caller, found.items[i]->pid) < 0)
+            continue;
+        r = ARRAY_GROW(job->items, job->alloc, job->n + 1);
+        if (r == 0)
+            job->items[job->n++] = (struct item){.process = steal_pointer(found.items[i])};
+    }
+    return r;
+}
+
+/* ---- reading ---- */
+
+static int read_target(const struct job *job, struct process *process, struct wanted *wanted,
+                       struct text *why)
+{
+    const struct rows_front front = {
+        .host = job->host,
+        .pid = process->pid,
+        .rank = process->rank < 0 ? ROWS_NULL : process->rank,
+    };
+    _cleanup_free_ struct wanted **list = calloc(job->ntables, sizeof *list);
+
+    for (size_t i = 0; list && i < job->ntables; i++) {
+        wanted[i] = (struct wanted){.table = job->table[i], .use = job->uses[i]};
+        rows_init(&wanted[i].rows, wanted[i].table, wanted[i].use.columns, &front);
+        list[i] = &wanted[i];
+    }
+    struct target *target = process_target(process);
+    const struct subject of = {process, target, process_recording(process)};
+    int r = !list     ? -ENOMEM
+            : !target ? -ESRCH
+                      : scene_fill(job->tables, &of, list, job->ntables, &job->stop, why);
+    target_unref(target);
+    return r;
+}
+
+static void read_item(struct job *job, struct item *item)
+{
+    _cleanup_free_ struct wanted *wanted = calloc(job->ntables, sizeof *wanted);
+    struct rows *rows = calloc(job->ntables, sizeof *rows);
+    struct text why = TEXT_INIT;
+
+    int r = wanted && rows ? read_target(job, item->process, wanted, &why) : -ENOMEM;
+    for (size_t i = 0; wanted && rows && i < job->ntables; i++)
+        rows[i] = wanted[i].rows;
+    _guard_mutex_(&job->lock);
+    item->rows = rows;
+    item->error = r;
+    item->why = why;
+    item->done = true;
+    job->done++;
+    pthread_cond_broadcast(&job->changed);
+}
+
+static struct item *next_item(struct job *job)
+{
+    _guard_mutex_(&job->lock);
+    return job->next < job->n && !job->abandoned ? &job->items[job->next++] : NULL;
+}
+
+static void *read_items(void *arg)
+{
+    struct job *job = arg;
+    struct item *item;
+
+    heap_enter(job->heap);
+    while ((item = next_item(job)))
+        read_item(job, item);
+    heap_enter(NULL);
+    job_unref(job);
+    atomic_fetch_sub(&readers, 1);
+    return NULL;
+}
+
+static bool start_reader(struct job *job)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+
+    if (atomic_fetch_add(&readers, 1) >= ALL_THREADS_TOTAL) {
+        atomic_fetch_sub(&readers, 1);
+        return false;
+    }
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    atomic_fetch_add(&job->refs, 1);
+    int r = pthread_create(&thread, &attr, read_items, job);
+    pthread_attr_destroy(&attr);
+    if (r) {
+        atomic_fetch_sub(&job->refs, 1);
+        atomic_fetch_sub(&readers, 1);
+    }
+    return r == 0;
+}
+
+static int start_readers(struct job *job, struct text *why)
+{
+    size_t started = 0;
+
+    while (started < ALL_THREADS && started < job->n && start_reader(job))
+        started++;
+    if (started || !job->n)
+        return 0;
+    text_puts(why, "too many processes are being read, or hang: try again");
+    return -EAGAIN;
+}
+
+/* Until all are read, or it is time to go on without the others. */
+static int wait_for_all(struct job *job, const struct stop *stop)
+{
+    uint64_t deadline = monotonic_ns() + ALL_DEADLINE_NS;
+    int r = 0;
+
+    _guard_mutex_(&job->lock);
+    while (job->done < job->n && r == 0 && monotonic_ns() < deadline) {
+        struct timespec t = timespec_of(monotonic_ns() + LOOK_NS);
+        pthread_cond_timedwait(&job->changed, &job->lock, &t);
+        r = stop_reason(stop);
+    }
+    job->abandoned = true;
+    return r;
+}
+
+/* ---- the outcome ---- */
+
+static void note(const struct every *every, const struct item *item)
+{
+    static const char slow[] = "it was not read in time, and its rows are missing";
+
+    if (!item->done)
+        error_ring_add(&item->process->errors, every->file, -ETIMEDOUT, slow);
+    else
+        error_ring_add(&item->process->errors, every->file, item->error, item->why.data);
+}
+
+/* In the order of the pids. What is read of a process that the caller may no longer look at, since
+ * it has executed another program, is dropped. */
+static int merge(struct job *job, const struct every *every, struct wanted *const *wanted)
+{
+    _guard_mutex_(&job->lock);
+    for (size_t i = 0; i < job->n; i++) {
+        struct item *item = &job->items[i];
+        if (item->done && (item->error == -ENOMEM || item->error == -EFBIG))
+            return item->error;
+        if (!item->done || item->error < 0) {
+            note(every, item);
+            continue;
+        }
+        if (access_ask(every->access, every->caller, item->process->pid) < 0)
+            continue;
+        for (size_t k = 0; k < job->ntables; k++)
+            rows_append(&wanted[k]->rows, &item->rows[k]);
+    }
+    return 0;
+}
+
+static int provide_rows(const struct every *every, struct wanted *const *wanted, size_t n,
+                        const struct stop *stop, struct text *why)
+{
+    _cleanup_(cleanup_job) struct job *job = NULL;
+
+    int r = job_new(wanted, n, &job);
+    if (r == 0)
+        r = list(job, every, wanted);
+    if (r == 0)
+        r = start_readers(job, why);
+    if (r == 0)
+        r = wait_for_all(job, stop);
+    return r == 0 ? merge(job, every, wanted) : r;
+}
+
+int all_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
+                struct text *why)
+{
+    static const struct rows_front nothing; /* what is appended has its own */
+    _cleanup_free_ struct wanted **catalog = calloc(n, sizeof *catalog);
+    _cleanup_free_ struct wanted **others = calloc(n, sizeof *others);
+    size_t ncatalog = 0, nothers = 0;
+
+    if (!catalog || !others)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        struct wanted *w = wanted[i];
+        bool is_catalog = w->table->rows->catalog;
+        rows_init(&w->rows, w->table, w->use.columns, is_catalog ? NULL : &nothing);
+        if (is_catalog)
+            catalog[ncatalog++] = w;
+        else
+            others[nothers++] = w;
+    }
+    int r = scene_fill(&python_tables, &(struct subject){0}, catalog, ncatalog, stop, why);
+    return r == 0 && nothers ? provide_rows(arg, others, nothers, stop, why) : r;
+}

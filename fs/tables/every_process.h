@@ -1,0 +1,25 @@
+/* The rows of every process at once: host, pid and rank stand in front of each. */
+#pragma once
+
+#include "fs/sql/engine.h"
+
+#define ALL_THREADS 8                 /* processes that one statement reads side by side */
+#define ALL_THREADS_TOTAL 128         /* of all statements, and of readings that hang */
+#define ALL_DEADLINE_NS 5000000000ull /* for all of them; who isn't read by then is left out */
+
+struct access;
+struct caller;
+struct registry;
+
+/* Whose rows, and for whom. */
+struct every {
+    struct registry *registry; /* all known processes */
+    const struct access *access;
+    const struct caller *caller;
+    const char *file; /* under whose name a process's errors say why it has no rows */
+};
+
+/* A provider; arg is a const struct every. Only processes that the caller may look at have rows.
+ * One that can't be read, or not in time, has none, and its errors say why. */
+int all_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
+                struct text *why);

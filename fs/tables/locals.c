@@ -1,0 +1,165 @@
+/* The table locals: what the frames of the moment bind. Names cost little; types and values are
+ * only decoded where the statement uses them. */
+#include "fs/tables/scene.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/proc/lwp.h"
+#include "fs/remote/frames/locals.h"
+#include "fs/remote/moment/moment.h"
+#include "fs/remote/moment/thread_stack.h"
+#include "fs/remote/objects/values.h"
+#include "schema/schema.h"
+
+#include <errno.h>
+
+#define BYTES_MAX (8u << 20) /* of all texts: a thread may stand still while they are decoded */
+#define NAME_CHARACTERS_MAX 200
+
+struct reading {
+    struct view *view;
+    const struct offsets *offsets;
+    const struct use *use;
+    struct rows *rows;
+    struct text scratch;
+    size_t bytes;
+    pid_t tid;
+    size_t depth;
+};
+
+static void plan(const struct use *use, struct plan *plan)
+{
+    plan_stacks(plan, use, LOCALS_TID, LOCALS_DEPTH);
+}
+
+static void add_row(struct reading *r)
+{
+    rows_add(r->rows);
+    rows_integer(r->rows, LOCALS_TID, r->tid);
+    rows_integer(r->rows, LOCALS_DEPTH, (int64_t)r->depth);
+}
+
+/* What was left out is a row as well, without a name. */
+static void add_note(struct reading *r, const char *note)
+{
+    add_row(r);
+    rows_text(r->rows, LOCALS_VALUE, note);
+}
+
+static void set(struct reading *r, unsigned column)
+{
+    rows_bytes(r->rows, column, r->scratch.data ? r->scratch.data : "", r->scratch.size);
+    r->bytes += r->scratch.size;
+    text_clear(&r->scratch);
+}
+
+/* A stack reference may be an int that is no object: Include/internal/pycore_stackref.h. */
+static bool add_type(struct reading *r, uint64_t reference)
+{
+    if (r->offsets->version >= 0x030e0000) {
+        if ((reference & 3) == 3) {
+            text_puts(&r->scratch, "int");
+            return true;
+        }
+        reference &= ~3ull;
+    }
+    return value_type_name(r->view, r->offsets, reference, &r->scratch) == 0;
+}
+
+static int add_local(void *arg, const struct local *local)
+{
+    struct reading *r = arg;
+
+    add_row(r);
+    if (r->rows->error)
+        return r->rows->error;
+    if (use_wants(r->use, LOCALS_NAME)) {
+        if (local->text)
+            text_puts(&r->scratch, local->text);
+        else if (str_decode(r->view, r->offsets, local->name, NAME_CHARACTERS_MAX, &r->scratch) < 0)
+            value_add(r->view, r->offsets, local->name, &r->scratch);
+        set(r, LOCALS_NAME);
+    }
+    if (use_wants(r->use, LOCALS_TYPE) && add_type(r, local->reference))
+        set(r, LOCALS_TYPE);
+    text_clear(&r->scratch);
+    if (use_wants(r->use, LOCALS_VALUE) &&
+        value_add_stackref(r->view, r->offsets, local->reference, &r->scratch))
+        set(r, LOCALS_VALUE);
+    return r->scratch.error;
+}
+
+static bool is_wanted(const struct bound *bound, size_t value)
+{
+    return !bound->bounded || ((int64_t)value >= bound->low && (int64_t)value <= bound->high);
+}
+
+static int add_stack(struct reading *r, const struct thread_stack *stack, size_t depth_max)
+{
+    size_t n = depth_max && depth_max < stack->n ? depth_max : stack->n;
+
+    for (r->depth = 0; r->depth < n; r->depth++) {
+        const struct raw_frame *frame = &stack->frames[r->depth];
+        if (!is_wanted(&r->use->bounds[LOCALS_DEPTH], r->depth))
+            continue;
+        if (r->bytes > BYTES_MAX) {
+            add_note(r, "[cut: all locals together are more than 8 MiB; ask for one tid or depth]");
+            return 0;
+        }
+        int e = locals_iterate(r->view, r->offsets, frame->addr, frame->code, add_local, r);
+        if (e == -E2BIG)
+            add_note(r, "[cut: the frame binds more than 4096 names]");
+        else if (e == -EFAULT)
+            add_note(r, "[unreadable]");
+        else if (e < 0)
+            return e;
+    }
+    return 0;
+}
+
+/* The threads of the walk, each once, in its order. */
+static int add_threads(struct scene *scene, const struct walk *walk, const struct lwp_list *lwps,
+                       struct reading *r)
+{
+    size_t n = walk->n;
+    _cleanup_free_ const struct stack **stacks = calloc(n + 1, sizeof *stacks);
+    _cleanup_free_ pid_t *tids = calloc(n + 1, sizeof *tids);
+    int e = 0;
+
+    if (!stacks || !tids)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        tids[i] = moment_tid(scene->target, lwps, &walk->stacks[i]);
+    for (size_t i = 0; i < n && e == 0; i++) {
+        _cleanup_(thread_stack_deinit) struct thread_stack stack = {0};
+        size_t same = 0;
+        r->tid = tids[i];
+        if (!r->tid || (scene->plan.tid && r->tid != scene->plan.tid))
+            continue;
+        for (size_t k = i; k < n; k++)
+            if (tids[k] == r->tid) {
+                stacks[same++] = &walk->stacks[k];
+                tids[k] = 0;
+            }
+        e = thread_stack_collect(stacks, same, &stack);
+        if (e == 0)
+            e = add_stack(r, &stack, scene->plan.depth);
+    }
+    return e;
+}
+
+static int within(struct scene *scene, const struct moment *moment, const struct lwp_list *lwps,
+                  const struct use *use, struct rows *rows)
+{
+    struct reading r = {
+        .view = scene->target->view,
+        .offsets = &scene->target->runtime.offsets,
+        .use = use,
+        .rows = rows,
+    };
+
+    int e = add_threads(scene, moment->walk, lwps, &r);
+    text_deinit(&r.scratch);
+    return e;
+}
+
+const struct row_source locals_rows = {.plan = plan, .within = within};

@@ -1,0 +1,232 @@
+#include "fs/tables/scene.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/format/backtrace.h"
+#include "fs/proc/lwp.h"
+#include "fs/remote/memory/view.h"
+#include "fs/remote/moment/moment.h"
+
+#include <errno.h>
+
+#define BAD_MAX 16     /* moments; then what was seen is shown */
+#define DEPTH_MAX 1000 /* frames; of more all are read */
+
+/* ---- planning ---- */
+
+void plan_stacks(struct plan *plan, const struct use *use, int tid, int depth)
+{
+    const struct bound *t = tid < 0 ? NULL : &use->bounds[tid];
+    const struct bound *d = depth < 0 ? NULL : &use->bounds[depth];
+    pid_t only = t && t->bounded && t->low == t->high && t->low > 0 && t->low <= INT32_MAX
+                     ? (pid_t)t->low
+                     : 0;
+    size_t frames = d && d->bounded && d->high < DEPTH_MAX ? (d->high < 0 ? 1 : (size_t)d->high + 1)
+                                                           : 0;
+
+    plan->moment = true;
+    if (!plan->some) {
+        plan->tid = only;
+        plan->depth = frames;
+    }
+    plan->some = true;
+    if (plan->tid != only)
+        plan->tid = 0;
+    if (!plan->depth || !frames)
+        plan->depth = 0;
+    else if (frames > plan->depth)
+        plan->depth = frames;
+}
+
+static void make_plan(struct scene *scene)
+{
+    for (size_t i = 0; i < scene->nwanted; i++) {
+        const struct row_source *source = scene->wanted[i]->table->rows;
+        scene->passive |= !source->catalog && !source->recorded;
+        if (source->plan)
+            source->plan(&scene->wanted[i]->use, &scene->plan);
+    }
+}
+
+/* ---- the moment ---- */
+
+static int read_tasks(struct scene *scene, const struct moment *moment, const struct lwp_list *lwps)
+{
+    struct target *target = scene->target;
+    struct tasks *tasks = &scene->tasks;
+    const struct tasks_origin origin = {
+        .runtime = &target->runtime,
+        .asyncio = &scene->asyncio,
+        .codes = target->codes,
+        .walk = moment->walk,
+    };
+
+    int r = tasks_read(target->view, &origin, tasks);
+    for (size_t i = 0; i < tasks->nloops && r == 0; i++)
+        if (tasks->loops[i].stack < moment->walk->n)
+            tasks->loops[i].tid =
+                moment_tid(target, lwps, &moment->walk->stacks[tasks->loops[i].stack]);
+    return r == 0 && tasks->torn ? -EAGAIN : r;
+}
+
+static int within(void *arg, const struct moment *moment, const struct lwp_list *lwps)
+{
+    struct scene *scene = arg;
+    int r = scene->plan.tasks ? read_tasks(scene, moment, lwps) : 0;
+
+    for (size_t i = 0; i < scene->nwanted && (r == 0 || r == -EAGAIN); i++) {
+        struct wanted *w = scene->wanted[i];
+        const struct row_source *source = w->table->rows;
+        if (!source->within)
+            continue;
+        rows_clear(&w->rows);
+        int done = source->within(scene, moment, lwps, &w->use, &w->rows);
+        r = done < 0 ? done : r;
+    }
+    if (r == 0 && !moment->verified)
+        r = view_verify(scene->target->view);
+    return r == -EAGAIN && ++scene->bad >= BAD_MAX ? 0 : r;
+}
+
+static int gather(void *arg)
+{
+    struct scene *scene = arg;
+    struct target *target = scene->target;
+    int r = 0;
+
+    view_reset(target->view); /* thousands of pages that are of no use for the next stack */
+    if (scene->plan.tasks)
+        r = tasks_finish(&scene->tasks, target->codes, &target->memory, &target->runtime.offsets);
+    for (size_t i = 0; i < scene->nwanted && r == 0; i++) {
+        struct wanted *w = scene->wanted[i];
+        if (w->table->rows->gather)
+            r = w->table->rows->gather(scene, &w->use, &w->rows);
+    }
+    return r;
+}
+
+/* Where asyncio keeps its tasks: not for a moment when a thread stands still. */
+static int prepare_tasks(struct scene *scene)
+{
+    struct target *target = scene->target;
+    const struct runtime *runtime = &target->runtime;
+
+    if (runtime->version < 0x030c0000) {
+        text_printf(scene->why, "asyncio tasks can be read from CPython 3.12 on; this is %u.%u",
+                    runtime->version >> 24, runtime->version >> 16 & 0xff);
+        return -EOPNOTSUPP;
+    }
+    _guard_mutex_(&target->lock);
+    int r = target_refresh_maps(target);
+    if (r == 0)
+        r = asyncio_find(&target->memory, &target->maps, runtime, &scene->asyncio);
+    if (r == -EOPNOTSUPP)
+        text_puts(scene->why, "where asyncio keeps its tasks is not known: the section "
+                              ".AsyncioDebug of the interpreter's files can't be read (were they "
+                              "replaced while it runs?)");
+    return r;
+}
+
+static bool has_within(const struct scene *scene)
+{
+    for (size_t i = 0; i < scene->nwanted; i++)
+        if (scene->wanted[i]->table->rows->within)
+            return true;
+    return scene->plan.tasks;
+}
+
+static int read_moment(struct scene *scene)
+{
+    const struct plan *plan = &scene->plan;
+    struct target *target = scene->target;
+    bool more = has_within(scene);
+    const struct snapshot_options options = {
+        .native = plan->native,
+        .tid = plan->tid,
+        .depth = plan->depth,
+        .work = more ? within : NULL,
+        .finish = more ? gather : NULL,
+        .arg = scene,
+    };
+
+    if (more && !target->runtime.supported) {
+        text_printf(scene->why, "only native frames can be read: %s", target->runtime.why);
+        return -EOPNOTSUPP;
+    }
+    int r = plan->tasks ? prepare_tasks(scene) : 0;
+    if (r == 0)
+        r = snapshot_take(target, &options, &scene->snapshot);
+    if (r == -EAGAIN)
+        r = -ETIMEDOUT;
+    if (r == -ESRCH && plan->tid && target_alive(target))
+        return 0; /* that thread has ended, or never was: no rows */
+    return r;
+}
+
+/* ---- the whole ---- */
+
+/* What a source has words for is left as it is. */
+static int explain(const struct target *target, int error, struct text *why)
+{
+    return why->size || error == -EOPNOTSUPP ? error : snapshot_explain(target, 0, error, why);
+}
+
+static int has_ended(const struct scene *scene)
+{
+    text_puts(scene->why, "the process has ended; what was recorded of it can be asked:");
+    for (size_t i = 0, n = 0; i < scene->tables->n; i++)
+        if (scene->tables->items[i].recorded >= 0)
+            text_printf(scene->why, "%s %s", n++ ? "," : "", scene->tables->items[i].name);
+    return -ESRCH;
+}
+
+static int fill(struct scene *scene)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < scene->nwanted && r == 0; i++) {
+        struct wanted *w = scene->wanted[i];
+        scene->table = w->table;
+        if (w->table->rows->fill)
+            r = w->table->rows->fill(scene, &w->use, &w->rows);
+    }
+    return r;
+}
+
+static void scene_deinit(struct scene *scene)
+{
+    snapshot_free(scene->snapshot);
+    tasks_deinit(&scene->tasks);
+}
+
+int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,
+               size_t n, const struct stop *stop, struct text *why)
+{
+    _cleanup_(scene_deinit) struct scene scene = {
+        .tables = tables,
+        .process = of->process,
+        .target = of->target,
+        .recording = of->recording,
+        .stop = stop,
+        .why = why,
+        .wanted = wanted,
+        .nwanted = n,
+    };
+
+    make_plan(&scene);
+    if (scene.passive && !of->target)
+        return has_ended(&scene);
+    int r = scene.plan.moment ? read_moment(&scene) : 0;
+    if (r == 0)
+        r = fill(&scene);
+    if (r == 0 && scene.passive && !target_alive(of->target))
+        r = -ESRCH; /* and what /proc said may be of another */
+    return r < 0 ? explain(of->target, r, why) : 0;
+}
+
+int scene_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
+                  struct text *why)
+{
+    for (size_t i = 0; i < n; i++)
+        rows_init(&wanted[i]->rows, wanted[i]->table, wanted[i]->use.columns, NULL);
+    return scene_fill(&python_tables, arg, wanted, n, stop, why);
+}

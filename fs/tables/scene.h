@@ -1,0 +1,67 @@
+/* What a statement's rows of one process are made from: everything that it needs, read at one
+ * moment.
+ *
+ * The row sources of the tables that a statement uses say together what that is (struct plan).
+ * Stacks, and whatever is read within their moment (locals, tasks, modules), show the process as it
+ * was at one instant; what /proc says, and what was recorded, is read right after it. */
+#pragma once
+
+#include "fs/remote/moment/snapshot.h"
+#include "fs/remote/tasks/asyncio.h"
+#include "fs/remote/tasks/tasks.h"
+#include "fs/sql/engine.h"
+
+struct process;
+struct recording;
+
+/* What has to be read. */
+struct plan {
+    bool moment;  /* the interpreter stands still for `within`; the next four say more */
+    bool threads; /* scene->snapshot */
+    bool native;  /* ... with native frames */
+    bool tasks;   /* scene->tasks */
+    bool some;    /* of all that: it has been narrowed to the thread `tid` (0: all threads) and to
+                     `depth` frames of each stack (0: all) */
+    pid_t tid;
+    size_t depth;
+};
+
+/* For a source that needs stacks: which thread's, and how many frames of each, follow from the
+ * bounds of these columns; -1: there is no such column, and all are needed. */
+void plan_stacks(struct plan *plan, const struct use *use, int tid, int depth);
+
+/* Whose rows are asked for. */
+struct subject {
+    struct process *process;     /* NULL: it has ended, or there is none */
+    struct target *target;       /* NULL with process */
+    struct recording *recording; /* NULL: nothing was recorded */
+};
+
+struct scene {
+    const struct tables *tables;
+    struct process *process;
+    struct target *target;
+    struct recording *recording;
+    const struct stop *stop;
+    const struct table *table; /* whose `fill` runs */
+    struct plan plan;
+    struct snapshot *snapshot;
+    struct tasks tasks; /* of plan.tasks; only as long as `gather` runs */
+    struct text *why;
+
+    /* the reading's own */
+    struct wanted *const *wanted;
+    size_t nwanted;
+    bool passive; /* tables are wanted that take a process which is there */
+    struct asyncio asyncio;
+    unsigned bad; /* moments that were not good enough */
+};
+
+/* Fills wanted[i]->rows, which are begun, all of one moment. 0 or -errno, and why says more: -ESRCH
+ * also if tables are wanted that take a process which is there. */
+int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,
+               size_t n, const struct stop *stop, struct text *why);
+
+/* A provider of one process's rows; arg is a const struct subject. */
+int scene_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
+                  struct text *why);

@@ -1,0 +1,21 @@
+/* The session of a command with its process's agent. */
+#pragma once
+
+#include "fs/link/attach.h"
+#include "fs/tree/file.h"
+
+/* Until what a command asks for has the GIL. */
+#define ATTACHED_GIL_NS 10000000000u
+
+/* agent_attach(), but not where that can't work: a process all of whose threads wait for the
+ * answer to what they wrote gets -EDEADLK at once. context->why says what to do. */
+int attached_session(struct file_context *context, enum attach_way way, struct session **out);
+/* The session if an agent is there already: -ENOTCONN else. */
+int attached_connect(struct file_context *context, struct session **out);
+
+/* The words for an error that a request ended in, after the agent's own, and its errno as write(2)
+ * is to give it. lost: what didn't happen because the GIL was not to be had. */
+int attached_explain(struct file_context *context, int error, const struct proto_done *done,
+                     const char *lost);
+/* Where the switch interval of an interpreter's GIL lies, for the agent; 0: not known. */
+uint64_t attached_gil_interval(struct file_context *context, int64_t interp);

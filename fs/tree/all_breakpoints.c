@@ -1,0 +1,203 @@
+/* all/breakpoints: what is written is carried out in every process that its writer may control, all
+ * or none of it in each, and each says what came of it. A few threads do that, since one that
+ * doesn't let go of its GIL takes its time. */
+#include "fs/tree/breakpoints.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/process/control.h"
+#include "fs/process/registry.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define THREADS 8
+
+/* One process. */
+struct item {
+    struct process *process; /* a reference */
+    struct text said;
+    struct text why;
+    int error;
+};
+
+struct job {
+    const struct file_context *context;
+    const struct breakpoint_request *request;
+    struct item *items;
+    size_t n;
+    atomic_size_t next;
+};
+
+static void job_deinit(struct job *job)
+{
+    for (size_t i = 0; i < job->n; i++) {
+        process_unref(job->items[i].process);
+        text_deinit(&job->items[i].said);
+        text_deinit(&job->items[i].why);
+    }
+    free(job->items);
+}
+
+static int run_item(const struct job *job, struct item *item)
+{
+    struct file_context context = {
+        .registry = job->context->registry,
+        .replies = &item->process->replies,
+        .access = job->context->access,
+        .caller = job->context->caller,
+        .process = item->process,
+        .recording = process_recording(item->process),
+        .file = job->context->file,
+        .interrupt = job->context->interrupt,
+        .flags = job->context->flags,
+        .clears = job->context->clears,
+    };
+    struct outcome outcome = {0}; /* of this one: all of them have theirs */
+
+    context.target = process_target(item->process);
+    int r = context.target ? breakpoints_carry_out(&context, job->request, &item->said, &outcome)
+                           : -ESRCH;
+    if (r == 0)
+        r = text_finish(&item->said);
+    target_unref(context.target);
+    item->why = context.why;
+    if (r < 0)
+        error_ring_add(&item->process->errors, context.file, r, context.why.data);
+    return r;
+}
+
+static void *run_items(void *arg)
+{
+    struct job *job = arg;
+    size_t i;
+
+    while ((i = atomic_fetch_add(&job->next, 1)) < job->n) {
+        struct item *item = &job->items[i];
+        item->error = interrupted(job->context->interrupt) ? -EINTR : run_item(job, item);
+    }
+    return NULL;
+}
+
+/* Also on this thread: so it is done where there are no others to be had. */
+static void run_all(struct job *job)
+{
+    pthread_t threads[THREADS];
+    pthread_attr_t attr;
+    size_t started = 0;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, COMMAND_STACK);
+    while (started < THREADS && started + 1 < job->n &&
+           pthread_create(&threads[started], &attr, run_items, job) == 0)
+        started++;
+    pthread_attr_destroy(&attr);
+    run_items(job);
+    while (started > 0)
+        pthread_join(threads[--started], NULL);
+}
+
+/* Those that the writer may control. */
+static int list(struct job *job)
+{
+    _cleanup_(process_list_deinit) struct process_list found = {0};
+    const struct file_context *context = job->context;
+    struct access_caller caller;
+
+    int r = registry_list(context->registry, &found);
+    if (r < 0)
+        return r;
+    job->items = calloc(found.n + 1, sizeof *job->items);
+    if (!job->items)
+        return -ENOMEM;
+    access_read_caller(context->caller, &caller);
+    for (size_t i = 0; i < found.n; i++) {
+        _cleanup_(text_deinit) struct text why = TEXT_INIT;
+        if (control_may(context->access, &caller, found.items[i], &why) == 0)
+            job->items[job->n++].process = steal_pointer(found.items[i]);
+    }
+    return 0;
+}
+
+/* Each line after the number of its process. */
+static void add_lines(pid_t pid, const char *before, const struct text *lines, struct text *out)
+{
+    for (size_t i = 0; i < lines->size;) {
+        const char *line = lines->data + i, *newline = memchr(line, '\n', lines->size - i);
+        size_t size = newline ? (size_t)(newline - line) : lines->size - i;
+        text_printf(out, "%d: %s", (int)pid, before);
+        text_add(out, line, size);
+        text_putc(out, '\n');
+        before = "";
+        i += size + 1;
+    }
+}
+
+/* 0 if it was done somewhere. */
+static int collect(const struct job *job, struct file_context *context, struct text *said)
+{
+    int error = 0;
+    size_t done = 0;
+
+    for (size_t i = 0; i < job->n; i++) {
+        struct item *item = &job->items[i];
+        add_lines(item->process->pid, "", &item->said, said);
+        if (item->error == 0) {
+            done++;
+            continue;
+        }
+        error = error ? error : item->error;
+        if (item->error == -ENOENT && !job->request->sets)
+            continue; /* what is to be taken out is only in some, mostly */
+        if (!item->why.size)
+            text_puts(&item->why, strerror(-item->error));
+        add_lines(item->process->pid, "error: ", &item->why, said);
+    }
+    if (done || !job->n)
+        return 0;
+    text_puts(&context->why, "it was done in no process");
+    return error;
+}
+
+static int carry_out_all(struct file_context *context, const struct breakpoint_request *request,
+                         struct text *said, struct outcome *outcome)
+{
+    _cleanup_(job_deinit) struct job job = {.context = context, .request = request};
+
+    int r = list(&job);
+    if (r < 0)
+        return r;
+    if (!job.n && request->n) {
+        text_puts(&context->why, "there is no Python process that you may control");
+        return -ESRCH;
+    }
+    run_all(&job);
+    r = collect(&job, context, said);
+    outcome->cleared = r == 0 && (request->sets || !request->n);
+    outcome->keeps = r == 0;
+    return r;
+}
+
+int all_breakpoints_run(struct file_context *context, const struct input *input, struct text *said,
+                        struct outcome *outcome)
+{
+    return breakpoints_feed(context, input, carry_out_all, said, outcome);
+}
+
+int all_breakpoints_render(struct file_context *context, struct text *out)
+{
+    _cleanup_(process_list_deinit) struct process_list found = {0};
+    char mark[32];
+
+    int r = registry_list(context->registry, &found);
+    for (size_t i = 0; r == 0 && i < found.n; i++) {
+        struct process *process = found.items[i];
+        if (access_ask(context->access, context->caller, process->pid) < 0)
+            continue;
+        snprintf(mark, sizeof mark, "pid %d, ", (int)process->pid);
+        r = breakpoints_lines(process_recording(process), mark, out);
+    }
+    if (r == 0)
+        breakpoints_reply(context, out);
+    return r;
+}

@@ -1,0 +1,206 @@
+/* <pid>/breakpoints: the set. Reading shows it, one a line, as it can be written
+ * back, and what else there is to say as comments; it is taken from what the agent
+ * has recorded, which is not asked.
+ *
+ * The lines that one write brings are carried out all or none. A file that was opened with `>` is
+ * to hold what is written: its first command replaces the set, and the later ones add to that, for
+ * nobody knows how shells cut what they write. One that is closed with nothing in it is empty.
+ * Removals alone replace nothing. */
+#include "fs/tree/breakpoints.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/breakpoint/set.h"
+#include "fs/process/registry.h"
+#include "fs/tree/agent_session.h"
+#include "fs/watch/follow.h"
+#include "schema/schema.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define LINE_MAX 8192 /* bytes that may wait for the end of their line */
+
+/* ---- writing ---- */
+
+static int ask(struct file_context *context, struct session *session,
+               const struct breakpoint_request *request, struct text *said, struct outcome *outcome)
+{
+    bool replaces = context->clears && (request->sets || !request->n);
+    struct session_eval eval = {
+        .op = PROTO_BREAKPOINTS,
+        .request = {.flags = BREAKPOINTS_LAST | (replaces ? BREAKPOINTS_REPLACE : 0)},
+        .text = request->text.data,
+        .size = request->text.size,
+        .gil_deadline_ns = ATTACHED_GIL_NS,
+    };
+    struct proto_done done = {0};
+
+    eval.request.gil_interval = attached_gil_interval(context, 0);
+    int r = session_eval(session, &eval, context->interrupt, said, &done);
+    registry_watch(context->registry, context->process);
+    if (recording_watching(context->recording))
+        watches_settle(context->process->watches);
+    if (r == 0) {
+        outcome->cleared = replaces;
+        outcome->keeps = true;
+        return 0;
+    }
+    bool blamed = done.words[0] && r != -ETIMEDOUT && r != -EINTR && r != -ECANCELED;
+    r = attached_explain(context, r, &done, "the breakpoints stay as they were");
+    if (blamed)
+        breakpoint_request_blame(request, done.consumed, &context->why);
+    return r;
+}
+
+/* Where there is no agent there is nothing to take out. */
+static int ask_nobody(struct file_context *context, const struct breakpoint_request *request,
+                      struct outcome *outcome)
+{
+    text_clear(&context->why);
+    if (!request->n) {
+        outcome->cleared = true;
+        return 0;
+    }
+    text_puts(&context->why, "there is no such breakpoint: none is set");
+    breakpoint_request_blame(request, 0, &context->why);
+    return -ENOENT;
+}
+
+int breakpoints_carry_out(struct file_context *context, const struct breakpoint_request *request,
+                          struct text *said, struct outcome *outcome)
+{
+    struct session *session;
+
+    int r = request->sets ? attached_session(context, ATTACH_ANY, &session)
+                          : attached_connect(context, &session);
+    if (r == -ENOTCONN && !request->sets)
+        return ask_nobody(context, request, outcome);
+    if (r < 0)
+        return r;
+    r = ask(context, session, request, said, outcome);
+    session_unref(session);
+    return r;
+}
+
+/* Bytes of whole lines. */
+static size_t whole_lines(const struct input *input)
+{
+    const char *newline = input->last || !input->size ? NULL
+                                                      : memrchr(input->text, '\n', input->size);
+    return input->last ? input->size : newline ? (size_t)(newline + 1 - input->text) : 0;
+}
+
+int breakpoints_feed(struct file_context *context, const struct input *input,
+                     breakpoints_carry *carry, struct text *said, struct outcome *outcome)
+{
+    _cleanup_(breakpoint_request_deinit) struct breakpoint_request request = {0};
+    size_t size = whole_lines(input);
+
+    int r = breakpoint_request_read(input->text, size, &request, &context->why);
+    if (r < 0)
+        return r;
+    if (input->size - size > LINE_MAX) {
+        text_puts(&context->why, "a line has at most 2000 bytes");
+        return -EINVAL;
+    }
+    if (request.n || (input->last && context->clears))
+        r = carry(context, &request, said, outcome);
+    outcome->consumed = size;
+    return r;
+}
+
+int breakpoints_run(struct file_context *context, const struct input *input, struct text *said,
+                    struct outcome *outcome)
+{
+    return breakpoints_feed(context, input, breakpoints_carry_out, said, outcome);
+}
+
+/* ---- reading ---- */
+
+static void add_text(const struct ring_row *row, unsigned column, struct text *out)
+{
+    uint32_t size;
+    bool cut;
+
+    const char *bytes = ring_text(row, column, &size, &cut);
+    if (bytes)
+        text_add_escaped(out, bytes, size);
+}
+
+static void add_count(const struct ring_row *row, unsigned column, const char *what,
+                      struct text *out)
+{
+    int64_t n;
+
+    if (ring_integer(row, column, &n) && n > 0)
+        text_printf(out, ", %ld %s", (long)n, what);
+}
+
+static void add_line(const struct ring_row *row, const char *mark, struct text *out)
+{
+    int64_t id = 0, hits = 0;
+
+    ring_integer(row, BREAKPOINTS_ID, &id);
+    if (!ring_integer(row, BREAKPOINTS_HITS, &hits))
+        hits = 0;
+    text_printf(out, "%ld: ", (long)id);
+    add_text(row, BREAKPOINTS_BREAKPOINT, out);
+    text_puts(out, "  # ");
+    text_puts(out, mark);
+    add_text(row, BREAKPOINTS_STATE, out);
+    text_printf(out, ", %ld hits", (long)hits);
+    add_count(row, BREAKPOINTS_DROPPED, "of them without a row", out);
+    add_count(row, BREAKPOINTS_ERRORS, "errors", out);
+    if (row->words[BREAKPOINTS_NOTE]) {
+        text_puts(out, ", ");
+        add_text(row, BREAKPOINTS_NOTE, out);
+    }
+    text_putc(out, '\n');
+}
+
+int breakpoints_lines(struct recording *recording, const char *mark, struct text *out)
+{
+    _cleanup_(breakpoint_set_deinit) struct breakpoint_set set = {0};
+
+    if (!recording_attached(recording)) /* with the agent the set is gone */
+        return 0;
+    int r = breakpoint_set_read(recording, &set);
+    for (size_t i = 0; r == 0 && i < set.n; i++)
+        add_line(set.rows[i], mark, out);
+    return r;
+}
+
+/* Whether it says more than the set does, which may look otherwise by now. */
+static bool is_worth_it(const struct text *reply)
+{
+    static const char mark[] = "error: ";
+    const char *at = reply->size ? strstr(reply->data, mark) : NULL;
+
+    while (at && at != reply->data && at[-1] != '\n' && at[-1] != ' ')
+        at = strstr(at + 1, mark);
+    return at;
+}
+
+void breakpoints_reply(struct file_context *context, struct text *out)
+{
+    _cleanup_(text_deinit) struct text reply = TEXT_INIT;
+
+    reply_render(context, &reply);
+    if (!is_worth_it(&reply))
+        return;
+    for (size_t i = 0; i < reply.size;) {
+        const char *line = reply.data + i, *newline = memchr(line, '\n', reply.size - i);
+        size_t size = newline ? (size_t)(newline - line) : reply.size - i;
+        text_puts(out, "# ");
+        text_add(out, line, size);
+        text_putc(out, '\n');
+        i += size + 1;
+    }
+}
+
+int breakpoints_render(struct file_context *context, struct text *out)
+{
+    int r = breakpoints_lines(context->recording, "", out);
+    breakpoints_reply(context, out);
+    return r;
+}

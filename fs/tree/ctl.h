@@ -1,0 +1,40 @@
+/* The verbs of <pid>/ctl and threads/<tid>/ctl: one a line. */
+#pragma once
+
+#include "fs/tree/file.h"
+
+#define CTL_WORDS_MAX 8 /* of a line */
+
+/* One line: the verb, then its arguments. */
+struct ctl_line {
+    struct file_context *context;
+    const char *text; /* without the newline */
+    size_t size;
+    struct ctl_word {
+        const char *text;
+        size_t size;
+    } words[CTL_WORDS_MAX];
+    size_t nwords;
+    struct text *said;
+};
+
+bool ctl_word_is(const struct ctl_word *word, const char *text);
+/* Says what is wrong with the line, and where; -EINVAL. */
+int ctl_complain(struct ctl_line *line, const char *at, const char *what);
+
+struct ctl_verb {
+    const char *name;
+    const char *usage;
+    size_t least, most; /* words, with the verb itself */
+    int (*run)(struct ctl_line *line);
+};
+
+/* What a file of such verbs is told: file_run (fs/tree/file.h). */
+int ctl_run_verbs(const struct ctl_verb *verbs, size_t n, struct file_context *context,
+                  const struct input *input, struct text *said, struct outcome *outcome);
+
+/* Verbs with a file of their own. 0 or -errno. */
+int ctl_on_crash(struct ctl_line *line);
+int ctl_record(struct ctl_line *line);
+int ctl_pause(struct ctl_line *line);
+int ctl_continue(struct ctl_line *line);

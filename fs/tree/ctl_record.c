@@ -1,0 +1,173 @@
+/* The verb `record` of ctl: what the process's agent records, and how. */
+#include "fs/tree/ctl.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/format/recorded.h"
+#include "fs/process/registry.h"
+#include "fs/tree/agent_session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What people call the tables with longer names. */
+static const struct alias {
+    const char *name;
+    enum recorded table;
+} aliases[] = {
+    {"torch", RECORDED_TORCH_TRACE},
+    {"process", RECORDED_PROCESS_SAMPLES},
+};
+
+/* ---- reading the line ---- */
+
+static const char *name_of(enum recorded table)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(aliases); i++)
+        if (aliases[i].table == table)
+            return aliases[i].name;
+    return recorded_layouts[table].name;
+}
+
+static int read_table(struct ctl_line *line, uint32_t *out)
+{
+    _cleanup_(text_deinit) struct text what = TEXT_INIT;
+    const struct ctl_word *word = &line->words[1];
+
+    text_puts(&what, "what is recorded is one of");
+    for (enum recorded table = 0; table < RECORDED_TABLES; table++) {
+        if (ctl_word_is(word, recorded_layouts[table].name) || ctl_word_is(word, name_of(table))) {
+            *out = table;
+            return 0;
+        }
+        text_printf(&what, "%s %s", table ? "," : "", name_of(table));
+    }
+    return ctl_complain(line, word->text, what.data ? what.data : "there is no such table");
+}
+
+/* Digits, and K, M or G. False: that is no size. */
+static bool parse_size(const struct ctl_word *word, uint64_t *out)
+{
+    static const char units[] = "KMG";
+    uint64_t size = 0;
+    size_t i = 0;
+
+    for (; i < word->size && word->text[i] >= '0' && word->text[i] <= '9'; i++)
+        if (size <= RING_SIZE_MAX) /* beyond that it only has to stay too large */
+            size = size * 10 + (uint64_t)(word->text[i] - '0');
+    if (i == 0)
+        return false;
+    const char *unit = i < word->size ? strchr(units, word->text[i]) : NULL;
+    if (unit)
+        size <<= 10 * (unit - units + 1);
+    *out = size;
+    return i + (unit != NULL) == word->size;
+}
+
+static int read_size(struct ctl_line *line, const struct ctl_word *word, uint64_t *out)
+{
+    uint64_t size;
+
+    if (!parse_size(word, &size))
+        return ctl_complain(line, word->text, "write on, off, a size as 64M, or rate=0.05");
+    if (size < RING_SIZE_MIN || size > RING_SIZE_MAX)
+        return ctl_complain(line, word->text, "a ring has 64K to 1G");
+    if (*out)
+        return ctl_complain(line, word->text, "there is a size already");
+    *out = size;
+    return 0;
+}
+
+static int read_rate(struct ctl_line *line, const struct ctl_word *word,
+                     struct proto_record *record)
+{
+    const char *text = word->text + strlen("rate=");
+    size_t size = word->size - strlen("rate=");
+    char number[32] = "", *end;
+
+    if (size < sizeof number)
+        memcpy(number, text, size);
+    double rate = strtod(number, &end);
+    if (!*number || *end || !(rate > 0 && rate <= 1))
+        return ctl_complain(line, text, "a rate is the share that is recorded: above 0, at most 1");
+    if (record->table != RECORDED_TORCH_TRACE)
+        return ctl_complain(line, word->text, "only torch has a rate");
+    record->rate = rate;
+    return 0;
+}
+
+static int read_line(struct ctl_line *line, struct proto_record *out)
+{
+    const struct ctl_word *off = NULL;
+
+    int r = read_table(line, &out->table);
+    for (size_t i = 2; r == 0 && i < line->nwords; i++) {
+        const struct ctl_word *word = &line->words[i];
+        if (ctl_word_is(word, "on") || ctl_word_is(word, "off")) {
+            if (i > 2)
+                return ctl_complain(line, word->text, "on and off follow the table");
+            off = ctl_word_is(word, "off") ? word : NULL;
+        } else if (off) {
+            return ctl_complain(line, word->text, "nothing follows off");
+        } else if (word->size >= 5 && !memcmp(word->text, "rate=", 5)) {
+            r = read_rate(line, word, out);
+        } else {
+            r = read_size(line, word, &out->size);
+        }
+    }
+    out->action = off ? RECORD_OFF : RECORD_ON;
+    return r;
+}
+
+/* ---- asking the agent ---- */
+
+static int ask(struct file_context *context, struct session *session, struct proto_record *record,
+               struct text *said)
+{
+    struct proto_done done = {0};
+
+    record->interp = atomic_load(&context->process->interp);
+    record->gil_interval = attached_gil_interval(context, record->interp);
+    int r = session_order(session, PROTO_RECORD, record, sizeof *record, ATTACHED_GIL_NS,
+                          context->interrupt, &done);
+    registry_watch(context->registry, context->process);
+    if (r < 0)
+        return attached_explain(context, r, &done,
+                                record->action == RECORD_OFF
+                                    ? "no more rows are written, but its hooks stay: write it again"
+                                    : "what is recorded stays as it was");
+    recorded_text(context->recording, record->table, said);
+    if (done.words[0]) {
+        text_add_escaped(said, done.words, strnlen(done.words, sizeof done.words));
+        text_putc(said, '\n');
+    }
+    return 0;
+}
+
+int ctl_record(struct ctl_line *line)
+{
+    struct file_context *context = line->context;
+    struct proto_record record = {0};
+    struct session *session;
+
+    if (line->nwords == 1) {
+        for (enum recorded table = 0; table < RECORDED_TABLES; table++)
+            recorded_text(context->recording, table, line->said);
+        return 0;
+    }
+    int r = read_line(line, &record);
+    if (r < 0)
+        return r;
+    r = record.action == RECORD_ON ? attached_session(context, ATTACH_ANY, &session)
+                                   : attached_connect(context, &session);
+    if (r == -ENOTCONN) { /* nothing is recorded where there is no agent */
+        text_clear(&context->why);
+        recorded_text(context->recording, record.table, line->said);
+        return 0;
+    }
+    if (r < 0)
+        return r;
+    r = ask(context, session, &record, line->said);
+    session_unref(session);
+    return r;
+}

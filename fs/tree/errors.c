@@ -1,0 +1,8 @@
+#include "fs/process/registry.h"
+#include "fs/tree/file.h"
+
+int errors_render(struct file_context *context, struct text *out)
+{
+    error_ring_render(context->process->errors, out);
+    return 0;
+}

@@ -1,0 +1,105 @@
+/* eval, threads/<tid>/eval and threads/<tid>/frames/<depth>/eval: Python that runs in the
+ * target, on its agent's thread.
+ *
+ * Complete statements run as they arrive; the agent says how much of the text that was. */
+#include "agent/base/cleanup.h"
+#include "fs/process/registry.h"
+#include "fs/remote/moment/snapshot.h"
+#include "fs/tree/agent_session.h"
+#include "fs/tree/from_snapshot.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* The thread of the tree as the agent knows it. */
+static int find_thread(struct file_context *context, struct proto_eval *request)
+{
+    const struct snapshot_options options = {.tid = context->tid};
+    struct snapshot *snapshot;
+    int r = -EINVAL;
+
+    int taken = snapshot_take(context->target, &options, &snapshot);
+    if (taken < 0)
+        return snapshot_error(context, taken);
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *thread = &snapshot->threads[i];
+        if (thread->tid != context->tid || !thread->tstate)
+            continue;
+        request->thread = thread->thread_id;
+        request->interp = thread->interp_id;
+        r = 0;
+        break;
+    }
+    snapshot_free(snapshot);
+    if (r < 0)
+        text_puts(&context->why, "this thread runs no Python: there is nothing to evaluate in");
+    return r;
+}
+
+static bool in_crash(const struct file_context *context)
+{
+    return strstr(context->file, "/crash/") != NULL;
+}
+
+/* Only an agent that is there already can hold the process at an exception. */
+static int connect_to(struct file_context *context, struct session **out)
+{
+    if (!in_crash(context))
+        return attached_session(context, ATTACH_ANY, out);
+    int r = attached_connect(context, out);
+    if (r != -ENOTCONN)
+        return r;
+    text_clear(&context->why);
+    text_puts(&context->why, "no exception holds the process: that takes `on-crash stop`, written "
+                             "to ctl before it is raised");
+    return -ENOENT;
+}
+
+/* What the request says besides its text. */
+static int fill_request(struct file_context *context, const struct input *input,
+                        struct proto_eval *request)
+{
+    bool in_frame = strstr(context->file, "<depth>") != NULL;
+
+    request->interp = atomic_load(&context->process->interp);
+    request->depth = context->depth;
+    request->flags = input->last ? EVAL_LAST : 0;
+    if (in_crash(context))
+        request->flags |= EVAL_IN_CRASH;
+    if (context->tid) {
+        request->flags |= in_frame ? EVAL_IN_FRAME : EVAL_ON_THREAD;
+        int r = find_thread(context, request);
+        if (r < 0)
+            return r;
+    }
+    request->gil_interval = attached_gil_interval(context, request->interp);
+    return 0;
+}
+
+int eval_run(struct file_context *context, const struct input *input, struct text *said,
+             struct outcome *outcome)
+{
+    struct session_eval eval = {
+        .text = input->text,
+        .size = input->size,
+        .gil_deadline_ns = ATTACHED_GIL_NS,
+    };
+    struct proto_done done = {0};
+    struct session *session;
+
+    int r = fill_request(context, input, &eval.request);
+    if (r < 0)
+        return r;
+    r = connect_to(context, &session);
+    if (r < 0)
+        return r;
+    r = session_eval(session, &eval, context->interrupt, said, &done);
+    session_unref(session);
+    if (done.flags & DONE_CUT) {
+        if (said->size && said->data[said->size - 1] != '\n')
+            text_putc(said, '\n');
+        text_puts(said, "[cut: one reply holds at most 16 MiB]\n");
+    }
+    outcome->consumed = done.consumed < input->size ? done.consumed : input->size;
+    return r < 0 ? attached_explain(context, r, &done, "the code will not run") : 0;
+}

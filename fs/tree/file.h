@@ -1,0 +1,80 @@
+/* What a virtual file's own .c implements: one function that renders it. */
+#pragma once
+
+#include "fs/access/access.h"
+#include "fs/base/interrupt.h"
+#include "fs/base/text.h"
+#include "fs/remote/moment/target.h"
+
+struct process;
+struct recording;
+struct registry;
+struct replies;
+
+struct file_context {
+    struct registry *registry;   /* all known processes */
+    struct replies *replies;     /* of the command files here */
+    const struct access *access; /* who may look at whom */
+    const struct caller *caller;
+    struct process *process; /* NULL outside a <pid>/ directory */
+    struct target *target;   /* its target; NULL outside, and below exited/<pid>/ */
+    /* what its agent records, as of now; NULL outside. All that there is below exited/<pid>/ */
+    struct recording *recording;
+    const char *file;                  /* path of its entry in the layout */
+    pid_t tid;                         /* below threads/<tid>/, else 0 */
+    unsigned depth;                    /* below frames/<depth>/ */
+    unsigned rank;                     /* at by-rank/<rank> */
+    const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
+    int flags;       /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
+    bool clears;     /* of a command that clears (layout.h): what was there is still to go */
+    struct text why; /* on failure: what failed, why, what to do; no newline at the end.
+                        Shown by <pid>/errors, and by the next read of a command file */
+};
+
+/* Renders one file into out. Returns 0 or -errno, the error of open(2); a link renders what it
+ * points to. */
+typedef int file_render(struct file_context *context, struct text *out);
+
+/* What was written to one open file and isn't done with yet. */
+struct input {
+    const char *text;
+    size_t size;
+    size_t before; /* bytes of it that earlier calls had already */
+    bool last;     /* the file is being closed: nothing will follow */
+};
+
+/* What one call of a command came to; zero at first. */
+struct outcome {
+    size_t consumed; /* bytes of the input that are done with: the rest comes again */
+    bool cleared;    /* of a command that clears: what was there has gone */
+    bool keeps;      /* of one, too: closing the file by itself doesn't make that go any more */
+    bool retake;     /* what the last call said in passing is taken back: `said` takes its place */
+    size_t passing;  /* bytes at the end of `said` that the next call may take back */
+};
+
+/* Bytes of the stack of a thread that runs a command; only what is used is real. */
+#define COMMAND_STACK (1u << 20)
+
+/* Runs what a command file was told, on a thread of its own: it may wait, and ends soon once
+ * context->interrupt is raised. Called at each write(2) with what is pending and what is new
+ * (shells cut a text as they like: at each line, or at 4,096 bytes), and at close if something
+ * is pending. said, empty at first, is added to what reads of this file show. Returns 0 or
+ * -errno, the error of write(2): then nothing is pending any more, and context->why, if set, is
+ * the reply's last line. */
+typedef int file_run(struct file_context *context, const struct input *input, struct text *said,
+                     struct outcome *outcome);
+
+/* The files, one .c each. */
+file_render help_render, status_render, exited_status_render, backtrace_render,
+    stacks_folded_render, tasks_render, errors_render, thread_status_render,
+    thread_backtrace_render, locals_render, frame_locals_render, source_render, self_render,
+    rank_render, table_render, crash_traceback_render, crash_locals_render, crash_backtrace_render,
+    crash_frame_locals_render, crash_source_render;
+
+/* What a command file reads as where it has nothing better to show: the last reply to the same user
+ * at the same place. */
+file_render reply_render;
+
+/* The commands, each in the .c of its file. */
+file_render all_breakpoints_render, breakpoints_render, ctl_render, thread_ctl_render;
+file_run all_breakpoints_run, breakpoints_run, ctl_run, eval_run, query_run, thread_ctl_run;

@@ -1,0 +1,24 @@
+#include "fs/tree/from_snapshot.h"
+
+#include "fs/format/backtrace.h"
+
+int snapshot_error(struct file_context *context, int error)
+{
+    return snapshot_explain(context->target, context->tid, error, &context->why);
+}
+
+int snapshot_each_thread(struct file_context *context, bool native,
+                         void (*add)(const struct thread *thread, struct text *out),
+                         struct text *out)
+{
+    const struct snapshot_options options = {.native = native, .tid = context->tid};
+    struct snapshot *snapshot;
+
+    int r = snapshot_take(context->target, &options, &snapshot);
+    if (r < 0)
+        return snapshot_error(context, r);
+    for (size_t i = 0; i < snapshot->nthreads; i++)
+        add(&snapshot->threads[i], out);
+    snapshot_free(snapshot);
+    return 0;
+}

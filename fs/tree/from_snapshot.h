@@ -1,0 +1,15 @@
+/* What the files that are rendered from a snapshot share. */
+#pragma once
+
+#include "fs/remote/moment/snapshot.h"
+#include "fs/tree/file.h"
+
+/* Takes a snapshot, of context->tid alone if that is set, and has each thread rendered. Returns
+ * what the file's render function is to return. */
+int snapshot_each_thread(struct file_context *context, bool native,
+                         void (*add)(const struct thread *thread, struct text *out),
+                         struct text *out);
+
+/* Puts into context->why what snapshot_take() or snapshot_visit() failed with, why, and what to do;
+ * returns error. */
+int snapshot_error(struct file_context *context, int error);

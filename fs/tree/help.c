@@ -1,0 +1,75 @@
+#include "fs/tree/layout.h"
+
+#include <string.h>
+
+#define ABOUT_COLUMN 28
+#define LINE_MAX 80
+
+/* One line of the tree: indented by its depth, with what it is about. */
+static void render_entry(const struct entry *entry, struct text *out)
+{
+    int indent = 2;
+    for (const char *p = entry->path; *p; p++)
+        indent += *p == '/' ? 2 : 0;
+    const char *mark = S_ISDIR(entry->mode) ? "/" : S_ISLNK(entry->mode) ? " ->" : "";
+    int width = indent + (int)strlen(entry_name(entry)) + (int)strlen(mark);
+
+    text_printf(out, "%*s%s%s", indent, "", entry_name(entry), mark);
+    if (*entry->about)
+        text_printf(out, "%*s%s", width < ABOUT_COLUMN ? ABOUT_COLUMN - width : 2, "",
+                    entry->about);
+    text_putc(out, '\n');
+}
+
+#define TABLES_COLUMN 7
+
+/* The names of the tables below one directory, side by side. Returns the last. */
+static const struct entry *render_tables(const struct entry *entry, struct text *out)
+{
+    const struct entry *end = layout + layout_size;
+    size_t begin = out->size;
+
+    text_printf(out, "%*s", TABLES_COLUMN, "");
+    for (; entry < end && entry->sized; entry++) {
+        int length = (int)(strlen(entry_name(entry)) - strlen(".csv"));
+        if (out->size - begin + 1 + (size_t)length > LINE_MAX) {
+            text_puts(out, "\n");
+            begin = out->size;
+            text_printf(out, "%*s", TABLES_COLUMN, "");
+        }
+        text_printf(out, " %.*s", length, entry_name(entry));
+    }
+    text_putc(out, '\n');
+    return entry - 1;
+}
+
+int help_render(struct file_context *context, struct text *out)
+{
+    text_puts(out, "probefs: every running CPython process as files; looking never touches it\n\n");
+    for (size_t i = 1; i < layout_size; i++)
+        if (!layout[i].sized && layout[i].about)
+            render_entry(&layout[i], out);
+        else if (layout[i].sized &&
+                 !strncmp(layout[i].path, "<pid>", 5)) /* those below all are the same */
+            i = (size_t)(render_tables(&layout[i], out) - layout);
+    text_puts(
+        out, "\n"
+             "<pid> and <tid> are those of /proc. <depth> counts Python frames, 0 is the\n"
+             "innermost; #N in a backtrace counts native ones too. Each open shows one moment;\n"
+             "open again to see the next. Only writing acts: to eval, ctl, breakpoints, by the\n"
+             "process's owner. SQL selects from the tables; tables and columns describe them.\n"
+             "`record TABLE [on|off] [SIZE] [rate=R]` in ctl: exceptions, gc, process, torch,\n"
+             "spans and events (probing.span(), probing.event()); `record` says what is.\n"
+             "breakpoints: [ID:] [stop [for TIME]|log] LOCATION [{EXPR, ...}] [if EXPR] [x COUNT]\n"
+             "  LOCATION: FILE:LINE, FUNC(), return FUNC(), raise [TYPE], watch EXPR, watch 0xA:8\n"
+             "In ctl: pause, continue, on-crash off|record|stop.\n"
+             "Why something failed: <pid>/errors. All of it: man 5 probefs. Examples:\n"
+             "  cat 1234/backtrace                     where is it now?\n"
+             "  grep -r loss 1234/threads/*/locals     what is loss?\n"
+             "  echo 'max(grads)' > 1234/eval; cat 1234/eval    runs in it, shows what it gave\n"
+             "  echo 'SELECT * FROM tables' > 1234/query; cat 1234/query\n"
+             "  echo 'record exceptions on' > 1234/ctl; tail 1234/tables/exceptions.csv\n"
+             "  echo 'stop train.py:88 if loss != loss' > 1234/breakpoints; cat 1234/events\n"
+             "  cat */stacks.folded | sort | uniq -c   which stacks are common?\n");
+    return 0;
+}

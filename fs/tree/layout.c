@@ -1,0 +1,143 @@
+#include "fs/tree/layout.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/proc/procfs.h"
+#include "fs/tree/crash.h"
+#include "fs/tree/pids.h"
+#include "fs/tree/ranks.h"
+#include "fs/tree/threads.h"
+#include "schema/schema.h"
+
+#include <string.h>
+
+/* clang-format off */
+#define DIRECTORY(path, mode, naming, about) {path, S_IFDIR | (mode), NULL, naming, about}
+#define CONTENT(path, mode, render, about) {path, S_IFREG | (mode), render, NULL, about}
+#define COMMAND(path, mode, render, run, about) {path, S_IFREG | (mode), render, NULL, about, run}
+#define QUESTION(path, mode, run, about) \
+    {path, S_IFREG | (mode), reply_render, NULL, about, run, .looks = true}
+#define SET(path, mode, render, run, about) \
+    {path, S_IFREG | (mode), render, NULL, about, run, .clears = true}
+#define TABLE(path, mode, about) \
+    {path, S_IFREG | (mode), table_render, NULL, about, .sized = true}
+#define STREAM(path, mode, about) {path, S_IFREG | (mode), NULL, NULL, about, .streams = true}
+#define SYMLINK(path, naming, render, about) {path, S_IFLNK | 0777, render, naming, about}
+
+const struct entry layout[] = {
+    DIRECTORY("", 0555, NULL, ""),
+    CONTENT("help", 0444, help_render, "this page"),
+    SYMLINK("self", NULL, self_render, "the process that asks"),
+    DIRECTORY("by-rank", 0555, NULL, "distributed jobs: RANK in the environment"),
+    SYMLINK("by-rank/<rank>", &ranks, rank_render, "the process of that rank"),
+    DIRECTORY("all", 0555, NULL, "every process at once: rows begin with host,pid,rank"),
+    QUESTION("all/query", 0666, query_run, "write SQL; read what it selects"),
+    SET("all/breakpoints", 0666, all_breakpoints_render, all_breakpoints_run,
+        "of all that you may control"),
+    STREAM("all/events", 0444, ""),
+    DIRECTORY("all/tables", 0555, NULL, "as below"),
+#define ALL_TABLE(name, about) TABLE("all/tables/" #name ".csv", 0444, ""),
+    PYTHON_TABLES(ALL_TABLE)
+    DIRECTORY("exited", 0555, NULL, "<pid>/: what is left of ended ones; rmdir drops it"),
+    DIRECTORY("exited/<pid>", 0500, &exited_pids, NULL),
+    CONTENT("exited/<pid>/status", 0400, exited_status_render, NULL),
+    QUESTION("exited/<pid>/query", 0600, query_run, NULL),
+    DIRECTORY("exited/<pid>/tables", 0500, NULL, NULL),
+#define EXITED_TABLE(name) TABLE("exited/<pid>/tables/" #name ".csv", 0400, ""),
+    PYTHON_LASTING_TABLES(EXITED_TABLE)
+    DIRECTORY("exited/<pid>/crash", 0500, NULL, NULL),
+    CONTENT("exited/<pid>/crash/traceback", 0400, crash_traceback_render, NULL),
+    CONTENT("exited/<pid>/crash/locals", 0400, crash_locals_render, NULL),
+    CONTENT("exited/<pid>/crash/backtrace", 0400, crash_backtrace_render, NULL),
+    DIRECTORY("exited/<pid>/crash/frames", 0500, NULL, NULL),
+    DIRECTORY("exited/<pid>/crash/frames/<depth>", 0500, &crash_depths, NULL),
+    CONTENT("exited/<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
+    DIRECTORY("<pid>", 0500, &pids, "each process that runs CPython"),
+    CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
+    CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
+    CONTENT("<pid>/stacks.folded", 0400, stacks_folded_render, "the same, one line a thread"),
+    CONTENT("<pid>/tasks", 0400, tasks_render, "asyncio tasks as a tree, with what each awaits"),
+    COMMAND("<pid>/eval", 0600, reply_render, eval_run,
+            "write Python, which runs there; read the reply"),
+    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, pause, record, on-crash ..."),
+    SET("<pid>/breakpoints", 0600, breakpoints_render, breakpoints_run,
+        "the set: > replaces, >> adds, -ID removes; read it back"),
+    STREAM("<pid>/events", 0400, "what happens from now on, as JSON lines; waits for it"),
+    QUESTION("<pid>/query", 0600, query_run, "write SQL; read what it selects"),
+    DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as <name>.csv"),
+#define PID_TABLE(name, about) TABLE("<pid>/tables/" #name ".csv", 0400, about),
+    PYTHON_TABLES(PID_TABLE)
+    CONTENT("<pid>/errors", 0400, errors_render,
+            "why the last 8 opens and writes failed, in words"),
+    DIRECTORY("<pid>/crash", 0500, NULL, "the last uncaught exception: traceback, locals"),
+    CONTENT("<pid>/crash/traceback", 0400, crash_traceback_render, NULL),
+    CONTENT("<pid>/crash/locals", 0400, crash_locals_render, NULL),
+    CONTENT("<pid>/crash/backtrace", 0400, crash_backtrace_render, NULL),
+    DIRECTORY("<pid>/crash/frames", 0500, NULL, NULL),
+    DIRECTORY("<pid>/crash/frames/<depth>", 0500, &crash_depths, NULL),
+    CONTENT("<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
+    CONTENT("<pid>/crash/frames/<depth>/source", 0400, crash_source_render, NULL),
+    COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
+    DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
+    DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
+    CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),
+    CONTENT("<pid>/threads/<tid>/backtrace", 0400, thread_backtrace_render, "its stack"),
+    CONTENT("<pid>/threads/<tid>/locals", 0400, locals_render, "what its Python frames bind"),
+    COMMAND("<pid>/threads/<tid>/eval", 0600, reply_render, eval_run,
+            "names as its stack sees them"),
+    COMMAND("<pid>/threads/<tid>/ctl", 0600, thread_ctl_render, thread_ctl_run,
+            "if stopped: continue, step, next, finish, jump N"),
+    DIRECTORY("<pid>/threads/<tid>/frames", 0500, NULL, "its Python frames"),
+    DIRECTORY("<pid>/threads/<tid>/frames/<depth>", 0500, &depths, ""),
+    CONTENT("<pid>/threads/<tid>/frames/<depth>/locals", 0400, frame_locals_render,
+            "name = value, one a line"),
+    CONTENT("<pid>/threads/<tid>/frames/<depth>/source", 0400, source_render,
+            "the lines around the current one"),
+    COMMAND("<pid>/threads/<tid>/frames/<depth>/eval", 0600, reply_render, eval_run,
+            "names as this frame sees them"),
+};
+/* clang-format on */
+const size_t layout_size = ARRAY_SIZE(layout);
+
+bool entry_exited(const struct entry *entry) { return !strncmp(entry->path, "exited/", 7); }
+
+const char *entry_name(const struct entry *entry)
+{
+    const char *slash = strrchr(entry->path, '/');
+    return slash ? slash + 1 : entry->path;
+}
+
+static bool is_child(const struct entry *directory, const struct entry *entry)
+{
+    size_t length = strlen(directory->path);
+    const char *rest = entry->path + length;
+
+    if (entry == directory || strncmp(entry->path, directory->path, length))
+        return false;
+    if (length) {
+        if (*rest != '/')
+            return false;
+        rest++;
+    }
+    return !strchr(rest, '/');
+}
+
+const struct entry *layout_next(const struct entry *directory, const struct entry *after)
+{
+    for (const struct entry *e = after ? after + 1 : layout; e < layout + layout_size; e++)
+        if (is_child(directory, e))
+            return e;
+    return NULL;
+}
+
+const struct entry *layout_find(const struct entry *directory, const char *name, unsigned *value)
+{
+    const struct entry *dynamic = NULL;
+
+    for (const struct entry *e = NULL; (e = layout_next(directory, e));) {
+        if (e->naming)
+            dynamic = e;
+        else if (!strcmp(entry_name(e), name))
+            return e;
+    }
+    return dynamic && number_parse(name, value) ? dynamic : NULL;
+}

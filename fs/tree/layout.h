@@ -1,0 +1,43 @@
+/* The tree, as one table. Everything else asks it: FUSE operations look names up in it, directories
+ * are listed from it, `help` prints it. */
+#pragma once
+
+#include "fs/tree/file.h"
+#include "fs/tree/names.h"
+
+#include <sys/stat.h>
+
+/* One line of the table. */
+struct entry {
+    const char *path;    /* from the root; "" is the root; a part in <> stands for numbers */
+    mode_t mode;         /* with its type: directory, regular file or symbolic link */
+    file_render *render; /* a file's content, a link's target; NULL for a directory */
+    const struct naming *naming; /* where the last part is dynamic */
+    const char *about;           /* one line for `help`; NULL: it isn't in there */
+    file_run *run;               /* of a command file: what a write does; else NULL */
+    bool looks;                  /* of a command file: writing only looks, so that who may look may
+                                    write */
+    /* of a command file: what is written takes the place of what was there if it is opened to be
+     * truncated; if nothing is written, nothing is there any more */
+    bool clears;
+    bool streams; /* of a file: not rendered, a read waits for what happens (events/events.h) */
+    bool sized;   /* of a file: rendered when it is looked up, so that its size is
+                     known before it is opened */
+};
+
+extern const struct entry layout[];
+extern const size_t layout_size;
+
+#define LAYOUT_ROOT (&layout[0])
+
+/* Whether it is below exited/: its process has ended. */
+bool entry_exited(const struct entry *entry);
+
+/* The last part of an entry's path: its name, or "<pid>" and the like. */
+const char *entry_name(const struct entry *entry);
+
+/* The child after `after` (NULL: the first) of a directory, in the table's order; NULL: no more. */
+const struct entry *layout_next(const struct entry *directory, const struct entry *after);
+/* The child that may bear `name`: a fixed name, else a dynamic entry if name is a number (then in
+ * *value; whether it exists its naming knows). NULL: there is none. */
+const struct entry *layout_find(const struct entry *directory, const char *name, unsigned *value);

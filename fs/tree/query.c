@@ -1,0 +1,225 @@
+/* <pid>/query and all/query: write SQL, read what it selects.
+ *
+ * The first line may choose how the result is written: `-- format: json|table|csv`. A semicolon
+ * ends a statement, and so does the end of what is written. Before that nobody knows: shells write
+ * line by line, and a line may make a statement whole that the next one continues. So whatever is
+ * whole is run, and run again with what follows, if that continues it; its result then takes the
+ * former one's place. What can't continue it (SELECT, WITH and the like at the beginning of a
+ * line) begins the next statement. */
+#include "fs/tree/file.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/access/access.h"
+#include "fs/process/registry.h"
+#include "fs/tables/every_process.h"
+#include "fs/tree/query.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+struct query {
+    struct file_context *context;
+    const struct input *input;
+    struct engine *engine;
+    enum format format;
+    struct text *said;
+    struct outcome *outcome;
+    size_t at; /* where in the input the next statement begins */
+};
+
+/* `-- format: NAME` at the beginning; other comments say nothing. -EINVAL: no such format. */
+static int read_format(struct query *q)
+{
+    static const char marks[] = "-- format:";
+    const char *p = q->input->text + q->at, *end = q->input->text + q->input->size;
+
+    while (p < end && isspace((unsigned char)*p))
+        p++;
+    if ((size_t)(end - p) < sizeof marks - 1 || memcmp(p, marks, sizeof marks - 1))
+        return 0;
+    p += sizeof marks - 1;
+    const char *newline = memchr(p, '\n', (size_t)(end - p));
+    if (!newline && !q->input->last)
+        return 0; /* not all of it is there */
+    end = newline ? newline : end;
+    while (p < end && isspace((unsigned char)*p))
+        p++;
+    while (p < end && isspace((unsigned char)end[-1]))
+        end--;
+    if (format_find(p, (size_t)(end - p), &q->format))
+        return 0;
+    text_puts(&q->context->why, "there is no format \"");
+    text_add_escaped(&q->context->why, p, (size_t)(end - p));
+    text_puts(&q->context->why, "\": -- format: csv, json or table");
+    return -EINVAL;
+}
+
+/* Whether a text that is wrong as it is may become right by what follows. A line that is written by
+ * itself is what shells write of a longer text; one that doesn't end may be cut anywhere. */
+static bool may_go_on(const struct query *q, enum sql_state state)
+{
+    const struct input *input = q->input;
+    const char *fresh = input->text + input->before;
+    size_t size = input->size - input->before;
+    bool ends_line = size && fresh[size - 1] == '\n';
+
+    if (input->last)
+        return false;
+    if (state == SQL_WRONG)
+        return !ends_line && engine_word_is_open(q->engine);
+    if (state == SQL_OPEN || !ends_line)
+        return true;
+    if (q->at >= input->before && engine_is_hopeless(q->engine))
+        return false; /* a first line that has its FROM already is the only one, mostly */
+    return memchr(fresh, '\n', size) == fresh + size - 1;
+}
+
+static int complain(struct query *q, int error)
+{
+    engine_explain(q->engine, &q->context->why);
+    q->outcome->retake = q->at < q->input->before;
+    return error;
+}
+
+static int run(struct query *q)
+{
+    int r = engine_run(q->engine, q->format, q->said);
+    if (r < 0)
+        return complain(q, r);
+    /* what was read meanwhile may be of a program with more rights that was just executed */
+    return q->context->target
+               ? access_ask(q->context->access, q->context->caller, q->context->process->pid)
+               : 0;
+}
+
+/* Where the next statement begins, if the text is wrong only because there are two; else 0. */
+static size_t find_second(struct query *q)
+{
+    static const char *const words[] = {"SELECT", "WITH", "VALUES", "EXPLAIN"};
+    const char *text = q->input->text + q->at;
+    int offset = engine_error_offset(q->engine);
+    size_t end;
+
+    if (offset <= 0)
+        return 0;
+    const char *line = text + offset;
+    while (line > text && (line[-1] == ' ' || line[-1] == '\t'))
+        line--;
+    if (line == text || line[-1] != '\n')
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        if (!strncasecmp(text + offset, words[i], strlen(words[i])))
+            return engine_prepare(q->engine, text, (size_t)offset, &end) == SQL_READY
+                       ? (size_t)offset
+                       : 0;
+    return 0;
+}
+
+/* A statement that ends with its semicolon, or with the text. */
+static int run_ready(struct query *q)
+{
+    bool ended = engine_has_ended(q->engine);
+    size_t before = q->said->size;
+
+    if (!ended && q->input->last && q->input->before == q->input->size)
+        return 0; /* it was run when it was written */
+    q->outcome->retake = q->at < q->input->before;
+    int r = run(q);
+    if (!ended)
+        q->outcome->passing = q->said->size - before;
+    return r;
+}
+
+/* The text is wrong as it is. 1: it waits for what follows. */
+static int run_wrong(struct query *q, enum sql_state state)
+{
+    const struct input *input = q->input;
+    size_t second = state == SQL_WRONG ? find_second(q) : 0;
+    size_t end;
+
+    if (second) {
+        if (q->at + second != input->before) { /* else it was run when it was written */
+            q->outcome->retake = q->at < input->before;
+            int r = run(q);
+            if (r < 0)
+                return r;
+        }
+        q->at += second;
+        return 0;
+    }
+    if (state == SQL_WRONG) /* finding out may have prepared another text */
+        engine_prepare(q->engine, input->text + q->at, input->size - q->at, &end);
+    if (may_go_on(q, state))
+        return 1;
+    return complain(q, -EINVAL);
+}
+
+static int run_all(struct query *q)
+{
+    size_t end;
+    int r = 0;
+
+    while (r == 0 && q->at < q->input->size) {
+        r = read_format(q);
+        if (r < 0)
+            return r;
+        const char *text = q->input->text + q->at;
+        enum sql_state state = engine_prepare(q->engine, text, q->input->size - q->at, &end);
+        if (state == SQL_EMPTY)
+            return 0; /* comments, for what follows */
+        if (state != SQL_READY) {
+            r = run_wrong(q, state);
+            continue;
+        }
+        r = run_ready(q);
+        if (r < 0 || !engine_has_ended(q->engine))
+            return r;
+        q->at += end;
+    }
+    return r < 0 ? r : 0;
+}
+
+int query_feed(const struct provider *provider, struct file_context *context,
+               const struct input *input, struct text *said, struct outcome *outcome)
+{
+    struct query q = {.context = context, .input = input, .said = said, .outcome = outcome};
+
+    int r = engine_open(provider, context->interrupt, &q.engine);
+    if (r < 0) {
+        text_puts(&context->why, "out of memory");
+        return r;
+    }
+    r = run_all(&q);
+    engine_close(q.engine);
+    outcome->consumed = q.at;
+    return r;
+}
+
+struct provider tables_provider(const struct file_context *context, struct tables_of *of)
+{
+    bool one = context->process || context->recording;
+
+    of->one = (struct subject){context->process, context->target, context->recording};
+    of->every = (struct every){
+        .registry = context->registry,
+        .access = context->access,
+        .caller = context->caller,
+        .file = context->file,
+    };
+    return (struct provider){
+        .tables = &python_tables,
+        .many = !one,
+        .fill = one ? scene_provide : all_provide,
+        .arg = one ? (void *)&of->one : (void *)&of->every,
+    };
+}
+
+int query_run(struct file_context *context, const struct input *input, struct text *said,
+              struct outcome *outcome)
+{
+    struct tables_of of;
+    const struct provider provider = tables_provider(context, &of);
+
+    return query_feed(&provider, context, input, said, outcome);
+}

@@ -1,0 +1,14 @@
+#include "fs/process/replies.h"
+#include "fs/tree/file.h"
+
+int reply_render(struct file_context *context, struct text *out)
+{
+    const struct reply_key key = {
+        .file = context->file,
+        .tid = context->tid,
+        .depth = context->depth,
+        .uid = context->caller->uid,
+    };
+    replies_render(context->replies, &key, out);
+    return 0;
+}

@@ -1,0 +1,232 @@
+/* threads/<tid>/frames/<depth>/source: the lines around the one that the frame is at.
+ *
+ *   forward (/w/model.py:88)
+ *      87          for layer in self.layers:
+ *      88  ->          x = layer(x)
+ *      89          return x
+ *
+ * Where there are none to show, the line below the first says why. */
+#include "agent/base/cleanup.h"
+#include "fs/remote/moment/snapshot.h"
+#include "fs/remote/objects/object.h"
+#include "fs/tree/file.h"
+#include "fs/tree/from_snapshot.h"
+#include "fs/tree/source.h"
+#include "fs/tree/source_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LINES_BEFORE 5
+#define LINES_AFTER 5
+
+struct place {
+    const struct offsets *offsets;
+    unsigned depth;
+    char *func, *file; /* as shown */
+    char path[PATH_MAX];
+    int line;       /* -1: none */
+    int first_line; /* of the function */
+};
+
+/* A file name as the target's file system knows it: UTF-8, with other bytes as lone surrogates
+ * (PEP 383). */
+static int read_path(struct view *view, const struct offsets *offsets, uint64_t name,
+                     char path[PATH_MAX])
+{
+    struct str_data data;
+    size_t n = 0;
+
+    int r = str_read(view, offsets, name, &data);
+    if (r < 0)
+        return r;
+    if (data.length >= PATH_MAX)
+        return -ENAMETOOLONG;
+    const uint8_t *p = view_read(view, data.addr, (uint32_t)data.length * data.width);
+    if (data.length && !p)
+        return -EFAULT;
+    for (uint64_t i = 0; i < data.length; i++, p += data.width) {
+        uint32_t c = data.width == 1 ? *p : data.width == 2 ? load16(p) : load32(p);
+        if (n + 5 > PATH_MAX)
+            return -ENAMETOOLONG;
+        if (c == 0 || c > 0x10ffff) {
+            return -EINVAL;
+        } else if (c < 0x80) {
+            path[n++] = (char)c;
+        } else if (c < 0x800) {
+            path[n++] = (char)(0xc0 | c >> 6);
+            path[n++] = (char)(0x80 | (c & 63));
+        } else if (c >= 0xdc80 && c < 0xdd00) {
+            path[n++] = (char)(c & 0xff);
+        } else if (c < 0x10000) {
+            path[n++] = (char)(0xe0 | c >> 12);
+            path[n++] = (char)(0x80 | (c >> 6 & 63));
+            path[n++] = (char)(0x80 | (c & 63));
+        } else {
+            path[n++] = (char)(0xf0 | c >> 18);
+            path[n++] = (char)(0x80 | (c >> 12 & 63));
+            path[n++] = (char)(0x80 | (c >> 6 & 63));
+            path[n++] = (char)(0x80 | (c & 63));
+        }
+    }
+    path[n] = 0;
+    return 0;
+}
+
+static int find_place(void *arg, struct view *view, const struct raw_stack *stack)
+{
+    struct place *place = arg;
+    uint64_t name;
+
+    free(place->func);
+    free(place->file);
+    place->func = place->file = NULL;
+    if (place->depth >= stack->nframes)
+        return -ENOENT;
+    const struct raw_frame *frame = &stack->frames[place->depth];
+    if (!frame->info || frame->info->state != CODE_LOADED)
+        return -EIO;
+    place->line = linetable_line(&frame->info->lines, frame->lasti);
+    place->first_line = frame->info->lines.first_line;
+    place->func = strdup(frame->info->name);
+    place->file = strdup(frame->info->file);
+    if (!place->func || !place->file)
+        return -ENOMEM;
+    if (!object_field(view, frame->code, place->offsets->code_filename, &name) ||
+        read_path(view, place->offsets, name, place->path) < 0)
+        place->path[0] = 0;
+    return 0;
+}
+
+/* Tabs stay, since they matter in Python; whatever else could drive a terminal is escaped. */
+static void add_line(struct text *out, const char *line, size_t size)
+{
+    if (size && line[size - 1] == '\r')
+        size--;
+    while (size) {
+        const char *tab = memchr(line, '\t', size);
+        size_t n = tab ? (size_t)(tab - line) : size;
+        text_add_escaped(out, line, n);
+        if (tab)
+            text_putc(out, '\t');
+        line += n + (tab != NULL);
+        size -= n + (tab != NULL);
+    }
+}
+
+static void add_lines(struct text *out, const struct text *lines, int first, int current)
+{
+    const char *at = lines->data, *end = at + lines->size;
+
+    for (int number = first; at < end; number++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t size = newline ? (size_t)(newline - at) : (size_t)(end - at);
+        text_printf(out, "%6d  %s  ", number, number == current ? "->" : "  ");
+        add_line(out, at, size);
+        text_puts(out, size >= SOURCE_LINE_BYTES ? "...\n" : "\n");
+        at += size + 1;
+    }
+}
+
+static void add_reason(struct text *out, const struct source_place *place, int error, int last)
+{
+    text_puts(out, "(no source: ");
+    if (error == 0)
+        text_printf(out, "%s has no line %d", place->file, last);
+    else if (error == -ETIMEDOUT)
+        text_printf(out, "%s: its file system did not answer in time", place->file);
+    else if (error == -EINVAL)
+        text_printf(out, "%s is not a regular file", place->file);
+    else if (error == -EXDEV)
+        text_printf(out, "%s leads out of the working directory", place->file);
+    else if (error == -ENOSYS)
+        text_puts(out, "this kernel lacks openat2(2)");
+    else
+        text_printf(out, "%s: %s", place->file, strerror(-error));
+    text_puts(out, ")\n");
+}
+
+static bool is_pseudo(const char *path)
+{
+    size_t n = strlen(path);
+    return n >= 2 && path[0] == '<' && path[n - 1] == '>';
+}
+
+static void add_source(const struct file_context *context, const struct source_place *place,
+                       struct text *out)
+{
+    _cleanup_close_ int root = -1;
+    _cleanup_close_ int cwd = -1;
+    char path[64];
+    struct text lines = TEXT_INIT;
+    int n = 0, at = place->line > 0 ? place->line : place->first_line;
+
+    if (!place->path[0]) {
+        text_puts(out, "(no source: the file's name is unreadable)\n");
+        return;
+    }
+    if (is_pseudo(place->path)) {
+        text_printf(out, "(no source: %s is no file)\n", place->file);
+        return;
+    }
+    snprintf(path, sizeof path, "/proc/%d/root", context->target->pid);
+    root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int error = root < 0 ? -errno : 0;
+    snprintf(path, sizeof path, "/proc/%d/cwd", context->target->pid);
+    cwd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (cwd < 0)
+        error = -errno;
+    if (!error && !target_alive(context->target)) /* the two may be another process's */
+        error = -ESRCH;
+    struct source_request request = {
+        .root = root,
+        .cwd = cwd,
+        .path = place->path,
+        .uid = context->caller->uid,
+        .gid = context->caller->gid,
+        .first = at > LINES_BEFORE ? at - LINES_BEFORE : 1,
+        .last = at < INT_MAX - LINES_AFTER ? at + LINES_AFTER : INT_MAX,
+    };
+    if (!error)
+        error = source_read(&request, &lines, &n);
+    if (error < 0 || request.first + n <= at)
+        add_reason(out, place, error, at);
+    else
+        add_lines(out, &lines, request.first, place->line);
+    text_deinit(&lines);
+}
+
+void source_add(const struct file_context *context, const struct source_place *place,
+                struct text *out)
+{
+    if (place->line > 0)
+        text_printf(out, "%s (%s:%d)\n", place->func, place->file, place->line);
+    else
+        text_printf(out, "%s (%s)\n", place->func, place->file);
+    add_source(context, place, out);
+}
+
+int source_render(struct file_context *context, struct text *out)
+{
+    struct place place = {
+        .offsets = &context->target->runtime.offsets,
+        .depth = context->depth,
+    };
+
+    int r = snapshot_visit(context->target, context->tid, find_place, &place);
+    if (r == 0) {
+        const struct source_place found = {place.func, place.file, place.path, place.line,
+                                           place.first_line};
+        source_add(context, &found, out);
+    } else if (r == -ENOENT) {
+        text_printf(&context->why, "the thread has no Python frame %u", context->depth);
+    } else if (r == -EIO) {
+        text_printf(&context->why, "the code object of frame %u is unreadable", context->depth);
+    }
+    free(place.func);
+    free(place.file);
+    return r < 0 ? snapshot_error(context, r) : 0;
+}

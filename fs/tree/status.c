@@ -1,0 +1,98 @@
+/* <pid>/status: what a person asks first, one `Key: value` a line as in /proc/PID/status. */
+#include "agent/base/cleanup.h"
+#include "fs/access/access.h"
+#include "fs/format/agent.h"
+#include "fs/format/held.h"
+#include "fs/format/identity.h"
+#include "fs/proc/procfs.h"
+#include "fs/process/registry.h"
+#include "fs/tree/file.h"
+#include "fs/remote/moment/snapshot.h"
+#include "fs/remote/objects/version.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+/* What the last reading of stacks cost, and the process itself in stopped threads. */
+static void add_cost(struct target *target, struct text *out)
+{
+    _guard_mutex_(&target->lock);
+
+    if (target->cost.total_ns)
+        text_printf(out, "ReadPython: %.6f\nReadPause: %.6f\nReadTotal: %.6f\n",
+                    (double)target->cost.python_ns / 1e9, (double)target->cost.pause_ns / 1e9,
+                    (double)target->cost.total_ns / 1e9);
+}
+
+/* What only the interpreter knows. Left out where it can't be read: the other lines still hold. */
+static void add_interpreter(struct target *target, struct text *out)
+{
+    const struct snapshot_options options = {0};
+    struct snapshot *snapshot;
+    size_t python = 0, waiting = 0, interpreters = 0;
+    bool held = false;
+
+    if (!target->runtime.supported || snapshot_take(target, &options, &snapshot) < 0)
+        return;
+    text_puts(out, "GilHolder:");
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *t = &snapshot->threads[i];
+        if (t->holds_gil) /* more than one: interpreters with a GIL of their own */
+            text_printf(out, " %d (%s)", (int)t->tid, t->name);
+        held |= t->holds_gil;
+        waiting += t->waits_gil;
+        python += t->tstate != 0;
+        /* threads come by interpreter */
+        interpreters += t->tstate && (!i || t->interp_id != t[-1].interp_id);
+    }
+    text_puts(out, held ? "\n" : snapshot->gil_held ? " unknown\n" : " none\n");
+    text_printf(out, "GilWaiting: %zu\nPythonThreads: %zu\nInterpreters: %zu\n", waiting, python,
+                interpreters);
+    snapshot_free(snapshot);
+}
+
+static void add_line(const char *status, const char *key, const char *as, struct text *out)
+{
+    const char *p = proc_status_field(status, key);
+    if (!p)
+        return;
+    text_printf(out, "%s: ", as);
+    text_add_escaped(out, p, strcspn(p, "\n"));
+    text_putc(out, '\n');
+}
+
+int status_render(struct file_context *context, struct text *out)
+{
+    const struct process *process = context->process;
+    struct proc_stat stat;
+    char status[8192];
+    unsigned ids[4];
+
+    int r = proc_stat_read(process->pid, &stat);
+    if (r < 0)
+        return r;
+    ssize_t n = proc_read(process->pid, "status", status, sizeof status);
+    if (n < 0)
+        return (int)n;
+    if (stat.start_time != process->start_time)
+        return -ESRCH;
+
+    text_printf(out, "Pid: %d\nPPid: %d\n", process->pid, stat.ppid);
+    identity_program(context->target, out);
+    add_line(status, "State", "State", out);
+    if (access_parse_ids(status, "Uid", ids))
+        text_printf(out, "Uid: %u\n", ids[1]);
+    if (access_parse_ids(status, "Gid", ids))
+        text_printf(out, "Gid: %u\n", ids[1]);
+    double uptime = identity_started(process->start_time, out);
+    text_printf(out, "Uptime: %.2f\n", uptime);
+    text_printf(out, "Threads: %u\n", stat.threads);
+    text_printf(out, "Rss: %lu\n", stat.rss * (uint64_t)sysconf(_SC_PAGESIZE));
+    if (process->rank >= 0)
+        text_printf(out, "Rank: %ld\n", (long)process->rank);
+    agent_text_passive(context->target, out);
+    held_text_all(context->target, out);
+    add_cost(context->target, out); /* of what was read before */
+    add_interpreter(context->target, out);
+    return 0;
+}

@@ -1,0 +1,54 @@
+/* <pid>/tables/NAME.csv and all/tables/NAME.csv: a table as a file. */
+#include "agent/base/cleanup.h"
+#include "fs/process/registry.h"
+#include "fs/tree/query.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The table of a path that ends in NAME.csv. */
+static int name_of(const char *path, char *name, size_t cap)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+
+    return snprintf(name, cap, "%.*s", (int)strcspn(base, "."), base) < (int)cap ? 0 : -ENOENT;
+}
+
+static int run(struct engine *engine, const char *sql, struct text *out)
+{
+    size_t end;
+
+    if (engine_prepare(engine, sql, strlen(sql), &end) != SQL_READY)
+        return -EINVAL;
+    return engine_run(engine, FORMAT_CSV, out);
+}
+
+/* Where this interpreter hasn't what the table shows the file has a header, and nothing below:
+ * those who read /probe/<all>/tables/<all> at once want to go on. The process's errors say why. */
+int table_render(struct file_context *context, struct text *out)
+{
+    struct tables_of of;
+    const struct provider provider = tables_provider(context, &of);
+    struct engine *engine;
+    char name[32], sql[64];
+
+    int r = name_of(context->file, name, sizeof name);
+    if (r == 0)
+        r = engine_open(&provider, context->interrupt, &engine);
+    if (r < 0)
+        return r;
+    snprintf(sql, sizeof sql, "SELECT * FROM %s", name);
+    r = run(engine, sql, out);
+    if (r < 0)
+        engine_explain(engine, &context->why);
+    if (r == -EOPNOTSUPP && context->process) {
+        error_ring_add(&context->process->errors, strchr(context->file, '/') + 1, r,
+                       context->why.data);
+        snprintf(sql, sizeof sql, "SELECT * FROM %s LIMIT 0", name);
+        r = run(engine, sql, out);
+    }
+    engine_close(engine);
+    return r;
+}

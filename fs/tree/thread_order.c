@@ -1,0 +1,48 @@
+#include "fs/tree/thread_order.h"
+
+#include "agent/base/clock.h"
+#include "fs/process/registry.h"
+#include "fs/tree/agent_session.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+/* So long a command waits for a thread to stop, which it does at its next line, if
+ * it is not in a call into C. */
+#define WAIT_NS 500000000u
+#define NAP_MS 5
+
+int order_give(struct file_context *context, struct session *session, struct proto_thread *order,
+               struct text *said)
+{
+    struct proto_done done = {0};
+
+    order->gil_interval = attached_gil_interval(context, 0);
+    int r = session_order(session, PROTO_THREAD, order, sizeof *order, ATTACHED_GIL_NS,
+                          context->interrupt, &done);
+    registry_watch(context->registry, context->process);
+    if (r < 0) {
+        bool running = r == -ESRCH && done.words[0];
+        r = attached_explain(context, r, &done, "the thread stays where it is");
+        return running ? -EBUSY : r;
+    }
+    if (done.words[0]) {
+        text_add_escaped(said, done.words, strnlen(done.words, sizeof done.words));
+        text_putc(said, '\n');
+    }
+    return 0;
+}
+
+int order_wait(struct file_context *context,
+               bool (*enough)(struct file_context *context, void *arg), void *arg)
+{
+    struct pollfd p = {.fd = context->interrupt ? context->interrupt->fd : -1, .events = POLLIN};
+
+    for (uint64_t end = monotonic_ns() + WAIT_NS; !enough(context, arg) && monotonic_ns() < end;) {
+        (void)poll(&p, 1, NAP_MS);
+        if (interrupted(context->interrupt))
+            return -EINTR;
+    }
+    return 0;
+}

@@ -1,0 +1,68 @@
+#include "fs/tree/threads.h"
+
+#include "fs/proc/procfs.h"
+#include "fs/remote/moment/snapshot.h"
+#include "fs/tree/from_snapshot.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int by_value(const void *a, const void *b)
+{
+    const struct number *x = a, *y = b;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+static int add_tid(void *arg, int tasks, pid_t tid)
+{
+    return numbers_add(arg, (unsigned)tid, NULL);
+}
+
+static int tids_list(struct file_context *context, struct numbers *out)
+{
+    int r = proc_each_task(context->target->pid, add_tid, out);
+
+    if (out->n)
+        qsort(out->items, out->n, sizeof *out->items, by_value);
+    return r;
+}
+
+static int tids_find(struct file_context *context, unsigned value)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/task/%u", context->target->pid, value);
+    return access(path, F_OK) < 0 ? -ENOENT : 0;
+}
+
+const struct naming tids = {NUMBER_TID, tids_list, tids_find};
+
+static int count_frames(void *arg, struct view *view, const struct raw_stack *stack)
+{
+    *(size_t *)arg = stack->nframes;
+    return 0;
+}
+
+static int depths_list(struct file_context *context, struct numbers *out)
+{
+    size_t n = 0;
+
+    int r = snapshot_visit(context->target, context->tid, count_frames, &n);
+    for (size_t i = 0; r == 0 && i < n && i < DEPTHS_LISTED_MAX; i++)
+        r = numbers_add(out, (unsigned)i, NULL);
+    return r == -EOPNOTSUPP ? 0 : r;
+}
+
+static int depths_find(struct file_context *context, unsigned value)
+{
+    size_t n = 0;
+
+    int r = snapshot_visit(context->target, context->tid, count_frames, &n);
+    if (r < 0)
+        return snapshot_error(context, r);
+    return value < n ? 0 : -ENOENT;
+}
+
+const struct naming depths = {NUMBER_DEPTH, depths_list, depths_find};

@@ -1,0 +1,20 @@
+/* Watching by perf_event_open(2): the kernel itself sends SIGTRAP to the thread that has written.
+ * Nothing of the target is ever stopped, new threads are watched from their birth on, and when this
+ * daemon is killed all is disarmed. Sources: perf_event_open(2) (sigtrap, inherit_thread,
+ * remove_on_exec: Linux 5.13), kernel/events/hw_breakpoint.c. */
+#pragma once
+
+#include "fs/watch/registers.h"
+
+struct watch_perf;
+
+/* Arms all threads. -EPERM: perf_event_open(2) is not allowed; -EOPNOTSUPP: this kernel or machine
+ * has nothing of the kind; -EBUSY: a thread has no debug register left; -EMFILE, -ENOMEM, -ESRCH,
+ * -E2BIG; why says it in words. */
+int watch_perf_arm(pid_t pid, const struct watch_place *place, struct watch_perf **out,
+                   struct text *why);
+/* Arms threads that were being made meanwhile by others that weren't armed yet. To be called every
+ * few milliseconds; after a while it has nothing more to do. */
+void watch_perf_follow(struct watch_perf *perf);
+/* Disarms; NULL is fine. */
+void watch_perf_free(struct watch_perf *perf);

@@ -1,0 +1,103 @@
+/* Which threads a watcher has: all of a process. */
+#include "fs/watch/by_ptrace.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/base/array.h"
+#include "fs/inject/refusal.h"
+#include "fs/inject/seccomp.h"
+#include "fs/proc/procfs.h"
+#include "fs/trace/tracer.h"
+
+#include <errno.h>
+#include <sys/ptrace.h>
+
+/* Not PTRACE_O_EXITKILL: when we are killed they go on. With TRACESYSGOOD a thread that stands at a
+ * system call then gets no SIGTRAP for it. */
+#define OPTIONS (PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_TRACESYSGOOD)
+#define PASSES_MAX 64 /* looks for threads that were made meanwhile */
+
+struct tracee *watch_find(struct watch_tracer *tracer, pid_t tid)
+{
+    for (size_t i = 0; i < tracer->n; i++)
+        if (tracer->tracees[i].tid == tid)
+            return &tracer->tracees[i];
+    return NULL;
+}
+
+struct tracee *watch_add(struct watch_tracer *tracer, pid_t tid)
+{
+    if (ARRAY_GROW(tracer->tracees, tracer->alloc, tracer->n + 1) < 0)
+        return NULL;
+    struct tracee *tracee = &tracer->tracees[tracer->n++];
+    *tracee = (struct tracee){.tid = tid};
+    return tracee;
+}
+
+void watch_forget_tracee(struct watch_tracer *tracer, struct tracee *tracee)
+{
+    *tracee = tracer->tracees[--tracer->n];
+}
+
+/* One that isn't known. Those that a known one makes are traced from their first moment on. */
+static int seize(struct watch_tracer *tracer, pid_t tid)
+{
+    if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)OPTIONS) < 0) {
+        if (errno == ESRCH)
+            return 0;
+        int r = -errno;
+        struct proc_stat stat;
+        bool ours = watch_tracer_of(tid) == gettid();
+        if (!ours && (proc_stat_read(tid, &stat) < 0 || stat.state == 'Z' || stat.state == 'X'))
+            return 0;
+        if (!ours)
+            return r;
+    }
+    return watch_add(tracer, tid) ? 1 : -ENOMEM;
+}
+
+static int explain_seize(struct watch_tracer *tracer, pid_t tid, int error)
+{
+    if (!tracer->why || error != -EPERM)
+        return error;
+    return refusal_traced(tracer->claim.pid, tid, tracer->why) < 0
+               ? -EBUSY
+               : refusal_permission(tracer->why);
+}
+
+int watch_seize(struct watch_tracer *tracer)
+{
+    bool more = true;
+
+    for (int i = 0; more && i < PASSES_MAX; i++) {
+        _cleanup_free_ pid_t *tids = NULL;
+        size_t n;
+        int r = watch_threads(tracer->claim.pid, &tids, &n);
+        more = false;
+        for (size_t k = 0; r >= 0 && k < n; k++) {
+            if (watch_find(tracer, tids[k]))
+                continue;
+            r = seize(tracer, tids[k]);
+            more = more || r > 0;
+            if (r < 0)
+                r = explain_seize(tracer, tids[k], r);
+        }
+        if (r < 0)
+            return r;
+    }
+    return tracer->n ? 0 : -ESRCH;
+}
+
+/* Whether the filters of its first thread let its agent clear what we would
+ * leave behind if we were killed. */
+int watch_check_filters(struct watch_tracer *tracer)
+{
+    pid_t tid = tracer->tracees[0].tid;
+    int status;
+
+    if (!seccomp_has_filters(tid))
+        return 0;
+    ptrace(PTRACE_INTERRUPT, tid, NULL, NULL);
+    int r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
+    /* it is waited for again */
+    return r < 0 ? r : seccomp_check(tid, SECCOMP_WATCH, 0, tracer->why);
+}
