@@ -195,9 +195,10 @@ def test_version_that_is_not_supported(probe):
     found = glob.glob(os.path.expanduser("~/.pyenv/versions/3.[78].*/bin/python3"))
     if not found:
         pytest.skip("no CPython before 3.9 is installed")
-    process = subprocess.Popen([found[0], "-c", "import time; time.sleep(100)"])
+    process = subprocess.Popen([found[0], "-c", "print('ready', flush=True); input()"], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
     try:
-        eventually(lambda: "sleep" in probe.read(process.pid, "backtrace"), what="its sleep")
+        assert process.stdout.readline() == b"ready\n"
         text = probe.read(process.pid, "backtrace")
         version = re.search(r"/(3\.[78])\.", found[0])[1]
         assert f"\nPython {version}, 1 thread, native frames only: " in text

@@ -179,7 +179,10 @@ def test_waiting(probe, any_python):
 def blocked(process):
     """Waits until it has opened the file and sleeps."""
     def waits():
-        opened = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd")]
+        try:
+            opened = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd")]
+        except FileNotFoundError:  # it closed one meanwhile
+            return False
         with open(f"/proc/{process.pid}/stat") as file:
             return any(name.endswith("/events") for name in opened) and file.read().split()[2] == "S"
     eventually(waits, what="a blocked reader")
