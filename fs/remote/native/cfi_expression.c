@@ -62,11 +62,8 @@ static void dereference(struct evaluation *e)
 {
     uint64_t addr = pop(e), value = 0;
 
-    if (!e->error && !e->load(e->arg, addr, &value)) {
-        int r = pages_read(e->pages, addr, &value, sizeof value);
-        if (r < 0)
-            e->error = r;
-    }
+    if (!e->error && !e->load(e->arg, addr, &value))
+        e->error = -EFAULT; /* memory that isn't in the copy may have changed since */
     push(e, value);
 }
 

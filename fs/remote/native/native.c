@@ -84,6 +84,13 @@ void native_free(struct native *native)
     free(native);
 }
 
+void native_use(struct native *native, const struct unwind_engine *engine)
+{
+    if (native->unwinder.engine->forget)
+        native->unwinder.engine->forget(&native->unwinder);
+    native->unwinder.engine = engine;
+}
+
 void native_begin(struct native *native)
 {
     native->arena_used = 0;

@@ -75,6 +75,10 @@ struct native;
 int native_new(const struct memory *memory, struct native **out);
 void native_free(struct native *native);
 
+/* Unwinds with another engine than the build's (unwind.h): for comparing them. */
+struct unwind_engine;
+void native_use(struct native *native, const struct unwind_engine *engine);
+
 /* Begins a reading: copies of an earlier one that was not unwound are forgotten. */
 void native_begin(struct native *native);
 

@@ -9,15 +9,17 @@
 #include <string.h>
 
 #define EVAL_NAME "_PyEval_EvalFrameDefault"
-#define CALL_MAX 8 /* bytes of a call instruction with its operands */
-#define HOPS_MAX 2 /* jumps between a call and the function: a lazy binding stub */
-#define MEASURED_MAX                                                       \
- 16 /* frames of one stack that are measured: a frame pointer, once known, \
-       stays known */
+#define CALL_MAX 8      /* bytes of a call instruction with its operands */
+#define HOPS_MAX 2      /* jumps between a call and the function: a lazy binding stub */
+#define MEASURED_MAX 16 /* frames of one stack: a frame pointer, once known, stays known */
+
+#ifndef UNWINDER
+#define UNWINDER unwind_own
+#endif
 
 void unwinder_init(struct unwinder *u, const struct memory *memory)
 {
-    *u = (struct unwinder){0};
+    *u = (struct unwinder){.engine = &UNWINDER};
     modules_init(&u->modules, memory);
 }
 
@@ -32,8 +34,15 @@ static void forget_pcs(struct unwinder *u)
     u->npcs = u->alloc = 0;
 }
 
+static void forget_kept(struct unwinder *u)
+{
+    if (u->engine->forget)
+        u->engine->forget(u);
+}
+
 void unwinder_deinit(struct unwinder *u)
 {
+    forget_kept(u);
     forget_pcs(u);
     modules_deinit(&u->modules);
 }
@@ -46,6 +55,8 @@ int unwinder_refresh(struct unwinder *u, const struct maps *maps, uint64_t image
     pages_clear(&u->modules.pages);
     if (changed || image_base != u->image_base || u->npcs > PCS_MAX / 2)
         forget_pcs(u);
+    if (changed)
+        forget_kept(u);
     if (r < 0)
         return r;
     if (changed || image_base != u->image_base) {
@@ -151,14 +162,9 @@ const struct pc *unwinder_name(struct unwinder *u, uint64_t addr, bool exact)
     return pc;
 }
 
-static bool load_stack(void *arg, uint64_t addr, uint64_t *out)
+bool unwinder_in_eval(struct unwinder *u, uint64_t addr, bool exact)
 {
-    const struct stack_copy *copy = arg;
-
-    if (addr < copy->low || copy->high - copy->low < 8 || addr > copy->high - 8)
-        return false;
-    *out = load64(copy->data + (addr - copy->low));
-    return true;
+    return in_eval(u, find_pc(u, addr - !exact));
 }
 
 /* Follows stubs of the kind "endbr64; jmp *slot(%rip)" or "jmp function". */
@@ -228,14 +234,29 @@ struct walk {
     struct unwinder *u;
     const struct stack_copy *copy;
     struct native_regs regs;
-    bool exact;    /* regs' pc is no return address */
-    bool measured; /* this frame was measured */
+    uint64_t missed; /* the address that could not be loaded last */
+    bool exact;      /* regs' pc is no return address */
+    bool measured;   /* this frame was measured */
     unsigned nmeasured;
 };
 
-static enum native_end unreadable(const struct walk *w, uint64_t addr)
+static bool load_stack(void *arg, uint64_t addr, uint64_t *out)
 {
-    bool above = addr >= w->copy->high && addr - w->copy->high < NATIVE_STACK_MAX;
+    struct walk *w = arg;
+    const struct stack_copy *copy = w->copy;
+
+    if (addr < copy->low || copy->high - copy->low < 8 || addr > copy->high - 8) {
+        w->missed = addr;
+        return false;
+    }
+    *out = load64(copy->data + (addr - copy->low));
+    return true;
+}
+
+/* What could not be loaded lies above the copy, or nowhere. */
+static enum native_end unreadable(const struct walk *w)
+{
+    bool above = w->missed > w->copy->high - 8 && w->missed - w->copy->high + 8 < NATIVE_STACK_MAX;
     return above && w->copy->cut ? NATIVE_SHORT : NATIVE_UNREADABLE;
 }
 
@@ -246,9 +267,9 @@ static int find_cfa(struct walk *w, struct pc *pc, uint64_t *cfa)
     int64_t depth;
 
     if (rule->how == CFI_EXPR) {
-        int r = cfi_evaluate(&w->u->modules.pages, &pc->row, rule, &w->regs, NULL, load_stack,
-                             (void *)w->copy, cfa);
-        return r == -ENODATA ? NATIVE_NO_REGISTER : r < 0 ? NATIVE_UNREADABLE : 0;
+        int r =
+            cfi_evaluate(&w->u->modules.pages, &pc->row, rule, &w->regs, NULL, load_stack, w, cfa);
+        return r == -ENODATA ? NATIVE_NO_REGISTER : r < 0 ? unreadable(w) : 0;
     }
     if (rule->how != CFI_REGISTER)
         return NATIVE_NO_INFO;
@@ -266,27 +287,25 @@ static int find_cfa(struct walk *w, struct pc *pc, uint64_t *cfa)
 }
 
 /* The caller's value of one register; false: it is not known. */
-static bool recover(const struct walk *w, const struct cfi_row *row, unsigned reg, uint64_t cfa,
+static bool recover(struct walk *w, const struct cfi_row *row, unsigned reg, uint64_t cfa,
                     uint64_t *out)
 {
     const struct cfi_rule *rule = &row->regs[reg];
     uint64_t addr = cfa + (uint64_t)(int64_t)rule->offset;
-    void *copy = (void *)w->copy;
 
     switch (rule->how) {
     case CFI_SAME: *out = w->regs.value[reg]; return regs_know(&w->regs, reg);
-    case CFI_SAVED: return load_stack(copy, addr, out);
+    case CFI_SAVED: return load_stack(w, addr, out);
     case CFI_OFFSET: *out = addr; return true;
     case CFI_REGISTER:
         *out = w->regs.value[rule->reg] + (uint64_t)(int64_t)rule->offset;
         return regs_know(&w->regs, rule->reg);
     case CFI_EXPR_SAVED:
     case CFI_EXPR:
-        if (cfi_evaluate(&w->u->modules.pages, row, rule, &w->regs, &cfa, load_stack, copy, &addr) <
-            0)
+        if (cfi_evaluate(&w->u->modules.pages, row, rule, &w->regs, &cfa, load_stack, w, &addr) < 0)
             return false;
         *out = addr;
-        return rule->how == CFI_EXPR || load_stack(copy, addr, out);
+        return rule->how == CFI_EXPR || load_stack(w, addr, out);
     default: return false;
     }
 }
@@ -305,6 +324,7 @@ static int step(struct walk *w, struct pc *pc, struct native_frame *frame)
     if (row->regs[DW_RIP].how == CFI_UNDEFINED)
         return NATIVE_BASE;
     w->measured = false;
+    w->missed = 0;
     int end = find_cfa(w, pc, &cfa);
     if (end)
         return end;
@@ -316,7 +336,7 @@ static int step(struct walk *w, struct pc *pc, struct native_frame *frame)
             regs_put(&caller, reg, value);
     }
     if (!regs_know(&caller, DW_RIP) || !regs_know(&caller, DW_RSP))
-        return unreadable(w, cfa - 8);
+        return unreadable(w);
     if (w->measured && !called_from(w->u, caller.value[DW_RIP], row->start))
         return NATIVE_NO_REGISTER;
     frame->cfa = cfa;
@@ -325,9 +345,9 @@ static int step(struct walk *w, struct pc *pc, struct native_frame *frame)
     return caller.value[DW_RIP] ? 0 : NATIVE_BASE;
 }
 
-enum native_end unwind(struct unwinder *u, const struct stack_copy *copy,
-                       const struct native_regs *regs, struct native_frame *frames, size_t max,
-                       size_t *n)
+static enum native_end unwind_ourselves(struct unwinder *u, const struct stack_copy *copy,
+                                        const struct native_regs *regs, struct native_frame *frames,
+                                        size_t max, size_t *n)
 {
     struct walk w = {.u = u, .copy = copy, .regs = *regs, .exact = true};
     size_t first_measured = 0;
@@ -353,4 +373,13 @@ enum native_end unwind(struct unwinder *u, const struct stack_copy *copy,
         end = NATIVE_NO_REGISTER;
     }
     return end;
+}
+
+const struct unwind_engine unwind_own = {.unwind = unwind_ourselves};
+
+enum native_end unwind(struct unwinder *u, const struct stack_copy *copy,
+                       const struct native_regs *regs, struct native_frame *frames, size_t max,
+                       size_t *n)
+{
+    return u->engine->unwind(u, copy, regs, frames, max, n);
 }

@@ -28,7 +28,23 @@ struct pc {
     char *shown; /* demangled */
 };
 
+struct unwinder;
+
+/* How a stack is unwound. Two are there: unwind_own reads call frame information itself and keeps
+ * account of which registers are known; unwind_libunwind is a library's, where the build has it. */
+struct unwind_engine {
+    /* Innermost frame first, at most max frames. Returns why it ended. */
+    enum native_end (*unwind)(struct unwinder *u, const struct stack_copy *copy,
+                              const struct native_regs *regs, struct native_frame *frames,
+                              size_t max, size_t *n);
+    /* Drops what it keeps in u->kept: the mappings changed, or the unwinder ends. May be NULL. */
+    void (*forget)(struct unwinder *u);
+};
+extern const struct unwind_engine unwind_own, unwind_libunwind;
+
 struct unwinder {
+    const struct unwind_engine *engine; /* UNWINDER, an option of the build, until it is changed */
+    void *kept;                         /* the engine's */
     struct modules modules;
     struct pc *pcs;      /* hashed by addr, open addressing */
     size_t npcs, alloc;  /* alloc: a power of two, or 0 */
@@ -43,11 +59,13 @@ void unwinder_deinit(struct unwinder *u);
 /* Takes over what is mapped now; forgets what is no longer so. -ENOMEM. */
 int unwinder_refresh(struct unwinder *u, const struct maps *maps, uint64_t image_base);
 
-/* Unwinds, innermost first, at most max frames. Returns why it ended. */
+/* With the engine that is set. */
 enum native_end unwind(struct unwinder *u, const struct stack_copy *copy,
                        const struct native_regs *regs, struct native_frame *frames, size_t max,
                        size_t *n);
 
+/* Whether a frame's pc lies in the interpreter's evaluation loop. */
+bool unwinder_in_eval(struct unwinder *u, uint64_t pc, bool exact);
 /* What is known of a frame's pc, without its name. Never NULL; valid until the next call. */
 const struct pc *unwinder_pc(struct unwinder *u, uint64_t pc, bool exact);
 /* What is known of a frame's pc, its name too. Never NULL. */
