@@ -205,7 +205,8 @@ int orphans_clear(uint64_t until_ns)
         return -ENOMEM;
     mprotect(memory, GUARD_SIZE, PROT_NONE);
     cleaner = (struct cleaner *)(memory + GUARD_SIZE + STACK_SIZE);
-    *cleaner = (struct cleaner){.until_ns = until_ns, .result = -ETIMEDOUT};
+    cleaner->until_ns = until_ns; /* the rest is zero: it is fresh from the kernel */
+    cleaner->result = -ETIMEDOUT;
     cleaner->tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r = cleaner->tasks < 0 ? -errno : 0;
     if (r == 0)

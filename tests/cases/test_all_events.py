@@ -141,15 +141,41 @@ def test_another_user(probe, any_python, nobody):
         assert str(mine.pid) not in said
 
 
+POOL = """
+import os, sys
+print("ready", flush=True)
+while sys.stdin.readline():
+    waits, end = os.pipe()
+    for _ in range(400):
+        if os.fork() == 0:
+            os.close(end)
+            os.read(waits, 1)
+            os._exit(0)
+    print("there", flush=True)
+    sys.stdin.readline()
+    os.close(end)
+    for _ in range(400):
+        os.wait()
+    os.close(waits)
+    print("ended", flush=True)
+"""
+
+
 def test_slow_reader(probe, any_python):
     """Of processes that come and go while nobody reads only so many are kept; what is lost is said."""
     with Reader(probe, "all") as reader:
-        pool = "import os, sys, time\nfor _ in range(400):\n    if os.fork() == 0: time.sleep(2); os._exit(0)\n"
-        target = any_python.run_source(pool + "print('ready', flush=True)\nfor _ in range(400): os.wait()\n"
-                                       "print('done', flush=True)\nsys.stdin.read()\n")
-        target.expect("done")
-        time.sleep(2)
-        lines = reader.read_until(lambda lines: "lost" in kinds(lines))
+        target = any_python.run_source(POOL)
+        for seconds in 1, 2, 4, 8, 16, 32:  # until they all have been found, on a machine that is busy
+            target.send("begin")
+            target.expect("there")
+            time.sleep(seconds)
+            target.send("end")
+            target.expect("ended")
+            while select.select([reader.fd], [], [], 2)[0]:
+                reader.read()
+            if "lost" in kinds(reader.lines):
+                break
+        lines = reader.lines
         lost, = [line for line in lines if line["kind"] == "lost"]
         assert lost["pid"] == 0 and lost["rank"] is None and lost["count"] > 0
         target.close()

@@ -47,7 +47,7 @@ class Modules:
     def place(self, pc):
         for start, end, path in self.mappings:
             if start <= pc < end and path in self.biases:
-                return os.path.basename(path), pc - self.biases[path]
+                return os.path.basename(path).removesuffix(" (deleted)"), pc - self.biases[path]
         return "", pc
 
 

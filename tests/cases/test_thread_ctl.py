@@ -166,8 +166,8 @@ def test_detach(program):
     program.ctl(program.workers[0], "next")
     assert program.commands.detach() == "Agent: none\n"
     assert program.state(program.workers[0]) == "running\n"
-    maps = (pathlib.Path("/proc") / str(program.target.pid) / "maps").read_text()
-    assert "probe-agent" not in maps
+    maps = pathlib.Path("/proc") / str(program.target.pid) / "maps"
+    eventually(lambda: "probe-agent" not in maps.read_text())  # its last thread unmaps what it ran last
     assert "Agent: none" in (program.directory / "status").read_text()
 
 

@@ -415,6 +415,7 @@ void native_resolve(struct native *native, const struct native_frame *frame,
     *out = (struct native_symbol){.name = pc->shown,
                                   .module = module ? module->name : "",
                                   .offset = frame->pc};
-    if (module && module->state == MODULE_READ)
-        out->offset -= module->image.bias;
+    if (module)
+        out->offset -= module->state == MODULE_READ ? module->image.bias
+                                                    : module->start - module->offset;
 }

@@ -103,7 +103,8 @@ void native_stacks_deinit(struct native_stack *stacks, size_t n);
 struct native_symbol {
     const char *name;   /* demangled; NULL: there is no symbol */
     const char *module; /* base name of the file, "[vdso]", or "" */
-    uint64_t offset;    /* of pc in the module's file addresses; pc itself without a module */
+    uint64_t offset;    /* of pc in the module's file addresses, or in the file where that is no
+                         * ELF image; pc itself without a module */
 };
 void native_resolve(struct native *native, const struct native_frame *frame,
                     struct native_symbol *out);
