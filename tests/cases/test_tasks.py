@@ -1,8 +1,10 @@
 """tasks: the asyncio task tree, against what the victims say of themselves."""
+import concurrent.futures
 import dataclasses
 import errno
 import json
 import re
+import signal
 import time
 
 import pytest
@@ -170,6 +172,39 @@ def test_thousand(probe, python):
     check(parse(text), said)
     names = re.findall(r"^  Task \S+ \((t-\d+)\)", text, re.M)
     assert names == [f"t-{i}" for i in range(1000)], "by name, numbers as numbers"
+
+
+MANY = """
+import asyncio
+
+async def idle():
+    await asyncio.Event().wait()
+
+async def main():
+    tasks = [asyncio.create_task(idle()) for _ in range(10000)]
+    await asyncio.sleep(0)
+    print("ready", flush=True)
+    await asyncio.gather(*tasks)
+
+asyncio.run(main())
+"""
+
+
+@NEW
+def test_preempted(probe, python):
+    """A daemon that doesn't get a processor for a while, in the middle of a reading, reads on."""
+    target = python.run_source(MANY, name="many_tasks.py")
+    mine = probe.mount()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        mine.read(target.pid, "tasks")  # from the caches next time
+        for delay in 0, 0.01, 0.02:
+            reading = pool.submit(mine.read, target.pid, "tasks")
+            time.sleep(delay)
+            mine.process.send_signal(signal.SIGSTOP)
+            time.sleep(0.6)
+            mine.process.send_signal(signal.SIGCONT)
+            text = reading.result()
+            assert "cut" not in text and len(re.findall("^ +Task ", text, re.M)) == 10001
 
 
 @NEW

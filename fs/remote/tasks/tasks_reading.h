@@ -44,7 +44,8 @@ struct reading {
         uint64_t type;
         uint32_t name;        /* tasks_string() */
     } type_names[TYPE_NAMES]; /* some of those met, for names are slow to find */
-    uint64_t deadline;        /* CLOCK_MONOTONIC, ns */
+    uint64_t start;           /* CLOCK_MONOTONIC, ns */
+    uint64_t cpu_start;       /* CLOCK_THREAD_CPUTIME_ID, ns */
     int error;                /* -ENOMEM, -ESRCH, -EPERM: sticky */
 };
 
