@@ -323,7 +323,7 @@ def test_sql(query):
         "SELECT median(value) AS m, percentile(value, 25) AS q FROM json_each('[4, 1, 3, 2]')":
             [{"m": "2.5", "q": "1.75"}],
         "SELECT name FROM tables WHERE name REGEXP '^t(a|h).*s$' ORDER BY 1":
-            [{"name": "tables"}, {"name": "tasks"}, {"name": "threads"}],
+            [{"name": "tables"}, {"name": "task_edges"}, {"name": "tasks"}, {"name": "threads"}],
         "SELECT python.threads.is_main FROM python.threads": [{"is_main": "1"}],
         "SELECT t.is_main FROM threads AS t JOIN backtrace b USING (tid) WHERE b.depth = 0":
             [{"is_main": "1"}],

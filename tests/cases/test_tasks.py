@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from sql import ask
 from stacks import escape
 
 NEW = pytest.mark.python(minimum=(3, 12))
@@ -135,6 +136,9 @@ CHILDREN = {
     "python_task": {"python-joiner": ["python-child"]},
     "resting": {},
     "handing_on": {f"link-{i}": [f"link-{i - 1}"] for i in range(1, 150)},
+    "handed": {"gather-joiner": ["gathered-0", "gathered-1"], "shield-joiner": ["shielded-0"],
+               "completed-joiner": ["completed-0", "completed-1"]},
+    "as_completed": {"collector": ["collected-0", "collected-1", "collected-2"]},
 }
 
 
@@ -145,6 +149,25 @@ def test_who_awaits_whom(probe, python, case):
     seen = look(probe, target)
     assert {t.name: t.children for t in seen.values() if t.children} == CHILDREN[case]
     assert max(t.depth for t in seen.values()) <= 65
+
+
+@NEW
+def test_all_edges(probe, python):
+    target, said = start(python, "shared", "gather_of_gather", "handed")
+    rows = ask(probe.path / str(target.pid) / "query",
+               "SELECT a.name AS awaiter, b.name AS task FROM task_edges e JOIN tasks a ON a.id = e.awaited_by "
+               "JOIN tasks b ON b.id = e.task")
+    wanted = {(awaiter, task) for case in ("shared", "gather_of_gather", "handed")
+              for awaiter, tasks in CHILDREN[case].items() for task in tasks}
+    assert sorted((r["awaiter"], r["task"]) for r in rows) == sorted(wanted)
+
+
+@NEW
+def test_order(probe, python):
+    target, _ = start(python, "aging")
+    names = re.findall(r"^  Task \S+ \((.*?)\)", probe.read(target.pid, "tasks"), re.M)
+    assert names == (["Task-1", "zebra", "yak", "ant", "bee"] if python.version >= (3, 14) else
+                     ["Task-1", "ant", "bee", "yak", "zebra"])
 
 
 @NEW

@@ -55,6 +55,8 @@ struct task {
     uint32_t awaiting; /* the first of nawaiting in `edges`: the tasks that it awaits */
     uint32_t nawaiting;
     uint32_t nawaiters; /* how many await it */
+    uint32_t order;     /* among those whose order of creation is known (the C implementation's
+                           from 3.14 on, once they have been suspended); TASKS_NONE: it isn't */
 };
 
 struct task_loop {
@@ -70,7 +72,8 @@ struct task_edge {
 };
 
 struct tasks {
-    struct task *items; /* by loop, then by name, numbers in names as numbers */
+    struct task *items; /* by loop, then in the order of creation, then by name, with numbers in
+                           names as numbers, where that order isn't known */
     size_t n, alloc;
     struct task_loop *loops; /* in the order of their threads */
     size_t nloops, loops_alloc;
