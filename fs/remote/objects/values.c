@@ -10,6 +10,8 @@
 
 static void render_instance(struct renderer *r, uint64_t object, const struct object_class *class)
 {
+    if (render_extension(r, object, class))
+        return;
     text_putc(r->out, '<');
     if (type_add_name(r->view, r->offsets, class->type, r->out) < 0)
         text_putc(r->out, '?');

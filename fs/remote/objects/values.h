@@ -6,6 +6,8 @@
  *   of a subclass      module.Type(VALUE): collections.OrderedDict({'a': 1})
  *   instances          <module.Type object at 0x7f12>, and outside of containers what they hold
  *                      behind it: <module.Type object at 0x7f12> {a=1, b='x', ...}
+ *   numpy's scalars    numpy.float32(1.5)
+ *   tensors            float32[64, 32] cuda:0, of PyTorch: type, shape and device
  *   code-like things   <class 'm.C'>, <function f at 0x...>, <module 'os'>, ValueError('x')
  *
  * One value is one line: control characters and what could forge or reorder a line are escaped.
@@ -69,6 +71,10 @@ bool render_code(struct renderer *r, uint64_t object);
 bool render_cell(struct renderer *r, uint64_t object);
 /* kind: "generator", "coroutine" or "async_generator" */
 bool render_generator(struct renderer *r, uint64_t object, const char *kind);
+
+/* values_extension.c: a scalar of numpy or a tensor. False, and nothing added: it is neither, or
+ * not laid out as known. */
+bool render_extension(struct renderer *r, uint64_t object, const struct object_class *class);
 
 /* values_container.c: brackets and what is in them. */
 bool render_list(struct renderer *r, uint64_t object, unsigned depth);
