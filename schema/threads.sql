@@ -7,6 +7,8 @@ CREATE TABLE threads(
     state TEXT,          -- 'running', 'idle', 'gil-wait', 'held' (by a breakpoint, see ctl), 'stopped', 'traced' or 'dead'
     holds_gil INTEGER,   -- 1: it holds the GIL
     waits_gil INTEGER,   -- 1: it waits for the GIL
+    handles_exception INTEGER, -- 1: an except or finally block of it runs, or it raises; NULL: it runs no Python
+    collects_garbage INTEGER,  -- 1: it collects garbage; NULL: some thread of its interpreter does, or it runs no Python
     depth INTEGER,       -- how many Python frames it has
     cpu_user REAL,       -- [s] on a processor, in its own code
     cpu_system REAL,     -- [s] on a processor, in the kernel

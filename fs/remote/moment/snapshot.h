@@ -45,6 +45,12 @@ struct thread {
     int64_t interp_id;
     bool is_main; /* the process's first thread */
     bool holds_gil, waits_gil;
+    bool handles_exception; /* an except or finally block of it runs, or it raises */
+    enum collecting {
+        COLLECTING_NO,
+        COLLECTING_YES,
+        COLLECTING_UNKNOWN, /* its interpreter collects garbage, in which thread isn't known */
+    } collecting;
     enum thread_state state;
     char wait[32];        /* THREAD_IDLE: the system call's name */
     const char *name;     /* threading's name, else the kernel's; escaped; owned by the snapshot */
