@@ -21,7 +21,8 @@ enum frame_kind {
 
 struct frame {
     enum frame_kind kind;
-    int line;         /* Python: current line, or -1 where the line table has none */
+    int line;                 /* Python: current line, or -1 where the line table has none */
+    struct position position; /* Python: the same with columns */
     const char *func; /* Python: qualified name; native: demangled symbol, NULL if there is none;
                          escaped UTF-8, owned by the snapshot */
     const char *file; /* Python: co_filename; native: the module's base name, "" if unknown */
