@@ -6,7 +6,7 @@ CREATE TABLE tasks(
     coro TEXT,          -- the qualified name of its coroutine
     state TEXT,         -- 'running', 'ready', 'waiting', each perhaps with ', cancelling', or 'unreadable'
     awaits TEXT,        -- what it waits for: the names of tasks, else the object
-    awaited_by INTEGER, -- [address] id of a task that awaits this one; NULL: none does
+    awaited_by INTEGER, -- [address] id of a task that awaits this one (task_edges has all); NULL: none does
     func TEXT,          -- where it is: the innermost function of its coroutine
     file TEXT,          -- the source file of that
     lineno INTEGER,     -- the line that it is at

@@ -1,16 +1,18 @@
 -- every thread, with its state and its times
 -- source: passive
 CREATE TABLE threads(
-    tid INTEGER,         -- the kernel's number of the thread
-    thread TEXT,         -- its name as threading knows it, else the kernel's
-    is_main INTEGER,     -- 1: the process's first thread
-    state TEXT,          -- 'running', 'idle', 'gil-wait', 'held' (by a breakpoint, see ctl), 'stopped', 'traced' or 'dead'
-    holds_gil INTEGER,   -- 1: it holds the GIL
-    waits_gil INTEGER,   -- 1: it waits for the GIL
-    depth INTEGER,       -- how many Python frames it has
-    cpu_user REAL,       -- [s] on a processor, in its own code
-    cpu_system REAL,     -- [s] on a processor, in the kernel
-    wchan TEXT,          -- the system call that it waits in; NULL: it doesn't
-    interpreter INTEGER, -- number of the interpreter that it runs; NULL: it runs no Python
-    ident INTEGER        -- threading.get_ident(); NULL: it runs no Python
+    tid INTEGER,               -- the kernel's number of the thread
+    thread TEXT,               -- its name as threading knows it, else the kernel's
+    is_main INTEGER,           -- 1: the process's first thread
+    state TEXT,                -- 'running', 'idle', 'gil-wait', 'held' (by a breakpoint, see ctl), 'stopped', 'traced' or 'dead'
+    holds_gil INTEGER,         -- 1: it holds the GIL
+    waits_gil INTEGER,         -- 1: it waits for the GIL
+    handles_exception INTEGER, -- 1: an except or finally block of it runs, or it raises; NULL: it runs no Python
+    collects_garbage INTEGER,  -- 1: it collects garbage; NULL: some thread of its interpreter does, or it runs no Python
+    depth INTEGER,             -- how many Python frames it has
+    cpu_user REAL,             -- [s] on a processor, in its own code
+    cpu_system REAL,           -- [s] on a processor, in the kernel
+    wchan TEXT,                -- the system call that it waits in; NULL: it doesn't
+    interpreter INTEGER,       -- number of the interpreter that it runs; NULL: it runs no Python
+    ident INTEGER              -- threading.get_ident(); NULL: it runs no Python
 );

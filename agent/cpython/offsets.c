@@ -25,7 +25,18 @@ bool offsets_for_version(uint32_t version, struct offsets *out)
  * numbers for each structure: its size, then offsets within it. Every minor has put new ones in
  * the middle, hence one list a minor. Where a number goes: */
 struct slot {
-    enum { GROUP, FIELD, SKIP, GIL, GIL_LOCKED, GIL_HOLDER, SIZE } kind;
+    enum {
+        GROUP,
+        FIELD,
+        SKIP,
+        GIL,
+        GIL_LOCKED,
+        GIL_HOLDER,
+        GC,
+        GC_COLLECTING,
+        GC_FRAME,
+        SIZE
+    } kind;
     size_t field; /* FIELD, SIZE: offsetof(struct offsets, ...) */
 };
 
@@ -38,7 +49,7 @@ struct slot {
 
 static const struct slot slots_3_13[] = {
     G, S, F(rt_interpreters_head),
-    G, F(interp_id), F(interp_next), F(interp_threads_head), S, F(interp_modules),
+    G, F(interp_id), F(interp_next), F(interp_threads_head), {GC, 0}, F(interp_modules),
         F(interp_sysdict), S, F(interp_gil), {GIL, 0}, S, {GIL_LOCKED, 0}, {GIL_HOLDER, 0},
     GS(tstate_size), S, F(tstate_next), F(tstate_interp), F(tstate_frame), F(tstate_thread_id),
         F(tstate_native_thread_id), F(tstate_datastack_chunk), S,
@@ -55,11 +66,12 @@ static const struct slot slots_3_13[] = {
     G, F(long_tag), F(long_digits),
     G, F(bytes_size), F(bytes_data),
     G, F(unicode_state), F(unicode_length), Z(unicode_ascii_size),
+    G, {GC_COLLECTING, 0},
 };
 
 static const struct slot slots_3_14[] = {
     G, S, F(rt_interpreters_head),
-    G, F(interp_id), F(interp_next), F(interp_threads_head), S, S, F(interp_modules),
+    G, F(interp_id), F(interp_next), F(interp_threads_head), S, {GC, 0}, F(interp_modules),
         F(interp_sysdict), S, F(interp_gil), {GIL, 0}, S, {GIL_LOCKED, 0}, {GIL_HOLDER, 0},
         F(interp_code_generation), S,
     GS(tstate_size), S, F(tstate_next), F(tstate_interp), F(tstate_frame), F(tstate_thread_id),
@@ -79,13 +91,13 @@ static const struct slot slots_3_14[] = {
     G, F(long_tag), F(long_digits),
     G, F(bytes_size), F(bytes_data),
     G, F(unicode_state), F(unicode_length), Z(unicode_ascii_size),
-    G, S,
+    G, {GC_COLLECTING, 0},
     G, F(gen_name), F(gen_iframe), F(gen_frame_state),
 };
 
 static const struct slot slots_3_15[] = {
     G, S, F(rt_interpreters_head),
-    G, F(interp_id), F(interp_next), F(interp_threads_head), S, S, F(interp_modules),
+    G, F(interp_id), F(interp_next), F(interp_threads_head), S, {GC, 0}, F(interp_modules),
         F(interp_sysdict), S, F(interp_gil), {GIL, 0}, S, {GIL_LOCKED, 0}, {GIL_HOLDER, 0},
         F(interp_code_generation), S,
     GS(tstate_size), S, F(tstate_next), F(tstate_interp), F(tstate_frame), S, S, S,
@@ -108,7 +120,7 @@ static const struct slot slots_3_15[] = {
     G, F(long_tag), F(long_digits),
     G, F(bytes_size), F(bytes_data),
     G, F(unicode_state), F(unicode_length), Z(unicode_ascii_size), Z(unicode_compact_size),
-    G, S, S, S, S,
+    G, {GC_COLLECTING, 0}, {GC_FRAME, 0}, S, S,
     G, F(gen_name), F(gen_iframe), F(gen_frame_state),
 };
 /* clang-format on */
@@ -138,7 +150,7 @@ static void put(struct offsets *o, size_t field, uint64_t value)
 
 static int read_slots(const uint8_t *blob, const struct slot *slots, size_t n, struct offsets *o)
 {
-    uint64_t size = STRUCT_MAX, gil = 0, locked = 0, holder = 0;
+    uint64_t size = STRUCT_MAX, gil = 0, locked = 0, holder = 0, gc = 0;
 
     for (size_t i = 0; i < n; i++) {
         uint64_t value = load64(blob + HEAD + 8 * i);
@@ -156,6 +168,11 @@ static int read_slots(const uint8_t *blob, const struct slot *slots, size_t n, s
         case GIL: gil = value; break;
         case GIL_LOCKED: locked = value; break;
         case GIL_HOLDER: holder = value; break;
+        case GC: gc = value; break;
+        case GC_COLLECTING:
+            put(o, offsetof(struct offsets, interp_gc_collecting), gc + value);
+            break;
+        case GC_FRAME: put(o, offsetof(struct offsets, interp_gc_frame), gc + value); break;
         }
     }
     if (locked < gil || locked - gil > 4096 || holder < gil || holder - gil > 4096)

@@ -17,7 +17,7 @@
     X(rt_interpreters_head) X(rt_gil) \
     /* PyInterpreterState; interp_gil points to the GIL from 3.12 on */ \
     X(interp_next) X(interp_id) X(interp_threads_head) X(interp_gil) X(interp_modules) \
-    X(interp_sysdict) X(interp_code_generation) \
+    X(interp_sysdict) X(interp_code_generation) X(interp_gc_collecting) X(interp_gc_frame) \
     /* struct _gil_runtime_state */ \
     X(gil_last_holder) X(gil_locked) X(gil_size) \
     /* PyThreadState; cframe in 3.11 and 3.12 stands between it and the frame */ \

@@ -54,6 +54,7 @@ static void runtime_and_threads(struct offsets *o)
     o->interp_next = O(PyInterpreterState, next);
     o->interp_id = O(PyInterpreterState, id);
     o->interp_sysdict = O(PyInterpreterState, sysdict);
+    o->interp_gc_collecting = O(PyInterpreterState, gc.collecting);
     o->gil_last_holder = O(struct _gil_runtime_state, last_holder);
     o->gil_locked = O(struct _gil_runtime_state, locked);
     o->gil_size = sizeof(struct _gil_runtime_state);
@@ -71,6 +72,9 @@ static void runtime_and_threads(struct offsets *o)
 #endif
 #if V >= 0x030e0000
     o->interp_code_generation = O(PyInterpreterState, _code_object_generation);
+#endif
+#if V >= 0x030f0000
+    o->interp_gc_frame = O(PyInterpreterState, gc.frame);
 #endif
 
     o->tstate_size = sizeof(PyThreadState);

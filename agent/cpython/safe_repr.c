@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #define CUT "..."
+#define OBJECT_CUT "<...>"
 
 static bool is_full(const struct shown *out) { return out->size + sizeof CUT > sizeof out->bytes; }
 
@@ -167,13 +168,39 @@ static void show_module(struct shown *out, PyObject *value, unsigned depth)
 
 /* ---- containers ---- */
 
-/* What is too deep is shown by its brackets alone, unless it is empty. */
-static bool is_deep(struct shown *out, unsigned depth, Py_ssize_t size, const char *brackets)
+/* Whether a container that isn't empty is one of those that hold it, or nothing of it is to be
+ * shown: then that is all of it. */
+static bool is_cut(struct shown *out, PyObject *value, unsigned depth, Py_ssize_t size,
+                   const char *recursion)
 {
-    if (depth < SHOW_DEPTH_MAX || size <= 0)
+    if (size <= 0)
         return false;
-    put(out, brackets);
+    for (unsigned i = 0; i < depth && i < SHOW_DEPTH_MAX; i++)
+        if (out->path[i] == value) {
+            put(out, recursion);
+            return true;
+        }
+    if (depth < SHOW_DEPTH_MAX && out->nodes)
+        return false;
+    put(out, OBJECT_CUT);
     return true;
+}
+
+/* One of n objects that are still to come: it may use its share of what is left to be shown. */
+static void show_share(struct shown *out, PyObject *value, unsigned depth, Py_ssize_t n)
+{
+    unsigned parts = n > 1 ? (unsigned)n : 1;
+    unsigned share = (out->nodes + parts - 1) / parts, rest = out->nodes - share;
+
+    out->nodes = share;
+    show_value(out, value, depth);
+    out->nodes += rest;
+}
+
+/* Of so many items, those that are shown. */
+static Py_ssize_t items_shown(Py_ssize_t size)
+{
+    return size < SHOW_ITEMS_MAX ? size : SHOW_ITEMS_MAX;
 }
 
 /* The beginning of the next item; false: no more of them. */
@@ -181,7 +208,7 @@ static bool begin_item(struct shown *out, Py_ssize_t i)
 {
     if (i > 0)
         put(out, ", ");
-    if (i < SHOW_ITEMS_MAX && !is_full(out))
+    if (i < SHOW_ITEMS_MAX && out->nodes && !is_full(out))
         return true;
     put(out, CUT);
     return false;
@@ -191,16 +218,18 @@ static void show_items(struct shown *out, PyObject *value,
                        PyObject *(*item)(PyObject *, Py_ssize_t), Py_ssize_t (*size)(PyObject *),
                        unsigned depth)
 {
+    Py_ssize_t n = items_shown(size(value));
+
     for (Py_ssize_t i = 0; i < size(value) && begin_item(out, i); i++) {
         _cleanup_unref_ PyObject *each = item(value, i);
         Py_IncRef(each);
-        show_value(out, each, depth + 1);
+        show_share(out, each, depth + 1, n - i);
     }
 }
 
 static void show_list(struct shown *out, PyObject *value, unsigned depth)
 {
-    if (is_deep(out, depth, PyList_Size(value), "[...]"))
+    if (is_cut(out, value, depth, PyList_Size(value), "[...]"))
         return;
     put(out, "[");
     show_items(out, value, PyList_GetItem, PyList_Size, depth);
@@ -209,7 +238,7 @@ static void show_list(struct shown *out, PyObject *value, unsigned depth)
 
 static void show_tuple(struct shown *out, PyObject *value, unsigned depth)
 {
-    if (is_deep(out, depth, PyTuple_Size(value), "(...)"))
+    if (is_cut(out, value, depth, PyTuple_Size(value), "(...)"))
         return;
     put(out, "(");
     show_items(out, value, PyTuple_GetItem, PyTuple_Size, depth);
@@ -220,7 +249,7 @@ static void show_tuple(struct shown *out, PyObject *value, unsigned depth)
 static void show_pairs(struct shown *out, PyObject *dict, bool attributes, unsigned depth)
 {
     PyObject *key, *value;
-    Py_ssize_t at = 0;
+    Py_ssize_t at = 0, n = items_shown(PyDict_Size(dict));
 
     for (Py_ssize_t i = 0; PyDict_Next(dict, &at, &key, &value) && begin_item(out, i); i++) {
         Py_IncRef(key);
@@ -229,10 +258,10 @@ static void show_pairs(struct shown *out, PyObject *dict, bool attributes, unsig
             put_str(out, PyUnicode_Substring(key, 0, SHOW_STRING_MAX));
             put(out, "=");
         } else {
-            show_value(out, key, depth + 1);
+            show_share(out, key, depth + 1, 2 * (n - i));
             put(out, ": ");
         }
-        show_value(out, value, depth + 1);
+        show_share(out, value, depth + 1, attributes ? n - i : 2 * (n - i) - 1);
         Py_DecRef(key);
         Py_DecRef(value);
     }
@@ -240,7 +269,7 @@ static void show_pairs(struct shown *out, PyObject *dict, bool attributes, unsig
 
 static void show_dict(struct shown *out, PyObject *value, unsigned depth)
 {
-    if (is_deep(out, depth, PyDict_Size(value), "{...}"))
+    if (is_cut(out, value, depth, PyDict_Size(value), "{...}"))
         return;
     put(out, "{");
     show_pairs(out, value, false, depth);
@@ -250,19 +279,20 @@ static void show_dict(struct shown *out, PyObject *value, unsigned depth)
 /* As the built-in type iterates; a subclass may have other ideas. */
 static void show_members(struct shown *out, PyTypeObject *type, PyObject *set, unsigned depth)
 {
-    if (is_deep(out, depth, PySet_Size(set), "{...}"))
+    if (is_cut(out, set, depth, PySet_Size(set), "{...}"))
         return;
     getiterfunc iterate = (getiterfunc)PyType_GetSlot(type, Py_tp_iter);
     _cleanup_unref_ PyObject *members = iterate ? iterate(set) : NULL;
     iternextfunc next = members ? (iternextfunc)PyType_GetSlot(Py_TYPE(members), Py_tp_iternext)
                                 : NULL;
 
+    Py_ssize_t n = items_shown(PySet_Size(set));
     put(out, "{");
     for (Py_ssize_t i = 0; next; i++) {
         _cleanup_unref_ PyObject *each = next(members);
         if (!each || !begin_item(out, i))
             break;
-        show_value(out, each, depth + 1);
+        show_share(out, each, depth + 1, n - i);
     }
     put(out, "}");
     PyErr_Clear();
@@ -353,7 +383,8 @@ static void show_exception(struct shown *out, PyObject *value, unsigned depth)
 
     put_str(out, attribute_of(&out->raised->qualname, (PyObject *)Py_TYPE(value)));
     put(out, "(");
-    if (args && is_exactly(args, &PyTuple_Type) && !is_deep(out, depth, PyTuple_Size(args), CUT))
+    if (args && is_exactly(args, &PyTuple_Type) &&
+        !is_cut(out, args, depth, PyTuple_Size(args), OBJECT_CUT))
         show_items(out, args, PyTuple_GetItem, PyTuple_Size, depth);
     put(out, ")");
     show_attributes(out, value, depth);
@@ -385,10 +416,12 @@ static void show_bounds(struct shown *out, PyObject *value, unsigned depth)
 static void show_value(struct shown *out, PyObject *value, unsigned depth)
 {
     if (out->nodes == 0 || is_full(out)) {
-        put(out, CUT);
+        put(out, OBJECT_CUT);
         return;
     }
     out->nodes--;
+    if (depth < SHOW_DEPTH_MAX)
+        out->path[depth] = value;
     if (is_plain(value)) {
         put_str(out, PyObject_Repr(value));
     } else if (show_builtin(out, value, depth)) {

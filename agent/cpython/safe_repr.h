@@ -9,14 +9,15 @@
 
 #define SHOW_STRING_MAX 200 /* code points or bytes shown of one string */
 #define SHOW_ITEMS_MAX 16   /* items shown of one container, attributes of one instance */
-#define SHOW_DEPTH_MAX 2    /* containers in containers whose items are shown */
-#define SHOW_NODES_MAX 256  /* objects shown of one value */
+#define SHOW_DEPTH_MAX 5    /* containers in containers whose items are shown */
+#define SHOW_NODES_MAX 320  /* objects shown of one value: each item gets an equal share */
 /* Of ints of more bits the number of bits is shown. */
 #define SHOW_BITS_MAX 14000
 
 struct shown {
     const struct exception_text *raised; /* how types are called */
-    unsigned nodes;
+    unsigned nodes;                      /* objects that may still be shown */
+    PyObject *path[SHOW_DEPTH_MAX]; /* what holds the object at hand, outermost first; borrowed */
     size_t size;
     char bytes[RING_TEXT_MAX];
 };

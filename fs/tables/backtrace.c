@@ -26,6 +26,19 @@ static bool is_python(const struct frame *frame)
     return frame->kind == FRAME_PYTHON || (frame->kind == FRAME_UNREADABLE && frame->address);
 }
 
+static void add_position(struct rows *rows, const struct position *position)
+{
+    if (position->line < 0)
+        return;
+    rows_integer(rows, BACKTRACE_LINENO, position->line);
+    if (position->col < 0)
+        return;
+    rows_integer(rows, BACKTRACE_END_LINENO, position->end_line);
+    rows_integer(rows, BACKTRACE_COL, position->col);
+    if (position->end_col >= 0)
+        rows_integer(rows, BACKTRACE_END_COL, position->end_col);
+}
+
 static void add_frame(struct rows *rows, const struct thread *thread, const struct frame *frame)
 {
     static const char *const types[] = {
@@ -44,8 +57,7 @@ static void add_frame(struct rows *rows, const struct thread *thread, const stru
         rows_integer(rows, BACKTRACE_ADDRESS, (int64_t)frame->address);
     if (frame->kind == FRAME_PYTHON) {
         rows_text(rows, BACKTRACE_FILE, frame->file);
-        if (frame->line >= 0)
-            rows_integer(rows, BACKTRACE_LINENO, frame->line);
+        add_position(rows, &frame->position);
     } else if (frame->kind == FRAME_NATIVE && *frame->file) {
         rows_text(rows, BACKTRACE_MODULE, frame->file);
     } else if (frame->kind == FRAME_CUT) {

@@ -47,6 +47,9 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
             rows_text(rows, THREADS_WCHAN, t->wait);
         if (!t->tstate)
             continue;
+        rows_integer(rows, THREADS_HANDLES_EXCEPTION, t->handles_exception);
+        if (t->collecting != COLLECTING_UNKNOWN)
+            rows_integer(rows, THREADS_COLLECTS_GARBAGE, t->collecting == COLLECTING_YES);
         rows_integer(rows, THREADS_INTERPRETER, t->interp_id);
         rows_integer(rows, THREADS_IDENT, (int64_t)t->thread_id);
     }

@@ -11,6 +11,7 @@
 
 #define PACING_RUN_PER_PAUSE 4         /* processor time between pauses, in pauses */
 #define PACING_DEADLINE_NS 20000000ull /* longest wait for it */
+#define PACING_PROGRESS_DEADLINE_NS 1000000000ull
 
 struct pacing {
     uint64_t due_cpu_ns; /* processor time of the process at which it may be paused again */
@@ -20,3 +21,6 @@ struct pacing {
 void pacing_wait(const struct pacing *pacing, pid_t pid);
 /* Notes a pause that has just ended. */
 void pacing_paused(struct pacing *pacing, pid_t pid, uint64_t pause_ns);
+/* Waits until the process has run on a little, as long as this thread of it is ready to, a second
+ * at most: for who stopped the thread in the middle of something, and would find it there again. */
+void pacing_let_run(pid_t pid, pid_t tid);

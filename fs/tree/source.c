@@ -3,9 +3,11 @@
  *   forward (/w/model.py:88)
  *      87          for layer in self.layers:
  *      88  ->          x = layer(x)
+ *                           ^^^^^^^^
  *      89          return x
  *
- * Where there are none to show, the line below the first says why. */
+ * Below the current line, carets mark what of it is executed, unless it is all of it. Where there
+ * are none to show, the line below the first says why. */
 #include "agent/base/cleanup.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/object.h"
@@ -28,7 +30,7 @@ struct place {
     unsigned depth;
     char *func, *file; /* as shown */
     char path[PATH_MAX];
-    int line;       /* -1: none */
+    struct position position;
     int first_line; /* of the function */
 };
 
@@ -89,7 +91,7 @@ static int find_place(void *arg, struct view *view, const struct raw_stack *stac
     const struct raw_frame *frame = &stack->frames[place->depth];
     if (!frame->info || frame->info->state != CODE_LOADED)
         return -EIO;
-    place->line = linetable_line(&frame->info->lines, frame->lasti);
+    place->position = linetable_position(&frame->info->lines, frame->lasti);
     place->first_line = frame->info->lines.first_line;
     place->func = strdup(frame->info->name);
     place->file = strdup(frame->info->file);
@@ -117,16 +119,65 @@ static void add_line(struct text *out, const char *line, size_t size)
     }
 }
 
-static void add_lines(struct text *out, const struct text *lines, int first, int current)
+static bool is_utf8(const char *s, size_t size)
+{
+    for (size_t n; size; s += n, size -= n)
+        if (!(n = utf8_length((const unsigned char *)s, size)))
+            return false;
+    return true;
+}
+
+/* Columns that the text takes as add_line() shows it, with its tabs as they are. */
+static void add_blank(struct text *out, const char *line, size_t size)
+{
+    _cleanup_(text_deinit) struct text shown = TEXT_INIT;
+
+    add_line(&shown, line, size);
+    for (size_t i = 0; i < shown.size; i++)
+        if ((shown.data[i] & 0xc0) != 0x80)
+            text_putc(out, shown.data[i] == '\t' ? '\t' : ' ');
+}
+
+/* Carets below the line, from one byte of it up to another. Columns count bytes of UTF-8: they say
+ * nothing of a file that isn't. */
+static void add_carets(struct text *out, const char *line, size_t size,
+                       const struct position *position)
+{
+    size_t blank = 0, from = (size_t)position->col;
+    size_t to = position->end_line > position->line ? size : (size_t)position->end_col;
+    _cleanup_(text_deinit) struct text marked = TEXT_INIT;
+
+    while (size && strchr(" \t\f\r", line[size - 1]))
+        size--;
+    while (blank < size && strchr(" \t\f", line[blank]))
+        blank++;
+    if (to > size)
+        to = size;
+    if (position->col < 0 || position->end_col < 0 || from >= to || !is_utf8(line, size) ||
+        (from <= blank && to == size))
+        return;
+    text_printf(out, "%12s", "");
+    add_blank(out, line, from);
+    add_line(&marked, line + from, to - from);
+    for (size_t i = 0; i < marked.size; i++)
+        if ((marked.data[i] & 0xc0) != 0x80)
+            text_putc(out, '^');
+    text_putc(out, '\n');
+}
+
+static void add_lines(struct text *out, const struct text *lines, int first,
+                      const struct source_place *place)
 {
     const char *at = lines->data, *end = at + lines->size;
 
     for (int number = first; at < end; number++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = newline ? (size_t)(newline - at) : (size_t)(end - at);
-        text_printf(out, "%6d  %s  ", number, number == current ? "->" : "  ");
+        text_printf(out, "%6d  %s  ", number, number == place->line ? "->" : "  ");
         add_line(out, at, size);
         text_puts(out, size >= SOURCE_LINE_BYTES ? "...\n" : "\n");
+        if (number == place->line && place->position)
+            add_carets(out, at, size, place->position);
         at += size + 1;
     }
 }
@@ -195,7 +246,7 @@ static void add_source(const struct file_context *context, const struct source_p
     if (error < 0 || request.first + n <= at)
         add_reason(out, place, error, at);
     else
-        add_lines(out, &lines, request.first, place->line);
+        add_lines(out, &lines, request.first, place);
     text_deinit(&lines);
 }
 
@@ -218,8 +269,14 @@ int source_render(struct file_context *context, struct text *out)
 
     int r = snapshot_visit(context->target, context->tid, find_place, &place);
     if (r == 0) {
-        const struct source_place found = {place.func, place.file, place.path, place.line,
-                                           place.first_line};
+        const struct source_place found = {
+            .func = place.func,
+            .file = place.file,
+            .path = place.path,
+            .line = place.position.line,
+            .first_line = place.first_line,
+            .position = &place.position,
+        };
         source_add(context, &found, out);
     } else if (r == -ENOENT) {
         text_printf(&context->why, "the thread has no Python frame %u", context->depth);

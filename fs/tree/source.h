@@ -1,6 +1,7 @@
 /* The lines of source around a place in a program, as two files show them. */
 #pragma once
 
+#include "fs/remote/frames/linetable.h"
 #include "fs/tree/file.h"
 
 struct source_place {
@@ -8,6 +9,7 @@ struct source_place {
     const char *path;        /* as the target's file system knows it; "": unreadable */
     int line;                /* -1: none */
     int first_line;          /* of the function; shown where there is no line; 0: not known */
+    const struct position *position; /* what of the line is executed; NULL: not known */
 };
 
 /* Adds the place and its lines, or why there are none. */

@@ -16,7 +16,8 @@
  * object it waits for where that is no task, and the tasks it waits for, which have the same below
  * them. A task that several await stands in full under the first of them and as "(see above)"
  * under the others; one nested too deep stands further down, at the left. Nobody awaits the tasks
- * directly under a loop, unless they await each other in a circle.
+ * directly under a loop, unless they await each other in a circle. Tasks stand in the order of
+ * their creation from 3.14 on, where the interpreter keeps it, and before by name.
  *
  * In brackets: running (its code runs), ready (its loop will resume it), waiting; ", cancelling"
  * once it was asked to. `grep -F '[running'` and the like find tasks, `grep -w fetch` those

@@ -9,6 +9,12 @@ static const char *gil_of(const struct thread *thread)
     return thread->holds_gil ? "holds" : thread->waits_gil ? "waits" : "no";
 }
 
+static const char *const collecting_names[] = {
+    [COLLECTING_NO] = "no",
+    [COLLECTING_YES] = "yes",
+    [COLLECTING_UNKNOWN] = "unknown",
+};
+
 static void add_thread(const struct thread *t, struct text *out)
 {
     text_printf(out, "Tid: %d\nName: %s\nMain: %s\nState: ", (int)t->tid, t->name,
@@ -16,7 +22,10 @@ static void add_thread(const struct thread *t, struct text *out)
     thread_describe(t, out);
     text_printf(out, "\nGil: %s\n", gil_of(t));
     if (t->tstate)
-        text_printf(out, "Interpreter: %ld\nIdent: %lu\n", (long)t->interp_id, t->thread_id);
+        text_printf(out,
+                    "HandlesException: %s\nCollectsGarbage: %s\nInterpreter: %ld\nIdent: %lu\n",
+                    t->handles_exception ? "yes" : "no", collecting_names[t->collecting],
+                    (long)t->interp_id, t->thread_id);
     text_printf(out, "Depth: %zu\n", t->depth);
     text_printf(out, "CpuUser: %.2f\nCpuSystem: %.2f\n", (double)t->cpu_user_ns / 1e9,
                 (double)t->cpu_system_ns / 1e9);

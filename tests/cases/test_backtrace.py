@@ -169,6 +169,32 @@ def test_names_of_short_lived_threads(probe, python):
     assert named > 20
 
 
+LATE = """
+import sys
+assert "threading" not in sys.modules
+print("ready", flush=True)
+sys.stdin.readline()
+import threading
+threading.main_thread().name = "me"
+print("there", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_names_while_somebody_keeps_looking(probe, python):
+    """Also where they looked before there were any."""
+    target = python.run_source(LATE, name="late.py")
+    before = parse_backtrace(probe.read(target.pid, "backtrace"), target.pid)
+    assert "me" not in {t.name for t in before.threads.values()}
+    target.send("go")
+    target.expect("there")
+
+    def named():
+        seen = parse_backtrace(probe.read(target.pid, "backtrace"), target.pid)
+        return "me" in {t.name for t in seen.threads.values()}
+    eventually(named, what="the names")
+
+
 def test_state_and_native_stack_are_of_one_moment(probe, python):
     """A thread shown as waiting for the GIL stands in take_gil or drop_gil, and no other does."""
     if python.source != "pyenv":

@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import re
+import subprocess
 import time
 
 import pytest
@@ -40,6 +41,85 @@ def test_values(probe, python):
         shown.pop("rest")
         assert len(wanted) > 60
         assert shown == wanted
+
+
+NUMPY = """
+import json, sys
+import numpy as np
+
+def frame(name, values):
+    local = {f"v{i}": value for i, value in enumerate(values)}
+    said = {name: f"numpy.{type(v).__name__}({v!r})" for name, v in local.items()}
+    exec("; ".join(f"{name} = local['{name}']" for name in local) + "; go()",
+         {"local": local, "go": lambda: (print(json.dumps(said), flush=True), sys.stdin.read())})
+
+np.set_printoptions(legacy="1.21")
+values = [np.bool_(True), np.bool_(False)]
+for kind in "int8 int16 int32 int64 longlong".split():
+    info = np.iinfo(kind)
+    values += [getattr(np, kind)(n) for n in (info.min, -1, 0, info.max)]
+for kind in "uint8 uint16 uint32 uint64 ulonglong".split():
+    values += [getattr(np, kind)(n) for n in (0, np.iinfo(kind).max)]
+for kind in "float16 float32 float64".split():
+    info = np.finfo(kind)
+    values += [getattr(np, kind)(n) for n in (0.0, -0.0, 1, 0.1, -1 / 3, 1e-3, 12345.6, 2.0, 0.125, info.max, info.tiny,
+                                              info.smallest_subnormal, float("inf"), float("nan"))]
+values += [getattr(np, kind)(1 - 0.1j) for kind in ("complex64", "complex128")]
+frame("values", values)
+"""
+
+
+def test_numpy_scalars(probe, any_python):
+    if subprocess.run(any_python.command("-c", "import numpy"), capture_output=True,
+                      env={"PATH": os.environ["PATH"]}).returncode:
+        pytest.skip(f"{any_python} has no numpy")
+    target = any_python.run_source(NUMPY, name="scalars.py", ready=False)
+    said = json.loads(target.readline())
+    eventually(lambda: target.state() == "S", what="reading")
+    frames = parse(probe.read(target.pid, "threads", target.pid, "locals"))
+    seen = next(names for head, names in frames if "v0" in names)
+    assert len(said) > 60
+    assert {name: seen[name] for name in said} == said
+
+
+TENSORS = """
+import json, sys
+import torch
+
+class Mine(torch.Tensor):
+    pass
+
+v0 = torch.zeros(64, 32)
+v1 = torch.tensor(1.5, dtype=torch.float64)
+v2 = torch.zeros(0, 3, dtype=torch.int64)
+v3 = torch.zeros(1, 2, 3, 4, 5, 6, 7, dtype=torch.bool)
+v4 = v0.t()[3:]
+v5 = torch.nn.Linear(4, 5).weight
+v6 = torch.zeros(3, dtype=torch.bfloat16).as_subclass(Mine)
+v7 = torch.zeros(5, 6, device="meta")
+v8 = [torch.zeros(2, dtype=torch.complex64)]
+said = {name: f"{str(v.dtype)[6:]}{list(v.shape)} {v.device}" for name, v in globals().items()
+        if isinstance(v, torch.Tensor)}
+said["v8"] = "[complex64[2] cpu]"
+print("ready", flush=True)
+print(json.dumps(said), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.deadline(240)
+def test_tensors(probe, any_python):
+    if subprocess.run(any_python.command("-c", "import torch"), capture_output=True,
+                      env={"PATH": os.environ["PATH"]}).returncode:
+        pytest.skip(f"{any_python} has no torch")
+    target = any_python.run_source(TENSORS, name="tensors.py", ready=False)
+    target.expect("ready", 120)
+    said = json.loads(target.readline())
+    eventually(lambda: target.state() == "S", what="reading")
+    frames = parse(probe.read(target.pid, "threads", target.pid, "locals"))
+    seen = next(names for head, names in frames if "v0" in names)
+    assert len(said) == 9
+    assert {name: seen[name].partition(" {")[0] for name in said} == said
 
 
 def comparable(said):

@@ -191,6 +191,112 @@ def test_tasks(probe, python):
             assert (row["func"], row["file"], int(row["lineno"])) == (func, file, line)
 
 
+EXCEPTIONS = """
+import sys, threading
+
+def wait():
+    started.release()
+    done.acquire()
+
+def handles():
+    try:
+        raise ValueError
+    except ValueError:
+        wait()
+
+def cleans():
+    try:
+        raise ValueError
+    finally:
+        wait()
+
+def handled():
+    try:
+        raise ValueError
+    except ValueError:
+        pass
+    wait()
+
+def generate(inside):
+    try:
+        raise ValueError
+    except ValueError:
+        if inside:
+            wait()
+        yield
+
+def generates():
+    next(generate(True))
+
+def generated():
+    paused = generate(False)
+    next(paused)
+    wait()
+
+def plain():
+    yield wait()
+
+def around():
+    try:
+        raise ValueError
+    except ValueError:
+        next(plain())
+
+done = threading.Lock()
+done.acquire()
+started = threading.Semaphore(0)
+for function in wait, handles, cleans, handled, generates, generated, around:
+    threading.Thread(target=function, name=function.__name__, daemon=True).start()
+    started.acquire()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_who_handles_an_exception(probe, python):
+    target = python.run_source(EXCEPTIONS, name="handlers.py")
+    rows = ask(path_of(probe, target), "SELECT thread, tid, handles_exception AS h FROM threads")
+    handling = {r["thread"] for r in rows if r["h"] == "1"}
+    assert handling == {"handles", "cleans", "generates", "around"}
+    assert {r["h"] for r in rows} == {"0", "1"}
+    for row in rows:
+        said = probe.read(target.pid, "threads", row["tid"], "status")
+        assert f"HandlesException: {'yes' if row['h'] == '1' else 'no'}\n" in said
+
+
+COLLECTING = """
+import gc, sys, threading
+if len(sys.argv) > 1:
+    threading.Thread(target=threading.Event().wait, name="other", daemon=True).start()
+gc.disable()
+print("ready", flush=True)
+sys.stdin.readline()
+gc.callbacks.append(lambda phase, info: (print(phase, flush=True), sys.stdin.readline()))
+gc.collect()
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_who_collects_garbage(probe, python, others):
+    target = python.run_source(COLLECTING, *["other"] * others, name="collecting.py")
+
+    def said():
+        return {r["thread"]: r["c"] for r in
+                ask(path_of(probe, target), "SELECT thread, collects_garbage AS c FROM threads")}
+    nobody = {name: "0" for name in ["MainThread", *["other"] * others]}
+    assert said() == nobody
+    for phase in "start", "stop":
+        target.send("go")
+        target.expect(phase)
+        known = not others or python.version >= (3, 15)
+        assert said() == ({**nobody, "MainThread": "1"} if known else {name: "" for name in nobody})
+        status = probe.read(target.pid, "threads", target.pid, "status")
+        assert f"CollectsGarbage: {'yes' if known else 'unknown'}\n" in status
+    target.send("go")
+    eventually(lambda: said() == nobody, what="the end of the collection")
+
+
 GROUP = """
 import asyncio
 async def leaf(): await asyncio.Event().wait()
@@ -323,7 +429,7 @@ def test_sql(query):
         "SELECT median(value) AS m, percentile(value, 25) AS q FROM json_each('[4, 1, 3, 2]')":
             [{"m": "2.5", "q": "1.75"}],
         "SELECT name FROM tables WHERE name REGEXP '^t(a|h).*s$' ORDER BY 1":
-            [{"name": "tables"}, {"name": "tasks"}, {"name": "threads"}],
+            [{"name": "tables"}, {"name": "task_edges"}, {"name": "tasks"}, {"name": "threads"}],
         "SELECT python.threads.is_main FROM python.threads": [{"is_main": "1"}],
         "SELECT t.is_main FROM threads AS t JOIN backtrace b USING (tid) WHERE b.depth = 0":
             [{"is_main": "1"}],

@@ -1,5 +1,6 @@
 """source: the lines around a frame's current one, and whose rights count when they are read. The
 names of files come from the target, so that it may name what it, or who asks, may not read."""
+import json
 import os
 import pathlib
 import pwd
@@ -12,8 +13,10 @@ import pytest
 
 from interpreters import TARGETS
 from mount import Probe
+from sql import ask
 
 LINE = re.compile(r" *(\d+)  (->|  )  (.*)$")
+CARETS = re.compile(r" {12}\s*\^+$")
 
 
 def sources(probe, target, tid=None):
@@ -24,6 +27,8 @@ def sources(probe, target, tid=None):
         head, *rest = probe.read(frames / str(depth) / "source").split("\n")[:-1]
         lines, current, reason = {}, None, None
         for line in rest:
+            if CARETS.match(line):
+                continue
             match = LINE.match(line)
             if not match:
                 reason = line
@@ -59,6 +64,44 @@ def test_lines_around(probe, python):
                 text = (TARGETS / pathlib.Path(file).name).read_text().split("\n")
                 assert lines == {n: text[n - 1] for n in range(max(1, line - 5), line + 6)
                                  if n <= len(text) and (n < len(text) or text[n - 1])}
+
+
+def carets(probe, target, depth):
+    """The current line, and what of it the carets mark; None: there are none."""
+    text = probe.read(target.pid, "threads", target.pid, "frames", depth, "source").split("\n")
+    at = next(i for i, line in enumerate(text) if LINE.match(line) and LINE.match(line)[2] == "->")
+    if not CARETS.match(text[at + 1]):
+        return None
+    assert text[at + 1][:12] == " " * 12 and text[at + 1].count("\t") == text[at][:len(text[at + 1])].count("\t")
+    return "".join(a for a, b in zip(text[at], text[at + 1]) if b == "^")
+
+
+def test_positions(probe, python):
+    """What a frame executes of its line: in the table backtrace and below the line."""
+    target = python.run("positions.py")
+    said = json.loads(target.readline())
+    rows = ask(probe.path / str(target.pid) / "query",
+               "SELECT depth, func, lineno, end_lineno, col, end_col FROM backtrace WHERE depth > 0 ORDER BY depth")
+    numbers = [tuple(int(r[c]) if r[c] else None for c in ("lineno", "end_lineno", "col", "end_col")) for r in rows]
+    assert numbers == [tuple(position) for position in said]
+    marked = {r["func"]: carets(probe, target, r["depth"]) for r in rows}
+    if python.version < (3, 11):
+        assert set(marked.values()) == {None}
+        return
+    assert marked["one_line"] == "tell(value)"
+    assert marked["several_lines"] == "one_line("
+    assert marked["not_ascii"] == "several_lines(value)"
+    assert marked["tabbed"] == "not_ascii(value)"
+    assert marked["whole"] is marked["<module>"] is None, "it is all of the line"
+    assert marked.get("chained.<locals>.<listcomp>", marked["chained"]) == "whole(x)"
+
+
+def test_no_positions(probe, python):
+    target = python.run("positions.py", env={"PYTHONNODEBUGRANGES": "1"})
+    rows = ask(probe.path / str(target.pid) / "query",
+               "SELECT lineno, end_lineno, col, end_col FROM backtrace WHERE depth > 0")
+    assert all(r["lineno"] and not r["end_lineno"] and not r["col"] and not r["end_col"] for r in rows)
+    assert carets(probe, target, 1) is None
 
 
 ODD = "# caf\xe9\r\n\tcall(names)\x1b[31m\r\ncall(names)" + " " * 3000

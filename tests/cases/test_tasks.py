@@ -1,12 +1,15 @@
 """tasks: the asyncio task tree, against what the victims say of themselves."""
+import concurrent.futures
 import dataclasses
 import errno
 import json
 import re
+import signal
 import time
 
 import pytest
 
+from sql import ask
 from stacks import escape
 
 NEW = pytest.mark.python(minimum=(3, 12))
@@ -133,6 +136,9 @@ CHILDREN = {
     "python_task": {"python-joiner": ["python-child"]},
     "resting": {},
     "handing_on": {f"link-{i}": [f"link-{i - 1}"] for i in range(1, 150)},
+    "handed": {"gather-joiner": ["gathered-0", "gathered-1"], "shield-joiner": ["shielded-0"],
+               "completed-joiner": ["completed-0", "completed-1"]},
+    "as_completed": {"collector": ["collected-0", "collected-1", "collected-2"]},
 }
 
 
@@ -143,6 +149,25 @@ def test_who_awaits_whom(probe, python, case):
     seen = look(probe, target)
     assert {t.name: t.children for t in seen.values() if t.children} == CHILDREN[case]
     assert max(t.depth for t in seen.values()) <= 65
+
+
+@NEW
+def test_all_edges(probe, python):
+    target, said = start(python, "shared", "gather_of_gather", "handed")
+    rows = ask(probe.path / str(target.pid) / "query",
+               "SELECT a.name AS awaiter, b.name AS task FROM task_edges e JOIN tasks a ON a.id = e.awaited_by "
+               "JOIN tasks b ON b.id = e.task")
+    wanted = {(awaiter, task) for case in ("shared", "gather_of_gather", "handed")
+              for awaiter, tasks in CHILDREN[case].items() for task in tasks}
+    assert sorted((r["awaiter"], r["task"]) for r in rows) == sorted(wanted)
+
+
+@NEW
+def test_order(probe, python):
+    target, _ = start(python, "aging")
+    names = re.findall(r"^  Task \S+ \((.*?)\)", probe.read(target.pid, "tasks"), re.M)
+    assert names == (["Task-1", "zebra", "yak", "ant", "bee"] if python.version >= (3, 14) else
+                     ["Task-1", "ant", "bee", "yak", "zebra"])
 
 
 @NEW
@@ -170,6 +195,39 @@ def test_thousand(probe, python):
     check(parse(text), said)
     names = re.findall(r"^  Task \S+ \((t-\d+)\)", text, re.M)
     assert names == [f"t-{i}" for i in range(1000)], "by name, numbers as numbers"
+
+
+MANY = """
+import asyncio
+
+async def idle():
+    await asyncio.Event().wait()
+
+async def main():
+    tasks = [asyncio.create_task(idle()) for _ in range(10000)]
+    await asyncio.sleep(0)
+    print("ready", flush=True)
+    await asyncio.gather(*tasks)
+
+asyncio.run(main())
+"""
+
+
+@NEW
+def test_preempted(probe, python):
+    """A daemon that doesn't get a processor for a while, in the middle of a reading, reads on."""
+    target = python.run_source(MANY, name="many_tasks.py")
+    mine = probe.mount()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        mine.read(target.pid, "tasks")  # from the caches next time
+        for delay in 0, 0.01, 0.02:
+            reading = pool.submit(mine.read, target.pid, "tasks")
+            time.sleep(delay)
+            mine.process.send_signal(signal.SIGSTOP)
+            time.sleep(0.6)
+            mine.process.send_signal(signal.SIGCONT)
+            text = reading.result()
+            assert "cut" not in text and len(re.findall("^ +Task ", text, re.M)) == 10001
 
 
 @NEW

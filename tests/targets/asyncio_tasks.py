@@ -116,6 +116,43 @@ async def shield():
     keep(asyncio.create_task(shielder(asyncio.Event()), name="shielder"))
 
 
+async def call(function, keep_result):
+    """What a function returns is for others to await."""
+    keep_result(function())
+    await asyncio.Event().wait()
+
+
+async def handed():
+    event, results = asyncio.Event(), []
+    tasks = {name: [asyncio.create_task(worker(event), name=f"{name}-{i}") for i in range(2)]
+             for name in ("gathered", "dropped", "shielded", "completed")}
+    for name, function in [("gather-caller", lambda: asyncio.gather(*tasks["gathered"])),
+                           ("shield-caller", lambda: asyncio.shield(tasks["shielded"][0])),
+                           ("completed-caller", lambda: next(iter(asyncio.as_completed(tasks["completed"])))),
+                           ("dropper", lambda: asyncio.gather(*tasks["dropped"]))]:
+        keep(asyncio.create_task(call(function, results.append), name=name))
+    await asyncio.sleep(0)
+    for name, result in zip(("gather", "shield", "completed"), results):
+        keep(asyncio.create_task(joiner(result), name=f"{name}-joiner"))
+    keep(tasks)
+    keep(results)
+
+
+async def collector(event):
+    for earliest in asyncio.as_completed([asyncio.create_task(worker(event), name=f"collected-{i}")
+                                          for i in range(3)]):
+        await earliest
+
+
+async def as_completed():
+    keep(asyncio.create_task(collector(asyncio.Event()), name="collector"))
+
+
+async def aging():
+    for name in "zebra", "yak", "ant", "bee":
+        keep(asyncio.create_task(sleeper(), name=name))
+
+
 async def numbers(event):
     yield 1
     await event.wait()

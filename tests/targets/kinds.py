@@ -40,7 +40,10 @@ def fail():
     text, quoted, wide, odd = "text", "it's\n\t\x1b", "żółw 🐢", "\udcff"
     long, octets, array = "x" * 1000, b"a\0\xff" * 3, bytearray(b"abc" * 100)
     empty = [], (), {}, set(), frozenset(), "", b""
-    deep = [1, [2, [3, [4]]]], (1,), {"k": {"k": {"k": 1}}}, {(1, 2)}, frozenset({3})
+    deep = [1, [2, [3, [4, [5, [6, [7]]]]]]], (1,), {"k": {"k": {"k": 1}}}, {(1, 2)}, frozenset({3})
+    around = {"a": [1]}
+    around["b"] = (around["a"], [around])
+    broad = [[[i] * 17] * 3 for i in range(20)]
     many, pairs = list(range(100)), {i: str(i) for i in range(100)}
     itself = [1]
     itself.append(itself)

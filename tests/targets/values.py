@@ -115,11 +115,17 @@ def containers():
         add(value)
     add(list(range(17)), "[" + ", ".join(map(str, range(16))) + ", ...]")
     add(dict.fromkeys(range(17)), "{" + ", ".join(f"{i}: None" for i in range(16)) + ", ...}")
-    add([[[1]]], "[[[...]]]")
-    add([({},), ((1, 2),)], "[({},), ((...),)]")
+    add([[[[[1]]]]])
+    add([[[[[[]]]]]])
+    add([[[[[[1]]]]]], "[[[[[<...>]]]]]")
+    add([({},), ((1, {"k": (2,)}),)])
     cycle = [1]
     cycle.append(cycle)
-    add(cycle, "[1, [1, [...]]]")
+    add(cycle)
+    around = {"k": (cycle, [1])}
+    around["a"] = [around]
+    add(around)
+    add([cycle, cycle])
     nearly_empty = {i: i for i in range(1000)}
     removed = set(range(1000))
     for i in range(990):
@@ -152,7 +158,7 @@ def instances():
     add_instance(one, " {b='x'}")
     one = Plain()
     setattr(one, "\xe9", [1, [2]])
-    add_instance(one, " {a=1, b='x', \xe9=[1, [...]]}")
+    add_instance(one, " {a=1, b='x', \xe9=[1, [2]]}")
     one = Plain()
     one.itself = one
     add_instance(one, f" {{a=1, b='x', itself=<__main__.Plain object at {id(one):#x}>}}")

@@ -15,6 +15,17 @@ static void check(enum linetable_format format, const uint8_t *bytes, size_t siz
     linetable_deinit(&t);
 }
 
+static void check_position(const struct linetable *t, int offset, int line, int end_line, int col,
+                           int end_col)
+{
+    struct position p = linetable_position(t, offset);
+
+    CHECK_INT(p.line, line);
+    CHECK_INT(p.end_line, end_line);
+    CHECK_INT(p.col, col);
+    CHECK_INT(p.end_col, end_col);
+}
+
 int main(void)
 {
     /* the example of Objects/lnotab_notes.txt: lines 1, 2, 7, 207 (by two steps), 208 at 6 ... */
@@ -48,6 +59,17 @@ int main(void)
     static const int locations_want[][2] = {{0, 20},  {3, 20},   {4, 21},  {6, 18},
                                             {13, 18}, {14, 218}, {16, -1}, {-1, 0}};
     check(LINETABLE_LOCATIONS, locations, sizeof locations, 20, locations_want);
+
+    struct linetable positions;
+    CHECK_INT(linetable_decode(LINETABLE_LOCATIONS, locations, sizeof locations, 20, &positions),
+              0);
+    check_position(&positions, -1, 20, 20, -1, -1);
+    check_position(&positions, 2, 20, 20, 17, 18);
+    check_position(&positions, 4, 21, 21, 1, 9);
+    check_position(&positions, 6, 18, 18, -1, -1);
+    check_position(&positions, 14, 218, 218, 0, 1);
+    check_position(&positions, 16, -1, -1, -1, -1);
+    linetable_deinit(&positions);
 
     /* cut in the middle of a number, and nothing at all */
     static const int cut_want[][2] = {{0, 20}, {-1, 0}};

@@ -122,6 +122,24 @@ static void test_demangle(void)
     CHECK_STR(demangled("_ZNSt6vectorIiSaIiEE9push_backERKi"),
               "std::vector<int, std::allocator<int> >::push_back");
     CHECK_STR(demangled("_RNvC6_123foo3bar"), "123foo::bar");
+    /* what Cython 3 makes of a module pack.my_mod */
+    CHECK_STR(demangled("__pyx_pw_4pack_6my_mod_1greet"), "pack.my_mod.greet");
+    CHECK_STR(demangled("__pyx_pw_4pack_6my_mod_3foo_bar"), "pack.my_mod.foo_bar");
+    CHECK_STR(demangled("__pyx_pw_4pack_6my_mod_6My_Cls_5__init__"), "pack.my_mod.My_Cls.__init__");
+    CHECK_STR(demangled("__pyx_pw_4pack_6my_mod_6My_Cls_9other_one_1closure_x"),
+              "pack.my_mod.My_Cls.other_one.closure_x");
+    CHECK_STR(demangled("__pyx_f_4pack_6my_mod_6My_Cls_inner"), "pack.my_mod.My_Cls.inner");
+    CHECK_STR(demangled("__pyx_f_4pack_6my_mod_fast_sum"), "pack.my_mod.fast_sum");
+    CHECK_STR(demangled("__pyx_pf_6my_mod_greet"), "my_mod.greet");
+    CHECK_STR(demangled("__pyx_pf_4pack_6my_mod_4ab_cd"), "pack.my_mod.ab_cd");
+    CHECK_STR(demangled("_ZL29__pyx_pw_4pack_6my_mod_1greetP7_objectS0_"), "pack.my_mod.greet");
+    /* a function Py_run of the module, or run of a class Py */
+    CHECK_STR(demangled("__pyx_pf_4pack_6my_mod_2Py_run"), "__pyx_pf_4pack_6my_mod_2Py_run");
+    CHECK_STR(demangled("__pyx_pw_4pack_6my_mod_6My_Cls_6method___pyx_lambda_funcdef_lambda"),
+              "__pyx_pw_4pack_6my_mod_6My_Cls_6method___pyx_lambda_funcdef_lambda");
+    CHECK_STR(demangled("__pyx_pw_"), "__pyx_pw_");
+    CHECK_STR(demangled("__pyx_pw_1greet"), "__pyx_pw_1greet");
+    CHECK_STR(demangled("__pyx_f_99999999999999999999a_b"), "__pyx_f_99999999999999999999a_b");
     CHECK_STR(demangled("_ZN"), "_ZN");
     CHECK_STR(demangled("_Z"), "_Z");
     CHECK_STR(demangled(""), "");

@@ -2,6 +2,7 @@
 
 #include "fs/base/array.h"
 #include "fs/remote/frames/thread_list.h"
+#include "fs/remote/objects/object.h"
 
 #include <errno.h>
 
@@ -163,12 +164,38 @@ static int follow_anchors(struct stack *s, struct view *view, const struct runti
     return 0;
 }
 
+/* Where exceptions are handled: a chain from the innermost running generator outwards, whose first
+ * words are the exception (up to 3.10 its type) and, last, the item before. NULL and None stand for
+ * none (_PyErr_GetTopmostException, Python/errors.c). */
+static int follow_exceptions(struct stack *s, struct view *view, const struct runtime *rt)
+{
+    uint32_t previous = rt->version < 0x030b0000 ? 24 : 8;
+    struct object_class class;
+    const uint8_t *p;
+
+    for (; s->exc_item && s->exc_followed < WALK_EXCEPTIONS_MAX; s->exc_followed++) {
+        int r = view_get(view, s->exc_item, previous + 8, &p);
+        if (r == -EAGAIN || r == -ENOMEM)
+            return r;
+        uint64_t value = r == 0 ? load64(p) : 0;
+        s->exc_item = r == 0 ? load64(p + previous) : 0;
+        if (value && object_classify(view, &rt->offsets, value, &class) == 0 &&
+            class.kind != OBJECT_NONE) {
+            s->handles_exception = true;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+#define PHASES 5
+
 /* Goes on with one stack as far as the copied memory allows: -EAGAIN when more is queued. */
 static int advance(struct walk *walk, struct stack *s, struct view *view, const struct runtime *rt)
 {
     int r = 0;
 
-    for (; s->phase < 4 && r == 0; s->phase += r == 0) {
+    for (; s->phase < PHASES && r == 0; s->phase += r == 0) {
         switch (s->phase) {
         case 0: r = follow_cframes(s, view, rt); break;
         case 1: r = follow_chunks(walk, s, view, &rt->offsets); break;
@@ -181,11 +208,12 @@ static int advance(struct walk *walk, struct stack *s, struct view *view, const 
             s->followed = r == 0 ? 0 : s->followed; /* counts _PyCFrames next */
             break;
         case 3: r = follow_anchors(s, view, rt); break;
+        case 4: r = follow_exceptions(s, view, rt); break;
         }
         if (r == -EFAULT || r == -E2BIG) { /* a _PyCFrame */
             s->end = STACK_UNREADABLE;
-            s->phase = 4;
-            return 0;
+            s->phase = 3;
+            r = 0;
         }
     }
     return r;
@@ -197,7 +225,7 @@ static int follow_all(struct walk *walk, struct view *view, const struct runtime
         more = false;
         for (size_t i = 0; i < walk->n; i++) {
             struct stack *s = &walk->stacks[i];
-            if (s->phase == 4)
+            if (s->phase == PHASES)
                 continue;
             int r = advance(walk, s, view, rt);
             if (r < 0 && r != -EAGAIN)

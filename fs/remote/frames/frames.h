@@ -14,7 +14,8 @@
 #define WALK_FRAMES_MAX 65536 /* of one stack; 16,384 up to 3.10, where each costs a read */
 #define WALK_FRAMES_MAX_OLD 16384
 #define WALK_FRAMES_TOTAL (1u << 20)
-#define WALK_CHUNKS_MAX 4096 /* of a thread's data stack, 16 KiB each and larger */
+#define WALK_CHUNKS_MAX 4096    /* of a thread's data stack, 16 KiB each and larger */
+#define WALK_EXCEPTIONS_MAX 256 /* places of a thread where an exception may be handled */
 
 /* One Python frame as it lies in the target. */
 struct raw_frame {
@@ -51,11 +52,16 @@ struct stack {
     struct stack_anchor *anchors; /* none on 3.9 */
     size_t nanchors;
     enum stack_end end;
-    bool torn; /* inner frames are missing: remote/moment/moment.c */
+    bool torn;              /* inner frames are missing: remote/moment/moment.c */
+    bool handles_exception; /* an except or finally block of it runs, or it raises */
+    bool interp_collects;   /* its interpreter collects garbage, in this thread or another */
+    uint64_t gc_frame;      /* 3.15 on: the frame that the collection began in; else 0 */
 
     /* the walk's own */
     int phase;
     uint64_t next, cframe, chunk;
+    uint64_t exc_item; /* _PyErr_StackItem */
+    uint32_t exc_followed;
     uint32_t chunk_used, followed;
     size_t alloc, anchors_alloc;
 };

@@ -17,16 +17,22 @@ struct decoder {
     bool failed;
 };
 
-/* From byte `start` of the bytecode on, the line is `line`. */
-static void add_row(struct decoder *d, uint32_t start, int32_t line)
+static bool same_position(const struct linetable_row *a, const struct linetable_row *b)
+{
+    return a->line == b->line && a->lines == b->lines && a->col == b->col &&
+           a->end_col == b->end_col;
+}
+
+/* Holds from its `start` on. */
+static void add_position(struct decoder *d, struct linetable_row row)
 {
     struct linetable *t = d->table;
 
-    if (t->n && t->rows[t->n - 1].start == start) {
-        t->rows[t->n - 1].line = line; /* an empty range is overruled */
+    if (t->n && t->rows[t->n - 1].start == row.start) {
+        t->rows[t->n - 1] = row; /* an empty range is overruled */
         return;
     }
-    if (t->n && t->rows[t->n - 1].line == line)
+    if (t->n && same_position(&t->rows[t->n - 1], &row))
         return;
     if (t->n == d->alloc) {
         size_t alloc = d->alloc ? d->alloc * 2 : 16;
@@ -38,7 +44,13 @@ static void add_row(struct decoder *d, uint32_t start, int32_t line)
         t->rows = rows;
         d->alloc = alloc;
     }
-    t->rows[t->n++] = (struct linetable_row){start, line};
+    t->rows[t->n++] = row;
+}
+
+/* The same where there are only lines. */
+static void add_row(struct decoder *d, uint32_t start, int32_t line)
+{
+    add_position(d, (struct linetable_row){.start = start, .line = line, .col = -1, .end_col = -1});
 }
 
 /* Wraps like the interpreter's own arithmetic would, without undefined behaviour. */
@@ -100,9 +112,13 @@ static int32_t read_signed_varint(struct cursor *c)
     return value & 1 ? -(int32_t)(value >> 1) : (int32_t)(value >> 1);
 }
 
-static void skip(struct cursor *c, size_t n)
+static int16_t read_byte(struct cursor *c) { return c->p < c->end ? *c->p++ : -1; }
+
+/* A column that is kept as one more than it is. */
+static int16_t read_column(struct cursor *c)
 {
-    c->p += (size_t)(c->end - c->p) < n ? (size_t)(c->end - c->p) : n;
+    uint32_t value = read_varint(c);
+    return value <= INT16_MAX ? (int16_t)(value - 1) : -1;
 }
 
 enum { /* codes of an entry's first byte: enum _PyCodeLocationInfoKind */
@@ -122,19 +138,27 @@ static void decode_locations(struct decoder *d, const uint8_t *p, size_t size)
     while (c.p < c.end) {
         uint8_t head = *c.p++;
         unsigned code = head >> 3 & 15, units = (head & 7) + 1u;
+        struct linetable_row row = {.start = addr, .col = -1, .end_col = -1};
         if (code == CODE_LONG || code == CODE_NO_COLUMNS)
             line = plus(line, read_signed_varint(&c));
         if (code == CODE_LONG) {
-            read_varint(&c); /* end line, column, end column */
-            read_varint(&c);
-            read_varint(&c);
+            uint32_t lines = read_varint(&c);
+            row.lines = lines <= UINT16_MAX ? (uint16_t)lines : 0;
+            row.col = read_column(&c);
+            row.end_col = read_column(&c);
         } else if (code >= CODE_ONE_LINE0 && code <= CODE_ONE_LINE2) {
             line = plus(line, (int32_t)(code - CODE_ONE_LINE0));
-            skip(&c, 2);
+            row.col = read_byte(&c);
+            row.end_col = read_byte(&c);
         } else if (code < CODE_ONE_LINE0) {
-            skip(&c, 1);
+            int16_t second = read_byte(&c);
+            if (second >= 0) {
+                row.col = (int16_t)(code << 3 | ((unsigned)second >> 4 & 7));
+                row.end_col = (int16_t)(row.col + (second & 15));
+            }
         }
-        add_row(d, addr, code == CODE_NONE ? LINETABLE_NO_LINE : line);
+        row.line = code == CODE_NONE ? LINETABLE_NO_LINE : line;
+        add_position(d, row);
         addr += units * 2;
     }
 }
@@ -169,18 +193,37 @@ void linetable_deinit(struct linetable *table)
     *table = (struct linetable){0};
 }
 
-int linetable_line(const struct linetable *table, int64_t offset)
+/* The row of the instruction at an offset, or NULL. */
+static const struct linetable_row *find_row(const struct linetable *table, int64_t offset)
 {
     size_t low = 0, high = table->n;
 
-    if (offset < 0)
-        return table->first_line;
-    while (low < high) { /* the first row that begins behind offset */
+    while (low < high && offset >= 0) { /* the first row that begins behind offset */
         size_t mid = low + (high - low) / 2;
         if (table->rows[mid].start <= (uint64_t)offset)
             low = mid + 1;
         else
             high = mid;
     }
-    return low ? table->rows[low - 1].line : table->first_line;
+    return low ? &table->rows[low - 1] : NULL;
+}
+
+int linetable_line(const struct linetable *table, int64_t offset)
+{
+    const struct linetable_row *row = find_row(table, offset);
+    return row ? row->line : table->first_line;
+}
+
+struct position linetable_position(const struct linetable *table, int64_t offset)
+{
+    const struct linetable_row *row = find_row(table, offset);
+
+    if (!row)
+        return (struct position){table->first_line, table->first_line, -1, -1};
+    return (struct position){
+        .line = row->line,
+        .end_line = row->line < 0 ? LINETABLE_NO_LINE : plus(row->line, row->lines),
+        .col = row->col,
+        .end_col = row->end_col,
+    };
 }

@@ -22,9 +22,18 @@ struct linetable {
     struct linetable_row {
         uint32_t start; /* first byte of bytecode it holds for */
         int32_t line;
-    } * rows; /* ascending */
+        uint16_t lines;       /* further ones that it reaches over */
+        int16_t col, end_col; /* as in struct position */
+    } * rows;                 /* ascending */
     size_t n;
     int first_line;
+};
+
+/* What code.co_positions() says of an instruction. */
+struct position {
+    int line, end_line; /* LINETABLE_NO_LINE: none */
+    int col, end_col; /* [bytes] of the source as UTF-8, before it in its line, and up to its end in
+                         the last line; -1: not known (before 3.11, or not kept) */
 };
 
 /* The format that a version (PY_VERSION_HEX) uses. */
@@ -39,3 +48,5 @@ void linetable_deinit(struct linetable *table);
 /* The line of the instruction at a byte offset into the bytecode, or LINETABLE_NO_LINE. Negative
  * offsets (not started yet) give the first line. */
 int linetable_line(const struct linetable *table, int64_t offset);
+/* The same with the columns. */
+struct position linetable_position(const struct linetable *table, int64_t offset);

@@ -331,7 +331,8 @@ static void read_again(const struct names *names, struct interpreter_names *in,
     }
     if (!in->active || !read_names(in, offsets)) {
         in->table.n = 0;
-        in->located_ns = in->active ? 0 : now; /* perhaps it is elsewhere now */
+        if (in->active)
+            in->located_ns = 0; /* perhaps it is elsewhere now */
     }
     in->read_ns = monotonic_ns();
     in->fresh = true;

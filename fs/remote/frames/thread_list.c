@@ -26,7 +26,9 @@ static uint32_t tstate_size(const struct offsets *o)
                             o->tstate_thread_id,
                             o->tstate_native_thread_id,
                             o->tstate_datastack_chunk,
-                            o->tstate_datastack_top};
+                            o->tstate_datastack_top,
+                            o->tstate_current_exception,
+                            o->tstate_exc_info};
     return (uint32_t)max_of(used, ARRAY_SIZE(used)) + 8;
 }
 
@@ -105,9 +107,30 @@ static uint32_t chunk_used(uint64_t chunk, uint64_t top)
     return (uint32_t)(used < page_end ? used : page_end);
 }
 
+/* What an interpreter's collector says. */
+struct collector {
+    bool collects;
+    uint64_t frame;
+};
+
+static struct collector read_collector(struct view *view, const struct offsets *o, uint64_t interp)
+{
+    struct collector collector = {0};
+    const uint8_t *p;
+
+    if (o->interp_gc_collecting >= 0 &&
+        read_now(view, interp + (uint64_t)o->interp_gc_collecting, 4, &p) == 0)
+        collector.collects = load32(p);
+    if (collector.collects && o->interp_gc_frame >= 0 &&
+        read_now(view, interp + (uint64_t)o->interp_gc_frame, 8, &p) == 0)
+        collector.frame = load64(p);
+    return collector;
+}
+
 static int add_threads(struct walk *walk, struct view *view, const struct runtime *rt,
                        uint64_t interp, int64_t interp_id, uint64_t head)
 {
+    const struct collector collector = read_collector(view, &rt->offsets, interp);
     const struct offsets *o = &rt->offsets;
     uint32_t size = tstate_size(o);
     const uint8_t *p;
@@ -136,6 +159,11 @@ static int add_threads(struct walk *walk, struct view *view, const struct runtim
         s->cframe = o->tstate_cframe >= 0 ? load64(p + o->tstate_cframe) : 0;
         s->entry = load64(p + walk_entry_offset(o));
         s->chunk = o->tstate_datastack_chunk >= 0 ? load64(p + o->tstate_datastack_chunk) : 0;
+        s->handles_exception = load64(p + o->tstate_current_exception) != 0;
+        s->exc_item = load64(p + o->tstate_exc_info);
+        s->exc_followed = 0;
+        s->interp_collects = collector.collects;
+        s->gc_frame = collector.frame;
         s->chunk_used = s->chunk ? chunk_used(s->chunk, load64(p + o->tstate_datastack_top)) : 0;
     }
     return 0;

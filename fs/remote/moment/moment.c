@@ -16,7 +16,9 @@ struct search {
     moment_work *work;
     void *arg;
     struct moment *moment;
-    bool no_stopping;      /* another tracer is there, or a thread could not be stopped */
+    bool no_stopping;      /* another tracer is there */
+    bool starved;          /* the holder didn't get the processor that it needs to stop */
+    pid_t torn;            /* the holder, stopped in the middle of what `work` reads; or 0 */
     struct lwp_list *lwps; /* of a process in another pid namespace; read once */
 };
 
@@ -102,7 +104,7 @@ static int try_quietly(struct search *search)
     int r = walk_once(search);
     if (r == 0)
         r = running_holders(search, target->walk.gils, holders, &n);
-    if (r == 0 && n && !search->no_stopping)
+    if (r == 0 && n && !search->no_stopping && !search->starved)
         r = -EAGAIN; /* in vain: it is stopped next, and what was copied now needn't be then */
     if (r == 0)
         r = run_work(search);
@@ -146,6 +148,7 @@ static int read_stopped(struct tracer *tracer, struct stopping *st)
     moment->nholders = st->n;
     r = run_work(search);
     moment->tracer = NULL;
+    search->torn = r == -EAGAIN ? st->holders[0] : 0;
     if (r < 0)
         return r;
     /* A GIL is marked as locked a moment before its new holder is noted: one that was just being
@@ -176,6 +179,9 @@ static int stop_and_read(struct tracer *tracer, void *arg)
         r = tracer_stop(tracer, st->holders[i]);
     if (r == 0)
         r = read_stopped(tracer, st);
+    else if (r ==
+             -ETIMEDOUT) /* it waits for a processor: reading twice without stopping it may do */
+        st->search->starved = true;
     else if (r != -ESRCH && is_passing(r))
         st->search->no_stopping = true;
     if (is_passing(r))
@@ -277,17 +283,22 @@ static int compare_walks(struct search *search)
 int moment_run(struct target *target, moment_work *work, void *arg, struct moment *moment)
 {
     _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
-    struct search search = {target, work, arg, moment, false, &lwps};
+    struct search search = {
+        .target = target, .work = work, .arg = arg, .moment = moment, .lwps = &lwps};
     uint64_t start = monotonic_ns();
     int r = -EAGAIN;
 
     *moment = (struct moment){.walk = &target->walk, .verified = true};
     code_cache_trim(target->codes);
     for (int i = 0; i < MOMENT_TRIES && r == -EAGAIN; i++) {
-        if (i > 2 && monotonic_ns() - start > MOMENT_DEADLINE_NS)
+        if (i >= MOMENT_TRIES_MIN && monotonic_ns() - start > MOMENT_DEADLINE_NS)
             break;
         if (i > 8)
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        if (search.torn)
+            pacing_let_run(target->pid, search.torn);
+        search.torn = 0;
+        search.starved = false;
         r = try_stopping(&search); /* at once where the last walk's knowledge suffices */
         if (r == -EAGAIN)
             r = try_quietly(&search);

@@ -17,6 +17,8 @@ struct lwp_list;
 struct tracer;
 
 #define MOMENT_TRIES 64
+/* On a busy machine each try may take long. So it isn't the time that ends the first of them. */
+#define MOMENT_TRIES_MIN 24
 #define MOMENT_DEADLINE_NS 300000000ull
 
 struct moment {

@@ -88,6 +88,44 @@ static bool holds_gil(const struct reading *reading, const struct stack *const *
     return false;
 }
 
+static bool has_frame(const struct stack *stack, uint64_t addr)
+{
+    for (size_t i = 0; i < stack->n; i++)
+        if (stack->frames[i].addr == addr)
+            return true;
+    return false;
+}
+
+/* The thread that collects garbage is the one with the frame in which that began, or the only one.
+ */
+static enum collecting collecting_of(const struct walk *walk, const struct stack *stack)
+{
+    size_t n = 0;
+
+    if (!stack->interp_collects)
+        return COLLECTING_NO;
+    for (size_t i = 0; i < walk->n; i++) {
+        const struct stack *s = &walk->stacks[i];
+        if (s->interp != stack->interp)
+            continue;
+        if (stack->gc_frame && has_frame(s, stack->gc_frame))
+            return s == stack ? COLLECTING_YES : COLLECTING_NO;
+        n++;
+    }
+    return n == 1 ? COLLECTING_YES : COLLECTING_UNKNOWN;
+}
+
+static void add_states(const struct reading *reading, const struct stack *const *stacks, size_t n,
+                       struct thread *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        enum collecting collecting = collecting_of(reading->moment.walk, stacks[i]);
+        out->handles_exception |= stacks[i]->handles_exception;
+        if (out->collecting != COLLECTING_YES && collecting != COLLECTING_NO)
+            out->collecting = collecting;
+    }
+}
+
 static struct thread *new_thread(struct reading *reading)
 {
     struct snapshot *snapshot = reading->snapshot;
@@ -116,6 +154,7 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
     if (!t)
         return -ENOMEM;
     t->holds_gil = holds_gil(reading, stacks, nstacks);
+    add_states(reading, stacks, nstacks, t);
     if (lwp) {
         uint64_t tick_ns = 1000000000u / (uint64_t)sysconf(_SC_CLK_TCK);
         t->tid = lwp->tid;

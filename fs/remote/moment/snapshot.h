@@ -21,7 +21,8 @@ enum frame_kind {
 
 struct frame {
     enum frame_kind kind;
-    int line;         /* Python: current line, or -1 where the line table has none */
+    int line;                 /* Python: current line, or -1 where the line table has none */
+    struct position position; /* Python: the same with columns */
     const char *func; /* Python: qualified name; native: demangled symbol, NULL if there is none;
                          escaped UTF-8, owned by the snapshot */
     const char *file; /* Python: co_filename; native: the module's base name, "" if unknown */
@@ -45,6 +46,12 @@ struct thread {
     int64_t interp_id;
     bool is_main; /* the process's first thread */
     bool holds_gil, waits_gil;
+    bool handles_exception; /* an except or finally block of it runs, or it raises */
+    enum collecting {
+        COLLECTING_NO,
+        COLLECTING_YES,
+        COLLECTING_UNKNOWN, /* its interpreter collects garbage, in which thread isn't known */
+    } collecting;
     enum thread_state state;
     char wait[32];        /* THREAD_IDLE: the system call's name */
     const char *name;     /* threading's name, else the kernel's; escaped; owned by the snapshot */

@@ -29,7 +29,8 @@ static int python_frame(struct frames *frames, const struct raw_frame *raw, stru
     }
     out->func = frames->func;
     out->file = frames->file;
-    out->line = linetable_line(&code->lines, raw->lasti);
+    out->position = linetable_position(&code->lines, raw->lasti);
+    out->line = out->position.line;
     return out->func && out->file ? 0 : -ENOMEM;
 }
 

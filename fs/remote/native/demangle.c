@@ -1,5 +1,7 @@
 #include "fs/remote/native/demangle.h"
 
+#include "fs/remote/native/cython_name.h"
+
 #include <libiberty/demangle.h>
 #include <setjmp.h>
 #include <stdbool.h>
@@ -38,7 +40,7 @@ static bool demangle_into(const char *mangled, struct output *out)
     return cplus_demangle_v3_callback(mangled, DMGL_NO_OPTS, add, out);
 }
 
-void demangle(const char *mangled, char *out)
+static void demangle_languages(const char *mangled, char *out)
 {
     struct output output = {.text = out};
 
@@ -48,4 +50,13 @@ void demangle(const char *mangled, char *out)
         return;
     size_t size = strcspn(mangled, "@");
     snprintf(out, DEMANGLE_MAX, "%.*s", size < DEMANGLE_MAX ? (int)size : DEMANGLE_MAX, mangled);
+}
+
+void demangle(const char *mangled, char *out)
+{
+    char name[DEMANGLE_MAX];
+
+    demangle_languages(mangled, out); /* Cython's may have been compiled as C++ */
+    if (cython_name(out, name, sizeof name))
+        memcpy(out, name, strlen(name) + 1);
 }

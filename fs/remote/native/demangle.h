@@ -1,4 +1,4 @@
-/* C++ and Rust symbol names as their authors wrote them.
+/* C++, Rust and Cython symbol names as their authors wrote them.
  *
  * Uses libiberty (libiberty-dev): a static library without dependencies that demangles both
  * languages into a callback, so that the length of what a hostile name expands to is bounded;

@@ -10,6 +10,8 @@
 
 static void render_instance(struct renderer *r, uint64_t object, const struct object_class *class)
 {
+    if (render_extension(r, object, class))
+        return;
     text_putc(r->out, '<');
     if (type_add_name(r->view, r->offsets, class->type, r->out) < 0)
         text_putc(r->out, '?');
@@ -53,6 +55,10 @@ static bool render_exception(struct renderer *r, uint64_t object, const struct o
     if (last > begin) {
         memmove(r->out->data + begin, r->out->data + last, r->out->size - last);
         text_truncate(r->out, r->out->size - (last - begin));
+    }
+    if (size && (depth >= VALUE_DEPTH_MAX || !r->nodes)) {
+        text_puts(r->out, "(" VALUE_CUT ")");
+        return true;
     }
     if (size != 1)
         return render_tuple(r, args, depth);
@@ -172,19 +178,36 @@ void render_value(struct renderer *r, uint64_t object, unsigned depth)
     size_t before = r->out->size;
 
     if (!r->nodes || before - r->start > VALUE_BYTES_MAX) {
-        text_puts(r->out, "...");
+        text_puts(r->out, VALUE_CUT);
         return;
     }
     r->nodes--;
+    if (depth < VALUE_DEPTH_MAX)
+        r->path[depth] = object;
     if (!render_object(r, object, depth)) {
         text_truncate(r->out, before);
         text_printf(r->out, "<unreadable: 0x%lx>", object);
     }
 }
 
+void render_share(struct renderer *r, uint64_t object, unsigned depth, unsigned n)
+{
+    unsigned share = (r->nodes + n - 1) / n, rest = r->nodes - share;
+
+    r->nodes = share;
+    render_value(r, object, depth);
+    r->nodes += rest;
+}
+
 void value_add(struct view *view, const struct offsets *offsets, uint64_t object, struct text *out)
 {
-    struct renderer r = {view, offsets, out, out->size, VALUE_NODES_MAX};
+    struct renderer r = {
+        .view = view,
+        .offsets = offsets,
+        .out = out,
+        .start = out->size,
+        .nodes = VALUE_NODES_MAX,
+    };
 
     render_value(&r, object, 0);
 }

@@ -6,19 +6,23 @@
  *   of a subclass      module.Type(VALUE): collections.OrderedDict({'a': 1})
  *   instances          <module.Type object at 0x7f12>, and outside of containers what they hold
  *                      behind it: <module.Type object at 0x7f12> {a=1, b='x', ...}
+ *   numpy's scalars    numpy.float32(1.5)
+ *   tensors            float32[64, 32] cuda:0, of PyTorch: type, shape and device
  *   code-like things   <class 'm.C'>, <function f at 0x...>, <module 'os'>, ValueError('x')
  *
  * One value is one line: control characters and what could forge or reorder a line are escaped.
  * "..." stands where something was cut: behind the closing quote of a string, in place of a
- * container's further items or its whole content. What can't be read is `<unreadable: 0x...>`. */
+ * container's further items. A whole object that was cut is `<...>`; `[...]`, `(...)` and `{...}`
+ * are containers that hold themselves, as in Python. What can't be read is `<unreadable: 0x...>`.
+ */
 #pragma once
 
 #include "fs/remote/objects/object.h"
 
 #define VALUE_STRING_MAX 200        /* code points or bytes shown of one string */
 #define VALUE_ITEMS_MAX 16          /* items shown of one container, attributes of one instance */
-#define VALUE_DEPTH_MAX 2           /* containers in containers whose items are shown */
-#define VALUE_NODES_MAX 256         /* objects shown of one value */
+#define VALUE_DEPTH_MAX 5           /* containers in containers whose items are shown */
+#define VALUE_NODES_MAX 320         /* objects shown of one value: each item gets an equal share */
 #define VALUE_BYTES_MAX (32u << 10) /* length of one value, roughly: nothing is begun beyond */
 /* Of ints with more than 4,300 digits the size is shown: <int of 14285 bits>. */
 
@@ -35,12 +39,18 @@ struct renderer {
     struct view *view;
     const struct offsets *offsets;
     struct text *out;
-    size_t start;   /* length of out when the value began */
-    unsigned nodes; /* objects that may still be shown */
+    size_t start;                   /* length of out when the value began */
+    unsigned nodes;                 /* objects that may still be shown */
+    uint64_t path[VALUE_DEPTH_MAX]; /* what holds the object at hand, outermost first */
 };
+
+#define VALUE_CUT "<...>"
 
 /* One object, `depth` containers deep. */
 void render_value(struct renderer *r, uint64_t object, unsigned depth);
+/* The same for one of n that are still to come: it may use its share of what is left to be shown.
+ */
+void render_share(struct renderer *r, uint64_t object, unsigned depth, unsigned n);
 
 /* values_builtin.c: numbers and strings. Each adds nothing and returns false if something could
  * not be read. */
@@ -61,6 +71,10 @@ bool render_code(struct renderer *r, uint64_t object);
 bool render_cell(struct renderer *r, uint64_t object);
 /* kind: "generator", "coroutine" or "async_generator" */
 bool render_generator(struct renderer *r, uint64_t object, const char *kind);
+
+/* values_extension.c: a scalar of numpy or a tensor. False, and nothing added: it is neither, or
+ * not laid out as known. */
+bool render_extension(struct renderer *r, uint64_t object, const struct object_class *class);
 
 /* values_container.c: brackets and what is in them. */
 bool render_list(struct renderer *r, uint64_t object, unsigned depth);

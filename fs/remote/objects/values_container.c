@@ -31,20 +31,41 @@ static void prefetch(struct renderer *r, const struct items *items)
     objects_prefetch(r->view, items->items, items->n);
 }
 
+/* Whether a container is one of those that hold it, or nothing of it is to be shown: then that is
+ * all of it. */
+static bool is_cut(struct renderer *r, uint64_t object, unsigned depth, const char *recursion)
+{
+    for (unsigned i = 0; i < depth && i < VALUE_DEPTH_MAX; i++)
+        if (r->path[i] == object) {
+            text_puts(r->out, recursion);
+            return true;
+        }
+    if (depth < VALUE_DEPTH_MAX && r->nodes)
+        return false;
+    text_puts(r->out, VALUE_CUT);
+    return true;
+}
+
 /* result: what the walk returned; less than the end of it was reached when it is negative. */
 static void render_items(struct renderer *r, const struct items *items, int result, unsigned depth)
 {
+    unsigned left = items->n ? items->keys[0] ? 2 * items->n : items->n : 0;
+    bool more = items->more || result == -E2BIG;
+
     prefetch(r, items);
     for (unsigned i = 0; i < items->n; i++) {
+        more |= !r->nodes;
+        if (!r->nodes)
+            break;
         if (i)
             text_puts(r->out, ", ");
         if (items->keys[i]) {
-            render_value(r, items->keys[i], depth + 1);
+            render_share(r, items->keys[i], depth + 1, left--);
             text_puts(r->out, ": ");
         }
-        render_value(r, items->items[i], depth + 1);
+        render_share(r, items->items[i], depth + 1, left--);
     }
-    if (items->more || result == -E2BIG)
+    if (more)
         text_puts(r->out, items->n ? ", ..." : "...");
     else if (result < 0)
         text_puts(r->out, items->n ? ", <unreadable>" : "<unreadable>");
@@ -53,13 +74,12 @@ static void render_items(struct renderer *r, const struct items *items, int resu
 bool render_list(struct renderer *r, uint64_t object, unsigned depth)
 {
     struct items items = {.n = 0};
-    uint64_t size = 0;
+    uint64_t size = 1;
 
-    if (depth >= VALUE_DEPTH_MAX) {
-        bool empty = object_field(r->view, object, OBJECT_SIZE, &size) && !size;
-        text_puts(r->out, empty ? "[]" : "[...]");
+    (void)object_field(r->view, object, OBJECT_SIZE, &size);
+    if (size && is_cut(r, object, depth, "[...]"))
         return true;
-    }
+    size = 0;
     int result = list_iterate(r->view, r->offsets, object, collect_item, &items, &size);
     if (result < 0 && !items.n && size == 0)
         return false;
@@ -76,10 +96,8 @@ bool render_tuple(struct renderer *r, uint64_t object, unsigned depth)
 
     if (tuple_size(r->view, r->offsets, object, &size) < 0)
         return false;
-    if (depth >= VALUE_DEPTH_MAX && size) {
-        text_puts(r->out, "(...)");
+    if (size && is_cut(r, object, depth, "(...)"))
         return true;
-    }
     int result = tuple_iterate(r->view, r->offsets, object, collect_item, &items, NULL);
     text_putc(r->out, '(');
     render_items(r, &items, result, depth);
@@ -96,10 +114,8 @@ bool render_set(struct renderer *r, uint64_t object, unsigned depth)
         return false;
     if (!used) /* shows as the constructor without arguments */
         return true;
-    if (depth >= VALUE_DEPTH_MAX) {
-        text_puts(r->out, "{...}");
+    if (is_cut(r, object, depth, "{...}"))
         return true;
-    }
     int result = set_iterate(r->view, r->offsets, object, collect_item, &items, NULL);
     text_putc(r->out, '{');
     render_items(r, &items, result, depth);
@@ -114,10 +130,8 @@ bool render_dict(struct renderer *r, uint64_t object, unsigned depth)
 
     if (!object_field(r->view, object, r->offsets->dict_used, &used))
         return false;
-    if (depth >= VALUE_DEPTH_MAX && used) {
-        text_puts(r->out, "{...}");
+    if (used && is_cut(r, object, depth, "{...}"))
         return true;
-    }
     int result = dict_iterate(r->view, r->offsets, object, collect_entry, &items, NULL);
     text_putc(r->out, '{');
     render_items(r, &items, result, depth);
@@ -169,7 +183,7 @@ void render_attributes(struct renderer *r, uint64_t object)
             text_puts(r->out, ", ");
         add_name(r, &attributes.items[i]);
         text_putc(r->out, '=');
-        render_value(r, attributes.items[i].value, 1);
+        render_share(r, attributes.items[i].value, 1, attributes.n - i);
     }
     if (attributes.more || result == -E2BIG)
         text_puts(r->out, ", ...");

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <time.h>
 
 static size_t slot_of(const struct address_table *table, uint64_t addr)
 {
@@ -67,9 +68,21 @@ void *reading_grow(struct reading *reading, void *array, size_t *alloc, size_t n
     return more;
 }
 
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return timespec_ns(&t);
+}
+
 bool reading_expired(struct reading *reading)
 {
-    if (monotonic_ns() <= reading->deadline)
+    uint64_t wall = monotonic_ns() - reading->start;
+
+    if (wall <= TASKS_CPU_NS) /* the cheaper clock */
+        return false;
+    if (wall <= TASKS_DEADLINE_NS && cpu_ns() - reading->cpu_start <= TASKS_CPU_NS)
         return false;
     reading->out->cut = true;
     return true;
@@ -174,7 +187,8 @@ int tasks_read(struct view *view, const struct tasks_origin *origin, struct task
         .offsets = &origin->runtime->offsets,
         .origin = origin,
         .out = out,
-        .deadline = monotonic_ns() + TASKS_DEADLINE_NS,
+        .start = monotonic_ns(),
+        .cpu_start = cpu_ns(),
     };
     void (*const steps[])(struct reading *) = {tasks_list, tasks_read_fields, tasks_read_chains,
                                                tasks_read_awaits, find_codes};

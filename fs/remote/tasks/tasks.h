@@ -18,7 +18,10 @@
 #define TASKS_EDGES_MAX (1u << 18) /* pairs of a task and one that awaits it */
 #define TASK_NAME_MAX 256u         /* code points of a task's or coroutine's name */
 #define TASK_LOOPS_MAX 4096u
-#define TASKS_DEADLINE_NS 500000000ull /* for one reading, which is some 50 us + 3 us a task */
+/* For one reading, which is some 50 us + 3 us a task: processor time, of which a busy machine may
+ * give little, and time in all, for the target's memory may be slow to come. */
+#define TASKS_CPU_NS 500000000ull
+#define TASKS_DEADLINE_NS 10000000000ull
 
 #define TASKS_NONE UINT32_MAX /* no such index */
 
@@ -52,6 +55,8 @@ struct task {
     uint32_t awaiting; /* the first of nawaiting in `edges`: the tasks that it awaits */
     uint32_t nawaiting;
     uint32_t nawaiters; /* how many await it */
+    uint32_t order;     /* among those whose order of creation is known (the C implementation's
+                           from 3.14 on, once they have been suspended); TASKS_NONE: it isn't */
 };
 
 struct task_loop {
@@ -67,7 +72,8 @@ struct task_edge {
 };
 
 struct tasks {
-    struct task *items; /* by loop, then by name, numbers in names as numbers */
+    struct task *items; /* by loop, then in the order of creation, then by name, with numbers in
+                           names as numbers, where that order isn't known */
     size_t n, alloc;
     struct task_loop *loops; /* in the order of their threads */
     size_t nloops, loops_alloc;

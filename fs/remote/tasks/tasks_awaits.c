@@ -1,17 +1,22 @@
 /* Who awaits whom.
  *
- *   all         a task's _fut_waiter is the very task that it awaits
- *   3.14 on     what awaits a task stands in it (_asyncio_awaited_by, one object or a set), put
- *               there by `await`, gather(), wait(), shield(), TaskGroup and their like
- *   before      it is derived from what is called when the task is done. gather(), wait() and
- *               shield() leave a closure over the future that the awaiting task waits for, a
- *               TaskGroup a method of its own, and it knows the task that it belongs to.
+ * A task's _fut_waiter is the very task that it awaits. What else awaits a task is derived from
+ * what is called when that is done: gather(), wait() and shield() leave a closure over the future
+ * that the awaiting task waits for; as_completed() a closure (3.12) or a method (3.13 on) with the
+ * queue whose getter the awaiting task waits for; a TaskGroup a method, and it knows the task that
+ * it belongs to.
  *
- * Source: Lib/asyncio/tasks.py, taskgroups.py, Modules/_asynciomodule.c. */
+ * From 3.14 on a task says besides what awaits it (_asyncio_awaited_by, one object or a set), put
+ * there by `await`, wait(), TaskGroup and their like. gather(), shield() and as_completed() put
+ * there who called them; but what they return may be handed to another task, or be awaited by
+ * nobody. So of a task in one of those only what is derived counts.
+ *
+ * Source: Lib/asyncio/tasks.py, queues.py, taskgroups.py, Modules/_asynciomodule.c. */
 #include "fs/remote/tasks/tasks_reading.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define DEPTH_MAX 8     /* gather() of gather() of ... */
 #define AWAITERS_MAX 64 /* looked for behind one callback */
@@ -21,11 +26,18 @@
 #define BUILTIN_SELF 24 /* PyCFunctionObject.m_self */
 #define CELL_VALUE 16   /* PyCellObject.ob_ref */
 
+/* collections.deque: struct dequeobject and struct BLOCK (Modules/_collectionsmodule.c), the same
+ * from 3.9 to 3.15 */
+#define DEQUE_LEFT_BLOCK 24
+#define DEQUE_LEFT_INDEX 40
+#define BLOCK_ITEMS 64 /* behind the link to the left, and before the one to the right */
+
 /* The tasks behind one object, found once for all tasks that refer to it. */
 struct memo {
     uint64_t object;
     uint32_t awaiters[AWAITERS_MAX];
     size_t n;
+    bool handed; /* the callback is of a function whose result may be handed on */
 };
 
 struct search {
@@ -112,6 +124,48 @@ static void search_future(struct search *s, uint64_t future, enum awaitable_kind
     s->depth--;
 }
 
+/* The futures in an asyncio.Queue's `_getters`, a deque: each is awaited by a task in get(). */
+static void search_getters(struct search *s, uint64_t deque)
+{
+    struct view *view = s->reading->view;
+    uint64_t n, block, index, future;
+
+    if (!object_field(view, deque, OBJECT_SIZE, &n) ||
+        !object_field(view, deque, DEQUE_LEFT_BLOCK, &block) ||
+        !object_field(view, deque, DEQUE_LEFT_INDEX, &index))
+        return;
+    for (uint64_t i = 0; i < n && i < AWAITERS_MAX && !reading_expired(s->reading); i++, index++) {
+        if (index == BLOCK_ITEMS) {
+            index = 0;
+            if (!view_read64(view, block + 8 + 8 * BLOCK_ITEMS, &block))
+                return;
+        }
+        if (index > BLOCK_ITEMS || block & 7 || !view_read64(view, block + 8 + 8 * index, &future))
+            return;
+        search_future(s, future, reading_classify(s->reading, future));
+    }
+}
+
+static bool search_queue(struct search *s, uint64_t queue)
+{
+    struct view *view = s->reading->view;
+    uint64_t getters;
+
+    if (instance_attribute(view, s->reading->offsets, queue, "_getters", &getters) < 0)
+        return false;
+    const char *type = tasks_string(s->reading->out, reading_type_name(s->reading, getters));
+    if (!strcmp(type, "collections.deque"))
+        search_getters(s, getters);
+    return true;
+}
+
+/* From 3.14 on the closures hold the task that called, too: it need not be the one that awaits. */
+static bool may_hold_awaiter(const struct reading *reading, enum awaitable_kind kind)
+{
+    return reading->offsets->version < 0x030e0000 ||
+           (kind != AWAITABLE_TASK && kind != AWAITABLE_PY_TASK);
+}
+
 static int search_cell(void *arg, uint64_t cell)
 {
     struct search *s = arg;
@@ -120,7 +174,9 @@ static int search_cell(void *arg, uint64_t cell)
     if (!view_read64(s->reading->view, cell + CELL_VALUE, &value) || !value)
         return 0;
     enum awaitable_kind kind = reading_classify(s->reading, value);
-    if (is_future(kind) && !found(s, value))
+    if (!is_future(kind))
+        (void)search_queue(s, value);
+    else if (may_hold_awaiter(s->reading, kind) && !found(s, value))
         search_future(s, value, kind);
     return s->found->n == AWAITERS_MAX || reading_expired(s->reading);
 }
@@ -136,6 +192,37 @@ static int visit_cell(void *arg, uint64_t cell)
     return !c->left-- || search_cell(c->search, cell);
 }
 
+/* A method's object: a task, a TaskGroup, or what as_completed() returned. */
+static void search_self(struct search *s, uint64_t object)
+{
+    struct view *view = s->reading->view;
+    const struct offsets *o = s->reading->offsets;
+    uint64_t value;
+
+    if (found(s, object))
+        return;
+    if (instance_attribute(view, o, object, "_parent_task", &value) == 0)
+        (void)found(s, value);
+    else if (instance_attribute(view, o, object, "_done", &value) == 0)
+        s->found->handed |= search_queue(s, value);
+}
+
+/* A function of gather(), shield() or, up to 3.12, as_completed(). */
+static bool is_handed_function(struct reading *reading, uint64_t function)
+{
+    static const char *const names[] = {"gather.<locals>._done_callback",
+                                        "shield.<locals>._inner_done_callback",
+                                        "as_completed.<locals>._on_completion"};
+    uint64_t name;
+
+    if (!object_field(reading->view, function, reading->offsets->func_qualname, &name))
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (str_equals(reading->view, reading->offsets, name, names[i]))
+            return true;
+    return false;
+}
+
 /* Returns 0, so that a visitor can end with it. */
 static int search_callback(struct search *s, uint64_t callback)
 {
@@ -143,7 +230,7 @@ static int search_callback(struct search *s, uint64_t callback)
     struct view *view = reading->view;
     const struct offsets *o = reading->offsets;
     struct closure cells = {s, CLOSURE_MAX};
-    uint64_t object, task;
+    uint64_t object;
 
     if (reading_expired(reading))
         return 0;
@@ -152,10 +239,9 @@ static int search_callback(struct search *s, uint64_t callback)
         if (view_read64(view, callback + BUILTIN_SELF, &object))
             (void)found(s, object);
         break;
-    case AWAITABLE_METHOD: /* the wake-up of a task in Python, or TaskGroup._on_task_done */
-        if (object_field(view, callback, o->method_self, &object) && !found(s, object) &&
-            instance_attribute(view, o, object, "_parent_task", &task) == 0)
-            (void)found(s, task);
+    case AWAITABLE_METHOD: /* the wake-up of a task in Python, TaskGroup._on_task_done, ... */
+        if (object_field(view, callback, o->method_self, &object))
+            search_self(s, object);
         break;
     case AWAITABLE_FUNCTION: /* func_closure stands three pointers behind func_code */
         if (object_field(view, callback, o->func_code + 24, &object) && object)
@@ -183,11 +269,13 @@ static void derive_one(struct search *s, uint32_t task, uint64_t callback)
     struct memo *memo = &s->memos[(shared >> 4) % MEMO_SLOTS];
 
     if (memo->object != shared) {
-        memo->object = shared;
-        memo->n = 0;
+        *memo = (struct memo){.object = shared};
         s->found = memo;
         search_callback(s, callback);
+        if (reading_classify(s->reading, callback) == AWAITABLE_FUNCTION)
+            memo->handed |= is_handed_function(s->reading, callback);
     }
+    s->reading->links[task].handed |= memo->handed;
     for (size_t i = 0; i < memo->n; i++)
         add_edge(s->reading, task, memo->awaiters[i]);
 }
@@ -250,7 +338,7 @@ static int take_awaiter(void *arg, uint64_t awaiter)
     return a->reading->out->nedges >= TASKS_EDGES_MAX || reading_expired(a->reading);
 }
 
-static void read_all(struct reading *reading)
+static void read_awaited_by(struct reading *reading)
 {
     struct tasks *out = reading->out;
 
@@ -260,6 +348,8 @@ static void read_all(struct reading *reading)
     for (uint32_t t = 0; t < out->n && !reading->error && !reading_expired(reading); t++) {
         const struct task_links *l = &reading->links[t];
         struct awaited awaited = {reading, t};
+        if (l->handed)
+            continue;
         if (l->awaited_by && l->awaited_by_is_set)
             (void)set_iterate(reading->view, reading->offsets, l->awaited_by, take_awaiter,
                               &awaited, NULL);
@@ -272,8 +362,7 @@ void tasks_read_awaits(struct reading *reading)
 {
     for (uint32_t t = 0; t < reading->out->n && !reading->error; t++)
         add_edge(reading, address_table_find(&reading->index, reading->links[t].waiter), t);
+    derive_all(reading);
     if (reading->offsets->version >= 0x030e0000)
-        read_all(reading);
-    else
-        derive_all(reading);
+        read_awaited_by(reading);
 }

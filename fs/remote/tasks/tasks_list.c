@@ -47,10 +47,12 @@ static void add_task(struct reading *reading, uint64_t interp, uint64_t addr, bo
         return;
     reading->links[out->n] =
         (struct task_links){.interp = interp, .listed = listed, .last = TASKS_NONE};
-    out->items[out->n++] = (struct task){.addr = addr, .loop = TASKS_NONE, .frames = TASKS_NONE};
+    out->items[out->n++] =
+        (struct task){.addr = addr, .loop = TASKS_NONE, .frames = TASKS_NONE, .order = TASKS_NONE};
 }
 
-/* Follows a list from its head. Each node must point back to where we came from. */
+/* Follows a list from its head, to which tasks are added at the end. Each node must point back to
+ * where we came from. */
 static void add_list(struct reading *reading, uint64_t interp, uint64_t head)
 {
     uint64_t before = head, node;
@@ -71,7 +73,10 @@ static void add_list(struct reading *reading, uint64_t interp, uint64_t head)
             reading->out->torn = true;
             return;
         }
+        size_t n = reading->out->n;
         add_task(reading, interp, node - (uint32_t)reading->origin->asyncio->node, true);
+        if (reading->out->n > n)
+            reading->out->items[n].order = (uint32_t)n;
         before = node;
         node = load64(p);
     }

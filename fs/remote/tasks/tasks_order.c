@@ -40,7 +40,7 @@ static int by_thread(const void *a, const void *b, void *arg)
     return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-static int by_loop_and_name(const void *a, const void *b, void *arg)
+static int by_loop_and_age(const void *a, const void *b, void *arg)
 {
     const struct tasks *tasks = arg;
     const struct task *x = &tasks->items[*(const uint32_t *)a];
@@ -48,6 +48,8 @@ static int by_loop_and_name(const void *a, const void *b, void *arg)
 
     if (x->loop != y->loop)
         return x->loop < y->loop ? -1 : 1;
+    if (x->order != y->order)
+        return x->order < y->order ? -1 : 1;
     int r = compare_names(tasks_string(tasks, x->name), tasks_string(tasks, y->name));
     return r ? r : x->addr < y->addr ? -1 : x->addr > y->addr;
 }
@@ -96,7 +98,7 @@ static int sort(struct tasks *tasks)
     for (size_t i = 0; i < tasks->n; i++)
         if (tasks->items[i].loop != TASKS_NONE)
             tasks->items[i].loop = places[tasks->items[i].loop];
-    r = arrange(tasks, tasks->items, tasks->n, sizeof *tasks->items, by_loop_and_name, places);
+    r = arrange(tasks, tasks->items, tasks->n, sizeof *tasks->items, by_loop_and_age, places);
     if (r < 0)
         return r;
     for (size_t i = 0; i < tasks->nedges; i++) {

@@ -23,6 +23,7 @@ struct task_links {
     uint64_t callback0, callbacks; /* the first callback, the list of the others; or 0 */
     uint64_t awaited_by;           /* an object, or a set of them; or 0 */
     bool awaited_by_is_set;
+    bool handed;                /* awaited_by may name who doesn't await it: tasks_awaits.c */
     uint64_t next;              /* the object that the innermost frame so far awaits */
     uint32_t last;              /* that frame, or TASKS_NONE */
     struct coroutine executing; /* its coroutine, where that runs; else frame is 0 */
@@ -44,7 +45,8 @@ struct reading {
         uint64_t type;
         uint32_t name;        /* tasks_string() */
     } type_names[TYPE_NAMES]; /* some of those met, for names are slow to find */
-    uint64_t deadline;        /* CLOCK_MONOTONIC, ns */
+    uint64_t start;           /* CLOCK_MONOTONIC, ns */
+    uint64_t cpu_start;       /* CLOCK_THREAD_CPUTIME_ID, ns */
     int error;                /* -ENOMEM, -ESRCH, -EPERM: sticky */
 };
 
