@@ -76,7 +76,10 @@ static void fill_place(struct interpreter *interpreter, const struct reached *re
     row->lineno = reached->line > 0 ? reached->line : RING_NULL_INTEGER;
     if (reached->frame)
         stop_row_place(interpreter, reached->frame, reached->code, row, stack);
-    if (change && change->file) {
+    if (change && change->unproven) {
+        row->func = row->file = (struct ring_text){0};
+        row->lineno = RING_NULL_INTEGER;
+    } else if (change && change->file) {
         bool within = row->stack.bytes && change->func && row->func.size == strlen(change->func) &&
                       memcmp(row->func.bytes, change->func, row->func.size) == 0;
         if (within && !change->stack && change->line > 0)
@@ -102,6 +105,19 @@ static struct ring_text show(struct hit *hit, PyObject *value, char out[RING_TEX
     return (struct ring_text){out, size};
 }
 
+/* For the row; NULL: all is well, and known. */
+static const char *what_failed(const struct hit *hit, char out[RING_TEXT_MAX])
+{
+    const struct change *change = hit->reached->change;
+    const char *unproven = change ? change->unproven : NULL;
+
+    if (!hit->error[0] && !unproven)
+        return NULL;
+    snprintf(out, RING_TEXT_MAX, "%s%s%s", hit->error, hit->error[0] && unproven ? "; " : "",
+             unproven ? unproven : "");
+    return out;
+}
+
 static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
 {
     const struct change *change = hit->reached->change;
@@ -121,7 +137,8 @@ static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
         row.old_value = show(hit, change->old_value, old_value);
         row.new_value = show(hit, change->new_value, new_value);
     }
-    row.error = text_or_null(hit->error[0] ? hit->error : NULL);
+    char error[RING_TEXT_MAX];
+    row.error = text_or_null(what_failed(hit, error));
     if (hit->escapes)
         return;
     fill_place(hit->interpreter, hit->reached, &row, stack);

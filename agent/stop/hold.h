@@ -71,6 +71,10 @@ struct job_for {
  * such thread is held; -EBUSY: code that was interrupted still runs in it. */
 int hold_run(const struct job_for *whose, struct job *job);
 
+/* How many jobs held threads have run: what they did is no event that anybody hears. With the GIL.
+ */
+unsigned hold_jobs_run(void);
+
 /* Lets all go on: the daemon has gone. Any thread, without the GIL. */
 void hold_release(void);
 /* The same for one interpreter, that begins to end. With or without the GIL. */

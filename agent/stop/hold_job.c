@@ -6,6 +6,8 @@
 
 #include <errno.h>
 
+static unsigned jobs_run;
+
 /* ---- in the held thread ---- */
 
 static PyObject *here(void)
@@ -18,12 +20,15 @@ void held_run_job(void)
 {
     struct job *job = held_own->job;
 
+    jobs_run++;
     job->run(held_own->interpreter, here(), job->arg);
     _guard_agent_;
     held_own->job = NULL;
     job->done = true;
     pthread_cond_broadcast(&agent_changed);
 }
+
+unsigned hold_jobs_run(void) { return jobs_run; }
 
 const struct hold *hold_own(void) { return held_own ? held_own->hold : NULL; }
 
