@@ -162,6 +162,42 @@ for path in ("/w/one/same.py", "/w/two/oo/same.py", "/w/two/notsame.py", "rel/sa
     assert [row["places"] for row in breakpoints(target).values()] == [3, 1, 1, 1, 0]
 
 
+def test_texts_of_one_name(python):
+    """Code of one file name may come from several texts: all that has the line is armed."""
+    target, client = program(python, r"""
+def load(text, path="texts.py"):
+    space = {}
+    exec(compile(text, path, "exec"), space)
+    return space.popitem()[1]
+first = load("def f(x):\n  y = x\n  return y\n")
+again = load("def f(x):\n  y = x\n  return y\n")
+later = load("\ndef g(x):\n  return x\n")
+longer = load("def h(x):\n  y = [\n\n    x, x]\n  return y\n")
+made = load("def k(x):\n  x += 1\n  return x\n", "<string>")
+other = load("\n\ndef k(x): return x\n", "<string>")
+""")
+    said = set_all(client, agent.breakpoint(agent.LINE, "texts.py", 3), agent.breakpoint(agent.LINE, "<string>", 3))
+    assert [line.partition("# ")[2] for line in said.splitlines()] == ["armed", "armed"]
+    for name in "first", "again", "later", "longer", "made", "other":
+        do(target, f"{name}(1)")
+    assert places(target) == [(1, "f", 3), (1, "f", 3), (1, "g", 3), (1, "h", 4), (2, "k", 3), (2, "k", 3)]
+    assert ended(target) == 0
+
+
+def test_reloaded_file(python):
+    """What the program still holds of a file that has changed since."""
+    target, client = program(python, "import importlib")
+    file = python.directory / "changes.py"
+    file.write_text("def f():\n  x = 1\n  x = 2\n  return x\n")
+    do(target, f"sys.dont_write_bytecode = True; sys.path.insert(0, {python.path('')!r}); import changes as m; old = m.f")
+    file.write_text("# changed\n\ndef f():\n  return 3\n")
+    do(target, "importlib.reload(m)")
+    set_all(client, agent.breakpoint(agent.LINE, "changes.py", 4))
+    do(target, "old(); m.f()")
+    assert places(target) == [(1, "f", 4), (1, "f", 4)]
+    assert ended(target) == 0
+
+
 def test_lines_without_code(python):
     target, client = program(python, """
 # a comment
