@@ -276,9 +276,9 @@ static enum hear_interest wants(struct interpreter *interpreter, PyThreadState *
     return watch ? HEAR_NOW : HEAR_NEVER;
 }
 
-#define LOCAL                                                                                  \
- (HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_RESUME) | HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_RETURN) | \
-  HEAR_BIT(HEAR_YIELD))
+#define LOCAL                                                                                \
+ (HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_RESUME) | HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_JUMP) | \
+  HEAR_BIT(HEAR_RETURN) | HEAR_BIT(HEAR_YIELD))
 #define EVENTS (LOCAL | HEAR_BIT(HEAR_THROW) | HEAR_BIT(HEAR_UNWIND))
 static const struct hearer hearer = {
     .id = HEARER_WATCHES,
@@ -289,6 +289,7 @@ static const struct hearer hearer = {
             [HEAR_RESUME] = hear,
             [HEAR_THROW] = hear,
             [HEAR_LINE] = hear,
+            [HEAR_JUMP] = hear,
             [HEAR_RETURN] = hear,
             [HEAR_YIELD] = hear,
             [HEAR_UNWIND] = hear,

@@ -40,6 +40,14 @@ KINDS = {
     "match": ("def f(x):\n  match x:\n    case 1:\n      return 2\n", 4, "f(1)", ["f"]),
     "loop": ("def f(n):\n  while n:\n    n -= 1\n", 3, "f(4)", ["f"] * 4),
     "loop's own line": ("def f(n):\n  for i in range(n):\n    pass\n", 2, "f(3)", None),
+    "one-line loop": ("def f(n):\n  for i in range(n): n = i\n", 2, "f(3)", ["f"] * 4),
+    "one-line while": ("def f(n):\n  while n: n -= 1\n", 2, "f(3)", None),
+    "one-line loop over comprehensions": ("def f(n):\n  for i in range(n): n = [i * j for i in [1, 2] for j in [3] if i]\n", 2,
+                                          "f(2)", ["f"] * 3),
+    "one-line comprehension": ("def f(n):\n  x = [[i * j for i in range(n) if i] for j in range(n)]\n  return x\n", 2, "f(3)",
+                               ["f"]),
+    "one-line generator expression": ("def f(n):\n  return sum(i for i in range(n))\n", 2, "f(3)",
+                                      ["f", "f.<locals>.<genexpr>"]),
     "loop over a call of several lines": ("def f(n):\n  for i in range(\n      n):\n    pass\n", 2, "f(0); f(0)", ["f"] * 2),
     "call of several lines in a loop": ("def f(n):\n  for i in range(n):\n    print(\n      end='')\n", 3, "f(4)", ["f"] * 4),
     "call of several lines": ("def f(n):\n  x = max(\n    n,\n    2,\n  )\n  return x\n", 2, "f(1)", ["f"]),
@@ -48,7 +56,7 @@ KINDS = {
 
 # those that CPython 3.10 and 3.11 have more events for, as their own debugger shows
 AS_EVER = {"lambda in a call", "comprehension", "loop over a call of several lines", "call of several lines in a loop",
-           "call of several lines"}
+           "call of several lines", "one-line comprehension", "one-line loop over comprehensions"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,6 +99,32 @@ for f, a in ((spin, (out,)), (waits, (out,))):
 import asyncio
 threading.Thread(target=asyncio.run, args=(loops(out),), daemon=True).start()
 """
+
+
+ONE_LINE = """
+import threading, time
+def spin(out):
+    while True: time.sleep(0.001)
+def generates():
+    while True: yield time.sleep(0.001)
+def draws(out):
+    for x in (time.sleep(0.001) for i in iter(int, 1)): pass
+def asks(out):
+    any(x for x in generates())
+for f in spin, draws, asks:
+    threading.Thread(target=f, args=([],), daemon=True).start()
+"""
+
+
+@pytest.mark.python(minimum=(3, 12))
+@pytest.mark.parametrize("line, funcs", [(3, {"spin"}), (5, {"generates"}), (7, {"draws", "draws.<locals>.<genexpr>"})])
+def test_one_line_that_runs_already(python, line, funcs):
+    """A loop that stands on one line begins it again at each turn."""
+    target, client = program(python, ONE_LINE)
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", line, count=12))
+    eventually(lambda: breakpoints(target)[1]["state"] == "done")
+    assert {(row["func"], row["lineno"]) for row in hits(target)} == {(func, line) for func in funcs}
+    assert ended(target) == 0
 
 
 @pytest.mark.parametrize("line, func", [(4, "spin"), (9, "waits.<locals>.inner"), (12, "waits"), (17, "loops")])

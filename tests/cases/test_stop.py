@@ -120,6 +120,31 @@ def test_many(python):
     assert ended(target) == 0
 
 
+def test_loops_on_one_line(python):
+    """They begin their line again at each turn."""
+    target = start(python, """
+        import probing, sys, threading, time
+        def spin():
+            while True: time.sleep(0.001)
+        def draws():
+            for i in (time.sleep(0.001) for i in iter(int, 1)): pass
+        def asks():
+            any(time.sleep(0.001) for i in iter(int, 1))
+        for each in spin, draws, asks:
+            threading.Thread(target=each, daemon=True).start()
+        print("ready", flush=True)
+        sys.stdin.read()
+        """)
+    client = connect(target)
+    held = pause(client, 3)
+    assert sorted(stop["line"] for stop in held.values()) == [4, 6, 8]
+    for tid, stop in held.items():
+        for command in "step", "next", "step":
+            assert tell(client, tid, command)["line"] == stop["line"]
+    done(client.order(agent.CONTINUE))
+    assert ended(target) == 0
+
+
 def test_deadline(python):
     target, client = workers(python, 2)
     pause(client, 2, seconds=0.3)
