@@ -5,7 +5,7 @@
 CREATE TABLE hits(
     ts REAL,          -- [s] since 1970
     id INTEGER,       -- of the breakpoint; NULL: the end of a step, of `pause`, or an exception that nobody caught
-    hit INTEGER,      -- of that breakpoint, from 1; NULL: as above
+    hit INTEGER,      -- of that breakpoint, from 1; NULL: as above, or the condition of a `stop` raised, which is told once
     tid INTEGER,      -- the kernel's number of the thread
     func TEXT,        -- name of the code, qualified from 3.11 on
     file TEXT,        -- its file

@@ -6,6 +6,8 @@
 #include "agent/breakpoint/set.h"
 #include "agent/cpython/exception_words.h"
 #include "agent/eval/eval.h"
+#include "agent/stop/hold.h"
+#include "agent/stop/step.h"
 #include "agent/wire/channel.h"
 #include "agent/wire/record.h"
 
@@ -182,6 +184,22 @@ static uint32_t changes(void)
     return sum;
 }
 
+/* The planned set becomes the present one. What is removed holds no thread any more. */
+static void replace_set(struct interpreter *interpreter, struct plan *plan)
+{
+    _cleanup_(breakpoint_set_clear) struct breakpoint_set before = {0};
+    const struct breakpoint_set *set = breakpoint_set();
+
+    for (unsigned i = 0; i < set->count; i++)
+        breakpoint_set_insert(&before, breakpoint_ref(set->all[i]));
+    breakpoint_set_replace(&plan->next);
+    for (unsigned i = 0; i < before.count; i++)
+        if (before.all[i]->removed && before.all[i]->action == BREAKPOINT_STOP) {
+            hold_removed(before.all[i]->id);
+            step_removed(interpreter, before.all[i]->id);
+        }
+}
+
 static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *output)
 {
     uint32_t before = changes();
@@ -192,7 +210,7 @@ static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *o
         r = arm(interpreter, plan);
     if (r < 0)
         return r;
-    breakpoint_set_replace(&plan->next);
+    replace_set(interpreter, plan);
     disarm(interpreter);
     publish(plan);
     if (changes() != before)

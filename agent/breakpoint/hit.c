@@ -125,11 +125,11 @@ static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
     struct hits_row row = {
         .ts = change && change->ts > 0 ? change->ts : now,
         .id = hit->breakpoint->id,
-        .hit = (int64_t)hit->number,
+        .hit = hit->number ? (int64_t)hit->number : RING_NULL_INTEGER,
         .tid = change && change->tid ? change->tid : thread_tid(),
         .captured = {hit->captured.text, hit->captured.size},
         .address = change ? (int64_t)change->address : RING_NULL_INTEGER,
-        .stopped = hit->breakpoint->action == BREAKPOINT_STOP,
+        .stopped = hit->number && hit->breakpoint->action == BREAKPOINT_STOP,
         .resumed = NAN,
     };
 
@@ -171,6 +171,7 @@ static void hold(struct hit *hit, const struct ring_ticket *ticket)
         .line = reached->line,
         .value = reached->value,
         .may_jump = hit->breakpoint->kind == BREAKPOINT_LINE,
+        .removed = &hit->breakpoint->removed,
     };
 
     if (!stop_hold(hit->interpreter, &hold, ticket))
@@ -194,13 +195,34 @@ static void hold_writer(struct hit *hit, const struct ring_ticket *ticket)
     Py_DecRef((PyObject *)writer.frame);
 }
 
+/* Its condition raised. That is written down once where it was to stop the thread, which goes on;
+ * else at each hit. Whether it is a hit. */
+static bool raised(struct hit *hit)
+{
+    struct breakpoint *breakpoint = hit->breakpoint;
+    struct ring_ticket ticket;
+
+    bool first = breakpoints_raised(breakpoint, hit->error);
+    if (breakpoint->action != BREAKPOINT_STOP)
+        return true;
+    __atomic_fetch_add(&breakpoint->errors, 1, __ATOMIC_RELAXED);
+    breakpoints_count(breakpoint);
+    if (first) {
+        hit_capture(hit);
+        write_row(hit, realtime_s(), &ticket);
+    }
+    return false;
+}
+
 static void reach(struct hit *hit)
 {
     struct breakpoint *breakpoint = hit->breakpoint;
     struct ring_ticket ticket = {0};
 
     hit_set_scope(hit);
-    if (!hit_is_true(hit) || hit->escapes || breakpoint_is_over(breakpoint))
+    bool holds = hit_is_true(hit);
+    if (hit->escapes || breakpoint_is_over(breakpoint) ||
+        !(holds || (hit->error[0] && raised(hit))))
         return;
     hit->number = count_hit(breakpoint);
     if (!hit->number)
@@ -240,6 +262,7 @@ bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,
     hit.reached = reached;
     hit.scope = (struct expression_scope){0};
     hit.escapes = false;
+    hit.number = 0;
     hit.error[0] = '\0';
     reach(&hit);
     __atomic_fetch_sub(&inside, 1, __ATOMIC_RELEASE);

@@ -24,7 +24,8 @@ static struct ring_text text_or_null(const char *text)
 /* About, for a row of a breakpoint. */
 static uint64_t row_size(const struct breakpoint *breakpoint)
 {
-    return ROW_LEAST + strlen(breakpoint->text) + strlen(breakpoint->note);
+    return ROW_LEAST + strlen(breakpoint->text) + strlen(breakpoint->note) +
+           sizeof breakpoint->raised;
 }
 
 static uint64_t ring_size(const struct ring *ring)
@@ -34,11 +35,16 @@ static uint64_t ring_size(const struct ring *ring)
 
 static void append(struct ring *ring, struct breakpoint *breakpoint)
 {
+    char note[sizeof breakpoint->note + sizeof breakpoint->raised + 40];
+
+    snprintf(note, sizeof note, "%s%s%s%s", breakpoint->note,
+             breakpoint->note[0] && breakpoint->raised[0] ? "; " : "",
+             breakpoint->raised[0] ? "its condition raised " : "", breakpoint->raised);
     const struct breakpoints_row row = {
         .id = breakpoint->id,
         .breakpoint = text_or_null(breakpoint->text),
         .state = text_or_null(breakpoint->state),
-        .note = text_or_null(breakpoint->note),
+        .note = text_or_null(note),
         .places = __atomic_load_n(&breakpoint->places, __ATOMIC_RELAXED),
         .hits = (int64_t)__atomic_load_n(&breakpoint->hits, __ATOMIC_RELAXED),
         .dropped = (int64_t)__atomic_load_n(&breakpoint->dropped, __ATOMIC_RELAXED),
@@ -89,6 +95,20 @@ void breakpoints_publish(struct breakpoint *breakpoint, const char *state, const
 {
     _guard_rows_;
     publish(breakpoint, state, note);
+}
+
+bool breakpoints_raised(struct breakpoint *breakpoint, const char *words)
+{
+    char note[PROTO_WORDS_MAX];
+
+    _guard_rows_;
+    if (breakpoint->raised[0])
+        return false;
+    snprintf(breakpoint->raised, sizeof breakpoint->raised, "%s", words);
+    memcpy(note, breakpoint->note, sizeof note);
+    if (breakpoint->state && !breakpoint->removed)
+        publish(breakpoint, breakpoint->state, note);
+    return true;
 }
 
 void breakpoints_count(struct breakpoint *breakpoint)

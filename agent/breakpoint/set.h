@@ -35,6 +35,9 @@ void breakpoint_set_clear(struct breakpoint_set *set);
 
 /* Appends the row of a breakpoint anew, with this state and note (NULL: none). With a GIL. */
 void breakpoints_publish(struct breakpoint *breakpoint, const char *state, const char *note);
+/* Notes what the condition of a breakpoint raised, in its row, once. Whether that is the first
+ * time. With a GIL. */
+bool breakpoints_raised(struct breakpoint *breakpoint, const char *words);
 /* Updates the numbers in the row of a breakpoint, after a hit. With a GIL. */
 void breakpoints_count(struct breakpoint *breakpoint);
 /* Ends a breakpoint whose COUNT is reached: it isn't hit any more and stays in the set as 'done'.

@@ -195,7 +195,9 @@ int all_breakpoints_render(struct file_context *context, struct text *out)
         if (access_ask(context->access, context->caller, process->pid) < 0)
             continue;
         snprintf(mark, sizeof mark, "pid %d, ", (int)process->pid);
-        r = breakpoints_lines(process_recording(process), mark, out);
+        struct target *target = process_target(process);
+        r = breakpoints_lines(process_recording(process), target, mark, out);
+        target_unref(target);
     }
     if (r == 0)
         breakpoints_reply(context, out);

@@ -111,6 +111,25 @@ def test_failures_are_hits(python):
     assert ended(target) == 0
 
 
+def test_condition_that_raises_stops_nothing(python):
+    """It is told once, in a row that is no hit, and in the note."""
+    target, client = program(python, LOOP)
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", 4, condition="1 / b", action=agent.STOP, count=1))
+    for _ in range(3):
+        do(target, "add(1, 0)")
+    row, = hits(target)
+    assert (row["hit"], row["stopped"], row["error"]) == (None, 0, "ZeroDivisionError: division by zero")
+    one = breakpoints(target)[1]
+    assert (one["state"], one["hits"], one["errors"]) == ("armed", 0, 3)
+    assert one["note"].endswith("its condition raised ZeroDivisionError: division by zero")
+    target.send("add(1, 2)")
+    eventually(lambda: target.pid in client.record.threads())
+    assert [(row["hit"], row["stopped"]) for row in hits(target)] == [(None, 0), (1, 1)]
+    set_all(client, agent.breakpoint(agent.REMOVE, id=1))
+    target.expect("done")
+    assert ended(target) == 0
+
+
 def test_functions(python):
     target, client = program(python, """
 class Net:

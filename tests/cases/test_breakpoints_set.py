@@ -280,16 +280,17 @@ def test_stop(probe, target, file):
         assert kinds(told) == ["hit", "stop"] and told[1]["captured"] == {"x": "1"}
         put(file, "work() {i}\n", "a")
         assert hits(file) == {1: 1, 2: 0}
-        put(file, "2: work() {i, line}\n", "w")
+        assert [f", holds {target.pid}" in line for line in file.read_text().splitlines()] == [True, False]
+        put(file, "2: work() {i, line}\n", "w")  # what is removed lets go what it holds
         assert lines(file) == {2: "log work() {i, line}"}
-        put(file.parent / "ctl", "continue\n", "a")
         target.expect("done")
+        assert "holds" not in file.read_text()
         work(target)
         told = reader.read_until(lambda lines: kinds(lines).count("hit") >= 2 and "continue" in kinds(lines))
         told.sort(key=lambda line: line["ts"])  # a ring that is new is found a moment later
         assert kinds(told) == ["hit", "stop", "continue", "hit"]
         assert told[2]["ts"] > told[1]["ts"] and told[2]["tid"] == told[1]["tid"] and told[2]["attrs"]["id"] == 1
-        assert told[2]["name"] == "continue" and 0 < told[2]["attrs"]["held"] < told[2]["ts"] - told[1]["ts"] + 1
+        assert told[2]["name"] == "removed" and 0 < told[2]["attrs"]["held"] < told[2]["ts"] - told[1]["ts"] + 1
         assert told[3]["captured"]["i"] == "2" and told[3]["id"] == 2
 
 
