@@ -118,14 +118,31 @@ static int arm(struct interpreter *interpreter, struct plan *plan)
 
 /* ---- telling ---- */
 
+static bool is_found(const struct breakpoint *breakpoint, const struct place_report *report)
+{
+    return report->places || (breakpoint->kind == BREAKPOINT_RAISE && report->known);
+}
+
+static const char *what_lacks(const struct breakpoint *breakpoint,
+                              const struct place_report *report)
+{
+    switch (breakpoint->kind) {
+    case BREAKPOINT_LINE:
+        return report->known ? "no code is at that line or behind it"
+                             : "no code of such a file was loaded when it was set";
+    case BREAKPOINT_RAISE: return "there was no such class when it was set";
+    default: return "no such function was loaded when it was set";
+    }
+}
+
 static void describe(const struct breakpoint *breakpoint, const struct place_report *report,
                      char note[PROTO_WORDS_MAX])
 {
     size_t size = 0;
 
     note[0] = '\0';
-    if (!report->places && report->known && breakpoint->kind == BREAKPOINT_LINE)
-        size = (size_t)snprintf(note, PROTO_WORDS_MAX, "no code is at that line or behind it");
+    if (!is_found(breakpoint, report))
+        size = (size_t)snprintf(note, PROTO_WORDS_MAX, "%s", what_lacks(breakpoint, report));
     if (report->line)
         size = (size_t)snprintf(note, PROTO_WORDS_MAX, "line %d is used, the next one with code",
                                 report->line);
@@ -149,10 +166,7 @@ static void publish(struct plan *plan)
         struct breakpoint *breakpoint = plan->fresh[i];
         describe(breakpoint, &plan->reports[i], note);
         breakpoints_publish(breakpoint,
-                            plan->reports[i].places || breakpoint->kind == BREAKPOINT_RAISE
-                                ? "armed"
-                                : "pending",
-                            note);
+                            is_found(breakpoint, &plan->reports[i]) ? "armed" : "pending", note);
     }
 }
 

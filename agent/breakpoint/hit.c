@@ -139,7 +139,8 @@ static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
     }
     char error[RING_TEXT_MAX];
     row.error = text_or_null(what_failed(hit, error));
-    if (hit->escapes)
+    /* the id of one that is removed is another one's */
+    if (hit->escapes || hit->breakpoint->removed)
         return;
     fill_place(hit->interpreter, hit->reached, &row, stack);
     struct ring *ring = recorder_first_use(RECORDED_HITS);

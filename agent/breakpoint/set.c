@@ -7,7 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SPENT_IDS 65536u
+
 static struct breakpoint_set set;
+/* Ids that had hits when the set was replaced: each of the low ones, and the highest. */
+static uint64_t spent[SPENT_IDS / 64];
+static uint32_t spent_most;
 static uint64_t appended; /* bytes of rows since all of them were appended */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -25,7 +30,7 @@ static struct ring_text text_or_null(const char *text)
 static uint64_t row_size(const struct breakpoint *breakpoint)
 {
     return ROW_LEAST + strlen(breakpoint->text) + strlen(breakpoint->note) +
-           sizeof breakpoint->raised;
+           strlen(breakpoint->raised);
 }
 
 static uint64_t ring_size(const struct ring *ring)
@@ -196,6 +201,43 @@ bool breakpoint_set_fits(const struct breakpoint_set *self)
     return !ring || size <= ring_size(ring) / 4;
 }
 
+/* Whether there may be rows of hits with its id. */
+static bool has_hits(const struct breakpoint *breakpoint)
+{
+    return __atomic_load_n(&breakpoint->hits, __ATOMIC_RELAXED) ||
+           __atomic_load_n(&breakpoint->errors, __ATOMIC_RELAXED);
+}
+
+static bool was_spent(uint32_t id)
+{
+    return id < SPENT_IDS ? spent[id / 64] >> id % 64 & 1 : id <= spent_most;
+}
+
+bool breakpoint_id_is_spent(uint32_t id)
+{
+    unsigned at = breakpoint_set_find(&set, id);
+    bool here = at < set.count && set.all[at]->id == id;
+    return was_spent(id) || (here && has_hits(set.all[at]));
+}
+
+uint32_t breakpoint_ids_spent(void)
+{
+    uint32_t most = spent_most;
+
+    for (unsigned i = 0; i < set.count; i++)
+        if (has_hits(set.all[i]) && set.all[i]->id > most)
+            most = set.all[i]->id;
+    return most;
+}
+
+static void spend(void)
+{
+    spent_most = breakpoint_ids_spent();
+    for (unsigned i = 0; i < set.count; i++)
+        if (has_hits(set.all[i]) && set.all[i]->id < SPENT_IDS)
+            spent[set.all[i]->id / 64] |= 1ull << set.all[i]->id % 64;
+}
+
 /* A breakpoint that has its id in the next set needs no row that says that it is gone. */
 static void retire(struct breakpoint *breakpoint, const struct breakpoint_set *next)
 {
@@ -212,6 +254,7 @@ static void retire(struct breakpoint *breakpoint, const struct breakpoint_set *n
 void breakpoint_set_replace(struct breakpoint_set *next)
 {
     _guard_rows_;
+    spend();
     for (unsigned i = 0; i < set.count; i++)
         retire(set.all[i], next);
     breakpoint_set_clear(&set);

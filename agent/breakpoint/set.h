@@ -25,6 +25,10 @@ void breakpoint_set_replace(struct breakpoint_set *next);
 bool breakpoint_set_fits(const struct breakpoint_set *set);
 /* The index of an id, or the index at which it would be inserted. */
 unsigned breakpoint_set_find(const struct breakpoint_set *set, uint32_t id);
+/* Whether rows of hits may have an id: no other breakpoint gets it. */
+bool breakpoint_id_is_spent(uint32_t id);
+/* The highest of those ids; 0: there is none. */
+uint32_t breakpoint_ids_spent(void);
 /* Inserts a breakpoint and takes over the reference. No other one may have its id. */
 void breakpoint_set_insert(struct breakpoint_set *set, struct breakpoint *breakpoint);
 /* Removes the breakpoint at an index and returns its reference. */

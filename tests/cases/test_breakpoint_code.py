@@ -192,7 +192,8 @@ for path in ("/w/one/same.py", "/w/two/oo/same.py", "/w/two/notsame.py", "rel/sa
                    agent.breakpoint(agent.LINE, "/w/two/oo/same.py", 2), agent.breakpoint(agent.LINE, "/x/rel/same.py", 2),
                    agent.breakpoint(agent.LINE, "o/same.py", 2))
     notes = [line.partition("# ")[2] for line in said.splitlines()]
-    assert notes == ["armed, in 3 files of that name", "armed", "armed", "armed", "pending"]
+    assert notes == ["armed, in 3 files of that name", "armed", "armed", "armed",
+                     "pending, no code of such a file was loaded when it was set"]
     assert [row["places"] for row in breakpoints(target).values()] == [3, 1, 1, 1, 0]
 
 
