@@ -154,11 +154,12 @@ static void capture_locals(struct hit *hit)
 void hit_capture(struct hit *hit)
 {
     repr_begin(&hit->captured);
-    if (value_name(hit))
-        add(hit, value_name(hit), hit->reached->value);
-    if (hit->breakpoint->ncaptures)
+    if (hit->breakpoint->ncaptures) {
         capture_expressions(hit);
-    else
+    } else {
+        if (value_name(hit))
+            add(hit, value_name(hit), hit->reached->value);
         capture_locals(hit);
+    }
     repr_end(&hit->captured);
 }

@@ -261,7 +261,7 @@ def test_events(probe, target, file):
         told = reader.read_until(lambda lines: len(lines) >= 3)
         assert kinds(told) == ["hit"] * 3 and [line["hit"] for line in told] == [1, 2, 3]
         assert [line["captured"] for line in told] == [
-            {"return": str(2 * i), "x": str(i), "y": str(2 * i)} for i in range(3)]
+            {"x": str(i), "y": str(2 * i)} for i in range(3)]
         assert {(line["func"], line["tid"], line["id"]) for line in told} == {("double", target.pid, 1)}
 
         def mine():
