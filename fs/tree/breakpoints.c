@@ -104,6 +104,8 @@ int breakpoints_feed(struct file_context *context, const struct input *input,
         text_puts(&context->why, "a line has at most 2000 bytes");
         return -EINVAL;
     }
+    if (request.strict && !request.n && !input->last)
+        return 0; /* the line belongs to what follows */
     if (request.n || (input->last && context->clears))
         r = carry(context, &request, said, outcome);
     outcome->consumed = size;
