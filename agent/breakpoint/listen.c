@@ -21,11 +21,8 @@ static const unsigned events[] = {
 #define EVENTS \
  (HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_JUMP) | HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_RETURN))
 
-/* Frames that were heard to start, no more than numbers. */
-static struct {
-    const PyFrameObject *frame;
-    const PyObject *code;
-} started[STARTED];
+/* Frames that were heard to start, with their code: no more than numbers. Of all interpreters. */
+static uintptr_t started[STARTED];
 
 static int (*get_lasti)(PyFrameObject *); /* PyFrame_GetLasti, since 3.11 */
 
@@ -42,18 +39,24 @@ static int offset_in(PyFrameObject *frame)
     return (int)at;
 }
 
-static unsigned started_at(const PyFrameObject *frame) { return (uintptr_t)frame / 16 % STARTED; }
+static uintptr_t *started_at(const PyFrameObject *frame)
+{
+    return &started[(uintptr_t)frame / 16 % STARTED];
+}
+
+static uintptr_t start_of(const PyFrameObject *frame, const PyObject *code)
+{
+    return (uintptr_t)frame ^ ((uintptr_t)code << 8);
+}
 
 static void note_start(const PyFrameObject *frame, const PyObject *code)
 {
-    started[started_at(frame)].frame = frame;
-    started[started_at(frame)].code = code;
+    __atomic_store_n(started_at(frame), start_of(frame, code), __ATOMIC_RELAXED);
 }
 
 static bool has_started(const PyFrameObject *frame, const PyObject *code)
 {
-    unsigned at = started_at(frame);
-    return started[at].frame == frame && started[at].code == code;
+    return __atomic_load_n(started_at(frame), __ATOMIC_RELAXED) == start_of(frame, code);
 }
 
 static enum hear_answer get_to(struct interpreter *interpreter, const struct heard *heard)

@@ -74,8 +74,7 @@ struct job_for {
  * such thread is held; -EBUSY: code that was interrupted still runs in it. */
 int hold_run(const struct job_for *whose, struct job *job);
 
-/* How many jobs held threads have run: what they did is no event that anybody hears. With the GIL.
- */
+/* How many jobs held threads have run: what they did is no event that anybody hears. */
 unsigned hold_jobs_run(void);
 
 /* Lets all go on: the daemon has gone. Any thread, without the GIL. */
