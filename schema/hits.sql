@@ -1,11 +1,11 @@
 -- each hit of a breakpoint or watchpoint, and each stop of a thread
 -- A row is written when the thread gets there. How a step or `pause` ended has no id. A watched value is seen after
--- it was written: then func, file and lineno are those of the code that wrote.
+-- it was written: then func, file and lineno are those of the code that wrote; NULL, if that can't be proven.
 -- source: recorded
 CREATE TABLE hits(
     ts REAL,          -- [s] since 1970
     id INTEGER,       -- of the breakpoint; NULL: the end of a step, of `pause`, or an exception that nobody caught
-    hit INTEGER,      -- of that breakpoint, from 1; NULL: as above
+    hit INTEGER,      -- of that breakpoint, from 1; NULL: as above, or the condition of a `stop` raised, which is told once
     tid INTEGER,      -- the kernel's number of the thread
     func TEXT,        -- name of the code, qualified from 3.11 on
     file TEXT,        -- its file
@@ -15,7 +15,7 @@ CREATE TABLE hits(
     old_value TEXT,   -- of a watchpoint: before; NULL: not known, or it was unbound
     new_value TEXT,   -- of a watchpoint: after; NULL: as above
     address INTEGER,  -- of a watchpoint: behind the instruction that wrote; NULL: it was not seen by hardware
-    error TEXT,       -- what the condition or a capture raised; NULL: nothing
+    error TEXT,       -- what the condition or a capture raised; and, of a watchpoint, what is known of an unproven writer: 'written between FILE:LINE and FILE:LINE'; NULL: nothing
     stopped INTEGER,  -- 1: the thread is, or was, held here
     resumed REAL      -- [s] since 1970, when it went on; NULL: it is still held, or never was
 );

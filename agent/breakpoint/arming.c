@@ -155,8 +155,10 @@ static int arm(struct interpreter *interpreter, struct breakpoint *const *breakp
         return r;
     memset(reports, 0, count * sizeof *reports);
     for (unsigned i = 0; i < count; i++)
-        if (breakpoints[i]->kind == BREAKPOINT_RAISE)
+        if (breakpoints[i]->kind == BREAKPOINT_RAISE) {
             places->raises[places->nraises++] = breakpoint_ref(breakpoints[i]);
+            reports[i].known = raising_knows(places, breakpoints[i]->where);
+        }
     r = say(arm_located(places, breakpoints, count, reports), words);
     if (r == 0)
         r = places_apply(interpreter, places);

@@ -43,6 +43,7 @@ struct breakpoint {
     struct ring_ticket ticket;
     const char *state;          /* one of breakpoints.sql's */
     char note[PROTO_WORDS_MAX]; /* "": none */
+    char raised[200];           /* what its condition raised first; "": nothing yet */
 };
 
 /* Reads one change of the set from `left` bytes of the daemon's; *size: how many bytes the change

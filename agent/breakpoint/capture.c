@@ -39,7 +39,6 @@ static PyObject *evaluate(struct hit *hit, int which, const char *text)
     return expression_value(compiled, hit->breakpoint, which, text, &hit->scope);
 }
 
-/* Whether the condition holds; one that fails does. */
 bool hit_is_true(struct hit *hit)
 {
     if (!hit->breakpoint->condition)
@@ -49,7 +48,7 @@ bool hit_is_true(struct hit *hit)
     int truth = value ? PyObject_IsTrue(value) : -1;
     if (truth < 0)
         hit_note_error(hit);
-    return truth != 0;
+    return truth > 0;
 }
 
 /* What it shows besides variables. */
@@ -155,11 +154,12 @@ static void capture_locals(struct hit *hit)
 void hit_capture(struct hit *hit)
 {
     repr_begin(&hit->captured);
-    if (value_name(hit))
-        add(hit, value_name(hit), hit->reached->value);
-    if (hit->breakpoint->ncaptures)
+    if (hit->breakpoint->ncaptures) {
         capture_expressions(hit);
-    else
+    } else {
+        if (value_name(hit))
+            add(hit, value_name(hit), hit->reached->value);
         capture_locals(hit);
+    }
     repr_end(&hit->captured);
 }

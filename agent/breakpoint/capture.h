@@ -25,7 +25,7 @@ struct expressions **hit_expressions(const struct interpreter *interpreter);
 /* All run code of the program. */
 /* Before any of these: what expressions may name. */
 void hit_set_scope(struct hit *hit);
-/* Whether the condition holds; one that fails does. */
+/* Whether the condition holds; one that raises doesn't, and is the hit's error. */
 bool hit_is_true(struct hit *hit);
 /* Makes the text of what is captured. */
 void hit_capture(struct hit *hit);

@@ -6,6 +6,8 @@
 #include "agent/breakpoint/set.h"
 #include "agent/cpython/exception_words.h"
 #include "agent/eval/eval.h"
+#include "agent/stop/hold.h"
+#include "agent/stop/step.h"
 #include "agent/wire/channel.h"
 #include "agent/wire/record.h"
 
@@ -116,14 +118,31 @@ static int arm(struct interpreter *interpreter, struct plan *plan)
 
 /* ---- telling ---- */
 
+static bool is_found(const struct breakpoint *breakpoint, const struct place_report *report)
+{
+    return report->places || (breakpoint->kind == BREAKPOINT_RAISE && report->known);
+}
+
+static const char *what_lacks(const struct breakpoint *breakpoint,
+                              const struct place_report *report)
+{
+    switch (breakpoint->kind) {
+    case BREAKPOINT_LINE:
+        return report->known ? "no code is at that line or behind it"
+                             : "no code of such a file was loaded when it was set";
+    case BREAKPOINT_RAISE: return "there was no such class when it was set";
+    default: return "no such function was loaded when it was set";
+    }
+}
+
 static void describe(const struct breakpoint *breakpoint, const struct place_report *report,
                      char note[PROTO_WORDS_MAX])
 {
     size_t size = 0;
 
     note[0] = '\0';
-    if (!report->places && report->known && breakpoint->kind == BREAKPOINT_LINE)
-        size = (size_t)snprintf(note, PROTO_WORDS_MAX, "no code is at that line or behind it");
+    if (!is_found(breakpoint, report))
+        size = (size_t)snprintf(note, PROTO_WORDS_MAX, "%s", what_lacks(breakpoint, report));
     if (report->line)
         size = (size_t)snprintf(note, PROTO_WORDS_MAX, "line %d is used, the next one with code",
                                 report->line);
@@ -147,10 +166,7 @@ static void publish(struct plan *plan)
         struct breakpoint *breakpoint = plan->fresh[i];
         describe(breakpoint, &plan->reports[i], note);
         breakpoints_publish(breakpoint,
-                            plan->reports[i].places || breakpoint->kind == BREAKPOINT_RAISE
-                                ? "armed"
-                                : "pending",
-                            note);
+                            is_found(breakpoint, &plan->reports[i]) ? "armed" : "pending", note);
     }
 }
 
@@ -182,6 +198,22 @@ static uint32_t changes(void)
     return sum;
 }
 
+/* The planned set becomes the present one. What is removed holds no thread any more. */
+static void replace_set(struct interpreter *interpreter, struct plan *plan)
+{
+    _cleanup_(breakpoint_set_clear) struct breakpoint_set before = {0};
+    const struct breakpoint_set *set = breakpoint_set();
+
+    for (unsigned i = 0; i < set->count; i++)
+        breakpoint_set_insert(&before, breakpoint_ref(set->all[i]));
+    breakpoint_set_replace(&plan->next);
+    for (unsigned i = 0; i < before.count; i++)
+        if (before.all[i]->removed && before.all[i]->action == BREAKPOINT_STOP) {
+            hold_removed(before.all[i]->id);
+            step_removed(interpreter, before.all[i]->id);
+        }
+}
+
 static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *output)
 {
     uint32_t before = changes();
@@ -192,7 +224,7 @@ static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *o
         r = arm(interpreter, plan);
     if (r < 0)
         return r;
-    breakpoint_set_replace(&plan->next);
+    replace_set(interpreter, plan);
     disarm(interpreter);
     publish(plan);
     if (changes() != before)

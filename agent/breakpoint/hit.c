@@ -76,7 +76,10 @@ static void fill_place(struct interpreter *interpreter, const struct reached *re
     row->lineno = reached->line > 0 ? reached->line : RING_NULL_INTEGER;
     if (reached->frame)
         stop_row_place(interpreter, reached->frame, reached->code, row, stack);
-    if (change && change->file) {
+    if (change && change->unproven) {
+        row->func = row->file = (struct ring_text){0};
+        row->lineno = RING_NULL_INTEGER;
+    } else if (change && change->file) {
         bool within = row->stack.bytes && change->func && row->func.size == strlen(change->func) &&
                       memcmp(row->func.bytes, change->func, row->func.size) == 0;
         if (within && !change->stack && change->line > 0)
@@ -102,6 +105,19 @@ static struct ring_text show(struct hit *hit, PyObject *value, char out[RING_TEX
     return (struct ring_text){out, size};
 }
 
+/* For the row; NULL: all is well, and known. */
+static const char *what_failed(const struct hit *hit, char out[RING_TEXT_MAX])
+{
+    const struct change *change = hit->reached->change;
+    const char *unproven = change ? change->unproven : NULL;
+
+    if (!hit->error[0] && !unproven)
+        return NULL;
+    snprintf(out, RING_TEXT_MAX, "%s%s%s", hit->error, hit->error[0] && unproven ? "; " : "",
+             unproven ? unproven : "");
+    return out;
+}
+
 static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
 {
     const struct change *change = hit->reached->change;
@@ -109,11 +125,11 @@ static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
     struct hits_row row = {
         .ts = change && change->ts > 0 ? change->ts : now,
         .id = hit->breakpoint->id,
-        .hit = (int64_t)hit->number,
+        .hit = hit->number ? (int64_t)hit->number : RING_NULL_INTEGER,
         .tid = change && change->tid ? change->tid : thread_tid(),
         .captured = {hit->captured.text, hit->captured.size},
         .address = change ? (int64_t)change->address : RING_NULL_INTEGER,
-        .stopped = hit->breakpoint->action == BREAKPOINT_STOP,
+        .stopped = hit->number && hit->breakpoint->action == BREAKPOINT_STOP,
         .resumed = NAN,
     };
 
@@ -121,8 +137,10 @@ static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
         row.old_value = show(hit, change->old_value, old_value);
         row.new_value = show(hit, change->new_value, new_value);
     }
-    row.error = text_or_null(hit->error[0] ? hit->error : NULL);
-    if (hit->escapes)
+    char error[RING_TEXT_MAX];
+    row.error = text_or_null(what_failed(hit, error));
+    /* the id of one that is removed is another one's */
+    if (hit->escapes || hit->breakpoint->removed)
         return;
     fill_place(hit->interpreter, hit->reached, &row, stack);
     struct ring *ring = recorder_first_use(RECORDED_HITS);
@@ -154,6 +172,7 @@ static void hold(struct hit *hit, const struct ring_ticket *ticket)
         .line = reached->line,
         .value = reached->value,
         .may_jump = hit->breakpoint->kind == BREAKPOINT_LINE,
+        .removed = &hit->breakpoint->removed,
     };
 
     if (!stop_hold(hit->interpreter, &hold, ticket))
@@ -177,13 +196,34 @@ static void hold_writer(struct hit *hit, const struct ring_ticket *ticket)
     Py_DecRef((PyObject *)writer.frame);
 }
 
+/* Its condition raised. That is written down once where it was to stop the thread, which goes on;
+ * else at each hit. Whether it is a hit. */
+static bool raised(struct hit *hit)
+{
+    struct breakpoint *breakpoint = hit->breakpoint;
+    struct ring_ticket ticket;
+
+    bool first = breakpoints_raised(breakpoint, hit->error);
+    if (breakpoint->action != BREAKPOINT_STOP)
+        return true;
+    __atomic_fetch_add(&breakpoint->errors, 1, __ATOMIC_RELAXED);
+    breakpoints_count(breakpoint);
+    if (first) {
+        hit_capture(hit);
+        write_row(hit, realtime_s(), &ticket);
+    }
+    return false;
+}
+
 static void reach(struct hit *hit)
 {
     struct breakpoint *breakpoint = hit->breakpoint;
     struct ring_ticket ticket = {0};
 
     hit_set_scope(hit);
-    if (!hit_is_true(hit) || hit->escapes || breakpoint_is_over(breakpoint))
+    bool holds = hit_is_true(hit);
+    if (hit->escapes || breakpoint_is_over(breakpoint) ||
+        !(holds || (hit->error[0] && raised(hit))))
         return;
     hit->number = count_hit(breakpoint);
     if (!hit->number)
@@ -223,6 +263,7 @@ bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,
     hit.reached = reached;
     hit.scope = (struct expression_scope){0};
     hit.escapes = false;
+    hit.number = 0;
     hit.error[0] = '\0';
     reach(&hit);
     __atomic_fetch_sub(&inside, 1, __ATOMIC_RELEASE);

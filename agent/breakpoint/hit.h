@@ -22,6 +22,9 @@ struct change {
     uint64_t address;
     /* where it was written, if that is not where `frame` is now; file NULL: it is */
     const char *func, *file;
+    /* what is known of a writer that isn't proven, as in hits.sql: then func, file and line are of
+     * no use; NULL: it is proven */
+    const char *unproven;
     int64_t line;      /* RING_NULL_INTEGER: not known */
     const char *stack; /* as in hits.sql; NULL: that of `frame` */
     int32_t tid;       /* who wrote; 0: this thread */

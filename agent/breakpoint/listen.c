@@ -5,16 +5,24 @@
 #include "agent/breakpoint/places_table.h"
 #include "agent/breakpoint/raise.h"
 #include "agent/breakpoint/reach.h"
+#include "agent/cpython/codes.h"
+#include "agent/cpython/statement.h"
 #include "agent/monitor/hear.h"
 
 #include <dlfcn.h>
 
-static const enum hear_event events[] = {
-    [PLACE_LINE] = HEAR_LINE,
-    [PLACE_START] = HEAR_START,
-    [PLACE_RETURN] = HEAR_RETURN,
+#define STARTED 64 /* a power of two */
+
+static const unsigned events[] = {
+    [PLACE_LINE] = HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_JUMP),
+    [PLACE_START] = HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_JUMP),
+    [PLACE_RETURN] = HEAR_BIT(HEAR_RETURN),
 };
-#define EVENTS (HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_RETURN))
+#define EVENTS \
+ (HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_JUMP) | HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_RETURN))
+
+/* Frames that were heard to start, with their code: no more than numbers. Of all interpreters. */
+static uintptr_t started[STARTED];
 
 static int (*get_lasti)(PyFrameObject *); /* PyFrame_GetLasti, since 3.11 */
 
@@ -31,6 +39,26 @@ static int offset_in(PyFrameObject *frame)
     return (int)at;
 }
 
+static uintptr_t *started_at(const PyFrameObject *frame)
+{
+    return &started[(uintptr_t)frame / 16 % STARTED];
+}
+
+static uintptr_t start_of(const PyFrameObject *frame, const PyObject *code)
+{
+    return (uintptr_t)frame ^ ((uintptr_t)code << 8);
+}
+
+static void note_start(const PyFrameObject *frame, const PyObject *code)
+{
+    __atomic_store_n(started_at(frame), start_of(frame, code), __ATOMIC_RELAXED);
+}
+
+static bool has_started(const PyFrameObject *frame, const PyObject *code)
+{
+    return __atomic_load_n(started_at(frame), __ATOMIC_RELAXED) == start_of(frame, code);
+}
+
 static enum hear_answer get_to(struct interpreter *interpreter, const struct heard *heard)
 {
     enum place_event event = heard->event == HEAR_LINE    ? PLACE_LINE
@@ -44,7 +72,30 @@ static enum hear_answer get_to(struct interpreter *interpreter, const struct hea
     const struct place *place = places ? places_at(places, heard->code, event, heard->line) : NULL;
     if (!reached.frame ||
         (place && place->again && places_again(places, place, offset_in(reached.frame))) ||
-        !reach_take(&here, place))
+        !reach_take(&here, place, false))
+        return HEAR_DISABLE;
+    if (event == PLACE_START)
+        note_start(reached.frame, heard->code);
+    return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
+}
+
+/* A loop on one line begins it again. Where all of the code is on that line, it was hit as the code
+ * started; but not if it runs already. */
+static enum hear_answer get_back(struct interpreter *interpreter, const struct heard *heard)
+{
+    const struct places *places = places_here(interpreter);
+    int line = places ? statement_jump(heard->code, heard->from, heard->to) : 0;
+    const struct place *place = line ? places_at(places, heard->code, PLACE_LINE, line) : NULL;
+    struct reached reached = {heard_frame(heard), heard->code, line, NULL, NULL, STOP_BREAKPOINT};
+    struct reach here;
+
+    if (!place && line && line == codes_number(heard->code, CODE_FIRST_LINE))
+        place = places_at(places, heard->code, PLACE_START, 0);
+    if (!place || !reached.frame)
+        return HEAR_DISABLE;
+    if (place->event == PLACE_START && has_started(reached.frame, heard->code))
+        return HEAR_ON;
+    if (!reach_take(&here, place, true))
         return HEAR_DISABLE;
     return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
 }
@@ -76,6 +127,7 @@ static const struct hearer hearer = {
     .on =
         {
             [HEAR_LINE] = get_to,
+            [HEAR_JUMP] = get_back,
             [HEAR_START] = get_to,
             [HEAR_RETURN] = get_to,
             [HEAR_RAISE] = get_to_raise,
@@ -92,7 +144,7 @@ int listen_code(struct interpreter *interpreter, PyObject *code, unsigned wanted
     unsigned bits = 0;
 
     for (unsigned i = 0; i < ARRAY_SIZE(events); i++)
-        bits |= wanted & 1u << i ? HEAR_BIT(events[i]) : 0;
+        bits |= wanted & 1u << i ? events[i] : 0;
     return hear_code(interpreter, &hearer, code, bits);
 }
 

@@ -25,6 +25,9 @@ struct grouping {
 struct location_index {
     const struct codes *codes;
     struct grouping files, names;
+    int *ends;        /* of each code object: the last line of it and of what is defined in it */
+    unsigned *around; /* of each: the last search in which something in it has the line */
+    unsigned searches;
 };
 
 /* ---- groups ---- */
@@ -83,6 +86,8 @@ void location_index_free(struct location_index *index)
         return;
     grouping_free(&index->files);
     grouping_free(&index->names);
+    free(index->ends);
+    free(index->around);
     free(index);
 }
 
@@ -303,24 +308,39 @@ static int line_from(PyObject *code, int line, enum place_event *event)
     return best;
 }
 
-/* What a search in the code of one file goes by. */
-struct near {
-    /* where the last code begins that begins up to the line; the first one behind it */
-    int before, after;
-};
-
-static struct near look_around(const struct location_index *index, long first, int line)
+/* The last line of a code object; 0: it has none. */
+static int last_line(PyObject *code)
 {
-    struct near near = {0, INT_MAX};
+    _cleanup_unref_ PyObject *all = PyObject_CallMethod(code, "co_lines", NULL);
+    PyObject *item;
+    int last = 0;
 
-    for (long i = first; i >= 0; i = index->files.next[i]) {
-        int begins = (int)codes_number(index->codes->all[i].code, CODE_FIRST_LINE);
-        if (begins <= line && begins > near.before)
-            near.before = begins;
-        else if (begins > line && begins < near.after)
-            near.after = begins;
+    while (all && (item = PyIter_Next(all))) {
+        int here = codes_number_in(item, 2);
+        last = here > last ? here : last;
+        Py_DecRef(item);
     }
-    return near;
+    PyErr_Clear();
+    return last;
+}
+
+/* Where each code object ends. False: there is no memory. */
+static bool make_ends(struct location_index *index)
+{
+    const struct codes *codes = index->codes;
+
+    if (index->ends)
+        return true;
+    index->around = calloc(codes->count + 1, sizeof *index->around);
+    index->ends = index->around ? calloc(codes->count + 1, sizeof *index->ends) : NULL;
+    if (!index->ends)
+        return false;
+    for (size_t i = 0; i < codes->count; i++) {
+        int end = last_line(codes->all[i].code), depth = 0;
+        for (long at = (long)i; at >= 0 && depth < DEPTH_MAX; at = codes->all[at].parent, depth++)
+            index->ends[at] = end > index->ends[at] ? end : index->ends[at];
+    }
+    return true;
 }
 
 /* The least line from `line` on of a code object and of what it is in. */
@@ -336,59 +356,109 @@ static int line_around(const struct codes *codes, long i, int line)
     return best;
 }
 
-/* Over all that begin at `begins`. */
-static int least_line(const struct location_index *index, long first, int begins, int line)
+/* Tells of a code object and of what it is in, as far as they have exactly this line. */
+static bool tell(const struct codes *codes, long i, int line, location_found *found, void *arg)
 {
-    int best = INT_MAX;
-
-    for (long i = first; i >= 0; i = index->files.next[i])
-        if (codes_number(index->codes->all[i].code, CODE_FIRST_LINE) == begins) {
-            int found = line_around(index->codes, i, line);
-            best = found < best ? found : best;
-        }
-    return best;
-}
-
-/* Tells of every code object that has exactly this line: those that begin nearest before it, there,
- * and what they are in. Some are told of more than once. */
-static bool tell(const struct location_index *index, long first, int line, location_found *found,
-                 void *arg)
-{
-    struct near near = look_around(index, first, line);
     enum place_event event;
 
+    for (int depth = 0; i >= 0 && depth < DEPTH_MAX; i = codes->all[i].parent, depth++)
+        if (line_from(codes->all[i].code, line, &event) == line &&
+            !found(arg, codes->all[i].code, event, line))
+            return false;
+    return true;
+}
+
+static int begin_of(const struct location_index *index, long i)
+{
+    return (int)codes_number(index->codes->all[i].code, CODE_FIRST_LINE);
+}
+
+static bool contains(const struct location_index *index, long i, int line)
+{
+    return begin_of(index, i) <= line && line <= index->ends[i];
+}
+
+/* Marks what has something in it that contains the line. */
+static void mark_around(struct location_index *index, long first, int line)
+{
+    const struct codes *codes = index->codes;
+
+    index->searches++;
     for (long i = first; i >= 0; i = index->files.next[i]) {
-        if (codes_number(index->codes->all[i].code, CODE_FIRST_LINE) != near.before)
+        int depth = 0;
+        if (!contains(index, i, line))
             continue;
-        long at = i;
-        for (int depth = 0; at >= 0 && depth < DEPTH_MAX;
-             at = index->codes->all[at].parent, depth++)
-            if (line_from(index->codes->all[at].code, line, &event) == line &&
-                !found(arg, index->codes->all[at].code, event, line))
-                return false;
+        for (long at = codes->all[i].parent; at >= 0 && depth < DEPTH_MAX;
+             at = codes->all[at].parent, depth++)
+            index->around[at] = index->searches;
     }
+}
+
+/* What a search in the code of one file has come to. */
+struct search {
+    int line;
+    int best; /* the least one that was told of; INT_MAX: none */
+    location_found *found;
+    void *arg;
+};
+
+static bool tell_from(const struct location_index *index, long i, struct search *search)
+{
+    int best = line_around(index->codes, i, search->line);
+
+    if (best == INT_MAX)
+        return true;
+    search->best = best < search->best ? best : search->best;
+    return tell(index->codes, i, best, search->found, search->arg);
+}
+
+/* Code of one file may come from several texts: of a module that was loaded again, or of exec().
+ * So all is told of that contains the line, from the innermost code out: each at the line itself,
+ * or at its next one. */
+static bool tell_containing(struct location_index *index, long first, struct search *search)
+{
+    mark_around(index, first, search->line);
+    for (long i = first; i >= 0; i = index->files.next[i])
+        if (contains(index, i, search->line) && index->around[i] != index->searches &&
+            !tell_from(index, i, search))
+            return false;
+    return true;
+}
+
+/* Of all that begins nearest behind the line. */
+static bool tell_behind(const struct location_index *index, long first, struct search *search)
+{
+    int begin = INT_MAX;
+
+    for (long i = first; i >= 0; i = index->files.next[i]) {
+        int here = begin_of(index, i);
+        begin = here > search->line && here < begin ? here : begin;
+    }
+    for (long i = first; i >= 0 && begin < INT_MAX; i = index->files.next[i])
+        if (begin_of(index, i) == begin && !tell_from(index, i, search))
+            return false;
     return true;
 }
 
 /* In one file. */
-static bool find_line(const struct location_index *index, long first, int line, bool within,
+static bool find_line(struct location_index *index, long first, int line, bool within,
                       location_found *found, void *arg, struct location_told *told)
 {
-    struct near near = look_around(index, first, line);
-    int best = near.before ? least_line(index, first, near.before, line) : INT_MAX;
+    struct search search = {line, INT_MAX, found, arg};
 
-    if (best == INT_MAX && !within && near.after < INT_MAX)
-        best = least_line(index, first, near.after, line);
+    bool on = tell_containing(index, first, &search);
+    if (search.best == INT_MAX && !within)
+        on = tell_behind(index, first, &search);
     told->known = true;
-    if (best == INT_MAX)
-        return true;
+    if (search.best == INT_MAX)
+        return on;
     told->files++;
-    if (best != line)
-        told->line = best;
-    return tell(index, first, best, found, arg);
+    if (search.best != line)
+        told->line = search.best;
+    return on;
 }
 
-static void find_lines(const struct location_index *index, const struct breakpoint *breakpoint,
+static void find_lines(struct location_index *index, const struct breakpoint *breakpoint,
                        bool within, location_found *found, void *arg, struct location_told *told)
 {
     for (size_t i = 0; i < index->files.ngroups; i++) {
@@ -424,7 +494,7 @@ void location_find(struct location_index *index, const struct breakpoint *breakp
 {
     *told = (struct location_told){0};
     if (breakpoint->kind == BREAKPOINT_LINE) {
-        if (make_grouping(&index->files, index->codes, CODE_FILE))
+        if (make_grouping(&index->files, index->codes, CODE_FILE) && make_ends(index))
             find_lines(index, breakpoint, within, found, arg, told);
     } else if (make_grouping(&index->names, index->codes, CODE_NAME)) {
         find_functions(index, breakpoint, found, arg, told);

@@ -20,7 +20,8 @@ typedef bool location_found(void *arg, PyObject *code, enum place_event event, i
 /* What a search found out besides the places. */
 struct location_told {
     unsigned files; /* files of that name that have code at that line */
-    /* the line that was taken in the last of these files, if not the one asked for; else 0 */
+    /* the first line that was taken in the last of these files, if it isn't the one asked for;
+     * else 0 */
     int line;
     bool known; /* whether some code is of that file */
 };

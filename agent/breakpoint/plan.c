@@ -126,7 +126,7 @@ static void drop_id(struct breakpoint_set *set, uint32_t id)
 
 static uint32_t free_id(const struct plan *plan)
 {
-    uint32_t id = 1;
+    uint32_t id = breakpoint_ids_spent() + 1;
 
     for (;; id++) {
         unsigned at = breakpoint_set_find(&plan->next, id);
@@ -147,7 +147,8 @@ static int add_one(struct plan *plan, struct entry *entry)
     entry->fresh = !entry->is;
     if (entry->fresh)
         entry->is = wanted;
-    if (!entry->is->id)
+    drop_id(&plan->next, wanted->id);
+    if (!entry->is->id || (entry->fresh && breakpoint_id_is_spent(entry->is->id)))
         entry->is->id = free_id(plan);
     drop_id(&plan->next, entry->is->id);
     if (plan->next.count == PROTO_BREAKPOINTS_MAX)

@@ -2,6 +2,7 @@
 
 #include "agent/breakpoint/places_table.h"
 #include "agent/breakpoint/reach.h"
+#include "agent/breakpoint/set.h"
 #include "agent/record/exceptions_seen.h"
 
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #define VERDICTS 64u /* a power of two */
 #define NAME_MAX_SIZE 1000
+#define CLASSES_DEPTH 100
 
 /* Whether a class is what a breakpoint means. */
 struct verdict {
@@ -97,6 +99,34 @@ static struct raising *make(void)
     return NULL;
 }
 
+/* Among a class and those that are derived from it. */
+static bool is_below(const struct raising *raising, const char *where, PyObject *type,
+                     unsigned depth)
+{
+    if (is_called(raising, where, type))
+        return true;
+    _cleanup_unref_ PyObject *all =
+        depth < CLASSES_DEPTH
+            ? PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type)
+            : NULL;
+    Py_ssize_t count = all && PyList_Check(all) ? PyList_Size(all) : 0;
+
+    PyErr_Clear();
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (is_below(raising, where, PyList_GetItem(all, i), depth + 1))
+            return true;
+    return false;
+}
+
+bool raising_knows(struct places *places, const char *where)
+{
+    if (!places->raising && !(places->raising = make()))
+        return true; /* nobody knows */
+    bool knows = !where[0] || is_below(places->raising, where, PyExc_BaseException, 0);
+    PyErr_Clear();
+    return knows;
+}
+
 /* Whether it was seen in a frame that it has come up from; else it is from now on. */
 static bool seen_before(struct sightings *sightings, PyObject *code, PyObject *exception,
                         PyObject *traceback)
@@ -122,8 +152,10 @@ static void take(struct raising *raising, const struct places *places, PyObject 
     reach->count = 0;
     reach->all = count <= REACH_AT_ONCE ? reach->few : malloc(count * sizeof *reach->all);
     for (unsigned i = 0; i < count && reach->all; i++)
-        if (!breakpoint_is_over(all[i]) && is_meant(raising, all[i], type))
+        if (!breakpoint_is_over(all[i]) && is_meant(raising, all[i], type)) {
+            breakpoints_found(all[i], &(struct place_report){.known = true});
             reach->all[reach->count++] = breakpoint_ref(all[i]);
+        }
 }
 
 /* Whether there is any that is to hit, which reach_hit() is to be called for. */

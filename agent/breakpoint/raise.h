@@ -14,5 +14,8 @@ struct places;
  * exception is set that the program is to see. */
 bool raising_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
                   PyObject *traceback);
+/* Whether there is a class of exceptions that `where` means, which may be "": any. No exception is
+ * set afterwards. */
+bool raising_knows(struct places *places, const char *where);
 /* NULL is fine. */
 void raising_free(struct raising *raising);

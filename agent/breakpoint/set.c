@@ -7,7 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SPENT_IDS 65536u
+
 static struct breakpoint_set set;
+/* Ids that had hits when the set was replaced: each of the low ones, and the highest. */
+static uint64_t spent[SPENT_IDS / 64];
+static uint32_t spent_most;
 static uint64_t appended; /* bytes of rows since all of them were appended */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -24,7 +29,8 @@ static struct ring_text text_or_null(const char *text)
 /* About, for a row of a breakpoint. */
 static uint64_t row_size(const struct breakpoint *breakpoint)
 {
-    return ROW_LEAST + strlen(breakpoint->text) + strlen(breakpoint->note);
+    return ROW_LEAST + strlen(breakpoint->text) + strlen(breakpoint->note) +
+           strlen(breakpoint->raised);
 }
 
 static uint64_t ring_size(const struct ring *ring)
@@ -34,11 +40,16 @@ static uint64_t ring_size(const struct ring *ring)
 
 static void append(struct ring *ring, struct breakpoint *breakpoint)
 {
+    char note[sizeof breakpoint->note + sizeof breakpoint->raised + 40];
+
+    snprintf(note, sizeof note, "%s%s%s%s", breakpoint->note,
+             breakpoint->note[0] && breakpoint->raised[0] ? "; " : "",
+             breakpoint->raised[0] ? "its condition raised " : "", breakpoint->raised);
     const struct breakpoints_row row = {
         .id = breakpoint->id,
         .breakpoint = text_or_null(breakpoint->text),
         .state = text_or_null(breakpoint->state),
-        .note = text_or_null(breakpoint->note),
+        .note = text_or_null(note),
         .places = __atomic_load_n(&breakpoint->places, __ATOMIC_RELAXED),
         .hits = (int64_t)__atomic_load_n(&breakpoint->hits, __ATOMIC_RELAXED),
         .dropped = (int64_t)__atomic_load_n(&breakpoint->dropped, __ATOMIC_RELAXED),
@@ -89,6 +100,20 @@ void breakpoints_publish(struct breakpoint *breakpoint, const char *state, const
 {
     _guard_rows_;
     publish(breakpoint, state, note);
+}
+
+bool breakpoints_raised(struct breakpoint *breakpoint, const char *words)
+{
+    char note[PROTO_WORDS_MAX];
+
+    _guard_rows_;
+    if (breakpoint->raised[0])
+        return false;
+    snprintf(breakpoint->raised, sizeof breakpoint->raised, "%s", words);
+    memcpy(note, breakpoint->note, sizeof note);
+    if (breakpoint->state && !breakpoint->removed)
+        publish(breakpoint, breakpoint->state, note);
+    return true;
 }
 
 void breakpoints_count(struct breakpoint *breakpoint)
@@ -176,6 +201,43 @@ bool breakpoint_set_fits(const struct breakpoint_set *self)
     return !ring || size <= ring_size(ring) / 4;
 }
 
+/* Whether there may be rows of hits with its id. */
+static bool has_hits(const struct breakpoint *breakpoint)
+{
+    return __atomic_load_n(&breakpoint->hits, __ATOMIC_RELAXED) ||
+           __atomic_load_n(&breakpoint->errors, __ATOMIC_RELAXED);
+}
+
+static bool was_spent(uint32_t id)
+{
+    return id < SPENT_IDS ? spent[id / 64] >> id % 64 & 1 : id <= spent_most;
+}
+
+bool breakpoint_id_is_spent(uint32_t id)
+{
+    unsigned at = breakpoint_set_find(&set, id);
+    bool here = at < set.count && set.all[at]->id == id;
+    return was_spent(id) || (here && has_hits(set.all[at]));
+}
+
+uint32_t breakpoint_ids_spent(void)
+{
+    uint32_t most = spent_most;
+
+    for (unsigned i = 0; i < set.count; i++)
+        if (has_hits(set.all[i]) && set.all[i]->id > most)
+            most = set.all[i]->id;
+    return most;
+}
+
+static void spend(void)
+{
+    spent_most = breakpoint_ids_spent();
+    for (unsigned i = 0; i < set.count; i++)
+        if (has_hits(set.all[i]) && set.all[i]->id < SPENT_IDS)
+            spent[set.all[i]->id / 64] |= 1ull << set.all[i]->id % 64;
+}
+
 /* A breakpoint that has its id in the next set needs no row that says that it is gone. */
 static void retire(struct breakpoint *breakpoint, const struct breakpoint_set *next)
 {
@@ -192,6 +254,7 @@ static void retire(struct breakpoint *breakpoint, const struct breakpoint_set *n
 void breakpoint_set_replace(struct breakpoint_set *next)
 {
     _guard_rows_;
+    spend();
     for (unsigned i = 0; i < set.count; i++)
         retire(set.all[i], next);
     breakpoint_set_clear(&set);

@@ -25,6 +25,10 @@ void breakpoint_set_replace(struct breakpoint_set *next);
 bool breakpoint_set_fits(const struct breakpoint_set *set);
 /* The index of an id, or the index at which it would be inserted. */
 unsigned breakpoint_set_find(const struct breakpoint_set *set, uint32_t id);
+/* Whether rows of hits may have an id: no other breakpoint gets it. */
+bool breakpoint_id_is_spent(uint32_t id);
+/* The highest of those ids; 0: there is none. */
+uint32_t breakpoint_ids_spent(void);
 /* Inserts a breakpoint and takes over the reference. No other one may have its id. */
 void breakpoint_set_insert(struct breakpoint_set *set, struct breakpoint *breakpoint);
 /* Removes the breakpoint at an index and returns its reference. */
@@ -35,6 +39,9 @@ void breakpoint_set_clear(struct breakpoint_set *set);
 
 /* Appends the row of a breakpoint anew, with this state and note (NULL: none). With a GIL. */
 void breakpoints_publish(struct breakpoint *breakpoint, const char *state, const char *note);
+/* Notes what the condition of a breakpoint raised, in its row, once. Whether that is the first
+ * time. With a GIL. */
+bool breakpoints_raised(struct breakpoint *breakpoint, const char *words);
 /* Updates the numbers in the row of a breakpoint, after a hit. With a GIL. */
 void breakpoints_count(struct breakpoint *breakpoint);
 /* Ends a breakpoint whose COUNT is reached: it isn't hit any more and stays in the set as 'done'.

@@ -6,6 +6,8 @@
 
 #include "agent/cpython/codes.h"
 
+#include <dlfcn.h>
+
 #define AGAIN_MAX 8
 
 static const struct sample {
@@ -124,4 +126,82 @@ unsigned statement_again(PyObject *code, int line, int *offsets, unsigned most)
             offsets[kept++] = offsets[i];
     PyErr_Clear();
     return kept;
+}
+
+/* ---- loops on one line ---- */
+
+/* What is left of a table of exception handlers (CPython's InternalDocs/exception_handling.md):
+ * numbers of six bits a byte, the highest first; 64: more follow. */
+struct handlers {
+    const unsigned char *at, *end;
+};
+
+static int take_number(struct handlers *handlers)
+{
+    unsigned number = 0;
+
+    while (handlers->at < handlers->end) {
+        unsigned char byte = *handlers->at++;
+        number = (number & 0xffffff) << 6 | (byte & 63);
+        if (!(byte & 64))
+            break;
+    }
+    return (int)number;
+}
+
+/* The first instruction of the handler of what is raised at an offset; -1: there is none. */
+static int handler_at(PyObject *code, int offset)
+{
+    _cleanup_unref_ PyObject *table = PyObject_GetAttrString(code, "co_exceptiontable");
+    const unsigned char *bytes = NULL;
+    Py_ssize_t size;
+    _cleanup_unref_ PyObject *owner = instructions(code, &bytes, &size);
+    struct handlers handlers = {0};
+    int found = -1;
+
+    if (table && PyBytes_Check(table)) {
+        handlers.at = (const unsigned char *)PyBytes_AsString(table);
+        handlers.end = handlers.at + PyBytes_Size(table);
+    }
+    while (owner && handlers.at < handlers.end && found < 0) {
+        int begin = 2 * take_number(&handlers), length = 2 * take_number(&handlers),
+            target = 2 * take_number(&handlers);
+        take_number(&handlers); /* the depth of the stack */
+        if (begin <= offset && offset - begin < length && target >= 0 && target < size)
+            found = bytes[target];
+    }
+    PyErr_Clear();
+    return found;
+}
+
+/* The handler that puts back the variables of a comprehension, which is part of the code around it:
+ * no other one begins as it does. */
+static int comprehension_handler(void)
+{
+    static int known = -1;
+    static bool is;
+
+    if (is)
+        return known;
+    _cleanup_unref_ PyObject *code = Py_CompileString("[a for b in c]", "<probefs>", Py_eval_input);
+    for (int offset = 0; code && offset < 64 && known < 0; offset += 2)
+        known = handler_at(code, offset);
+    PyErr_Clear();
+    is = code;
+    return known;
+}
+
+int statement_jump(PyObject *code, int from, int to)
+{
+    static int (*line_at)(PyObject *, int); /* PyCode_Addr2Line */
+
+    if (!line_at)
+        line_at = (int (*)(PyObject *, int))dlsym(RTLD_DEFAULT, "PyCode_Addr2Line");
+    if (!line_at || to >= from)
+        return 0;
+    int line = line_at(code, to), handler;
+    if (line <= 0 || line_at(code, from) != line)
+        return 0;
+    handler = handler_at(code, to);
+    return handler >= 0 && handler == comprehension_handler() ? 0 : line;
 }

@@ -125,6 +125,15 @@ uint64_t layout_gil_interval(const PyInterpreterState *state)
     return (uint64_t)(uintptr_t)(python.runtime + found.rt_gil);
 }
 
+unsigned long layout_gil_switches(const PyInterpreterState *state, bool *is_known)
+{
+    const char *gil = (const char *)(uintptr_t)layout_gil_interval(state);
+
+    *is_known = gil;
+    /* it stands behind the int `locked` */
+    return gil ? *(const unsigned long *)(gil + found.gil_locked + sizeof(long)) : 0;
+}
+
 /* ---- trying it out ---- */
 
 bool layout_table(struct offsets *out)

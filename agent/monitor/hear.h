@@ -19,6 +19,7 @@ enum hear_event {
     HEAR_RESUME,  /* a generator or coroutine goes on */
     HEAR_THROW,   /* the same, with an exception that is thrown in; before 3.12 it is HEAR_RESUME */
     HEAR_LINE,    /* a line begins */
+    HEAR_JUMP,    /* a jump, which may lead back to the line that it is on; before 3.12 HEAR_LINE */
     HEAR_RETURN,  /* a function is about to return */
     HEAR_YIELD,   /* a generator or coroutine is about to give up control */
     HEAR_UNWIND,  /* an exception leaves a frame */
@@ -35,6 +36,7 @@ struct heard {
     PyFrameObject *frame; /* NULL: heard_frame() finds it */
     PyObject *code;
     int line;            /* of HEAR_LINE, else 0 */
+    int from, to;        /* of HEAR_JUMP: offsets of instructions [bytes] */
     PyObject *value;     /* what is returned or yielded, or the exception; NULL: there is none */
     PyObject *traceback; /* of HEAR_RAISE: its newest entry is the frame's. NULL: none yet */
 };

@@ -20,9 +20,11 @@ static const unsigned tool_numbers[HEARERS] = {
 };
 
 static const char *const names[HEAR_EVENTS] = {
-    [HEAR_START] = "PY_START",   [HEAR_RESUME] = "PY_RESUME", [HEAR_THROW] = "PY_THROW",
-    [HEAR_LINE] = "LINE",        [HEAR_RETURN] = "PY_RETURN", [HEAR_YIELD] = "PY_YIELD",
-    [HEAR_UNWIND] = "PY_UNWIND", [HEAR_RAISE] = "RAISE",      [HEAR_HANDLED] = "EXCEPTION_HANDLED",
+    [HEAR_START] = "PY_START", [HEAR_RESUME] = "PY_RESUME",
+    [HEAR_THROW] = "PY_THROW", [HEAR_LINE] = "LINE",
+    [HEAR_JUMP] = "JUMP",      [HEAR_RETURN] = "PY_RETURN",
+    [HEAR_YIELD] = "PY_YIELD", [HEAR_UNWIND] = "PY_UNWIND",
+    [HEAR_RAISE] = "RAISE",    [HEAR_HANDLED] = "EXCEPTION_HANDLED",
 };
 /* Those that can't be told of some code only. */
 #define NEVER_LOCAL \
@@ -209,12 +211,15 @@ static struct interpreter *find(const PyObject *function, struct tool **tool,
 /* What the arguments of an event say (Doc/library/sys.monitoring.rst). */
 static struct heard read_event(enum hear_event event, PyObject *const *args)
 {
-    bool has_value = event != HEAR_START && event != HEAR_RESUME && event != HEAR_LINE;
+    bool jump = event == HEAR_JUMP,
+         has_value = event != HEAR_START && event != HEAR_RESUME && event != HEAR_LINE && !jump;
 
     return (struct heard){
         .event = event,
         .code = args[0],
         .line = event == HEAR_LINE ? (int)PyLong_AsLong(args[1]) : 0,
+        .from = jump ? (int)PyLong_AsLong(args[1]) : 0,
+        .to = jump ? (int)PyLong_AsLong(args[2]) : 0,
         .value = has_value ? args[2] : NULL,
         .traceback = event == HEAR_RAISE ? PyException_GetTraceback(args[2]) : NULL,
     };

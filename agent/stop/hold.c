@@ -87,7 +87,7 @@ static bool enter(struct held *held)
                                     .until_ns = since_ns + for_ns};
 
     _guard_agent_;
-    if (!may_hold(held->interpreter))
+    if (!may_hold(held->interpreter) || (hold->removed && *hold->removed))
         return false;
     held->stop = stops_take(&stop);
     if (!held->stop)
@@ -246,6 +246,14 @@ int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX])
     }
     held_tell(held, "continue");
     return 0;
+}
+
+void hold_removed(uint32_t id)
+{
+    _guard_agent_;
+    for (struct held *held = held_all; held; held = held->next)
+        if (held->hold->id == id)
+            held_tell(held, "removed");
 }
 
 void hold_release(void)

@@ -19,8 +19,9 @@ struct hold {
     uint64_t for_ns;      /* at most; 0: PROTO_STOP_NS */
     PyFrameObject *frame; /* borrowed; where it is held; NULL: STOP_CRASH */
     int line;
-    PyObject *value; /* borrowed: what is being returned, or the exception of a crash; NULL */
-    bool may_jump;   /* it is at the beginning of a line */
+    PyObject *value;     /* borrowed: what is being returned, or the exception of a crash; NULL */
+    bool may_jump;       /* it is at the beginning of a line */
+    const bool *removed; /* of the breakpoint: set before hold_removed(). NULL: there is none */
 };
 
 /* Holds this thread; with the GIL, which it has again afterwards. *resumed: CLOCK_REALTIME [s], 0:
@@ -48,6 +49,8 @@ bool hold_has_state(uint64_t state);
 /* Lets a thread go on, or, 0, all, and gives up all steps. -ESRCH with words.
  * Any thread, without the GIL. */
 int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX]);
+/* Lets those go on that a breakpoint holds, which is removed. Any thread. */
+void hold_removed(uint32_t id);
 /* What a held thread is told to run, with the GIL of its interpreter. here, borrowed: the frame, or
  * the exception, at which it is held. */
 struct job {
@@ -70,6 +73,9 @@ struct job_for {
 /* Has the held thread run it, and waits for that. Python's thread, without the GIL. -ESRCH: no
  * such thread is held; -EBUSY: code that was interrupted still runs in it. */
 int hold_run(const struct job_for *whose, struct job *job);
+
+/* How many jobs held threads have run: what they did is no event that anybody hears. */
+unsigned hold_jobs_run(void);
 
 /* Lets all go on: the daemon has gone. Any thread, without the GIL. */
 void hold_release(void);

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 
+static unsigned jobs_run;
+
 /* ---- in the held thread ---- */
 
 static PyObject *here(void)
@@ -18,12 +20,15 @@ void held_run_job(void)
 {
     struct job *job = held_own->job;
 
+    __atomic_fetch_add(&jobs_run, 1, __ATOMIC_RELAXED);
     job->run(held_own->interpreter, here(), job->arg);
     _guard_agent_;
     held_own->job = NULL;
     job->done = true;
     pthread_cond_broadcast(&agent_changed);
 }
+
+unsigned hold_jobs_run(void) { return __atomic_load_n(&jobs_run, __ATOMIC_RELAXED); }
 
 const struct hold *hold_own(void) { return held_own ? held_own->hold : NULL; }
 

@@ -10,6 +10,51 @@
 
 /* ---- jump ---- */
 
+/* The filters that warnings go through, new; NULL: they can't be had. */
+static PyObject *warning_filters(void)
+{
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString("warnings");
+    _cleanup_unref_ PyObject *module = name ? PyImport_GetModule(name) : NULL;
+
+    if (!module)
+        module =
+            PyImport_ImportModule("_warnings"); /* which is built in: its filters are used then */
+    PyObject *filters = module ? PyObject_GetAttrString(module, "filters") : NULL;
+    PyErr_Clear();
+    if (filters && !PyList_Check(filters))
+        python_clear(&filters);
+    return filters;
+}
+
+static void take_out(PyObject *filters, const PyObject *entry)
+{
+    PyObject *type, *value, *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    for (Py_ssize_t i = 0; i < PyList_Size(filters); i++)
+        if (PyList_GetItem(filters, i) == entry) {
+            PySequence_DelItem(filters, i);
+            break;
+        }
+    PyErr_Restore(type, value, traceback);
+}
+
+/* From 3.12 on CPython warns that it binds variables to None that have no value yet. That isn't
+ * meant for the program, which may take warnings for errors. */
+static int set_number(PyObject *frame, PyObject *number)
+{
+    _cleanup_unref_ PyObject *filters = warning_filters();
+    _cleanup_unref_ PyObject *entry =
+        Py_BuildValue("(sOOOi)", "ignore", Py_None, PyExc_RuntimeWarning, Py_None, 0);
+
+    bool quiet = filters && entry && PyList_Insert(filters, 0, entry) == 0;
+    PyErr_Clear();
+    int r = PyObject_SetAttrString(frame, "f_lineno", number);
+    if (quiet)
+        take_out(filters, entry);
+    return r;
+}
+
 /* Before 3.12 only a frame with a trace function of its own may; which that is doesn't matter. */
 static int set_line(PyObject *frame, int line)
 {
@@ -19,7 +64,7 @@ static int set_line(PyObject *frame, int line)
 
     if (!number || (traced && PyObject_SetAttrString(frame, "f_trace", number) < 0))
         return -1;
-    int r = PyObject_SetAttrString(frame, "f_lineno", number);
+    int r = set_number(frame, number);
     if (traced) {
         PyErr_Fetch(&type, &value, &traceback);
         if (PyObject_SetAttrString(frame, "f_trace", Py_None) < 0)
@@ -31,6 +76,9 @@ static int set_line(PyObject *frame, int line)
 
 static int jump(const struct hold *hold, int line, char words[PROTO_WORDS_MAX])
 {
+    if (hold->why == STOP_RETURN)
+        return refuse(EINVAL, words,
+                      "the function is returning: CPython jumps from the beginning of a line only");
     if (!hold->may_jump)
         return refuse(EINVAL, words,
                       "the thread isn't at the beginning of a line: it can't jump from here");

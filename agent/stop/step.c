@@ -242,6 +242,26 @@ int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROT
     return r < 0 ? r : heard;
 }
 
+void step_removed(struct interpreter *interpreter, uint32_t id)
+{
+    char words[PROTO_WORDS_MAX];
+    struct steps *self = steps_of(interpreter);
+    struct ring *ring = recorder_ring(RECORDED_HITS);
+    bool any = false;
+
+    for (size_t i = self->count; i-- > 0;) {
+        if (i >= self->count || self->all[i].id != id)
+            continue;
+        struct ring_ticket ticket = self->all[i].ticket;
+        drop(interpreter, &self->all[i]);
+        if (ring)
+            hits_patch_stopped(ring, &ticket, 0);
+        any = true;
+    }
+    if (any)
+        steps_hear(interpreter, words);
+}
+
 bool step_end(struct interpreter *interpreter)
 {
     char words[PROTO_WORDS_MAX];

@@ -32,6 +32,8 @@ int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROT
  * when it goes on. With the GIL. -errno. */
 int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObject *frame,
                    uint32_t id, uint64_t for_ns, const struct ring_ticket *ticket);
+/* Gives up what was to stop a thread because of a watchpoint, which is removed. With the GIL. */
+void step_removed(struct interpreter *interpreter, uint32_t id);
 /* This thread stops for another reason: a step that is under way ends with that. Whether
  * there was one. With the GIL. */
 bool step_end(struct interpreter *interpreter);

@@ -1,6 +1,7 @@
 /* What a thread that steps does, as that is heard, and where the step ends. */
 #include "agent/stop/steps.h"
 
+#include "agent/cpython/statement.h"
 #include "agent/monitor/hear.h"
 #include "agent/stop/stop_row.h"
 
@@ -122,7 +123,7 @@ static bool entered(struct interpreter *interpreter, const struct heard *heard)
                 &(struct where){.frame = frame, .code = code, .line = first_line(code)});
 }
 
-static bool at_line(struct interpreter *interpreter, const struct heard *heard)
+static bool at_line(struct interpreter *interpreter, const struct heard *heard, int line)
 {
     struct step *step = find_own(interpreter);
 
@@ -131,12 +132,21 @@ static bool at_line(struct interpreter *interpreter, const struct heard *heard)
     PyFrameObject *frame = heard_frame(heard);
     if (step->verb == THREAD_NEXT && (PyObject *)frame != step->frame)
         return true;
-    bool skipped = is_skipped(step, frame, heard->line);
+    bool skipped = is_skipped(step, frame, line);
     step->skip = 0;
-    return skipped ||
-           stop(interpreter, step,
-                &(struct where){
-                    .frame = frame, .code = heard->code, .line = heard->line, .at_line = true});
+    return skipped || stop(interpreter, step,
+                           &(struct where){
+                               .frame = frame, .code = heard->code, .line = line, .at_line = true});
+}
+
+/* A loop on one line begins it again. */
+static enum hear_answer jumped(struct interpreter *interpreter, const struct heard *heard)
+{
+    int line = statement_jump(heard->code, heard->from, heard->to);
+
+    if (!line)
+        return HEAR_DISABLE;
+    return at_line(interpreter, heard, line) ? HEAR_ON : HEAR_RAISED;
 }
 
 static bool left(struct interpreter *interpreter, const struct heard *heard)
@@ -173,7 +183,8 @@ static enum hear_answer hear(struct interpreter *interpreter, const struct heard
     case HEAR_START:
     case HEAR_RESUME:
     case HEAR_THROW: fine = entered(interpreter, heard); break;
-    case HEAR_LINE: fine = at_line(interpreter, heard); break;
+    case HEAR_LINE: fine = at_line(interpreter, heard, heard->line); break;
+    case HEAR_JUMP: return jumped(interpreter, heard);
     default: fine = left(interpreter, heard); break;
     }
     return fine ? HEAR_ON : HEAR_RAISED;
@@ -195,8 +206,9 @@ static enum hear_interest wants(struct interpreter *interpreter, PyThreadState *
 }
 
 #define CALLS (HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_RESUME) | HEAR_BIT(HEAR_THROW))
-#define IN_CODE \
- (HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_RETURN) | HEAR_BIT(HEAR_YIELD) | HEAR_BIT(HEAR_UNWIND))
+#define IN_CODE                                                                              \
+ (HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_JUMP) | HEAR_BIT(HEAR_RETURN) | HEAR_BIT(HEAR_YIELD) | \
+  HEAR_BIT(HEAR_UNWIND))
 static const struct hearer hearer = {
     .id = HEARER_STEPS,
     .purpose = "stop a thread at a line",

@@ -1,24 +1,38 @@
 /* Values that are compared at each line: variables of functions, at the lines of their code only,
  * and whatever else has no place that could be watched, at all lines.
  *
- * What a line did is seen when the next one begins, or the function returns. So the line before, in
- * that frame or, of what may be changed from anywhere, in that thread, is the one that wrote. */
+ * What a line did is seen at the next event: as the next line begins, or a function is entered or
+ * left. Who wrote is where the frame, or, of what may be changed from anywhere, the thread was
+ * behind the event before: at that line, or, once a function was left, at the line of its caller
+ * that goes on. That is certain only if nobody else ran in between: no other thread had the GIL,
+ * and nothing was evaluated in a held thread. Else the row says between which lines it was. */
+#include "agent/cpython/struct_layout.h"
 #include "agent/monitor/hear.h"
+#include "agent/stop/hold.h"
 #include "agent/watch/watched.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 
+#define UNPROVEN_MAX 1000
 #define PLACES 32 /* frames, or threads, that are followed at a time */
 #define EVERYWHERE "it is evaluated at each line of all code, which slows the program"
 
+/* Who may have run besides the thread that is asked. */
+struct others {
+    bool known;             /* else other threads may have */
+    unsigned long switches; /* layout_gil_switches() */
+    unsigned jobs;          /* hold_jobs_run() */
+};
+
 /* Where a frame, or a thread, was last. */
 struct line_place {
-    const void *owner;         /* NULL: free */
+    uintptr_t owner;           /* the frame, or PyThreadState_GetID(); 0: free */
     const struct watch *watch; /* of a frame */
     PyObject *value;           /* in that frame; NULL: unbound */
-    PyObject *code;
+    PyObject *code;            /* NULL: not known */
     int line;
+    struct others others; /* then */
 };
 
 static struct line_place places[PLACES];
@@ -37,7 +51,7 @@ static void place_clear(struct line_place *place)
 }
 
 /* *fresh: it is new. */
-static struct line_place *place_of(const void *owner, const struct watch *watch, bool *fresh)
+static struct line_place *place_of(uintptr_t owner, const struct watch *watch, bool *fresh)
 {
     struct line_place *place = NULL;
 
@@ -67,6 +81,39 @@ static void place_move(struct line_place *place, PyObject *code, int line)
     Py_DecRef(old);
 }
 
+static bool is_left(const struct heard *heard)
+{
+    return heard->event == HEAR_RETURN || heard->event == HEAR_YIELD || heard->event == HEAR_UNWIND;
+}
+
+static int line_of(const struct heard *heard)
+{
+    return heard->line ? heard->line : PyFrame_GetLineNumber(heard->frame);
+}
+
+/* Where the thread is behind an event. */
+static void place_follow(struct line_place *place, const struct heard *heard)
+{
+    if (!is_left(heard)) {
+        place_move(place, heard->code, line_of(heard));
+        return;
+    }
+    PyFrameObject *back = python.frame_back(heard->frame);
+    _cleanup_unref_ PyObject *code = back ? (PyObject *)PyFrame_GetCode(back) : NULL;
+    place_move(place, code, back ? PyFrame_GetLineNumber(back) : 0);
+    Py_DecRef((PyObject *)back);
+}
+
+/* ---- who else ran ---- */
+
+static struct others others_now(const struct interpreter *interpreter)
+{
+    struct others now = {.jobs = hold_jobs_run()};
+
+    now.switches = layout_gil_switches(interpreter->state, &now.known);
+    return now;
+}
+
 /* ---- what is there ---- */
 
 static PyObject *variable(struct interpreter *interpreter, struct watch *watch,
@@ -81,10 +128,29 @@ static PyObject *variable(struct interpreter *interpreter, struct watch *watch,
 
 static const char *text_in(PyObject *code, const char *attribute, PyObject **owner)
 {
-    *owner = PyObject_GetAttrString(code, attribute);
+    *owner = code ? PyObject_GetAttrString(code, attribute) : NULL;
     const char *text = *owner ? PyUnicode_AsUTF8AndSize(*owner, NULL) : NULL;
     PyErr_Clear();
     return text;
+}
+
+/* What is certain where the writer isn't. file: of the line before; NULL: not known. */
+static void say_between(const char *file, int64_t line, const struct heard *heard, bool alone,
+                        char out[UNPROVEN_MAX])
+{
+    _cleanup_unref_ PyObject *owner = NULL;
+    const char *here = text_in(heard->code, "co_filename", &owner);
+    size_t size = 0;
+
+    if (file && line > 0)
+        size = (size_t)snprintf(out, UNPROVEN_MAX, "written between %.400s:%ld and ", file,
+                                (long)line);
+    else
+        size = (size_t)snprintf(out, UNPROVEN_MAX, "written before ");
+    size += (size_t)snprintf(out + size, UNPROVEN_MAX - size, "%.400s:%d", here ? here : "?",
+                             line_of(heard));
+    if (!alone)
+        snprintf(out + size, UNPROVEN_MAX - size, ", or in another thread");
 }
 
 /* Something may be another value, since the line that `place` is at. */
@@ -93,33 +159,42 @@ static bool compare(struct interpreter *interpreter, struct watch *watch, PyObje
 {
     struct change change = {.address = (uint64_t)RING_NULL_INTEGER, .line = RING_NULL_INTEGER};
     _cleanup_unref_ PyObject *held = NULL, *file = NULL, *func = NULL;
+    char unproven[UNPROVEN_MAX];
 
     if (*last == value) /* nothing that could be changed in place: of that it is a copy */
         return true;
+    const struct others now = others_now(interpreter);
+    bool local = watch->storage.kind == STORAGE_LOCAL,
+         alone = local || (now.known && place->others.switches == now.switches),
+         proven = alone && place->others.jobs == now.jobs && place->code && place->line > 0 &&
+                  !(local && watch->shared);
     Py_IncRef(held = place->code);
-    if (held) {
-        change.file = text_in(held, "co_filename", &file);
-        change.func = text_in(held, python.version >= 0x030b ? "co_qualname" : "co_name", &func);
-        change.line = place->line > 0 ? place->line : RING_NULL_INTEGER;
+    change.file = text_in(held, "co_filename", &file);
+    change.func = text_in(held, python.version >= 0x030b ? "co_qualname" : "co_name", &func);
+    change.line = place->line > 0 ? place->line : RING_NULL_INTEGER;
+    if (!proven) {
+        say_between(change.file, change.line, heard, alone, unproven);
+        change.unproven = unproven;
     }
-    int line = heard->line ? heard->line : PyFrame_GetLineNumber(heard->frame);
-    return watch_seen(interpreter, watch, last, value, &change, heard->frame, heard->code, line);
+    return watch_seen(interpreter, watch, last, value, &change, heard->frame, heard->code,
+                      line_of(heard));
 }
 
 static bool is_start(const struct heard *heard)
 {
-    return heard->event == HEAR_START || heard->event == HEAR_RESUME;
+    return heard->event == HEAR_START || heard->event == HEAR_RESUME || heard->event == HEAR_THROW;
 }
 
 static bool at_local(struct interpreter *interpreter, struct watch *watch,
                      const struct heard *heard)
 {
     bool fresh, well = true;
+    const struct others now = others_now(interpreter);
     _cleanup_unref_ PyObject *value = variable(interpreter, watch, heard->frame),
                              *copy = watch_copy(interpreter, value);
     if (watch->by != BY_LINE) /* it has been removed meanwhile */
         return true;
-    struct line_place *place = place_of(heard->frame, watch, &fresh);
+    struct line_place *place = place_of((uintptr_t)heard->frame, watch, &fresh);
 
     if (fresh || is_start(heard)) {
         PyObject *before = place->value;
@@ -128,11 +203,13 @@ static bool at_local(struct interpreter *interpreter, struct watch *watch,
     } else {
         well = compare(interpreter, watch, &place->value, value, place, heard);
     }
-    if (place->owner == heard->frame && place->watch == watch) { /* it wasn't taken meanwhile */
-        if (is_start(heard) || heard->event == HEAR_LINE)
-            place_move(place, heard->code, heard->line ? heard->line : place->line);
-        else
+    if (place->owner == (uintptr_t)heard->frame && place->watch == watch) {
+        /* it wasn't taken meanwhile */
+        place->others = now;
+        if (is_left(heard))
             place_clear(place);
+        else
+            place_move(place, heard->code, line_of(heard));
     }
     return well;
 }
@@ -155,17 +232,21 @@ static bool at(struct interpreter *interpreter, const struct heard *heard)
         if (watch->by == BY_LINE &&
             (watch->storage.kind != STORAGE_LOCAL || watch->storage.owner == heard->code))
             held[count++] = watch_hold(watch);
-    const PyThreadState *state = PyThreadState_Get();
+    uintptr_t thread = PyThreadState_GetID(PyThreadState_Get());
+    const struct others now = others_now(interpreter);
     for (size_t i = 0; i < count; i++) {
         bool local = held[i]->storage.kind == STORAGE_LOCAL;
         any = any || !local;
         if (well && held[i]->by == BY_LINE)
             well = local ? at_local(interpreter, held[i], heard)
-                         : at_any(interpreter, held[i], place_of(state, NULL, &fresh), heard);
+                         : at_any(interpreter, held[i], place_of(thread, NULL, &fresh), heard);
         watch_drop(held[i]);
     }
-    if (any && heard->event == HEAR_LINE)
-        place_move(place_of(state, NULL, &fresh), heard->code, heard->line);
+    if (any) {
+        struct line_place *place = place_of(thread, NULL, &fresh);
+        place->others = now;
+        place_follow(place, heard);
+    }
     return well;
 }
 
@@ -195,7 +276,10 @@ static enum hear_interest wants(struct interpreter *interpreter, PyThreadState *
     return watch ? HEAR_NOW : HEAR_NEVER;
 }
 
-#define EVENTS (HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_RETURN))
+#define LOCAL                                                                                \
+ (HEAR_BIT(HEAR_START) | HEAR_BIT(HEAR_RESUME) | HEAR_BIT(HEAR_LINE) | HEAR_BIT(HEAR_JUMP) | \
+  HEAR_BIT(HEAR_RETURN) | HEAR_BIT(HEAR_YIELD))
+#define EVENTS (LOCAL | HEAR_BIT(HEAR_THROW) | HEAR_BIT(HEAR_UNWIND))
 static const struct hearer hearer = {
     .id = HEARER_WATCHES,
     .purpose = "compare values at lines",
@@ -203,7 +287,9 @@ static const struct hearer hearer = {
         {
             [HEAR_START] = hear,
             [HEAR_RESUME] = hear,
+            [HEAR_THROW] = hear,
             [HEAR_LINE] = hear,
+            [HEAR_JUMP] = hear,
             [HEAR_RETURN] = hear,
             [HEAR_YIELD] = hear,
             [HEAR_UNWIND] = hear,
@@ -236,10 +322,10 @@ static int listen(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
         return 0;
     }
     int r =
-        hear_begin(interpreter, &hearer, everywhere ? EVENTS : 0, everywhere ? 0 : EVENTS, words);
+        hear_begin(interpreter, &hearer, everywhere ? EVENTS : 0, everywhere ? 0 : LOCAL, words);
     for (const struct watch *watch = watches; watch && r >= 0 && !everywhere; watch = watch->next)
         if (watch->by == BY_LINE)
-            r = hear_code(interpreter, &hearer, watch->storage.owner, EVENTS);
+            r = hear_code(interpreter, &hearer, watch->storage.owner, LOCAL);
     if (r >= 0) {
         hear_again(interpreter);
         return 0;
@@ -251,6 +337,14 @@ static int listen(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 
 /* ---- on and off ---- */
 
+static bool has_name(const struct watch *watch, const char *names)
+{
+    _cleanup_unref_ PyObject *all = PyObject_GetAttrString(watch->storage.owner, names);
+    bool has = all && watch->storage.key && PySequence_Contains(all, watch->storage.key) > 0;
+    PyErr_Clear();
+    return has;
+}
+
 int line_watch_begin(struct interpreter *interpreter, struct watch *watch,
                      char words[PROTO_WORDS_MAX])
 {
@@ -259,6 +353,8 @@ int line_watch_begin(struct interpreter *interpreter, struct watch *watch,
     get_variable = (PyObject * (*)(PyFrameObject *, PyObject *))
         dlsym(RTLD_DEFAULT, "PyFrame_GetVar");
     watch->by = BY_LINE;
+    watch->shared = watch->storage.kind == STORAGE_LOCAL &&
+                    (has_name(watch, "co_cellvars") || has_name(watch, "co_freevars"));
     int r = listen(interpreter, said);
     if (r == 0) {
         const char *note = said[0] ? said : watch->storage.kind != STORAGE_LOCAL ? EVERYWHERE : "";

@@ -23,6 +23,7 @@ struct watch {
     bool plain; /* evaluating it again and again runs no code but that of attributes and items */
     struct storage storage;
     enum watch_by by;
+    bool shared;     /* STORAGE_LOCAL: other functions than its own have it, too: a cell's */
     bool lines;      /* no debug register is to be had: compared at lines */
     PyObject *value; /* as it was last seen, or a copy of that; NULL: unbound, or not known */
     char how[PROTO_WORDS_MAX]; /* what is to be said of that, besides: */

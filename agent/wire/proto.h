@@ -150,8 +150,8 @@ struct proto_record {
 #define PROTO_BREAKPOINTS_MAX 4096     /* in the set */
 #define PROTO_BREAKPOINT_TEXT_MAX 2000 /* bytes of one, as it is written, without its id */
 #define PROTO_CAPTURES_MAX 32          /* expressions in one {} */
-/* how long `stop` holds a thread where it doesn't say: an hour */
-#define PROTO_STOP_NS 3600000000000ull
+/* how long `stop` holds a thread where it doesn't say: five minutes */
+#define PROTO_STOP_NS 300000000000ull
 #define PROTO_STOP_MAX_NS (7 * 24 * 3600000000000ull)
 #define PROTO_WATCHES_MAX 4 /* debug registers of a thread */
 

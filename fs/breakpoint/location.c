@@ -2,9 +2,9 @@
 
 #include "fs/base/python_text.h"
 
-static const char locations[] =
-    "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE], "
-    "watch EXPR or watch 0xADDR:LEN";
+#define LOCATIONS                                                                   \
+ "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE], " \
+ "watch EXPR or watch 0xADDR:LEN"
 
 /* Names joined by dots, of which some may be <locals>, <lambda> and the like. */
 static bool is_dotted(struct words name)
@@ -173,7 +173,7 @@ static int read_watch(struct reader *reader)
 int reader_location(struct reader *reader)
 {
     if (reader_at_end(reader))
-        return reader_complain(reader, reader->at, locations);
+        return reader_complain(reader, reader->at, LOCATIONS);
     if (reader_take(reader, "raise"))
         return read_raise(reader);
     if (reader_take(reader, "watch"))
@@ -188,7 +188,10 @@ int reader_location(struct reader *reader)
         return read_function(reader, token, BREAKPOINT_FUNCTION);
     const char *colon = memrchr(token.text, ':', token.size);
     if (!colon || colon == token.text)
-        return reader_complain(reader, token.text, locations);
+        return reader_complain(reader, token.text,
+                               is_dotted(token)
+                                   ? "a function is written with () behind it: " LOCATIONS
+                                   : LOCATIONS);
     return read_line_number(reader, (struct words){token.text, (size_t)(colon - token.text)},
                             colon + 1);
 }

@@ -6,6 +6,7 @@
 #include "fs/breakpoint/reader.h"
 
 #include <errno.h>
+#include <string.h>
 
 void breakpoint_request_deinit(struct breakpoint_request *request)
 {
@@ -120,6 +121,15 @@ static int add_line(struct breakpoint_request *request, const char *line, size_t
     return request->text.error;
 }
 
+static bool is_strict(const char *line, size_t size)
+{
+    static const char word[] = "-- strict";
+
+    while (size && (line[size - 1] == ' ' || line[size - 1] == '\t'))
+        size--;
+    return size == sizeof word - 1 && memcmp(line, word, size) == 0;
+}
+
 int breakpoint_request_read(const char *lines, size_t size, struct breakpoint_request *out,
                             struct text *why)
 {
@@ -130,7 +140,10 @@ int breakpoint_request_read(const char *lines, size_t size, struct breakpoint_re
     while (lines < end && r == 0) {
         const char *newline = memchr(lines, '\n', (size_t)(end - lines));
         size_t line = (size_t)((newline ? newline : end) - lines);
-        r = add_line(out, lines, line, why);
+        if (size && lines == end - size && is_strict(lines, line))
+            out->strict = true;
+        else
+            r = add_line(out, lines, line, why);
         lines += line + (newline != NULL);
     }
     return r;

@@ -11,7 +11,8 @@ struct breakpoint_request {
         size_t at; /* where in the text it begins */
     } * lines;     /* those that say something, in their order; they point to what was read */
     size_t n, alloc;
-    bool sets; /* one of them sets something */
+    bool sets;   /* one of them sets something */
+    bool strict; /* the first line of all is `-- strict`: in all processes, or it has failed */
 };
 
 /* Reads whole lines. -EINVAL: one is wrong, as *why says, with a caret; -EFBIG: there are too many;

@@ -19,6 +19,7 @@ struct item {
     struct text said;
     struct text why;
     int error;
+    bool told; /* that it has failed */
 };
 
 struct job {
@@ -97,6 +98,18 @@ static void run_all(struct job *job)
         pthread_join(threads[--started], NULL);
 }
 
+/* By rank; those without one come behind the others, by number. */
+static int compare(const void *a, const void *b)
+{
+    const struct process *x = ((const struct item *)a)->process,
+                         *y = ((const struct item *)b)->process;
+    uint64_t rank_x = (uint64_t)x->rank, rank_y = (uint64_t)y->rank; /* of -1 the highest */
+
+    if (rank_x != rank_y)
+        return rank_x < rank_y ? -1 : 1;
+    return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
 /* Those that the writer may control. */
 static int list(struct job *job)
 {
@@ -116,46 +129,87 @@ static int list(struct job *job)
         if (control_may(context->access, &caller, found.items[i], &why) == 0)
             job->items[job->n++].process = steal_pointer(found.items[i]);
     }
+    qsort(job->items, job->n, sizeof *job->items, compare);
     return 0;
 }
 
 /* Each line after the number of its process. */
-static void add_lines(pid_t pid, const char *before, const struct text *lines, struct text *out)
+static void add_lines(const struct item *item, struct text *out)
 {
-    for (size_t i = 0; i < lines->size;) {
-        const char *line = lines->data + i, *newline = memchr(line, '\n', lines->size - i);
-        size_t size = newline ? (size_t)(newline - line) : lines->size - i;
-        text_printf(out, "%d: %s", (int)pid, before);
+    for (size_t i = 0; i < item->said.size;) {
+        const char *line = item->said.data + i, *newline = memchr(line, '\n', item->said.size - i);
+        size_t size = newline ? (size_t)(newline - line) : item->said.size - i;
+        text_printf(out, "%d: ", (int)item->process->pid);
         text_add(out, line, size);
         text_putc(out, '\n');
-        before = "";
         i += size + 1;
     }
 }
 
-/* 0 if it was done somewhere. */
+/* What is to be taken out is only in some, mostly. */
+static bool has_failed(const struct job *job, const struct item *item)
+{
+    return item->error < 0 && (item->error != -ENOENT || job->request->sets);
+}
+
+static bool is_same(const struct item *a, const struct item *b)
+{
+    return a->why.size == b->why.size && memcmp(a->why.data, b->why.data, a->why.size) == 0;
+}
+
+static void add_who(const struct process *process, struct text *out)
+{
+    if (process->rank >= 0)
+        text_printf(out, "rank %ld (pid %d)", (long)process->rank, (int)process->pid);
+    else
+        text_printf(out, "pid %d", (int)process->pid);
+}
+
+/* What has failed, each once, after those in which it did. */
+static void add_failure(const struct job *job, size_t first, struct text *out)
+{
+    struct item *one = &job->items[first];
+    const char *before = "error: ";
+
+    for (size_t i = first; i < job->n; i++) {
+        struct item *item = &job->items[i];
+        if (!has_failed(job, item) || item->told || !is_same(one, item))
+            continue;
+        text_puts(out, before);
+        add_who(item->process, out);
+        item->told = true;
+        before = ", ";
+    }
+    text_puts(out, ": ");
+    text_add(out, one->why.data, one->why.size);
+    text_putc(out, '\n');
+}
+
+/* 0 if it was done somewhere, or, where that is asked for, everywhere. */
 static int collect(const struct job *job, struct file_context *context, struct text *said)
 {
     int error = 0;
-    size_t done = 0;
+    size_t done = 0, failed = 0;
 
     for (size_t i = 0; i < job->n; i++) {
         struct item *item = &job->items[i];
-        add_lines(item->process->pid, "", &item->said, said);
-        if (item->error == 0) {
-            done++;
-            continue;
-        }
-        error = error ? error : item->error;
-        if (item->error == -ENOENT && !job->request->sets)
-            continue; /* what is to be taken out is only in some, mostly */
-        if (!item->why.size)
+        add_lines(item, said);
+        done += item->error == 0;
+        failed += has_failed(job, item);
+        if (has_failed(job, item) && !item->why.size)
             text_puts(&item->why, strerror(-item->error));
-        add_lines(item->process->pid, "error: ", &item->why, said);
+        if (item->error < 0 && (!error || has_failed(job, item)))
+            error = item->error;
     }
-    if (done || !job->n)
+    for (size_t i = 0; i < job->n; i++)
+        if (has_failed(job, &job->items[i]) && !job->items[i].told)
+            add_failure(job, i, said);
+    if (!job->n || (done && !(job->request->strict && failed)))
         return 0;
-    text_puts(&context->why, "it was done in no process");
+    if (done)
+        text_printf(&context->why, "it was done in %zu of %zu processes", done, done + failed);
+    else
+        text_puts(&context->why, "it was done in no process");
     return error;
 }
 
@@ -195,7 +249,9 @@ int all_breakpoints_render(struct file_context *context, struct text *out)
         if (access_ask(context->access, context->caller, process->pid) < 0)
             continue;
         snprintf(mark, sizeof mark, "pid %d, ", (int)process->pid);
-        r = breakpoints_lines(process_recording(process), mark, out);
+        struct target *target = process_target(process);
+        r = breakpoints_lines(process_recording(process), target, mark, out);
+        target_unref(target);
     }
     if (r == 0)
         breakpoints_reply(context, out);

@@ -11,6 +11,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/breakpoint/set.h"
 #include "fs/process/registry.h"
+#include "fs/recording/held_threads.h"
 #include "fs/tree/agent_session.h"
 #include "fs/watch/follow.h"
 #include "schema/schema.h"
@@ -103,6 +104,8 @@ int breakpoints_feed(struct file_context *context, const struct input *input,
         text_puts(&context->why, "a line has at most 2000 bytes");
         return -EINVAL;
     }
+    if (request.strict && !request.n && !input->last)
+        return 0; /* the line belongs to what follows */
     if (request.n || (input->last && context->clears))
         r = carry(context, &request, said, outcome);
     outcome->consumed = size;
@@ -136,7 +139,19 @@ static void add_count(const struct ring_row *row, unsigned column, const char *w
         text_printf(out, ", %ld %s", (long)n, what);
 }
 
-static void add_line(const struct ring_row *row, const char *mark, struct text *out)
+static void add_held(const struct held_list *held, int64_t id, struct text *out)
+{
+    const char *before = ", holds ";
+
+    for (size_t i = 0; i < held->n; i++)
+        if (held->items[i].id == id && id) {
+            text_printf(out, "%s%d", before, (int)held->items[i].tid);
+            before = " ";
+        }
+}
+
+static void add_line(const struct ring_row *row, const char *mark, const struct held_list *held,
+                     struct text *out)
 {
     int64_t id = 0, hits = 0;
 
@@ -149,6 +164,7 @@ static void add_line(const struct ring_row *row, const char *mark, struct text *
     text_puts(out, mark);
     add_text(row, BREAKPOINTS_STATE, out);
     text_printf(out, ", %ld hits", (long)hits);
+    add_held(held, id, out);
     add_count(row, BREAKPOINTS_DROPPED, "of them without a row", out);
     add_count(row, BREAKPOINTS_ERRORS, "errors", out);
     if (row->words[BREAKPOINTS_NOTE]) {
@@ -158,15 +174,19 @@ static void add_line(const struct ring_row *row, const char *mark, struct text *
     text_putc(out, '\n');
 }
 
-int breakpoints_lines(struct recording *recording, const char *mark, struct text *out)
+int breakpoints_lines(struct recording *recording, struct target *target, const char *mark,
+                      struct text *out)
 {
+    _cleanup_(held_list_deinit) struct held_list held = {0};
     _cleanup_(breakpoint_set_deinit) struct breakpoint_set set = {0};
 
     if (!recording_attached(recording)) /* with the agent the set is gone */
         return 0;
     int r = breakpoint_set_read(recording, &set);
+    if (target && set.n)
+        held_list_read(target, &held); /* which leaves it empty where it fails */
     for (size_t i = 0; r == 0 && i < set.n; i++)
-        add_line(set.rows[i], mark, out);
+        add_line(set.rows[i], mark, &held, out);
     return r;
 }
 
@@ -200,7 +220,7 @@ void breakpoints_reply(struct file_context *context, struct text *out)
 
 int breakpoints_render(struct file_context *context, struct text *out)
 {
-    int r = breakpoints_lines(context->recording, "", out);
+    int r = breakpoints_lines(context->recording, context->target, "", out);
     breakpoints_reply(context, out);
     return r;
 }

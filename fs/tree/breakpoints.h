@@ -17,7 +17,9 @@ int breakpoints_feed(struct file_context *context, const struct input *input,
 int breakpoints_carry_out(struct file_context *context, const struct breakpoint_request *request,
                           struct text *said, struct outcome *outcome);
 
-/* Adds the set of a process as lines; behind each stands `mark`, in the comment. -ENOMEM. */
-int breakpoints_lines(struct recording *recording, const char *mark, struct text *out);
+/* Adds the set of a process as lines; behind each stands `mark`, in the comment. target: to see
+ * which threads it holds, NULL: none. -ENOMEM. */
+int breakpoints_lines(struct recording *recording, struct target *target, const char *mark,
+                      struct text *out);
 /* Adds the last reply to this user, as comments, if something failed. */
 void breakpoints_reply(struct file_context *context, struct text *out);

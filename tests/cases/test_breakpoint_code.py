@@ -40,6 +40,14 @@ KINDS = {
     "match": ("def f(x):\n  match x:\n    case 1:\n      return 2\n", 4, "f(1)", ["f"]),
     "loop": ("def f(n):\n  while n:\n    n -= 1\n", 3, "f(4)", ["f"] * 4),
     "loop's own line": ("def f(n):\n  for i in range(n):\n    pass\n", 2, "f(3)", None),
+    "one-line loop": ("def f(n):\n  for i in range(n): n = i\n", 2, "f(3)", ["f"] * 4),
+    "one-line while": ("def f(n):\n  while n: n -= 1\n", 2, "f(3)", None),
+    "one-line loop over comprehensions": ("def f(n):\n  for i in range(n): n = [i * j for i in [1, 2] for j in [3] if i]\n", 2,
+                                          "f(2)", ["f"] * 3),
+    "one-line comprehension": ("def f(n):\n  x = [[i * j for i in range(n) if i] for j in range(n)]\n  return x\n", 2, "f(3)",
+                               ["f"]),
+    "one-line generator expression": ("def f(n):\n  return sum(i for i in range(n))\n", 2, "f(3)",
+                                      ["f", "f.<locals>.<genexpr>"]),
     "loop over a call of several lines": ("def f(n):\n  for i in range(\n      n):\n    pass\n", 2, "f(0); f(0)", ["f"] * 2),
     "call of several lines in a loop": ("def f(n):\n  for i in range(n):\n    print(\n      end='')\n", 3, "f(4)", ["f"] * 4),
     "call of several lines": ("def f(n):\n  x = max(\n    n,\n    2,\n  )\n  return x\n", 2, "f(1)", ["f"]),
@@ -48,7 +56,7 @@ KINDS = {
 
 # those that CPython 3.10 and 3.11 have more events for, as their own debugger shows
 AS_EVER = {"lambda in a call", "comprehension", "loop over a call of several lines", "call of several lines in a loop",
-           "call of several lines"}
+           "call of several lines", "one-line comprehension", "one-line loop over comprehensions"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,6 +99,32 @@ for f, a in ((spin, (out,)), (waits, (out,))):
 import asyncio
 threading.Thread(target=asyncio.run, args=(loops(out),), daemon=True).start()
 """
+
+
+ONE_LINE = """
+import threading, time
+def spin(out):
+    while True: time.sleep(0.001)
+def generates():
+    while True: yield time.sleep(0.001)
+def draws(out):
+    for x in (time.sleep(0.001) for i in iter(int, 1)): pass
+def asks(out):
+    any(x for x in generates())
+for f in spin, draws, asks:
+    threading.Thread(target=f, args=([],), daemon=True).start()
+"""
+
+
+@pytest.mark.python(minimum=(3, 12))
+@pytest.mark.parametrize("line, funcs", [(3, {"spin"}), (5, {"generates"}), (7, {"draws", "draws.<locals>.<genexpr>"})])
+def test_one_line_that_runs_already(python, line, funcs):
+    """A loop that stands on one line begins it again at each turn."""
+    target, client = program(python, ONE_LINE)
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", line, count=12))
+    eventually(lambda: breakpoints(target)[1]["state"] == "done")
+    assert {(row["func"], row["lineno"]) for row in hits(target)} == {(func, line) for func in funcs}
+    assert ended(target) == 0
 
 
 @pytest.mark.parametrize("line, func", [(4, "spin"), (9, "waits.<locals>.inner"), (12, "waits"), (17, "loops")])
@@ -158,8 +192,45 @@ for path in ("/w/one/same.py", "/w/two/oo/same.py", "/w/two/notsame.py", "rel/sa
                    agent.breakpoint(agent.LINE, "/w/two/oo/same.py", 2), agent.breakpoint(agent.LINE, "/x/rel/same.py", 2),
                    agent.breakpoint(agent.LINE, "o/same.py", 2))
     notes = [line.partition("# ")[2] for line in said.splitlines()]
-    assert notes == ["armed, in 3 files of that name", "armed", "armed", "armed", "pending"]
+    assert notes == ["armed, in 3 files of that name", "armed", "armed", "armed",
+                     "pending, no code of such a file was loaded when it was set"]
     assert [row["places"] for row in breakpoints(target).values()] == [3, 1, 1, 1, 0]
+
+
+def test_texts_of_one_name(python):
+    """Code of one file name may come from several texts: all that has the line is armed."""
+    target, client = program(python, r"""
+def load(text, path="texts.py"):
+    space = {}
+    exec(compile(text, path, "exec"), space)
+    return space.popitem()[1]
+first = load("def f(x):\n  y = x\n  return y\n")
+again = load("def f(x):\n  y = x\n  return y\n")
+later = load("\ndef g(x):\n  return x\n")
+longer = load("def h(x):\n  y = [\n\n    x, x]\n  return y\n")
+made = load("def k(x):\n  x += 1\n  return x\n", "<string>")
+other = load("\n\ndef k(x): return x\n", "<string>")
+""")
+    said = set_all(client, agent.breakpoint(agent.LINE, "texts.py", 3), agent.breakpoint(agent.LINE, "<string>", 3))
+    assert [line.partition("# ")[2] for line in said.splitlines()] == ["armed", "armed"]
+    for name in "first", "again", "later", "longer", "made", "other":
+        do(target, f"{name}(1)")
+    assert places(target) == [(1, "f", 3), (1, "f", 3), (1, "g", 3), (1, "h", 4), (2, "k", 3), (2, "k", 3)]
+    assert ended(target) == 0
+
+
+def test_reloaded_file(python):
+    """What the program still holds of a file that has changed since."""
+    target, client = program(python, "import importlib")
+    file = python.directory / "changes.py"
+    file.write_text("def f():\n  x = 1\n  x = 2\n  return x\n")
+    do(target, f"sys.dont_write_bytecode = True; sys.path.insert(0, {python.path('')!r}); import changes as m; old = m.f")
+    file.write_text("# changed\n\ndef f():\n  return 3\n")
+    do(target, "importlib.reload(m)")
+    set_all(client, agent.breakpoint(agent.LINE, "changes.py", 4))
+    do(target, "old(); m.f()")
+    assert places(target) == [(1, "f", 4), (1, "f", 4)]
+    assert ended(target) == 0
 
 
 def test_lines_without_code(python):

@@ -111,6 +111,25 @@ def test_failures_are_hits(python):
     assert ended(target) == 0
 
 
+def test_condition_that_raises_stops_nothing(python):
+    """It is told once, in a row that is no hit, and in the note."""
+    target, client = program(python, LOOP)
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", 4, condition="1 / b", action=agent.STOP, count=1))
+    for _ in range(3):
+        do(target, "add(1, 0)")
+    row, = hits(target)
+    assert (row["hit"], row["stopped"], row["error"]) == (None, 0, "ZeroDivisionError: division by zero")
+    one = breakpoints(target)[1]
+    assert (one["state"], one["hits"], one["errors"]) == ("armed", 0, 3)
+    assert one["note"].endswith("its condition raised ZeroDivisionError: division by zero")
+    target.send("add(1, 2)")
+    eventually(lambda: target.pid in client.record.threads())
+    assert [(row["hit"], row["stopped"]) for row in hits(target)] == [(None, 0), (1, 1)]
+    set_all(client, agent.breakpoint(agent.REMOVE, id=1))
+    target.expect("done")
+    assert ended(target) == 0
+
+
 def test_functions(python):
     target, client = program(python, """
 class Net:
@@ -176,7 +195,7 @@ def test_raise_beside_the_recorder(python):
     set_all(client, replace=True)
     do(target, "survive(ValueError)")
     assert [row["captured"] for row in hits(target)] == \
-        [{"exception": "ValueError('x')", "kind.__name__": "'ValueError'", "__exception__.args": "('x',)"}]
+        [{"kind.__name__": "'ValueError'", "__exception__.args": "('x',)"}]
     assert [row["type"] for row in ring_file.rows(target.pid, "exceptions")] == ["ValueError", "ValueError"]
     assert ended(target) == 0
 
@@ -184,7 +203,7 @@ def test_raise_beside_the_recorder(python):
 def test_pending_code_arms_itself(python):
     target, client = program(python, "")
     said = set_all(client, agent.breakpoint(agent.LINE, "later.py", 3), agent.breakpoint(agent.FUNCTION, "late"))
-    assert said.count("# pending\n") == 2
+    assert said.count("# pending, no ") == 2
     do(target, r"exec(compile('\ndef late():\n    return 5\n', '/w/later.py', 'exec'))")
     assert [row["state"] for row in breakpoints(target).values()] == ["armed", "armed"]
     do(target, "late()")
@@ -198,13 +217,50 @@ def test_replace_add_remove(python):
     do(target, "add(1, 2)")
     set_all(client, four, agent.breakpoint(agent.LINE, "source.py", 2, condition="a"), replace=True)
     assert {number: (row["breakpoint"], row["hits"]) for number, row in breakpoints(target).items()} == \
-        {1: ("log source.py:2 if a", 0), 2: ("log source.py:4", 1)}
-    set_all(client, agent.breakpoint(agent.REMOVE, id=1))
+        {3: ("log source.py:2 if a", 0), 2: ("log source.py:4", 1)}
+    set_all(client, agent.breakpoint(agent.REMOVE, id=3))
     do(target, "add(1, 2)")
     assert breakpoints(target)[2]["hits"] == 2 and len(breakpoints(target)) == 1
     set_all(client, agent.breakpoint(agent.REMOVE, "source.py:4"))
     do(target, "add(1, 2)")
     assert breakpoints(target) == {} and len(hits(target)) == 3
+    assert ended(target) == 0
+
+
+def test_ids_are_used_once(python):
+    """What has an id in hits is never another breakpoint, even if that asks for it."""
+    target, client = program(python, LOOP)
+    two, four = agent.breakpoint(agent.LINE, "source.py", 2), agent.breakpoint(agent.LINE, "source.py", 4)
+    set_all(client, two)
+    set_all(client, four, replace=True)  # nothing has hit yet
+    assert set(breakpoints(target)) == {1}
+    do(target, "add(1, 2)")
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", 2, id=1), replace=True)
+    assert {number: row["breakpoint"] for number, row in breakpoints(target).items()} == {2: "log source.py:2"}
+    do(target, "add(1, 2)")
+    set_all(client, replace=True)
+    set_all(client, four)
+    set_all(client, agent.breakpoint(agent.FUNCTION, "add", id=3))
+    assert {number: row["breakpoint"] for number, row in breakpoints(target).items()} == {3: "log add()"}
+    do(target, "add(1, 2)")
+    assert [row["id"] for row in hits(target)] == [1, 2, 3]
+    assert ended(target) == 0
+
+
+def test_what_is_not_there(python):
+    """A note says so, until it is there."""
+    target, client = program(python, LOOP)
+    said = set_all(client, agent.breakpoint(agent.RAISE, "LaterError"), agent.breakpoint(agent.LINE, "later.py", 1),
+                   agent.breakpoint(agent.FUNCTION, "later"), agent.breakpoint(agent.RAISE, "ZeroDivisionError"),
+                   agent.breakpoint(agent.RAISE, ""))
+    assert [line.partition("  # ")[2] for line in said.splitlines()] == [
+        "pending, there was no such class when it was set", "pending, no code of such a file was loaded when it was set",
+        "pending, no such function was loaded when it was set", "armed", "armed"]
+    do(target, "exec(compile('class LaterError(KeyError): pass\\ndef later(): raise LaterError', 'later.py', 'exec'), globals())")
+    assert [row["state"] for row in breakpoints(target).values()] == ["pending", "armed", "armed", "armed", "armed"]
+    do(target, "exec('import contextlib\\nwith contextlib.suppress(KeyError): later()')")
+    first = breakpoints(target)[1]
+    assert (first["state"], first["hits"], "class" in (first["note"] or "")) == ("armed", 1, False)
     assert ended(target) == 0
 
 

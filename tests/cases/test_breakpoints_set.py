@@ -261,7 +261,7 @@ def test_events(probe, target, file):
         told = reader.read_until(lambda lines: len(lines) >= 3)
         assert kinds(told) == ["hit"] * 3 and [line["hit"] for line in told] == [1, 2, 3]
         assert [line["captured"] for line in told] == [
-            {"return": str(2 * i), "x": str(i), "y": str(2 * i)} for i in range(3)]
+            {"x": str(i), "y": str(2 * i)} for i in range(3)]
         assert {(line["func"], line["tid"], line["id"]) for line in told} == {("double", target.pid, 1)}
 
         def mine():
@@ -280,16 +280,17 @@ def test_stop(probe, target, file):
         assert kinds(told) == ["hit", "stop"] and told[1]["captured"] == {"x": "1"}
         put(file, "work() {i}\n", "a")
         assert hits(file) == {1: 1, 2: 0}
-        put(file, "2: work() {i, line}\n", "w")
+        assert [f", holds {target.pid}" in line for line in file.read_text().splitlines()] == [True, False]
+        put(file, "2: work() {i, line}\n", "w")  # what is removed lets go what it holds
         assert lines(file) == {2: "log work() {i, line}"}
-        put(file.parent / "ctl", "continue\n", "a")
         target.expect("done")
+        assert "holds" not in file.read_text()
         work(target)
         told = reader.read_until(lambda lines: kinds(lines).count("hit") >= 2 and "continue" in kinds(lines))
         told.sort(key=lambda line: line["ts"])  # a ring that is new is found a moment later
         assert kinds(told) == ["hit", "stop", "continue", "hit"]
         assert told[2]["ts"] > told[1]["ts"] and told[2]["tid"] == told[1]["tid"] and told[2]["attrs"]["id"] == 1
-        assert told[2]["name"] == "continue" and 0 < told[2]["attrs"]["held"] < told[2]["ts"] - told[1]["ts"] + 1
+        assert told[2]["name"] == "removed" and 0 < told[2]["attrs"]["held"] < told[2]["ts"] - told[1]["ts"] + 1
         assert told[3]["captured"]["i"] == "2" and told[3]["id"] == 2
 
 
@@ -320,11 +321,32 @@ def test_all(probe, python, nobody):
         said = shell('exec 3<>"$1"; echo "-double()" >&3; cat <&3; echo "work() if +" >&3; cat <&3', everybody,
                      **as_nobody).stdout.splitlines()
         assert said[0] == f"{targets[0].pid}: -double()"
-        for i, target in enumerate(targets):
-            words, line, caret = said[1 + 3 * i:4 + 3 * i]
-            assert words == f"{target.pid}: error: invalid syntax" and line == f"{target.pid}:   work() if +"
-            assert caret.startswith(f"{target.pid}: ") and caret.endswith(" ^")
-        assert said[7:] == ["error: it was done in no process"]
+        words, line, caret, *rest = said[1:]  # once for all
+        assert words == f"error: pid {targets[0].pid}, pid {targets[1].pid}: invalid syntax" and line == "  work() if +"
+        assert caret.endswith(" ^") and rest == ["error: it was done in no process"]
         assert shell(': > "$1"', everybody, **as_nobody).returncode == 0
         assert shell('cat "$1"', everybody, **as_nobody).stdout.count("log") == 0
         assert [own[target].read_text().count("log") for target in targets] == [0, 0]
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("strict", [False, True])
+def test_all_but_some(probe, python, nobody, strict):
+    """Which have failed is told by rank, each reason once; with -- strict that fails."""
+    if python.source == "pyenv":
+        pytest.skip("not every user may read its modules")
+    user = pwd.getpwnam(nobody)
+    source = AS_USER.format(uid=user.pw_uid, gid=user.pw_gid) + SOURCE
+    ten, two, one, other = [python.run_source(source, env=env) for env in ({"RANK": "10"}, {"RANK": "2"}, {"RANK": "1"}, {})]
+    with probe.mount("allow_other") as mounted:
+        for target in ten, two, other:
+            put(mounted.path / str(target.pid) / "breakpoints", "".join(f"{i}: double()\n" for i in range(1, 4097)), "w")
+        script = 'exec 3<>"$1"; printf %b "$2work() {i}\\n" >&3; echo $?; cat <&3'
+        status, *said = shell(script, mounted.path / "all" / "breakpoints", "-- strict\\n" if strict else "",
+                              user=user.pw_uid, group=user.pw_gid, extra_groups=[]).stdout.splitlines()
+        assert plain(said[0]) == f"{one.pid}: 1: log work() {{i}}  # armed"
+        assert said[1] == f"error: rank 2 (pid {two.pid}), rank 10 (pid {ten.pid}), pid {other.pid}: more than 4096 breakpoints"
+        assert [line.strip() for line in said[2:4]] == ["work() {i}", "^"]
+        assert said[4:] == (["error: it was done in 1 of 4 processes"] if strict else [])
+        assert (status != "0") == strict
+        assert lines(mounted.path / str(one.pid) / "breakpoints") == {1: "log work() {i}"}

@@ -8,7 +8,8 @@ import pytest
 import agent_client as agent
 import ring_file
 from agents import clients  # noqa: F401, a fixture
-from stopping import done, paused, tell
+from agents import connect, start
+from stopping import done, paused, tell, wait_stopped
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -339,6 +340,40 @@ def test_jump(python):
     assert tell(client, target.pid, "next")["line"] == 7
     done(client.order(agent.CONTINUE))
     target.expect("[2, 1, 2, 0, 1]")
+    assert target.stderr() == ""
+
+
+UNBOUND = """
+import probing, sys, warnings
+def main(seen):
+    seen.append(1)
+    one = 1
+    two = 2
+    yield seen.append(3)
+    three = [x for x in seen]
+    return three
+before = list(warnings.filters)
+print("ready", flush=True)
+for line in sys.stdin:
+    seen = []
+    list(main(seen))
+    print(seen, before == warnings.filters, flush=True)
+"""
+
+
+@pytest.mark.parametrize("warnings", ["default", "error"])
+@pytest.mark.parametrize("line, to, seen", [(5, 7, [1, 3]), (7, 5, [1, 3]), (9, 4, [1, 3, 1, 3])])
+def test_jump_over_assignments(python, line, to, seen, warnings):
+    """From a line, a yield and a return, and CPython's warning that variables have no value yet is nobody's business."""
+    target = start(python, UNBOUND, env={"PYTHONWARNINGS": warnings})
+    client = connect(target)
+    answer = client.breakpoints(agent.breakpoint(agent.LINE, "source.py", line, action=agent.STOP, count=1))
+    assert answer.error == 0, answer.words
+    target.send("")
+    wait_stopped(client, target.pid)
+    done(client.order(agent.JUMP, target.pid, line=to))
+    done(client.order(agent.CONTINUE))
+    target.expect(f"{seen} True")
     assert target.stderr() == ""
 
 

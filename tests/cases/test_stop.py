@@ -76,7 +76,7 @@ def test_held(python):
     stop = client.record.threads()[target.pid]
     assert stop["why"] == agent.BY_PAUSE and stop["line"] == 12 and stop["id"] == 0
     assert abs(stop["since_ns"] / 1e9 - time.time()) < 60
-    assert round((stop["until_ns"] - stop["since_ns"]) / 1e9) == 3600
+    assert round((stop["until_ns"] - stop["since_ns"]) / 1e9) == 300
     assert target.pid in target.tids()
     done(client.order(agent.CONTINUE, target.pid))
     target.expect("3")
@@ -117,6 +117,31 @@ def test_many(python):
     done(client.order(agent.CONTINUE))
     eventually(lambda: client.eval("all(map(int.__ne__, before, count))").text == "True\n")
     assert client.record.read().stopped == 0
+    assert ended(target) == 0
+
+
+def test_loops_on_one_line(python):
+    """They begin their line again at each turn."""
+    target = start(python, """
+        import probing, sys, threading, time
+        def spin():
+            while True: time.sleep(0.001)
+        def draws():
+            for i in (time.sleep(0.001) for i in iter(int, 1)): pass
+        def asks():
+            any(time.sleep(0.001) for i in iter(int, 1))
+        for each in spin, draws, asks:
+            threading.Thread(target=each, daemon=True).start()
+        print("ready", flush=True)
+        sys.stdin.read()
+        """)
+    client = connect(target)
+    held = pause(client, 3)
+    assert sorted(stop["line"] for stop in held.values()) == [4, 6, 8]
+    for tid, stop in held.items():
+        for command in "step", "next", "step":
+            assert tell(client, tid, command)["line"] == stop["line"]
+    done(client.order(agent.CONTINUE))
     assert ended(target) == 0
 
 

@@ -133,13 +133,13 @@ def test_functions_of_all_kinds(python):
     do(target, "index(Thing())")  # as specialized code, on 3.11
     for function, run, entries, returned in RUNS:
         before = len(hits(target))
-        set_all(client, agent.breakpoint(agent.FUNCTION, function), agent.breakpoint(agent.RETURN, function, captures=["1"]),
+        set_all(client, agent.breakpoint(agent.FUNCTION, function), agent.breakpoint(agent.RETURN, function, captures=["__return__"]),
                 replace=True)
         do(target, run)
         found = hits(target)[before:]
-        ids = [row["hit"] for row in found if "return" not in row["captured"]]
+        ids = [row["hit"] for row in found if "__return__" not in row["captured"]]
         assert (function, len(ids)) == (function, entries)
-        assert [row["captured"]["return"] for row in found if "return" in row["captured"]] == returned
+        assert [row["captured"]["__return__"] for row in found if "__return__" in row["captured"]] == returned
     assert ended(target) == 0
 
 

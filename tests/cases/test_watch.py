@@ -597,3 +597,131 @@ def test_memory_given_back(victim, client):
     do(victim, "items.clear(); import gc; gc.collect()")
     assert victim.process.poll() is None and {hit.error for hit in rows(client, "hits")} <= {None}
     hardware.close()
+
+
+CALLS = """
+import sys, threading
+import probing
+
+class Hidden:
+    def __len__(self):
+        return len(self.all)
+    def __getitem__(self, key):
+        return self.all[key]
+    def __setitem__(self, key, value):
+        self.all[key] = value
+
+hidden = Hidden()
+hidden.all = {}
+count = 0
+
+def inner(n):
+    return n + 1
+
+def outer(n):
+    return inner(n) + inner(n)
+
+def fails(n):
+    raise ValueError(n)
+
+def numbers(n):
+    for i in range(n):
+        yield i
+
+def nested(n):
+    hidden.all[1] = outer(n)
+    hidden.all[1] = [inner(n) for n in range(n)]
+    hidden.all[1] = sum(numbers(n))
+    try:
+        hidden.all[1] = fails(n)
+    except ValueError:
+        hidden.all[1] = -n
+    hidden.all[1] = sorted([3, n], key=inner)
+    return hidden
+
+def closure():
+    shared = 0
+    def change():
+        nonlocal shared
+        shared += 1
+    print("ready", flush=True)
+    for line in sys.stdin:
+        nested(int(line))
+        change()
+        print("done", flush=True)
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+closure()
+"""
+
+
+@pytest.fixture
+def calls(python):
+    return start(python, CALLS, name="watched_calls.py")
+
+
+def test_writer_calls(calls, python):
+    """The line that wrote, however many functions it has called meanwhile."""
+    client = connect(calls)
+    watch(client, "hidden[1] if 1 in hidden.all else None")
+    assert state(client)[1].state == "line"
+    for number in range(5, 8):
+        do(calls, str(number))
+    writers = [line for line, text in enumerate(CALLS.split("\n"), 1) if text.lstrip().startswith("hidden.all[1]")]
+    writers.remove(lineno(CALLS, "        hidden.all[1] = fails(n)"))
+    found = hits(client, 15)
+    assert [(hit.func, hit.file, hit.lineno, hit.error) for hit in found] == \
+        [("nested", calls.path(), line, None) for line in writers] * 3
+    assert all(f";nested ({calls.path()}:{hit.lineno})" in hit.stack for hit in found)
+
+
+def test_writer_unproven(calls):
+    """Where another function may have written, the row says between which lines."""
+    client = connect(calls)
+    watch(client, "shared")
+    assert state(client)[1].state == "line"
+    do(calls, "5")
+    hit = hits(client, 1)[0]
+    line = lineno(CALLS, "        change()")
+    assert (hit.old_value, hit.new_value, hit.func, hit.lineno) == ("0", "1", None, None)
+    assert hit.error == f"written between {calls.path()}:{line} and {calls.path()}:{line + 1}"
+
+
+THREADS = """
+import sys, threading, _thread
+import probing
+
+class Hidden:
+    def __len__(self):
+        return 0
+
+hidden = Hidden()
+hidden.value = {1: 0}
+go, gone, never = _thread.allocate_lock(), _thread.allocate_lock(), _thread.allocate_lock()
+go.acquire(), gone.acquire(), never.acquire()
+
+def other():
+    go.acquire()
+    hidden.value[1] += 1; gone.release(); never.acquire()
+
+_thread.start_new_thread(other, ())
+print("ready", flush=True)
+for line in sys.stdin:
+    go.release()
+    gone.acquire()
+    go = _thread.allocate_lock()
+    print("done", flush=True)
+"""
+
+
+def test_writer_in_another_thread(python):
+    """What is seen in one thread, another one may have written that is still in its line."""
+    victim = start(python, THREADS, name="watched_threads.py")
+    client = connect(victim)
+    watch(client, "len(hidden) or hidden.value[1]")
+    assert state(client)[1].state == "line"
+    do(victim, "")
+    hit = hits(client, 1)[0]
+    line = lineno(THREADS, "    gone.acquire()")
+    assert (hit.old_value, hit.new_value, hit.func, hit.lineno) == ("0", "1", None, None)
+    assert hit.error == f"written between {victim.path()}:{line} and {victim.path()}:{line + 1}, or in another thread"

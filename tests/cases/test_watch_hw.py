@@ -136,7 +136,7 @@ def test_at_once(probe, any_target, route):
         commands.run("breakpoints", f"log watch w[{number}] hw={route}\n")
         do(any_target, "write", number, number + 1)
         expect_hit(probe, any_target, (0.0, number + 1.0))
-        commands.run("breakpoints", "-1\n")
+        commands.run("breakpoints", f"-{number + 1}\n")
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -140,9 +140,37 @@ static void test_limits(void)
     text_deinit(&lines);
 }
 
+/* It is what it is as the first line only. */
+static void test_strict(void)
+{
+    static const struct {
+        const char *lines;
+        int want;
+        size_t n;
+        bool strict;
+    } cases[] = {
+        {"-- strict\nf()\n", 0, 1, true},
+        {"-- strict  ", 0, 0, true},
+        {"f()\n", 0, 1, false},
+        {"f()\n-- strict\n", -EINVAL, 1, false},
+        {"-- stricter\n", -EINVAL, 0, false},
+        {"", 0, 0, false},
+    };
+    struct breakpoint_request request;
+    struct text why = TEXT_INIT;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        read_lines(cases[i].lines, cases[i].want, &request, &why);
+        CHECK(request.n == cases[i].n && request.strict == cases[i].strict);
+        breakpoint_request_deinit(&request);
+    }
+    text_deinit(&why);
+}
+
 int main(void)
 {
     test_entries();
+    test_strict();
     test_blame();
     test_limits();
     return 0;

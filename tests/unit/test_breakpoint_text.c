@@ -177,6 +177,7 @@ static void test_refusals(void)
 {
     refuses("stop", 4, "a location is");
     refuses("stop train.py", 5, "a location is");
+    refuses("stop parse", 5, "a function is written with ()");
     refuses("stp train.py:3", 0, "a location is");
     refuses("my file.py:3", 0, "a location is");
     refuses("train.py:", 9, "number of a line");
