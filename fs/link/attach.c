@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/inject/refusal.h"
 #include "fs/inject/script/script.h"
 #include "fs/link/agent_image.h"
 #include "fs/link/attachment.h"
@@ -48,6 +49,9 @@ static int refuse(struct target *target, struct text *why)
         text_puts(why, "the process has ended, or executes another program now");
         return -ESRCH;
     }
+    int r = refusal_shared(target->pid, why);
+    if (r < 0)
+        return r;
     if (rt->free_threaded)
         text_puts(why, "an agent needs a GIL: free-threaded builds are not supported");
     else if (minor < VERSION_LEAST || minor > VERSION_LATEST)
@@ -273,7 +277,10 @@ int attachment_connect(struct attachment *attachment, struct target *target,
     *out = attachment_session(attachment);
     if (*out)
         return 0;
-    int r = found_agent_find(&target->memory, &found);
+    int r = refusal_shared(target->pid, why);
+    if (r < 0)
+        return r;
+    r = found_agent_find(&target->memory, &found);
     if (r == 0 && found.running)
         r = connect_found(target, &found, interrupt, why, out);
     else if (r == 0 || r == -ENOENT)
