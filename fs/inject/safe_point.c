@@ -316,11 +316,12 @@ static uint64_t stack_room(const struct safe_points *points, const struct vma *v
     const struct mapping *known = maps_find(&points->maps, regs->rsp);
     struct rlimit limit;
 
-    if (!known || strcmp(known->path, "[stack]") ||
-        prlimit(points->memory->pid, RLIMIT_STACK, NULL, &limit) < 0) {
+    if (!known || strcmp(known->path, "[stack]")) {
         uint64_t begin = stack_begin(points, regs->fs_base);
         return begin && regs->rsp > begin && regs->rsp < regs->fs_base ? regs->rsp - begin : 0;
     }
+    if (prlimit(points->memory->pid, RLIMIT_STACK, NULL, &limit) < 0)
+        return regs->rsp - vma->start; /* another user's: what is mapped already */
     uint64_t used = vma->end - regs->rsp;
     return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
