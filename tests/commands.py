@@ -1,6 +1,7 @@
 """Writing to a process's command files, and reading what they say."""
 import contextlib
 import os
+import pathlib
 import subprocess
 import threading
 
@@ -129,3 +130,9 @@ def fields(said):
     """{key: value} of `Key: value` lines."""
     return {key: value.strip() for key, _, value in
             (line.partition(":") for line in said.splitlines())}
+
+
+def stops(pid):
+    """How often the kernel took the main thread from its processor: as one that sleeps is stopped, too."""
+    status = fields(pathlib.Path(f"/proc/{pid}/status").read_text())
+    return int(status["voluntary_ctxt_switches"])

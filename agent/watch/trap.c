@@ -2,6 +2,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/record/recorder.h"
+#include "agent/watch/trap_guard.h"
 #include "agent/watch/trap_queue.h"
 #include "agent/wire/record.h"
 
@@ -31,7 +32,9 @@ static struct {
     /* a tracer may have armed some, since the last time that it was seen to that none is */
     bool traced;
     bool stands;
-    struct sigaction before; /* the program's */
+    /* what the program wants done, for what isn't ours; the other is for the next change of it */
+    struct sigaction wanted[2];
+    unsigned now;
 } trap;
 
 /* What the kernel fills in for TRAP_PERF, which glibc's siginfo_t does not name everywhere. */
@@ -124,10 +127,23 @@ static void look(unsigned number, uint64_t ip, bool late)
         trap_queue_wait(is_nan(&memory, bytes));
 }
 
+static const struct sigaction *wanted(void)
+{
+    return &trap.wanted[__atomic_load_n(&trap.now, __ATOMIC_ACQUIRE)];
+}
+
+static void want(const struct sigaction *action)
+{
+    unsigned next = !trap.now;
+
+    trap.wanted[next] = *action;
+    __atomic_store_n(&trap.now, next, __ATOMIC_RELEASE);
+}
+
 /* What would have happened without us. */
 static void chain(int number, siginfo_t *info, void *context)
 {
-    const struct sigaction *before = &trap.before;
+    const struct sigaction *before = wanted();
 
     if (before->sa_flags & SA_SIGINFO) {
         before->sa_sigaction(number, info, context);
@@ -242,24 +258,47 @@ bool trap_is_last(const struct trap_hit *hit)
 
 /* ---- its life ---- */
 
-static int stand(void)
+static int install(void)
 {
     /* nested: what it writes may be watched, too */
     struct sigaction ours = {.sa_sigaction = on_trap,
                              .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+    const struct sigaction *before = wanted();
+
+    ours.sa_flags |= before->sa_handler == SIG_DFL || before->sa_handler == SIG_IGN
+                         ? SA_RESTART
+                         : before->sa_flags &
+                               SA_RESTART; /* signals that aren't ours interrupt as they did */
+    return sigaction(SIGTRAP, &ours, NULL) < 0 ? -errno : 0;
+}
+
+/* As sigaction(2), for the interpreter: our handler stays. */
+static int change_wanted(const struct sigaction *action, struct sigaction *old)
+{
+    struct sigaction before = *wanted();
+
+    if (action) {
+        want(action);
+        install();
+    }
+    if (old)
+        *old = before;
+    return 0;
+}
+
+static int stand(void)
+{
     struct sigaction now;
 
     if (sigaction(SIGTRAP, NULL, &now) < 0)
         return -errno;
     if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_trap)
-        trap.before = now;
-    ours.sa_flags |= trap.before.sa_handler == SIG_DFL || trap.before.sa_handler == SIG_IGN
-                         ? SA_RESTART
-                         : trap.before.sa_flags &
-                               SA_RESTART; /* signals that aren't ours interrupt as they did */
-    if (sigaction(SIGTRAP, &ours, NULL) < 0)
-        return -errno;
+        want(&now);
+    int r = install();
+    if (r < 0)
+        return r;
     trap.stands = true;
+    trap_guard_begin(change_wanted);
     __atomic_store_n(&probe_agent_record.trap, 1, __ATOMIC_RELEASE);
     return 0;
 }
@@ -298,11 +337,12 @@ bool trap_end(void)
     for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
         trap_clear(i);
     if (trap.stands) {
+        trap_guard_end();
         __atomic_store_n(&probe_agent_record.trap, 0, __ATOMIC_RELEASE);
         if (sigaction(SIGTRAP, NULL, &now) < 0 || !(now.sa_flags & SA_SIGINFO) ||
             now.sa_sigaction != on_trap)
             return false; /* one that the program has set since may call ours */
-        sigaction(SIGTRAP, &trap.before, NULL);
+        sigaction(SIGTRAP, wanted(), NULL);
         trap.stands = false;
     }
     return true;

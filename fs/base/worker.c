@@ -1,6 +1,8 @@
 #include "fs/base/worker.h"
 
 #include <signal.h>
+#include <stdint.h>
+#include <unistd.h>
 
 #define STACK_SIZE (256u << 10)
 
@@ -21,4 +23,20 @@ int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *o
     if (r == 0)
         pthread_setname_np(*out, name);
     return -r;
+}
+
+static void *close_main(void *arg)
+{
+    close((int)(intptr_t)arg);
+    return NULL;
+}
+
+void worker_close(int fd)
+{
+    pthread_t thread;
+
+    if (worker_start(close_main, (void *)(intptr_t)fd, "probefs-close", &thread) < 0)
+        close(fd);
+    else
+        pthread_detach(thread);
 }

@@ -168,16 +168,23 @@ static void resume_point(const struct user_regs_struct *regs, uint64_t *rip, uin
     }
 }
 
+/* By ptrace(2), which touches nothing but the memory of a stopped tracee: under its number there
+ * may be a thread that executes another program by now. */
 static int copy_block(const struct borrow *borrow, struct bootstrap_block *block, bool write)
 {
-    struct iovec local = {block, sizeof *block};
-    struct iovec remote = {(void *)(uintptr_t)borrow->block, sizeof *block};
+    uint64_t *words = (uint64_t *)block;
 
-    ssize_t n = write ? process_vm_writev(borrow->tid, &local, 1, &remote, 1, 0)
-                      : process_vm_readv(borrow->tid, &local, 1, &remote, 1, 0);
-    if (n < 0)
-        return -errno;
-    return n == (ssize_t)sizeof *block ? 0 : -EFAULT;
+    for (size_t i = 0; i < sizeof *block / WORD; i++) {
+        void *at = (void *)(borrow->block + i * WORD);
+        errno = 0;
+        if (write)
+            ptrace(PTRACE_POKEDATA, borrow->tid, at, (void *)words[i]);
+        else
+            words[i] = (uint64_t)ptrace(PTRACE_PEEKDATA, borrow->tid, at, NULL);
+        if (errno)
+            return errno == EIO ? -EFAULT : -errno;
+    }
+    return 0;
 }
 
 static int set_registers(const struct borrow *borrow, const struct user_regs_struct *regs)

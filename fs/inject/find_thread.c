@@ -28,13 +28,6 @@ uint64_t xsave_size(void)
     return (b + 63u) & ~63ull;
 }
 
-uint64_t program_of(pid_t pid)
-{
-    struct proc_stat stat;
-
-    return proc_stat_read(pid, &stat) == 0 ? stat.start_stack ^ stat.start_code << 1 : 0;
-}
-
 static void set_calls(struct operation *o)
 {
     const struct libc_symbols *libc = safe_points_libc(o->injector->points);
@@ -60,7 +53,6 @@ int operation_refresh(struct operation *o)
     struct injector *injector = o->injector;
 
     o->stub = 0;
-    o->program = program_of(injector->target->pid);
     int r = safe_points_refresh(injector->points, injector->target->runtime.image_base, o->why);
     if (r == 0)
         r = stub_place_find(safe_points_modules(injector->points), &o->stub, &o->stub_there);
@@ -132,8 +124,7 @@ static bool exports_entry(struct modules *modules, const struct module *module, 
            found == address;
 }
 
-/* Whether what is to be called or closed is a library of ours that is still there: the process may
- * run another program by now. */
+/* Whether what is to be called or closed is a library of ours that is still there. */
 static bool is_ours(const struct operation *o)
 {
     struct modules *modules = safe_points_modules(o->injector->points);
@@ -156,8 +147,8 @@ static bool is_ours(const struct operation *o)
     return false;
 }
 
-/* Judges the thread that is stopped. What is mapped may have changed, or be another program's: it
- * is looked at again then. 0, or -errno. */
+/* Judges the thread that is stopped. What is mapped may have changed: it is looked at again then.
+ * 0, or -errno. */
 static int judge(struct operation *o)
 {
     struct safe_points *points = o->injector->points;
@@ -196,7 +187,9 @@ static int try_thread(struct operation *o, pid_t tid)
     pthread_mutex_lock(&target->tracing);
     int r = borrow_stop(tid, &o->borrow), judged = 0;
     if (r == 0) {
-        judged = judge(o);
+        judged = refusal_changed(target, o->why);
+        if (judged == 0)
+            judged = judge(o);
         if (judged == 0 && o->safety == SAFE)
             return 1;
         o->result->pause_ns += borrow_release(&o->borrow);

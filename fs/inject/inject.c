@@ -71,7 +71,7 @@ static int prepare(struct operation *o)
 {
     struct injector *injector = o->injector;
 
-    if (!target_alive(injector->target))
+    if (!target_same_program(injector->target))
         return -ESRCH;
     if (!xsave_size()) {
         text_puts(o->why, "this processor can't save its extended state (no XSAVE)");
@@ -266,8 +266,7 @@ static int wait_done(struct operation *o)
         r = operation_patience(o);
         if (r == 0 && monotonic_ns() - looked > ALIVE_NS) {
             looked = monotonic_ns();
-            if (!target_alive(o->injector->target) ||
-                program_of(o->injector->target->pid) != o->program)
+            if (!target_same_program(o->injector->target))
                 r = -ESRCH;
         }
         if (r < 0)

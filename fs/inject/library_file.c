@@ -6,13 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
+#include <sys/vfs.h>
 
 #define STATUS_MAX 8192
 /* pid namespaces above one another, kernel/pid_namespace.c, and its own */
@@ -21,23 +20,18 @@
 /* Where a program may usually write. */
 static const char *const directories[] = {"tmp", "var/tmp", "dev/shm", "run", "."};
 
-/* The root directory of a process. */
-static int open_root(pid_t pid)
+/* Opens a file below the root if it is one of the kernel's /proc: one of another kind may be a
+ * device, which opening would set to work. */
+static int open_proc_file(int root, const char *path)
 {
-    char path[64];
+    char again[32];
+    struct statfs fs;
 
-    snprintf(path, sizeof path, "/proc/%d/root", (int)pid);
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return fd >= 0 ? fd : -errno;
-}
-
-/* Opens below a root that belongs to somebody else: its links lead nowhere out of it. */
-static int open_below(int root, const char *path, uint64_t flags)
-{
-    struct open_how how = {.flags = flags | O_CLOEXEC,
-                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
-    return fd >= 0 ? fd : -errno;
+    _cleanup_close_ int fd = open_beneath(root, path, O_PATH, 0, false);
+    if (fd < 0 || fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+        return -1;
+    snprintf(again, sizeof again, "/proc/self/fd/%d", fd);
+    return open(again, O_RDONLY | O_CLOEXEC);
 }
 
 /* Whether a stat file is that of the process that began at start_time. */
@@ -47,7 +41,7 @@ static bool is_stat_of(int root, long number, uint64_t start_time)
     struct proc_stat stat;
 
     snprintf(path, sizeof path, "proc/%ld/stat", number);
-    _cleanup_close_ int fd = open_below(root, path, O_RDONLY | O_NONBLOCK);
+    _cleanup_close_ int fd = open_proc_file(root, path);
     if (fd < 0)
         return false;
     ssize_t n = read(fd, text, sizeof text - 1);
@@ -61,7 +55,7 @@ bool library_file_needless(pid_t pid, uint64_t start_time)
 {
     char status[STATUS_MAX];
 
-    _cleanup_close_ int root = open_root(pid);
+    _cleanup_close_ int root = root_open(pid);
     if (root < 0 || proc_read(pid, "status", status, sizeof status) <= 0)
         return false;
     const char *field = proc_status_field(status, "NSpid");
@@ -73,25 +67,6 @@ bool library_file_needless(pid_t pid, uint64_t start_time)
         field = *end == '\t' ? end : NULL;
     }
     return false;
-}
-
-/* The user and group that the process's file accesses are made as: the fourth of each line. */
-static void owner_of(pid_t pid, uid_t *uid, gid_t *gid)
-{
-    char status[STATUS_MAX];
-    unsigned u = 0, g = 0;
-
-    *uid = geteuid();
-    *gid = getegid();
-    if (proc_read(pid, "status", status, sizeof status) <= 0)
-        return;
-    const char *users = proc_status_field(status, "Uid"),
-               *groups = proc_status_field(status, "Gid");
-    if (users && groups && sscanf(users, "%*u %*u %*u %u", &u) == 1 &&
-        sscanf(groups, "%*u %*u %*u %u", &g) == 1) {
-        *uid = u;
-        *gid = g;
-    }
 }
 
 static int write_all(int fd, const char *data, size_t size)
@@ -106,52 +81,82 @@ static int write_all(int fd, const char *data, size_t size)
     return 0;
 }
 
-static int write_file(pid_t pid, const struct library_file *file, const void *data, size_t size)
+static int write_file(const struct library_file *file, const void *data, size_t size)
 {
     struct statvfs fs;
-    uid_t uid;
-    gid_t gid;
 
     if (fstatvfs(file->directory, &fs) < 0 || fs.f_flag & (ST_NOEXEC | ST_RDONLY))
         return -EACCES;
-    _cleanup_close_ int fd = openat(file->directory, file->name,
-                                    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0500);
+    _cleanup_close_ int fd =
+        open_beneath(file->directory, file->name, O_WRONLY | O_CREAT | O_EXCL, 0500, true);
     if (fd < 0)
-        return -errno;
-    owner_of(pid, &uid, &gid);
+        return fd;
     int r = write_all(fd, data, size);
-    if (r == 0 && (uid != geteuid() || gid != getegid()) && fchown(fd, uid, gid) < 0)
-        r = -errno;
+    if (r < 0)
+        unlinkat(file->directory, file->name, 0);
     return r;
 }
+
+/* ---- as the process's user ---- */
+
+struct creation {
+    int root;
+    const void *data;
+    size_t size;
+    struct library_file *file;
+};
+
+static int create(void *arg)
+{
+    const struct creation *creation = arg;
+    struct library_file *file = creation->file;
+    int r = -EACCES;
+
+    for (size_t i = 0; i < ARRAY_SIZE(directories) && r < 0; i++) {
+        file->directory =
+            open_beneath(creation->root, directories[i], O_RDONLY | O_DIRECTORY, 0, false);
+        if (file->directory < 0)
+            continue;
+        snprintf(file->path, sizeof file->path, "/%s/%s", directories[i], file->name);
+        r = write_file(file, creation->data, creation->size);
+        if (r < 0)
+            close(steal_fd(file->directory));
+    }
+    return r;
+}
+
+static int remove_work(void *arg)
+{
+    struct library_file *file = arg;
+
+    return unlinkat(file->directory, file->name, 0);
+}
+
+/* ---- what others call ---- */
 
 int library_file_create(pid_t pid, const void *data, size_t size, struct library_file *out,
                         struct text *why)
 {
     struct library_file file = {.directory = -1};
+    struct creation creation = {.data = data, .size = size, .file = &file};
     uint64_t random[2];
-    int r = -EACCES;
 
-    _cleanup_close_ int root = open_root(pid);
+    _cleanup_close_ int root = creation.root = root_open(pid);
     if (root < 0)
         return root;
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return -EIO;
     snprintf(file.name, sizeof file.name, ".probe-agent-%08x%08x.so", (unsigned)random[0],
              (unsigned)random[1]);
-    for (size_t i = 0; i < ARRAY_SIZE(directories) && r < 0; i++) {
-        file.directory = open_below(root, directories[i], O_RDONLY | O_DIRECTORY);
-        if (file.directory < 0)
-            continue;
-        snprintf(file.path, sizeof file.path, "/%s/%s", directories[i], file.name);
-        r = write_file(pid, &file, data, size);
-        if (r < 0)
-            library_file_remove(&file);
-    }
-    if (r < 0) {
+    int r = owner_read(pid, &file.owner, why);
+    if (r == -EPERM)
+        text_puts(why, "; it has no /proc by which it could be given one otherwise");
+    if (r < 0)
+        return r;
+    if (owner_run(&file.owner, create, &creation) < 0) {
         text_puts(why,
                   "it has no /proc, and no directory that the library could be put into (/tmp, "
-                  "/var/tmp, /dev/shm, /run or /, not mounted noexec)");
+                  "/var/tmp, /dev/shm, /run or /, writable for it and not mounted noexec)");
         return -EACCES;
     }
     *out = file;
@@ -162,7 +167,7 @@ void library_file_remove(struct library_file *file)
 {
     if (file->directory < 0)
         return;
-    unlinkat(file->directory, file->name, 0);
+    owner_run(&file->owner, remove_work, file);
     close(file->directory);
     file->directory = -1;
 }

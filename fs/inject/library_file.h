@@ -2,7 +2,7 @@
  * by. The target removes it as soon as it is loaded; so do we, if that failed. */
 #pragma once
 
-#include "fs/base/text.h"
+#include "fs/inject/owner.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #define LIBRARY_FILE_PATH_MAX 128
 
 struct library_file {
+    struct owner owner;
     int directory; /* in the target's root, or -1 */
     char name[48];
     char path[LIBRARY_FILE_PATH_MAX]; /* as the target sees it; "" if there is none */
@@ -22,7 +23,8 @@ struct library_file {
 bool library_file_needless(pid_t pid, uint64_t start_time);
 
 /* Makes the file in a directory that the target may execute from, under a name that nobody can
- * guess, for the target's user alone. -EACCES: there is no such directory, why says it; -errno. */
+ * guess, for the target's user alone. -EACCES: there is no such directory; -EPERM: the target may
+ * do more than its user; why says so. -errno. */
 int library_file_create(pid_t pid, const void *data, size_t size, struct library_file *out,
                         struct text *why);
 /* Removes it if it is still there. One without a directory (-1) is fine. */

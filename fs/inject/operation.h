@@ -25,7 +25,6 @@ struct operation {
     struct text *why;
     struct volunteers volunteers;
     uint64_t begun;
-    uint64_t program; /* tells one program from the next that the process executes */
     uint64_t traced_since;
     uint64_t stub;
     bool stub_there;
@@ -39,8 +38,6 @@ struct operation {
 /* Bytes of a thread's extended state (Intel SDM volume 1, 13.2), the same on all of a
  * machine; 0: it can't be saved. */
 uint64_t xsave_size(void);
-/* What tells one program from the next that a process executes. */
-uint64_t program_of(pid_t pid);
 
 /* Takes over what is mapped now, and where things are in it. -EAGAIN: that isn't known yet, since
  * the process is only beginning to run another program; -EOPNOTSUPP, -ESRCH, -EPERM, -ENOMEM. */

@@ -1,6 +1,7 @@
 #include "fs/inject/payload.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,15 +37,18 @@ int payload_open(pid_t pid, int number, const struct payload *payload, int *out)
     _cleanup_close_ int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0)
         return -errno;
-    _cleanup_close_ int fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
+    int fd = (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
     if (fd < 0)
         return errno == EBADF ? -EPROTO : -errno;
-    /* another thread of the target may have put something else under the number */
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 0 ||
-        (uint64_t)st.st_size != payload_size(payload) ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+    /* another thread of the target may have put something else under the number: a file of a file
+     * system that doesn't answer has no seals, and isn't asked for more */
+    if (fcntl(fd, F_GET_SEALS) < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        st.st_nlink != 0 || (uint64_t)st.st_size != payload_size(payload) ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
+        worker_close(fd);
         return -EPROTO;
-    *out = steal_fd(fd);
+    }
+    *out = fd;
     return 0;
 }
 

@@ -3,9 +3,12 @@
 #include "fs/proc/procfs.h"
 
 #include <errno.h>
+#include <linux/kcmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define STATUS_MAX 8192
 #define WITHOUT_PTRACE \
@@ -55,6 +58,30 @@ int refusal_permission(struct text *why)
     return -EPERM;
 }
 
+int refusal_shared(pid_t pid, struct text *why)
+{
+    struct proc_stat stat;
+
+    int r = proc_stat_read(pid, &stat);
+    if (r < 0)
+        return r;
+    if (stat.ppid <= 0 || syscall(SYS_kcmp, pid, stat.ppid, KCMP_VM, 0, 0) != 0)
+        return 0; /* or this kernel has no kcmp(2) */
+    if (why)
+        text_printf(why,
+                    "it shares its memory with process %d, which made it by vfork(2), until it "
+                    "executes a program: write to that one, or try again in a moment",
+                    (int)stat.ppid);
+    return -EBUSY;
+}
+
+int refusal_changed(const struct target *target, struct text *why)
+{
+    if (!target_same_program(target))
+        return -ESRCH;
+    return refusal_shared(target->pid, why);
+}
+
 int refusal_find(pid_t pid, struct text *why)
 {
     char status[STATUS_MAX];
@@ -62,6 +89,9 @@ int refusal_find(pid_t pid, struct text *why)
     ssize_t n = proc_read(pid, "status", status, sizeof status);
     if (n < 0)
         return (int)n;
+    int r = refusal_shared(pid, why);
+    if (r < 0)
+        return r;
     const char *state = proc_status_field(status, "State");
     if (state && *state == 'T')
         return refusal_stopped(why);

@@ -1,13 +1,17 @@
 /* Why a process can't be helped to an agent by ptrace, in words. */
 #pragma once
 
-#include "fs/base/text.h"
+#include "fs/remote/moment/target.h"
 
-#include <stdbool.h>
-#include <sys/types.h>
-
-/* What can be known without stopping it: 0, or -ETIMEDOUT stopped, -EOPNOTSUPP, -EPERM. */
+/* What can be known without stopping it: 0, or -ETIMEDOUT stopped,
+ * -EOPNOTSUPP, -EPERM, -EBUSY. */
 int refusal_find(pid_t pid, struct text *why);
+/* Whether it is between vfork(2) and its exec: what was done to it would be done to its parent.
+ * -EBUSY; 0: it isn't; -ESRCH. why may be NULL. */
+int refusal_shared(pid_t pid, struct text *why);
+/* Once a thread is stopped: whether all is as it was found. -ESRCH: it executes another program
+ * now; -EBUSY as above. */
+int refusal_changed(const struct target *target, struct text *why);
 /* Its threads are stopped by a signal. -ETIMEDOUT. */
 int refusal_stopped(struct text *why);
 /* Another tracer has the thread: -EBUSY, and who. 0: none has. why may be NULL. */

@@ -10,7 +10,9 @@
 #include <sys/resource.h>
 
 #define EVAL "_PyEval_EvalFrameDefault"
-#define BASE_FRAMES_MAX 2 /* of libc below a thread's function, or below main() */
+#define BASE_FRAMES_MAX 2         /* of libc below a thread's function, or below main() */
+#define DESCRIPTION_SIZE 2304     /* bytes of glibc's description of a thread that are looked at */
+#define DESCRIPTION_END_MAX 65536 /* from where it begins to the end of the stack */
 
 /* How much of a stack is looked at: most often the evaluation loop is near. */
 static const struct {
@@ -286,16 +288,41 @@ static enum safety check_frames(struct look *look, size_t n, enum native_end end
     return look->other && look->run <= BASE_FRAMES_MAX ? SAFE : UNSAFE_LIBC;
 }
 
-/* Bytes of stack below its pointer. A main thread's grows up to its limit. */
-static uint64_t stack_room(const struct safe_points *points, const struct vma *vma, uint64_t sp)
+/* Where the stack of a thread begins that isn't the main one. Its memory may be carved from a
+ * larger piece (pthread_attr_setstack(3)), so that no mapping says it; glibc's own description of
+ * the thread, at the end of the stack, does: three words, where the stack begins, its size, and
+ * that of its guard (struct pthread, nptl/descr.h, the same since 2.4). 0: it isn't there. */
+static uint64_t stack_begin(const struct safe_points *points, uint64_t description)
 {
-    const struct mapping *known = maps_find(&points->maps, sp);
+    uint64_t words[DESCRIPTION_SIZE / sizeof(uint64_t)];
+
+    if (memory_read(points->memory, description, words, sizeof words) < 0)
+        return 0;
+    for (size_t i = 0; i + 2 < ARRAY_SIZE(words); i++) {
+        uint64_t begin = words[i], size = words[i + 1], guard = words[i + 2];
+        uint64_t used = description - begin;
+        if (begin && begin < description && used < size && size - used <= DESCRIPTION_END_MAX &&
+            guard < used)
+            return begin + guard;
+    }
+    return 0;
+}
+
+/* Bytes of stack below its pointer. A main thread's grows up to its limit. 0 also on a stack that
+ * isn't the thread's own, as coroutines in C have: nothing tells where that begins. */
+static uint64_t stack_room(const struct safe_points *points, const struct vma *vma,
+                           const struct user_regs_struct *regs)
+{
+    const struct mapping *known = maps_find(&points->maps, regs->rsp);
     struct rlimit limit;
 
-    if (!known || strcmp(known->path, "[stack]") ||
-        prlimit(points->memory->pid, RLIMIT_STACK, NULL, &limit) < 0)
-        return sp - vma->start;
-    uint64_t used = vma->end - sp;
+    if (!known || strcmp(known->path, "[stack]")) {
+        uint64_t begin = stack_begin(points, regs->fs_base);
+        return begin && regs->rsp > begin && regs->rsp < regs->fs_base ? regs->rsp - begin : 0;
+    }
+    if (prlimit(points->memory->pid, RLIMIT_STACK, NULL, &limit) < 0)
+        return regs->rsp - vma->start; /* another user's: what is mapped already */
+    uint64_t used = vma->end - regs->rsp;
     return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
@@ -310,7 +337,7 @@ enum safety safe_point_check(struct safe_points *points, const struct user_regs_
     points->cpython = false;
     native_regs_set(&regs, user);
     vmas_forget(points->vmas);
-    if (vma_find(points->vmas, user->rsp, &vma) < 0 || stack_room(points, &vma, user->rsp) < room)
+    if (vma_find(points->vmas, user->rsp, &vma) < 0 || stack_room(points, &vma, user) < room)
         return UNSAFE_STACK;
     for (size_t i = 0; i < ARRAY_SIZE(depths); i++) {
         struct stack_copy copy = {.low = user->rsp, .high = vma.end, .data = points->stack};

@@ -2,6 +2,8 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/worker.h"
+#include "fs/inject/refusal.h"
 #include "fs/inject/script/script.h"
 #include "fs/link/agent_image.h"
 #include "fs/link/attachment.h"
@@ -10,6 +12,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 /* ---- refusals: what can be known without touching ---- */
@@ -48,6 +51,9 @@ static int refuse(struct target *target, struct text *why)
         text_puts(why, "the process has ended, or executes another program now");
         return -ESRCH;
     }
+    int r = refusal_shared(target->pid, why);
+    if (r < 0)
+        return r;
     if (rt->free_threaded)
         text_puts(why, "an agent needs a GIL: free-threaded builds are not supported");
     else if (minor < VERSION_LEAST || minor > VERSION_LATEST)
@@ -88,6 +94,17 @@ static int take_descriptor(struct target *target, int number, struct text *why, 
     return errno == ENOSYS ? -EOPNOTSUPP : -errno;
 }
 
+/* Whether it is no socket, or one that the process itself is at the other end of: one that it has
+ * connected with somebody else's service would bring that a message of ours, with our credentials
+ * (SCM_CREDENTIALS, unix(7)). */
+static bool is_its_own(const struct target *target, int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid == target->pid;
+}
+
 static void explain(int r, struct text *why)
 {
     if (why->size)
@@ -121,6 +138,10 @@ static int try_connect(struct target *target, struct found_agent *found,
     r = take_descriptor(target, found->record.channel, why, &fd);
     if (r < 0)
         return r == -EBADF ? -EAGAIN : r;
+    if (!is_its_own(target, fd)) {
+        worker_close(fd);
+        return -EPROTO;
+    }
     r = session_open(fd, target->pidfd, interrupt, out);
     return r == -EPIPE || r == -EBUSY ? -EAGAIN : r;
 }
@@ -273,7 +294,10 @@ int attachment_connect(struct attachment *attachment, struct target *target,
     *out = attachment_session(attachment);
     if (*out)
         return 0;
-    int r = found_agent_find(&target->memory, &found);
+    int r = refusal_shared(target->pid, why);
+    if (r < 0)
+        return r;
+    r = found_agent_find(&target->memory, &found);
     if (r == 0 && found.running)
         r = connect_found(target, &found, interrupt, why, out);
     else if (r == 0 || r == -ENOENT)

@@ -169,8 +169,6 @@ static int say_hello(struct session *session, const struct interrupt *interrupt)
     struct proto_hello hello = {.version = PROTO_VERSION};
     uint64_t until = monotonic_ns() + SESSION_ANSWER_NS;
 
-    if (!is_channel(session->fd))
-        return -EPROTO;
     if (getrandom(&hello.nonce, sizeof hello.nonce, GRND_NONBLOCK) != (ssize_t)sizeof hello.nonce)
         hello.nonce = monotonic_ns() ^ (uint64_t)getpid() << 48;
     _cleanup_free_ struct wire_frame *frame = malloc(sizeof *frame);
@@ -215,6 +213,10 @@ int session_open(int fd, int pidfd, const struct interrupt *interrupt, struct se
     if (session->stop < 0 || (pidfd >= 0 && session->pidfd < 0))
         return -errno;
 
+    if (!is_channel(session->fd)) {
+        worker_close(steal_fd(session->fd));
+        return -EPROTO;
+    }
     int r = say_hello(session, interrupt);
     if (r == 0)
         r = worker_start(receiver_main, session, "probefs-session", &session->receiver);

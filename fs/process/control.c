@@ -30,3 +30,12 @@ int control_may(const struct access *access, struct access_caller *caller, struc
     }
     return r;
 }
+
+int control_ask(const struct access *access, const struct caller *from, struct process *process,
+                struct text *why)
+{
+    struct access_caller caller;
+
+    access_read_caller(from, &caller);
+    return control_may(access, &caller, process, why);
+}

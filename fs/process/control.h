@@ -8,3 +8,6 @@
  * when that is needed. */
 int control_may(const struct access *access, struct access_caller *caller, struct process *process,
                 struct text *why);
+/* The same for who asks, of whom nothing was read yet. */
+int control_ask(const struct access *access, const struct caller *from, struct process *process,
+                struct text *why);

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/proc/procfs.h"
+#include "fs/process/control.h"
 #include "fs/process/registry.h"
 #include "fs/remote/frames/gil.h"
 #include "fs/remote/moment/snapshot.h"
@@ -29,12 +30,28 @@ static int errno_of(int error)
     return error;
 }
 
-/* What it records is held from now on, as it comes. */
-static int listen(struct file_context *context, int r, struct session *const *session)
+/* Whether it is still the program that the writer was asked about, and still theirs to control:
+ * what they wrote may have waited. */
+static int confirm(struct file_context *context)
 {
-    if (r == 0)
-        registry_listen(context->registry, context->process, *session);
-    return errno_of(r);
+    if (target_same_program(context->target))
+        return control_ask(context->access, context->caller, context->process, &context->why);
+    text_puts(&context->why, "the process has ended, or executes another program now");
+    return -ESRCH;
+}
+
+/* What it records is held from now on, as it comes. */
+static int listen(struct file_context *context, int r, struct session **session)
+{
+    if (r < 0)
+        return errno_of(r);
+    r = confirm(context);
+    if (r < 0) {
+        session_unref(*session);
+        return r;
+    }
+    registry_listen(context->registry, context->process, *session);
+    return 0;
 }
 
 int attached_connect(struct file_context *context, struct session **out)

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from commands import Commands, Refused, write
+from commands import Commands, Refused, stops, write
 from interpreters import eventually
 from mount import build
 from test_namespaces import Inside
@@ -203,6 +203,81 @@ def test_exec(probe, worker, commands, python):
     eventually(lambda: commands.state() == "none", what="a process without an agent")
     assert commands.value("__import__('sys').argv[0]") == "'-c'"
     assert len(images(worker.pid)) == 1
+
+
+# has the GIL, where no thread can be borrowed, until it is sent a line; then it executes another program
+UNSAFE_EXEC = """
+import ctypes, os, sys
+getchar, execv = ctypes.PyDLL(None).getchar, os.execv
+print("ready", flush=True)
+getchar()
+execv(sys.argv[1], sys.argv[1:])
+"""
+OTHER = "import time\nprint('other', flush=True)\nwhile True: time.sleep(0.01)"
+
+
+@pytest.mark.attack
+def test_exec_meanwhile(probe, python, tmp_path):
+    """What is written to one program isn't run by the next one, which may be a setuid one."""
+    arguments = python.command("-u", "-c", OTHER)
+    target = python.run_source(UNSAFE_EXEC, *(arguments[2:] if arguments[0] == "chroot" else arguments))
+    commands = Commands(probe, target.pid)
+    refusals, before = [], stops(target.pid)
+
+    def write_it():
+        refusals.append(commands.refused("eval", "__import__('sys').argv\n"))
+
+    writer = threading.Thread(target=write_it)
+    writer.start()
+    eventually(lambda: stops(target.pid) > before + 4, what="tries to borrow its thread")
+    target.send("")
+    target.expect("other")
+    writer.join(60)
+    assert [error for error, _ in refusals] == [errno.ESRCH]
+    assert "another program" in refusals[0][1]
+    assert not images(target.pid)
+    eventually(lambda: commands.value("__import__('sys').argv[0]") == "'-c'", what="what the new one says")
+
+
+SPAWNS = """
+import os, sys
+def spawn():  # the child has this memory until it has opened what it is to have as its standard input
+    os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "quit\\n":
+        break
+    spawn()
+    print("spawned", flush=True)
+print("bye", flush=True)
+"""
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("name, text", [("ctl", "attach\n"), ("eval", "1 + 1\n"), ("ctl", "detach\n"),
+                                        ("ctl", "attach remote-exec\n")])
+def test_vfork(probe, python, name, text):
+    """A child that has its parent's memory is left alone: its parent would be what is changed."""
+    fifo = python.directory / "fifo"
+    target = python.run_source(SPAWNS, python.path("fifo"))
+    parent = Commands(probe, target.pid)
+    assert parent.eval("1 + 1") == "2\n"
+    os.mkfifo(fifo)
+    try:
+        target.send("spawn")
+        children = pathlib.Path(f"/proc/{target.pid}/task/{target.pid}/children")
+        child = int(eventually(lambda: children.read_text().split(), what="its child")[0])
+        eventually(lambda: (probe.path / str(child)).exists(), what="the child's directory")
+        error, words = Commands(probe, child).refused(name, text)
+        assert (error, f"process {target.pid}" in words) == (errno.EBUSY, True), words
+    finally:
+        with open(fifo, "r+b", buffering=0):
+            target.expect("spawned")
+        fifo.unlink()
+    assert parent.eval("1 + 1") == "2\n"
+    parent.detach()
+    target.send("quit")
+    target.expect("bye")
 
 
 def test_imported(probe, python):

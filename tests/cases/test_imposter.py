@@ -1,6 +1,7 @@
 """Processes that show something as their agent that is none: the daemon says no, and lives."""
 import errno
 import shutil
+import socket
 
 import pytest
 
@@ -13,11 +14,11 @@ pytestmark = pytest.mark.python(minimum=(3, 10))
 
 @pytest.fixture
 def imposter(probe, any_python):
-    def start(mode):
+    def start(mode, path=probe.path / "help"):
         library = any_python.directory / "probing-imposter.so"
         if not library.exists():
             shutil.copy(build() / "tests" / "targets" / library.name, library)
-        target = any_python.run("imposter.py", mode, str(probe.path / "help"))
+        target = any_python.run("imposter.py", mode, str(path))
         return target, Commands(probe, target.pid)
     return start
 
@@ -50,6 +51,19 @@ def test_breaks_the_rules(imposter, mode, error):
     assert "\x1b" not in commands.ctl.read_text()
     assert commands.refused("eval", "1\n")[0] == error
     target.expect("over")  # the daemon has hung up
+
+
+@pytest.mark.attack
+def test_somebody_elses_service(imposter, tmp_path):
+    """A service that the process has connected its channel with gets nothing of the daemon's, who may be root."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as service:
+        service.bind(str(tmp_path / "service"))
+        service.listen()
+        target, commands = imposter("service", tmp_path / "service")
+        assert commands.refused("ctl", "attach\n")[0] == errno.EIO
+        target.close()
+        with service.accept()[0] as connection:
+            assert connection.recv(4096) == b""
 
 
 def test_hangs_up(imposter):

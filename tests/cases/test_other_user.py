@@ -4,11 +4,12 @@ import os
 import pwd
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from commands import Commands
-from interpreters import interpreters
+from commands import Commands, stops
+from interpreters import eventually, interpreters
 from victims import Victim
 
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
@@ -95,6 +96,34 @@ def test_ones_own_process(shared, debian, nobody):
         assert run_as(nobody, "cat", path).stdout == "42\n"
         assert write_as(nobody, path.with_name("ctl"), "detach") is None
         victim.end()
+
+
+# stands where no thread can be borrowed until it is sent a line, and then can't be looked at any more
+CLOSES = """
+import ctypes, sys, time
+libc = ctypes.PyDLL(None)
+print("ready", flush=True)
+libc.getchar()
+libc.prctl(4, 0)
+while not hasattr(sys, "touched"):
+    time.sleep(0.01)
+print("touched", flush=True)
+"""
+
+
+@pytest.mark.attack
+def test_rights_that_are_lost_meanwhile(shared, debian, nobody):
+    """Who was allowed to write, and isn't any more once the agent is there, is refused."""
+    target = debian.run_source(CLOSES, user=nobody)
+    before, path = stops(target.pid), shared.path / str(target.pid) / "eval"
+    said = []
+    writer = threading.Thread(target=lambda: said.append(write_as(nobody, path, "__import__('sys').touched = 1")))
+    writer.start()
+    eventually(lambda: stops(target.pid) > before + 4, what="tries to borrow its thread")
+    target.send("")
+    writer.join(60)
+    assert said and said[0] in DENIED
+    assert Commands(shared, target.pid).eval("hasattr(__import__('sys'), 'touched')") == "False\n"
 
 
 @pytest.mark.parametrize("whose", ["daemon", "target"])

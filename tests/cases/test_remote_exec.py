@@ -5,6 +5,7 @@ import errno
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import threading
 import time
@@ -212,12 +213,98 @@ def test_places(probe, python, script, words):
             os.rmdir(python.root / "tmp" / "own")
 
 
-def test_other_user(probe, python):
+@contextlib.contextmanager
+def prepared(python, user, script=":", *arguments):
+    """A process of a user's, in a root in which a script (of sh, in the root) has prepared something."""
+    (python.directory / "sleeps.py").write_text(SLEEPS)
+    # the victims lie below /tmp: it is opened before that is covered
+    run = f'exec <.{python.path("sleeps.py")}; {{ {script}; }} || exit 1; ' \
+          f"exec chroot --userspec={user}: . {python.executable} -u"
+    inside = subprocess.Popen(
+        [*UNSHARE, f'cd "$1" && shift && {run}', "sh", str(python.root), *map(str, arguments)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})
+    try:
+        if inside.stdout.readline() != "ready\n":
+            pytest.skip("no such mounts can be made here")
+        yield inside
+    finally:
+        inside.kill()
+        inside.wait()
+        inside.stdout.close()
+
+
+def test_other_user(probe, python, nobody):
     """The files belong to the process's user."""
-    target = python.run_source("import os\nos.setgid(65534)\nos.setuid(65534)\n" + SLEEPS)
+    with prepared(python, nobody) as inside:
+        commands = Commands(probe, inside.pid)
+        commands.attach(WAY)
+        assert commands.eval("__import__('os').geteuid() != 0") == "True\n"
+        assert left(python.root) == []
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("more", [
+    "os.setgid(65534); os.setuid(65534)",  # what it was before may still be in its memory
+    "os.setresuid(65534, 65534, 0)",
+    "os.setresgid(0, 0, 65534); os.setresuid(65534, 65534, 65534); ctypes.CDLL(None).prctl(4, 1)",
+], ids=["not dumpable", "may be root again", "a group more"])
+def test_more_than_its_user(probe, python, nobody, more):
+    """Its user could rewrite a file, and so get rights that only the process has."""
+    target = python.run_source(f"import ctypes, os\n{more}\n" + SLEEPS)
     commands = Commands(probe, target.pid)
-    commands.attach(WAY)
-    assert commands.eval("__import__('os').geteuid() != 0") == "True\n"
+    error, words = commands.refused("ctl", ATTACH)
+    assert error == errno.EPERM and "more rights" in words
+
+
+ORPHAN = "tmp/.probefs-4000000-1-0"
+
+
+@contextlib.contextmanager
+def orphan(python, user):
+    """A directory that looks as if it had been left for a process that is gone."""
+    path = python.root / ORPHAN
+    path.mkdir(mode=0o700)
+    try:
+        shutil.chown(path, user)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.mark.attack
+def test_what_is_mounted_there(probe, python, nobody, tmp_path):
+    """What is in a directory of somebody else's that was mounted on what looks like ours stays."""
+    for name in "script.py", "reply", "other":
+        (tmp_path / name).write_text("precious")
+    with orphan(python, nobody), \
+            prepared(python, nobody, f'mount --bind "$1" {ORPHAN}', tmp_path) as inside:
+        Commands(probe, inside.pid).attach(WAY)
+        assert sorted(os.listdir(tmp_path)) == ["other", "reply", "script.py"]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("name, goes", [("reply", True), ("probe-agent0.so", True), ("precious", False)])
+def test_what_it_sweeps(probe, python, nobody, name, goes):
+    """What was left for a process that is gone goes; what only looks like it stays."""
+    with orphan(python, nobody) as path:
+        (path / name).touch()
+        shutil.chown(path / name, nobody)
+        with prepared(python, nobody) as inside:
+            Commands(probe, inside.pid).attach(WAY)
+        assert path.exists() is not goes
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("way", [ATTACH, "attach\n"])
+def test_where_its_user_may_not_write(probe, python, nobody, tmp_path, way):
+    """Nothing is ever made in directories in which the process could make nothing."""
+    tmp_path.chmod(0o755)
+    everywhere = 'for i in tmp var/tmp dev/shm run; do mount --bind "$1" $i; done'
+    with prepared(python, nobody, everywhere, tmp_path) as inside:
+        before = os.stat(tmp_path).st_mtime_ns
+        error, words = Commands(probe, inside.pid).refused("ctl", way)
+        assert (error, "no directory" in words) == (errno.EACCES if way != ATTACH else errno.EOPNOTSUPP, True)
+        assert os.stat(tmp_path).st_mtime_ns == before
 
 
 FILTERED = """

@@ -219,6 +219,34 @@ def test_blocked(probe, target, route):
     assert target.process.poll() is None
 
 
+def dispositions(pid):
+    """What is done about SIGTRAP: (caught, ignored)."""
+    return tuple(bool(int(status(pid, name), 16) >> (signal.SIGTRAP - 1) & 1) for name in ("SigCgt", "SigIgn"))
+
+
+@pytest.mark.parametrize("how", ["default", "ignored", "handled"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_the_programs_own_sigtrap(probe, target, route, how):
+    """What the program wants done about SIGTRAP is done about those that aren't ours, and about no others; what it
+    writes is seen all the same, and doesn't cost it its life."""
+    commands = Commands(probe, target.pid)
+    arm(commands, f"log watch w[3] hw={route}", f"by {route}")
+    for _ in range(3):
+        do(target, "trap", how)
+    expect_hit(probe, target, (39.0, -39.0))
+    if how != "default":
+        target.signal(signal.SIGTRAP)
+    if how == "handled":
+        target.expect("caught")
+    do(target, "write", 3, 40)
+    expect_hit(probe, target, (-39.0, 40.0))
+    commands.detach()
+    assert dispositions(target.pid) == (how == "handled", how == "ignored")
+    if how == "default":
+        target.signal(signal.SIGTRAP)
+        assert target.process.wait(30) == -signal.SIGTRAP
+
+
 # ---- others ----
 
 @contextlib.contextmanager

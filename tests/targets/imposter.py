@@ -1,5 +1,5 @@
 """imposter.py MODE [PATH]: a process that claims to have an agent, and means no good. PATH is a file
-that `file` hands out as its channel."""
+that `file` hands out as its channel, or a socket that `service` connects with."""
 import os
 import socket
 import struct
@@ -66,6 +66,10 @@ def run():
         record.channel = os.pipe()[0]
     elif mode == "file":
         record.channel = os.open(sys.argv[2], os.O_RDONLY)
+    elif mode == "service":
+        service = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        service.connect(sys.argv[2])
+        record.channel = service.detach()
     elif mode == "stream":
         record.channel = socket.socketpair()[0].detach()
     elif mode == "closed":

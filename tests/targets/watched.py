@@ -60,6 +60,10 @@ def in_child(slot, value):
     assert os.waitpid(child, 0)[1] == 0
 
 
+def caught(number, frame):
+    print("caught", flush=True)
+
+
 print("ready", flush=True)
 for line in sys.stdin:
     what, *rest = line.split()
@@ -69,6 +73,12 @@ for line in sys.stdin:
     elif what == "count":
         print(*written, flush=True)
         continue
+    elif what == "trap":  # SIGTRAP is to have that effect; and writes go on at once
+        how = {"default": signal.SIG_DFL, "ignored": signal.SIG_IGN, "handled": caught}[rest[0]]
+        signal.signal(signal.SIGTRAP, how)
+        for number in range(1, 40):
+            write(3, float(number))
+            in_thread(3, float(-number))
     elif what == "execute":
         os.execv(sys.executable, [sys.executable, "-c", "import time; print('done', flush=True); time.sleep(60)"])
     else:

@@ -18,18 +18,26 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define ROOM 16384
 #define TRIES 100
+#define CARVED 65536 /* bytes of stack */
 
 /* ---- where children stand ---- */
 
 static int arrived[2]; /* a pipe: the child writes when it is nearly there */
 
+static void arrive(void)
+{
+    pid_t tid = gettid();
+    CHECK(write(arrived[1], &tid, sizeof tid) == sizeof tid);
+}
+
 static void stand(void)
 {
-    CHECK(write(arrived[1], "", 1) == 1);
+    arrive();
     for (;;)
         pause();
 }
@@ -65,7 +73,7 @@ static void in_generated_code(void)
         mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(page != MAP_FAILED);
     memcpy(page, code, sizeof code);
-    CHECK(write(arrived[1], "", 1) == 1);
+    arrive();
     ((void (*)(void))page)();
 }
 
@@ -74,12 +82,39 @@ static void *thread_main(void *arg)
     stand();
     return NULL;
 }
-static void in_join(void)
+static void in_thread(void)
 {
     pthread_t thread;
 
     CHECK(pthread_create(&thread, NULL, thread_main, NULL) == 0);
-    pthread_join(thread, NULL);
+    for (;;)
+        pause();
+}
+
+/* A thread whose stack is a part of a larger piece of memory. */
+static void in_carved_stack(void)
+{
+    static char memory[1 << 20] __attribute__((aligned(4096)));
+    pthread_attr_t attr;
+    pthread_t thread;
+
+    CHECK(pthread_attr_init(&attr) == 0);
+    CHECK(pthread_attr_setstack(&attr, memory + sizeof memory / 2, CARVED) == 0);
+    CHECK(pthread_create(&thread, &attr, thread_main, NULL) == 0);
+    for (;;)
+        pause();
+}
+
+/* A coroutine in C. */
+static void in_coroutine(void)
+{
+    static char memory[1 << 20];
+    static ucontext_t here, there;
+
+    CHECK(getcontext(&there) == 0);
+    there.uc_stack = (stack_t){.ss_sp = memory, .ss_size = sizeof memory};
+    makecontext(&there, stand, 0);
+    swapcontext(&here, &there);
 }
 
 /* Loops within a restartable sequence, in which the kernel aborts it now and then. */
@@ -93,7 +128,7 @@ static void in_a_sequence(void)
         : "=r"(start), "=r"(end), "=r"(handler));
     section =
         (struct rseq_cs){.start_ip = start, .post_commit_offset = end - start, .abort_ip = handler};
-    CHECK(write(arrived[1], "", 1) == 1);
+    arrive();
     asm volatile("1: mov %1, (%0)\n"
                  "2: jmp 2b\n"
                  "3: ud2\n"
@@ -131,10 +166,9 @@ static int judge(struct tracer *tracer, void *arg)
     return j->result;
 }
 
-static pid_t start(void (*where)(void))
+/* *tid: the thread that stands there. */
+static pid_t start(void (*where)(void), pid_t *tid)
 {
-    char byte;
-
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
@@ -142,15 +176,16 @@ static pid_t start(void (*where)(void))
         where();
         _exit(1);
     }
-    CHECK(read(arrived[0], &byte, 1) == 1);
+    CHECK(read(arrived[0], tid, sizeof *tid) == sizeof *tid);
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* into pause() */
     return child;
 }
 
 static struct judgement judgement_of(void (*where)(void), uint64_t room, struct text *words)
 {
-    struct judgement j = {.room = room, .tid = start(where)};
-    struct memory memory = {.pid = j.tid};
+    struct judgement j = {.room = room};
+    pid_t child = start(where, &j.tid);
+    struct memory memory = {.pid = child};
     struct text why = TEXT_INIT;
 
     CHECK_INT(safe_points_new(&memory, &j.points), 0);
@@ -162,8 +197,8 @@ static struct judgement judgement_of(void (*where)(void), uint64_t room, struct 
         safety_describe(j.points, j.safety, &j.place, words);
     safe_points_free(j.points);
     text_deinit(&why);
-    kill(j.tid, SIGKILL);
-    waitpid(j.tid, NULL, 0);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
     return j;
 }
 
@@ -192,8 +227,13 @@ static void test_places(void)
     CHECK_INT(safety_of(in_a_handler, ROOM, NULL), UNSAFE_SIGNAL);
     CHECK_INT(safety_of(in_generated_code, ROOM, &words), UNSAFE_UNKNOWN);
     CHECK(strstr(words.data, "can't be unwound"));
-    enum safety join = safety_of(in_join, ROOM, NULL);
-    CHECK(join == SAFE || join == UNSAFE_MALLOC);
+    enum safety thread = safety_of(in_thread, ROOM, NULL);
+    CHECK(thread == SAFE || thread == UNSAFE_MALLOC);
+    if (thread == SAFE) { /* and no sanitizer stands between */
+        CHECK_INT(safety_of(in_carved_stack, ROOM, NULL), SAFE);
+        CHECK_INT(safety_of(in_carved_stack, 2 * CARVED, NULL), UNSAFE_STACK);
+    }
+    CHECK(safety_of(in_coroutine, ROOM, NULL) != SAFE);
     CHECK(!judgement_of(in_pause, ROOM, NULL).in_sequence);
     if (__rseq_size)
         CHECK(judgement_of(in_a_sequence, ROOM, NULL).in_sequence);
@@ -219,7 +259,7 @@ static void test_entries(void)
 
 static void test_libc(void)
 {
-    pid_t child = start(in_pause);
+    pid_t tid, child = start(in_pause, &tid);
     struct memory memory = {.pid = child};
     struct safe_points *points;
     struct text why = TEXT_INIT;

@@ -3,17 +3,14 @@
 #include "agent/base/cleanup.h"
 #include "fs/inject/inject_abi.h"
 #include "fs/inject/script/sweep.h"
-#include "fs/proc/procfs.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 
 static const char script_text[] =
 #include "script_py.h"
@@ -40,38 +37,12 @@ static int write_all(int fd, const void *data, size_t size)
     return 0;
 }
 
-/* The user and group that the process accesses files as. */
-static int file_ids(pid_t pid, uid_t *uid, gid_t *gid)
-{
-    char status[8192];
-
-    ssize_t n = proc_read(pid, "status", status, sizeof status);
-    if (n < 0)
-        return (int)n;
-    const char *uids = proc_status_field(status, "Uid"), *gids = proc_status_field(status, "Gid");
-    if (!uids || sscanf(uids, "%*u %*u %*u %u", uid) != 1 || !gids ||
-        sscanf(gids, "%*u %*u %*u %u", gid) != 1)
-        return -ESRCH;
-    return 0;
-}
-
-static int open_beneath(int root, const char *path)
-{
-    struct open_how how = {
-        .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-        .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-    };
-
-    int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
-    return fd < 0 ? -errno : fd;
-}
-
-/* A place where a library can be written and mapped. */
+/* A place where a library can be written and mapped; path: below the root. */
 static int open_place(int root, const char *path)
 {
     struct statvfs fs;
 
-    _cleanup_close_ int fd = open_beneath(root, path);
+    _cleanup_close_ int fd = open_beneath(root, path, O_RDONLY | O_DIRECTORY, 0, false);
     if (fd < 0)
         return fd;
     if (fstatvfs(fd, &fs) < 0)
@@ -83,21 +54,16 @@ static int open_place(int root, const char *path)
     return steal_fd(fd);
 }
 
-/* Makes a file of the directory, which belongs to the process's user. The caller owns the
- * descriptor. */
-static int make_file(int directory, const char *name, mode_t mode, uid_t uid, gid_t gid)
+/* The caller owns the descriptor. */
+static int make_file(const struct remote_files *files, const char *name, mode_t mode)
 {
-    _cleanup_close_ int fd =
-        openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-
-    if (fd < 0 || (geteuid() == 0 && fchown(fd, uid, gid) < 0))
-        return -errno;
-    return steal_fd(fd);
+    return open_beneath(files->directory, name, O_RDWR | O_CREAT | O_EXCL, mode, true);
 }
 
 static int make_directory(struct remote_files *files, const struct target *target)
 {
     uint64_t random[2];
+    struct stat st;
 
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return -EAGAIN;
@@ -105,27 +71,26 @@ static int make_directory(struct remote_files *files, const struct target *targe
              target->pid, target->start_time, random[0], random[1]);
     if (mkdirat(files->parent, files->name, 0700) < 0)
         return -errno;
-    files->directory =
-        openat(files->parent, files->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    files->directory = open_beneath(files->parent, files->name, O_RDONLY | O_DIRECTORY, 0, true);
     if (files->directory < 0)
-        return -errno;
-    struct stat st;
-    if (fstat(files->directory, &st) < 0)
-        return -errno;
+        return files->directory;
+    if (fstat(files->directory, &st) == 0 && st.st_uid == files->owner.uid &&
+        (st.st_mode & 0777) == 0700)
+        return 0;
     /* in a directory without the sticky bit somebody may have put another in its place */
-    return st.st_uid == geteuid() && (st.st_mode & 07777) == 0700 ? 0 : -EPERM;
+    close(steal_fd(files->directory));
+    return -EPERM;
 }
 
-static int make_text(struct remote_files *files, const char *name, const struct text *text,
-                     uid_t uid, gid_t gid)
+static int make_text(const struct remote_files *files, const char *name, const struct text *text)
 {
     if (text->error)
         return text->error;
-    _cleanup_close_ int fd = make_file(files->directory, name, 0400, uid, gid);
+    _cleanup_close_ int fd = make_file(files, name, 0400);
     return fd < 0 ? fd : write_all(fd, text->data, text->size);
 }
 
-static int make_scripts(struct remote_files *files, const char *old, uid_t uid, gid_t gid)
+static int make_scripts(const struct remote_files *files, const char *old)
 {
     _cleanup_(text_deinit) struct text script = TEXT_INIT;
     _cleanup_(text_deinit) struct text load = TEXT_INIT;
@@ -135,16 +100,15 @@ static int make_scripts(struct remote_files *files, const char *old, uid_t uid, 
     text_printf(&load, "fresh = '%s/%s'\n", files->path, files->library_name);
     text_printf(&load, old ? "old = '%s'\n" : "old = None\n", old);
     text_puts(&load, load_text);
-    int r = make_text(files, "load.py", &load, uid, gid);
-    return r < 0 ? r : make_text(files, "script.py", &script, uid, gid);
+    int r = make_text(files, "load.py", &load);
+    return r < 0 ? r : make_text(files, "script.py", &script);
 }
 
-static int fill(struct remote_files *files, const struct inject_image *image, const char *old,
-                uid_t uid, gid_t gid)
+static int fill(struct remote_files *files, const struct inject_image *image, const char *old)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
-    files->library = make_file(files->directory, files->library_name, 0500, uid, gid);
+    files->library = make_file(files, files->library_name, 0500);
     if (files->library < 0)
         return files->library;
     /* of the open file, so that it ends with it and with nothing else */
@@ -153,41 +117,66 @@ static int fill(struct remote_files *files, const struct inject_image *image, co
     int r = write_all(files->library, image->data, image->size);
     if (r < 0)
         return r;
-    files->reply = make_file(files->directory, "reply", 0600, uid, gid);
-    if (files->reply < 0)
-        return files->reply;
-    r = make_scripts(files, old, uid, gid);
-    if (r < 0)
-        return r;
-    /* last: from here on the process itself can change what is in it */
-    return geteuid() == 0 && fchown(files->directory, uid, gid) < 0 ? -errno : 0;
+    files->reply = make_file(files, "reply", 0600);
+    return files->reply < 0 ? files->reply : make_scripts(files, old);
 }
 
-static int put_at(struct target *target, int root, size_t place, const struct inject_image *image,
-                  const char *old, struct remote_files *out)
+static void remove_all(const struct remote_files *files)
 {
-    struct remote_files files = {.directory = -1, .library = -1, .reply = -1};
-    uid_t uid;
-    gid_t gid;
+    const char *const names[] = {"script.py", "load.py", "reply", files->library_name};
 
-    files.parent = open_place(root, places[place]);
-    if (files.parent < 0)
-        return files.parent;
-    remote_sweep(files.parent);
-    int r = file_ids(target->pid, &uid, &gid);
-    if (r == 0)
-        r = make_directory(&files, target);
-    snprintf(files.path, sizeof files.path, "%s/%s", places[place], files.name);
-    snprintf(files.library_name, sizeof files.library_name, MEMFD_NAME "%zu.so", place);
-    if (r == 0)
-        r = fill(&files, image, old, uid, gid);
-    if (r < 0) {
-        remote_files_remove(&files);
-        return r;
+    for (size_t i = 0; i < ARRAY_SIZE(names) && files->directory >= 0; i++)
+        unlinkat(files->directory, names[i], 0);
+    unlinkat(files->parent, files->name, AT_REMOVEDIR);
+}
+
+static void close_all(struct remote_files *files)
+{
+    int *const all[] = {&files->reply, &files->library, &files->directory, &files->parent};
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        cleanup_close(all[i]);
+        *all[i] = -1;
     }
-    *out = files;
+}
+
+/* ---- as the process's user ---- */
+
+struct putting {
+    struct target *target;
+    int root;
+    size_t place;
+    const struct inject_image *image;
+    const char *old;
+    struct remote_files *files;
+};
+
+static int put_at(void *arg)
+{
+    const struct putting *putting = arg;
+    struct remote_files *files = putting->files;
+
+    files->parent = open_place(putting->root, places[putting->place] + 1);
+    if (files->parent < 0)
+        return files->parent;
+    remote_sweep(files->parent, files->owner.uid);
+    int r = make_directory(files, putting->target);
+    snprintf(files->path, sizeof files->path, "%s/%s", places[putting->place], files->name);
+    snprintf(files->library_name, sizeof files->library_name, MEMFD_NAME "%zu.so", putting->place);
+    if (r == 0)
+        r = fill(files, putting->image, putting->old);
+    if (r < 0)
+        remove_all(files);
+    return r;
+}
+
+static int remove_work(void *arg)
+{
+    remove_all(arg);
     return 0;
 }
+
+/* ---- what others call ---- */
 
 static void say_why_not(struct text *why, size_t place, int error)
 {
@@ -202,20 +191,27 @@ static void say_why_not(struct text *why, size_t place, int error)
 int remote_files_put(struct target *target, const struct inject_image *image, const char *old,
                      struct remote_files *out, struct text *why)
 {
-    char path[64];
+    struct putting putting = {.target = target, .image = image, .old = old, .files = out};
 
-    snprintf(path, sizeof path, "/proc/%d/root", target->pid);
-    _cleanup_close_ int root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    out->parent = out->directory = out->library = out->reply = -1;
+    _cleanup_close_ int root = putting.root = root_open(target->pid);
     if (root < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
+        return root;
+    int r = owner_read(target->pid, &out->owner, why);
+    if (r < 0)
+        return r;
     if (!target_alive(target)) /* the number may be another's by now */
         return -ESRCH;
     text_puts(why, "no directory of the process can hold the library: ");
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
-        int r = put_at(target, root, i, image, old, out);
-        if (r == 0)
+        putting.place = i;
+        r = owner_run(&out->owner, put_at, &putting);
+        if (r == 0) {
             text_clear(why);
-        if (r == 0 || r == -ESRCH || r == -ENOMEM)
+            return 0;
+        }
+        close_all(out);
+        if (r == -ENOMEM || r == -EAGAIN)
             return r;
         say_why_not(why, i, r);
     }
@@ -244,18 +240,8 @@ void remote_files_unlock(struct remote_files *files)
 
 void remote_files_remove(struct remote_files *files)
 {
-    const char *const names[] = {"script.py", "load.py", "reply", files->library_name};
-
-    if (files->directory >= 0) {
-        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-            unlinkat(files->directory, names[i], 0);
-        unlinkat(files->parent, files->name, AT_REMOVEDIR);
-    }
-    cleanup_close(&files->reply);
-    cleanup_close(&files->library);
-    cleanup_close(&files->directory);
-    cleanup_close(&files->parent);
-    files->reply = files->library = files->directory = files->parent = -1;
+    owner_run(&files->owner, remove_work, files);
+    close_all(files);
 }
 
 bool remote_files_path(const char *mapped, char *out, size_t cap)

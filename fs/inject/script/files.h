@@ -1,12 +1,13 @@
 /* The files by which a library is handed to a process that shares no file system with the daemon
  * for sure: a private directory in the process's own root.
  *
- * It is reached through /proc/PID/root without following a symbolic link, has an unpredictable
- * name and mode 0700, and belongs to the process's user. The daemon holds a lock on the library
- * for as long as it waits; who finds the directory without one may remove it. */
+ * It is made and removed with the rights of the process's user (inject/owner.h), has an
+ * unpredictable name and mode 0700, and belongs to that user. The daemon holds a lock on the
+ * library for as long as it waits; who finds the directory without one may remove it. */
 #pragma once
 
 #include "fs/inject/inject.h"
+#include "fs/inject/owner.h"
 #include "fs/remote/moment/target.h"
 
 #define REMOTE_FILES_PREFIX ".probefs-" /* of the name: prefix, pid, start time, random number */
@@ -14,6 +15,7 @@
 #define REMOTE_FILES_REPLY_MAX 4096
 
 struct remote_files {
+    struct owner owner;
     int parent, directory; /* descriptors */
     int library, reply;
     char name[128]; /* of the directory */
@@ -23,7 +25,8 @@ struct remote_files {
 
 /* Makes the directory, with the library (`old`: the path by which it was loaded earlier, or NULL)
  * and a script that loads it. -EOPNOTSUPP: no directory is writable and may hold a library, why
- * says which were tried; -ESRCH, -EPERM, -EACCES, -ENOMEM, -EIO. The caller owns *out. */
+ * says which were tried; -EPERM, with words: the process may do more than its user; -ESRCH,
+ * -EACCES, -ENOMEM. The caller owns *out. */
 int remote_files_put(struct target *target, const struct inject_image *image, const char *old,
                      struct remote_files *out, struct text *why);
 /* What the script has said: the number of bytes, 0 as long as there is no whole line. */

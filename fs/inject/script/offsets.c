@@ -51,17 +51,6 @@ static bool has_begun(const struct target *target, uint64_t interp)
     return found;
 }
 
-static uint64_t program_of(pid_t pid)
-{
-    struct proc_stat stat;
-    return proc_stat_read(pid, &stat) == 0 ? stat.start_stack ^ stat.start_code << 1 : 0;
-}
-
-bool remote_runtime_valid(const struct target *target, const struct remote_runtime *runtime)
-{
-    return program_of(target->pid) == runtime->program;
-}
-
 static int refuse_version(const struct runtime *runtime, struct text *why)
 {
     if (*runtime->why)
@@ -75,7 +64,7 @@ static int refuse_version(const struct runtime *runtime, struct text *why)
 int remote_runtime_read(struct target *target, struct remote_runtime *out, struct text *why)
 {
     uint8_t blob[DEBUG_OFFSETS_SIZE];
-    struct remote_runtime found = {.program = program_of(target->pid)};
+    struct remote_runtime found = {0};
     int32_t enabled;
 
     if (!target->runtime.supported || target->runtime.version >> 16 < 0x030e)

@@ -6,12 +6,9 @@
 
 struct remote_runtime {
     struct debugger_offsets offsets;
-    uint64_t interp;  /* the main interpreter */
-    uint64_t program; /* another number, another program (exec) */
+    uint64_t interp; /* the main interpreter */
 };
 
 /* Reads it. -EOPNOTSUPP, with words: older than 3.14, or disabled; -EAGAIN, with words: it is only
  * starting; -ESRCH; -EPERM. */
 int remote_runtime_read(struct target *target, struct remote_runtime *out, struct text *why);
-/* Whether the process still executes the same program. */
-bool remote_runtime_valid(const struct target *target, const struct remote_runtime *runtime);

@@ -1,13 +1,15 @@
 #include "fs/inject/script/order.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/inject/refusal.h"
 #include "fs/inject/script/files.h"
 #include "fs/trace/restart.h"
 #include "fs/trace/tracer.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/uio.h>
 
 /* Bits of PyThreadState.eval_breaker (Include/internal/pycore_ceval.h). */
 #define SIGNALS_PENDING_BIT 2u
@@ -36,14 +38,24 @@ static uint64_t path_addr(const struct remote_order *order)
     return support(order) + (uint64_t)order->runtime->offsets.script_path;
 }
 
+/* Opens the memory of the program that runs now: once another one does, it can't be written by this
+ * any more (mem_rw(), the kernel's fs/proc/base.c). To be done before one looks whether it is the
+ * right program. */
+static int open_memory(const struct remote_order *order)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/mem", (int)order->target->pid);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
 static int put(const struct remote_order *order, uint64_t addr, const void *data, size_t size)
 {
-    struct iovec local = {(void *)(uintptr_t)data, size}, remote = {(void *)(uintptr_t)addr, size};
-
-    ssize_t n = process_vm_writev(order->target->pid, &local, 1, &remote, 1, 0);
+    ssize_t n = pwrite(order->mem, data, size, (off_t)addr);
     if (n < 0)
-        return errno == EFAULT ? -EAGAIN : -errno;
-    return (size_t)n == size ? 0 : -EAGAIN;
+        return errno == EIO ? -EAGAIN : -errno;
+    return n == 0 ? -ESRCH : (size_t)n == size ? 0 : -EAGAIN;
 }
 
 /* Whether the order's path stands there. */
@@ -73,11 +85,12 @@ static int find_tstate(const struct remote_order *order)
     const struct offsets *o = &target->runtime.offsets;
     uint64_t tstate, finalizing;
 
-    if (!remote_runtime_valid(target, order->runtime))
-        return -ESRCH;
-    int r = read_word(target,
-                      target->runtime.addr + (uint64_t)order->runtime->offsets.runtime_finalizing,
-                      &finalizing);
+    int r = refusal_changed(target, NULL);
+    if (r < 0)
+        return r;
+    r = read_word(target,
+                  target->runtime.addr + (uint64_t)order->runtime->offsets.runtime_finalizing,
+                  &finalizing);
     if (r < 0 || finalizing)
         return -ESRCH;
     r = read_word(target, order->runtime->interp + (uint64_t)o->interp_threads_head, &tstate);
@@ -153,7 +166,8 @@ static int place_work(struct tracer *tracer, void *arg)
     struct remote_order *order = arg;
 
     _guard_mutex_(&order->target->tracing);
-    int r = stop(tracer, order);
+    _cleanup_close_ int mem = order->mem = open_memory(order);
+    int r = mem < 0 ? mem : stop(tracer, order);
     if (r == 0)
         r = place_stopped(order);
     order->pause_ns = tracer_resume(tracer);
@@ -178,8 +192,9 @@ static int withdraw_work(struct tracer *tracer, void *arg)
     struct remote_order *order = arg;
 
     _guard_mutex_(&order->target->tracing);
-    int r = stop(tracer, order);
-    if (r == -ETIMEDOUT || r == -EDEADLK || r == -EBUSY)
+    _cleanup_close_ int mem = order->mem = open_memory(order);
+    int r = mem < 0 ? mem : stop(tracer, order);
+    if (mem >= 0 && (r == -ETIMEDOUT || r == -EDEADLK || r == -EBUSY))
         r = find_tstate(order); /* it must not stay; it doesn't run, or a debugger has it */
     if (r == 0)
         r = withdraw_stopped(order);

@@ -17,12 +17,13 @@ struct remote_order {
     uint64_t tstate;                 /* that the thread had when it was looked at */
     const struct sleep_place *place; /* to wake it from */
     char path[REMOTE_ORDER_PATH_MAX];
+    int mem;           /* its own */
     uint64_t pause_ns; /* out: for which it was stopped */
 };
 
-/* Places an order. -EBUSY: the process is being traced, or another debugger's order is pending
- * there; -EAGAIN: the thread is not what it was; -ESRCH: the process ends; -ETIMEDOUT, -EDEADLK:
- * it could not be stopped; -EPERM. */
+/* Places an order. -EBUSY: the process is being traced, another debugger's order is pending
+ * there, or it shares its parent's memory; -EAGAIN: the thread is not what it was; -ESRCH: the
+ * process ends; -ETIMEDOUT, -EDEADLK: it could not be stopped; -EPERM. */
 int remote_order_place(struct remote_order *order);
 /* Whether the thread has begun to carry it out. */
 bool remote_order_taken(const struct remote_order *order);

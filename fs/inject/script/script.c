@@ -87,13 +87,6 @@ static bool over(const struct attempt *attempt)
     return interrupted(attempt->interrupt) || monotonic_ns() >= attempt->end;
 }
 
-/* Whether the process lives, and executes the same program. */
-static bool is_there(const struct attempt *attempt)
-{
-    return target_alive(attempt->target) &&
-           remote_runtime_valid(attempt->target, &attempt->runtime);
-}
-
 static void nap(unsigned *ns)
 {
     nanosleep(&(struct timespec){.tv_nsec = *ns}, NULL);
@@ -111,7 +104,7 @@ static bool wait_answer(struct attempt *attempt, const struct remote_order *orde
         uint64_t now = monotonic_ns();
         taken = taken || remote_order_taken(order);
         if (now >= end || (!taken && now >= slice) || interrupted(attempt->interrupt) ||
-            !is_there(attempt))
+            !target_same_program(attempt->target))
             return false;
         nap(&ns);
     }
@@ -126,7 +119,7 @@ static bool wait_grace(struct attempt *attempt)
 
     remote_files_unlock(&attempt->files);
     while (!remote_files_reply(&attempt->files, attempt->said, sizeof attempt->said)) {
-        if (monotonic_ns() >= end || !is_there(attempt))
+        if (monotonic_ns() >= end || !target_same_program(attempt->target))
             return false;
         nap(&ns);
     }
@@ -307,7 +300,9 @@ static int wait_begun(struct attempt *attempt, struct text *why)
 
 static int run(struct attempt *attempt, const struct inject_image *image, struct text *why)
 {
-    int r = wait_begun(attempt, why);
+    int r = refusal_shared(attempt->target->pid, why);
+    if (r == 0)
+        r = wait_begun(attempt, why);
     if (r < 0)
         return r;
     if (!find_loaded(attempt, NULL, image, attempt->old, sizeof attempt->old, &attempt->old_base))

@@ -42,15 +42,11 @@ int process_start_time(pid_t pid, uint64_t *out)
 
 static int read_start(struct target *target)
 {
-    struct proc_stat stat;
-
-    int r = proc_stat_read(target->pid, &stat);
+    int r = process_start_time(target->pid, &target->start_time);
     if (r < 0)
         return r;
-    target->start_time = stat.start_time;
-    target->start_code = stat.start_code;
-    target->start_stack = stat.start_stack;
-    return 0;
+    target->auxv_size = proc_read(target->pid, "auxv", target->auxv, sizeof target->auxv);
+    return target->auxv_size < 0 ? (int)target->auxv_size : 0;
 }
 
 static int find_runtime(struct target *target)
@@ -155,10 +151,11 @@ bool target_alive(const struct target *target)
 
 bool target_same_program(const struct target *target)
 {
-    struct proc_stat stat;
+    char auxv[TARGET_AUXV_MAX];
 
-    return proc_stat_read(target->pid, &stat) == 0 && stat.start_time == target->start_time &&
-           stat.start_code == target->start_code && stat.start_stack == target->start_stack;
+    ssize_t n = proc_read(target->pid, "auxv", auxv, sizeof auxv);
+    return n > 0 && n == target->auxv_size && !memcmp(auxv, target->auxv, (size_t)n) &&
+           target_alive(target);
 }
 
 int target_why_not(const struct target *target)

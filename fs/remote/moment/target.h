@@ -20,6 +20,8 @@ struct names;
 struct native;
 struct view;
 
+#define TARGET_AUXV_MAX 512 /* bytes; the kernel's saved_auxv has 416 */
+
 /* The first member of what somebody else keeps of a target, and that goes with it. */
 struct target_kept {
     void (*free)(struct target_kept *kept);
@@ -27,8 +29,11 @@ struct target_kept {
 
 struct target {
     pid_t pid;
-    uint64_t start_time;              /* clock ticks since boot, field 22 of /proc/PID/stat */
-    uint64_t start_code, start_stack; /* another program has others */
+    uint64_t start_time; /* clock ticks since boot, field 22 of /proc/PID/stat */
+    /* what the kernel told its program of where and as whom it runs (getauxval(3)): its own copy,
+     * which the program can't change; another program is told otherwise */
+    char auxv[TARGET_AUXV_MAX];
+    ssize_t auxv_size;
     int pidfd;
     atomic_uint refs;
     _Atomic(struct target_kept *) kept; /* by fs/link, of its agent; NULL: nothing yet */
@@ -64,7 +69,8 @@ struct target_kept *target_keep(struct target *target, struct target_kept *kept)
 
 /* Whether the process still exists and is no zombie. */
 bool target_alive(const struct target *target);
-/* Whether it also still runs the program that it ran when it was opened. */
+/* Whether it also still runs the program that it ran when it was opened. Of a process that has a
+ * thread stopped by us, this stays so until that thread goes on or is gone. */
 bool target_same_program(const struct target *target);
 
 /* Why it could not be looked at or changed: -ESRCH, it has ended, is just being killed, or runs

@@ -1,0 +1,177 @@
+#include "fs/inject/owner.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/base/worker.h"
+#include "fs/proc/procfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/nsfs.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#define STATUS_MAX 32768 /* bytes: with groups, each of at most 11 digits */
+
+/* ---- who that is ---- */
+
+/* A line of four ids: real, effective, saved, and that of file accesses. *same: all are that. */
+static bool parse_ids(const char *status, const char *name, unsigned *out, bool *same)
+{
+    const char *p = proc_status_field(status, name);
+    unsigned id[4];
+
+    if (!p || sscanf(p, "%u %u %u %u", &id[0], &id[1], &id[2], &id[3]) != 4)
+        return false;
+    *out = id[3];
+    *same = id[0] == id[3] && id[1] == id[3] && id[2] == id[3];
+    return true;
+}
+
+static bool parse_groups(const char *status, struct owner *owner)
+{
+    const char *p = proc_status_field(status, "Groups");
+
+    owner->ngroups = 0;
+    while (p && *(p += strspn(p, " ")) != '\n') {
+        char *end;
+        unsigned long group = strtoul(p, &end, 10);
+        if (end == p || owner->ngroups == OWNER_GROUPS_MAX)
+            return false;
+        owner->groups[owner->ngroups++] = (gid_t)group;
+        p = end;
+    }
+    return p != NULL;
+}
+
+/* Whether its capabilities, if any, are those over a user namespace that its user made, and so
+ * those of that user anyway (user_namespaces(7)). */
+static bool capable_as_user(pid_t pid, const char *status, uid_t uid)
+{
+    const char *permitted = proc_status_field(status, "CapPrm");
+    char path[64];
+    uid_t maker;
+
+    if (permitted && !strtoull(permitted, NULL, 16))
+        return true;
+    snprintf(path, sizeof path, "/proc/%d/ns/user", (int)pid);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && ioctl(fd, NS_GET_OWNER_UID, &maker) == 0 && maker == uid;
+}
+
+/* Whether other processes of its user may debug it: else its status file belongs to root
+ * (task_dump_owner(), the kernel's fs/proc/base.c). */
+static bool is_dumpable(pid_t pid, uid_t uid)
+{
+    struct stat st;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    return stat(path, &st) == 0 && st.st_uid == uid;
+}
+
+int owner_read(pid_t pid, struct owner *out, struct text *why)
+{
+    _cleanup_free_ char *status = malloc(STATUS_MAX);
+    bool same_uids, same_gids;
+
+    if (!status)
+        return -ENOMEM;
+    ssize_t n = proc_read(pid, "status", status, STATUS_MAX);
+    if (n < 0)
+        return (int)n;
+    if (!parse_ids(status, "Uid", &out->uid, &same_uids) ||
+        !parse_ids(status, "Gid", &out->gid, &same_gids))
+        return -ESRCH;
+    if (!parse_groups(status, out)) {
+        text_printf(why, "it is in more than %d groups", OWNER_GROUPS_MAX);
+        return -EPERM;
+    }
+    if (out->uid == 0 || (same_uids && same_gids && capable_as_user(pid, status, out->uid) &&
+                          is_dumpable(pid, out->uid)))
+        return 0;
+    text_puts(why, "it has more rights than other processes of its user (other ids, capabilities, "
+                   "or it isn't dumpable), and these could change a file that it is given");
+    return -EPERM;
+}
+
+/* ---- being it ---- */
+
+/* One piece of work, on its way to the thread and back. */
+struct work {
+    const struct owner *owner;
+    int (*run)(void *arg);
+    void *arg;
+    int result;
+};
+
+/* Of the calling thread alone: the C library's functions would change those of all. */
+static int become(const struct owner *owner)
+{
+    struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+
+    /* who isn't root has the groups of its own user already */
+    if (syscall(SYS_setgroups, owner->ngroups, owner->groups) < 0 && geteuid() == 0)
+        return -errno;
+    setfsgid(owner->gid);
+    setfsuid(owner->uid);
+    if ((gid_t)setfsgid((gid_t)-1) != owner->gid || (uid_t)setfsuid((uid_t)-1) != owner->uid)
+        return -EPERM;
+    return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
+}
+
+static void *work_main(void *arg)
+{
+    struct work *work = arg;
+
+    work->result = become(work->owner);
+    if (work->result == 0)
+        work->result = work->run(work->arg);
+    return NULL;
+}
+
+int owner_run(const struct owner *owner, int (*run)(void *arg), void *arg)
+{
+    struct work work = {.owner = owner, .run = run, .arg = arg};
+    pthread_t thread;
+
+    int dumpable = prctl(PR_GET_DUMPABLE); /* lost by taking other ids (prctl(2)) */
+    int r = worker_start(work_main, &work, "probefs-files", &thread);
+    if (r < 0)
+        return r;
+    pthread_join(thread, NULL);
+    if (dumpable == 1)
+        prctl(PR_SET_DUMPABLE, 1);
+    return work.result;
+}
+
+/* ---- where ---- */
+
+int root_open(pid_t pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/root", (int)pid);
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
+int open_beneath(int directory, const char *path, int flags, mode_t mode, bool one_mount)
+{
+    struct open_how how = {
+        .flags = (unsigned)flags | O_CLOEXEC,
+        .mode = mode,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS |
+                   (one_mount ? RESOLVE_NO_XDEV : 0),
+    };
+
+    int fd = (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
+    return fd >= 0 ? fd : -errno;
+}
