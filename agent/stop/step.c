@@ -185,15 +185,11 @@ static void watch_caller(struct interpreter *interpreter, struct step *step, PyF
 }
 
 int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObject *frame,
-                   uint32_t id, uint64_t for_ns, const struct ring_ticket *ticket)
+                   uint32_t id, uint64_t for_ns)
 {
     char words[PROTO_WORDS_MAX];
-    const struct step new = {.thread = thread,
-                             .verb = THREAD_STEP,
-                             .why = STOP_WATCH,
-                             .id = id,
-                             .for_ns = for_ns,
-                             .ticket = *ticket};
+    const struct step new = {
+        .thread = thread, .verb = THREAD_STEP, .why = STOP_WATCH, .id = id, .for_ns = for_ns};
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
 
     steps_sweep(interpreter);

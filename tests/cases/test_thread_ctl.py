@@ -6,6 +6,7 @@ import pytest
 
 import mount
 from commands import Commands, shell
+from debugged import Events
 from interpreters import eventually
 from sql import ask
 
@@ -100,6 +101,42 @@ def test_pause(program):
     assert program.state(a) == "running\n"
 
 
+def place_of(target):
+    """An event's place in the words of ctl."""
+    return f" at {target['file']}:{target['lineno']} ({target['func']}) for "
+
+
+def test_event_comes_when_it_is_held(program):
+    """Who hears of a stop may tell the thread to go on at once, and finds it where the event says."""
+    a, _ = program.workers
+    with Events(program.commands.probe, program.target.pid) as events:
+        program.commands.run("breakpoints", f"stop {program.target.path()}:5\n")
+        for _ in range(100):
+            stop = events.next("stop")
+            name = f"threads/{stop['tid']}/ctl"
+            with open(program.directory / name, "wb", buffering=0) as file:
+                file.write(b"continue\n")
+        program.commands.run("breakpoints", "\n")
+
+
+def test_watch_is_held_after_the_write(program):
+    """Where it was written is the hit's place, where the thread is held the stop's."""
+    with Events(program.commands.probe, program.target.pid) as events:
+        program.commands.run("breakpoints", "stop watch count\n")
+        for _ in range(3):
+            hit, stop = events.next("hit"), events.next("stop")
+            assert (hit["func"], hit["lineno"]) == ("count_up", 10)
+            state = program.state(stop["tid"])
+            assert state.startswith("stopped by watchpoint 1") and place_of(stop) in state
+            program.ctl(stop["tid"], "continue")
+        program.commands.run("breakpoints", "\n")
+        program.commands.run("ctl", "continue\n")
+    rows = ask(program.directory / "query", "SELECT hit, lineno, stopped, resumed NOT NULL AS resumed FROM hits ORDER BY rowid")
+    assert {(row["lineno"], row["stopped"], row["resumed"]) for row in rows if row["hit"]} == {("10", "0", "0")}
+    stops = [row for row in rows if not row["hit"]]
+    assert len(stops) >= 3 and {row["stopped"] for row in stops} == {"1"} and stops[0]["resumed"] == "1"
+
+
 def test_steps(program):
     a, b = program.workers
     program.commands.run("ctl", "pause\n")
@@ -166,8 +203,8 @@ def test_detach(program):
     program.ctl(program.workers[0], "next")
     assert program.commands.detach() == "Agent: none\n"
     assert program.state(program.workers[0]) == "running\n"
-    maps = (pathlib.Path("/proc") / str(program.target.pid) / "maps").read_text()
-    assert "probe-agent" not in maps
+    maps = pathlib.Path("/proc") / str(program.target.pid) / "maps"
+    eventually(lambda: "probe-agent" not in maps.read_text(), what="that what unloads it has gone, too")
     assert "Agent: none" in (program.directory / "status").read_text()
 
 
