@@ -19,7 +19,7 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 3
+VERSION = 4
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQII")
@@ -31,7 +31,7 @@ DONE_BODY = struct.Struct("=iIQQQ200s")
 CRASHED_BODY = struct.Struct("=iiQ")
 RECORD_BODY = struct.Struct("=IIQdqQ")
 RECORD = struct.Struct("=QIIiiiiiiQQ")
-STOPS = struct.Struct("=QIIII")
+STOPS = struct.Struct("=QIIIIQ")
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQ")
@@ -98,7 +98,7 @@ class Record:
             for table, place in zip(TABLES, PLACE.iter_unpack(memory.read(PLACES * PLACE.size))):
                 names = ("change", "on", "fd", "error", "inode", "size", "rate")
                 self.rings[table] = dict(zip(names, place))
-            self.stops, self.stopped, self.on_crash, self.trap, _ = STOPS.unpack(memory.read(STOPS.size))
+            self.stops, self.stopped, self.on_crash, self.trap, _, self.own = STOPS.unpack(memory.read(STOPS.size))
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
                             for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
         assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + WATCHES * WATCH_SLOT.size

@@ -18,16 +18,18 @@
  *   1  first version
  *   2  recording: RECORD, RINGS, the rings in struct probe_agent_record
  *   3  breakpoints: BREAKPOINTS, THREAD, ON_CRASH, ARMED, CRASH_SEEN, WATCHES, CRASHED;
- *      stops and watches in the record */
+ *      stops and watches in the record
+ *   4  the agent's own threads in the record */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 3
+#define PROTO_VERSION 4
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
 #define PROTO_REQUESTS_MAX 256       /* in flight at once on one channel */
+#define PROTO_OWN_MAX 16             /* threads of the agent itself */
 #define PROTO_WORDS_MAX 200          /* bytes of the words of a DONE, the NUL included */
 
 enum proto_op {
@@ -348,6 +350,8 @@ struct probe_agent_record {
     uint32_t on_crash; /* enum crash_mode */
     uint32_t trap;     /* 1: our handler of SIGTRAP stands: watches may be armed */
     uint32_t zero;
+    uint64_t
+        own; /* address of int32_t[PROTO_OWN_MAX]: its threads, in the target's pid namespace */
     struct probe_watch watches[PROTO_WATCHES_MAX];
 };
 
@@ -380,5 +384,5 @@ _Static_assert(sizeof(struct proto_crashed) == 16, "protocol");
 _Static_assert(sizeof(struct proto_armed) == 216, "protocol");
 _Static_assert(sizeof(struct probe_stop) == 40, "protocol");
 _Static_assert(sizeof(struct probe_watch) == 24, "protocol");
-_Static_assert(sizeof(struct probe_agent_record) == 816, "protocol");
+_Static_assert(sizeof(struct probe_agent_record) == 824, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

@@ -17,7 +17,7 @@ static int read_own(struct file_context *context, struct held *out)
     _cleanup_(held_list_deinit) struct held_list list = {0};
 
     *out = (struct held){0};
-    int r = held_list_read(context->target, &list);
+    int r = held_list_read(context->target, NULL, &list);
     const struct held *held = r == 0 ? held_find(&list, context->tid) : NULL;
     if (held)
         *out = *held;
