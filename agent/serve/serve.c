@@ -42,7 +42,7 @@ void serve_describe(struct proto_ready *out)
         .memory = (uint64_t)(_end - __ehdr_start) + requests_text_bytes() +
                   stack_resident(here, here - STACK / 2) + python_thread_memory(),
         .rings = recorder_memory(),
-        .evals = python_thread_evals(),
+        .evals = probe_agent_record.evals,
         .agent_version = AGENT_VERSION,
     };
 }

@@ -19,7 +19,7 @@
  *   2  recording: RECORD, RINGS, the rings in struct probe_agent_record
  *   3  breakpoints: BREAKPOINTS, THREAD, ON_CRASH, ARMED, CRASH_SEEN, WATCHES, CRASHED;
  *      stops and watches in the record
- *   4  the agent's own threads in the record */
+ *   4  the agent's own threads, evals and ring_bytes in the record; lines before an EVAL */
 #pragma once
 
 #include <stdint.h>
@@ -130,6 +130,8 @@ struct proto_eval {
     uint64_t gil_interval;
     uint32_t text_size;  /* bytes of the whole text, at most PROTO_TEXT_MAX */
     uint32_t output_max; /* bytes of output that are wanted, at most PROTO_OUTPUT_MAX */
+    uint32_t before;     /* lines of the same text that came before, in other requests */
+    uint32_t zero;
 };
 
 enum proto_record_action {
@@ -352,6 +354,7 @@ struct probe_agent_record {
     uint32_t zero;
     uint64_t
         own; /* address of int32_t[PROTO_OWN_MAX]: its threads, in the target's pid namespace */
+    uint64_t evals, ring_bytes; /* as in struct proto_ready */
     struct probe_watch watches[PROTO_WATCHES_MAX];
 };
 
@@ -373,7 +376,7 @@ int probe_agent_start(const struct agent_boot *boot);
 _Static_assert(sizeof(struct proto_header) == 16, "protocol");
 _Static_assert(sizeof(struct proto_hello) == 16, "protocol");
 _Static_assert(sizeof(struct proto_ready) == 72, "protocol");
-_Static_assert(sizeof(struct proto_eval) == 40, "protocol");
+_Static_assert(sizeof(struct proto_eval) == 48, "protocol");
 _Static_assert(sizeof(struct proto_done) == 232, "protocol");
 _Static_assert(sizeof(struct proto_record) == 40, "protocol");
 _Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
@@ -384,5 +387,5 @@ _Static_assert(sizeof(struct proto_crashed) == 16, "protocol");
 _Static_assert(sizeof(struct proto_armed) == 216, "protocol");
 _Static_assert(sizeof(struct probe_stop) == 40, "protocol");
 _Static_assert(sizeof(struct probe_watch) == 24, "protocol");
-_Static_assert(sizeof(struct probe_agent_record) == 824, "protocol");
+_Static_assert(sizeof(struct probe_agent_record) == 840, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

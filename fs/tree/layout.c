@@ -70,7 +70,7 @@ const struct entry layout[] = {
     PYTHON_TABLES(PID_TABLE)
     CONTENT("<pid>/errors", 0400, errors_render,
             "why the last 8 opens and writes failed, in words"),
-    OPTIONAL("<pid>/crash", 0500, crash_is_there, "the last uncaught exception, if there was one"),
+    OPTIONAL("<pid>/crash", 0500, crash_is_there, "if it crashed: traceback, locals"),
     CONTENT("<pid>/crash/traceback", 0400, crash_traceback_render, NULL),
     CONTENT("<pid>/crash/locals", 0400, crash_locals_render, NULL),
     CONTENT("<pid>/crash/backtrace", 0400, crash_backtrace_render, NULL),
