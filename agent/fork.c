@@ -6,6 +6,7 @@
 #include "agent/base/fork_count.h"
 #include "agent/base/life.h"
 #include "agent/base/lock.h"
+#include "agent/base/thread.h"
 #include "agent/cpython/gil.h"
 #include "agent/eval/requests.h"
 #include "agent/interpreter/part.h"
@@ -22,6 +23,7 @@ void fork_forget(void)
     channel_forget();
     requests_forget();
     agent_life.detaching = agent_life.detached = false;
+    threads_own_forget();
     python_thread_forget();
     parts_forget();
     interpreter_forget();

@@ -1,11 +1,12 @@
 -- each hit of a breakpoint or watchpoint, and each stop of a thread
--- A row is written when the thread gets there. How a step or `pause` ended has no id. A watched value is seen after
--- it was written: then func, file and lineno are those of the code that wrote; NULL, if that can't be proven.
+-- A row is written when the thread gets there; of a thread that is held, once it is. How a step or `pause` ended has no
+-- id. A watched value is seen after it was written: then func, file and lineno are those of the code that wrote; NULL,
+-- if that can't be proven. Where `stop watch` holds the thread has a row of its own, without hit.
 -- source: recorded
 CREATE TABLE hits(
     ts REAL,          -- [s] since 1970
     id INTEGER,       -- of the breakpoint; NULL: the end of a step, of `pause`, or an exception that nobody caught
-    hit INTEGER,      -- of that breakpoint, from 1; NULL: as above, or the condition of a `stop` raised, which is told once
+    hit INTEGER,      -- of that breakpoint, from 1; NULL: a stop without a hit, or the condition of a `stop` raised, which is told once
     tid INTEGER,      -- the kernel's number of the thread
     func TEXT,        -- name of the code, qualified from 3.11 on
     file TEXT,        -- its file

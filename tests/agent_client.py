@@ -19,10 +19,10 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 3
+VERSION = 4
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
-EVAL_BODY = struct.Struct("=QIIqQII")
+EVAL_BODY = struct.Struct("=QIIqQIIII")
 BREAKPOINT = struct.Struct("=IIBBBBIQIIIIIIQQII")
 REPLACE = 16
 REMOVE, LINE, FUNCTION, RETURN, RAISE, WATCH, WATCH_ADDRESS = range(1, 8)
@@ -31,7 +31,7 @@ DONE_BODY = struct.Struct("=iIQQQ200s")
 CRASHED_BODY = struct.Struct("=iiQ")
 RECORD_BODY = struct.Struct("=IIQdqQ")
 RECORD = struct.Struct("=QIIiiiiiiQQ")
-STOPS = struct.Struct("=QIIII")
+STOPS = struct.Struct("=QIIIIQQQ")
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQ")
@@ -98,7 +98,7 @@ class Record:
             for table, place in zip(TABLES, PLACE.iter_unpack(memory.read(PLACES * PLACE.size))):
                 names = ("change", "on", "fd", "error", "inode", "size", "rate")
                 self.rings[table] = dict(zip(names, place))
-            self.stops, self.stopped, self.on_crash, self.trap, _ = STOPS.unpack(memory.read(STOPS.size))
+            self.stops, self.stopped, self.on_crash, self.trap, _, self.own, self.evals, self.ring_bytes = STOPS.unpack(memory.read(STOPS.size))
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
                             for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
         assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + WATCHES * WATCH_SLOT.size
@@ -223,7 +223,7 @@ class Client:
 
     def _start(self, op, data, last, thread, depth, flags, interp, gil_interval, output_max):
         body = EVAL_BODY.pack(thread, depth, flags | (LAST if last else 0), interp, gil_interval,
-                              len(data), output_max)
+                              len(data), output_max, 0, 0)
         room = FRAME_MAX - HEADER.size - len(body)
         number = self.send(op, body + data[:room])
         for at in range(room, len(data), FRAME_MAX - HEADER.size):

@@ -35,12 +35,8 @@ def chosen(ctl):
 
 
 def said(ctl):
-    """The last reply, without the state in front of it."""
-    text = ctl.read_text()
-    text = text[text.index("Interpreter: "):].split("\n", 1)[1]
-    while text.startswith(("OnCrash: ", "Stopped: ")):
-        text = text.split("\n", 1)[1]
-    return text
+    """The last reply, without the state and the time in front of it."""
+    return ctl.read_text().partition("\nLastReply: ")[2].partition("\n")[2]
 
 
 @contextlib.contextmanager

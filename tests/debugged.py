@@ -8,7 +8,7 @@ import textwrap
 import time
 
 from commands import Commands
-from interpreters import DEADLINE, eventually
+from interpreters import DEADLINE
 
 HEAD = """
 import sys
@@ -306,8 +306,7 @@ def refused(probe, pid, tid, command):
 
 
 def tell(probe, pid, tid, command):
-    """What is written to a stopped thread's ctl, once it says that it is: the event of a stop comes a moment before."""
-    eventually(lambda: "stopped" in probe.read(pid, "threads", tid, "ctl"), what="the stop")
+    """What is written to a stopped thread's ctl."""
     fd = os.open(probe.path / str(pid) / "threads" / str(tid) / "ctl", os.O_WRONLY)
     try:
         os.write(fd, command.encode() + b"\n")

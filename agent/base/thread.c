@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -31,6 +32,53 @@ pid_t thread_tid(void)
     return own->tid;
 }
 
+/* ---- those that are there ---- */
+
+int32_t threads_own[THREADS_OWN_MAX];
+
+/* What one is to run. */
+static struct start {
+    bool taken;
+    void *(*run)(void *arg);
+    void *arg;
+} starts[THREADS_OWN_MAX];
+
+/* NULL: there are too many. */
+static struct start *take_start(void *(*run)(void *), void *arg)
+{
+    for (size_t i = 0; i < THREADS_OWN_MAX; i++)
+        if (!__atomic_exchange_n(&starts[i].taken, true, __ATOMIC_ACQUIRE)) {
+            starts[i].run = run;
+            starts[i].arg = arg;
+            return &starts[i];
+        }
+    return NULL;
+}
+
+static void give_back(struct start *start)
+{
+    __atomic_store_n(&threads_own[start - starts], 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&start->taken, false, __ATOMIC_RELEASE);
+}
+
+static void *run_start(void *arg)
+{
+    struct start *start = arg;
+
+    __atomic_store_n(&threads_own[start - starts], gettid(), __ATOMIC_RELEASE);
+    void *result = start->run(start->arg);
+    give_back(start);
+    return result;
+}
+
+void threads_own_forget(void)
+{
+    memset(threads_own, 0, sizeof threads_own);
+    memset(starts, 0, sizeof starts);
+}
+
+/* ---- */
+
 /* -EINVAL: the stack is too small. */
 static int create(size_t stack, void *(*run)(void *), void *arg, pthread_t *out, bool detached)
 {
@@ -55,15 +103,20 @@ int thread_spawn(size_t stack, bool faults, void *(*run)(void *), void *arg, pth
     pthread_t thread;
     int r = -EINVAL;
 
+    struct start *start = take_start(run, arg);
+    if (!start)
+        return -EAGAIN;
     sigfillset(&all);
     if (faults)
         for (size_t i = 0; i < ARRAY_SIZE(fault_signals); i++)
             sigdelset(&all, fault_signals[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits it */
     for (size_t i = 0; i < ARRAY_SIZE(sizes) && r == -EINVAL; i++)
-        r = create(sizes[i], run, arg, &thread, !out);
+        r = create(sizes[i], run_start, start, &thread, !out);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r == 0 && out)
+    if (r < 0)
+        give_back(start);
+    else if (out)
         *out = thread;
     return r;
 }

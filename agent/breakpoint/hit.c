@@ -33,6 +33,46 @@ struct expressions **hit_expressions(const struct interpreter *interpreter)
     return &own->expressions;
 }
 
+/* ---- holding ---- */
+
+/* Holds this thread, and writes the row of its stop: that is the hit's own, but for a watchpoint,
+ * whose hit is where the value was written, and seen only afterwards. */
+static void hold(struct hit *hit, struct hits_row *row)
+{
+    const struct reached *reached = hit->reached;
+    const struct hold hold = {
+        .why = reached->why,
+        .id = hit->breakpoint->id,
+        .for_ns = hit->breakpoint->stop_ns,
+        .frame = reached->frame,
+        .line = reached->line,
+        .value = reached->value,
+        .may_jump = hit->breakpoint->kind == BREAKPOINT_LINE,
+        .removed = &hit->breakpoint->removed,
+    };
+
+    bool fine = reached->change
+                    ? stop_hold(hit->interpreter, &hold, reached->frame, reached->code, NULL)
+                    : stop_hold_hit(hit->interpreter, &hold, row);
+    if (!fine)
+        hit->escapes = true;
+}
+
+/* Another thread wrote, and has gone on since: it is to stop at its next line. */
+static void hold_writer(struct hit *hit)
+{
+    const struct breakpoint *breakpoint = hit->breakpoint;
+    const PyThreadState *state = hit->reached->change->writer;
+    struct thread_seen writer = {0};
+
+    if (state)
+        thread_states_find(hit->interpreter->state, state, &writer);
+    if (writer.frame)
+        step_stop_soon(hit->interpreter, writer.id, writer.frame, breakpoint->id,
+                       breakpoint->stop_ns);
+    Py_DecRef((PyObject *)writer.frame);
+}
+
 /* ---- rows ---- */
 
 /* Whether one more row may be written now. */
@@ -118,38 +158,6 @@ static const char *what_failed(const struct hit *hit, char out[RING_TEXT_MAX])
     return out;
 }
 
-static void write_row(struct hit *hit, double now, struct ring_ticket *ticket)
-{
-    const struct change *change = hit->reached->change;
-    char old_value[RING_TEXT_MAX], new_value[RING_TEXT_MAX], stack[RING_TEXT_MAX];
-    struct hits_row row = {
-        .ts = change && change->ts > 0 ? change->ts : now,
-        .id = hit->breakpoint->id,
-        .hit = hit->number ? (int64_t)hit->number : RING_NULL_INTEGER,
-        .tid = change && change->tid ? change->tid : thread_tid(),
-        .captured = {hit->captured.text, hit->captured.size},
-        .address = change ? (int64_t)change->address : RING_NULL_INTEGER,
-        .stopped = hit->number && hit->breakpoint->action == BREAKPOINT_STOP,
-        .resumed = NAN,
-    };
-
-    if (change) {
-        row.old_value = show(hit, change->old_value, old_value);
-        row.new_value = show(hit, change->new_value, new_value);
-    }
-    char error[RING_TEXT_MAX];
-    row.error = text_or_null(what_failed(hit, error));
-    /* the id of one that is removed is another one's */
-    if (hit->escapes || hit->breakpoint->removed)
-        return;
-    fill_place(hit->interpreter, hit->reached, &row, stack);
-    struct ring *ring = recorder_first_use(RECORDED_HITS);
-    if (ring)
-        hits_append(ring, &row, ticket);
-}
-
-/* ---- a hit ---- */
-
 /* Its number; 0: it has had enough. */
 static uint64_t count_hit(struct breakpoint *breakpoint)
 {
@@ -161,47 +169,62 @@ static uint64_t count_hit(struct breakpoint *breakpoint)
     return 0;
 }
 
-static void hold(struct hit *hit, const struct ring_ticket *ticket)
+/* In the set, before a row says so. */
+static void tell_count(struct hit *hit)
 {
-    const struct reached *reached = hit->reached;
-    const struct hold hold = {
-        .why = reached->why,
+    struct breakpoint *breakpoint = hit->breakpoint;
+
+    if (hit->error[0])
+        __atomic_fetch_add(&breakpoint->errors, 1, __ATOMIC_RELAXED);
+    if (hit->number == breakpoint->count)
+        breakpoints_done(breakpoint);
+    else
+        breakpoints_count(breakpoint);
+}
+
+static void write_row(struct hit *hit, double now)
+{
+    const struct change *change = hit->reached->change;
+    char old_value[RING_TEXT_MAX], new_value[RING_TEXT_MAX], stack[RING_TEXT_MAX];
+    char error[RING_TEXT_MAX];
+    struct hits_row row = {
+        .ts = change && change->ts > 0 ? change->ts : now,
         .id = hit->breakpoint->id,
-        .for_ns = hit->breakpoint->stop_ns,
-        .frame = reached->frame,
-        .line = reached->line,
-        .value = reached->value,
-        .may_jump = hit->breakpoint->kind == BREAKPOINT_LINE,
-        .removed = &hit->breakpoint->removed,
+        .hit = hit->number ? (int64_t)hit->number : RING_NULL_INTEGER,
+        .tid = change && change->tid ? change->tid : thread_tid(),
+        .captured = {hit->captured.text, hit->captured.size},
+        .address = change ? (int64_t)change->address : RING_NULL_INTEGER,
+        .resumed = NAN,
     };
 
-    if (!stop_hold(hit->interpreter, &hold, ticket))
-        hit->escapes = true;
+    if (change) {
+        row.old_value = show(hit, change->old_value, old_value);
+        row.new_value = show(hit, change->new_value, new_value);
+    }
+    row.error = text_or_null(what_failed(hit, error));
+    if (hit->number)
+        tell_count(hit);
+    /* the id of one that is removed is another one's */
+    if (hit->escapes || hit->breakpoint->removed)
+        return;
+    fill_place(hit->interpreter, hit->reached, &row, stack);
+    bool stops = hit->number && hit->breakpoint->action == BREAKPOINT_STOP;
+    struct ring *ring = stops && !change ? NULL : recorder_first_use(RECORDED_HITS);
+    if (ring)
+        hits_append(ring, &row, NULL);
+    if (stops && hit->reached->frame)
+        hold(hit, &row);
+    else if (stops)
+        hold_writer(hit);
 }
 
-/* Another thread wrote, and has gone on since: it is to stop at its next line. */
-static void hold_writer(struct hit *hit, const struct ring_ticket *ticket)
-{
-    const struct breakpoint *breakpoint = hit->breakpoint;
-    const PyThreadState *state = hit->reached->change->writer;
-    struct thread_seen writer = {0};
-
-    int r = state ? thread_states_find(hit->interpreter->state, state, &writer) : -ESRCH;
-    if (writer.frame)
-        r = step_stop_soon(hit->interpreter, writer.id, writer.frame, breakpoint->id,
-                           breakpoint->stop_ns, ticket);
-    struct ring *ring = recorder_ring(RECORDED_HITS);
-    if ((r < 0 || !writer.frame) && ring)
-        hits_patch_stopped(ring, ticket, 0);
-    Py_DecRef((PyObject *)writer.frame);
-}
+/* ---- a hit ---- */
 
 /* Its condition raised. That is written down once where it was to stop the thread, which goes on;
  * else at each hit. Whether it is a hit. */
 static bool raised(struct hit *hit)
 {
     struct breakpoint *breakpoint = hit->breakpoint;
-    struct ring_ticket ticket;
 
     bool first = breakpoints_raised(breakpoint, hit->error);
     if (breakpoint->action != BREAKPOINT_STOP)
@@ -210,7 +233,7 @@ static bool raised(struct hit *hit)
     breakpoints_count(breakpoint);
     if (first) {
         hit_capture(hit);
-        write_row(hit, realtime_s(), &ticket);
+        write_row(hit, realtime_s());
     }
     return false;
 }
@@ -218,7 +241,6 @@ static bool raised(struct hit *hit)
 static void reach(struct hit *hit)
 {
     struct breakpoint *breakpoint = hit->breakpoint;
-    struct ring_ticket ticket = {0};
 
     hit_set_scope(hit);
     bool holds = hit_is_true(hit);
@@ -231,22 +253,11 @@ static void reach(struct hit *hit)
     double now = realtime_s();
     if (breakpoint->action == BREAKPOINT_STOP || has_room(breakpoint, now)) {
         hit_capture(hit);
-        write_row(hit, now, &ticket);
+        write_row(hit, now);
     } else {
         __atomic_fetch_add(&breakpoint->dropped, 1, __ATOMIC_RELAXED);
+        tell_count(hit);
     }
-    if (hit->error[0])
-        __atomic_fetch_add(&breakpoint->errors, 1, __ATOMIC_RELAXED);
-    if (hit->number == breakpoint->count)
-        breakpoints_done(breakpoint);
-    else
-        breakpoints_count(breakpoint);
-    if (breakpoint->action != BREAKPOINT_STOP || hit->escapes)
-        return;
-    if (hit->reached->frame)
-        hold(hit, &ticket);
-    else
-        hold_writer(hit, &ticket);
 }
 
 bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,

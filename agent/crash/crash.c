@@ -113,15 +113,12 @@ static void hold(struct interpreter *interpreter, PyObject *exception, PyObject 
         .line = line > 0 ? (int)line : 0,
         .value = exception,
     };
-    struct ring_ticket ticket = {0};
 
     PyErr_Clear();
     /* where it goes on is told: as the program ends then, a daemon could not find a new ring */
     recorder_first_use(RECORDED_EVENTS);
     /* without the exception: its repr() would be shown, which is the program's */
-    bool noted =
-        stop_row_write(interpreter, (PyFrameObject *)frame, code, hold.line, NULL, &ticket);
-    stop_hold(interpreter, &hold, noted ? &ticket : NULL);
+    stop_hold(interpreter, &hold, (PyFrameObject *)frame, code, NULL);
     PyErr_Clear(); /* what a signal handler raised, as Ctrl-C does, would be taken for a mistake of
                       the hook */
 }

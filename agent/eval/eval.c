@@ -15,12 +15,12 @@ static PyObject *call_evaluate(struct guest *guest, const struct request *reques
 
     if (!function)
         return PyErr_Format(PyExc_RuntimeError, "evaluate() is gone");
-    return PyObject_CallFunction(function, "y#OKIIIO", request->text ? request->text : "",
+    return PyObject_CallFunction(function, "y#OKIIIOI", request->text ? request->text : "",
                                  (Py_ssize_t)eval->text_size,
                                  eval->flags & EVAL_LAST ? Py_True : Py_False,
                                  (unsigned long long)eval->thread, (unsigned)eval->depth,
                                  (unsigned)eval->flags, (unsigned)eval->output_max,
-                                 here ? here : Py_None);
+                                 here ? here : Py_None, (unsigned)eval->before);
 }
 
 /* -EIO with an exception set: it is not what was agreed. */

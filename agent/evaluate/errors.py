@@ -6,27 +6,39 @@ CHAIN_MAX = 100          # exceptions in a chain whose tracebacks are cleaned
 OWN_FILES = "<probefs "  # what the names of our files begin with
 
 
-def report(problem, unit, sink):
-    """Ends the output with the traceback, as Python shows it."""
+def report(problem, ran, sink):
+    """Ends the output with the traceback, as Python shows it. ran: the units, the last one last."""
     clean(problem)
-    if unit is not None and isinstance(problem, SyntaxError) and problem.filename == FILE \
-            and not problem.text and problem.lineno:
-        lines = unit.source.split("\n")  # an error found after parsing comes without its line
-        problem.text = lines[min(problem.lineno, len(lines)) - 1] + "\n"
+    if ran and isinstance(problem, SyntaxError) and problem.filename == FILE and problem.lineno:
+        locate(problem, ran[-1])
     try:
         text = rendered(problem)
     except Exception:
         text = summary(problem) + "\n"
-    if unit is not None:
-        text = "\n".join(with_source(line, unit) for line in text.split("\n"))
+    text = "\n".join(with_source(line, ran) for line in text.split("\n"))
     if text and not text.endswith("\n"):
         text += "\n"
     sink.end(text.encode("utf-8", "backslashreplace"))
 
 
+def locate(problem, unit):
+    """An error in the text of a unit gets its line there, and the line of the whole text."""
+    if not unit.covers(problem):
+        return
+    lines = unit.source.split("\n")
+    if not problem.text:  # found after parsing
+        problem.text = lines[min(problem.lineno, len(lines)) - 1] + "\n"
+    problem.lineno += unit.before
+    if getattr(problem, "end_lineno", None):
+        problem.end_lineno += unit.before
+
+
 def rendered(problem):
     if sys.version_info >= (3, 13):  # sys.__excepthook__ does this, but in colours
-        from traceback import format_exception
+        try:
+            from traceback import format_exception
+        except ImportError:
+            return plain(problem)
         return "".join(format_exception(type(problem), problem, problem.__traceback__))
     hook = sys.__excepthook__
     if type(hook) is not type(len):
@@ -37,14 +49,28 @@ def rendered(problem):
     return page.data.decode("utf-8", "replace")
 
 
-def with_source(line, unit):
-    """A line of a traceback, followed by the source if it is of this unit."""
+def plain(problem):
+    """Without the module that Python has for it, which can't be imported."""
+    lines, trace = [], problem.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {trace.tb_lineno}, in {code.co_name}\n')
+        trace = trace.tb_next
+    head = "Traceback (most recent call last):\n" if lines else ""
+    return f"{head}{''.join(lines)}{summary(problem)}\n"
+
+
+def with_source(line, ran):
+    """A line of a traceback, followed by the source if it is of one of these units."""
     indent, _, rest = line.partition(f'File "{FILE}", line ')
     number, _, function = rest.partition(", in ")
     if not number.isdecimal() or indent.strip(" |"):
         return line
-    source = unit.line(int(number), function)
-    return f"{line}\n{indent}  {source}" if source else line
+    for unit in reversed(ran):
+        source = unit.line(int(number), function)
+        if source:
+            return f"{line}\n{indent}  {source}"
+    return line
 
 
 def clean(problem):

@@ -6,20 +6,21 @@ evaluate(), then restore(), under the GIL on its own thread, or one that is held
 sees nothing of this: no module, no hook, no patched name, but for sys.stdin, stdout and stderr while
 an evaluation lasts. A KeyboardInterrupt may come at any step.
 """
-EINTR, EIO, EINVAL = 4, 5, 22  # errno(3)
+EIO, EINVAL = 5, 22  # errno(3); who interrupted it makes EINTR of that
 
 
-def evaluate(text, last, thread, depth, flags, output_max, held=None):
+def evaluate(text, last, thread, depth, flags, output_max, held=None, before=0):
     """Runs what is complete of text (bytes), all of it if last.
 
     thread, depth  as in struct proto_eval; flags: EVAL_ON_THREAD or EVAL_IN_FRAME, or neither
     output_max     bytes of output that are kept
     held           where the thread that this runs in is held: a frame of its, or an exception; None: it is our own
+    before         lines that came before these, of the same text: they count in tracebacks
     Returns (errno or 0, bytes of text that are done with, output, whether some of it was dropped,
     what failed in words). After an error nothing more of the text is run.
     """
     sink = Sink(output_max)
-    names = unit = None
+    names, ran = None, []  # units, the last one last
     error, done, words = 0, 0, ""
     stage = EINVAL
     install()
@@ -33,17 +34,18 @@ def evaluate(text, last, thread, depth, flags, output_max, held=None):
                 continue
             context, stage = Context(), EINVAL
             context.run(current.set, sink)
-            unit = Unit("".join(lines[begin:end]))
+            unit = Unit("".join(lines[begin:end]), before + begin)
+            ran.append(unit)
             context.run(unit.compile)
             stage = EIO
             context.run(unit.run, names, sink, where)
     except Missing as missing:
         error, words = missing.args
     except BaseException as problem:
-        error = EINTR if isinstance(problem, KeyboardInterrupt) else stage
+        error = stage
         words = summary(problem)
-        report(problem, unit, sink)
-        if error == EINTR:
+        roomy(report, problem, ran, sink)
+        if isinstance(problem, KeyboardInterrupt):
             # one that left an exec() of a string makes CPython up to 3.13 end with SIGINT when
             # the program ends, unless another exec() follows (pythonrun.c,
             # unhandled_keyboard_interrupt)

@@ -18,9 +18,11 @@ Cell = type((lambda name: (lambda: name))(0).__closure__[0])
 class Unit:
     """Statements compiled together, and run one after the other."""
 
-    def __init__(self, source):
+    def __init__(self, source, before):
         self.source = source
+        self.before = before  # lines that come before it in the whole text
         self.steps = []  # (node, code, whether its value is shown)
+        self.compiled = False
 
     def compile(self):
         """Compiles all of them before the first runs."""
@@ -32,14 +34,19 @@ class Unit:
                 show_values(node)
                 tree, mode = Module([node], []), "exec"
             code = compile(tree, FILE, mode, PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
-            self.steps.append((node, code, shown))
+            self.steps.append((node, moved(code, self.before), shown))
+        self.compiled = True
+
+    def covers(self, problem):
+        """Whether a SyntaxError is of this text, and not of one that it compiles itself."""
+        return not self.compiled
 
     def run(self, names, sink, thread):
         def display(value):
             show(value, sink)
         names.display = display
         for node, code, shown in self.steps:
-            value = execute(node, code, names, thread)
+            value = execute(node, code, names, thread, self.before)
             if shown:
                 display(value)
 
@@ -51,7 +58,7 @@ class Unit:
             codes += nested(code)
             numbers = [line for _, _, line in code.co_lines() if line]
             if code.co_name == function and numbers and min(numbers) <= number <= max(numbers):
-                return self.source.split("\n")[number - 1].strip()
+                return self.source.split("\n")[number - self.before - 1].strip()
         return ""
 
 
@@ -92,7 +99,7 @@ def show_values(node):
                     each.value = place(Call(function, [value], []), value)
 
 
-def execute(node, code, names, thread):
+def execute(node, code, names, thread, line):
     """Runs one statement; the value, if it is an expression."""
     inner, wanted = nested(code), set()
     while inner:
@@ -101,7 +108,7 @@ def execute(node, code, names, thread):
         wanted.update(each.co_names)
     function = None
     if any(names.in_frames(name) for name in wanted):
-        function, cells, before = enclose(node, code, names, wanted)
+        function, cells, before = enclose(node, code, names, wanted, line)
     try:
         if function is not None:
             value = function()
@@ -117,9 +124,10 @@ def execute(node, code, names, thread):
     return value
 
 
-def enclose(node, code, names, wanted):
+def enclose(node, code, names, wanted, line):
     """The statement as a function, whose cells are the variables of frames that it uses: (function,
-    cells, what was in them). (None, {}, {}) where it can't be one: `import *`."""
+    cells, what was in them). (None, {}, {}) where it can't be one: `import *`. line: how many lines
+    of the text come before it."""
     every = {name for name in (*code.co_names, *wanted) if name.isidentifier()}
     declared = set()
     for body in [[node], *bodies(node)] if isinstance(node, BLOCKS) else [[node]]:
@@ -149,7 +157,7 @@ def enclose(node, code, names, wanted):
         made = inside(Sink(0), compile, Module([outer], []), FILE, "exec", 0, True)
     except SyntaxError:
         return None, {}, {}
-    made = renamed(nested(nested(made)[0])[0])
+    made = moved(renamed(nested(nested(made)[0])[0]), line)
     closure = {**cells, DISPLAY: Cell(names.display)}
     return (Function(made, names.home, "<module>", None,
                      tuple(closure[name] for name in made.co_freevars)), cells, before)
@@ -160,6 +168,14 @@ def define(kind, parameters, body):
     function = place(kind("<module>", parameters, body, []))
     function.type_params = []
     return function
+
+
+def moved(code, lines):
+    """Code that stands so many lines further down."""
+    if not lines:
+        return code
+    return code.replace(co_firstlineno=code.co_firstlineno + lines, co_consts=tuple(
+        moved(each, lines) if type(each) is Code else each for each in code.co_consts))
 
 
 def renamed(code):

@@ -18,7 +18,7 @@ def forget():
 def main_ident():
     """The main thread's identifier; 0 where it can't be known."""
     threading = sys.modules.get("threading") or _import_threading()
-    main = getattr(threading, "_main_thread", None)  # not there yet while it is being imported
+    main = getattr(threading, "_main_thread", None)  # not there, or not yet: it is being imported
     return main.ident if main else _find_main() or 0
 
 
@@ -51,9 +51,12 @@ def _import_threading():
     main = _find_main()
     if main is None:
         return None
-    spec = bootstrap._find_spec("threading", None)
-    module = bootstrap.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec = bootstrap._find_spec("threading", None)
+        module = bootstrap.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except Exception:  # no file of Python's can be found, or builtins are gone: nobody can import it now
+        return None
     thread = module._main_thread
     del module._active[thread._ident]
     thread._ident, thread._native_id = main, _native_id(main)

@@ -6,9 +6,11 @@
 #include "agent/interpreter/part.h"
 #include "agent/sources.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 
 #define CAPSULE "probefs agent"
+#define RECURSION_ROOM 200
 
 static void capsule_freed(PyObject *capsule)
 {
@@ -120,6 +122,13 @@ static int note_main_thread(struct guest *guest)
     return add_attribute(guest->probe, "main_thread", ident) < 0 ? -EIO : 0;
 }
 
+/* A type of CPython's own. */
+static int add_type(PyObject *module, const char *name, const char *symbol)
+{
+    PyObject *type = dlsym(RTLD_DEFAULT, symbol);
+    return type ? PyObject_SetAttrString(module, name, type) : -1;
+}
+
 /* The module that evaluate/ knows as _probe. */
 static int make_probe(struct guest *guest)
 {
@@ -129,6 +138,8 @@ static int make_probe(struct guest *guest)
     guest->probe = PyModule_New("_probe");
     if (!guest->probe || add_attribute(guest->probe, "write_local", write) < 0 ||
         add_attribute(guest->probe, "frames_are_safe", safe) < 0 ||
+        add_type(guest->probe, "Context", "PyContext_Type") < 0 ||
+        add_type(guest->probe, "ContextVar", "PyContextVar_Type") < 0 ||
         add_attribute(guest->probe, "stream_source", stream) < 0 || parts_lend(guest) < 0)
         return -EIO;
     return 0;
@@ -182,7 +193,12 @@ int guest_make(struct guest *guest, struct interpreter *interpreter)
 
     if (guest->globals)
         return guest->pid == getpid() ? 0 : note_main_thread(guest);
+    int limit = Py_GetRecursionLimit(); /* the program's may be too low for what is imported */
+    if (limit < RECURSION_ROOM)
+        Py_SetRecursionLimit(RECURSION_ROOM);
     int r = make(guest, interpreter);
+    if (limit < RECURSION_ROOM)
+        Py_SetRecursionLimit(limit);
     if (r < 0) {
         PyErr_Fetch(&type, &value, &traceback);
         guest_drop(guest);

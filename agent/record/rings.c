@@ -26,14 +26,16 @@ static struct retired {
     struct ring *ring;
 } retired[RETIRED_MAX + 1]; /* two threads may find room for one */
 static size_t n_retired;
-static uint64_t memory;
 
 #define _guard_rings_ _guard_mutex_(&lock)
 
 void rings_lock(void) { pthread_mutex_lock(&lock); }
 void rings_unlock(void) { pthread_mutex_unlock(&lock); }
 
-uint64_t recorder_memory(void) { return __atomic_load_n(&memory, __ATOMIC_RELAXED); }
+uint64_t recorder_memory(void)
+{
+    return __atomic_load_n(&probe_agent_record.ring_bytes, __ATOMIC_RELAXED);
+}
 
 static void set_ring(enum recorded table, struct ring *ring)
 {
@@ -97,7 +99,7 @@ static void count_memory(void)
         all += tables[i].ring ? tables[i].ring->mapped : 0;
     for (size_t i = 0; i < n_retired; i++)
         all += retired[i].ring->mapped;
-    __atomic_store_n(&memory, all, __ATOMIC_RELAXED);
+    __atomic_store_n(&probe_agent_record.ring_bytes, all, __ATOMIC_RELAXED);
 }
 
 /* ---- making ---- */

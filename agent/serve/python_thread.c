@@ -38,7 +38,6 @@ static struct duty {
 } duties[OWN_THREADS_MAX];
 static struct own_thread *python_thread = &own_threads[0]; /* the one that serves, or would */
 static bool replaced; /* one was retired: nobody waits for its last step inside the library */
-static uint64_t evals;
 
 static struct duty *duty_of(const struct own_thread *thread)
 {
@@ -277,7 +276,7 @@ static void run(struct request *request)
     if (to_answer) {
         if (request->op == PROTO_EVAL) {
             _guard_agent_;
-            evals++;
+            probe_agent_record.evals++;
         }
         answer(request, &evaluation);
     }
@@ -436,7 +435,7 @@ void python_thread_join(void)
     if (python_thread->exists)
         pthread_join(python_thread->thread, NULL);
     python_thread->exists = false;
-    evals = 0;
+    probe_agent_record.evals = 0;
     stack_top = NULL;
     __atomic_store_n(&probe_agent_record.python_tid, 0, __ATOMIC_RELEASE);
 }
@@ -447,8 +446,6 @@ uint64_t python_thread_memory(void)
     return python_thread->exists && top ? stack_resident(top, stack_bottom) : 0;
 }
 
-uint64_t python_thread_evals(void) { return evals; }
-
 bool python_thread_was_replaced(void) { return replaced; }
 
 void python_thread_forget(void)
@@ -456,5 +453,5 @@ void python_thread_forget(void)
     own_threads_forget();
     memset(duties, 0, sizeof duties);
     python_thread = &own_threads[0];
-    evals = 0;
+    probe_agent_record.evals = 0;
 }

@@ -20,8 +20,6 @@ bool python_thread_stuck(void);
 void python_thread_join(void);
 /* Whether one was retired: nobody waits for its last step inside the library. */
 bool python_thread_was_replaced(void);
-/* How many EVALs it has answered. With the lock. */
-uint64_t python_thread_evals(void);
 /* In a child after fork: there is none. */
 void python_thread_forget(void);
 /* Bytes of its stack that are in memory; 0: there is no such thread. */

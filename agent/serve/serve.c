@@ -19,6 +19,8 @@
 #define STACK (64u * 1024)
 #define RETRY_MS 1000 /* between tries to make a new pair where no descriptor is free */
 
+_Static_assert(THREADS_OWN_MAX == PROTO_OWN_MAX, "the record shows all");
+
 static uint64_t since_ns;       /* CLOCK_REALTIME of the start; with the lock */
 static struct wire_frame frame; /* the thread's; too big for its stack */
 
@@ -40,7 +42,7 @@ void serve_describe(struct proto_ready *out)
         .memory = (uint64_t)(_end - __ehdr_start) + requests_text_bytes() +
                   stack_resident(here, here - STACK / 2) + python_thread_memory(),
         .rings = recorder_memory(),
-        .evals = python_thread_evals(),
+        .evals = probe_agent_record.evals,
         .agent_version = AGENT_VERSION,
     };
 }
@@ -110,6 +112,7 @@ int serve_begin(enum proto_origin origin)
         return r;
     probe_agent_record.pid = getpid();
     probe_agent_record.origin = (int32_t)origin;
+    probe_agent_record.own = (uint64_t)(uintptr_t)threads_own;
     record_set_state(RECORD_RUNNING);
     r = thread_spawn(STACK, false, serve, NULL, &thread);
     if (r < 0) {

@@ -178,7 +178,8 @@ static void note_going(const struct held *held, double resumed)
         events_append(ring, &row, NULL);
 }
 
-bool hold_thread(struct interpreter *interpreter, const struct hold *hold, double *resumed)
+bool hold_thread(struct interpreter *interpreter, const struct hold *hold, void (*begun)(void *arg),
+                 void *arg, double *resumed)
 {
     struct held held = {.interpreter = interpreter,
                         .hold = hold,
@@ -196,6 +197,7 @@ bool hold_thread(struct interpreter *interpreter, const struct hold *hold, doubl
     exit_watch(interpreter);
     if (!enter(&held))
         return true;
+    begun(arg);
     held_own = &held;
     bool fine = wait_here(&held);
     held_own = NULL;

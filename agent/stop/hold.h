@@ -24,9 +24,12 @@ struct hold {
     const bool *removed; /* of the breakpoint: set before hold_removed(). NULL: there is none */
 };
 
-/* Holds this thread; with the GIL, which it has again afterwards. *resumed: CLOCK_REALTIME [s], 0:
- * it could not be held. False: an exception is set, of a signal handler of the program. */
-bool hold_thread(struct interpreter *interpreter, const struct hold *hold, double *resumed);
+/* Holds this thread; with the GIL, which it has again afterwards. begun: is called before the GIL
+ * is given up, once whoever hears of it can tell the thread to go on; not where it can't be held.
+ * *resumed: CLOCK_REALTIME [s], 0: it could not be held. False: an exception is set, of a signal
+ * handler of the program. */
+bool hold_thread(struct interpreter *interpreter, const struct hold *hold, void (*begun)(void *arg),
+                 void *arg, double *resumed);
 
 /* This thread may come to be held, or was: until it has left this library,
  * hold_end() waits for it. By 1 or -1. */

@@ -185,15 +185,11 @@ static void watch_caller(struct interpreter *interpreter, struct step *step, PyF
 }
 
 int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObject *frame,
-                   uint32_t id, uint64_t for_ns, const struct ring_ticket *ticket)
+                   uint32_t id, uint64_t for_ns)
 {
     char words[PROTO_WORDS_MAX];
-    const struct step new = {.thread = thread,
-                             .verb = THREAD_STEP,
-                             .why = STOP_WATCH,
-                             .id = id,
-                             .for_ns = for_ns,
-                             .ticket = *ticket};
+    const struct step new = {
+        .thread = thread, .verb = THREAD_STEP, .why = STOP_WATCH, .id = id, .for_ns = for_ns};
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
 
     steps_sweep(interpreter);
@@ -246,16 +242,12 @@ void step_removed(struct interpreter *interpreter, uint32_t id)
 {
     char words[PROTO_WORDS_MAX];
     struct steps *self = steps_of(interpreter);
-    struct ring *ring = recorder_ring(RECORDED_HITS);
     bool any = false;
 
     for (size_t i = self->count; i-- > 0;) {
         if (i >= self->count || self->all[i].id != id)
             continue;
-        struct ring_ticket ticket = self->all[i].ticket;
         drop(interpreter, &self->all[i]);
-        if (ring)
-            hits_patch_stopped(ring, &ticket, 0);
         any = true;
     }
     if (any)

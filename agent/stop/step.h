@@ -11,7 +11,6 @@
 #pragma once
 
 #include "agent/interpreter/interpreter.h"
-#include "agent/record/ring.h"
 #include "agent/wire/proto.h"
 
 /* Where a held thread is. */
@@ -28,10 +27,9 @@ int step_from(struct interpreter *interpreter, const struct step_place *place,
 /* Every thread stops at the next line that it runs. With the GIL. -errno with words. */
 int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROTO_WORDS_MAX]);
 /* A thread, which may be another one, by PyThreadState_GetID(), stops at the next line that it
- * runs, in `frame`, its innermost, or elsewhere, because of a watchpoint, whose row of hits is told
- * when it goes on. With the GIL. -errno. */
+ * runs, in `frame`, its innermost, or elsewhere, because of a watchpoint. With the GIL. -errno. */
 int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObject *frame,
-                   uint32_t id, uint64_t for_ns, const struct ring_ticket *ticket);
+                   uint32_t id, uint64_t for_ns);
 /* Gives up what was to stop a thread because of a watchpoint, which is removed. With the GIL. */
 void step_removed(struct interpreter *interpreter, uint32_t id);
 /* This thread stops for another reason: a step that is under way ends with that. Whether

@@ -20,7 +20,6 @@ struct where {
 static bool hold(struct interpreter *interpreter, const struct step *step,
                  const struct where *where)
 {
-    struct ring_ticket ticket = step->ticket;
     const struct hold hold = {.why = step->why,
                               .id = step->id,
                               .for_ns = step->for_ns,
@@ -29,10 +28,7 @@ static bool hold(struct interpreter *interpreter, const struct step *step,
                               .value = where->value,
                               .may_jump = where->at_line};
 
-    /* a watchpoint has its row already */
-    bool noted = step->id || stop_row_write(interpreter, where->frame, where->code, where->line,
-                                            where->value, &ticket);
-    return stop_hold(interpreter, &hold, noted ? &ticket : NULL);
+    return stop_hold(interpreter, &hold, where->frame, where->code, where->value);
 }
 
 /* The step ends here. */

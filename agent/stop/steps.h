@@ -9,8 +9,7 @@ struct step {
     unsigned turn;         /* of step_cancel() */
     enum thread_verb verb; /* THREAD_STEP: in any frame */
     enum stop_why why;
-    uint32_t id;               /* of the watchpoint */
-    struct ring_ticket ticket; /* of its row */
+    uint32_t id; /* of the watchpoint */
     uint64_t for_ns;
     PyObject *frame;        /* owned; of THREAD_NEXT and THREAD_FINISH */
     PyObject *code;         /* owned: that is watched now; NULL: none */

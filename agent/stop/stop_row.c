@@ -53,21 +53,60 @@ void stop_row_place(struct interpreter *interpreter, PyFrameObject *frame, PyObj
     row->stack = stack_text(sites, frame, stack);
 }
 
-bool stop_row_write(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, int line,
-                    PyObject *value, struct ring_ticket *ticket)
+/* A thread's row, while it is held. */
+struct stop {
+    struct hits_row *row;
+    struct ring_ticket ticket;
+    bool noted;
+};
+
+static void note(struct stop *stop, bool held)
+{
+    struct ring *ring = recorder_first_use(RECORDED_HITS);
+
+    stop->row->stopped = held;
+    stop->row->resumed = NAN;
+    stop->noted = ring && hits_append(ring, stop->row, &stop->ticket);
+}
+
+static void begun(void *arg) { note(arg, true); }
+
+static bool hold(struct interpreter *interpreter, const struct hold *hold, struct stop *stop,
+                 double *resumed)
+{
+    bool fine = hold_thread(interpreter, hold, begun, stop, resumed);
+    struct ring *ring = stop->noted && *resumed > 0 ? recorder_ring(RECORDED_HITS) : NULL;
+    if (ring)
+        hits_patch_resumed(ring, &stop->ticket, *resumed);
+    return fine;
+}
+
+bool stop_hold_hit(struct interpreter *interpreter, const struct hold *at, struct hits_row *row)
+{
+    struct stop stop = {.row = row};
+    double resumed;
+
+    bool fine = hold(interpreter, at, &stop, &resumed);
+    if (resumed == 0)
+        note(&stop, false);
+    return fine;
+}
+
+bool stop_hold(struct interpreter *interpreter, const struct hold *at, PyFrameObject *frame,
+               PyObject *code, PyObject *value)
 {
     char stack[RING_TEXT_MAX];
     struct repr captured;
     struct hits_row row = {
         .ts = realtime_s(),
-        .id = RING_NULL_INTEGER,
+        .id = at->id ? at->id : RING_NULL_INTEGER,
         .hit = RING_NULL_INTEGER,
         .tid = thread_tid(),
-        .lineno = line > 0 ? line : RING_NULL_INTEGER,
+        .lineno = at->line > 0 ? at->line : RING_NULL_INTEGER,
         .address = RING_NULL_INTEGER,
-        .stopped = 1,
-        .resumed = NAN,
     };
+    struct stop stop = {.row = &row};
+    double resumed;
 
     if (value) {
         repr_begin(&captured);
@@ -78,20 +117,5 @@ bool stop_row_write(struct interpreter *interpreter, PyFrameObject *frame, PyObj
     }
     if (frame)
         stop_row_place(interpreter, frame, code, &row, stack);
-    struct ring *ring = recorder_first_use(RECORDED_HITS);
-    return ring && hits_append(ring, &row, ticket);
-}
-
-bool stop_hold(struct interpreter *interpreter, const struct hold *hold,
-               const struct ring_ticket *ticket)
-{
-    double resumed;
-
-    bool fine = hold_thread(interpreter, hold, &resumed);
-    struct ring *ring = ticket ? recorder_ring(RECORDED_HITS) : NULL;
-    if (ring && resumed > 0)
-        hits_patch_resumed(ring, ticket, resumed);
-    else if (ring)
-        hits_patch_stopped(ring, ticket, 0);
-    return fine;
+    return hold(interpreter, at, &stop, &resumed);
 }

@@ -1,4 +1,5 @@
-/* The row in `hits` of a thread that is held: where it is, and when it went on. */
+/* Holding a thread, and its row in `hits`: where it is, and when it went on. Who reads the row, or
+ * the event that a daemon makes of it, finds the thread held. */
 #pragma once
 
 #include "agent/record/ring.h"
@@ -10,16 +11,15 @@
 void stop_row_place(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code,
                     struct hits_row *row, char stack[RING_TEXT_MAX]);
 
-/* Appends a row for a stop that is no breakpoint's (a step, `pause`, a crash). frame and code,
- * borrowed: of this thread; NULL: none. line 0: not known. value: what is returned; NULL: nothing.
- * *ticket: by which stop_hold() patches it. Leaves no exception. False: there is no ring. */
-bool stop_row_write(struct interpreter *interpreter, PyFrameObject *frame, PyObject *code, int line,
-                    PyObject *value, struct ring_ticket *ticket);
+/* Holds this thread where it hit. row: all but `stopped` and `resumed`, which is appended too if
+ * the thread can't be held. False: as hold_thread(). */
+bool stop_hold_hit(struct interpreter *interpreter, const struct hold *hold, struct hits_row *row);
 
-/* hold_thread(), whose row says afterwards when the thread went on, or that it could not be held.
- * ticket NULL: it has no row. */
-bool stop_hold(struct interpreter *interpreter, const struct hold *hold,
-               const struct ring_ticket *ticket);
+/* Holds this thread where nothing hit: the end of a step, `pause`, a crash, the next line after a
+ * watched value was written. frame and code, borrowed: of this thread; NULL: none. value: what is
+ * returned; NULL: nothing. It has a row if it can be held. False: as hold_thread(). */
+bool stop_hold(struct interpreter *interpreter, const struct hold *hold, PyFrameObject *frame,
+               PyObject *code, PyObject *value);
 
 /* Gives up what is remembered of an interpreter's code, with its GIL; leaves no exception. */
 void stop_row_leave(struct interpreter *interpreter);

@@ -18,16 +18,18 @@
  *   1  first version
  *   2  recording: RECORD, RINGS, the rings in struct probe_agent_record
  *   3  breakpoints: BREAKPOINTS, THREAD, ON_CRASH, ARMED, CRASH_SEEN, WATCHES, CRASHED;
- *      stops and watches in the record */
+ *      stops and watches in the record
+ *   4  the agent's own threads, evals and ring_bytes in the record; lines before an EVAL */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 3
+#define PROTO_VERSION 4
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
 #define PROTO_REQUESTS_MAX 256       /* in flight at once on one channel */
+#define PROTO_OWN_MAX 16             /* threads of the agent itself */
 #define PROTO_WORDS_MAX 200          /* bytes of the words of a DONE, the NUL included */
 
 enum proto_op {
@@ -128,6 +130,8 @@ struct proto_eval {
     uint64_t gil_interval;
     uint32_t text_size;  /* bytes of the whole text, at most PROTO_TEXT_MAX */
     uint32_t output_max; /* bytes of output that are wanted, at most PROTO_OUTPUT_MAX */
+    uint32_t before;     /* lines of the same text that came before, in other requests */
+    uint32_t zero;
 };
 
 enum proto_record_action {
@@ -348,6 +352,9 @@ struct probe_agent_record {
     uint32_t on_crash; /* enum crash_mode */
     uint32_t trap;     /* 1: our handler of SIGTRAP stands: watches may be armed */
     uint32_t zero;
+    uint64_t
+        own; /* address of int32_t[PROTO_OWN_MAX]: its threads, in the target's pid namespace */
+    uint64_t evals, ring_bytes; /* as in struct proto_ready */
     struct probe_watch watches[PROTO_WATCHES_MAX];
 };
 
@@ -369,7 +376,7 @@ int probe_agent_start(const struct agent_boot *boot);
 _Static_assert(sizeof(struct proto_header) == 16, "protocol");
 _Static_assert(sizeof(struct proto_hello) == 16, "protocol");
 _Static_assert(sizeof(struct proto_ready) == 72, "protocol");
-_Static_assert(sizeof(struct proto_eval) == 40, "protocol");
+_Static_assert(sizeof(struct proto_eval) == 48, "protocol");
 _Static_assert(sizeof(struct proto_done) == 232, "protocol");
 _Static_assert(sizeof(struct proto_record) == 40, "protocol");
 _Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
@@ -380,5 +387,5 @@ _Static_assert(sizeof(struct proto_crashed) == 16, "protocol");
 _Static_assert(sizeof(struct proto_armed) == 216, "protocol");
 _Static_assert(sizeof(struct probe_stop) == 40, "protocol");
 _Static_assert(sizeof(struct probe_watch) == 24, "protocol");
-_Static_assert(sizeof(struct probe_agent_record) == 816, "protocol");
+_Static_assert(sizeof(struct probe_agent_record) == 840, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

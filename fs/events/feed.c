@@ -95,12 +95,12 @@ static int on_event(void *arg, const struct ring_row *row)
 static int on_hit(void *arg, const struct ring_row *row)
 {
     struct feed *feed = arg;
-    int64_t id, stopped;
+    int64_t number, stopped;
 
     if (is_old(feed, row, HITS_TS))
         return 0;
     feed->ts = ring_real(row, HITS_TS);
-    if (ring_integer(row, HITS_ID, &id)) {
+    if (ring_integer(row, HITS_HIT, &number)) {
         event_text_hit(feed->process->pid, row, &feed->text);
         add_line(feed, 1);
     }

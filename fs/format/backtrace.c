@@ -2,6 +2,7 @@
 
 #include "fs/format/frames.h"
 #include "fs/proc/procfs.h"
+#include "fs/recording/held_threads.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/version.h"
 
@@ -50,12 +51,13 @@ static void add_head(const struct snapshot *snapshot, struct text *out)
     text_putc(out, '\n');
 }
 
-int backtrace_text(struct target *target, struct text *why, struct text *out)
+int backtrace_text(struct target *target, struct recording *recording, struct text *why,
+                   struct text *out)
 {
     const struct snapshot_options options = {.native = true};
     struct snapshot *snapshot;
 
-    int r = snapshot_take(target, &options, &snapshot);
+    int r = held_snapshot(target, recording, &options, &snapshot);
     if (r < 0)
         return snapshot_explain(target, 0, r, why);
     add_head(snapshot, out);

@@ -65,7 +65,8 @@ void held_text_all(struct target *target, struct text *out)
     _cleanup_(held_list_deinit) struct held_list list = {0};
     struct attach_status status;
 
-    if (agent_status(target, &status) < 0 || !status.running || held_list_read(target, &list) < 0)
+    if (agent_status(target, &status) < 0 || !status.running ||
+        held_list_read(target, NULL, &list) < 0)
         return;
     text_puts(out, "Stopped:");
     for (size_t i = 0; i < list.n; i++)

@@ -368,8 +368,11 @@ int agent_status(struct target *target, struct attach_status *out)
     if (session) {
         status.connected = true;
         session_last_ready(session, &status.ready);
-        if (status.running) /* made when it was first needed */
+        if (status.running) { /* what it said is of then */
             status.ready.python_tid = found.record.python_tid;
+            status.ready.evals = found.record.evals;
+            status.ready.rings = found.record.ring_bytes;
+        }
         _guard_mutex_(&attachment->lock);
         status.pause_ns = attachment->pause_ns;
         status.attach_ns = attachment->attach_ns;

@@ -7,12 +7,13 @@
 
 /* What a process's agent is, for `ctl` and status. */
 struct attach_status {
-    bool loaded;              /* the library is there */
-    bool running;             /* its threads are */
-    bool connected;           /* this daemon talks with it */
-    struct proto_ready ready; /* if connected: what it said last */
-    uint64_t pause_ns;        /* that the injection cost the borrowed thread, if it was ours */
-    uint64_t attach_ns;       /* from the request to ready, if it was ours */
+    bool loaded;    /* the library is there */
+    bool running;   /* its threads are */
+    bool connected; /* this daemon talks with it */
+    /* if connected: what it said last, but for python_tid, evals and rings, which are of now */
+    struct proto_ready ready;
+    uint64_t pause_ns;  /* that the injection cost the borrowed thread, if it was ours */
+    uint64_t attach_ns; /* from the request to ready, if it was ours */
 };
 
 /* The doors by which an agent is put in. */

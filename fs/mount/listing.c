@@ -56,6 +56,8 @@ int listing_new(const struct place *place, struct file_context *context,
     for (const struct entry *e = NULL; r == 0 && (e = layout_next(place->entry, e));) {
         struct place child = *place;
         child.entry = e;
+        if (e->is_there && !e->is_there(context))
+            continue;
         r = e->naming ? add_numbers(listing, &child, context, sees, arg)
                       : add(listing, entry_name(e), &child);
     }

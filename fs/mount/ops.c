@@ -20,7 +20,7 @@ static int step(struct call *call, const struct place *from, const char *name, s
     if (r < 0)
         return -ENOENT;
     const struct entry *entry = layout_find(from->entry, name, &value);
-    if (!entry)
+    if (!entry || (entry->is_there && !entry->is_there(&context)))
         return -ENOENT;
     if (entry->naming) {
         r = entry->naming->find(&context, value);

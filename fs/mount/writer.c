@@ -114,6 +114,18 @@ static void consume(struct text *pending, size_t size)
     pending->size -= size;
 }
 
+/* Of what is taken off now. */
+static void count_lines(struct writer *writer, size_t size)
+{
+    const struct text *pending = &writer->pending;
+    size_t n = 0;
+
+    for (size_t i = 0; i < size && i < pending->size; i++)
+        n += pending->data[i] == '\n';
+    _guard_mutex_(&writer->lock);
+    writer->lines += n;
+}
+
 /* What is still to be cleared after a command. */
 static void set_clears(struct writer *writer, const struct outcome *outcome)
 {
@@ -133,6 +145,7 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     pthread_mutex_lock(&writer->lock);
     int failed = writer->failed;
     writer->npending = 0;
+    size_t lines = writer->lines;
     writer->caller = *context->caller;
     context->clears = writer->clears;
     bool nothing = !failed && !input->size && !writer->pending.size &&
@@ -147,6 +160,7 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
         const struct input all = {.text = writer->pending.data ? writer->pending.data : "",
                                   .size = writer->pending.size,
                                   .before = before,
+                                  .lines = lines,
                                   .last = input->last};
         r = run(context, &all, &said, &outcome);
         writer->retaken = outcome.retake ? writer->passing : 0;
@@ -156,6 +170,7 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
         r = whole;
     if (context->why.size && r < 0)
         add_error(&said, &context->why);
+    count_lines(writer, r < 0 || input->last ? SIZE_MAX : outcome.consumed);
     consume(&writer->pending, r < 0 || input->last ? SIZE_MAX : outcome.consumed);
     set_clears(writer, &outcome);
     /* what was said in passing stays so until it is taken back, or what it was said of is done */
@@ -225,6 +240,7 @@ size_t writer_read(struct writer *writer, char *buf, size_t size)
     writer->failed = 0;
     if (!writer->reply)
         return 0;
+    writer->lines = 0;
     size_t n = reply_copy(writer->reply, writer->read, buf, size);
     writer->read += n;
     return n;

@@ -28,6 +28,7 @@ struct writer {
     bool clears;          /* file_context.clears, from one command to the next */
     bool runs;            /* a command does */
     bool keeps;           /* one failed, or said so (outcome.keeps): closing it clears nothing */
+    size_t lines;         /* of the text that are done with; 0 again once its reply is read */
     struct caller caller; /* who wrote last */
     int failed;           /* what the last write failed with */
     struct reply *reply;  /* NULL: none yet */

@@ -79,7 +79,8 @@ static void take_down(struct process *process, struct target *target)
 {
     struct text text = TEXT_INIT, why = TEXT_INIT;
 
-    if (backtrace_text(target, &why, &text) == 0 && text.size > CRASHES_TEXT_MAX) {
+    if (backtrace_text(target, process_recording(process), &why, &text) == 0 &&
+        text.size > CRASHES_TEXT_MAX) {
         text_truncate(&text, CRASHES_TEXT_MAX);
         text_puts(&text, "\n[cut: it is longer than a megabyte]\n");
     }

@@ -12,6 +12,7 @@ struct reply {
     struct budget *budget;
     pthread_mutex_t lock; /* guards the text */
     struct text text;
+    time_t when;        /* it was added to last */
     size_t taken;       /* of the budget */
     struct reply *next; /* in the list, guarded by that */
 };
@@ -71,6 +72,7 @@ void reply_add(struct reply *reply, size_t read, size_t retaken, const struct te
                       poor[] = "[cut: all open files and replies together hold 512 MiB]\n";
 
     _guard_mutex_(&reply->lock);
+    reply->when = time(NULL);
     text_truncate(&reply->text,
                   reply->text.size - (retaken < reply->text.size ? retaken : reply->text.size));
     drop(&reply->text, read);
@@ -166,7 +168,8 @@ void replies_put(struct replies *replies, struct reply *reply)
     replies->first = reply;
 }
 
-void replies_render(struct replies *replies, const struct reply_key *key, struct text *out)
+void replies_render(struct replies *replies, const struct reply_key *key, struct text *out,
+                    time_t *when)
 {
     _guard_mutex_(&replies->lock);
     for (struct reply *reply = replies->first; reply; reply = reply->next) {
@@ -174,6 +177,8 @@ void replies_render(struct replies *replies, const struct reply_key *key, struct
             continue;
         pthread_mutex_lock(&reply->lock);
         text_add(out, reply->text.data, reply->text.size);
+        if (when)
+            *when = reply->when;
         pthread_mutex_unlock(&reply->lock);
         return;
     }

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define REPLY_MAX (32u << 20)         /* bytes of one; its beginning goes first */
 #define REPLIES_MAX 64                /* kept for one process, and ... */
@@ -51,5 +52,7 @@ void replies_deinit(struct replies *replies);
 /* Makes this the last reply to its user at its place; takes a reference of its own. The oldest go
  * where that makes too many, or too much. */
 void replies_put(struct replies *replies, struct reply *reply);
-/* Adds the last reply at key to out; nothing if there was none. */
-void replies_render(struct replies *replies, const struct reply_key *key, struct text *out);
+/* Adds the last reply at key to out; nothing if there was none. *when: CLOCK_REALTIME of it [s];
+ * NULL: not wanted. */
+void replies_render(struct replies *replies, const struct reply_key *key, struct text *out,
+                    time_t *when);

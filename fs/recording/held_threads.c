@@ -5,6 +5,7 @@
 #include "fs/proc/lwp.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,22 +53,56 @@ static int read_table(struct target *target, uint64_t address, const struct lwp_
         if (read_one(&tables[0][i], &tables[1][i], lwps, &items[n]) == 0)
             n++;
     qsort(items, n, sizeof *items, by_tid);
-    *out = (struct held_list){steal_pointer(items), n};
+    *out = (struct held_list){.items = steal_pointer(items), .n = n};
     return 0;
 }
 
-int held_list_read(struct target *target, struct held_list *out)
+/* -EFAULT and the like: then none are known. */
+static int read_own(struct target *target, uint64_t address, const struct lwp_list *lwps,
+                    struct held_list *out)
+{
+    int32_t tids[PROTO_OWN_MAX];
+
+    int r = memory_read(&target->memory, address, tids, sizeof tids);
+    for (size_t i = 0; r == 0 && i < PROTO_OWN_MAX; i++) {
+        const struct lwp *lwp = target->foreign && tids[i] ? lwp_find_inner(lwps, tids[i]) : NULL;
+        if (lwp || (!target->foreign && tids[i]))
+            out->own[out->nown++] = lwp ? lwp->tid : tids[i];
+    }
+    return r;
+}
+
+static int read_record(struct target *target, const struct probe_agent_record *record,
+                       struct held_list *out)
 {
     _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
+    bool stopped = record->stopped && record->stops;
+    int r = stopped || target->foreign ? lwp_list_read(target->pid, false, &lwps) : 0;
+
+    if (r == 0 && stopped)
+        r = read_table(target, record->stops, &lwps, out);
+    if (r == 0)
+        (void)read_own(target, record->own, &lwps, out);
+    return r;
+}
+
+/* -ENOENT: none runs. */
+static int find_agent(struct target *target, struct recording *recording, struct found_agent *out)
+{
+    if (recording)
+        return recording_agent(recording, out) ? found_agent_refresh(&target->memory, out)
+                                               : -ENOENT;
+    return found_agent_find(&target->memory, out);
+}
+
+int held_list_read(struct target *target, struct recording *recording, struct held_list *out)
+{
     struct held_list list = {0};
     struct found_agent found;
 
-    int r = found_agent_find(&target->memory, &found);
-    if (r == 0 && found.running && found.record.stopped && found.record.stops) {
-        r = lwp_list_read(target->pid, false, &lwps);
-        if (r == 0)
-            r = read_table(target, found.record.stops, &lwps, &list);
-    }
+    int r = find_agent(target, recording, &found);
+    if (r == 0 && found.running)
+        r = read_record(target, &found.record, &list);
     if (r < 0 && r != -ENOENT && r != -EOPNOTSUPP)
         return r;
     *out = list;
@@ -86,4 +121,55 @@ const struct held *held_find(const struct held_list *list, pid_t tid)
         if (list->items[i].tid == tid)
             return &list->items[i];
     return NULL;
+}
+
+bool held_is_own(const struct held_list *list, pid_t tid)
+{
+    for (size_t i = 0; i < list->nown; i++)
+        if (list->own[i] == tid)
+            return true;
+    return false;
+}
+
+void held_name(const struct held *held, char name[THREAD_HELD_MAX])
+{
+    static const char *const names[] = {[STOP_STEP] = "step",
+                                        [STOP_RETURN] = "step",
+                                        [STOP_PAUSE] = "pause",
+                                        [STOP_CRASH] = "crash, see crash/"};
+
+    if (held->id)
+        snprintf(name, THREAD_HELD_MAX, "%s %u",
+                 held->why == STOP_WATCH ? "watchpoint" : "breakpoint", held->id);
+    else
+        snprintf(name, THREAD_HELD_MAX, "%s", names[held->why] ? names[held->why] : "stop");
+}
+
+void held_mark(const struct held_list *list, pid_t tid, struct snapshot *snapshot)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        struct thread *thread = &snapshot->threads[i];
+        const struct held *held = held_find(list, thread->tid);
+        if (held)
+            held_name(held, thread->held);
+        if (thread->tid != tid && held_is_own(list, thread->tid))
+            free(thread->frames);
+        else
+            snapshot->threads[n++] = *thread;
+    }
+    snapshot->nthreads = n;
+}
+
+int held_snapshot(struct target *target, struct recording *recording,
+                  const struct snapshot_options *options, struct snapshot **out)
+{
+    _cleanup_(held_list_deinit) struct held_list list = {0};
+
+    (void)held_list_read(target, recording, &list); /* else stacks are shown without */
+    int r = snapshot_take(target, options, out);
+    if (r == 0)
+        held_mark(&list, options->tid, *out);
+    return r;
 }

@@ -2,7 +2,6 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
-#include "fs/link/found.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -327,6 +326,20 @@ bool recording_watching(struct recording *recording)
 {
     _guard_mutex_(&recording->lock);
     return recording->watching;
+}
+
+bool recording_agent(struct recording *recording, struct found_agent *out)
+{
+    const struct timespec t = timespec_of(monotonic_ns() + REFRESH_WAIT);
+
+    if (!recording_attached(recording) ||
+        pthread_mutex_clocklock(&recording->looking, CLOCK_MONOTONIC, &t) != 0)
+        return false;
+    bool runs = recording->found && recording->agent.running;
+    if (runs)
+        *out = recording->agent;
+    pthread_mutex_unlock(&recording->looking);
+    return runs;
 }
 
 uint32_t recording_on_crash(struct recording *recording)

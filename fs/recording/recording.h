@@ -6,6 +6,7 @@
  * another one takes its place. */
 #pragma once
 
+#include "fs/link/found.h"
 #include "fs/recording/ring_reader.h"
 #include "fs/remote/moment/target.h"
 
@@ -39,6 +40,9 @@ size_t recording_size(struct recording *recording);
 bool recording_attached(struct recording *recording);
 /* Whether that agent wanted any memory to be watched (agent/wire/proto.h, struct probe_watch). */
 bool recording_watching(struct recording *recording);
+
+/* That agent; *out: as it was then. False: there was none, or it didn't run. */
+bool recording_agent(struct recording *recording, struct found_agent *out);
 
 /* What it does with a crash, when its record was last read: enum crash_mode. */
 uint32_t recording_on_crash(struct recording *recording);

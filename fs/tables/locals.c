@@ -133,7 +133,8 @@ static int add_threads(struct scene *scene, const struct walk *walk, const struc
         _cleanup_(thread_stack_deinit) struct thread_stack stack = {0};
         size_t same = 0;
         r->tid = tids[i];
-        if (!r->tid || (scene->plan.tid && r->tid != scene->plan.tid))
+        if (!r->tid || (scene->plan.tid && r->tid != scene->plan.tid) ||
+            held_is_own(&scene->agent, r->tid))
             continue;
         for (size_t k = i; k < n; k++)
             if (tids[k] == r->tid) {

@@ -153,8 +153,12 @@ static int read_moment(struct scene *scene)
         return -EOPNOTSUPP;
     }
     int r = plan->tasks ? prepare_tasks(scene) : 0;
+    if (r == 0 && scene->recording)
+        (void)held_list_read(target, scene->recording, &scene->agent); /* else all are shown */
     if (r == 0)
         r = snapshot_take(target, &options, &scene->snapshot);
+    if (r == 0)
+        held_mark(&scene->agent, 0, scene->snapshot);
     if (r == -EAGAIN)
         r = -ETIMEDOUT;
     if (r == -ESRCH && plan->tid && target_alive(target))
@@ -195,6 +199,7 @@ static int fill(struct scene *scene)
 static void scene_deinit(struct scene *scene)
 {
     snapshot_free(scene->snapshot);
+    held_list_deinit(&scene->agent);
     tasks_deinit(&scene->tasks);
 }
 

@@ -6,7 +6,7 @@
  * was at one instant; what /proc says, and what was recorded, is read right after it. */
 #pragma once
 
-#include "fs/remote/moment/snapshot.h"
+#include "fs/recording/held_threads.h"
 #include "fs/remote/tasks/asyncio.h"
 #include "fs/remote/tasks/tasks.h"
 #include "fs/sql/engine.h"
@@ -45,8 +45,9 @@ struct scene {
     const struct stop *stop;
     const struct table *table; /* whose `fill` runs */
     struct plan plan;
-    struct snapshot *snapshot;
-    struct tasks tasks; /* of plan.tasks; only as long as `gather` runs */
+    struct snapshot *snapshot; /* without the agent's threads */
+    struct held_list agent;    /* whom it holds, and its own, if stacks are read */
+    struct tasks tasks;        /* of plan.tasks; only as long as `gather` runs */
     struct text *why;
 
     /* the reading's own */

@@ -1,7 +1,4 @@
 /* The table threads. */
-#include "agent/base/cleanup.h"
-#include "fs/recording/held_threads.h"
-#include "fs/recording/recording.h"
 #include "fs/tables/scene.h"
 
 #include "schema/schema.h"
@@ -17,27 +14,17 @@ static void plan(const struct use *use, struct plan *plan)
     plan->threads = true;
 }
 
-static const char *state_of(const struct held_list *held, const struct thread *thread)
-{
-    return held_find(held, thread->tid) ? "held" : thread_state_name(thread->state);
-}
-
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)
 {
     const struct snapshot *snapshot = scene->snapshot;
-    _cleanup_(held_list_deinit) struct held_list held = {0};
 
-    /* only who talks with the agent has it hold threads, and looking for one isn't free */
-    if (use_wants(use, THREADS_STATE) && scene->target && scene->recording &&
-        recording_attached(scene->recording))
-        (void)held_list_read(scene->target, &held);
     for (size_t i = 0; snapshot && i < snapshot->nthreads; i++) {
         const struct thread *t = &snapshot->threads[i];
         rows_add(rows);
         rows_integer(rows, THREADS_TID, t->tid);
         rows_text(rows, THREADS_THREAD, t->name);
         rows_integer(rows, THREADS_IS_MAIN, t->is_main);
-        rows_text(rows, THREADS_STATE, state_of(&held, t));
+        rows_text(rows, THREADS_STATE, *t->held ? "held" : thread_state_name(t->state));
         rows_integer(rows, THREADS_HOLDS_GIL, t->holds_gil);
         rows_integer(rows, THREADS_WAITS_GIL, t->waits_gil);
         rows_integer(rows, THREADS_DEPTH, (int64_t)t->depth);

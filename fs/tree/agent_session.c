@@ -5,6 +5,7 @@
 #include "fs/process/control.h"
 #include "fs/process/registry.h"
 #include "fs/remote/frames/gil.h"
+#include "fs/recording/held_threads.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/trace/callers.h"
 
@@ -78,22 +79,58 @@ int attached_session(struct file_context *context, enum attach_way way, struct s
 }
 
 /* Who has the GIL, which a command waited for in vain. */
-static void say_holder(struct file_context *context, const char *lost)
+static void add_holders(const struct snapshot *snapshot, struct text *why)
 {
-    const struct snapshot_options options = {0};
-    struct text *why = &context->why;
-    struct snapshot *snapshot;
-
-    text_printf(why, "the GIL was not to be had within 10 s, and %s", lost);
-    if (snapshot_take(context->target, &options, &snapshot) < 0)
-        return;
     for (size_t i = 0; i < snapshot->nthreads; i++) {
         const struct thread *t = &snapshot->threads[i];
         if (t->holds_gil)
             text_printf(why, "; thread %d (%s) holds it, see threads/%d/backtrace", (int)t->tid,
                         t->name, (int)t->tid);
     }
-    snapshot_free(snapshot);
+}
+
+/* The agent's thread that has the GIL, or had it, and is in code which must end first: an import,
+ * for one; NULL: none, it is the GIL that they wait for. */
+static const struct thread *find_stuck(const struct snapshot *snapshot,
+                                       const struct held_list *agent)
+{
+    const struct thread *stuck = NULL;
+
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *t = &snapshot->threads[i];
+        if (!held_is_own(agent, t->tid))
+            continue;
+        if (t->waits_gil)
+            return NULL;
+        if (t->nframes && t->frames[0].kind == FRAME_PYTHON)
+            stuck = t;
+    }
+    return stuck;
+}
+
+/* What a command waited for in vain. */
+static void say_waited(struct file_context *context, const char *lost)
+{
+    _cleanup_(held_list_deinit) struct held_list agent = {0};
+    const struct snapshot_options options = {0};
+    struct text *why = &context->why;
+    struct snapshot *snapshot;
+
+    (void)held_list_read(context->target, context->recording, &agent);
+    int r = snapshot_take(context->target, &options, &snapshot);
+    const struct thread *stuck = r == 0 ? find_stuck(snapshot, &agent) : NULL;
+    if (stuck)
+        text_printf(why,
+                    "the agent was not ready within 10 s, and %s: its thread %d is in %s (%s:%d), "
+                    "see threads/%d/backtrace",
+                    lost, (int)stuck->tid, stuck->frames[0].func, stuck->frames[0].file,
+                    stuck->frames[0].line, (int)stuck->tid);
+    else
+        text_printf(why, "the GIL was not to be had within 10 s, and %s", lost);
+    if (r == 0 && !stuck)
+        add_holders(snapshot, why);
+    if (r == 0)
+        snapshot_free(snapshot);
 }
 
 int attached_explain(struct file_context *context, int error, const struct proto_done *done,
@@ -105,7 +142,7 @@ int attached_explain(struct file_context *context, int error, const struct proto
     switch (error) {
     case -ETIMEDOUT:
         if (!why->size)
-            say_holder(context, lost);
+            say_waited(context, lost);
         break;
     case -EINTR:
     case -ECANCELED:

@@ -4,5 +4,5 @@
 
 int backtrace_render(struct file_context *context, struct text *out)
 {
-    return backtrace_text(context->target, &context->why, out);
+    return backtrace_text(context->target, context->recording, &context->why, out);
 }

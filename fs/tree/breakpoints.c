@@ -184,7 +184,7 @@ int breakpoints_lines(struct recording *recording, struct target *target, const 
         return 0;
     int r = breakpoint_set_read(recording, &set);
     if (target && set.n)
-        held_list_read(target, &held); /* which leaves it empty where it fails */
+        held_list_read(target, recording, &held); /* which leaves it empty where it fails */
     for (size_t i = 0; r == 0 && i < set.n; i++)
         add_line(set.rows[i], mark, &held, out);
     return r;

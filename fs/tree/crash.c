@@ -1,6 +1,6 @@
-/* crash/: what is left of the last exception that nobody caught, or of the last fatal signal; each
- * file is empty where there was none. All of it comes from the agent's rows and from what was taken
- * down while a signal was handled: nothing is asked.
+/* crash/: what is left of the last exception that nobody caught, or of the last fatal signal. All
+ * of it comes from the agent's rows and from what was taken down while a signal was handled:
+ * nothing is asked.
  *
  *   traceback   as Python shows it, without the lines of source
  *   locals      as threads/<tid>/locals
@@ -22,6 +22,18 @@ static int64_t number_of(const struct ring_row *row, enum crash_column column)
 {
     int64_t value;
     return ring_integer(row, column, &value) ? value : -1;
+}
+
+bool crash_is_there(struct file_context *context)
+{
+    _cleanup_crash_ struct last_crash crash;
+    _cleanup_(text_deinit) struct text stacks = TEXT_INIT;
+
+    if (!context->recording)
+        return false;
+    recording_add_crash(context->recording, &stacks);
+    int r = last_crash_read(context->recording, &crash);
+    return stacks.size || (r == 0 && crash.number);
 }
 
 /* ---- traceback ---- */

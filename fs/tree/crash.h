@@ -1,6 +1,9 @@
-/* The frames of the last crash. */
+/* The last crash of a process. */
 #pragma once
 
 #include "fs/tree/names.h"
 
+/* Whether there was one. */
+bool crash_is_there(struct file_context *context);
+/* Its frames. */
 extern const struct naming crash_depths;

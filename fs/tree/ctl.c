@@ -144,5 +144,6 @@ int ctl_render(struct file_context *context, struct text *out)
     held_text_all(context->target, out);
     on_crash_text(context->recording, out);
     recorded_text_all(context->recording, out);
-    return reply_render(context, out);
+    reply_add_apart(context, NULL, out);
+    return 0;
 }

@@ -18,7 +18,8 @@ static bool all_held(struct file_context *context, void *unused)
     struct snapshot *snapshot;
     bool all = true;
 
-    if (agent_status(context->target, &status) < 0 || held_list_read(context->target, &list) < 0 ||
+    if (agent_status(context->target, &status) < 0 ||
+        held_list_read(context->target, NULL, &list) < 0 ||
         snapshot_take(context->target, &options, &snapshot) < 0)
         return true; /* it has ended */
     for (size_t i = 0; i < snapshot->nthreads && all; i++) {

@@ -63,6 +63,7 @@ static int fill_request(struct file_context *context, const struct input *input,
 
     request->interp = atomic_load(&context->process->interp);
     request->depth = context->depth;
+    request->before = input->lines < INT32_MAX ? (uint32_t)input->lines : 0;
     request->flags = input->last ? EVAL_LAST : 0;
     if (in_crash(context))
         request->flags |= EVAL_IN_CRASH;

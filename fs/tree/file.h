@@ -40,6 +40,7 @@ struct input {
     const char *text;
     size_t size;
     size_t before; /* bytes of it that earlier calls had already */
+    size_t lines;  /* that were done with before it, since the reply was read last */
     bool last;     /* the file is being closed: nothing will follow */
 };
 
@@ -74,6 +75,11 @@ file_render help_render, status_render, exited_status_render, backtrace_render,
 /* What a command file reads as where it has nothing better to show: the last reply to the same user
  * at the same place. */
 file_render reply_render;
+/* Adds that reply below what is true now: behind an empty line and the time at which it came. Lines
+ * at its beginning that say how things were then, as is_state knows them, are left out; NULL: none.
+ */
+void reply_add_apart(struct file_context *context, bool (*is_state)(const char *line),
+                     struct text *out);
 
 /* The commands, each in the .c of its file. */
 file_render all_breakpoints_render, breakpoints_render, ctl_render, thread_ctl_render;

@@ -1,6 +1,7 @@
 #include "fs/tree/from_snapshot.h"
 
 #include "fs/format/backtrace.h"
+#include "fs/recording/held_threads.h"
 
 int snapshot_error(struct file_context *context, int error)
 {
@@ -14,7 +15,7 @@ int snapshot_each_thread(struct file_context *context, bool native,
     const struct snapshot_options options = {.native = native, .tid = context->tid};
     struct snapshot *snapshot;
 
-    int r = snapshot_take(context->target, &options, &snapshot);
+    int r = held_snapshot(context->target, context->recording, &options, &snapshot);
     if (r < 0)
         return snapshot_error(context, r);
     for (size_t i = 0; i < snapshot->nthreads; i++)

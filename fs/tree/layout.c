@@ -12,6 +12,8 @@
 
 /* clang-format off */
 #define DIRECTORY(path, mode, naming, about) {path, S_IFDIR | (mode), NULL, naming, about}
+#define OPTIONAL(path, mode, there, about) \
+    {path, S_IFDIR | (mode), NULL, NULL, about, .is_there = there}
 #define CONTENT(path, mode, render, about) {path, S_IFREG | (mode), render, NULL, about}
 #define COMMAND(path, mode, render, run, about) {path, S_IFREG | (mode), render, NULL, about, run}
 #define QUESTION(path, mode, run, about) \
@@ -44,7 +46,7 @@ const struct entry layout[] = {
     DIRECTORY("exited/<pid>/tables", 0500, NULL, NULL),
 #define EXITED_TABLE(name) TABLE("exited/<pid>/tables/" #name ".csv", 0400, ""),
     PYTHON_LASTING_TABLES(EXITED_TABLE)
-    DIRECTORY("exited/<pid>/crash", 0500, NULL, NULL),
+    OPTIONAL("exited/<pid>/crash", 0500, crash_is_there, NULL),
     CONTENT("exited/<pid>/crash/traceback", 0400, crash_traceback_render, NULL),
     CONTENT("exited/<pid>/crash/locals", 0400, crash_locals_render, NULL),
     CONTENT("exited/<pid>/crash/backtrace", 0400, crash_backtrace_render, NULL),
@@ -68,7 +70,7 @@ const struct entry layout[] = {
     PYTHON_TABLES(PID_TABLE)
     CONTENT("<pid>/errors", 0400, errors_render,
             "why the last 8 opens and writes failed, in words"),
-    DIRECTORY("<pid>/crash", 0500, NULL, "the last uncaught exception: traceback, locals"),
+    OPTIONAL("<pid>/crash", 0500, crash_is_there, "if it crashed: traceback, locals"),
     CONTENT("<pid>/crash/traceback", 0400, crash_traceback_render, NULL),
     CONTENT("<pid>/crash/locals", 0400, crash_locals_render, NULL),
     CONTENT("<pid>/crash/backtrace", 0400, crash_backtrace_render, NULL),

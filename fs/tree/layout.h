@@ -23,6 +23,7 @@ struct entry {
     bool streams; /* of a file: not rendered, a read waits for what happens (events/events.h) */
     bool sized;   /* of a file: rendered when it is looked up, so that its size is
                      known before it is opened */
+    bool (*is_there)(struct file_context *context); /* NULL: always */
 };
 
 extern const struct entry layout[];

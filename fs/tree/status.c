@@ -6,6 +6,7 @@
 #include "fs/format/identity.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/registry.h"
+#include "fs/recording/held_threads.h"
 #include "fs/tree/file.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/version.h"
@@ -25,7 +26,7 @@ static void add_cost(struct target *target, struct text *out)
 }
 
 /* What only the interpreter knows. Left out where it can't be read: the other lines still hold. */
-static void add_interpreter(struct target *target, struct text *out)
+static void add_interpreter(struct target *target, const struct held_list *agent, struct text *out)
 {
     const struct snapshot_options options = {0};
     struct snapshot *snapshot;
@@ -34,6 +35,7 @@ static void add_interpreter(struct target *target, struct text *out)
 
     if (!target->runtime.supported || snapshot_take(target, &options, &snapshot) < 0)
         return;
+    held_mark(agent, 0, snapshot);
     text_puts(out, "GilHolder:");
     for (size_t i = 0; i < snapshot->nthreads; i++) {
         const struct thread *t = &snapshot->threads[i];
@@ -64,6 +66,7 @@ static void add_line(const char *status, const char *key, const char *as, struct
 int status_render(struct file_context *context, struct text *out)
 {
     const struct process *process = context->process;
+    _cleanup_(held_list_deinit) struct held_list agent = {0};
     struct proc_stat stat;
     char status[8192];
     unsigned ids[4];
@@ -86,13 +89,14 @@ int status_render(struct file_context *context, struct text *out)
         text_printf(out, "Gid: %u\n", ids[1]);
     double uptime = identity_started(process->start_time, out);
     text_printf(out, "Uptime: %.2f\n", uptime);
-    text_printf(out, "Threads: %u\n", stat.threads);
+    (void)held_list_read(context->target, context->recording, &agent);
+    text_printf(out, "Threads: %zu\n", stat.threads - (agent.nown < stat.threads ? agent.nown : 0));
     text_printf(out, "Rss: %lu\n", stat.rss * (uint64_t)sysconf(_SC_PAGESIZE));
     if (process->rank >= 0)
         text_printf(out, "Rank: %ld\n", (long)process->rank);
     agent_text_passive(context->target, out);
     held_text_all(context->target, out);
     add_cost(context->target, out); /* of what was read before */
-    add_interpreter(context->target, out);
+    add_interpreter(context->target, &agent, out);
     return 0;
 }

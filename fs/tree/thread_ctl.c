@@ -17,7 +17,7 @@ static int read_own(struct file_context *context, struct held *out)
     _cleanup_(held_list_deinit) struct held_list list = {0};
 
     *out = (struct held){0};
-    int r = held_list_read(context->target, &list);
+    int r = held_list_read(context->target, NULL, &list);
     const struct held *held = r == 0 ? held_find(&list, context->tid) : NULL;
     if (held)
         *out = *held;
@@ -144,15 +144,9 @@ static bool is_state(const char *reply)
 
 int thread_ctl_render(struct file_context *context, struct text *out)
 {
-    _cleanup_(text_deinit) struct text reply = TEXT_INIT;
-
     int r = add_state(context, out);
     if (r < 0)
         return snapshot_error(context, r);
-    reply_render(context, &reply);
-    const char *rest = reply.data ? reply.data : "";
-    while (is_state(rest))
-        rest = strchr(rest, '\n') + 1;
-    text_puts(out, rest);
+    reply_add_apart(context, is_state, out);
     return 0;
 }

@@ -35,7 +35,7 @@ static void add_stop(struct file_context *context, struct text *out)
 {
     _cleanup_(held_list_deinit) struct held_list list = {0};
 
-    if (held_list_read(context->target, &list) < 0)
+    if (held_list_read(context->target, NULL, &list) < 0)
         return;
     const struct held *held = held_find(&list, context->tid);
     text_puts(out, "Stopped: ");

@@ -1,6 +1,7 @@
 #include "fs/tree/threads.h"
 
 #include "fs/proc/procfs.h"
+#include "fs/recording/held_threads.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/tree/from_snapshot.h"
 
@@ -15,15 +16,28 @@ static int by_value(const void *a, const void *b)
     return (x->value > y->value) - (x->value < y->value);
 }
 
+struct listing {
+    struct numbers *numbers;
+    struct held_list
+        agent; /* whose own threads aren't the program's: they are there by name only */
+};
+
 static int add_tid(void *arg, int tasks, pid_t tid)
 {
-    return numbers_add(arg, (unsigned)tid, NULL);
+    struct listing *listing = arg;
+
+    if (held_is_own(&listing->agent, tid))
+        return 0;
+    return numbers_add(listing->numbers, (unsigned)tid, NULL);
 }
 
 static int tids_list(struct file_context *context, struct numbers *out)
 {
-    int r = proc_each_task(context->target->pid, add_tid, out);
+    struct listing listing = {.numbers = out};
 
+    (void)held_list_read(context->target, context->recording, &listing.agent);
+    int r = proc_each_task(context->target->pid, add_tid, &listing);
+    held_list_deinit(&listing.agent);
     if (out->n)
         qsort(out->items, out->n, sizeof *out->items, by_value);
     return r;

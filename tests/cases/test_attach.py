@@ -3,6 +3,7 @@ the process's own /proc as the judge."""
 import errno
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -12,9 +13,9 @@ import time
 
 import pytest
 
-from commands import Commands, Refused, stops, write
+from commands import Commands, Refused, fields, stops, write
 from interpreters import eventually
-from mount import build
+from mount import REPOSITORY, build
 from test_namespaces import Inside
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -69,6 +70,40 @@ def worker(python):
 @pytest.fixture
 def commands(probe, worker):
     return Commands(probe, worker.pid)
+
+
+def test_shown_state_is_live(worker, commands):
+    """Each read shows how things are now; what the last reply said stands below, with its time."""
+    def shown():
+        state, _, reply = commands.ctl.read_text().partition("\n\n")
+        return fields(state), reply
+    assert shown() == ({"Agent": "none", "Interpreter": "0", "OnCrash": "off"}, "")
+    commands.attach()
+    first, reply = shown()
+    assert first["Agent"] == "running, connected" and first["AgentEvals"] == "0" and first["Stopped"] == "none"
+    when, *said = reply.splitlines()
+    assert re.match(r"LastReply: \d{4}-\d\d-\d\dT", when) and said[0] == "Agent: running, connected"
+    commands.eval("1")
+    commands.eval("2")
+    commands.run("ctl", "record gc on\n")
+    now, reply = shown()
+    assert now["AgentEvals"] == "2" and int(now["AgentRings"]) > int(first["AgentRings"])
+    assert "Agent:" not in reply and "Record: gc on" in reply
+    status = fields((commands.directory / "status").read_text())
+    assert (status["AgentEvals"], status["AgentRings"]) == (now["AgentEvals"], now["AgentRings"])
+    commands.detach()
+    assert shown()[0]["Agent"] == "none" and "AgentEvals" not in shown()[0]
+
+
+def test_every_key_is_explained(worker, commands):
+    page = (REPOSITORY / "contrib" / "probefs.5").read_text()
+    commands.eval("1")
+    commands.run("ctl", "record gc on\n")
+    said = "".join((commands.directory / name).read_text() for name in (
+        "status", "ctl", f"threads/{worker.pid}/status"))
+    keys = set(re.findall(r"^([A-Z]\w+): ", said, re.M))
+    assert {"AgentPause", "Record", "LastReply", "GilHolder", "CpuUser", "Rss"} <= keys
+    assert {key for key in keys if not re.search(rf"^\.BR?I? .*\b{key}\b", page, re.M)} == set()
 
 
 def test_many_attach_at_once(worker, commands):

@@ -76,10 +76,9 @@ def test_verb(probe, any_python):
 def test_nothing_happened(probe, any_python):
     target, commands = begin(probe, any_python)
     crash = commands.directory / "crash"
-    assert set(os.listdir(crash)) == FILES and os.listdir(crash / "frames") == []
-    for name in FILES - {"frames"}:
-        assert (crash / name).read_text() == ""
-    assert failure(os.stat, crash / "frames" / "0") == errno.ENOENT
+    assert "crash" not in os.listdir(commands.directory)
+    for name in FILES | {""}:
+        assert failure(os.stat, crash / name) == errno.ENOENT
 
 
 def test_unloaded(probe, python):
@@ -119,7 +118,7 @@ def test_child(probe, any_python):
     assert child.run("ctl", "on-crash record\n") == "OnCrash: record\n"
     assert child.eval("threading.Thread(target=branch, args=(5,)).start()") == ""
     eventually(lambda: "OwnError: ('too', 5)" in (child.directory / "crash" / "traceback").read_text())
-    assert (commands.directory / "crash" / "traceback").read_text() == ""
+    assert "crash" not in os.listdir(commands.directory)
 
 
 # ---- exceptions ----
@@ -204,16 +203,6 @@ def test_asks_nobody(probe, any_python):
     target.signal(signal.SIGCONT)
 
 
-def holds(commands):
-    """The value of a variable where the process is held; the events may tell of that a moment before."""
-    try:
-        return commands.run("crash/frames/0/eval", "number\n")
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        return ""
-
-
 def test_held(probe, python):
     target, commands = begin(probe, python, "stop for 1m")
     crash = commands.directory / "crash"
@@ -225,7 +214,8 @@ def test_held(probe, python):
         assert line["func"] == "leaf" and line["file"].endswith("/crasher.py") and line["tid"] == target.pid
     assert lines[0]["lineno"] == lines[1]["lineno"] > 0 and lines[1]["id"] is None
     eventually(lambda: "OwnError" in (crash / "traceback").read_text())
-    eventually(lambda: "300\n" in holds(commands))
+    assert "300\n" in commands.run("crash/frames/0/eval", "number\n")
+    assert f"Thread {target.pid} (MainThread) [held, crash, see crash/" in (commands.directory / "backtrace").read_text()
     assert commands.run("crash/frames/1/eval", "number = 4\nangry.calm = number\nangry.calm\n") == "4\n"
     assert commands.run("crash/frames/0/eval", "angry.calm\n") == "4\n"
     assert commands.eval("1 + 1").strip() == "2"
@@ -242,7 +232,7 @@ def test_goes_on(probe, any_python):
     with open(commands.directory / "events") as events:
         target.send("branch")
         assert {json.loads(events.readline())["kind"] for _ in range(2)} == {"crash", "stop"}
-        eventually(lambda: "300\n" in holds(commands))
+        assert "300\n" in commands.run("crash/frames/0/eval", "number\n")
         commands.run("ctl", "continue\n")
         assert json.loads(events.readline())["kind"] == "continue"
         assert target.process.wait(30) == 1 and "OwnError" in target.stderr()
@@ -373,6 +363,8 @@ def test_hostile_rows(probe, recorded, rows):
     target = recorded()
     write(target, "crash", rows)
     crash = probe.path / str(target.pid) / "crash"
+    if not crash.exists():  # nothing that a crash would have written
+        return
     depths = os.listdir(crash / "frames")
     assert len(depths) <= 4096
     for name in ("traceback", "locals", "backtrace", *(f"frames/{d}/{f}" for d in depths[:3] for f in ("locals", "source"))):

@@ -1,4 +1,5 @@
 """eval, threads/<tid>/eval and threads/<tid>/frames/<n>/eval through the mount, from a shell."""
+import contextlib
 import errno
 import json
 import os
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from command_files import writing
-from commands import failure, shell, write
+from commands import Commands, failure, shell, write
 from interpreters import eventually, patience
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -240,7 +241,7 @@ def test_an_error_ends_the_text(probe, any_python):
         result = shell("set -o pipefail; " + how, path, "a = 1\na\n1/0\nb = 2\nb\n")
         assert result.returncode, how
         assert path.read_text() == (
-            '1\nTraceback (most recent call last):\n  File "<probe>", line 1, in <module>\n    1/0\n'
+            '1\nTraceback (most recent call last):\n  File "<probe>", line 3, in <module>\n    1/0\n'
             'ZeroDivisionError: division by zero\n'), how
         assert ask(path, "'b' in globals()") == "False\n"
 
@@ -437,3 +438,90 @@ print("well", file=real, flush=True)
     target.send("")
     target.expect("well")
     assert target.process.wait(10) == 0
+
+
+# reads lines and executes them, and needs nothing that could be taken away
+STRIPPED = """
+import builtins, os, sys, tempfile
+write, flush = sys.stdout.write, sys.stdout.flush
+write("ready\\n")
+flush()
+for line in sys.stdin:
+    exec(line)
+    write("done\\n")
+    flush()
+"""
+
+
+@pytest.mark.parametrize("what", ["del builtins.print", "sys.path[:] = []", "sys.setrecursionlimit(30)",
+                                  "os.chroot(tempfile.mkdtemp())"])
+def test_stripped_program(probe, python, what):
+    """It works in a program that lacks what Python code may count on, and says what that code comes to."""
+    if "chroot" in what and os.getuid():
+        pytest.skip("only root may")
+    target = python.run_source(STRIPPED)
+    target.send(what)
+    target.expect("done")
+    commands = Commands(probe, target.pid)
+    assert commands.eval("1 + 1") == "2\n"
+    for _ in range(2):
+        number, words = commands.refused("eval", "raise KeyError('x')\n")
+        assert number == errno.EIO
+        assert words == 'Traceback (most recent call last):\n  File "<probe>", line 1, in <module>\n' \
+                        "    raise KeyError('x')\nKeyError: 'x'\n"
+    if "limit" in what:
+        assert commands.eval("__import__('sys').getrecursionlimit()") == "30\n"
+
+
+def test_raised_interrupt(probe, python):
+    """What the code raises is the code's, KeyboardInterrupt too."""
+    commands = Commands(probe, python.run_source(STRIPPED).pid)
+    for raised in "KeyboardInterrupt", "SystemExit", "GeneratorExit":
+        number, words = commands.refused("eval", f"raise {raised}\n")
+        assert number == errno.EIO and words.endswith(f"    raise {raised}\n{raised}\n")
+    assert commands.eval("1 + 1") == "2\n"
+
+
+FAILING = """total = 1
+def half(x):
+    return x / 0
+
+for i in range(3):
+    total += i
+
+half(total)
+"""
+
+
+@pytest.mark.parametrize("how", ["at once", "by line"])
+def test_lines_of_a_script(probe, python, how):
+    """A traceback has the lines of the whole text, however it is cut into writes."""
+    here = Commands(probe, python.run_source(STRIPPED).pid).directory
+    fd = os.open(here / "eval", os.O_RDWR)
+    try:
+        parts = FAILING.splitlines(True) if how == "by line" else [FAILING]
+        for part in parts[:-1]:
+            os.write(fd, part.encode())
+        assert failure(os.write, fd, parts[-1].encode()) == errno.EIO
+        said = os.read(fd, 1 << 16).decode()
+        assert 'File "<probe>", line 8, in <module>\n    half(total)\n' in said
+        assert 'File "<probe>", line 3, in half\n' in said
+        assert how == "by line" or "line 3, in half\n    return x / 0\n" in said
+        assert failure(os.write, fd, b"\n1 +\n") == errno.EINVAL  # once its reply was read, a text is over
+        assert os.read(fd, 1 << 16).decode().startswith('  File "<probe>", line 2\n    1 +\n')
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def test_waits_for_more_than_the_gil(probe, python):
+    """Why an evaluation didn't begin in time is what really held it up."""
+    (python.directory / "slow").mkdir(exist_ok=True)
+    (python.directory / "slow" / "threading.py").write_text("import time\ntime.sleep(120)\n")
+    target = python.run_source(STRIPPED.replace("import builtins", "sys = __import__('sys'); "
+                                                "sys.path.insert(0, sys.argv[1]); import builtins").replace(", tempfile", ""),
+                               str(python.path("slow")), name="slow.py")
+    number, words = Commands(probe, target.pid).refused("eval", "1\n")
+    assert number == errno.ETIMEDOUT
+    assert "the agent was not ready" in words and "threading.py:2)" in words and "GIL was not" not in words
+    target.close()

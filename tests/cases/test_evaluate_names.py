@@ -311,6 +311,8 @@ def test_subinterpreters(evaluator):
         source = f'''
         import sys, types, os, threading, _thread
         probe = types.ModuleType('_probe')
+        import _contextvars
+        probe.Context, probe.ContextVar = _contextvars.Context, _contextvars.ContextVar
         probe.main_thread = _thread.get_ident()
         probe.stream_source = [{server.stream_source!r}]
         probe.frames_are_safe = lambda: False

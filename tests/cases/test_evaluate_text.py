@@ -134,7 +134,7 @@ def test_exception_groups(evaluator):
                            "except* ValueError as e:\n    'caught'\n    e.exceptions\n"
                            "raise ExceptionGroup('all', [ValueError('one'), KeyError('two')])")
     assert reply.output.startswith("'caught'\n(ValueError(1),)\n  + Exception Group Traceback")
-    assert "|   File \"<probe>\", line 1, in <module>\n  |     raise ExceptionGroup" in reply.output
+    assert "|   File \"<probe>\", line 6, in <module>\n  |     raise ExceptionGroup" in reply.output
     assert "own" not in reply.output and "probefs" not in reply.output
     assert reply.words == "ExceptionGroup: all (2 sub-exceptions)"
 
@@ -173,7 +173,7 @@ def test_mistakes(evaluator):
 
 def test_nothing_runs_after_a_failure(evaluator):
     reply = evaluator.eval("a = 1\na\nb = = 2\nc = 3\n")
-    assert reply.output.startswith("1\n  File \"<probe>\", line 1\n    b = = 2\n")
+    assert reply.output.startswith("1\n  File \"<probe>\", line 3\n    b = = 2\n")
     assert (reply.error, reply.consumed) == (errno.EINVAL, len("a = 1\na\nb = = 2\n"))
     reply = evaluator.eval("d = 1\n1/0\ne = 1\n")
     assert (reply.error, reply.consumed) == (errno.EIO, len("d = 1\n1/0\n"))
@@ -188,7 +188,7 @@ def test_tracebacks(evaluator):
     reply = evaluator.eval("# before\n\nfor n in 1, 0:\n    divide(n)\n")
     assert reply == (errno.EIO, len("# before\n\nfor n in 1, 0:\n    divide(n)\n"),
                      '1.0\nTraceback (most recent call last):\n'
-                     '  File "<probe>", line 2, in <module>\n    divide(n)\n'
+                     '  File "<probe>", line 4, in <module>\n    divide(n)\n'
                      '  File "<probe>", line 2, in divide\n'
                      'ZeroDivisionError: division by zero\n',
                      False, "ZeroDivisionError: division by zero")
@@ -197,18 +197,18 @@ def test_tracebacks(evaluator):
     assert reply.words == "ValueError: v"
     assert reply.output == (
         'Traceback (most recent call last):\n'
-        '  File "<probe>", line 2, in <module>\n    f()\n'
-        '  File "<probe>", line 2, in f\n'
+        '  File "<probe>", line 4, in <module>\n    f()\n'
+        '  File "<probe>", line 2, in f\n    raise KeyError(\'k\')\n'
         "KeyError: 'k'\n\nThe above exception was the direct cause of the following exception:\n\n"
         'Traceback (most recent call last):\n'
-        '  File "<probe>", line 4, in <module>\n    raise ValueError(\'v\\nw\') from e\n'
+        '  File "<probe>", line 6, in <module>\n    raise ValueError(\'v\\nw\') from e\n'
         'ValueError: v\nw\n')
     reply = evaluator.eval("class Bad:\n    def __repr__(self): raise OSError(5, 'no')\n\n[1, Bad()]")
     assert reply.output.startswith('Traceback (most recent call last):\n  File "<probe>", line 2, in ')
     assert "probefs" not in reply.output and reply.words == "OSError: [Errno 5] no"
     reply = evaluator.eval("raise SystemExit(3)")
     assert (reply.error, reply.words) == (errno.EIO, "SystemExit: 3")
-    assert evaluator.eval("raise KeyboardInterrupt").error == errno.EINTR
+    assert evaluator.eval("raise KeyboardInterrupt").error == errno.EIO
     assert evaluator.eval("def f(): f()\nf()").words.startswith("RecursionError: maximum recursion")
     reply = evaluator.eval("class Evil(Exception):\n    def __str__(self): 1/0\nraise Evil")
     assert reply.words == "Evil: <exception str() failed>"
@@ -289,12 +289,13 @@ def test_any_cut_is_the_same(evaluator, end):
         def feed(parts):
             home = sys.modules['__main__'].__dict__
             before = dict(home)
-            output, left = '', b''
+            output, left, lines = '', b'', 0
             for number, part in enumerate(parts):
                 left += part
                 last = number == len(parts) - 1
-                error, done, said, cut, words = evaluate(left, last)
+                error, done, said, cut, words = evaluate(left, last, before=lines)
                 output += said.decode() + words
+                lines += left[:done].count(10)
                 left = left[done:]
                 if error:
                     break

@@ -1,11 +1,14 @@
 """Stopping threads as a person with a shell does: ctl, threads/<tid>/ctl, and what else can be read and written meanwhile."""
 import errno
+import os
 import pathlib
+import re
 
 import pytest
 
 import mount
 from commands import Commands, shell
+from debugged import Events, set_breakpoints
 from interpreters import eventually
 from sql import ask
 
@@ -100,6 +103,92 @@ def test_pause(program):
     assert program.state(a) == "running\n"
 
 
+def place_of(target):
+    """An event's place in the words of ctl."""
+    return f" at {target['file']}:{target['lineno']} ({target['func']}) for "
+
+
+def test_event_comes_when_it_is_held(program):
+    """Who hears of a stop may tell the thread to go on at once, and finds it where the event says."""
+    a, _ = program.workers
+    with Events(program.commands.probe, program.target.pid) as events:
+        program.commands.run("breakpoints", f"stop {program.target.path()}:5\n")
+        for _ in range(100):
+            stop = events.next("stop")
+            name = f"threads/{stop['tid']}/ctl"
+            with open(program.directory / name, "wb", buffering=0) as file:
+                file.write(b"continue\n")
+        set_breakpoints(program.commands.probe, program.target.pid, "\n")
+
+
+def test_watch_is_held_after_the_write(program):
+    """Where it was written is the hit's place, where the thread is held the stop's."""
+    with Events(program.commands.probe, program.target.pid) as events:
+        program.commands.run("breakpoints", "stop watch count\n")
+        for _ in range(3):
+            hit, stop = events.next("hit"), events.next("stop")
+            assert (hit["func"], hit["lineno"]) == ("count_up", 10)
+            state = program.state(stop["tid"])
+            assert state.startswith("stopped by watchpoint 1") and place_of(stop) in state
+            program.ctl(stop["tid"], "continue")
+        set_breakpoints(program.commands.probe, program.target.pid, "\n")
+        program.commands.run("ctl", "continue\n")
+    rows = ask(program.directory / "query", "SELECT hit, lineno, stopped, resumed NOT NULL AS resumed FROM hits ORDER BY rowid")
+    assert {(row["lineno"], row["stopped"], row["resumed"]) for row in rows if row["hit"]} == {("10", "0", "0")}
+    stops = [row for row in rows if not row["hit"]]
+    assert len(stops) >= 3 and {row["stopped"] for row in stops} == {"1"} and stops[0]["resumed"] == "1"
+
+
+def header(program, tid):
+    """What stands in brackets behind the thread's name, and at `State:` of its status."""
+    whole = (program.directory / "backtrace").read_text()
+    said = re.search(rf"^Thread {tid} \(.*\) \[(.*)\]$", whole, re.M)[1]
+    assert f"[{said}]\n" in (program.directory / f"threads/{tid}/backtrace").read_text()
+    assert f"State: {said}\n" in (program.directory / f"threads/{tid}/status").read_text()
+    return said
+
+
+def test_held_says_so(program):
+    """Wherever a thread's state is shown, it says what holds it."""
+    a, b = program.workers
+    program.commands.run("ctl", "pause\n")
+    assert [header(program, tid) for tid in (a, b)] == ["held, pause"] * 2
+    program.ctl(a, "step")
+    assert header(program, a) == "held, step"
+    program.commands.run("breakpoints", f"7: stop {program.target.path()}:5\n")
+    program.commands.run("ctl", "continue\n")
+    eventually(lambda: len(program.stopped()) == 2)
+    assert [header(program, tid) for tid in (a, b)] == ["held, breakpoint 7"] * 2
+    set_breakpoints(program.commands.probe, program.target.pid, "\n")
+    program.commands.run("ctl", "continue\n")
+    eventually(lambda: "[held" not in (program.directory / "backtrace").read_text())
+
+
+def test_agents_threads_are_not_the_programs(program):
+    """Stacks, tables and counts are the same with an agent and without."""
+    def seen():
+        text = (program.directory / "backtrace").read_text()
+        counts = [line for line in (program.directory / "status").read_text().splitlines()
+                  if line.startswith(("Threads:", "PythonThreads:"))]
+        tables = [{int(row["tid"]) for row in ask(program.directory / "query", f"SELECT DISTINCT tid FROM {table}")}
+                  for table in ("threads", "backtrace", "locals")]
+        return (text.splitlines()[1].split(", GIL")[0], set(re.findall(r"^Thread (\d+)", text, re.M)), counts, tables,
+                set(os.listdir(program.directory / "threads")),
+                len((program.directory / "stacks.folded").read_text().splitlines()))
+    before = seen()
+    assert before[2] == ["Threads: 3", "PythonThreads: 3"]
+    program.commands.eval("1")
+    program.commands.run("breakpoints", "log watch count if False\n")
+    program.commands.run("ctl", "record process_samples on\n")
+    own = set(program.target.tids()) - {program.target.pid, *program.workers}
+    assert len(own) >= 2
+    eventually(lambda: seen() == before, what="a process as without an agent")
+    said = next(line for line in program.commands.ctl.read_text().splitlines() if line.startswith("AgentThreads:"))
+    assert set(map(int, said.split()[1:])) <= own
+    for tid in own:  # asked for by name they are there
+        assert f"Tid: {tid}\n" in (program.directory / f"threads/{tid}/status").read_text()
+
+
 def test_steps(program):
     a, b = program.workers
     program.commands.run("ctl", "pause\n")
@@ -122,7 +211,8 @@ def test_wrong(program):
     name = f"threads/{a}/ctl"
     for verb in "continue", "step", "jump 3":
         assert program.commands.refused(name, verb + "\n") == (errno.EBUSY, "error: the thread isn't stopped\n")
-    assert program.state(a) == "running\nerror: the thread isn't stopped\n"
+    now, empty, when, last = program.state(a).splitlines()
+    assert (now, empty, last) == ("running", "", "error: the thread isn't stopped") and re.match(r"LastReply: \d{4}-", when)
     program.commands.run("ctl", "pause\n")
     step_to(program, a, ":5 (inner)")
     error, words = program.commands.refused(name, "hop\n")

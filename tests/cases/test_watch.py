@@ -538,16 +538,17 @@ def test_stop(python, expression):
         eventually(lambda: client.eval("turns[0]").text != "0\n")
     client.eval("go[0] = True")
     stop = eventually(lambda: client.record.threads().get(target.pid))
-    hit = hits(client, 1)[0]
+    hit, row = hits(client, 1)[:2]
     assert (stop["id"], stop["why"]) == (1, agent.BY_WATCH)
     line = lineno(STOPS, "            cell[0] = value = local = i")
-    assert (hit.func, hit.lineno, hit.stopped, hit.resumed) == ("work", line, 1, None)
+    assert (hit.func, hit.lineno, hit.hit, hit.stopped, hit.resumed) == ("work", line, 1, 0, None)
+    assert (row.lineno, row.hit, row.stopped, row.resumed, row.tid) == (stop["line"], None, 1, None, target.pid)
     assert stop["line"] in range(lineno(STOPS, "def helper(i):"), lineno(STOPS, "        turns[0] = i") + 1)
     if expression == "local":
         assert stop["line"] == line + 1
     assert client.eval("cell[0]").text == f"{hit.new_value}\n"
     assert client.order(agent.CONTINUE).error == 0
-    assert eventually(lambda: hits(client, 1)[0].resumed) > hit.ts
+    assert eventually(lambda: hits(client, 1)[1].resumed) > hit.ts
     eventually(lambda: client.eval("go[0]").text == "False\n")
     hardware.close()
 

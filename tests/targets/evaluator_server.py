@@ -4,6 +4,7 @@ A thread stands in for the agent's and answers requests, one a line of standard 
 descriptor 1: {"text", ...} is evaluated, {"program"} is executed as a part of the program itself,
 whose `answer` is the answer. The program's own sys.stdout and stderr only record.
 """
+import contextvars
 import faulthandler
 import io
 import json
@@ -39,6 +40,7 @@ def load():
     probe.main_thread = threading.main_thread().ident
     probe.stream_source = [stream_source]
     probe.frames_are_safe = lambda: True
+    probe.Context, probe.ContextVar = contextvars.Context, contextvars.ContextVar
     if sys.version_info < (3, 13):
         probe.write_local = write_local
     namespace = {"_probe": probe, "__name__": "<probefs>"}
@@ -47,14 +49,14 @@ def load():
     return namespace
 
 
-def evaluate(text, last=True, thread=None, depth=0, flags=0, limit=1 << 24):
+def evaluate(text, last=True, thread=None, depth=0, flags=0, limit=1 << 24, before=0):
     """The agent's part; text: str or bytes, thread: None for the main one."""
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogateescape")
     if thread is None:
         thread = threading.main_thread().ident
     try:
-        return agent["evaluate"](text, last, thread, depth, flags, limit)
+        return agent["evaluate"](text, last, thread, depth, flags, limit, None, before)
     finally:
         agent["restore"]()
 

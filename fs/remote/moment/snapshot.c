@@ -407,9 +407,13 @@ const char *thread_state_name(enum thread_state state)
 
 void thread_describe(const struct thread *thread, struct text *out)
 {
-    text_puts(out, thread_state_name(thread->state));
-    if (thread->state == THREAD_IDLE)
-        text_printf(out, ", %s", thread->wait);
+    if (*thread->held) { /* it waits, but for moments in which it runs what it is asked to */
+        text_printf(out, "held, %s", thread->held);
+    } else {
+        text_puts(out, thread_state_name(thread->state));
+        if (thread->state == THREAD_IDLE)
+            text_printf(out, ", %s", thread->wait);
+    }
     if (thread->holds_gil)
         text_puts(out, ", gil");
 }

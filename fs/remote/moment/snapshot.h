@@ -39,6 +39,8 @@ enum thread_state {
     THREAD_DEAD,     /* has ended, or its kernel thread is unknown */
 };
 
+#define THREAD_HELD_MAX 24
+
 struct thread {
     pid_t tid;
     uint64_t tstate;    /* 0: no Python thread */
@@ -53,7 +55,8 @@ struct thread {
         COLLECTING_UNKNOWN, /* its interpreter collects garbage, in which thread isn't known */
     } collecting;
     enum thread_state state;
-    char wait[32];        /* THREAD_IDLE: the system call's name */
+    char wait[32];              /* THREAD_IDLE: the system call's name */
+    char held[THREAD_HELD_MAX]; /* what holds it, set by recording/held_threads.h; "": nothing */
     const char *name;     /* threading's name, else the kernel's; escaped; owned by the snapshot */
     struct frame *frames; /* innermost first */
     size_t nframes;
@@ -102,7 +105,8 @@ void snapshot_free(struct snapshot *snapshot);
 
 /* "running", "idle", "gil-wait", "stopped", "traced" or "dead". */
 const char *thread_state_name(enum thread_state state);
-/* "running, gil", "idle, futex", "gil-wait": what stands in brackets behind a thread's name. */
+/* "running, gil", "idle, futex", "gil-wait", "held, breakpoint 3": what stands in brackets behind a
+ * thread's name. */
 void thread_describe(const struct thread *thread, struct text *out);
 
 /* The Python stack of one thread, as it lies in the target. */
