@@ -475,9 +475,20 @@ void engine_explain(const struct engine *engine, struct text *out)
 
 /* ---- running ---- */
 
+/* A result counts while it grows; then it belongs to who asked. */
+static bool charge_result(size_t bytes, size_t *taken)
+{
+    if (bytes <= *taken)
+        return true;
+    if (!heap_take(bytes - *taken))
+        return false;
+    *taken = bytes;
+    return true;
+}
+
 int engine_run(struct engine *engine, enum format format, struct text *out)
 {
-    size_t before = out->size;
+    size_t before = out->size, taken = 0;
     struct formatter f;
     int result;
 
@@ -485,8 +496,14 @@ int engine_run(struct engine *engine, enum format format, struct text *out)
     if (r < 0)
         return r;
     while ((result = sqlite3_step(engine->stmt)) == SQLITE_ROW && f.rows < ENGINE_ROWS_MAX &&
-           out->size - before + f.cells.size < ENGINE_BYTES_MAX)
+           out->size - before + f.cells.size < ENGINE_BYTES_MAX) {
         formatter_row(&f, engine->stmt);
+        if (!charge_result(out->alloc + f.cells.alloc, &taken)) {
+            result = SQLITE_NOMEM;
+            break;
+        }
+    }
+    heap_give(taken);
     if (result == SQLITE_ROW || result == SQLITE_DONE) {
         r = formatter_finish(&f);
         if (result == SQLITE_ROW)

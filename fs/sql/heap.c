@@ -103,6 +103,10 @@ struct heap *heap_enter(struct heap *heap)
     return before;
 }
 
+bool heap_take(size_t bytes) { return charge((long)bytes); }
+
+void heap_give(size_t bytes) { charge(-(long)bytes); }
+
 void heap_watch(const struct stop *stop) { watched = stop; }
 
 struct heap *heap_current(void) { return current; }

@@ -35,5 +35,9 @@ struct heap *heap_enter(struct heap *heap);
 /* From now on this thread's allocations fail once it is time to stop (NULL: never): SQLite looks
  * around between steps of its machine, and may be long in planning, before the first one. */
 void heap_watch(const struct stop *stop);
+/* Counts bytes that aren't SQLite's, of this thread's heap: false, and nothing, where they are too
+ * many. What is given back was taken. */
+bool heap_take(size_t bytes);
+void heap_give(size_t bytes);
 /* The one that this thread works for. */
 struct heap *heap_current(void);
