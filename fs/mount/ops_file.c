@@ -277,7 +277,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->direct_io = 1;
     fi->noflush = !writes;
     fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR || handle->events; /* read like a pipe */
-    nodes_opened(call.mount->nodes, node,
+    nodes_opened(call.mount->nodes, node, call.caller.uid,
                  &(struct rendered){.size = handle->text.size, .when = handle->when});
     request_end(&call.request);
     if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
