@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
-#define STACK_SIZE (256u << 10)
+#define STACK_SIZE (1u << 20)
 
 int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *out)
 {

@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-/* Starts one with a stack of 256 KiB and all signals blocked: these are for the threads of the
+/* Starts one with a stack of 1 MiB and all signals blocked: these are for the threads of the
  * mount. name: less than 16 bytes. -errno as pthread_create(3). */
 int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *out);
 /* Closes a descriptor that a process handed out, by a thread of its own: if its file system doesn't

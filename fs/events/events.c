@@ -157,6 +157,9 @@ int events_new(struct registry *registry, struct events **out)
     if (!events)
         return -ENOMEM;
     events->registry = registry;
+    events->shares = (struct shares){.all = EVENT_READERS_MAX,
+                                     .each = EVENT_READERS_EACH,
+                                     .kept = EVENT_READERS_KEPT};
     pthread_mutex_init(&events->lock, NULL);
     pthread_cond_init(&events->changed, NULL);
     *out = events;
@@ -191,6 +194,7 @@ void events_free(struct events *events)
         return;
     events_end(events);
     drop_unread(events);
+    shares_deinit(&events->shares);
     pthread_cond_destroy(&events->changed);
     pthread_mutex_destroy(&events->lock);
     free(events);

@@ -10,6 +10,7 @@
 #define FUSE_USE_VERSION 314
 
 #include "fs/access/access.h"
+#include "fs/base/shares.h"
 #include "fs/events/feed.h"
 #include "fs/process/registry.h"
 #include "fs/trace/callers.h"
@@ -17,7 +18,9 @@
 #include <fuse_lowlevel.h>
 #include <limits.h>
 
-#define EVENT_READERS_MAX 1024u /* at once, of all processes */
+#define EVENT_READERS_MAX 1024u /* at once, of all processes ... */
+#define EVENT_READERS_EACH 256u /* ... of one user, and ... */
+#define EVENT_READERS_KEPT 64u  /* ... for root alone */
 
 struct events;
 struct event_reader;
@@ -28,8 +31,9 @@ int events_new(struct registry *registry, struct events **out);
 void events_end(struct events *events);
 void events_free(struct events *events); /* once its readers are; NULL is fine */
 
-/* -ENFILE: there are too many, which why says; -EAGAIN: no thread; -ENOMEM. */
-int event_reader_new(struct events *events, struct process *process, struct text *why,
+/* -ENFILE: there are too many, of all or of this user, which why says; -EAGAIN: no thread; -ENOMEM.
+ */
+int event_reader_new(struct events *events, struct process *process, uid_t uid, struct text *why,
                      struct event_reader **out);
 /* Of all processes that the caller may look at, those to come as well: it never ends. Each line
  * begins with host and rank. access must outlive it. Also what listing processes fails with. */
@@ -77,6 +81,7 @@ struct tap {
 
 struct event_reader {
     struct events *events;
+    uid_t uid;         /* whose it is */
     struct tap *taps;  /* one; of one that reads of all processes, those that it may look at */
     struct tap *last;  /* which its lines were taken from; NULL: none of those */
     struct text lines; /* taken from there, and not read yet from `given` on */
@@ -101,7 +106,7 @@ struct events {
     pthread_cond_t changed;
     struct source *first;
     struct event_reader *all; /* those that read of all processes */
-    unsigned n;               /* readers */
+    struct shares shares;     /* of the readers */
     bool running, ending;
     pthread_t thread;
 };

@@ -137,15 +137,25 @@ static int enter(struct event_reader *reader, struct text *why)
 
     if (events->ending)
         return -ENODEV;
-    if (events->n >= EVENT_READERS_MAX) {
-        text_printf(why, "events are read %u times already: close some", EVENT_READERS_MAX);
-        return -ENFILE;
-    }
-    return events_start(events);
+    int r = shares_take(&events->shares, reader->uid);
+    if (r == -EAGAIN)
+        text_printf(why,
+                    "events are read %u times already, or all but the %u times that root can: "
+                    "close some",
+                    EVENT_READERS_MAX, EVENT_READERS_KEPT);
+    else if (r == -EDQUOT)
+        text_printf(why, "you read events %u times already: close some", EVENT_READERS_EACH);
+    if (r < 0)
+        return r == -ENOMEM ? r : -ENFILE;
+    r = events_start(events);
+    if (r < 0)
+        shares_give(&events->shares, reader->uid);
+    return r;
 }
 
 static void leave(struct event_reader *reader)
 {
+    shares_give(&reader->events->shares, reader->uid);
     for (struct tap *tap; (tap = reader->taps);) {
         reader->taps = tap->next_of_reader;
         tap_free(tap);
@@ -161,37 +171,38 @@ static int reader_open(struct event_reader *reader, struct process *process,
 
     pthread_mutex_lock(&events->lock);
     int r = enter(reader, why);
-    if (r == 0)
+    if (r == 0) {
         r = reader->all ? add_new(reader, list, 0, &done) : tap_new(reader, process, 0, &done);
+        if (r < 0)
+            leave(reader);
+    }
     if (r == 0 && reader->all) {
         reader->caller.pid = 0; /* who opens it may end, and its number be another's */
         reader->next = events->all;
         events->all = reader;
     }
-    if (r == 0) {
-        events->n++;
+    if (r == 0)
         pthread_cond_broadcast(&events->changed);
-    } else {
-        leave(reader);
-    }
     pthread_mutex_unlock(&events->lock);
     event_finish(done);
     return r;
 }
 
-static struct event_reader *reader_new(struct events *events)
+static struct event_reader *reader_new(struct events *events, uid_t uid)
 {
     struct event_reader *reader = calloc(1, sizeof *reader);
 
-    if (reader)
+    if (reader) {
         reader->events = events;
+        reader->uid = uid;
+    }
     return reader;
 }
 
-int event_reader_new(struct events *events, struct process *process, struct text *why,
+int event_reader_new(struct events *events, struct process *process, uid_t uid, struct text *why,
                      struct event_reader **out)
 {
-    _cleanup_free_ struct event_reader *reader = reader_new(events);
+    _cleanup_free_ struct event_reader *reader = reader_new(events, uid);
 
     int r = reader ? reader_open(reader, process, NULL, why) : -ENOMEM;
     if (r == 0)
@@ -215,7 +226,7 @@ int event_reader_new_all(struct events *events, const struct access *access,
                          struct event_reader **out)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
-    _cleanup_free_ struct event_reader *reader = reader_new(events);
+    _cleanup_free_ struct event_reader *reader = reader_new(events, caller->fsuid);
 
     if (!reader)
         return -ENOMEM;
@@ -244,7 +255,6 @@ void event_reader_free(struct event_reader *reader)
         if (*at)
             *at = reader->next;
         leave(reader);
-        reader->events->n--;
     }
     if (reader->poll)
         fuse_pollhandle_destroy(reader->poll);

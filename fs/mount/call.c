@@ -146,12 +146,13 @@ void context_deinit(struct file_context *context)
     text_deinit(&context->why);
 }
 
-/* What is open of a file, or will be. False: neither, and a content is always of now. */
+/* What the caller has open of a file, or will have. False: it is open to nobody, and a content is
+ * always of now. */
 static bool find_content(struct mount *mount, const struct caller *caller, const struct node *node,
                          struct rendered *out)
 {
     return (node->place.entry->sized && drafts_find(&mount->drafts, node->number, caller, out)) ||
-           nodes_is_open(mount->nodes, node, out);
+           nodes_is_open(mount->nodes, node, caller->uid, out);
 }
 
 /* Who owns the files of a process: its effective ids; of one that isn't dumpable root does. */
@@ -179,7 +180,7 @@ void node_attributes(struct mount *mount, const struct caller *caller, const str
                      struct stat *attr)
 {
     const struct place *place = &node->place;
-    struct rendered content;
+    struct rendered content = {0};
 
     *attr = (struct stat){
         .st_ino = node->number,

@@ -11,7 +11,9 @@ void commands_init(struct commands *commands)
 {
     pthread_condattr_t attr;
 
-    *commands = (struct commands){0};
+    *commands = (struct commands){
+        .shares = {.all = COMMANDS_MAX, .each = COMMANDS_EACH, .kept = COMMANDS_KEPT},
+    };
     pthread_mutex_init(&commands->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -28,6 +30,7 @@ void commands_deinit(struct commands *commands)
         pthread_mutex_unlock(&commands->lock);
         pthread_join(commands->timer, NULL);
     }
+    shares_deinit(&commands->shares);
     pthread_cond_destroy(&commands->changed);
     pthread_mutex_destroy(&commands->lock);
 }
@@ -82,16 +85,17 @@ static void *timer_main(void *arg)
 static int keep_time(struct commands *commands)
 {
     if (!commands->timed && pthread_create(&commands->timer, NULL, timer_main, commands))
-        return -EAGAIN;
+        return -ENOMEM;
     commands->timed = true;
     pthread_cond_broadcast(&commands->changed);
     return 0;
 }
 
-void command_init(struct command *command, struct commands *commands)
+void command_init(struct command *command, struct commands *commands, uid_t uid)
 {
     atomic_init(&command->interrupt.raised, false);
     command->interrupt.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    command->uid = uid;
     command->commands = commands;
     command->previous = command->next = NULL;
     command->watched = false;
@@ -110,11 +114,11 @@ static int command_enter(struct command *command)
     _guard_mutex_(&commands->lock);
     if (commands->ending)
         return -ESHUTDOWN;
-    if (commands->n == COMMANDS_MAX)
-        return -EAGAIN;
     if ((command->until_ns || command->watched) && keep_time(commands) < 0)
-        return -EAGAIN;
-    commands->n++;
+        return -ENOMEM;
+    int r = shares_take(&commands->shares, command->uid);
+    if (r < 0)
+        return r;
     command->next = commands->first;
     if (command->next)
         command->next->previous = command;
@@ -133,7 +137,7 @@ static void command_leave(struct command *command)
         command->previous->next = command->next;
     else
         commands->first = command->next;
-    commands->n--;
+    shares_give(&commands->shares, command->uid);
     pthread_cond_broadcast(&commands->changed);
 }
 
@@ -163,7 +167,7 @@ int command_start(struct command *command)
     pthread_attr_destroy(&attr);
     if (r) {
         command_leave(command);
-        return -EAGAIN;
+        return -ENOMEM;
     }
     return 0;
 }
@@ -188,8 +192,8 @@ bool commands_end(struct commands *commands, uint64_t deadline_ns)
     commands->ending = true;
     for (struct command *command = commands->first; command; command = command->next)
         command_interrupt(command);
-    while (commands->n)
+    while (commands->shares.n)
         if (pthread_cond_timedwait(&commands->changed, &commands->lock, &end) == ETIMEDOUT)
-            return commands->n == 0;
+            return commands->shares.n == 0;
     return true;
 }

@@ -6,11 +6,14 @@
 #pragma once
 
 #include "fs/base/interrupt.h"
+#include "fs/base/shares.h"
 
 #include <pthread.h>
 #include <stdint.h>
 
-#define COMMANDS_MAX 256           /* at once */
+#define COMMANDS_MAX 256           /* at once ... */
+#define COMMANDS_EACH 64           /* ... of one user, and ... */
+#define COMMANDS_KEPT 32           /* ... for root alone */
 #define COMMANDS_WATCH_NS 50000000 /* between two looks at one that is watched */
 
 struct commands;
@@ -22,6 +25,7 @@ struct command {
     uint64_t until_ns; /* of CLOCK_MONOTONIC, when it is interrupted if it still runs; 0: never */
     bool (*unwanted)(struct command *command); /* asked now and then, once it is watched */
     bool watched;
+    uid_t uid; /* whose it is */
     struct commands *commands;
     struct command *previous, *next; /* of those that run */
 };
@@ -31,9 +35,9 @@ struct commands {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* one began that has a time, or one ended */
     struct command *first;
-    unsigned n;
-    bool ending; /* none is begun any more */
-    bool timed;  /* there is a thread that interrupts those whose time has come */
+    struct shares shares; /* of those that run */
+    bool ending;          /* none is begun any more */
+    bool timed;           /* there is a thread that interrupts those whose time has come */
     pthread_t timer;
 };
 
@@ -42,11 +46,12 @@ void commands_init(struct commands *commands);
 void commands_deinit(struct commands *commands);
 
 /* Sets up the members above; run, until_ns and unwanted are the caller's to set before. */
-void command_init(struct command *command, struct commands *commands);
+void command_init(struct command *command, struct commands *commands, uid_t uid);
 /* Of one that was never started. */
 void command_deinit(struct command *command);
-/* Calls command->run on a new thread, and free(command) after it. -EAGAIN: too many run, or
- * there is no thread to be had; -ESHUTDOWN: all are ending. Then the command stays the caller's. */
+/* Calls command->run on a new thread, and free(command) after it. -EAGAIN: too many run; -EDQUOT:
+ * too many of this user; -ENOMEM: there is no thread to be had; -ESHUTDOWN: all are ending. Then
+ * the command stays the caller's. */
 int command_start(struct command *command);
 /* Interrupts it once `unwanted` says so, perhaps at once. May be called from its init until it has
  * ended, from any thread, more than once. */

@@ -4,6 +4,7 @@
  * has agreed with it: when the command returns with 0 the mount answers, and when something is
  * wrong it is said on the terminal and the exit status is 1. */
 #include "agent/base/cleanup.h"
+#include "fs/mount/loop.h"
 #include "fs/mount/mountpoint.h"
 #include "fs/mount/ops.h"
 #include "fs/mount/options.h"
@@ -15,10 +16,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-
-/* Requests rendered side by side; a reader that waits for an event needs no thread. */
-#define LOOP_THREADS 32
-#define LOOP_THREADS_IDLE 8
 
 #define COMMANDS_END_NS 5000000000u
 
@@ -88,18 +85,6 @@ static int go_to_background(void)
     _exit(1);
 }
 
-static int loop(struct fuse_session *session)
-{
-    struct fuse_loop_config *config = fuse_loop_cfg_create();
-    if (!config)
-        return -ENOMEM;
-    fuse_loop_cfg_set_max_threads(config, LOOP_THREADS);
-    fuse_loop_cfg_set_idle_threads(config, LOOP_THREADS_IDLE);
-    int r = fuse_session_loop_mt(session, config);
-    fuse_loop_cfg_destroy(config);
-    return r;
-}
-
 /* Commands end soon once they are told to. One that doesn't holds on to what would be freed now:
  * then the process ends with it, as it might at any moment. */
 static void end_commands(struct fuse_session *session, struct mount *mount)
@@ -124,9 +109,7 @@ static int serve(struct options *options, struct mount *mount)
         if (chdir("/") < 0)
             r = -errno;
         else
-            r = loop(session);
-        if (r > 0) /* the number of the signal that ended it */
-            r = 0;
+            r = loop_run(session);
         end_commands(session, mount);
         events_end(mount->events);
         fuse_session_unmount(session);

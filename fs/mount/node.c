@@ -158,11 +158,13 @@ void nodes_forget(struct nodes *nodes, struct node *node, uint64_t n)
         node_free(node);
 }
 
-void nodes_opened(struct nodes *nodes, struct node *node, const struct rendered *content)
+void nodes_opened(struct nodes *nodes, struct node *node, uid_t reader,
+                  const struct rendered *content)
 {
     _guard_mutex_(&nodes->lock);
     node->opened++;
     node->content = *content;
+    node->reader = reader;
 }
 
 void nodes_closed(struct nodes *nodes, struct node *node)
@@ -172,10 +174,11 @@ void nodes_closed(struct nodes *nodes, struct node *node)
         node->content.size = 0;
 }
 
-bool nodes_is_open(struct nodes *nodes, const struct node *node, struct rendered *content)
+bool nodes_is_open(struct nodes *nodes, const struct node *node, uid_t reader,
+                   struct rendered *content)
 {
     _guard_mutex_(&nodes->lock);
-    if (node->opened)
+    if (node->opened && node->reader == reader)
         *content = node->content;
     return node->opened > 0;
 }

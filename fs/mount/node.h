@@ -29,6 +29,7 @@ struct node {
     uint64_t lookups;        /* how often the kernel was told of it */
     unsigned opened;         /* open files */
     struct rendered content; /* that the last open rendered; of size 0 when none is open */
+    uid_t reader;            /* for whom */
     struct node *next;
 };
 
@@ -46,10 +47,13 @@ int nodes_get(struct nodes *nodes, const struct place *place, struct node **out)
 void nodes_forget(struct nodes *nodes, struct node *node, uint64_t n);
 
 /* A file at the node was opened with this content; closed. */
-void nodes_opened(struct nodes *nodes, struct node *node, const struct rendered *content);
+void nodes_opened(struct nodes *nodes, struct node *node, uid_t reader,
+                  const struct rendered *content);
 void nodes_closed(struct nodes *nodes, struct node *node);
-/* Whether it is open; then *content is what was rendered for that. */
-bool nodes_is_open(struct nodes *nodes, const struct node *node, struct rendered *content);
+/* Whether it is open. *content is what was rendered for that, if it was for this user: else it
+ * stays as it was. */
+bool nodes_is_open(struct nodes *nodes, const struct node *node, uid_t reader,
+                   struct rendered *content);
 
 /* st_ino of a place. */
 uint64_t place_number(const struct place *place);

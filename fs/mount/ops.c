@@ -119,7 +119,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
     call_begin(&call, req);
     const struct node *node = call_node(&call, ino);
-    if (!call_exists(&call, &node->place) && !nodes_is_open(call.mount->nodes, node, &content)) {
+    if (!call_exists(&call, &node->place) &&
+        !nodes_is_open(call.mount->nodes, node, call.caller.uid, &content)) {
         call_fail(&call, -ESRCH);
         return;
     }

@@ -127,7 +127,7 @@ static int job_new(struct call *call, const struct place *place, struct handle *
     job->command.unwanted = job_unwanted;
     if (attendance != ATTENDED)
         job->command.until_ns = monotonic_ns() + UNATTENDED_NS;
-    command_init(&job->command, &call->mount->commands);
+    command_init(&job->command, &call->mount->commands, call->caller.uid);
     if (job->req) {
         request_begin(&job->request, call->caller.pid);
         fuse_req_interrupt_func(job->req, job_interrupt, job);
@@ -165,8 +165,16 @@ static void job_start(struct call *call, const struct place *place, struct handl
         job_free(job);
     }
     if (r == -EAGAIN)
-        text_printf(&why, "%d commands run already: try again once some have ended", COMMANDS_MAX);
-    r = refuse(call->mount, handle, place, r, &why);
+        text_printf(&why,
+                    "%d commands run already, or all but the %d that root can have: try again once "
+                    "some have ended",
+                    COMMANDS_MAX, COMMANDS_KEPT);
+    else if (r == -EDQUOT)
+        text_printf(&why, "you run %d commands already: try again once some have ended",
+                    COMMANDS_EACH);
+    else if (r == -ENOMEM)
+        text_puts(&why, "the daemon gets no more memory or threads: try again");
+    r = refuse(call->mount, handle, place, r == -EDQUOT ? -EAGAIN : r, &why);
     if (attendance != FORSAKEN)
         call_fail(call, r);
 }
@@ -175,10 +183,10 @@ static int open_events(struct call *call, struct file_context *context, struct h
 {
     struct event_reader *events;
 
-    int r = context->process
-                ? event_reader_new(call->mount->events, context->process, &context->why, &events)
-                : event_reader_new_all(call->mount->events, context->access, call_who(call),
-                                       &context->why, &events);
+    int r = context->process ? event_reader_new(call->mount->events, context->process,
+                                                call->caller.uid, &context->why, &events)
+                             : event_reader_new_all(call->mount->events, context->access,
+                                                    call_who(call), &context->why, &events);
     return r < 0 ? r : handle_open_events(&call->mount->handles, events, out);
 }
 
@@ -269,7 +277,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->direct_io = 1;
     fi->noflush = !writes;
     fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR || handle->events; /* read like a pipe */
-    nodes_opened(call.mount->nodes, node,
+    nodes_opened(call.mount->nodes, node, call.caller.uid,
                  &(struct rendered){.size = handle->text.size, .when = handle->when});
     request_end(&call.request);
     if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */

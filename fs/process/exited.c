@@ -1,6 +1,7 @@
 #include "fs/process/exited.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/access/access.h"
 #include "fs/base/array.h"
 
 #include <errno.h>
@@ -16,12 +17,20 @@ const struct exited_limits exited_limits = {
 struct item {
     struct process *process; /* a reference */
     uint64_t since;          /* CLOCK_MONOTONIC, ns */
+    uid_t owner;
+    size_t size; /* of its rings, bytes */
+};
+
+struct owner {
+    uid_t uid;
+    size_t weight;
 };
 
 struct exited {
     pthread_mutex_t lock;
     const struct exited_limits *limits;
-    struct item *items; /* oldest first; room for limits->n and one more */
+    struct item *items;   /* oldest first; room for limits->n and one more */
+    struct owner *owners; /* room for as many: who holds how much, while that is counted */
     size_t n;
 };
 
@@ -33,7 +42,8 @@ int exited_new(const struct exited_limits *limits, struct exited **out)
     pthread_mutex_init(&exited->lock, NULL);
     exited->limits = limits;
     exited->items = calloc(limits->n + 1, sizeof *exited->items);
-    if (!exited->items) {
+    exited->owners = calloc(limits->n + 1, sizeof *exited->owners);
+    if (!exited->items || !exited->owners) {
         exited_free(exited);
         return -ENOMEM;
     }
@@ -60,7 +70,15 @@ void exited_free(struct exited *exited)
         remove_at(exited, exited->n - 1);
     pthread_mutex_destroy(&exited->lock);
     free(exited->items);
+    free(exited->owners);
     free(exited);
+}
+
+/* Lets go of its rings, and of nothing else. Caller holds lock. */
+static void clear(struct item *item)
+{
+    recording_clear(item->process->recording);
+    item->size = 0;
 }
 
 /* Caller holds lock. */
@@ -76,25 +94,42 @@ static void drop_old(struct exited *exited, uint64_t now)
         remove_at(exited, 0);
 }
 
-/* Caller holds lock. */
-static void drop_large(struct exited *exited)
+/* Which user holds the most bytes, or the most processes, and *all of all users. Caller holds lock.
+ */
+static uid_t heaviest(const struct exited *exited, bool by_bytes, size_t *all)
 {
-    const struct exited_limits *limits = exited->limits;
-    size_t used = 0;
+    size_t nowners = 0, most = 0;
 
-    for (size_t i = exited->n; i-- > 0;) {
-        size_t size = limits->size(exited->items[i].process->recording);
-        if (used + size <= limits->bytes) {
-            used += size;
-            continue;
-        }
-        if (i + 1 == exited->n) { /* the last one by itself */
-            recording_clear(exited->items[i].process->recording);
-            continue;
-        }
-        for (size_t older = 0; older <= i; older++)
-            remove_at(exited, 0);
-        return;
+    *all = 0;
+    for (size_t i = 0; i < exited->n; i++) {
+        const struct item *item = &exited->items[i];
+        size_t weight = by_bytes ? item->size : 1, k = 0;
+        while (k < nowners && exited->owners[k].uid != item->owner)
+            k++;
+        if (k == nowners)
+            exited->owners[nowners++] = (struct owner){.uid = item->owner};
+        exited->owners[k].weight += weight;
+        *all += weight;
+    }
+    for (size_t k = 1; k < nowners; k++)
+        if (exited->owners[k].weight > exited->owners[most].weight)
+            most = k;
+    return exited->owners[most].uid;
+}
+
+/* Takes from who holds the most until there is no more than the limit. Caller holds lock. */
+static void drop_most(struct exited *exited, bool by_bytes)
+{
+    size_t limit = by_bytes ? exited->limits->bytes : exited->limits->n, all;
+
+    for (uid_t uid; uid = heaviest(exited, by_bytes, &all), all > limit;) {
+        size_t i = 0;
+        while (exited->items[i].owner != uid || (by_bytes && !exited->items[i].size))
+            i++;
+        if (by_bytes && i + 1 == exited->n)
+            clear(&exited->items[i]);
+        else
+            remove_at(exited, i);
     }
 }
 
@@ -109,16 +144,24 @@ static size_t find(const struct exited *exited, pid_t pid)
 
 void exited_add(struct exited *exited, struct process *process, uint64_t now)
 {
+    struct access_target left;
+    struct item item = {
+        .process = process_ref(process),
+        .since = now,
+        .owner = process_left(process, &left) && left.dumpable ? left.uid[1] : 0,
+        .size = exited->limits->size(process->recording),
+    };
+
     _guard_mutex_(&exited->lock);
     size_t i = find(exited, process->pid);
-
     if (i < exited->n)
         remove_at(exited, i);
-    exited->items[exited->n++] = (struct item){process_ref(process), now};
+    if (item.size > exited->limits->bytes)
+        clear(&item);
+    exited->items[exited->n++] = item;
     drop_old(exited, now);
-    if (exited->n > exited->limits->n)
-        remove_at(exited, 0);
-    drop_large(exited);
+    drop_most(exited, false);
+    drop_most(exited, true);
 }
 
 uint64_t exited_sweep(struct exited *exited, uint64_t now)

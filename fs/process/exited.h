@@ -1,5 +1,6 @@
 /* Processes that have ended and left a recording: kept for a while, and while
- * they are not too much.
+ * they are not too much: then who holds the most loses the oldest of theirs, so that nobody drives
+ * out what others left.
  *
  * A list by age, oldest first. Of one pid only the last is kept. */
 #pragma once
@@ -23,7 +24,8 @@ int exited_new(const struct exited_limits *limits, struct exited **out);
 void exited_free(struct exited *exited);
 
 /* Keeps a process, with a reference of its own; `now` is of CLOCK_MONOTONIC, ns, here as below. Of
- * one whose rings alone are over the limit only the process is kept. */
+ * one whose rings alone are over the limit, or take more than others leave, only the process is
+ * kept. */
 void exited_add(struct exited *exited, struct process *process, uint64_t now);
 /* Drops what has become too old. Returns in how many ns the next one gets too old; UINT64_MAX: none
  * is left. */

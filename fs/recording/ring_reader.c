@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #define SEE_TRIES 16          /* to see the newest block before it is overwritten */
 #define SCAN_TRIES 8          /* to copy that one before it is */
@@ -39,7 +40,9 @@ static bool safe_to_map(int fd, uint64_t *size)
     if (seals < 0 || (seals & wanted) != wanted || fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
         return false;
     *size = (uint64_t)st.st_size;
-    return S_ISREG(st.st_mode) && fs.f_type == TMPFS_MAGIC && (uint64_t)st.st_blocks * 512 >= *size;
+    /* st_blocks counts what lies behind the end, too */
+    return S_ISREG(st.st_mode) && fs.f_type == TMPFS_MAGIC &&
+           lseek(fd, 0, SEEK_HOLE) == (off_t)*size;
 }
 
 static bool header_fits(const struct ring_header *header, const struct ring_layout *layout,

@@ -118,7 +118,7 @@ static const struct {
 } limits[] = {
     {SQLITE_LIMIT_LENGTH, 16 << 20}, /* of one value: some functions take its square */
     {SQLITE_LIMIT_SQL_LENGTH, ENGINE_SQL_MAX},
-    {SQLITE_LIMIT_EXPR_DEPTH, 200}, /* these two recurse, on a stack of 1 MiB */
+    {SQLITE_LIMIT_EXPR_DEPTH, 200},
     {SQLITE_LIMIT_COMPOUND_SELECT, 100},
     {SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000},
     {SQLITE_LIMIT_ATTACHED, 0},
@@ -154,6 +154,9 @@ static int configure(struct engine *engine)
         sqlite3_limit(db, limits[i].id, limits[i].value);
     sqlite3_db_config(db, SQLITE_DBCONFIG_MAINDBNAME, "python");
     sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    /* a name in double quotes that doesn't exist is an error, and no text */
+    sqlite3_db_config(db, SQLITE_DBCONFIG_DQS_DML, 0, NULL);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
     sqlite3_progress_handler(db, STEPS_BETWEEN_LOOKS, look_around, engine);
     /* sorting in memory: there is no file that it may be done in */
     if (sqlite3_exec(db, "PRAGMA temp_store = MEMORY", NULL, NULL, NULL) != SQLITE_OK)
@@ -201,6 +204,7 @@ int engine_open(const struct provider *provider, const struct interrupt *interru
         engine_close(engine);
         return r;
     }
+    heap_watch(&engine->stop);
     *out = engine;
     return 0;
 }
@@ -209,6 +213,7 @@ void engine_close(struct engine *engine)
 {
     if (!engine)
         return;
+    heap_watch(NULL);
     sqlite3_finalize(engine->stmt);
     vtab_set_deinit(&engine->set);
     sqlite3_close(engine->db);
@@ -287,6 +292,36 @@ static enum sql_state refuse(struct engine *engine, const char *words)
     return SQL_WRONG;
 }
 
+static int failure(struct engine *engine, int result)
+{
+    int stopped = stop_reason(&engine->stop);
+
+    if (atomic_load(&engine->heap->exceeded))
+        return -EFBIG;
+    if (stopped < 0 && (result == SQLITE_INTERRUPT || result == SQLITE_NOMEM ||
+                        engine->error == -ENOMEM)) /* heap_watch() */
+        return engine->error = stopped;
+    if (engine->error < 0)
+        return engine->error;
+    if (result == SQLITE_NOMEM)
+        return -ENOMEM;
+    return result == SQLITE_TOOBIG ? -EFBIG : -EINVAL;
+}
+
+int engine_refusal(const struct engine *engine) { return engine->error ? engine->error : -EINVAL; }
+
+/* Whether a semicolon that ends a statement is the last of these bytes. Writes there for a moment.
+ */
+static bool ends_statement(char *sql, size_t size)
+{
+    char next = sql[size];
+
+    sql[size] = 0;
+    bool ends = sqlite3_complete(sql);
+    sql[size] = next;
+    return ends;
+}
+
 enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t size, size_t *end)
 {
     const char *tail;
@@ -307,17 +342,18 @@ enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t siz
         return refuse(engine, "a NUL is no part of SQL");
     }
     int r = sqlite3_prepare_v2(engine->db, engine->sql, (int)size + 1, &engine->stmt, &tail);
+    *end = (size_t)(tail - engine->sql);
+    engine->ended = ends_statement(engine->sql, *end);
     if (r == SQLITE_OK) {
-        *end = (size_t)(tail - engine->sql);
-        char next = engine->sql[*end];
-        engine->sql[*end] = 0;
-        engine->ended = sqlite3_complete(engine->sql);
-        engine->sql[*end] = next;
         engine->denied = engine->stmt && !is_question(engine->stmt);
         return !engine->stmt ? SQL_EMPTY : engine->denied ? SQL_WRONG : SQL_READY;
     }
     engine->offset = sqlite3_error_offset(engine->db);
-    return r == SQLITE_ERROR ? judge(sqlite3_errmsg(engine->db)) : SQL_WRONG;
+    if (r == SQLITE_ERROR)
+        return judge(sqlite3_errmsg(engine->db));
+    engine->error = failure(engine, r);
+    return r == SQLITE_TOOBIG ? refuse(engine, "over the limit: a statement may have 64 KiB")
+                              : SQL_WRONG;
 }
 
 bool engine_has_ended(const struct engine *engine) { return engine->ended; }
@@ -419,35 +455,40 @@ static const char *what_went_wrong(const struct engine *engine)
     return strerror(-engine->error);
 }
 
+static void list_tables(const struct tables *tables, struct text *out)
+{
+    text_puts(out, "; there are: ");
+    for (size_t i = 0; i < tables->n; i++)
+        text_printf(out, "%s%s", i ? ", " : "", tables->items[i].name);
+}
+
 void engine_explain(const struct engine *engine, struct text *out)
 {
     const char *said = what_went_wrong(engine);
 
     text_add_escaped(out, said, strlen(said));
+    if (begins(said, "no such table: "))
+        list_tables(engine->provider->tables, out);
     if (engine->offset >= 0 && engine->sql && (size_t)engine->offset <= strlen(engine->sql))
         point_at(engine->sql, (size_t)engine->offset, out);
 }
 
 /* ---- running ---- */
 
-static int failure(struct engine *engine, int result)
+/* A result counts while it grows; then it belongs to who asked. */
+static bool charge_result(size_t bytes, size_t *taken)
 {
-    int stopped = stop_reason(&engine->stop);
-
-    if (atomic_load(&engine->heap->exceeded))
-        return -EFBIG;
-    if (engine->error < 0)
-        return engine->error;
-    if (result == SQLITE_INTERRUPT && stopped < 0)
-        return stopped;
-    if (result == SQLITE_NOMEM)
-        return -ENOMEM;
-    return result == SQLITE_TOOBIG ? -EFBIG : -EINVAL;
+    if (bytes <= *taken)
+        return true;
+    if (!heap_take(bytes - *taken))
+        return false;
+    *taken = bytes;
+    return true;
 }
 
 int engine_run(struct engine *engine, enum format format, struct text *out)
 {
-    size_t before = out->size;
+    size_t before = out->size, taken = 0;
     struct formatter f;
     int result;
 
@@ -455,8 +496,14 @@ int engine_run(struct engine *engine, enum format format, struct text *out)
     if (r < 0)
         return r;
     while ((result = sqlite3_step(engine->stmt)) == SQLITE_ROW && f.rows < ENGINE_ROWS_MAX &&
-           out->size - before + f.cells.size < ENGINE_BYTES_MAX)
+           out->size - before + f.cells.size < ENGINE_BYTES_MAX) {
         formatter_row(&f, engine->stmt);
+        if (!charge_result(out->alloc + f.cells.alloc, &taken)) {
+            result = SQLITE_NOMEM;
+            break;
+        }
+    }
+    heap_give(taken);
     if (result == SQLITE_ROW || result == SQLITE_DONE) {
         r = formatter_finish(&f);
         if (result == SQLITE_ROW)

@@ -17,7 +17,7 @@
 #define ENGINE_DEADLINE_NS 10000000000ull /* of one text, from engine_open() on */
 #define ENGINE_ROWS_MAX 1000000           /* of one result */
 #define ENGINE_BYTES_MAX (31u << 20)      /* of one result */
-#define ENGINE_SQL_MAX (1u << 20)         /* bytes of one text */
+#define ENGINE_SQL_MAX (64u << 10)        /* bytes of one statement */
 
 /* One table that a statement uses. */
 struct wanted {
@@ -57,9 +57,10 @@ int engine_open(const struct provider *provider, const struct interrupt *interru
 void engine_close(struct engine *engine);
 
 /* Looks at the first statement of the text, which is not NUL-terminated. *end: behind it and its
- * semicolon. */
+ * semicolon; meaningless where it is wrong. */
 enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t size, size_t *end);
-/* After SQL_READY: whether a semicolon ends the statement, so that nothing can continue it. */
+/* After SQL_READY and SQL_UNRESOLVED: whether a semicolon ends the statement, so that nothing can
+ * continue it. */
 bool engine_has_ended(const struct engine *engine);
 /* After SQL_WRONG and SQL_UNRESOLVED: where in the text, -1: not known. */
 int engine_error_offset(const struct engine *engine);
@@ -67,6 +68,9 @@ int engine_error_offset(const struct engine *engine);
 bool engine_is_hopeless(const struct engine *engine);
 /* After SQL_WRONG: whether the text ends in what may be the beginning of a longer, right word. */
 bool engine_word_is_open(const struct engine *engine);
+/* After SQL_WRONG and SQL_UNRESOLVED: -EINVAL, or what it was given up for: -EFBIG (too long, or
+ * over the memory limit), -ETIMEDOUT, -EINTR, -ENOMEM. */
+int engine_refusal(const struct engine *engine);
 /* What was wrong, in SQLite's words, with the line and a caret below. After any failure. */
 void engine_explain(const struct engine *engine, struct text *out);
 

@@ -1,6 +1,8 @@
 #include "fs/sql/functions.h"
 
+#include "fs/sql/match.h"
 #include "fs/sql/regexp.h"
+#include "fs/sql/stop.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -47,10 +49,49 @@ static void percentile_step(sqlite3_context *context, int argc, sqlite3_value **
         sqlite3_result_error_nomem(context);
 }
 
-static int by_value(const void *a, const void *b)
+static void swap(double *a, double *b)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    double value = *a;
+
+    *a = *b;
+    *b = value;
+}
+
+/* Puts the value there that would be at index k if all were sorted, none above it before, none
+ * below it behind: Hoare's quickselect. False: the statement is to end. */
+static bool select_kth(double *v, size_t n, size_t k, const struct stop *stop)
+{
+    size_t low = 0, high = n;
+
+    while (high - low > 1) {
+        double pivot = v[low + (high - low) / 2];
+        size_t i = low, above = high, at = low; /* [low,i) below it, [above,high) above it */
+        if (stop_reason(stop) < 0)
+            return false;
+        while (at < above)
+            if (v[at] < pivot)
+                swap(&v[i++], &v[at++]);
+            else if (v[at] > pivot)
+                swap(&v[at], &v[--above]);
+            else
+                at++;
+        if (k >= i && k < above)
+            return true;
+        if (k < i)
+            high = i;
+        else
+            low = above;
+    }
+    return true;
+}
+
+static double least(const double *v, size_t n)
+{
+    double result = *v;
+
+    for (size_t i = 1; i < n; i++)
+        result = v[i] < result ? v[i] : result;
+    return result;
 }
 
 static void percentile_final(sqlite3_context *context)
@@ -62,14 +103,18 @@ static void percentile_final(sqlite3_context *context)
             sqlite3_free(s->values);
         return;
     }
-    qsort(s->values, s->n, sizeof *s->values, by_value);
     double at = s->percent / 100 * (double)(s->n - 1);
-    size_t low = (size_t)at, high = low + 1 < s->n ? low + 1 : low;
+    size_t low = (size_t)at;
     double fraction = at - (double)low;
-    double result = fraction ? s->values[low] + (s->values[high] - s->values[low]) * fraction
-                             : s->values[low];
+    if (select_kth(s->values, s->n, low, sqlite3_user_data(context))) {
+        double result = s->values[low];
+        if (fraction > 0 && low + 1 < s->n)
+            result += (least(s->values + low + 1, s->n - low - 1) - result) * fraction;
+        sqlite3_result_double(context, result);
+    } else {
+        sqlite3_result_error_code(context, SQLITE_INTERRUPT);
+    }
     sqlite3_free(s->values);
-    sqlite3_result_double(context, result);
 }
 
 /* ---- instr, replace ---- */
@@ -151,6 +196,12 @@ int functions_add(sqlite3 *db, const struct stop *stop)
         {"percentile", 2, percentile_step, percentile_final},
         {"median", 1, percentile_step, percentile_final},
         {"regexp", 2, regexp_function, NULL},
+        {"like", 2, like_function, NULL},
+        {"like", 3, like_function, NULL},
+        {"glob", 2, glob_function, NULL},
+        {"trim", 2, trim_function, NULL},
+        {"ltrim", 2, ltrim_function, NULL},
+        {"rtrim", 2, rtrim_function, NULL},
         {"instr", 2, instr_function, NULL},
         {"replace", 3, replace_function, NULL},
     };

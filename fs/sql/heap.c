@@ -6,10 +6,19 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 
+#define CHARGES_BETWEEN_LOOKS 64
+
 /* As errno belongs to a thread, and memory to a process: exceptions to "no
  * global mutable state". */
 static _Thread_local struct heap *current;
+static _Thread_local const struct stop *watched;
+static _Thread_local unsigned asked;
 static atomic_long total;
+
+static bool is_time_to_stop(void)
+{
+    return watched && asked++ % CHARGES_BETWEEN_LOOKS == 0 && stop_reason(watched) < 0;
+}
 
 /* Counts `size` bytes; false: they are too many. */
 static bool charge(long size)
@@ -32,7 +41,7 @@ static long size_of(void *p) { return p ? (long)malloc_usable_size(p) : 0; }
 
 static void *counted_malloc(int size)
 {
-    if (!charge(size))
+    if (is_time_to_stop() || !charge(size))
         return NULL;
     void *p = malloc((size_t)size);
     charge(size_of(p) - size); /* what it really is */
@@ -49,7 +58,7 @@ static void *counted_realloc(void *p, int size)
 {
     long before = size_of(p);
 
-    if (size > before && !charge(size - before))
+    if (size > before && (is_time_to_stop() || !charge(size - before)))
         return NULL;
     long charged = size > before ? size : before;
     void *more = realloc(p, (size_t)size);
@@ -93,6 +102,12 @@ struct heap *heap_enter(struct heap *heap)
     current = heap;
     return before;
 }
+
+bool heap_take(size_t bytes) { return charge((long)bytes); }
+
+void heap_give(size_t bytes) { charge(-(long)bytes); }
+
+void heap_watch(const struct stop *stop) { watched = stop; }
 
 struct heap *heap_current(void) { return current; }
 

@@ -7,6 +7,8 @@
  * What is allocated for a heap is freed while a thread works for the same one. */
 #pragma once
 
+#include "fs/sql/stop.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +32,12 @@ void heap_unref(struct heap *heap);
 int heap_start(void);
 /* From now on this thread works for this heap (NULL: none). Returns the one before. */
 struct heap *heap_enter(struct heap *heap);
+/* From now on this thread's allocations fail once it is time to stop (NULL: never): SQLite looks
+ * around between steps of its machine, and may be long in planning, before the first one. */
+void heap_watch(const struct stop *stop);
+/* Counts bytes that aren't SQLite's, of this thread's heap: false, and nothing, where they are too
+ * many. What is given back was taken. */
+bool heap_take(size_t bytes);
+void heap_give(size_t bytes);
 /* The one that this thread works for. */
 struct heap *heap_current(void);

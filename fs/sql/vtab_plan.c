@@ -104,6 +104,8 @@ static void narrow_one(const struct column *column, sqlite3_index_info *info, in
     sqlite3_value *value = constant_of(info, i);
     int op = info->aConstraint[i].op;
 
+    /* as a comparison does, it rules NULL out */
+    b->bounded |= op == SQLITE_INDEX_CONSTRAINT_ISNOTNULL && column->type != COLUMN_TEXT;
     if (!value)
         return;
     switch (column->type) {

@@ -4,6 +4,7 @@
 #include "fs/tree/breakpoints.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/worker.h"
 #include "fs/process/control.h"
 #include "fs/process/registry.h"
 
@@ -84,15 +85,11 @@ static void *run_items(void *arg)
 static void run_all(struct job *job)
 {
     pthread_t threads[THREADS];
-    pthread_attr_t attr;
     size_t started = 0;
 
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, COMMAND_STACK);
     while (started < THREADS && started + 1 < job->n &&
-           pthread_create(&threads[started], &attr, run_items, job) == 0)
+           worker_start(run_items, job, "probefs-every", &threads[started]) == 0)
         started++;
-    pthread_attr_destroy(&attr);
     run_items(job);
     while (started > 0)
         pthread_join(threads[--started], NULL);

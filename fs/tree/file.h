@@ -53,8 +53,9 @@ struct outcome {
     size_t passing;  /* bytes at the end of `said` that the next call may take back */
 };
 
-/* Bytes of the stack of a thread that runs a command; only what is used is real. */
-#define COMMAND_STACK (1u << 20)
+/* Bytes of the stack of a thread that runs a command; only what is used is real. SQLite calls
+ * itself for each level of a statement: those that fit into ENGINE_SQL_MAX took up to 3 MiB. */
+#define COMMAND_STACK (16u << 20)
 
 /* Runs what a command file was told, on a thread of its own: it may wait, and ends soon once
  * context->interrupt is raised. Called at each write(2) with what is pending and what is new

@@ -64,7 +64,7 @@ static bool may_go_on(const struct query *q, enum sql_state state)
     size_t size = input->size - input->before;
     bool ends_line = size && fresh[size - 1] == '\n';
 
-    if (input->last)
+    if (input->last || (state == SQL_UNRESOLVED && engine_has_ended(q->engine)))
         return false;
     if (state == SQL_WRONG)
         return !ends_line && engine_word_is_open(q->engine);
@@ -152,7 +152,7 @@ static int run_wrong(struct query *q, enum sql_state state)
         engine_prepare(q->engine, input->text + q->at, input->size - q->at, &end);
     if (may_go_on(q, state))
         return 1;
-    return complain(q, -EINVAL);
+    return complain(q, engine_refusal(q->engine));
 }
 
 static int run_all(struct query *q)

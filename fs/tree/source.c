@@ -193,6 +193,9 @@ static void add_reason(struct text *out, const struct source_place *place, int e
         text_printf(out, "%s is not a regular file", place->file);
     else if (error == -EXDEV)
         text_printf(out, "%s leads out of the working directory", place->file);
+    else if (error == -EDQUOT)
+        text_printf(out, "%s: too many files are being read already, or hang: try again",
+                    place->file);
     else if (error == -ENOSYS)
         text_puts(out, "this kernel lacks openat2(2)");
     else

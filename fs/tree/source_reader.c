@@ -2,6 +2,8 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/shares.h"
+#include "fs/base/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -187,14 +189,68 @@ static int receive(int fd, char *buf, size_t cap, size_t *size)
     }
 }
 
-/* A child in a file system that doesn't even let it die stays behind. */
-static void reap(pid_t pid)
+/* Children are the whole process's, and so is their number. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shares children = {
+    .all = SOURCE_CHILDREN_MAX,
+    .each = SOURCE_CHILDREN_EACH,
+    .kept = SOURCE_CHILDREN_KEPT,
+};
+
+static bool enter(uid_t uid)
+{
+    _guard_mutex_(&lock);
+    return shares_take(&children, uid) == 0;
+}
+
+static void leave(uid_t uid)
+{
+    _guard_mutex_(&lock);
+    shares_give(&children, uid);
+    if (!children.n)
+        shares_deinit(&children);
+}
+
+struct straggler {
+    pid_t pid;
+    uid_t uid;
+};
+
+static void *reap_straggler(void *arg)
+{
+    struct straggler *straggler = arg;
+
+    while (waitpid(straggler->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    leave(straggler->uid);
+    free(straggler);
+    return NULL;
+}
+
+/* One in a file system that doesn't even let it die is waited for by a thread of its own. */
+static void reap(pid_t pid, uid_t uid)
 {
     int64_t end = now_ms() + REAP_MS;
+    struct straggler *straggler;
+    pthread_t thread;
 
     kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, WNOHANG) == 0 && now_ms() < end)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    while (waitpid(pid, NULL, WNOHANG) == 0) {
+        if (now_ms() < end) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            continue;
+        }
+        straggler = malloc(sizeof *straggler);
+        if (straggler)
+            *straggler = (struct straggler){pid, uid};
+        if (straggler && worker_start(reap_straggler, straggler, "probefs-reap", &thread) == 0) {
+            pthread_detach(thread);
+            return;
+        }
+        free(straggler);
+        end = now_ms() + REAP_MS; /* there is no other way to be rid of it */
+    }
+    leave(uid);
 }
 
 int source_read(const struct source_request *request, struct text *out, int *lines)
@@ -214,15 +270,21 @@ int source_read(const struct source_request *request, struct text *out, int *lin
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     from = ends[0];
+    if (!enter(request->uid)) {
+        close(ends[1]);
+        return -EDQUOT;
+    }
     pid_t pid = fork();
     if (pid == 0)
         child(request, ends[1]);
     int error = pid < 0 ? -errno : 0;
     close(ends[1]);
-    if (error)
+    if (error) {
+        leave(request->uid);
         return error;
+    }
     error = receive(from, buf, cap, &size);
-    reap(pid);
+    reap(pid, request->uid);
     if (error)
         return error;
     if (size < sizeof answer)

@@ -16,6 +16,12 @@
 #define SOURCE_LINE_BYTES 512         /* of one line; the rest of it is cut */
 #define SOURCE_FILE_BYTES (16u << 20) /* looked through for the lines */
 #define SOURCE_DEADLINE_MS 2000
+/* Children at once, of one user and for root alone; those that a file system doesn't let die count
+ * until it does. Fewer than the mount has threads: a file may be one of the mount's own, which one
+ * of these answers, and which may be itself. */
+#define SOURCE_CHILDREN_MAX 16
+#define SOURCE_CHILDREN_EACH 4
+#define SOURCE_CHILDREN_KEPT 4
 
 struct source_request {
     int root, cwd;    /* O_PATH descriptors of /proc/PID/root and /proc/PID/cwd */
@@ -28,5 +34,5 @@ struct source_request {
 /* Adds lines first to last as they are, each with a newline, as many as there are. *lines: how
  * many that was. -ENOENT, -EACCES, ...: as openat2(2) and read(2); -EPERM: the daemon can't take
  * on these rights; -EINVAL: not a regular file; -EFBIG: the lines are beyond SOURCE_FILE_BYTES;
- * -ETIMEDOUT; -ENOMEM, -EAGAIN: no child. */
+ * -ETIMEDOUT; -EDQUOT: there are too many children; -ENOMEM, -EAGAIN: no child. */
 int source_read(const struct source_request *request, struct text *out, int *lines);

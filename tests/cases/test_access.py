@@ -147,6 +147,31 @@ def test_by_rank_hides_too(shared, any_python, nobody):
     assert answer(run_as(nobody, "readlink", "-v", shared.path / "by-rank" / "41")) == errno.ENOENT
 
 
+@pytest.mark.attack
+def test_a_rank_that_a_stranger_claims(probe, any_python, nobody):
+    """Each sees their own process at a rank, though another's is older."""
+    mount = probe.mount("allow_other", "hidepid=0")
+    for first, second in ({"user": nobody}, {}), ({}, {"user": nobody}):
+        rank = str(43 + bool(first))
+        strangers = any_python.run_source(WAIT, env={"RANK": rank}, **first)
+        own = any_python.run_source(WAIT, env={"RANK": rank}, **second)
+        link = mount.path / "by-rank" / rank
+        at = {first.get("user"): strangers.pid, second.get("user"): own.pid}
+        assert os.readlink(link) == f"../{at[None]}"
+        assert run_as(nobody, "readlink", link).stdout == f"../{at[nobody]}\n"
+        assert rank in run_as(nobody, "ls", mount.path / "by-rank").stdout.split()
+
+
+@pytest.mark.attack
+def test_the_size_of_what_another_has_open(probe, any_python, nobody):
+    mount = probe.mount("allow_other", "hidepid=0")
+    path = mount.path / str(any_python.run_source(WAIT).pid) / "backtrace"
+    with open(path, "rb") as file:
+        assert os.fstat(file.fileno()).st_size == len(file.read()) > 0
+        assert run_as(nobody, "stat", "-c", "%s", path).stdout == "0\n"
+        assert os.fstat(file.fileno()).st_size > 0
+
+
 def test_self(shared, any_python, nobody):
     code = "import sys; print(open(sys.argv[1] + '/self/backtrace').read())"
     said = run_as(nobody, *any_python.command("-c", code, shared.path))

@@ -1,6 +1,9 @@
-"""Writing: who may."""
+"""Writing: who may, and how much."""
+import errno
 import os
 import subprocess
+
+import pytest
 
 from command_files import WAIT, chosen
 from commands import write
@@ -52,3 +55,61 @@ def test_hidden_processes(probe, any_python, nobody):
     path = mount.path / str(any_python.run_source(hide, user=nobody).pid) / "ctl"
     assert answer(run_as(nobody, "cp", "/dev/null", path)) in DENIED
     write(path, "interpreter 1\n")
+
+
+# Opens a file so many times, and writes to each from a thread, where there is something to write; says what came of the last one
+MANY = """
+import os, sys, threading, time
+path, text, n = sys.argv[1], sys.argv[2].encode(), int(sys.argv[3])
+def use(fd):
+    try: os.write(fd, text)
+    except OSError as error: failed.append(error.errno)
+failed = []
+try:
+    for i in range(n):
+        fd = os.open(path, os.O_RDWR if text else os.O_RDONLY)
+        if text: threading.Thread(target=use, args=(fd,), daemon=True).start()
+except OSError as error: failed.append(error.errno)
+while text and not failed: time.sleep(0.01)
+print(i, failed[0], flush=True)
+sys.stdin.readline()
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def crowd(any_python, nobody):
+    started = []
+
+    def start(path, text, n):
+        process = subprocess.Popen(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+             *any_python.command("-c", MANY, path, text, n)],
+            text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(process)
+        return [int(word) for word in process.stdout.readline().split()]
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.attack
+def test_commands_of_one_user(probe, any_python, nobody, crowd):
+    mount = probe.mount("allow_other")
+    mine, roots = any_python.run_source(WAIT, user=nobody), any_python.run_source(WAIT)
+    path = mount.path / str(mine.pid) / "eval"
+    assert crowd(path, "__import__('time').sleep(60)\n", 65)[1] == errno.EAGAIN
+    assert "you run 64 commands already: try again" in (path.parent / "errors").read_text()
+    write(mount.path / str(roots.pid) / "query", "SELECT 1;")  # root goes on
+
+
+@pytest.mark.attack
+def test_event_readers_of_one_user(probe, any_python, nobody, crowd):
+    mount = probe.mount("allow_other")
+    mine, roots = any_python.run_source(WAIT, user=nobody), any_python.run_source(WAIT)
+    path = mount.path / str(mine.pid) / "events"
+    assert crowd(path, "", 300) == [256, errno.ENFILE]
+    assert "you read events 256 times already: close some" in (path.parent / "errors").read_text()
+    for name in str(roots.pid), str(mine.pid), "all":
+        os.close(os.open(mount.path / name / "events", os.O_RDONLY))

@@ -458,11 +458,17 @@ def test_errors(query):
         "  SELECT func FORM backtrace WHERE x\n                   ^",
         "SELECT depth,\n       nope\nFROM backtrace\n": "no such column: nope\n         nope\n"
         "         ^",
-        "SELECT * FROM nowhere": "no such table: nowhere",
+        "SELECT * FROM nowhere": "no such table: nowhere; there are: " + ", ".join(
+            ask(query, "SELECT group_concat(name, ', ') AS n FROM tables")[0]["n"].split(", ")),
+        'SELECT "MainThread" FROM threads\n': "no such column: MainThread\n"
+        '  SELECT "MainThread" FROM threads\n         ^',
         "SELECT nosuch_(1) FROM threads": "no such function: nosuch_\n  SELECT nosuch_(1) FROM "
         "threads\n         ^",
     }.items():
         assert refused(query, sql) == (errno.EINVAL, words)
+    # what a semicolon ends is wrong at once, not only at a close that nobody looks at
+    for sql in "SELECT nope;", "SELECT tid FROM threads, backtrace;":
+        assert refused(query, sql)[0] == errno.EINVAL
     result = shell('echo "SELECT nope FROM threads" > "$1"; echo $?; cat "$1"', query)
     assert "Invalid argument" in result.stderr
     assert result.stdout == "1\nerror: no such column: nope\n  SELECT nope FROM threads\n" \
@@ -566,6 +572,18 @@ def test_memory_ends_at_its_limit(probe, query):
     assert value(query, "SELECT 1") == "1"
 
 
+@pytest.mark.attack
+def test_depth_ends_at_its_limit(query):
+    """SQLite calls itself for each level of a statement."""
+    def chain(levels):
+        return "WITH t0(x) AS (SELECT 1)" + "".join(
+            f", t{i + 1}(x) AS (SELECT x + 1 FROM t{i})" for i in range(levels)) + f" SELECT x FROM t{levels};"
+
+    for _ in range(3):
+        assert refused(query, chain(3400)) == (errno.EFBIG, "over the limit: a statement may have 64 KiB")
+    assert value(query, chain(1500)) == "1501"
+
+
 def test_rows_end_at_their_limit(query):
     said = reply(query, "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) "
                         "SELECT x FROM c")
@@ -573,11 +591,25 @@ def test_rows_end_at_their_limit(query):
     assert said.endswith("\n1000000\n[cut: the limit of 1,000,000 rows was reached]\n")
 
 
-def test_interrupted(probe, any_python):
+ZEROS = "replace(hex(zeroblob(7000000)), '0', 'a')"
+LASTING = {
+    "joins": BOMB,
+    "LIKE": f"SELECT {ZEROS} LIKE '%{'a' * 900}b'",
+    "GLOB": f"SELECT {ZEROS} GLOB '*{'[^b-z]' * 100}q'",
+    "rtrim": f"SELECT length(rtrim({ZEROS}, replace(hex(zeroblob(500000)), '0', 'b') || 'a'))",
+    "planning": "WITH t0(x) AS (SELECT 1)" + "".join(
+        f", t{i + 1}(x) AS (SELECT a.x FROM t{i} a, t{i} b)" for i in range(24)) + " SELECT count(*) FROM t24",
+}
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("what", LASTING)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted(probe, any_python, what, number):
     """Ctrl-C ends the statement, and not only the one who waits for it."""
     target = any_python.run("threads.py", 4, 10)
     query = path_of(probe, target)
-    writer = subprocess.Popen(["bash", "-c", 'echo "$2" > "$1"', "bash", str(query), BOMB],
+    writer = subprocess.Popen(["bash", "-c", 'echo "$2" > "$1"', "bash", str(query), LASTING[what]],
                               stderr=subprocess.PIPE, start_new_session=True)
 
     def busy():
@@ -587,7 +619,7 @@ def test_interrupted(probe, any_python):
     rest = busy()
     eventually(lambda: busy() - rest > 10, what="the statement")
     start = time.monotonic()
-    os.killpg(writer.pid, signal.SIGINT)
+    os.killpg(writer.pid, number)
     writer.wait(patience(5))
     assert time.monotonic() - start < patience(4)
     eventually(lambda: (before := busy(), time.sleep(0.3)) and busy() - before < 5,

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from interpreters import TARGETS
+from interpreters import TARGETS, eventually, patience
 from mount import Probe
 from sql import ask
 
@@ -230,3 +230,29 @@ def test_file_system_that_hangs(probe, any_python):
             assert time.monotonic() - start < 60
         finally:
             os.kill(other.pid, signal.SIGCONT)
+
+
+ITSELF = """
+import os, sys, time
+name = sys.argv[1] % (os.getpid(), os.getpid())
+exec(compile("print('ready', flush=True) or time.sleep(10 ** 6)", name, "exec"))
+"""
+
+
+def children(pid):
+    return [child for task in os.listdir(f"/proc/{pid}/task")
+            for child in pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+
+
+@pytest.mark.attack
+def test_a_source_that_is_itself(probe, any_python, nobody):
+    """Reading it reads it: that ends, leaves threads for others, and no child behind."""
+    mount = probe.mount("allow_other")
+    target = any_python.run_source(ITSELF, f"{mount.path}/%d/threads/%d/frames/0/source", user=nobody)
+    path = mount.path / str(target.pid) / "threads" / str(target.pid) / "frames" / "0" / "source"
+    readers = [subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "cat", path],
+                                stdout=subprocess.PIPE, text=True) for _ in range(12)]
+    said = [reader.communicate(timeout=patience(60))[0] for reader in readers] + [mount.read(path)]
+    assert not [text for text in said if "in time" in text or not text.startswith("<module> (")]
+    assert all("too many files are being read already, or hang: try again" in text for text in said[:12])
+    eventually(lambda: not children(mount.pid), what="that no child is left")

@@ -14,7 +14,8 @@ import time
 
 import pytest
 
-from interpreters import eventually
+from interpreters import eventually, patience
+from mount import Probe
 from stacks import escape, parse_backtrace
 
 FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
@@ -331,3 +332,30 @@ def test_kill_the_daemon(probe, python, threads):
     target.send("stop")
     done, wrong = map(int, target.readline().split())
     assert done > 0 and wrong == 0
+
+
+def test_memory_for_requests_runs_out(any_python):
+    """Threads of the mount that get none end, and not the daemon: it answers again once there is some."""
+    target = any_python.run("nested.py")
+    with Probe() as other:
+        look(other, target)
+        status = pathlib.Path(f"/proc/{other.pid}/status").read_text()
+        size = int(next(line for line in status.splitlines() if line.startswith("VmSize")).split()[1]) << 10
+        if size >> 40:
+            pytest.skip("a sanitizer ends what gets no memory")
+        _, most = resource.prlimit(other.pid, resource.RLIMIT_AS)
+        stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
+        stack = 2 << 20 if stack == resource.RLIM_INFINITY else stack
+        for room in stack + 4096, 0:  # for the stack of one thread more; for nothing
+            resource.prlimit(other.pid, resource.RLIMIT_AS, (size + room, most))
+            try:
+                readers = [subprocess.Popen(["cat", other.path / str(target.pid) / "backtrace"],
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(24)]
+                eventually(lambda: "fuse: " in other.log() or not other.alive() or
+                           all(reader.poll() is not None for reader in readers), what="the shortage")
+            finally:
+                if other.alive():
+                    resource.prlimit(other.pid, resource.RLIMIT_AS, (most, most))
+            for reader in readers:
+                reader.wait(patience(60))
+            look(other, target)

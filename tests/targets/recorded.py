@@ -25,8 +25,9 @@ class Ring:
         self.types, hash_ = layouts[table]
         self.blocks = size // BLOCK
         self.fd = os.memfd_create("probefs-ring", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.posix_fallocate(self.fd, 0, 4096 + size)
+        os.ftruncate(self.fd, 4096 + size)
         self.memory = mmap.mmap(self.fd, 4096 + size)
+        self.memory[:] = bytes(4096 + size)  # which has no holes then
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
         self.memory[:96] = struct.pack("=QIiQ32sQIIQQd", MAGIC, VERSION, os.getpid(), hash_, table.encode(), size,
                                        BLOCK, self.blocks, 0, 0, time.time())

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <unistd.h>
 
 static atomic_int ran, begun;
 static sem_t go;
@@ -42,7 +43,7 @@ static struct command *new_command(struct commands *commands, void (*run)(struct
 {
     struct counted *counted = calloc(1, sizeof *counted);
     counted->command.run = run;
-    command_init(&counted->command, commands);
+    command_init(&counted->command, commands, geteuid());
     counted->number = number;
     return &counted->command;
 }
@@ -89,6 +90,42 @@ static void test_bound(void)
 
     CHECK(commands_end(&commands, 10000000000u)); /* by interrupting them */
     CHECK_INT(ran, COMMANDS_MAX);
+    commands_deinit(&commands);
+}
+
+static void refused(struct commands *commands, uid_t uid, int error)
+{
+    struct command *command = new_command(commands, count, 1000);
+
+    command->uid = uid;
+    CHECK_INT(command_start(command), error);
+    command_deinit(command);
+    free(command);
+}
+
+/* One user has a share, all of them leave some to root, and what one gave back another may have. */
+static void test_shares(void)
+{
+    enum { LEFT = COMMANDS_MAX - COMMANDS_KEPT, FIRST = 100000 };
+    struct commands commands;
+    int n = 0;
+
+    atomic_store(&ran, 0);
+    atomic_store(&begun, 0);
+    commands_init(&commands);
+    for (; n < LEFT; n++) {
+        struct command *command = new_command(&commands, wait_for_interrupt, 0);
+        command->uid = FIRST + (uid_t)n / COMMANDS_EACH;
+        CHECK_INT(command_start(command), 0);
+    }
+    refused(&commands, FIRST, -EDQUOT);
+    refused(&commands, FIRST + 1000, -EAGAIN);
+    for (; n < COMMANDS_MAX; n++)
+        CHECK_INT(command_start(new_command(&commands, wait_for_interrupt, 0)), 0);
+    refused(&commands, 0, -EAGAIN);
+    wait_until(&begun, n);
+    CHECK(commands_end(&commands, 10000000000u));
+    CHECK_INT(commands.shares.nusers, 0);
     commands_deinit(&commands);
 }
 
@@ -184,6 +221,7 @@ int main(void)
 {
     test_runs();
     test_bound();
+    test_shares();
     test_interrupt_one();
     test_until();
     test_watch();

@@ -1,6 +1,7 @@
 /* What is kept of processes that have ended: by age, by size, by number. */
 #include "agent/base/cleanup.h"
 #include "fs/process/exited.h"
+#include "fs/process/facts.h"
 #include "tests/unit/check.h"
 
 #define SECOND 1000000000ull
@@ -131,10 +132,44 @@ static void test_number(void)
     unref(four, five, again);
 }
 
+static void give_to(struct process *process, uid_t uid)
+{
+    struct facts *facts = calloc(1, sizeof *facts);
+
+    CHECK(facts);
+    facts->access = (struct access_target){.uid = {uid, uid, uid}, .dumpable = true};
+    process->facts = facts;
+    process->ended = true;
+}
+
+/* Who leaves much, or many, loses their own. */
+static void test_users(void)
+{
+    struct process *one, *two, *three;
+    struct exited *exited = make(&one, &two, &three); /* 10 in all, of root */
+    struct process *four = process_of(4, 3, 9), *five = process_of(5, 4, 3),
+                   *six = process_of(6, 5, 0);
+
+    give_to(four, 1000);
+    give_to(five, 1000);
+    give_to(six, 1000);
+    CHECK(exited_drop(exited, two)); /* 6 of root */
+    exited_add(exited, four, 40 * SECOND);
+    CHECK_INT(kept(exited, 40 * SECOND), 134);
+    exited_add(exited, five, 50 * SECOND); /* there is room: nothing is left of the 9 */
+    CHECK_INT(kept(exited, 50 * SECOND), 1345);
+    exited_add(exited, six, 60 * SECOND); /* one process too many */
+    CHECK_INT(kept(exited, 60 * SECOND), 1356);
+    exited_free(exited);
+    unref(one, two, three);
+    unref(four, five, six);
+}
+
 int main(void)
 {
     test_age();
     test_size();
     test_number();
+    test_users();
     return 0;
 }

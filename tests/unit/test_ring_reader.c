@@ -75,6 +75,12 @@ static void refuses_what_may_change_its_size(void)
     CHECK_INT(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, RING_BLOCK_MIN, 4096), 0);
     CHECK_INT(fcntl(fd, F_ADD_SEALS, SEALS), 0);
     CHECK_INT(try_file(fd, gc), -EPROTO); /* a page that isn't there */
+
+    fd = make_file(&header, size, 0, 0);
+    CHECK_INT(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, RING_BLOCK_MIN, 4096), 0);
+    CHECK_INT(fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)size, 1 << 20), 0);
+    CHECK_INT(fcntl(fd, F_ADD_SEALS, SEALS), 0);
+    CHECK_INT(try_file(fd, gc), -EPROTO); /* while there are more behind the end */
 }
 
 static void refuses_other_files(void)

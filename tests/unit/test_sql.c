@@ -111,6 +111,9 @@ static void test_statements(void)
           FORMAT_CSV, "id\n0\n1\n");
     gives("SELECT median(n) a, percentile(n, 90) b, median(NULL) c FROM numbers WHERE n < 11",
           FORMAT_CSV, "a,b,c\n5.0,9.0,\n");
+    gives("SELECT median(n) a, percentile(1000 - n, 0) b, percentile(n % 7, 100) c, median(1) d, "
+          "percentile(n * 7919 % 2003, 12.5) e FROM numbers",
+          FORMAT_CSV, "a,b,c,d,e\n999.5,-999.0,6.0,1.0,251.875\n");
     gives("SELECT instr('gr\xc3\xbcn', 'n') a, replace('aXbXc', 'X', '--') b, instr(x'0102', "
           "x'02') c,"
           " replace('abc', '', 'x') d, instr(NULL, 'a') e, replace('aa', 'a', '') f",
@@ -146,6 +149,14 @@ static void test_pushed_down(void)
     CHECK(id->bounded && id->high == 1);
     gives("SELECT count(*) c FROM colours WHERE id > 1.5 AND id < 3.5", FORMAT_CSV, "c\n2\n");
     CHECK(id->bounded && id->low == 1 && id->high == 3);
+    gives("SELECT count(*) c FROM colours WHERE id IS NOT NULL", FORMAT_CSV, "c\n8\n");
+    CHECK(id->bounded && id->low == INT64_MIN && id->high == INT64_MAX);
+    gives("SELECT count(*) c FROM colours WHERE extra IS NULL OR id IS NOT NULL", FORMAT_CSV,
+          "c\n8\n");
+    CHECK(!id->bounded);
+    gives("SELECT count(*) c FROM numbers LEFT JOIN colours ON n = id WHERE id IS NULL", FORMAT_CSV,
+          "c\n1992\n");
+    CHECK(!id->bounded);
     gives("SELECT count(*) c FROM colours WHERE id <> 1.5", FORMAT_CSV, "c\n8\n");
     CHECK(!id->bounded);
     gives("SELECT id FROM colours WHERE share BETWEEN 3 AND 4.5", FORMAT_CSV, "id\n2\n3\n");
@@ -327,6 +338,38 @@ static void test_regexp(void)
     refuses("SELECT hex(zeroblob(1000000)) REGEXP '^(0|1)*2'", "over the limit");
 }
 
+/* Patterns of 16 MiB statements and more: what no step of SQLite's machine may take for long. */
+static const char *const long_ones[] = {
+    "SELECT hex(zeroblob(7000000)) LIKE '%' || hex(zeroblob(400)) || '1'",
+    "SELECT hex(zeroblob(7000000)) GLOB '*' || hex(zeroblob(400)) || '1'",
+    "SELECT hex(zeroblob(7000000)) GLOB '*' || replace(hex(zeroblob(50)), '0', '[^b-z]') || '1'",
+    "SELECT rtrim(hex(zeroblob(7000000)), replace(hex(zeroblob(500000)), '0', 'a') || '0')",
+    "SELECT ltrim(hex(zeroblob(7000000)), replace(hex(zeroblob(500000)), '0', 'a') || '0')",
+    "SELECT trim(hex(zeroblob(7000000)), replace(hex(zeroblob(500000)), '0', 'a') || '0')",
+};
+
+static void test_match(void)
+{
+    gives("SELECT 'Gr\xc3\xbcn' LIKE 'gr_N' a, 'ab' LIKE '%b%' b, 'ab' LIKE 'a' c, '' LIKE '%' d,"
+          " 'abcabd' LIKE '%ab_' e, 'a%' LIKE 'a\\%' ESCAPE '\\' f, 'ab' LIKE 'a\\%' ESCAPE "
+          "'\\' g, 'a%' LIKE 'a%%' ESCAPE '%' h, 17 LIKE '1_' i, NULL LIKE 'a' j, 'a' LIKE NULL "
+          "k, 'aaab' LIKE '%a%ab' l, '\xc3\x84' LIKE '\xc3\xa4' m, 'a' NOT LIKE 'b' n",
+          FORMAT_CSV, "a,b,c,d,e,f,g,h,i,j,k,l,m,n\n1,1,0,1,1,1,0,1,1,,,1,0,1\n");
+    gives("SELECT 'abc' GLOB 'a*' a, 'Abc' GLOB 'a*' b, 'abc' GLOB '??c' c, 'a-c' GLOB 'a[a-]c' d,"
+          " 'abc' GLOB 'a[^a]c' e, 'a]c' GLOB 'a[]]c' f, 'abc' GLOB '*[x-z]' g, 'a*' GLOB 'a[*]' "
+          "h, 'abc' GLOB 'a[b' i, '\xc3\xbc' GLOB '[\xc3\xa4-\xc3\xbf]' j, NULL GLOB 'a' k",
+          FORMAT_CSV, "a,b,c,d,e,f,g,h,i,j,k\n1,0,1,1,1,1,0,1,0,1,\n");
+    gives(
+        "SELECT trim('xxaxyx', 'yx') a, ltrim('xxax', 'x') b, rtrim('xaxx', 'x') c, trim(' a ') d,"
+        " trim('\xc3\xbc"
+        "a\xc3\xbc', '\xc3\xbc') e, trim('xx', 'x') f, trim(NULL, 'a') g, "
+        "trim('a', NULL) h, trim('a', '') i, trim('\xc3\xbc', '\xc3\xa4') j",
+        FORMAT_CSV, "a,b,c,d,e,f,g,h,i,j\na,ax,xa,a,a,\"\",,,a,\xc3\xbc\n");
+    fails("SELECT 'a' LIKE hex(zeroblob(1000))", -EINVAL, "LIKE or GLOB pattern too complex");
+    fails("SELECT 'a' LIKE 'a' ESCAPE 'ab'", -EINVAL,
+          "ESCAPE expression must be a single character");
+}
+
 static void test_errors(void)
 {
     fails("SELECT id FORM colours c", -EINVAL,
@@ -335,7 +378,9 @@ static void test_errors(void)
           "no such column: nix\n  \\tnix FROM colours\n    ^");
     fails("SELECT '\xc3\xbc', nix FROM colours", -EINVAL,
           "no such column: nix\n  SELECT '\xc3\xbc', nix FROM colours\n              ^");
-    fails("SELECT * FROM nix", -EINVAL, "no such table: nix");
+    fails("SELECT * FROM nix", -EINVAL, "no such table: nix; there are: colours, numbers, flights");
+    fails("SELECT \"red\" FROM colours", -EINVAL,
+          "no such column: red\n  SELECT \"red\" FROM colours\n         ^");
     fails("SELECT abs(-9223372036854775808)", -EINVAL, "integer overflow");
     fails("SELECT percentile(id, 101) FROM colours", -EINVAL,
           "percentile() takes a percentage from 0 to 100");
@@ -375,6 +420,13 @@ static void test_only_reads(void)
     text_deinit(&out);
 }
 
+#define TWICE(x, y) #y "(x) AS (SELECT a.x FROM " #x " a, " #x " b), "
+#define DOUBLING                                                                             \
+ "WITH a(x) AS (SELECT 1), " TWICE(a, b) TWICE(b, c) TWICE(c, d) TWICE(d, e) TWICE(e, f)     \
+     TWICE(f, g) TWICE(g, h) TWICE(h, i) TWICE(i, j) TWICE(j, k) TWICE(k, l) TWICE(l, m)     \
+         TWICE(m, n) TWICE(n, o) TWICE(o, p) TWICE(p, q) TWICE(q, r) TWICE(r, s) TWICE(s, t) \
+             TWICE(t, u) TWICE(u, v) TWICE(v, w) "z AS (SELECT 1) SELECT count(*) FROM w"
+
 static void test_limits(void)
 {
     struct provider from = provider();
@@ -392,6 +444,11 @@ static void test_limits(void)
     CHECK_INT(run_on(&from, "SELECT hex(zeroblob(8000000)) REGEXP '(0*)*(0*)*1'", FORMAT_CSV, &out),
               -ETIMEDOUT);
 
+    for (size_t i = 0; i < sizeof long_ones / sizeof *long_ones; i++)
+        CHECK_INT(run_on(&from, long_ones[i], FORMAT_CSV, &out), -ETIMEDOUT);
+    CHECK_INT(run_on(&from, DOUBLING, FORMAT_CSV, &out), -EINVAL); /* it is never planned */
+    CHECK_STR(out.data, "over the limit: a statement may take 10 s");
+
     from = provider();
     from.memory = 8 << 20;
     CHECK_INT(run_on(&from,
@@ -406,6 +463,9 @@ static void test_limits(void)
     CHECK_INT(run_on(&from, "SELECT a.word FROM numbers a, numbers b ORDER BY a.word || 1",
                      FORMAT_CSV, &out),
               -EFBIG);
+
+    for (enum format f = FORMAT_CSV; f <= FORMAT_TABLE; f++) /* the result is memory, too */
+        CHECK_INT(run_on(&from, "SELECT hex(zeroblob(50000)) FROM numbers", f, &out), -EFBIG);
 
     from = provider();
     CHECK_INT(run_on(&from, "SELECT 1 FROM numbers a, numbers b", FORMAT_CSV, &out), 0);
@@ -555,6 +615,7 @@ static void test_pieces(void)
             "  SELECT nix FROM colours\n         ^",
             -EINVAL);
     answers("SELECT count(", "error: incomplete input", -EINVAL);
+    answers("SELECT nix;", "error: no such column: nix\n  SELECT nix;\n         ^", -EINVAL);
     answers("-- format: xml\nSELECT 1",
             "error: there is no format \"xml\": -- format: csv, json or "
             "table",
@@ -573,6 +634,10 @@ static void test_two_in_a_row(void)
     text_clear(&w.reply); /* read */
     CHECK_INT(write_piece(&w, "SELECT 2\n", 9, false), 0);
     CHECK_STR(w.reply.data, "2\n2\n");
+    /* what a semicolon ends can't be mended by what follows */
+    CHECK_INT(write_piece(&w, "SELECT nix;\n", 12, false), -EINVAL);
+    CHECK_INT(write_piece(&w, "SELECT n FROM numbers a, numbers b;", 35, false), -EINVAL);
+    CHECK_INT(write_piece(&w, "SELECT 'a' UNION SELECT 1, 2; SELECT 1", 38, false), -EINVAL);
     /* an error that what follows could have mended comes at the close */
     CHECK_INT(write_piece(&w, "SELECT id\n", 10, false), 0);
     CHECK_INT(write_piece(&w, "", 0, true), -EINVAL);
@@ -616,6 +681,15 @@ static void *query_deeply(void *arg)
         {"SELECT * FROM ", "(SELECT * FROM ", "colours", ")"},
         {"SELECT ", "NOT ", "1", ""},
         {"SELECT ", "CASE WHEN ", "1", " THEN 1 END"},
+        {"SELECT json('", "[", "", "]"},
+    };
+    /* each is one level deeper than the one before it */
+    static const char *const chains[][2] = {
+        {"SELECT*FROM t%d", "SELECT*FROM t%d"},
+        {"SELECT max(x)FROM t%d", "SELECT max(x)FROM t%d"},
+        {"SELECT(SELECT x FROM t%d)", "SELECT x FROM t%d"},
+        {"SELECT max(x)FROM t%d GROUP BY x LIMIT 1", "SELECT x FROM t%d"},
+        {"SELECT x FROM t%d UNION SELECT 2", "SELECT x FROM t%d"},
     };
     struct provider from = provider();
     struct text sql = TEXT_INIT, out = TEXT_INIT;
@@ -632,6 +706,23 @@ static void *query_deeply(void *arg)
                 text_puts(&sql, parts[i][3]);
             int r = run_on(&from, sql.data, FORMAT_CSV, &out);
             CHECK(r == 0 || out.size);
+        }
+    from.deadline_ns = 3000000000;
+    for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
+        for (size_t room = 1000; room < 2 * ENGINE_SQL_MAX; room *= 2) {
+            int n = 0;
+            text_clear(&sql);
+            text_puts(&sql, "WITH t0(x)AS(SELECT 1)");
+            while (sql.size + 100 < room) {
+                text_printf(&sql, ",t%d(x)AS(", n + 1);
+                text_printf(&sql, chains[i][0], n++);
+                text_putc(&sql, ')');
+            }
+            text_printf(&sql, chains[i][1], n);
+            int r = run_on(&from, sql.data, FORMAT_CSV, &out);
+            CHECK(r == 0 || out.size);
+            if (room > ENGINE_SQL_MAX)
+                CHECK_STR(out.data, "over the limit: a statement may have 64 KiB");
         }
     text_deinit(&sql);
     text_deinit(&out);
@@ -658,6 +749,7 @@ int main(void)
     test_pushed_down();
     test_ordered();
     test_regexp();
+    test_match();
     test_errors();
     test_only_reads();
     test_limits();

@@ -145,7 +145,7 @@ static void test_demangle(void)
     CHECK_STR(demangled(""), "");
     /* f<pair<int, int>, pair<that, that>, ...>: doubles with each step; cut, not expanded */
     strcpy(name, "_Z1fISt4pairIiiE");
-    for (const char *id = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"; *id; id++)
+    for (const char *id = "123456789ABCDEFGH"; *id; id++)
         snprintf(name + strlen(name), 32, "S0_IS%c_S%c_E", *id, *id);
     strcat(name, "Evv");
     CHECK(!strncmp(demangled(name), "f<std::pair<int, int>, std::pair<std::pair<int", 45));

@@ -15,7 +15,7 @@
 
 struct code_cache {
     struct code *buckets[BUCKETS];
-    size_t n;
+    size_t n, bytes;
     struct code **fresh; /* CODE_NEW entries */
     size_t nfresh, fresh_alloc;
 };
@@ -34,7 +34,15 @@ static void forget(struct code *code)
     code->name = code->file = NULL;
 }
 
-static void clear(struct code_cache *cache)
+static size_t size_of(const struct code *code)
+{
+    return sizeof *code + (code->name ? strlen(code->name) : 0) +
+           (code->file ? strlen(code->file) : 0) + code->lines.n * sizeof *code->lines.rows;
+}
+
+size_t code_cache_size(const struct code_cache *cache) { return cache->bytes; }
+
+void code_cache_clear(struct code_cache *cache)
 {
     for (size_t i = 0; i < BUCKETS; i++) {
         for (struct code *c = cache->buckets[i], *next; c; c = next) {
@@ -44,22 +52,22 @@ static void clear(struct code_cache *cache)
         }
         cache->buckets[i] = NULL;
     }
-    cache->n = cache->nfresh = 0;
+    cache->n = cache->bytes = cache->nfresh = 0;
 }
 
 void code_cache_free(struct code_cache *cache)
 {
     if (!cache)
         return;
-    clear(cache);
+    code_cache_clear(cache);
     free(cache->fresh);
     free(cache);
 }
 
 void code_cache_trim(struct code_cache *cache)
 {
-    if (cache->n > CODE_CACHE_MAX)
-        clear(cache);
+    if (cache->n > CODE_CACHE_MAX || cache->bytes > CODE_CACHE_BYTES_MAX)
+        code_cache_clear(cache);
 }
 
 uint32_t code_head_size(const struct offsets *o)
@@ -111,10 +119,13 @@ struct code *code_cache_find(struct code_cache *cache, const struct offsets *off
         code->next = *bucket;
         *bucket = code;
         cache->n++;
+        cache->bytes += size_of(code);
     }
     if (code->state != CODE_NEW && enqueue(cache, code) < 0)
         return NULL;
+    cache->bytes -= size_of(code);
     forget(code);
+    cache->bytes += size_of(code);
     code->state = CODE_NEW;
     code->key = key;
     code->first_traceable = 0;
@@ -308,5 +319,12 @@ int code_cache_load(struct code_cache *cache, const struct memory *memory,
     size_t n = cache->nfresh;
 
     cache->nfresh = 0;
-    return n ? load(memory, offsets, cache->fresh, n) : 0;
+    if (!n)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        cache->bytes -= size_of(cache->fresh[i]);
+    int r = load(memory, offsets, cache->fresh, n);
+    for (size_t i = 0; i < n; i++)
+        cache->bytes += size_of(cache->fresh[i]);
+    return r;
 }

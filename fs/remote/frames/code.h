@@ -10,7 +10,8 @@
 #include "fs/remote/memory/memory.h"
 
 #define CODE_CACHE_MAX 65536 /* entries */
-#define CODE_NAME_MAX 1024   /* characters of a name or a file name that are kept */
+#define CODE_CACHE_BYTES_MAX (64u << 20)
+#define CODE_NAME_MAX 1024 /* characters of a name or a file name that are kept */
 
 struct code {
     uint64_t addr;
@@ -46,3 +47,6 @@ int code_cache_load(struct code_cache *cache, const struct memory *memory,
 
 /* Drops everything if the cache has grown over its limit. No entry may be in use. */
 void code_cache_trim(struct code_cache *cache);
+void code_cache_clear(struct code_cache *cache);
+/* Bytes that it occupies. */
+size_t code_cache_size(const struct code_cache *cache);

@@ -70,6 +70,8 @@ void view_free(struct view *view)
     free(view);
 }
 
+size_t view_size(const struct view *view) { return view->bytes; }
+
 void view_reset(struct view *view)
 {
     free_blocks(view);

@@ -24,6 +24,8 @@ void view_free(struct view *view);
 
 /* Forgets every piece. */
 void view_reset(struct view *view);
+/* Bytes that it holds of copies. */
+size_t view_size(const struct view *view);
 /* Copies the pieces used since the last refresh again, forgets the others. 0, -ESRCH, -EPERM,
  * -ENOMEM. */
 int view_refresh(struct view *view);

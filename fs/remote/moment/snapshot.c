@@ -1,3 +1,4 @@
+#include "fs/remote/moment/caches.h"
 #include "fs/remote/moment/snapshot.h"
 
 #include "agent/base/cleanup.h"
@@ -384,6 +385,7 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
     snapshot->cost.total_ns = monotonic_ns() - start;
     if (r == 0)
         target->cost = snapshot->cost;
+    caches_note(target);
     pthread_mutex_unlock(&target->lock);
     text_deinit(&reading.frames.scratch);
     if (r == 0 && !target_alive(target))

@@ -6,6 +6,7 @@
 #include "fs/remote/frames/code.h"
 #include "fs/remote/frames/names.h"
 #include "fs/remote/memory/view.h"
+#include "fs/remote/moment/caches.h"
 #include "fs/remote/native/native.h"
 #include "fs/remote/objects/version.h"
 
@@ -120,6 +121,7 @@ void target_unref(struct target *target)
         kept->free(kept);
     if (target->pidfd >= 0)
         close(target->pidfd);
+    caches_leave(target);
     native_free(target->native);
     names_free(target->names);
     code_cache_free(target->codes);

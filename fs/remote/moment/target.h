@@ -55,6 +55,10 @@ struct target {
     struct code_cache *codes;
     struct names *names;
     struct native *native;
+
+    /* of caches.h, guarded by that */
+    struct target *newer, *older; /* by when they were read; NULL: none, or not listed */
+    size_t cached;                /* bytes */
 };
 
 /* Opens the process pid and finds its interpreter. -ESRCH: no such process, or a zombie; -ENOENT:

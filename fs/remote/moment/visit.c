@@ -1,4 +1,5 @@
 /* snapshot_visit(): work on the frames of a moment. */
+#include "fs/remote/moment/caches.h"
 #include "fs/remote/moment/snapshot.h"
 
 #include "agent/base/cleanup.h"
@@ -58,6 +59,7 @@ static int visit_locked(struct visit *visit)
     if (r == 0)
         r = moment_run(target, visit_in_moment, visit, &moment);
     lwp_list_deinit(&visit->lwps);
+    caches_note(target);
     return r == -EAGAIN ? target_why_not(target) : r;
 }
 

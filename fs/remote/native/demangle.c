@@ -46,7 +46,7 @@ static void demangle_languages(const char *mangled, char *out)
 
     out[0] = 0;
     if (mangled[0] == '_' && (mangled[1] == 'Z' || mangled[1] == 'R') &&
-        strlen(mangled) < DEMANGLE_MAX && demangle_into(mangled, &output) && out[0])
+        strlen(mangled) <= DEMANGLE_INPUT_MAX && demangle_into(mangled, &output) && out[0])
         return;
     size_t size = strcspn(mangled, "@");
     snprintf(out, DEMANGLE_MAX, "%.*s", size < DEMANGLE_MAX ? (int)size : DEMANGLE_MAX, mangled);

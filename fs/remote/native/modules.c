@@ -163,24 +163,43 @@ struct module *modules_find(struct modules *modules, uint64_t addr)
     return NULL;
 }
 
+size_t modules_symbols_size(const struct modules *modules)
+{
+    size_t total = 0;
+
+    for (size_t i = 0; i < modules->n; i++)
+        if (modules->items[i].symbols)
+            total += symbols_size(modules->items[i].symbols);
+    return total;
+}
+
+static void forget_symbols(struct module *module)
+{
+    if (!module->symbols)
+        return;
+    symbols_free(steal_pointer(module->symbols));
+    module->symbols_state = MODULE_UNREAD;
+}
+
+void modules_forget_symbols(struct modules *modules)
+{
+    for (size_t i = 0; i < modules->n; i++)
+        forget_symbols(&modules->items[i]);
+}
+
 /* Frees the tables that were not used for longest until those of all modules fit. */
 static void limit_symbols(struct modules *modules, const struct module *keep)
 {
     for (;;) {
         struct module *oldest = NULL;
-        size_t total = 0;
         for (size_t i = 0; i < modules->n; i++) {
             struct module *module = &modules->items[i];
-            if (!module->symbols)
-                continue;
-            total += symbols_size(module->symbols);
-            if (module != keep && (!oldest || module->used < oldest->used))
+            if (module->symbols && module != keep && (!oldest || module->used < oldest->used))
                 oldest = module;
         }
-        if (total <= MODULES_SYMBOLS_MAX || !oldest)
+        if (modules_symbols_size(modules) <= MODULES_SYMBOLS_MAX || !oldest)
             return;
-        symbols_free(steal_pointer(oldest->symbols));
-        oldest->symbols_state = MODULE_UNREAD;
+        forget_symbols(oldest);
     }
 }
 

@@ -46,6 +46,10 @@ int modules_refresh(struct modules *modules, const struct maps *maps, bool *chan
 /* The module that holds an address, its image and tables read; NULL: none. */
 struct module *modules_find(struct modules *modules, uint64_t addr);
 
+/* Bytes of all symbol tables; they are dropped until they are asked for again. */
+size_t modules_symbols_size(const struct modules *modules);
+void modules_forget_symbols(struct modules *modules);
+
 /* The raw name of the function that holds addr and begins at start (0: not known). False: there
  * is no symbol. cap >= 2. */
 bool modules_symbol(struct modules *modules, struct module *module, uint64_t addr, uint64_t start,

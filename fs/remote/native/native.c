@@ -84,6 +84,20 @@ void native_free(struct native *native)
     free(native);
 }
 
+size_t native_size(const struct native *native)
+{
+    return unwinder_size(&native->unwinder) + native->arena_alloc +
+           (native->longer ? NATIVE_STACK_MAX : 0);
+}
+
+void native_forget(struct native *native)
+{
+    unwinder_forget(&native->unwinder);
+    free(steal_pointer(native->arena));
+    free(steal_pointer(native->longer));
+    native->arena_used = native->arena_alloc = 0;
+}
+
 void native_use(struct native *native, const struct unwind_engine *engine)
 {
     if (native->unwinder.engine->forget)

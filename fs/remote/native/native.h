@@ -74,6 +74,9 @@ struct native_stack {
 struct native;
 int native_new(const struct memory *memory, struct native **out);
 void native_free(struct native *native);
+/* Bytes that it keeps from one reading to the next, and drops. */
+size_t native_size(const struct native *native);
+void native_forget(struct native *native);
 
 /* Unwinds with another engine than the build's (unwind.h): for comparing them. */
 struct unwind_engine;

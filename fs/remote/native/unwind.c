@@ -31,7 +31,7 @@ static void forget_pcs(struct unwinder *u)
     }
     free(u->pcs);
     u->pcs = NULL;
-    u->npcs = u->alloc = 0;
+    u->npcs = u->alloc = u->names = 0;
 }
 
 static void forget_kept(struct unwinder *u)
@@ -45,6 +45,19 @@ void unwinder_deinit(struct unwinder *u)
     forget_kept(u);
     forget_pcs(u);
     modules_deinit(&u->modules);
+}
+
+size_t unwinder_size(const struct unwinder *u)
+{
+    return u->alloc * sizeof *u->pcs + u->names + modules_symbols_size(&u->modules);
+}
+
+void unwinder_forget(struct unwinder *u)
+{
+    forget_kept(u);
+    forget_pcs(u);
+    modules_forget_symbols(&u->modules);
+    pages_clear(&u->modules.pages);
 }
 
 int unwinder_refresh(struct unwinder *u, const struct maps *maps, uint64_t image_base)
@@ -138,6 +151,7 @@ static void name_pc(struct unwinder *u, struct pc *pc)
     demangle(raw, shown);
     pc->name = strdup(raw);
     pc->shown = strdup(shown);
+    u->names += strlen(raw) + strlen(shown) + 2;
 }
 
 static bool in_eval(struct unwinder *u, struct pc *pc)

@@ -48,6 +48,7 @@ struct unwinder {
     struct modules modules;
     struct pc *pcs;      /* hashed by addr, open addressing */
     size_t npcs, alloc;  /* alloc: a power of two, or 0 */
+    size_t names;        /* bytes of their names */
     struct pc spare;     /* used when the table is full: one at a time, without a name */
     uint64_t image_base; /* of the interpreter */
     uint64_t eval;       /* start of its evaluation function, 0: not known */
@@ -55,6 +56,9 @@ struct unwinder {
 
 void unwinder_init(struct unwinder *u, const struct memory *memory);
 void unwinder_deinit(struct unwinder *u);
+/* Bytes that it keeps, and drops but for what is mapped. */
+size_t unwinder_size(const struct unwinder *u);
+void unwinder_forget(struct unwinder *u);
 
 /* Takes over what is mapped now; forgets what is no longer so. -ENOMEM. */
 int unwinder_refresh(struct unwinder *u, const struct maps *maps, uint64_t image_base);
