@@ -44,6 +44,8 @@ int call_may_enter(struct call *call, const struct place *place);
  * to do where not. */
 int call_may_write(struct call *call, const struct place *place, struct text *why);
 
+/* Whose reply is meant, of a command file at a place. */
+struct reply_key place_reply_key(const struct place *place, const struct caller *caller);
 /* Where the replies of command files at a place are kept. */
 struct replies *place_replies(struct mount *mount, const struct place *place);
 

@@ -161,6 +161,7 @@ static int run(struct options *options)
             return r;
         }
     }
+    clock_gettime(CLOCK_REALTIME, &mount.began);
     mount.serves = let_parent_go;
     mount.serves_arg = &report;
     r = access_init(&mount.access, options->hidepid);

@@ -44,9 +44,9 @@ static void make_draft(struct call *call, const struct node *node)
     _cleanup_context_ struct file_context context = {0};
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
     const struct place *place = &node->place;
-    struct rendered draft;
+    size_t size;
 
-    if (drafts_find(&call->mount->drafts, node->number, &call->caller, &draft) ||
+    if (drafts_find(&call->mount->drafts, node->number, &call->caller, &size) ||
         (place->process && call_may_look(call, place->process) < 0) ||
         context_init(&context, call->mount, &call->caller, place) < 0)
         return;
@@ -113,13 +113,13 @@ static void op_forget_multi(fuse_req_t req, size_t n, struct fuse_forget_data *f
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct rendered content;
     struct stat attr;
     struct call call;
+    size_t size;
 
     call_begin(&call, req);
     const struct node *node = call_node(&call, ino);
-    if (!call_exists(&call, &node->place) && !nodes_is_open(call.mount->nodes, node, &content)) {
+    if (!call_exists(&call, &node->place) && !nodes_is_open(call.mount->nodes, node, &size)) {
         call_fail(&call, -ESRCH);
         return;
     }

@@ -189,7 +189,6 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
 {
     _cleanup_context_ struct file_context context = {0};
     struct handle *handle = NULL;
-    struct timespec when;
     struct text draft;
 
     int r = place->process ? call_may_look(call, place->process) : 0;
@@ -197,10 +196,8 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
         return r;
     r = context_init(&context, call->mount, &call->caller, place);
     if (r == 0 && place->entry->sized &&
-        drafts_take(&call->mount->drafts, place_number(place), &call->caller, &draft, &when)) {
+        drafts_take(&call->mount->drafts, place_number(place), &call->caller, &draft)) {
         r = handle_open_text(&call->mount->handles, &draft, &context, &handle);
-        if (r == 0)
-            handle->when = when;
     } else if (r == 0 && place->entry->streams) {
         r = open_events(call, &context, &handle);
     } else if (r == 0) {
@@ -221,12 +218,7 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
 static int open_to_write(struct call *call, const struct place *place, int flags, struct text *why,
                          struct handle **out)
 {
-    const struct reply_key key = {
-        .file = place->entry->path,
-        .tid = place->tid,
-        .depth = place->depth,
-        .uid = call->caller.uid,
-    };
+    const struct reply_key key = place_reply_key(place, &call->caller);
     struct handle *handle;
 
     if (!place->entry->run)
@@ -269,8 +261,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->direct_io = 1;
     fi->noflush = !writes;
     fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR || handle->events; /* read like a pipe */
-    nodes_opened(call.mount->nodes, node,
-                 &(struct rendered){.size = handle->text.size, .when = handle->when});
+    nodes_opened(call.mount->nodes, node, handle->text.size);
     request_end(&call.request);
     if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
         nodes_closed(call.mount->nodes, node);

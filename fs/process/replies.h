@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define REPLY_MAX (32u << 20)         /* bytes of one; its beginning goes first */
 #define REPLIES_MAX 64                /* kept for one process, and ... */
@@ -53,3 +54,5 @@ void replies_deinit(struct replies *replies);
 void replies_put(struct replies *replies, struct reply *reply);
 /* Adds the last reply at key to out; nothing if there was none. */
 void replies_render(struct replies *replies, const struct reply_key *key, struct text *out);
+/* When the last reply at key was made, or last added to (CLOCK_REALTIME). False: there is none. */
+bool replies_changed(struct replies *replies, const struct reply_key *key, struct timespec *out);
