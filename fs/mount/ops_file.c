@@ -285,7 +285,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
     const char *bytes = NULL;
 
     if (handle->events) {
-        event_reader_read(handle->events, req, size, fi->flags & O_NONBLOCK);
+        event_reader_read(handle->events, req, size, fi->flags);
     } else if (handle->writer) {
         read_reply(req, handle->writer, size);
     } else {
