@@ -2,6 +2,7 @@
 import errno
 import os
 import pathlib
+import random
 import re
 import select
 import shlex
@@ -314,23 +315,31 @@ def test_reads_its_own_backtrace(probe, any_python):
 
 
 def test_by_rank(probe, any_python):
-    first = any_python.run_source(WAIT, env={"RANK": "7", "LOCAL_RANK": "1"})
-    eventually(lambda: later_than(first), what="the next clock tick")
-    any_python.run_source(WAIT, env={"RANK": "7"})
-    forker = any_python.run_source(FORK, env={"RANK": "12"}, ready=False)
+    rank, other = map(str, random.sample(range(10**6, 2**31 - 1), 2))  # which no other program has
+    first = any_python.run_source(WAIT, env={"RANK": rank, "LOCAL_RANK": "1"})
+
+    def leads_to(number):
+        return int(os.readlink(probe.path / "by-rank" / number).removeprefix("../"))
+
+    assert leads_to(rank) == first.pid
+    forker = any_python.run_source(FORK, env={"RANK": other}, ready=False)
     child = int(forker.readline())
     forker.expect("ready")
     any_python.run_source(WAIT, env={"RANK": "x"})
     ranks = set(os.listdir(probe.path / "by-rank"))
-    assert {"7", "12"} <= ranks and "x" not in ranks
-    # the first that claimed it, and the parent rather than what it forked
-    assert os.readlink(probe.path / "by-rank" / "7") == f"../{first.pid}"
-    assert os.readlink(probe.path / "by-rank" / "12") == f"../{forker.pid}"
-    assert probe.read("by-rank", 7, "status").startswith(f"Pid: {first.pid}\n")
-    assert "Rank: 7\n" in probe.read(first.pid, "status")
+    assert {rank, other} <= ranks and "x" not in ranks
+    assert leads_to(other) == forker.pid, "the parent rather than what it forked"
+    assert probe.read("by-rank", other, "status").startswith(f"Pid: {forker.pid}\n")
+    assert f"Rank: {rank}\n" in probe.read(first.pid, "status")
+    eventually(lambda: later_than(first), what="the next clock tick")
+    second = any_python.run_source(FORK, env={"RANK": rank}, ready=False)
+    worker = int(second.readline())
+    second.expect("ready")
+    assert leads_to(rank) == second.pid, "of the job that started last, and no worker"
+    os.kill(worker, 9)
+    second.close()
+    eventually(lambda: leads_to(rank) == first.pid, what="the end of the worker, which nobody waits for")
     os.kill(child, 9)
-    first.close()
-    assert os.readlink(probe.path / "by-rank" / "7") != f"../{first.pid}"
 
 
 def later_than(target):
