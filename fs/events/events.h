@@ -53,7 +53,7 @@ void event_reader_poll(struct event_reader *reader, fuse_req_t req, struct fuse_
 struct waiter {
     fuse_req_t req;
     struct event_reader *reader;
-    struct request request;
+    struct callers_entry request;
     size_t size;
     bool queued;
     bool interrupted; /* before it was queued */

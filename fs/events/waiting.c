@@ -146,7 +146,7 @@ void event_finish(struct waiter *done)
         done = waiter->next;
         /* from now on on_interrupt() doesn't know it */
         fuse_req_interrupt_func(waiter->req, NULL, NULL);
-        request_end(&waiter->request);
+        callers_remove(&waiter->request);
         if (waiter->error)
             fuse_reply_err(waiter->req, waiter->error);
         else
@@ -183,7 +183,7 @@ static void on_interrupt(fuse_req_t req, void *arg)
     }
     if (!ours)
         return;
-    request_end(&waiter->request);
+    callers_remove(&waiter->request);
     fuse_reply_err(req, EINTR);
     waiter_free(waiter);
 }
@@ -203,7 +203,7 @@ void event_reader_read(struct event_reader *reader, fuse_req_t req, size_t size,
         return;
     }
     *waiter = (struct waiter){.req = req, .reader = reader, .size = size};
-    request_begin(&waiter->request, fuse_req_ctx(req)->pid);
+    callers_add(&waiter->request, fuse_req_ctx(req)->pid);
     fuse_req_interrupt_func(req, on_interrupt, waiter);
     {
         _guard_mutex_(&events->lock);

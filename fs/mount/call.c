@@ -16,12 +16,12 @@ void call_begin(struct call *call, fuse_req_t req)
         .mount = fuse_req_userdata(req),
         .caller = {.pid = ctx->pid, .uid = ctx->uid, .gid = ctx->gid},
     };
-    request_begin(&call->request, ctx->pid);
+    callers_add(&call->request, ctx->pid);
 }
 
 void call_fail(struct call *call, int error)
 {
-    request_end(&call->request);
+    callers_remove(&call->request);
     fuse_reply_err(call->req, -error);
 }
 

@@ -11,7 +11,7 @@ struct call {
     struct caller caller;
     struct access_caller who; /* read when first needed */
     bool who_known;
-    struct request request;
+    struct callers_entry request;
 };
 
 void call_begin(struct call *call, fuse_req_t req);

@@ -86,7 +86,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     if (node->place.entry->sized)
         make_draft(&call, node);
     node_attributes(call.mount, &call.caller, node, &param.attr);
-    request_end(&call.request);
+    callers_remove(&call.request);
     if (fuse_reply_entry(req, &param) == -ENOENT) /* interrupted: the kernel never heard of it */
         nodes_forget(call.mount->nodes, node, 1);
 }
@@ -124,7 +124,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         return;
     }
     node_attributes(call.mount, &call.caller, node, &attr);
-    request_end(&call.request);
+    callers_remove(&call.request);
     fuse_reply_attr(req, &attr, 0);
 }
 
@@ -145,7 +145,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
         call_fail(&call, r);
         return;
     }
-    request_end(&call.request);
+    callers_remove(&call.request);
     fuse_reply_readlink(req, text.data);
 }
 
@@ -172,7 +172,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         return;
     }
     fi->fh = (uint64_t)(uintptr_t)handle;
-    request_end(&call.request);
+    callers_remove(&call.request);
     if (fuse_reply_open(req, fi) == -ENOENT) /* interrupted: no release will follow */
         handle_unref(handle);
 }
@@ -200,7 +200,7 @@ static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
             break;
         used += needs;
     }
-    request_end(&call.request);
+    callers_remove(&call.request);
     fuse_reply_buf(req, buf, used);
 }
 

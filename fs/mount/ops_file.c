@@ -20,7 +20,7 @@
 struct job {
     struct command command;
     fuse_req_t req; /* NULL: nobody waits */
-    struct request request;
+    struct callers_entry request;
     struct mount *mount;
     struct caller caller;
     struct place place;    /* with a reference to its process */
@@ -80,7 +80,7 @@ static void job_run(struct command *command)
     if (!job->req)
         return;
     fuse_req_interrupt_func(job->req, NULL, NULL);
-    request_end(&job->request);
+    callers_remove(&job->request);
     if (r == 0 && !job->last)
         fuse_reply_write(job->req, job->size);
     else
@@ -129,7 +129,7 @@ static int job_new(struct call *call, const struct place *place, struct handle *
         job->command.until_ns = monotonic_ns() + UNATTENDED_NS;
     command_init(&job->command, &call->mount->commands);
     if (job->req) {
-        request_begin(&job->request, call->caller.pid);
+        callers_add(&job->request, call->caller.pid);
         fuse_req_interrupt_func(job->req, job_interrupt, job);
     }
     *out = job;
@@ -141,7 +141,7 @@ static void job_free(struct job *job)
 {
     if (job->req) {
         fuse_req_interrupt_func(job->req, NULL, NULL);
-        request_end(&job->request);
+        callers_remove(&job->request);
     }
     command_deinit(&job->command);
     job_release(job);
@@ -159,7 +159,7 @@ static void job_start(struct call *call, const struct place *place, struct handl
     if (r == 0) {
         r = command_start(&job->command);
         if (r == 0) {
-            request_end(&call->request);
+            callers_remove(&call->request);
             return;
         }
         job_free(job);
@@ -262,7 +262,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->noflush = !writes;
     fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR || handle->events; /* read like a pipe */
     nodes_opened(call.mount->nodes, node, handle->text.size);
-    request_end(&call.request);
+    callers_remove(&call.request);
     if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
         nodes_closed(call.mount->nodes, node);
         handle_unref(handle);
@@ -429,6 +429,6 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
     if (fi && opened(fi)->writer && node->place.entry->clears)
         writer_truncate(opened(fi)->writer);
     node_attributes(call.mount, &call.caller, node, &now);
-    request_end(&call.request);
+    callers_remove(&call.request);
     fuse_reply_attr(req, &now, 0);
 }

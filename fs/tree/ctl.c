@@ -41,7 +41,7 @@ static int run_attach(struct ctl_line *line)
             return ctl_complain(line, line->words[1].text, "the one way to choose is remote-exec");
         way = ATTACH_REMOTE_EXEC;
     }
-    int r = attached_session(context, way, &session);
+    int r = agent_session_attach(context, way, &session);
     if (r < 0)
         return r;
     session_unref(session);
@@ -101,7 +101,7 @@ static int run_status(struct ctl_line *line)
     struct attach_status status = {0};
     struct session *session;
 
-    int r = attached_connect(context, &session);
+    int r = agent_session_connect(context, &session);
     if (r < 0 && r != -ENOTCONN)
         return r;
     if (r == 0) {

@@ -60,7 +60,7 @@ static int give(struct file_context *context, struct proto_thread *order, struct
 
     int r = inner_tid(context, &order->tid);
     if (r == 0)
-        r = attached_connect(context, &session);
+        r = agent_session_connect(context, &session);
     if (r == -ENOTCONN) {
         text_clear(&context->why);
         text_puts(&context->why, "the thread isn't stopped");
@@ -68,7 +68,7 @@ static int give(struct file_context *context, struct proto_thread *order, struct
     }
     if (r < 0)
         return r;
-    r = order_give(context, session, order, said);
+    r = thread_order_give(context, session, order, said);
     session_unref(session);
     return r;
 }
@@ -94,7 +94,7 @@ static int run(struct ctl_line *line, enum thread_verb verb, int jump)
     if (r == 0)
         r = give(context, &order, &words);
     if (r == 0 && verb != THREAD_CONTINUE && verb != THREAD_JUMP)
-        r = order_wait(context, is_held_again, &before);
+        r = thread_order_wait(context, is_held_again, &before);
     if (r < 0)
         return r;
     text_clear(line->said); /* of the verbs of one write, where the last one has left it */
