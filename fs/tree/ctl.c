@@ -11,22 +11,17 @@
 #include "fs/watch/follow.h"
 #include "fs/watch/registers.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <string.h>
 
 static int run_interpreter(struct ctl_line *line)
 {
-    const struct ctl_word *word = &line->words[1];
-    char number[20] = "", *end;
+    unsigned id;
 
-    if (word->size < sizeof number)
-        memcpy(number, word->text, word->size);
-    long long id = strtoll(number, &end, 10);
-    if (!isdigit((unsigned char)*number) || *end)
-        return ctl_complain(line, word->text, "an interpreter is a number, 0 is the main one");
+    if (!ctl_word_number(&line->words[1], &id))
+        return ctl_complain(line, line->words[1].text,
+                            "an interpreter is a number, 0 is the main one");
     atomic_store(&line->context->process->interp, id);
-    text_printf(line->said, "Interpreter: %lld\n", id);
+    text_printf(line->said, "Interpreter: %u\n", id);
     return 0;
 }
 

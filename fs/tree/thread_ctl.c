@@ -2,7 +2,6 @@
 #include "agent/base/cleanup.h"
 #include "fs/format/held.h"
 #include "fs/proc/lwp.h"
-#include "fs/proc/procfs.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
 #include "fs/tree/from_snapshot.h"
@@ -111,14 +110,10 @@ static int run_finish(struct ctl_line *line) { return run(line, THREAD_FINISH, 0
 
 static int run_jump(struct ctl_line *line)
 {
-    const struct ctl_word *word = &line->words[1];
-    char digits[12] = "";
     unsigned number;
 
-    if (word->size < sizeof digits)
-        memcpy(digits, word->text, word->size);
-    if (!number_parse(digits, &number) || !number || number > INT32_MAX)
-        return ctl_complain(line, word->text, "a line is a number, from 1");
+    if (!ctl_word_number(&line->words[1], &number) || !number)
+        return ctl_complain(line, line->words[1].text, "a line is a number, from 1");
     return run(line, THREAD_JUMP, (int)number);
 }
 
