@@ -119,7 +119,7 @@ def test_bad_usage(args, word):
 
 
 def privately(script, directory):
-    """Runs a shell script as root in namespaces of its own, in which probefs is installed; what it starts ends with it."""
+    """Runs a shell script as root in namespaces of its own, in which probefs is installed and with which all ends."""
     if os.geteuid() != 0 or not shutil.which("mount.fuse3"):
         pytest.skip("mount(8) wants root, and mount.fuse3(8) for what it mounts with FUSE")
     return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-e", "-c",

@@ -60,7 +60,8 @@ def test_tar(top, tmp_path):
 
 
 def test_grep(probe, top):
-    assert f"{top}/threads/{top.name}/frames/0/locals:value = 41" in quietly("grep", "-r", "^value = ", top).splitlines()
+    found = quietly("grep", "-r", "^value = ", top).splitlines()
+    assert f"{top}/threads/{top.name}/frames/0/locals:value = 41" in found
     quietly("grep", "-r", "nothing that is there", top, status=1)
     quietly("grep", "-r", "--include=events", "nothing that is there", probe.path / "all", status=1)
 
