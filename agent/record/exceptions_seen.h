@@ -13,7 +13,7 @@
 #include "agent/cpython/text.h"
 #include "agent/record/ring.h"
 
-#define SIGHTING_WAYS 4u      /* so many exceptions with the same hash are known */
+#define SIGHTING_WAYS 4u      /* exceptions with the same hash that are remembered */
 #define SIGHTING_SETS 256u    /* a power of two */
 #define SIGHTING_OWNERS 1024u /* a power of two */
 #define SIGHTING_DEPTH 64     /* entries of a traceback that are looked at */
@@ -21,10 +21,10 @@
 struct ring;
 
 enum sighting_fate {
-    FATE_UNKNOWN, /* it is under way, or C code got it */
+    FATE_UNKNOWN, /* the exception is under way, or C code got it */
     FATE_HANDLED, /* Python code caught it */
     FATE_LEFT,    /* it left its thread or task */
-    FATE_GONE,    /* another one is at its address that is no row */
+    FATE_GONE,    /* another exception, which has no row, is at its address */
 };
 
 struct sighting {
@@ -42,11 +42,11 @@ struct sighting_owner {
     const PyObject *exception;
 };
 
-/* Those with one hash; free: 0. */
+/* The sightings of exceptions with one hash. A free place is NULL. */
 struct sighting_set {
-    const PyObject *exceptions[SIGHTING_WAYS]; /* by which one is found */
+    const PyObject *exceptions[SIGHTING_WAYS]; /* whose sightings these are */
     struct sighting all[SIGHTING_WAYS];
-    unsigned turn; /* whose place the next one takes */
+    unsigned turn; /* the place that the next sighting takes */
 };
 
 struct sightings {
@@ -55,22 +55,24 @@ struct sightings {
     struct attribute next, frame, lasti; /* of traceback */
 };
 
-/* With the GIL; no exception is set afterwards. */
-/* 0 or -EOPNOTSUPP. */
+/* All of these functions want the GIL, and leave no exception. */
+
+/* 0, or -EOPNOTSUPP: this interpreter's tracebacks can't be read. */
 int sightings_init(struct sightings *sightings);
-/* What was seen at the address of an exception, be it that or an earlier one; NULL: nothing. */
+/* The sighting at the address of an exception: of that one, or of an earlier one which was there
+ * before; see sighting_is(). NULL: there is none. */
 struct sighting *sighting_find(struct sightings *sightings, const PyObject *exception);
-/* A new one, which takes the place of the one that was found at that address, if any, else
+/* Adds a sighting of an exception. It takes the place of `there`, which sighting_find() gave, or
  * of one whose fate is known. */
 struct sighting *sighting_add(struct sightings *sightings, const PyObject *exception,
                               struct sighting *there);
 /* The next older entry of a traceback, borrowed from it; NULL: none. */
 PyObject *sighting_older(const struct sightings *sightings, PyObject *traceback);
-/* Whether what was seen is the exception that is at its address now. older: its
- * traceback below the newest entry. */
+/* Whether a sighting is of the exception that is at its address now. older: that exception's
+ * traceback below its newest entry. */
 bool sighting_is(const struct sightings *sightings, const struct sighting *sighting,
                  PyObject *older);
-/* Notes the newest entry: of that code, at that instruction. */
+/* Notes the newest entry of a traceback, its code and its instruction [bytes]. */
 static inline void sighting_note(struct sighting *sighting, const PyObject *traceback,
                                  const PyObject *code, long lasti)
 {
@@ -78,7 +80,7 @@ static inline void sighting_note(struct sighting *sighting, const PyObject *trac
     sighting->code = code;
     sighting->lasti = lasti;
 }
-/* Notes whom the newest entry was made for. */
+/* Notes the exception for which the newest entry was made. */
 void sighting_own(struct sightings *sightings, const PyObject *traceback,
                   const PyObject *exception);
 /* The instruction of the newest entry, [bytes]; -1: not known. */
@@ -87,6 +89,7 @@ long sighting_lasti(const struct sightings *sightings, PyObject *traceback);
 bool sighting_is_of(const struct sightings *sightings, PyObject *traceback, PyObject *code);
 /* The code and the instruction, [bytes], of the oldest entry, borrowed from it; NULL: not known. */
 PyObject *sighting_origin(const struct sightings *sightings, PyObject *traceback, long *lasti);
-/* Forgets them: rows are somewhere else from now on. */
+/* Forgets all sightings, since rows go to another ring from now on. */
 void sightings_forget(struct sightings *sightings);
+/* Gives up what sightings_init() made. */
 void sightings_clear(struct sightings *sightings);

@@ -24,24 +24,28 @@ struct storage {
 /* The functions that evaluate/watching.py needs, into its _probe. */
 int storage_add_functions(struct guest *guest);
 
-/* An expression, compiled: new. NULL with an exception set. With the GIL, as all here. */
+/* Compiles an expression. A new reference; NULL with an exception set. All of these functions want
+ * the GIL. */
 PyObject *storage_watched(struct interpreter *interpreter, const char *text);
-/* Where its value is now. memory: it is to be at an address, if that can be. 0, or -EIO with an
- * exception set: it has none. */
+/* Finds where the value of a compiled expression is kept now. memory: an address is wanted, if the
+ * value has one that stays. 0, or -EIO with an exception set: the expression has no value. */
 int storage_find(struct interpreter *interpreter, PyObject *watched, bool memory,
                  struct storage *out);
-/* Memory without an expression. -EFAULT: it isn't there; -EINVAL: it isn't aligned. */
+/* Describes `length` bytes at an address. -EFAULT: there is no memory; -EINVAL: the address isn't
+ * aligned. */
 int storage_at(uint64_t address, uint32_t length, struct storage *out);
+/* Gives up the references that a storage holds. */
 void storage_clear(struct storage *storage);
-/* Whether it is the same place. */
+/* Whether two storages are the same dict entry, variable or memory. */
 bool storage_is_same(const struct storage *a, const struct storage *b);
 
-/* What these bytes of its memory are, which hold no object: new. NULL: with an exception set. */
+/* Makes a Python value of bytes that were read from a storage whose memory holds no object. A new
+ * reference; NULL with an exception set. */
 PyObject *storage_number(struct interpreter *interpreter, const struct storage *storage,
                          uint64_t bytes);
-/* The object that is there now: new; NULL: none, and no exception. */
+/* The object that a storage holds now. A new reference; NULL: none, and no exception is set. */
 PyObject *storage_object(const struct storage *storage);
-/* Whether it makes no difference that this one is there now; each NULL: unbound.
- * No exception after it. */
+/* Whether two values count as the same, so that a change from one to the other is no hit. NULL:
+ * unbound. Leaves no exception. */
 bool storage_is_same_value(struct interpreter *interpreter, PyObject *old_value,
                            PyObject *new_value);

@@ -1,32 +1,36 @@
-/* What traps, and watchers of dicts, tell of: from the threads that write, inside a handler of a
- * signal, to the one that makes hits of it. It takes no lock and no memory; where it is full,
- * what would come is dropped. */
+/* The queue of trap hits. The threads that write to watched memory fill it, inside a handler of
+ * SIGTRAP or a watcher of dicts; one thread of the agent takes hits out and reports them. Filling
+ * it takes no lock and no memory. A hit that finds the queue full is dropped. */
 #pragma once
 
 #include "agent/watch/trap.h"
 
-/* Makes it, unless it is there. 0, -ENOMEM. */
+/* Allocates the queue, unless it is there. 0, -ENOMEM. */
 int trap_queue_make(void);
-void trap_queue_empty(void); /* in a child after fork */
+/* Drops all hits, in a child after fork. */
+void trap_queue_empty(void);
 
-/* For the handler. Room for one, NULL: there is none, and that it is filled. */
+/* Takes a free hit for the handler to fill; NULL: the queue is full. */
 struct trap_hit *trap_queue_begin(void);
+/* Hands a filled hit over to the thread that takes them. */
 void trap_queue_end(struct trap_hit *hit);
-/* A writer that has the GIL, and may have to be stopped, stays here for a moment, until it is
- * asked for the GIL: then it gives it up at the next chance, and isn't on its way for the
- * milliseconds of a switch. So seldom that it isn't slowed much, or, if that is likely to be
- * what is waited for, more often. */
+/* Holds a writer, which has the GIL, for a moment, until another thread asks for the GIL. Such a
+ * writer gives the GIL up at its next chance, so that it can be stopped close to where it wrote,
+ * and not milliseconds later. Most calls return at once, so that the program isn't slowed much;
+ * more of them wait where `likely` says that this write is to stop its thread. */
 void trap_queue_wait(bool likely);
-/* What this thread, which has the GIL, is doing to something: object, borrowed, is what there is
- * from now on; NULL: unbound. number: the caller's. False: it is full. */
+/* Adds a hit for a change that this thread, which has the GIL, is making. number: told back in
+ * trap_hit.change. object: the new value, borrowed; NULL: unbound. False: the queue is full. */
 bool trap_push(uint32_t number, PyObject *object);
 
-/* For the one thread that takes them. The oldest; its object is the caller's.
- * False: there is none. */
+/* The rest is for the one thread that takes hits. */
+
+/* Takes the oldest hit, whose object is the caller's then. False: there is none. */
 bool trap_take(struct trap_hit *out);
+/* Whether there is a hit to take. */
 bool trap_pending(void);
-/* Waits until there is one, or trap_wake(). */
+/* Waits for a hit or for trap_wake(), `ns` nanoseconds at most. */
 void trap_wait(uint64_t ns);
 void trap_wake(void);
-/* Whether that thread is about to ask for the GIL. */
+/* Tells writers whether that thread is about to ask for the GIL. */
 void trap_asking(bool asking);

@@ -62,6 +62,12 @@ int access_decide_control(const struct access_caller *caller, const struct acces
     return owner || has_ptrace(caller, target->ns, target->nns) ? 0 : -EACCES;
 }
 
+int access_decide_sandbox(const struct access_caller *caller, const struct access_target *target)
+{
+    bool held = caller->sandbox & ~target->sandbox;
+    return held && !has_ptrace(caller, target->ns, target->nns) ? -EPERM : 0;
+}
+
 int access_decide_yama(const struct access_caller *caller, const struct access_target *target,
                        enum yama_scope scope, bool descends)
 {
@@ -86,6 +92,15 @@ static uint64_t parse_caps(const char *status, const char *name)
 {
     const char *p = proc_status_field(status, name);
     return p ? strtoull(p, NULL, 16) : 0;
+}
+
+static unsigned parse_sandbox(const char *status)
+{
+    const char *no_new_privs = proc_status_field(status, "NoNewPrivs");
+    const char *seccomp = proc_status_field(status, "Seccomp");
+
+    return (no_new_privs && *no_new_privs != '0' ? SANDBOX_NO_NEW_PRIVS : 0u) |
+           (seccomp && *seccomp != '0' ? SANDBOX_SECCOMP : 0u);
 }
 
 /* The user namespace of a process or thread and its parents, up to `max`. Returns how many. */
@@ -144,6 +159,7 @@ static void complete_caller(struct access_caller *caller)
         caller->pid = atoi(tgid);
     if (access_parse_ids(status, "Uid", ids))
         caller->euid = ids[1];
+    caller->sandbox = parse_sandbox(status);
 }
 
 /* /proc/PID/status belongs to the effective ids, unless the process isn't dumpable: then to the
@@ -176,6 +192,7 @@ int access_read_target(pid_t pid, struct access_target *out)
     memcpy(out->uid, uid, sizeof out->uid);
     memcpy(out->gid, gid, sizeof out->gid);
     out->permitted = parse_caps(status, "CapPrm");
+    out->sandbox = parse_sandbox(status);
     out->nns = read_user_ns(pid, out->ns, USER_NS_DEPTH_MAX);
     return read_dumpable(out);
 }
@@ -330,5 +347,25 @@ int access_yama(const struct access *access, struct access_caller *caller, pid_t
     r = access_decide_yama(caller, &target, scope, is_descendant(pid, caller->pid));
     if (r < 0)
         say_yama(scope, why);
+    return r;
+}
+
+int access_sandbox(struct access_caller *caller, pid_t pid, struct text *why)
+{
+    struct access_target target;
+
+    complete_caller(caller);
+    if (!caller->sandbox)
+        return 0;
+    int r = access_read_target(pid, &target);
+    if (r < 0)
+        return r;
+    r = access_decide_sandbox(caller, &target);
+    if (r < 0)
+        text_printf(
+            why,
+            "you are in a sandbox (%s) that this process isn't in, and would get out of it: "
+            "write from outside",
+            caller->sandbox & ~target.sandbox & SANDBOX_SECCOMP ? "seccomp" : "no_new_privs");
     return r;
 }

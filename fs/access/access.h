@@ -40,6 +40,14 @@ struct access_caller {
     bool complete; /* the following are known */
     pid_t pid;     /* of its process (thread group) */
     uid_t euid;
+    unsigned sandbox; /* enum sandbox, or-ed */
+};
+
+/* What holds a thread, and all that it will start, to less than its user may do. */
+enum sandbox {
+    SANDBOX_NO_NEW_PRIVS =
+        1, /* set by whoever isn't root and wants one of the others, Landlock too */
+    SANDBOX_SECCOMP = 2,
 };
 
 /* The process it asks about. */
@@ -49,6 +57,7 @@ struct access_target {
     gid_t gid[3];
     uint64_t permitted; /* capabilities */
     bool dumpable;
+    unsigned sandbox;                     /* enum sandbox, or-ed */
     struct user_ns ns[USER_NS_DEPTH_MAX]; /* its own first, then their parents as far as visible */
     size_t nns;
 };
@@ -104,6 +113,13 @@ int access_decide_control(const struct access_caller *caller, const struct acces
 /* The same for process pid; asks access_look() first. On failure why says what to do. */
 int access_control(const struct access *access, struct access_caller *caller, pid_t pid,
                    struct text *why);
+
+/* Whether the caller would get out of a sandbox by having something done in the target: 0, or
+ * -EPERM where it is in one that the target isn't in, and has no CAP_SYS_PTRACE over it. The kernel
+ * asks that itself where a thread traces (Landlock), but here it is the daemon that does. */
+int access_decide_sandbox(const struct access_caller *caller, const struct access_target *target);
+/* The same for process pid, whoever the daemon is. On failure why says what to do. -ESRCH. */
+int access_sandbox(struct access_caller *caller, pid_t pid, struct text *why);
 
 /* kernel.yama.ptrace_scope: who may attach to whom (Documentation/admin-guide/LSM/Yama.rst). */
 enum yama_scope { YAMA_CLASSIC, YAMA_ANCESTORS, YAMA_CAPABLE, YAMA_NOBODY };

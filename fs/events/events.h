@@ -44,8 +44,10 @@ int event_reader_new_all(struct events *events, const struct access *access,
 void event_reader_free(struct event_reader *reader);
 
 /* Answers a read(2), now or later: at most `size` bytes, whole lines where these fit; 0 at the end;
- * EAGAIN where it would wait and mustn't; EINTR at a signal. */
-void event_reader_read(struct event_reader *reader, fuse_req_t req, size_t size, bool nonblocking);
+ * EINTR at a signal. flags: of its open file. O_NONBLOCK gets EAGAIN where there is nothing yet.
+ * Who opened with O_NOFOLLOW and doesn't poll walks through a tree (cp -r, grep -r) and was never
+ * told to wait here: to them the file is empty, as it was at their open. */
+void event_reader_read(struct event_reader *reader, fuse_req_t req, size_t size, int flags);
 /* Answers a poll(2). Takes over the handle, which may be NULL. */
 void event_reader_poll(struct event_reader *reader, fuse_req_t req, struct fuse_pollhandle *handle);
 
@@ -55,7 +57,7 @@ void event_reader_poll(struct event_reader *reader, fuse_req_t req, struct fuse_
 struct waiter {
     fuse_req_t req;
     struct event_reader *reader;
-    struct request request;
+    struct callers_entry request;
     size_t size;
     bool queued;
     bool interrupted; /* before it was queued */
@@ -88,6 +90,7 @@ struct event_reader {
     size_t given;
     struct waiter *waiters;       /* oldest first */
     struct fuse_pollhandle *poll; /* NULL: nobody polls */
+    atomic_bool polled;           /* somebody did */
 
     /* of one that reads of all processes */
     bool all;

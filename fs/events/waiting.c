@@ -6,6 +6,7 @@
 #include "fs/format/event.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 
@@ -145,7 +146,7 @@ void event_finish(struct waiter *done)
         done = waiter->next;
         /* from now on on_interrupt() doesn't know it */
         fuse_req_interrupt_func(waiter->req, NULL, NULL);
-        request_end(&waiter->request);
+        callers_remove(&waiter->request);
         if (waiter->error)
             fuse_reply_err(waiter->req, waiter->error);
         else
@@ -182,22 +183,27 @@ static void on_interrupt(fuse_req_t req, void *arg)
     }
     if (!ours)
         return;
-    request_end(&waiter->request);
+    callers_remove(&waiter->request);
     fuse_reply_err(req, EINTR);
     waiter_free(waiter);
 }
 
-void event_reader_read(struct event_reader *reader, fuse_req_t req, size_t size, bool nonblocking)
+void event_reader_read(struct event_reader *reader, fuse_req_t req, size_t size, int flags)
 {
     struct events *events = reader->events;
-    struct waiter *waiter = calloc(1, sizeof *waiter), *done = NULL;
+    struct waiter *waiter, *done = NULL;
 
+    if (flags & O_NOFOLLOW && !reader->polled) {
+        fuse_reply_buf(req, NULL, 0);
+        return;
+    }
+    waiter = calloc(1, sizeof *waiter);
     if (!waiter) {
         fuse_reply_err(req, ENOMEM);
         return;
     }
     *waiter = (struct waiter){.req = req, .reader = reader, .size = size};
-    request_begin(&waiter->request, fuse_req_ctx(req)->pid);
+    callers_add(&waiter->request, fuse_req_ctx(req)->pid);
     fuse_req_interrupt_func(req, on_interrupt, waiter);
     {
         _guard_mutex_(&events->lock);
@@ -207,7 +213,7 @@ void event_reader_read(struct event_reader *reader, fuse_req_t req, size_t size,
             waiter->error = ENODEV;
         else if (!ready && waiter->interrupted)
             waiter->error = EINTR;
-        else if (!ready && nonblocking)
+        else if (!ready && flags & O_NONBLOCK)
             waiter->error = EAGAIN;
         else if (ready)
             take(reader, size, &waiter->answer);
@@ -223,6 +229,8 @@ void event_reader_poll(struct event_reader *reader, fuse_req_t req, struct fuse_
     struct waiter *done = NULL;
     struct fuse_pollhandle *old;
     bool ready;
+
+    atomic_store(&reader->polled, true);
     {
         _guard_mutex_(&reader->events->lock);
         look(reader, &done);

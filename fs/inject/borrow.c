@@ -47,7 +47,7 @@ int borrow_stop(pid_t tid, struct borrow *out)
     struct borrow borrow = {.tid = tid, .since = monotonic_ns()};
     int status;
 
-    if (requests_waiting(tid))
+    if (callers_has(tid))
         return -EDEADLK;
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
         return -errno;

@@ -16,12 +16,12 @@ void call_begin(struct call *call, fuse_req_t req)
         .mount = fuse_req_userdata(req),
         .caller = {.pid = ctx->pid, .uid = ctx->uid, .gid = ctx->gid},
     };
-    request_begin(&call->request, ctx->pid);
+    callers_add(&call->request, ctx->pid);
 }
 
 void call_fail(struct call *call, int error)
 {
-    request_end(&call->request);
+    callers_remove(&call->request);
     fuse_reply_err(call->req, -error);
 }
 
@@ -82,6 +82,16 @@ int call_may_write(struct call *call, const struct place *place, struct text *wh
     }
     return place->entry->looks ? call_may_look(call, place->process)
                                : call_may_control(call, place->process, why);
+}
+
+struct reply_key place_reply_key(const struct place *place, const struct caller *caller)
+{
+    return (struct reply_key){
+        .file = place->entry->path,
+        .tid = place->tid,
+        .depth = place->depth,
+        .uid = caller->uid,
+    };
 }
 
 struct replies *place_replies(struct mount *mount, const struct place *place)
@@ -146,13 +156,33 @@ void context_deinit(struct file_context *context)
     text_deinit(&context->why);
 }
 
-/* What the caller has open of a file, or will have. False: it is open to nobody, and a content is
- * always of now. */
-static bool find_content(struct mount *mount, const struct caller *caller, const struct node *node,
-                         struct rendered *out)
+/* The bytes that the caller has open of a file, or will have; 0: neither. */
+static size_t content_size(struct mount *mount, const struct caller *caller,
+                           const struct node *node)
 {
-    return (node->place.entry->sized && drafts_find(&mount->drafts, node->number, caller, out)) ||
-           nodes_is_open(mount->nodes, node, caller->uid, out);
+    size_t size = 0;
+
+    if (!node->place.entry->sized || !drafts_find(&mount->drafts, node->number, caller, &size))
+        nodes_is_open(mount->nodes, node, caller->uid, &size);
+    return size;
+}
+
+/* When a file last changed, for programs that ask whether it did since they read it (editors, tar).
+ * A content is of each open's own moment, so that only what lasts counts: the process, and what a
+ * command file last answered this caller. */
+static struct timespec last_change(struct mount *mount, const struct caller *caller,
+                                   const struct place *place)
+{
+    const struct reply_key key = place_reply_key(place, caller);
+    struct access_target left;
+    struct timespec replied;
+
+    if (place->entry->run && replies_changed(place_replies(mount, place), &key, &replied))
+        return replied;
+    if (!place->process)
+        return mount->began;
+    return process_left(place->process, &left) ? place->process->ending.when
+                                               : place->process->started;
 }
 
 /* Who owns the files of a process: its effective ids; of one that isn't dumpable root does. */
@@ -165,8 +195,6 @@ static void set_owner(struct process *process, struct stat *attr)
     if (process_left(process, &left)) {
         attr->st_uid = left.dumpable ? left.uid[1] : 0;
         attr->st_gid = left.dumpable ? left.gid[1] : 0;
-        if (S_ISDIR(attr->st_mode))
-            attr->st_mtim = attr->st_ctim = process->ending.when;
         return;
     }
     snprintf(path, sizeof path, "/proc/%d", process->pid);
@@ -180,7 +208,6 @@ void node_attributes(struct mount *mount, const struct caller *caller, const str
                      struct stat *attr)
 {
     const struct place *place = &node->place;
-    struct rendered content = {0};
 
     *attr = (struct stat){
         .st_ino = node->number,
@@ -188,12 +215,11 @@ void node_attributes(struct mount *mount, const struct caller *caller, const str
         .st_nlink = S_ISDIR(place->entry->mode) ? 2 : 1,
         .st_blksize = 4096,
     };
-    clock_gettime(CLOCK_REALTIME, &content.when);
-    if (S_ISREG(attr->st_mode) && find_content(mount, caller, node, &content)) {
-        attr->st_size = (off_t)content.size;
+    if (S_ISREG(attr->st_mode)) {
+        attr->st_size = (off_t)content_size(mount, caller, node);
         attr->st_blocks = (attr->st_size + 511) / 512;
     }
-    attr->st_atim = attr->st_mtim = attr->st_ctim = content.when;
+    attr->st_atim = attr->st_mtim = attr->st_ctim = last_change(mount, caller, place);
     if (place->process)
         set_owner(place->process, attr);
 }

@@ -11,7 +11,7 @@ struct call {
     struct caller caller;
     struct access_caller who; /* read when first needed */
     bool who_known;
-    struct request request;
+    struct callers_entry request;
 };
 
 void call_begin(struct call *call, fuse_req_t req);
@@ -44,6 +44,8 @@ int call_may_enter(struct call *call, const struct place *place);
  * to do where not. */
 int call_may_write(struct call *call, const struct place *place, struct text *why);
 
+/* Whose reply is meant, of a command file at a place. */
+struct reply_key place_reply_key(const struct place *place, const struct caller *caller);
 /* Where the replies of command files at a place are kept. */
 struct replies *place_replies(struct mount *mount, const struct place *place);
 

@@ -62,23 +62,21 @@ void drafts_put(struct drafts *drafts, uint64_t place, const struct caller *call
     }
     *to =
         (struct draft){.place = place, .caller = *caller, .text = *text, .made_ns = monotonic_ns()};
-    clock_gettime(CLOCK_REALTIME, &to->when);
     *text = TEXT_INIT;
 }
 
-bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller,
-                 struct rendered *out)
+bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller, size_t *size)
 {
     _guard_mutex_(&drafts->lock);
     const struct draft *draft = find(drafts, place, caller);
 
     if (draft)
-        *out = (struct rendered){draft->text.size, draft->when};
+        *size = draft->text.size;
     return draft;
 }
 
 bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *caller,
-                 struct text *out, struct timespec *when)
+                 struct text *out)
 {
     _guard_mutex_(&drafts->lock);
     struct draft *draft = find(drafts, place, caller);
@@ -87,7 +85,6 @@ bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *cal
         return false;
     budget_give(drafts->budget, draft->text.alloc);
     *out = draft->text;
-    *when = draft->when;
     *draft = (struct draft){0};
     return true;
 }

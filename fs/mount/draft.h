@@ -12,22 +12,14 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #define DRAFTS_MAX 32
 #define DRAFT_NS 2000000000u /* how long one may be used */
-
-/* What stat(2) can say of a content: how long it is, and when it was rendered. */
-struct rendered {
-    size_t size; /* bytes */
-    struct timespec when;
-};
 
 struct draft {
     uint64_t place; /* place_number(); 0: none */
     struct caller caller;
     struct text text;
-    struct timespec when;
     uint64_t made_ns; /* CLOCK_MONOTONIC */
 };
 
@@ -43,9 +35,8 @@ void drafts_deinit(struct drafts *drafts);
 /* Keeps the content that was rendered for this caller; takes it over. The oldest goes. */
 void drafts_put(struct drafts *drafts, uint64_t place, const struct caller *caller,
                 struct text *text);
-/* The one that is kept for this caller; false: there is none. */
-bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller,
-                 struct rendered *out);
+/* The size of the one that is kept for this caller, in bytes; false: there is none. */
+bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller, size_t *size);
 /* Takes it out; the text is the caller's to free. False: there is none. */
 bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *caller,
-                 struct text *out, struct timespec *when);
+                 struct text *out);

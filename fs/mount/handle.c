@@ -25,7 +25,6 @@ static int handle_new(struct handles *handles, struct handle **out)
         return -ENOMEM;
     atomic_init(&handle->refs, 1);
     handle->handles = handles;
-    clock_gettime(CLOCK_REALTIME, &handle->when);
     _guard_mutex_(&handles->lock);
     handle->next = handles->first;
     if (handle->next)

@@ -13,7 +13,6 @@ struct event_reader;
 
 struct handle {
     struct text text;            /* of a file */
-    struct timespec when;        /* it was rendered */
     struct listing *listing;     /* of a directory, else NULL */
     struct event_reader *events; /* of a file that streams, else NULL */
     struct writer *writer;       /* of a command file that is open for writing, else NULL */

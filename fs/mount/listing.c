@@ -55,6 +55,8 @@ int listing_new(const struct place *place, struct file_context *context,
         r = add(listing, "..", place);
     for (const struct entry *e = NULL; r == 0 && (e = layout_next(place->entry, e));) {
         struct place child = *place;
+        if (e->listed && !e->listed(context))
+            continue;
         child.entry = e;
         if (e->is_there && !e->is_there(context))
             continue;

@@ -37,13 +37,16 @@ static void raise_file_limit(void)
     }
 }
 
-/* The mount serves: lets the parent go, and the terminal too. */
+/* The mount serves: lets the parent go, and the terminal too. The session is left only now: autofs
+ * lets no other process group than its own reach a mount point before something is mounted there.
+ */
 static void let_parent_go(void *arg)
 {
     int *fd = arg;
 
     if (*fd < 0)
         return;
+    setsid();
     int null = open("/dev/null", O_RDWR);
     for (int i = 0; i < 3 && null >= 0; i++)
         dup2(null, i);
@@ -68,7 +71,6 @@ static int go_to_background(void)
         return -errno;
     if (child == 0) {
         close(ends[0]);
-        setsid();
         return ends[1];
     }
     close(ends[1]);
@@ -144,6 +146,7 @@ static int run(struct options *options)
             return r;
         }
     }
+    clock_gettime(CLOCK_REALTIME, &mount.began);
     mount.serves = let_parent_go;
     mount.serves_arg = &report;
     r = access_init(&mount.access, options->hidepid);

@@ -158,12 +158,11 @@ void nodes_forget(struct nodes *nodes, struct node *node, uint64_t n)
         node_free(node);
 }
 
-void nodes_opened(struct nodes *nodes, struct node *node, uid_t reader,
-                  const struct rendered *content)
+void nodes_opened(struct nodes *nodes, struct node *node, uid_t reader, size_t size)
 {
     _guard_mutex_(&nodes->lock);
     node->opened++;
-    node->content = *content;
+    node->size = size;
     node->reader = reader;
 }
 
@@ -171,14 +170,13 @@ void nodes_closed(struct nodes *nodes, struct node *node)
 {
     _guard_mutex_(&nodes->lock);
     if (--node->opened == 0)
-        node->content.size = 0;
+        node->size = 0;
 }
 
-bool nodes_is_open(struct nodes *nodes, const struct node *node, uid_t reader,
-                   struct rendered *content)
+bool nodes_is_open(struct nodes *nodes, const struct node *node, uid_t reader, size_t *size)
 {
     _guard_mutex_(&nodes->lock);
     if (node->opened && node->reader == reader)
-        *content = node->content;
+        *size = node->size;
     return node->opened > 0;
 }

@@ -23,13 +23,13 @@ struct place {
 void place_set(struct place *place, enum number_kind kind, unsigned value);
 
 struct node {
-    struct place place;      /* holds a reference to its process */
-    uint64_t number;         /* st_ino: the same for the same place, also after it was forgotten */
-    uint64_t generation;     /* no two nodes have the same */
-    uint64_t lookups;        /* how often the kernel was told of it */
-    unsigned opened;         /* open files */
-    struct rendered content; /* that the last open rendered; of size 0 when none is open */
-    uid_t reader;            /* for whom */
+    struct place place;  /* holds a reference to its process */
+    uint64_t number;     /* st_ino: the same for the same place, also after it was forgotten */
+    uint64_t generation; /* no two nodes have the same */
+    uint64_t lookups;    /* how often the kernel was told of it */
+    unsigned opened;     /* open files */
+    size_t size;         /* bytes that the last open rendered; 0 when none is open */
+    uid_t reader;        /* for whom */
     struct node *next;
 };
 
@@ -46,14 +46,12 @@ int nodes_get(struct nodes *nodes, const struct place *place, struct node **out)
 /* The kernel forgets n lookups; with the last one the node is gone. */
 void nodes_forget(struct nodes *nodes, struct node *node, uint64_t n);
 
-/* A file at the node was opened with this content; closed. */
-void nodes_opened(struct nodes *nodes, struct node *node, uid_t reader,
-                  const struct rendered *content);
+/* A file at the node was opened, with so many bytes of content; closed. */
+void nodes_opened(struct nodes *nodes, struct node *node, uid_t reader, size_t size);
 void nodes_closed(struct nodes *nodes, struct node *node);
-/* Whether it is open. *content is what was rendered for that, if it was for this user: else it
+/* Whether it is open. *size is that of what was rendered for that, if it was for this user: else it
  * stays as it was. */
-bool nodes_is_open(struct nodes *nodes, const struct node *node, uid_t reader,
-                   struct rendered *content);
+bool nodes_is_open(struct nodes *nodes, const struct node *node, uid_t reader, size_t *size);
 
 /* st_ino of a place. */
 uint64_t place_number(const struct place *place);

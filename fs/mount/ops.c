@@ -44,9 +44,9 @@ static void make_draft(struct call *call, const struct node *node)
     _cleanup_context_ struct file_context context = {0};
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
     const struct place *place = &node->place;
-    struct rendered draft;
+    size_t size;
 
-    if (drafts_find(&call->mount->drafts, node->number, &call->caller, &draft) ||
+    if (drafts_find(&call->mount->drafts, node->number, &call->caller, &size) ||
         (place->process && call_may_look(call, place->process) < 0) ||
         context_init(&context, call->mount, &call->caller, place) < 0)
         return;
@@ -86,7 +86,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     if (node->place.entry->sized)
         make_draft(&call, node);
     node_attributes(call.mount, &call.caller, node, &param.attr);
-    request_end(&call.request);
+    callers_remove(&call.request);
     if (fuse_reply_entry(req, &param) == -ENOENT) /* interrupted: the kernel never heard of it */
         nodes_forget(call.mount->nodes, node, 1);
 }
@@ -113,19 +113,19 @@ static void op_forget_multi(fuse_req_t req, size_t n, struct fuse_forget_data *f
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct rendered content;
     struct stat attr;
     struct call call;
+    size_t size;
 
     call_begin(&call, req);
     const struct node *node = call_node(&call, ino);
     if (!call_exists(&call, &node->place) &&
-        !nodes_is_open(call.mount->nodes, node, call.caller.uid, &content)) {
+        !nodes_is_open(call.mount->nodes, node, call.caller.uid, &size)) {
         call_fail(&call, -ESRCH);
         return;
     }
     node_attributes(call.mount, &call.caller, node, &attr);
-    request_end(&call.request);
+    callers_remove(&call.request);
     fuse_reply_attr(req, &attr, 0);
 }
 
@@ -146,7 +146,7 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
         call_fail(&call, r);
         return;
     }
-    request_end(&call.request);
+    callers_remove(&call.request);
     fuse_reply_readlink(req, text.data);
 }
 
@@ -173,7 +173,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         return;
     }
     fi->fh = (uint64_t)(uintptr_t)handle;
-    request_end(&call.request);
+    callers_remove(&call.request);
     if (fuse_reply_open(req, fi) == -ENOENT) /* interrupted: no release will follow */
         handle_unref(handle);
 }
@@ -201,7 +201,7 @@ static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
             break;
         used += needs;
     }
-    request_end(&call.request);
+    callers_remove(&call.request);
     fuse_reply_buf(req, buf, used);
 }
 

@@ -25,6 +25,7 @@ struct mount {
     struct replies replies; /* to what was written to command files outside of processes */
     struct commands commands;
     struct access access;
+    struct timespec began;
     void (*serves)(void *arg); /* called once the kernel and the daemon have agreed */
     void *serves_arg;
 };

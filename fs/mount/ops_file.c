@@ -20,7 +20,7 @@
 struct job {
     struct command command;
     fuse_req_t req; /* NULL: nobody waits */
-    struct request request;
+    struct callers_entry request;
     struct mount *mount;
     struct caller caller;
     struct place place;    /* with a reference to its process */
@@ -80,7 +80,7 @@ static void job_run(struct command *command)
     if (!job->req)
         return;
     fuse_req_interrupt_func(job->req, NULL, NULL);
-    request_end(&job->request);
+    callers_remove(&job->request);
     if (r == 0 && !job->last)
         fuse_reply_write(job->req, job->size);
     else
@@ -129,7 +129,7 @@ static int job_new(struct call *call, const struct place *place, struct handle *
         job->command.until_ns = monotonic_ns() + UNATTENDED_NS;
     command_init(&job->command, &call->mount->commands, call->caller.uid);
     if (job->req) {
-        request_begin(&job->request, call->caller.pid);
+        callers_add(&job->request, call->caller.pid);
         fuse_req_interrupt_func(job->req, job_interrupt, job);
     }
     *out = job;
@@ -141,7 +141,7 @@ static void job_free(struct job *job)
 {
     if (job->req) {
         fuse_req_interrupt_func(job->req, NULL, NULL);
-        request_end(&job->request);
+        callers_remove(&job->request);
     }
     command_deinit(&job->command);
     job_release(job);
@@ -159,7 +159,7 @@ static void job_start(struct call *call, const struct place *place, struct handl
     if (r == 0) {
         r = command_start(&job->command);
         if (r == 0) {
-            request_end(&call->request);
+            callers_remove(&call->request);
             return;
         }
         job_free(job);
@@ -197,7 +197,6 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
 {
     _cleanup_context_ struct file_context context = {0};
     struct handle *handle = NULL;
-    struct timespec when;
     struct text draft;
 
     int r = place->process ? call_may_look(call, place->process) : 0;
@@ -205,10 +204,8 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
         return r;
     r = context_init(&context, call->mount, &call->caller, place);
     if (r == 0 && place->entry->sized &&
-        drafts_take(&call->mount->drafts, place_number(place), &call->caller, &draft, &when)) {
+        drafts_take(&call->mount->drafts, place_number(place), &call->caller, &draft)) {
         r = handle_open_text(&call->mount->handles, &draft, &context, &handle);
-        if (r == 0)
-            handle->when = when;
     } else if (r == 0 && place->entry->streams) {
         r = open_events(call, &context, &handle);
     } else if (r == 0) {
@@ -229,12 +226,7 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
 static int open_to_write(struct call *call, const struct place *place, int flags, struct text *why,
                          struct handle **out)
 {
-    const struct reply_key key = {
-        .file = place->entry->path,
-        .tid = place->tid,
-        .depth = place->depth,
-        .uid = call->caller.uid,
-    };
+    const struct reply_key key = place_reply_key(place, &call->caller);
     struct handle *handle;
 
     if (!place->entry->run)
@@ -277,9 +269,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->direct_io = 1;
     fi->noflush = !writes;
     fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR || handle->events; /* read like a pipe */
-    nodes_opened(call.mount->nodes, node, call.caller.uid,
-                 &(struct rendered){.size = handle->text.size, .when = handle->when});
-    request_end(&call.request);
+    nodes_opened(call.mount->nodes, node, call.caller.uid, handle->text.size);
+    callers_remove(&call.request);
     if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
         nodes_closed(call.mount->nodes, node);
         handle_unref(handle);
@@ -302,7 +293,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
     const char *bytes = NULL;
 
     if (handle->events) {
-        event_reader_read(handle->events, req, size, fi->flags & O_NONBLOCK);
+        event_reader_read(handle->events, req, size, fi->flags);
     } else if (handle->writer) {
         read_reply(req, handle->writer, size);
     } else {
@@ -446,6 +437,6 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
     if (fi && opened(fi)->writer && node->place.entry->clears)
         writer_truncate(opened(fi)->writer);
     node_attributes(call.mount, &call.caller, node, &now);
-    request_end(&call.request);
+    callers_remove(&call.request);
     fuse_reply_attr(req, &now, 0);
 }

@@ -1,6 +1,9 @@
 #include "fs/mount/options.h"
 
+#include "agent/base/cleanup.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +23,13 @@ static const struct fuse_opt specs[] = {
     FUSE_OPT_KEY("-d", FUSE_OPT_KEY_KEEP),
     FUSE_OPT_KEY("debug", FUSE_OPT_KEY_KEEP),
     FUSE_OPT_KEY("allow_other", FUSE_OPT_KEY_KEEP),
+    /* mount.fuse3(8) adds these unasked; nothing in the tree is a device or changes ids */
+    FUSE_OPT_KEY("dev", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("suid", FUSE_OPT_KEY_DISCARD),
+    /* of fstab(5), which libfuse doesn't know; no times of access are kept */
+    FUSE_OPT_KEY("relatime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("strictatime", FUSE_OPT_KEY_DISCARD),
+    FUSE_OPT_KEY("lazytime", FUSE_OPT_KEY_DISCARD),
     FUSE_OPT_END,
 };
 
@@ -28,24 +38,44 @@ struct parse {
     struct text *why;
 };
 
+/* mount(8) gives the source in front of the mount point: a word like "none". */
+static int take_name(struct parse *parse, const char *arg)
+{
+    struct options *options = &parse->options;
+
+    if (options->mountpoint && (options->source || strchr(options->mountpoint, '/'))) {
+        text_printf(parse->why, "more than one mount point: %s and %s", options->mountpoint, arg);
+        return -1;
+    }
+    options->source = options->mountpoint;
+    options->mountpoint = strdup(arg);
+    return options->mountpoint ? 0 : -1;
+}
+
 static int take(void *data, const char *arg, int key, struct fuse_args *out)
 {
     struct parse *parse = data;
 
-    if (key == FUSE_OPT_KEY_NONOPT) {
-        if (parse->options.mountpoint) {
-            text_printf(parse->why, "more than one mount point: %s and %s",
-                        parse->options.mountpoint, arg);
-            return -1;
-        }
-        parse->options.mountpoint = strdup(arg);
-        return parse->options.mountpoint ? 0 : -1;
-    }
+    if (key == FUSE_OPT_KEY_NONOPT)
+        return take_name(parse, arg);
     if (arg[0] == '-') {
         text_printf(parse->why, "unknown option %s; see probefs --help", arg);
         return -1;
     }
     return 1; /* an -o option: libfuse knows it, or says that it doesn't */
+}
+
+/* What libfuse is told unless the command line says otherwise, whose options come behind these. */
+static int add_defaults(struct options *options)
+{
+    const char *source = options->source && options->source[0] ? options->source : "probefs";
+    _cleanup_free_ char *defaults = strdup("-osubtype=probefs,nosuid,nodev,noexec");
+    _cleanup_free_ char *name = NULL;
+
+    if (!defaults || asprintf(&name, "fsname=%s", source) < 0 ||
+        fuse_opt_add_opt_escaped(&defaults, name) < 0)
+        return -1;
+    return fuse_opt_insert_arg(&options->fuse, 1, defaults);
 }
 
 int options_parse(int argc, char **argv, struct options *out, struct text *why)
@@ -57,17 +87,15 @@ int options_parse(int argc, char **argv, struct options *out, struct text *why)
     struct options *options = &parse.options;
 
     int r = fuse_opt_parse(&options->fuse, &parse, specs, take);
-    /* in front, so that the caller's own win */
     if (r == 0)
-        r = fuse_opt_insert_arg(&options->fuse, 1,
-                                "-ofsname=probefs,subtype=probefs,nosuid,nodev,noexec");
+        r = add_defaults(options);
     if (r == 0 && options->hidepid > HIDEPID_INVISIBLE) {
         text_puts(why, "hidepid takes 0 (names can be seen), 1 (only those of directories) "
                        "or 2 (nothing can be seen)");
         r = -1;
     }
     if (r == 0 && !options->mountpoint && !options->help && !options->version) {
-        text_puts(why, "no mount point given: probefs [-f] [-o OPTIONS] MOUNTPOINT");
+        text_puts(why, "no mount point given: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT");
         r = -1;
     }
     if (r < 0) {
@@ -82,6 +110,7 @@ int options_parse(int argc, char **argv, struct options *out, struct text *why)
 
 void options_deinit(struct options *options)
 {
+    free(options->source);
     free(options->mountpoint);
     fuse_opt_free_args(&options->fuse);
 }
@@ -89,10 +118,11 @@ void options_deinit(struct options *options)
 void options_help(struct text *out)
 {
     text_puts(out,
-              "usage: probefs [-f] [-o OPTIONS] MOUNTPOINT\n"
+              "usage: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT\n"
               "\n"
               "Shows every running CPython process (3.9 to 3.15) as a directory of files below\n"
               "MOUNTPOINT. Looking never touches: no process notices being read.\n"
+              "SOURCE, a word like none, is what mount(8) gives, and what the mount is called.\n"
               "\n"
               "    -f, --foreground  stay in the foreground\n"
               "    -d                the same, and print every request\n"

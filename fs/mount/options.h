@@ -1,4 +1,4 @@
-/* The command line: probefs [-f] [-o OPTIONS] MOUNTPOINT. */
+/* The command line: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT. */
 #pragma once
 
 #define FUSE_USE_VERSION 314
@@ -14,6 +14,7 @@ struct options {
     bool allow_other;
     bool nonempty;         /* mount over a directory that holds something */
     unsigned hidepid;      /* an enum hidepid */
+    char *source;          /* what the mount is to be called; NULL: not given; owned */
     char *mountpoint;      /* NULL: not given; owned */
     struct fuse_args fuse; /* what is libfuse's to understand; owned */
 };

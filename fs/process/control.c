@@ -21,6 +21,8 @@ int control_may(const struct access *access, struct access_caller *caller, struc
                 struct text *why)
 {
     int r = access_control(access, caller, process->pid, why);
+    if (r == 0)
+        r = access_sandbox(caller, process->pid, why);
     if (r < 0)
         return r;
     r = access_yama(access, caller, process->pid, why);

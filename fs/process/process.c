@@ -168,6 +168,14 @@ static int new_watches(struct process *process)
     return watches_new(&owner, &process->watches);
 }
 
+static struct timespec began(uint64_t start_time)
+{
+    double started, uptime;
+
+    proc_started(start_time, &started, &uptime);
+    return timespec_of((uint64_t)(started * 1e9));
+}
+
 int process_new(pid_t pid, struct process **out)
 {
     struct process *process = calloc(1, sizeof *process);
@@ -187,6 +195,7 @@ int process_new(pid_t pid, struct process **out)
         return r;
     }
     process->start_time = process->target->start_time;
+    process->started = began(process->start_time);
     process->rank = read_rank(pid);
     *out = process;
     return 0;

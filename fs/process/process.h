@@ -15,9 +15,10 @@ struct watches;
  * while referenced, but gives up its target when the process has ended. */
 struct process {
     pid_t pid;
-    uint64_t start_time; /* clock ticks since boot */
-    uint64_t serial;     /* no two have the same */
-    int64_t rank;        /* RANK in its initial environment, -1: none */
+    uint64_t start_time;     /* clock ticks since boot */
+    struct timespec started; /* the same by CLOCK_REALTIME, as it was when the process was found */
+    uint64_t serial;         /* no two have the same */
+    int64_t rank;            /* RANK in its initial environment, -1: none */
     _Atomic(struct error_ring *) errors;
     struct replies replies;      /* to what was written to its command files */
     struct recording *recording; /* what its agent records */

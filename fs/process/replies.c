@@ -12,7 +12,7 @@ struct reply {
     struct budget *budget;
     pthread_mutex_t lock; /* guards the text */
     struct text text;
-    time_t when;        /* it was added to last */
+    struct timespec changed;
     size_t taken;       /* of the budget */
     struct reply *next; /* in the list, guarded by that */
 };
@@ -24,6 +24,7 @@ int reply_new(const struct reply_key *key, struct budget *budget, struct reply *
         return -ENOMEM;
     reply->key = *key;
     reply->budget = budget;
+    clock_gettime(CLOCK_REALTIME, &reply->changed);
     atomic_init(&reply->refs, 1);
     pthread_mutex_init(&reply->lock, NULL);
     *out = reply;
@@ -72,7 +73,7 @@ void reply_add(struct reply *reply, size_t read, size_t retaken, const struct te
                       poor[] = "[cut: all open files and replies together hold 512 MiB]\n";
 
     _guard_mutex_(&reply->lock);
-    reply->when = time(NULL);
+    clock_gettime(CLOCK_REALTIME, &reply->changed);
     text_truncate(&reply->text,
                   reply->text.size - (retaken < reply->text.size ? retaken : reply->text.size));
     drop(&reply->text, read);
@@ -168,18 +169,37 @@ void replies_put(struct replies *replies, struct reply *reply)
     replies->first = reply;
 }
 
-void replies_render(struct replies *replies, const struct reply_key *key, struct text *out,
-                    time_t *when)
+/* The last reply at key; NULL: there is none. Caller holds the list's lock. */
+static struct reply *find(struct replies *replies, const struct reply_key *key)
+{
+    struct reply *reply = replies->first;
+
+    while (reply && !same_key(&reply->key, key))
+        reply = reply->next;
+    return reply;
+}
+
+void replies_render(struct replies *replies, const struct reply_key *key, struct text *out)
 {
     _guard_mutex_(&replies->lock);
-    for (struct reply *reply = replies->first; reply; reply = reply->next) {
-        if (!same_key(&reply->key, key))
-            continue;
-        pthread_mutex_lock(&reply->lock);
-        text_add(out, reply->text.data, reply->text.size);
-        if (when)
-            *when = reply->when;
-        pthread_mutex_unlock(&reply->lock);
+    struct reply *reply = find(replies, key);
+
+    if (!reply)
         return;
-    }
+    pthread_mutex_lock(&reply->lock);
+    text_add(out, reply->text.data, reply->text.size);
+    pthread_mutex_unlock(&reply->lock);
+}
+
+bool replies_changed(struct replies *replies, const struct reply_key *key, struct timespec *out)
+{
+    _guard_mutex_(&replies->lock);
+    struct reply *reply = find(replies, key);
+
+    if (!reply)
+        return false;
+    pthread_mutex_lock(&reply->lock);
+    *out = reply->changed;
+    pthread_mutex_unlock(&reply->lock);
+    return true;
 }

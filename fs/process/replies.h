@@ -52,7 +52,7 @@ void replies_deinit(struct replies *replies);
 /* Makes this the last reply to its user at its place; takes a reference of its own. The oldest go
  * where that makes too many, or too much. */
 void replies_put(struct replies *replies, struct reply *reply);
-/* Adds the last reply at key to out; nothing if there was none. *when: CLOCK_REALTIME of it [s];
- * NULL: not wanted. */
-void replies_render(struct replies *replies, const struct reply_key *key, struct text *out,
-                    time_t *when);
+/* Adds the last reply at key to out; nothing if there was none. */
+void replies_render(struct replies *replies, const struct reply_key *key, struct text *out);
+/* When the last reply at key was made, or last added to (CLOCK_REALTIME). False: there is none. */
+bool replies_changed(struct replies *replies, const struct reply_key *key, struct timespec *out);

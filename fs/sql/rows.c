@@ -149,6 +149,12 @@ void rows_bytes(struct rows *rows, unsigned column, const char *bytes, size_t si
         rows->error = -ENOMEM;
 }
 
+void rows_take(struct rows *rows, unsigned column, struct text *text)
+{
+    rows_bytes(rows, column, text->data ? text->data : "", text->size);
+    text_clear(text);
+}
+
 void rows_text(struct rows *rows, unsigned column, const char *value)
 {
     if (value && rows->slots[column] != ROWS_UNUSED)

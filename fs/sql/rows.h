@@ -3,6 +3,7 @@
  * statement may take (heap.h). */
 #pragma once
 
+#include "fs/base/text.h"
 #include "fs/sql/texts.h"
 
 #include <stdbool.h>
@@ -57,6 +58,8 @@ void rows_real(struct rows *rows, unsigned column, double value);
 /* Copies it. */
 void rows_text(struct rows *rows, unsigned column, const char *value);
 void rows_bytes(struct rows *rows, unsigned column, const char *bytes, size_t size);
+/* Copies what the text holds, and empties that for the next one. */
+void rows_take(struct rows *rows, unsigned column, struct text *text);
 
 /* Moves all rows of another table of the same shape behind these, and leaves it empty. */
 void rows_append(struct rows *rows, struct rows *from);

@@ -47,9 +47,8 @@ static void add_note(struct reading *r, const char *note)
 
 static void set(struct reading *r, unsigned column)
 {
-    rows_bytes(r->rows, column, r->scratch.data ? r->scratch.data : "", r->scratch.size);
     r->bytes += r->scratch.size;
-    text_clear(&r->scratch);
+    rows_take(r->rows, column, &r->scratch);
 }
 
 /* A stack reference may be an int that is no object: Include/internal/pycore_stackref.h. */

@@ -28,12 +28,6 @@ static void plan(const struct use *use, struct plan *plan)
     plan_stacks(plan, &shallow, -1, 0);
 }
 
-static void set(struct reading *r, unsigned column)
-{
-    rows_bytes(r->rows, column, r->scratch.data ? r->scratch.data : "", r->scratch.size);
-    text_clear(&r->scratch);
-}
-
 /* __file__, of a module: what else may lie in sys.modules keeps it elsewhere, or has none. */
 static bool add_file(struct reading *r, uint64_t module)
 {
@@ -57,14 +51,14 @@ static int add_module(void *arg, uint64_t key, uint64_t module)
     rows_integer(r->rows, MODULES_INTERPRETER, r->interpreter);
     if (use_wants(r->use, MODULES_NAME) &&
         str_decode(r->view, r->offsets, key, NAME_CHARACTERS_MAX, &r->scratch) >= 0)
-        set(r, MODULES_NAME);
+        rows_take(r->rows, MODULES_NAME, &r->scratch);
     text_clear(&r->scratch);
     if (use_wants(r->use, MODULES_FILE) && add_file(r, module))
-        set(r, MODULES_FILE);
+        rows_take(r->rows, MODULES_FILE, &r->scratch);
     text_clear(&r->scratch);
     if (use_wants(r->use, MODULES_TYPE) &&
         value_type_name(r->view, r->offsets, module, &r->scratch) == 0)
-        set(r, MODULES_TYPE);
+        rows_take(r->rows, MODULES_TYPE, &r->scratch);
     text_clear(&r->scratch);
     return r->rows->error ? r->rows->error : r->scratch.error;
 }

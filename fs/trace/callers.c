@@ -5,39 +5,39 @@
 /* Never longer than the number of the loop's threads plus the blocked readers. */
 static struct {
     pthread_mutex_t lock;
-    struct request *first;
-} requests = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct callers_entry *first;
+} callers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void request_begin(struct request *request, pid_t tid)
+void callers_add(struct callers_entry *entry, pid_t tid)
 {
-    *request = (struct request){.tid = tid};
+    *entry = (struct callers_entry){.tid = tid};
     if (!tid)
         return;
-    _guard_mutex_(&requests.lock);
-    request->next = requests.first;
-    if (request->next)
-        request->next->previous = request;
-    requests.first = request;
+    _guard_mutex_(&callers.lock);
+    entry->next = callers.first;
+    if (entry->next)
+        entry->next->previous = entry;
+    callers.first = entry;
 }
 
-void request_end(struct request *request)
+void callers_remove(struct callers_entry *entry)
 {
-    if (!request->tid)
+    if (!entry->tid)
         return;
-    _guard_mutex_(&requests.lock);
-    if (request->next)
-        request->next->previous = request->previous;
-    if (request->previous)
-        request->previous->next = request->next;
+    _guard_mutex_(&callers.lock);
+    if (entry->next)
+        entry->next->previous = entry->previous;
+    if (entry->previous)
+        entry->previous->next = entry->next;
     else
-        requests.first = request->next;
-    request->tid = 0;
+        callers.first = entry->next;
+    entry->tid = 0;
 }
 
-bool requests_waiting(pid_t tid)
+bool callers_has(pid_t tid)
 {
-    _guard_mutex_(&requests.lock);
-    for (const struct request *r = requests.first; r; r = r->next)
+    _guard_mutex_(&callers.lock);
+    for (const struct callers_entry *r = callers.first; r; r = r->next)
         if (r->tid == tid)
             return true;
     return false;

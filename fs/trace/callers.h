@@ -12,18 +12,18 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* One request in flight; lives on the stack of the thread that answers it, or wherever a reply
+/* The thread of one request in flight; lives on the stack of who answers it, or wherever a reply
  * that comes later is kept. */
-struct request {
+struct callers_entry {
     pid_t tid;
-    struct request *previous, *next;
+    struct callers_entry *previous, *next;
 };
 
-/* Puts a request of thread tid into the set; 0 (a thread of a foreign pid
+/* Puts thread tid, which waits for a request, into the set; 0 (a thread of a foreign pid
  * namespace) is kept out. */
-void request_begin(struct request *request, pid_t tid);
+void callers_add(struct callers_entry *entry, pid_t tid);
 /* Takes it out; call it before the reply is sent, for the thread runs on with the reply. */
-void request_end(struct request *request);
+void callers_remove(struct callers_entry *entry);
 
 /* Whether thread tid waits for an answer of this daemon now. */
-bool requests_waiting(pid_t tid);
+bool callers_has(pid_t tid);

@@ -105,7 +105,7 @@ int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status)
             return -ETIMEDOUT;
         if (waited < SPIN_NS)
             sched_yield();
-        else if (requests_waiting(tid))
+        else if (callers_has(tid))
             return -EDEADLK;
         else
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
@@ -130,7 +130,7 @@ int tracer_stop(struct tracer *tracer, pid_t tid)
 
     if (tracer->n + tracer->nholds == TRACER_STOPPED_MAX)
         return -ENFILE;
-    if (requests_waiting(tid))
+    if (callers_has(tid))
         return -EDEADLK;
     /* the kernel says EPERM both where another tracer is and where ptrace isn't allowed; who may
      * not trace may not read memory either, and would not have come this far */

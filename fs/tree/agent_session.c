@@ -12,14 +12,11 @@
 #include <errno.h>
 #include <string.h>
 
-static int runs(void *arg, int tasks, pid_t tid) { return !requests_waiting(tid); }
+static int runs(void *arg, int tasks, pid_t tid) { return !callers_has(tid); }
 
 /* Whether each thread of a process waits for an answer of this daemon; of its main thread that is
  * asked first, since it nearly always doesn't. */
-static bool all_wait(pid_t pid)
-{
-    return requests_waiting(pid) && proc_each_task(pid, runs, NULL) == 0;
-}
+static bool all_wait(pid_t pid) { return callers_has(pid) && proc_each_task(pid, runs, NULL) == 0; }
 
 /* An errno as a shell is to print it; the words say the rest. */
 static int errno_of(int error)
@@ -55,12 +52,12 @@ static int listen(struct file_context *context, int r, struct session **session)
     return 0;
 }
 
-int attached_connect(struct file_context *context, struct session **out)
+int agent_session_connect(struct file_context *context, struct session **out)
 {
     return listen(context, agent_connect(context->target, &context->why, out), out);
 }
 
-int attached_session(struct file_context *context, enum attach_way way, struct session **out)
+int agent_session_attach(struct file_context *context, enum attach_way way, struct session **out)
 {
     struct target *target = context->target;
 
@@ -68,7 +65,7 @@ int attached_session(struct file_context *context, enum attach_way way, struct s
         int r = agent_attach(target, way, context->interrupt, &context->why, out);
         return listen(context, r, out);
     }
-    int r = attached_connect(context, out);
+    int r = agent_session_connect(context, out);
     if (r != -ENOTCONN)
         return r;
     text_clear(&context->why);
@@ -133,8 +130,8 @@ static void say_waited(struct file_context *context, const char *lost)
         snapshot_free(snapshot);
 }
 
-int attached_explain(struct file_context *context, int error, const struct proto_done *done,
-                     const char *lost)
+int agent_session_explain(struct file_context *context, int error, const struct proto_done *done,
+                          const char *lost)
 {
     struct text *why = &context->why;
 
@@ -167,7 +164,7 @@ int attached_explain(struct file_context *context, int error, const struct proto
     return error;
 }
 
-uint64_t attached_gil_interval(struct file_context *context, int64_t interp)
+uint64_t agent_session_gil_interval(struct file_context *context, int64_t interp)
 {
     struct target *target = context->target;
     uint64_t address;

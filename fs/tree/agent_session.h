@@ -9,13 +9,13 @@
 
 /* agent_attach(), but not where that can't work: a process all of whose threads wait for the
  * answer to what they wrote gets -EDEADLK at once. context->why says what to do. */
-int attached_session(struct file_context *context, enum attach_way way, struct session **out);
+int agent_session_attach(struct file_context *context, enum attach_way way, struct session **out);
 /* The session if an agent is there already: -ENOTCONN else. */
-int attached_connect(struct file_context *context, struct session **out);
+int agent_session_connect(struct file_context *context, struct session **out);
 
 /* The words for an error that a request ended in, after the agent's own, and its errno as write(2)
  * is to give it. lost: what didn't happen because the GIL was not to be had. */
-int attached_explain(struct file_context *context, int error, const struct proto_done *done,
-                     const char *lost);
+int agent_session_explain(struct file_context *context, int error, const struct proto_done *done,
+                          const char *lost);
 /* Where the switch interval of an interpreter's GIL lies, for the agent; 0: not known. */
-uint64_t attached_gil_interval(struct file_context *context, int64_t interp);
+uint64_t agent_session_gil_interval(struct file_context *context, int64_t interp);

@@ -36,7 +36,7 @@ static int ask(struct file_context *context, struct session *session,
     };
     struct proto_done done = {0};
 
-    eval.request.gil_interval = attached_gil_interval(context, 0);
+    eval.request.gil_interval = agent_session_gil_interval(context, 0);
     int r = session_eval(session, &eval, context->interrupt, said, &done);
     registry_watch(context->registry, context->process);
     if (recording_watching(context->recording))
@@ -47,7 +47,7 @@ static int ask(struct file_context *context, struct session *session,
         return 0;
     }
     bool blamed = done.words[0] && r != -ETIMEDOUT && r != -EINTR && r != -ECANCELED;
-    r = attached_explain(context, r, &done, "the breakpoints stay as they were");
+    r = agent_session_explain(context, r, &done, "the breakpoints stay as they were");
     if (blamed)
         breakpoint_request_blame(request, done.consumed, &context->why);
     return r;
@@ -72,8 +72,8 @@ int breakpoints_carry_out(struct file_context *context, const struct breakpoint_
 {
     struct session *session;
 
-    int r = request->sets ? attached_session(context, ATTACH_ANY, &session)
-                          : attached_connect(context, &session);
+    int r = request->sets ? agent_session_attach(context, ATTACH_ANY, &session)
+                          : agent_session_connect(context, &session);
     if (r == -ENOTCONN && !request->sets)
         return ask_nobody(context, request, outcome);
     if (r < 0)

@@ -11,22 +11,17 @@
 #include "fs/watch/follow.h"
 #include "fs/watch/registers.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <string.h>
 
 static int run_interpreter(struct ctl_line *line)
 {
-    const struct ctl_word *word = &line->words[1];
-    char number[20] = "", *end;
+    unsigned id;
 
-    if (word->size < sizeof number)
-        memcpy(number, word->text, word->size);
-    long long id = strtoll(number, &end, 10);
-    if (!isdigit((unsigned char)*number) || *end)
-        return ctl_complain(line, word->text, "an interpreter is a number, 0 is the main one");
+    if (!ctl_word_number(&line->words[1], &id))
+        return ctl_complain(line, line->words[1].text,
+                            "an interpreter is a number, 0 is the main one");
     atomic_store(&line->context->process->interp, id);
-    text_printf(line->said, "Interpreter: %lld\n", id);
+    text_printf(line->said, "Interpreter: %u\n", id);
     return 0;
 }
 
@@ -41,7 +36,7 @@ static int run_attach(struct ctl_line *line)
             return ctl_complain(line, line->words[1].text, "the one way to choose is remote-exec");
         way = ATTACH_REMOTE_EXEC;
     }
-    int r = attached_session(context, way, &session);
+    int r = agent_session_attach(context, way, &session);
     if (r < 0)
         return r;
     session_unref(session);
@@ -101,7 +96,7 @@ static int run_status(struct ctl_line *line)
     struct attach_status status = {0};
     struct session *session;
 
-    int r = attached_connect(context, &session);
+    int r = agent_session_connect(context, &session);
     if (r < 0 && r != -ENOTCONN)
         return r;
     if (r == 0) {

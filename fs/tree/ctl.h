@@ -19,6 +19,8 @@ struct ctl_line {
 };
 
 bool ctl_word_is(const struct ctl_word *word, const char *text);
+/* The number that a word is (number_parse()). */
+bool ctl_word_number(const struct ctl_word *word, unsigned *out);
 /* Says what is wrong with the line, and where; -EINVAL. */
 int ctl_complain(struct ctl_line *line, const char *at, const char *what);
 

@@ -58,11 +58,11 @@ static int ask(struct file_context *context, struct session *session, struct pro
 {
     struct proto_done done = {0};
 
-    order->gil_interval = attached_gil_interval(context, 0);
+    order->gil_interval = agent_session_gil_interval(context, 0);
     int r = session_order(session, PROTO_ON_CRASH, order, sizeof *order, ATTACHED_GIL_NS,
                           context->interrupt, &done);
     registry_watch(context->registry, context->process);
-    return r < 0 ? attached_explain(context, r, &done, "crashes are dealt with as before") : 0;
+    return r < 0 ? agent_session_explain(context, r, &done, "crashes are dealt with as before") : 0;
 }
 
 int ctl_on_crash(struct ctl_line *line)
@@ -76,8 +76,8 @@ int ctl_on_crash(struct ctl_line *line)
         r = read_duration(line, &order);
     if (r < 0)
         return r;
-    r = order.mode == CRASH_OFF ? attached_connect(context, &session)
-                                : attached_session(context, ATTACH_ANY, &session);
+    r = order.mode == CRASH_OFF ? agent_session_connect(context, &session)
+                                : agent_session_attach(context, ATTACH_ANY, &session);
     if (r == -ENOTCONN) { /* nothing is done where there is no agent */
         text_clear(&context->why);
         on_crash_text(context->recording, line->said);

@@ -51,13 +51,13 @@ int ctl_pause(struct ctl_line *line)
 
     int r = read_duration(line, &order.stop_ns);
     if (r == 0)
-        r = attached_session(context, ATTACH_ANY, &session);
+        r = agent_session_attach(context, ATTACH_ANY, &session);
     if (r < 0)
         return r;
-    r = order_give(context, session, &order, line->said);
+    r = thread_order_give(context, session, &order, line->said);
     session_unref(session);
     if (r == 0)
-        r = order_wait(context, all_held, NULL);
+        r = thread_order_wait(context, all_held, NULL);
     if (r == 0 && !all_held(context, NULL))
         text_puts(line->said, "The others stop at the next line of Python that they run.\n");
     held_text_all(context->target, line->said);
@@ -70,14 +70,14 @@ int ctl_continue(struct ctl_line *line)
     struct file_context *context = line->context;
     struct session *session;
 
-    int r = attached_connect(context, &session);
+    int r = agent_session_connect(context, &session);
     if (r == -ENOTCONN) { /* nobody holds them */
         text_clear(&context->why);
         return 0;
     }
     if (r < 0)
         return r;
-    r = order_give(context, session, &order, line->said);
+    r = thread_order_give(context, session, &order, line->said);
     session_unref(session);
     return r;
 }

@@ -127,15 +127,16 @@ static int ask(struct file_context *context, struct session *session, struct pro
     struct proto_done done = {0};
 
     record->interp = atomic_load(&context->process->interp);
-    record->gil_interval = attached_gil_interval(context, record->interp);
+    record->gil_interval = agent_session_gil_interval(context, record->interp);
     int r = session_order(session, PROTO_RECORD, record, sizeof *record, ATTACHED_GIL_NS,
                           context->interrupt, &done);
     registry_watch(context->registry, context->process);
     if (r < 0)
-        return attached_explain(context, r, &done,
-                                record->action == RECORD_OFF
-                                    ? "no more rows are written, but its hooks stay: write it again"
-                                    : "what is recorded stays as it was");
+        return agent_session_explain(
+            context, r, &done,
+            record->action == RECORD_OFF
+                ? "no more rows are written, but its hooks stay: write it again"
+                : "what is recorded stays as it was");
     recorded_text(context->recording, record->table, said);
     if (done.words[0]) {
         text_add_escaped(said, done.words, strnlen(done.words, sizeof done.words));
@@ -158,8 +159,8 @@ int ctl_record(struct ctl_line *line)
     int r = read_line(line, &record);
     if (r < 0)
         return r;
-    r = record.action == RECORD_ON ? attached_session(context, ATTACH_ANY, &session)
-                                   : attached_connect(context, &session);
+    r = record.action == RECORD_ON ? agent_session_attach(context, ATTACH_ANY, &session)
+                                   : agent_session_connect(context, &session);
     if (r == -ENOTCONN) { /* nothing is recorded where there is no agent */
         text_clear(&context->why);
         recorded_text(context->recording, record.table, line->said);

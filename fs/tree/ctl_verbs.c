@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/caret.h"
+#include "fs/proc/procfs.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,6 +11,15 @@
 bool ctl_word_is(const struct ctl_word *word, const char *text)
 {
     return word->size == strlen(text) && !memcmp(word->text, text, word->size);
+}
+
+bool ctl_word_number(const struct ctl_word *word, unsigned *out)
+{
+    char digits[12] = "";
+
+    if (word->size < sizeof digits)
+        memcpy(digits, word->text, word->size);
+    return number_parse(digits, out);
 }
 
 int ctl_complain(struct ctl_line *line, const char *at, const char *what)

@@ -45,8 +45,8 @@ static bool in_crash(const struct file_context *context)
 static int connect_to(struct file_context *context, struct session **out)
 {
     if (!in_crash(context))
-        return attached_session(context, ATTACH_ANY, out);
-    int r = attached_connect(context, out);
+        return agent_session_attach(context, ATTACH_ANY, out);
+    int r = agent_session_connect(context, out);
     if (r != -ENOTCONN)
         return r;
     text_clear(&context->why);
@@ -73,7 +73,7 @@ static int fill_request(struct file_context *context, const struct input *input,
         if (r < 0)
             return r;
     }
-    request->gil_interval = attached_gil_interval(context, request->interp);
+    request->gil_interval = agent_session_gil_interval(context, request->interp);
     return 0;
 }
 
@@ -102,5 +102,5 @@ int eval_run(struct file_context *context, const struct input *input, struct tex
         text_puts(said, "[cut: one reply holds at most 16 MiB]\n");
     }
     outcome->consumed = done.consumed < input->size ? done.consumed : input->size;
-    return r < 0 ? attached_explain(context, r, &done, "the code will not run") : 0;
+    return r < 0 ? agent_session_explain(context, r, &done, "the code will not run") : 0;
 }

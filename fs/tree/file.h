@@ -73,6 +73,9 @@ file_render help_render, status_render, exited_status_render, backtrace_render,
     rank_render, table_render, crash_traceback_render, crash_locals_render, crash_backtrace_render,
     crash_frame_locals_render, crash_source_render;
 
+/* Whether the interpreter's tasks can be read. */
+bool tasks_listed(const struct file_context *context);
+
 /* What a command file reads as where it has nothing better to show: the last reply to the same user
  * at the same place. */
 file_render reply_render;

@@ -15,8 +15,9 @@ struct entry {
     const struct naming *naming; /* where the last part is dynamic */
     const char *about;           /* one line for `help`; NULL: it isn't in there */
     file_run *run;               /* of a command file: what a write does; else NULL */
-    bool looks;                  /* of a command file: writing only looks, so that who may look may
-                                    write */
+    /* whether listings show it; NULL: always. Opening it by its name says why it can't be read */
+    bool (*listed)(const struct file_context *context);
+    bool looks; /* of a command file: writing only looks, so that who may look may write */
     /* of a command file: what is written takes the place of what was there if it is opened to be
      * truncated; if nothing is written, nothing is there any more */
     bool clears;

@@ -2,12 +2,15 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/access/access.h"
+#include "fs/proc/procfs.h"
 #include "fs/process/registry.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+
+#define GENERATIONS_MAX 64 /* of parents that are looked at */
 
 /* Several may say that they are of one rank: which of them a caller means. */
 enum { OWN, VISIBLE, OTHER };
@@ -18,6 +21,7 @@ struct ranked {
     int whose;
 };
 
+/* Ascending by rank, the caller's own first, and of these the newest. */
 static int by_rank_then_age(const void *a, const void *b)
 {
     const struct ranked *x = a, *y = b;
@@ -28,8 +32,8 @@ static int by_rank_then_age(const void *a, const void *b)
     if (x->whose != y->whose)
         return x->whose - y->whose;
     if (p->start_time != q->start_time)
-        return p->start_time < q->start_time ? -1 : 1;
-    return (p->pid > q->pid) - (p->pid < q->pid);
+        return p->start_time > q->start_time ? -1 : 1;
+    return (p->pid < q->pid) - (p->pid > q->pid);
 }
 
 static int whose(const struct file_context *context, const struct process *process)
@@ -43,11 +47,43 @@ static int whose(const struct file_context *context, const struct process *proce
     return access_ask(context->access, context->caller, process->pid) == 0 ? VISIBLE : OTHER;
 }
 
+static bool has(const struct ranked *ranked, size_t n, pid_t pid)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ranked[i].process->pid == pid)
+            return true;
+    return false;
+}
+
+/* Whether one of the processes, which have the same rank, got that from another of them: it is no
+ * rank's own process then but a worker of one, say. */
+static bool descends(const struct ranked *ranked, size_t n, pid_t pid)
+{
+    struct proc_stat stat;
+
+    for (int i = 0; i < GENERATIONS_MAX && proc_stat_read(pid, &stat) == 0; i++) {
+        pid = stat.ppid;
+        if (pid <= 1)
+            break;
+        if (has(ranked, n, pid))
+            return true;
+    }
+    return false;
+}
+
+/* Of processes with the same rank, the best first: that of the job which started last. */
+static const struct ranked *choose(const struct ranked *ranked, size_t n)
+{
+    for (size_t i = 0; n > 1 && i < n && ranked[i].whose == ranked[0].whose; i++)
+        if (!descends(ranked, n, ranked[i].process->pid))
+            return &ranked[i];
+    return &ranked[0];
+}
+
 static int ranks_list(struct file_context *context, struct numbers *out)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
     _cleanup_free_ struct ranked *ranked = NULL;
-    int64_t last = -1;
     size_t n = 0;
 
     int r = registry_list(context->registry, &list);
@@ -60,11 +96,12 @@ static int ranks_list(struct file_context *context, struct numbers *out)
         if (list.items[i]->rank >= 0)
             ranked[n++] = (struct ranked){list.items[i], i, whose(context, list.items[i])};
     qsort(ranked, n, sizeof *ranked, by_rank_then_age);
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        if (ranked[i].process->rank == last)
-            continue;
-        last = ranked[i].process->rank;
-        r = numbers_add(out, (unsigned)last, steal_pointer(list.items[ranked[i].index]));
+    for (size_t i = 0, same; r == 0 && i < n; i += same) {
+        int64_t rank = ranked[i].process->rank;
+        for (same = 1; i + same < n && ranked[i + same].process->rank == rank; same++)
+            ;
+        const struct ranked *one = choose(&ranked[i], same);
+        r = numbers_add(out, (unsigned)rank, steal_pointer(list.items[one->index]));
     }
     return r;
 }

@@ -4,20 +4,21 @@
 
 #include <string.h>
 
-static void add(struct file_context *context, struct text *out, time_t *when)
+static struct reply_key key_of(const struct file_context *context)
 {
-    const struct reply_key key = {
+    return (struct reply_key){
         .file = context->file,
         .tid = context->tid,
         .depth = context->depth,
         .uid = context->caller->uid,
     };
-    replies_render(context->replies, &key, out, when);
 }
 
 int reply_render(struct file_context *context, struct text *out)
 {
-    add(context, out, NULL);
+    const struct reply_key key = key_of(context);
+
+    replies_render(context->replies, &key, out);
     return 0;
 }
 
@@ -25,16 +26,18 @@ void reply_add_apart(struct file_context *context, bool (*is_state)(const char *
                      struct text *out)
 {
     _cleanup_(text_deinit) struct text reply = TEXT_INIT;
-    time_t when;
+    const struct reply_key key = key_of(context);
+    struct timespec when = {0};
 
-    add(context, &reply, &when);
+    replies_render(context->replies, &key, &reply);
+    replies_changed(context->replies, &key, &when);
     const char *rest = reply.data ? reply.data : "";
     while (is_state && is_state(rest))
         rest = strchr(rest, '\n') + 1;
     if (!*rest)
         return;
     text_puts(out, "\nLastReply: ");
-    text_add_time(out, when);
+    text_add_time(out, when.tv_sec);
     text_putc(out, '\n');
     text_puts(out, rest);
 }

@@ -41,7 +41,8 @@ struct request {
     bool torn;    /* so is the one that was taken in the end */
 };
 
-#define BAD_MAX 16 /* then what was seen is shown and marked */
+#define OLDEST 0x030c0000 /* CPython 3.12: tasks can't be found in older ones */
+#define BAD_MAX 16        /* then what was seen is shown and marked */
 
 static int read_once(struct request *request)
 {
@@ -120,7 +121,7 @@ static int find_asyncio(struct file_context *context, struct asyncio *asyncio)
         text_puts(&context->why, runtime->why);
         return -EOPNOTSUPP;
     }
-    if (runtime->version < 0x030c0000) {
+    if (runtime->version < OLDEST) {
         text_printf(&context->why, "asyncio tasks can be read from CPython 3.12 on; this is %u.%u",
                     runtime->version >> 24, runtime->version >> 16 & 0xff);
         return -EOPNOTSUPP;
@@ -133,6 +134,13 @@ static int find_asyncio(struct file_context *context, struct asyncio *asyncio)
                                  ".AsyncioDebug of the interpreter's files can't be read (were "
                                  "they replaced while it runs?)");
     return r;
+}
+
+bool tasks_listed(const struct file_context *context)
+{
+    const struct runtime *runtime = &context->target->runtime;
+
+    return runtime->supported && runtime->version >= OLDEST;
 }
 
 static void request_deinit(struct request *request) { tasks_deinit(&request->tasks); }

@@ -2,7 +2,6 @@
 #include "agent/base/cleanup.h"
 #include "fs/format/held.h"
 #include "fs/proc/lwp.h"
-#include "fs/proc/procfs.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
 #include "fs/tree/from_snapshot.h"
@@ -60,7 +59,7 @@ static int give(struct file_context *context, struct proto_thread *order, struct
 
     int r = inner_tid(context, &order->tid);
     if (r == 0)
-        r = attached_connect(context, &session);
+        r = agent_session_connect(context, &session);
     if (r == -ENOTCONN) {
         text_clear(&context->why);
         text_puts(&context->why, "the thread isn't stopped");
@@ -68,7 +67,7 @@ static int give(struct file_context *context, struct proto_thread *order, struct
     }
     if (r < 0)
         return r;
-    r = order_give(context, session, order, said);
+    r = thread_order_give(context, session, order, said);
     session_unref(session);
     return r;
 }
@@ -94,7 +93,7 @@ static int run(struct ctl_line *line, enum thread_verb verb, int jump)
     if (r == 0)
         r = give(context, &order, &words);
     if (r == 0 && verb != THREAD_CONTINUE && verb != THREAD_JUMP)
-        r = order_wait(context, is_held_again, &before);
+        r = thread_order_wait(context, is_held_again, &before);
     if (r < 0)
         return r;
     text_clear(line->said); /* of the verbs of one write, where the last one has left it */
@@ -111,14 +110,10 @@ static int run_finish(struct ctl_line *line) { return run(line, THREAD_FINISH, 0
 
 static int run_jump(struct ctl_line *line)
 {
-    const struct ctl_word *word = &line->words[1];
-    char digits[12] = "";
     unsigned number;
 
-    if (word->size < sizeof digits)
-        memcpy(digits, word->text, word->size);
-    if (!number_parse(digits, &number) || !number || number > INT32_MAX)
-        return ctl_complain(line, word->text, "a line is a number, from 1");
+    if (!ctl_word_number(&line->words[1], &number) || !number)
+        return ctl_complain(line, line->words[1].text, "a line is a number, from 1");
     return run(line, THREAD_JUMP, (int)number);
 }
 

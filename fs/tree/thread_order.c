@@ -13,18 +13,18 @@
 #define WAIT_NS 500000000u
 #define NAP_MS 5
 
-int order_give(struct file_context *context, struct session *session, struct proto_thread *order,
-               struct text *said)
+int thread_order_give(struct file_context *context, struct session *session,
+                      struct proto_thread *order, struct text *said)
 {
     struct proto_done done = {0};
 
-    order->gil_interval = attached_gil_interval(context, 0);
+    order->gil_interval = agent_session_gil_interval(context, 0);
     int r = session_order(session, PROTO_THREAD, order, sizeof *order, ATTACHED_GIL_NS,
                           context->interrupt, &done);
     registry_watch(context->registry, context->process);
     if (r < 0) {
         bool running = r == -ESRCH && done.words[0];
-        r = attached_explain(context, r, &done, "the thread stays where it is");
+        r = agent_session_explain(context, r, &done, "the thread stays where it is");
         return running ? -EBUSY : r;
     }
     if (done.words[0]) {
@@ -34,8 +34,8 @@ int order_give(struct file_context *context, struct session *session, struct pro
     return 0;
 }
 
-int order_wait(struct file_context *context,
-               bool (*enough)(struct file_context *context, void *arg), void *arg)
+int thread_order_wait(struct file_context *context,
+                      bool (*enough)(struct file_context *context, void *arg), void *arg)
 {
     struct pollfd p = {.fd = context->interrupt ? context->interrupt->fd : -1, .events = POLLIN};
 

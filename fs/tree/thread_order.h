@@ -7,8 +7,8 @@
 
 /* Gives one to the agent; order->interp and gil_interval are filled in. 0, with what the agent says
  * of it added to said, or -errno with why. */
-int order_give(struct file_context *context, struct session *session, struct proto_thread *order,
-               struct text *said);
+int thread_order_give(struct file_context *context, struct session *session,
+                      struct proto_thread *order, struct text *said);
 /* Waits a moment until `enough` says so, asked again and again; -EINTR. */
-int order_wait(struct file_context *context,
-               bool (*enough)(struct file_context *context, void *arg), void *arg);
+int thread_order_wait(struct file_context *context,
+                      bool (*enough)(struct file_context *context, void *arg), void *arg);

@@ -154,7 +154,7 @@ static void handle(struct watch_tracer *tracer, pid_t tid, int status)
 
 static void interrupt(struct tracee *tracee)
 {
-    if (tracee->interrupted || requests_waiting(tracee->tid))
+    if (tracee->interrupted || callers_has(tracee->tid))
         return;
     tracee->interrupted = ptrace(PTRACE_INTERRUPT, tracee->tid, NULL, NULL) == 0;
 }
@@ -200,7 +200,7 @@ static void serve(struct watch_tracer *tracer, struct tracee *tracee)
             set_free(tracer, tracee);
     } else if (outdated || tracer->leaving) {
         interrupt(tracee);
-        tracer->late += !requests_waiting(tracee->tid);
+        tracer->late += !callers_has(tracee->tid);
     }
 }
 

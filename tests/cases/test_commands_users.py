@@ -16,7 +16,8 @@ def test_second_user(probe, any_python, nobody):
     mine, roots = any_python.run_source(WAIT, user=nobody), any_python.run_source(WAIT)
     path = mount.path / str(mine.pid) / "ctl"
     write(path, "interpreter 3\n")
-    assert path.read_text().endswith("Interpreter: 3\nOnCrash: off\nInterpreter: 3\n")
+    state, _, reply = path.read_text().partition("\n\nLastReply: ")
+    assert state.endswith("Interpreter: 3\nOnCrash: off") and reply.endswith("\nInterpreter: 3\n")
     # nobody sees the state, and not what root was answered
     shown = run_as(nobody, "cat", path).stdout
     assert shown.endswith("Interpreter: 3\nOnCrash: off\n") and shown.count("Interpreter: 3") == 1

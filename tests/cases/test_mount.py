@@ -11,7 +11,7 @@ import tempfile
 import pytest
 
 import mount as daemon
-from interpreters import eventually
+from interpreters import eventually, patience
 from sql import SCHEMA
 
 NOBODY = dict(user="nobody", group="nogroup", extra_groups=[])
@@ -27,7 +27,7 @@ def directory():
         subprocess.run(["umount", "-l", path], check=True)
     eventually(lambda: not serving(path), what="the end of the daemons")
     for below in path.iterdir():
-        below.unlink()
+        below.rmdir() if below.is_dir() else below.unlink()
     path.rmdir()
 
 
@@ -111,11 +111,62 @@ def test_manual_page(page):
 
 
 @pytest.mark.parametrize("args, word", [
-    ([], "mount point"), (["/a", "/b"], "/b"), (["--nonsense", "/a"], "--nonsense"),
+    ([], "mount point"), (["/a", "/b"], "/b"), (["none", "a", "b"], "b"), (["--nonsense", "/a"], "--nonsense"),
     (["-o", "hidepid=7", "/a"], "hidepid")])
 def test_bad_usage(args, word):
     result = probefs(*args)
     assert result.returncode == 2 and word in result.stderr
+
+
+def privately(script, directory):
+    """Runs a shell script as root in namespaces of its own, in which probefs is installed and with which all ends."""
+    if os.geteuid() != 0 or not shutil.which("mount.fuse3"):
+        pytest.skip("mount(8) wants root, and mount.fuse3(8) for what it mounts with FUSE")
+    return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-e", "-c",
+                           f"mount --bind {daemon.build() / 'fs'} /usr/local/bin; cd {directory}; {script}"],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience(60))
+
+
+SHOWN = "ls at; grep -F $PWD/at /proc/self/mountinfo; umount at"
+OPTIONS = "defaults,allow_other,hidepid=1,noatime,relatime,nofail,noauto,_netdev,nosuid,x-systemd.automount,comment=x"
+
+
+@pytest.mark.parametrize("command", [
+    "mount -t fuse.probefs none at",
+    "mount -t fuse probefs#none at",
+    "mount -t fuse probefs# at",
+    f"mount -t fuse.probefs none at -o {OPTIONS}",
+    f"mount none $PWD/at -t fuse.probefs -o {OPTIONS}",  # as systemd does
+    f"mount -n -s -t fuse.probefs -o {OPTIONS} none $PWD/at",  # as autofs does
+])
+def test_mount_command(directory, command):
+    said = privately(f"mkdir at; {command}; {SHOWN}; rmdir at", directory)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "help" in said.stdout.split()
+    mounted = re.search(r" (\S+) - fuse.probefs (\S+) (\S+)$", said.stdout, re.MULTILINE)
+    assert {"nosuid", "nodev", "noexec"} <= set(mounted[1].split(","))
+    assert mounted[2] == ("probefs" if command.endswith("# at") else "none")
+    assert ("allow_other" in mounted[3].split(",")) == ("allow_other" in command)
+
+
+def test_fstab(directory):
+    """Also where it is mounted already, as at each `mount -a`."""
+    (directory / "fstab").write_text(f"none {directory}/at fuse.probefs defaults,hidepid=1 0 0\n")
+    said = privately("mkdir at; mount --bind fstab /etc/fstab; mount -a; mount -a; mount at || true; umount at; "
+                     f"mount at; {SHOWN}; rmdir at", directory)
+    assert said.returncode == 0 and said.stdout.count(" fuse.probefs none ") == 1
+    assert "help" in said.stdout.split()
+
+
+def test_autofs(directory):
+    """It lets the process group that it asked to mount look at the place, and holds up everybody else."""
+    if "\tautofs\n" not in pathlib.Path("/proc/filesystems").read_text():
+        pytest.skip("the kernel has no autofs")
+    said = privately("mkdir auto; exec {to}> >(head -c 1 > asked; sleep infinity); setsid --wait bash -e -c '"
+                     "mount -t autofs -o fd='$to',pgrp=$$,minproto=5,maxproto=5,indirect none auto; mkdir auto/at; "
+                     "setsid ls auto/at/ & until [ -s asked ]; do sleep 0.05; done; "
+                     "timeout --foreground 40 probefs none auto/at; umount auto/at'", directory)
+    assert (said.returncode, said.stderr) == (0, "")
 
 
 def test_unknown_mount_option(directory):

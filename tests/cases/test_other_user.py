@@ -1,6 +1,7 @@
 """A second user, and what is not theirs: another's eval, its replies, the channel."""
 import errno
 import os
+import pathlib
 import pwd
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from commands import Commands, stops
 from interpreters import eventually, interpreters
+from mount import REPOSITORY
 from victims import Victim
 
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
@@ -124,6 +126,47 @@ def test_rights_that_are_lost_meanwhile(shared, debian, nobody):
     writer.join(60)
     assert said and said[0] in DENIED
     assert Commands(shared, target.pid).eval("hasattr(__import__('sys'), 'touched')") == "False\n"
+
+
+WAIT = "import sys; print('ready'); sys.stdin.read()"
+NO_NEW_PRIVS = "import ctypes; ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)\n"
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("sandbox", [["setpriv", "--no-new-privs"],
+                                     ["/usr/bin/python3", REPOSITORY / "tests" / "seccomp-exec", "EPERM", "ptrace"]])
+def test_out_of_a_sandbox(shared, debian, nobody, sandbox):
+    """Who is in one has nothing done outside of it, but looks, and writes to what is in there too."""
+    if run_as(nobody, *sandbox, "true").returncode:
+        pytest.skip("the second user can't run that here")
+    outside = debian.run_source(WAIT, user=nobody)
+    top = shared.path / str(outside.pid)
+
+    def write(path, text):
+        return answer(run_as(nobody, *sandbox, "bash", "-c", 'echo "$1" > "$2"', "bash", text, path))
+
+    for name in "eval", "ctl", "breakpoints", f"threads/{outside.pid}/eval":
+        assert write(top / name, "status") == errno.EPERM
+        assert "sandbox" in run_as(nobody, *sandbox, "cat", top / name).stdout
+    maps = pathlib.Path(f"/proc/{outside.pid}/maps").read_text()
+    assert "memfd:" not in maps and "probe-agent" not in maps
+    assert f"Process {outside.pid}:" in run_as(nobody, *sandbox, "cat", top / "backtrace").stdout
+    assert write(top / "query", "SELECT 1") is None
+    assert write_as(nobody, top / "eval", "6 * 7") is None
+    if sandbox[0] == "setpriv":
+        inside = debian.run_source(NO_NEW_PRIVS + WAIT, user=nobody)
+        assert write(shared.path / str(inside.pid) / "eval", "6 * 7") is None
+        assert run_as(nobody, "cat", shared.path / str(inside.pid) / "eval").stdout == "42\n"
+
+
+@pytest.mark.alone
+@pytest.mark.attack
+def test_out_of_a_sandbox_by_all(shared, debian, nobody):
+    outside = debian.run_source(WAIT, user=nobody)
+    said = run_as(nobody, "setpriv", "--no-new-privs", "bash", "-c", "echo 'log nowhere.py:1' > \"$0\"",
+                  shared.path / "all" / "breakpoints")
+    assert answer(said) == errno.ESRCH, "there is none that may be written to"
+    assert shared.read(outside.pid, "breakpoints") == ""
 
 
 @pytest.mark.parametrize("whose", ["daemon", "target"])

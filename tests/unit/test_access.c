@@ -28,6 +28,28 @@ static struct access_target process(uid_t uid)
                                   .nns = 1};
 }
 
+static void test_sandbox(void)
+{
+    struct access_caller caller = user(1000);
+    struct access_target target = process(1000);
+
+    CHECK_INT(access_decide_sandbox(&caller, &target), 0);
+    target.sandbox = SANDBOX_SECCOMP;
+    CHECK_INT(access_decide_sandbox(&caller, &target), 0);
+    caller.sandbox = SANDBOX_SECCOMP;
+    CHECK_INT(access_decide_sandbox(&caller, &target), 0);
+    caller.sandbox = SANDBOX_SECCOMP | SANDBOX_NO_NEW_PRIVS;
+    CHECK_INT(access_decide_sandbox(&caller, &target), -EPERM);
+    target.sandbox = SANDBOX_NO_NEW_PRIVS;
+    CHECK_INT(access_decide_sandbox(&caller, &target), -EPERM);
+    caller.effective = CHOWN;
+    CHECK_INT(access_decide_sandbox(&caller, &target), -EPERM);
+    caller.effective = PTRACE;
+    CHECK_INT(access_decide_sandbox(&caller, &target), 0);
+    caller.ns = child_ns;
+    CHECK_INT(access_decide_sandbox(&caller, &target), -EPERM);
+}
+
 static void test_ids(void)
 {
     struct access_caller caller = user(1000);
@@ -273,6 +295,7 @@ static void test_proc(void)
 int main(void)
 {
     test_ids();
+    test_sandbox();
     test_capabilities();
     test_namespaces();
     test_control();

@@ -22,7 +22,7 @@ static size_t shown(struct replies *replies, struct reply_key key, char *first)
 {
     struct text text = TEXT_INIT;
 
-    replies_render(replies, &key, &text, NULL);
+    replies_render(replies, &key, &text);
     *first = text.size ? text.data[0] : 0;
     size_t size = text.size;
     text_deinit(&text);

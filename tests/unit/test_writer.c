@@ -75,7 +75,7 @@ static void replied(uid_t uid, const char *wanted)
     const struct reply_key key = {.file = file, .uid = uid};
     struct text text = TEXT_INIT;
 
-    replies_render(&replies, &key, &text, NULL);
+    replies_render(&replies, &key, &text);
     CHECK_STR(text.data ? text.data : "", wanted);
     text_deinit(&text);
 }
