@@ -164,7 +164,7 @@ static int reader_open(struct event_reader *reader, struct process *process,
     if (r == 0)
         r = reader->all ? add_new(reader, list, 0, &done) : tap_new(reader, process, 0, &done);
     if (r == 0 && reader->all) {
-        reader->caller.pid = 0; /* who opens it may end, and its number be another's */
+        reader->caller.lives = false; /* who opens it may end, and its number be another's */
         reader->next = events->all;
         events->all = reader;
     }

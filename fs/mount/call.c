@@ -39,22 +39,42 @@ struct access_caller *call_who(struct call *call)
     return &call->who;
 }
 
-bool call_exists(struct call *call, const struct place *place)
+int call_credentials(struct call *call, struct credentials **out)
+{
+    int r = credentials_new(&call->mount->access, &call->caller, out);
+    if (r < 0)
+        return r;
+    call->who = (*out)->who;
+    call->who.lives = true;
+    call->who_known = true;
+    return 0;
+}
+
+static bool exists(struct mount *mount, const struct place *place)
 {
     if (!place->process)
         return true;
-    return entry_exited(place->entry)
-               ? exited_has(registry_exited(call->mount->registry), place->process)
-               : process_alive(place->process);
+    return entry_exited(place->entry) ? exited_has(registry_exited(mount->registry), place->process)
+                                      : process_alive(place->process);
 }
 
-int call_may_look(struct call *call, struct process *process)
+bool call_exists(struct call *call, const struct place *place)
+{
+    return exists(call->mount, place);
+}
+
+static int may_look(struct mount *mount, struct access_caller *who, struct process *process)
 {
     struct access_target left;
 
     if (process_left(process, &left))
-        return access_look_ended(&call->mount->access, call_who(call), &left);
-    return access_look(&call->mount->access, call_who(call), process->pid);
+        return access_look_ended(&mount->access, who, &left);
+    return access_look(&mount->access, who, process->pid);
+}
+
+int call_may_look(struct call *call, struct process *process)
+{
+    return may_look(call->mount, call_who(call), process);
 }
 
 int call_may_drop(struct call *call, struct process *process)
@@ -66,22 +86,33 @@ int call_may_drop(struct call *call, struct process *process)
     return access_control_ended(&call->mount->access, call_who(call), &left);
 }
 
-int call_may_control(struct call *call, struct process *process, struct text *why)
-{
-    return control_may(&call->mount->access, call_who(call), process, why);
-}
-
-int call_may_write(struct call *call, const struct place *place, struct text *why)
+static int may_write(struct mount *mount, const struct place *place, struct access_caller *who,
+                     struct text *why)
 {
     if (!place->process) /* each process is asked for by itself */
         return 0;
-    if (!call_exists(call, place)) {
+    if (!exists(mount, place)) {
         text_puts(why, entry_exited(place->entry) ? "what this process left has been dropped"
                                                   : "the process has ended");
         return -ESRCH;
     }
-    return place->entry->looks ? call_may_look(call, place->process)
-                               : call_may_control(call, place->process, why);
+    return place->entry->looks ? may_look(mount, who, place->process)
+                               : control_may(&mount->access, who, place->process, why);
+}
+
+int call_may_write(struct call *call, const struct place *place, struct text *why)
+{
+    return may_write(call->mount, place, call_who(call), why);
+}
+
+int principals_may_write(struct mount *mount, const struct place *place,
+                         struct principals *principals, struct text *why)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < principals->n; i++)
+        r = may_write(mount, place, &principals->items[i], why);
+    return r;
 }
 
 struct replies *place_replies(struct mount *mount, const struct place *place)
@@ -112,14 +143,12 @@ static bool thread_exists(pid_t pid, pid_t tid)
     return access(path, F_OK) == 0;
 }
 
-int context_init(struct file_context *context, struct mount *mount, const struct caller *caller,
-                 const struct place *place)
+int context_init(struct file_context *context, struct mount *mount, const struct place *place)
 {
     *context = (struct file_context){
         .registry = mount->registry,
         .replies = place_replies(mount, place),
         .access = &mount->access,
-        .caller = caller,
         .file = place->entry->path,
         .tid = place->tid,
         .depth = place->depth,
@@ -146,12 +175,17 @@ void context_deinit(struct file_context *context)
     text_deinit(&context->why);
 }
 
-/* What is open of a file, or will be. False: neither, and a content is always of now. */
-static bool find_content(struct mount *mount, const struct caller *caller, const struct node *node,
-                         struct rendered *out)
+/* What its caller has open of a file, or will have. False: neither, and a content is always of now.
+ */
+static bool find_content(struct call *call, const struct node *node, struct rendered *out)
 {
-    return (node->place.entry->sized && drafts_find(&mount->drafts, node->number, caller, out)) ||
-           nodes_is_open(mount->nodes, node, out);
+    _cleanup_credentials_ struct credentials *who = NULL;
+    bool sized = node->place.entry->sized, open = nodes_is_open(call->mount->nodes, node);
+
+    if ((!sized && !open) || call_credentials(call, &who) < 0)
+        return false;
+    return (sized && drafts_find(&call->mount->drafts, node->number, who, out)) ||
+           nodes_content(call->mount->nodes, node, who, out);
 }
 
 /* Who owns the files of a process: its effective ids; of one that isn't dumpable root does. */
@@ -175,8 +209,7 @@ static void set_owner(struct process *process, struct stat *attr)
     }
 }
 
-void node_attributes(struct mount *mount, const struct caller *caller, const struct node *node,
-                     struct stat *attr)
+void node_attributes(struct call *call, const struct node *node, struct stat *attr)
 {
     const struct place *place = &node->place;
     struct rendered content;
@@ -188,7 +221,7 @@ void node_attributes(struct mount *mount, const struct caller *caller, const str
         .st_blksize = 4096,
     };
     clock_gettime(CLOCK_REALTIME, &content.when);
-    if (S_ISREG(attr->st_mode) && find_content(mount, caller, node, &content)) {
+    if (S_ISREG(attr->st_mode) && find_content(call, node, &content)) {
         attr->st_size = (off_t)content.size;
         attr->st_blocks = (attr->st_size + 511) / 512;
     }

@@ -12,6 +12,7 @@ struct event_reader;
 #define HANDLES_BYTES_MAX (512u << 20)
 
 struct handle {
+    struct credentials *opener;  /* a reference; NULL of a directory */
     struct text text;            /* of a file */
     struct timespec when;        /* it was rendered */
     struct listing *listing;     /* of a directory, else NULL */

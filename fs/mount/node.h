@@ -29,6 +29,7 @@ struct node {
     uint64_t lookups;        /* how often the kernel was told of it */
     unsigned opened;         /* open files */
     struct rendered content; /* that the last open rendered; of size 0 when none is open */
+    struct credentials *opener; /* whose that was; a reference, NULL when none is open */
     struct node *next;
 };
 
@@ -45,11 +46,16 @@ int nodes_get(struct nodes *nodes, const struct place *place, struct node **out)
 /* The kernel forgets n lookups; with the last one the node is gone. */
 void nodes_forget(struct nodes *nodes, struct node *node, uint64_t n);
 
-/* A file at the node was opened with this content; closed. */
-void nodes_opened(struct nodes *nodes, struct node *node, const struct rendered *content);
+/* A file at the node was opened with this content, by whom; closed. */
+void nodes_opened(struct nodes *nodes, struct node *node, const struct rendered *content,
+                  struct credentials *opener);
 void nodes_closed(struct nodes *nodes, struct node *node);
-/* Whether it is open; then *content is what was rendered for that. */
-bool nodes_is_open(struct nodes *nodes, const struct node *node, struct rendered *content);
+/* Whether it is open, by anybody. */
+bool nodes_is_open(struct nodes *nodes, const struct node *node);
+/* What was rendered when somebody with these credentials opened it last. False: it isn't open, or
+ * others did so since. */
+bool nodes_content(struct nodes *nodes, const struct node *node, const struct credentials *who,
+                   struct rendered *content);
 
 /* st_ino of a place. */
 uint64_t place_number(const struct place *place);

@@ -30,3 +30,13 @@ int control_may(const struct access *access, struct access_caller *caller, struc
     }
     return r;
 }
+
+int control_may_all(const struct access *access, struct principals *principals,
+                    struct process *process, struct text *why)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < principals->n; i++)
+        r = control_may(access, &principals->items[i], process, why);
+    return r;
+}

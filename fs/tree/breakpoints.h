@@ -19,5 +19,5 @@ int breakpoints_carry_out(struct file_context *context, const struct breakpoint_
 
 /* Adds the set of a process as lines; behind each stands `mark`, in the comment. -ENOMEM. */
 int breakpoints_lines(struct recording *recording, const char *mark, struct text *out);
-/* Adds the last reply to this user, as comments, if something failed. */
+/* Adds the last reply to these credentials, as comments, if something failed. */
 void breakpoints_reply(struct file_context *context, struct text *out);

@@ -7,7 +7,7 @@ int reply_render(struct file_context *context, struct text *out)
         .file = context->file,
         .tid = context->tid,
         .depth = context->depth,
-        .uid = context->caller->uid,
+        .credentials = context->principals->opener,
     };
     replies_render(context->replies, &key, out);
     return 0;
