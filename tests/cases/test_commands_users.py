@@ -2,9 +2,13 @@
 import os
 import subprocess
 
+import pytest
+
 from command_files import WAIT, chosen
 from commands import write
 from test_access import DENIED, answer, run_as
+
+pytestmark = pytest.mark.attack
 
 
 def test_second_user(probe, any_python, nobody):

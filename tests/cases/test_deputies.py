@@ -6,12 +6,14 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 
 import pytest
 
 from commands import write
 from interpreters import TARGETS, eventually
+from mount import REPOSITORY
 from test_access import WAIT, run_as
 
 WORKS = """
@@ -304,6 +306,14 @@ def test_source_without_capabilities(shared, any_python, nobody, tmp_path):
         out, err, code = run(any_python, "shows", private, str(shared.path / "self"), under=under)
         assert code == 0, err
         assert ("of somebody else" in out) == seen, out
+
+
+@pytest.mark.alone
+def test_strangers(nobody):
+    """A little of tests/attack --random: the mount allows nobody more than the kernel."""
+    said = subprocess.run([sys.executable, "-B", str(REPOSITORY / "tests" / "attack"), "--random", "600"],
+                          capture_output=True, text=True, timeout=100)
+    assert said.returncode == 0 and "\n0 allowed more than the kernel\n" in said.stdout, said.stdout + said.stderr
 
 
 def test_who_writes_waits(shared, any_python):

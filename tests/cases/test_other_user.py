@@ -11,6 +11,8 @@ from commands import Commands
 from interpreters import interpreters
 from victims import Victim
 
+pytestmark = pytest.mark.attack
+
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
 DENIED = {errno.EACCES, errno.EPERM, errno.ENOENT}
 
