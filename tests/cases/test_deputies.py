@@ -49,9 +49,12 @@ def shared(probe, nobody):
 
 
 @pytest.fixture
-def both(any_python, nobody):
-    """Somebody's own process, and one of root's."""
-    return any_python.run_source(WORKS, user=nobody), any_python.run_source(WORKS)
+def both(shared, any_python, nobody):
+    """Somebody's own process, and one of root's, both attached: so what comes of a close takes no time."""
+    targets = any_python.run_source(WORKS, user=nobody), any_python.run_source(WORKS)
+    for target in targets:
+        write(shared.path / str(target.pid) / "ctl", "attach\n")
+    return targets
 
 
 @contextlib.contextmanager
@@ -131,6 +134,17 @@ def test_in_flight_while_the_pid_becomes_anothers(shared, any_python, both):
         finally:
             sleeper.kill()
             sleeper.wait()
+
+
+@pytest.mark.alone
+def test_the_kernels_thread_writes(shared, any_python, both):
+    """io_uring: a thread of the kernel's wrote it, which is gone when it is run."""
+    needs_su()
+    out, err, _ = run(any_python, "submits", shared.path / "all" / "breakpoints", LINE)
+    if out.startswith("refused"):
+        pytest.skip(f"io_uring: {out}")
+    assert "Error" not in err, err
+    only_own(shared, both)
 
 
 def closes(fd):
@@ -294,6 +308,22 @@ def test_no_longer_allowed(shared, any_python, nobody, act):
     assert "Interpreter: 0\n" in path.read_text()
     ours.close()
     theirs.close()
+
+
+def test_server_with_a_clients_credentials(shared, any_python):
+    """What root's server does in a client's name by io_uring is judged by no capability of its own."""
+    target = any_python.run_source(WAIT)
+    out, err, code = run(any_python, "personality", shared.path / str(target.pid) / "status", under=[])
+    if out.startswith("refused"):
+        pytest.skip(f"io_uring: {out}")
+    assert out.split() in (["opened", "EACCES"], ["opened", "EPERM"]), err
+
+
+def test_no_file_is_mapped(shared, any_python, nobody):
+    """What is written to memory would come in nobody's name."""
+    target = any_python.run_source(WAIT, user=nobody)
+    out, err, _ = run(any_python, "maps", shared.path / str(target.pid) / "ctl", "interpreter 1\n")
+    assert out == "ENODEV\n", err
 
 
 def test_source_without_capabilities(shared, any_python, nobody, tmp_path):
