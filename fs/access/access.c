@@ -35,7 +35,7 @@ static bool has_ptrace(const struct access_caller *caller, const struct user_ns 
 
 int access_decide(const struct access_caller *caller, const struct access_target *target)
 {
-    if (caller->pid && caller->pid == target->pid)
+    if (caller->lives && caller->pid && caller->pid == target->pid)
         return 0;
 
     bool owner = true;
@@ -58,7 +58,8 @@ int access_decide(const struct access_caller *caller, const struct access_target
 
 int access_decide_control(const struct access_caller *caller, const struct access_target *target)
 {
-    bool owner = caller->fsuid == target->uid[1];
+    bool owner = caller->fsuid == target->uid[1] && caller->ruid == target->uid[1] &&
+                 caller->rgid == target->gid[1];
     return owner || has_ptrace(caller, target->ns, target->nns) ? 0 : -EACCES;
 }
 
@@ -88,10 +89,11 @@ bool access_parse_ids(const char *status, const char *name, unsigned ids[4])
     return p && sscanf(p, "%u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) == 4;
 }
 
+/* All, where they can't be seen: who has very many groups has them behind the end of the text. */
 static uint64_t parse_caps(const char *status, const char *name)
 {
     const char *p = proc_status_field(status, name);
-    return p ? strtoull(p, NULL, 16) : 0;
+    return p ? strtoull(p, NULL, 16) : ~UINT64_C(0);
 }
 
 static unsigned parse_sandbox(const char *status)
@@ -133,8 +135,13 @@ void access_read_caller(const struct caller *from, struct access_caller *out)
     struct stat ns;
     char path[64];
 
-    *out = (struct access_caller){
-        .tid = from->pid, .fsuid = from->uid, .fsgid = from->gid, .euid = (uid_t)-1};
+    *out = (struct access_caller){.tid = from->pid,
+                                  .fsuid = from->uid,
+                                  .fsgid = from->gid,
+                                  .ruid = (uid_t)-1,
+                                  .euid = (uid_t)-1,
+                                  .rgid = (gid_t)-1,
+                                  .lives = true};
     if (!from->pid) /* capget(2) would take this for the daemon itself */
         return;
     snprintf(path, sizeof path, "/proc/%d/ns/user", from->pid);
@@ -144,22 +151,33 @@ void access_read_caller(const struct caller *from, struct access_caller *out)
     out->effective = caps[0].effective | (uint64_t)caps[1].effective << 32;
 }
 
+void access_complete(struct access_caller *caller, const char *status)
+{
+    const char *tgid = status ? proc_status_field(status, "Tgid") : NULL;
+    unsigned uid[4], gid[4];
+
+    caller->complete = true;
+    if (!tgid || !access_parse_ids(status, "Uid", uid) || !access_parse_ids(status, "Gid", gid) ||
+        uid[3] != caller->fsuid || gid[3] != caller->fsgid) {
+        caller->effective = 0;
+        caller->ns = (struct user_ns){0};
+        return;
+    }
+    caller->pid = atoi(tgid);
+    caller->ruid = uid[0];
+    caller->rgid = gid[0];
+    caller->euid = uid[1];
+    caller->sandbox = parse_sandbox(status);
+}
+
 static void complete_caller(struct access_caller *caller)
 {
     char status[STATUS_MAX];
-    unsigned ids[4];
 
     if (caller->complete)
         return;
-    caller->complete = true;
-    if (!caller->tid || proc_read(caller->tid, "status", status, sizeof status) < 0)
-        return;
-    const char *tgid = proc_status_field(status, "Tgid");
-    if (tgid)
-        caller->pid = atoi(tgid);
-    if (access_parse_ids(status, "Uid", ids))
-        caller->euid = ids[1];
-    caller->sandbox = parse_sandbox(status);
+    bool seen = caller->tid && proc_read(caller->tid, "status", status, sizeof status) > 0;
+    access_complete(caller, seen ? status : NULL);
 }
 
 /* /proc/PID/status belongs to the effective ids, unless the process isn't dumpable: then to the
@@ -206,9 +224,10 @@ int access_init(struct access *access, enum hidepid hidepid)
     return access->daemon.ns.ino ? 0 : -EACCES;
 }
 
-/* Whether the caller is at least what the daemon is. */
-static bool is_daemon(const struct access_caller *daemon, const struct access_caller *caller)
+bool access_is_daemon(const struct access *access, const struct access_caller *caller)
 {
+    const struct access_caller *daemon = &access->daemon;
+
     return caller->fsuid == daemon->fsuid && caller->fsgid == daemon->fsgid &&
            same_ns(&caller->ns, &daemon->ns) && !(daemon->effective & ~caller->effective);
 }
@@ -219,7 +238,7 @@ int access_look(const struct access *access, struct access_caller *caller, pid_t
     struct stat st;
     char path[32];
 
-    if (is_daemon(&access->daemon, caller))
+    if (access_is_daemon(access, caller))
         return 0;
 
     complete_caller(caller);
@@ -251,7 +270,7 @@ int access_look_ended(const struct access *access, struct access_caller *caller,
 {
     struct access_target ended;
 
-    if (is_daemon(&access->daemon, caller))
+    if (access_is_daemon(access, caller))
         return 0;
     complete_caller(caller);
     as_ended(access, target, &ended);
@@ -264,18 +283,10 @@ int access_control_ended(const struct access *access, struct access_caller *call
     struct access_target ended;
 
     int r = access_look_ended(access, caller, target);
-    if (r < 0 || is_daemon(&access->daemon, caller))
+    if (r < 0 || access_is_daemon(access, caller))
         return r;
     as_ended(access, target, &ended);
     return access_decide_control(caller, &ended);
-}
-
-int access_ask(const struct access *access, const struct caller *from, pid_t pid)
-{
-    struct access_caller caller;
-
-    access_read_caller(from, &caller);
-    return access_look(access, &caller, pid);
 }
 
 static enum yama_scope read_yama(void)
@@ -290,15 +301,15 @@ static enum yama_scope read_yama(void)
 }
 
 /* task_is_descendant(), security/yama/yama_lsm.c. */
-static bool is_descendant(pid_t pid, pid_t ancestor)
+static bool is_descendant(pid_t pid, const struct access_caller *of)
 {
     struct proc_stat stat;
 
-    for (int i = 0; ancestor && pid > 0 && i < DESCENT_MAX; i++) {
-        if (pid == ancestor)
-            return true;
+    for (int i = 0; of->pid && pid > 0 && i < DESCENT_MAX; i++) {
         if (proc_stat_read(pid, &stat) < 0)
             return false;
+        if (pid == of->pid)
+            return of->lives || stat.start_time == of->start_time;
         pid = stat.ppid;
     }
     return false;
@@ -321,7 +332,7 @@ int access_control(const struct access *access, struct access_caller *caller, pi
     struct access_target target;
 
     int r = access_look(access, caller, pid);
-    if (r < 0 || is_daemon(&access->daemon, caller))
+    if (r < 0 || access_is_daemon(access, caller))
         return r; /* what the daemon does is judged by the kernel itself */
     complete_caller(caller);
     r = access_read_target(pid, &target);
@@ -338,13 +349,13 @@ int access_yama(const struct access *access, struct access_caller *caller, pid_t
     struct access_target target;
 
     enum yama_scope scope = read_yama();
-    if (scope == YAMA_CLASSIC || is_daemon(&access->daemon, caller))
+    if (scope == YAMA_CLASSIC || access_is_daemon(access, caller))
         return 0;
     complete_caller(caller);
     int r = access_read_target(pid, &target);
     if (r < 0)
         return r;
-    r = access_decide_yama(caller, &target, scope, is_descendant(pid, caller->pid));
+    r = access_decide_yama(caller, &target, scope, is_descendant(pid, caller));
     if (r < 0)
         say_yama(scope, why);
     return r;

@@ -30,16 +30,19 @@ struct user_ns {
  * kernel/user_namespace.c). */
 #define USER_NS_DEPTH_MAX 34
 
-/* The thread that asks. */
+/* The thread that asks, or asked. */
 struct access_caller {
     pid_t tid;
     uid_t fsuid;
     gid_t fsgid;
     uint64_t effective; /* capabilities */
     struct user_ns ns;
+    bool lives;    /* it waits for the answer: its pids are its own, and it may look at itself */
     bool complete; /* the following are known */
     pid_t pid;     /* of its process (thread group) */
-    uid_t euid;
+    uint64_t start_time; /* of that, once it no longer lives: what else has its pid is another */
+    uid_t ruid, euid;
+    gid_t rgid;
     unsigned sandbox; /* enum sandbox, or-ed */
 };
 
@@ -87,6 +90,12 @@ int access_init(struct access *access, enum hidepid hidepid);
 /* Adds to what FUSE says of a caller its capabilities and namespace, which is enough where it is
  * what the daemon is. One from a foreign pid namespace has no capabilities. */
 void access_read_caller(const struct caller *from, struct access_caller *out);
+/* Adds the rest, from the text of its /proc/TID/status; NULL: that can't be read. Who makes this
+ * call with other ids than its own (the kernel's NFS server, say, does it in a client's name) has
+ * put on credentials that can't be seen, and its own aren't meant: nothing is left of them. */
+void access_complete(struct access_caller *caller, const char *status);
+/* Whether the caller is at least what the daemon is. */
+bool access_is_daemon(const struct access *access, const struct access_caller *caller);
 
 /* Whether caller may look at process pid: 0, -EACCES and -EPERM as above, -ESRCH. Completes caller
  * when that is needed. */
@@ -104,11 +113,10 @@ int access_look_ended(const struct access *access, struct access_caller *caller,
 int access_control_ended(const struct access *access, struct access_caller *caller,
                          const struct access_target *target);
 
-/* access_look() for who asks, of whom nothing was read yet. */
-int access_ask(const struct access *access, const struct caller *from, pid_t pid);
-
 /* Whether who may look at the target may also have something done in it: 0, or -EACCES: only its
- * own user may, and who has CAP_SYS_PTRACE over it. */
+ * own user may, really and for files, and who has CAP_SYS_PTRACE over it. That is what attaching
+ * with ptrace(2) and process_vm_writev(2) ask (PTRACE_MODE_ATTACH_REALCREDS): who runs a setuid
+ * program of the target's user isn't its user. */
 int access_decide_control(const struct access_caller *caller, const struct access_target *target);
 /* The same for process pid; asks access_look() first. On failure why says what to do. */
 int access_control(const struct access *access, struct access_caller *caller, pid_t pid,

@@ -96,7 +96,7 @@ struct event_reader {
     bool all;
     char host[HOST_NAME_MAX + 1];
     const struct access *access;
-    struct access_caller caller; /* as it was when it was opened */
+    struct access_caller caller; /* as it was when it was opened: no longer `lives` */
     double since;                /* [s] since 1970, when it was opened */
     uint64_t lost;             /* events of processes that it didn't get to while they were kept */
     uint64_t serial;           /* of the newest process that was decided upon */

@@ -177,7 +177,7 @@ static int reader_open(struct event_reader *reader, struct process *process,
             leave(reader);
     }
     if (r == 0 && reader->all) {
-        reader->caller.pid = 0; /* who opens it may end, and its number be another's */
+        reader->caller.lives = false; /* who opens it may end, and its number be another's */
         reader->next = events->all;
         events->all = reader;
     }

@@ -39,22 +39,42 @@ struct access_caller *call_who(struct call *call)
     return &call->who;
 }
 
-bool call_exists(struct call *call, const struct place *place)
+int call_credentials(struct call *call, struct credentials **out)
+{
+    int r = credentials_new(&call->mount->access, &call->caller, out);
+    if (r < 0)
+        return r;
+    call->who = (*out)->who;
+    call->who.lives = true;
+    call->who_known = true;
+    return 0;
+}
+
+static bool exists(struct mount *mount, const struct place *place)
 {
     if (!place->process)
         return true;
-    return entry_exited(place->entry)
-               ? exited_has(registry_exited(call->mount->registry), place->process)
-               : process_alive(place->process);
+    return entry_exited(place->entry) ? exited_has(registry_exited(mount->registry), place->process)
+                                      : process_alive(place->process);
 }
 
-int call_may_look(struct call *call, struct process *process)
+bool call_exists(struct call *call, const struct place *place)
+{
+    return exists(call->mount, place);
+}
+
+static int may_look(struct mount *mount, struct access_caller *who, struct process *process)
 {
     struct access_target left;
 
     if (process_left(process, &left))
-        return access_look_ended(&call->mount->access, call_who(call), &left);
-    return access_look(&call->mount->access, call_who(call), process->pid);
+        return access_look_ended(&mount->access, who, &left);
+    return access_look(&mount->access, who, process->pid);
+}
+
+int call_may_look(struct call *call, struct process *process)
+{
+    return may_look(call->mount, call_who(call), process);
 }
 
 int call_may_drop(struct call *call, struct process *process)
@@ -66,31 +86,42 @@ int call_may_drop(struct call *call, struct process *process)
     return access_control_ended(&call->mount->access, call_who(call), &left);
 }
 
-int call_may_control(struct call *call, struct process *process, struct text *why)
-{
-    return control_may(&call->mount->access, call_who(call), process, why);
-}
-
-int call_may_write(struct call *call, const struct place *place, struct text *why)
+static int may_write(struct mount *mount, const struct place *place, struct access_caller *who,
+                     struct text *why)
 {
     if (!place->process) /* each process is asked for by itself */
         return 0;
-    if (!call_exists(call, place)) {
+    if (!exists(mount, place)) {
         text_puts(why, entry_exited(place->entry) ? "what this process left has been dropped"
                                                   : "the process has ended");
         return -ESRCH;
     }
-    return place->entry->looks ? call_may_look(call, place->process)
-                               : call_may_control(call, place->process, why);
+    return place->entry->looks ? may_look(mount, who, place->process)
+                               : control_may(&mount->access, who, place->process, why);
 }
 
-struct reply_key place_reply_key(const struct place *place, const struct caller *caller)
+int call_may_write(struct call *call, const struct place *place, struct text *why)
+{
+    return may_write(call->mount, place, call_who(call), why);
+}
+
+int principals_may_write(struct mount *mount, const struct place *place,
+                         struct principals *principals, struct text *why)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < principals->n; i++)
+        r = may_write(mount, place, &principals->items[i], why);
+    return r;
+}
+
+struct reply_key place_reply_key(const struct place *place, struct credentials *who)
 {
     return (struct reply_key){
         .file = place->entry->path,
         .tid = place->tid,
         .depth = place->depth,
-        .uid = caller->uid,
+        .credentials = who,
     };
 }
 
@@ -122,14 +153,12 @@ static bool thread_exists(pid_t pid, pid_t tid)
     return access(path, F_OK) == 0;
 }
 
-int context_init(struct file_context *context, struct mount *mount, const struct caller *caller,
-                 const struct place *place)
+int context_init(struct file_context *context, struct mount *mount, const struct place *place)
 {
     *context = (struct file_context){
         .registry = mount->registry,
         .replies = place_replies(mount, place),
         .access = &mount->access,
-        .caller = caller,
         .file = place->entry->path,
         .tid = place->tid,
         .depth = place->depth,
@@ -157,28 +186,30 @@ void context_deinit(struct file_context *context)
 }
 
 /* The bytes that the caller has open of a file, or will have; 0: neither. */
-static size_t content_size(struct mount *mount, const struct caller *caller,
+static size_t content_size(struct mount *mount, const struct credentials *who,
                            const struct node *node)
 {
     size_t size = 0;
 
-    if (!node->place.entry->sized || !drafts_find(&mount->drafts, node->number, caller, &size))
-        nodes_is_open(mount->nodes, node, caller->uid, &size);
+    if (!node->place.entry->sized || !drafts_find(&mount->drafts, node->number, who, &size))
+        nodes_content(mount->nodes, node, who, &size);
     return size;
 }
 
 /* When a file last changed, for programs that ask whether it did since they read it (editors, tar).
  * A content is of each open's own moment, so that only what lasts counts: the process, and what a
- * command file last answered this caller. */
-static struct timespec last_change(struct mount *mount, const struct caller *caller,
+ * command file last answered this caller. who: NULL where that isn't asked. */
+static struct timespec last_change(struct mount *mount, struct credentials *who,
                                    const struct place *place)
 {
-    const struct reply_key key = place_reply_key(place, caller);
     struct access_target left;
     struct timespec replied;
 
-    if (place->entry->run && replies_changed(place_replies(mount, place), &key, &replied))
-        return replied;
+    if (place->entry->run && who) {
+        const struct reply_key key = place_reply_key(place, who);
+        if (replies_changed(place_replies(mount, place), &key, &replied))
+            return replied;
+    }
     if (!place->process)
         return mount->began;
     return process_left(place->process, &left) ? place->process->ending.when
@@ -204,9 +235,9 @@ static void set_owner(struct process *process, struct stat *attr)
     }
 }
 
-void node_attributes(struct mount *mount, const struct caller *caller, const struct node *node,
-                     struct stat *attr)
+void node_attributes(struct call *call, const struct node *node, struct stat *attr)
 {
+    _cleanup_credentials_ struct credentials *who = NULL;
     const struct place *place = &node->place;
 
     *attr = (struct stat){
@@ -215,11 +246,13 @@ void node_attributes(struct mount *mount, const struct caller *caller, const str
         .st_nlink = S_ISDIR(place->entry->mode) ? 2 : 1,
         .st_blksize = 4096,
     };
-    if (S_ISREG(attr->st_mode)) {
-        attr->st_size = (off_t)content_size(mount, caller, node);
+    bool asks = S_ISREG(attr->st_mode) && (place->entry->run || place->entry->sized ||
+                                           nodes_is_open(call->mount->nodes, node));
+    if (asks && call_credentials(call, &who) == 0) {
+        attr->st_size = (off_t)content_size(call->mount, who, node);
         attr->st_blocks = (attr->st_size + 511) / 512;
     }
-    attr->st_atim = attr->st_mtim = attr->st_ctim = last_change(mount, caller, place);
+    attr->st_atim = attr->st_mtim = attr->st_ctim = last_change(call->mount, who, place);
     if (place->process)
         set_owner(place->process, attr);
 }

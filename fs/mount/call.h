@@ -20,6 +20,8 @@ void call_fail(struct call *call, int error);
 
 /* Who makes it, as access/access.h wants to know it. */
 struct access_caller *call_who(struct call *call);
+/* Takes down who makes it, for what is kept; from then on it is judged by that. -ENOMEM. */
+int call_credentials(struct call *call, struct credentials **out);
 struct node *call_node(const struct call *call, fuse_ino_t ino);
 static inline struct handle *opened(const struct fuse_file_info *fi)
 {
@@ -31,8 +33,6 @@ static inline struct handle *opened(const struct fuse_file_info *fi)
 bool call_exists(struct call *call, const struct place *place);
 /* Whether the caller may look at the process, or at what it left. */
 int call_may_look(struct call *call, struct process *process);
-/* Whether the caller may have something done in it; why says what to do where not. */
-int call_may_control(struct call *call, struct process *process, struct text *why);
 /* Whether the caller may know that the process is there. */
 bool call_sees(struct call *call, struct process *process);
 /* Whether the caller may have what a process left dropped. */
@@ -43,22 +43,23 @@ int call_may_enter(struct call *call, const struct place *place);
 /* Whether the process of a command file is there and the caller may write to it; why says what
  * to do where not. */
 int call_may_write(struct call *call, const struct place *place, struct text *why);
+/* The same for all those in whose name something is done. */
+int principals_may_write(struct mount *mount, const struct place *place,
+                         struct principals *principals, struct text *why);
 
 /* Whose reply is meant, of a command file at a place. */
-struct reply_key place_reply_key(const struct place *place, const struct caller *caller);
+struct reply_key place_reply_key(const struct place *place, struct credentials *who);
 /* Where the replies of command files at a place are kept. */
 struct replies *place_replies(struct mount *mount, const struct place *place);
 
-/* The context of a place for the layout's functions; caller must outlive it. -ESRCH: its process or
- * thread has ended. To be released in any case. */
-int context_init(struct file_context *context, struct mount *mount, const struct caller *caller,
-                 const struct place *place);
+/* The context of a place for the layout's functions. -ESRCH: its process or thread has ended. To be
+ * released in any case. */
+int context_init(struct file_context *context, struct mount *mount, const struct place *place);
 void context_deinit(struct file_context *context);
 #define _cleanup_context_ _cleanup_(context_deinit)
 
 /* The attributes of a node as they are now, for this caller. */
-void node_attributes(struct mount *mount, const struct caller *caller, const struct node *node,
-                     struct stat *attr);
+void node_attributes(struct call *call, const struct node *node, struct stat *attr);
 
 /* The operations on files (ops_file.c); those on names and directories are in ops.c. */
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

@@ -14,6 +14,7 @@ static void drop(struct drafts *drafts, struct draft *draft)
 {
     budget_give(drafts->budget, draft->text.alloc);
     text_deinit(&draft->text);
+    credentials_unref(draft->who);
     *draft = (struct draft){0};
 }
 
@@ -25,7 +26,7 @@ void drafts_deinit(struct drafts *drafts)
 }
 
 /* Those too old go meanwhile. Caller holds lock. */
-static struct draft *find(struct drafts *drafts, uint64_t place, const struct caller *caller)
+static struct draft *find(struct drafts *drafts, uint64_t place, const struct credentials *who)
 {
     uint64_t now = monotonic_ns();
     struct draft *found = NULL;
@@ -33,18 +34,17 @@ static struct draft *find(struct drafts *drafts, uint64_t place, const struct ca
     for (struct draft *d = drafts->items; d < drafts->items + DRAFTS_MAX; d++) {
         if (d->place && now - d->made_ns > DRAFT_NS)
             drop(drafts, d);
-        if (d->place == place && caller->pid && d->caller.pid == caller->pid &&
-            d->caller.uid == caller->uid && d->caller.gid == caller->gid)
+        if (d->place == place && who->known && d->who->who.tid == who->who.tid &&
+            credentials_same(d->who, who))
             found = d;
     }
     return found;
 }
 
-void drafts_put(struct drafts *drafts, uint64_t place, const struct caller *caller,
-                struct text *text)
+void drafts_put(struct drafts *drafts, uint64_t place, struct credentials *who, struct text *text)
 {
     _guard_mutex_(&drafts->lock);
-    struct draft *to = find(drafts, place, caller);
+    struct draft *to = find(drafts, place, who);
 
     for (struct draft *d = drafts->items; !to && d < drafts->items + DRAFTS_MAX; d++)
         if (!d->place)
@@ -60,31 +60,32 @@ void drafts_put(struct drafts *drafts, uint64_t place, const struct caller *call
         text_deinit(text);
         return;
     }
-    *to =
-        (struct draft){.place = place, .caller = *caller, .text = *text, .made_ns = monotonic_ns()};
+    *to = (struct draft){
+        .place = place, .who = credentials_ref(who), .text = *text, .made_ns = monotonic_ns()};
     *text = TEXT_INIT;
 }
 
-bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller, size_t *size)
+bool drafts_find(struct drafts *drafts, uint64_t place, const struct credentials *who, size_t *size)
 {
     _guard_mutex_(&drafts->lock);
-    const struct draft *draft = find(drafts, place, caller);
+    const struct draft *draft = find(drafts, place, who);
 
     if (draft)
         *size = draft->text.size;
     return draft;
 }
 
-bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *caller,
+bool drafts_take(struct drafts *drafts, uint64_t place, const struct credentials *who,
                  struct text *out)
 {
     _guard_mutex_(&drafts->lock);
-    struct draft *draft = find(drafts, place, caller);
+    struct draft *draft = find(drafts, place, who);
 
     if (!draft)
         return false;
     budget_give(drafts->budget, draft->text.alloc);
     *out = draft->text;
+    credentials_unref(draft->who);
     *draft = (struct draft){0};
     return true;
 }

@@ -17,8 +17,8 @@
 #define DRAFT_NS 2000000000u /* how long one may be used */
 
 struct draft {
-    uint64_t place; /* place_number(); 0: none */
-    struct caller caller;
+    uint64_t place;          /* place_number(); 0: none */
+    struct credentials *who; /* of the thread that asked */
     struct text text;
     uint64_t made_ns; /* CLOCK_MONOTONIC */
 };
@@ -32,11 +32,12 @@ struct drafts {
 void drafts_init(struct drafts *drafts, struct budget *budget);
 void drafts_deinit(struct drafts *drafts);
 
-/* Keeps the content that was rendered for this caller; takes it over. The oldest goes. */
-void drafts_put(struct drafts *drafts, uint64_t place, const struct caller *caller,
-                struct text *text);
-/* The size of the one that is kept for this caller, in bytes; false: there is none. */
-bool drafts_find(struct drafts *drafts, uint64_t place, const struct caller *caller, size_t *size);
+/* Keeps the content that was rendered for this thread with these credentials; takes it over, and a
+ * reference of its own. The oldest goes. */
+void drafts_put(struct drafts *drafts, uint64_t place, struct credentials *who, struct text *text);
+/* The size of the one that is kept for it, in bytes; false: there is none. */
+bool drafts_find(struct drafts *drafts, uint64_t place, const struct credentials *who,
+                 size_t *size);
 /* Takes it out; the text is the caller's to free. False: there is none. */
-bool drafts_take(struct drafts *drafts, uint64_t place, const struct caller *caller,
+bool drafts_take(struct drafts *drafts, uint64_t place, const struct credentials *who,
                  struct text *out);

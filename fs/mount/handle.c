@@ -58,6 +58,7 @@ void handle_unref(struct handle *handle)
     event_reader_free(handle->events);
     writer_free(handle->writer);
     listing_free(handle->listing);
+    credentials_unref(handle->opener);
     free(handle);
 }
 

@@ -12,6 +12,7 @@ struct event_reader;
 #define HANDLES_BYTES_MAX (512u << 20)
 
 struct handle {
+    struct credentials *opener;  /* a reference; NULL of a directory */
     struct text text;            /* of a file */
     struct listing *listing;     /* of a directory, else NULL */
     struct event_reader *events; /* of a file that streams, else NULL */

@@ -92,6 +92,7 @@ int nodes_new(struct nodes **out)
 static void node_free(struct node *node)
 {
     process_unref(node->place.process);
+    credentials_unref(node->opener);
     free(node);
 }
 
@@ -158,25 +159,36 @@ void nodes_forget(struct nodes *nodes, struct node *node, uint64_t n)
         node_free(node);
 }
 
-void nodes_opened(struct nodes *nodes, struct node *node, uid_t reader, size_t size)
+void nodes_opened(struct nodes *nodes, struct node *node, size_t size, struct credentials *opener)
 {
     _guard_mutex_(&nodes->lock);
     node->opened++;
     node->size = size;
-    node->reader = reader;
+    credentials_unref(node->opener);
+    node->opener = credentials_ref(opener);
 }
 
 void nodes_closed(struct nodes *nodes, struct node *node)
 {
     _guard_mutex_(&nodes->lock);
-    if (--node->opened == 0)
+    if (--node->opened == 0) {
         node->size = 0;
+        credentials_unref(steal_pointer(node->opener));
+    }
 }
 
-bool nodes_is_open(struct nodes *nodes, const struct node *node, uid_t reader, size_t *size)
+bool nodes_is_open(struct nodes *nodes, const struct node *node)
 {
     _guard_mutex_(&nodes->lock);
-    if (node->opened && node->reader == reader)
-        *size = node->size;
     return node->opened > 0;
+}
+
+bool nodes_content(struct nodes *nodes, const struct node *node, const struct credentials *who,
+                   size_t *size)
+{
+    _guard_mutex_(&nodes->lock);
+    if (!node->opened || !credentials_same(node->opener, who))
+        return false;
+    *size = node->size;
+    return true;
 }

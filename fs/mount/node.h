@@ -29,7 +29,7 @@ struct node {
     uint64_t lookups;    /* how often the kernel was told of it */
     unsigned opened;     /* open files */
     size_t size;         /* bytes that the last open rendered; 0 when none is open */
-    uid_t reader;        /* for whom */
+    struct credentials *opener; /* whose that was; a reference, NULL when none is open */
     struct node *next;
 };
 
@@ -46,12 +46,15 @@ int nodes_get(struct nodes *nodes, const struct place *place, struct node **out)
 /* The kernel forgets n lookups; with the last one the node is gone. */
 void nodes_forget(struct nodes *nodes, struct node *node, uint64_t n);
 
-/* A file at the node was opened, with so many bytes of content; closed. */
-void nodes_opened(struct nodes *nodes, struct node *node, uid_t reader, size_t size);
+/* A file at the node was opened, with so many bytes of content, by whom; closed. */
+void nodes_opened(struct nodes *nodes, struct node *node, size_t size, struct credentials *opener);
 void nodes_closed(struct nodes *nodes, struct node *node);
-/* Whether it is open. *size is that of what was rendered for that, if it was for this user: else it
- * stays as it was. */
-bool nodes_is_open(struct nodes *nodes, const struct node *node, uid_t reader, size_t *size);
+/* Whether it is open, by anybody. */
+bool nodes_is_open(struct nodes *nodes, const struct node *node);
+/* The size of what was rendered when somebody with these credentials opened it last. False: it
+ * isn't open, or others did so since. */
+bool nodes_content(struct nodes *nodes, const struct node *node, const struct credentials *who,
+                   size_t *size);
 
 /* st_ino of a place. */
 uint64_t place_number(const struct place *place);

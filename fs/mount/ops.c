@@ -16,9 +16,10 @@ static int step(struct call *call, const struct place *from, const char *name, s
     int r = call_may_enter(call, from);
     if (r < 0)
         return r;
-    r = context_init(&context, call->mount, &call->caller, from);
+    r = context_init(&context, call->mount, from);
     if (r < 0)
         return -ENOENT;
+    context.caller = &call->caller;
     const struct entry *entry = layout_find(from->entry, name, &value);
     if (!entry || (entry->is_there && !entry->is_there(&context)))
         return -ENOENT;
@@ -42,17 +43,22 @@ static int step(struct call *call, const struct place *from, const char *name, s
 static void make_draft(struct call *call, const struct node *node)
 {
     _cleanup_context_ struct file_context context = {0};
+    _cleanup_credentials_ struct credentials *who = NULL;
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
     const struct place *place = &node->place;
+    struct principals principals;
     size_t size;
 
-    if (drafts_find(&call->mount->drafts, node->number, &call->caller, &size) ||
+    if (call_credentials(call, &who) < 0 ||
+        drafts_find(&call->mount->drafts, node->number, who, &size) ||
         (place->process && call_may_look(call, place->process) < 0) ||
-        context_init(&context, call->mount, &call->caller, place) < 0)
+        context_init(&context, call->mount, place) < 0)
         return;
+    principals_init(&principals, who);
+    context.principals = &principals;
     if (place->entry->render(&context, &text) == 0 && text_finish(&text) == 0 &&
         (!place->process || call_may_look(call, place->process) == 0))
-        drafts_put(&call->mount->drafts, node->number, &call->caller, &text);
+        drafts_put(&call->mount->drafts, node->number, who, &text);
 }
 
 /* Finds what a directory has by that name; false: it is answered why not. */
@@ -85,7 +91,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     param.generation = node->generation;
     if (node->place.entry->sized)
         make_draft(&call, node);
-    node_attributes(call.mount, &call.caller, node, &param.attr);
+    node_attributes(&call, node, &param.attr);
     callers_remove(&call.request);
     if (fuse_reply_entry(req, &param) == -ENOENT) /* interrupted: the kernel never heard of it */
         nodes_forget(call.mount->nodes, node, 1);
@@ -115,16 +121,14 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
     struct stat attr;
     struct call call;
-    size_t size;
 
     call_begin(&call, req);
     const struct node *node = call_node(&call, ino);
-    if (!call_exists(&call, &node->place) &&
-        !nodes_is_open(call.mount->nodes, node, call.caller.uid, &size)) {
+    if (!call_exists(&call, &node->place) && !nodes_is_open(call.mount->nodes, node)) {
         call_fail(&call, -ESRCH);
         return;
     }
-    node_attributes(call.mount, &call.caller, node, &attr);
+    node_attributes(&call, node, &attr);
     callers_remove(&call.request);
     fuse_reply_attr(req, &attr, 0);
 }
@@ -137,7 +141,8 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
     call_begin(&call, req);
     const struct node *node = call_node(&call, ino);
-    int r = context_init(&context, call.mount, &call.caller, &node->place);
+    int r = context_init(&context, call.mount, &node->place);
+    context.caller = &call.caller;
     if (r == 0)
         r = node->place.entry->render(&context, &text);
     if (r == 0)
@@ -163,7 +168,8 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     const struct node *node = call_node(&call, ino);
     int r = call_may_enter(&call, &node->place);
     if (r == 0)
-        r = context_init(&context, call.mount, &call.caller, &node->place);
+        r = context_init(&context, call.mount, &node->place);
+    context.caller = &call.caller;
     if (r == 0)
         r = listing_new(&node->place, &context, sees, &call, &listing);
     if (r == 0)
@@ -268,6 +274,9 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
     struct mount *mount = userdata;
 
     conn->want |= conn->capable & FUSE_CAP_ATOMIC_O_TRUNC; /* `>` and `>>` are told apart at open */
+    /* a write is waited for, also one of io_submit(2): who asks stays who it is until it is
+     * answered */
+    conn->want &= ~(unsigned)FUSE_CAP_ASYNC_DIO;
     conn->max_write = WRITE_MAX;
     if (mount->serves)
         mount->serves(mount->serves_arg);

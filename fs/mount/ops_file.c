@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stddef.h>
 #include <string.h>
 
 /* For a command that nobody can interrupt: who wrote it is exiting, or gone. */
@@ -22,22 +23,25 @@ struct job {
     fuse_req_t req; /* NULL: nobody waits */
     struct callers_entry request;
     struct mount *mount;
-    struct caller caller;
-    struct place place;    /* with a reference to its process */
-    struct handle *handle; /* a reference */
+    pid_t tid;                  /* of who waits */
+    struct credentials *acting; /* a reference; NULL: nobody acts any more */
+    struct place place;         /* with a reference to its process */
+    struct handle *handle;      /* a reference */
+    struct file_context context;
     bool last;
     size_t size;
     char data[];
 };
 
-static void note_error(const struct place *place, int error, const struct text *why)
+static void note_error(const struct place *place, struct credentials *whose, int error,
+                       const struct text *why)
 {
     char path[64];
 
     if (!place->process)
         return;
     place_path(place, path, sizeof path);
-    error_ring_add(&place->process->errors, path, error, why->data);
+    error_ring_add(&place->process->errors, whose, path, error, why->data);
 }
 
 /* Answers a write that no command was begun for. */
@@ -45,14 +49,29 @@ static int refuse(struct mount *mount, struct handle *handle, const struct place
                   const struct text *why)
 {
     int r = writer_fail(handle->writer, error, why, place_replies(mount, place));
-    note_error(place, error, why);
+    note_error(place, handle->opener, error, why);
     return r;
 }
 
 static void job_release(struct job *job)
 {
     process_unref(job->place.process);
+    credentials_unref(job->acting);
     handle_unref(job->handle);
+}
+
+/* The file_run of all files: their own, once all in whose name it runs were asked for. They are
+ * asked at this moment, since it may have waited long for the command before it. */
+static int run_allowed(struct file_context *context, const struct input *input, struct text *said,
+                       struct outcome *outcome)
+{
+    const struct job *job = (struct job *)((char *)context - offsetof(struct job, context));
+
+    int r = principals_may_write(job->mount, &job->place, context->principals, &context->why);
+    if ((r == -EPERM || r == -EACCES) && !context->why.size)
+        text_puts(&context->why, "who opened this file, or who wrote to it, may not look at the "
+                                 "process (any more): each of them must be allowed to");
+    return r < 0 ? r : job->place.entry->run(context, input, said, outcome);
 }
 
 /* On the command's thread. */
@@ -60,22 +79,22 @@ static void job_run(struct command *command)
 {
     struct job *job = (struct job *)command;
     struct input input = {.text = job->data, .size = job->size, .last = job->last};
-    struct file_context context;
+    struct file_context *context = &job->context;
 
-    int r = context_init(&context, job->mount, &job->caller, &job->place);
-    context.interrupt = &command->interrupt;
-    context.flags = job->handle->writer->flags;
+    int r = context_init(context, job->mount, &job->place);
+    context->interrupt = &command->interrupt;
+    context->flags = job->handle->writer->flags;
     if (r == 0) {
-        r = writer_run(job->handle->writer, job->place.entry->run, &context, &input,
+        r = writer_run(job->handle->writer, run_allowed, context, job->acting, &input,
                        place_replies(job->mount, &job->place));
     } else {
-        text_puts(&context.why, "the process or the thread has ended");
-        r = writer_fail(job->handle->writer, r, &context.why,
+        text_puts(&context->why, "the process or the thread has ended");
+        r = writer_fail(job->handle->writer, r, &context->why,
                         place_replies(job->mount, &job->place));
     }
     if (r < 0)
-        note_error(&job->place, r, &context.why);
-    context_deinit(&context);
+        note_error(&job->place, job->handle->opener, r, &context->why);
+    context_deinit(context);
     job_release(job);
     if (!job->req)
         return;
@@ -89,7 +108,7 @@ static void job_run(struct command *command)
 
 static bool job_unwanted(struct command *command)
 {
-    return signals_urgent(((struct job *)command)->caller.pid);
+    return signals_urgent(((struct job *)command)->tid);
 }
 
 /* The writer got a signal while it waits. The kernel says so for the first one only. */
@@ -105,7 +124,8 @@ enum attendance {
 };
 
 static int job_new(struct call *call, const struct place *place, struct handle *handle,
-                   const struct input *input, enum attendance attendance, struct job **out)
+                   struct credentials *acting, const struct input *input,
+                   enum attendance attendance, struct job **out)
 {
     struct job *job = malloc(sizeof *job + input->size);
     if (!job)
@@ -113,7 +133,8 @@ static int job_new(struct call *call, const struct place *place, struct handle *
     *job = (struct job){
         .req = attendance == FORSAKEN ? NULL : call->req,
         .mount = call->mount,
-        .caller = call->caller,
+        .tid = call->caller.pid,
+        .acting = acting ? credentials_ref(acting) : NULL,
         .place = *place,
         .handle = handle_ref(handle),
         .last = input->last,
@@ -129,7 +150,7 @@ static int job_new(struct call *call, const struct place *place, struct handle *
         job->command.until_ns = monotonic_ns() + UNATTENDED_NS;
     command_init(&job->command, &call->mount->commands, call->caller.uid);
     if (job->req) {
-        callers_add(&job->request, call->caller.pid);
+        callers_add(&job->request, job->tid);
         fuse_req_interrupt_func(job->req, job_interrupt, job);
     }
     *out = job;
@@ -148,14 +169,16 @@ static void job_free(struct job *job)
     free(job);
 }
 
-/* Has input run for an open file. The request is answered, then or now, unless it is forsaken. */
+/* Has input run for an open file. The request is answered, then or now, unless it is forsaken:
+ * acting is NULL then, else who makes it. */
 static void job_start(struct call *call, const struct place *place, struct handle *handle,
-                      const struct input *input, enum attendance attendance)
+                      struct credentials *acting, const struct input *input,
+                      enum attendance attendance)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
     struct job *job;
 
-    int r = job_new(call, place, handle, input, attendance, &job);
+    int r = job_new(call, place, handle, acting, input, attendance, &job);
     if (r == 0) {
         r = command_start(&job->command);
         if (r == 0) {
@@ -192,19 +215,22 @@ static int open_events(struct call *call, struct file_context *context, struct h
 
 /* Renders for open. The check is made again afterwards: what was read meanwhile may be of a
  * program with more rights that the process has just executed. */
-static int open_to_read(struct call *call, const struct place *place, struct text *why,
-                        struct handle **out)
+static int open_to_read(struct call *call, const struct place *place, struct credentials *who,
+                        struct text *why, struct handle **out)
 {
     _cleanup_context_ struct file_context context = {0};
+    struct principals principals;
     struct handle *handle = NULL;
     struct text draft;
 
     int r = place->process ? call_may_look(call, place->process) : 0;
     if (r < 0)
         return r;
-    r = context_init(&context, call->mount, &call->caller, place);
+    r = context_init(&context, call->mount, place);
+    principals_init(&principals, who);
+    context.principals = &principals;
     if (r == 0 && place->entry->sized &&
-        drafts_take(&call->mount->drafts, place_number(place), &call->caller, &draft)) {
+        drafts_take(&call->mount->drafts, place_number(place), who, &draft)) {
         r = handle_open_text(&call->mount->handles, &draft, &context, &handle);
     } else if (r == 0 && place->entry->streams) {
         r = open_events(call, &context, &handle);
@@ -223,10 +249,10 @@ static int open_to_read(struct call *call, const struct place *place, struct tex
 }
 
 /* Nothing is rendered. Why it is refused is the reply, if the caller may look. */
-static int open_to_write(struct call *call, const struct place *place, int flags, struct text *why,
-                         struct handle **out)
+static int open_to_write(struct call *call, const struct place *place, int flags,
+                         struct credentials *who, struct text *why, struct handle **out)
 {
-    const struct reply_key key = place_reply_key(place, &call->caller);
+    const struct reply_key key = place_reply_key(place, who);
     struct handle *handle;
 
     if (!place->entry->run)
@@ -251,25 +277,31 @@ static int open_to_write(struct call *call, const struct place *place, int flags
 
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+    _cleanup_credentials_ struct credentials *who = NULL;
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
     bool writes = (fi->flags & O_ACCMODE) != O_RDONLY;
-    struct handle *handle;
+    struct handle *handle = NULL;
     struct call call;
 
     call_begin(&call, req);
     struct node *node = call_node(&call, ino);
-    int r = writes ? open_to_write(&call, &node->place, fi->flags, &why, &handle)
-                   : open_to_read(&call, &node->place, &why, &handle);
+    int r = call_credentials(&call, &who);
+    if (r == 0)
+        r = writes ? open_to_write(&call, &node->place, fi->flags, who, &why, &handle)
+                   : open_to_read(&call, &node->place, who, &why, &handle);
     if (r < 0) {
-        note_error(&node->place, r, &why);
+        /* nobody's errors may crowd out those of who may read them */
+        if (who && node->place.process && call_may_look(&call, node->place.process) == 0)
+            note_error(&node->place, who, r, &why);
         call_fail(&call, r);
         return;
     }
+    handle->opener = credentials_ref(who);
     fi->fh = (uint64_t)(uintptr_t)handle;
     fi->direct_io = 1;
     fi->noflush = !writes;
     fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR || handle->events; /* read like a pipe */
-    nodes_opened(call.mount->nodes, node, call.caller.uid, handle->text.size);
+    nodes_opened(call.mount->nodes, node, handle->text.size, who);
     callers_remove(&call.request);
     if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
         nodes_closed(call.mount->nodes, node);
@@ -307,6 +339,7 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct f
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
               struct fuse_file_info *fi)
 {
+    _cleanup_credentials_ struct credentials *who = NULL;
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
     const struct input input = {.text = data, .size = size};
     struct handle *handle = opened(fi);
@@ -315,13 +348,15 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
     call_begin(&call, req);
     const struct place *place = &call_node(&call, ino)->place;
     int r = writer_failed(handle->writer);
+    if (r == 0)
+        r = call_credentials(&call, &who);
     if (r < 0) {
         call_fail(&call, r);
         return;
     }
     r = call_may_write(&call, place, &why);
     if (r == 0)
-        job_start(&call, place, handle, &input, ATTENDED);
+        job_start(&call, place, handle, who, &input, ATTENDED);
     else
         call_fail(&call, refuse(call.mount, handle, place, r, &why));
 }
@@ -329,6 +364,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
 /* A close(2): the end of the input, if no other descriptor of this open file is seen. */
 void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+    _cleanup_credentials_ struct credentials *who = NULL;
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
     const struct input end = {.last = true};
     struct handle *handle = opened(fi);
@@ -350,15 +386,18 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         call_fail(&call, 0);
         return;
     }
-    int r = call_may_write(&call, place, &why);
+    int r = call_credentials(&call, &who);
     if (r == 0)
-        job_start(&call, place, handle, &end, kind == CLOSING_EXITED ? EXITING : ATTENDED);
+        r = call_may_write(&call, place, &why);
+    if (r == 0)
+        job_start(&call, place, handle, who, &end, kind == CLOSING_EXITED ? EXITING : ATTENDED);
     else
         call_fail(&call, refuse(call.mount, handle, place, r, &why));
 }
 
 /* The last descriptor is gone. What a close left, since another might have been there, is run now,
- * with the rights of who wrote it: of this request the kernel names no caller. */
+ * in the name of who opened the file and of who wrote it: of this request the kernel names no
+ * caller. */
 void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     const struct input end = {.last = true};
@@ -367,10 +406,8 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     call_begin(&call, req);
     struct node *node = call_node(&call, ino);
-    if (handle->writer && writer_pending(handle->writer)) {
-        call.caller = handle->writer->caller;
-        job_start(&call, &node->place, handle, &end, FORSAKEN);
-    }
+    if (handle->writer && writer_pending(handle->writer))
+        job_start(&call, &node->place, handle, NULL, &end, FORSAKEN);
     nodes_closed(call.mount->nodes, node);
     handle_unref(handle);
     call_fail(&call, 0);
@@ -434,9 +471,17 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
         call_fail(&call, r);
         return;
     }
-    if (fi && opened(fi)->writer && node->place.entry->clears)
-        writer_truncate(opened(fi)->writer);
-    node_attributes(call.mount, &call.caller, node, &now);
+    if (fi && opened(fi)->writer && node->place.entry->clears) {
+        _cleanup_credentials_ struct credentials *who = NULL;
+        r = call_credentials(&call, &who);
+        if (r == 0)
+            r = writer_truncate(opened(fi)->writer, who);
+        if (r < 0) {
+            call_fail(&call, r);
+            return;
+        }
+    }
+    node_attributes(&call, node, &now);
     callers_remove(&call.request);
     fuse_reply_attr(req, &now, 0);
 }

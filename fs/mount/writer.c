@@ -17,6 +17,7 @@ int writer_new(int flags, bool clears, const struct reply_key *key, struct budge
     writer->flags = flags;
     writer->clears = clears && flags & O_TRUNC;
     writer->key = *key;
+    credentials_ref(key->credentials);
     writer->budget = budget;
     pthread_mutex_init(&writer->turn, NULL);
     pthread_mutex_init(&writer->lock, NULL);
@@ -24,10 +25,19 @@ int writer_new(int flags, bool clears, const struct reply_key *key, struct budge
     return 0;
 }
 
+/* Caller holds lock, or is the last. */
+static void forget_pending_by(struct writer *writer)
+{
+    while (writer->npending_by)
+        credentials_unref(writer->pending_by[--writer->npending_by]);
+}
+
 void writer_free(struct writer *writer)
 {
     if (!writer)
         return;
+    forget_pending_by(writer);
+    credentials_unref(writer->key.credentials);
     text_deinit(&writer->pending);
     reply_unref(writer->reply);
     pthread_mutex_destroy(&writer->lock);
@@ -74,6 +84,8 @@ static int finish(struct writer *writer, int error, const struct text *said, siz
     writer->keeps = writer->keeps || error;
     writer->runs = false;
     writer->npending = writer->pending.size;
+    if (!writer->npending && !writer->clears)
+        forget_pending_by(writer);
     if (!writer->reply)
         (void)reply_new(&writer->key, writer->budget, &writer->reply);
     if (writer->reply) {
@@ -134,11 +146,43 @@ static void set_clears(struct writer *writer, const struct outcome *outcome)
     writer->keeps = writer->keeps || outcome->keeps;
 }
 
+/* What waits, does so in somebody's name, too. Caller holds lock. */
+static int add_pending_by(struct writer *writer, struct credentials *acting)
+{
+    if (!acting || credentials_same(writer->key.credentials, acting))
+        return 0;
+    for (size_t i = 0; i < writer->npending_by; i++)
+        if (credentials_same(writer->pending_by[i], acting))
+            return 0;
+    if (writer->npending_by == PENDING_BY_MAX)
+        return -EPERM;
+    writer->pending_by[writer->npending_by++] = credentials_ref(acting);
+    return 0;
+}
+
+/* All in whose name a command runs now. Of a process's own file it may itself be one; `all/` is
+ * about whatever process has that pid. Caller holds lock. */
+static void gather(const struct writer *writer, const struct credentials *acting, bool of_process,
+                   struct principals *out)
+{
+    struct credentials *opener = writer->key.credentials;
+    bool lives = of_process && acting && credentials_same(opener, acting) &&
+                 credentials_same_program(opener, acting);
+
+    out->opener = opener;
+    out->n = 0;
+    (void)principals_add(out, opener, lives);
+    for (size_t i = 0; i < writer->npending_by; i++)
+        (void)principals_add(out, writer->pending_by[i], false);
+}
+
 int writer_run(struct writer *writer, file_run *run, struct file_context *context,
-               const struct input *input, struct replies *replies)
+               struct credentials *acting, const struct input *input, struct replies *replies)
 {
     _cleanup_(text_deinit) struct text said = TEXT_INIT;
+    struct principals principals;
     struct outcome outcome = {0};
+    int r = 0;
 
     _guard_mutex_(&writer->turn);
     size_t before = writer->pending.size;
@@ -146,16 +190,25 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     int failed = writer->failed;
     writer->npending = 0;
     size_t lines = writer->lines;
-    writer->caller = *context->caller;
     context->clears = writer->clears;
     bool nothing = !failed && !input->size && !writer->pending.size &&
                    !(input->last && writer->clears);
     writer->runs = !failed && !nothing;
+    if (!failed && !nothing)
+        r = add_pending_by(writer, acting);
+    gather(writer, acting, context->process, &principals);
     pthread_mutex_unlock(&writer->lock);
     if (failed || nothing)
         return failed;
 
-    int r = take(writer, input, &context->why);
+    context->principals = &principals;
+    if (r < 0)
+        text_printf(&context->why,
+                    "more than %d others than who opened this file have written to it: nothing of "
+                    "that was used",
+                    PENDING_BY_MAX);
+    else
+        r = take(writer, input, &context->why);
     if (r == 0) {
         const struct input all = {.text = writer->pending.data ? writer->pending.data : "",
                                   .size = writer->pending.size,
@@ -209,11 +262,15 @@ bool writer_pending(struct writer *writer)
     return writer->npending > 0 || (writer->clears && !writer->runs && !writer->keeps);
 }
 
-void writer_truncate(struct writer *writer)
+int writer_truncate(struct writer *writer, struct credentials *acting)
 {
     _guard_mutex_(&writer->lock);
+    int r = add_pending_by(writer, acting);
+    if (r < 0)
+        return r;
     writer->clears = true;
     writer->keeps = false;
+    return 0;
 }
 
 void writer_flushed(struct writer *writer)
@@ -230,6 +287,7 @@ void writer_drop(struct writer *writer)
     pthread_mutex_lock(&writer->lock);
     writer->npending = 0;
     writer->clears = false;
+    forget_pending_by(writer);
     pthread_mutex_unlock(&writer->lock);
     pthread_mutex_unlock(&writer->turn);
 }

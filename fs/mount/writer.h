@@ -14,6 +14,8 @@
 /* bytes that the kernel brings at once: longer writes come in pieces, which with what waits
  * must be less than the above */
 #define WRITE_MAX (128u << 10)
+/* who wrote what waits, but who opened the file */
+#define PENDING_BY_MAX (PRINCIPALS_MAX - 1)
 
 struct writer {
     int flags; /* of its open(2) */
@@ -29,23 +31,26 @@ struct writer {
     bool runs;            /* a command does */
     bool keeps;           /* one failed, or said so (outcome.keeps): closing it clears nothing */
     size_t lines;         /* of the text that are done with; 0 again once its reply is read */
-    struct caller caller; /* who wrote last */
-    int failed;           /* what the last write failed with */
-    struct reply *reply;  /* NULL: none yet */
-    size_t read;          /* bytes of it that this file's reader has had */
+    /* in whose name it waits, or is to be cleared, besides who opened the file; references */
+    struct credentials *pending_by[PENDING_BY_MAX];
+    size_t npending_by;
+    int failed;          /* what the last write failed with */
+    struct reply *reply; /* NULL: none yet */
+    size_t read;         /* bytes of it that this file's reader has had */
 };
 
-/* clears: see tree/layout.h. -ENOMEM. The budget must outlive it. */
+/* clears: see tree/layout.h; key names who opens the file. -ENOMEM. The budget must outlive it. */
 int writer_new(int flags, bool clears, const struct reply_key *key, struct budget *budget,
                struct writer **out);
 void writer_free(struct writer *writer);
 
 /* Has a command run, after those before it: with what is pending and with this, which may be
- * nothing when it is the last. 0 or -errno, which is the answer to the write. The reply is the
- * last one of `replies` then, and context->why, if set, its last line. Waits as long as run
- * does. */
+ * nothing when it is the last; acting: who wrote that or closes the file, NULL: nobody any more.
+ * run is called with all those in whose name it acts as context->principals. 0 or -errno, which is
+ * the answer to the write. The reply is the last one of `replies` then, and context->why, if set,
+ * its last line. Waits as long as run does. */
 int writer_run(struct writer *writer, file_run *run, struct file_context *context,
-               const struct input *input, struct replies *replies);
+               struct credentials *acting, const struct input *input, struct replies *replies);
 /* Answers a write that nothing is done with: as if run had failed with error at once. */
 int writer_fail(struct writer *writer, int error, const struct text *why, struct replies *replies);
 
@@ -54,8 +59,9 @@ int writer_fail(struct writer *writer, int error, const struct text *why, struct
 int writer_failed(struct writer *writer);
 /* Whether something is pending that nobody works on now: also that it is to be cleared. */
 bool writer_pending(struct writer *writer);
-/* It is to be cleared, as if it had been opened so. */
-void writer_truncate(struct writer *writer);
+/* It is to be cleared, as if it had been opened so, in the name of who says so, too. -EPERM: so
+ * many have written to it that there is no room for more. */
+int writer_truncate(struct writer *writer, struct credentials *acting);
 /* A descriptor was closed: the next write is a new attempt. */
 void writer_flushed(struct writer *writer);
 /* Forgets what is pending: its writer was killed. */

@@ -33,11 +33,12 @@ int control_may(const struct access *access, struct access_caller *caller, struc
     return r;
 }
 
-int control_ask(const struct access *access, const struct caller *from, struct process *process,
-                struct text *why)
+int control_may_all(const struct access *access, struct principals *principals,
+                    struct process *process, struct text *why)
 {
-    struct access_caller caller;
+    int r = 0;
 
-    access_read_caller(from, &caller);
-    return control_may(access, &caller, process, why);
+    for (size_t i = 0; r == 0 && i < principals->n; i++)
+        r = control_may(access, &principals->items[i], process, why);
+    return r;
 }

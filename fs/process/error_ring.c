@@ -21,14 +21,16 @@ static struct error_ring *ring_get(_Atomic(struct error_ring *) *ring)
     return seen;
 }
 
-void error_ring_add(_Atomic(struct error_ring *) *ring, const char *file, int error,
-                    const char *words)
+void error_ring_add(_Atomic(struct error_ring *) *ring, struct credentials *whose, const char *file,
+                    int error, const char *words)
 {
     struct error_ring *r = ring_get(ring);
     if (!r)
         return;
     _guard_mutex_(&r->lock);
     struct error_line *line = &r->lines[r->next++ % ERROR_RING_LINES];
+    credentials_unref(line->whose);
+    line->whose = credentials_ref(whose);
     clock_gettime(CLOCK_REALTIME, &line->when);
     line->error = -error;
     snprintf(line->file, sizeof line->file, "%s", file);
@@ -39,11 +41,13 @@ void error_ring_free(struct error_ring *ring)
 {
     if (!ring)
         return;
+    for (unsigned i = 0; i < ERROR_RING_LINES; i++)
+        credentials_unref(ring->lines[i].whose);
     pthread_mutex_destroy(&ring->lock);
     free(ring);
 }
 
-void error_ring_render(struct error_ring *ring, struct text *out)
+void error_ring_render(struct error_ring *ring, const struct credentials *whose, struct text *out)
 {
     if (!ring)
         return;
@@ -53,7 +57,7 @@ void error_ring_render(struct error_ring *ring, struct text *out)
         struct tm tm;
         char when[32];
 
-        if (!line->error)
+        if (!line->error || !credentials_same(line->whose, whose))
             continue;
         localtime_r(&line->when.tv_sec, &tm);
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);

@@ -23,6 +23,7 @@ int reply_new(const struct reply_key *key, struct budget *budget, struct reply *
     if (!reply)
         return -ENOMEM;
     reply->key = *key;
+    credentials_ref(key->credentials);
     reply->budget = budget;
     clock_gettime(CLOCK_REALTIME, &reply->changed);
     atomic_init(&reply->refs, 1);
@@ -43,6 +44,7 @@ void reply_unref(struct reply *reply)
         return;
     budget_give(reply->budget, reply->taken);
     text_deinit(&reply->text);
+    credentials_unref(reply->key.credentials);
     pthread_mutex_destroy(&reply->lock);
     free(reply);
 }
@@ -141,7 +143,8 @@ void replies_deinit(struct replies *replies)
 
 static bool same_key(const struct reply_key *a, const struct reply_key *b)
 {
-    return a->file == b->file && a->tid == b->tid && a->depth == b->depth && a->uid == b->uid;
+    return a->file == b->file && a->tid == b->tid && a->depth == b->depth &&
+           credentials_same(a->credentials, b->credentials);
 }
 
 void replies_put(struct replies *replies, struct reply *reply)

@@ -1,10 +1,11 @@
-/* What command files answered: the last reply to each user at each place of a process, for those
- * who write with one command and read with another (`echo ... > eval; cat eval`).
+/* What command files answered: the last reply to the same credentials at each place of a process,
+ * for those who write with one command and read with another (`echo ... > eval; cat eval`).
  *
  * A reply is shared by the open file whose writes it answers and by the list of its process;
  * whoever closes first leaves it to the other. */
 #pragma once
 
+#include "fs/access/credentials.h"
 #include "fs/base/budget.h"
 #include "fs/base/text.h"
 
@@ -21,13 +22,13 @@ struct reply_key {
     const char *file; /* path of the entry in the layout, compared as a pointer */
     pid_t tid;
     unsigned depth;
-    uid_t uid;
+    struct credentials *credentials; /* of who opened the file; compared as a whole */
 };
 
 struct reply;
 
-/* An empty one, with one reference. Its bytes come out of the budget, which must outlive it.
- * -ENOMEM. */
+/* An empty one, with one reference; takes its own of the credentials. Its bytes come out of the
+ * budget, which must outlive it. -ENOMEM. */
 int reply_new(const struct reply_key *key, struct budget *budget, struct reply **out);
 struct reply *reply_ref(struct reply *reply);
 void reply_unref(struct reply *reply);
@@ -49,8 +50,8 @@ void replies_init(struct replies *replies);
 void replies_clear(struct replies *replies);
 void replies_deinit(struct replies *replies);
 
-/* Makes this the last reply to its user at its place; takes a reference of its own. The oldest go
- * where that makes too many, or too much. */
+/* Makes this the last reply to its credentials at its place; takes a reference of its own. The
+ * oldest go where that makes too many, or too much. */
 void replies_put(struct replies *replies, struct reply *reply);
 /* Adds the last reply at key to out; nothing if there was none. */
 void replies_render(struct replies *replies, const struct reply_key *key, struct text *out);

@@ -5,7 +5,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
-#include "fs/access/access.h"
+#include "fs/access/credentials.h"
 #include "fs/base/array.h"
 #include "fs/process/registry.h"
 #include "fs/sql/heap.h"
@@ -130,7 +130,7 @@ static int list(struct job *job, const struct every *every, struct wanted *const
     int r = registry_list(every->registry, &found);
     for (size_t i = 0; r == 0 && i < found.n; i++) {
         if (!is_wanted(found.items[i], wanted, job->ntables) ||
-            access_ask(every->access, every->caller, found.items[i]->pid) < 0)
+            principals_look(every->access, every->principals, found.items[i]->pid) < 0)
             continue;
         r = ARRAY_GROW(job->items, job->alloc, job->n + 1);
         if (r == 0)
@@ -259,9 +259,11 @@ static void note(const struct every *every, const struct item *item)
     static const char slow[] = "it was not read in time, and its rows are missing";
 
     if (!item->done)
-        error_ring_add(&item->process->errors, every->file, -ETIMEDOUT, slow);
+        error_ring_add(&item->process->errors, every->principals->opener, every->file, -ETIMEDOUT,
+                       slow);
     else
-        error_ring_add(&item->process->errors, every->file, item->error, item->why.data);
+        error_ring_add(&item->process->errors, every->principals->opener, every->file, item->error,
+                       item->why.data);
 }
 
 /* In the order of the pids. What is read of a process that the caller may no longer look at, since
@@ -277,7 +279,7 @@ static int merge(struct job *job, const struct every *every, struct wanted *cons
             note(every, item);
             continue;
         }
-        if (access_ask(every->access, every->caller, item->process->pid) < 0)
+        if (principals_look(every->access, every->principals, item->process->pid) < 0)
             continue;
         for (size_t k = 0; k < job->ntables; k++)
             rows_append(&wanted[k]->rows, &item->rows[k]);

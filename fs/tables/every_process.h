@@ -8,18 +8,18 @@
 #define ALL_DEADLINE_NS 5000000000ull /* for all of them; who isn't read by then is left out */
 
 struct access;
-struct caller;
+struct principals;
 struct registry;
 
 /* Whose rows, and for whom. */
 struct every {
     struct registry *registry; /* all known processes */
     const struct access *access;
-    const struct caller *caller;
+    struct principals *principals;
     const char *file; /* under whose name a process's errors say why it has no rows */
 };
 
-/* A provider; arg is a const struct every. Only processes that the caller may look at have rows.
+/* A provider; arg is a const struct every. Only processes that all of them may look at have rows.
  * One that can't be read, or not in time, has none, and its errors say why. */
 int all_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
                 struct text *why);

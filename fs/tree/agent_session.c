@@ -33,7 +33,8 @@ static int errno_of(int error)
 static int confirm(struct file_context *context)
 {
     if (target_same_program(context->target))
-        return control_ask(context->access, context->caller, context->process, &context->why);
+        return control_may_all(context->access, context->principals, context->process,
+                               &context->why);
     text_puts(&context->why, "the process has ended, or executes another program now");
     return -ESRCH;
 }

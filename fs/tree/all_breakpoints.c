@@ -1,6 +1,6 @@
-/* all/breakpoints: what is written is carried out in every process that its writer may control, all
- * or none of it in each, and each says what came of it. A few threads do that, since one that
- * doesn't let go of its GIL takes its time. */
+/* all/breakpoints: what is written is carried out in every process that its opener and its writers
+ * may control, all or none of it in each, and each says what came of it. A few threads do that,
+ * since one that doesn't let go of its GIL takes its time. */
 #include "fs/tree/breakpoints.h"
 
 #include "agent/base/cleanup.h"
@@ -47,7 +47,7 @@ static int run_item(const struct job *job, struct item *item)
         .registry = job->context->registry,
         .replies = &item->process->replies,
         .access = job->context->access,
-        .caller = job->context->caller,
+        .principals = job->context->principals,
         .process = item->process,
         .recording = process_recording(item->process),
         .file = job->context->file,
@@ -65,7 +65,8 @@ static int run_item(const struct job *job, struct item *item)
     target_unref(context.target);
     item->why = context.why;
     if (r < 0)
-        error_ring_add(&item->process->errors, context.file, r, context.why.data);
+        error_ring_add(&item->process->errors, context.principals->opener, context.file, r,
+                       context.why.data);
     return r;
 }
 
@@ -107,12 +108,11 @@ static int compare(const void *a, const void *b)
     return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-/* Those that the writer may control. */
+/* Those that all in whose name it is done may control. */
 static int list(struct job *job)
 {
     _cleanup_(process_list_deinit) struct process_list found = {0};
     const struct file_context *context = job->context;
-    struct access_caller caller;
 
     int r = registry_list(context->registry, &found);
     if (r < 0)
@@ -120,10 +120,9 @@ static int list(struct job *job)
     job->items = calloc(found.n + 1, sizeof *job->items);
     if (!job->items)
         return -ENOMEM;
-    access_read_caller(context->caller, &caller);
     for (size_t i = 0; i < found.n; i++) {
         _cleanup_(text_deinit) struct text why = TEXT_INIT;
-        if (control_may(context->access, &caller, found.items[i], &why) == 0)
+        if (control_may_all(context->access, context->principals, found.items[i], &why) == 0)
             job->items[job->n++].process = steal_pointer(found.items[i]);
     }
     qsort(job->items, job->n, sizeof *job->items, compare);
@@ -243,7 +242,7 @@ int all_breakpoints_render(struct file_context *context, struct text *out)
     int r = registry_list(context->registry, &found);
     for (size_t i = 0; r == 0 && i < found.n; i++) {
         struct process *process = found.items[i];
-        if (access_ask(context->access, context->caller, process->pid) < 0)
+        if (principals_look(context->access, context->principals, process->pid) < 0)
             continue;
         snprintf(mark, sizeof mark, "pid %d, ", (int)process->pid);
         struct target *target = process_target(process);

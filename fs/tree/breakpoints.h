@@ -21,5 +21,5 @@ int breakpoints_carry_out(struct file_context *context, const struct breakpoint_
  * which threads it holds, NULL: none. -ENOMEM. */
 int breakpoints_lines(struct recording *recording, struct target *target, const char *mark,
                       struct text *out);
-/* Adds the last reply to this user, as comments, if something failed. */
+/* Adds the last reply to these credentials, as comments, if something failed. */
 void breakpoints_reply(struct file_context *context, struct text *out);

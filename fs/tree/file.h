@@ -1,7 +1,7 @@
 /* What a virtual file's own .c implements: one function that renders it. */
 #pragma once
 
-#include "fs/access/access.h"
+#include "fs/access/credentials.h"
 #include "fs/base/interrupt.h"
 #include "fs/base/text.h"
 #include "fs/remote/moment/target.h"
@@ -15,7 +15,9 @@ struct file_context {
     struct registry *registry;   /* all known processes */
     struct replies *replies;     /* of the command files here */
     const struct access *access; /* who may look at whom */
-    const struct caller *caller;
+    const struct caller *caller; /* of a name that is looked up: who does */
+    /* of a file: in whose name it is read, or something is done; NULL where a name is looked up */
+    struct principals *principals;
     struct process *process; /* NULL outside a <pid>/ directory */
     struct target *target;   /* its target; NULL outside, and below exited/<pid>/ */
     /* what its agent records, as of now; NULL outside. All that there is below exited/<pid>/ */
@@ -76,8 +78,8 @@ file_render help_render, status_render, exited_status_render, backtrace_render,
 /* Whether the interpreter's tasks can be read. */
 bool tasks_listed(const struct file_context *context);
 
-/* What a command file reads as where it has nothing better to show: the last reply to the same user
- * at the same place. */
+/* What a command file reads as where it has nothing better to show: the last reply to the same
+ * credentials at the same place. */
 file_render reply_render;
 /* Adds that reply below what is true now: behind an empty line and the time at which it came. Lines
  * at its beginning that say how things were then, as is_state knows them, are left out; NULL: none.

@@ -88,9 +88,9 @@ static int run(struct query *q)
     if (r < 0)
         return complain(q, r);
     /* what was read meanwhile may be of a program with more rights that was just executed */
-    return q->context->target
-               ? access_ask(q->context->access, q->context->caller, q->context->process->pid)
-               : 0;
+    return q->context->target ? principals_look(q->context->access, q->context->principals,
+                                                q->context->process->pid)
+                              : 0;
 }
 
 /* Where the next statement begins, if the text is wrong only because there are two; else 0. */
@@ -204,7 +204,7 @@ struct provider tables_provider(const struct file_context *context, struct table
     of->every = (struct every){
         .registry = context->registry,
         .access = context->access,
-        .caller = context->caller,
+        .principals = context->principals,
         .file = context->file,
     };
     return (struct provider){

@@ -36,7 +36,8 @@ static int by_rank_then_age(const void *a, const void *b)
     return (p->pid < q->pid) - (p->pid > q->pid);
 }
 
-static int whose(const struct file_context *context, const struct process *process)
+static int whose(const struct file_context *context, struct access_caller *caller,
+                 const struct process *process)
 {
     struct stat owner;
     char path[32];
@@ -44,7 +45,7 @@ static int whose(const struct file_context *context, const struct process *proce
     snprintf(path, sizeof path, "/proc/%d", process->pid);
     if (stat(path, &owner) == 0 && owner.st_uid == context->caller->uid)
         return OWN;
-    return access_ask(context->access, context->caller, process->pid) == 0 ? VISIBLE : OTHER;
+    return access_look(context->access, caller, process->pid) == 0 ? VISIBLE : OTHER;
 }
 
 static bool has(const struct ranked *ranked, size_t n, pid_t pid)
@@ -84,6 +85,7 @@ static int ranks_list(struct file_context *context, struct numbers *out)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
     _cleanup_free_ struct ranked *ranked = NULL;
+    struct access_caller caller;
     size_t n = 0;
 
     int r = registry_list(context->registry, &list);
@@ -92,9 +94,10 @@ static int ranks_list(struct file_context *context, struct numbers *out)
     ranked = calloc(list.n, sizeof *ranked);
     if (!ranked)
         return -ENOMEM;
+    access_read_caller(context->caller, &caller);
     for (size_t i = 0; i < list.n; i++)
         if (list.items[i]->rank >= 0)
-            ranked[n++] = (struct ranked){list.items[i], i, whose(context, list.items[i])};
+            ranked[n++] = (struct ranked){list.items[i], i, whose(context, &caller, list.items[i])};
     qsort(ranked, n, sizeof *ranked, by_rank_then_age);
     for (size_t i = 0, same; r == 0 && i < n; i += same) {
         int64_t rank = ranked[i].process->rank;

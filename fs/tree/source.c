@@ -215,6 +215,7 @@ static void add_source(const struct file_context *context, const struct source_p
     _cleanup_close_ int root = -1;
     _cleanup_close_ int cwd = -1;
     char path[64];
+    const struct credentials *opener = context->principals->opener;
     struct text lines = TEXT_INIT;
     int n = 0, at = place->line > 0 ? place->line : place->first_line;
 
@@ -239,8 +240,7 @@ static void add_source(const struct file_context *context, const struct source_p
         .root = root,
         .cwd = cwd,
         .path = place->path,
-        .uid = context->caller->uid,
-        .gid = context->caller->gid,
+        .as = access_is_daemon(context->access, &opener->who) ? NULL : opener,
         .first = at > LINES_BEFORE ? at - LINES_BEFORE : 1,
         .last = at < INT_MAX - LINES_AFTER ? at + LINES_AFTER : INT_MAX,
     };

@@ -33,17 +33,17 @@ struct answer {
 /* --- in the child: system calls only, for the daemon has other threads ------------------- */
 
 /* The kernel's own calls, since glibc's change all threads at the same time. */
-static int drop_rights(uid_t uid, gid_t gid)
+static int drop_rights(const struct credentials *as)
 {
+    const uid_t uid = as->who.fsuid;
+    const gid_t gid = as->who.fsgid;
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[2] = {0};
     uid_t real, effective, saved;
 
-    if (uid == 0 && geteuid() == 0)
-        return 0;
     if (geteuid() == 0 &&
-        (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, gid, gid, gid) < 0 ||
-         syscall(SYS_setresuid, uid, uid, uid) < 0))
+        (syscall(SYS_setgroups, as->ngroups, as->groups) < 0 ||
+         syscall(SYS_setresgid, gid, gid, gid) < 0 || syscall(SYS_setresuid, uid, uid, uid) < 0))
         return -errno;
     if (syscall(SYS_capset, &header, none) < 0)
         return -errno;
@@ -144,7 +144,7 @@ static _Noreturn void child(const struct source_request *request, int out)
     mine.root = 1;
     mine.cwd = 2;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    answer.error = drop_rights(request->uid, request->gid);
+    answer.error = request->as ? drop_rights(request->as) : 0;
     if (!answer.error) {
         int fd = open_file(&mine);
         answer.error = fd < 0 ? fd : read_lines(&mine, fd, &lines);
@@ -257,6 +257,7 @@ int source_read(const struct source_request *request, struct text *out, int *lin
 {
     size_t cap = sizeof(struct answer) + sizeof(struct lines) + 1, size;
     _cleanup_free_ char *buf = malloc(cap);
+    uid_t uid = request->as ? request->as->who.fsuid : getuid();
     _cleanup_close_ int from = -1;
     struct answer answer;
     int ends[2];
@@ -264,13 +265,14 @@ int source_read(const struct source_request *request, struct text *out, int *lin
     if (!buf)
         return -ENOMEM;
     if (request->first < 1 || request->last < request->first ||
-        request->last - request->first >= SOURCE_LINES_MAX || request->uid == (uid_t)-1 ||
-        request->gid == (gid_t)-1)
+        request->last - request->first >= SOURCE_LINES_MAX ||
+        (request->as &&
+         (request->as->who.fsuid == (uid_t)-1 || request->as->who.fsgid == (gid_t)-1)))
         return -EINVAL;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     from = ends[0];
-    if (!enter(request->uid)) {
+    if (!enter(uid)) {
         close(ends[1]);
         return -EDQUOT;
     }
@@ -280,11 +282,11 @@ int source_read(const struct source_request *request, struct text *out, int *lin
     int error = pid < 0 ? -errno : 0;
     close(ends[1]);
     if (error) {
-        leave(request->uid);
+        leave(uid);
         return error;
     }
     error = receive(from, buf, cap, &size);
-    reap(pid, request->uid);
+    reap(pid, uid);
     if (error)
         return error;
     if (size < sizeof answer)

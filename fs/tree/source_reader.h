@@ -1,12 +1,13 @@
 /* Reads lines of a file that a target names, as the caller would see it there.
  *
  * The name comes from the target and the daemon may be root, so that neither is trusted with it:
- * a child of the daemon, with the rights of the caller and none of the daemon's, follows the name
- * inside the target's root (openat2(2), so that no symbolic link leads out of it), opens it only
- * if it is a regular file, and not in /proc, where a process that reads sees itself. It can be
+ * a child of the daemon, with the caller's ids and groups and without capabilities, follows the
+ * name inside the target's root (openat2(2), so that no symbolic link leads out of it), opens it
+ * only if it is a regular file, and not in /proc, where a process that reads sees itself. It can be
  * killed, should a file system not answer. */
 #pragma once
 
+#include "fs/access/credentials.h"
 #include "fs/base/text.h"
 
 #include <stdint.h>
@@ -24,11 +25,10 @@
 #define SOURCE_CHILDREN_KEPT 4
 
 struct source_request {
-    int root, cwd;    /* O_PATH descriptors of /proc/PID/root and /proc/PID/cwd */
-    const char *path; /* relative to cwd, if it does not begin with / */
-    uid_t uid;        /* whose rights count */
-    gid_t gid;        /* ... with this group only, no supplementary ones */
-    int first, last;  /* lines, from 1 */
+    int root, cwd;                /* O_PATH descriptors of /proc/PID/root and /proc/PID/cwd */
+    const char *path;             /* relative to cwd, if it does not begin with / */
+    const struct credentials *as; /* whose rights count; NULL: the daemon's own */
+    int first, last;              /* lines, from 1 */
 };
 
 /* Adds lines first to last as they are, each with a newline, as many as there are. *lines: how

@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.attack
+
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 HIDE = "import ctypes, sys; ctypes.CDLL(None).prctl(4, 0); print('ready'); sys.stdin.read()"
 LESS = """

@@ -9,7 +9,7 @@ from commands import Commands, write
 from interpreters import eventually
 from mount import build
 
-pytestmark = pytest.mark.python(minimum=(3, 10))
+pytestmark = [pytest.mark.attack, pytest.mark.python(minimum=(3, 10))]
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from interpreters import eventually, interpreters
 from mount import REPOSITORY
 from victims import Victim
 
+pytestmark = pytest.mark.attack
+
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
 DENIED = {errno.EACCES, errno.EPERM, errno.ENOENT}
 

@@ -8,7 +8,7 @@ from interpreters import eventually
 from recorded import do, recorded, write_spans
 from sql import value
 
-pytestmark = pytest.mark.python(minimum=(3, 10))
+pytestmark = [pytest.mark.attack, pytest.mark.python(minimum=(3, 10))]
 
 # what takes the place of the ring of spans
 OTHERS = {

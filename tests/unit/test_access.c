@@ -15,7 +15,15 @@ static const struct user_ns init_ns = {4, 100, 0}, child_ns = {4, 200, 1000},
 
 static struct access_caller user(uid_t uid)
 {
-    return (struct access_caller){.pid = 7, .fsuid = uid, .euid = uid, .fsgid = uid, .ns = init_ns};
+    return (struct access_caller){.pid = 7,
+                                  .fsuid = uid,
+                                  .ruid = uid,
+                                  .euid = uid,
+                                  .fsgid = uid,
+                                  .rgid = uid,
+                                  .ns = init_ns,
+                                  .lives = true,
+                                  .complete = true};
 }
 
 static struct access_target process(uid_t uid)
@@ -82,6 +90,9 @@ static void test_ids(void)
     caller.pid = 42;
     target.dumpable = false;
     CHECK_INT(access_decide(&caller, &target), 0);
+    caller.lives = false; /* who asked has been answered: the pid may be another's */
+    CHECK_INT(access_decide(&caller, &target), -EACCES);
+    caller.lives = true;
     caller.pid = target.pid = 0; /* not known is not the same */
     CHECK_INT(access_decide(&caller, &target), -EACCES);
 }
@@ -175,6 +186,11 @@ static void test_control(void)
     struct access_caller caller = user(1000);
 
     CHECK_INT(access_decide_control(&caller, &target), 0);
+    caller.ruid = 1001; /* somebody who runs a setuid program of theirs, or a setgid one */
+    CHECK_INT(access_decide_control(&caller, &target), -EACCES);
+    caller = user(1000);
+    caller.rgid = 1001;
+    CHECK_INT(access_decide_control(&caller, &target), -EACCES);
     caller = user(1001);
     CHECK_INT(access_decide_control(&caller, &target), -EACCES);
     caller = user(0);
@@ -276,13 +292,20 @@ static void test_proc(void)
     CHECK(who.ns.ino);
     CHECK_INT(access_init(&access, HIDEPID_INVISIBLE), 0);
     CHECK_INT(access_look(&access, &who, getpid()), 0);
-    CHECK(!who.complete); /* what the daemon is needs no more */
-    who.fsuid = 54321;    /* nobody's */
-    who.effective = 0;
+    CHECK(!who.complete);                               /* what the daemon is needs no more */
+    access.daemon.effective = ~0ull;                    /* more than anybody has */
     CHECK_INT(access_look(&access, &who, getpid()), 0); /* itself, whoever it is */
     CHECK_INT(who.pid, getpid());
     CHECK_INT(who.euid, geteuid());
-    CHECK_INT(access_look(&access, &who, getppid()), -EACCES);
+
+    /* other ids than the thread has: these are not its own credentials, so that those don't count
+     */
+    self.uid = 54321;
+    access_read_caller(&self, &who);
+    CHECK(access_look(&access, &who, getpid()) < 0);
+    CHECK_INT(who.effective, 0);
+    CHECK_INT(who.ns.ino, 0);
+    CHECK(access_look(&access, &who, getppid()) < 0);
 
     /* from a foreign pid namespace: nothing is known */
     self.pid = 0;

@@ -1,23 +1,27 @@
 #include "fs/mount/draft.h"
 #include "tests/unit/check.h"
 
-static const struct caller anna = {100, 1, 1}, bert = {200, 1, 1}, carl = {100, 2, 1};
+#define SOMEBODY(tid_, uid_)                                      \
+ {                                                                \
+  .refs = 1, .who = {.tid = tid_}, .known = true, .uid = { uid_ } \
+ }
+static struct credentials anna = SOMEBODY(100, 1), bert = SOMEBODY(200, 1), carl = SOMEBODY(100, 2),
+                          unknown = {.refs = 1};
 
-static void put(struct drafts *drafts, uint64_t place, const struct caller *caller,
-                const char *what)
+static void put(struct drafts *drafts, uint64_t place, struct credentials *who, const char *what)
 {
     struct text text = TEXT_INIT;
 
     text_puts(&text, what);
-    drafts_put(drafts, place, caller, &text);
+    drafts_put(drafts, place, who, &text);
     CHECK(!text.data);
 }
 
-static void has(struct drafts *drafts, uint64_t place, const struct caller *caller, long size)
+static void has(struct drafts *drafts, uint64_t place, const struct credentials *who, long size)
 {
     size_t found;
 
-    CHECK_INT(drafts_find(drafts, place, caller, &found) ? (long)found : -1, size);
+    CHECK_INT(drafts_find(drafts, place, who, &found) ? (long)found : -1, size);
 }
 
 int main(void)
@@ -54,9 +58,10 @@ int main(void)
     has(&drafts, 99, &anna, -1);
     CHECK(atomic_load(&budget.used) <= used);
     /* nor for somebody that can't be told from others */
-    put(&drafts, 50, &(struct caller){0, 1, 1}, "?");
-    has(&drafts, 50, &(struct caller){0, 1, 1}, -1);
+    put(&drafts, 50, &unknown, "?");
+    has(&drafts, 50, &unknown, -1);
     drafts_deinit(&drafts);
     CHECK_INT(atomic_load(&budget.used), 0);
+    CHECK_INT(anna.refs + bert.refs + carl.refs + unknown.refs, 4);
     return 0;
 }

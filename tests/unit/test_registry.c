@@ -80,16 +80,20 @@ static void test_environ(void)
 static void test_error_ring(void)
 {
     _Atomic(struct error_ring *) ring = NULL;
+    struct credentials mine = {.refs = 1, .known = true},
+                       other = {.refs = 1, .known = true, .uid = {1}};
     struct text out = TEXT_INIT;
     char file[32];
 
-    error_ring_render(ring, &out);
+    error_ring_render(ring, &mine, &out);
     CHECK_INT(out.size, 0);
     for (int i = 0; i < 11; i++) {
         snprintf(file, sizeof file, "file-%d", i);
-        error_ring_add(&ring, file, -ESRCH, i % 2 ? "gone\nforged line" : NULL);
+        error_ring_add(&ring, &mine, file, -ESRCH, i % 2 ? "gone\nforged line" : NULL);
     }
-    error_ring_render(ring, &out);
+    error_ring_render(ring, &other, &out); /* they are nobody else's to see */
+    CHECK_INT(out.size, 0);
+    error_ring_render(ring, &mine, &out);
     size_t lines = 0;
     for (const char *p = out.data; *p; p++)
         lines += *p == '\n';
@@ -100,6 +104,7 @@ static void test_error_ring(void)
     CHECK(strstr(out.data, "file-3 ") < strstr(out.data, "file-10 "));
     text_deinit(&out);
     error_ring_free(ring);
+    CHECK_INT(mine.refs, 1);
 }
 
 /* This program is no Python; nor is a pid that can't be. */

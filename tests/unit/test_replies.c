@@ -3,6 +3,12 @@
 
 static const char eval[] = "<pid>/eval", ctl[] = "<pid>/ctl";
 
+static struct credentials root = {.refs = 1, .known = true},
+                          user = {.refs = 1, .known = true, .uid = {1000, 1000, 1000, 1000}},
+                          unknown = {.refs = 1},
+                          /* root without capabilities is somebody else */
+    bare = {.refs = 1, .known = true, .caps = {1}};
+
 static struct reply *put(struct replies *replies, struct budget *budget, struct reply_key key,
                          size_t size, char c)
 {
@@ -31,11 +37,11 @@ static size_t shown(struct replies *replies, struct reply_key key, char *first)
 
 static void test_keys(struct replies *replies, struct budget *budget)
 {
-    const struct reply_key keys[] = {{.file = eval, .uid = 0},
-                                     {.file = eval, .uid = 1000},
-                                     {.file = ctl, .uid = 1000},
-                                     {.file = eval, .tid = 5, .uid = 1000},
-                                     {.file = eval, .tid = 5, .depth = 1, .uid = 1000}};
+    const struct reply_key keys[] = {{.file = eval, .credentials = &root},
+                                     {.file = eval, .credentials = &user},
+                                     {.file = ctl, .credentials = &user},
+                                     {.file = eval, .tid = 5, .credentials = &user},
+                                     {.file = eval, .tid = 5, .depth = 1, .credentials = &user}};
     char c;
 
     for (unsigned i = 0; i < 5; i++)
@@ -44,7 +50,10 @@ static void test_keys(struct replies *replies, struct budget *budget)
         CHECK_INT(shown(replies, keys[i], &c), i + 1);
         CHECK_INT(c, 'a' + (int)i);
     }
-    CHECK_INT(shown(replies, (struct reply_key){.file = ctl, .uid = 0}, &c), 0);
+    CHECK_INT(shown(replies, (struct reply_key){.file = ctl, .credentials = &root}, &c), 0);
+
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &bare}, &c), 0);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &unknown}, &c), 0);
 
     /* the last one is what counts; an open file keeps its own */
     struct reply *old = put(replies, budget, keys[0], 3, 'x');
@@ -65,22 +74,28 @@ static void test_keys(struct replies *replies, struct budget *budget)
 
 static void test_limits(struct replies *replies, struct budget *budget)
 {
+    static struct credentials users[REPLIES_MAX + 1];
     char c;
 
+    for (unsigned i = 0; i <= REPLIES_MAX; i++)
+        users[i] = (struct credentials){.refs = 1, .known = true, .uid = {i}};
     /* their number: the oldest goes */
     for (unsigned i = 0; i <= REPLIES_MAX; i++)
-        reply_unref(put(replies, budget, (struct reply_key){.file = eval, .uid = i}, 1, 'a'));
-    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 0}, &c), 0);
-    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 1}, &c), 1);
-    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = REPLIES_MAX}, &c), 1);
+        reply_unref(put(replies, budget, (struct reply_key){.file = eval, .credentials = &users[i]},
+                        1, 'a'));
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &root}, &c), 0);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &users[1]}, &c), 1);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &users[REPLIES_MAX]},
+                    &c),
+              1);
     replies_clear(replies);
 
     /* their bytes */
     for (unsigned i = 0; i < 3; i++)
-        reply_unref(put(replies, budget, (struct reply_key){.file = eval, .uid = i},
+        reply_unref(put(replies, budget, (struct reply_key){.file = eval, .credentials = &users[i]},
                         REPLIES_BYTES_MAX / 2, 'a'));
-    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 0}, &c), 0);
-    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .uid = 1}, &c),
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &root}, &c), 0);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &users[1]}, &c),
               REPLIES_BYTES_MAX / 2);
     CHECK(budget->used < 4u * REPLIES_BYTES_MAX);
     replies_clear(replies);
@@ -90,18 +105,22 @@ static void test_limits(struct replies *replies, struct budget *budget)
     struct text text = TEXT_INIT;
     for (unsigned i = 0; i < REPLY_MAX / 2; i++)
         text_putc(&text, 'z');
-    struct reply *reply = put(replies, budget, (struct reply_key){.file = eval}, 10, 'a');
+    struct reply *reply =
+        put(replies, budget, (struct reply_key){.file = eval, .credentials = &root}, 10, 'a');
     reply_add(reply, 0, 0, &text);
-    CHECK_INT(shown(replies, (struct reply_key){.file = eval}, &c), REPLY_MAX / 2 + 10);
+    CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &root}, &c),
+              REPLY_MAX / 2 + 10);
     reply_add(reply, 0, 0, &text);
-    CHECK(shown(replies, (struct reply_key){.file = eval}, &c) < REPLY_MAX / 2 + 100);
+    CHECK(shown(replies, (struct reply_key){.file = eval, .credentials = &root}, &c) <
+          REPLY_MAX / 2 + 100);
     CHECK_INT(c, '['); /* what was cut is said */
 
     /* and what all may hold */
     struct budget small = {.max = 100000};
-    struct reply *poor = put(replies, &small, (struct reply_key){.file = ctl}, 10, 'a');
+    struct reply *poor =
+        put(replies, &small, (struct reply_key){.file = ctl, .credentials = &root}, 10, 'a');
     reply_add(poor, 0, 0, &text);
-    size_t size = shown(replies, (struct reply_key){.file = ctl}, &c);
+    size_t size = shown(replies, (struct reply_key){.file = ctl, .credentials = &root}, &c);
     CHECK(size > 10 && size < 100 && c == '[');
     reply_unref(poor);
     reply_unref(reply);
