@@ -3,8 +3,9 @@
 #include <signal.h>
 
 #define STACK_SIZE (256u << 10)
+#define DEEP_STACK_SIZE (16u << 20)
 
-int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *out)
+static int start(size_t stack, void *(*run)(void *), void *arg, const char *name, pthread_t *out)
 {
     pthread_attr_t attr;
     sigset_t all, old;
@@ -12,7 +13,7 @@ int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *o
     int r = pthread_attr_init(&attr);
     if (r)
         return -r;
-    pthread_attr_setstacksize(&attr, STACK_SIZE);
+    pthread_attr_setstacksize(&attr, stack);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     r = pthread_create(out, &attr, run, arg);
@@ -21,4 +22,14 @@ int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *o
     if (r == 0)
         pthread_setname_np(*out, name);
     return -r;
+}
+
+int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *out)
+{
+    return start(STACK_SIZE, run, arg, name, out);
+}
+
+int worker_start_deep(void *(*run)(void *), void *arg, const char *name, pthread_t *out)
+{
+    return start(DEEP_STACK_SIZE, run, arg, name, out);
 }

@@ -6,3 +6,5 @@
 /* Starts one with a stack of 256 KiB and all signals blocked: these are for the threads of the
  * mount. name: less than 16 bytes. -errno as pthread_create(3). */
 int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *out);
+/* The same with a stack of 16 MiB, for what may recurse; only what is used of it is real. */
+int worker_start_deep(void *(*run)(void *), void *arg, const char *name, pthread_t *out);
