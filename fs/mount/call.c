@@ -7,6 +7,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
+static void interrupt(fuse_req_t req, void *call)
+{
+    atomic_store(&((struct call *)call)->interrupt.raised, true);
+}
+
 void call_begin(struct call *call, fuse_req_t req)
 {
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
@@ -15,13 +20,21 @@ void call_begin(struct call *call, fuse_req_t req)
         .req = req,
         .mount = fuse_req_userdata(req),
         .caller = {.pid = ctx->pid, .uid = ctx->uid, .gid = ctx->gid},
+        .interrupt = {.fd = -1},
     };
     request_begin(&call->request, ctx->pid);
+    fuse_req_interrupt_func(req, interrupt, call);
+}
+
+void call_end(struct call *call)
+{
+    fuse_req_interrupt_func(call->req, NULL, NULL);
+    request_end(&call->request);
 }
 
 void call_fail(struct call *call, int error)
 {
-    request_end(&call->request);
+    call_end(call);
     fuse_reply_err(call->req, -error);
 }
 

@@ -12,9 +12,13 @@ struct call {
     struct access_caller who; /* read when first needed */
     bool who_known;
     struct request request;
+    struct interrupt interrupt; /* raised when its caller gets a signal */
 };
 
+/* It stays where it is until its end. */
 void call_begin(struct call *call, fuse_req_t req);
+/* Call it before the reply is sent. */
+void call_end(struct call *call);
 /* Ends it with an error, or with success (0). */
 void call_fail(struct call *call, int error);
 
