@@ -131,9 +131,8 @@ static int serve(struct options *options, struct mount *mount)
     if (r == 0)
         r = fuse_session_mount(session, options->mountpoint);
     if (r == 0) {
-        if (chdir("/") < 0)
-            r = -errno;
-        else
+        r = chdir("/") < 0 ? -errno : mount_look_up_in_parallel(session);
+        if (r == 0)
             r = loop(session);
         if (r > 0) /* the number of the signal that ended it */
             r = 0;

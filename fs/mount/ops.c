@@ -262,7 +262,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
     struct mount *mount = userdata;
 
     conn->want |= conn->capable & FUSE_CAP_ATOMIC_O_TRUNC; /* `>` and `>>` are told apart at open */
-    conn->want |= conn->capable & FUSE_CAP_PARALLEL_DIROPS; /* one that waits holds nobody up */
+    mount->agreeing = conn->capable & FUSE_CAP_PARALLEL_DIROPS;
     conn->max_write = WRITE_MAX;
     if (mount->serves)
         mount->serves(mount->serves_arg);
