@@ -140,8 +140,6 @@ int context_init(struct file_context *context, struct mount *mount, const struct
     };
     if (!place->process)
         return 0;
-    if (!entry_exited(place->entry))
-        registry_watch(mount->registry, place->process);
     context->process = process_ref(place->process);
     context->recording = process_recording(place->process);
     if (entry_exited(place->entry))
@@ -150,6 +148,12 @@ int context_init(struct file_context *context, struct mount *mount, const struct
     if (!context->target || (place->tid && !thread_exists(place->process->pid, place->tid)))
         return -ESRCH;
     return target_alive(context->target) ? 0 : -ESRCH;
+}
+
+void context_refresh(struct file_context *context)
+{
+    if (context->target)
+        registry_watch(context->registry, context->process);
 }
 
 void context_deinit(struct file_context *context)

@@ -55,6 +55,8 @@ struct replies *place_replies(struct mount *mount, const struct place *place);
  * thread has ended. To be released in any case. */
 int context_init(struct file_context *context, struct mount *mount, const struct caller *caller,
                  const struct place *place);
+/* Takes what the agent of its process has recorded by now. */
+void context_refresh(struct file_context *context);
 void context_deinit(struct file_context *context);
 #define _cleanup_context_ _cleanup_(context_deinit)
 

@@ -86,6 +86,7 @@ static void job_write(struct may_hang *work)
     context.interrupt = &job->command.interrupt;
     context.flags = job->handle->writer->flags;
     if (r == 0) {
+        context_refresh(&context);
         r = writer_run(job->handle->writer, job->place.entry->run, &context, &input,
                        place_replies(job->mount, &job->place));
     } else {
@@ -221,6 +222,7 @@ static int open_events(struct call *call, const struct place *place, struct text
     struct event_reader *events;
 
     int r = context_init(&context, call->mount, &call->caller, place);
+    context_refresh(&context);
     if (r == 0)
         r = place->process ? event_reader_new(call->mount->events, place->process, why, &events)
                            : event_reader_new_all(call->mount->events, &call->mount->access,

@@ -27,8 +27,10 @@ static void place_work_run(struct may_hang *may_hang)
 
     work->error = context_init(&work->context, work->mount, &work->caller, &work->place);
     work->context.interrupt = &may_hang->unwanted;
-    if (work->error == 0)
-        work->error = work->run(work);
+    if (work->error < 0)
+        return;
+    context_refresh(&work->context);
+    work->error = work->run(work);
 }
 
 static void place_work_free(struct may_hang *may_hang)
