@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 #define STACK_SIZE (1u << 20)
+#define DEEP_STACK_SIZE (16u << 20)
 
-int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *out)
+static int start(size_t stack, void *(*run)(void *), void *arg, const char *name, pthread_t *out)
 {
     pthread_attr_t attr;
     sigset_t all, old;
@@ -14,7 +15,7 @@ int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *o
     int r = pthread_attr_init(&attr);
     if (r)
         return -r;
-    pthread_attr_setstacksize(&attr, STACK_SIZE);
+    pthread_attr_setstacksize(&attr, stack);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     r = pthread_create(out, &attr, run, arg);
@@ -23,6 +24,16 @@ int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *o
     if (r == 0)
         pthread_setname_np(*out, name);
     return -r;
+}
+
+int worker_start(void *(*run)(void *), void *arg, const char *name, pthread_t *out)
+{
+    return start(STACK_SIZE, run, arg, name, out);
+}
+
+int worker_start_deep(void *(*run)(void *), void *arg, const char *name, pthread_t *out)
+{
+    return start(DEEP_STACK_SIZE, run, arg, name, out);
 }
 
 static void *close_main(void *arg)

@@ -7,6 +7,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
+static void interrupt(fuse_req_t req, void *call)
+{
+    atomic_store(&((struct call *)call)->interrupt.raised, true);
+}
+
 void call_begin(struct call *call, fuse_req_t req)
 {
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
@@ -15,13 +20,21 @@ void call_begin(struct call *call, fuse_req_t req)
         .req = req,
         .mount = fuse_req_userdata(req),
         .caller = {.pid = ctx->pid, .uid = ctx->uid, .gid = ctx->gid},
+        .interrupt = {.fd = -1},
     };
     callers_add(&call->request, ctx->pid);
+    fuse_req_interrupt_func(req, interrupt, call);
+}
+
+void call_end(struct call *call)
+{
+    fuse_req_interrupt_func(call->req, NULL, NULL);
+    callers_remove(&call->request);
 }
 
 void call_fail(struct call *call, int error)
 {
-    callers_remove(&call->request);
+    call_end(call);
     fuse_reply_err(call->req, -error);
 }
 
@@ -166,8 +179,6 @@ int context_init(struct file_context *context, struct mount *mount, const struct
     };
     if (!place->process)
         return 0;
-    if (!entry_exited(place->entry))
-        registry_watch(mount->registry, place->process);
     context->process = process_ref(place->process);
     context->recording = process_recording(place->process);
     if (entry_exited(place->entry))
@@ -176,6 +187,12 @@ int context_init(struct file_context *context, struct mount *mount, const struct
     if (!context->target || (place->tid && !thread_exists(place->process->pid, place->tid)))
         return -ESRCH;
     return target_alive(context->target) ? 0 : -ESRCH;
+}
+
+void context_refresh(struct file_context *context)
+{
+    if (context->target)
+        registry_watch(context->registry, context->process);
 }
 
 void context_deinit(struct file_context *context)

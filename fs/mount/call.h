@@ -12,9 +12,13 @@ struct call {
     struct access_caller who; /* read when first needed */
     bool who_known;
     struct callers_entry request;
+    struct interrupt interrupt; /* raised when its caller gets a signal */
 };
 
+/* It stays where it is until its end. */
 void call_begin(struct call *call, fuse_req_t req);
+/* Call it before the reply is sent. */
+void call_end(struct call *call);
 /* Ends it with an error, or with success (0). */
 void call_fail(struct call *call, int error);
 
@@ -55,6 +59,8 @@ struct replies *place_replies(struct mount *mount, const struct place *place);
 /* The context of a place for the layout's functions. -ESRCH: its process or thread has ended. To be
  * released in any case. */
 int context_init(struct file_context *context, struct mount *mount, const struct place *place);
+/* Takes what the agent of its process has recorded by now. */
+void context_refresh(struct file_context *context);
 void context_deinit(struct file_context *context);
 #define _cleanup_context_ _cleanup_(context_deinit)
 

@@ -147,8 +147,7 @@ static void *command_main(void *arg)
 
     command->run(command);
     command_leave(command); /* nobody can interrupt it any more */
-    command_deinit(command);
-    free(command);
+    command->done(command);
     return NULL;
 }
 

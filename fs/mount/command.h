@@ -22,6 +22,7 @@ struct commands;
 struct command {
     struct interrupt interrupt;
     void (*run)(struct command *command);
+    void (*done)(struct command *command); /* gives back what it is a member of */
     uint64_t until_ns; /* of CLOCK_MONOTONIC, when it is interrupted if it still runs; 0: never */
     bool (*unwanted)(struct command *command); /* asked now and then, once it is watched */
     bool watched;
@@ -45,13 +46,12 @@ void commands_init(struct commands *commands);
 /* None may run any more. */
 void commands_deinit(struct commands *commands);
 
-/* Sets up the members above; run, until_ns and unwanted are the caller's to set before. */
+/* Sets up the members above; the functions and until_ns are the caller's to set before. */
 void command_init(struct command *command, struct commands *commands, uid_t uid);
-/* Of one that was never started. */
 void command_deinit(struct command *command);
-/* Calls command->run on a new thread, and free(command) after it. -EAGAIN: too many run; -EDQUOT:
- * too many of this user; -ENOMEM: there is no thread to be had; -ESHUTDOWN: all are ending. Then
- * the command stays the caller's. */
+/* Calls command->run on a new thread, and command->done after it, which deinits it. -EAGAIN: too
+ * many run; -EDQUOT: too many of this user; -ENOMEM: there is no thread to be had; -ESHUTDOWN: all
+ * are ending. Then the command stays the caller's. */
 int command_start(struct command *command);
 /* Interrupts it once `unwanted` says so, perhaps at once. May be called from its init until it has
  * ended, from any thread, more than once. */

@@ -83,7 +83,7 @@ static int keep(struct handle *handle, struct text *text)
     return 0;
 }
 
-int handle_open_text(struct handles *handles, struct text *text, struct file_context *context,
+int handle_open_text(struct handles *handles, struct text *text, struct text *why,
                      struct handle **out)
 {
     struct handle *handle;
@@ -96,27 +96,12 @@ int handle_open_text(struct handles *handles, struct text *text, struct file_con
     trim(text);
     r = keep(handle, text);
     if (r < 0) {
-        text_puts(&context->why, "all open files and replies together hold 512 MiB: close some");
+        text_puts(why, "all open files and replies together hold 512 MiB: close some");
         handle_unref(handle);
         return r;
     }
     *out = handle;
     return 0;
-}
-
-int handle_open_file(struct handles *handles, const struct entry *entry,
-                     struct file_context *context, struct handle **out)
-{
-    struct text text = TEXT_INIT;
-
-    int r = entry->render(context, &text);
-    if (r == 0)
-        r = text_finish(&text);
-    if (r < 0) {
-        text_deinit(&text);
-        return r;
-    }
-    return handle_open_text(handles, &text, context, out);
 }
 
 int handle_open_writer(struct handles *handles, int flags, bool clears, const struct reply_key *key,

@@ -33,12 +33,9 @@ void handles_init(struct handles *handles);
 /* Frees those that were never released: nobody can ask for them any more. */
 void handles_deinit(struct handles *handles);
 
-/* Renders a file. The caller owns one reference of *out. -errno of the render function, -ENFILE
- * over the limit above (context->why says so), -ENOMEM. */
-int handle_open_file(struct handles *handles, const struct entry *entry,
-                     struct file_context *context, struct handle **out);
-/* Opens a file with a content that was rendered before; takes it over, also on failure. */
-int handle_open_text(struct handles *handles, struct text *text, struct file_context *context,
+/* Opens a file with a content that was rendered; takes it over, also on failure. The caller owns
+ * one reference of *out. -ENFILE: over the limit above, and why says so; -ENOMEM. */
+int handle_open_text(struct handles *handles, struct text *text, struct text *why,
                      struct handle **out);
 /* Opens a command file for writing: nothing is rendered. flags are those of open(2); clears:
  * see tree/layout.h. -ENOMEM. */

@@ -8,6 +8,7 @@
 #include "fs/mount/mountpoint.h"
 #include "fs/mount/ops.h"
 #include "fs/mount/options.h"
+#include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
 
 #include <errno.h>
@@ -97,6 +98,15 @@ static void end_commands(struct fuse_session *session, struct mount *mount)
     _exit(0);
 }
 
+/* Whoever waits for a file system that doesn't answer holds on to what would be freed now, too. */
+static void end_looks(struct fuse_session *session)
+{
+    if (!may_hang_any())
+        return;
+    fuse_session_unmount(session);
+    _exit(0);
+}
+
 /* Mounts and answers until it is unmounted or told to end. */
 static int serve(struct options *options, struct mount *mount)
 {
@@ -108,12 +118,12 @@ static int serve(struct options *options, struct mount *mount)
     if (r == 0)
         r = fuse_session_mount(session, options->mountpoint);
     if (r == 0) {
-        if (chdir("/") < 0)
-            r = -errno;
-        else
+        r = chdir("/") < 0 ? -errno : mount_look_up_in_parallel(session);
+        if (r == 0)
             r = loop_run(session);
         end_commands(session, mount);
         events_end(mount->events);
+        end_looks(session);
         fuse_session_unmount(session);
     } else {
         fprintf(stderr, "probefs: can't mount at %s%s\n", options->mountpoint,

@@ -1,4 +1,4 @@
-#include "fs/mount/call.h"
+#include "fs/mount/place_work.h"
 
 #include "agent/base/cleanup.h"
 #include "fs/process/exited.h"
@@ -11,28 +11,35 @@
 static int step(struct call *call, const struct place *from, const char *name, struct place *to)
 {
     _cleanup_context_ struct file_context context = {0};
+    struct process *process = NULL;
     unsigned value;
 
     int r = call_may_enter(call, from);
     if (r < 0)
         return r;
-    r = context_init(&context, call->mount, from);
-    if (r < 0)
-        return -ENOENT;
-    context.caller = &call->caller;
     const struct entry *entry = layout_find(from->entry, name, &value);
-    if (!entry || (entry->is_there && !entry->is_there(&context)))
+    if (!entry)
         return -ENOENT;
+    r = entry->is_there ? place_has(call, from, entry) : 0;
+    if (r < 0)
+        return r == -ESRCH ? -ENOENT : r;
     if (entry->naming) {
-        r = entry->naming->find(&context, value);
-        if (r < 0)
-            return r == -ESRCH ? -ENOENT : r;
+        r = place_find(call, from, entry, value, &process);
+    } else {
+        r = context_init(&context, call->mount, from);
+        process = steal_pointer(context.process);
     }
-    if (context.process != from->process && !call_sees(call, context.process))
+    if (r < 0) {
+        process_unref(process);
+        return r == -ESRCH ? -ENOENT : r;
+    }
+    if (process != from->process && !call_sees(call, process)) {
+        process_unref(process);
         return -ENOENT;
+    }
     *to = *from;
     to->entry = entry;
-    to->process = steal_pointer(context.process);
+    to->process = process;
     if (entry->naming)
         place_set(to, entry->naming->kind, value);
     return 0;
@@ -42,21 +49,17 @@ static int step(struct call *call, const struct place *from, const char *name, s
  * can't be is said when it is opened. */
 static void make_draft(struct call *call, const struct node *node)
 {
-    _cleanup_context_ struct file_context context = {0};
     _cleanup_credentials_ struct credentials *who = NULL;
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
     const struct place *place = &node->place;
-    struct principals principals;
     size_t size;
 
     if (call_credentials(call, &who) < 0 ||
         drafts_find(&call->mount->drafts, node->number, who, &size) ||
-        (place->process && call_may_look(call, place->process) < 0) ||
-        context_init(&context, call->mount, place) < 0)
+        (place->process && call_may_look(call, place->process) < 0))
         return;
-    principals_init(&principals, who);
-    context.principals = &principals;
-    if (place->entry->render(&context, &text) == 0 && text_finish(&text) == 0 &&
+    if (place_render(call, place, who, &text, &why) == 0 &&
         (!place->process || call_may_look(call, place->process) == 0))
         drafts_put(&call->mount->drafts, node->number, who, &text);
 }
@@ -92,7 +95,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     if (node->place.entry->sized)
         make_draft(&call, node);
     node_attributes(&call, node, &param.attr);
-    callers_remove(&call.request);
+    call_end(&call);
     if (fuse_reply_entry(req, &param) == -ENOENT) /* interrupted: the kernel never heard of it */
         nodes_forget(call.mount->nodes, node, 1);
 }
@@ -129,37 +132,29 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         return;
     }
     node_attributes(&call, node, &attr);
-    callers_remove(&call.request);
+    call_end(&call);
     fuse_reply_attr(req, &attr, 0);
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-    _cleanup_context_ struct file_context context = {0};
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
     struct call call;
 
     call_begin(&call, req);
     const struct node *node = call_node(&call, ino);
-    int r = context_init(&context, call.mount, &node->place);
-    context.caller = &call.caller;
-    if (r == 0)
-        r = node->place.entry->render(&context, &text);
-    if (r == 0)
-        r = text_finish(&text);
+    int r = place_render(&call, &node->place, NULL, &text, &why);
     if (r < 0) {
         call_fail(&call, r);
         return;
     }
-    callers_remove(&call.request);
+    call_end(&call);
     fuse_reply_readlink(req, text.data);
 }
 
-static bool sees(void *arg, struct process *process) { return call_sees(arg, process); }
-
 static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    _cleanup_context_ struct file_context context = {0};
     struct listing *listing;
     struct handle *handle;
     struct call call;
@@ -168,10 +163,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     const struct node *node = call_node(&call, ino);
     int r = call_may_enter(&call, &node->place);
     if (r == 0)
-        r = context_init(&context, call.mount, &node->place);
-    context.caller = &call.caller;
-    if (r == 0)
-        r = listing_new(&node->place, &context, sees, &call, &listing);
+        r = place_list(&call, &node->place, &listing);
     if (r == 0)
         r = handle_open_directory(&call.mount->handles, listing, &handle);
     if (r < 0) {
@@ -179,7 +171,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
         return;
     }
     fi->fh = (uint64_t)(uintptr_t)handle;
-    callers_remove(&call.request);
+    call_end(&call);
     if (fuse_reply_open(req, fi) == -ENOENT) /* interrupted: no release will follow */
         handle_unref(handle);
 }
@@ -207,7 +199,7 @@ static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
             break;
         used += needs;
     }
-    callers_remove(&call.request);
+    call_end(&call);
     fuse_reply_buf(req, buf, used);
 }
 
@@ -277,6 +269,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
     /* a write is waited for, also one of io_submit(2): who asks stays who it is until it is
      * answered */
     conn->want &= ~(unsigned)FUSE_CAP_ASYNC_DIO;
+    mount->agreeing = conn->capable & FUSE_CAP_PARALLEL_DIROPS;
     conn->max_write = WRITE_MAX;
     if (mount->serves)
         mount->serves(mount->serves_arg);

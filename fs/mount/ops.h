@@ -28,6 +28,11 @@ struct mount {
     struct timespec began;
     void (*serves)(void *arg); /* called once the kernel and the daemon have agreed */
     void *serves_arg;
+    atomic_bool agreeing; /* the next that is sent says what the daemon wants of the kernel */
 };
 
 extern const struct fuse_lowlevel_ops mount_ops;
+
+/* Of a session that is mounted: has the kernel look names of one directory up side by side, so that
+ * one look-up that takes its time holds up no other. 0 or -errno. */
+int mount_look_up_in_parallel(struct fuse_session *session);

@@ -1,11 +1,12 @@
 /* What is done with files: a plain one is rendered when it is opened, one that streams has reads
  * that wait (events/events.h), and what is written to a command file is run on a thread of its own
  * (command.h), which sends the answer. */
-#include "fs/mount/call.h"
+#include "fs/mount/place_work.h"
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/proc/closing.h"
+#include "fs/proc/may_hang.h"
 #include "fs/proc/signals.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@
 /* Something written, or the close after it, that waits for its answer. */
 struct job {
     struct command command;
+    struct may_hang work;
     fuse_req_t req; /* NULL: nobody waits */
     struct callers_entry request;
     struct mount *mount;
@@ -29,6 +31,8 @@ struct job {
     struct handle *handle;      /* a reference */
     struct file_context context;
     bool last;
+    int error;       /* that it ended with ... */
+    struct text why; /* ... and why */
     size_t size;
     char data[];
 };
@@ -53,11 +57,9 @@ static int refuse(struct mount *mount, struct handle *handle, const struct place
     return r;
 }
 
-static void job_release(struct job *job)
+static struct job *job_of(struct may_hang *work)
 {
-    process_unref(job->place.process);
-    credentials_unref(job->acting);
-    handle_unref(job->handle);
+    return (struct job *)((char *)work - offsetof(struct job, work));
 }
 
 /* The file_run of all files: their own, once all in whose name it runs were asked for. They are
@@ -74,17 +76,36 @@ static int run_allowed(struct file_context *context, const struct input *input, 
     return r < 0 ? r : job->place.entry->run(context, input, said, outcome);
 }
 
-/* On the command's thread. */
-static void job_run(struct command *command)
+static void job_release(struct job *job)
 {
-    struct job *job = (struct job *)command;
+    process_unref(steal_pointer(job->place.process));
+    credentials_unref(steal_pointer(job->acting));
+    handle_unref(steal_pointer(job->handle));
+}
+
+static void job_free(struct may_hang *work)
+{
+    struct job *job = job_of(work);
+
+    command_deinit(&job->command);
+    job_release(job);
+    text_deinit(&job->why);
+    free(job);
+}
+
+static void job_done(struct command *command) { may_hang_unref(&((struct job *)command)->work); }
+
+static void job_write(struct may_hang *work)
+{
+    struct job *job = job_of(work);
     struct input input = {.text = job->data, .size = job->size, .last = job->last};
     struct file_context *context = &job->context;
 
     int r = context_init(context, job->mount, &job->place);
-    context->interrupt = &command->interrupt;
+    context->interrupt = &job->command.interrupt;
     context->flags = job->handle->writer->flags;
     if (r == 0) {
+        context_refresh(context);
         r = writer_run(job->handle->writer, run_allowed, context, job->acting, &input,
                        place_replies(job->mount, &job->place));
     } else {
@@ -92,10 +113,28 @@ static void job_run(struct command *command)
         r = writer_fail(job->handle->writer, r, &context->why,
                         place_replies(job->mount, &job->place));
     }
-    if (r < 0)
-        note_error(&job->place, job->handle->opener, r, &context->why);
+    job->error = r;
+    job->why = context->why;
+    context->why = TEXT_INIT;
     context_deinit(context);
-    job_release(job);
+}
+
+/* On the command's thread. */
+static void job_run(struct command *command)
+{
+    struct job *job = (struct job *)command;
+    _cleanup_(text_deinit) struct text hangs = TEXT_INIT;
+
+    int r = may_hang_run(&job->work, &command->interrupt);
+    if (r < 0) {
+        may_hang_explain(r, &hangs);
+        note_error(&job->place, job->handle->opener, r, &hangs);
+    } else {
+        r = job->error;
+        if (r < 0)
+            note_error(&job->place, job->handle->opener, r, &job->why);
+        job_release(job); /* the mount may end when the command has */
+    }
     if (!job->req)
         return;
     fuse_req_interrupt_func(job->req, NULL, NULL);
@@ -145,7 +184,14 @@ static int job_new(struct call *call, const struct place *place, struct handle *
     if (input->size)
         memcpy(job->data, input->text, input->size);
     job->command.run = job_run;
+    job->command.done = job_done;
     job->command.unwanted = job_unwanted;
+    job->work = (struct may_hang){
+        .pid = place->process && !entry_exited(place->entry) ? place->process->pid : 0,
+        .run = job_write,
+        .free = job_free,
+    };
+    may_hang_init(&job->work);
     if (attendance != ATTENDED)
         job->command.until_ns = monotonic_ns() + UNATTENDED_NS;
     command_init(&job->command, &call->mount->commands, call->caller.uid);
@@ -157,16 +203,14 @@ static int job_new(struct call *call, const struct place *place, struct handle *
     return 0;
 }
 
-/* Of one that was never started. */
-static void job_free(struct job *job)
+/* One that was never started. */
+static void job_drop(struct job *job)
 {
     if (job->req) {
         fuse_req_interrupt_func(job->req, NULL, NULL);
         callers_remove(&job->request);
     }
-    command_deinit(&job->command);
-    job_release(job);
-    free(job);
+    may_hang_unref(&job->work);
 }
 
 /* Has input run for an open file. The request is answered, then or now, unless it is forsaken:
@@ -185,7 +229,7 @@ static void job_start(struct call *call, const struct place *place, struct handl
             callers_remove(&call->request);
             return;
         }
-        job_free(job);
+        job_drop(job);
     }
     if (r == -EAGAIN)
         text_printf(&why,
@@ -202,14 +246,19 @@ static void job_start(struct call *call, const struct place *place, struct handl
         call_fail(call, r);
 }
 
-static int open_events(struct call *call, struct file_context *context, struct handle **out)
+static int open_events(struct call *call, const struct place *place, struct text *why,
+                       struct handle **out)
 {
+    _cleanup_context_ struct file_context context = {0};
     struct event_reader *events;
 
-    int r = context->process ? event_reader_new(call->mount->events, context->process,
-                                                call->caller.uid, &context->why, &events)
-                             : event_reader_new_all(call->mount->events, context->access,
-                                                    call_who(call), &context->why, &events);
+    int r = context_init(&context, call->mount, place);
+    context_refresh(&context);
+    if (r == 0)
+        r = place->process ? event_reader_new(call->mount->events, place->process, call->caller.uid,
+                                              why, &events)
+                           : event_reader_new_all(call->mount->events, &call->mount->access,
+                                                  call_who(call), why, &events);
     return r < 0 ? r : handle_open_events(&call->mount->handles, events, out);
 }
 
@@ -218,30 +267,26 @@ static int open_events(struct call *call, struct file_context *context, struct h
 static int open_to_read(struct call *call, const struct place *place, struct credentials *who,
                         struct text *why, struct handle **out)
 {
-    _cleanup_context_ struct file_context context = {0};
-    struct principals principals;
     struct handle *handle = NULL;
-    struct text draft;
+    struct text text;
 
     int r = place->process ? call_may_look(call, place->process) : 0;
     if (r < 0)
         return r;
-    r = context_init(&context, call->mount, place);
-    principals_init(&principals, who);
-    context.principals = &principals;
-    if (r == 0 && place->entry->sized &&
-        drafts_take(&call->mount->drafts, place_number(place), who, &draft)) {
-        r = handle_open_text(&call->mount->handles, &draft, &context, &handle);
-    } else if (r == 0 && place->entry->streams) {
-        r = open_events(call, &context, &handle);
-    } else if (r == 0) {
-        r = handle_open_file(&call->mount->handles, place->entry, &context, &handle);
+    if (place->entry->streams) {
+        r = open_events(call, place, why, &handle);
+    } else if (place->entry->sized && call_exists(call, place) &&
+               drafts_take(&call->mount->drafts, place_number(place), who, &text)) {
+        r = handle_open_text(&call->mount->handles, &text, why, &handle);
+    } else {
+        r = place_render(call, place, who, &text, why);
+        if (r == 0)
+            r = handle_open_text(&call->mount->handles, &text, why, &handle);
     }
     if (r == 0 && place->process)
         r = call_may_look(call, place->process);
     if (r < 0) {
         handle_unref(handle);
-        text_add(why, context.why.data, context.why.size);
         return r;
     }
     *out = handle;
@@ -302,7 +347,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     fi->noflush = !writes;
     fi->nonseekable = (fi->flags & O_ACCMODE) == O_RDWR || handle->events; /* read like a pipe */
     nodes_opened(call.mount->nodes, node, handle->text.size, who);
-    callers_remove(&call.request);
+    call_end(&call);
     if (fuse_reply_open(req, fi) == -ENOENT) { /* interrupted: no release will follow */
         nodes_closed(call.mount->nodes, node);
         handle_unref(handle);
@@ -482,6 +527,6 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int which,
         }
     }
     node_attributes(&call, node, &now);
-    callers_remove(&call.request);
+    call_end(&call);
     fuse_reply_attr(req, &now, 0);
 }

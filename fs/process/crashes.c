@@ -5,6 +5,7 @@
 #include "fs/base/worker.h"
 #include "fs/format/backtrace.h"
 #include "fs/link/attach.h"
+#include "fs/proc/may_hang.h"
 
 #include <errno.h>
 
@@ -18,6 +19,7 @@ struct crashes {
 };
 
 struct look {
+    struct may_hang work;
     struct crashes *crashes;
     struct process *process; /* a reference */
 };
@@ -90,30 +92,44 @@ static void take_down(struct process *process, struct target *target)
     text_deinit(&why);
 }
 
+static void look_run(struct may_hang *work)
+{
+    struct process *process = ((struct look *)work)->process;
+    struct target *target = process_target(process);
+
+    if (target) {
+        process_watch(process); /* its rows are held from now on */
+        take_down(process, target);
+    }
+    target_unref(target);
+}
+
+static void look_free(struct may_hang *work)
+{
+    process_unref(((struct look *)work)->process);
+    free(work);
+}
+
 static void *look_main(void *arg)
 {
     struct look *look = arg;
     struct crashes *crashes = look->crashes;
-    struct target *target = process_target(look->process);
 
-    if (target) {
-        process_watch(look->process); /* its rows are held from now on */
-        take_down(look->process, target);
-        struct session *session = agent_session(target);
-        if (session)
-            session_crash_seen(session);
-        session_unref(session);
-    }
+    may_hang_run(&look->work, NULL);
+    struct target *target = process_target(look->process);
+    struct session *session = target ? agent_session(target) : NULL;
+    if (session)
+        session_crash_seen(session); /* also where it was in vain */
+    session_unref(session);
     target_unref(target);
-    process_unref(look->process);
-    free(look);
+    may_hang_unref(&look->work);
     leave(crashes);
     return NULL;
 }
 
 void crashes_look(struct crashes *crashes, struct process *process)
 {
-    struct look *look = malloc(sizeof *look);
+    struct look *look = calloc(1, sizeof *look);
     pthread_t thread;
 
     if (!look || !enter(crashes)) {
@@ -121,12 +137,14 @@ void crashes_look(struct crashes *crashes, struct process *process)
         free(look);
         return;
     }
-    *look = (struct look){crashes, process};
+    look->work = (struct may_hang){.pid = process->pid, .run = look_run, .free = look_free};
+    look->crashes = crashes;
+    look->process = process;
+    may_hang_init(&look->work);
     if (worker_start(look_main, look, "probefs-crash", &thread) == 0) {
         pthread_detach(thread);
         return;
     }
     leave(crashes);
-    process_unref(process);
-    free(look);
+    may_hang_unref(&look->work);
 }

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/facts.h"
 #include "fs/watch/follow.h"
@@ -66,17 +67,44 @@ static void learn(struct process *process, struct target *target)
     facts_free(facts);
 }
 
-bool process_watch(struct process *process)
+struct watching {
+    struct may_hang work;
+    struct process *process; /* a reference */
+};
+
+static void watch(struct may_hang *work)
 {
+    struct process *process = ((struct watching *)work)->process;
     struct target *target = process_target(process);
+
     if (!target)
-        return false;
+        return;
     recording_refresh(process->recording, target);
-    bool any = recording_any(process->recording);
-    if (any)
+    if (recording_any(process->recording))
         learn(process, target);
     target_unref(target);
-    return any;
+}
+
+static void watching_free(struct may_hang *work)
+{
+    process_unref(((struct watching *)work)->process);
+    free(work);
+}
+
+bool process_watch(struct process *process)
+{
+    bool any = recording_any(process->recording);
+    if (!any && !recording_due(process->recording))
+        return false;
+    struct watching *watching = calloc(1, sizeof *watching);
+    if (!watching)
+        return any;
+    watching->work = (struct may_hang){.pid = process->pid, .run = watch, .free = watching_free};
+    watching->process = process_ref(process);
+    may_hang_init(&watching->work);
+    may_hang_run(&watching->work, NULL);
+    may_hang_unref(&watching->work);
+    return recording_any(process->recording);
 }
 
 bool process_end(struct process *process)

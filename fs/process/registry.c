@@ -5,6 +5,7 @@
 #include "fs/base/array.h"
 #include "fs/link/session.h"
 #include "fs/proc/last_look.h"
+#include "fs/proc/may_hang.h"
 #include "fs/process/crashes.h"
 #include "fs/process/ends.h"
 #include "fs/watch/follow.h"
@@ -17,6 +18,7 @@
 #define BUCKETS 1024
 #define SWEEP_INTERVAL 10000000000u /* ns */
 #define LOOK_TRIES 3                /* execs in a row during one look */
+#define LOOKS 16                    /* side by side, of a listing */
 
 /* What is known of one pid. */
 struct record {
@@ -243,8 +245,9 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
     return 0;
 }
 
-/* Looks at a process itself. */
-static int look(struct registry *registry, pid_t pid, struct proc_stat stat, struct process **out)
+/* Looks at a process itself: on a thread that may hang (struct look). */
+static int look_at(struct registry *registry, pid_t pid, struct proc_stat stat,
+                   struct process **out)
 {
     for (int i = 0; i < LOOK_TRIES; i++) {
         struct process *process = NULL;
@@ -271,6 +274,56 @@ static int look(struct registry *registry, pid_t pid, struct proc_stat stat, str
     return -ENOENT;
 }
 
+/* A look at a process, or all of what a listing does with one that it doesn't know. */
+struct look {
+    struct may_hang work;
+    struct registry *registry;
+    struct proc_stat stat;
+    struct process *process; /* what was found: a reference */
+    int error;
+};
+
+static void look_run(struct may_hang *work)
+{
+    struct look *look = (struct look *)work;
+
+    look->error = look_at(look->registry, work->pid, look->stat, &look->process);
+}
+
+static void look_free(struct may_hang *work)
+{
+    process_unref(((struct look *)work)->process);
+    free(work);
+}
+
+static struct look *look_new(struct registry *registry, pid_t pid,
+                             void (*run)(struct may_hang *work))
+{
+    struct look *look = calloc(1, sizeof *look);
+    if (!look)
+        return NULL;
+    look->work = (struct may_hang){.pid = pid, .run = run, .free = look_free};
+    look->registry = registry;
+    may_hang_init(&look->work);
+    return look;
+}
+
+static int look(struct registry *registry, pid_t pid, const struct proc_stat *stat,
+                struct process **out)
+{
+    struct look *look = look_new(registry, pid, look_run);
+    if (!look)
+        return -ENOMEM;
+    look->stat = *stat;
+    int r = may_hang_run(&look->work, NULL);
+    if (r == 0)
+        r = look->error;
+    if (r == 0)
+        *out = steal_pointer(look->process);
+    may_hang_unref(&look->work);
+    return r;
+}
+
 /* The answer for one pid: from its record if that still holds, else by a look. patient: a process
  * that was seen without an interpreter is left alone for a while. */
 static int examine(struct registry *registry, pid_t pid, bool patient, struct process **out)
@@ -295,7 +348,7 @@ static int examine(struct registry *registry, pid_t pid, bool patient, struct pr
             r = answer(record, out);
     }
     pthread_mutex_unlock(&registry->lock);
-    return r <= 0 ? r : look(registry, pid, stat, out);
+    return r <= 0 ? r : look(registry, pid, &stat, out);
 }
 
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out)
@@ -324,16 +377,10 @@ static int recall(struct record *record, struct process **out)
     return answer(record, out);
 }
 
-/* One pid of a listing. Cheap where nothing happened: one pread. */
-static int glance(struct registry *registry, pid_t pid, struct process **out)
+/* One pid of a listing that isn't known, or no longer. */
+static int get_to_know(struct registry *registry, pid_t pid, struct process **out)
 {
     struct proc_statm statm = {0};
-
-    pthread_mutex_lock(&registry->lock);
-    int r = recall(*record_find(registry, pid), out);
-    pthread_mutex_unlock(&registry->lock);
-    if (r <= 0)
-        return r;
 
     int fd = proc_statm_open(pid);
     if (fd < 0)
@@ -343,7 +390,7 @@ static int glance(struct registry *registry, pid_t pid, struct process **out)
         close(fd);
         return -ENOENT;
     }
-    r = examine(registry, pid, true, out);
+    int r = examine(registry, pid, true, out);
 
     _guard_mutex_(&registry->lock);
     struct record *record = record_for(registry, pid);
@@ -358,29 +405,109 @@ static int glance(struct registry *registry, pid_t pid, struct process **out)
     return r;
 }
 
+static void get_to_know_run(struct may_hang *work)
+{
+    struct look *look = (struct look *)work;
+
+    look->error = get_to_know(look->registry, work->pid, &look->process);
+    if (look->error == 0)
+        registry_watch(look->registry, look->process);
+}
+
+/* Takes over the reference. */
+static int add(struct process_list *list, struct process *process)
+{
+    int r = ARRAY_GROW(list->items, list->alloc, list->n + 1);
+    if (r < 0)
+        process_unref(process);
+    else
+        list->items[list->n++] = process;
+    return r;
+}
+
+/* The looks of a listing that go on side by side. */
+struct looks {
+    struct may_hang *works[LOOKS];
+    size_t n, max; /* one where descriptors are scarce */
+};
+
+/* Adds one that hangs, if it was known before: nothing of it is read now. */
+static int add_hanging(struct registry *registry, pid_t pid, struct process_list *list)
+{
+    struct process *process;
+
+    return get_to_know(registry, pid, &process) == 0 ? add(list, process) : 0;
+}
+
+/* Waits for them, and adds what they have found. */
+static int looks_end(struct looks *looks, struct process_list *list)
+{
+    int r = 0;
+
+    may_hang_wait_all(looks->works, looks->n);
+    for (size_t i = 0; i < looks->n; i++) {
+        struct look *look = (struct look *)looks->works[i];
+        if (r == 0 && look->work.state != MAY_HANG_DONE)
+            r = add_hanging(look->registry, look->work.pid, list);
+        else if (r == 0 && look->error == 0)
+            r = add(list, steal_pointer(look->process));
+        may_hang_unref(&look->work);
+    }
+    looks->n = 0;
+    return r;
+}
+
+static int looks_add(struct looks *looks, struct registry *registry, pid_t pid,
+                     struct process_list *list)
+{
+    struct look *look = look_new(registry, pid, get_to_know_run);
+    if (!look)
+        return -ENOMEM;
+    if (may_hang_start(&look->work) < 0) {
+        may_hang_unref(&look->work);
+        return add_hanging(registry, pid, list);
+    }
+    looks->works[looks->n++] = &look->work;
+    return looks->n == looks->max ? looks_end(looks, list) : 0;
+}
+
+/* Cheap for one that is known and where nothing happened: one pread. */
+static int list_one(struct registry *registry, pid_t pid, struct looks *looks,
+                    struct process_list *list)
+{
+    struct process *process = NULL;
+
+    pthread_mutex_lock(&registry->lock);
+    int r = recall(*record_find(registry, pid), &process);
+    pthread_mutex_unlock(&registry->lock);
+    if (r > 0)
+        return looks_add(looks, registry, pid, list);
+    if (r < 0)
+        return 0;
+    registry_watch(registry, process);
+    return add(list, process);
+}
+
 int registry_list(struct registry *registry, struct process_list *out)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
+    struct looks looks = {0};
     struct dirent *entry;
     unsigned pid;
+    int r = 0, ended;
 
     tidy(registry);
 
     _cleanup_closedir_ DIR *proc = opendir("/proc");
     if (!proc)
         return -errno;
-    while ((entry = readdir(proc))) {
-        struct process *process;
-        if (!number_parse(entry->d_name, &pid) || glance(registry, (pid_t)pid, &process) < 0)
-            continue;
-        registry_watch(registry, process);
-        int r = ARRAY_GROW(list.items, list.alloc, list.n + 1);
-        if (r < 0) {
-            process_unref(process);
-            return r;
-        }
-        list.items[list.n++] = process;
-    }
+    looks.max = descriptor_spare(dirfd(proc)) ? LOOKS : 1;
+    while (r == 0 && (entry = readdir(proc)))
+        if (number_parse(entry->d_name, &pid))
+            r = list_one(registry, (pid_t)pid, &looks, &list);
+    ended = looks_end(&looks, &list);
+    if (r < 0 || ended < 0)
+        return r < 0 ? r : ended;
     process_list_sort(&list);
     *out = list;
     list = (struct process_list){0};

@@ -17,11 +17,12 @@ int registry_new(struct registry **out);
 void registry_free(struct registry *registry);
 
 /* The process pid, with a reference. -ENOENT: no such process, or it runs no CPython; -EPERM,
- * -EACCES: the daemon may not inspect it; -EMFILE, -ENOMEM. */
+ * -EACCES: the daemon may not inspect it; -ETIMEDOUT: it hangs (proc/may_hang.h); -EAGAIN, -EMFILE,
+ * -ENOMEM. */
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out);
 
-/* All of them, ascending by pid; the caller's to deinit. -ENOMEM, or what
- * opening /proc fails with. */
+/* All of them, ascending by pid, but those that hang before it is known what they are; the caller's
+ * to deinit. -ENOMEM, or what opening /proc fails with. */
 int registry_list(struct registry *registry, struct process_list *out);
 
 /* process_watch(), and from then on the end of one that records something is waited for. */

@@ -260,6 +260,17 @@ static int refresh(struct recording *recording, struct target *target)
     return r == 0 ? take_changes(recording, target) : r;
 }
 
+bool recording_due(struct recording *recording)
+{
+    if (pthread_mutex_trylock(&recording->looking) != 0)
+        return true; /* somebody reads it */
+    bool due = recording->found ||
+               (atomic_load(&recording->expected) &&
+                (atomic_load(&recording->at_once) || monotonic_ns() >= recording->look_after));
+    pthread_mutex_unlock(&recording->looking);
+    return due;
+}
+
 int recording_refresh(struct recording *recording, struct target *target)
 {
     const struct timespec t = timespec_of(monotonic_ns() + REFRESH_WAIT);

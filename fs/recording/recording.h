@@ -23,6 +23,8 @@ void recording_unref(struct recording *recording); /* NULL is fine */
  * of the agent's record, and nothing where there is no agent. 0: also if there is none. -ESRCH,
  * -EPERM, -EACCES, -ENOMEM, -EMFILE. */
 int recording_refresh(struct recording *recording, struct target *target);
+/* Whether that would read anything of the target. */
+bool recording_due(struct recording *recording);
 /* There may be an agent now that wasn't there when it was last looked for. at_once: the next
  * refresh looks for it, however recent the last look was. */
 void recording_expect(struct recording *recording, bool at_once);

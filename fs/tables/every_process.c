@@ -1,12 +1,13 @@
-/* Each process is read by one of a few threads. One that hangs in the kernel keeps its thread, and
- * nothing else: the statement goes on without it at the deadline, and what the thread still works
- * with is freed by whoever lets go of it last. */
+/* Each process is read for one of a few threads (proc/may_hang.h). The statement goes on without
+ * one that hangs, or that takes longer than the deadline: what is still worked with is freed by
+ * whoever lets go of it last. */
 #include "fs/tables/every_process.h"
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/access/credentials.h"
 #include "fs/base/array.h"
+#include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
 #include "fs/sql/heap.h"
 #include "fs/tables/scene.h"
@@ -165,19 +166,71 @@ static int read_target(const struct job *job, struct process *process, struct wa
     return r;
 }
 
+/* One item as long as it is read: if that hangs, it is none of the job's any more. */
+struct reading {
+    struct may_hang work;
+    struct job *job;  /* a reference */
+    struct item item; /* so is its process */
+};
+
+static void read_run(struct may_hang *work)
+{
+    struct reading *reading = (struct reading *)work;
+    struct job *job = reading->job;
+    struct item *item = &reading->item;
+    struct heap *before = heap_enter(job->heap);
+
+    _cleanup_free_ struct wanted *wanted = calloc(job->ntables, sizeof *wanted);
+    item->rows = calloc(job->ntables, sizeof *item->rows);
+    item->error = wanted && item->rows ? read_target(job, item->process, wanted, &item->why)
+                                       : -ENOMEM;
+    for (size_t i = 0; wanted && item->rows && i < job->ntables; i++)
+        item->rows[i] = wanted[i].rows;
+    heap_enter(before);
+}
+
+static void reading_free(struct may_hang *work)
+{
+    struct reading *reading = (struct reading *)work;
+    struct heap *before = heap_enter(reading->job->heap);
+
+    item_deinit(&reading->item, reading->job->ntables);
+    heap_enter(before);
+    job_unref(reading->job);
+    free(reading);
+}
+
+static int read_apart(struct job *job, struct process *process, struct item *out)
+{
+    struct reading *reading = calloc(1, sizeof *reading);
+    if (!reading)
+        return -ENOMEM;
+    reading->work = (struct may_hang){.pid = process->pid, .run = read_run, .free = reading_free};
+    reading->job = job;
+    atomic_fetch_add(&job->refs, 1);
+    reading->item.process = process_ref(process);
+    may_hang_init(&reading->work);
+    int r = may_hang_run(&reading->work, NULL);
+    if (r == 0) {
+        *out = reading->item;
+        reading->item = (struct item){.process = steal_pointer(out->process)};
+        r = out->error;
+    } else {
+        may_hang_explain(r, &out->why);
+    }
+    may_hang_unref(&reading->work);
+    return r;
+}
+
 static void read_item(struct job *job, struct item *item)
 {
-    _cleanup_free_ struct wanted *wanted = calloc(job->ntables, sizeof *wanted);
-    struct rows *rows = calloc(job->ntables, sizeof *rows);
-    struct text why = TEXT_INIT;
+    struct item outcome = {0};
 
-    int r = wanted && rows ? read_target(job, item->process, wanted, &why) : -ENOMEM;
-    for (size_t i = 0; wanted && rows && i < job->ntables; i++)
-        rows[i] = wanted[i].rows;
+    int r = read_apart(job, item->process, &outcome);
     _guard_mutex_(&job->lock);
-    item->rows = rows;
+    item->rows = outcome.rows;
     item->error = r;
-    item->why = why;
+    item->why = outcome.why;
     item->done = true;
     job->done++;
     pthread_cond_broadcast(&job->changed);

@@ -148,9 +148,9 @@ def test_one_that_hangs(probe, any_python):
     seen = ask(query, f"SELECT DISTINCT pid FROM locals WHERE pid IN ({well.pid}, {hangs.pid}) AND "
                       "value <> ''")
     assert [int(r["pid"]) for r in seen] == [well.pid]
-    assert 4 < time.monotonic() - start < patience(20)
+    assert time.monotonic() - start < patience(20)
     words = other.read(hangs.pid, "errors")
-    assert "all/query ETIMEDOUT it was not read in time" in words
+    assert "all/query ETIMEDOUT the process can't be read" in words
     start = time.monotonic()
     assert value(query, f"SELECT count(*) FROM threads WHERE pid = {well.pid}") == \
         str(len(well.tids()))

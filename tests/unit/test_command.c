@@ -38,11 +38,18 @@ static void wait_for_go(struct command *command)
     atomic_fetch_add(&ran, 1);
 }
 
+static void free_counted(struct command *command)
+{
+    command_deinit(command);
+    free(command);
+}
+
 static struct command *new_command(struct commands *commands, void (*run)(struct command *),
                                    int number)
 {
     struct counted *counted = calloc(1, sizeof *counted);
     counted->command.run = run;
+    counted->command.done = free_counted;
     command_init(&counted->command, commands, geteuid());
     counted->number = number;
     return &counted->command;
