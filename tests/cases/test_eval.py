@@ -518,9 +518,8 @@ def test_waits_for_more_than_the_gil(probe, python):
     """Why an evaluation didn't begin in time is what really held it up."""
     (python.directory / "slow").mkdir(exist_ok=True)
     (python.directory / "slow" / "threading.py").write_text("import time\ntime.sleep(120)\n")
-    target = python.run_source(STRIPPED.replace("import builtins", "sys = __import__('sys'); "
-                                                "sys.path.insert(0, sys.argv[1]); import builtins").replace(", tempfile", ""),
-                               str(python.path("slow")), name="slow.py")
+    begin = "import sys; sys.modules.pop('threading', None); sys.path.insert(0, sys.argv[1])\n"
+    target = python.run_source(begin + STRIPPED.replace(", tempfile", ""), str(python.path("slow")), name="slow.py")
     number, words = Commands(probe, target.pid).refused("eval", "1\n")
     assert number == errno.ETIMEDOUT
     assert "the agent was not ready" in words and "threading.py:2)" in words and "GIL was not" not in words
