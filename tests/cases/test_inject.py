@@ -14,7 +14,7 @@ import pytest
 
 import mount
 
-from interpreters import eventually
+from interpreters import eventually, patience
 from victims import Victim
 
 FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
@@ -318,9 +318,9 @@ def test_nothing_of_it_in_a_program_executed_next(any_python):
 def test_two_injectors(any_python):
     """Each finds the other's tracer, and tries again."""
     with Victim(any_python, "sums, 4 threads") as victim:
-        both = [subprocess.Popen(command(victim.pid, 40, "--unload"), stdout=subprocess.PIPE, text=True)
-                for _ in range(2)]
-        said = [one.communicate(timeout=60)[0] for one in both]
+        both = [subprocess.Popen(command(victim.pid, 40, "--unload", "--deadline", "30000"), stdout=subprocess.PIPE,
+                                 text=True) for _ in range(2)]
+        said = [one.communicate(timeout=patience(60))[0] for one in both]
         assert all("loaded 40 failed 0" in text for text in said), said
         victim.judge()
         victim.end()
