@@ -1,6 +1,6 @@
 /* Threads of this very process sleep at the end of all kinds of call chains; glibc's backtrace(3)
  * (libgcc's unwinder, run by the thread itself) has said before what their stacks are. */
-#include "fs/remote/native/native.h"
+#include "fs/remote/native/unwind.h"
 #include "tests/unit/check.h"
 
 #include <alloca.h>
@@ -329,6 +329,7 @@ int main(void)
     CHECK(real_backtrace && real_read);
     real_backtrace(warm, 2); /* loads libgcc_s */
     CHECK_INT(native_new(&memory, &native), 0);
+    native_use(native, &unwind_own);          /* libunwind is held to it by unwind_twice */
     for (int round = 0; round < 2; round++) { /* cold, warm */
         check_complete(plain);
         check_complete(deep);
