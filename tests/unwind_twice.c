@@ -24,6 +24,7 @@
 
 #define THREADS_MAX 64
 #define TOLD_MAX 5
+#define RUN_US 100 /* that a thread goes on for, from one stop to the next */
 
 static struct {
     uint64_t stacks, frames, equal, longer, differ, own_ns, libunwind_ns;
@@ -81,15 +82,17 @@ static enum native_end unwind_twice(struct unwinder *u, const struct stack_copy 
 static void forget(struct unwinder *u) { unwind_libunwind.forget(u); }
 static const struct unwind_engine both = {.unwind = unwind_twice, .forget = forget};
 
-/* Stops a thread of ours and takes its registers. */
-static bool stop(pid_t tid, struct native_stack *stack)
+/* Stops a thread and takes its registers. *number: of a signal that it is to get yet, or 0. */
+static bool stop(pid_t tid, struct native_stack *stack, int *number)
 {
     struct user_regs_struct regs;
     int status;
 
+    usleep(RUN_US);
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 || waitpid(tid, &status, __WALL) != tid ||
         !WIFSTOPPED(status) || ptrace(PTRACE_GETREGS, tid, NULL, &regs) < 0)
         return false;
+    *number = status >> 16 ? 0 : WSTOPSIG(status);
     native_regs_set(&stack->regs, &regs);
     return stack->stopped = true;
 }
@@ -114,15 +117,16 @@ static int look(struct native *native, pid_t pid, pid_t tid, bool stopping)
 {
     struct native_stack stack = {.tid = tid};
     struct maps maps;
+    int number = 0;
 
-    if (stopping && !stop(tid, &stack))
+    if (stopping && !stop(tid, &stack, &number))
         return -ESRCH;
     int r = maps_read(pid, &maps);
     if (r == 0) {
         native_begin(native);
         r = native_capture(native, &maps, &stack, 1);
         if (stopping)
-            ptrace(PTRACE_CONT, tid, NULL, NULL);
+            ptrace(PTRACE_CONT, tid, NULL, (void *)(intptr_t)number);
         if (r == 0)
             r = native_unwind(native, &maps, 0, &stack, 1);
         maps_deinit(&maps);

@@ -142,15 +142,15 @@ static enum native_end step(struct reading *r, unw_cursor_t *cursor, const struc
     unw_word_t cfa, ip;
     unw_proc_info_t info;
 
-    if (unw_get_proc_info(cursor, &info) < 0)
+    if (find_info(r->u->kept, frame->pc - !frame->exact, &info, 0, r) < 0)
         return pc->module && pc->module->base ? NATIVE_NO_INFO : NATIVE_NO_MODULE;
-    *exact = unw_is_signal_frame(cursor) > 0;
     r->unknown = r->above = false;
     int stepped = unw_step(cursor);
     if (stepped < 0)
         return why_not(r, pc);
     if (stepped == 0)
         return NATIVE_BASE;
+    *exact = unw_is_signal_frame(cursor) > 0; /* it is where a signal interrupted it */
     if (unw_get_reg(cursor, UNW_REG_SP, &cfa) < 0 || unw_get_reg(cursor, UNW_REG_IP, &ip) < 0)
         return why_not(r, pc);
     if (!*exact && (cfa <= frame->sp || cfa & 7))
