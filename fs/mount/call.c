@@ -29,7 +29,13 @@ void call_begin(struct call *call, fuse_req_t req)
 void call_end(struct call *call)
 {
     fuse_req_interrupt_func(call->req, NULL, NULL);
+    call_leave(call);
+}
+
+void call_leave(struct call *call)
+{
     callers_remove(&call->request);
+    credentials_unref(steal_pointer(call->credentials));
 }
 
 void call_fail(struct call *call, int error)
@@ -54,12 +60,15 @@ struct access_caller *call_who(struct call *call)
 
 int call_credentials(struct call *call, struct credentials **out)
 {
-    int r = credentials_new(&call->mount->access, &call->caller, out);
-    if (r < 0)
-        return r;
-    call->who = (*out)->who;
-    call->who.lives = true;
-    call->who_known = true;
+    if (!call->credentials) {
+        int r = credentials_new(&call->mount->access, &call->caller, &call->credentials);
+        if (r < 0)
+            return r;
+        call->who = call->credentials->who;
+        call->who.lives = true;
+        call->who_known = true;
+    }
+    *out = credentials_ref(call->credentials);
     return 0;
 }
 

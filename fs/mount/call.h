@@ -11,6 +11,7 @@ struct call {
     struct caller caller;
     struct access_caller who; /* read when first needed */
     bool who_known;
+    struct credentials *credentials; /* a reference; NULL: not taken yet */
     struct callers_entry request;
     struct interrupt interrupt; /* raised when its caller gets a signal */
 };
@@ -19,12 +20,15 @@ struct call {
 void call_begin(struct call *call, fuse_req_t req);
 /* Call it before the reply is sent. */
 void call_end(struct call *call);
+/* The same where a command will reply. */
+void call_leave(struct call *call);
 /* Ends it with an error, or with success (0). */
 void call_fail(struct call *call, int error);
 
 /* Who makes it, as access/access.h wants to know it. */
 struct access_caller *call_who(struct call *call);
-/* Takes down who makes it, for what is kept; from then on it is judged by that. -ENOMEM. */
+/* Who makes it, for what is kept; taken down once, and from then on it is judged by that. The
+ * caller gets a reference of its own. -ENOMEM. */
 int call_credentials(struct call *call, struct credentials **out);
 struct node *call_node(const struct call *call, fuse_ino_t ino);
 static inline struct handle *opened(const struct fuse_file_info *fi)

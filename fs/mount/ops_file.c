@@ -226,7 +226,7 @@ static void job_start(struct call *call, const struct place *place, struct handl
     if (r == 0) {
         r = command_start(&job->command);
         if (r == 0) {
-            callers_remove(&call->request);
+            call_leave(call);
             return;
         }
         job_drop(job);
