@@ -272,8 +272,9 @@ void node_attributes(struct call *call, const struct node *node, struct stat *at
         .st_nlink = S_ISDIR(place->entry->mode) ? 2 : 1,
         .st_blksize = 4096,
     };
-    bool asks = S_ISREG(attr->st_mode) && (place->entry->run || place->entry->sized ||
-                                           nodes_is_open(call->mount->nodes, node));
+    bool replied = place->entry->run && replies_any(place_replies(call->mount, place));
+    bool asks = S_ISREG(attr->st_mode) &&
+                (replied || place->entry->sized || nodes_is_open(call->mount->nodes, node));
     if (asks && call_credentials(call, &who) == 0) {
         attr->st_size = (off_t)content_size(call->mount, who, node);
         attr->st_blocks = (attr->st_size + 511) / 512;

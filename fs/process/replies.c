@@ -194,6 +194,12 @@ void replies_render(struct replies *replies, const struct reply_key *key, struct
     pthread_mutex_unlock(&reply->lock);
 }
 
+bool replies_any(struct replies *replies)
+{
+    _guard_mutex_(&replies->lock);
+    return replies->first;
+}
+
 bool replies_changed(struct replies *replies, const struct reply_key *key, struct timespec *out)
 {
     _guard_mutex_(&replies->lock);

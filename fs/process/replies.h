@@ -55,5 +55,7 @@ void replies_deinit(struct replies *replies);
 void replies_put(struct replies *replies, struct reply *reply);
 /* Adds the last reply at key to out; nothing if there was none. */
 void replies_render(struct replies *replies, const struct reply_key *key, struct text *out);
+/* Whether any is kept: then it is worth finding out who asks. */
+bool replies_any(struct replies *replies);
 /* When the last reply at key was made, or last added to (CLOCK_REALTIME). False: there is none. */
 bool replies_changed(struct replies *replies, const struct reply_key *key, struct timespec *out);
