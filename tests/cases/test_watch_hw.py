@@ -145,14 +145,13 @@ def test_looking_meanwhile(probe, target, route):
     commands = Commands(probe, target.pid)
     arm(commands, f"log watch w[9] hw={route}", f"by {route}")
     do(target, "hot")
-    torn = 0  # a reader that gets too little of the processor says so
+    marked = 0  # one in some hundred: at an instruction where native and Python frames don't agree
     for _ in range(10):
         threads = parse_backtrace(probe.read(target.pid, "backtrace"), target.pid).threads.values()
-        unreadable = [why for thread in threads for why in thread.unreadable]
-        assert all(why.startswith("unreadable: torn frame") for why in unreadable), unreadable
-        assert unreadable or any(function == "hot" for thread in threads for function, _, _ in thread.frames)
-        torn += bool(unreadable)
-    assert torn < 10
+        unclear = any(thread.unreadable for thread in threads)
+        assert unclear or any(function == "hot" for thread in threads for function, _, _ in thread.frames)
+        marked += unclear
+    assert marked < 5
     assert commands.eval("w[9]") == "0.0\n"
     do(target, "write", 9, 5)
     expect_hit(probe, target, (0.0, 5.0), target.pid)
