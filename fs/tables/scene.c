@@ -5,6 +5,7 @@
 #include "fs/proc/lwp.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/moment.h"
+#include "fs/remote/since/since.h"
 
 #include <errno.h>
 
@@ -159,6 +160,8 @@ static int read_moment(struct scene *scene)
         r = snapshot_take(target, &options, &scene->snapshot);
     if (r == 0)
         held_mark(&scene->agent, 0, scene->snapshot);
+    if (r == 0 && plan->threads)
+        since_threads(target, scene->snapshot);
     if (r == -EAGAIN)
         r = -ETIMEDOUT;
     if (r == -ESRCH && plan->tid && target_alive(target))
