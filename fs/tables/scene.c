@@ -97,6 +97,8 @@ static int gather(void *arg)
     view_reset(target->view); /* thousands of pages that are of no use for the next stack */
     if (scene->plan.tasks)
         r = tasks_finish(&scene->tasks, target->codes, &target->memory, &target->runtime.offsets);
+    if (scene->plan.tasks && r == 0)
+        since_tasks(target, &scene->asyncio, &scene->tasks);
     for (size_t i = 0; i < scene->nwanted && r == 0; i++) {
         struct wanted *w = scene->wanted[i];
         if (w->table->rows->gather)

@@ -49,6 +49,12 @@ struct seen {
     uint64_t judged_waits;
 };
 
+struct seen_task {
+    uint64_t addr;
+    uint64_t state;    /* its name, where its coroutine stands and what it awaits, hashed */
+    uint64_t first_ns; /* when that was seen first */
+};
+
 struct since {
     struct target_kept kept;
     pthread_mutex_t lock; /* after target->lock, if both */
@@ -60,6 +66,11 @@ struct since {
     size_t ngils;
     struct view *view; /* its own: what the stacks' readers know of the memory stays theirs */
     struct walk walk;
+
+    struct asyncio asyncio;  /* where the tasks are, once somebody has asked about them ... */
+    uint64_t tasks_asked_ns; /* ... the last time; 0: never */
+    struct seen_task *tasks; /* ascending by address */
+    size_t ntasks;
 };
 
 static void free_since(struct target_kept *kept)
@@ -67,6 +78,7 @@ static void free_since(struct target_kept *kept)
     struct since *since = (struct since *)kept;
 
     free(since->threads);
+    free(since->tasks);
     walk_deinit(&since->walk);
     view_free(since->view);
     pthread_mutex_destroy(&since->lock);
@@ -92,6 +104,10 @@ static struct since *since_of(struct target *target)
         free_since(&since->kept); /* another thread was faster */
     return (struct since *)kept;
 }
+
+#define HASH_START 0xcbf29ce484222325u /* FNV-1a, by words */
+
+static uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3u; }
 
 static int by_tid(const void *a, const void *b)
 {
@@ -207,17 +223,12 @@ static void note_places(struct target *target, struct since *since, const struct
 
 /* ---- the GILs ---- */
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    return (hash ^ value) * 0x100000001b3u; /* FNV-1a, by words */
-}
-
 /* How often each was handed on: switch_number follows `locked` in struct _gil_runtime_state
  * (Include/internal/pycore_gil.h). */
 static void note_gils(struct target *target, struct since *since, uint64_t now)
 {
     const struct walk *walk = &since->walk;
-    uint64_t hash = 0xcbf29ce484222325u, switches;
+    uint64_t hash = HASH_START, switches;
     int r = 0;
 
     for (size_t i = 0; i < walk->ngils && r == 0; i++) {
@@ -232,6 +243,74 @@ static void note_gils(struct target *target, struct since *since, uint64_t now)
     else if (!since->gils_ns || hash != since->gils)
         since->gils_ns = monotonic_ns();
     since->gils = hash;
+}
+
+/* ---- tasks ---- */
+
+static uint64_t mix_text(uint64_t hash, const char *text)
+{
+    for (; *text; text++)
+        hash = mix(hash, (unsigned char)*text);
+    return hash;
+}
+
+static uint64_t state_of(const struct tasks *tasks, const struct task *task)
+{
+    uint64_t hash = mix_text(mix_text(HASH_START, tasks_string(tasks, task->name)),
+                             tasks_string(tasks, task->awaits));
+
+    for (uint32_t f = task->frames; f != TASKS_NONE; f = tasks->frames[f].next)
+        hash = mix(mix(hash, tasks->frames[f].code), (uint64_t)tasks->frames[f].lasti);
+    return hash;
+}
+
+static int by_addr(const void *a, const void *b)
+{
+    const struct seen_task *x = a, *y = b;
+    return (x->addr > y->addr) - (x->addr < y->addr);
+}
+
+static const struct seen_task *find_task(const struct since *since, uint64_t addr)
+{
+    const struct seen_task key = {.addr = addr};
+
+    return since->ntasks ? bsearch(&key, since->tasks, since->ntasks, sizeof key, by_addr) : NULL;
+}
+
+static void note_tasks(struct since *since, const struct tasks *tasks)
+{
+    struct seen_task *all = calloc(tasks->n + 1, sizeof *all);
+    uint64_t now = monotonic_ns();
+
+    if (!all)
+        return;
+    for (size_t i = 0; i < tasks->n; i++) {
+        const struct task *task = &tasks->items[i];
+        const struct seen_task *old = find_task(since, task->addr);
+        all[i] = (struct seen_task){task->addr, state_of(tasks, task), now};
+        if (old && old->state == all[i].state)
+            all[i].first_ns = old->first_ns;
+    }
+    qsort(all, tasks->n, sizeof *all, by_addr);
+    free(since->tasks);
+    since->tasks = all;
+    since->ntasks = tasks->n;
+}
+
+/* As they are while nobody waits for us: what is torn is left for the next look. */
+static void look_at_tasks(struct target *target, struct since *since)
+{
+    _cleanup_(tasks_deinit) struct tasks tasks = {0};
+    const struct tasks_origin origin = {
+        .runtime = &target->runtime,
+        .asyncio = &since->asyncio,
+        .codes = target->codes,
+        .walk = &since->walk,
+    };
+
+    if (tasks_read(since->view, &origin, &tasks) == 0 && !tasks.torn)
+        note_tasks(since, &tasks);
+    view_reset(since->view); /* thousands of pages */
 }
 
 /* ---- a look ---- */
@@ -251,27 +330,37 @@ static int read_frames(struct target *target, struct since *since, uint64_t now)
         r = lwp_list_read(target->pid, false, &lwps);
     if (r == 0)
         note_places(target, since, &lwps, now);
+    if (r == 0 && since->ntasks <= SINCE_TASKS_MAX && since->tasks_asked_ns &&
+        now < since->tasks_asked_ns + SINCE_KEPT_NS)
+        look_at_tasks(target, since);
     return r;
 }
 
-/* Caller holds since->lock. */
-static void look(struct target *target, struct since *since)
+/* Whether a thread has moved since the last look. */
+static bool count_runs(struct target *target, struct since *since, uint64_t now)
 {
     struct listing listing = {.target = target, .since = since};
-    uint64_t now = monotonic_ns();
 
     if (proc_each_task(target->pid, add, &listing) < 0) {
         free(listing.items);
-        return;
+        return false;
     }
     qsort(listing.items, listing.n, sizeof *listing.items, by_tid);
     free(since->threads);
     since->threads = listing.items;
     since->n = listing.n;
     since->looked_ns = now;
-    if (!listing.moved || !target->runtime.supported)
-        return;
+    return listing.moved;
+}
+
+/* Caller holds since->lock. */
+static void look(struct target *target, struct since *since)
+{
+    uint64_t now = monotonic_ns();
     int r = -EBUSY;
+
+    if (!count_runs(target, since, now) || !target->runtime.supported)
+        return;
     if (since->n < SINCE_THREADS_MAX && !pthread_mutex_trylock(&target->lock)) {
         r = read_frames(target, since, now);
         pthread_mutex_unlock(&target->lock);
@@ -296,12 +385,11 @@ void since_look(struct target *target)
 
 static uint64_t passed(uint64_t then, uint64_t now) { return then && now > then ? now - then : 0; }
 
-/* Of a thread that was asleep when the last look began. */
-static struct standing asleep(const struct target *target, const struct since *since,
-                              struct seen *seen, uint64_t until)
+/* Of a thread that was asleep at `now`. */
+static struct standing asleep(const struct target *target, struct seen *seen, uint64_t now,
+                              uint64_t until)
 {
     struct asleep kernel;
-    uint64_t now = since->looked_ns;
     struct standing result = {
         .kind = STANDS,
         .ns = passed(seen->first_ns, now),
@@ -317,6 +405,20 @@ static struct standing asleep(const struct target *target, const struct since *s
         result.at_least = result.at_least && !seen->slept_exact;
     }
     return result;
+}
+
+/* Of any thread, without a look. Caller holds since->lock. */
+static struct standing asleep_now(const struct target *target, const struct since *since, pid_t tid,
+                                  uint64_t until)
+{
+    uint64_t now = monotonic_ns();
+    struct seen *seen = find(since, tid), fresh = {.tid = tid};
+    struct runs runs;
+
+    if (lwp_state(target->pid, tid) == 'R' || runs_read(target->pid, tid, &runs) < 0)
+        return (struct standing){0};
+    bool same = seen && seen->runs.n == runs.n && seen->runs.ns == runs.ns;
+    return asleep(target, same ? seen : &fresh, now, until);
 }
 
 static const struct frame *innermost(const struct thread *thread)
@@ -376,7 +478,7 @@ static void describe(const struct target *target, const struct since *since, str
     switch (thread->state) {
     case THREAD_IDLE:
     case THREAD_STOPPED:
-    case THREAD_TRACED: thread->standing = asleep(target, since, seen, until); break;
+    case THREAD_TRACED: thread->standing = asleep(target, seen, since->looked_ns, until); break;
     case THREAD_RUNNING: thread->standing = seen_at(since, seen, thread); break;
     case THREAD_GIL_WAIT:
     case THREAD_DEAD: break;
@@ -412,9 +514,46 @@ struct standing since_thread(struct target *target, pid_t tid)
         return (struct standing){0};
     looks_ask(target);
     _guard_mutex_(&since->lock);
-    look(target, since);
-    struct seen *seen = find(since, tid);
-    return seen && lwp_state(target->pid, tid) != 'R'
-               ? asleep(target, since, seen, monotonic_ns() + CLOCKS_NS)
-               : (struct standing){0};
+    return asleep_now(target, since, tid, monotonic_ns() + CLOCKS_NS);
+}
+
+/* Certain where their loop's thread hasn't run, else since when each look has seen the same. */
+static void describe_loop(const struct target *target, const struct since *since,
+                          struct tasks *tasks, uint32_t loop, uint64_t until)
+{
+    pid_t tid = tasks->loops[loop].tid;
+    uint64_t now = monotonic_ns();
+    struct standing thread = {0};
+
+    if (tid)
+        thread = asleep_now(target, since, tid, until);
+    for (size_t i = 0; i < tasks->n; i++) {
+        struct task *task = &tasks->items[i];
+        const struct seen_task *seen = find_task(since, task->addr);
+        if (task->loop != loop || task->state == TASK_UNREADABLE)
+            continue;
+        task->standing = thread;
+        if (seen && task->state == TASK_WAITING && passed(seen->first_ns, now) > thread.ns)
+            task->standing =
+                (struct standing){.kind = SEEN_AWAITING, .ns = passed(seen->first_ns, now)};
+    }
+}
+
+void since_tasks(struct target *target, const struct asyncio *asyncio, struct tasks *tasks)
+{
+    struct since *since = since_of(target);
+
+    if (!since)
+        return;
+    looks_ask(target);
+    _guard_mutex_(&since->lock);
+    since->asyncio = *asyncio;
+    since->tasks_asked_ns = monotonic_ns();
+    if (!tasks->torn)
+        note_tasks(since, tasks);
+    if (!since->n)
+        count_runs(target, since, since->tasks_asked_ns);
+    uint64_t until = since->tasks_asked_ns + CLOCKS_NS;
+    for (uint32_t i = 0; i < tasks->nloops; i++)
+        describe_loop(target, since, tasks, i, until);
 }

@@ -15,8 +15,10 @@
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/moment/standing.h"
 #include "fs/remote/moment/target.h"
+#include "fs/remote/tasks/tasks.h"
 
 #define SINCE_THREADS_MAX 1024u /* of a process that are looked at */
+#define SINCE_TASKS_MAX 4096u
 #define SINCE_PROCESSES_MAX 64u /* that are looked at once a second: those last asked about */
 #define SINCE_LOOK_NS 1000000000u
 #define SINCE_KEPT_NS 60000000000u /* after the last question */
@@ -26,5 +28,9 @@
 void since_threads(struct target *target, struct snapshot *snapshot);
 /* One thread, as it is now: only whether it is asleep, and since when. */
 struct standing since_thread(struct target *target, pid_t tid);
+/* Sets `standing` of tasks that were read just now and whose loops have their threads' numbers, and
+ * has those looked at from now on, unless there are more than SINCE_TASKS_MAX. asyncio: where they
+ * were found. The caller may hold target->lock. */
+void since_tasks(struct target *target, const struct asyncio *asyncio, struct tasks *tasks);
 /* One look, for looks.h to take. */
 void since_look(struct target *target);
