@@ -21,7 +21,7 @@ static const struct gil *gil_waited_for(const struct finding *f, const struct lw
     uint64_t size = (uint64_t)f->origin->target->runtime.offsets.gil_size;
 
     for (size_t i = 0; i < walk->ngils; i++)
-        if (lwp->arg0 - walk->gils[i].addr < size)
+        if (lwp->args[0] - walk->gils[i].addr < size)
             return &walk->gils[i];
     return NULL;
 }
