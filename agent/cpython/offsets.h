@@ -35,7 +35,7 @@
     X(code_linetable) X(code_argcount) X(code_kwonlyargcount) X(code_flags) X(code_nlocals) \
     X(code_nlocalsplus) X(code_localsplusnames) X(code_localspluskinds) X(code_varnames) \
     X(code_cellvars) X(code_freevars) X(code_bytecode) X(code_adaptive) X(code_version) \
-    X(code_stacksize) X(code_exceptiontable) \
+    X(code_names) X(code_stacksize) X(code_exceptiontable) \
     /* generators, coroutines, asynchronous generators */ \
     X(gen_frame) X(gen_frame_state) X(gen_iframe) X(gen_name) X(gen_qualname) X(gen_running) \
     /* objects */ \

@@ -165,6 +165,7 @@ static void code(struct offsets *o)
     o->code_argcount = O(PyCodeObject, co_argcount);
     o->code_kwonlyargcount = O(PyCodeObject, co_kwonlyargcount);
     o->code_flags = O(PyCodeObject, co_flags);
+    o->code_names = O(PyCodeObject, co_names);
     o->code_stacksize = O(PyCodeObject, co_stacksize);
     o->code_nlocals = O(PyCodeObject, co_nlocals);
 #if V < 0x030a0000

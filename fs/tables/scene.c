@@ -162,6 +162,7 @@ static int read_moment(struct scene *scene)
         .tid = plan->tid,
         .depth = plan->depth,
         .work = more ? within : NULL,
+        .still = plan->waits,
         .finish = more ? gather : NULL,
         .arg = scene,
     };

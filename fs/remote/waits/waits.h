@@ -19,7 +19,13 @@
 struct lwp_list;
 struct tasks;
 
-enum actor_kind { ACTOR_THREAD, ACTOR_TASK, ACTOR_PROCESS };
+enum actor_kind {
+    ACTOR_THREAD,
+    ACTOR_TASK,
+    ACTOR_PROCESS,
+    ACTOR_GONE, /* a thread that has ended, or that fork left behind: nobody will give back what it
+                   holds */
+};
 
 /* One who waits, or who is waited for. */
 struct actor {
@@ -60,6 +66,7 @@ struct wait {
     int64_t since_ns;  /* for how long it has waited, or WAITS_UNKNOWN_NS */
     uint32_t holders;  /* the first of nholders in waits->holders */
     uint32_t nholders; /* several: one of them is enough to end the wait */
+    bool timed;        /* it has a timeout, and ends by itself */
     uint32_t cycle;    /* of waits->cycles, set by waits_finish(); WAITS_NONE: not in one */
 };
 
@@ -67,6 +74,7 @@ struct wait {
 struct wait_cycle {
     uint32_t first, n; /* in waits->links: indices of waits */
     bool likely;       /* one of the holders is only likely */
+    bool timed;        /* one of the waits has a timeout */
 };
 
 struct waits {
@@ -79,8 +87,9 @@ struct waits {
     uint32_t *links;
     size_t nlinks, links_alloc;
     struct text strings;
-    bool cut;  /* there are more: a limit was reached */
-    bool torn; /* some may be missing: the moment was not good enough */
+    const struct lwp_list *lwps; /* of waits_read(); void after waits_finish() */
+    bool cut;                    /* there are more: a limit was reached */
+    bool torn;                   /* some may be missing: the moment was not good enough */
 };
 
 /* What the finders start from, all of the same moment. */
@@ -94,7 +103,8 @@ struct waits_origin {
 /* Runs all finders. *out is cleared first and reused from call to call (start with {0}). 0, also
  * where nobody waits; -ESRCH, -EPERM, -ENOMEM. What can't be read is left out, not an error. */
 int waits_read(const struct waits_origin *origin, struct waits *out);
-/* Looks up the lines, and finds the deadlocks. The target need not stand still any more, but its
+/* Drops the waits of threads that have run meanwhile (`moved` of the lwps that waits_read() had),
+ * looks up the lines, and finds the deadlocks. The target need not stand still any more, but its
  * lock is still held since waits_read(). -ENOMEM. */
 int waits_finish(struct waits *waits);
 void waits_deinit(struct waits *waits);
