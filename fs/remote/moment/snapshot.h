@@ -93,6 +93,8 @@ struct snapshot_options {
      * what moment_work (moment.h) may do. NULL: none. Runs once before any thread is stopped for
      * it, too, so that the view has what it will read. Not called where Python can't be read. */
     int (*work)(void *arg, const struct moment *moment, const struct lwp_list *lwps);
+    bool still; /* work needs to know which threads it saw asleep, and which have run: `moved` of
+                   its lwps, once finish is called */
     /* After that, when nothing stands still any more and the target's lock is
      * still held. NULL: none */
     int (*finish)(void *arg);
