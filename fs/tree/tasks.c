@@ -19,6 +19,10 @@
  * directly under a loop, unless they await each other in a circle. Tasks stand in the order of
  * their creation from 3.14 on, where the interpreter keeps it, and before by name.
  *
+ * Behind a loop's thread stands where that is, if it isn't in its selector, by which task, and for how
+ * long once that is a second: [thread 1234, blocked for 12.0 s in load (/w/app.py:31), by task
+ * handler-3]; less than that is "busy in".
+ *
  * In brackets: running (its code runs), ready (its loop will resume it), waiting; ", cancelling"
  * once it was asked to. `grep -F '[running'` and the like find tasks, `grep -w fetch` those
  * of a coroutine. A process without tasks, or without asyncio, has an empty file. */

@@ -15,7 +15,7 @@ from sql import ask
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
-SCRIPT = "loops.py"
+SCRIPT = "blocked_loop.py"
 LINES = (pathlib.Path(__file__).parent.parent / "targets" / SCRIPT).read_text().splitlines()
 
 

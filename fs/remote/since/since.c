@@ -527,6 +527,8 @@ static void describe_loop(const struct target *target, const struct since *since
 
     if (tid)
         thread = asleep_now(target, since, tid, until);
+    if (thread.ns > passed(tasks->read_ns, now)) /* it stood there already when they were read */
+        tasks->loops[loop].standing = thread;
     for (size_t i = 0; i < tasks->n; i++) {
         struct task *task = &tasks->items[i];
         const struct seen_task *seen = find_task(since, task->addr);
