@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/link/found.h"
 #include "fs/proc/lwp.h"
+#include "fs/remote/since/since.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -169,7 +170,9 @@ int held_snapshot(struct target *target, struct recording *recording,
 
     (void)held_list_read(target, recording, &list); /* else stacks are shown without */
     int r = snapshot_take(target, options, out);
-    if (r == 0)
-        held_mark(&list, options->tid, *out);
-    return r;
+    if (r < 0)
+        return r;
+    held_mark(&list, options->tid, *out);
+    since_threads(target, *out);
+    return 0;
 }
