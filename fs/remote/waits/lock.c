@@ -151,10 +151,12 @@ static bool points_to(struct view *view, uint64_t object, uint64_t futex)
     return view_read64(view, object + FIRST_FIELD, &semaphore) && semaphore == futex;
 }
 
-/* The address that a thread is parked for. */
-static bool parked_for(struct view *view, uint64_t futex, uint64_t *out)
+/* The address that a thread is parked for, from 3.13 on. */
+static bool parked_for(struct view *view, const struct offsets *offsets, uint64_t futex,
+                       uint64_t *out)
 {
-    return !(futex & 7) && view_read64(view, futex - PARKED_BEFORE, out);
+    return offsets->version >= 0x030d0000 && !(futex & 7) &&
+           view_read64(view, futex - PARKED_BEFORE, out);
 }
 
 bool lock_is_waited(struct view *view, const struct offsets *offsets, uint64_t object,
@@ -165,16 +167,14 @@ bool lock_is_waited(struct view *view, const struct offsets *offsets, uint64_t o
     switch (class) {
     case LOCK_LOCK:
     case LOCK_RLOCK:
-        if (offsets->version < 0x030e0000)
-            return points_to(view, object, futex);
-        return parked_for(view, futex, &parked) && parked == object + FIRST_FIELD;
+        return points_to(view, object, futex) ||
+               (parked_for(view, offsets, futex, &parked) && parked == object + FIRST_FIELD);
     case LOCK_SEMLOCK: return points_to(view, object, futex);
     case LOCK_SIMPLE_QUEUE:
-        if (offsets->version < 0x030d0000)
-            return points_to(view, object, futex);
-        return parked_for(view, futex, &parked) && parked - object < QUEUE_SIZE;
+        return points_to(view, object, futex) ||
+               (parked_for(view, offsets, futex, &parked) && parked - object < QUEUE_SIZE);
     case LOCK_HANDLE:
-        return parked_for(view, futex, &parked) &&
+        return parked_for(view, offsets, futex, &parked) &&
                view_read64(view, object + FIRST_FIELD, &handle) &&
                parked == handle + HANDLE_EXITING;
     default: return false;
@@ -191,8 +191,7 @@ uint64_t lock_joined_thread(struct view *view, const struct offsets *offsets, ui
 {
     uint64_t parked, ident, os_handle;
 
-    if (offsets->version < 0x030d0000 || !parked_for(view, futex, &parked) ||
-        parked < HANDLE_EXITING)
+    if (!parked_for(view, offsets, futex, &parked) || parked < HANDLE_EXITING)
         return 0;
     uint64_t handle = parked - HANDLE_EXITING;
     return !(handle & 7) && view_read64(view, handle + HANDLE_IDENT, &ident) &&
