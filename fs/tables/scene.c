@@ -115,6 +115,8 @@ static int gather(void *arg)
         r = tasks_finish(&scene->tasks, target->codes, &target->memory, &target->runtime.offsets);
     if (scene->plan.tasks && r == 0)
         since_tasks(target, &scene->asyncio, &scene->tasks);
+    if (scene->plan.tasks && scene->plan.waits && r == 0)
+        r = waits_note_tasks(&scene->waits, &scene->tasks);
     if (r == 0 && scene->plan.waits)
         r = waits_finish(&scene->waits);
     for (size_t i = 0; i < scene->nwanted && r == 0; i++) {
@@ -131,7 +133,7 @@ static int prepare_tasks(struct scene *scene)
     struct target *target = scene->target;
     const struct runtime *runtime = &target->runtime;
 
-    if (runtime->version < 0x030c0000) {
+    if (runtime->version < TASKS_OLDEST) {
         text_printf(scene->why, "asyncio tasks can be read from CPython 3.12 on; this is %u.%u",
                     runtime->version >> 24, runtime->version >> 16 & 0xff);
         return -EOPNOTSUPP;
@@ -174,7 +176,13 @@ static int read_moment(struct scene *scene)
         text_printf(scene->why, "only native frames can be read: %s", target->runtime.why);
         return -EOPNOTSUPP;
     }
-    int r = plan->tasks ? prepare_tasks(scene) : 0;
+    int r = plan->tasks || plan->waits ? prepare_tasks(scene) : 0;
+    if (r == -EOPNOTSUPP && !plan->tasks) { /* waits are those of threads alone */
+        text_clear(scene->why);
+        r = 0;
+    } else if (plan->waits) {
+        scene->plan.tasks = true;
+    }
     if (r == 0 && scene->recording)
         (void)held_list_read(target, scene->recording, &scene->agent); /* else all are shown */
     if (r == 0)

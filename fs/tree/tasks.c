@@ -19,8 +19,8 @@
  * directly under a loop, unless they await each other in a circle. Tasks stand in the order of
  * their creation from 3.14 on, where the interpreter keeps it, and before by name.
  *
- * Behind a loop's thread stands where that is, if it isn't in its selector, by which task, and for how
- * long once that is a second: [thread 1234, blocked for 12.0 s in load (/w/app.py:31), by task
+ * Behind a loop's thread stands where that is, if it isn't in its selector, by which task, and for
+ * how long once that is a second: [thread 1234, blocked for 12.0 s in load (/w/app.py:31), by task
  * handler-3]; less than that is "busy in".
  *
  * In brackets: running (its code runs), ready (its loop will resume it), waiting; ", cancelling"
@@ -46,8 +46,7 @@ struct request {
     bool torn;    /* so is the one that was taken in the end */
 };
 
-#define OLDEST 0x030c0000 /* CPython 3.12: tasks can't be found in older ones */
-#define BAD_MAX 16        /* then what was seen is shown and marked */
+#define BAD_MAX 16 /* then what was seen is shown and marked */
 
 static int read_once(struct request *request)
 {
@@ -126,7 +125,7 @@ static int find_asyncio(struct file_context *context, struct asyncio *asyncio)
         text_puts(&context->why, runtime->why);
         return -EOPNOTSUPP;
     }
-    if (runtime->version < OLDEST) {
+    if (runtime->version < TASKS_OLDEST) {
         text_printf(&context->why, "asyncio tasks can be read from CPython 3.12 on; this is %u.%u",
                     runtime->version >> 24, runtime->version >> 16 & 0xff);
         return -EOPNOTSUPP;
@@ -145,7 +144,7 @@ bool tasks_listed(const struct file_context *context)
 {
     const struct runtime *runtime = &context->target->runtime;
 
-    return runtime->supported && runtime->version >= OLDEST;
+    return runtime->supported && runtime->version >= TASKS_OLDEST;
 }
 
 static void request_deinit(struct request *request) { tasks_deinit(&request->tasks); }

@@ -13,8 +13,9 @@
 #include "fs/remote/moment/standing.h"
 #include "fs/remote/tasks/asyncio.h"
 
-#define TASKS_MAX 32768u     /* in one process */
-#define TASK_FRAMES_MAX 256u /* shown of one task, from its outermost one */
+#define TASKS_OLDEST 0x030c0000u /* CPython 3.12: in older ones tasks can't be found */
+#define TASKS_MAX 32768u         /* in one process */
+#define TASK_FRAMES_MAX 256u     /* shown of one task, from its outermost one */
 #define TASKS_FRAMES_TOTAL (1u << 18)
 #define TASKS_EDGES_MAX (1u << 18) /* pairs of a task and one that awaits it */
 #define TASK_NAME_MAX 256u         /* code points of a task's or coroutine's name */

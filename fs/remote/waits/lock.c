@@ -31,6 +31,13 @@ static const struct {
     {"multiprocessing.synchronize.Event", LOCK_MP_EVENT},
     {"multiprocessing.queues.Queue", LOCK_MP_QUEUE},
     {"multiprocessing.queues.SimpleQueue", LOCK_MP_QUEUE},
+    {"asyncio.locks.Lock", LOCK_AIO_LOCK},
+    {"asyncio.locks.Condition", LOCK_AIO_CONDITION},
+    {"asyncio.locks.Event", LOCK_AIO_EVENT},
+    {"asyncio.locks.BoundedSemaphore", LOCK_AIO_BOUNDED_SEMAPHORE},
+    {"asyncio.locks.Semaphore", LOCK_AIO_SEMAPHORE},
+    {"asyncio.locks.Barrier", LOCK_AIO_BARRIER},
+    {"asyncio.queues.Queue", LOCK_AIO_QUEUE},
 };
 
 #define CLASSES (sizeof classes / sizeof *classes)
@@ -62,6 +69,13 @@ const char *lock_class_name(enum lock_class class)
         [LOCK_MP_CONDITION] = "multiprocessing.Condition",
         [LOCK_MP_EVENT] = "multiprocessing.Event",
         [LOCK_MP_QUEUE] = "multiprocessing.Queue",
+        [LOCK_AIO_LOCK] = "asyncio.Lock",
+        [LOCK_AIO_CONDITION] = "asyncio.Condition",
+        [LOCK_AIO_EVENT] = "asyncio.Event",
+        [LOCK_AIO_SEMAPHORE] = "asyncio.Semaphore",
+        [LOCK_AIO_BOUNDED_SEMAPHORE] = "asyncio.BoundedSemaphore",
+        [LOCK_AIO_BARRIER] = "asyncio.Barrier",
+        [LOCK_AIO_QUEUE] = "asyncio.Queue",
     };
 
     return names[class];

@@ -33,6 +33,13 @@ enum lock_class {
     LOCK_MP_CONDITION,
     LOCK_MP_EVENT,
     LOCK_MP_QUEUE,
+    LOCK_AIO_LOCK, /* asyncio's, as those that follow */
+    LOCK_AIO_CONDITION,
+    LOCK_AIO_EVENT,
+    LOCK_AIO_SEMAPHORE,
+    LOCK_AIO_BOUNDED_SEMAPHORE,
+    LOCK_AIO_BARRIER,
+    LOCK_AIO_QUEUE,
 };
 
 /* Classes looked at already; one that another pushed out is looked at again. Zero it first, and

@@ -83,6 +83,8 @@ int waits_read(const struct waits_origin *origin, struct waits *out)
     clear(out);
     out->lwps = origin->lwps;
     int r = waits_of_threads(out, origin);
+    if (r == 0)
+        r = waits_of_tasks(out, origin);
     return r < 0 ? r : out->strings.error;
 }
 

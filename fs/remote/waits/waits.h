@@ -107,6 +107,8 @@ int waits_read(const struct waits_origin *origin, struct waits *out);
  * looks up the lines, and finds the deadlocks. The target need not stand still any more, but its
  * lock is still held since waits_read(). -ENOMEM. */
 int waits_finish(struct waits *waits);
+/* Takes for how long tasks have waited from what remote/since/since.h has said of them. -ENOMEM. */
+int waits_note_tasks(struct waits *waits, const struct tasks *tasks);
 void waits_deinit(struct waits *waits);
 
 /* A string of these waits, escaped UTF-8. Never NULL. */
@@ -126,3 +128,4 @@ void waits_string_end(struct waits *waits);
 
 /* The finders: 0, -ESRCH, -EPERM, -ENOMEM. */
 int waits_of_threads(struct waits *waits, const struct waits_origin *origin);
+int waits_of_tasks(struct waits *waits, const struct waits_origin *origin);

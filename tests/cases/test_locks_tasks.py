@@ -1,0 +1,82 @@
+"""locks, of asyncio tasks: what each waits for, who holds it, and which wait for each other (tests/targets/tasks_wait.py)."""
+import pathlib
+import re
+
+import pytest
+
+from interpreters import eventually
+from sql import ask
+
+SCRIPT = "tasks_wait.py"
+LINES = (pathlib.Path(__file__).parent.parent / "targets" / SCRIPT).read_text().splitlines()
+MARKS = {mark: str(number) for number, line in enumerate(LINES, 1) for mark in re.findall("# (.+ (?:waits|takes))$", line)}
+
+# name: kind, call, name of it, holder, certain
+WAITS = {
+    "seller": ("asyncio.Lock", "acquire", "ledger.lock", "buyer", "1"),
+    "buyer": ("asyncio.Lock", "acquire", "inventory.lock", "seller", "1"),
+    "wanting": ("asyncio.Lock", "acquire", "lock", "holder", "1"),
+    "twice": ("asyncio.Lock", "acquire", "lock", "twice", "1"),
+    "listener": ("asyncio.Event", "wait", "event", "", ""),
+    "getter": ("asyncio.Queue", "get", "queue", "", ""),
+    "putter": ("asyncio.Queue", "put", "queue", "", ""),
+    "joiner": ("asyncio.Queue", "join", "queue", "", ""),
+    "uncounted": ("asyncio.Semaphore", "acquire", "semaphore", "counter", "0"),
+    "waiter": ("asyncio.Condition", "wait", "condition", "", ""),
+    "second": ("asyncio.Condition", "acquire", "condition", "condition's", "1"),
+    "promised": ("asyncio.Future", "", "future", "", ""),
+    "mutual-1": ("Task", "", "mutual-2", "mutual-2", "1"),
+    "mutual-2": ("Task", "", "mutual-1", "mutual-1", "1"),
+}
+DEADLOCKS = {frozenset({"seller", "buyer"}), frozenset({"twice"}), frozenset({"mutual-1", "mutual-2"})}
+
+
+def places(probe, target):
+    return ask(probe.path / str(target.pid) / "query",
+               "SELECT * FROM locks WHERE task IS NOT NULL ORDER BY waiter, holder")
+
+
+@pytest.mark.python(minimum=(3, 12))
+def test_tasks(probe, python):
+    target = python.run(SCRIPT)
+    rows = places(probe, target)
+    found = {row["waiter"]: (row["kind"], row["call"], row["name"], row["holder"], row["certain"]) for row in rows}
+    assert found == WAITS
+    assert len(rows) == len(WAITS)
+    for row in rows:
+        assert row["tid"] == str(target.pid) and row["file"].endswith(SCRIPT)
+        assert row["lineno"] == MARKS[f"{row['waiter']} waits"], row
+        if row["holder"] and row["kind"] != "Task":
+            assert row["taken_lineno"] == MARKS[f"{row['holder']} takes"], row
+            assert row["holder_tid"] == str(target.pid) and row["holder_task"]
+    deadlocks = {}
+    for row in rows:
+        if row["deadlock"]:
+            deadlocks.setdefault(row["deadlock"], set()).add(row["waiter"])
+    assert {frozenset(names) for names in deadlocks.values()} == DEADLOCKS
+    assert len({row["address"] for row in rows if row["waiter"] in ("putter", "joiner")}) == 1
+
+
+@pytest.mark.python(minimum=(3, 12))
+def test_text(probe, python):
+    """Deadlocks first, and since when."""
+    target = python.run(SCRIPT)
+    path = probe.path / str(target.pid) / "locks"
+    lines = path.read_text().splitlines()
+    assert all(line.startswith("deadlock: task 0x") for line in lines[:3]), lines
+    assert not any("deadlock" in line for line in lines[3:])
+    circle = next(line for line in lines if "ledger.lock" in line)
+    for part in ("(seller) holds asyncio.Lock inventory.lock (tasks_wait.py:", "(buyer)",
+                 "waits for asyncio.Lock ledger.lock (tasks_wait.py:"):
+        assert part in circle, circle
+    assert any(re.fullmatch(rf"task 0x[0-9a-f]+ \(listener\) waits for asyncio\.Event event in listen "
+                            rf"\({SCRIPT}:{MARKS['listener waits']}\)(, for .* s)?", line) for line in lines), lines
+    eventually(lambda: re.search(r"\(listener\) waits for .*, for [\d.]+ s$", path.read_text(), re.M))
+
+
+@pytest.mark.python(maximum=(3, 11))
+def test_older(probe, any_python):
+    """Tasks can't be found there; threads are told as ever."""
+    target = any_python.run(SCRIPT)
+    assert places(probe, target) == []
+    assert "task" not in (probe.path / str(target.pid) / "locks").read_text()
