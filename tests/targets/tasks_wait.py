@@ -93,6 +93,15 @@ async def second(tasks):
     await asyncio.gather(tasks["mutual-1"])  # mutual-2 waits
 
 
+async def several(tasks):
+    await asyncio.gather(tasks["idle"], tasks["back"])  # several waits
+
+
+async def back(tasks):
+    async with asyncio.timeout(10**6):
+        await tasks["several"]  # back waits
+
+
 async def idle():
     await asyncio.sleep(10**6)
 
@@ -130,6 +139,8 @@ async def main():
     start("mutual-1", first(tasks))
     start("mutual-2", second(tasks))
     start("idle", idle())
+    start("several", several(tasks))
+    start("back", back(tasks))
     start("reader", read(asyncio.StreamReader()))
     for _ in range(3):
         await asyncio.sleep(0)

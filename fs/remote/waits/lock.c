@@ -38,6 +38,7 @@ static const struct {
     {"asyncio.locks.Semaphore", LOCK_AIO_SEMAPHORE},
     {"asyncio.locks.Barrier", LOCK_AIO_BARRIER},
     {"asyncio.queues.Queue", LOCK_AIO_QUEUE},
+    {"asyncio.timeouts.Timeout", LOCK_AIO_TIMEOUT},
 };
 
 #define CLASSES (sizeof classes / sizeof *classes)
@@ -76,6 +77,7 @@ const char *lock_class_name(enum lock_class class)
         [LOCK_AIO_BOUNDED_SEMAPHORE] = "asyncio.BoundedSemaphore",
         [LOCK_AIO_BARRIER] = "asyncio.Barrier",
         [LOCK_AIO_QUEUE] = "asyncio.Queue",
+        [LOCK_AIO_TIMEOUT] = "asyncio.Timeout",
     };
 
     return names[class];

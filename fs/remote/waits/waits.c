@@ -140,61 +140,136 @@ static bool same(const struct actor *a, const struct actor *b)
            (a->task || a->id == b->id);
 }
 
-/* The wait of the one whom a wait waits for: of a holder that nobody else can stand in for. */
-static uint32_t next_of(const struct waits *waits, uint32_t w)
-{
-    const struct wait *wait = &waits->items[w];
+/* The search for circles: depth first from each wait to those of who holds what it waits for. */
+struct search {
+    struct waits *waits;
+    uint32_t *order; /* waits by who waits, as by_actor() has it */
+    uint32_t *path;  /* the waits on the way here */
+    uint32_t *child; /* of each wait on the way: the place in `order` to go on at */
+    enum { UNSEEN, ON_PATH, DONE } * seen;
+};
 
-    if (wait->nholders != 1)
-        return WAITS_NONE;
-    for (uint32_t i = 0; i < waits->n; i++)
-        if (same(&waits->items[i].who, &waits->holders[wait->holders].who))
-            return i;
-    return WAITS_NONE;
+static int compare_actors(const struct actor *a, const struct actor *b)
+{
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->task || b->task)
+        return a->task < b->task ? -1 : a->task > b->task;
+    return a->id < b->id ? -1 : a->id > b->id;
 }
 
-static int add_cycle(struct waits *waits, const uint32_t *next, uint32_t at)
+static int by_actor(const void *a, const void *b, void *arg)
 {
-    struct wait_cycle cycle = {.first = (uint32_t)waits->nlinks};
+    const struct waits *waits = arg;
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    int r = compare_actors(&waits->items[x].who, &waits->items[y].who);
 
+    return r ? r : x < y ? -1 : 1;
+}
+
+/* The place in `order` of the first wait of whom a wait waits for: of a holder that nobody else can
+ * stand in for. waits->n: none. */
+static uint32_t first_child(const struct search *s, uint32_t w)
+{
+    const struct waits *waits = s->waits;
+    const struct wait *wait = &waits->items[w];
+    uint32_t low = 0, high = (uint32_t)waits->n;
+
+    if (wait->nholders != 1)
+        return high;
+    const struct actor *holder = &waits->holders[wait->holders].who;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (compare_actors(&waits->items[s->order[middle]].who, holder) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The next one to go on to; WAITS_NONE: there is none left. */
+static uint32_t next_child(const struct search *s, uint32_t w)
+{
+    const struct waits *waits = s->waits;
+    uint32_t place = s->child[w];
+
+    if (place >= waits->n ||
+        !same(&waits->items[s->order[place]].who, &waits->holders[waits->items[w].holders].who))
+        return WAITS_NONE;
+    s->child[w]++;
+    return s->order[place];
+}
+
+/* path: n waits of which each leads to the next one, and the last to the first. */
+static int add_cycle(struct waits *waits, const uint32_t *path, uint32_t n)
+{
+    struct wait_cycle cycle = {.first = (uint32_t)waits->nlinks, .n = n};
+
+    for (uint32_t i = 0; i < n; i++)
+        if (waits->items[path[i]].cycle != WAITS_NONE)
+            return 0; /* it shares a part with one that is told */
     if (waits->ncycles == WAITS_CYCLES_MAX) {
         waits->cut = true;
         return 0;
     }
-    if (ARRAY_GROW(waits->cycles, waits->cycles_alloc, waits->ncycles + 1) < 0)
+    if (ARRAY_GROW(waits->cycles, waits->cycles_alloc, waits->ncycles + 1) < 0 ||
+        ARRAY_GROW(waits->links, waits->links_alloc, waits->nlinks + n) < 0)
         return -ENOMEM;
-    for (uint32_t w = at; waits->items[w].cycle == WAITS_NONE; w = next[w]) {
-        struct wait *wait = &waits->items[w];
-        if (ARRAY_GROW(waits->links, waits->links_alloc, waits->nlinks + 1) < 0)
-            return -ENOMEM;
-        waits->links[waits->nlinks++] = w;
+    for (uint32_t i = 0; i < n; i++) {
+        struct wait *wait = &waits->items[path[i]];
+        waits->links[waits->nlinks++] = path[i];
         wait->cycle = (uint32_t)waits->ncycles;
         cycle.likely |= waits->holders[wait->holders].certainty == HELD_LIKELY;
         cycle.timed |= wait->timed;
-        cycle.n++;
     }
     waits->cycles[waits->ncycles++] = cycle;
     return 0;
 }
 
-/* Every wait leads to at most one other, so that from each there is one path to follow. */
-static int find_cycles(struct waits *waits)
+static int search_from(struct search *s, uint32_t start)
 {
-    _cleanup_free_ uint32_t *next = calloc(waits->n + 1, sizeof *next);
-    _cleanup_free_ uint32_t *seen = calloc(waits->n + 1, sizeof *seen); /* from which one, + 1 */
+    uint32_t depth = 0;
     int r = 0;
 
-    if (!next || !seen)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < waits->n; i++)
-        next[i] = next_of(waits, i);
-    for (uint32_t i = 0; i < waits->n && r == 0; i++) {
-        uint32_t w = i;
-        for (; w != WAITS_NONE && !seen[w]; w = next[w])
-            seen[w] = i + 1;
-        if (w != WAITS_NONE && seen[w] == i + 1)
-            r = add_cycle(waits, next, w);
+    s->path[depth++] = start;
+    s->seen[start] = ON_PATH;
+    s->child[start] = first_child(s, start);
+    while (depth && r == 0) {
+        uint32_t next = next_child(s, s->path[depth - 1]), at = depth;
+        if (next == WAITS_NONE) {
+            s->seen[s->path[--depth]] = DONE;
+        } else if (s->seen[next] == ON_PATH) {
+            while (s->path[--at] != next)
+                ;
+            r = add_cycle(s->waits, s->path + at, depth - at);
+        } else if (s->seen[next] == UNSEEN) {
+            s->path[depth++] = next;
+            s->seen[next] = ON_PATH;
+            s->child[next] = first_child(s, next);
+        }
     }
+    return r;
+}
+
+static int find_cycles(struct waits *waits)
+{
+    size_t n = waits->n;
+    _cleanup_free_ uint32_t *numbers = calloc(3 * n + 1, sizeof *numbers);
+    struct search s = {waits, numbers, numbers + n, numbers + 2 * n, NULL};
+    int r = 0;
+
+    s.seen = calloc(n + 1, sizeof *s.seen);
+    if (!numbers || !s.seen)
+        r = -ENOMEM;
+    for (uint32_t i = 0; i < n && r == 0; i++)
+        s.order[i] = i;
+    if (r == 0)
+        qsort_r(s.order, n, sizeof *s.order, by_actor, waits);
+    for (uint32_t i = 0; i < n && r == 0; i++)
+        if (s.seen[i] == UNSEEN)
+            r = search_from(&s, i);
+    free(s.seen);
     return r;
 }
 

@@ -50,6 +50,7 @@ struct finding {
     size_t nholds, holds_alloc;
     uint32_t *first_edge,
         *next_edge; /* of a task, and behind an edge of the same awaiter: index + 1 */
+    bool *timed;    /* of a task */
     unsigned looks;
 };
 
@@ -225,11 +226,25 @@ struct looking_at_frame {
     uint64_t released; /* a task in Condition.wait() doesn't hold the lock whose block that is in */
 };
 
+/* A timeout that has a time. */
+static bool ends_by_itself(struct finding *f, uint64_t manager)
+{
+    struct object_class class;
+    uint64_t when;
+
+    return class_of(f, manager) == LOCK_AIO_TIMEOUT &&
+           instance_attribute(f->view, f->offsets, manager, "_when", &when) == 0 &&
+           object_classify(f->view, f->offsets, when, &class) == 0 && class.kind != OBJECT_NONE;
+}
+
 static int add_hold(void *arg, uint64_t manager, bool async, int32_t at)
 {
     struct looking_at_frame *looking = arg;
     struct finding *f = looking->f;
     uint64_t lock = async ? lock_behind(f, manager) : 0;
+
+    if (async && ends_by_itself(f, manager))
+        f->timed[looking->task] = true;
 
     if (!lock || lock == looking->released || f->nholds == HOLDS_MAX)
         return 0;
@@ -308,6 +323,7 @@ static struct wait *add_wait(struct finding *f, uint32_t t, const struct raw_fra
 
     if (wait) {
         wait->address = address;
+        wait->timed = f->timed[t];
         wait->place.code = frame->info;
         wait->place.lasti = frame->lasti;
     }
@@ -339,14 +355,15 @@ static bool add_tasks(struct finding *f, uint32_t t, const struct raw_frame *fra
     return n > 0;
 }
 
-/* The edges are in no order before tasks_finish(). */
-static int chain_edges(struct finding *f)
+/* Room by task. The edges are in no order before tasks_finish(). */
+static int prepare(struct finding *f)
 {
     const struct tasks *tasks = f->tasks;
 
     f->first_edge = calloc(tasks->n + 1, sizeof *f->first_edge);
     f->next_edge = calloc(tasks->nedges + 1, sizeof *f->next_edge);
-    if (!f->first_edge || !f->next_edge)
+    f->timed = calloc(tasks->n + 1, sizeof *f->timed);
+    if (!f->first_edge || !f->next_edge || !f->timed)
         return -ENOMEM;
     for (size_t i = tasks->nedges; i-- > 0;) {
         uint32_t *first = &f->first_edge[tasks->edges[i].awaiter];
@@ -403,7 +420,7 @@ int waits_of_tasks(struct waits *waits, const struct waits_origin *origin)
 
     if (!f.tasks || !f.tasks->n)
         return 0;
-    int r = chain_edges(&f);
+    int r = prepare(&f);
     if (r == 0)
         r = find_holds(&f);
     for (uint32_t t = 0; t < f.tasks->n && r == 0 && !waits->strings.error; t++)
@@ -412,6 +429,7 @@ int waits_of_tasks(struct waits *waits, const struct waits_origin *origin)
     free(f.holds);
     free(f.first_edge);
     free(f.next_edge);
+    free(f.timed);
     return r;
 }
 
