@@ -254,8 +254,8 @@ static PyObject *make_descriptor(const struct guest *guest, struct hook *hook, P
 {
     _cleanup_unref_ PyObject *function = guest_function_with(guest, &hook->get, original);
     _cleanup_unref_ PyObject *class =
-        function ? PyObject_CallFunction((PyObject *)&PyType_Type, "s(){sOs()}", "probefs_loop",
-                                         "__get__", function, "__slots__")
+        function ? PyObject_CallFunction((PyObject *)&PyType_Type, "s(){sOs(s)}", "probefs_loop",
+                                         "__get__", function, "__slots__", "__weakref__")
                  : NULL;
     return class ? PyObject_CallNoArgs(class) : NULL;
 }
@@ -276,22 +276,45 @@ static PyObject *put_hook(const struct guest *guest, struct hook *hook)
     return steal_pointer(put);
 }
 
-/* Takes it out again, unless the program has put something else there. */
+/* Whether nobody but the caller had a reference to an object, which is dropped. */
+static bool drop_last(PyObject *object)
+{
+    _cleanup_unref_ PyObject *weak = PyWeakref_NewRef(object, NULL);
+    Py_DecRef(object);
+    _cleanup_unref_ PyObject *left = weak ? PyObject_CallNoArgs(weak) : NULL;
+    return left == Py_None;
+}
+
+/* Takes one out again, unless the program has put something else there. A class is garbage that
+ * only the cyclic collector finds: so it loses our function now, where no descriptor of it is kept
+ * by the program, which may still put that back. */
 static void take_hook(PyObject *put)
 {
     PyObject *class = PyTuple_GetItem(put, 0), *name = PyTuple_GetItem(put, 1);
+    PyObject *descriptor = PyTuple_GetItem(put, 2), *original = PyTuple_GetItem(put, 3);
     const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
-    _cleanup_unref_ PyObject *now = text ? own_attribute(class, text) : NULL;
+    _cleanup_unref_ PyObject *type = (PyObject *)Py_TYPE(descriptor);
+    PyObject *now = text ? own_attribute(class, text) : NULL;
 
-    if (now == PyTuple_GetItem(put, 2))
-        PyObject_SetAttr(class, name, PyTuple_GetItem(put, 3));
+    if (now == descriptor)
+        PyObject_SetAttr(class, name, original);
+    Py_DecRef(now);
+    Py_IncRef(type);
+    Py_IncRef(descriptor);
+    Py_DecRef(put);
+    if (drop_last(descriptor))
+        PyObject_DelAttrString(type, "__get__");
     PyErr_Clear();
 }
 
 static void unhook(PyObject *hooked)
 {
-    for (Py_ssize_t i = PyList_Size(hooked); i-- > 0;)
-        take_hook(PyList_GetItem(hooked, i));
+    for (Py_ssize_t i = PyList_Size(hooked); i-- > 0;) {
+        PyObject *put = PyList_GetItem(hooked, i);
+        Py_IncRef(put);
+        PyList_SetSlice(hooked, i, i + 1, NULL);
+        take_hook(put);
+    }
 }
 
 /* A list of all that were put; NULL: with an exception set, and none is there. */

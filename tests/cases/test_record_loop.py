@@ -245,6 +245,31 @@ def test_detach(python):
     assert ended(target) == 0
 
 
+@pytest.mark.parametrize("end", ["on", "off"])
+def test_unloaded(probe, python, end):
+    """The library goes with the last hook, without a run of the collector, also where the loop just waits."""
+    target = python.run_source("""
+import asyncio, gc, sys, threading
+gc.disable()
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
+print("ready", flush=True)
+sys.stdin.read()
+""")
+    for _ in range(3):
+        commands = Commands(probe, target.pid)
+        commands.run("ctl", "record loop on\n")
+        assert commands.value("asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01, 5), loop).result()") == "5"
+        if end == "off":
+            commands.run("ctl", "record loop off\n")
+        said = commands.detach()
+        assert "Agent: none" in said, said
+        maps = pathlib.Path(f"/proc/{target.pid}/maps")
+        eventually(lambda: "memfd:probe" not in maps.read_text(), what="no mapping")
+    assert ended(target) == 0
+
+
 def test_mounted(probe, any_python):
     """`record loop on 20ms`, the table, and the line in events as soon as the limit is over."""
     target = any_python.run(SCRIPT)
