@@ -245,6 +245,47 @@ def test_detach(python):
     assert ended(target) == 0
 
 
+@pytest.mark.parametrize("how", ["pass", "sys.exit(3)", "os._exit(3)", "raise ValueError"])
+def test_exit(python, how):
+    """The interpreter ends as ever, from within a loop that is being looked at and with another one that runs."""
+    target = start(python, f"""
+        import asyncio, os, probing, sys, threading, time
+        async def work():
+            for _ in range(20):
+                await asyncio.sleep(0)
+                time.sleep(0.012)
+            {how}
+        print("ready", flush=True)
+        sys.stdin.readline()
+        threading.Thread(target=asyncio.run, args=(work(),), daemon=True).start()
+        asyncio.run(work())
+        """)
+    client = connect(target)
+    on(client, "loop", rate=0.01)
+    target.send("go")
+    target.stdin.close()
+    assert target.process.wait(60) == {"pass": 0, "raise ValueError": 1}.get(how, 3)
+
+
+def test_daemon_killed(probe, any_python):
+    """The recorder records, as any; the next daemon has it all, and ends it."""
+    target = any_python.run(SCRIPT)
+    mounted = probe.mount()
+    Commands(mounted, target.pid).run("ctl", "record loop on 20ms\n")
+    mounted.kill()
+    target.send("block")
+    assert eventually(lambda: lasting(target.pid)).func == "sync_call"
+    target.send("go")
+    target.readline()
+    eventually(lambda: lasting(target.pid) is None)
+    mounted.start()
+    commands = Commands(mounted, target.pid)
+    assert "limit=20ms" in commands.run("ctl", "record loop\n")
+    assert ask(commands.directory / "query", "SELECT func FROM loop")[0]["func"] == "sync_call"
+    commands.run("ctl", "record loop off\n")
+    assert commands.value("changed()") == "[]"
+
+
 @pytest.mark.parametrize("end", ["on", "off"])
 def test_unloaded(probe, python, end):
     """The library goes with the last hook, without a run of the collector, also where the loop just waits."""
