@@ -71,12 +71,59 @@ def test_text(probe, python):
     assert all("deadlock: task 0x" in line for line in lines[:4]), lines
     assert not any("deadlock" in line for line in lines[4:])
     circle = next(line for line in lines if "ledger.lock" in line)
-    for part in ("(seller) holds asyncio.Lock inventory.lock (tasks_wait.py:", "(buyer)",
-                 "waits for asyncio.Lock ledger.lock (tasks_wait.py:"):
-        assert part in circle, circle
+    for name, lock, other in ("seller", "inventory", "ledger"), ("buyer", "ledger", "inventory"):
+        assert (f"holds asyncio.Lock {lock}.lock ({SCRIPT}:{MARKS[name + ' takes']}) and waits for asyncio.Lock "
+                f"{other}.lock ({SCRIPT}:{MARKS[name + ' waits']})") in circle, circle
     assert any(re.fullmatch(rf"task 0x[0-9a-f]+ \(listener\) waits for asyncio\.Event event in listen "
                             rf"\({SCRIPT}:{MARKS['listener waits']}\)(, for .* s)?", line) for line in lines), lines
     eventually(lambda: re.search(r"\(listener\) waits for .*, for [\d.]+ s$", path.read_text(), re.M))
+
+
+CHURN = """
+import asyncio, os, sys, threading
+def end():
+    sys.stdin.read()
+    os._exit(0)
+async def take(locks, n):
+    while True:
+        async with locks[n % 2]:
+            await asyncio.sleep(0)
+            if n % 4 == 0:
+                async with locks[2]:
+                    await asyncio.sleep(0)
+        if n % 3 == 0:
+            await locks[2].acquire()
+            await asyncio.sleep(0)
+            locks[2].release()
+async def main():
+    locks = [asyncio.Lock() for _ in range(3)]
+    tasks = [asyncio.create_task(take(locks, n)) for n in range(12)]
+    print("ready", flush=True)
+    await asyncio.gather(*tasks)
+threading.Thread(target=end, daemon=True).start()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.python(minimum=(3, 12))
+def test_churn(probe, python):
+    """However fast locks change hands, nobody is said to hold one that another one holds, or that it waits for itself."""
+    target = python.run_source(CHURN)
+    path = probe.path / str(target.pid) / "locks"
+    waits = re.compile(r"task (0x[0-9a-f]+) .* waits for asyncio\.Lock (\S+) .*?held by task (0x[0-9a-f]+) ")
+    seen = []
+
+    def enough():
+        lines = path.read_text().splitlines()
+        if any(line.startswith("[torn") for line in lines):
+            return False
+        assert not any("deadlock" in line for line in lines), lines
+        holders = {}
+        for waiter, lock, holder in (found.groups() for line in lines if (found := waits.match(line))):
+            assert waiter != holder and holders.setdefault(lock, holder) == holder, lines
+            seen.append(lock)
+        return len(seen) >= 500 and len(set(seen)) == 3
+    eventually(enough, what="500 waits of three locks")
 
 
 @pytest.mark.python(maximum=(3, 11))

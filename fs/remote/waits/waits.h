@@ -107,7 +107,8 @@ int waits_read(const struct waits_origin *origin, struct waits *out);
  * looks up the lines, and finds the deadlocks. The target need not stand still any more, but its
  * lock is still held since waits_read(). -ENOMEM. */
 int waits_finish(struct waits *waits);
-/* Takes for how long tasks have waited from what remote/since/since.h has said of them. -ENOMEM. */
+/* Brings the waits of tasks into the order of tasks_finish(), and takes for how long they have
+ * lasted from what remote/since/since.h has said of the tasks. Before waits_finish(). -ENOMEM. */
 int waits_note_tasks(struct waits *waits, const struct tasks *tasks);
 void waits_deinit(struct waits *waits);
 

@@ -433,27 +433,59 @@ int waits_of_tasks(struct waits *waits, const struct waits_origin *origin)
     return r;
 }
 
+/* The tasks of a process by their addresses. */
+struct ranking {
+    const struct tasks *tasks;
+    const struct task **sorted;
+};
+
 static int by_address(const void *a, const void *b)
 {
     const struct task *const *x = a, *const *y = b;
     return (*x)->addr < (*y)->addr ? -1 : (*x)->addr > (*y)->addr;
 }
 
+/* NULL: it is none of theirs. */
+static const struct task *find_task(const struct ranking *ranking, uint64_t addr)
+{
+    const struct task key = {.addr = addr}, *wanted = &key;
+    const struct task **found = addr ? bsearch(&wanted, ranking->sorted, ranking->tasks->n,
+                                               sizeof *ranking->sorted, by_address)
+                                     : NULL;
+    return found ? *found : NULL;
+}
+
+/* As the tasks are told elsewhere; of one that waits for several, as they were found. */
+static int by_rank(const void *a, const void *b, void *arg)
+{
+    const struct wait *x = a, *y = b;
+    const struct task *first = find_task(arg, x->who.task), *second = find_task(arg, y->who.task);
+
+    if (first != second)
+        return first < second ? -1 : 1;
+    return x->holders < y->holders ? -1 : x->holders > y->holders;
+}
+
 int waits_note_tasks(struct waits *waits, const struct tasks *tasks)
 {
     _cleanup_free_ const struct task **sorted = calloc(tasks->n + 1, sizeof *sorted);
+    struct ranking ranking = {tasks, sorted};
 
     if (!sorted)
         return -ENOMEM;
     for (size_t t = 0; t < tasks->n; t++)
         sorted[t] = &tasks->items[t];
     qsort(sorted, tasks->n, sizeof *sorted, by_address);
-    for (size_t i = 0; i < waits->n; i++) {
-        const struct task key = {.addr = waits->items[i].who.task}, *wanted = &key;
-        const struct task **found =
-            key.addr ? bsearch(&wanted, sorted, tasks->n, sizeof *sorted, by_address) : NULL;
-        if (found && (*found)->standing.kind != STANDS_NOT)
-            waits->items[i].since_ns = (int64_t)(*found)->standing.ns;
+    size_t first = 0, n = 0;
+    while (first < waits->n && waits->items[first].who.kind != ACTOR_TASK)
+        first++;
+    struct wait *items = waits->items + first;
+    for (; first + n < waits->n && items[n].who.kind == ACTOR_TASK; n++) {
+        const struct task *task = find_task(&ranking, items[n].who.task);
+        if (task && task->standing.kind != STANDS_NOT)
+            items[n].since_ns = (int64_t)task->standing.ns;
     }
+    if (n)
+        qsort_r(items, n, sizeof *items, by_rank, &ranking);
     return 0;
 }
