@@ -2,8 +2,8 @@
  *
  * A thread that waits in a lock of CPython sleeps in a futex. Up to 3.12 that is the semaphore that
  * the lock points to; a lock that is a PyMutex (3.14 on, and late releases of 3.13) parks the
- * thread, which sleeps in a semaphore on its own stack, behind the address that it is parked for. So the futex proves which
- * lock it is. Sources: Modules/_threadmodule.c, Modules/_queuemodule.c,
+ * thread, which sleeps in a semaphore on its own stack, behind the address that it is parked for.
+ * So the futex proves which lock it is. Sources: Modules/_threadmodule.c, Modules/_queuemodule.c,
  * Modules/_multiprocessing/semaphore.c, Python/thread_pthread.h, Python/parking_lot.c. */
 #pragma once
 

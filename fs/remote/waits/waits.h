@@ -17,6 +17,7 @@
 #define WAITS_UNKNOWN_NS (-1ll) /* for how long isn't known */
 
 struct lwp_list;
+struct snapshot_options;
 struct tasks;
 
 enum actor_kind {
@@ -108,6 +109,16 @@ int waits_read(const struct waits_origin *origin, struct waits *out);
  * lock is still held since waits_read(). -ENOMEM. */
 int waits_finish(struct waits *waits);
 void waits_deinit(struct waits *waits);
+
+/* What snapshot_take() reads waits with. */
+struct waits_reading {
+    struct target *target;
+    struct waits waits; /* finished once the snapshot is taken; the owner's to deinit */
+};
+/* Has them read in the moment of a snapshot: sets work, still, finish and arg of its options. Where
+ * Python can't be read there are none. */
+void waits_read_along(struct waits_reading *reading, struct snapshot_options *options);
+void waits_reading_deinit(struct waits_reading *reading);
 
 /* A string of these waits, escaped UTF-8. Never NULL. */
 const char *waits_string(const struct waits *waits, uint32_t string);
