@@ -105,11 +105,11 @@ static void add_cycle(const struct listing *l, const struct wait_cycle *cycle)
         const struct wait *waiting = &waits->items[waits->links[cycle->first + i]];
         const struct wait *held = &waits->items[before];
         const struct wait_holder *holder = &waits->holders[waiting->holders];
-        text_puts(l->out, i ? ", which holds " : " ");
-        if (!i) {
+        const char *verb = strcmp(held->held, "run by") ? "holds" : "runs";
+        text_puts(l->out, i ? ", which" : " ");
+        if (!i)
             add_actor(l, &waiting->who);
-            text_puts(l->out, " holds ");
-        }
+        text_printf(l->out, " %s ", verb);
         add_object(waits, held, l->out);
         add_place(l, &waits->holders[held->holders].taken);
         text_puts(l->out, " and waits for ");

@@ -1,14 +1,14 @@
 """locks: who waits for what, and who holds it, against programs that know."""
+import json
 import os
-import pathlib
 import re
-
-import pytest
+import time
 
 from interpreters import eventually
 from sql import ask, columns, rows, settle
 from stacks import parse_backtrace
 
+LOOKS = 1200 if os.environ.get("PROBEFS_TEST_FULL") == "1" else 100  # of each interpreter
 MARK = re.compile(r"# ([\w-]+) (waits|takes)$")
 
 
@@ -211,10 +211,12 @@ def test_holder_that_is_not_known(probe, python):
 
 def test_import(probe, python):
     target = scene(python, "imports")
-    text = (probe.path / str(target.pid) / "tables" / "locks.csv").read_text()
-    said = {row["waiter"]: row for row in rows(text)}
+    path = probe.path / str(target.pid) / "tables" / "locks.csv"
+    said = eventually(lambda: len(found := {row["waiter"]: row for row in rows(path.read_text())}) == 2 and found,
+                      what="both wait")
     importer, main = said["importer"], said["MainThread"]
     assert (importer["kind"], importer["call"]) == ("_ModuleLock", "acquire")
+    assert importer["name"] == "locks_imported"
     assert importer["file"] == target.path("locks_imported.py") and importer["func"].endswith("again")
     assert (importer["holder_tid"], importer["certain"]) == (str(target.pid), "1")
     assert (main["kind"], main["holder_tid"], main["certain"]) == ("Thread", importer["tid"], "1")
@@ -233,13 +235,15 @@ def test_multiprocessing(probe, python):
 
 def test_c_extension_that_keeps_the_gil(probe, python):
     target = scene(python, "mutex", still=False)
-    said = eventually(lambda: len(found := look(probe, target)) == 2 and found, what="both wait")
+    # one that waits for the GIL wakes now and then
+    said = eventually(lambda: len(found := look(probe, target)) == 2 and found["caller"][0]["deadlock"] and found,
+                      what="both wait")
     caller, extension = one(said, "caller"), one(said, "extension")
     assert (caller["kind"], caller["holder"], caller["certain"]) == ("mutex", "extension", 1)
     assert caller["lineno"] == marks(target)["caller", "waits"]
     assert (extension["kind"], extension["holder"], extension["certain"]) == ("GIL", "caller", 1)
     assert caller["deadlock"] == extension["deadlock"] == 1
-    assert probe.read(target.pid, "locks").startswith("deadlock: ")
+    eventually(lambda: probe.read(target.pid, "locks").startswith("deadlock: "), what="the same in words")
 
 
 def test_holder_that_fork_left_behind(probe, python):
@@ -247,10 +251,74 @@ def test_holder_that_fork_left_behind(probe, python):
     target.scene = "fork"
     child = int(target.readline())
     text = eventually(lambda: "waits for RLock" in (said := probe.read(child, "locks")) and said, what="the wait")
-    assert re.search(rf"^thread {child} \(MainThread\) waits for RLock self\.lock of <logging\.StreamHandler object at "
+    assert re.search(rf"^thread {child} \(MainThread\) waits for RLock self\.lock of <__main__\.fork\.<locals>\.Handler object at "
                      rf"0x\w+> in .*, held by a thread that is no more$", text, re.M), text
     assert re.search(rf"^Stuck: {child} waits for self\.lock of .* held by a thread that is no more, see locks$",
                      probe.read(child, "status"), re.M)
+
+
+def holdings(events):
+    """{lock: [(from, to, thread)]}: when a thread may have held it; {thread: [(from, to, lock)]}: when it may have waited.
+    What a thread wants it can't have had before the one before it began to give it back."""
+    spans, waits = {}, {}
+    for thread, noted in events.items():
+        want, got = {}, {}
+        for when, what, lock in noted:
+            if what == "want":
+                want[lock] = when
+            elif what == "got":
+                waits.setdefault(thread, []).append((want[lock], when, lock))
+                got[lock] = (want[lock], when)
+            elif what == "give":
+                wanted, had = got[lock]
+                spans.setdefault(lock, []).append([had, when, thread, wanted, when])
+                want[lock] = when  # a condition's lock is taken again
+            elif what == "gave":
+                spans[lock][-1][1] = when
+    held = {}
+    for lock, found in spans.items():
+        found.sort()
+        before = 0
+        for _, gave, thread, wanted, give in found:
+            held.setdefault(lock, []).append((max(wanted, before), gave, thread))
+            before = give
+    return held, waits
+
+
+def overlaps(spans, begin, end, whose):
+    return [(max(a, begin), min(b, end)) for a, b, who in spans if who == whose and a <= end and b >= begin]
+
+
+def test_holders_of_what_changes_hands_all_the_time(probe, python):
+    """Nobody is ever said to hold a lock who didn't while the other one waited, and nobody is deadlocked."""
+    target = python.run("lock_churn.py")
+    claims, path = [], probe.path / str(target.pid) / "tables" / "locks.csv"
+    for _ in range(LOOKS):
+        begin = time.monotonic_ns()
+        text = path.read_text()
+        end = time.monotonic_ns()
+        claims += [(begin, end, row) for row in rows(text) if row["kind"] != "GIL" and row["waiter"].startswith("churn")]
+    time.sleep(0.1)  # what was going on is noted
+    target.send("history")
+    said = json.loads(target.readline())
+    held, waited = holdings(said["events"])
+    certain = 0
+    for begin, end, row in claims:
+        assert row["deadlock"] == "", row
+        name = row["name"] if row["kind"] == "Condition" else said["names"][row["address"]]
+        name = "told" if row["kind"] == "Condition" else name
+        if row["call"] == "wait":
+            assert row["holder"] == "", row
+            continue
+        waits = overlaps(waited[row["waiter"]], begin, end, name)
+        assert waits, f"{row['waiter']} didn't wait for {name}: {row}"
+        if not row["holder"]:
+            continue
+        certain += row["certain"] == "1"
+        holds = overlaps(held[name], begin, end, row["holder"])
+        assert any(a <= d and c <= b for a, b in holds for c, d in waits), \
+            f"{row['holder']} didn't hold {name} while {row['waiter']} waited: {row}"
+    assert certain > LOOKS / 10, f"{certain} holders in {LOOKS} looks, {len(claims)} waits"
 
 
 def test_nobody_waits(probe, any_python):

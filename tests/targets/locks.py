@@ -310,8 +310,11 @@ def fork():
         with handler.lock:
             sleep()
 
-    handler = logging.StreamHandler()
-    handler.lock = threading.RLock()  # one that logging doesn't make anew in a child
+    class Handler(logging.StreamHandler):
+        def createLock(self):
+            self.lock = threading.RLock()  # one that logging doesn't make anew in a child
+
+    handler = Handler()
     logging.getLogger().addHandler(handler)
     start("holder", hold)
     taken.wait()

@@ -23,6 +23,7 @@
 #define LIBRARY_MAX 64   /* frames of the standard library above a lock */
 #define RELEASED_MAX 16u /* conditions that one thread waits for: a nested loop's */
 #define HOLDS_MAX 16384u
+#define MODULE_NAME_MAX 128u /* code points */
 
 /* A kernel thread with its Python stack. */
 struct waiter {
@@ -603,6 +604,13 @@ static uint32_t name_of(struct finding *f, const struct waiter *w)
         if (f->waits->items[i].address == w->object)
             return f->waits->items[i].name;
     uint32_t name = waits_string_begin(f->waits);
+    if (w->class == LOCK_MODULE) { /* it says itself of which module */
+        uint64_t module = attribute(f, w->object, "name");
+        bool said = module && str_decode(f->view, f->offsets, module, MODULE_NAME_MAX,
+                                         &f->waits->strings) >= 0;
+        waits_string_end(f->waits);
+        return said ? name : 0;
+    }
     bool found = lock_name_add(f->view, f->offsets, &w->python.frames[w->place], w->object,
                                &f->looks, &f->waits->strings);
     waits_string_end(f->waits);
