@@ -68,7 +68,7 @@ def test_text(probe, python):
     target = python.run(SCRIPT)
     path = probe.path / str(target.pid) / "locks"
     lines = path.read_text().splitlines()
-    assert all("deadlock: task 0x" in line for line in lines[:4]), lines
+    assert all(re.match(r"deadlock( until a timeout)?: task 0x", line) for line in lines[:4]), lines
     assert not any("deadlock" in line for line in lines[4:])
     circle = next(line for line in lines if "ledger.lock" in line)
     for name, lock, other in ("seller", "inventory", "ledger"), ("buyer", "ledger", "inventory"):
@@ -76,6 +76,7 @@ def test_text(probe, python):
                 f"{other}.lock ({SCRIPT}:{MARKS[name + ' waits']})") in circle, circle
     assert any(re.fullmatch(rf"task 0x[0-9a-f]+ \(listener\) waits for asyncio\.Event event in listen "
                             rf"\({SCRIPT}:{MARKS['listener waits']}\)(, for .* s)?", line) for line in lines), lines
+    assert re.search(r"^Stuck: deadlock of task 0x", (path.parent / "status").read_text(), re.M)
     eventually(lambda: re.search(r"\(listener\) waits for .*, for [\d.]+ s$", path.read_text(), re.M))
 
 

@@ -3,6 +3,9 @@
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
+#include "fs/remote/moment/moment.h"
+#include "fs/remote/moment/snapshot.h"
+#include "fs/remote/since/since.h"
 
 #include <errno.h>
 #include <string.h>
@@ -282,4 +285,89 @@ int waits_finish(struct waits *waits)
         find_line(waits, &waits->holders[i].taken);
     int r = find_cycles(waits);
     return r < 0 ? r : waits->strings.error;
+}
+
+/* ---- along with a snapshot ---- */
+
+int waits_read_tasks(struct waits_reading *reading)
+{
+    struct target *target = reading->target;
+
+    if (!target->runtime.supported || target->runtime.version < TASKS_OLDEST)
+        return 0;
+    _guard_mutex_(&target->lock);
+    int r = target_refresh_maps(target);
+    if (r == 0)
+        r = asyncio_find(&target->memory, &target->maps, &target->runtime, &reading->asyncio);
+    reading->has_tasks = r == 0;
+    return r == -EOPNOTSUPP ? 0 : r; /* where they are can't be told: threads are there */
+}
+
+static int read_tasks(struct waits_reading *reading, const struct moment *moment,
+                      const struct lwp_list *lwps)
+{
+    struct target *target = reading->target;
+    struct tasks *tasks = &reading->tasks;
+    const struct tasks_origin origin = {
+        .runtime = &target->runtime,
+        .asyncio = &reading->asyncio,
+        .codes = target->codes,
+        .walk = moment->walk,
+    };
+
+    int r = tasks_read(target->view, &origin, tasks);
+    for (size_t i = 0; i < tasks->nloops && r == 0; i++)
+        if (tasks->loops[i].stack < moment->walk->n)
+            tasks->loops[i].tid =
+                moment_tid(target, lwps, &moment->walk->stacks[tasks->loops[i].stack]);
+    return r;
+}
+
+static int read_along(void *arg, const struct moment *moment, const struct lwp_list *lwps)
+{
+    struct waits_reading *reading = arg;
+    const struct waits_origin origin = {
+        .target = reading->target,
+        .walk = moment->walk,
+        .lwps = lwps,
+        .tasks = reading->has_tasks ? &reading->tasks : NULL,
+    };
+
+    int r = reading->has_tasks ? read_tasks(reading, moment, lwps) : 0;
+    if (r == 0)
+        r = waits_read(&origin, &reading->waits);
+    reading->waits.torn = !moment->verified || reading->tasks.torn;
+    return r;
+}
+
+static int finish_along(void *arg)
+{
+    struct waits_reading *reading = arg;
+    struct target *target = reading->target;
+    struct tasks *tasks = &reading->tasks;
+    int r = 0;
+
+    if (reading->has_tasks) {
+        view_reset(target->view); /* thousands of pages that are of no use for the next stack */
+        r = tasks_finish(tasks, target->codes, &target->memory, &target->runtime.offsets);
+    }
+    if (r == 0 && reading->has_tasks) {
+        since_tasks(target, &reading->asyncio, tasks);
+        r = waits_note_tasks(&reading->waits, tasks);
+    }
+    return r < 0 ? r : waits_finish(&reading->waits);
+}
+
+void waits_read_along(struct waits_reading *reading, struct snapshot_options *options)
+{
+    options->work = read_along;
+    options->still = true;
+    options->finish = finish_along;
+    options->arg = reading;
+}
+
+void waits_reading_deinit(struct waits_reading *reading)
+{
+    waits_deinit(&reading->waits);
+    tasks_deinit(&reading->tasks);
 }

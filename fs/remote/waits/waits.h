@@ -10,6 +10,7 @@
 #include "fs/base/text.h"
 #include "fs/remote/frames/code.h"
 #include "fs/remote/moment/target.h"
+#include "fs/remote/tasks/tasks.h"
 
 #define WAITS_MAX 32768u        /* of one process, and as many holders */
 #define WAITS_NONE UINT32_MAX   /* no such index */
@@ -17,7 +18,7 @@
 #define WAITS_UNKNOWN_NS (-1ll) /* for how long isn't known */
 
 struct lwp_list;
-struct tasks;
+struct snapshot_options;
 
 enum actor_kind {
     ACTOR_THREAD,
@@ -111,6 +112,24 @@ int waits_finish(struct waits *waits);
  * lasted from what remote/since/since.h has said of the tasks. Before waits_finish(). -ENOMEM. */
 int waits_note_tasks(struct waits *waits, const struct tasks *tasks);
 void waits_deinit(struct waits *waits);
+
+/* What snapshot_take() reads waits with. */
+struct waits_reading {
+    struct target *target;
+    struct waits waits; /* finished once the snapshot is taken; the owner's to deinit */
+
+    /* the reading's own */
+    bool has_tasks;
+    struct asyncio asyncio;
+    struct tasks tasks;
+};
+/* Has the waits of asyncio tasks be read as well, if there can be any: that costs as much as
+ * reading the tasks. Without target->lock, before the snapshot. -ESRCH, -EPERM, -ENOMEM. */
+int waits_read_tasks(struct waits_reading *reading);
+/* Has them read in the moment of a snapshot: sets work, still, finish and arg of its options. Where
+ * Python can't be read there are none. */
+void waits_read_along(struct waits_reading *reading, struct snapshot_options *options);
+void waits_reading_deinit(struct waits_reading *reading);
 
 /* A string of these waits, escaped UTF-8. Never NULL. */
 const char *waits_string(const struct waits *waits, uint32_t string);
