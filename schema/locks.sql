@@ -5,7 +5,7 @@ CREATE TABLE locks(
     tid INTEGER,          -- the thread that waits; of a task, the one that runs its loop; NULL: none
     task INTEGER,         -- [address] the asyncio task that waits, its id(); NULL: a thread does
     waiter TEXT,          -- name of the task, else of the thread
-    kind TEXT,            -- class of what it waits for: 'Lock', 'RLock', 'Queue' and so on, 'GIL', 'mutex'
+    kind TEXT,            -- class of what it waits for: 'Lock', 'RLock', 'Queue', 'asyncio.Lock', 'Task' and so on, 'GIL', 'mutex'
     call TEXT,            -- the method that waits: 'acquire', 'get' and so on; NULL: none
     address INTEGER,      -- [address] of what it waits for: its id(), or of the mutex; NULL: none
     name TEXT,            -- how the program finds that, 'inventory.lock'; NULL: not known

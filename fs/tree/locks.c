@@ -8,7 +8,11 @@
  *
  * One fact a line (here they are folded), deadlocks first. In brackets behind an object stands the
  * line that waits, behind a holder the line where it took it. "likely" stands before "held by"
- * where only the code of that thread speaks for it. */
+ * where only the code of that thread speaks for it.
+ *
+ * asyncio's tasks, from CPython 3.12 on, stand behind the threads: "task 0x7f3a5e80 (handler-3)
+ * waits for asyncio.Queue jobs in fetch (shop.py:70)", and so on for what they await: asyncio.Lock,
+ * Event, Condition, Semaphore, Barrier, Queue, Future, and Task for each task that one awaits. */
 #include "agent/base/cleanup.h"
 #include "fs/format/locks.h"
 #include "fs/recording/held_threads.h"
