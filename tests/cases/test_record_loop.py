@@ -251,6 +251,45 @@ def test_detach(python):
     assert ended(target) == 0
 
 
+SUBINTERPRETER = r"""
+import _interpreters, probing, sys, threading
+other = _interpreters.create()
+_interpreters.run_string(other, "import asyncio, time")
+print("ready", flush=True)
+print(int(other), flush=True)
+WORK = '''
+async def work():
+    for _ in range(5):
+        await asyncio.sleep(0)
+        time.sleep(0.1)
+asyncio.run(work())
+'''
+for line in sys.stdin:
+    thread = threading.Thread(target=_interpreters.run_string, args=(other, WORK))
+    thread.start()
+    thread.join()
+    print("ran", flush=True)
+"""
+
+
+@pytest.mark.python(minimum=(3, 14))
+def test_subinterpreter(python):
+    """Whoever's GIL that is. Before 3.14 asyncio itself doesn't survive there."""
+    target = start(python, SUBINTERPRETER)
+    other = int(target.readline())
+    client = connect(target)
+    on(client, "loop", interp=other, rate=0.02)
+
+    def placed():
+        target.send("run")
+        target.expect("ran")
+        return any(row.func == "work" and row.task for row in ring_file.rows(target.pid, "loop"))
+    eventually(placed, what="a row with its place")
+    assert client.detach().error == 0
+    target.send("run")
+    target.expect("ran")
+
+
 @pytest.mark.parametrize("how", ["pass", "sys.exit(3)", "os._exit(3)", "raise ValueError"])
 def test_exit(python, how):
     """The interpreter ends as ever, from within a loop that is being looked at and with another one that runs."""
