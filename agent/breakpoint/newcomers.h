@@ -3,10 +3,9 @@
  * whether the newest one is another. */
 #pragma once
 
-#include <stdbool.h>
+#include <stdint.h>
 
-#define NEWCOMERS_NS 200000000ull /* how often */
-
-/* Arms the breakpoints in those that are new. Whether there are breakpoints: then it is worth while
- * to look again. Python's thread, without the GIL, which has a thread state. */
-bool newcomers_look(void);
+/* Arms the breakpoints in those that are new. Returns after how many nanoseconds it is worth while
+ * to look again; 0: there are no breakpoints. Python's thread, without the GIL, which has a thread
+ * state. */
+uint64_t newcomers_look(void);

@@ -5,7 +5,7 @@
  * has kept outlive a detach; they do nothing until there is an agent again. */
 #pragma once
 
-#include "agent/cpython/python.h"
+#include "agent/cpython/current_task.h"
 
 struct thread_spans;
 
@@ -24,10 +24,7 @@ struct probing {
     PyObject *variable;           /* a ContextVar: the innermost span of an asyncio task */
     Py_ssize_t modules;           /* in sys.modules, when they were looked at */
     bool switches; /* it has what switches stacks or tasks on a thread, other than asyncio */
-    PyObject *running_loop; /* of _asyncio; NULL: it hasn't been imported */
-    PyObject *current_task; /* a function of the loop, or until 3.11 a dict by loop */
-    PyObject *task_name;    /* Task.get_name */
-    PyObject *task_type;
+    struct current_task tasks;
 };
 
 /* All functions are called with the GIL of their interpreter. Objects that they return are new

@@ -159,32 +159,6 @@ static void leave_context(struct span *span)
 
 /* ---- tasks ---- */
 
-/* Of _asyncio, without which no loop of asyncio runs; all is borrowed. */
-static void find_asyncio(struct probing *probing, PyObject *modules)
-{
-    PyObject *module = PyDict_GetItemString(modules, "_asyncio");
-    if (!module || !PyModule_Check(module))
-        return;
-    PyObject *dict = PyModule_GetDict(module);
-    PyObject *running = PyDict_GetItemString(dict, "_get_running_loop");
-    PyObject *current = PyDict_GetItemString(dict, "current_task");
-    PyObject *task = PyDict_GetItemString(dict, "Task");
-    if (!current)
-        current = PyDict_GetItemString(dict, "_current_tasks");
-    if (!running || !PyCFunction_Check(running) || !current || !task || !PyType_Check(task) ||
-        !(PyCFunction_Check(current) || PyDict_CheckExact(current)))
-        return;
-    probing->task_name = PyObject_GetAttrString(task, "get_name");
-    if (!probing->task_name)
-        return;
-    Py_IncRef(running);
-    Py_IncRef(current);
-    Py_IncRef(task);
-    probing->running_loop = running;
-    probing->current_task = current;
-    probing->task_type = task;
-}
-
 /* Sees what the program has imported, if that has changed: a span costs less
  * than looking for a name. */
 static void look_at_modules(struct probing *probing)
@@ -195,49 +169,25 @@ static void look_at_modules(struct probing *probing)
     if (count == probing->modules)
         return;
     probing->modules = count;
-    if (!probing->running_loop)
-        find_asyncio(probing, modules);
+    if (!probing->tasks.running_loop)
+        current_task_init(&probing->tasks);
     probing->switches = PyDict_GetItemString(modules, "greenlet") ||
                         PyDict_GetItemString(modules, "trio");
-}
-
-/* A new reference; NULL: none. */
-static PyObject *task_of(struct probing *probing, PyObject *loop)
-{
-    _cleanup_unref_ PyObject *current = probing->current_task;
-    Py_IncRef(current); /* a loop's own __hash__ may run anything */
-
-    if (PyCFunction_Check(current))
-        return PyObject_CallFunctionObjArgs(current, loop, NULL);
-    PyObject *task = PyDict_GetItemWithError(current, loop);
-    Py_IncRef(task);
-    return task;
-}
-
-/* By asyncio's own method, whatever a subclass has made of it. */
-static PyObject *name_of_task(struct probing *probing, PyObject *loop)
-{
-    _cleanup_unref_ PyObject *task = task_of(probing, loop);
-    if (!task || !probing->task_type ||
-        !PyObject_TypeCheck(task, (PyTypeObject *)probing->task_type))
-        return NULL;
-    _cleanup_unref_ PyObject *name = PyObject_CallFunctionObjArgs(probing->task_name, task, NULL);
-    return name && PyUnicode_Check(name)
-               ? PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace")
-               : NULL;
 }
 
 static void find_task(struct probing *probing, struct span_context *out)
 {
     look_at_modules(probing);
     out->by_context = probing->switches;
-    if (!probing->running_loop)
+    if (!probing->tasks.running_loop)
         return;
-    _cleanup_unref_ PyObject *loop = PyObject_CallNoArgs(probing->running_loop);
+    _cleanup_unref_ PyObject *loop = PyObject_CallNoArgs(probing->tasks.running_loop);
     if (!loop || loop == Py_None)
         return;
     out->by_context = true;
-    out->task = name_of_task(probing, loop);
+    _cleanup_unref_ PyObject *task = current_task_find(&probing->tasks, loop);
+    if (task && probing->tasks.name)
+        out->task = current_task_name(&probing->tasks, task);
 }
 
 /* ---- the place ---- */
@@ -321,8 +271,5 @@ void span_context_forget_all(struct probing *probing)
     PyErr_Clear();
     python_clear(&probing->variable);
     probing->modules = 0;
-    python_clear(&probing->running_loop);
-    python_clear(&probing->current_task);
-    python_clear(&probing->task_name);
-    python_clear(&probing->task_type);
+    current_task_clear(&probing->tasks);
 }

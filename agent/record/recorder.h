@@ -76,13 +76,14 @@ struct recorder {
     void (*forget)(void);
     bool python;
     bool by_itself; /* recorded from its first use on, without RECORD_ON */
-    double rate;    /* the share that is recorded unless another one is asked for; 0: all, always */
+    /* proto_record's rate unless another one is asked for; 0: there is none. And the largest. */
+    double rate, rate_max;
 };
 
 /* By table: serve/parts.c; each in the .c of its table (gc.c, span.c, ...). NULL: not to be had. */
 extern const struct recorder *const recorders[RECORDED_TABLES];
-extern const struct recorder events_recorder, exceptions_recorder, gc_recorder, process_recorder,
-    spans_recorder, torch_trace_recorder;
+extern const struct recorder events_recorder, exceptions_recorder, gc_recorder, loop_recorder,
+    process_recorder, spans_recorder, torch_trace_recorder;
 
 /* ---- for the agent's own threads ---- */
 

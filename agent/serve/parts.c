@@ -54,6 +54,7 @@ const struct part *const parts[] = {
  * breakpoint/change.h, crash/crash.h). */
 static const struct recorder by_itself = {.by_itself = true};
 
+/* clang-format off */
 const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_BREAKPOINTS] = &by_itself,
     [RECORDED_CRASH] = &by_itself,
@@ -61,7 +62,9 @@ const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_EXCEPTIONS] = &exceptions_recorder,
     [RECORDED_GC] = &gc_recorder,
     [RECORDED_HITS] = &by_itself,
+    [RECORDED_LOOP] = &loop_recorder,
     [RECORDED_PROCESS_SAMPLES] = &process_recorder,
     [RECORDED_SPANS] = &spans_recorder,
     [RECORDED_TORCH_TRACE] = &torch_trace_recorder,
 };
+/* clang-format on */

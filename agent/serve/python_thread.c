@@ -14,6 +14,7 @@
 #include "agent/eval/requests.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/interpreter/own_threads.h"
+#include "agent/record/loop.h"
 #include "agent/record/recorder.h"
 #include "agent/serve/ending.h"
 #include "agent/stop/hold.h"
@@ -335,6 +336,16 @@ static void welcome(struct own_thread *self)
         interpreter_leave(interpreter);
 }
 
+/* What nobody tells of is looked at from time to time. Whether a request came before it is time to
+ * look again; also where there is nothing to look at. */
+static bool look_until_request(void)
+{
+    uint64_t newcomers = newcomers_look(), loops = loop_look();
+    uint64_t ns = newcomers && (!loops || newcomers < loops) ? newcomers : loops;
+
+    return !ns || requests_wait(ns);
+}
+
 static void *python_main(void *arg)
 {
     struct own_thread *self = arg;
@@ -348,7 +359,7 @@ static void *python_main(void *arg)
     for (;;) {
         if (retire(self))
             return NULL;
-        if (self->state && newcomers_look() && !requests_wait(NEWCOMERS_NS))
+        if (self->state && !look_until_request())
             continue;
         struct request *request = requests_take(self->state != NULL);
         if (!request) {

@@ -144,8 +144,10 @@ struct proto_record {
     uint32_t table;  /* enum recorded (schema/rows.h) */
     uint32_t action; /* enum proto_record_action */
     uint64_t size;   /* of its ring, bytes; 0: as it is, or RING_SIZE_DEFAULT. Rows are kept */
-    double rate;     /* torch_trace: the share of the steps, above 0 to 1; 0: as it is, or 0.05 */
-    int64_t interp;  /* as in struct proto_eval */
+    /* torch_trace: the share of the steps, above 0 to 1; 0: as it is, or 0.05. loop: [s] from how
+     * long on it is blocked, 0.01 to 3600; 0: as it is, or 0.1 */
+    double rate;
+    int64_t interp;        /* as in struct proto_eval */
     uint64_t gil_interval; /* as in struct proto_eval */
 };
 

@@ -22,7 +22,7 @@ struct followed {
     struct ring_position at;
 };
 
-#define FOLLOWED 3 /* rings */
+#define FOLLOWED 4 /* rings */
 
 struct feed {
     struct process *process;
@@ -123,6 +123,18 @@ static int on_crash(void *arg, const struct ring_row *row)
 
 static void ignore_lost(void *arg, uint64_t count) {}
 
+static int on_blocked(void *arg, const struct ring_row *row)
+{
+    struct feed *feed = arg;
+
+    if (is_old(feed, row, LOOP_TS))
+        return 0;
+    feed->ts = ring_real(row, LOOP_TS);
+    event_text_blocked(feed->process->pid, row, &feed->text);
+    add_line(feed, 1);
+    return 0;
+}
+
 /* Of a ring that was made since the feed began all is new; of one that was only found since,
  * what was written before isn't. */
 static void follow(struct feed *feed, struct ring_reader *ring, struct followed *followed,
@@ -150,6 +162,7 @@ static const struct following {
     {RECORDED_EVENTS, on_event},
     {RECORDED_HITS, on_hit},
     {RECORDED_CRASH, on_crash},
+    {RECORDED_LOOP, on_blocked},
 };
 
 /* Two runs of lines, each in order, become one: by time, those of the first

@@ -151,6 +151,25 @@ bool event_text_crash(pid_t pid, const struct ring_row *row, struct text *out)
     return true;
 }
 
+void event_text_blocked(pid_t pid, const struct ring_row *row, struct text *out)
+{
+    double duration = ring_real(row, LOOP_DURATION);
+
+    begin(out, ring_real(row, LOOP_TS), "blocked", pid);
+    add_integer(out, "tid", row, LOOP_TID);
+    if (is_time(duration))
+        text_printf(out, ", \"duration\": %.6f", duration);
+    else
+        text_puts(out, ", \"duration\": null");
+    add_text(out, "task", row, LOOP_TASK, false);
+    add_text(out, "coro", row, LOOP_CORO, false);
+    add_text(out, "func", row, LOOP_FUNC, false);
+    add_text(out, "file", row, LOOP_FILE, false);
+    add_integer(out, "lineno", row, LOOP_LINENO);
+    add_text(out, "stack", row, LOOP_STACK, false);
+    text_puts(out, "}\n");
+}
+
 void event_text_agent(pid_t pid, bool attached, struct text *out)
 {
     begin(out, realtime_s(), attached ? "attach" : "detach", pid);

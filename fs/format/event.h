@@ -14,6 +14,8 @@
  *     crash an exception that nobody caught, or a fatal signal, once `on-crash` was written,
  *     with tid, crash, type ("SIGSEGV",
  *             too), message, func, file, lineno: as in the table crash
+ *     blocked a loop of asyncio, once `record loop on` was written, with tid, duration (null: it
+ *             lasts), task, coro, func, file, lineno, stack: as in the table loop
  *     attach, detach   of an agent
  *     exec    the process runs another program from now on; the last line
  *     exit with status, or with signal and name ("SIGKILL"); all null where that is not known;
@@ -32,6 +34,8 @@ void event_text_hit(pid_t pid, const struct ring_row *row, struct text *out);
 void event_text_stop(pid_t pid, const struct ring_row *row, struct text *out);
 /* A row of the table crash; false: it is only a part of one. */
 bool event_text_crash(pid_t pid, const struct ring_row *row, struct text *out);
+/* A row of the table loop. */
+void event_text_blocked(pid_t pid, const struct ring_row *row, struct text *out);
 /* The agent came, or has gone. */
 void event_text_agent(pid_t pid, bool attached, struct text *out);
 void event_text_end(pid_t pid, const struct ending *ending, struct text *out);

@@ -19,6 +19,8 @@ void recorded_text(struct recording *recording, enum recorded table, struct text
                 (unsigned long)counts.lost);
     if (table == RECORDED_TORCH_TRACE && state.rate > 0)
         text_printf(out, " rate=%g", state.rate);
+    if (table == RECORDED_LOOP && state.rate > 0)
+        text_printf(out, " limit=%gms", state.rate * 1e3);
     if (state.error && !ring)
         text_printf(out, " error=%s",
                     strerrorname_np(state.error) ? strerrorname_np(state.error) : "?");

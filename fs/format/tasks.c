@@ -4,6 +4,7 @@
 #include "fs/format/frames.h"
 
 #include <errno.h>
+#include <string.h>
 
 struct tree {
     const struct tasks *tasks;
@@ -23,8 +24,13 @@ static void add_task_line(const struct tree *tree, uint32_t t, unsigned depth, c
     const char *coro = tasks_string(tree->tasks, task->coro);
 
     indent(tree, depth);
-    text_printf(tree->out, "Task 0x%llx (%s) [%s] %s%s\n", (unsigned long long)task->addr,
-                task->name ? name : "??", task_state_name(task), task->coro ? coro : "??", note);
+    text_printf(tree->out, "Task 0x%llx (%s) [%s", (unsigned long long)task->addr,
+                task->name ? name : "??", task_state_name(task));
+    if (standing_said(&task->standing)) {
+        text_puts(tree->out, ", ");
+        standing_add(&task->standing, tree->out);
+    }
+    text_printf(tree->out, "] %s%s\n", task->coro ? coro : "??", note);
 }
 
 static void add_frame(const struct tree *tree, const struct task_frame *raw, unsigned depth)
@@ -83,6 +89,35 @@ static void add_task(const struct tree *tree, uint32_t t, unsigned depth)
         add_task(tree, tree->tasks->edges[task->awaiting + i].task, depth + 1);
 }
 
+/* Where it is, if that isn't its selector. What isn't asyncio's own may wait anywhere: of that only
+ * a task that runs says that it doesn't. */
+static void add_busy(const struct tree *tree, uint32_t l)
+{
+    const struct tasks *tasks = tree->tasks;
+    const struct task_loop *loop = &tasks->loops[l];
+    const struct code *code = loop->at.info;
+    uint32_t runs = task_loop_runs(tasks, l);
+    bool blocked = standing_said(&loop->standing);
+
+    if (!code || code->state != CODE_LOADED || task_loop_selects(loop))
+        return;
+    if (runs == TASKS_NONE && (!blocked || strncmp(tasks_string(tasks, loop->type), "asyncio.", 8)))
+        return;
+    struct frame frame = {
+        .kind = FRAME_PYTHON,
+        .func = code->name,
+        .file = code->file,
+        .line = linetable_line(&code->lines, loop->at.lasti),
+    };
+    text_puts(tree->out, blocked ? ", blocked " : ", busy");
+    if (blocked)
+        standing_add(&loop->standing, tree->out);
+    text_puts(tree->out, " in ");
+    frame_add_line(&frame, tree->out);
+    if (runs != TASKS_NONE)
+        text_printf(tree->out, ", by task %s", tasks_string(tasks, tasks->items[runs].name));
+}
+
 static void add_loop_line(const struct tree *tree, uint32_t l)
 {
     if (l == TASKS_NONE) {
@@ -92,10 +127,13 @@ static void add_loop_line(const struct tree *tree, uint32_t l)
     const struct task_loop *loop = &tree->tasks->loops[l];
     text_printf(tree->out, "Loop 0x%llx (%s) ", (unsigned long long)loop->addr,
                 loop->type ? tasks_string(tree->tasks, loop->type) : "??");
-    if (loop->tid)
-        text_printf(tree->out, "[thread %d]\n", (int)loop->tid);
-    else
+    if (loop->tid) {
+        text_printf(tree->out, "[thread %d", (int)loop->tid);
+        add_busy(tree, l);
+        text_puts(tree->out, "]\n");
+    } else {
         text_puts(tree->out, "[not running]\n");
+    }
 }
 
 /* One loop's tasks [first, end): first those that nobody awaits, then what they did not lead to,

@@ -5,6 +5,7 @@
 #include "fs/proc/lwp.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/moment.h"
+#include "fs/remote/since/since.h"
 
 #include <errno.h>
 
@@ -68,11 +69,27 @@ static int read_tasks(struct scene *scene, const struct moment *moment, const st
     return r == 0 && tasks->torn ? -EAGAIN : r;
 }
 
+static int read_waits(struct scene *scene, const struct moment *moment, const struct lwp_list *lwps)
+{
+    const struct waits_origin origin = {
+        .target = scene->target,
+        .walk = moment->walk,
+        .lwps = lwps,
+        .tasks = scene->plan.tasks ? &scene->tasks : NULL,
+    };
+
+    return waits_read(&origin, &scene->waits);
+}
+
 static int within(void *arg, const struct moment *moment, const struct lwp_list *lwps)
 {
     struct scene *scene = arg;
     int r = scene->plan.tasks ? read_tasks(scene, moment, lwps) : 0;
 
+    if (scene->plan.waits && (r == 0 || r == -EAGAIN)) {
+        int done = read_waits(scene, moment, lwps);
+        r = done < 0 ? done : r;
+    }
     for (size_t i = 0; i < scene->nwanted && (r == 0 || r == -EAGAIN); i++) {
         struct wanted *w = scene->wanted[i];
         const struct row_source *source = w->table->rows;
@@ -96,6 +113,12 @@ static int gather(void *arg)
     view_reset(target->view); /* thousands of pages that are of no use for the next stack */
     if (scene->plan.tasks)
         r = tasks_finish(&scene->tasks, target->codes, &target->memory, &target->runtime.offsets);
+    if (scene->plan.tasks && r == 0)
+        since_tasks(target, &scene->asyncio, &scene->tasks);
+    if (scene->plan.tasks && scene->plan.waits && r == 0)
+        r = waits_note_tasks(&scene->waits, &scene->tasks);
+    if (r == 0 && scene->plan.waits)
+        r = waits_finish(&scene->waits);
     for (size_t i = 0; i < scene->nwanted && r == 0; i++) {
         struct wanted *w = scene->wanted[i];
         if (w->table->rows->gather)
@@ -110,7 +133,7 @@ static int prepare_tasks(struct scene *scene)
     struct target *target = scene->target;
     const struct runtime *runtime = &target->runtime;
 
-    if (runtime->version < 0x030c0000) {
+    if (runtime->version < TASKS_OLDEST) {
         text_printf(scene->why, "asyncio tasks can be read from CPython 3.12 on; this is %u.%u",
                     runtime->version >> 24, runtime->version >> 16 & 0xff);
         return -EOPNOTSUPP;
@@ -131,7 +154,7 @@ static bool has_within(const struct scene *scene)
     for (size_t i = 0; i < scene->nwanted; i++)
         if (scene->wanted[i]->table->rows->within)
             return true;
-    return scene->plan.tasks;
+    return scene->plan.tasks || scene->plan.waits;
 }
 
 static int read_moment(struct scene *scene)
@@ -144,6 +167,7 @@ static int read_moment(struct scene *scene)
         .tid = plan->tid,
         .depth = plan->depth,
         .work = more ? within : NULL,
+        .still = plan->waits,
         .finish = more ? gather : NULL,
         .arg = scene,
     };
@@ -152,13 +176,21 @@ static int read_moment(struct scene *scene)
         text_printf(scene->why, "only native frames can be read: %s", target->runtime.why);
         return -EOPNOTSUPP;
     }
-    int r = plan->tasks ? prepare_tasks(scene) : 0;
+    int r = plan->tasks || plan->waits ? prepare_tasks(scene) : 0;
+    if (r == -EOPNOTSUPP && !plan->tasks) { /* waits are those of threads alone */
+        text_clear(scene->why);
+        r = 0;
+    } else if (plan->waits) {
+        scene->plan.tasks = true;
+    }
     if (r == 0 && scene->recording)
         (void)held_list_read(target, scene->recording, &scene->agent); /* else all are shown */
     if (r == 0)
         r = snapshot_take(target, &options, &scene->snapshot);
     if (r == 0)
         held_mark(&scene->agent, 0, scene->snapshot);
+    if (r == 0 && plan->threads)
+        since_threads(target, scene->snapshot);
     if (r == -EAGAIN)
         r = -ETIMEDOUT;
     if (r == -ESRCH && plan->tid && target_alive(target))
@@ -201,6 +233,7 @@ static void scene_deinit(struct scene *scene)
     snapshot_free(scene->snapshot);
     held_list_deinit(&scene->agent);
     tasks_deinit(&scene->tasks);
+    waits_deinit(&scene->waits);
 }
 
 int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,

@@ -2,6 +2,7 @@
 #include "fs/tree/ctl.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/duration.h"
 #include "fs/format/recorded.h"
 #include "fs/process/registry.h"
 #include "fs/tree/agent_session.h"
@@ -45,6 +46,10 @@ static int read_table(struct ctl_line *line, uint32_t *out)
     return ctl_complain(line, word->text, what.data ? what.data : "there is no such table");
 }
 
+/* From how long on a loop counts as blocked. */
+#define LIMIT_MIN_NS 10000000ull
+#define LIMIT_MAX_NS 3600000000000ull
+
 /* Digits, and K, M or G. False: that is no size. */
 static bool parse_size(const struct ctl_word *word, uint64_t *out)
 {
@@ -69,7 +74,9 @@ static int read_size(struct ctl_line *line, const struct ctl_word *word, uint64_
     uint64_t size;
 
     if (!parse_size(word, &size))
-        return ctl_complain(line, word->text, "write on, off, a size as 64M, or rate=0.05");
+        return ctl_complain(
+            line, word->text,
+            "write on, off, a size as 64M, rate=0.05, or for loop a limit as 100ms");
     if (size < RING_SIZE_MIN || size > RING_SIZE_MAX)
         return ctl_complain(line, word->text, "a ring has 64K to 1G");
     if (*out)
@@ -96,9 +103,23 @@ static int read_rate(struct ctl_line *line, const struct ctl_word *word,
     return 0;
 }
 
+static int read_limit(struct ctl_line *line, const struct ctl_word *word, uint64_t ns,
+                      struct proto_record *record)
+{
+    if (record->table != RECORDED_LOOP)
+        return ctl_complain(line, word->text, "only loop has a limit in time");
+    if (ns < LIMIT_MIN_NS || ns > LIMIT_MAX_NS)
+        return ctl_complain(line, word->text, "a limit is 10ms to 1h");
+    if (record->rate > 0)
+        return ctl_complain(line, word->text, "there is a limit already");
+    record->rate = (double)ns * 1e-9;
+    return 0;
+}
+
 static int read_line(struct ctl_line *line, struct proto_record *out)
 {
     const struct ctl_word *off = NULL;
+    uint64_t ns;
 
     int r = read_table(line, &out->table);
     for (size_t i = 2; r == 0 && i < line->nwords; i++) {
@@ -111,6 +132,8 @@ static int read_line(struct ctl_line *line, struct proto_record *out)
             return ctl_complain(line, word->text, "nothing follows off");
         } else if (word->size >= 5 && !memcmp(word->text, "rate=", 5)) {
             r = read_rate(line, word, out);
+        } else if (duration_parse(word->text, word->size, &ns)) {
+            r = read_limit(line, word, ns, out);
         } else {
             r = read_size(line, word, &out->size);
         }

@@ -19,6 +19,10 @@
  * directly under a loop, unless they await each other in a circle. Tasks stand in the order of
  * their creation from 3.14 on, where the interpreter keeps it, and before by name.
  *
+ * Behind a loop's thread stands where that is, if it isn't in its selector, by which task, and for
+ * how long once that is a second: [thread 1234, blocked for 12.0 s in load (/w/app.py:31), by task
+ * handler-3]; less than that is "busy in".
+ *
  * In brackets: running (its code runs), ready (its loop will resume it), waiting; ", cancelling"
  * once it was asked to. `grep -F '[running'` and the like find tasks, `grep -w fetch` those
  * of a coroutine. A process without tasks, or without asyncio, has an empty file. */
@@ -26,6 +30,7 @@
 #include "fs/format/tasks.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/moment/moment.h"
+#include "fs/remote/since/since.h"
 #include "fs/remote/tasks/tasks.h"
 #include "fs/tree/file.h"
 #include "fs/tree/from_snapshot.h"
@@ -41,8 +46,7 @@ struct request {
     bool torn;    /* so is the one that was taken in the end */
 };
 
-#define OLDEST 0x030c0000 /* CPython 3.12: tasks can't be found in older ones */
-#define BAD_MAX 16        /* then what was seen is shown and marked */
+#define BAD_MAX 16 /* then what was seen is shown and marked */
 
 static int read_once(struct request *request)
 {
@@ -102,7 +106,7 @@ static int name_threads(struct request *request)
 
     if (!tasks->nloops)
         return 0;
-    int r = lwp_list_read(target->pid, false, &lwps);
+    int r = lwp_list_read(target->pid, LWP_STATES, &lwps);
     if (r < 0)
         return r;
     for (size_t i = 0; i < tasks->nloops; i++)
@@ -121,7 +125,7 @@ static int find_asyncio(struct file_context *context, struct asyncio *asyncio)
         text_puts(&context->why, runtime->why);
         return -EOPNOTSUPP;
     }
-    if (runtime->version < OLDEST) {
+    if (runtime->version < TASKS_OLDEST) {
         text_printf(&context->why, "asyncio tasks can be read from CPython 3.12 on; this is %u.%u",
                     runtime->version >> 24, runtime->version >> 16 & 0xff);
         return -EOPNOTSUPP;
@@ -140,7 +144,7 @@ bool tasks_listed(const struct file_context *context)
 {
     const struct runtime *runtime = &context->target->runtime;
 
-    return runtime->supported && runtime->version >= OLDEST;
+    return runtime->supported && runtime->version >= TASKS_OLDEST;
 }
 
 static void request_deinit(struct request *request) { tasks_deinit(&request->tasks); }
@@ -160,6 +164,8 @@ int tasks_render(struct file_context *context, struct text *out)
         r = name_threads(&request);
     if (r == 0)
         r = tasks_finish(&request.tasks, target->codes, &target->memory, &target->runtime.offsets);
+    if (r == 0)
+        since_tasks(target, &request.asyncio, &request.tasks);
     if (r == 0)
         r = tasks_tree_add(&request.tasks, out);
     if (r == 0 && request.torn)

@@ -3,20 +3,23 @@ import concurrent.futures
 import dataclasses
 import errno
 import json
+import pathlib
 import re
 import signal
 import time
 
 import pytest
 
+from interpreters import eventually
 from sql import ask
-from stacks import escape
+from stacks import STANDS, escape
 
 NEW = pytest.mark.python(minimum=(3, 12))
 SCRIPT = "asyncio_tasks.py"
 
-LOOP = re.compile(r"Loop 0x([0-9a-f]+) \((.*)\) \[(?:thread (\d+)|not running)\]$")
-TASK = re.compile(r"( +)Task 0x([0-9a-f]+) \((.*)\) \[([a-z, ]+)\] (.*?)( \(see (?:above|below)\))?$")
+LOOP = re.compile(r"Loop 0x([0-9a-f]+) \((.*)\) \[(?:thread (\d+)(?:, (?:busy|blocked) .*)?|not running)\]$")
+TASK = re.compile(r"( +)Task 0x([0-9a-f]+) \((.*)\) \[([a-z, ]+?)(?:, %s)?\] (.*?)( \(see (?:above|below)\))?$"
+                  % STANDS.pattern)
 FRAME = re.compile(r"( +)(\S.*) \((.*):(\d+|\?)\)$")
 OBJECT = re.compile(r"( +)<(.*) object at 0x[0-9a-f]+>$")
 
@@ -469,3 +472,26 @@ def test_hostile(probe, python):
         marked += "unreadable" in text or "torn" in text or "cut" in text
         assert len(text) < 1 << 20
     assert reads and marked
+
+
+@NEW
+def test_blocked_loop(probe, python):
+    """Whose task keeps the loop from its selector, where, and for how long."""
+    target = python.run("blocked_loop.py")
+    path = probe.path / str(target.pid) / "tasks"
+    lines = (pathlib.Path(__file__).parent.parent / "targets" / "blocked_loop.py").read_text().splitlines()
+    line = next(n for n, text in enumerate(lines, 1) if text.endswith("# BLOCKS"))
+    place = rf"in sync_call \(\S*blocked_loop.py:{line}\), by task handler-1\]$"
+
+    def loop_line(form):
+        return next((found for text in path.read_text().splitlines()
+                     if (found := re.match(r"Loop 0x[0-9a-f]+ \(.*\) \[thread (\d+)" + form, text))), None)
+    target.send("block")
+    assert int(eventually(lambda: loop_line(", busy " + place))[1]) == target.pid
+    eventually(lambda: loop_line(r", blocked for (?:at least )?[\d.]+ s " + place))
+    target.send("many")  # stands ready, and has no turn
+    target.send("go")
+    assert {target.readline().split()[0] for _ in range(2)} == {"done"}
+    target.send("loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(asyncio.sleep(1000))))")
+    target.expect("done")
+    assert int(eventually(lambda: loop_line(r"\]$"))[1]) == target.pid

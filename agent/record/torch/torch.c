@@ -205,4 +205,5 @@ const struct recorder torch_trace_recorder = {
     .off = torch_off,
     .python = true,
     .rate = RATE,
+    .rate_max = 1,
 };

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "fs/remote/frames/frames.h"
+#include "fs/remote/moment/standing.h"
 #include "fs/remote/moment/target.h"
 
 #define SNAPSHOT_FRAMES_MAX 1024         /* shown of one stack from its innermost end, and ... */
@@ -27,6 +28,7 @@ struct frame {
                          escaped UTF-8, owned by the snapshot */
     const char *file; /* Python: co_filename; native: the module's base name, "" if unknown */
     uint64_t address; /* Python: of the frame; native: the program counter */
+    uint64_t code;    /* Python: of the code object */
     uint64_t offset;  /* native: of the program counter in the module's file addresses */
 };
 
@@ -57,11 +59,14 @@ struct thread {
     enum thread_state state;
     char wait[32];              /* THREAD_IDLE: the system call's name */
     char held[THREAD_HELD_MAX]; /* what holds it, set by recording/held_threads.h; "": nothing */
+    const char *waits;    /* "waits for inventory.lock held by 68", set by format/locks.h; NULL: it
+                             isn't known to; owned by the snapshot */
     const char *name;     /* threading's name, else the kernel's; escaped; owned by the snapshot */
     struct frame *frames; /* innermost first */
     size_t nframes;
     size_t depth; /* Python frames that it has, shown or cut */
     uint64_t cpu_user_ns, cpu_system_ns;
+    struct standing standing; /* set by remote/since/since.h */
 };
 
 struct snapshot {
@@ -90,6 +95,8 @@ struct snapshot_options {
      * what moment_work (moment.h) may do. NULL: none. Runs once before any thread is stopped for
      * it, too, so that the view has what it will read. Not called where Python can't be read. */
     int (*work)(void *arg, const struct moment *moment, const struct lwp_list *lwps);
+    bool still; /* work needs to know which threads it saw asleep, and which have run: `moved` of
+                   its lwps, once finish is called */
     /* After that, when nothing stands still any more and the target's lock is
      * still held. NULL: none */
     int (*finish)(void *arg);
@@ -106,7 +113,7 @@ void snapshot_free(struct snapshot *snapshot);
 /* "running", "idle", "gil-wait", "stopped", "traced" or "dead". */
 const char *thread_state_name(enum thread_state state);
 /* "running, gil", "idle, futex", "gil-wait", "held, breakpoint 3": what stands in brackets behind a
- * thread's name. */
+ * thread's name, before for how long. */
 void thread_describe(const struct thread *thread, struct text *out);
 
 /* The Python stack of one thread, as it lies in the target. */

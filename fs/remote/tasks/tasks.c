@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 static size_t slot_of(const struct address_table *table, uint64_t addr)
@@ -194,6 +195,7 @@ int tasks_read(struct view *view, const struct tasks_origin *origin, struct task
                                                tasks_read_awaits, find_codes};
 
     clear(out);
+    out->read_ns = reading.start;
     for (size_t i = 0; i < ARRAY_SIZE(steps) && !reading.error; i++)
         steps[i](&reading);
     free(reading.links);
@@ -205,6 +207,38 @@ int tasks_read(struct view *view, const struct tasks_origin *origin, struct task
 const char *tasks_string(const struct tasks *tasks, uint32_t string)
 {
     return string < tasks->strings.size ? tasks->strings.data + string : "";
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+bool task_loop_selects(const struct task_loop *loop)
+{
+    const struct code *code = loop->at.info;
+
+    return code && code->state == CODE_LOADED && ends_with(code->file, "/selectors.py") &&
+           ends_with(code->name, "select");
+}
+
+uint32_t task_loop_runs(const struct tasks *tasks, uint32_t loop)
+{
+    uint32_t runs = TASKS_NONE;
+
+    for (uint32_t t = 0; t < tasks->n; t++) {
+        const struct task *task = &tasks->items[t];
+        if (task->loop != loop || task->state != TASK_RUNNING)
+            continue;
+        runs = t;
+        for (uint32_t f = task->frames; f != TASKS_NONE; f = tasks->frames[f].next)
+            if (tasks->frames[f].next == TASKS_NONE &&
+                tasks->frames[f].code == tasks->loops[loop].at.code &&
+                tasks->frames[f].lasti == tasks->loops[loop].at.lasti)
+                return t; /* not one that called another one's first step */
+    }
+    return runs;
 }
 
 const char *task_state_name(const struct task *task)

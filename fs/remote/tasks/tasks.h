@@ -10,10 +10,12 @@
 #include "fs/base/text.h"
 #include "fs/remote/frames/code.h"
 #include "fs/remote/frames/frames.h"
+#include "fs/remote/moment/standing.h"
 #include "fs/remote/tasks/asyncio.h"
 
-#define TASKS_MAX 32768u     /* in one process */
-#define TASK_FRAMES_MAX 256u /* shown of one task, from its outermost one */
+#define TASKS_OLDEST 0x030c0000u /* CPython 3.12: in older ones tasks can't be found */
+#define TASKS_MAX 32768u         /* in one process */
+#define TASK_FRAMES_MAX 256u     /* shown of one task, from its outermost one */
 #define TASKS_FRAMES_TOTAL (1u << 18)
 #define TASKS_EDGES_MAX (1u << 18) /* pairs of a task and one that awaits it */
 #define TASK_NAME_MAX 256u         /* code points of a task's or coroutine's name */
@@ -33,6 +35,7 @@ enum task_state {
 };
 
 struct task_frame {
+    uint64_t addr; /* _PyInterpreterFrame */
     uint64_t code;
     int32_t lasti;     /* byte offset in the bytecode */
     struct code *info; /* of the code cache; NULL: unreadable */
@@ -46,6 +49,7 @@ struct task {
     bool torn;       /* what the innermost frame awaits could not be read */
     bool cut;        /* has more than TASK_FRAMES_MAX frames, or a limit on all was reached */
     uint32_t loop;   /* index, or TASKS_NONE */
+    uint64_t waiter; /* the future or task whose end it waits for, its _fut_waiter; 0: none */
     uint32_t name;   /* tasks_string() */
     uint32_t coro;   /* its coroutine's qualified name, or its type for a foreign one */
     uint32_t awaits; /* what it waits for where that is no task of the list: as repr() would
@@ -57,14 +61,17 @@ struct task {
     uint32_t nawaiters; /* how many await it */
     uint32_t order;     /* among those whose order of creation is known (the C implementation's
                            from 3.14 on, once they have been suspended); TASKS_NONE: it isn't */
+    struct standing standing; /* set by remote/since/since.h */
 };
 
 struct task_loop {
     uint64_t addr, interp;
-    uint32_t stack; /* of the thread that runs it: index in the walk; or TASKS_NONE */
-    pid_t tid;      /* that thread; 0: none, or unknown. The caller's to set before
-                       tasks_finish() */
-    uint32_t type;  /* tasks_string() */
+    uint32_t stack;           /* of the thread that runs it: index in the walk; or TASKS_NONE */
+    pid_t tid;                /* that thread; 0: none, or unknown. The caller's to set before
+                                 tasks_finish() */
+    uint32_t type;            /* tasks_string() */
+    struct task_frame at;     /* that thread's innermost frame; info NULL: none, or unreadable */
+    struct standing standing; /* of that thread, set by remote/since/since.h */
 };
 
 struct task_edge {
@@ -82,9 +89,10 @@ struct tasks {
     struct task_edge *edges; /* by awaiter, then by task */
     size_t nedges, edges_alloc;
     struct text strings;
-    bool cut;  /* there are more: a limit was reached */
-    bool torn; /* some may be missing: a list is broken, or was just being changed by a
-                  thread that was stopped there. Another moment may help. */
+    uint64_t read_ns; /* CLOCK_MONOTONIC: not before that */
+    bool cut;         /* there are more: a limit was reached */
+    bool torn;        /* some may be missing: a list is broken, or was just being changed by a
+                         thread that was stopped there. Another moment may help. */
 };
 
 /* What tasks_read() starts from. */
@@ -108,6 +116,11 @@ void tasks_deinit(struct tasks *tasks);
 
 /* A string of these tasks, escaped UTF-8. Never NULL. */
 const char *tasks_string(const struct tasks *tasks, uint32_t string);
+
+/* Whether the thread of a loop stands in its selector. After tasks_finish(). */
+bool task_loop_selects(const struct task_loop *loop);
+/* The task that a loop runs, or TASKS_NONE: none that is known. */
+uint32_t task_loop_runs(const struct tasks *tasks, uint32_t loop);
 
 /* "running", "ready", "waiting", each with ", cancelling" where that holds; "unreadable". */
 const char *task_state_name(const struct task *task);

@@ -2,8 +2,7 @@
  * runs, the frames of its thread from its coroutine inwards. */
 #include "fs/remote/tasks/tasks_reading.h"
 
-static void add_frame(struct reading *reading, uint32_t t, uint64_t code, int32_t lasti,
-                      struct code *info)
+static void add_frame(struct reading *reading, uint32_t t, const struct task_frame *frame)
 {
     struct tasks *out = reading->out;
     struct task *task = &out->items[t];
@@ -20,7 +19,8 @@ static void add_frame(struct reading *reading, uint32_t t, uint64_t code, int32_
         return;
     out->frames = frames;
     uint32_t f = (uint32_t)out->nframes++;
-    out->frames[f] = (struct task_frame){code, lasti, info, TASKS_NONE};
+    out->frames[f] = *frame;
+    out->frames[f].next = TASKS_NONE;
     if (l->last == TASKS_NONE)
         task->frames = f;
     else
@@ -65,7 +65,7 @@ static void follow_coroutine(struct reading *reading, uint32_t t, uint64_t objec
         return;
     }
     l->next = coroutine.awaits;
-    add_frame(reading, t, coroutine.code, coroutine.lasti, NULL);
+    add_frame(reading, t, &(struct task_frame){coroutine.frame, coroutine.code, coroutine.lasti});
     if (coroutine.torn)
         task->torn = true;
     else if (!coroutine.awaits)
@@ -107,8 +107,9 @@ static void read_stack(struct reading *reading, const struct stack *stack,
         if (t == TASKS_NONE)
             continue;
         for (size_t k = i + 1; k-- > inner;)
-            add_frame(reading, t, stack->frames[k].code, stack->frames[k].lasti,
-                      stack->frames[k].info);
+            add_frame(reading, t,
+                      &(struct task_frame){stack->frames[k].addr, stack->frames[k].code,
+                                           stack->frames[k].lasti, stack->frames[k].info});
         reading->out->items[t].torn |= stack->torn && !inner;
         inner = i + 1;
     }
@@ -129,7 +130,7 @@ static void read_running(struct reading *reading)
     for (uint32_t t = 0; t < out->n && !reading->error; t++) {
         const struct coroutine *c = &reading->links[t].executing;
         if (c->frame && !out->items[t].nframes) /* just being entered or left: on no stack */
-            add_frame(reading, t, c->code, c->lasti, NULL);
+            add_frame(reading, t, &(struct task_frame){c->frame, c->code, c->lasti});
     }
 }
 

@@ -187,6 +187,18 @@ static uint32_t loop_stack(struct reading *reading, uint64_t loop)
     return TASKS_NONE;
 }
 
+static void set_place(const struct walk *walk, struct task_loop *loop)
+{
+    const struct stack *stack = loop->stack < walk->n ? &walk->stacks[loop->stack] : NULL;
+
+    if (stack && stack->n && !stack->torn)
+        loop->at = (struct task_frame){.addr = stack->frames[0].addr,
+                                       .code = stack->frames[0].code,
+                                       .lasti = stack->frames[0].lasti,
+                                       .info = stack->frames[0].info,
+                                       .next = TASKS_NONE};
+}
+
 static void read_loops(struct reading *reading)
 {
     struct tasks *out = reading->out;
@@ -208,6 +220,7 @@ static void read_loops(struct reading *reading)
                 .stack = loop_stack(reading, loop),
                 .type = reading_type_name(reading, loop),
             };
+            set_place(reading->origin->walk, &out->loops[number]);
             address_table_add(&known, loop, number);
         }
         out->items[i].loop = number;
@@ -262,6 +275,7 @@ void tasks_read_fields(struct reading *reading)
             continue;
         task->name = read_name(reading, l->name);
         task->coro = read_coro(reading, l->coro);
+        task->waiter = l->waiter;
         task->state = l->waiter && !is_done(reading, l->waiter) ? TASK_WAITING : TASK_READY;
         l->next = l->coro;
     }
