@@ -111,6 +111,7 @@ static int gather(void *arg)
     int r = 0;
 
     view_reset(target->view); /* thousands of pages that are of no use for the next stack */
+    target->along = NULL;
     if (scene->plan.tasks)
         r = tasks_finish(&scene->tasks, target->codes, &target->memory, &target->runtime.offsets);
     if (scene->plan.tasks && r == 0)

@@ -281,11 +281,31 @@ static int iterate_table(struct with_walk *walk, const struct raw_frame *frame)
     return 0;
 }
 
+/* Most frames have none: the cheapest way to see that. */
+static bool has_handlers(struct view *view, const struct offsets *o, const struct raw_frame *frame)
+{
+    uint64_t table, size;
+
+    if (o->code_exceptiontable < 0) {
+        const uint8_t *n = view_read(view, frame->addr + (uint32_t)o->frame_iblock, 4);
+        return n && load32(n);
+    }
+    if (frame->info && frame->info->no_handlers)
+        return false;
+    bool none = object_field(view, frame->code, o->code_exceptiontable, &table) &&
+                object_field(view, table, OBJECT_SIZE, &size) && !size;
+    if (frame->info)
+        frame->info->no_handlers = none;
+    return !none;
+}
+
 int with_blocks_iterate(struct view *view, const struct offsets *offsets,
                         const struct raw_frame *frame, with_visit *visit, void *arg)
 {
     struct with_walk walk = {.view = view, .offsets = offsets, .visit = visit, .arg = arg};
 
+    if (!has_handlers(view, offsets, frame))
+        return 0;
     int r = frame_slots_find(view, offsets, frame, &walk.slots);
     if (r < 0)
         return r;
@@ -310,6 +330,7 @@ void with_blocks_prefetch(struct view *view, const struct offsets *o,
     for (size_t i = 0; i < n; i++) { /* the code's head has been copied by the walk */
         uint64_t table = 0;
         if ((i && frames[i].code == frames[i - 1].code) ||
+            (frames[i].info && frames[i].info->no_handlers) ||
             !object_field(view, frames[i].code, o->code_exceptiontable, &table))
             continue;
         uint32_t size = (uint32_t)o->bytes_data + TABLE_FIRST;

@@ -32,6 +32,7 @@ static void drop(struct target *target)
     native_forget(target->native);
     code_cache_clear(target->codes);
     view_reset(target->view);
+    target->along = NULL;
     unlist(target);
     pthread_mutex_unlock(&target->lock);
 }

@@ -289,6 +289,7 @@ int moment_run(struct target *target, moment_work *work, void *arg, struct momen
     int r = -EAGAIN;
 
     *moment = (struct moment){.walk = &target->walk, .verified = true};
+    target->along = NULL;
     code_cache_trim(target->codes);
     for (int i = 0; i < MOMENT_TRIES && r == -EAGAIN; i++) {
         if (i >= MOMENT_TRIES_MIN && monotonic_ns() - start > MOMENT_DEADLINE_NS)

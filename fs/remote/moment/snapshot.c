@@ -256,6 +256,7 @@ static int run_moment(struct reading *reading)
     struct target *target = reading->target;
     const struct snapshot_options *options = reading->options;
 
+    reading->warm = options->work && target->along == options->work;
     target->walk.depth = options->depth;
     int r = moment_run(target, in_moment, reading, &reading->moment);
     if (r == -EINPROGRESS) { /* whatever comes of it: it tells what to copy */
@@ -266,6 +267,8 @@ static int run_moment(struct reading *reading)
             r = moment_run(target, in_moment, reading, &reading->moment);
     }
     target->walk.depth = 0;
+    if (r == 0)
+        target->along = options->work;
     return r;
 }
 

@@ -16,6 +16,8 @@
 #include <stdatomic.h>
 
 struct code_cache;
+struct lwp_list;
+struct moment;
 struct names;
 struct native;
 struct view;
@@ -48,9 +50,11 @@ struct target {
     struct memory memory;
     struct maps maps;
     struct runtime runtime;
-    bool foreign;           /* lives in another pid namespace: it numbers its threads itself */
-    struct view *view;      /* what a moment copied */
-    struct walk walk;       /* the last one */
+    bool foreign;      /* lives in another pid namespace: it numbers its threads itself */
+    struct view *view; /* what a moment copied */
+    struct walk walk;  /* the last one */
+    /* what was read along with it (snapshot_options.work): the view still has that; else NULL */
+    int (*along)(void *arg, const struct moment *moment, const struct lwp_list *lwps);
     struct reading_cost {   /* of the last snapshot, in nanoseconds */
         uint64_t python_ns; /* to find a moment and read the Python stacks */
         uint64_t pause_ns;  /* for which threads were stopped meanwhile, in all */

@@ -23,6 +23,7 @@
 #define LIBRARY_MAX 64   /* frames of the standard library above a lock */
 #define RELEASED_MAX 16u /* conditions that one thread waits for: a nested loop's */
 #define HOLDS_MAX 16384u
+#define NAMES_AGAIN_MAX 256u /* waits whose names are looked at for the next one's */
 #define MODULE_NAME_MAX 128u /* code points */
 
 /* A kernel thread with its Python stack. */
@@ -43,6 +44,8 @@ struct waiter {
     uint64_t holder_id; /* pthread_t of who holds it; 0: not known that way */
     pid_t holder_tid;   /* the same as the kernel's inner number */
     const struct gil *gil;
+
+    uint64_t future; /* that it runs, once futures_known; 0: none */
 };
 
 /* A thread in the block of a with statement. */
@@ -64,6 +67,7 @@ struct finding {
     struct hold *holds;
     size_t nholds, holds_alloc;
     unsigned looks;
+    bool futures_known;
 };
 
 static struct actor thread_actor(pid_t tid)
@@ -522,21 +526,29 @@ static void add_with_blocks(struct finding *f, uint64_t lock, enum certainty cer
 }
 
 /* The thread of a pool that runs what a Future stands for: in _WorkItem.run(). */
+static uint64_t future_run(struct finding *f, const struct thread_stack *python)
+{
+    for (size_t k = 0; k < python->n; k++) {
+        const struct raw_frame *frame = &python->frames[k];
+        if (!frame->info || frame->info->state != CODE_LOADED ||
+            strcmp(function_of(frame), "run") ||
+            !ends_with(frame->info->file, "/concurrent/futures/thread.py"))
+            continue;
+        uint64_t self = self_of(f, frame);
+        if (class_of(f, self) == LOCK_WORK_ITEM)
+            return attribute(f, self, "future");
+    }
+    return 0;
+}
+
 static void add_worker(struct finding *f, uint64_t future)
 {
+    for (size_t i = 0; !f->futures_known && i < f->n; i++)
+        f->items[i].future = future_run(f, &f->items[i].python);
+    f->futures_known = true;
     for (size_t i = 0; i < f->n; i++)
-        for (size_t k = 0; k < f->items[i].python.n; k++) {
-            const struct raw_frame *frame = &f->items[i].python.frames[k];
-            if (!frame->info || frame->info->state != CODE_LOADED ||
-                !ends_with(frame->info->file, "/concurrent/futures/thread.py") ||
-                strcmp(function_of(frame), "run"))
-                continue;
-            uint64_t self = self_of(f, frame);
-            if (class_of(f, self) == LOCK_WORK_ITEM && attribute(f, self, "future") == future) {
-                add_holder(f, &f->items[i], 0, HELD_CERTAIN);
-                return;
-            }
-        }
+        if (f->items[i].future == future)
+            add_holder(f, &f->items[i], 0, HELD_CERTAIN);
 }
 
 /* The thread whose end a lock stands for (up to 3.12): its outermost frames are its Thread's. */
@@ -600,9 +612,12 @@ static void add_lock_holders(struct finding *f, const struct waiter *w)
 
 static uint32_t name_of(struct finding *f, const struct waiter *w)
 {
-    for (size_t i = 0; i + 1 < f->waits->n; i++) /* a pool waits for one queue */
-        if (f->waits->items[i].address == w->object)
-            return f->waits->items[i].name;
+    const struct waits *waits = f->waits;
+
+    /* a pool waits for one queue */
+    for (size_t i = waits->n - 1; i-- > 0 && i + NAMES_AGAIN_MAX >= waits->n;)
+        if (waits->items[i].address == w->object)
+            return waits->items[i].name;
     uint32_t name = waits_string_begin(f->waits);
     if (w->class == LOCK_MODULE) { /* it says itself of which module */
         uint64_t module = attribute(f, w->object, "name");
