@@ -41,6 +41,11 @@ def escape(text):
                    for c in text)
 
 
+def without_times(text):
+    """A text of threads, without for how long they stand there."""
+    return re.sub(rf", {STANDS.pattern}\]$", "]", text, flags=re.M)
+
+
 def parse_backtrace(text, pid):
     """Every line must be one that the format knows."""
     assert text.endswith("\n")
