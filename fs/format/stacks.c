@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/format/backtrace.h"
 #include "fs/format/frames.h"
+#include "fs/format/locks.h"
 #include "fs/recording/held_threads.h"
 #include "fs/remote/moment/snapshot.h"
 
@@ -13,13 +14,16 @@
 
 static void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
 
-static int take(struct target *target, struct recording *recording, bool native, struct text *why,
-                struct snapshot **out)
+/* waits: what is read along, NULL: nothing. */
+static int take(struct target *target, struct recording *recording, bool native,
+                struct waits_reading *waits, struct text *why, struct snapshot **out)
 {
-    const struct snapshot_options options = {.native = native};
+    struct snapshot_options options = {.native = native};
 
     if (!native && !target->runtime.supported)
         return snapshot_explain(target, 0, -EOPNOTSUPP, why);
+    if (waits)
+        waits_read_along(waits, &options);
     int r = held_snapshot(target, recording, &options, out);
     return r < 0 ? snapshot_explain(target, 0, r, why) : 0;
 }
@@ -48,7 +52,7 @@ static int folded(struct target *target, struct recording *recording, bool nativ
 {
     _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
 
-    int r = take(target, recording, native, why, &snapshot);
+    int r = take(target, recording, native, NULL, why, &snapshot);
     for (size_t i = 0; r == 0 && i < snapshot->nthreads; i++)
         add_folded(&snapshot->threads[i], out);
     return r;
@@ -70,10 +74,16 @@ int stacks_python_folded_text(struct target *target, struct recording *recording
 
 /* Whom to look at first. */
 enum concern {
-    HOLDS_UP, /* others, or is held up: by the agent, a debugger, a signal, the GIL */
+    IN_DEADLOCK,
+    HOLDS_UP, /* others, or is held up: by a lock, the GIL, the agent, a debugger, a signal */
     RUNS,
     WAITS,
     ENDED,
+};
+
+struct shown {
+    const struct thread *thread;
+    enum concern concern;
 };
 
 static enum concern concern_of(const struct thread *thread)
@@ -91,6 +101,40 @@ static enum concern concern_of(const struct thread *thread)
     return ENDED;
 }
 
+static int by_tid(const void *x, const void *y)
+{
+    const struct thread *a = ((const struct shown *)x)->thread,
+                        *b = ((const struct shown *)y)->thread;
+
+    return (a->tid > b->tid) - (a->tid < b->tid);
+}
+
+static void raise_concern(struct shown *all, size_t n, const struct actor *who,
+                          enum concern concern)
+{
+    const struct thread thread = {.tid = who->id};
+    const struct shown key = {.thread = &thread};
+    struct shown *shown = who->kind == ACTOR_THREAD && n ? bsearch(&key, all, n, sizeof key, by_tid)
+                                                         : NULL;
+
+    if (shown && shown->concern > concern)
+        shown->concern = concern;
+}
+
+/* Who waits for what another one holds, and who that is. */
+static void add_concerns(const struct waits *waits, struct shown *all, size_t n)
+{
+    qsort(all, n, sizeof *all, by_tid);
+    for (size_t i = 0; i < waits->n; i++) {
+        const struct wait *wait = &waits->items[i];
+        enum concern concern = wait->cycle == WAITS_NONE ? HOLDS_UP : IN_DEADLOCK;
+        if (wait->nholders)
+            raise_concern(all, n, &wait->who, concern);
+        for (uint32_t k = 0; k < wait->nholders; k++)
+            raise_concern(all, n, &waits->holders[wait->holders + k].who, HOLDS_UP);
+    }
+}
+
 static int compare_places(const struct frame *a, const struct frame *b)
 {
     int r = (a->kind > b->kind) - (a->kind < b->kind);
@@ -105,7 +149,7 @@ static int compare_places(const struct frame *a, const struct frame *b)
 /* 0: the stacks read the same. */
 static int compare_stacks(const struct thread *a, const struct thread *b)
 {
-    int r = strcmp(a->wait, b->wait);
+    int r = strcmp(a->waits ? a->waits : a->wait, b->waits ? b->waits : b->wait);
 
     for (size_t i = 0; i < a->nframes && i < b->nframes && r == 0; i++)
         r = compare_places(&a->frames[i], &b->frames[i]);
@@ -115,19 +159,17 @@ static int compare_stacks(const struct thread *a, const struct thread *b)
 /* By concern, and those that wait by their stacks, so that equal ones come side by side. */
 static int compare(const void *x, const void *y)
 {
-    const struct thread *a = *(const struct thread *const *)x,
-                        *b = *(const struct thread *const *)y;
-    enum concern concern = concern_of(a);
-    int r = (int)concern - (int)concern_of(b);
+    const struct shown *a = x, *b = y;
+    int r = (int)a->concern - (int)b->concern;
 
-    if (r == 0 && concern == WAITS)
-        r = compare_stacks(a, b);
-    return r ? r : (a > b) - (a < b); /* as in backtrace */
+    if (r == 0 && a->concern == WAITS)
+        r = compare_stacks(a->thread, b->thread);
+    return r ? r : (a->thread > b->thread) - (a->thread < b->thread); /* as in backtrace */
 }
 
-/* Threads with one stack: the first of them, and how many. */
+/* Threads with one stack. */
 struct group {
-    const struct thread *const *threads;
+    const struct shown *threads;
     size_t n;
 };
 
@@ -135,13 +177,13 @@ struct group {
 static int compare_groups(const void *x, const void *y)
 {
     const struct group *a = x, *b = y;
-    int r = (int)concern_of(*a->threads) - (int)concern_of(*b->threads);
+    int r = (int)a->threads->concern - (int)b->threads->concern;
 
     if (r)
         return r;
     if (a->n != b->n)
         return a->n < b->n ? -1 : 1;
-    return (*a->threads > *b->threads) - (*a->threads < *b->threads);
+    return (a->threads->thread > b->threads->thread) - (a->threads->thread < b->threads->thread);
 }
 
 /* What surrounds every program: how threads begin, how modules are imported and run. */
@@ -174,25 +216,25 @@ static void add_frames(const struct thread *thread, struct text *out)
 static void add_group(const struct group *group, struct text *out)
 {
     text_putc(out, '\n');
-    thread_add_head(group->threads[0], out);
-    add_frames(group->threads[0], out);
+    thread_add_head(group->threads[0].thread, out);
+    add_frames(group->threads[0].thread, out);
     if (group->n == 1)
         return;
     text_printf(out, "  %zu thread%s as this one:", group->n - 1, group->n == 2 ? "" : "s");
     for (size_t i = 1; i < group->n && i <= TIDS_MAX; i++)
-        text_printf(out, " %d", (int)group->threads[i]->tid);
+        text_printf(out, " %d", (int)group->threads[i].thread->tid);
     text_puts(out, group->n - 1 > TIDS_MAX ? " ...\n" : "\n");
 }
 
 /* Returns how many groups there are. */
-static size_t find_groups(const struct thread *const *threads, size_t n, struct group *out)
+static size_t find_groups(const struct shown *threads, size_t n, struct group *out)
 {
     size_t ngroups = 0;
 
     for (size_t i = 0; i < n; i++) {
         struct group *last = ngroups ? &out[ngroups - 1] : NULL;
-        if (last && concern_of(threads[i]) == WAITS && concern_of(*last->threads) == WAITS &&
-            compare_stacks(threads[i], *last->threads) == 0)
+        if (last && threads[i].concern == WAITS && last->threads->concern == WAITS &&
+            compare_stacks(threads[i].thread, last->threads->thread) == 0)
             last->n++;
         else
             out[ngroups++] = (struct group){threads + i, 1};
@@ -205,18 +247,21 @@ int stacks_python_text(struct target *target, struct recording *recording, struc
                        struct text *out)
 {
     _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
+    _cleanup_(waits_reading_deinit) struct waits_reading reading = {.target = target};
     size_t n = 0;
 
-    int r = take(target, recording, false, why, &snapshot);
+    int r = take(target, recording, false, &reading, why, &snapshot);
     if (r < 0)
         return r;
-    _cleanup_free_ const struct thread **threads = calloc(snapshot->nthreads + 1, sizeof *threads);
+    _cleanup_free_ struct shown *threads = calloc(snapshot->nthreads + 1, sizeof *threads);
     _cleanup_free_ struct group *groups = calloc(snapshot->nthreads + 1, sizeof *groups);
     if (!threads || !groups)
         return -ENOMEM;
+    locks_mark(&reading.waits, snapshot);
     for (size_t i = 0; i < snapshot->nthreads; i++)
         if (snapshot->threads[i].tstate)
-            threads[n++] = &snapshot->threads[i];
+            threads[n++] = (struct shown){&snapshot->threads[i], concern_of(&snapshot->threads[i])};
+    add_concerns(&reading.waits, threads, n);
     qsort(threads, n, sizeof *threads, compare);
     snapshot_add_head(snapshot, out);
     n = find_groups(threads, n, groups);

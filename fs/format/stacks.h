@@ -14,6 +14,6 @@ typedef int stacks_text(struct target *target, struct recording *recording, stru
 /* Python frames only: who holds others up, or is held up, first, then who runs, then who waits; of
  * equal stacks of those one, and the numbers of the others. */
 stacks_text stacks_python_text;
-/* One line a thread, `root;...;leaf 1`: all frames, or those of Python. No pids, no addresses: equal
- * stacks of many processes and hosts fold together. */
+/* One line a thread, `root;...;leaf 1`: all frames, or those of Python. No pids, no addresses:
+ * equal stacks of many processes and hosts fold together. */
 stacks_text stacks_folded_text, stacks_python_folded_text;

@@ -78,7 +78,7 @@ static int read_record(struct target *target, const struct probe_agent_record *r
 {
     _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
     bool stopped = record->stopped && record->stops;
-    int r = stopped || target->foreign ? lwp_list_read(target->pid, false, &lwps) : 0;
+    int r = stopped || target->foreign ? lwp_list_read(target->pid, LWP_STATES, &lwps) : 0;
 
     if (r == 0 && stopped)
         r = read_table(target, record->stops, &lwps, out);

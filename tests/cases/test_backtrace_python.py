@@ -22,6 +22,35 @@ in_module()
 """
 
 
+DEADLOCK = """\
+import queue, sys, threading
+
+def pool():
+    jobs.get()
+
+def takes(first, second):
+    with first:
+        both.wait()
+        with second:
+            pass
+
+def blocked():
+    with third:
+        pass
+
+jobs, both = queue.Queue(), threading.Barrier(2)
+first, second, third = threading.Lock(), threading.Lock(), threading.RLock()
+third.acquire()
+for i in range(4):
+    threading.Thread(target=pool, name="pool", daemon=True).start()
+threading.Thread(target=blocked, name="blocked", daemon=True).start()
+threading.Thread(target=takes, args=(first, second), name="one", daemon=True).start()
+threading.Thread(target=takes, args=(second, first), name="other", daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
 def look(probe, target):
     return parse_python(probe.read(target.pid, "backtrace.python"))
 
@@ -68,6 +97,16 @@ def test_who_holds_others_up_comes_first(probe, python):
 
     names = eventually(look_again, what="waiting for the GIL")
     assert set(names[:2]) == {"MainThread", "waiter"}
+
+
+def test_deadlocked_come_first(probe, python):
+    """Then who waits for what another thread holds, and that one; the pool that waits for work comes last."""
+    target = python.run_source(DEADLOCK, name="deadlock.py")
+    settle(target)
+    seen = look(probe, target)
+    assert {thread.name for thread in seen[:2]} == {"one", "other"}
+    assert {thread.name for thread in seen[2:4]} == {"MainThread", "blocked"}
+    assert (seen[-1].name, len(seen[-1].others), len(seen)) == ("pool", 3, 5)
 
 
 def test_runs_before_those_that_wait(probe, python):

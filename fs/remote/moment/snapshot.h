@@ -59,6 +59,8 @@ struct thread {
     enum thread_state state;
     char wait[32];              /* THREAD_IDLE: the system call's name */
     char held[THREAD_HELD_MAX]; /* what holds it, set by recording/held_threads.h; "": nothing */
+    const char *waits;    /* "waits for inventory.lock held by 68", set by format/locks.h; NULL: it
+                             isn't known to; owned by the snapshot */
     const char *name;     /* threading's name, else the kernel's; escaped; owned by the snapshot */
     struct frame *frames; /* innermost first */
     size_t nframes;
@@ -93,6 +95,8 @@ struct snapshot_options {
      * what moment_work (moment.h) may do. NULL: none. Runs once before any thread is stopped for
      * it, too, so that the view has what it will read. Not called where Python can't be read. */
     int (*work)(void *arg, const struct moment *moment, const struct lwp_list *lwps);
+    bool still; /* work needs to know which threads it saw asleep, and which have run: `moved` of
+                   its lwps, once finish is called */
     /* After that, when nothing stands still any more and the target's lock is
      * still held. NULL: none */
     int (*finish)(void *arg);
