@@ -41,6 +41,11 @@ def escape(text):
                    for c in text)
 
 
+def without_times(text):
+    """A text of threads, without for how long they stand there."""
+    return re.sub(rf", {STANDS.pattern}\]$", "]", text, flags=re.M)
+
+
 def parse_backtrace(text, pid):
     """Every line must be one that the format knows."""
     assert text.endswith("\n")
@@ -85,3 +90,32 @@ def parse_folded(text):
         assert count.isdigit() and int(count) > 0, line
         stacks.append((frames.split(";"), int(count)))
     return stacks
+
+
+@dataclasses.dataclass
+class Shown:
+    """A thread of backtrace.python."""
+    tid: int
+    name: str
+    state: list
+    frames: list    # (depth, function, file, line), innermost first
+    others: list    # the numbers of the threads with the same stack
+
+
+def parse_python(text):
+    """Every line must be one that the format knows; in the order of the text."""
+    head, version, *rest = text[:-1].split("\n")
+    assert text.endswith("\n") and head.startswith("Process ") and version.startswith("Python "), text[:500]
+    threads = []
+    for line in filter(None, rest):
+        new, frame = THREAD.match(line), FRAME.match(line)
+        more = re.fullmatch(r"  (\d+) threads? as this one:((?: \d+)+)", line)
+        if new:
+            threads.append(Shown(int(new[1]), new[2], new[3].split(", "), [], []))
+        elif frame:
+            threads[-1].frames.append((int(frame[1]), frame[2], frame[3], int(frame[4]) if frame[4] != "?" else None))
+        else:
+            assert more, line
+            threads[-1].others = [int(tid) for tid in more[2].split()]
+            assert len(threads[-1].others) == int(more[1])
+    return threads

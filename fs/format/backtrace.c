@@ -27,7 +27,7 @@ static void add_gil(const struct snapshot *snapshot, struct text *out)
         text_puts(out, snapshot->gil_held ? "GIL held by an unknown thread" : "GIL free");
 }
 
-static void add_head(const struct snapshot *snapshot, struct text *out)
+void snapshot_add_head(const struct snapshot *snapshot, struct text *out)
 {
     char line[CMDLINE_MAX + 1];
     size_t python = 0;
@@ -65,7 +65,7 @@ int backtrace_text(struct target *target, struct recording *recording, struct te
     if (r < 0)
         return snapshot_explain(target, 0, r, why);
     locks_mark(&reading.waits, snapshot);
-    add_head(snapshot, out);
+    snapshot_add_head(snapshot, out);
     for (size_t i = 0; i < snapshot->nthreads; i++) {
         text_putc(out, '\n');
         thread_add_backtrace(&snapshot->threads[i], out);

@@ -60,10 +60,8 @@ bool frame_add_folded(const struct frame *frame, struct text *out)
     return false;
 }
 
-void thread_add_backtrace(const struct thread *thread, struct text *out)
+void thread_add_head(const struct thread *thread, struct text *out)
 {
-    size_t number = 0;
-
     text_printf(out, "Thread %d (%s) [", (int)thread->tid, thread->name);
     thread_describe(thread, out);
     if (thread->interp_id > 0)
@@ -73,6 +71,13 @@ void thread_add_backtrace(const struct thread *thread, struct text *out)
         standing_add(&thread->standing, out);
     }
     text_puts(out, "]\n");
+}
+
+void thread_add_backtrace(const struct thread *thread, struct text *out)
+{
+    size_t number = 0;
+
+    thread_add_head(thread, out);
     for (size_t i = 0; i < thread->nframes; i++) {
         const struct frame *frame = &thread->frames[i];
         text_printf(out, "  #%zu  ", number);

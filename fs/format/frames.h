@@ -14,5 +14,7 @@ void frame_add_line(const struct frame *frame, struct text *out);
 /* One element of a folded stack: no addresses, no semicolon. False if the frame has none. */
 bool frame_add_folded(const struct frame *frame, struct text *out);
 
-/* A thread's headline and its frames, innermost first. */
+/* A thread's headline, "Thread 1240 (loader-0) [idle, futex, for 34.2 s]". */
+void thread_add_head(const struct thread *thread, struct text *out);
+/* The same and its frames, innermost first. */
 void thread_add_backtrace(const struct thread *thread, struct text *out);

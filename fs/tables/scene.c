@@ -190,7 +190,7 @@ static int read_moment(struct scene *scene)
         r = snapshot_take(target, &options, &scene->snapshot);
     if (r == 0)
         held_mark(&scene->agent, 0, scene->snapshot);
-    if (r == 0 && plan->threads)
+    if (r == 0 && plan->since)
         since_threads(target, scene->snapshot);
     if (r == -EAGAIN)
         r = -ETIMEDOUT;

@@ -17,9 +17,10 @@ struct recording;
 
 /* What has to be read. */
 struct plan {
-    bool moment;  /* the interpreter stands still for `within`; the next four say more */
+    bool moment;  /* the interpreter stands still for `within`; the next five say more */
     bool threads; /* scene->snapshot */
     bool native;  /* ... with native frames */
+    bool since;   /* ... and since when they stand */
     bool tasks;   /* scene->tasks */
     bool waits;   /* scene->waits */
     bool some;    /* of all that: it has been narrowed to the thread `tid` (0: all threads) and to

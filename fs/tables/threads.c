@@ -12,6 +12,7 @@ static void plan(const struct use *use, struct plan *plan)
         (struct bound){.low = 0, .high = 0, .bounded = !use_wants(use, THREADS_DEPTH)};
     plan_stacks(plan, &shallow, THREADS_TID, THREADS_DEPTH);
     plan->threads = true;
+    plan->since |= use_wants(use, THREADS_STANDS) || use_wants(use, THREADS_SEEN_HERE);
 }
 
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)

@@ -179,6 +179,7 @@ def goes_on(probe, well):
     rows = in_time("bash", "-c", 'exec 3<>"$1"; echo "SELECT pid FROM threads;" >&3; cat <&3', "bash",
                    probe.path / "all" / "query")
     assert str(well.pid) in rows.split()
+    assert f" pid={well.pid}\n" in in_time("cat", probe.path / "all" / "backtrace.python")
 
 
 def times_out(path):

@@ -11,6 +11,7 @@ from commands import Commands, shell
 from debugged import Events, set_breakpoints
 from interpreters import eventually
 from sql import ask
+from stacks import without_times
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -141,9 +142,9 @@ def test_watch_is_held_after_the_write(program):
 
 def header(program, tid):
     """What stands in brackets behind the thread's name, and at `State:` of its status."""
-    whole = (program.directory / "backtrace").read_text()
+    whole = without_times((program.directory / "backtrace").read_text())
     said = re.search(rf"^Thread {tid} \(.*\) \[(.*)\]$", whole, re.M)[1]
-    assert f"[{said}]\n" in (program.directory / f"threads/{tid}/backtrace").read_text()
+    assert f"[{said}]\n" in without_times((program.directory / f"threads/{tid}/backtrace").read_text())
     assert f"State: {said}\n" in (program.directory / f"threads/{tid}/status").read_text()
     return said
 

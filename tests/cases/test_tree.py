@@ -19,9 +19,10 @@ from mount import REPOSITORY
 
 # DESIGN's tree, as far as reading goes
 ROOT = {"help", "self", "by-rank", "all", "exited"}
-PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "stacks.folded", "tasks", "locks", "tables",
+PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtrace.python", "stacks.folded",
+           "stacks.python.folded", "tasks", "locks", "tables",
            "errors", "events", "threads"}  # and crash, where there was one
-ALL = {"breakpoints", "events", "query", "tables"}
+ALL = {"backtrace.python", "breakpoints", "events", "query", "stacks.python.folded", "tables"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}
 FRAME = {"locals", "source", "eval"}
@@ -141,7 +142,7 @@ def test_help(probe):
     text = probe.read("help")
     for name in ROOT | PROCESS | THREAD | FRAME | {"<pid>", "<tid>", "<depth>", "<rank>"}:
         assert name in text
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 64
     assert max(map(len, text.splitlines())) <= 84
 
 

@@ -16,9 +16,11 @@ static void test_stat(void)
     struct proc_stat s;
 
     /* a name with all that could lead astray */
-    CHECK(proc_stat_parse("7 (a) S 1 (b c) R 5 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 777 "
-                          "1048576 99 18446744073709551615 4096 8192 140000 0 0 0 0 0 0 0 0 0",
-                          &s));
+    CHECK(proc_stat_parse(
+        "7 (a) S 1 (b c) R 5 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 777 "
+        "1048576 99 18446744073709551615 4096 8192 140000 0 0 0 0 0 0 0 0 0 17 63 0 0",
+        &s));
+    CHECK_INT(s.processor, 63);
     CHECK_INT(s.state, 'R');
     CHECK_INT(s.ppid, 5);
     CHECK_INT(s.flags, 4194560);
@@ -28,6 +30,8 @@ static void test_stat(void)
     CHECK_INT(s.rss, 99);
     CHECK_INT(s.start_code, 4096);
     CHECK_INT(s.start_stack, 140000);
+    CHECK(proc_stat_parse("7 (a) S 5 7 7 0 -1 64 1 2 3 4 5 6 7 8 20 0 12 0 777 1 99 1 2 3 4", &s));
+    CHECK_INT(s.processor, -1);
     CHECK(!proc_stat_parse("7 (a) S 1", &s));
     CHECK(!proc_stat_parse("7 a", &s));
     CHECK(!proc_stat_parse("", &s));

@@ -15,6 +15,8 @@
 #define CLOCKS_NS 100000000u /* so long processors' clocks are waited for, in all */
 #define BETWEEN_NS \
  500000000u /* at least, from one judgement whether a thread is busy to the next */
+#define UNSEEN_NS \
+ 10000000000u /* who wasn't looked at for so long is seen for the first time again */
 /* A thread is busy that had a processor for this part of the time, that had or wanted one for that
  * part, or that wants one now and has waited for other things no more often than that. */
 #define BUSY_RAN 0.25
@@ -69,6 +71,7 @@ struct since {
 
     struct asyncio asyncio;  /* where the tasks are, once somebody has asked about them ... */
     uint64_t tasks_asked_ns; /* ... the last time; 0: never */
+    uint64_t tasks_ns;       /* when they were as they were seen last */
     struct seen_task *tasks; /* ascending by address */
     size_t ntasks;
 };
@@ -178,7 +181,7 @@ static bool judge(const struct target *target, struct seen *seen, bool wants, ui
     double ran = (double)(seen->runs.ns - seen->judged.ns),
            queued = (double)(seen->runs.queued_ns - seen->judged.queued_ns),
            passed = (double)(now - seen->judged_ns);
-    bool busy = seen->judged_ns &&
+    bool busy = seen->judged_ns && now - seen->judged_ns < UNSEEN_NS &&
                 (ran >= BUSY_RAN * passed || ran + queued >= BUSY_READY * passed ||
                  (wants && waits - seen->judged_waits <= BUSY_WAITS));
 
@@ -288,13 +291,14 @@ static void note_tasks(struct since *since, const struct tasks *tasks)
         const struct task *task = &tasks->items[i];
         const struct seen_task *old = find_task(since, task->addr);
         all[i] = (struct seen_task){task->addr, state_of(tasks, task), now};
-        if (old && old->state == all[i].state)
+        if (old && old->state == all[i].state && now - since->tasks_ns < UNSEEN_NS)
             all[i].first_ns = old->first_ns;
     }
     qsort(all, tasks->n, sizeof *all, by_addr);
     free(since->tasks);
     since->tasks = all;
     since->ntasks = tasks->n;
+    since->tasks_ns = now;
 }
 
 /* As they are while nobody waits for us: what is torn is left for the next look. */
@@ -359,7 +363,10 @@ static void look(struct target *target, struct since *since)
     uint64_t now = monotonic_ns();
     int r = -EBUSY;
 
-    if (!count_runs(target, since, now) || !target->runtime.supported)
+    bool moved = count_runs(target, since, now);
+    if (!moved)
+        since->tasks_ns = now;
+    if (!moved || !target->runtime.supported)
         return;
     if (since->n < SINCE_THREADS_MAX && !pthread_mutex_trylock(&target->lock)) {
         r = read_frames(target, since, now);

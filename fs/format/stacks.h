@@ -1,0 +1,19 @@
+/* The Python stacks of a process, for people and for flame graphs. */
+#pragma once
+
+#include "fs/base/text.h"
+#include "fs/remote/moment/target.h"
+
+struct recording;
+
+/* What is asked of one process: adds a text of its stacks to out. recording: the process's. 0 or
+ * -errno as snapshot_take(), and why says what failed, why, and what to do. */
+typedef int stacks_text(struct target *target, struct recording *recording, struct text *why,
+                        struct text *out);
+
+/* Python frames only: who holds others up, or is held up, first, then who runs, then who waits; of
+ * equal stacks of those one, and the numbers of the others. */
+stacks_text stacks_python_text;
+/* One line a thread, `root;...;leaf 1`: all frames, or those of Python. No pids, no addresses:
+ * equal stacks of many processes and hosts fold together. */
+stacks_text stacks_folded_text, stacks_python_folded_text;
