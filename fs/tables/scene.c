@@ -68,11 +68,27 @@ static int read_tasks(struct scene *scene, const struct moment *moment, const st
     return r == 0 && tasks->torn ? -EAGAIN : r;
 }
 
+static int read_waits(struct scene *scene, const struct moment *moment, const struct lwp_list *lwps)
+{
+    const struct waits_origin origin = {
+        .target = scene->target,
+        .walk = moment->walk,
+        .lwps = lwps,
+        .tasks = scene->plan.tasks ? &scene->tasks : NULL,
+    };
+
+    return waits_read(&origin, &scene->waits);
+}
+
 static int within(void *arg, const struct moment *moment, const struct lwp_list *lwps)
 {
     struct scene *scene = arg;
     int r = scene->plan.tasks ? read_tasks(scene, moment, lwps) : 0;
 
+    if (scene->plan.waits && (r == 0 || r == -EAGAIN)) {
+        int done = read_waits(scene, moment, lwps);
+        r = done < 0 ? done : r;
+    }
     for (size_t i = 0; i < scene->nwanted && (r == 0 || r == -EAGAIN); i++) {
         struct wanted *w = scene->wanted[i];
         const struct row_source *source = w->table->rows;
@@ -96,6 +112,8 @@ static int gather(void *arg)
     view_reset(target->view); /* thousands of pages that are of no use for the next stack */
     if (scene->plan.tasks)
         r = tasks_finish(&scene->tasks, target->codes, &target->memory, &target->runtime.offsets);
+    if (r == 0 && scene->plan.waits)
+        r = waits_finish(&scene->waits);
     for (size_t i = 0; i < scene->nwanted && r == 0; i++) {
         struct wanted *w = scene->wanted[i];
         if (w->table->rows->gather)
@@ -131,7 +149,7 @@ static bool has_within(const struct scene *scene)
     for (size_t i = 0; i < scene->nwanted; i++)
         if (scene->wanted[i]->table->rows->within)
             return true;
-    return scene->plan.tasks;
+    return scene->plan.tasks || scene->plan.waits;
 }
 
 static int read_moment(struct scene *scene)
@@ -201,6 +219,7 @@ static void scene_deinit(struct scene *scene)
     snapshot_free(scene->snapshot);
     held_list_deinit(&scene->agent);
     tasks_deinit(&scene->tasks);
+    waits_deinit(&scene->waits);
 }
 
 int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,

@@ -9,6 +9,7 @@
 #include "fs/recording/held_threads.h"
 #include "fs/remote/tasks/asyncio.h"
 #include "fs/remote/tasks/tasks.h"
+#include "fs/remote/waits/waits.h"
 #include "fs/sql/engine.h"
 
 struct process;
@@ -20,6 +21,7 @@ struct plan {
     bool threads; /* scene->snapshot */
     bool native;  /* ... with native frames */
     bool tasks;   /* scene->tasks */
+    bool waits;   /* scene->waits */
     bool some;    /* of all that: it has been narrowed to the thread `tid` (0: all threads) and to
                      `depth` frames of each stack (0: all) */
     pid_t tid;
@@ -48,6 +50,7 @@ struct scene {
     struct snapshot *snapshot; /* without the agent's threads */
     struct held_list agent;    /* whom it holds, and its own, if stacks are read */
     struct tasks tasks;        /* of plan.tasks; only as long as `gather` runs */
+    struct waits waits;        /* of plan.waits */
     struct text *why;
 
     /* the reading's own */

@@ -70,7 +70,7 @@ typedef int file_run(struct file_context *context, const struct input *input, st
 
 /* The files, one .c each. */
 file_render help_render, status_render, exited_status_render, backtrace_render,
-    stacks_folded_render, tasks_render, errors_render, thread_status_render,
+    stacks_folded_render, tasks_render, locks_render, errors_render, thread_status_render,
     thread_backtrace_render, locals_render, frame_locals_render, source_render, self_render,
     rank_render, table_render, crash_traceback_render, crash_locals_render, crash_backtrace_render,
     crash_frame_locals_render, crash_source_render;

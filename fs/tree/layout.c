@@ -59,6 +59,7 @@ const struct entry layout[] = {
     CONTENT("<pid>/stacks.folded", 0400, stacks_folded_render, "the same, one line a thread"),
     {"<pid>/tasks", S_IFREG | 0400, tasks_render, NULL,
      "asyncio tasks as a tree, with what each awaits", .listed = tasks_listed},
+    CONTENT("<pid>/locks", 0400, locks_render, "who waits for what, and who holds it"),
     COMMAND("<pid>/eval", 0600, reply_render, eval_run,
             "write Python, which runs there; read the reply"),
     COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, pause, record, on-crash ..."),

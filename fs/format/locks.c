@@ -1,0 +1,184 @@
+#include "fs/format/locks.h"
+
+#include <string.h>
+
+struct listing {
+    const struct waits *waits;
+    const struct snapshot *snapshot;
+    struct text *out;
+};
+
+static const struct thread *thread_of(const struct snapshot *snapshot, pid_t tid)
+{
+    for (size_t i = 0; i < snapshot->nthreads; i++)
+        if (snapshot->threads[i].tid == tid)
+            return &snapshot->threads[i];
+    return NULL;
+}
+
+static const char *name_of(const struct listing *l, const struct actor *who)
+{
+    const struct thread *thread = NULL;
+
+    if (who->name)
+        return waits_string(l->waits, who->name);
+    if (who->kind == ACTOR_THREAD)
+        thread = thread_of(l->snapshot, who->id);
+    return thread ? thread->name : NULL;
+}
+
+static bool is_shown(const struct listing *l, const struct wait *wait)
+{
+    return wait->who.kind != ACTOR_THREAD || thread_of(l->snapshot, wait->who.id);
+}
+
+/* "thread 63", "task 0x7f3a5e80", "process 31". */
+static void add_number(const struct actor *who, struct text *out)
+{
+    switch (who->kind) {
+    case ACTOR_THREAD: text_printf(out, "thread %d", (int)who->id); break;
+    case ACTOR_TASK: text_printf(out, "task 0x%lx", (unsigned long)who->task); break;
+    case ACTOR_PROCESS: text_printf(out, "process %d", (int)who->id); break;
+    }
+}
+
+static void add_actor(const struct listing *l, const struct actor *who)
+{
+    const char *name = name_of(l, who);
+
+    add_number(who, l->out);
+    if (name)
+        text_printf(l->out, " (%s)", name);
+}
+
+/* " (shop.py:24)": the last part of the path only. */
+static void add_place(const struct listing *l, const struct wait_place *place)
+{
+    const char *file = waits_string(l->waits, place->file), *slash = strrchr(file, '/');
+
+    if (place->line)
+        text_printf(l->out, " (%s:%d)", slash ? slash + 1 : file, place->line);
+}
+
+static void add_since(const struct listing *l, const char *words, int64_t ns)
+{
+    if (ns >= 0)
+        text_printf(l->out, ", %s %.1f s", words, (double)ns / 1e9);
+}
+
+static void add_object(const struct waits *waits, const struct wait *wait, struct text *out)
+{
+    text_puts(out, wait->kind);
+    if (wait->name)
+        text_printf(out, " %s", waits_string(waits, wait->name));
+    else if (wait->address && strcmp(wait->kind, "GIL"))
+        text_printf(out, " 0x%lx", (unsigned long)wait->address);
+}
+
+/* ---- deadlocks ---- */
+
+/* Each of a circle holds what the one before it waits for. */
+static void add_cycle(const struct listing *l, const struct wait_cycle *cycle)
+{
+    const struct waits *waits = l->waits;
+
+    text_puts(l->out, cycle->likely ? "likely deadlock:" : "deadlock:");
+    for (uint32_t i = 0; i < cycle->n; i++) {
+        uint32_t before = waits->links[cycle->first + (i ? i : cycle->n) - 1];
+        const struct wait *waiting = &waits->items[waits->links[cycle->first + i]];
+        const struct wait *held = &waits->items[before];
+        const struct wait_holder *holder = &waits->holders[waiting->holders];
+        text_puts(l->out, i ? ", which holds " : " ");
+        if (!i) {
+            add_actor(l, &waiting->who);
+            text_puts(l->out, " holds ");
+        }
+        add_object(waits, held, l->out);
+        add_place(l, &waits->holders[held->holders].taken);
+        text_puts(l->out, " and waits for ");
+        add_object(waits, waiting, l->out);
+        add_place(l, &waiting->place);
+        text_printf(l->out, " %s ", waiting->held);
+        add_actor(l, &holder->who);
+    }
+    text_putc(l->out, '\n');
+}
+
+/* ---- waits ---- */
+
+static void add_wait(const struct listing *l, const struct wait *wait)
+{
+    const struct waits *waits = l->waits;
+
+    add_actor(l, &wait->who);
+    text_puts(l->out, " waits for ");
+    add_object(waits, wait, l->out);
+    if (wait->place.func)
+        text_printf(l->out, " in %s", waits_string(waits, wait->place.func));
+    add_place(l, &wait->place);
+    add_since(l, "for", wait->since_ns);
+    for (uint32_t i = 0; i < wait->nholders; i++) {
+        const struct wait_holder *holder = &waits->holders[wait->holders + i];
+        text_printf(l->out, ", %s%s ", holder->certainty == HELD_LIKELY ? "likely " : "",
+                    wait->held);
+        add_actor(l, &holder->who);
+        add_place(l, &holder->taken);
+        add_since(l, "for", holder->since_ns);
+    }
+    text_putc(l->out, '\n');
+}
+
+void locks_add(const struct waits *waits, const struct snapshot *snapshot, struct text *out)
+{
+    const struct listing l = {waits, snapshot, out};
+
+    for (size_t i = 0; i < waits->ncycles; i++)
+        add_cycle(&l, &waits->cycles[i]);
+    for (size_t i = 0; i < waits->n; i++)
+        if (is_shown(&l, &waits->items[i]))
+            add_wait(&l, &waits->items[i]);
+    if (!waits->n)
+        text_puts(out, "nobody waits for a lock\n");
+    if (waits->torn)
+        text_puts(out, "[torn: the process changes too fast; some may be missing or wrong]\n");
+    if (waits->cut)
+        text_puts(out, "[cut: there are more waits than are read]\n");
+}
+
+void locks_add_short(const struct waits *waits, pid_t tid, struct text *out)
+{
+    for (size_t i = 0; i < waits->n; i++) {
+        const struct wait *wait = &waits->items[i];
+        if (wait->who.kind != ACTOR_THREAD || wait->who.id != tid)
+            continue;
+        text_puts(out, "waits for ");
+        add_object(waits, wait, out);
+        for (uint32_t k = 0; k < wait->nholders; k++) {
+            const struct wait_holder *holder = &waits->holders[wait->holders + k];
+            text_printf(out, "%s %s%s ", k ? "," : "",
+                        holder->certainty == HELD_LIKELY ? "likely " : "", wait->held);
+            if (holder->who.kind == ACTOR_THREAD)
+                text_printf(out, "%d", (int)holder->who.id);
+            else
+                add_number(&holder->who, out);
+        }
+        return;
+    }
+}
+
+bool locks_add_deadlock(const struct waits *waits, struct text *out)
+{
+    if (!waits->ncycles)
+        return false;
+    const struct wait_cycle *cycle = &waits->cycles[0];
+    text_printf(out, "%sdeadlock of", cycle->likely ? "likely " : "");
+    for (uint32_t i = 0; i < cycle->n; i++) {
+        const struct actor *who = &waits->items[waits->links[cycle->first + i]].who;
+        text_puts(out, !i ? " " : i + 1 < cycle->n ? ", " : " and ");
+        if (who->kind == ACTOR_THREAD)
+            text_printf(out, "%d", (int)who->id);
+        else
+            add_number(who, out);
+    }
+    return true;
+}

@@ -1,0 +1,118 @@
+/* Who waits for what, and who holds it: of the threads and asyncio tasks of a process, at one
+ * moment.
+ *
+ * Several finders fill one list, each in its own .c: waits_of_threads() and so on. They run within
+ * a moment (remote/moment/moment.h), read only through the target's view, and say nothing that
+ * they don't know: what only speaks for a holder is HELD_LIKELY, and who can't be told is left
+ * out. waits_finish() then looks up lines and finds those that wait for each other in a circle. */
+#pragma once
+
+#include "fs/base/text.h"
+#include "fs/remote/frames/code.h"
+#include "fs/remote/moment/target.h"
+
+#define WAITS_MAX 32768u        /* of one process, and as many holders */
+#define WAITS_NONE UINT32_MAX   /* no such index */
+#define WAITS_CYCLES_MAX 256u   /* deadlocks that are told */
+#define WAITS_UNKNOWN_NS (-1ll) /* for how long isn't known */
+
+struct lwp_list;
+struct tasks;
+
+enum actor_kind { ACTOR_THREAD, ACTOR_TASK, ACTOR_PROCESS };
+
+/* One who waits, or who is waited for. */
+struct actor {
+    enum actor_kind kind;
+    pid_t id;      /* of a thread: its tid; of a process: its pid; of a task: the tid of the thread
+                      that runs its loop. 0: not known */
+    uint64_t task; /* of a task: its address; else 0 */
+    uint32_t name; /* waits_string(): of a task or process. 0: none; threads' are in snapshots */
+};
+
+/* A line of the program. Finders set code and lasti, or code to NULL; waits_finish() the others. */
+struct wait_place {
+    struct code *code; /* of the target's cache; void after waits_finish() */
+    int32_t lasti;
+    uint32_t func, file; /* waits_string(); 0: not known */
+    int line;            /* 0: not known */
+};
+
+enum certainty { HELD_CERTAIN, HELD_LIKELY };
+
+struct wait_holder {
+    struct actor who;
+    enum certainty certainty;
+    struct wait_place taken; /* where it took it */
+    int64_t since_ns;        /* for how long it has had it, or WAITS_UNKNOWN_NS */
+};
+
+struct wait {
+    struct actor who;
+    struct wait_place
+        place;         /* the line that waits: of the program, not of threading and the like */
+    const char *kind;  /* static: the class ("Lock", "RLock", "Queue"), "GIL", "mutex" */
+    const char *call;  /* static: what was called of it ("acquire", "get"); NULL: nothing */
+    const char *held;  /* static: how the holders stand to it: "held by", "run by" */
+    uint64_t address;  /* of the object, or of the mutex; 0: it has none */
+    uint32_t name;     /* waits_string(): how the program finds it ("inventory.lock",
+                          "self._lock of <shop.Shop object at 0x7f12>"); 0: not known */
+    int64_t since_ns;  /* for how long it has waited, or WAITS_UNKNOWN_NS */
+    uint32_t holders;  /* the first of nholders in waits->holders */
+    uint32_t nholders; /* several: one of them is enough to end the wait */
+    uint32_t cycle;    /* of waits->cycles, set by waits_finish(); WAITS_NONE: not in one */
+};
+
+/* A deadlock: each of these waits has the holder that waits in the next one, the last the first. */
+struct wait_cycle {
+    uint32_t first, n; /* in waits->links: indices of waits */
+    bool likely;       /* one of the holders is only likely */
+};
+
+struct waits {
+    struct wait *items;
+    size_t n, alloc;
+    struct wait_holder *holders;
+    size_t nholders, holders_alloc;
+    struct wait_cycle *cycles;
+    size_t ncycles, cycles_alloc;
+    uint32_t *links;
+    size_t nlinks, links_alloc;
+    struct text strings;
+    bool cut;  /* there are more: a limit was reached */
+    bool torn; /* some may be missing: the moment was not good enough */
+};
+
+/* What the finders start from, all of the same moment. */
+struct waits_origin {
+    struct target *target;
+    const struct walk *walk;
+    const struct lwp_list *lwps; /* with system calls */
+    const struct tasks *tasks;   /* NULL: not read */
+};
+
+/* Runs all finders. *out is cleared first and reused from call to call (start with {0}). 0, also
+ * where nobody waits; -ESRCH, -EPERM, -ENOMEM. What can't be read is left out, not an error. */
+int waits_read(const struct waits_origin *origin, struct waits *out);
+/* Looks up the lines, and finds the deadlocks. The target need not stand still any more, but its
+ * lock is still held since waits_read(). -ENOMEM. */
+int waits_finish(struct waits *waits);
+void waits_deinit(struct waits *waits);
+
+/* A string of these waits, escaped UTF-8. Never NULL. */
+const char *waits_string(const struct waits *waits, uint32_t string);
+
+/* ---- for finders ---- */
+
+/* Adds a wait without a holder; the pointer is valid until the next. NULL: -ENOMEM, or cut is set
+ * and the finder may go on. */
+struct wait *waits_add(struct waits *waits, struct actor who, const char *kind);
+/* Adds a holder to the wait that was added last. NULL as waits_add(). */
+struct wait_holder *waits_add_holder(struct waits *waits, struct actor who,
+                                     enum certainty certainty);
+/* Begins a string; what is added to waits->strings until waits_string_end() belongs to it. */
+uint32_t waits_string_begin(struct waits *waits);
+void waits_string_end(struct waits *waits);
+
+/* The finders: 0, -ESRCH, -EPERM, -ENOMEM. */
+int waits_of_threads(struct waits *waits, const struct waits_origin *origin);

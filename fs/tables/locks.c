@@ -1,0 +1,108 @@
+/* The table locks. */
+#include "fs/tables/scene.h"
+
+#include "schema/schema.h"
+
+#include <errno.h>
+
+static void plan(const struct use *use, struct plan *plan)
+{
+    plan_stacks(plan, use, -1, -1);
+    plan->waits = true;
+    plan->threads = true;
+}
+
+static const char *name_of(const struct scene *scene, const struct actor *who)
+{
+    const struct snapshot *snapshot = scene->snapshot;
+
+    if (who->name)
+        return waits_string(&scene->waits, who->name);
+    for (size_t i = 0; who->kind == ACTOR_THREAD && snapshot && i < snapshot->nthreads; i++)
+        if (snapshot->threads[i].tid == who->id)
+            return snapshot->threads[i].name;
+    return NULL;
+}
+
+static void add_string(const struct scene *scene, struct rows *rows, unsigned column, uint32_t at)
+{
+    if (at)
+        rows_text(rows, column, waits_string(&scene->waits, at));
+}
+
+static void add_seconds(struct rows *rows, unsigned column, int64_t ns)
+{
+    if (ns >= 0)
+        rows_real(rows, column, (double)ns / 1e9);
+}
+
+static void add_holder(const struct scene *scene, const struct wait_holder *holder,
+                       struct rows *rows)
+{
+    const struct actor *who = &holder->who;
+    const char *name = name_of(scene, who);
+
+    if (who->kind != ACTOR_PROCESS && who->id)
+        rows_integer(rows, LOCKS_HOLDER_TID, who->id);
+    if (who->task)
+        rows_integer(rows, LOCKS_HOLDER_TASK, (int64_t)who->task);
+    if (who->kind == ACTOR_PROCESS)
+        rows_integer(rows, LOCKS_HOLDER_PID, who->id);
+    if (name)
+        rows_text(rows, LOCKS_HOLDER, name);
+    rows_integer(rows, LOCKS_CERTAIN, holder->certainty == HELD_CERTAIN);
+    add_string(scene, rows, LOCKS_TAKEN_FUNC, holder->taken.func);
+    add_string(scene, rows, LOCKS_TAKEN_FILE, holder->taken.file);
+    if (holder->taken.line)
+        rows_integer(rows, LOCKS_TAKEN_LINENO, holder->taken.line);
+    add_seconds(rows, LOCKS_HELD, holder->since_ns);
+}
+
+static void add_row(const struct scene *scene, const struct wait *wait,
+                    const struct wait_holder *holder, const char *name, struct rows *rows)
+{
+    rows_add(rows);
+    if (wait->who.kind != ACTOR_PROCESS && wait->who.id)
+        rows_integer(rows, LOCKS_TID, wait->who.id);
+    if (wait->who.task)
+        rows_integer(rows, LOCKS_TASK, (int64_t)wait->who.task);
+    if (name)
+        rows_text(rows, LOCKS_WAITER, name);
+    rows_text(rows, LOCKS_KIND, wait->kind);
+    if (wait->call)
+        rows_text(rows, LOCKS_CALL, wait->call);
+    if (wait->address)
+        rows_integer(rows, LOCKS_ADDRESS, (int64_t)wait->address);
+    add_string(scene, rows, LOCKS_NAME, wait->name);
+    add_string(scene, rows, LOCKS_FUNC, wait->place.func);
+    add_string(scene, rows, LOCKS_FILE, wait->place.file);
+    if (wait->place.line)
+        rows_integer(rows, LOCKS_LINENO, wait->place.line);
+    add_seconds(rows, LOCKS_WAITED, wait->since_ns);
+    if (holder)
+        add_holder(scene, holder, rows);
+    if (wait->cycle != WAITS_NONE)
+        rows_integer(rows, LOCKS_DEADLOCK, wait->cycle + 1);
+}
+
+/* The rows of those in a deadlock, then those of the others. */
+static int fill(struct scene *scene, const struct use *use, struct rows *rows)
+{
+    const struct waits *waits = &scene->waits;
+
+    for (int in_deadlock = 1; in_deadlock >= 0; in_deadlock--)
+        for (size_t i = 0; i < waits->n && !rows->error; i++) {
+            const struct wait *wait = &waits->items[i];
+            const char *name = name_of(scene, &wait->who);
+            if ((wait->cycle != WAITS_NONE) != in_deadlock ||
+                (wait->who.kind == ACTOR_THREAD && !name))
+                continue; /* the agent's own thread */
+            if (!wait->nholders)
+                add_row(scene, wait, NULL, name, rows);
+            for (uint32_t k = 0; k < wait->nholders; k++)
+                add_row(scene, wait, &waits->holders[wait->holders + k], name, rows);
+        }
+    return 0;
+}
+
+const struct row_source locks_rows = {.plan = plan, .fill = fill};
