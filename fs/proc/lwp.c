@@ -64,13 +64,15 @@ static void parse_syscall(struct lwp *lwp, const char *line)
         return;
     lwp->syscall = (int)strtol(line, &end, 10);
     lwp->arg0 = strtoull(end, NULL, 16);
+    blocking_parse(line, &lwp->blocking);
 }
 
 static bool read_lwp(int task, pid_t tid, bool with_syscall, struct lwp *lwp)
 {
     char path[48], text[1024];
 
-    *lwp = (struct lwp){.tid = tid, .inner_tid = tid, .syscall = -1};
+    *lwp = (struct lwp){
+        .tid = tid, .inner_tid = tid, .syscall = -1, .blocking = {.number = -1, .fd = -1}};
     snprintf(path, sizeof path, "%d/stat", (int)tid);
     if (read_small(task, path, text, sizeof text) <= 0 || !parse_stat(text, lwp))
         return false;

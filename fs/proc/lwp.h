@@ -1,6 +1,8 @@
 /* The kernel's view of a process's threads: /proc/PID/task (proc(5)). */
 #pragma once
 
+#include "fs/proc/blocking.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +23,7 @@ struct lwp {
     uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK) */
     int syscall;                       /* that it sleeps in; -1: it runs, or that isn't known */
     uint64_t arg0;                     /* that system call's first argument */
+    struct blocking blocking;          /* what it waits for there */
 };
 
 struct lwp_list {

@@ -241,9 +241,11 @@ static int read_unix(pid_t pid, uint64_t inode, struct socket_peer *out)
 
 int socket_peer_read(pid_t pid, uint64_t inode, struct socket_peer *out)
 {
-    struct socket_peer peer = {0};
+    struct socket_peer peer = {0}, other = {0};
 
     int r = read_unix(pid, inode, &peer);
+    if (r == 0 && !*peer.name && peer.inode && read_unix(pid, peer.inode, &other) == 0)
+        memcpy(peer.name, other.name, sizeof peer.name); /* where it is connected to */
     if (r < 0)
         r = read_tcp(pid, inode, &peer);
     if (r == 0)

@@ -51,6 +51,8 @@ int locks_render(struct file_context *context, struct text *out)
     const struct snapshot_options options = {.work = read_waits,
                                              .finish = finish_waits,
                                              .arg = &request};
+    struct looker looker = {.access = context->access, .principals = *context->principals};
+    const struct waits_reader reader = {looker_may_look, &looker};
     struct snapshot *snapshot;
 
     if (!context->target->runtime.supported) {
@@ -60,7 +62,9 @@ int locks_render(struct file_context *context, struct text *out)
     int r = held_snapshot(context->target, context->recording, &options, &snapshot);
     if (r < 0)
         return snapshot_error(context, r);
-    locks_add(&request.waits, snapshot, out);
+    r = waits_between(&request.waits, context->target->pid, &reader);
+    if (r == 0)
+        locks_add(&request.waits, snapshot, out);
     snapshot_free(snapshot);
-    return 0;
+    return r < 0 ? snapshot_error(context, r) : 0;
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "fs/base/text.h"
+#include "fs/proc/blocking.h"
 #include "fs/remote/frames/code.h"
 #include "fs/remote/moment/target.h"
 
@@ -45,6 +46,7 @@ struct wait_holder {
     enum certainty certainty;
     struct wait_place taken; /* where it took it */
     int64_t since_ns;        /* for how long it has had it, or WAITS_UNKNOWN_NS */
+    const char *state;       /* static: "which is dead (zombie)"; NULL: nothing is to be said */
 };
 
 struct wait {
@@ -53,7 +55,9 @@ struct wait {
         place;         /* the line that waits: of the program, not of threading and the like */
     const char *kind;  /* static: the class ("Lock", "RLock", "Queue"), "GIL", "mutex" */
     const char *call;  /* static: what was called of it ("acquire", "get"); NULL: nothing */
+    const char *does;  /* static: in place of "waits for": "reads"; NULL: that */
     const char *held;  /* static: how the holders stand to it: "held by", "run by" */
+    const char *note;  /* static: what to say where no holder is known; NULL: nothing */
     uint64_t address;  /* of the object, or of the mutex; 0: it has none */
     uint32_t name;     /* waits_string(): how the program finds it ("inventory.lock",
                           "self._lock of <shop.Shop object at 0x7f12>"); 0: not known */
@@ -67,6 +71,13 @@ struct wait {
 struct wait_cycle {
     uint32_t first, n; /* in waits->links: indices of waits */
     bool likely;       /* one of the holders is only likely */
+    bool between;      /* of processes: waits_between.c found it */
+};
+
+/* A thread that waits in a system call. */
+struct wait_asleep {
+    uint32_t wait; /* in waits->items */
+    struct blocking blocking;
 };
 
 struct waits {
@@ -78,6 +89,8 @@ struct waits {
     size_t ncycles, cycles_alloc;
     uint32_t *links;
     size_t nlinks, links_alloc;
+    struct wait_asleep *asleep; /* for waits_between() */
+    size_t nasleep, asleep_alloc;
     struct text strings;
     bool cut;  /* there are more: a limit was reached */
     bool torn; /* some may be missing: the moment was not good enough */
@@ -99,6 +112,18 @@ int waits_read(const struct waits_origin *origin, struct waits *out);
 int waits_finish(struct waits *waits);
 void waits_deinit(struct waits *waits);
 
+/* For whom waits are told. */
+struct waits_reader {
+    bool (*may_look)(void *arg, pid_t pid); /* whether a process may be told of */
+    void *arg;
+};
+/* Looks on this host for who is at the other end of what threads of process pid wait for in system
+ * calls (pipes, sockets, locks of files, children), and finds deadlocks of several processes. After
+ * waits_finish(), without the target's lock: it may take as long as looking at the descriptors of
+ * all processes does (proc/descriptors.h). A process that may not be told of is as good as none.
+ * -ENOMEM. */
+int waits_between(struct waits *waits, pid_t pid, const struct waits_reader *reader);
+
 /* A string of these waits, escaped UTF-8. Never NULL. */
 const char *waits_string(const struct waits *waits, uint32_t string);
 
@@ -116,3 +141,8 @@ void waits_string_end(struct waits *waits);
 
 /* The finders: 0, -ESRCH, -EPERM, -ENOMEM. */
 int waits_of_threads(struct waits *waits, const struct waits_origin *origin);
+int waits_of_files(struct waits *waits, const struct waits_origin *origin);
+
+/* How a thread waits in a system call: "reads", "waits for"; static. NULL: not for anything outside
+ * of its process. */
+const char *waits_does(const struct blocking *blocking);
