@@ -1,5 +1,7 @@
 #include "fs/format/locks.h"
 
+#include "agent/base/cleanup.h"
+
 #include <string.h>
 
 struct listing {
@@ -78,13 +80,15 @@ static void add_object(const struct waits *waits, const struct wait *wait, struc
 /* " waits for Lock inventory.lock", " reads a socket 127.0.0.1:80", " sleeps". */
 static void add_what(const struct listing *l, const struct wait *wait)
 {
-    bool counted = wait->does && strcmp(wait->does, "waits for") &&
-                   strcmp(wait->kind, "descriptors");
+    static const char *const plain[] = {"child", "descriptors", "file lock"};
+    bool article = wait->does;
 
     text_printf(l->out, " %s", wait->does ? wait->does : "waits for");
     if (!strcmp(wait->kind, "sleep"))
         return;
-    if (counted)
+    for (size_t i = 0; i < ARRAY_SIZE(plain); i++)
+        article = article && strcmp(wait->kind, plain[i]);
+    if (article)
         text_puts(l->out, strchr("aeiou", *wait->kind) ? " an" : " a");
     text_putc(l->out, ' ');
     add_object(l->waits, wait, l->out);

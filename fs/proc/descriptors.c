@@ -116,7 +116,8 @@ int descriptors_read(uint64_t age_ns, struct descriptors *out)
     struct descriptors found;
 
     _guard_mutex_(&last.lock);
-    if (!last.found_ns || monotonic_ns() - last.found_ns >= age_ns) {
+    bool old = last.found_ns && monotonic_ns() - last.found_ns < age_ns;
+    if (!old) {
         int r = look(&found);
         if (r < 0)
             return r;
@@ -129,7 +130,8 @@ int descriptors_read(uint64_t age_ns, struct descriptors *out)
         return -ENOMEM;
     if (last.found.n)
         memcpy(items, last.found.items, last.found.n * sizeof *items);
-    *out = (struct descriptors){.items = items, .n = last.found.n, .cut = last.found.cut};
+    *out =
+        (struct descriptors){.items = items, .n = last.found.n, .cut = last.found.cut, .old = old};
     return 0;
 }
 

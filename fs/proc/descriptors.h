@@ -9,7 +9,7 @@
 
 #define DESCRIPTORS_MAX 1000000u           /* pipes and sockets, of all processes ... */
 #define DESCRIPTORS_DEADLINE_NS 500000000u /* ... and the time that finding them may take */
-#define DESCRIPTORS_AGE_NS 1000000000u     /* for which they are good enough to be told of */
+#define DESCRIPTORS_AGE_NS 100000000u      /* for which they are good enough to be told of */
 
 enum descriptor_kind { DESCRIPTOR_OTHER, DESCRIPTOR_PIPE, DESCRIPTOR_SOCKET };
 
@@ -28,6 +28,7 @@ struct descriptors {
     struct descriptor *items; /* by kind, inode, pid and fd */
     size_t n;
     bool cut; /* some processes were not looked at: not allowed, or a limit was reached */
+    bool old; /* they were found before they were asked for */
 };
 
 /* Those of all processes as of now, or not older than age_ns: what was found last is shared by all

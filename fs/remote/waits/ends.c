@@ -39,18 +39,17 @@ static bool has_still(const struct descriptor *descriptor)
     return now.kind == descriptor->kind && now.inode == descriptor->inode;
 }
 
-/* Whoever has it open so that it can end the wait; writes: one for room in a pipe. */
-static void add_holders(const struct ends *ends, const struct descriptor *wanted, bool writes,
-                        struct end *out)
+/* Whoever has it open so that it can end the wait; writes: one for room in a pipe. -errno. */
+static int look_for_holders(const struct ends *ends, const struct descriptor *wanted, bool writes,
+                            struct end *out)
 {
+    struct descriptors *all = ends->descriptors;
     size_t n;
 
-    if (!ends->descriptors->items && descriptors_read(ends->age_ns, ends->descriptors) < 0)
-        return;
-    const struct descriptor *found =
-        descriptors_find(ends->descriptors, wanted->kind, wanted->inode, &n);
-
-    out->held = "whose other end is";
+    int r = all->items ? 0 : descriptors_read(ends->age_ns, all);
+    if (r < 0)
+        return r;
+    const struct descriptor *found = descriptors_find(all, wanted->kind, wanted->inode, &n);
     out->likely = true;
     for (size_t i = 0; i < n; i++) {
         bool can_read, can_write;
@@ -62,9 +61,22 @@ static void add_holders(const struct ends *ends, const struct descriptor *wanted
             add_holder(ends, found[i].pid,
                        found[i].pid == ends->pid ? "which is the same process" : NULL, out);
     }
+    return 0;
+}
+
+static void add_holders(const struct ends *ends, const struct descriptor *wanted, bool writes,
+                        struct end *out)
+{
+    int r = look_for_holders(ends, wanted, writes, out);
+    if (r == 0 && !out->n && ends->descriptors->old) { /* it may be younger than these */
+        descriptors_deinit(ends->descriptors);
+        r = descriptors_read(0, ends->descriptors);
+        r = r < 0 ? r : look_for_holders(ends, wanted, writes, out);
+    }
+    out->held = "whose other end is";
     out->likely = out->likely && out->n;
     out->certain = out->likely && !ends->descriptors->cut;
-    if (!out->n)
+    if (r == 0 && !out->n)
         out->note = NOBODY;
 }
 
@@ -208,8 +220,12 @@ static void add_child(const struct children *children, pid_t pid)
 
     if (children->only && (children->foreign ? inner_pid(pid) : pid) != children->only)
         return;
-    if (proc_stat_read(pid, &stat) == 0 && stat.ppid == children->ends->pid)
-        add_holder(children->ends, pid, state_of(stat.state), children->out);
+    if (proc_stat_read(pid, &stat) < 0 || stat.ppid != children->ends->pid)
+        return;
+    size_t n = children->out->n;
+    add_holder(children->ends, pid, state_of(stat.state), children->out);
+    if (children->out->n > n)
+        children->out->holders[n].dead = stat.state == 'Z';
 }
 
 /* "45 46 ": the children that a thread has started. */

@@ -12,6 +12,7 @@
 struct end_holder {
     pid_t pid;
     const char *state; /* as in struct wait_holder */
+    bool dead;         /* a child that is a zombie */
 };
 
 struct end {

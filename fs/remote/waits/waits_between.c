@@ -232,6 +232,30 @@ static int tell_wait(struct graph *graph, const struct ends *ends, const struct 
     return r;
 }
 
+/* Children that have died, and stay zombies: whoever waits for what they were to do waits in vain.
+ */
+static int tell_dead_children(struct graph *graph, const struct ends *ends)
+{
+    struct waits *waits = graph->waits;
+    struct end children, one;
+    int r = 0;
+
+    end_of_child(ends, &(struct blocking){.kind = BLOCKING_CHILD}, &children);
+    for (size_t i = 0; i < children.n && r == 0; i++) {
+        if (!children.holders[i].dead)
+            continue;
+        struct wait *wait = waits_add(waits, process_actor(graph, ends->pid), "child");
+        if (!wait)
+            return 0;
+        wait->does = "hasn't waited for";
+        one = (struct end){.kind = "child", .held = "namely", .n = 1};
+        one.holders[0] = children.holders[i];
+        snprintf(one.name, sizeof one.name, "%d", (int)one.holders[0].pid);
+        r = tell(graph, (uint32_t)waits->n - 1, &one);
+    }
+    return r;
+}
+
 /* ---- who is stuck ---- */
 
 /* 1: there is no room for it. */
@@ -461,6 +485,8 @@ int waits_between(struct waits *waits, pid_t pid, const struct waits_reader *rea
         r = tell_wait(&graph, &ends, &waits->asleep[i]);
         timed |= waits->asleep[i].blocking.timed;
     }
+    if (r == 0)
+        r = tell_dead_children(&graph, &ends);
     if (r == 0 && !timed)
         r = find_deadlock(&graph);
     return r < 0 ? r : waits->strings.error;
