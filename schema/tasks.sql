@@ -5,6 +5,8 @@ CREATE TABLE tasks(
     name TEXT,          -- the task's name
     coro TEXT,          -- the qualified name of its coroutine
     state TEXT,         -- 'running', 'ready', 'waiting', each perhaps with ', cancelling', or 'unreadable'
+    stands REAL,        -- [s] for so long, at least, the thread of its loop has not run; NULL: it runs, or for less than a second
+    seen_here REAL,     -- [s] for so long each look, one a second, has seen it await the same at the same place; NULL: for less than a second
     awaits TEXT,        -- what it waits for: the names of tasks, else the object
     awaited_by INTEGER, -- [address] id of a task that awaits this one (task_edges has all); NULL: none does
     func TEXT,          -- where it is: the innermost function of its coroutine

@@ -13,6 +13,8 @@ CREATE TABLE threads(
     cpu_user REAL,             -- [s] on a processor, in its own code
     cpu_system REAL,           -- [s] on a processor, in the kernel
     wchan TEXT,                -- the system call that it waits in; NULL: it doesn't
+    stands REAL,               -- [s] for so long, at least, it has not run, or not run Python if it waits for the GIL; NULL: it runs, or for less than a second
+    seen_here REAL,            -- [s] it runs, and for so long each look, one a second, has seen it in this function; NULL: it was seen elsewhere, or isn't busy
     interpreter INTEGER,       -- number of the interpreter that it runs; NULL: it runs no Python
     ident INTEGER              -- threading.get_ident(); NULL: it runs no Python
 );

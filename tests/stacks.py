@@ -2,7 +2,9 @@
 import dataclasses
 import re
 
-THREAD = re.compile(r"Thread (\d+) \((.*)\) \[([^\[\]]*)\]$")
+# how long a thread or a task has stood where it stands
+STANDS = re.compile(r"(?:seen (?:on this line|in this function|here) )?for (?:at least )?\d+\.\d s")
+THREAD = re.compile(r"Thread (\d+) \((.*)\) \[([^\[\]]*?)(?:, (%s))?\]$" % STANDS.pattern)
 FRAME = re.compile(r"  #(\d+) +(.*?) \((.*):(\d+|\?)\)$")
 NATIVE = re.compile(r"  #(\d+) +(.*) \((.*)\) \[native\]$")
 UNREADABLE = re.compile(r"  #(\d+) +\?\? \((unreadable: .*)\)$")
@@ -13,7 +15,8 @@ CUT = re.compile(r"  .*\b(\d+) frames\b")
 class Thread:
     tid: int
     name: str
-    state: list         # the words in brackets
+    state: list         # the words in brackets, but for how long
+    stands: str         # for how long it stands there, in words; "": not said
     frames: list        # (function, file, line) of its Python frames, innermost first
     native: list        # (index among all lines, function, place)
     lines: list         # every line, in order
@@ -50,7 +53,7 @@ def parse_backtrace(text, pid):
     for line in rest:
         new = THREAD.match(line)
         if new:
-            current = Thread(int(new[1]), new[2], new[3].split(", "), [], [], [], [], [])
+            current = Thread(int(new[1]), new[2], new[3].split(", "), new[4] or "", [], [], [], [], [])
             # 0: a thread that the kernel has no longer and the interpreter has still
             assert current.tid not in threads or current.tid == 0, f"thread {current.tid} twice"
             threads[current.tid or -len(threads) - 1] = current

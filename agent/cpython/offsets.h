@@ -29,12 +29,13 @@
     /* PyFrameObject up to 3.10, _PyInterpreterFrame after */ \
     X(frame_previous) X(frame_code) X(frame_instr) X(frame_lasti) X(frame_owner) \
     X(frame_localsplus) X(frame_stacktop) X(frame_func) X(frame_globals) X(frame_locals) \
-    X(frame_is_entry) X(frame_state) \
+    X(frame_is_entry) X(frame_state) X(frame_iblock) X(frame_blockstack) \
     /* PyCodeObject; qualname from 3.11 */ \
     X(code_size) X(code_filename) X(code_name) X(code_qualname) X(code_firstlineno) \
     X(code_linetable) X(code_argcount) X(code_kwonlyargcount) X(code_flags) X(code_nlocals) \
     X(code_nlocalsplus) X(code_localsplusnames) X(code_localspluskinds) X(code_varnames) \
     X(code_cellvars) X(code_freevars) X(code_bytecode) X(code_adaptive) X(code_version) \
+    X(code_names) X(code_stacksize) X(code_exceptiontable) \
     /* generators, coroutines, asynchronous generators */ \
     X(gen_frame) X(gen_frame_state) X(gen_iframe) X(gen_name) X(gen_qualname) X(gen_running) \
     /* objects */ \

@@ -119,6 +119,8 @@ static void frames(struct offsets *o)
     o->frame_lasti = O(PyFrameObject, f_lasti);
     o->frame_localsplus = O(PyFrameObject, f_localsplus);
     o->frame_globals = O(PyFrameObject, f_globals);
+    o->frame_iblock = O(PyFrameObject, f_iblock);
+    o->frame_blockstack = O(PyFrameObject, f_blockstack);
     o->frame_locals = O(PyFrameObject, f_locals);
 #if V < 0x030a0000
     o->frame_stacktop = O(PyFrameObject, f_stacktop);
@@ -163,6 +165,8 @@ static void code(struct offsets *o)
     o->code_argcount = O(PyCodeObject, co_argcount);
     o->code_kwonlyargcount = O(PyCodeObject, co_kwonlyargcount);
     o->code_flags = O(PyCodeObject, co_flags);
+    o->code_names = O(PyCodeObject, co_names);
+    o->code_stacksize = O(PyCodeObject, co_stacksize);
     o->code_nlocals = O(PyCodeObject, co_nlocals);
 #if V < 0x030a0000
     o->code_linetable = O(PyCodeObject, co_lnotab);
@@ -180,6 +184,7 @@ static void code(struct offsets *o)
     o->code_localsplusnames = O(PyCodeObject, co_localsplusnames);
     o->code_localspluskinds = O(PyCodeObject, co_localspluskinds);
     o->code_adaptive = O(PyCodeObject, co_code_adaptive);
+    o->code_exceptiontable = O(PyCodeObject, co_exceptiontable);
 #endif
 #if V >= 0x030c0000
     o->code_version = O(PyCodeObject, co_version);

@@ -68,6 +68,10 @@ void thread_add_backtrace(const struct thread *thread, struct text *out)
     thread_describe(thread, out);
     if (thread->interp_id > 0)
         text_printf(out, ", interpreter %ld", (long)thread->interp_id);
+    if (standing_said(&thread->standing)) {
+        text_puts(out, ", ");
+        standing_add(&thread->standing, out);
+    }
     text_puts(out, "]\n");
     for (size_t i = 0; i < thread->nframes; i++) {
         const struct frame *frame = &thread->frames[i];

@@ -41,6 +41,7 @@ static void add_number(const struct actor *who, struct text *out)
     case ACTOR_THREAD: text_printf(out, "thread %d", (int)who->id); break;
     case ACTOR_TASK: text_printf(out, "task 0x%lx", (unsigned long)who->task); break;
     case ACTOR_PROCESS: text_printf(out, "process %d", (int)who->id); break;
+    case ACTOR_GONE: text_puts(out, "a thread that is no more"); break;
     }
 }
 

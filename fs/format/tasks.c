@@ -23,8 +23,13 @@ static void add_task_line(const struct tree *tree, uint32_t t, unsigned depth, c
     const char *coro = tasks_string(tree->tasks, task->coro);
 
     indent(tree, depth);
-    text_printf(tree->out, "Task 0x%llx (%s) [%s] %s%s\n", (unsigned long long)task->addr,
-                task->name ? name : "??", task_state_name(task), task->coro ? coro : "??", note);
+    text_printf(tree->out, "Task 0x%llx (%s) [%s", (unsigned long long)task->addr,
+                task->name ? name : "??", task_state_name(task));
+    if (standing_said(&task->standing)) {
+        text_puts(tree->out, ", ");
+        standing_add(&task->standing, tree->out);
+    }
+    text_printf(tree->out, "] %s%s\n", task->coro ? coro : "??", note);
 }
 
 static void add_frame(const struct tree *tree, const struct task_frame *raw, unsigned depth)

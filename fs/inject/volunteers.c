@@ -34,7 +34,7 @@ static void list_others(struct volunteers *v)
     free(v->tids);
     v->tids = NULL;
     v->n = v->next = 0;
-    if (lwp_list_read(v->pid, false, &list) < 0)
+    if (lwp_list_read(v->pid, LWP_STATES, &list) < 0)
         return;
     v->tids = calloc(list.n, sizeof *v->tids);
     for (const char *state = IN_USE; v->tids && *state; state++)

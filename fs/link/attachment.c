@@ -24,7 +24,7 @@ static void free_attachment(struct target_kept *kept)
 
 struct attachment *attachment_there(const struct target *target)
 {
-    return (struct attachment *)atomic_load(&target->kept);
+    return (struct attachment *)atomic_load(&target->kept[KEPT_BY_LINK]);
 }
 
 struct attachment *attachment_of(struct target *target)
@@ -39,7 +39,7 @@ struct attachment *attachment_of(struct target *target)
     attachment->kept.free = free_attachment;
     pthread_mutex_init(&attachment->changing, NULL);
     pthread_mutex_init(&attachment->lock, NULL);
-    struct target_kept *kept = target_keep(target, &attachment->kept);
+    struct target_kept *kept = target_keep(target, KEPT_BY_LINK, &attachment->kept);
     if (kept != &attachment->kept)
         free_attachment(&attachment->kept); /* another thread was faster */
     return (struct attachment *)kept;

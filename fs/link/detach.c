@@ -19,7 +19,7 @@ static bool thread_exists(struct target *target, pid_t inner_tid)
 {
     struct lwp_list threads;
 
-    if (!inner_tid || lwp_list_read(target->pid, false, &threads) < 0)
+    if (!inner_tid || lwp_list_read(target->pid, LWP_STATES, &threads) < 0)
         return false;
     bool exists = lwp_find_inner(&threads, inner_tid) != NULL;
     lwp_list_deinit(&threads);

@@ -55,19 +55,32 @@ static bool parse_stat(char *text, struct lwp *lwp)
     return true;
 }
 
-/* A line of /proc/PID/task/TID/syscall. */
-static void parse_syscall(struct lwp *lwp, const char *line)
+/* What the thread sleeps in, from /proc/PID/task/TID/syscall. */
+static void read_syscall(int task, struct lwp *lwp)
 {
-    char *end;
+    char path[48], line[256], *end;
 
+    snprintf(path, sizeof path, "%d/syscall", (int)lwp->tid);
+    if (read_small(task, path, line, sizeof line) <= 0)
+        return;
     if (*line < '0' || *line > '9') /* "running", or "-1 ..." outside a system call */
         return;
     lwp->syscall = (int)strtol(line, &end, 10);
-    lwp->arg0 = strtoull(end, NULL, 16);
     blocking_parse(line, &lwp->blocking);
+    for (int i = 0; i < LWP_ARGUMENTS; i++)
+        lwp->args[i] = strtoull(end, &end, 16);
 }
 
-static bool read_lwp(int task, pid_t tid, bool with_syscall, struct lwp *lwp)
+/* Time on a processor, which changes whenever a thread runs; 0: not known. */
+static uint64_t read_ran(int task, pid_t tid)
+{
+    char path[48], text[128];
+
+    snprintf(path, sizeof path, "%d/schedstat", (int)tid);
+    return read_small(task, path, text, sizeof text) > 0 ? strtoull(text, NULL, 10) : 0;
+}
+
+static bool read_lwp(int task, pid_t tid, enum lwp_detail detail, struct lwp *lwp)
 {
     char path[48], text[1024];
 
@@ -76,11 +89,10 @@ static bool read_lwp(int task, pid_t tid, bool with_syscall, struct lwp *lwp)
     snprintf(path, sizeof path, "%d/stat", (int)tid);
     if (read_small(task, path, text, sizeof text) <= 0 || !parse_stat(text, lwp))
         return false;
-    if (with_syscall && lwp->state != 'R') {
-        snprintf(path, sizeof path, "%d/syscall", (int)tid);
-        if (read_small(task, path, text, sizeof text) > 0)
-            parse_syscall(lwp, text);
-    }
+    if (detail >= LWP_RUNS && lwp->state != 'R')
+        lwp->ran = read_ran(task, tid);
+    if (detail >= LWP_SYSCALLS && lwp->state != 'R')
+        read_syscall(task, lwp);
     return true;
 }
 
@@ -119,7 +131,7 @@ static int by_tid(const void *a, const void *b)
 /* A list while it is read. */
 struct reading {
     pid_t pid;
-    bool with_syscall;
+    enum lwp_detail detail;
     bool begun, foreign; /* foreign: known once begun */
     struct lwp_list list;
     size_t alloc;
@@ -141,7 +153,7 @@ static int add(void *arg, int tasks, pid_t tid)
     if (ARRAY_GROW(list->items, reading->alloc, list->n + 1) < 0)
         return -ENOMEM;
     struct lwp *lwp = &list->items[list->n];
-    if (!read_lwp(tasks, tid, reading->with_syscall, lwp))
+    if (!read_lwp(tasks, tid, reading->detail, lwp))
         return 0; /* it has just ended */
     if (reading->foreign)
         lwp->inner_tid = inner_tid(tasks, tid);
@@ -149,9 +161,9 @@ static int add(void *arg, int tasks, pid_t tid)
     return 0;
 }
 
-int lwp_list_read(pid_t pid, bool with_syscall, struct lwp_list *out)
+int lwp_list_read(pid_t pid, enum lwp_detail detail, struct lwp_list *out)
 {
-    struct reading reading = {.pid = pid, .with_syscall = with_syscall};
+    struct reading reading = {.pid = pid, .detail = detail};
 
     int r = proc_each_task(pid, add, &reading);
     if (r >= 0 && !reading.list.n)
@@ -163,6 +175,28 @@ int lwp_list_read(pid_t pid, bool with_syscall, struct lwp_list *out)
     qsort(reading.list.items, reading.list.n, sizeof *reading.list.items, by_tid);
     *out = reading.list;
     return 0;
+}
+
+/* Where the kernel keeps no times, what it sleeps in must do. */
+static bool has_moved(int task, const struct lwp *lwp)
+{
+    struct lwp now = {.tid = lwp->tid, .syscall = -1};
+
+    if (lwp->ran)
+        return read_ran(task, lwp->tid) != lwp->ran;
+    read_syscall(task, &now);
+    return lwp->syscall < 0 || now.syscall != lwp->syscall ||
+           memcmp(now.args, lwp->args, sizeof now.args) != 0;
+}
+
+void lwp_list_see_moved(pid_t pid, struct lwp_list *list)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    _cleanup_close_ int task = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; i < list->n; i++)
+        list->items[i].moved = task < 0 || has_moved(task, &list->items[i]);
 }
 
 void lwp_list_deinit(struct lwp_list *list)

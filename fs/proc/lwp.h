@@ -15,6 +15,8 @@
 #define LWP_FUTEX 202
 #define LWP_RESTART 219
 
+#define LWP_ARGUMENTS 4 /* that are looked at */
+
 struct lwp {
     pid_t tid;       /* in the daemon's pid namespace */
     pid_t inner_tid; /* in the process's own */
@@ -22,8 +24,10 @@ struct lwp {
     char comm[16];
     uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK) */
     int syscall;                       /* that it sleeps in; -1: it runs, or that isn't known */
-    uint64_t arg0;                     /* that system call's first argument */
+    uint64_t args[LWP_ARGUMENTS];      /* of that system call, the first ones */
     struct blocking blocking;          /* what it waits for there */
+    uint64_t ran; /* [ns] on a processor before `syscall` was read; 0: not asked for, not known */
+    bool moved;   /* it may have run since then: set by whoever read it, once that matters */
 };
 
 struct lwp_list {
@@ -32,9 +36,17 @@ struct lwp_list {
     bool cut;
 };
 
-/* Lists the threads of pid with all but `syscall`; that is asked only where with_syscall is set (it
- * costs as much again). -ESRCH, -EACCES, -ENOMEM. The caller owns *out (lwp_list_deinit). */
-int lwp_list_read(pid_t pid, bool with_syscall, struct lwp_list *out);
+/* What is asked of each thread; each costs as much again as the one before. */
+enum lwp_detail {
+    LWP_STATES,   /* all but what follows */
+    LWP_SYSCALLS, /* `syscall` and `args` too */
+    LWP_RUNS,     /* and `ran` */
+};
+
+/* Lists the threads of pid. -ESRCH, -EACCES, -ENOMEM. The caller owns *out (lwp_list_deinit). */
+int lwp_list_read(pid_t pid, enum lwp_detail detail, struct lwp_list *out);
+/* Sets `moved` of those that have run since a list with LWP_RUNS was read, or may have. */
+void lwp_list_see_moved(pid_t pid, struct lwp_list *list);
 void lwp_list_deinit(struct lwp_list *list);
 
 /* state of one thread now; 0 if it is gone. */

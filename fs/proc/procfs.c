@@ -18,7 +18,7 @@
 
 bool proc_stat_parse(const char *text, struct proc_stat *out)
 {
-    struct proc_stat s = {0};
+    struct proc_stat s = {.processor = -1};
 
     /* the last bracket: the name before it is the process's own choice */
     const char *p = strrchr(text, ')');
@@ -26,10 +26,10 @@ bool proc_stat_parse(const char *text, struct proc_stat *out)
         return false;
     int n = sscanf(p + 2,
                    "%c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %u %*d "
-                   "%lu %lu %lu %*u %lu %*u %lu",
+                   "%lu %lu %lu %*u %lu %*u %lu %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %d",
                    &s.state, &s.ppid, &s.flags, &s.utime, &s.stime, &s.threads, &s.start_time,
-                   &s.vsize, &s.rss, &s.start_code, &s.start_stack);
-    if (n != 11)
+                   &s.vsize, &s.rss, &s.start_code, &s.start_stack, &s.processor);
+    if (n < 11)
         return false;
     *out = s;
     return true;

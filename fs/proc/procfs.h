@@ -17,6 +17,7 @@ struct proc_stat {
     uint64_t vsize;                   /* bytes */
     uint64_t rss;                     /* pages */
     uint64_t start_code, start_stack; /* new with each exec; 0 or 1 where the daemon may not look */
+    int processor;                    /* that it ran on last; -1: not said */
 };
 
 /* Parses the text of a stat file; comm may hold anything, brackets and spaces too. */

@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/link/found.h"
 #include "fs/proc/lwp.h"
+#include "fs/remote/since/since.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -77,7 +78,7 @@ static int read_record(struct target *target, const struct probe_agent_record *r
 {
     _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
     bool stopped = record->stopped && record->stops;
-    int r = stopped || target->foreign ? lwp_list_read(target->pid, false, &lwps) : 0;
+    int r = stopped || target->foreign ? lwp_list_read(target->pid, LWP_STATES, &lwps) : 0;
 
     if (r == 0 && stopped)
         r = read_table(target, record->stops, &lwps, out);
@@ -169,7 +170,9 @@ int held_snapshot(struct target *target, struct recording *recording,
 
     (void)held_list_read(target, recording, &list); /* else stacks are shown without */
     int r = snapshot_take(target, options, out);
-    if (r == 0)
-        held_mark(&list, options->tid, *out);
-    return r;
+    if (r < 0)
+        return r;
+    held_mark(&list, options->tid, *out);
+    since_threads(target, *out);
+    return 0;
 }

@@ -6,6 +6,7 @@
 #include "fs/proc/lwp.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/moment.h"
+#include "fs/remote/since/since.h"
 
 #include <errno.h>
 
@@ -113,6 +114,8 @@ static int gather(void *arg)
     view_reset(target->view); /* thousands of pages that are of no use for the next stack */
     if (scene->plan.tasks)
         r = tasks_finish(&scene->tasks, target->codes, &target->memory, &target->runtime.offsets);
+    if (scene->plan.tasks && r == 0)
+        since_tasks(target, &scene->asyncio, &scene->tasks);
     if (r == 0 && scene->plan.waits)
         r = waits_finish(&scene->waits);
     for (size_t i = 0; i < scene->nwanted && r == 0; i++) {
@@ -172,6 +175,7 @@ static int read_moment(struct scene *scene)
         .tid = plan->tid,
         .depth = plan->depth,
         .work = more ? within : NULL,
+        .still = plan->waits,
         .finish = more ? gather : NULL,
         .arg = scene,
     };
@@ -187,6 +191,8 @@ static int read_moment(struct scene *scene)
         r = snapshot_take(target, &options, &scene->snapshot);
     if (r == 0)
         held_mark(&scene->agent, 0, scene->snapshot);
+    if (r == 0 && plan->threads)
+        since_threads(target, scene->snapshot);
     if (r == -EAGAIN)
         r = -ETIMEDOUT;
     if (r == 0 && plan->waits)

@@ -73,6 +73,9 @@ static int gather(struct scene *scene, const struct use *use, struct rows *rows)
         add_string(tasks, rows, TASKS_CORO, task->coro);
         add_awaits(tasks, task, rows, &scratch);
         add_place(tasks, task, rows);
+        if (standing_said(&task->standing))
+            rows_real(rows, task->standing.kind == STANDS ? TASKS_STANDS : TASKS_SEEN_HERE,
+                      (double)task->standing.ns / 1e9);
         if (awaiter[i])
             rows_integer(rows, TASKS_AWAITED_BY, (int64_t)tasks->items[awaiter[i] - 1].addr);
         if (task->loop == TASKS_NONE)

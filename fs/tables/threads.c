@@ -32,6 +32,9 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         rows_real(rows, THREADS_CPU_SYSTEM, (double)t->cpu_system_ns / 1e9);
         if (t->state == THREAD_IDLE || t->state == THREAD_GIL_WAIT)
             rows_text(rows, THREADS_WCHAN, t->wait);
+        if (standing_said(&t->standing))
+            rows_real(rows, t->standing.kind == STANDS ? THREADS_STANDS : THREADS_SEEN_HERE,
+                      (double)t->standing.ns / 1e9);
         if (!t->tstate)
             continue;
         rows_integer(rows, THREADS_HANDLES_EXCEPTION, t->handles_exception);

@@ -48,9 +48,8 @@ static void request_deinit(struct request *request) { waits_deinit(&request->wai
 int locks_render(struct file_context *context, struct text *out)
 {
     _cleanup_(request_deinit) struct request request = {.target = context->target};
-    const struct snapshot_options options = {.work = read_waits,
-                                             .finish = finish_waits,
-                                             .arg = &request};
+    const struct snapshot_options options = {
+        .work = read_waits, .still = true, .finish = finish_waits, .arg = &request};
     struct looker looker = {.access = context->access, .principals = *context->principals};
     const struct waits_reader reader = {looker_may_look, &looker};
     struct snapshot *snapshot;

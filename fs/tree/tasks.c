@@ -26,6 +26,7 @@
 #include "fs/format/tasks.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/moment/moment.h"
+#include "fs/remote/since/since.h"
 #include "fs/remote/tasks/tasks.h"
 #include "fs/tree/file.h"
 #include "fs/tree/from_snapshot.h"
@@ -102,7 +103,7 @@ static int name_threads(struct request *request)
 
     if (!tasks->nloops)
         return 0;
-    int r = lwp_list_read(target->pid, false, &lwps);
+    int r = lwp_list_read(target->pid, LWP_STATES, &lwps);
     if (r < 0)
         return r;
     for (size_t i = 0; i < tasks->nloops; i++)
@@ -160,6 +161,8 @@ int tasks_render(struct file_context *context, struct text *out)
         r = name_threads(&request);
     if (r == 0)
         r = tasks_finish(&request.tasks, target->codes, &target->memory, &target->runtime.offsets);
+    if (r == 0)
+        since_tasks(target, &request.asyncio, &request.tasks);
     if (r == 0)
         r = tasks_tree_add(&request.tasks, out);
     if (r == 0 && request.torn)

@@ -45,7 +45,7 @@ static int inner_tid(struct file_context *context, int32_t *out)
 {
     _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
 
-    int r = lwp_list_read(context->target->pid, false, &lwps);
+    int r = lwp_list_read(context->target->pid, LWP_STATES, &lwps);
     const struct lwp *lwp = r == 0 ? lwp_find(&lwps, context->tid) : NULL;
     if (!lwp)
         return r < 0 ? r : -ESRCH;

@@ -20,6 +20,10 @@ static void add_thread(const struct thread *t, struct text *out)
     text_printf(out, "Tid: %d\nName: %s\nMain: %s\nState: ", (int)t->tid, t->name,
                 t->is_main ? "yes" : "no");
     thread_describe(t, out);
+    if (standing_said(&t->standing)) {
+        text_puts(out, "\nStands: ");
+        standing_add(&t->standing, out);
+    }
     text_printf(out, "\nGil: %s\n", gil_of(t));
     if (t->tstate)
         text_printf(out,

@@ -10,13 +10,14 @@ import time
 import pytest
 
 from sql import ask
-from stacks import escape
+from stacks import STANDS, escape
 
 NEW = pytest.mark.python(minimum=(3, 12))
 SCRIPT = "asyncio_tasks.py"
 
 LOOP = re.compile(r"Loop 0x([0-9a-f]+) \((.*)\) \[(?:thread (\d+)|not running)\]$")
-TASK = re.compile(r"( +)Task 0x([0-9a-f]+) \((.*)\) \[([a-z, ]+)\] (.*?)( \(see (?:above|below)\))?$")
+TASK = re.compile(r"( +)Task 0x([0-9a-f]+) \((.*)\) \[([a-z, ]+?)(?:, %s)?\] (.*?)( \(see (?:above|below)\))?$"
+                  % STANDS.pattern)
 FRAME = re.compile(r"( +)(\S.*) \((.*):(\d+|\?)\)$")
 OBJECT = re.compile(r"( +)<(.*) object at 0x[0-9a-f]+>$")
 

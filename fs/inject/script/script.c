@@ -253,7 +253,7 @@ static void wait_ended(const struct attempt *attempt, pid_t inner_tid)
 
     while (there && monotonic_ns() < end) {
         struct lwp_list lwps;
-        if (lwp_list_read(attempt->target->pid, false, &lwps) < 0)
+        if (lwp_list_read(attempt->target->pid, LWP_STATES, &lwps) < 0)
             return;
         there = lwp_find_inner(&lwps, inner_tid);
         lwp_list_deinit(&lwps);

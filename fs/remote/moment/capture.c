@@ -15,7 +15,7 @@ static bool is_wanted(const struct capture *capture, size_t i)
 static void note_state(struct lwp *lwp, const struct native_stack *stack, bool running)
 {
     lwp->syscall = (int)stack->syscall;
-    lwp->arg0 = stack->argument;
+    memcpy(lwp->args, stack->args, sizeof lwp->args);
     if (running)
         lwp->state = 'R';
     else if (lwp->state == 'R')
@@ -164,6 +164,8 @@ static int capture_missing(struct capture *capture, const struct walk *walk)
     size_t left = CAPTURE_SINGLES_MAX;
     int r = 0;
 
+    for (size_t i = 0; i < capture->lwps->n; i++)
+        capture->lwps->items[i].moved = !capture->stacks[i].frames;
     for (size_t i = 0; i < capture->lwps->n && left && r == 0; i++) {
         struct single single = {capture, &capture->lwps->items[i], &capture->stacks[i], NULL};
         if (!is_wanted(capture, i) || !is_missing(single.stack))

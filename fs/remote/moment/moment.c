@@ -49,7 +49,7 @@ static pid_t holder_tid(struct search *search, const struct stack *stack)
 
     if (stack->native_id > 0 && !target->foreign && lwp_state(target->pid, stack->native_id))
         return stack->native_id;
-    if (!search->lwps->n && lwp_list_read(target->pid, false, search->lwps) < 0)
+    if (!search->lwps->n && lwp_list_read(target->pid, LWP_STATES, search->lwps) < 0)
         return 0;
     return moment_tid(target, search->lwps, stack);
 }

@@ -52,7 +52,7 @@ static const struct gil *gil_waited_for(const struct reading *reading, const str
 
     if ((lwp->syscall == LWP_FUTEX || lwp->syscall == LWP_RESTART) && walk)
         for (size_t i = 0; i < walk->ngils; i++)
-            if (lwp->arg0 - walk->gils[i].addr < size)
+            if (lwp->args[0] - walk->gils[i].addr < size)
                 return &walk->gils[i];
     return NULL;
 }
@@ -310,7 +310,11 @@ static int read_stacks(struct reading *reading)
     static const struct walk nothing;
     bool native = reading->options->native;
 
-    int r = lwp_list_read(target->pid, !native, &reading->lwps);
+    int r = lwp_list_read(target->pid,
+                          native                    ? LWP_STATES
+                          : reading->options->still ? LWP_RUNS
+                                                    : LWP_SYSCALLS,
+                          &reading->lwps);
     if (r < 0)
         return r;
     reading->snapshot->cut = reading->lwps.cut;
@@ -322,6 +326,8 @@ static int read_stacks(struct reading *reading)
         r = read_python(reading);
     if (r == 0 && native)
         r = capture_unwind(capture, reading->moment.walk ? reading->moment.walk : &nothing);
+    else if (r == 0 && reading->options->still)
+        lwp_list_see_moved(target->pid, &reading->lwps);
     reading->snapshot->cost.pause_ns += capture->pause_ns;
     if (r == 0 && (has_new_threads(reading) || (native && capture_too_short(capture))))
         reading->again = true;

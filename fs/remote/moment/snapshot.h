@@ -6,6 +6,7 @@
 #pragma once
 
 #include "fs/remote/frames/frames.h"
+#include "fs/remote/moment/standing.h"
 #include "fs/remote/moment/target.h"
 
 #define SNAPSHOT_FRAMES_MAX 1024         /* shown of one stack from its innermost end, and ... */
@@ -27,6 +28,7 @@ struct frame {
                          escaped UTF-8, owned by the snapshot */
     const char *file; /* Python: co_filename; native: the module's base name, "" if unknown */
     uint64_t address; /* Python: of the frame; native: the program counter */
+    uint64_t code;    /* Python: of the code object */
     uint64_t offset;  /* native: of the program counter in the module's file addresses */
 };
 
@@ -62,6 +64,7 @@ struct thread {
     size_t nframes;
     size_t depth; /* Python frames that it has, shown or cut */
     uint64_t cpu_user_ns, cpu_system_ns;
+    struct standing standing; /* set by remote/since/since.h */
 };
 
 struct snapshot {
@@ -90,6 +93,8 @@ struct snapshot_options {
      * what moment_work (moment.h) may do. NULL: none. Runs once before any thread is stopped for
      * it, too, so that the view has what it will read. Not called where Python can't be read. */
     int (*work)(void *arg, const struct moment *moment, const struct lwp_list *lwps);
+    bool still; /* work needs to know which threads it saw asleep, and which have run: `moved` of
+                   its lwps, once finish is called */
     /* After that, when nothing stands still any more and the target's lock is
      * still held. NULL: none */
     int (*finish)(void *arg);
@@ -106,7 +111,7 @@ void snapshot_free(struct snapshot *snapshot);
 /* "running", "idle", "gil-wait", "stopped", "traced" or "dead". */
 const char *thread_state_name(enum thread_state state);
 /* "running, gil", "idle, futex", "gil-wait", "held, breakpoint 3": what stands in brackets behind a
- * thread's name. */
+ * thread's name, before for how long. */
 void thread_describe(const struct thread *thread, struct text *out);
 
 /* The Python stack of one thread, as it lies in the target. */

@@ -16,7 +16,8 @@ static int python_frame(struct frames *frames, const struct raw_frame *raw, stru
 {
     const struct code *code = raw->info;
 
-    *out = (struct frame){.kind = FRAME_PYTHON, .address = raw->addr, .line = -1};
+    *out =
+        (struct frame){.kind = FRAME_PYTHON, .address = raw->addr, .code = raw->code, .line = -1};
     if (!code || code->state != CODE_LOADED) {
         out->kind = FRAME_UNREADABLE;
         out->func = "its code object is not readable";

@@ -116,9 +116,11 @@ void target_unref(struct target *target)
 {
     if (!target || atomic_fetch_sub(&target->refs, 1) > 1)
         return;
-    struct target_kept *kept = atomic_load(&target->kept);
-    if (kept)
-        kept->free(kept);
+    for (int i = 0; i < TARGET_KEEPERS; i++) {
+        struct target_kept *kept = atomic_load(&target->kept[i]);
+        if (kept)
+            kept->free(kept);
+    }
     if (target->pidfd >= 0)
         close(target->pidfd);
     caches_leave(target);
@@ -133,11 +135,12 @@ void target_unref(struct target *target)
     free(target);
 }
 
-struct target_kept *target_keep(struct target *target, struct target_kept *kept)
+struct target_kept *target_keep(struct target *target, enum target_keeper keeper,
+                                struct target_kept *kept)
 {
     struct target_kept *none = NULL;
 
-    return atomic_compare_exchange_strong(&target->kept, &none, kept) ? kept : none;
+    return atomic_compare_exchange_strong(&target->kept[keeper], &none, kept) ? kept : none;
 }
 
 bool target_alive(const struct target *target)

@@ -26,6 +26,11 @@ struct view;
 struct target_kept {
     void (*free)(struct target_kept *kept);
 };
+enum target_keeper {
+    KEPT_BY_LINK,  /* of its agent */
+    KEPT_BY_SINCE, /* since when its threads stand */
+    TARGET_KEEPERS,
+};
 
 struct target {
     pid_t pid;
@@ -36,7 +41,7 @@ struct target {
     ssize_t auxv_size;
     int pidfd;
     atomic_uint refs;
-    _Atomic(struct target_kept *) kept; /* by fs/link, of its agent; NULL: nothing yet */
+    _Atomic(struct target_kept *) kept[TARGET_KEEPERS]; /* NULL: nothing yet */
 
     pthread_mutex_t tracing; /* held while a thread of it is stopped by us, after `lock` if both */
     pthread_mutex_t lock;    /* guards what follows */
@@ -67,9 +72,10 @@ struct target {
 int target_open(pid_t pid, struct target **out);
 struct target *target_ref(struct target *target);
 void target_unref(struct target *target);
-/* Has kept->free() called when the target goes, and target->kept be it from now on. Returns what
- * is kept: another thread may have been faster, and then `kept` stays the caller's. */
-struct target_kept *target_keep(struct target *target, struct target_kept *kept);
+/* Has kept->free() called when the target goes, and target->kept[keeper] be it from now on. Returns
+ * what is kept: another thread may have been faster, and then `kept` stays the caller's. */
+struct target_kept *target_keep(struct target *target, enum target_keeper keeper,
+                                struct target_kept *kept);
 
 /* Whether the process still exists and is no zombie. */
 bool target_alive(const struct target *target);

@@ -151,7 +151,8 @@ static bool parse_syscall(const char *line, struct native_stack *stack)
         value[n++] = strtoull(end, &end, 16);
     if (n != 2 && n != 8)
         return false;
-    stack->argument = n == 8 ? value[0] : 0;
+    for (int i = 0; i < LWP_ARGUMENTS; i++)
+        stack->args[i] = n == 8 ? value[i] : 0;
     regs_put(&stack->regs, DW_RSP, value[n - 2]);
     regs_put(&stack->regs, DW_RIP, value[n - 1]);
     return value[n - 2] && value[n - 1];

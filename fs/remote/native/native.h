@@ -13,6 +13,7 @@
  * Not thread-safe; the target's lock guards it. */
 #pragma once
 
+#include "fs/proc/lwp.h"
 #include "fs/proc/maps.h"
 #include "fs/remote/memory/memory.h"
 #include "fs/remote/native/regs.h"
@@ -58,8 +59,8 @@ struct native_stack {
     bool stopped; /* `regs` is set and the thread is stopped; else it is asked for */
     struct native_regs regs;
     /* out */
-    long syscall;      /* that it sleeps in, or -1 */
-    uint64_t argument; /* the first one of that system call */
+    long syscall;                 /* that it sleeps in, or -1 */
+    uint64_t args[LWP_ARGUMENTS]; /* of that system call */
     enum native_end end;
     struct native_frame *frames; /* innermost first; owned by the stack */
     size_t nframes;

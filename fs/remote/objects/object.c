@@ -54,7 +54,7 @@ static const struct {
     {TPFLAGS_BASE_EXC_SUBCLASS, OBJECT_EXCEPTION}, {TPFLAGS_TYPE_SUBCLASS, OBJECT_TYPE_OBJECT},
 };
 
-void objects_prefetch(struct view *view, const uint64_t *objects, size_t n)
+void objects_queue(struct view *view, const uint64_t *objects, size_t n)
 {
     const uint8_t *unused;
 
@@ -64,6 +64,11 @@ void objects_prefetch(struct view *view, const uint64_t *objects, size_t n)
         if (objects[i])
             (void)view_get(view, objects[i], fits ? HEAD_SIZE : OBJECT_SIZE, &unused);
     }
+}
+
+void objects_prefetch(struct view *view, const uint64_t *objects, size_t n)
+{
+    objects_queue(view, objects, n);
     (void)view_fill(view);
 }
 

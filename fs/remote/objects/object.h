@@ -55,6 +55,8 @@ struct object_class {
 
 /* Queues the heads of n objects (type pointer and the first fields) and copies them at once. */
 void objects_prefetch(struct view *view, const uint64_t *objects, size_t n);
+/* The same without copying: for view_fill(). */
+void objects_queue(struct view *view, const uint64_t *objects, size_t n);
 
 /* A pointer-sized field; false: not readable, or this version has no such field (offset < 0). */
 bool object_field(struct view *view, uint64_t object, int32_t offset, uint64_t *out);

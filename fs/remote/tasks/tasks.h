@@ -10,6 +10,7 @@
 #include "fs/base/text.h"
 #include "fs/remote/frames/code.h"
 #include "fs/remote/frames/frames.h"
+#include "fs/remote/moment/standing.h"
 #include "fs/remote/tasks/asyncio.h"
 
 #define TASKS_MAX 32768u     /* in one process */
@@ -57,6 +58,7 @@ struct task {
     uint32_t nawaiters; /* how many await it */
     uint32_t order;     /* among those whose order of creation is known (the C implementation's
                            from 3.14 on, once they have been suspended); TASKS_NONE: it isn't */
+    struct standing standing; /* set by remote/since/since.h */
 };
 
 struct task_loop {

@@ -113,7 +113,7 @@ static int read_threads(struct peer *peer)
 {
     _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
 
-    int r = lwp_list_read(peer->pid, false, &lwps);
+    int r = lwp_list_read(peer->pid, LWP_STATES, &lwps);
     if (r < 0)
         return r;
     peer->threads = calloc(lwps.n, sizeof *peer->threads);

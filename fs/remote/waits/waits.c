@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
+#include "fs/proc/lwp.h"
 
 #include <errno.h>
 #include <string.h>
@@ -81,6 +82,7 @@ const char *waits_string(const struct waits *waits, uint32_t string)
 int waits_read(const struct waits_origin *origin, struct waits *out)
 {
     clear(out);
+    out->lwps = origin->lwps;
     int r = waits_of_threads(out, origin);
     if (r == 0)
         r = waits_of_files(out, origin);
@@ -88,6 +90,26 @@ int waits_read(const struct waits_origin *origin, struct waits *out)
 }
 
 /* ---- lines ---- */
+
+/* One that waits for the GIL wakes every few milliseconds, and waits on. */
+static bool has_moved(const struct waits *waits, const struct wait *wait)
+{
+    const struct lwp *lwp = wait->who.kind == ACTOR_THREAD && strcmp(wait->kind, "GIL")
+                                ? lwp_find(waits->lwps, wait->who.id)
+                                : NULL;
+    return lwp && lwp->moved;
+}
+
+static void drop_moved(struct waits *waits)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < waits->n; i++)
+        if (!has_moved(waits, &waits->items[i]))
+            waits->items[kept++] = waits->items[i];
+    waits->n = kept;
+    waits->lwps = NULL;
+}
 
 static uint32_t add_string(struct waits *waits, const char *s)
 {
@@ -115,7 +137,8 @@ static void find_line(struct waits *waits, struct wait_place *place)
 
 static bool same(const struct actor *a, const struct actor *b)
 {
-    return a->kind == b->kind && a->task == b->task && (a->task || a->id == b->id);
+    return a->kind == b->kind && a->kind != ACTOR_GONE && a->task == b->task &&
+           (a->task || a->id == b->id);
 }
 
 /* The wait of the one whom a wait waits for: of a holder that nobody else can stand in for. */
@@ -148,6 +171,7 @@ static int add_cycle(struct waits *waits, const uint32_t *next, uint32_t at)
         waits->links[waits->nlinks++] = w;
         wait->cycle = (uint32_t)waits->ncycles;
         cycle.likely |= waits->holders[wait->holders].certainty == HELD_LIKELY;
+        cycle.timed |= wait->timed;
         cycle.n++;
     }
     waits->cycles[waits->ncycles++] = cycle;
@@ -177,6 +201,7 @@ static int find_cycles(struct waits *waits)
 
 int waits_finish(struct waits *waits)
 {
+    drop_moved(waits);
     for (size_t i = 0; i < waits->n; i++)
         find_line(waits, &waits->items[i].place);
     for (size_t i = 0; i < waits->nholders; i++)

@@ -20,7 +20,13 @@
 struct lwp_list;
 struct tasks;
 
-enum actor_kind { ACTOR_THREAD, ACTOR_TASK, ACTOR_PROCESS };
+enum actor_kind {
+    ACTOR_THREAD,
+    ACTOR_TASK,
+    ACTOR_PROCESS,
+    ACTOR_GONE, /* a thread that has ended, or that fork left behind: nobody will give back what it
+                   holds */
+};
 
 /* One who waits, or who is waited for. */
 struct actor {
@@ -64,6 +70,8 @@ struct wait {
     int64_t since_ns;  /* for how long it has waited, or WAITS_UNKNOWN_NS */
     uint32_t holders;  /* the first of nholders in waits->holders */
     uint32_t nholders; /* several: one of them is enough to end the wait */
+    bool timed;        /* it has a timeout, and ends by itself */
+    uint32_t asleep;   /* in waits->asleep, + 1; 0: it isn't one of those */
     uint32_t cycle;    /* of waits->cycles, set by waits_finish(); WAITS_NONE: not in one */
 };
 
@@ -71,13 +79,8 @@ struct wait {
 struct wait_cycle {
     uint32_t first, n; /* in waits->links: indices of waits */
     bool likely;       /* one of the holders is only likely */
+    bool timed;        /* one of the waits has a timeout */
     bool between;      /* of processes: waits_between.c found it */
-};
-
-/* A thread that waits in a system call. */
-struct wait_asleep {
-    uint32_t wait; /* in waits->items */
-    struct blocking blocking;
 };
 
 struct waits {
@@ -89,11 +92,12 @@ struct waits {
     size_t ncycles, cycles_alloc;
     uint32_t *links;
     size_t nlinks, links_alloc;
-    struct wait_asleep *asleep; /* for waits_between() */
+    struct blocking *asleep; /* of threads that wait in system calls, for waits_between() */
     size_t nasleep, asleep_alloc;
     struct text strings;
-    bool cut;  /* there are more: a limit was reached */
-    bool torn; /* some may be missing: the moment was not good enough */
+    const struct lwp_list *lwps; /* of waits_read(); void after waits_finish() */
+    bool cut;                    /* there are more: a limit was reached */
+    bool torn;                   /* some may be missing: the moment was not good enough */
 };
 
 /* What the finders start from, all of the same moment. */
@@ -107,7 +111,8 @@ struct waits_origin {
 /* Runs all finders. *out is cleared first and reused from call to call (start with {0}). 0, also
  * where nobody waits; -ESRCH, -EPERM, -ENOMEM. What can't be read is left out, not an error. */
 int waits_read(const struct waits_origin *origin, struct waits *out);
-/* Looks up the lines, and finds the deadlocks. The target need not stand still any more, but its
+/* Drops the waits of threads that have run meanwhile (`moved` of the lwps that waits_read() had),
+ * looks up the lines, and finds the deadlocks. The target need not stand still any more, but its
  * lock is still held since waits_read(). -ENOMEM. */
 int waits_finish(struct waits *waits);
 void waits_deinit(struct waits *waits);

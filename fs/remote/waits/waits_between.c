@@ -197,37 +197,35 @@ static bool is_same(const struct blocking *a, const struct blocking *b)
            a->address == b->address && a->child == b->child;
 }
 
-static int tell_wait(struct graph *graph, const struct ends *ends, const struct wait_asleep *asleep)
+static int tell_wait(struct graph *graph, const struct ends *ends, uint32_t w)
 {
     struct waits *waits = graph->waits;
     const size_t n = waits->n, nholders = waits->nholders;
-    struct peer_thread thread = {.tid = waits->items[asleep->wait].who.id};
-    const struct wait before = waits->items[asleep->wait];
+    const struct wait before = waits->items[w];
+    struct peer_thread thread = {.tid = before.who.id};
     struct end end;
     int r = 0;
 
     thread.switches = thread_switches(ends->pid, thread.tid);
     if (blocking_read(ends->pid, thread.tid, &thread.blocking) < 0 ||
-        !is_same(&thread.blocking, &asleep->blocking))
+        !is_same(&thread.blocking, &waits->asleep[before.asleep - 1]))
         return 0; /* it has gone on */
     switch (thread.blocking.kind) {
     case BLOCKING_FLOCK:
     case BLOCKING_FCNTL:
         end_of_lock(ends, &thread.blocking, &end);
-        r = tell(graph, asleep->wait, &end);
+        r = tell(graph, w, &end);
         break;
     case BLOCKING_CHILD:
         end_of_child(ends, &thread.blocking, &end);
-        r = tell(graph, asleep->wait, &end);
+        r = tell(graph, w, &end);
         break;
-    default:
-        peer_thread_read_fds(ends->pid, &thread);
-        r = tell_fds(graph, ends, asleep->wait, &thread);
+    default: peer_thread_read_fds(ends->pid, &thread); r = tell_fds(graph, ends, w, &thread);
     }
     if (thread_switches(ends->pid, thread.tid) != thread.switches) {
         waits->n = n; /* what was found may be of another wait */
         waits->nholders = nholders;
-        waits->items[asleep->wait] = before;
+        waits->items[w] = before;
     }
     return r;
 }
@@ -474,6 +472,7 @@ int waits_between(struct waits *waits, pid_t pid, const struct waits_reader *rea
                                                   .reader = reader,
                                                   .age_ns = DESCRIPTORS_AGE_NS};
     const struct ends ends = ends_of(&graph, pid);
+    const uint32_t n = (uint32_t)waits->n; /* more are added meanwhile */
     bool timed = false;
     int r = 0;
 
@@ -481,9 +480,11 @@ int waits_between(struct waits *waits, pid_t pid, const struct waits_reader *rea
         return 0;
     if (node_of(&graph, pid) < 0)
         return -ENOMEM;
-    for (size_t i = 0; i < waits->nasleep && r == 0; i++) {
-        r = tell_wait(&graph, &ends, &waits->asleep[i]);
-        timed |= waits->asleep[i].blocking.timed;
+    for (uint32_t w = 0; w < n && r == 0; w++) {
+        if (!waits->items[w].asleep)
+            continue;
+        timed |= waits->asleep[waits->items[w].asleep - 1].timed;
+        r = tell_wait(&graph, &ends, w);
     }
     if (r == 0)
         r = tell_dead_children(&graph, &ends);

@@ -56,8 +56,8 @@ static int add(struct waits *waits, const struct lwp *lwp, const struct stack *s
     }
     if (ARRAY_GROW(waits->asleep, waits->asleep_alloc, waits->nasleep + 1) < 0)
         return -ENOMEM;
-    waits->asleep[waits->nasleep++] =
-        (struct wait_asleep){.wait = (uint32_t)waits->n - 1, .blocking = lwp->blocking};
+    waits->asleep[waits->nasleep++] = lwp->blocking;
+    wait->asleep = (uint32_t)waits->nasleep;
     return 0;
 }
 

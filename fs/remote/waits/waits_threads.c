@@ -1,13 +1,68 @@
-/* What threads wait for. */
+/* What threads wait for.
+ *
+ * A thread that sleeps in a futex waits in the lock whose futex that is: an object that its
+ * innermost Python frame has in one of its slots (lock.h). What that lock is a part of follows from
+ * the frames of the standard library around it: Condition.wait() in Queue.get() is a wait for a
+ * Queue. Who holds a lock is written in it (an RLock, a mutex of glibc), or is the thread that
+ * stands in a with block of it. */
+#include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 #include "fs/proc/lwp.h"
+#include "fs/remote/frames/slots.h"
+#include "fs/remote/frames/with_blocks.h"
 #include "fs/remote/moment/moment.h"
+#include "fs/remote/moment/thread_stack.h"
+#include "fs/remote/waits/lock.h"
+#include "fs/remote/waits/lock_name.h"
 #include "fs/remote/waits/waits.h"
 
 #include <errno.h>
+#include <string.h>
+
+#define LOOKS_MAX 4096u  /* objects that are looked through for names, of all waits */
+#define LIBRARY_MAX 64   /* frames of the standard library above a lock */
+#define RELEASED_MAX 16u /* conditions that one thread waits for: a nested loop's */
+#define HOLDS_MAX 16384u
+
+/* A kernel thread with its Python stack. */
+struct waiter {
+    const struct lwp *lwp;
+    struct thread_stack python; /* n is 0: it runs no Python */
+    uint64_t thread_id;         /* pthread_t, or 0 */
+    bool torn;
+
+    /* what it waits for */
+    enum { WAITS_FOR_NOTHING, WAITS_FOR_LOCK, WAITS_FOR_GIL, WAITS_FOR_MUTEX } what;
+    uint64_t object; /* that it waits for in the program's eyes: a Queue, say */
+    enum lock_class class;
+    uint64_t lock; /* that it sleeps in: a lock of C */
+    enum lock_class lock_class;
+    const char *call;
+    size_t place;       /* the frame of the program that waits */
+    uint64_t holder_id; /* pthread_t of who holds it; 0: not known that way */
+    pid_t holder_tid;   /* the same as the kernel's inner number */
+    const struct gil *gil;
+};
+
+/* A thread in the block of a with statement. */
+struct hold {
+    uint64_t lock; /* of C, or a Semaphore */
+    size_t waiter;
+    struct raw_frame frame;
+    int32_t at;
+};
 
 struct finding {
     struct waits *waits;
     const struct waits_origin *origin;
+    struct view *view;
+    const struct offsets *offsets;
+    struct lock_cache classes;
+    struct waiter *items; /* by tid */
+    size_t n;
+    struct hold *holds;
+    size_t nholds, holds_alloc;
+    unsigned looks;
 };
 
 static struct actor thread_actor(pid_t tid)
@@ -15,57 +70,622 @@ static struct actor thread_actor(pid_t tid)
     return (struct actor){.kind = ACTOR_THREAD, .id = tid};
 }
 
+static enum lock_class class_of(struct finding *f, uint64_t object)
+{
+    return lock_classify(f->view, f->offsets, &f->classes, object);
+}
+
+static uint64_t attribute(struct finding *f, uint64_t object, const char *name)
+{
+    uint64_t value;
+    return instance_attribute(f->view, f->offsets, object, name, &value) == 0 ? value : 0;
+}
+
+static int64_t int_attribute(struct finding *f, uint64_t object, const char *name)
+{
+    uint64_t value = attribute(f, object, name);
+    int64_t number;
+    return value && int_to_i64(f->view, f->offsets, value, &number) == 0 ? number : 0;
+}
+
+/* ---- threads ---- */
+
+static int by_tid(const void *a, const void *b)
+{
+    const struct stack *const *x = a, *const *y = b;
+    return (*x)->tid != (*y)->tid ? ((*x)->tid < (*y)->tid ? -1 : 1) : *x < *y ? -1 : *x > *y;
+}
+
+/* One waiter for each lwp. */
+static int collect_threads(struct finding *f)
+{
+    const struct waits_origin *o = f->origin;
+    size_t n = o->walk->n, at = 0;
+    _cleanup_free_ const struct stack **stacks = calloc(n + 1, sizeof *stacks);
+    int r = 0;
+
+    f->items = calloc(o->lwps->n + 1, sizeof *f->items);
+    if (!f->items || !stacks)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        o->walk->stacks[i].tid = moment_tid(o->target, o->lwps, &o->walk->stacks[i]);
+        stacks[i] = &o->walk->stacks[i];
+    }
+    qsort(stacks, n, sizeof *stacks, by_tid);
+    for (size_t i = 0; i < o->lwps->n && r == 0; i++) {
+        struct waiter *w = &f->items[f->n++];
+        w->lwp = &o->lwps->items[i];
+        while (at < n && stacks[at]->tid < w->lwp->tid)
+            at++;
+        size_t from = at;
+        while (at < n && stacks[at]->tid == w->lwp->tid)
+            at++;
+        r = thread_stack_collect(stacks + from, at - from, &w->python);
+        w->torn = w->python.torn;
+        w->thread_id = w->python.top ? w->python.top->thread_id : 0;
+    }
+    return r;
+}
+
+static bool sleeps_in_futex(const struct waiter *w)
+{
+    return w->lwp->state != 'R' && (w->lwp->syscall == LWP_FUTEX || w->lwp->syscall == LWP_RESTART);
+}
+
+static struct waiter *find_thread(struct finding *f, uint64_t thread_id)
+{
+    for (size_t i = 0; thread_id && i < f->n; i++)
+        if (f->items[i].thread_id == thread_id)
+            return &f->items[i];
+    return NULL;
+}
+
+/* ---- the library's frames ---- */
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+/* Whether the frame is of a part of the standard library that is made of locks. */
+static bool is_library(const struct raw_frame *frame)
+{
+    static const char *const files[] = {
+        "/threading.py",
+        "/queue.py",
+        "/concurrent/futures/_base.py",
+        "/multiprocessing/synchronize.py",
+        "/multiprocessing/queues.py",
+        "<frozen importlib._bootstrap>",
+        "<frozen importlib._bootstrap_external>",
+    };
+
+    if (!frame->info || frame->info->state != CODE_LOADED)
+        return false;
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+        if (ends_with(frame->info->file, files[i]))
+            return true;
+    return false;
+}
+
+/* The last part of the function's name. */
+static const char *function_of(const struct raw_frame *frame)
+{
+    const char *dot = strrchr(frame->info->name, '.');
+    return dot ? dot + 1 : frame->info->name;
+}
+
+/* Where a thread's function is called from: what it calls by itself isn't the library's. */
+static bool begins_thread(const char *function)
+{
+    return !strcmp(function, "run") || !strcmp(function, "_bootstrap") ||
+           !strcmp(function, "_bootstrap_inner");
+}
+
+/* The name of a method as it is called, kept for good; NULL: none of those that wait. */
+static const char *call_of(const char *function)
+{
+    static const char *const calls[] = {
+        "acquire", "wait", "wait_for", "get", "put", "join", "result", "exception",
+    };
+
+    if (!strcmp(function, "__enter__"))
+        return "acquire";
+    for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+        if (!strcmp(function, calls[i]))
+            return calls[i];
+    return NULL;
+}
+
+/* The first argument: of a method, whose it is. */
+static uint64_t self_of(struct finding *f, const struct raw_frame *frame)
+{
+    struct frame_slots slots;
+    struct object_class class;
+
+    if (frame_slots_find(f->view, f->offsets, frame, &slots) < 0 || !slots.locals)
+        return 0;
+    uint64_t self = frame_slot(f->view, f->offsets, &slots, 0);
+    if (self && object_classify(f->view, f->offsets, self, &class) == 0 &&
+        class.kind == OBJECT_CELL && !object_field(f->view, self, f->offsets->cell_ref, &self))
+        return 0;
+    return f->offsets->version >= 0x030e0000 ? self & ~3ull : self;
+}
+
+/* The lock of C behind what a with statement enters, or whose acquire() was called; 0: none. */
+static uint64_t lock_behind(struct finding *f, uint64_t object, enum lock_class class)
+{
+    switch (class) {
+    case LOCK_LOCK:
+    case LOCK_RLOCK:
+    case LOCK_SEMAPHORE: /* as itself: with blocks hold what it counts */
+    case LOCK_BOUNDED_SEMAPHORE: return object;
+    case LOCK_CONDITION:
+        object = attribute(f, object, "_lock");
+        return object ? lock_behind(f, object, class_of(f, object)) : 0;
+    case LOCK_PY_RLOCK: return attribute(f, object, "_block");
+    case LOCK_MP_LOCK:
+    case LOCK_MP_RLOCK:
+    case LOCK_MP_SEMAPHORE: return attribute(f, object, "_semlock");
+    default: return 0;
+    }
+}
+
+/* Goes outward from the lock of C to the frame of the program. */
+static void climb(struct finding *f, struct waiter *w)
+{
+    const struct thread_stack *python = &w->python;
+    size_t i = 0;
+
+    for (; i < python->n && i < LIBRARY_MAX && is_library(&python->frames[i]); i++) {
+        const char *function = function_of(&python->frames[i]);
+        if (begins_thread(function))
+            break;
+        uint64_t self = self_of(f, &python->frames[i]);
+        enum lock_class class = class_of(f, self);
+        const char *call = call_of(function);
+        if (class == LOCK_NONE || class == LOCK_WORK_ITEM)
+            continue;
+        /* once it was notified, it waits for the lock as in acquire() */
+        if (class == LOCK_CONDITION && call && !strcmp(call, "wait") &&
+            lock_behind(f, self, class) == w->lock)
+            call = "acquire";
+        if (call || class != w->class) {
+            w->object = self;
+            w->class = class;
+            w->call = call;
+        }
+    }
+    w->place = i < python->n ? i : i ? i - 1 : 0;
+}
+
+/* ---- what a thread waits for ---- */
+
 static const struct gil *gil_waited_for(const struct finding *f, const struct lwp *lwp)
 {
     const struct walk *walk = f->origin->walk;
-    uint64_t size = (uint64_t)f->origin->target->runtime.offsets.gil_size;
+    uint64_t size = (uint64_t)f->offsets->gil_size;
 
     for (size_t i = 0; i < walk->ngils; i++)
-        if (lwp->arg0 - walk->gils[i].addr < size)
+        if (lwp->args[0] - walk->gils[i].addr < size)
             return &walk->gils[i];
     return NULL;
 }
 
-static void set_place(struct wait_place *place, const struct stack *stack)
+/* A method of C that is bound to an object: PyCFunctionObject.m_self. */
+#define BUILTIN_SELF 24
+
+/* An object of the frame, or that a method in it is bound to, in which the thread waits. */
+static bool waits_in(struct finding *f, struct waiter *w, uint64_t object)
 {
-    if (stack->n) {
-        place->code = stack->frames[0].info;
-        place->lasti = stack->frames[0].lasti;
+    struct object_class class;
+    enum lock_class is = class_of(f, object);
+
+    if (is == LOCK_NONE && object && object_classify(f->view, f->offsets, object, &class) == 0 &&
+        class.kind == OBJECT_BUILTIN && view_read64(f->view, object + BUILTIN_SELF, &object))
+        is = class_of(f, object);
+    if (is == LOCK_NONE || is > LOCK_HANDLE ||
+        !lock_is_waited(f->view, f->offsets, object, is, w->lwp->args[0]))
+        return false;
+    w->object = w->lock = object;
+    w->class = w->lock_class = is;
+    return true;
+}
+
+static bool find_lock(struct finding *f, struct waiter *w)
+{
+    struct frame_slots slots;
+
+    if (!w->python.n || w->torn ||
+        frame_slots_find(f->view, f->offsets, &w->python.frames[0], &slots) < 0)
+        return false;
+    /* what is on the evaluation stack is likelier to be it */
+    for (uint32_t i = slots.n; i-- > 0;)
+        if (waits_in(f, w, frame_slot(f->view, f->offsets, &slots, i)))
+            return true;
+    return false;
+}
+
+static void look_at_lock(struct finding *f, struct waiter *w)
+{
+    static const char *const calls[] = {
+        [LOCK_LOCK] = "acquire",     [LOCK_RLOCK] = "acquire", [LOCK_SEMLOCK] = "acquire",
+        [LOCK_SIMPLE_QUEUE] = "get", [LOCK_HANDLE] = "join",
+    };
+
+    w->what = WAITS_FOR_LOCK;
+    w->call = calls[w->class];
+    climb(f, w);
+}
+
+/* The interpreter's end, or Thread.join(), waits for a thread without an object for it. */
+static bool find_joined(struct finding *f, struct waiter *w)
+{
+    if (!w->python.n || w->torn || !is_library(&w->python.frames[0]))
+        return false;
+    uint64_t joined = lock_joined_thread(f->view, f->offsets, w->lwp->args[0]);
+    if (!find_thread(f, joined))
+        return false;
+    w->class = LOCK_THREAD;
+    w->holder_id = joined;
+    return true;
+}
+
+/* glibc's mutex: nptl/lowlevellock.c sleeps in FUTEX_WAIT for the value 2, nothing else of it does;
+ * sysdeps/x86/nptl/bits/struct_mutex.h */
+#define FUTEX_COMMAND 0x7fu
+#define FUTEX_WAIT 0u
+#define MUTEX_CONTENDED 2u
+#define MUTEX_OWNER 8
+#define MUTEX_USERS 12
+#define MUTEX_SIZE 24
+
+static bool find_mutex(struct finding *f, struct waiter *w)
+{
+    const struct lwp *lwp = w->lwp;
+
+    if (lwp->syscall != LWP_FUTEX || (lwp->args[1] & FUTEX_COMMAND) != FUTEX_WAIT ||
+        (uint32_t)lwp->args[2] != MUTEX_CONTENDED || lwp->args[3])
+        return false;
+    const uint8_t *mutex = view_read(f->view, lwp->args[0], MUTEX_SIZE);
+    if (!mutex || load32(mutex) != MUTEX_CONTENDED)
+        return false;
+    /* another kind of lock of glibc has something else there */
+    pid_t owner = (pid_t)load32(mutex + MUTEX_OWNER);
+    const struct lwp *holder = owner > 0 ? lwp_find_inner(f->origin->lwps, owner) : NULL;
+    w->holder_tid = holder && load32(mutex + MUTEX_USERS) ? holder->tid : 0;
+    w->object = lwp->args[0];
+    return true;
+}
+
+static void look_at(struct finding *f, struct waiter *w)
+{
+    if (!sleeps_in_futex(w))
+        return;
+    w->gil = gil_waited_for(f, w->lwp);
+    if (w->gil)
+        w->what = WAITS_FOR_GIL;
+    else if (find_lock(f, w) || find_joined(f, w))
+        look_at_lock(f, w);
+    else if (find_mutex(f, w))
+        w->what = WAITS_FOR_MUTEX;
+}
+
+/* Copies what look_at() begins with, of all threads at once. */
+static void prefetch(struct finding *f)
+{
+    struct frame_slots slots;
+    uint64_t objects[64];
+    const uint8_t *p;
+
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < f->n; i++) {
+            struct waiter *w = &f->items[i];
+            if (!w->python.n || !sleeps_in_futex(w) ||
+                frame_slots_find(f->view, f->offsets, &w->python.frames[0], &slots) < 0)
+                continue;
+            size_t n = 0;
+            if (view_get(f->view, slots.addr, 8 * slots.n, &p) == 0)
+                for (uint32_t k = slots.n; k-- > 0 && n < ARRAY_SIZE(objects);)
+                    objects[n++] = frame_slot(f->view, f->offsets, &slots, k);
+            objects_queue(f->view, objects, n);
+        }
+        (void)view_fill(f->view);
     }
 }
 
-static void add_gil(struct finding *f, const struct stack *stack, const struct lwp *lwp,
-                    const struct gil *gil)
+/* ---- who holds a lock ---- */
+
+struct looking_at_frame {
+    struct finding *f;
+    const struct raw_frame *frame;
+    size_t waiter;
+    uint64_t released[RELEASED_MAX];
+    size_t nreleased;
+};
+
+static int add_hold(void *arg, uint64_t manager, bool async, int32_t at)
 {
-    const struct waits_origin *o = f->origin;
-    const struct stack *holder = gil->locked ? walk_find(o->walk, gil->holder) : NULL;
-    pid_t tid = holder ? moment_tid(o->target, o->lwps, holder) : 0;
-    struct wait *wait = waits_add(f->waits, thread_actor(lwp->tid), "GIL");
+    struct looking_at_frame *looking = arg;
+    struct finding *f = looking->f;
+
+    if (async)
+        return 0;
+    uint64_t lock = lock_behind(f, manager, class_of(f, manager));
+    for (size_t i = 0; i < looking->nreleased; i++)
+        if (looking->released[i] == lock)
+            return 0;
+    if (!lock || f->nholds == HOLDS_MAX)
+        return 0;
+    if (ARRAY_GROW(f->holds, f->holds_alloc, f->nholds + 1) < 0)
+        return -ENOMEM;
+    f->holds[f->nholds++] = (struct hold){lock, looking->waiter, *looking->frame, at};
+    return 0;
+}
+
+/* A thread in Condition.wait() doesn't hold the lock whose with block that stands in. */
+static void note_released(struct looking_at_frame *looking)
+{
+    struct finding *f = looking->f;
+
+    if (!is_library(looking->frame) || strcmp(function_of(looking->frame), "wait") ||
+        looking->nreleased == RELEASED_MAX)
+        return;
+    uint64_t self = self_of(f, looking->frame);
+    enum lock_class class = class_of(f, self);
+    if (class == LOCK_CONDITION)
+        looking->released[looking->nreleased++] = lock_behind(f, self, class);
+}
+
+static int find_holds(struct finding *f)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < f->n; i++)
+        with_blocks_prefetch(f->view, f->offsets, f->items[i].python.frames, f->items[i].python.n);
+    for (size_t i = 0; i < f->n && r != -ENOMEM; i++) {
+        const struct thread_stack *python = &f->items[i].python;
+        struct looking_at_frame looking = {.f = f, .waiter = i};
+        for (size_t k = 0; k < python->n && r != -ENOMEM; k++) {
+            looking.frame = &python->frames[k];
+            note_released(&looking);
+            r = with_blocks_iterate(f->view, f->offsets, looking.frame, add_hold, &looking);
+        }
+    }
+    return r == -ENOMEM ? r : 0;
+}
+
+static const struct hold *find_hold(const struct finding *f, const struct waiter *of, uint64_t lock)
+{
+    for (size_t i = 0; i < f->nholds; i++)
+        if (f->holds[i].lock == lock && &f->items[f->holds[i].waiter] == of)
+            return &f->holds[i];
+    return NULL;
+}
+
+static void set_place(struct wait_place *place, const struct raw_frame *frame, int32_t at)
+{
+    place->code = frame->info;
+    place->lasti = at;
+}
+
+static void add_holder(struct finding *f, const struct waiter *holder, uint64_t lock,
+                       enum certainty certainty)
+{
+    const struct hold *hold = lock ? find_hold(f, holder, lock) : NULL;
+
+    struct wait_holder *h = waits_add_holder(f->waits, thread_actor(holder->lwp->tid), certainty);
+    if (h && hold && hold->at >= 0)
+        set_place(&h->taken, &hold->frame, hold->at);
+}
+
+static void add_gone(struct finding *f)
+{
+    (void)waits_add_holder(f->waits, (struct actor){.kind = ACTOR_GONE}, HELD_CERTAIN);
+}
+
+/* By a pthread_t that the lock keeps. */
+static void add_owner(struct finding *f, const struct waiter *w, uint64_t owner, uint64_t lock)
+{
+    const struct waiter *holder = find_thread(f, owner);
+
+    if (holder == w || !owner)
+        return; /* it has just got it */
+    if (holder)
+        add_holder(f, holder, lock, HELD_CERTAIN);
+    else if (!f->origin->walk->cut)
+        add_gone(f);
+}
+
+static void add_with_blocks(struct finding *f, uint64_t lock, enum certainty certainty)
+{
+    for (size_t i = 0; i < f->nholds; i++)
+        if (f->holds[i].lock == lock)
+            add_holder(f, &f->items[f->holds[i].waiter], lock, certainty);
+}
+
+/* The thread of a pool that runs what a Future stands for: in _WorkItem.run(). */
+static void add_worker(struct finding *f, uint64_t future)
+{
+    for (size_t i = 0; i < f->n; i++)
+        for (size_t k = 0; k < f->items[i].python.n; k++) {
+            const struct raw_frame *frame = &f->items[i].python.frames[k];
+            if (!frame->info || frame->info->state != CODE_LOADED ||
+                !ends_with(frame->info->file, "/concurrent/futures/thread.py") ||
+                strcmp(function_of(frame), "run"))
+                continue;
+            uint64_t self = self_of(f, frame);
+            if (class_of(f, self) == LOCK_WORK_ITEM && attribute(f, self, "future") == future) {
+                add_holder(f, &f->items[i], 0, HELD_CERTAIN);
+                return;
+            }
+        }
+}
+
+/* The thread whose end a lock stands for (up to 3.12): its outermost frames are its Thread's. */
+static void add_ending(struct finding *f, uint64_t lock)
+{
+    for (size_t i = 0; lock && i < f->n; i++) {
+        const struct thread_stack *python = &f->items[i].python;
+        if (!python->n)
+            continue;
+        uint64_t self = self_of(f, &python->frames[python->n - 1]);
+        if (class_of(f, self) == LOCK_THREAD && attribute(f, self, "_tstate_lock") == lock) {
+            add_holder(f, &f->items[i], 0, HELD_CERTAIN);
+            return;
+        }
+    }
+}
+
+static void add_joined(struct finding *f, const struct waiter *w)
+{
+    uint64_t ident = w->holder_id;
+
+    if (!ident && w->object)
+        ident = (uint64_t)int_attribute(f, w->object, "_ident");
+    const struct waiter *holder = find_thread(f, ident);
+    if (holder && holder != w)
+        add_holder(f, holder, 0, HELD_CERTAIN);
+    else if (!w->object)
+        add_ending(f, w->lock);
+}
+
+static bool is_acquired(const struct waiter *w) { return w->call && !strcmp(w->call, "acquire"); }
+
+static void add_lock_holders(struct finding *f, const struct waiter *w)
+{
+    enum certainty semaphore = HELD_LIKELY; /* who took it without a with block isn't seen */
+
+    switch (w->class) {
+    case LOCK_THREAD:
+    case LOCK_HANDLE: add_joined(f, w); return;
+    case LOCK_FUTURE: add_worker(f, w->object); return;
+    case LOCK_MODULE: add_owner(f, w, (uint64_t)int_attribute(f, w->object, "owner"), 0); return;
+    case LOCK_SEMAPHORE:
+    case LOCK_BOUNDED_SEMAPHORE: add_with_blocks(f, w->object, semaphore); return;
+    case LOCK_PY_RLOCK:
+        add_owner(f, w, (uint64_t)int_attribute(f, w->object, "_owner"), w->lock);
+        return;
+    default: break;
+    }
+    if (w->lock_class == LOCK_RLOCK)
+        add_owner(f, w, rlock_owner(f->view, w->lock), w->lock);
+    else if (w->lock)
+        add_with_blocks(f, w->lock, HELD_CERTAIN);
+}
+
+/* ---- the list ---- */
+
+static uint32_t name_of(struct finding *f, const struct waiter *w)
+{
+    for (size_t i = 0; i + 1 < f->waits->n; i++) /* a pool waits for one queue */
+        if (f->waits->items[i].address == w->object)
+            return f->waits->items[i].name;
+    uint32_t name = waits_string_begin(f->waits);
+    bool found = lock_name_add(f->view, f->offsets, &w->python.frames[w->place], w->object,
+                               &f->looks, &f->waits->strings);
+    waits_string_end(f->waits);
+    return found ? name : 0;
+}
+
+static void add_lock(struct finding *f, const struct waiter *w)
+{
+    struct wait *wait = waits_add(f->waits, thread_actor(w->lwp->tid), lock_class_name(w->class));
 
     if (!wait)
         return;
-    wait->address = gil->addr;
-    set_place(&wait->place, stack);
-    if (tid && tid != lwp->tid) {
-        struct wait_holder *h = waits_add_holder(f->waits, thread_actor(tid), HELD_CERTAIN);
-        if (h)
-            set_place(&h->taken, holder);
+    wait->call = w->call;
+    wait->address = w->object;
+    wait->timed = w->lwp->args[3] != 0;
+    set_place(&wait->place, &w->python.frames[w->place], w->python.frames[w->place].lasti);
+    if (w->class == LOCK_THREAD || w->class == LOCK_HANDLE || w->class == LOCK_FUTURE)
+        wait->held = "run by";
+    if (w->object)
+        wait->name = name_of(f, w);
+    add_lock_holders(f, w);
+}
+
+static void add_gil(struct finding *f, const struct waiter *w)
+{
+    const struct waits_origin *o = f->origin;
+    const struct stack *holder = w->gil->locked ? walk_find(o->walk, w->gil->holder) : NULL;
+    struct wait *wait = waits_add(f->waits, thread_actor(w->lwp->tid), "GIL");
+
+    if (!wait)
+        return;
+    wait->address = w->gil->addr;
+    if (w->python.n)
+        set_place(&wait->place, &w->python.frames[0], w->python.frames[0].lasti);
+    if (!holder || !holder->tid || holder->tid == w->lwp->tid)
+        return;
+    (void)waits_add_holder(f->waits, thread_actor(holder->tid), HELD_CERTAIN);
+}
+
+static void add_mutex(struct finding *f, const struct waiter *w)
+{
+    struct wait *wait = waits_add(f->waits, thread_actor(w->lwp->tid), "mutex");
+
+    if (!wait)
+        return;
+    wait->address = w->object;
+    if (w->python.n)
+        set_place(&wait->place, &w->python.frames[0], w->python.frames[0].lasti);
+    if (w->holder_tid)
+        (void)waits_add_holder(f->waits, thread_actor(w->holder_tid), HELD_CERTAIN);
+}
+
+/* Whether the with blocks of all threads have to be looked at. */
+static bool wants_holds(const struct finding *f)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        const struct waiter *w = &f->items[i];
+        if (w->what == WAITS_FOR_LOCK && w->lock &&
+            (is_acquired(w) || w->class == LOCK_QUEUE || w->class == LOCK_EVENT ||
+             w->class == LOCK_FUTURE || w->class == LOCK_BARRIER))
+            return true;
     }
+    return false;
+}
+
+static int find_waits(struct finding *f)
+{
+    int r = collect_threads(f);
+
+    if (r < 0)
+        return r;
+    prefetch(f);
+    for (size_t i = 0; i < f->n; i++)
+        look_at(f, &f->items[i]);
+    if (wants_holds(f))
+        r = find_holds(f);
+    for (size_t i = 0; i < f->n && r == 0 && !f->waits->strings.error; i++)
+        switch (f->items[i].what) {
+        case WAITS_FOR_NOTHING: break;
+        case WAITS_FOR_LOCK: add_lock(f, &f->items[i]); break;
+        case WAITS_FOR_GIL: add_gil(f, &f->items[i]); break;
+        case WAITS_FOR_MUTEX: add_mutex(f, &f->items[i]); break;
+        }
+    return r;
+}
+
+static void finding_deinit(struct finding *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        thread_stack_deinit(&f->items[i].python);
+    free(f->items);
+    free(f->holds);
 }
 
 int waits_of_threads(struct waits *waits, const struct waits_origin *origin)
 {
-    struct finding f = {waits, origin};
+    _cleanup_(finding_deinit) struct finding f = {
+        .waits = waits,
+        .origin = origin,
+        .view = origin->target->view,
+        .offsets = &origin->target->runtime.offsets,
+        .looks = LOOKS_MAX,
+    };
 
-    for (size_t i = 0; i < origin->walk->n && !waits->strings.error; i++) {
-        const struct stack *stack = &origin->walk->stacks[i];
-        pid_t tid = moment_tid(origin->target, origin->lwps, stack);
-        const struct lwp *lwp = tid ? lwp_find(origin->lwps, tid) : NULL;
-        if (!lwp || lwp->state == 'R' || (lwp->syscall != LWP_FUTEX && lwp->syscall != LWP_RESTART))
-            continue;
-        const struct gil *gil = gil_waited_for(&f, lwp);
-        if (gil)
-            add_gil(&f, stack, lwp, gil);
-    }
-    return 0;
+    return find_waits(&f);
 }
