@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define FDINFO_MAX 65536 /* bytes */
+#define LOOK_EVERY 256   /* descriptors, at the time that they took */
 
 /* What was found last. Of all processes: it is the same whoever asks. */
 static struct {
@@ -49,8 +51,18 @@ static int by_inode(const void *a, const void *b)
 struct looking {
     struct descriptors found;
     size_t alloc;
-    uint64_t until_ns;
+    uint64_t until_ns; /* CLOCK_THREAD_CPUTIME_ID */
 };
+
+static uint64_t spent_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static bool is_too_long(const struct looking *looking) { return spent_ns() > looking->until_ns; }
 
 static int look_at_process(struct looking *looking, pid_t pid)
 {
@@ -77,7 +89,7 @@ static int look_at_process(struct looking *looking, pid_t pid)
         descriptor_parse(link, &descriptor);
         if (descriptor.kind == DESCRIPTOR_OTHER)
             continue;
-        if (found->n == DESCRIPTORS_MAX || monotonic_ns() > looking->until_ns) {
+        if (found->n == DESCRIPTORS_MAX || (found->n % LOOK_EVERY == 0 && is_too_long(looking))) {
             found->cut = true;
             return 0;
         }
@@ -90,7 +102,7 @@ static int look_at_process(struct looking *looking, pid_t pid)
 
 static int look(struct descriptors *out)
 {
-    struct looking looking = {.until_ns = monotonic_ns() + DESCRIPTORS_DEADLINE_NS};
+    struct looking looking = {.until_ns = spent_ns() + DESCRIPTORS_COST_NS};
     struct dirent *entry;
     unsigned pid;
     int r = 0;
@@ -98,9 +110,10 @@ static int look(struct descriptors *out)
     _cleanup_closedir_ DIR *dir = opendir("/proc");
     if (!dir)
         return -errno;
-    while (r == 0 && (entry = readdir(dir)))
+    while (r == 0 && !is_too_long(&looking) && (entry = readdir(dir)))
         if (number_parse(entry->d_name, &pid))
             r = look_at_process(&looking, (pid_t)pid);
+    looking.found.cut |= is_too_long(&looking);
     if (r < 0) {
         descriptors_deinit(&looking.found);
         return r;

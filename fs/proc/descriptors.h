@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define DESCRIPTORS_MAX 1000000u           /* pipes and sockets, of all processes ... */
-#define DESCRIPTORS_DEADLINE_NS 500000000u /* ... and the time that finding them may take */
-#define DESCRIPTORS_AGE_NS 100000000u      /* for which they are good enough to be told of */
+#define DESCRIPTORS_MAX 1000000u       /* pipes and sockets, of all processes ... */
+#define DESCRIPTORS_COST_NS 500000000u /* ... and the processor time that finding them may take */
+#define DESCRIPTORS_AGE_NS 100000000u  /* for which they are good enough to be told of */
 
 enum descriptor_kind { DESCRIPTOR_OTHER, DESCRIPTOR_PIPE, DESCRIPTOR_SOCKET };
 

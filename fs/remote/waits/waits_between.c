@@ -451,10 +451,10 @@ static int tell_deadlock(struct graph *graph)
 static int find_deadlock(struct graph *graph)
 {
     int r = find_stuck(graph);
-    size_t n = graph->nnodes;
+    const size_t n = graph->nnodes;
 
-    if (r <= 0)
-        return r;
+    if (r <= 0 || n == 1) /* threads of one process: waits_finish() */
+        return r < 0 ? r : 0;
     descriptors_deinit(&graph->descriptors); /* they were read before the processes were */
     graph->age_ns = 0;
     r = find_stuck(graph);
