@@ -99,8 +99,9 @@ static void add_holders(const struct listing *l, const struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->nholders; i++) {
         const struct wait_holder *holder = &l->waits->holders[wait->holders + i];
-        text_printf(l->out, ", %s%s ", holder->certainty == HELD_LIKELY ? "likely " : "",
-                    wait->held);
+        text_printf(l->out, ", %s", holder->certainty == HELD_LIKELY ? "likely " : "");
+        if (!i || !wait->does)
+            text_printf(l->out, "%s ", wait->held);
         add_actor(l, &holder->who);
         add_place(l, &holder->taken);
         add_since(l, "for", holder->since_ns);
@@ -128,7 +129,9 @@ static void add_chain(const struct listing *l, const struct wait_cycle *cycle)
         add_what(l, wait);
         add_place(l, &wait->place);
         for (uint32_t k = 0; k < wait->nholders; k++) {
-            text_printf(l->out, "%s %s ", k ? " and" : "", wait->held);
+            text_printf(l->out, "%s ", k ? " and" : "");
+            if (!k)
+                text_printf(l->out, "%s ", wait->held);
             add_actor(l, &waits->holders[wait->holders + k].who);
         }
     }

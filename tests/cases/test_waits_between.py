@@ -467,3 +467,105 @@ os.waitpid(pid, 0)
     pid, other = eventually(parent, DEADLINE, "the two of them")
     told(probe, pid, rf"^thread {pid} .* waits for child {its['inner']} .*, namely process {other} \(.*\), which lives$")
     told(probe, pid, rf"reads a socket .*, whose other end is process {other} \(")
+
+
+# ---- multiprocessing ----
+
+
+OPPOSITE = """
+import multiprocessing, sys
+
+def work(number, first, second, said, go):
+    with first if number % 2 else second:
+        said.send(number)
+        go.wait()
+        with second if number % 2 else first:
+            pass
+
+def main():
+    context = multiprocessing.get_context(sys.argv[1])
+    first, second, go = context.Lock(), context.Lock(), context.Event()
+    hears, said = context.Pipe()
+    workers = [context.Process(target=work, args=(n, first, second, said, go)) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    got = {hears.recv() % 2, hears.recv() % 2}
+    assert got == {0, 1}
+    print("ready")
+    print(*(f"w{n} {worker.pid}" for n, worker in enumerate(workers)), flush=True)
+    go.set()
+    workers[0].join()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_two_locks_of_four_workers(probe, python, method):
+    """As gunicorn's: two of the workers have a lock each and wait for the other one's, two more wait with them."""
+    victim = python.run_source(OPPOSITE, method, name=f"opposite_{method}.py")
+    words = victim.readline().split()
+    workers = list(map(int, words[1::2]))
+    def deadlocked():
+        found = {}
+        for pid in workers:
+            for line in locks(probe, pid):
+                if line.startswith(f"deadlock: thread {pid} "):
+                    found[pid] = line
+        return found if len(found) == 4 else None
+    try:
+        found = eventually(deadlocked, DEADLINE, "the deadlock of four")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {[locks(probe, pid) for pid in workers]}") from None
+    holders = set()
+    for pid, line in found.items():
+        seen = re.fullmatch(
+            rf"deadlock: thread {pid} \(MainThread\) waits for multiprocessing\.Lock (first|second) \(opposite_\w+\.py:[58]\) "
+            r"held by process (\d+) \(.*?\), which waits for multiprocessing\.Lock held by process (\d+) \(.*?\)"
+            r"(, which waits for multiprocessing\.Lock held by process (\d+) \(.*?\))?", line)
+        assert seen, line
+        holder = int(seen[2])
+        holders.add(holder)
+        assert holder in workers and holder != pid
+        assert ".py:8)" not in line or workers.index(holder) % 2 != workers.index(pid) % 2
+        told(probe, pid, rf"^thread {pid} .*, held by process {holder} \(.*\) \(opposite_\w+\.py:5\)$")
+    assert len(holders) == 2
+    told(probe, victim.pid, rf"^thread {victim.pid} .* waits for child {workers[0]} ")
+
+
+QUEUE = """
+import multiprocessing, os, sys, time
+
+def work(queue, said):
+    said.send(os.getpid())
+    queue.get()
+
+def main():
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    hears, said = context.Pipe()
+    workers = [context.Process(target=work, args=(queue, said), daemon=True) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    print("ready")
+    print(*(f"w{n} {worker.pid}" for n, worker in enumerate(workers)), flush=True)
+    for worker in workers:
+        worker.join()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_workers_at_a_queue(probe, python):
+    """One of them reads its pipe, the others wait for the lock of those that read."""
+    victim = python.run_source(QUEUE, name="at_a_queue.py")
+    workers = list(map(int, victim.readline().split()[1::2]))
+    def readers():
+        return [pid for pid in workers if any(re.search(f"^thread {pid} .* reads a pipe in ", line) for line in locks(probe, pid))]
+    reader, = eventually(lambda: readers() if len(readers()) == 1 else None, DEADLINE, "one that reads")
+    for pid in workers:
+        if pid != reader:
+            told(probe, pid, rf"^thread {pid} \(MainThread\) waits for multiprocessing\.Queue queue .*, held by process {reader} ")
+    told(probe, reader, rf"^thread {reader} .* reads a pipe in work \(at_a_queue\.py:6\), whose other end is process")

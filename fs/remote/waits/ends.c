@@ -261,3 +261,30 @@ void end_of_child(const struct ends *ends, const struct blocking *blocking, stru
     if (!out->n)
         out->note = "which isn't to be seen";
 }
+
+/* ---- semaphores ---- */
+
+int end_of_semaphore(const struct ends *ends, const struct blocking *blocking, struct end *out)
+{
+    struct semaphores *semaphores = ends->semaphores;
+    struct shared_word word;
+
+    *out = (struct end){.kind = "semaphore", .held = "held by"};
+    if (shared_word_at(ends->pid, blocking->address, &word) < 0)
+        return 0;
+    int r = semaphores->read ? 0 : semaphores_read(ends->pid, ends->reader, semaphores);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < semaphores->n; i++) {
+        const struct semaphore_hold *hold = &semaphores->items[i];
+        size_t n = out->n;
+        if (!shared_word_same(&hold->word, &word))
+            continue;
+        out->kind = hold->kind;
+        out->certain = out->likely = hold->one;
+        add_holder(ends, hold->pid, NULL, out);
+        if (out->n > n)
+            out->holders[n].hold = hold;
+    }
+    return 0;
+}

@@ -3,6 +3,7 @@
 
 #include "fs/proc/descriptors.h"
 #include "fs/remote/waits/peers.h"
+#include "fs/remote/waits/semaphores.h"
 #include "fs/remote/waits/waits.h"
 
 #define END_NAME_MAX 256
@@ -11,8 +12,9 @@
 /* One process that can end the wait. */
 struct end_holder {
     pid_t pid;
-    const char *state; /* as in struct wait_holder */
-    bool dead;         /* a child that is a zombie */
+    const char *state;                 /* as in struct wait_holder */
+    bool dead;                         /* a child that is a zombie */
+    const struct semaphore_hold *hold; /* of a semaphore: where it was taken; else NULL */
 };
 
 struct end {
@@ -32,6 +34,7 @@ struct ends {
     const struct waits_reader *reader;
     uint64_t age_ns;                 /* how old the following may be */
     struct descriptors *descriptors; /* without items: read once they are needed */
+    struct semaphores *semaphores;   /* the same */
 };
 
 /* Of a descriptor that it waits to read from, or (writes) to write to. */
@@ -39,3 +42,5 @@ void end_of_fd(const struct ends *ends, int fd, bool writes, struct end *out);
 /* Of a lock of a file, or of a child. */
 void end_of_lock(const struct ends *ends, const struct blocking *blocking, struct end *out);
 void end_of_child(const struct ends *ends, const struct blocking *blocking, struct end *out);
+/* Of a lock that processes share: a futex. The holders are those of ends->semaphores. -ENOMEM. */
+int end_of_semaphore(const struct ends *ends, const struct blocking *blocking, struct end *out);

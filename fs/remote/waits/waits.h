@@ -151,3 +151,11 @@ int waits_of_files(struct waits *waits, const struct waits_origin *origin);
 /* How a thread waits in a system call: "reads", "waits for"; static. NULL: not for anything outside
  * of its process. */
 const char *waits_does(const struct blocking *blocking);
+
+struct semlock;
+/* at: an instruction on the line of the with statement; -1: not known. */
+typedef int semlock_visit(void *arg, const struct semlock *lock, pid_t tid, struct code *code,
+                          int32_t at);
+/* Visits the locks of multiprocessing's in whose with blocks threads stand, and that their process
+ * has taken. Returns what visit returned first other than 0; 0, -ENOMEM. */
+int waits_each_semlock(const struct waits_origin *origin, semlock_visit *visit, void *arg);

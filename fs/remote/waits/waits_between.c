@@ -38,7 +38,8 @@ struct graph {
     struct waits *waits;
     const struct waits_reader *reader;
     struct descriptors descriptors;
-    uint64_t age_ns;    /* how old these may be */
+    uint64_t age_ns; /* how old these may be */
+    struct semaphores semaphores;
     struct node *nodes; /* the first: the process that is asked for */
     size_t nnodes, nodes_alloc;
     struct link *links;
@@ -55,11 +56,13 @@ static void graph_deinit(struct graph *graph)
     free(graph->links);
     free(graph->holders);
     descriptors_deinit(&graph->descriptors);
+    semaphores_deinit(&graph->semaphores);
 }
 
 static struct ends ends_of(struct graph *graph, pid_t pid)
 {
-    return (struct ends){pid, graph->reader, graph->age_ns, &graph->descriptors};
+    return (struct ends){pid, graph->reader, graph->age_ns, &graph->descriptors,
+                         &graph->semaphores};
 }
 
 /* ---- processes ---- */
@@ -117,7 +120,39 @@ static struct actor process_actor(struct graph *graph, pid_t pid)
     return actor;
 }
 
-/* Fills in what was found of a wait; it may be any of the list. */
+static void add_place(struct waits *waits, const struct semaphore_hold *hold,
+                      struct wait_place *place)
+{
+    if (!hold)
+        return;
+    place->func = add_text(waits, hold->func);
+    place->file = add_text(waits, hold->file);
+    place->line = hold->line;
+}
+
+/* Adds the holders of a wait that has none; it may be any of the list. */
+static int tell_holders(struct graph *graph, uint32_t w, const struct end *end)
+{
+    struct waits *waits = graph->waits;
+
+    waits->items[w].holders = (uint32_t)waits->nholders;
+    for (size_t i = 0; i < end->n && waits->nholders < WAITS_MAX; i++) {
+        if (ARRAY_GROW(waits->holders, waits->holders_alloc, waits->nholders + 1) < 0)
+            return -ENOMEM;
+        struct wait_holder *holder = &waits->holders[waits->nholders++];
+        *holder = (struct wait_holder){
+            .who = process_actor(graph, end->holders[i].pid),
+            .certainty = HELD_CERTAIN,
+            .since_ns = WAITS_UNKNOWN_NS,
+            .state = end->holders[i].state,
+        };
+        add_place(waits, end->holders[i].hold, &holder->taken);
+        waits->items[w].nholders++;
+    }
+    return 0;
+}
+
+/* Fills in what was found of a wait. */
 static int tell(struct graph *graph, uint32_t w, const struct end *end)
 {
     struct waits *waits = graph->waits;
@@ -127,19 +162,7 @@ static int tell(struct graph *graph, uint32_t w, const struct end *end)
     wait->held = end->held ? end->held : wait->held;
     wait->note = end->n ? NULL : end->note;
     wait->name = add_text(waits, end->name);
-    wait->holders = (uint32_t)waits->nholders;
-    for (size_t i = 0; i < end->n && waits->nholders < WAITS_MAX; i++) {
-        if (ARRAY_GROW(waits->holders, waits->holders_alloc, waits->nholders + 1) < 0)
-            return -ENOMEM;
-        waits->holders[waits->nholders++] = (struct wait_holder){
-            .who = process_actor(graph, end->holders[i].pid),
-            .certainty = HELD_CERTAIN,
-            .since_ns = WAITS_UNKNOWN_NS,
-            .state = end->holders[i].state,
-        };
-        wait->nholders++;
-    }
-    return 0;
+    return tell_holders(graph, w, end);
 }
 
 /* One more wait of the same thread. */
@@ -220,6 +243,13 @@ static int tell_wait(struct graph *graph, const struct ends *ends, uint32_t w)
         end_of_child(ends, &thread.blocking, &end);
         r = tell(graph, w, &end);
         break;
+    case BLOCKING_FUTEX:
+        if (before.nholders)
+            break;
+        r = end_of_semaphore(ends, &thread.blocking, &end);
+        if (r == 0)
+            r = tell_holders(graph, w, &end);
+        break;
     default: peer_thread_read_fds(ends->pid, &thread); r = tell_fds(graph, ends, w, &thread);
     }
     if (thread_switches(ends->pid, thread.tid) != thread.switches) {
@@ -291,14 +321,16 @@ static int add_ends(struct graph *graph, struct link *link, const struct peer_th
     pid_t pid = graph->nodes[link->node].peer.pid;
     const struct ends ends = ends_of(graph, pid);
     const struct blocking *blocking = &thread->blocking;
-    struct end end = {.held = NULL};
+    struct end end = {.kind = NULL};
     int r = 0;
 
     link->known = !blocking->timed;
     switch (blocking->kind) {
-    case BLOCKING_FUTEX: /* only threads of the process itself can end it */
-        link->known = link->known && !blocking->shared;
-        return add_holder(graph, link, pid);
+    case BLOCKING_FUTEX:
+        if (!blocking->shared) /* only threads of the process itself can end it */
+            return add_holder(graph, link, pid);
+        r = link->known ? end_of_semaphore(&ends, blocking, &end) : 0;
+        return r < 0 ? r : add_end(graph, link, &end);
     case BLOCKING_FLOCK:
     case BLOCKING_FCNTL: end_of_lock(&ends, blocking, &end); return add_end(graph, link, &end);
     case BLOCKING_CHILD: end_of_child(&ends, blocking, &end); return add_end(graph, link, &end);
@@ -456,6 +488,7 @@ static int find_deadlock(struct graph *graph)
     if (r <= 0 || n == 1) /* threads of one process: waits_finish() */
         return r < 0 ? r : 0;
     descriptors_deinit(&graph->descriptors); /* they were read before the processes were */
+    semaphores_deinit(&graph->semaphores);
     graph->age_ns = 0;
     r = find_stuck(graph);
     if (r <= 0 || graph->nnodes != n)

@@ -7,6 +7,7 @@
 #include "fs/remote/waits/waits.h"
 
 #include <errno.h>
+#include <string.h>
 
 const char *waits_does(const struct blocking *blocking)
 {
@@ -42,6 +43,37 @@ static const char *kind(const struct blocking *blocking)
     }
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+/* The innermost frame that isn't one of the standard library's, in which programs wait. */
+static const struct raw_frame *program_frame(const struct stack *stack)
+{
+    static const char *const files[] = {
+        "/multiprocessing/connection.py",
+        "/multiprocessing/queues.py",
+        "/multiprocessing/popen_fork.py",
+        "/multiprocessing/process.py",
+        "/selectors.py",
+        "/socket.py",
+        "/ssl.py",
+        "/subprocess.py",
+    };
+
+    for (size_t i = 0; i < stack->n; i++) {
+        const struct raw_frame *frame = &stack->frames[i];
+        bool library = false;
+        for (size_t k = 0; k < ARRAY_SIZE(files) && frame->info; k++)
+            library |= frame->info->state == CODE_LOADED && ends_with(frame->info->file, files[k]);
+        if (!library)
+            return frame;
+    }
+    return stack->frames;
+}
+
 static int add(struct waits *waits, const struct lwp *lwp, const struct stack *stack)
 {
     struct wait *wait = waits_add(waits, (struct actor){.kind = ACTOR_THREAD, .id = lwp->tid},
@@ -51,13 +83,31 @@ static int add(struct waits *waits, const struct lwp *lwp, const struct stack *s
     wait->does = waits_does(&lwp->blocking);
     wait->call = syscall_name(lwp->blocking.number);
     if (stack) {
-        wait->place.code = stack->frames[0].info;
-        wait->place.lasti = stack->frames[0].lasti;
+        const struct raw_frame *frame = program_frame(stack);
+        wait->place.code = frame->info;
+        wait->place.lasti = frame->lasti;
     }
     if (ARRAY_GROW(waits->asleep, waits->asleep_alloc, waits->nasleep + 1) < 0)
         return -ENOMEM;
     waits->asleep[waits->nasleep++] = lwp->blocking;
     wait->asleep = (uint32_t)waits->nasleep;
+    return 0;
+}
+
+/* A lock that processes share was found by waits_of_threads(): who holds it is looked for with the
+ * others. */
+static int note_shared(struct waits *waits, const struct lwp *lwp)
+{
+    for (size_t i = 0; i < waits->n; i++) {
+        struct wait *wait = &waits->items[i];
+        if (wait->who.kind != ACTOR_THREAD || wait->who.id != lwp->tid)
+            continue;
+        if (ARRAY_GROW(waits->asleep, waits->asleep_alloc, waits->nasleep + 1) < 0)
+            return -ENOMEM;
+        waits->asleep[waits->nasleep++] = lwp->blocking;
+        wait->asleep = (uint32_t)waits->nasleep;
+        return 0;
+    }
     return 0;
 }
 
@@ -76,7 +126,9 @@ int waits_of_files(struct waits *waits, const struct waits_origin *origin)
     }
     for (size_t i = 0; i < lwps->n && r == 0; i++) {
         const struct lwp *lwp = &lwps->items[i];
-        if (lwp->blocking.number >= 0 && waits_does(&lwp->blocking))
+        if (lwp->blocking.kind == BLOCKING_FUTEX && lwp->blocking.shared)
+            r = note_shared(waits, lwp);
+        else if (lwp->blocking.number >= 0 && waits_does(&lwp->blocking))
             r = add(waits, lwp, stacks[i]);
     }
     return r;
