@@ -12,6 +12,7 @@ CREATE TABLE locks(
     func TEXT,            -- the function that waits
     file TEXT,            -- the source file of that
     lineno INTEGER,       -- the line that it is at
+    timed INTEGER,        -- 1: the wait has a timeout, and ends by itself
     waited REAL,          -- [s] for how long it has waited; NULL: not known
     holder_tid INTEGER,   -- the thread that holds it, or runs the loop of the task that does; NULL: not known
     holder_task INTEGER,  -- [address] the task that holds it; NULL: none does
@@ -21,6 +22,6 @@ CREATE TABLE locks(
     taken_func TEXT,      -- the function in which the holder took it; NULL: not known
     taken_file TEXT,      -- the source file of that
     taken_lineno INTEGER, -- the line
-    held REAL,            -- [s] for how long it has held it; NULL: not known
+    held REAL,            -- [s] for how long it has held it at least; NULL: not known
     deadlock INTEGER      -- number of the deadlock that this is a part of; NULL: of none
 );

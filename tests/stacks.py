@@ -4,7 +4,7 @@ import re
 
 # how long a thread or a task has stood where it stands
 STANDS = re.compile(r"(?:seen (?:on this line|in this function|here) )?for (?:at least )?\d+\.\d s")
-THREAD = re.compile(r"Thread (\d+) \((.*)\) \[([^\[\]]*?)(?:, (%s))?\]$" % STANDS.pattern)
+THREAD = re.compile(r"Thread (\d+) \((.*)\) \[((?:[^\[\]]|\[[^\[\]]*\])*?)(?:, (%s))?\]$" % STANDS.pattern)
 FRAME = re.compile(r"  #(\d+) +(.*?) \((.*):(\d+|\?)\)$")
 NATIVE = re.compile(r"  #(\d+) +(.*) \((.*)\) \[native\]$")
 UNREADABLE = re.compile(r"  #(\d+) +\?\? \((unreadable: .*)\)$")

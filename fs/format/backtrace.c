@@ -1,6 +1,8 @@
 #include "fs/format/backtrace.h"
 
+#include "agent/base/cleanup.h"
 #include "fs/format/frames.h"
+#include "fs/format/locks.h"
 #include "fs/proc/procfs.h"
 #include "fs/recording/held_threads.h"
 #include "fs/remote/moment/snapshot.h"
@@ -54,12 +56,15 @@ static void add_head(const struct snapshot *snapshot, struct text *out)
 int backtrace_text(struct target *target, struct recording *recording, struct text *why,
                    struct text *out)
 {
-    const struct snapshot_options options = {.native = true};
+    _cleanup_(waits_reading_deinit) struct waits_reading reading = {.target = target};
+    struct snapshot_options options = {.native = true};
     struct snapshot *snapshot;
 
+    waits_read_along(&reading, &options);
     int r = held_snapshot(target, recording, &options, &snapshot);
     if (r < 0)
         return snapshot_explain(target, 0, r, why);
+    locks_mark(&reading.waits, snapshot);
     add_head(snapshot, out);
     for (size_t i = 0; i < snapshot->nthreads; i++) {
         text_putc(out, '\n');

@@ -1,6 +1,7 @@
 #include "fs/format/locks.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/strings.h"
 
 #include <string.h>
 
@@ -10,7 +11,7 @@ struct listing {
     struct text *out;
 };
 
-static const struct thread *thread_of(const struct snapshot *snapshot, pid_t tid)
+static struct thread *thread_of(const struct snapshot *snapshot, pid_t tid)
 {
     for (size_t i = 0; i < snapshot->nthreads; i++)
         if (snapshot->threads[i].tid == tid)
@@ -63,10 +64,22 @@ static void add_place(const struct listing *l, const struct wait_place *place)
         text_printf(l->out, " (%s:%d)", slash ? slash + 1 : file, place->line);
 }
 
-static void add_since(const struct listing *l, const char *words, int64_t ns)
+/* For how long: what is known of the wait itself, else for how long the thread has stood still. A
+ * holder has had it for that long at least. */
+static void add_since(const struct listing *l, const struct actor *who, bool holds, int64_t ns)
 {
-    if (ns >= 0)
-        text_printf(l->out, ", %s %.1f s", words, (double)ns / 1e9);
+    const struct thread *thread = who->kind == ACTOR_THREAD ? thread_of(l->snapshot, who->id)
+                                                            : NULL;
+    struct standing standing = {.kind = STANDS, .ns = ns > 0 ? (uint64_t)ns : 0};
+
+    if (ns < 0 && thread && thread->standing.kind == STANDS) {
+        standing = thread->standing;
+        standing.at_least |= holds;
+    }
+    if (!standing_said(&standing))
+        return;
+    text_puts(l->out, ", ");
+    standing_add(&standing, l->out);
 }
 
 static void add_object(const struct waits *waits, const struct wait *wait, struct text *out)
@@ -104,7 +117,8 @@ static void add_holders(const struct listing *l, const struct wait *wait)
             text_printf(l->out, "%s ", wait->held);
         add_actor(l, &holder->who);
         add_place(l, &holder->taken);
-        add_since(l, "for", holder->since_ns);
+        if (strcmp(wait->held, "run by"))
+            add_since(l, &holder->who, true, holder->since_ns);
         if (holder->state)
             text_printf(l->out, ", %s", holder->state);
     }
@@ -143,17 +157,18 @@ static void add_cycle(const struct listing *l, const struct wait_cycle *cycle)
 {
     const struct waits *waits = l->waits;
 
-    text_puts(l->out, cycle->likely ? "likely deadlock:" : "deadlock:");
+    text_printf(l->out, "%sdeadlock%s:", cycle->likely ? "likely " : "",
+                cycle->timed ? " until a timeout" : "");
     for (uint32_t i = 0; i < cycle->n; i++) {
         uint32_t before = waits->links[cycle->first + (i ? i : cycle->n) - 1];
         const struct wait *waiting = &waits->items[waits->links[cycle->first + i]];
         const struct wait *held = &waits->items[before];
         const struct wait_holder *holder = &waits->holders[waiting->holders];
-        text_puts(l->out, i ? ", which holds " : " ");
-        if (!i) {
+        const char *verb = strcmp(held->held, "run by") ? "holds" : "runs";
+        text_puts(l->out, i ? ", which" : " ");
+        if (!i)
             add_actor(l, &waiting->who);
-            text_puts(l->out, " holds ");
-        }
+        text_printf(l->out, " %s ", verb);
         add_object(waits, held, l->out);
         add_place(l, &waits->holders[held->holders].taken);
         text_puts(l->out, " and waits for ");
@@ -176,7 +191,9 @@ static void add_wait(const struct listing *l, const struct wait *wait)
     if (wait->place.func)
         text_printf(l->out, " in %s", waits_string(waits, wait->place.func));
     add_place(l, &wait->place);
-    add_since(l, "for", wait->since_ns);
+    if (wait->timed)
+        text_puts(l->out, " with a timeout");
+    add_since(l, &wait->who, false, wait->since_ns);
     add_holders(l, wait);
     text_putc(l->out, '\n');
 }
@@ -198,41 +215,74 @@ void locks_add(const struct waits *waits, const struct snapshot *snapshot, struc
         text_puts(out, "[cut: there are more waits than are read]\n");
 }
 
-void locks_add_short(const struct waits *waits, pid_t tid, struct text *out)
+/* ---- in short ---- */
+
+/* Threads by their number alone. */
+static void add_short_actor(const struct actor *who, struct text *out)
 {
-    for (size_t i = 0; i < waits->n; i++) {
-        const struct wait *wait = &waits->items[i];
-        if (wait->who.kind != ACTOR_THREAD || wait->who.id != tid ||
-            (wait->does && !wait->nholders))
-            continue;
-        text_puts(out, "waits for ");
+    if (who->kind == ACTOR_THREAD)
+        text_printf(out, "%d", (int)who->id);
+    else
+        add_number(who, out);
+}
+
+/* "waits for inventory.lock held by 68" */
+static void add_short(const struct waits *waits, const struct wait *wait, struct text *out)
+{
+    text_puts(out, "waits for ");
+    if (wait->name && (!strcmp(wait->kind, "Lock") || !strcmp(wait->kind, "RLock")))
+        text_puts(out, waits_string(waits, wait->name));
+    else
         add_object(waits, wait, out);
-        for (uint32_t k = 0; k < wait->nholders; k++) {
-            const struct wait_holder *holder = &waits->holders[wait->holders + k];
-            text_printf(out, "%s %s%s ", k ? "," : "",
-                        holder->certainty == HELD_LIKELY ? "likely " : "", wait->held);
-            if (holder->who.kind == ACTOR_THREAD)
-                text_printf(out, "%d", (int)holder->who.id);
-            else
-                add_number(&holder->who, out);
-        }
-        return;
+    for (uint32_t i = 0; i < wait->nholders; i++) {
+        const struct wait_holder *holder = &waits->holders[wait->holders + i];
+        text_printf(out, "%s %s%s ", i ? "," : "",
+                    holder->certainty == HELD_LIKELY ? "likely " : "", wait->held);
+        add_short_actor(&holder->who, out);
     }
 }
 
-bool locks_add_deadlock(const struct waits *waits, struct text *out)
+void locks_mark(const struct waits *waits, struct snapshot *snapshot)
 {
-    if (!waits->ncycles)
-        return false;
-    const struct wait_cycle *cycle = &waits->cycles[0];
+    _cleanup_(text_deinit) struct text text = TEXT_INIT;
+
+    for (size_t i = 0; i < waits->n; i++) {
+        const struct wait *wait = &waits->items[i];
+        struct thread *thread = wait->who.kind == ACTOR_THREAD ? thread_of(snapshot, wait->who.id)
+                                                               : NULL;
+        if (!thread || thread->waits || (wait->does && !wait->nholders))
+            continue;
+        text_clear(&text);
+        add_short(waits, wait, &text);
+        if (!text.error)
+            thread->waits = strings_add(snapshot->strings, text.data);
+    }
+}
+
+static void add_deadlock(const struct waits *waits, const struct wait_cycle *cycle,
+                         struct text *out)
+{
     text_printf(out, "%sdeadlock of", cycle->likely ? "likely " : "");
     for (uint32_t i = 0; i < cycle->n; i++) {
-        const struct actor *who = &waits->items[waits->links[cycle->first + i]].who;
         text_puts(out, !i ? " " : i + 1 < cycle->n ? ", " : " and ");
-        if (who->kind == ACTOR_THREAD)
-            text_printf(out, "%d", (int)who->id);
-        else
-            add_number(who, out);
+        add_short_actor(&waits->items[waits->links[cycle->first + i]].who, out);
     }
-    return true;
+}
+
+void locks_add_stuck(const struct waits *waits, struct text *out)
+{
+    if (waits->ncycles) {
+        add_deadlock(waits, &waits->cycles[0], out);
+        return;
+    }
+    for (size_t i = 0; i < waits->n; i++) {
+        const struct wait *wait = &waits->items[i];
+        if (wait->nholders != 1 || wait->timed ||
+            waits->holders[wait->holders].who.kind != ACTOR_GONE)
+            continue;
+        add_short_actor(&wait->who, out);
+        text_putc(out, ' ');
+        add_short(waits, wait, out);
+        return;
+    }
 }

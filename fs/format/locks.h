@@ -8,9 +8,9 @@
  * same moment; threads that it lacks are left out. */
 void locks_add(const struct waits *waits, const struct snapshot *snapshot, struct text *out);
 
-/* A thread's wait as it stands behind its name: "waits for inventory.lock held by 68"; nothing if
- * it waits for nothing that is known. */
-void locks_add_short(const struct waits *waits, pid_t tid, struct text *out);
+/* Says of each thread of the snapshot, in short, what it waits for (`waits` of it). */
+void locks_mark(const struct waits *waits, struct snapshot *snapshot);
 
-/* "deadlock of 63 and 68": the first one. False: there is none. */
-bool locks_add_deadlock(const struct waits *waits, struct text *out);
+/* "deadlock of 63 and 68", or "63 waits for inventory.lock held by a thread that is no more": why
+ * the process can't go on, without more ado. Nothing if that isn't known. */
+void locks_add_stuck(const struct waits *waits, struct text *out);

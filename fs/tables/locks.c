@@ -12,16 +12,24 @@ static void plan(const struct use *use, struct plan *plan)
     plan->threads = true;
 }
 
-static const char *name_of(const struct scene *scene, const struct actor *who)
+static const struct thread *thread_of(const struct scene *scene, const struct actor *who)
 {
     const struct snapshot *snapshot = scene->snapshot;
 
-    if (who->name)
-        return waits_string(&scene->waits, who->name);
     for (size_t i = 0; who->kind == ACTOR_THREAD && snapshot && i < snapshot->nthreads; i++)
         if (snapshot->threads[i].tid == who->id)
-            return snapshot->threads[i].name;
+            return &snapshot->threads[i];
     return NULL;
+}
+
+static const char *name_of(const struct scene *scene, const struct actor *who)
+{
+    const struct thread *thread = thread_of(scene, who);
+
+    return who->name                 ? waits_string(&scene->waits, who->name)
+           : who->kind == ACTOR_GONE ? "a thread that is no more"
+           : thread                  ? thread->name
+                                     : NULL;
 }
 
 static void add_string(const struct scene *scene, struct rows *rows, unsigned column, uint32_t at)
@@ -30,10 +38,16 @@ static void add_string(const struct scene *scene, struct rows *rows, unsigned co
         rows_text(rows, column, waits_string(&scene->waits, at));
 }
 
-static void add_seconds(struct rows *rows, unsigned column, int64_t ns)
+/* What is known of the wait itself, else for how long the thread has stood still. */
+static void add_seconds(const struct scene *scene, struct rows *rows, unsigned column,
+                        const struct actor *who, int64_t ns)
 {
+    const struct thread *thread = thread_of(scene, who);
+
     if (ns >= 0)
         rows_real(rows, column, (double)ns / 1e9);
+    else if (thread && thread->standing.kind == STANDS)
+        rows_real(rows, column, (double)thread->standing.ns / 1e9);
 }
 
 static void add_holder(const struct scene *scene, const struct wait_holder *holder,
@@ -55,7 +69,7 @@ static void add_holder(const struct scene *scene, const struct wait_holder *hold
     add_string(scene, rows, LOCKS_TAKEN_FILE, holder->taken.file);
     if (holder->taken.line)
         rows_integer(rows, LOCKS_TAKEN_LINENO, holder->taken.line);
-    add_seconds(rows, LOCKS_HELD, holder->since_ns);
+    add_seconds(scene, rows, LOCKS_HELD, who, holder->since_ns);
 }
 
 static void add_row(const struct scene *scene, const struct wait *wait,
@@ -78,7 +92,8 @@ static void add_row(const struct scene *scene, const struct wait *wait,
     add_string(scene, rows, LOCKS_FILE, wait->place.file);
     if (wait->place.line)
         rows_integer(rows, LOCKS_LINENO, wait->place.line);
-    add_seconds(rows, LOCKS_WAITED, wait->since_ns);
+    rows_integer(rows, LOCKS_TIMED, wait->timed);
+    add_seconds(scene, rows, LOCKS_WAITED, &wait->who, wait->since_ns);
     if (holder)
         add_holder(scene, holder, rows);
     if (wait->cycle != WAITS_NONE)

@@ -4,6 +4,7 @@
 #include "fs/format/agent.h"
 #include "fs/format/held.h"
 #include "fs/format/identity.h"
+#include "fs/format/locks.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/registry.h"
 #include "fs/recording/held_threads.h"
@@ -25,17 +26,26 @@ static void add_cost(struct target *target, struct text *out)
                     (double)target->cost.total_ns / 1e9);
 }
 
-/* What only the interpreter knows. Left out where it can't be read: the other lines still hold. */
-static void add_interpreter(struct target *target, const struct held_list *agent, struct text *out)
+/* Why it can't go on, if that is known. */
+static void add_stuck(const struct waits *waits, struct text *out)
 {
-    const struct snapshot_options options = {0};
-    struct snapshot *snapshot;
+    size_t before = out->size;
+
+    text_puts(out, "Stuck: ");
+    size_t key = out->size;
+    locks_add_stuck(waits, out);
+    if (out->size == key)
+        text_truncate(out, before);
+    else
+        text_puts(out, ", see locks\n");
+}
+
+/* What only the interpreter knows. Left out where it can't be read: the other lines still hold. */
+static void add_interpreter(const struct snapshot *snapshot, struct text *out)
+{
     size_t python = 0, waiting = 0, interpreters = 0;
     bool held = false;
 
-    if (!target->runtime.supported || snapshot_take(target, &options, &snapshot) < 0)
-        return;
-    held_mark(agent, 0, snapshot);
     text_puts(out, "GilHolder:");
     for (size_t i = 0; i < snapshot->nthreads; i++) {
         const struct thread *t = &snapshot->threads[i];
@@ -50,8 +60,9 @@ static void add_interpreter(struct target *target, const struct held_list *agent
     text_puts(out, held ? "\n" : snapshot->gil_held ? " unknown\n" : " none\n");
     text_printf(out, "GilWaiting: %zu\nPythonThreads: %zu\nInterpreters: %zu\n", waiting, python,
                 interpreters);
-    snapshot_free(snapshot);
 }
+
+static void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
 
 static void add_line(const char *status, const char *key, const char *as, struct text *out)
 {
@@ -67,6 +78,10 @@ int status_render(struct file_context *context, struct text *out)
 {
     const struct process *process = context->process;
     _cleanup_(held_list_deinit) struct held_list agent = {0};
+    _cleanup_(waits_reading_deinit) struct waits_reading reading = {.target = context->target};
+    _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
+    _cleanup_(text_deinit) struct text cost = TEXT_INIT;
+    struct snapshot_options options = {0};
     struct proc_stat stat;
     char status[8192];
     unsigned ids[4];
@@ -80,7 +95,15 @@ int status_render(struct file_context *context, struct text *out)
     if (stat.start_time != process->start_time)
         return -ESRCH;
 
+    (void)held_list_read(context->target, context->recording, &agent);
+    add_cost(context->target, &cost); /* of what was read before */
+    waits_read_along(&reading, &options);
+    if (context->target->runtime.supported &&
+        snapshot_take(context->target, &options, &snapshot) == 0)
+        held_mark(&agent, 0, snapshot);
     text_printf(out, "Pid: %d\nPPid: %d\n", process->pid, stat.ppid);
+    if (snapshot)
+        add_stuck(&reading.waits, out);
     identity_program(context->target, out);
     add_line(status, "State", "State", out);
     if (access_parse_ids(status, "Uid", ids))
@@ -89,14 +112,14 @@ int status_render(struct file_context *context, struct text *out)
         text_printf(out, "Gid: %u\n", ids[1]);
     double uptime = identity_started(process->start_time, out);
     text_printf(out, "Uptime: %.2f\n", uptime);
-    (void)held_list_read(context->target, context->recording, &agent);
     text_printf(out, "Threads: %zu\n", stat.threads - (agent.nown < stat.threads ? agent.nown : 0));
     text_printf(out, "Rss: %lu\n", stat.rss * (uint64_t)sysconf(_SC_PAGESIZE));
     if (process->rank >= 0)
         text_printf(out, "Rank: %ld\n", (long)process->rank);
     agent_text_passive(context->target, out);
     held_text_all(context->target, out);
-    add_cost(context->target, out); /* of what was read before */
-    add_interpreter(context->target, &agent, out);
+    text_add(out, cost.data, cost.size);
+    if (snapshot)
+        add_interpreter(snapshot, out);
     return 0;
 }

@@ -78,7 +78,7 @@ def test_each_reads_the_others_pipe(probe, python):
     assert re.fullmatch(
         rf"deadlock: thread {victim.pid} \(.*\) reads a pipe \(source\.py:\d+\) whose other end is "
         rf"process {its['other']} \(.*source\.py\), which reads a pipe whose other end is process {victim.pid} \(.*\)", line)
-    told(probe, victim.pid, rf"^thread {victim.pid} .* reads a pipe in main \(source\.py:\d+\), whose other end is "
+    told(probe, victim.pid, rf"^thread {victim.pid} .* reads a pipe in main \(source\.py:\d+\).*, whose other end is "
                             rf"process {its['other']} \(")
     told(probe, its["other"], rf"^deadlock: thread {its['other']} .* whose other end is process {victim.pid} ")
     said = rows(probe, victim.pid, "SELECT kind, call, holder_pid, certain, deadlock FROM locks WHERE tid IS NOT NULL")
@@ -568,4 +568,4 @@ def test_workers_at_a_queue(probe, python):
     for pid in workers:
         if pid != reader:
             told(probe, pid, rf"^thread {pid} \(MainThread\) waits for multiprocessing\.Queue queue .*, held by process {reader} ")
-    told(probe, reader, rf"^thread {reader} .* reads a pipe in work \(at_a_queue\.py:6\), whose other end is process")
+    told(probe, reader, rf"^thread {reader} .* reads a pipe in work \(at_a_queue\.py:6\).*, whose other end is process")

@@ -1,7 +1,10 @@
 """locks.py SCENE: threads wait for each other. Each thread's name says who it is, and a comment
 `# NAME waits` or `# NAME takes` marks the line at which it stands, or took what it holds."""
-import _thread
 import concurrent.futures
+import ctypes
+import logging
+import multiprocessing
+import os
 import queue
 import sys
 import threading
@@ -235,13 +238,6 @@ def join():
     start("client", follow)
 
 
-def many():
-    """An idle pool, and readers that run."""
-    jobs = queue.Queue()
-    for i in range(50):
-        start(f"worker-{i}", jobs.get)
-
-
 def end():
     """The interpreter waits for a thread that doesn't end."""
     threading.Thread(target=sleep, name="eternal").start()
@@ -262,9 +258,75 @@ def bare():
     start("waiter", wait)
 
 
+def imports():
+    """A module that waits for a thread which imports it. Its lock is held by who imports it."""
+    import locks_imported  # MainThread takes
+
+
+def processes():
+    """A lock of multiprocessing, between threads."""
+    def hold():
+        with one:  # holder takes
+            sleep()
+
+    def wait():
+        taken.wait()
+        with one:  # waiter waits
+            pass
+
+    def acquire():
+        taken.wait()
+        one.acquire()  # other waits
+
+    one = multiprocessing.get_context("spawn").Lock()
+    start("holder", hold)
+    start("waiter", wait)
+    start("other", acquire)
+
+
+def mutex():
+    """A C extension waits for a mutex and keeps the GIL, which the mutex's holder waits for."""
+    def extension(mutex):
+        lock(mutex)
+        taken.set()
+        while not tried:
+            time.sleep(0.001)
+
+    def caller(mutex):
+        taken.wait()
+        oracle.ready()
+        tried.append(1)
+        lock(mutex)  # caller waits
+
+    lock, tried = ctypes.PyDLL(None).pthread_mutex_lock, []
+    memory = ctypes.create_string_buffer(40)
+    start("extension", extension, memory)
+    start("caller", caller, memory).join()
+
+
+def fork():
+    """The classic: a child logs, and the handler's lock was held by a thread that is not in it."""
+    def hold():
+        with handler.lock:
+            sleep()
+
+    class Handler(logging.StreamHandler):
+        def createLock(self):
+            self.lock = threading.RLock()  # one that logging doesn't make anew in a child
+
+    handler = Handler()
+    logging.getLogger().addHandler(handler)
+    start("holder", hold)
+    taken.wait()
+    child = os.fork()
+    if not child:
+        logging.error("never said")  # MainThread waits
+    print(child, flush=True)
+
+
 scene = sys.argv[1]
-globals()[scene]()
-if scene == "end":
+if scene in ("end", "imports"):
     oracle.ready_when_still()
-else:
+globals()[scene]()
+if scene not in ("end", "imports"):
     oracle.park()

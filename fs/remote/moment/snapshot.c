@@ -420,7 +420,7 @@ void thread_describe(const struct thread *thread, struct text *out)
     } else {
         text_puts(out, thread_state_name(thread->state));
         if (thread->state == THREAD_IDLE)
-            text_printf(out, ", %s", thread->wait);
+            text_printf(out, ", %s", thread->waits ? thread->waits : thread->wait);
     }
     if (thread->holds_gil)
         text_puts(out, ", gil");

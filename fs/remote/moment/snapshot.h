@@ -59,6 +59,8 @@ struct thread {
     enum thread_state state;
     char wait[32];              /* THREAD_IDLE: the system call's name */
     char held[THREAD_HELD_MAX]; /* what holds it, set by recording/held_threads.h; "": nothing */
+    const char *waits;    /* "waits for inventory.lock held by 68", set by format/locks.h; NULL: it
+                             isn't known to; owned by the snapshot */
     const char *name;     /* threading's name, else the kernel's; escaped; owned by the snapshot */
     struct frame *frames; /* innermost first */
     size_t nframes;

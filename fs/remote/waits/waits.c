@@ -3,6 +3,8 @@
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
+#include "fs/remote/moment/moment.h"
+#include "fs/remote/moment/snapshot.h"
 
 #include <errno.h>
 #include <string.h>
@@ -209,3 +211,36 @@ int waits_finish(struct waits *waits)
     int r = find_cycles(waits);
     return r < 0 ? r : waits->strings.error;
 }
+
+/* ---- along with a snapshot ---- */
+
+static int read_along(void *arg, const struct moment *moment, const struct lwp_list *lwps)
+{
+    struct waits_reading *reading = arg;
+    const struct waits_origin origin = {
+        .target = reading->target,
+        .walk = moment->walk,
+        .lwps = lwps,
+    };
+
+    int r = waits_read(&origin, &reading->waits);
+    reading->waits.torn = !moment->verified;
+    return r;
+}
+
+static int finish_along(void *arg)
+{
+    struct waits_reading *reading = arg;
+
+    return waits_finish(&reading->waits);
+}
+
+void waits_read_along(struct waits_reading *reading, struct snapshot_options *options)
+{
+    options->work = read_along;
+    options->still = true;
+    options->finish = finish_along;
+    options->arg = reading;
+}
+
+void waits_reading_deinit(struct waits_reading *reading) { waits_deinit(&reading->waits); }

@@ -18,6 +18,7 @@
 #define WAITS_UNKNOWN_NS (-1ll) /* for how long isn't known */
 
 struct lwp_list;
+struct snapshot_options;
 struct tasks;
 
 enum actor_kind {
@@ -117,6 +118,15 @@ int waits_read(const struct waits_origin *origin, struct waits *out);
 int waits_finish(struct waits *waits);
 void waits_deinit(struct waits *waits);
 
+/* What snapshot_take() reads waits with. */
+struct waits_reading {
+    struct target *target;
+    struct waits waits; /* finished once the snapshot is taken; the owner's to deinit */
+};
+/* Has them read in the moment of a snapshot: sets work, still, finish and arg of its options. Where
+ * Python can't be read there are none. */
+void waits_read_along(struct waits_reading *reading, struct snapshot_options *options);
+void waits_reading_deinit(struct waits_reading *reading);
 /* For whom waits are told. */
 struct waits_reader {
     bool (*may_look)(void *arg, pid_t pid); /* whether a process may be told of */

@@ -177,6 +177,7 @@ static int add_same(struct waits *waits, uint32_t w)
     wait->does = like.does;
     wait->call = like.call;
     wait->since_ns = like.since_ns;
+    wait->timed = like.timed;
     return 0;
 }
 

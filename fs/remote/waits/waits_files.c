@@ -82,6 +82,7 @@ static int add(struct waits *waits, const struct lwp *lwp, const struct stack *s
         return 0;
     wait->does = waits_does(&lwp->blocking);
     wait->call = syscall_name(lwp->blocking.number);
+    wait->timed = lwp->blocking.timed && lwp->blocking.kind != BLOCKING_SLEEP;
     if (stack) {
         const struct raw_frame *frame = program_frame(stack);
         wait->place.code = frame->info;

@@ -23,6 +23,7 @@
 #define LIBRARY_MAX 64   /* frames of the standard library above a lock */
 #define RELEASED_MAX 16u /* conditions that one thread waits for: a nested loop's */
 #define HOLDS_MAX 16384u
+#define MODULE_NAME_MAX 128u /* code points */
 
 /* A kernel thread with its Python stack. */
 struct waiter {
@@ -245,6 +246,11 @@ static void climb(struct finding *f, struct waiter *w)
         uint64_t self = self_of(f, &python->frames[i]);
         enum lock_class class = class_of(f, self);
         const char *call = call_of(function);
+        if (!strcmp(function, "_shutdown")) { /* up to 3.12: a lock stands for a thread's end */
+            w->object = 0;
+            w->class = LOCK_THREAD;
+            w->call = NULL;
+        }
         if (class == LOCK_NONE || class == LOCK_WORK_ITEM)
             continue;
         /* once it was notified, it waits for the lock as in acquire() */
@@ -456,9 +462,10 @@ static int find_holds(struct finding *f)
     return r == -ENOMEM ? r : 0;
 }
 
+/* The outermost: there it took it. */
 static const struct hold *find_hold(const struct finding *f, const struct waiter *of, uint64_t lock)
 {
-    for (size_t i = 0; i < f->nholds; i++)
+    for (size_t i = f->nholds; i-- > 0;)
         if (f->holds[i].lock == lock && &f->items[f->holds[i].waiter] == of)
             return &f->holds[i];
     return NULL;
@@ -496,6 +503,15 @@ static void add_owner(struct finding *f, const struct waiter *w, uint64_t owner,
         add_holder(f, holder, lock, HELD_CERTAIN);
     else if (!f->origin->walk->cut)
         add_gone(f);
+}
+
+static int64_t count_holds(const struct finding *f, uint64_t lock)
+{
+    int64_t n = 0;
+
+    for (size_t i = 0; i < f->nholds; i++)
+        n += f->holds[i].lock == lock;
+    return n;
 }
 
 static void add_with_blocks(struct finding *f, uint64_t lock, enum certainty certainty)
@@ -555,15 +571,20 @@ static bool is_acquired(const struct waiter *w) { return w->call && !strcmp(w->c
 
 static void add_lock_holders(struct finding *f, const struct waiter *w)
 {
-    enum certainty semaphore = HELD_LIKELY; /* who took it without a with block isn't seen */
-
     switch (w->class) {
     case LOCK_THREAD:
     case LOCK_HANDLE: add_joined(f, w); return;
     case LOCK_FUTURE: add_worker(f, w->object); return;
     case LOCK_MODULE: add_owner(f, w, (uint64_t)int_attribute(f, w->object, "owner"), 0); return;
-    case LOCK_SEMAPHORE:
-    case LOCK_BOUNDED_SEMAPHORE: add_with_blocks(f, w->object, semaphore); return;
+    case LOCK_SEMAPHORE: /* others may have taken it without a with block */
+        add_with_blocks(f, w->object, HELD_LIKELY);
+        return;
+    case LOCK_BOUNDED_SEMAPHORE: /* unless these are as many as there can be */
+        add_with_blocks(f, w->object,
+                        count_holds(f, w->object) == int_attribute(f, w->object, "_initial_value")
+                            ? HELD_CERTAIN
+                            : HELD_LIKELY);
+        return;
     case LOCK_PY_RLOCK:
         add_owner(f, w, (uint64_t)int_attribute(f, w->object, "_owner"), w->lock);
         return;
@@ -583,6 +604,13 @@ static uint32_t name_of(struct finding *f, const struct waiter *w)
         if (f->waits->items[i].address == w->object)
             return f->waits->items[i].name;
     uint32_t name = waits_string_begin(f->waits);
+    if (w->class == LOCK_MODULE) { /* it says itself of which module */
+        uint64_t module = attribute(f, w->object, "name");
+        bool said = module && str_decode(f->view, f->offsets, module, MODULE_NAME_MAX,
+                                         &f->waits->strings) >= 0;
+        waits_string_end(f->waits);
+        return said ? name : 0;
+    }
     bool found = lock_name_add(f->view, f->offsets, &w->python.frames[w->place], w->object,
                                &f->looks, &f->waits->strings);
     waits_string_end(f->waits);

@@ -1,0 +1,336 @@
+"""locks: who waits for what, and who holds it, against programs that know."""
+import json
+import os
+import re
+import time
+
+from interpreters import eventually
+from sql import ask, columns, rows, settle
+from stacks import parse_backtrace
+
+LOOKS = 1200 if os.environ.get("PROBEFS_TEST_FULL") == "1" else 100  # of each interpreter
+MARK = re.compile(r"# ([\w-]+) (waits|takes)$")
+
+
+def marks(target):
+    """{(who, "waits" or "takes"): line} of its scene."""
+    lines = target.path_seen(target.script).read_text().splitlines()
+    found, scene = {}, None
+    for number, line in enumerate(lines, 1):
+        if begins := re.match(r"def (\w+)\(", line):
+            scene = begins[1]
+        if scene == target.scene and (mark := MARK.search(line)):
+            found[mark[1], mark[2]] = number
+    return found
+
+
+def scene(python, name, still=True):
+    target = python.run("locks.py", name)
+    target.scene = name
+    if still:
+        settle(target)
+    return target
+
+
+def look(probe, target):
+    """{name of who waits: rows of the table}, without the main thread and the one that reads commands."""
+    text = (probe.path / str(target.pid) / "tables" / "locks.csv").read_text()
+    said, integers = {}, [name for name, kind in columns("locks") if kind == "INTEGER"]
+    for row in rows(text):
+        row = {name: None if value == "" else int(value) if name in integers else value
+               for name, value in row.items()}
+        if row["waiter"] not in ("MainThread", "oracle"):
+            said.setdefault(row["waiter"], []).append(row)
+    return said
+
+
+def one(said, waiter):
+    (row,) = said[waiter]
+    return row
+
+
+def scope(target, waiter, row, kind, call, name, line=None):
+    """What is waited for, and where."""
+    assert (row["kind"], row["call"]) == (kind, call), row
+    assert row["name"] == name, row
+    assert row["file"] == target.path(target.script)
+    assert row["lineno"] == (line or marks(target)[waiter, "waits"])
+
+
+def held(target, row, holder, line=True, certain=1):
+    tids = {thread["name"]: tid for tid, thread in target.stacks().items()}
+    assert (row["holder"], row["holder_tid"], row["certain"]) == (holder, tids[holder], certain), row
+    assert row["taken_lineno"] == (marks(target)[line if isinstance(line, str) else holder, "takes"]
+                                   if line else None), row
+    if line:
+        assert row["taken_file"] == target.path(target.script)
+
+
+def test_deadlock(probe, python):
+    target = scene(python, "deadlock")
+    said = look(probe, target)
+    assert set(said) == {"seller", "buyer"}
+    seller, buyer = one(said, "seller"), one(said, "buyer")
+    scope(target, "seller", seller, "Lock", "acquire", "ledger.lock")
+    scope(target, "buyer", buyer, "Lock", "acquire", "inventory.lock")
+    held(target, seller, "buyer")
+    held(target, buyer, "seller")
+    assert seller["deadlock"] == buyer["deadlock"] == 1
+    first, *others = probe.read(target.pid, "locks").splitlines()
+    at = marks(target)
+    file = target.script
+    assert first == \
+        f"deadlock: thread {seller['tid']} (seller) holds Lock inventory.lock ({file}:{at['seller', 'takes']}) " \
+        f"and waits for Lock ledger.lock ({file}:{at['seller', 'waits']}) held by thread {buyer['tid']} (buyer), " \
+        f"which holds Lock ledger.lock ({file}:{at['buyer', 'takes']}) " \
+        f"and waits for Lock inventory.lock ({file}:{at['buyer', 'waits']}) held by thread {seller['tid']} (seller)"
+    line = next(line for line in others if line.startswith(f"thread {seller['tid']} (seller) waits for "))
+    assert re.sub(r", for (at least )?\d+\.\d s", "", line).endswith(
+        f"sell ({file}:{at['seller', 'waits']}), held by thread {buyer['tid']} (buyer) ({file}:{at['buyer', 'takes']})")
+    status = probe.read(target.pid, "status").splitlines()
+    assert status[2] == f"Stuck: deadlock of {seller['tid']} and {buyer['tid']}, see locks"
+    backtrace = parse_backtrace(probe.read(target.pid, "backtrace"), target.pid)
+    assert backtrace.threads[seller["tid"]].state == ["idle", f"waits for ledger.lock held by {buyer['tid']}"]
+    alone = probe.read(target.pid, "threads", buyer["tid"], "backtrace")
+    assert f"[idle, waits for inventory.lock held by {seller['tid']}" in alone.splitlines()[0]
+
+
+def test_circle_of_three(probe, python):
+    target = scene(python, "circle_of_three")
+    said = look(probe, target)
+    for i in range(3):
+        row = one(said, f"philosopher-{i}")
+        scope(target, "philosopher", row, "Lock", "acquire", f"forks[{(i + 1) % 3}]")
+        held(target, row, f"philosopher-{(i + 1) % 3}", "philosopher")
+        assert row["deadlock"] == 1
+    assert probe.read(target.pid, "locks").startswith("deadlock: ")
+    tids = [one(said, f"philosopher-{i}")["tid"] for i in range(3)]
+    assert f"Stuck: deadlock of {tids[0]}, {tids[1]} and {tids[2]}, see locks\n" in probe.read(target.pid, "status")
+
+
+def test_one_that_waits_for_itself(probe, python):
+    target = scene(python, "itself")
+    row = one(look(probe, target), "careless")
+    held(target, row, "careless")
+    assert row["deadlock"] == 1
+    assert f"Stuck: deadlock of {row['tid']}, see locks\n" in probe.read(target.pid, "status")
+
+
+def test_rlock(probe, python):
+    target = scene(python, "rlock")
+    said = look(probe, target)
+    assert set(said) == {"waiter"}
+    row = one(said, "waiter")
+    scope(target, "waiter", row, "RLock", "acquire", "inventory.again")
+    held(target, row, "holder")
+    assert row["deadlock"] is None
+    assert "Stuck:" not in probe.read(target.pid, "status")
+
+
+def test_where_a_lock_is_found(probe, python):
+    target = scene(python, "plain")
+    said = look(probe, target)
+    names = {"of-module": "shared", "of-dict": "by_name['red']", "of-argument": "given", "of-method": "shared"}
+    for waiter in ["of-self", "of-class", *names]:
+        row = one(said, waiter)
+        held(target, row, "holder")
+        name = names.get(waiter)
+        if waiter in ("of-self", "of-class"):
+            attribute = "_lock" if waiter == "of-self" else "common"
+            assert re.fullmatch(rf"self\.{attribute} of <__main__\.plain\.<locals>\.Keeper object at 0x\w+>",
+                                row["name"])
+            name = row["name"]
+        if waiter in ("of-argument", "of-method"):
+            name = row["name"]  # a local or a global name: both are right
+            assert name in ("given", "shared")
+        scope(target, waiter, row, "Lock", "acquire", name)
+
+
+def test_condition(probe, python):
+    target = scene(python, "condition")
+    said = look(probe, target)
+    waiter = one(said, "waiter")
+    scope(target, "waiter", waiter, "Condition", "acquire", "inventory.full")
+    held(target, waiter, "holder")
+    for name, timed in ("sleeper", 0), ("patient", 1):
+        row = one(said, name)
+        scope(target, name, row, "Condition", "wait", "ledger.full")
+        assert (row["holder_tid"], row["timed"], row["deadlock"]) == (None, timed, None)
+
+
+def test_what_nobody_holds(probe, python):
+    target = scene(python, "others")
+    said = look(probe, target)
+    kinds = dict(getter=("Queue", "get", "jobs"), putter=("Queue", "put", "few"), finisher=("Queue", "join", "few"),
+                 taker=("SimpleQueue", "get", "simple"), listener=("Event", "wait", "event"),
+                 guest=("Semaphore", "acquire", "semaphore"), early=("Barrier", "wait", "five"),
+                 client=("Future", "result", "future"))
+    assert set(said) == set(kinds)
+    for waiter, (kind, call, name) in kinds.items():
+        row = one(said, waiter)
+        scope(target, waiter, row, kind, call, name)
+        assert (row["holder"], row["certain"], row["deadlock"], row["timed"]) == (None, None, None, 0)
+    backtrace = parse_backtrace(probe.read(target.pid, "backtrace"), target.pid)
+    named = {thread.name: thread for thread in backtrace.threads.values()}
+    assert named["getter"].state == ["idle", "waits for Queue jobs"]
+
+
+def test_semaphore(probe, python):
+    target = scene(python, "semaphore")
+    row = one(look(probe, target), "waiter")
+    scope(target, "waiter", row, "BoundedSemaphore", "acquire", "one")
+    held(target, row, "holder")  # all of its one place
+
+
+def test_join(probe, python):
+    target = scene(python, "join")
+    said = look(probe, target)
+    joiner, client = one(said, "joiner"), one(said, "client")
+    scope(target, "joiner", joiner, "Thread", "join", "worker")
+    held(target, joiner, "worker", None)
+    scope(target, "client", client, "Future", "result", None)
+    held(target, client, "pool_0", None)
+    assert ", run by thread " in probe.read(target.pid, "locks")
+
+
+def test_end_of_the_interpreter(probe, python):
+    target = scene(python, "end")
+    text = eventually(lambda: probe.read(target.pid, "locks"), what="the wait")
+    tids = {thread["name"]: tid for tid, thread in target.stacks().items()}
+    assert re.search(rf"^thread {target.pid} \(MainThread\) waits for Thread in _shutdown \(threading.py:\d+\)"
+                     rf".*, run by thread {tids['eternal']} \(eternal\)$", text, re.M), text
+
+
+def test_holder_that_is_not_known(probe, python):
+    """Nothing is guessed."""
+    target = scene(python, "bare")
+    row = one(look(probe, target), "waiter")
+    scope(target, "waiter", row, "Lock", "acquire", "shared")
+    assert (row["holder"], row["holder_tid"], row["certain"]) == (None, None, None)
+
+
+def test_import(probe, python):
+    target = scene(python, "imports")
+    path = probe.path / str(target.pid) / "tables" / "locks.csv"
+    said = eventually(lambda: len(found := {row["waiter"]: row for row in rows(path.read_text())}) == 2 and found,
+                      what="both wait")
+    importer, main = said["importer"], said["MainThread"]
+    assert (importer["kind"], importer["call"]) == ("_ModuleLock", "acquire")
+    assert importer["name"] == "locks_imported"
+    assert importer["file"] == target.path("locks_imported.py") and importer["func"].endswith("again")
+    assert (importer["holder_tid"], importer["certain"]) == (str(target.pid), "1")
+    assert (main["kind"], main["holder_tid"], main["certain"]) == ("Thread", importer["tid"], "1")
+    assert importer["deadlock"] == main["deadlock"] == "1"
+
+
+def test_multiprocessing(probe, python):
+    target = scene(python, "processes")
+    said = look(probe, target)
+    waiter, other = one(said, "waiter"), one(said, "other")
+    scope(target, "waiter", waiter, "multiprocessing.Lock", "acquire", "one")
+    held(target, waiter, "holder")
+    assert (other["kind"], other["call"], other["lineno"]) == ("SemLock", "acquire", marks(target)["other", "waits"])
+    held(target, other, "holder")
+
+
+def test_c_extension_that_keeps_the_gil(probe, python):
+    target = scene(python, "mutex", still=False)
+    # one that waits for the GIL wakes now and then
+    said = eventually(lambda: len(found := look(probe, target)) == 2 and found["caller"][0]["deadlock"] and found,
+                      what="both wait")
+    caller, extension = one(said, "caller"), one(said, "extension")
+    assert (caller["kind"], caller["holder"], caller["certain"]) == ("mutex", "extension", 1)
+    assert caller["lineno"] == marks(target)["caller", "waits"]
+    assert (extension["kind"], extension["holder"], extension["certain"]) == ("GIL", "caller", 1)
+    assert caller["deadlock"] == extension["deadlock"] == 1
+    eventually(lambda: probe.read(target.pid, "locks").startswith("deadlock: "), what="the same in words")
+
+
+def test_holder_that_fork_left_behind(probe, python):
+    target = python.run("locks.py", "fork", ready=False)
+    target.scene = "fork"
+    child = int(target.readline())
+    text = eventually(lambda: "waits for RLock" in (said := probe.read(child, "locks")) and said, what="the wait")
+    assert re.search(rf"^thread {child} \(MainThread\) waits for RLock self\.lock of <__main__\.fork\.<locals>\.Handler object at "
+                     rf"0x\w+> in .*, held by a thread that is no more$", text, re.M), text
+    assert re.search(rf"^Stuck: {child} waits for self\.lock of .* held by a thread that is no more, see locks$",
+                     probe.read(child, "status"), re.M)
+
+
+def holdings(events):
+    """{lock: [(from, to, thread)]}: when a thread may have held it; {thread: [(from, to, lock)]}: when it may have waited.
+    What a thread wants it can't have had before the one before it began to give it back."""
+    spans, waits = {}, {}
+    for thread, noted in events.items():
+        want, got = {}, {}
+        for when, what, lock in noted:
+            if what == "want":
+                want[lock] = when
+            elif what == "got":
+                waits.setdefault(thread, []).append((want[lock], when, lock))
+                got[lock] = (want[lock], when)
+            elif what == "give":
+                wanted, had = got[lock]
+                spans.setdefault(lock, []).append([had, when, thread, wanted, when])
+                want[lock] = when  # a condition's lock is taken again
+            elif what == "gave":
+                spans[lock][-1][1] = when
+    held = {}
+    for lock, found in spans.items():
+        found.sort()
+        before = 0
+        for _, gave, thread, wanted, give in found:
+            held.setdefault(lock, []).append((max(wanted, before), gave, thread))
+            before = give
+    return held, waits
+
+
+def overlaps(spans, begin, end, whose):
+    return [(max(a, begin), min(b, end)) for a, b, who in spans if who == whose and a <= end and b >= begin]
+
+
+def test_holders_of_what_changes_hands_all_the_time(probe, python):
+    """Nobody is ever said to hold a lock who didn't while the other one waited, and nobody is deadlocked."""
+    target = python.run("lock_churn.py")
+    claims, path = [], probe.path / str(target.pid) / "tables" / "locks.csv"
+    for _ in range(LOOKS):
+        begin = time.monotonic_ns()
+        text = path.read_text()
+        end = time.monotonic_ns()
+        claims += [(begin, end, row) for row in rows(text) if row["kind"] != "GIL" and row["waiter"].startswith("churn")]
+    time.sleep(0.1)  # what was going on is noted
+    target.send("history")
+    said = json.loads(target.readline())
+    held, waited = holdings(said["events"])
+    certain = 0
+    for begin, end, row in claims:
+        assert row["deadlock"] == "", row
+        name = row["name"] if row["kind"] == "Condition" else said["names"][row["address"]]
+        name = "told" if row["kind"] == "Condition" else name
+        if row["call"] == "wait":
+            assert row["holder"] == "", row
+            continue
+        waits = overlaps(waited[row["waiter"]], begin, end, name)
+        assert waits, f"{row['waiter']} didn't wait for {name}: {row}"
+        if not row["holder"]:
+            continue
+        certain += row["certain"] == "1"
+        holds = overlaps(held[name], begin, end, row["holder"])
+        assert any(a <= d and c <= b for a, b in holds for c, d in waits), \
+            f"{row['holder']} didn't hold {name} while {row['waiter']} waited: {row}"
+    assert certain > LOOKS / 10, f"{certain} holders in {LOOKS} looks, {len(claims)} waits"
+
+
+def test_nobody_waits(probe, any_python):
+    target = any_python.run_source("import sys; print('ready'); sys.stdin.read()")
+    assert probe.read(target.pid, "locks") == "nobody waits for a lock\n"
+    assert rows((probe.path / str(target.pid) / "tables" / "locks.csv").read_text()) == []
+
+
+def test_in_sql(probe, any_python):
+    target = scene(any_python, "deadlock")
+    said = ask(probe.path / str(target.pid) / "query",
+               "SELECT a.waiter, b.waiter AS blocked_by, t.state FROM locks a JOIN locks b ON b.tid = a.holder_tid "
+               "JOIN threads t ON t.tid = a.tid WHERE a.deadlock ORDER BY 1")
+    assert said == [{"waiter": "buyer", "blocked_by": "seller", "state": "idle"},
+                    {"waiter": "seller", "blocked_by": "buyer", "state": "idle"}]
