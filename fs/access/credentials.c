@@ -167,3 +167,10 @@ int principals_look(const struct access *access, struct principals *principals, 
         r = access_look(access, &principals->items[i], pid);
     return r;
 }
+
+bool looker_may_look(void *arg, pid_t pid)
+{
+    struct looker *looker = arg;
+
+    return principals_look(looker->access, &looker->principals, pid) == 0;
+}

@@ -63,3 +63,12 @@ int principals_add(struct principals *principals, const struct credentials *cred
                    bool lives);
 /* Whether all of them may look at process pid: as access_look(). */
 int principals_look(const struct access *access, struct principals *principals, pid_t pid);
+
+/* Those in whose name something is read, to be asked by what knows nothing of access. A copy for
+ * each thread. */
+struct looker {
+    const struct access *access;
+    struct principals principals;
+};
+/* Whether all of a looker may look at a process. */
+bool looker_may_look(void *looker, pid_t pid);

@@ -91,7 +91,66 @@ static void add_object(const struct waits *waits, const struct wait *wait, struc
         text_printf(out, " 0x%lx", (unsigned long)wait->address);
 }
 
+/* " waits for Lock inventory.lock", " reads a socket 127.0.0.1:80", " sleeps". */
+static void add_what(const struct listing *l, const struct wait *wait)
+{
+    static const char *const plain[] = {"child", "descriptors", "file lock"};
+    bool article = wait->does;
+
+    text_printf(l->out, " %s", wait->does ? wait->does : "waits for");
+    if (!strcmp(wait->kind, "sleep"))
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(plain); i++)
+        article = article && strcmp(wait->kind, plain[i]);
+    if (article)
+        text_puts(l->out, strchr("aeiou", *wait->kind) ? " an" : " a");
+    text_putc(l->out, ' ');
+    add_object(l->waits, wait, l->out);
+}
+
+static void add_holders(const struct listing *l, const struct wait *wait)
+{
+    for (uint32_t i = 0; i < wait->nholders; i++) {
+        const struct wait_holder *holder = &l->waits->holders[wait->holders + i];
+        text_printf(l->out, ", %s", holder->certainty == HELD_LIKELY ? "likely " : "");
+        if (!i || !wait->does)
+            text_printf(l->out, "%s ", wait->held);
+        add_actor(l, &holder->who);
+        add_place(l, &holder->taken);
+        if (strcmp(wait->held, "run by"))
+            add_since(l, &holder->who, true, holder->since_ns);
+        if (holder->state)
+            text_printf(l->out, ", %s", holder->state);
+    }
+    if (wait->note)
+        text_printf(l->out, ", %s", wait->note);
+}
+
 /* ---- deadlocks ---- */
+
+/* Each of these processes waits for the one that follows. */
+static void add_chain(const struct listing *l, const struct wait_cycle *cycle)
+{
+    const struct waits *waits = l->waits;
+
+    text_puts(l->out, cycle->likely ? "likely deadlock: " : "deadlock: ");
+    for (uint32_t i = 0; i < cycle->n; i++) {
+        const struct wait *wait = &waits->items[waits->links[cycle->first + i]];
+        if (i)
+            text_puts(l->out, ", which");
+        else
+            add_actor(l, &wait->who);
+        add_what(l, wait);
+        add_place(l, &wait->place);
+        for (uint32_t k = 0; k < wait->nholders; k++) {
+            text_printf(l->out, "%s ", k ? " and" : "");
+            if (!k)
+                text_printf(l->out, "%s ", wait->held);
+            add_actor(l, &waits->holders[wait->holders + k].who);
+        }
+    }
+    text_putc(l->out, '\n');
+}
 
 /* Each of a circle holds what the one before it waits for. */
 static void add_cycle(const struct listing *l, const struct wait_cycle *cycle)
@@ -128,23 +187,14 @@ static void add_wait(const struct listing *l, const struct wait *wait)
     const struct waits *waits = l->waits;
 
     add_actor(l, &wait->who);
-    text_puts(l->out, " waits for ");
-    add_object(waits, wait, l->out);
+    add_what(l, wait);
     if (wait->place.func)
         text_printf(l->out, " in %s", waits_string(waits, wait->place.func));
     add_place(l, &wait->place);
     if (wait->timed)
         text_puts(l->out, " with a timeout");
     add_since(l, &wait->who, false, wait->since_ns);
-    for (uint32_t i = 0; i < wait->nholders; i++) {
-        const struct wait_holder *holder = &waits->holders[wait->holders + i];
-        text_printf(l->out, ", %s%s ", holder->certainty == HELD_LIKELY ? "likely " : "",
-                    wait->held);
-        add_actor(l, &holder->who);
-        add_place(l, &holder->taken);
-        if (strcmp(wait->held, "run by"))
-            add_since(l, &holder->who, true, holder->since_ns);
-    }
+    add_holders(l, wait);
     text_putc(l->out, '\n');
 }
 
@@ -153,7 +203,7 @@ void locks_add(const struct waits *waits, const struct snapshot *snapshot, struc
     const struct listing l = {waits, snapshot, out};
 
     for (size_t i = 0; i < waits->ncycles; i++)
-        add_cycle(&l, &waits->cycles[i]);
+        (waits->cycles[i].between ? add_chain : add_cycle)(&l, &waits->cycles[i]);
     for (size_t i = 0; i < waits->n; i++)
         if (is_shown(&l, &waits->items[i]))
             add_wait(&l, &waits->items[i]);
@@ -200,7 +250,7 @@ void locks_mark(const struct waits *waits, struct snapshot *snapshot)
         const struct wait *wait = &waits->items[i];
         struct thread *thread = wait->who.kind == ACTOR_THREAD ? thread_of(snapshot, wait->who.id)
                                                                : NULL;
-        if (!thread || thread->waits)
+        if (!thread || thread->waits || (wait->does && !wait->nholders))
             continue;
         text_clear(&text);
         add_short(waits, wait, &text);

@@ -66,6 +66,7 @@ static void read_syscall(int task, struct lwp *lwp)
     if (*line < '0' || *line > '9') /* "running", or "-1 ..." outside a system call */
         return;
     lwp->syscall = (int)strtol(line, &end, 10);
+    blocking_parse(line, &lwp->blocking);
     for (int i = 0; i < LWP_ARGUMENTS; i++)
         lwp->args[i] = strtoull(end, &end, 16);
 }
@@ -83,7 +84,8 @@ static bool read_lwp(int task, pid_t tid, enum lwp_detail detail, struct lwp *lw
 {
     char path[48], text[1024];
 
-    *lwp = (struct lwp){.tid = tid, .inner_tid = tid, .syscall = -1};
+    *lwp = (struct lwp){
+        .tid = tid, .inner_tid = tid, .syscall = -1, .blocking = {.number = -1, .fd = -1}};
     snprintf(path, sizeof path, "%d/stat", (int)tid);
     if (read_small(task, path, text, sizeof text) <= 0 || !parse_stat(text, lwp))
         return false;

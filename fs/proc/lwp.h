@@ -1,6 +1,8 @@
 /* The kernel's view of a process's threads: /proc/PID/task (proc(5)). */
 #pragma once
 
+#include "fs/proc/blocking.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +25,7 @@ struct lwp {
     uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK) */
     int syscall;                       /* that it sleeps in; -1: it runs, or that isn't known */
     uint64_t args[LWP_ARGUMENTS];      /* of that system call, the first ones */
+    struct blocking blocking;          /* what it waits for there */
     uint64_t ran; /* [ns] on a processor before `syscall` was read; 0: not asked for, not known */
     bool moved;   /* it may have run since then: set by whoever read it, once that matters */
 };

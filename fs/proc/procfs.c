@@ -25,10 +25,10 @@ bool proc_stat_parse(const char *text, struct proc_stat *out)
     if (!p || p[1] != ' ')
         return false;
     int n = sscanf(p + 2,
-                   "%c %d %*d %*d %*d %*d %u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %u %*d "
+                   "%c %d %*d %d %*d %*d %u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %u %*d "
                    "%lu %lu %lu %*u %lu %*u %lu %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d %d",
-                   &s.state, &s.ppid, &s.flags, &s.utime, &s.stime, &s.threads, &s.start_time,
-                   &s.vsize, &s.rss, &s.start_code, &s.start_stack, &s.processor);
+                   &s.state, &s.ppid, &s.session, &s.flags, &s.utime, &s.stime, &s.threads,
+                   &s.start_time, &s.vsize, &s.rss, &s.start_code, &s.start_stack, &s.processor);
     if (n < 11)
         return false;
     *out = s;

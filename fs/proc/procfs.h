@@ -11,6 +11,7 @@ struct proc_stat {
     char state;     /* 'Z' and 'X': dead */
     unsigned flags; /* PROC_EXITING and others, include/linux/sched.h */
     pid_t ppid;
+    pid_t session;
     unsigned threads;
     uint64_t utime, stime;            /* clock ticks on a processor, in user and in kernel mode */
     uint64_t start_time;              /* clock ticks since boot */

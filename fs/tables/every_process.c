@@ -38,6 +38,7 @@ struct job {
     struct use *uses; /* of each table */
     size_t ntables;
     char host[HOST_NAME_MAX + 1];
+    struct looker looker;
     struct stop stop; /* the statement may be gone before a reader is */
     struct item *items;
     size_t n, alloc;
@@ -128,6 +129,7 @@ static int list(struct job *job, const struct every *every, struct wanted *const
 {
     _cleanup_(process_list_deinit) struct process_list found = {0};
 
+    job->looker = (struct looker){every->access, *every->principals};
     int r = registry_list(every->registry, &found);
     for (size_t i = 0; r == 0 && i < found.n; i++) {
         if (!is_wanted(found.items[i], wanted, job->ntables) ||
@@ -158,7 +160,7 @@ static int read_target(const struct job *job, struct process *process, struct wa
         list[i] = &wanted[i];
     }
     struct target *target = process_target(process);
-    const struct subject of = {process, target, process_recording(process)};
+    const struct subject of = {process, target, process_recording(process), &job->looker};
     int r = !list     ? -ENOMEM
             : !target ? -ESRCH
                       : scene_fill(job->tables, &of, list, job->ntables, &job->stop, why);

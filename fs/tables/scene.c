@@ -1,6 +1,7 @@
 #include "fs/tables/scene.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/access/credentials.h"
 #include "fs/format/backtrace.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/memory/view.h"
@@ -158,6 +159,15 @@ static bool has_within(const struct scene *scene)
     return scene->plan.tasks || scene->plan.waits;
 }
 
+/* The looker is asked by a copy, since asking completes what it knows. */
+static int read_between(struct scene *scene)
+{
+    struct looker looker = *scene->looker;
+    const struct waits_reader reader = {looker_may_look, &looker};
+
+    return waits_between(&scene->waits, scene->target->pid, &reader);
+}
+
 static int read_moment(struct scene *scene)
 {
     const struct plan *plan = &scene->plan;
@@ -194,6 +204,8 @@ static int read_moment(struct scene *scene)
         since_threads(target, scene->snapshot);
     if (r == -EAGAIN)
         r = -ETIMEDOUT;
+    if (r == 0 && plan->waits)
+        r = read_between(scene);
     if (r == -ESRCH && plan->tid && target_alive(target))
         return 0; /* that thread has ended, or never was: no rows */
     return r;
@@ -245,6 +257,7 @@ int scene_fill(const struct tables *tables, const struct subject *of, struct wan
         .process = of->process,
         .target = of->target,
         .recording = of->recording,
+        .looker = of->looker,
         .stop = stop,
         .why = why,
         .wanted = wanted,

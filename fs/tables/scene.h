@@ -12,6 +12,7 @@
 #include "fs/remote/waits/waits.h"
 #include "fs/sql/engine.h"
 
+struct looker;
 struct process;
 struct recording;
 
@@ -38,6 +39,7 @@ struct subject {
     struct process *process;     /* NULL: it has ended, or there is none */
     struct target *target;       /* NULL with process */
     struct recording *recording; /* NULL: nothing was recorded */
+    const struct looker *looker; /* for whom; NULL with process */
 };
 
 struct scene {
@@ -45,6 +47,7 @@ struct scene {
     struct process *process;
     struct target *target;
     struct recording *recording;
+    const struct looker *looker;
     const struct stop *stop;
     const struct table *table; /* whose `fill` runs */
     struct plan plan;

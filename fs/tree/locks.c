@@ -25,6 +25,8 @@ int locks_render(struct file_context *context, struct text *out)
 {
     _cleanup_(waits_reading_deinit) struct waits_reading reading = {.target = context->target};
     struct snapshot_options options = {0};
+    struct looker looker = {.access = context->access, .principals = *context->principals};
+    const struct waits_reader reader = {looker_may_look, &looker};
     struct snapshot *snapshot;
 
     if (!context->target->runtime.supported) {
@@ -37,7 +39,9 @@ int locks_render(struct file_context *context, struct text *out)
         r = held_snapshot(context->target, context->recording, &options, &snapshot);
     if (r < 0)
         return snapshot_error(context, r);
-    locks_add(&reading.waits, snapshot, out);
+    r = waits_between(&reading.waits, context->target->pid, &reader);
+    if (r == 0)
+        locks_add(&reading.waits, snapshot, out);
     snapshot_free(snapshot);
-    return 0;
+    return r < 0 ? snapshot_error(context, r) : 0;
 }

@@ -200,7 +200,8 @@ struct provider tables_provider(const struct file_context *context, struct table
 {
     bool one = context->process || context->recording;
 
-    of->one = (struct subject){context->process, context->target, context->recording};
+    of->looker = (struct looker){context->access, *context->principals};
+    of->one = (struct subject){context->process, context->target, context->recording, &of->looker};
     of->every = (struct every){
         .registry = context->registry,
         .access = context->access,

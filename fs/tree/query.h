@@ -9,6 +9,7 @@
 /* Whose tables a file shows: those of its process, or of all. */
 struct tables_of {
     struct subject one;
+    struct looker looker; /* of that */
     struct every every;
 };
 

@@ -17,12 +17,13 @@ static void test_stat(void)
 
     /* a name with all that could lead astray */
     CHECK(proc_stat_parse(
-        "7 (a) S 1 (b c) R 5 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 777 "
+        "7 (a) S 1 (b c) R 5 7 8 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 777 "
         "1048576 99 18446744073709551615 4096 8192 140000 0 0 0 0 0 0 0 0 0 17 63 0 0",
         &s));
     CHECK_INT(s.processor, 63);
     CHECK_INT(s.state, 'R');
     CHECK_INT(s.ppid, 5);
+    CHECK_INT(s.session, 8);
     CHECK_INT(s.flags, 4194560);
     CHECK_INT(s.threads, 12);
     CHECK_INT(s.start_time, 777);

@@ -331,7 +331,7 @@ static int read_frames(struct target *target, struct since *since, uint64_t now)
     if (r == 0)
         r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
     if (r == 0)
-        r = lwp_list_read(target->pid, false, &lwps);
+        r = lwp_list_read(target->pid, LWP_STATES, &lwps);
     if (r == 0)
         note_places(target, since, &lwps, now);
     if (r == 0 && since->ntasks <= SINCE_TASKS_MAX && since->tasks_asked_ns &&

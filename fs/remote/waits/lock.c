@@ -215,3 +215,21 @@ uint64_t lock_joined_thread(struct view *view, const struct offsets *offsets, ui
                ? ident
                : 0;
 }
+
+#define SEMLOCK_SIZE 44 /* up to name */
+
+bool semlock_read(struct view *view, uint64_t object, struct semlock *out)
+{
+    const uint8_t *p = view_read(view, object, SEMLOCK_SIZE);
+
+    if (!p)
+        return false;
+    *out = (struct semlock){
+        .semaphore = load64(p + FIRST_FIELD),
+        .last = load64(p + FIRST_FIELD + 8),
+        .count = (int32_t)load32(p + FIRST_FIELD + 16),
+        .max = (int32_t)load32(p + FIRST_FIELD + 20),
+        .recursive = !load32(p + FIRST_FIELD + 24),
+    };
+    return true;
+}

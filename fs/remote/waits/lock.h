@@ -69,3 +69,13 @@ uint64_t rlock_owner(struct view *view, uint64_t object);
 /* The thread whose end another one sleeps for in the futex, by its threading._shutdown() or its
  * Thread.join() (3.13 on): a pthread_t, if the memory there is what it should be; else 0. */
 uint64_t lock_joined_thread(struct view *view, const struct offsets *offsets, uint64_t futex);
+
+/* What a SemLock of multiprocessing's has (SemLockObject, Modules/_multiprocessing/semaphore.c). */
+struct semlock {
+    uint64_t semaphore; /* where its process has mapped it, and sleeps for it */
+    uint64_t last;      /* pthread_t of who took it last, of this process */
+    int32_t count;      /* how often this process has taken it, and not given it back */
+    int32_t max;        /* how many may have it */
+    bool recursive;
+};
+bool semlock_read(struct view *view, uint64_t object, struct semlock *out);

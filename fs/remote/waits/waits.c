@@ -18,13 +18,14 @@ void waits_deinit(struct waits *waits)
     free(waits->holders);
     free(waits->cycles);
     free(waits->links);
+    free(waits->asleep);
     text_deinit(&waits->strings);
     *waits = (struct waits){0};
 }
 
 static void clear(struct waits *waits)
 {
-    waits->n = waits->nholders = waits->ncycles = waits->nlinks = 0;
+    waits->n = waits->nholders = waits->ncycles = waits->nlinks = waits->nasleep = 0;
     waits->cut = waits->torn = false;
     text_clear(&waits->strings);
     text_putc(&waits->strings, '\0'); /* the string 0 */
@@ -86,6 +87,8 @@ int waits_read(const struct waits_origin *origin, struct waits *out)
     clear(out);
     out->lwps = origin->lwps;
     int r = waits_of_threads(out, origin);
+    if (r == 0)
+        r = waits_of_files(out, origin);
     if (r == 0)
         r = waits_of_tasks(out, origin);
     return r < 0 ? r : out->strings.error;

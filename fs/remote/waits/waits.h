@@ -8,6 +8,7 @@
 #pragma once
 
 #include "fs/base/text.h"
+#include "fs/proc/blocking.h"
 #include "fs/remote/frames/code.h"
 #include "fs/remote/moment/target.h"
 #include "fs/remote/tasks/tasks.h"
@@ -52,6 +53,7 @@ struct wait_holder {
     enum certainty certainty;
     struct wait_place taken; /* where it took it */
     int64_t since_ns;        /* for how long it has had it, or WAITS_UNKNOWN_NS */
+    const char *state;       /* static: "which is dead (zombie)"; NULL: nothing is to be said */
 };
 
 struct wait {
@@ -60,7 +62,9 @@ struct wait {
         place;         /* the line that waits: of the program, not of threading and the like */
     const char *kind;  /* static: the class ("Lock", "RLock", "Queue"), "GIL", "mutex" */
     const char *call;  /* static: what was called of it ("acquire", "get"); NULL: nothing */
+    const char *does;  /* static: in place of "waits for": "reads"; NULL: that */
     const char *held;  /* static: how the holders stand to it: "held by", "run by" */
+    const char *note;  /* static: what to say where no holder is known; NULL: nothing */
     uint64_t address;  /* of the object, or of the mutex; 0: it has none */
     uint32_t name;     /* waits_string(): how the program finds it ("inventory.lock",
                           "self._lock of <shop.Shop object at 0x7f12>"); 0: not known */
@@ -68,6 +72,7 @@ struct wait {
     uint32_t holders;  /* the first of nholders in waits->holders */
     uint32_t nholders; /* several: one of them is enough to end the wait */
     bool timed;        /* it has a timeout, and ends by itself */
+    uint32_t asleep;   /* in waits->asleep, + 1; 0: it isn't one of those */
     uint32_t cycle;    /* of waits->cycles, set by waits_finish(); WAITS_NONE: not in one */
 };
 
@@ -76,6 +81,7 @@ struct wait_cycle {
     uint32_t first, n; /* in waits->links: indices of waits */
     bool likely;       /* one of the holders is only likely */
     bool timed;        /* one of the waits has a timeout */
+    bool between;      /* of processes: waits_between.c found it */
 };
 
 struct waits {
@@ -87,6 +93,8 @@ struct waits {
     size_t ncycles, cycles_alloc;
     uint32_t *links;
     size_t nlinks, links_alloc;
+    struct blocking *asleep; /* of threads that wait in system calls, for waits_between() */
+    size_t nasleep, asleep_alloc;
     struct text strings;
     const struct lwp_list *lwps; /* of waits_read(); void after waits_finish() */
     bool cut;                    /* there are more: a limit was reached */
@@ -130,6 +138,17 @@ int waits_read_tasks(struct waits_reading *reading);
  * Python can't be read there are none. */
 void waits_read_along(struct waits_reading *reading, struct snapshot_options *options);
 void waits_reading_deinit(struct waits_reading *reading);
+/* For whom waits are told. */
+struct waits_reader {
+    bool (*may_look)(void *arg, pid_t pid); /* whether a process may be told of */
+    void *arg;
+};
+/* Looks on this host for who is at the other end of what threads of process pid wait for in system
+ * calls (pipes, sockets, locks of files, children), and finds deadlocks of several processes. After
+ * waits_finish(), without the target's lock: it may take as long as looking at the descriptors of
+ * all processes does (proc/descriptors.h). A process that may not be told of is as good as none.
+ * -ENOMEM. */
+int waits_between(struct waits *waits, pid_t pid, const struct waits_reader *reader);
 
 /* A string of these waits, escaped UTF-8. Never NULL. */
 const char *waits_string(const struct waits *waits, uint32_t string);
@@ -149,3 +168,16 @@ void waits_string_end(struct waits *waits);
 /* The finders: 0, -ESRCH, -EPERM, -ENOMEM. */
 int waits_of_threads(struct waits *waits, const struct waits_origin *origin);
 int waits_of_tasks(struct waits *waits, const struct waits_origin *origin);
+int waits_of_files(struct waits *waits, const struct waits_origin *origin);
+
+/* How a thread waits in a system call: "reads", "waits for"; static. NULL: not for anything outside
+ * of its process. */
+const char *waits_does(const struct blocking *blocking);
+
+struct semlock;
+/* at: an instruction on the line of the with statement; -1: not known. */
+typedef int semlock_visit(void *arg, const struct semlock *lock, pid_t tid, struct code *code,
+                          int32_t at);
+/* Visits the locks of multiprocessing's in whose with blocks threads stand, and that their process
+ * has taken. Returns what visit returned first other than 0; 0, -ENOMEM. */
+int waits_each_semlock(const struct waits_origin *origin, semlock_visit *visit, void *arg);

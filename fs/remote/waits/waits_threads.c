@@ -732,3 +732,25 @@ int waits_of_threads(struct waits *waits, const struct waits_origin *origin)
 
     return find_waits(&f);
 }
+
+int waits_each_semlock(const struct waits_origin *origin, semlock_visit *visit, void *arg)
+{
+    _cleanup_(finding_deinit) struct finding f = {
+        .origin = origin,
+        .view = origin->target->view,
+        .offsets = &origin->target->runtime.offsets,
+    };
+    struct semlock lock;
+
+    int r = collect_threads(&f);
+    if (r == 0)
+        r = find_holds(&f);
+    for (size_t i = 0; i < f.nholds && r == 0; i++) {
+        const struct hold *hold = &f.holds[i];
+        const struct waiter *w = &f.items[hold->waiter];
+        if (class_of(&f, hold->lock) == LOCK_SEMLOCK && semlock_read(f.view, hold->lock, &lock) &&
+            lock.count > 0 && lock.last == w->thread_id)
+            r = visit(arg, &lock, w->lwp->tid, hold->frame.info, hold->at);
+    }
+    return r;
+}

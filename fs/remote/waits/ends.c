@@ -1,0 +1,290 @@
+#include "fs/remote/waits/ends.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/proc/file_locks.h"
+#include "fs/proc/lwp.h"
+#include "fs/proc/procfs.h"
+#include "fs/proc/sockets.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NOBODY "whose other end no process has that you may look at"
+
+/* Adds a process, if the reader may be told of it. */
+static void add_holder(const struct ends *ends, pid_t pid, const char *state, struct end *out)
+{
+    if (!ends->reader->may_look(ends->reader->arg, pid) || out->n == END_HOLDERS_MAX) {
+        out->certain = out->likely = false;
+        return;
+    }
+    for (size_t i = 0; i < out->n; i++)
+        if (out->holders[i].pid == pid)
+            return;
+    out->holders[out->n++] = (struct end_holder){.pid = pid, .state = state};
+}
+
+/* ---- pipes and sockets ---- */
+
+/* What was found may be old: a holder has it still. */
+static bool has_still(const struct descriptor *descriptor)
+{
+    struct descriptor now;
+    char link[64];
+
+    if (descriptor_link(descriptor->pid, descriptor->fd, link, sizeof link) < 0)
+        return false;
+    descriptor_parse(link, &now);
+    return now.kind == descriptor->kind && now.inode == descriptor->inode;
+}
+
+/* Whoever has it open so that it can end the wait; writes: one for room in a pipe. -errno. */
+static int look_for_holders(const struct ends *ends, const struct descriptor *wanted, bool writes,
+                            struct end *out)
+{
+    struct descriptors *all = ends->descriptors;
+    size_t n;
+
+    int r = all->items ? 0 : descriptors_read(ends->age_ns, all);
+    if (r < 0)
+        return r;
+    const struct descriptor *found = descriptors_find(all, wanted->kind, wanted->inode, &n);
+    out->likely = true;
+    for (size_t i = 0; i < n; i++) {
+        bool can_read, can_write;
+        if (wanted->kind == DESCRIPTOR_PIPE &&
+            (descriptor_mode(found[i].pid, found[i].fd, &can_read, &can_write) < 0 ||
+             !(writes ? can_read : can_write)))
+            continue;
+        if (has_still(&found[i]))
+            add_holder(ends, found[i].pid,
+                       found[i].pid == ends->pid ? "which is the same process" : NULL, out);
+    }
+    return 0;
+}
+
+static void add_holders(const struct ends *ends, const struct descriptor *wanted, bool writes,
+                        struct end *out)
+{
+    int r = look_for_holders(ends, wanted, writes, out);
+    if (r == 0 && !out->n && ends->descriptors->old) { /* it may be younger than these */
+        descriptors_deinit(ends->descriptors);
+        r = descriptors_read(0, ends->descriptors);
+        r = r < 0 ? r : look_for_holders(ends, wanted, writes, out);
+    }
+    out->held = "whose other end is";
+    out->likely = out->likely && out->n;
+    out->certain = out->likely && !ends->descriptors->cut;
+    if (r == 0 && !out->n)
+        out->note = NOBODY;
+}
+
+static void find_pipe(const struct ends *ends, const struct descriptor *descriptor, bool writes,
+                      struct end *out)
+{
+    out->kind = "pipe";
+    add_holders(ends, descriptor, writes, out);
+}
+
+static void find_socket(const struct ends *ends, uint64_t inode, struct end *out)
+{
+    struct socket_peer peer;
+
+    out->kind = "socket";
+    if (socket_peer_read(ends->pid, inode, &peer) < 0)
+        return;
+    snprintf(out->name, sizeof out->name, "%s", peer.name);
+    if (peer.listens || !peer.found)
+        return;
+    if (!peer.inode) {
+        out->note = "which no process has accepted";
+        return;
+    }
+    const struct descriptor other = {.kind = DESCRIPTOR_SOCKET, .inode = peer.inode};
+    add_holders(ends, &other, false, out);
+}
+
+/* ---- other files ---- */
+
+static const char *kind_of(const char *link)
+{
+    static const struct {
+        const char *begin, *kind;
+    } kinds[] = {
+        {"/dev/pts/", "terminal"},
+        {"/dev/tty", "terminal"},
+        {"/dev/console", "terminal"},
+        {"anon_inode:[eventfd]", "eventfd"},
+        {"anon_inode:[timerfd]", "timer"},
+        {"anon_inode:inotify", "inotify"},
+        {"anon_inode:[signalfd]", "signalfd"},
+        {"anon_inode:[eventpoll]", "epoll"},
+        {"anon_inode:[pidfd]", "pidfd"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+        if (!strncmp(link, kinds[i].begin, strlen(kinds[i].begin)))
+            return kinds[i].kind;
+    return "file";
+}
+
+void end_of_fd(const struct ends *ends, int fd, bool writes, struct end *out)
+{
+    struct descriptor descriptor;
+    char link[END_NAME_MAX];
+
+    *out = (struct end){.kind = "file", .held = "whose other end is"};
+    if (descriptor_link(ends->pid, fd, link, sizeof link) < 0)
+        return;
+    descriptor_parse(link, &descriptor);
+    switch (descriptor.kind) {
+    case DESCRIPTOR_PIPE: find_pipe(ends, &descriptor, writes, out); break;
+    case DESCRIPTOR_SOCKET: find_socket(ends, descriptor.inode, out); break;
+    case DESCRIPTOR_OTHER:
+        out->kind = kind_of(link);
+        if (*link == '/')
+            memcpy(out->name, link, sizeof link);
+        break;
+    }
+}
+
+/* ---- locks of files ---- */
+
+void end_of_lock(const struct ends *ends, const struct blocking *blocking, struct end *out)
+{
+    int64_t inode = descriptor_number(ends->pid, blocking->fd, "ino");
+    struct proc_stat stat;
+    struct file_lock lock;
+
+    *out = (struct end){.kind = "file lock", .held = "held by"};
+    if (descriptor_link(ends->pid, blocking->fd, out->name, sizeof out->name) < 0)
+        *out->name = 0;
+    if (inode < 0 || file_lock_waited_for(ends->pid, blocking->kind == BLOCKING_FLOCK,
+                                          (uint64_t)inode, &lock) < 0)
+        return;
+    if (lock.pid <= 0) {
+        out->note = "held through an open file that several may share";
+        return;
+    }
+    out->certain = out->likely = true;
+    if (proc_stat_read(lock.pid, &stat) < 0) {
+        out->note = "taken by a process that has ended: another one has inherited the open file";
+        out->certain = out->likely = false;
+        return;
+    }
+    add_holder(ends, lock.pid, lock.pid == ends->pid ? "which is the same process" : NULL, out);
+    if (!out->n)
+        out->note = "held by a process that you may not look at";
+}
+
+/* ---- children ---- */
+
+static const char *state_of(char state)
+{
+    switch (state) {
+    case 'Z': return "which is dead (zombie)";
+    case 'X': return "which is dead";
+    case 'T': return "which is stopped by a signal";
+    case 't': return "which a debugger has stopped";
+    default: return "which lives";
+    }
+}
+
+struct children {
+    const struct ends *ends;
+    pid_t only; /* as the process numbers it; 0: any */
+    bool foreign;
+    struct end *out;
+};
+
+/* Its number in its innermost pid namespace. */
+static pid_t inner_pid(pid_t pid)
+{
+    char status[4096];
+
+    const char *numbers = proc_read(pid, "status", status, sizeof status) > 0
+                              ? proc_status_field(status, "NSpid")
+                              : NULL;
+    if (!numbers)
+        return pid;
+    size_t size = strcspn(numbers, "\n");
+    while (size && numbers[size - 1] != '\t')
+        size--;
+    return (pid_t)strtol(numbers + size, NULL, 10);
+}
+
+static void add_child(const struct children *children, pid_t pid)
+{
+    struct proc_stat stat;
+
+    if (children->only && (children->foreign ? inner_pid(pid) : pid) != children->only)
+        return;
+    if (proc_stat_read(pid, &stat) < 0 || stat.ppid != children->ends->pid)
+        return;
+    size_t n = children->out->n;
+    add_holder(children->ends, pid, state_of(stat.state), children->out);
+    if (children->out->n > n)
+        children->out->holders[n].dead = stat.state == 'Z';
+}
+
+/* "45 46 ": the children that a thread has started. */
+static int add_children(void *arg, int tasks, pid_t tid)
+{
+    struct children *children = arg;
+    char file[32], text[4096];
+    char *at = text, *end;
+
+    (void)tasks;
+    snprintf(file, sizeof file, "task/%d/children", (int)tid);
+    if (proc_read(children->ends->pid, file, text, sizeof text) < 0)
+        return 0;
+    for (long pid; (pid = strtol(at, &end, 10)) > 0 && end != at; at = end)
+        add_child(children, (pid_t)pid);
+    return 0;
+}
+
+void end_of_child(const struct ends *ends, const struct blocking *blocking, struct end *out)
+{
+    struct children children = {.ends = ends, .only = blocking->child, .out = out};
+
+    *out = (struct end){.kind = "child", .held = "of which there is", .likely = true};
+    if (blocking->pidfd)
+        children.only = (pid_t)descriptor_number(ends->pid, blocking->fd, "Pid");
+    if (children.only > 0) {
+        snprintf(out->name, sizeof out->name, "%d", (int)children.only);
+        children.foreign = !blocking->pidfd && lwp_foreign(ends->pid);
+        out->held = "namely";
+    }
+    (void)proc_each_task(ends->pid, add_children, &children);
+    out->certain = out->likely = out->likely && out->n;
+    if (!out->n)
+        out->note = "which isn't to be seen";
+}
+
+/* ---- semaphores ---- */
+
+int end_of_semaphore(const struct ends *ends, const struct blocking *blocking, struct end *out)
+{
+    struct semaphores *semaphores = ends->semaphores;
+    struct shared_word word;
+
+    *out = (struct end){.kind = "semaphore", .held = "held by"};
+    if (shared_word_at(ends->pid, blocking->address, &word) < 0)
+        return 0;
+    int r = semaphores->read ? 0 : semaphores_read(ends->pid, ends->reader, semaphores);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < semaphores->n; i++) {
+        const struct semaphore_hold *hold = &semaphores->items[i];
+        size_t n = out->n;
+        if (!shared_word_same(&hold->word, &word))
+            continue;
+        out->kind = hold->kind;
+        out->certain = out->likely = hold->one;
+        add_holder(ends, hold->pid, NULL, out);
+        if (out->n > n)
+            out->holders[n].hold = hold;
+    }
+    return 0;
+}

@@ -1,0 +1,195 @@
+#include "fs/remote/waits/peers.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/proc/descriptors.h"
+#include "fs/proc/lwp.h"
+#include "fs/proc/may_hang.h"
+#include "fs/proc/procfs.h"
+#include "fs/remote/memory/memory.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/select.h>
+
+#define AGENT_THREADS "probe-" /* how the names of the agent's own begin */
+
+struct reading {
+    struct may_hang work;
+    bool with_threads;
+    struct peer peer;
+    int error;
+};
+
+/* ---- one thread ---- */
+
+uint64_t thread_switches(pid_t pid, pid_t tid)
+{
+    char file[32], status[4096];
+
+    snprintf(file, sizeof file, "task/%d/status", (int)tid);
+    if (proc_read(pid, file, status, sizeof status) < 0)
+        return 0;
+    const char *willing = proc_status_field(status, "voluntary_ctxt_switches");
+    const char *forced = proc_status_field(status, "nonvoluntary_ctxt_switches");
+    return (willing ? strtoull(willing, NULL, 10) : 0) + (forced ? strtoull(forced, NULL, 10) : 0);
+}
+
+static void add_fd(struct peer_thread *thread, int fd, bool writes)
+{
+    if (thread->nfds < PEER_POLLED_MAX)
+        thread->fds[thread->nfds++] = (struct peer_fd){.fd = fd, .writes = writes};
+    else
+        thread->more++;
+}
+
+static void read_poll(const struct memory *memory, struct peer_thread *thread)
+{
+    struct pollfd polled[PEER_POLLED_MAX];
+    const struct blocking *blocking = &thread->blocking;
+    size_t n = blocking->count < PEER_POLLED_MAX ? blocking->count : PEER_POLLED_MAX;
+
+    thread->more = blocking->count - n;
+    if (!n || memory_read(memory, blocking->address, polled, n * sizeof *polled) < 0) {
+        thread->more = blocking->count;
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (polled[i].fd >= 0)
+            add_fd(thread, polled[i].fd, !(polled[i].events & (POLLIN | POLLRDHUP | POLLPRI)));
+}
+
+static void read_set(const struct memory *memory, struct peer_thread *thread, uint64_t address,
+                     bool writes)
+{
+    size_t n = thread->blocking.count < FD_SETSIZE ? thread->blocking.count : FD_SETSIZE;
+    fd_set set;
+
+    if (!address)
+        return;
+    if (memory_read(memory, address, &set, (n + 63) / 64 * 8) < 0) {
+        thread->more++;
+        return;
+    }
+    for (size_t fd = 0; fd < n; fd++)
+        if (FD_ISSET(fd, &set))
+            add_fd(thread, (int)fd, writes);
+}
+
+static void read_epoll(pid_t pid, struct peer_thread *thread)
+{
+    int fds[PEER_POLLED_MAX + 1];
+
+    ssize_t n = descriptor_epoll(pid, thread->blocking.fd, fds, PEER_POLLED_MAX + 1);
+    for (ssize_t i = 0; i < n; i++)
+        add_fd(thread, fds[i], false);
+    thread->more += n < 0;
+}
+
+void peer_thread_read_fds(pid_t pid, struct peer_thread *thread)
+{
+    const struct memory memory = {.pid = pid};
+    const struct blocking *blocking = &thread->blocking;
+
+    switch (blocking->kind) {
+    case BLOCKING_READ:
+    case BLOCKING_ACCEPT: add_fd(thread, blocking->fd, false); break;
+    case BLOCKING_WRITE:
+    case BLOCKING_CONNECT: add_fd(thread, blocking->fd, true); break;
+    case BLOCKING_POLL: read_poll(&memory, thread); break;
+    case BLOCKING_SELECT:
+        read_set(&memory, thread, blocking->address, false);
+        read_set(&memory, thread, blocking->writers, true);
+        break;
+    case BLOCKING_EPOLL: read_epoll(pid, thread); break;
+    default: break;
+    }
+}
+
+/* ---- a process ---- */
+
+static int read_threads(struct peer *peer)
+{
+    _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
+
+    int r = lwp_list_read(peer->pid, LWP_STATES, &lwps);
+    if (r < 0)
+        return r;
+    peer->threads = calloc(lwps.n, sizeof *peer->threads);
+    if (!peer->threads)
+        return -ENOMEM;
+    peer->all = lwps.n <= PEER_THREADS_MAX;
+    for (size_t i = 0; i < lwps.n && peer->nthreads < PEER_THREADS_MAX; i++) {
+        struct peer_thread *thread = &peer->threads[peer->nthreads];
+        if (!strncmp(lwps.items[i].comm, AGENT_THREADS, strlen(AGENT_THREADS)))
+            continue;
+        thread->tid = lwps.items[i].tid;
+        thread->switches = thread_switches(peer->pid, thread->tid); /* before its call is read */
+        (void)blocking_read(peer->pid, thread->tid, &thread->blocking);
+        peer_thread_read_fds(peer->pid, thread);
+        peer->nthreads++;
+    }
+    return 0;
+}
+
+static void run(struct may_hang *work)
+{
+    struct reading *reading = (struct reading *)work;
+    struct peer *peer = &reading->peer;
+    struct proc_stat stat;
+
+    reading->error = proc_stat_read(peer->pid, &stat);
+    if (reading->error < 0)
+        return;
+    peer->state = stat.state;
+    if (proc_command(peer->pid, peer->command, sizeof peer->command) <= 0) {
+        ssize_t n = proc_read(peer->pid, "comm", peer->command, sizeof peer->command);
+        peer->command[n > 0 ? n - 1 : 0] = 0; /* without its newline */
+    }
+    if (reading->with_threads)
+        reading->error = read_threads(peer);
+}
+
+static void free_reading(struct may_hang *work)
+{
+    struct reading *reading = (struct reading *)work;
+
+    peer_deinit(&reading->peer);
+    free(reading);
+}
+
+int peer_read(pid_t pid, bool with_threads, struct peer *out)
+{
+    struct reading *reading = calloc(1, sizeof *reading);
+    if (!reading)
+        return -ENOMEM;
+    reading->work = (struct may_hang){.pid = pid, .run = run, .free = free_reading};
+    reading->with_threads = with_threads;
+    reading->peer.pid = pid;
+    may_hang_init(&reading->work);
+    int r = may_hang_run(&reading->work, NULL);
+    if (r == 0)
+        r = reading->error;
+    if (r == 0) {
+        *out = reading->peer;
+        reading->peer = (struct peer){0};
+    }
+    may_hang_unref(&reading->work);
+    return r;
+}
+
+void peer_deinit(struct peer *peer)
+{
+    free(peer->threads);
+    *peer = (struct peer){0};
+}
+
+bool peer_slept(const struct peer *peer)
+{
+    for (size_t i = 0; i < peer->nthreads; i++)
+        if (!peer->threads[i].switches ||
+            thread_switches(peer->pid, peer->threads[i].tid) != peer->threads[i].switches)
+            return false;
+    return peer->nthreads > 0;
+}
