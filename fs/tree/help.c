@@ -3,7 +3,7 @@
 #include <string.h>
 
 #define ABOUT_COLUMN 28
-#define LINE_MAX 80
+#define TABLES_LINE_MAX 80
 
 /* One line of the tree: indented by its depth, with what it is about. */
 static void render_entry(const struct entry *entry, struct text *out)
@@ -32,7 +32,7 @@ static const struct entry *render_tables(const struct entry *entry, struct text 
     text_printf(out, "%*s", TABLES_COLUMN, "");
     for (; entry < end && entry->sized; entry++) {
         int length = (int)(strlen(entry_name(entry)) - strlen(".csv"));
-        if (out->size - begin + 1 + (size_t)length > LINE_MAX) {
+        if (out->size - begin + 1 + (size_t)length > TABLES_LINE_MAX) {
             text_puts(out, "\n");
             begin = out->size;
             text_printf(out, "%*s", TABLES_COLUMN, "");

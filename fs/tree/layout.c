@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/proc/procfs.h"
 #include "fs/tree/crash.h"
+#include "fs/tree/globals.h"
 #include "fs/tree/pids.h"
 #include "fs/tree/ranks.h"
 #include "fs/tree/threads.h"
@@ -80,6 +81,9 @@ const struct entry layout[] = {
     CONTENT("<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
     CONTENT("<pid>/crash/frames/<depth>/source", 0400, crash_source_render, NULL),
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
+    DIRECTORY("<pid>/globals", 0500, NULL, "what its modules bind"),
+    {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules,
+     "a module's: name = value, one a line"},
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),
@@ -142,5 +146,7 @@ const struct entry *layout_find(const struct entry *directory, const char *name,
         else if (!strcmp(entry_name(e), name))
             return e;
     }
+    if (dynamic && dynamic->naming->kind == WORD_MODULE)
+        return strlen(name) <= NAME_MAX ? dynamic : NULL;
     return dynamic && number_parse(name, value) ? dynamic : NULL;
 }
