@@ -28,6 +28,8 @@ int recorder_check(const struct proto_record *record, char words[PROTO_WORDS_MAX
                       RING_SIZE_MAX >> 20);
     if (!(record->rate >= 0 && record->rate <= 1))
         return refuse(EINVAL, words, "the rate must be above 0, and at most 1");
+    if (record->flags & ~(uint32_t)(record->table == RECORDED_EXCEPTIONS ? RECORD_LOCALS : 0))
+        return refuse(EINVAL, words, "%s has no locals", recorded_layouts[record->table].name);
     if (record->rate > 0 && recorders[record->table]->rate <= 0)
         return refuse(EINVAL, words, "%s has no rate", recorded_layouts[record->table].name);
     return 0;

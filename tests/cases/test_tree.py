@@ -20,7 +20,7 @@ from mount import REPOSITORY
 # DESIGN's tree, as far as reading goes
 ROOT = {"help", "self", "by-rank", "all", "exited"}
 PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "stacks.folded", "tasks", "tables",
-           "errors", "events", "globals", "threads"}  # and crash, where there was one
+           "errors", "events", "exceptions.top", "globals", "threads"}  # and crash, where there was one
 ALL = {"breakpoints", "events", "query", "tables"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}
