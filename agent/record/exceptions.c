@@ -230,6 +230,7 @@ static void raised(struct exceptions *self, const struct heard *heard)
     sighting->ring = recorder_ring(RECORDED_EXCEPTIONS);
     sighting_note(sighting, traceback, code, lasti);
     raise.frame = heard_frame(heard);
+    PyErr_Clear(); /* without memory there is none */
     raise.elsewhere = older != NULL;
     if (older)
         find_origin(self, older, &raise);

@@ -3,6 +3,7 @@
 #include "fs/tables/scene.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/remote/frames/locals.h"
 #include "fs/remote/moment/imports.h"
@@ -11,7 +12,8 @@
 
 #include <errno.h>
 
-#define BYTES_MAX (8u << 20) /* of all texts */
+#define BYTES_MAX (8u << 20)          /* of all texts */
+#define ALL_DEADLINE_NS 5000000000ull /* where neither a module nor a name is asked for */
 #define NAME_CHARACTERS_MAX 200
 
 /* A row, before it is one: where its texts are in `texts`, each ending with a NUL; NONE: NULL. */
@@ -32,6 +34,8 @@ struct reading {
     size_t n, alloc;
     struct text texts, scratch;
     size_t bytes; /* in rows */
+    const struct stop *stop;
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none of its own */
 };
 
 /* Moves the scratch text behind the others. */
@@ -141,7 +145,8 @@ static void set(struct reading *r, unsigned column, size_t text)
 static int keep(void *arg)
 {
     struct reading *r = arg;
-    bool cut = r->bytes + r->texts.size > BYTES_MAX;
+    bool late = r->deadline_ns && monotonic_ns() > r->deadline_ns;
+    bool cut = late || r->bytes + r->texts.size > BYTES_MAX;
 
     for (size_t i = 0; i < r->n; i++) {
         const struct found *found = &r->found[i];
@@ -155,10 +160,13 @@ static int keep(void *arg)
     drop(r);
     if (cut) {
         rows_add(r->rows);
-        rows_text(r->rows, GLOBALS_VALUE,
-                  "[cut: all globals together are more than 8 MiB; ask for one module or name]");
+        rows_text(
+            r->rows, GLOBALS_VALUE,
+            late ? "[cut: all globals together take more than 5 s; ask for one module or name]"
+                 : "[cut: all globals together are more than 8 MiB; ask for one module or name]");
     }
-    return r->rows->error ? r->rows->error : cut;
+    int stopped = stop_reason(r->stop);
+    return r->rows->error ? r->rows->error : stopped ? stopped : cut;
 }
 
 static bool is(const char *name, const char *wanted) { return !strcmp(name, wanted); }
@@ -172,7 +180,10 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         .offsets = &scene->target->runtime.offsets,
         .use = use,
         .rows = rows,
+        .stop = scene->stop,
     };
+    if (!*module && !*use->bounds[GLOBALS_NAME].equal)
+        reading.deadline_ns = monotonic_ns() + ALL_DEADLINE_NS;
 
     int r = *module ? imports_read_one(scene->target, is, module, &reader, &reading)
                     : imports_read(scene->target, &reader, &reading);

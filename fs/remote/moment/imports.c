@@ -12,6 +12,7 @@
 
 #define PIECE_NS 2000000u /* after which no module is begun in the same moment */
 #define BATCH 64
+#define QUIET_TRIES 2
 #define TRIES 3 /* to read a module that is replaced by others of its name */
 
 void import_list_deinit(struct import_list *list)
@@ -84,20 +85,24 @@ static int collect(void *arg, uint64_t key, uint64_t object)
     return 0;
 }
 
-static int read_entries(struct target *target, const struct walk *walk, struct entries *entries)
+static int read_entries(struct target *target, uint64_t interp, struct entries *entries)
 {
     const struct offsets *o = &target->runtime.offsets;
     uint64_t modules;
 
     entries->n = 0;
-    for (size_t i = 0; i < walk->n; i++) {
-        if (walk->stacks[i].interp_id != 0)
-            continue;
-        if (!object_field(target->view, walk->stacks[i].interp, o->interp_modules, &modules))
-            return 0;
-        int r = dict_iterate(target->view, o, modules, collect, entries, NULL);
-        return r == -ENOMEM ? r : 0;
-    }
+    if (!interp || !object_field(target->view, interp, o->interp_modules, &modules))
+        return 0;
+    int r = dict_iterate(target->view, o, modules, collect, entries, NULL);
+    return r == -ENOMEM ? r : 0;
+}
+
+/* 0: none of its threads is there. */
+static uint64_t main_interpreter(const struct walk *walk)
+{
+    for (size_t i = 0; i < walk->n; i++)
+        if (walk->stacks[i].interp_id == 0)
+            return walk->stacks[i].interp;
     return 0;
 }
 
@@ -109,6 +114,7 @@ static int run(struct target *target, moment_work *work, void *arg)
     if (!target->runtime.supported)
         return -EOPNOTSUPP;
     int r = moment_run(target, work, arg, &moment);
+    view_reset(target->view); /* what was read of modules is of no use for the next look */
     caches_note(target);
     return r == -EAGAIN ? target_why_not(target) : r;
 }
@@ -154,7 +160,8 @@ static int list_within(struct moment *moment, void *arg)
     struct listing *listing = arg;
 
     clear(&listing->list);
-    int r = read_entries(listing->target, moment->walk, &listing->entries);
+    listing->list.interp = main_interpreter(moment->walk);
+    int r = read_entries(listing->target, listing->list.interp, &listing->entries);
     for (size_t i = 0; r == 0 && i < listing->entries.n; i += BATCH) {
         size_t left = listing->entries.n - i;
         r = add_names(listing, i, left < BATCH ? left : BATCH);
@@ -212,7 +219,7 @@ static int copy(const struct import *ref, struct import_list *to)
 /* Puts a listing in the place of the last one, whose names stay for a while. */
 static int keep(struct target *target, const struct import_list *list, uint64_t now)
 {
-    struct import_list kept = {0}, *old = target->imports;
+    struct import_list kept = {.interp = list->interp}, *old = target->imports;
     int r = 0;
 
     if (!old)
@@ -305,8 +312,8 @@ struct reading {
     void *arg;
     struct entries entries;
     struct text scratch;
-    size_t at, next; /* in the list: what comes next, before this moment and after it */
-    size_t met;      /* how many of them were still there; of a single one it is true */
+    size_t at, next;     /* in the list: what comes next, before this moment and after it */
+    size_t met, met_now; /* how many of them were still there; of this piece */
 };
 
 /* Whether the module stands where it stood, or elsewhere, under the same name. */
@@ -326,23 +333,46 @@ static bool is_there(struct reading *reading, const struct import *ref)
     return false;
 }
 
-static int read_within(struct moment *moment, void *arg)
+static int read_piece(struct reading *reading, uint64_t interp)
 {
-    struct reading *reading = arg;
     const struct import_list *list = reading->list;
     uint64_t begin = monotonic_ns();
 
     if (reading->reader->again)
         reading->reader->again(reading->arg);
-    int r = read_entries(reading->target, moment->walk, &reading->entries);
+    reading->met_now = 0;
+    int r = read_entries(reading->target, interp, &reading->entries);
     for (reading->next = reading->at; r == 0 && reading->next < list->n; reading->next++) {
         if (reading->next > reading->at && monotonic_ns() - begin > PIECE_NS)
             break;
         if (!is_there(reading, &list->items[reading->next]))
             continue;
-        reading->met++;
+        reading->met_now++;
         r = reading->reader->read(reading->arg, reading->target->view, &list->items[reading->next]);
     }
+    return r;
+}
+
+static int read_within(struct moment *moment, void *arg)
+{
+    return read_piece(arg, main_interpreter(moment->walk));
+}
+
+/* Reads a piece twice, without a moment: modules change rarely, also while the program runs, and
+ * then no thread has to stand still for them. -EAGAIN: something changed. */
+static int read_quietly(struct reading *reading)
+{
+    struct target *target = reading->target;
+    uint64_t interp = target->imports ? target->imports->interp : 0;
+    int r = -EAGAIN;
+
+    for (int i = 0; i < QUIET_TRIES && interp && r == -EAGAIN; i++) {
+        view_reset(target->view);
+        r = read_piece(reading, interp);
+        if (r == 0)
+            r = view_verify(target->view);
+    }
+    view_reset(target->view);
     return r;
 }
 
@@ -355,8 +385,11 @@ static int read_all(struct target *target, const struct import_list *list,
 
     while (r == 0 && reading.at < list->n) {
         _guard_mutex_(&target->lock);
-        r = run(target, read_within, &reading);
+        r = read_quietly(&reading);
+        if (r == -EAGAIN)
+            r = run(target, read_within, &reading);
         reading.at = reading.next;
+        reading.met += reading.met_now;
         if (r == 0 && reader->keep)
             r = reader->keep(arg);
     }

@@ -1,7 +1,7 @@
 /* The modules of a process: what sys.modules of its main interpreter has, and what they bind.
  *
- * All is read in moments of a few milliseconds each, for a thread may stand still meanwhile: each
- * module as it was at one instant, one module after the other. */
+ * Each module is read as it was at one instant, one after the other: twice, and if that differs in
+ * a moment (moment.h), which ends after a few milliseconds, for a thread may stand still in it. */
 #pragma once
 
 #include "fs/remote/moment/target.h"
@@ -20,7 +20,8 @@ struct import {
 struct import_list {
     struct import *items;
     size_t n, alloc;
-    size_t bytes; /* that the names take */
+    size_t bytes;    /* that the names take */
+    uint64_t interp; /* PyInterpreterState, when they were listed; 0: none */
 };
 
 void import_list_deinit(struct import_list *list);
