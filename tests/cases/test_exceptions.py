@@ -829,7 +829,7 @@ def test_stacks_are_limited(probe, python):
     assert len(rows) == 8000
     for column, most in (("stack", 100), ("locals", 10)):
         counted = collections.Counter(int(float(r["ts"]) * 10) for r in rows if r[column])
-        assert counted and max(counted.values()) <= most
+        assert counted and max(counted.values()) < 2 * most  # a row's time is rounded
     left = left_locals = 0
     for row in rows:
         assert row["stack"] or not (row["locals"] or row["left_out"])

@@ -323,3 +323,22 @@ def test_another_user_sees_no_names(probe, any_python):
                                     *map(str, command)], capture_output=True, text=True)
             assert tried.returncode and not tried.stdout, command
             assert "ermission denied" in tried.stderr or hidepid, command
+
+
+INTERPRETERS = """
+import sys, types
+import %s as interpreters
+sys.modules["only_here"] = types.ModuleType("only_here")
+made = interpreters.create()
+interpreters.run_string(made, "import sys, types; sys.modules['only_there'] = types.ModuleType('only_there')")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_main_interpreter(probe, python):
+    module = "_interpreters" if python.version >= (3, 13) else "_xxsubinterpreters"
+    target = python.run_source(INTERPRETERS % module)
+    wait_asleep(target)
+    names = os.listdir(probe.path / str(target.pid) / "globals")
+    assert "only_here" in names and "only_there" not in names

@@ -219,7 +219,7 @@ static int copy(const struct import *ref, struct import_list *to)
 /* Puts a listing in the place of the last one, whose names stay for a while. */
 static int keep(struct target *target, const struct import_list *list, uint64_t now)
 {
-    struct import_list kept = {.interp = list->interp}, *old = target->imports;
+    struct import_list kept = {.interp = list->interp, .used_ns = now}, *old = target->imports;
     int r = 0;
 
     if (!old)
@@ -284,9 +284,9 @@ static int find_kept(struct target *target, import_is *is, const char *wanted,
 
     for (size_t i = 0; list && i < list->n && (!found || !is(found->name, wanted)); i++)
         found = is(list->items[i].name, wanted) ? &list->items[i] : NULL;
-    if (!found || now - found->used_ns >= IMPORTS_KEPT_NS)
+    if (!found || now - list->used_ns >= IMPORTS_KEPT_NS)
         return -ENOENT;
-    found->used_ns = now;
+    found->used_ns = list->used_ns = now;
     return copy(found, out);
 }
 

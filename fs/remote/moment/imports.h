@@ -8,7 +8,7 @@
 
 #define IMPORTS_MAX 65536            /* entries of sys.modules that are looked at */
 #define IMPORT_NAME_MAX 1024         /* code points of a name; of a longer one these are kept */
-#define IMPORTS_KEPT_NS 30000000000u /* how long a module that has gone is still found */
+#define IMPORTS_KEPT_NS 30000000000u /* how long one that has gone is found after the last look */
 
 struct import {
     char *name;           /* its key in sys.modules, escaped; belongs to the list */
@@ -20,8 +20,9 @@ struct import {
 struct import_list {
     struct import *items;
     size_t n, alloc;
-    size_t bytes;    /* that the names take */
-    uint64_t interp; /* PyInterpreterState, when they were listed; 0: none */
+    size_t bytes;     /* that the names take */
+    uint64_t interp;  /* PyInterpreterState, when they were listed; 0: none */
+    uint64_t used_ns; /* CLOCK_MONOTONIC, when any of them was listed or found last */
 };
 
 void import_list_deinit(struct import_list *list);
@@ -34,9 +35,9 @@ int imports_list(struct target *target, struct import_list *out);
 /* Whether a module of this name is the one that is wanted. */
 typedef bool import_is(const char *name, const char *wanted);
 
-/* Whether there is a module that is wanted, or was when they were listed last and somebody looked
- * for it within IMPORTS_KEPT_NS: who goes through a listing finds what it names. 0, and it alone is
- * in *out; -ENOENT; errors of imports_list(). */
+/* Whether there is a module that is wanted, or was when they were listed last, and since then
+ * somebody looked for one every IMPORTS_KEPT_NS: who goes through a listing finds what it names. 0,
+ * and it alone is in *out; -ENOENT; errors of imports_list(). */
 int imports_find(struct target *target, import_is *is, const char *wanted, struct import_list *out);
 
 /* What is done with modules that are read. */
