@@ -691,7 +691,6 @@ class Order:
         captured = [amount, "x"]
         never = 0
         del never
-        counting = Counts()
         def inner():
             deeper = {"k": captured}
             for i in range(3):
@@ -706,7 +705,7 @@ def deep(n):
         {}["missing"]
 
 def unchanged():
-    thing, before = [object()], {}
+    thing, before, counting = [object()], {}, [Counts()]
     seen = locals()
     later = "not yet in seen"
     said = dict(seen)
@@ -810,6 +809,7 @@ def test_stack_and_locals(probe, python):
     assert tell(target, "unchanged") == alone
     row = raised(probe, target, "KeyError")[-1]
     assert row["locals"]["later"] == "'not yet in seen'" and row["locals"]["thing"].startswith("[<object object")
+    assert row["locals"]["counting"].startswith("[<__main__.Counts object")
     # without the word, they are not recorded any more
     record_with(probe, target, "on")
     tell(target, "pay")
