@@ -19,7 +19,7 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 4
+VERSION = 5
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")
@@ -29,7 +29,8 @@ REMOVE, LINE, FUNCTION, RETURN, RAISE, WATCH, WATCH_ADDRESS = range(1, 8)
 LOG, STOP = range(2)
 DONE_BODY = struct.Struct("=iIQQQ200s")
 CRASHED_BODY = struct.Struct("=iiQ")
-RECORD_BODY = struct.Struct("=IIQdqQ")
+RECORD_BODY = struct.Struct("=IIIIQdqQ")
+LOCALS = 1  # flags of RECORD
 RECORD = struct.Struct("=QIIiiiiiiQQ")
 STOPS = struct.Struct("=QIIIIQQQ")
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
@@ -233,10 +234,10 @@ class Client:
     def switch(self, table, action=ON, **options):
         return self.wait(self.start_switch(table, action, **options))
 
-    def start_switch(self, table, action=ON, size=0, rate=0.0, interp=0, gil_interval=0):
+    def start_switch(self, table, action=ON, size=0, rate=0.0, interp=0, gil_interval=0, flags=0):
         """Sends a RECORD and returns its id."""
         number = TABLES.index(table) if isinstance(table, str) else table
-        return self.send(SWITCH, RECORD_BODY.pack(number, action, size, rate, interp, gil_interval))
+        return self.send(SWITCH, RECORD_BODY.pack(number, action, flags, 0, size, rate, interp, gil_interval))
 
     def order(self, verb, tid=0, **options):
         """Tells a stopped thread, or all, what to do."""

@@ -119,7 +119,8 @@ class Recorded(Mounted):
     def _inside(self, commands, victim, number):
         chosen = self.dice.sample(RECORDERS, self.dice.randrange(1, len(RECORDERS) + 1))
         for table in chosen:
-            self._switch(commands, table, self.dice.choice(["on", "64K", "1M"]))
+            self._switch(commands, table, self.dice.choice(["on", "64K", "1M"]) +
+                         self.dice.choice(["", " locals"]) * (table == "exceptions"))
         if number % EVAL_EVERY == 0 and self.imports:
             commands.eval("import probing\nwith probing.span('storm', number=1): probing.event('here')")
         time.sleep(self.dice.choice([0, 0.005, 0.05]))

@@ -225,7 +225,9 @@ static bool leave_out(struct repr *captured, size_t size)
     return true;
 }
 
-bool repr_add(struct repr *captured, const char *name, PyObject *value)
+/* value, or, NULL, these bytes of its text; both NULL: null. */
+static bool add(struct repr *captured, const char *name, PyObject *value, const char *bytes,
+                size_t size)
 {
     struct signal_stack writer = {.text = captured->text,
                                   .size = captured->size,
@@ -246,8 +248,10 @@ bool repr_add(struct repr *captured, const char *name, PyObject *value)
     writer.room -= 4; /* `..."` */
     if (value)
         fine = put_value(&writer, value);
+    else
+        put_text(&writer, bytes, size);
     writer.room += 4;
-    if (!value || !fine) {
+    if ((!value && !bytes) || !fine) {
         memcpy(captured->text + begin - 1, "null", 4);
         writer.size = begin + 3;
     } else {
@@ -259,6 +263,16 @@ bool repr_add(struct repr *captured, const char *name, PyObject *value)
     captured->size = writer.size;
     captured->values++;
     return fine;
+}
+
+bool repr_add(struct repr *captured, const char *name, PyObject *value)
+{
+    return add(captured, name, value, NULL, 0);
+}
+
+void repr_add_text(struct repr *captured, const char *name, const struct ring_text *text)
+{
+    add(captured, name, NULL, text->bytes, text->size);
 }
 
 void repr_end(struct repr *captured)

@@ -19,5 +19,7 @@ struct repr {
 void repr_begin(struct repr *captured);
 bool repr_add(struct repr *captured, const char *name, PyObject *value);
 void repr_end(struct repr *captured);
+/* The same with a text that is there already. */
+void repr_add_text(struct repr *captured, const char *name, const struct ring_text *text);
 /* One value alone, as plain text. False as above, with nothing shown. */
 bool repr_value(PyObject *value, char out[RING_TEXT_MAX], size_t *size);

@@ -118,25 +118,41 @@ static void show_number(struct shown *out, PyObject *value, unsigned depth)
                      value));
 }
 
-static void put_cut(struct shown *out, PyObject *part, bool cut)
+/* "... 25,523 items": how many there are of what was cut; `what` is one of them. */
+static void put_count(struct shown *out, Py_ssize_t n, const char *what)
+{
+    char digits[32];
+    int length = snprintf(digits, sizeof digits, "%zd", n);
+
+    put(out, CUT " ");
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0)
+            put(out, ",");
+        put_bytes(out, &digits[i], 1);
+    }
+    put_format(out, " %s%s", what, n == 1 ? "" : "s");
+}
+
+/* The first part of a string of `size` of what is said. */
+static void put_part(struct shown *out, PyObject *part, Py_ssize_t size, const char *what)
 {
     put_str(out, part ? PyObject_Repr(part) : NULL);
-    if (cut)
-        put(out, CUT);
+    if (size > SHOW_STRING_MAX)
+        put_count(out, size, what);
 }
 
 static void show_str(struct shown *out, PyObject *value, unsigned depth)
 {
     Py_ssize_t length = PyUnicode_GetLength(value);
     _cleanup_unref_ PyObject *part = PyUnicode_Substring(value, 0, SHOW_STRING_MAX);
-    put_cut(out, part, length > SHOW_STRING_MAX);
+    put_part(out, part, length, "character");
 }
 
 static void put_octets(struct shown *out, const char *bytes, Py_ssize_t size)
 {
     _cleanup_unref_ PyObject *part =
         PyBytes_FromStringAndSize(bytes, size < SHOW_STRING_MAX ? size : SHOW_STRING_MAX);
-    put_cut(out, part, size > SHOW_STRING_MAX);
+    put_part(out, part, size, "byte");
 }
 
 static void show_bytes(struct shown *out, PyObject *value, unsigned depth)
@@ -182,7 +198,9 @@ static bool is_cut(struct shown *out, PyObject *value, unsigned depth, Py_ssize_
         }
     if (depth < SHOW_DEPTH_MAX && out->nodes)
         return false;
-    put(out, OBJECT_CUT);
+    put_bytes(out, recursion, 1);
+    put_count(out, size, "item");
+    put(out, recursion + strlen(recursion) - 1);
     return true;
 }
 
@@ -203,14 +221,14 @@ static Py_ssize_t items_shown(Py_ssize_t size)
     return size < SHOW_ITEMS_MAX ? size : SHOW_ITEMS_MAX;
 }
 
-/* The beginning of the next item; false: no more of them. */
-static bool begin_item(struct shown *out, Py_ssize_t i)
+/* The beginning of the next one of n items; false: no more of them. */
+static bool begin_item(struct shown *out, Py_ssize_t i, Py_ssize_t n, const char *what)
 {
     if (i > 0)
         put(out, ", ");
     if (i < SHOW_ITEMS_MAX && out->nodes && !is_full(out))
         return true;
-    put(out, CUT);
+    put_count(out, n, what);
     return false;
 }
 
@@ -220,7 +238,7 @@ static void show_items(struct shown *out, PyObject *value,
 {
     Py_ssize_t n = items_shown(size(value));
 
-    for (Py_ssize_t i = 0; i < size(value) && begin_item(out, i); i++) {
+    for (Py_ssize_t i = 0; i < size(value) && begin_item(out, i, size(value), "item"); i++) {
         _cleanup_unref_ PyObject *each = item(value, i);
         Py_IncRef(each);
         show_share(out, each, depth + 1, n - i);
@@ -251,7 +269,9 @@ static void show_pairs(struct shown *out, PyObject *dict, bool attributes, unsig
     PyObject *key, *value;
     Py_ssize_t at = 0, n = items_shown(PyDict_Size(dict));
 
-    for (Py_ssize_t i = 0; PyDict_Next(dict, &at, &key, &value) && begin_item(out, i); i++) {
+    for (Py_ssize_t i = 0; PyDict_Next(dict, &at, &key, &value) &&
+                           begin_item(out, i, PyDict_Size(dict), attributes ? "attribute" : "item");
+         i++) {
         Py_IncRef(key);
         Py_IncRef(value);
         if (attributes && is_exactly(key, &PyUnicode_Type)) {
@@ -290,7 +310,7 @@ static void show_members(struct shown *out, PyTypeObject *type, PyObject *set, u
     put(out, "{");
     for (Py_ssize_t i = 0; next; i++) {
         _cleanup_unref_ PyObject *each = next(members);
-        if (!each || !begin_item(out, i))
+        if (!each || !begin_item(out, i, PySet_Size(set), "item"))
             break;
         show_share(out, each, depth + 1, n - i);
     }
@@ -317,7 +337,7 @@ static void show_frozenset(struct shown *out, PyObject *value, unsigned depth)
 /* Outside of containers: the attributes of an object. */
 static void show_attributes(struct shown *out, PyObject *value, unsigned depth)
 {
-    if (depth > 0)
+    if (depth > 0 || !out->attributes)
         return;
     _cleanup_unref_ PyObject *attributes = PyObject_GenericGetDict(value, NULL);
     PyErr_Clear();
@@ -383,8 +403,10 @@ static void show_exception(struct shown *out, PyObject *value, unsigned depth)
 
     put_str(out, attribute_of(&out->raised->qualname, (PyObject *)Py_TYPE(value)));
     put(out, "(");
-    if (args && is_exactly(args, &PyTuple_Type) &&
-        !is_cut(out, args, depth, PyTuple_Size(args), OBJECT_CUT))
+    if (args && is_exactly(args, &PyTuple_Type) && PyTuple_Size(args) > 0 &&
+        (depth >= SHOW_DEPTH_MAX || !out->nodes))
+        put(out, OBJECT_CUT);
+    else if (args && is_exactly(args, &PyTuple_Type))
         show_items(out, args, PyTuple_GetItem, PyTuple_Size, depth);
     put(out, ")");
     show_attributes(out, value, depth);
@@ -440,10 +462,22 @@ static void show_value(struct shown *out, PyObject *value, unsigned depth)
     }
 }
 
-void show(struct shown *out, const struct exception_text *raised, PyObject *value)
+static void begin(struct shown *out, const struct exception_text *raised, PyObject *value,
+                  bool attributes)
 {
     out->raised = raised;
     out->nodes = SHOW_NODES_MAX;
+    out->attributes = attributes;
     out->size = 0;
     show_value(out, value, 0);
+}
+
+void show(struct shown *out, const struct exception_text *raised, PyObject *value)
+{
+    begin(out, raised, value, true);
+}
+
+void show_parts(struct shown *out, const struct exception_text *raised, PyObject *value)
+{
+    begin(out, raised, value, false);
 }

@@ -17,6 +17,7 @@
 struct shown {
     const struct exception_text *raised; /* how types are called */
     unsigned nodes;                      /* objects that may still be shown */
+    bool attributes;                     /* of the object itself are shown */
     PyObject *path[SHOW_DEPTH_MAX]; /* what holds the object at hand, outermost first; borrowed */
     size_t size;
     char bytes[RING_TEXT_MAX];
@@ -24,6 +25,8 @@ struct shown {
 
 /* Makes *out the text of a value. */
 void show(struct shown *out, const struct exception_text *raised, PyObject *value);
+/* The same without an object's attributes, looking for which may make a dict for them. */
+void show_parts(struct shown *out, const struct exception_text *raised, PyObject *value);
 /* The text, good for as long as *shown is. */
 static inline struct ring_text show_text(const struct shown *shown)
 {

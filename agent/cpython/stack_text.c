@@ -57,7 +57,7 @@ static bool put_site(struct front *front, const struct code_site *site, bool fir
     return false;
 }
 
-struct ring_text stack_text(struct code_sites *sites, PyFrameObject *frame,
+struct ring_text stack_text(struct code_sites *sites, PyFrameObject *frame, unsigned frames,
                             char buffer[RING_TEXT_MAX])
 {
     struct front front = {buffer + 4, buffer + RING_TEXT_MAX};
@@ -65,7 +65,7 @@ struct ring_text stack_text(struct code_sites *sites, PyFrameObject *frame,
     bool fits = true;
 
     Py_IncRef((PyObject *)frame);
-    for (unsigned depth = 0; frame && fits && depth < STACK_FRAMES_MAX; depth++) {
+    for (unsigned depth = 0; frame && fits && depth < frames; depth++) {
         PyObject *code = (PyObject *)PyFrame_GetCode(frame);
         stack_site(sites, frame, code, &site);
         fits = put_site(&front, &site, depth == 0);

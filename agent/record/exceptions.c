@@ -7,6 +7,10 @@
 #include "agent/base/thread.h"
 #include "agent/cpython/code_site.h"
 #include "agent/cpython/exception_text.h"
+#include "agent/cpython/frame_variables.h"
+#include "agent/cpython/repr.h"
+#include "agent/cpython/safe_repr.h"
+#include "agent/cpython/stack_text.h"
 #include "agent/monitor/hear.h"
 #include "agent/record/exceptions_seen.h"
 #include "agent/record/recorder.h"
@@ -14,11 +18,28 @@
 #include <errno.h>
 #include <stdio.h>
 
+#define STACK_FRAMES 10 /* innermost ones of a row */
+#define LIMITS_A_SECOND 10
+#define STACKS_MAX (1000 / LIMITS_A_SECOND)
+#define LOCALS_MAX (100 / LIMITS_A_SECOND)
+
+/* What is taken down of so many rows, at most, in each part of a second. */
+struct limit {
+    int64_t part;
+    unsigned taken;
+    uint64_t left_out; /* since the last one */
+};
+
 /* Of an interpreter, from on to off. */
 struct exceptions {
     struct sightings sightings;
     struct code_sites sites;
     struct exception_text raised;
+    bool wants_locals;
+    struct limit stacks, locals;
+    char stack[RING_TEXT_MAX]; /* of the row at hand, as the two that follow */
+    struct repr variables;
+    struct shown shown;
 };
 
 /* ---- where exceptions end ---- */
@@ -38,7 +59,79 @@ struct raise {
     const struct exception_type *type;
     PyObject *exception, *code;
     long lasti;
+    PyFrameObject *frame; /* that it was seen in, which runs; NULL: not known */
+    bool elsewhere;       /* it was raised in a frame that has ended */
 };
+
+/* ---- stacks and variables ---- */
+
+static bool takes(struct limit *limit, double now, unsigned max)
+{
+    int64_t part = (int64_t)(now * LIMITS_A_SECOND);
+
+    if (part != limit->part) {
+        limit->part = part;
+        limit->taken = 0;
+    }
+    if (limit->taken == max) {
+        limit->left_out++;
+        return false;
+    }
+    limit->taken++;
+    return true;
+}
+
+/* How many were left out; counted anew from now on. */
+static int64_t count_left_out(struct limit *limit)
+{
+    uint64_t count = limit->left_out;
+
+    limit->left_out = 0;
+    return (int64_t)count;
+}
+
+static bool add_variable(void *arg, PyObject *name, PyObject *value)
+{
+    struct exceptions *self = arg;
+    _cleanup_unref_ PyObject *owner = NULL;
+    struct ring_text text;
+    char key[256];
+
+    if (!text_of(name, &text, &owner) || text.size >= sizeof key || text.bytes[0] == '.' ||
+        !strncmp(text.bytes, "__", 2))
+        return true;
+    memcpy(key, text.bytes, text.size);
+    key[text.size] = 0;
+    Py_IncRef(value);
+    show_parts(&self->shown, &self->raised, value);
+    text = show_text(&self->shown);
+    repr_add_text(&self->variables, key, &text);
+    Py_DecRef(value);
+    return !self->variables.full;
+}
+
+/* Adds to a row what there is room and time for. */
+static void add_scene(struct exceptions *self, const struct raise *raise,
+                      struct exceptions_row *row)
+{
+    bool locals = self->wants_locals && !raise->elsewhere;
+
+    if (!raise->frame)
+        return;
+    if (!takes(&self->stacks, row->ts, STACKS_MAX)) {
+        self->locals.left_out += locals;
+        return;
+    }
+    row->stack = stack_text(&self->sites, raise->frame, STACK_FRAMES, self->stack);
+    row->left_out = count_left_out(&self->stacks);
+    if (!locals || !takes(&self->locals, row->ts, LOCALS_MAX))
+        return;
+    repr_begin(&self->variables);
+    frame_variables(raise->frame, raise->code, add_variable, self);
+    repr_end(&self->variables);
+    row->locals = (struct ring_text){self->variables.text, self->variables.size};
+    row->left_out = count_left_out(&self->locals);
+}
 
 /* The oldest entry of a traceback says it: code that isn't Python's may have made several. */
 static void find_origin(const struct exceptions *self, PyObject *traceback, struct raise *raise)
@@ -64,7 +157,7 @@ static void record(struct exceptions *self, const struct raise *raise, int64_t h
         return;
     exception_text_message(&self->raised, raise->type, raise->exception, &message, &owner);
     code_site_find(&self->sites, raise->code, (int)raise->lasti, &site);
-    const struct exceptions_row row = {
+    struct exceptions_row row = {
         .ts = realtime_s(),
         .tid = thread_tid(),
         .type = raise->type->name,
@@ -73,7 +166,9 @@ static void record(struct exceptions *self, const struct raise *raise, int64_t h
         .lineno = site.line,
         .func = site.func,
         .handled = handled,
+        .left_out = RING_NULL_INTEGER,
     };
+    add_scene(self, raise, &row);
     exceptions_append(ring, &row, ticket);
 }
 
@@ -104,11 +199,16 @@ static void come_up(struct exceptions *self, PyObject *code, struct sighting *si
 }
 
 /* It is in a frame of this code: raised there, or come up to there. */
-static void raised(struct exceptions *self, PyObject *code, PyObject *exception,
-                   PyObject *traceback)
+static void raised(struct exceptions *self, const struct heard *heard)
 {
+    PyObject *code = heard->code, *exception = heard->value, *traceback = heard->traceback;
     long lasti = traceback ? sighting_lasti(&self->sightings, traceback) : -1;
-    struct raise raise = {exception_text_type(&self->raised, exception), exception, code, lasti};
+    struct raise raise = {
+        .type = exception_text_type(&self->raised, exception),
+        .exception = exception,
+        .code = code,
+        .lasti = lasti,
+    };
     struct sighting *sighting = sighting_find(&self->sightings, exception);
 
     if (is_elsewhere(self, raise.type, code, traceback))
@@ -129,6 +229,9 @@ static void raised(struct exceptions *self, PyObject *code, PyObject *exception,
     sighting = sighting_add(&self->sightings, exception, sighting);
     sighting->ring = recorder_ring(RECORDED_EXCEPTIONS);
     sighting_note(sighting, traceback, code, lasti);
+    raise.frame = heard_frame(heard);
+    PyErr_Clear(); /* without memory there is none */
+    raise.elsewhere = older != NULL;
     if (older)
         find_origin(self, older, &raise);
     record(self, &raise, RING_NULL_INTEGER, &sighting->ticket);
@@ -155,7 +258,12 @@ static void left(struct exceptions *self, PyObject *code, PyObject *back, PyObje
             set_fate(sighting, FATE_LEFT);
         return;
     }
-    struct raise raise = {exception_text_type(&self->raised, exception), exception, code, -1};
+    struct raise raise = {
+        .type = exception_text_type(&self->raised, exception),
+        .exception = exception,
+        .code = code,
+        .lasti = -1,
+    };
     if (raise.type->ends != ENDS_ITERATION || back)
         return;
     _cleanup_unref_ PyObject *traceback = PyException_GetTraceback(exception);
@@ -199,7 +307,7 @@ static enum hear_answer hear(struct interpreter *interpreter, const struct heard
         return HEAR_ON;
     bool collects = python_keep_collector();
     if (heard->event == HEAR_RAISE)
-        raised(self, heard->code, heard->value, heard->traceback);
+        raised(self, heard);
     else if (heard->event == HEAR_HANDLED)
         handled(self, heard->code, heard->value);
     else
@@ -218,7 +326,9 @@ static const struct hearer hearer = {
 
 static int init(struct exceptions *self)
 {
-    int r = code_site_bind() ? sightings_init(&self->sightings) : -EOPNOTSUPP;
+    int r = code_site_bind() ? frame_variables_bind() : -EOPNOTSUPP;
+    if (r == 0)
+        r = sightings_init(&self->sightings);
     return r < 0 ? r : exception_text_init(&self->raised);
 }
 
@@ -268,6 +378,7 @@ static int on(struct interpreter *interpreter, const struct proto_record *record
     if (r == -EOPNOTSUPP)
         snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to see exceptions");
     if (r == 0) {
+        states[slot]->wants_locals = record->flags & RECORD_LOCALS;
         sightings_forget(&states[slot]->sightings); /* their rows may be in another ring now */
         r = hear_begin(interpreter, &hearer,
                        HEAR_BIT(HEAR_RAISE) | HEAR_BIT(HEAR_HANDLED) | HEAR_BIT(HEAR_UNWIND), 0,

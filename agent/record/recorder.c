@@ -26,6 +26,8 @@ int recorder_check(const struct proto_record *record, char words[PROTO_WORDS_MAX
     if (record->size && (record->size < RING_SIZE_MIN || record->size > RING_SIZE_MAX))
         return refuse(EINVAL, words, "the size must be %u KiB to %u MiB", RING_SIZE_MIN >> 10,
                       RING_SIZE_MAX >> 20);
+    if (record->flags & ~(uint32_t)(record->table == RECORDED_EXCEPTIONS ? RECORD_LOCALS : 0))
+        return refuse(EINVAL, words, "%s has no locals", recorded_layouts[record->table].name);
     if (record->rate != 0 && recorders[record->table]->rate <= 0)
         return refuse(EINVAL, words, "%s has no rate", recorded_layouts[record->table].name);
     if (!(record->rate >= 0 && record->rate <= recorders[record->table]->rate_max))

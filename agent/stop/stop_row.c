@@ -50,7 +50,7 @@ void stop_row_place(struct interpreter *interpreter, PyFrameObject *frame, PyObj
     stack_site(sites, frame, code, &site);
     row->func = site.func;
     row->file = site.file;
-    row->stack = stack_text(sites, frame, stack);
+    row->stack = stack_text(sites, frame, STACK_FRAMES_MAX, stack);
 }
 
 /* A thread's row, while it is held. */

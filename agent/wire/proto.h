@@ -19,12 +19,13 @@
  *   2  recording: RECORD, RINGS, the rings in struct probe_agent_record
  *   3  breakpoints: BREAKPOINTS, THREAD, ON_CRASH, ARMED, CRASH_SEEN, WATCHES, CRASHED;
  *      stops and watches in the record
- *   4  the agent's own threads, evals and ring_bytes in the record; lines before an EVAL */
+ *   4  the agent's own threads, evals and ring_bytes in the record; lines before an EVAL
+ *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 4
+#define PROTO_VERSION 5
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -139,10 +140,16 @@ enum proto_record_action {
     RECORD_OFF,    /* leave nothing behind in the program; the rows stay */
 };
 
+enum proto_record_flags {
+    RECORD_LOCALS = 1, /* of exceptions: what the raising frame binds */
+};
+
 /* What is to be recorded. */
 struct proto_record {
     uint32_t table;  /* enum recorded (schema/rows.h) */
     uint32_t action; /* enum proto_record_action */
+    uint32_t flags;  /* enum proto_record_flags: what isn't asked for isn't recorded any more */
+    uint32_t zero;
     uint64_t size;   /* of its ring, bytes; 0: as it is, or RING_SIZE_DEFAULT. Rows are kept */
     /* torch_trace: the share of the steps, above 0 to 1; 0: as it is, or 0.05. loop: [s] from how
      * long on it is blocked, 0.01 to 3600; 0: as it is, or 0.1 */
@@ -380,7 +387,7 @@ _Static_assert(sizeof(struct proto_hello) == 16, "protocol");
 _Static_assert(sizeof(struct proto_ready) == 72, "protocol");
 _Static_assert(sizeof(struct proto_eval) == 48, "protocol");
 _Static_assert(sizeof(struct proto_done) == 232, "protocol");
-_Static_assert(sizeof(struct proto_record) == 40, "protocol");
+_Static_assert(sizeof(struct proto_record) == 48, "protocol");
 _Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
 _Static_assert(sizeof(struct proto_breakpoint) == 72, "protocol");
 _Static_assert(sizeof(struct proto_thread) == 40, "protocol");

@@ -157,11 +157,18 @@ bool call_sees(struct call *call, struct process *process)
     return call->mount->access.hidepid != HIDEPID_INVISIBLE || call_may_look(call, process) == 0;
 }
 
+/* Whether /proc doesn't tell everybody the names below it. */
+static bool has_secret_names(const struct place *place)
+{
+    const struct entry *child = layout_next(place->entry, NULL);
+    return place->tid || (child && child->naming && child->naming->kind == WORD_MODULE);
+}
+
 int call_may_enter(struct call *call, const struct place *place)
 {
     if (!place->process)
         return 0;
-    if (call->mount->access.hidepid == HIDEPID_NONE && !place->tid)
+    if (call->mount->access.hidepid == HIDEPID_NONE && !has_secret_names(place))
         return 0;
     int r = call_may_look(call, place->process);
     return r < 0 && call->mount->access.hidepid == HIDEPID_INVISIBLE ? -ENOENT : r;
@@ -185,6 +192,7 @@ int context_init(struct file_context *context, struct mount *mount, const struct
         .tid = place->tid,
         .depth = place->depth,
         .rank = place->rank,
+        .word = place->word,
     };
     if (!place->process)
         return 0;

@@ -37,9 +37,9 @@ static int add_numbers(struct listing *listing, const struct place *child,
                 continue;
             place.process = number->process;
         }
-        place_set(&place, child->entry->naming->kind, number->value);
+        place_set(&place, child->entry->naming->kind, number->value, number->word);
         snprintf(name, sizeof name, "%u", number->value);
-        r = add(listing, name, &place);
+        r = add(listing, number->word ? number->word : name, &place);
     }
     return r;
 }

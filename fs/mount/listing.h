@@ -5,7 +5,7 @@
 #include "fs/mount/node.h"
 
 struct listing_name {
-    char name[32];
+    char name[NAME_MAX + 1];
     uint64_t number; /* st_ino */
     mode_t mode;     /* only the type */
 };

@@ -18,16 +18,17 @@ struct nodes {
 static bool same_place(const struct place *a, const struct place *b)
 {
     return a->entry == b->entry && a->process == b->process && a->tid == b->tid &&
-           a->depth == b->depth && a->rank == b->rank;
+           a->depth == b->depth && a->rank == b->rank && !strcmp(a->word, b->word);
 }
 
-void place_set(struct place *place, enum number_kind kind, unsigned value)
+void place_set(struct place *place, enum number_kind kind, unsigned value, const char *word)
 {
     switch (kind) {
     case NUMBER_PID: /* that is its process */ break;
     case NUMBER_TID: place->tid = (pid_t)value; break;
     case NUMBER_DEPTH: place->depth = value; break;
     case NUMBER_RANK: place->rank = value; break;
+    case WORD_MODULE: snprintf(place->word, sizeof place->word, "%s", word); break;
     }
 }
 
@@ -50,6 +51,8 @@ uint64_t place_number(const struct place *place)
     }
     hash = mix(hash, (uint64_t)place->tid);
     hash = mix(hash, (uint64_t)place->depth << 32 | place->rank);
+    for (const char *p = place->word; *p; p++)
+        hash = mix(hash, (unsigned char)*p);
     return hash > 1 ? hash : 2;
 }
 
@@ -70,6 +73,9 @@ void place_path(const struct place *place, char *buf, size_t cap)
         } else if (!strncmp(p, "<depth>", 7)) {
             n += (size_t)snprintf(buf + n, cap - n, "%u", place->depth);
             p += 7;
+        } else if (!strncmp(p, "<module>", 8)) {
+            n += (size_t)snprintf(buf + n, cap - n, "%s", place->word);
+            p += 8;
         } else {
             buf[n++] = *p++;
             buf[n] = 0;

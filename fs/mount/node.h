@@ -17,10 +17,11 @@ struct place {
     struct process *process; /* NULL outside a <pid>/ directory */
     pid_t tid;
     unsigned depth, rank;
+    char word[NAME_MAX + 1]; /* "": none */
 };
 
-/* The place of the number `value` below a directory. */
-void place_set(struct place *place, enum number_kind kind, unsigned value);
+/* The place of the number `value`, or of a word of at most NAME_MAX bytes, below a directory. */
+void place_set(struct place *place, enum number_kind kind, unsigned value, const char *word);
 
 struct node {
     struct place place;  /* holds a reference to its process */

@@ -24,7 +24,7 @@ static int step(struct call *call, const struct place *from, const char *name, s
     if (r < 0)
         return r == -ESRCH ? -ENOENT : r;
     if (entry->naming) {
-        r = place_find(call, from, entry, value, &process);
+        r = place_find(call, from, entry, value, name, &process);
     } else {
         r = context_init(&context, call->mount, from);
         process = steal_pointer(context.process);
@@ -41,7 +41,7 @@ static int step(struct call *call, const struct place *from, const char *name, s
     to->entry = entry;
     to->process = process;
     if (entry->naming)
-        place_set(to, entry->naming->kind, value);
+        place_set(to, entry->naming->kind, value, name);
     return 0;
 }
 

@@ -40,7 +40,7 @@ struct job {
 static void note_error(const struct place *place, struct credentials *whose, int error,
                        const struct text *why)
 {
-    char path[64];
+    char path[64 + NAME_MAX];
 
     if (!place->process)
         return;

@@ -152,7 +152,7 @@ static int find(struct place_work *work)
 }
 
 int place_find(struct call *call, const struct place *place, const struct entry *entry,
-               unsigned value, struct process **out)
+               unsigned value, const char *word, struct process **out)
 {
     _cleanup_work_ struct place_work *work = place_work_new(call, place, find);
     int r;
@@ -161,6 +161,8 @@ int place_find(struct call *call, const struct place *place, const struct entry 
         return -ENOMEM;
     work->entry = entry;
     work->value = value;
+    if (entry->naming->kind == WORD_MODULE)
+        place_set(&work->place, WORD_MODULE, 0, word);
     if (is_lost(call, work, &r))
         return r;
     if (work->error == 0)

@@ -13,7 +13,7 @@ int place_render(struct call *call, const struct place *place, struct credential
 int place_has(struct call *call, const struct place *place, const struct entry *entry);
 /* Lists a directory. The caller owns *out. */
 int place_list(struct call *call, const struct place *place, struct listing **out);
-/* Finds what the dynamic entry has by the name `value` in the directory at a place. *out: the
- * process that it belongs to, with a reference; may be NULL. */
+/* Finds what the dynamic entry has by the name `value`, or `word` where names are words, in the
+ * directory at a place. *out: the process that it belongs to, with a reference; may be NULL. */
 int place_find(struct call *call, const struct place *place, const struct entry *entry,
-               unsigned value, struct process **out);
+               unsigned value, const char *word, struct process **out);

@@ -40,7 +40,7 @@ extern const struct tables python_tables;
 const struct table *tables_find(const struct tables *tables, const char *name);
 const char *column_type_name(enum column_type type);
 
-#define BOUND_TEXT_MAX 24
+#define BOUND_TEXT_MAX 256 /* a name of a module fits, as that of a file */
 
 /* What the statement says of the values of a column, in all places where it uses the table. */
 struct bound {

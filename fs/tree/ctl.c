@@ -123,7 +123,7 @@ static const struct ctl_verb verbs[] = {
     {"on-crash", "on-crash off|record|stop [for TIME]", 2, 4, ctl_on_crash},
     {"pause", "pause [for TIME]", 1, 3, ctl_pause},
     {"continue", "continue", 1, 1, ctl_continue},
-    {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT]]", 1, 5, ctl_record},
+    {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]", 1, 5, ctl_record},
 };
 
 int ctl_run(struct file_context *context, const struct input *input, struct text *said,

@@ -76,7 +76,7 @@ static int read_size(struct ctl_line *line, const struct ctl_word *word, uint64_
     if (!parse_size(word, &size))
         return ctl_complain(
             line, word->text,
-            "write on, off, a size as 64M, rate=0.05, or for loop a limit as 100ms");
+            "write on, off, a size as 64M, rate=0.05, locals, or for loop a limit as 100ms");
     if (size < RING_SIZE_MIN || size > RING_SIZE_MAX)
         return ctl_complain(line, word->text, "a ring has 64K to 1G");
     if (*out)
@@ -130,6 +130,10 @@ static int read_line(struct ctl_line *line, struct proto_record *out)
             off = ctl_word_is(word, "off") ? word : NULL;
         } else if (off) {
             return ctl_complain(line, word->text, "nothing follows off");
+        } else if (ctl_word_is(word, "locals")) {
+            if (out->table != RECORDED_EXCEPTIONS)
+                return ctl_complain(line, word->text, "only exceptions have locals");
+            out->flags |= RECORD_LOCALS;
         } else if (word->size >= 5 && !memcmp(word->text, "rate=", 5)) {
             r = read_rate(line, word, out);
         } else if (duration_parse(word->text, word->size, &ns)) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #define ABOUT_COLUMN 28
-#define LINE_MAX 80
+#define TABLES_LINE_MAX 80
 
 /* One line of the tree: indented by its depth, with what it is about. */
 static void render_entry(const struct entry *entry, struct text *out)
@@ -32,7 +32,7 @@ static const struct entry *render_tables(const struct entry *entry, struct text 
     text_printf(out, "%*s", TABLES_COLUMN, "");
     for (; entry < end && entry->sized; entry++) {
         int length = (int)(strlen(entry_name(entry)) - strlen(".csv"));
-        if (out->size - begin + 1 + (size_t)length > LINE_MAX) {
+        if (out->size - begin + 1 + (size_t)length > TABLES_LINE_MAX) {
             text_puts(out, "\n");
             begin = out->size;
             text_printf(out, "%*s", TABLES_COLUMN, "");
@@ -58,18 +58,15 @@ int help_render(struct file_context *context, struct text *out)
              "innermost; #N in a backtrace counts native ones too. Each open shows one moment;\n"
              "open again to see the next. Only writing acts: to eval, ctl, breakpoints, by the\n"
              "process's owner. SQL selects from the tables; tables and columns describe them.\n"
-             "`record TABLE [on|off] [SIZE] [rate=R|LIMIT]` in ctl: exceptions, gc, loop, torch,\n"
-             "process, spans, events (probing.span(), probing.event()); `record` says what is.\n"
+             "`record TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]` in ctl: exceptions, gc, loop,\n"
+             "torch, process, spans, events (probing.span(), .event()); `record` says what is.\n"
              "breakpoints: [ID:] [stop [for TIME]|log] LOCATION [{EXPR, ...}] [if EXPR] [x COUNT]\n"
              "  LOCATION: FILE:LINE, FUNC(), return FUNC(), raise [TYPE], watch EXPR, watch 0xA:8\n"
-             "In ctl: pause, continue, on-crash off|record|stop.\n"
              "Why something failed: <pid>/errors. All of it: man 5 probefs. Examples:\n"
-             "  cat 1234/backtrace                     where is it now?\n"
              "  grep -r loss 1234/threads/*/locals     what is loss?\n"
              "  echo 'max(grads)' > 1234/eval; cat 1234/eval    runs in it, shows what it gave\n"
              "  echo 'SELECT * FROM tables' > 1234/query; cat 1234/query\n"
              "  echo 'record exceptions on' > 1234/ctl; tail 1234/tables/exceptions.csv\n"
-             "  echo 'stop train.py:88 if loss != loss' > 1234/breakpoints; cat 1234/events\n"
-             "  cat */stacks.folded | sort | uniq -c   which stacks are common?\n");
+             "  echo 'stop train.py:88 if loss != loss' > 1234/breakpoints; cat 1234/events\n");
     return 0;
 }

@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/proc/procfs.h"
 #include "fs/tree/crash.h"
+#include "fs/tree/globals.h"
 #include "fs/tree/pids.h"
 #include "fs/tree/ranks.h"
 #include "fs/tree/threads.h"
@@ -45,6 +46,7 @@ const struct entry layout[] = {
     DIRECTORY("exited/<pid>", 0500, &exited_pids, NULL),
     CONTENT("exited/<pid>/status", 0400, exited_status_render, NULL),
     QUESTION("exited/<pid>/query", 0600, query_run, NULL),
+    CONTENT("exited/<pid>/exceptions.top", 0400, exceptions_top_render, NULL),
     DIRECTORY("exited/<pid>/tables", 0500, NULL, NULL),
 #define EXITED_TABLE(name) TABLE("exited/<pid>/tables/" #name ".csv", 0400, ""),
     PYTHON_LASTING_TABLES(EXITED_TABLE)
@@ -76,6 +78,8 @@ const struct entry layout[] = {
     DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as <name>.csv"),
 #define PID_TABLE(name, about) TABLE("<pid>/tables/" #name ".csv", 0400, about),
     PYTHON_TABLES(PID_TABLE)
+    CONTENT("<pid>/exceptions.top", 0400, exceptions_top_render,
+            "recorded ones by type and place, the last first"),
     CONTENT("<pid>/errors", 0400, errors_render,
             "why the last 8 opens and writes failed, in words"),
     OPTIONAL("<pid>/crash", 0500, crash_is_there, "if it crashed: traceback, locals"),
@@ -87,6 +91,8 @@ const struct entry layout[] = {
     CONTENT("<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
     CONTENT("<pid>/crash/frames/<depth>/source", 0400, crash_source_render, NULL),
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
+    DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
+    {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),
@@ -149,5 +155,7 @@ const struct entry *layout_find(const struct entry *directory, const char *name,
         else if (!strcmp(entry_name(e), name))
             return e;
     }
+    if (dynamic && dynamic->naming->kind == WORD_MODULE)
+        return strlen(name) <= NAME_MAX ? dynamic : NULL;
     return dynamic && number_parse(name, value) ? dynamic : NULL;
 }

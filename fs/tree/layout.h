@@ -9,9 +9,9 @@
 
 /* One line of the table. */
 struct entry {
-    const char *path;    /* from the root; "" is the root; a part in <> stands for numbers */
-    mode_t mode;         /* with its type: directory, regular file or symbolic link */
-    file_render *render; /* a file's content, a link's target; NULL for a directory */
+    const char *path; /* from the root; "" is the root; a part in <> stands for numbers, or words */
+    mode_t mode;      /* with its type: directory, regular file or symbolic link */
+    file_render *render;         /* a file's content, a link's target; NULL for a directory */
     const struct naming *naming; /* where the last part is dynamic */
     const char *about;           /* one line for `help`; NULL: it isn't in there */
     file_run *run;               /* of a command file: what a write does; else NULL */
@@ -41,5 +41,5 @@ const char *entry_name(const struct entry *entry);
 /* The child after `after` (NULL: the first) of a directory, in the table's order; NULL: no more. */
 const struct entry *layout_next(const struct entry *directory, const struct entry *after);
 /* The child that may bear `name`: a fixed name, else a dynamic entry if name is a number (then in
- * *value; whether it exists its naming knows). NULL: there is none. */
+ * *value) or where names are words; whether it exists its naming knows. NULL: there is none. */
 const struct entry *layout_find(const struct entry *directory, const char *name, unsigned *value);

@@ -1,11 +1,15 @@
-/* Names of the tree that are found at run time: numbers of processes, threads, frames, ranks. */
+/* Names of the tree that are found at run time: numbers of processes, threads, frames, ranks; and
+ * words, the names of modules. */
 #pragma once
 
 #include "fs/tree/file.h"
 
-/* One of them; all are decimal. */
+#include <limits.h>
+
+/* One of them: a decimal number, or a word. */
 struct number {
     unsigned value;
+    char *word;              /* owned; NULL: it is a number */
     struct process *process; /* where the name is that of a process: a reference, else NULL */
 };
 
@@ -16,17 +20,19 @@ struct numbers {
 
 /* -ENOMEM. Takes over the reference to process, also on failure. */
 int numbers_add(struct numbers *numbers, unsigned value, struct process *process);
+/* A word of at most NAME_MAX bytes, which is copied. -ENOMEM. */
+int numbers_add_word(struct numbers *numbers, const char *word);
 void numbers_deinit(struct numbers *numbers);
 
-/* What the number in a dynamic name is. */
-enum number_kind { NUMBER_PID, NUMBER_TID, NUMBER_DEPTH, NUMBER_RANK };
+/* What the number in a dynamic name is; WORD_MODULE: it is none, but context->word. */
+enum number_kind { NUMBER_PID, NUMBER_TID, NUMBER_DEPTH, NUMBER_RANK, WORD_MODULE };
 
 /* How the names of one dynamic entry come about. context is that of the directory. */
 struct naming {
     enum number_kind kind;
-    /* All that exist now, ascending. 0 or -errno. */
+    /* All that exist now, ascending, each once. 0 or -errno. */
     int (*list)(struct file_context *context, struct numbers *out);
-    /* Whether there is `value`: 0 or -ENOENT. Where the name stands for a process it is put into
-     * context, with a reference. */
+    /* Whether there is `value`, or context->word: 0 or -ENOENT. Where the name stands for a process
+     * it is put into context, with a reference. */
     int (*find)(struct file_context *context, unsigned value);
 };

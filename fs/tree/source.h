@@ -1,7 +1,7 @@
 /* The lines of source around a place in a program, as two files show them. */
 #pragma once
 
-#include "fs/remote/frames/linetable.h"
+#include "fs/remote/objects/linetable.h"
 #include "fs/tree/file.h"
 
 struct source_place {

@@ -18,7 +18,7 @@ from commands import failure, shell, write
 from interpreters import eventually
 
 ERROR = "error: unknown verb; there are attach [remote-exec], detach, status, interpreter N, " \
-        "on-crash off|record|stop [for TIME], pause [for TIME], continue, record [TABLE [on|off] [SIZE] [rate=R|LIMIT]]\n"
+        "on-crash off|record|stop [for TIME], pause [for TIME], continue, record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]\n"
 
 
 @pytest.mark.parametrize("program", ["bash", "dash"])

@@ -77,7 +77,7 @@ def test_values(python):
     assert (exception.name, exception.value) == ("__main__.OwnError", "('too', 300)")
     local = {(row.depth, row.name): row.value for row in last(ring, "local")}
     assert local[0, "number"] == "300"
-    assert local[0, "text"] == "'" + "x" * 200 + "'..."
+    assert local[0, "text"] == "'" + "x" * 200 + "'... 300 characters"
     angry = local[0, "angry"]
     assert angry.startswith("<__main__.Angry object at 0x")
     assert angry.endswith("> {calm=False, parts=[1, {2: (3,)}]}")

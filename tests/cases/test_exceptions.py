@@ -1,8 +1,10 @@
 """record exceptions: what programs of tests/targets/raiser.py raise, against their own logs."""
+import collections
 import errno
 import json
 import os
 import pathlib
+import re
 import signal
 import sys
 import textwrap
@@ -12,6 +14,7 @@ import pytest
 
 import agent_client as agent
 import ring_file
+import sql
 from agents import QUIET, clients, connect, ended, library, start  # noqa: F401, a fixture
 from commands import Commands
 from interpreters import TARGETS, eventually
@@ -236,6 +239,7 @@ def test_fork(python):
     target, client = program(python, """
 import os
 import pathlib
+import re
 def child():
     pid = os.fork()
     if pid == 0:
@@ -255,6 +259,7 @@ def test_child_with_an_agent_of_its_own(python):
     target, client = program(python, """
 import os
 import pathlib
+import re
 def child():
     here, there = os.pipe()
     number = os.fork()
@@ -660,3 +665,254 @@ sys.addaudithook(hook)
     ask(target, "attempt(3)")
     assert count(target) == 0
     assert ended(target) == 0
+
+
+# ---- stacks and variables ----
+
+SCENE = """
+import gc, json, os, sys, threading
+
+class Counts:
+    asked = 0
+    def __repr__(self):
+        Counts.asked += 1
+        return "asked"
+    __str__ = __hash__ = __repr__
+    def __getattribute__(self, name):
+        Counts.asked += 1
+        return object.__getattribute__(self, name)
+
+class Order:
+    def __init__(self):
+        self.number = 5
+
+    def pay(self, amount, /, *rest, currency="EUR", **more):
+        text = "a" * 300
+        captured = [amount, "x"]
+        never = 0
+        del never
+        def inner():
+            deeper = {"k": captured}
+            for i in range(3):
+                if i == 2:
+                    raise ValueError("no money", amount)
+        inner()
+
+def deep(n):
+    if n:
+        deep(n - 1)
+    else:
+        {}["missing"]
+
+def unchanged():
+    thing, before, counting = [object()], {}, [Counts()]
+    seen = locals()
+    later = "not yet in seen"
+    said = dict(seen)
+    before["thing"] = sys.getrefcount(thing)
+    try:
+        raise KeyError(thing)
+    except KeyError as error:
+        length, traceback = 0, error.__traceback__
+        while traceback:
+            length, traceback = length + 1, traceback.tb_next
+        del error, traceback
+    gc.collect()
+    return {"same": sys.getrefcount(thing) == before["thing"], "length": length,
+            "seen": list(seen) == list(said), "asked": Counts.asked}
+
+def run(what):
+    if what == "pay":
+        try:
+            Order().pay(7, 8, when=None)
+        except ValueError:
+            pass
+    elif what == "deep":
+        try:
+            deep(50)
+        except KeyError:
+            pass
+    elif what == "unchanged":
+        return unchanged()
+    elif what == "module":
+        try:
+            exec("a = 1\\nb = [a]\\nclass C:\\n    c = 2\\n    1 / 0", {})
+        except ZeroDivisionError:
+            pass
+    elif what == "generator":
+        def values(n):
+            yield n
+            raise LookupError(n)
+        try:
+            list(values(3))
+        except LookupError:
+            pass
+    else:
+        def one():
+            number = 1
+            try:
+                raise RuntimeError
+            except RuntimeError:
+                pass
+        for _ in range(int(what)):
+            one()
+
+print("ready", flush=True)
+for line in sys.stdin:
+    print(json.dumps(run(line.strip())), flush=True)
+"""
+
+
+def record_with(probe, target, words):
+    path = probe.path / str(target.pid) / "ctl"
+    path.write_text(f"record exceptions {words}\n")
+
+
+def raised(probe, target, type_):
+    rows = sql.ask(probe.path / str(target.pid) / "query",
+                   f"SELECT * FROM exceptions WHERE type = '{type_}' ORDER BY ts")
+    return [{**row, "locals": json.loads(row["locals"]) if row["locals"] else None} for row in rows]
+
+
+def tell(target, what):
+    target.send(what)
+    return json.loads(target.readline())
+
+
+def test_stack_and_locals(probe, python):
+    target = python.run_source(SCENE, name="scene.py")
+    alone = tell(target, "unchanged")
+    assert alone["length"] == 1 and alone["seen"] and alone["asked"] == 0
+    record_with(probe, target, "on locals")
+    path = target.path()
+    tell(target, "pay")
+    (row,) = raised(probe, target, "ValueError")
+    assert row["message"] == "('no money', 7)"
+    names = ["inner", "pay", "run", "<module>"]
+    frames = [re.fullmatch(r"(.*) \((.*):(\d+)\)", frame).groups() for frame in row["stack"].split(";")]
+    assert [name.rpartition(".")[2] for name, _, _ in frames] == names[::-1]
+    assert {file for _, file, _ in frames} == {path}
+    lines = SCENE.splitlines()
+    assert [lines[int(line) - 1].split("(")[0].split()[0] for _, _, line in frames] == \
+        ["print", "Order", "inner", "raise"]
+    assert row["locals"] == {"i": "2", "deeper": "{'k': [7, 'x']}", "amount": "7", "captured": "[7, 'x']"}
+    assert row["left_out"] == "0"
+    tell(target, "deep")
+    (row,) = raised(probe, target, "KeyError")
+    assert row["stack"].startswith("...;") and row["stack"].count(";") == 10 and row["locals"] == {"n": "0"}
+    tell(target, "module")
+    (row,) = raised(probe, target, "ZeroDivisionError")
+    assert row["locals"] == {"c": "2"}
+    tell(target, "generator")
+    (row,) = raised(probe, target, "LookupError")
+    assert row["locals"] == {"n": "3"} and "values" in row["stack"]
+    assert tell(target, "unchanged") == alone
+    row = raised(probe, target, "KeyError")[-1]
+    assert row["locals"]["later"] == "'not yet in seen'" and row["locals"]["thing"].startswith("[<object object")
+    assert row["locals"]["counting"].startswith("[<__main__.Counts object")
+    # without the word, they are not recorded any more
+    record_with(probe, target, "on")
+    tell(target, "pay")
+    row = raised(probe, target, "ValueError")[-1]
+    assert row["locals"] is None and row["stack"]
+    record_with(probe, target, "off")
+    tell(target, "pay")
+    assert len(raised(probe, target, "ValueError")) == 2
+
+
+def test_stacks_are_limited(probe, python):
+    """However much is raised, so many stacks and variables a second, and what was left out is counted."""
+    target = python.run_source(SCENE, name="scene.py")
+    record_with(probe, target, "on locals")
+    tell(target, "8000")
+    rows = raised(probe, target, "RuntimeError")
+    assert len(rows) == 8000
+    for column, most in (("stack", 100), ("locals", 10)):
+        counted = collections.Counter(int(float(r["ts"]) * 10) for r in rows if r[column])
+        assert counted and max(counted.values()) < 2 * most  # a row's time is rounded
+    left = left_locals = 0
+    for row in rows:
+        assert row["stack"] or not (row["locals"] or row["left_out"])
+        if row["locals"]:
+            assert int(row["left_out"]) == left_locals
+            left = left_locals = 0
+        elif row["stack"]:
+            assert int(row["left_out"]) == left
+            left, left_locals = 0, left_locals + 1
+        else:
+            left, left_locals = left + 1, left_locals + 1
+    assert sum(1 for r in rows if not r["stack"]) or len({int(float(r["ts"]) * 10) for r in rows}) > 100
+
+
+def test_only_exceptions_have_locals(probe, any_python):
+    if any_python.version < (3, 10):
+        pytest.skip("the agent needs 3.10")
+    target = any_python.run_source(SCENE, name="scene.py")
+    path = probe.path / str(target.pid) / "ctl"
+    number, words = sql.refused(path, "record gc on locals\n")
+    assert number == errno.EINVAL and "only exceptions have locals" in words
+
+
+TOP = r"(\d+) +(\d+) +(\d+) +(\S+) +(\S+) +(\S+) +(\S.*?:\d+ \S+)(?: +(.*))?"
+
+
+def test_exceptions_top(probe, python):
+    """By type and place, the last first, with what became of them; also of a process that has ended."""
+    target = python.run_source("""
+import sys, threading
+def swallow(n):
+    for i in range(n):
+        try:
+            raise ValueError(f"no {i}")
+        except ValueError:
+            pass
+def lose():
+    raise KeyError("lost\\nfor ever")
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "swallow\\n":
+        swallow(500)
+    elif line == "lose\\n":
+        thread = threading.Thread(target=lose)
+        thread.start()
+        thread.join()
+    elif line == "many\\n":
+        for i in range(150):
+            code = compile("\\n" * i + "raise LookupError(1)", "many.py", "exec")
+            try:
+                exec(code)
+            except LookupError:
+                pass
+    else:
+        break
+    print("null", flush=True)
+""", name="top.py")
+    top = probe.path / str(target.pid) / "exceptions.top"
+    assert top.read_text().startswith("Record: exceptions off")
+    record_with(probe, target, "on")
+    for what in ("swallow", "lose", "swallow"):
+        tell(target, what)
+
+    def lines(path):
+        first, empty, header, _, *rest = path.read_text().splitlines()
+        assert first.startswith("Record: exceptions on") and not empty
+        assert header.split() == ["count", "uncaught", "handled", "first", "last", "type", "place", "message"]
+        found = [re.fullmatch(TOP, line.strip()) or pytest.fail(line) for line in rest]
+        return [line.groups() for line in found]
+
+    file = target.path()
+    swallowed, lost = [line for line in lines(top) if file in line[6]]
+    assert swallowed[:3] == ("1000", "0", "1000") and swallowed[5] == "ValueError" and swallowed[7] == "no 499"
+    assert swallowed[6] == f"{file}:6 swallow"
+    assert lost[:3] == ("1", "1", "0") and lost[5] == "KeyError" and lost[6] == f"{file}:10 lose"
+    assert "lost" in lost[7]
+    for line in lines(top):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", line[3]) and line[3] <= line[4]
+    tell(target, "many")
+    many = lines(top)
+    assert len(many) == 100 and {line[5] for line in many} == {"LookupError"}
+    assert [line[6] for line in many] == [f"many.py:{i} <module>" for i in range(150, 50, -1)]
+    target.send("end")
+    left = probe.path / "exited" / str(target.pid) / "exceptions.top"
+    eventually(left.exists, what="its recording")
+    assert "many.py:150" in left.read_text()

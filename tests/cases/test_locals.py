@@ -129,6 +129,171 @@ def comparable(said):
     return said
 
 
+GENERATORS = """
+import asyncio, inspect, json, os, sys, types
+
+def plain(n):
+    yield n
+    yield n + 1
+
+def delegating(n):
+    x = n
+    yield from plain(x)
+
+@types.coroutine
+def pause():
+    yield "paused"
+
+async def coroutine():
+    await pause()
+    await pause()
+
+async def asynchronous():
+    yield 1
+    yield 2
+
+class Owner:
+    def method(self):
+        for i in range(9):
+            if i:
+                (yield
+                 i)
+
+def send(one, times):
+    for _ in range(times):
+        one.send(None)
+    return one
+
+def advance(one, times):
+    for _ in range(times):
+        try:
+            one.asend(None).send(None)
+        except (StopIteration, StopAsyncIteration):
+            pass
+    return one
+
+def closed(one):
+    one.close()
+    return one
+
+def raised():
+    try:
+        yield
+    finally:
+        1 / 0
+
+def failed(one):
+    next(one)
+    try:
+        one.throw(ValueError)
+    except ZeroDivisionError:
+        return one
+
+def expected(one):
+    kind = next(k for k in ("gi", "cr", "ag") if hasattr(one, k + "_frame"))
+    frame = getattr(one, kind + "_frame")
+    if not frame:
+        state = "finished"
+    elif getattr(one, kind + "_running"):
+        state = f"running at {frame.f_code.co_filename}:{frame.f_lineno}"
+    elif frame.f_lasti < 0 or one in new:
+        state = "not started"
+    else:
+        state = f"suspended at {frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"{repr(one)[:-1]}, {state}>"
+
+def running():
+    yield
+    a = one
+    b = send(plain(1), 1)
+    tell(), sys.stdin.read()
+
+def tell():
+    print(json.dumps({**{name: expected(value) for name, value in values.items()}, "running": expected(one)}),
+          flush=True)
+
+new = [plain(0), coroutine(), asynchronous()]
+values = {
+    "new": new[0], "new_coroutine": new[1], "new_asynchronous": new[2], "first": send(plain(1), 1),
+    "second": send(plain(1), 2), "delegating": send(delegating(1), 1), "delegating_on": send(delegating(1), 2),
+    "coroutine": send(coroutine(), 1), "coroutine_on": send(coroutine(), 2), "asynchronous": advance(asynchronous(), 1),
+    "asynchronous_on": advance(asynchronous(), 2), "asynchronous_ended": advance(asynchronous(), 3),
+    "closed": closed(send(plain(1), 1)), "never": closed(plain(1)), "failed": failed(raised()),
+    "method": send(Owner().method(), 1), "expression": send((i for i in "abc"), 2),
+}
+one = send(running(), 1)
+
+def hold(*, %s, running):
+    running.send(None)
+
+hold(**values, running=one)
+"""
+
+
+def test_generators(probe, python):
+    """A generator's text says where it stands, as its own attributes do."""
+    names = re.findall(r'"(\w+)": (?:new|send|closed|advance|failed)', GENERATORS)
+    target = python.run_source(GENERATORS % ", ".join(names), name="standing.py", ready=False)
+    said = json.loads(target.readline())
+    eventually(lambda: target.state() == "S", what="reading")
+    frames = parse(probe.read(target.pid, "threads", target.pid, "locals"))
+    shown = next(names for head, names in frames if function(head) == "hold")
+    assert len(said) == len(shown) == 18
+    assert shown == said
+
+
+CELLS = """
+import json, sys
+
+class Base:
+    def __init__(self, value):
+        self.value = value
+        captured = [value]
+        unset = None
+        del unset
+
+        def inner(argument):
+            nonlocal captured
+            captured = captured + [argument]
+            later = lambda: unset
+            made = [say(x) for x in (1,) if captured]
+            return __class__, made
+
+        def say(x):
+            frames = [f for f in iter_frames()]
+            print(json.dumps(frames), flush=True)
+            sys.stdin.read()
+            return captured
+
+        inner("arg")
+
+def iter_frames():
+    frame = sys._getframe(1)
+    while frame:
+        if frame.f_code.co_name in ("inner", "say", "__init__"):
+            yield [frame.f_code.co_name, {k: repr(v) for k, v in frame.f_locals.items()
+                                          if isinstance(v, (int, str, list, type)) and k not in ("frames", "made")}]
+        frame = frame.f_back
+
+Base(5)
+"""
+
+
+def test_cells(probe, python):
+    """Free variables and cells show what is in them, under their names, as locals() has it."""
+    target = python.run_source(CELLS, name="cells.py", ready=False)
+    said = json.loads(target.readline())
+    eventually(lambda: target.state() == "S", what="reading")
+    frames = parse(probe.read(target.pid, "threads", target.pid, "locals"))
+    shown = [(function(head), names) for head, names in frames if function(head) in ("inner", "say", "__init__")]
+    assert [name for name, _ in shown] == [name for name, _ in said] == ["say", "inner", "__init__"]
+    for (name, names), (_, wanted) in zip(shown, said):
+        assert {key: names.get(key) for key in wanted} == wanted, name
+        assert "unset" not in names
+    assert shown[0][1]["captured"] == shown[1][1]["captured"] == "[5, 'arg']"
+    assert shown[1][1]["__class__"] == "<class '__main__.Base'>"
+
+
 NOT_SHOWN = {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__",
              "__cached__", "__builtins__", "__annotations__"}
 # repr() of what was the same at both looks, but of no fixed text
@@ -150,7 +315,8 @@ def test_bindings(probe, python):
         assert set(shown) == set(wanted) | free, head
         for key, text in wanted.items():
             if not MOVING.match(text) and len(text) < 200:
-                assert shown[key] == text, (head, key)
+                told = re.sub(r"^(<generator .*), running at .*>$", r"\1>", shown[key])
+                assert told == text, (head, key)
     shown = dict((function(head), names) for head, names in frames)
     assert shown["innermost"]["целое"] == "5"
     assert "never" not in shown["innermost"] and "unbound" not in shown["innermost"]

@@ -21,7 +21,7 @@ from mount import REPOSITORY
 ROOT = {"help", "self", "by-rank", "all", "exited"}
 PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtrace.python", "stacks.folded",
            "stacks.python.folded", "tasks", "locks", "tables",
-           "errors", "events", "threads"}  # and crash, where there was one
+           "errors", "events", "exceptions.top", "globals", "threads"}  # and crash, where there was one
 ALL = {"backtrace.python", "breakpoints", "events", "query", "stacks.python.folded", "tables"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}

@@ -1,5 +1,5 @@
 /* Line tables: any bytes must give some table, with rows in order and answers out of its rows. */
-#include "fs/remote/frames/linetable.h"
+#include "fs/remote/objects/linetable.h"
 #include "fs/remote/memory/memory.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -100,6 +100,32 @@ static void make_frame(struct world *w, uint64_t one, uint64_t str, uint64_t dic
     add(w, w->frame);
 }
 
+/* One that is suspended in the code of the frame. */
+static void make_generator(struct world *w, uint64_t str)
+{
+    struct image *image = &w->image;
+    const struct offsets *o = &image->offsets;
+    uint64_t generator = make(w, "generator", NULL, 0), frame = generator;
+    uint64_t table = image_object(image, image_type(image, "bytes"), 256);
+
+    image_put64(image, generator, o->gen_qualname, str);
+    image_put64(image, w->code, o->code_filename, str);
+    image_put64(image, w->code, o->code_linetable, table);
+    image_put64(image, table, o->bytes_size, 64);
+    for (int i = 0; i < 64; i++)
+        image_put8(image, table, o->bytes_data + i, (uint8_t)(0x80 | i * 3));
+    if (o->gen_iframe >= 0) {
+        frame += (uint64_t)o->gen_iframe;
+        image_put8(image, generator, o->gen_frame_state, 0xff);
+        image_put64(image, frame, o->frame_instr, w->code + 300);
+    } else {
+        frame = image_object(image, image_type(image, "code"), 512);
+        image_put64(image, generator, o->gen_frame, frame);
+        image_put8(image, frame, o->frame_lasti, 12);
+    }
+    image_put64(image, frame, o->frame_code, w->code);
+}
+
 static void world_init(struct world *w, uint32_t version)
 {
     struct image *image = &w->image;
@@ -135,10 +161,9 @@ static void world_init(struct world *w, uint32_t version)
     image_put64(image, function, o->func_qualname, str);
     make(w, "method", (uint64_t[]){function, list}, 2);
     make(w, "builtin_function_or_method", (uint64_t[]){items, list}, 2);
-    uint64_t generator = make(w, "generator", NULL, 0);
-    image_put64(image, generator, o->gen_qualname, str);
     make_instances(w, one, str, dict);
     make_frame(w, one, str, dict);
+    make_generator(w, str);
 }
 
 /* position: in the image in use, or in one of the objects */
@@ -212,6 +237,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)instance_attribute(view, offsets, world.roots[i], "slot", &value);
     }
     struct showing showing = {.view = view, .out = &out};
+    for (unsigned i = 0; i < world.n; i++) {
+        (void)globals_iterate(view, offsets, world.roots[i], show_local, &showing, &value);
+        showing.n = 0;
+    }
     (void)locals_iterate(view, offsets, clean->frame, clean->code, show_local, &showing);
     view_free(view);
     text_deinit(&out);

@@ -100,9 +100,10 @@ def singles():
     add(late)
     add(10**4300, "<int of 14285 bits>")
     add(-(1 << 100000), "<negative int of 100001 bits>")
-    add("z" * 201, repr("z" * 200) + "...")
-    add("\u65e5" * 5000, repr("\u65e5" * 200) + "...")
-    add(b"z" * 201, repr(b"z" * 200) + "...")
+    add("z" * 201, repr("z" * 200) + "... 201 characters")
+    add("\u65e5" * 5000, repr("\u65e5" * 200) + "... 5,000 characters")
+    add(b"z" * 201, repr(b"z" * 200) + "... 201 bytes")
+    add(bytearray(1234567), f"bytearray({bytes(200)!r}... 1,234,567 bytes)")
 
 
 def containers():
@@ -113,11 +114,16 @@ def containers():
         slice(None, 2, None), slice(1, 2, 3), types.MappingProxyType({"a": 1}),
     ):
         add(value)
-    add(list(range(17)), "[" + ", ".join(map(str, range(16))) + ", ...]")
-    add(dict.fromkeys(range(17)), "{" + ", ".join(f"{i}: None" for i in range(16)) + ", ...}")
+    add(list(range(17)), "[" + ", ".join(map(str, range(16))) + ", ... 17 items]")
+    add(tuple(range(17)), "(" + ", ".join(map(str, range(16))) + ", ... 17 items)")
+    add(dict.fromkeys(range(25523)), "{" + ", ".join(f"{i}: None" for i in range(16)) + ", ... 25,523 items}")
     add([[[[[1]]]]])
     add([[[[[[]]]]]])
-    add([[[[[[1]]]]]], "[[[[[<...>]]]]]")
+    add([[[[[[1]]]]]], "[[[[[[... 1 item]]]]]]")
+    add([[[[[{"k": 1, 2: 3}]]]]], "[[[[[{... 2 items}]]]]]")
+    add([[[[[(1, 2)]]]]], "[[[[[(... 2 items)]]]]]")
+    add([[[[[{1, 2}]]]]], "[[[[[{... 2 items}]]]]]")
+    add([[[[[frozenset(range(1000))]]]]], "[[[[[frozenset({... 1,000 items})]]]]]")
     add([({},), ((1, {"k": (2,)}),)])
     cycle = [1]
     cycle.append(cycle)
@@ -168,7 +174,7 @@ def instances():
     one._Slots__private = None
     add_instance(one, " {_Slots__private=None, x=1, y=[2]}")  # sorted, as CPython keeps them
     add_instance(SlotsAndDict(), " {x=1, y=[2], d={'k': 1}}")
-    add_instance(Many(), " {" + ", ".join(f"a{i}={i}" for i in range(16)) + ", ...}")
+    add_instance(Many(), " {" + ", ".join(f"a{i}={i}" for i in range(16)) + f", ... {len(vars(Many()))} attributes}}")
     add_instance(Made(), "")
     add(object(), None)
 
@@ -215,9 +221,15 @@ def code_like():
     one = Plain()
     for value in (int, Plain, Plain.__init__, type, Meta, Made, collections.OrderedDict, ValueError,
                   len, sys.exc_info, [].append, "x".join, "".maketrans, add, lambda: 0,
-                  add.__code__, generator(), coroutine(), asynchronous(), cell(5),
-                  types.CellType()):
+                  add.__code__, cell(5), types.CellType()):
         add(value)
+    begun, ended = generator(), generator()
+    next(begun)
+    list(ended)
+    for value, state in ((generator(), "not started"), (coroutine(), "not started"), (asynchronous(), "not started"),
+                         (begun, f"suspended at {__file__}:{generator.__code__.co_firstlineno + 1}"),
+                         (ended, "finished")):
+        add(value, f"{repr(value)[:-1]}, {state}>")
     add(one.__init__,
         f"<bound method Plain.__init__ of <__main__.Plain object at {id(one):#x}>>")
     add(collections, "<module 'collections'>")

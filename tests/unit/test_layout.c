@@ -32,7 +32,6 @@ static void is_sound(const struct entry *entry)
     CHECK((S_ISDIR(entry->mode) || entry->streams) == (entry->render == NULL));
     /* what can be written is a command */
     CHECK(!entry->run == !(S_ISREG(entry->mode) && entry->mode & 0200));
-    CHECK(strlen(entry_name(entry)) < 32); /* struct listing_name */
     if (!strncmp(entry->path, "<pid>", 5))
         CHECK_INT(entry->mode & 0077, 0);
 

@@ -1,4 +1,4 @@
-#include "fs/remote/frames/linetable.h"
+#include "fs/remote/objects/linetable.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>

@@ -74,7 +74,7 @@ static void test_strings(void)
     image_put64(&image, long_str, o->unicode_length, 1ull << 39); /* it ends somewhere */
     struct text t = TEXT_INIT;
     value_add(view, o, long_str, &t);
-    CHECK(t.size < 4 * VALUE_STRING_MAX + 16 && !strcmp(t.data + t.size - 4, "'..."));
+    CHECK(t.size < 4 * VALUE_STRING_MAX + 64 && strstr(t.data, "'... 549,755,813,888 characters"));
     text_deinit(&t);
 
     uint64_t wild = image_str(&image, "x");
@@ -93,7 +93,8 @@ static void test_lists(void)
         image_put64(&image, items, 8 * i, one);
     shows(make_list(0, 0), "[]");
     shows(make_list(items, 2), "[1, 1]");
-    shows(make_list(items, 17), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, ...]");
+    shows(make_list(items, 17), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
+                                "... 17 items]");
     shows(make_list(0x10, 3), "[<unreadable>]");
     shows_unreadable(make_list(items, UINT64_MAX));
 
@@ -321,7 +322,7 @@ static void test_limits(void)
     value_add(view, &image.offsets, make_sixteen(outer), &t);
     CHECK(count(&t, "9") >= 16 && count(&t, "9") <= VALUE_NODES_MAX);
     CHECK_INT(count(&t, "[[9"), 16);
-    CHECK(count(&t, VALUE_CUT) > 16);
+    CHECK(count(&t, VALUE_CUT) + count(&t, "[... 16 items]") > 16);
     text_deinit(&t);
 }
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "agent/cpython/offsets.h"
-#include "fs/remote/frames/linetable.h"
+#include "fs/remote/objects/linetable.h"
 #include "fs/remote/memory/memory.h"
 
 #define CODE_CACHE_MAX 65536 /* entries */

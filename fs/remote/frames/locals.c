@@ -147,6 +147,7 @@ struct batch {
     const struct locals_walk *walk;
     uint64_t names[BATCH], values[BATCH];
     unsigned n, left;
+    uint64_t seen; /* entries, those that aren't shown too */
 };
 
 static int visit_batch(struct batch *batch)
@@ -155,6 +156,7 @@ static int visit_batch(struct batch *batch)
     objects_prefetch(batch->walk->view, batch->values, batch->n);
     for (unsigned i = 0; i < batch->n; i++) {
         struct local local = {.name = batch->names[i], .reference = batch->values[i]};
+        batch->seen++;
         if (is_import_name(batch->walk, local.name))
             continue;
         int r = batch->walk->visit(batch->walk->arg, &local);
@@ -213,4 +215,46 @@ int locals_iterate(struct view *view, const struct offsets *offsets, uint64_t fr
     uint64_t slots = frame + (uint32_t)offsets->frame_localsplus;
     return offsets->code_nlocalsplus >= 0 ? iterate_localsplus(&walk, code, slots)
                                           : iterate_old(&walk, code, slots);
+}
+
+struct attributes {
+    local_visit *visit;
+    void *arg;
+};
+
+static int visit_attribute(void *arg, const struct attribute *attribute)
+{
+    const struct attributes *attributes = arg;
+    const struct local local = {
+        .name = attribute->key,
+        .text = attribute->key ? NULL : attribute->name,
+        .reference = attribute->value,
+    };
+
+    return attributes->visit(attributes->arg, &local);
+}
+
+int globals_iterate(struct view *view, const struct offsets *offsets, uint64_t module,
+                    local_visit *visit, void *arg, uint64_t *left)
+{
+    struct locals_walk walk = {view, offsets, visit, arg};
+    struct batch batch = {.walk = &walk, .left = GLOBALS_MAX};
+    struct attributes attributes = {visit, arg};
+    struct object_class class;
+    uint64_t dict, used = 0;
+
+    *left = 0;
+    if (object_classify(view, offsets, module, &class) < 0)
+        return -EFAULT;
+    if (class.kind != OBJECT_MODULE)
+        return instance_iterate(view, offsets, module, visit_attribute, &attributes);
+    if (!object_field(view, module, offsets->module_dict, &dict))
+        return -EFAULT;
+    if (!dict)
+        return 0;
+    int r = dict_iterate(view, offsets, dict, collect_entry, &batch, &used);
+    if (r == 0)
+        r = visit_batch(&batch);
+    *left = used > batch.seen ? used - batch.seen : 0;
+    return r;
 }

@@ -1,9 +1,10 @@
-/* The names that one Python frame binds, and what to. */
+/* The names that one Python frame, or a module, binds, and what to. */
 #pragma once
 
 #include "fs/remote/objects/object.h"
 
-#define LOCALS_MAX 4096 /* names of one frame */
+#define LOCALS_MAX 4096   /* names of one frame */
+#define GLOBALS_MAX 65536 /* of one module */
 
 struct local {
     uint64_t name;      /* a str object, or 0 ... */
@@ -21,3 +22,9 @@ typedef int local_visit(void *arg, const struct local *local);
  * Include/internal/pycore_code.h. */
 int locals_iterate(struct view *view, const struct offsets *offsets, uint64_t frame, uint64_t code,
                    local_visit *visit, void *arg);
+
+/* Visits in the same way what an entry of sys.modules binds: the names of a module's dict, without
+ * those that the import system sets, in the order of the dict; of what is no module the attributes
+ * that it holds itself. *left: how many of a dict were not visited. -E2BIG: GLOBALS_MAX. */
+int globals_iterate(struct view *view, const struct offsets *offsets, uint64_t module,
+                    local_visit *visit, void *arg, uint64_t *left);

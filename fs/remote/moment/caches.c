@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/remote/frames/code.h"
 #include "fs/remote/memory/view.h"
+#include "fs/remote/moment/imports.h"
 #include "fs/remote/moment/target.h"
 #include "fs/remote/native/native.h"
 
@@ -31,6 +32,7 @@ static void drop(struct target *target)
         return;
     native_forget(target->native);
     code_cache_clear(target->codes);
+    imports_forget(target);
     view_reset(target->view);
     target->along = NULL;
     unlist(target);
@@ -42,7 +44,7 @@ void caches_note(struct target *target)
     _guard_mutex_(&lock);
     unlist(target);
     target->cached = native_size(target->native) + code_cache_size(target->codes) +
-                     view_size(target->view);
+                     imports_size(target) + view_size(target->view);
     total += target->cached;
     target->older = newest;
     if (newest)

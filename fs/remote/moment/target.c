@@ -7,6 +7,7 @@
 #include "fs/remote/frames/names.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/caches.h"
+#include "fs/remote/moment/imports.h"
 #include "fs/remote/native/native.h"
 #include "fs/remote/objects/version.h"
 
@@ -127,6 +128,7 @@ void target_unref(struct target *target)
     native_free(target->native);
     names_free(target->names);
     code_cache_free(target->codes);
+    imports_forget(target);
     walk_deinit(&target->walk);
     view_free(target->view);
     maps_deinit(&target->maps);

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 struct code_cache;
+struct import_list;
 struct lwp_list;
 struct moment;
 struct names;
@@ -62,6 +63,7 @@ struct target {
     } cost;
     struct pacing pacing; /* when it may be paused again */
     struct code_cache *codes;
+    struct import_list *imports; /* as they were listed last (imports.h); NULL: never */
     struct names *names;
     struct native *native;
 

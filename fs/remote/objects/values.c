@@ -1,5 +1,6 @@
 #include "fs/remote/objects/values.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define RANGE_START 16 /* Objects/rangeobject.c rangeobject; PySliceObject is laid out alike */
@@ -188,6 +189,20 @@ void render_value(struct renderer *r, uint64_t object, unsigned depth)
         text_truncate(r->out, before);
         text_printf(r->out, "<unreadable: 0x%lx>", object);
     }
+}
+
+void render_count(struct renderer *r, uint64_t n, const char *what)
+{
+    char digits[32];
+    int length = snprintf(digits, sizeof digits, "%lu", n);
+
+    text_puts(r->out, "... ");
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0)
+            text_putc(r->out, ',');
+        text_putc(r->out, digits[i]);
+    }
+    text_printf(r->out, " %s%s", what, n == 1 ? "" : "s");
 }
 
 void render_share(struct renderer *r, uint64_t object, unsigned depth, unsigned n)

@@ -11,9 +11,10 @@
  *   code-like things   <class 'm.C'>, <function f at 0x...>, <module 'os'>, ValueError('x')
  *
  * One value is one line: control characters and what could forge or reorder a line are escaped.
- * "..." stands where something was cut: behind the closing quote of a string, in place of a
- * container's further items. A whole object that was cut is `<...>`; `[...]`, `(...)` and `{...}`
- * are containers that hold themselves, as in Python. What can't be read is `<unreadable: 0x...>`.
+ * What was cut says how much there is in all: behind the closing quote of a string, and at the end
+ * of a container, 'abc'... 25,523 characters and [0, 1, ... 25,523 items]. A whole object that was
+ * cut is `<...>`, or {... 3 items}; `[...]`, `(...)` and `{...}` are containers that hold
+ * themselves, as in Python. What can't be read is `<unreadable: 0x...>`.
  */
 #pragma once
 
@@ -45,6 +46,9 @@ struct renderer {
 };
 
 #define VALUE_CUT "<...>"
+
+/* "... 25,523 items": how many there are of what was cut; `what` is one of them. */
+void render_count(struct renderer *r, uint64_t n, const char *what);
 
 /* One object, `depth` containers deep. */
 void render_value(struct renderer *r, uint64_t object, unsigned depth);

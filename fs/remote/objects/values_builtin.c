@@ -122,7 +122,7 @@ bool render_str(struct renderer *r, uint64_t object)
         return false;
     quote_add_str(r->out, p, data.width, n);
     if (n < data.length)
-        text_puts(r->out, "...");
+        render_count(r, data.length, "character");
     return true;
 }
 
@@ -134,7 +134,7 @@ static bool add_bytes(struct renderer *r, uint64_t addr, uint64_t length)
         return false;
     quote_add_bytes(r->out, p, n);
     if (n < length)
-        text_puts(r->out, "...");
+        render_count(r, length, "byte");
     return true;
 }
 

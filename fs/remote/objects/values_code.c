@@ -1,9 +1,12 @@
+#include "fs/remote/objects/coroutine.h"
+#include "fs/remote/objects/linetable.h"
 #include "fs/remote/objects/quote.h"
 #include "fs/remote/objects/values.h"
 
 #include <string.h>
 
-#define NAME_MAX_SHOWN 256 /* code points of a name, bytes of a C name */
+#define NAME_MAX_SHOWN 256        /* code points of a name, bytes of a C name */
+#define LINETABLE_MAX (64u << 10) /* bytes of a line table; of a longer one no line is shown */
 
 /* Include/cpython/methodobject.h PyCFunctionObject: m_ml, whose first field is the name; m_self */
 #define BUILTIN_DEF 16
@@ -118,10 +121,55 @@ bool render_cell(struct renderer *r, uint64_t object)
     return true;
 }
 
+/* " at FILE:LINE" of an instruction, as far as that can be read. */
+static void add_place(struct renderer *r, uint64_t code, int64_t lasti)
+{
+    const struct offsets *o = r->offsets;
+    const uint8_t *first = view_read(r->view, code + (uint32_t)o->code_firstlineno, 4), *bytes;
+    int first_line = first ? (int32_t)load32(first) : 0;
+    struct linetable lines;
+    uint64_t object, size;
+    size_t before = r->out->size;
+
+    text_puts(r->out, " at ");
+    if (!add_str_field(r, code, o->code_filename)) {
+        text_truncate(r->out, before);
+        return;
+    }
+    if (!first || !object_field(r->view, code, o->code_linetable, &object) ||
+        !object_field(r->view, object, o->bytes_size, &size) || size > LINETABLE_MAX)
+        return;
+    bytes = size ? view_read(r->view, object + (uint32_t)o->bytes_data, (uint32_t)size) : NULL;
+    if ((size && !bytes) ||
+        linetable_decode(linetable_format_of(o->version), bytes, size, first_line, &lines) < 0)
+        return;
+    int line = linetable_line(&lines, lasti);
+    if (line >= 0)
+        text_printf(r->out, ":%d", line);
+    linetable_deinit(&lines);
+}
+
+/* Where it stands. */
+static void add_state(struct renderer *r, uint64_t object)
+{
+    struct coroutine coroutine;
+
+    if (coroutine_read(r->view, r->offsets, object, &coroutine) < 0)
+        return;
+    if (coroutine.finished || coroutine.created) {
+        text_puts(r->out, coroutine.finished ? ", finished" : ", not started");
+        return;
+    }
+    text_puts(r->out, coroutine.executing ? ", running" : ", suspended");
+    add_place(r, coroutine.code, coroutine.lasti);
+}
+
 bool render_generator(struct renderer *r, uint64_t object, const char *kind)
 {
     text_printf(r->out, "<%s object ", kind);
     bool ok = add_str_field(r, object, r->offsets->gen_qualname);
-    text_printf(r->out, " at 0x%lx>", object);
+    text_printf(r->out, " at 0x%lx", object);
+    add_state(r, object);
+    text_putc(r->out, '>');
     return ok;
 }

@@ -31,9 +31,10 @@ static void prefetch(struct renderer *r, const struct items *items)
     objects_prefetch(r->view, items->items, items->n);
 }
 
-/* Whether a container is one of those that hold it, or nothing of it is to be shown: then that is
- * all of it. */
-static bool is_cut(struct renderer *r, uint64_t object, unsigned depth, const char *recursion)
+/* Whether a container of `size` items is one of those that hold it, or nothing of it is to be
+ * shown: then that is all of it. */
+static bool is_cut(struct renderer *r, uint64_t object, unsigned depth, const char *recursion,
+                   uint64_t size)
 {
     for (unsigned i = 0; i < depth && i < VALUE_DEPTH_MAX; i++)
         if (r->path[i] == object) {
@@ -42,12 +43,16 @@ static bool is_cut(struct renderer *r, uint64_t object, unsigned depth, const ch
         }
     if (depth < VALUE_DEPTH_MAX && r->nodes)
         return false;
-    text_puts(r->out, VALUE_CUT);
+    text_putc(r->out, recursion[0]);
+    render_count(r, size, "item");
+    text_putc(r->out, recursion[strlen(recursion) - 1]);
     return true;
 }
 
-/* result: what the walk returned; less than the end of it was reached when it is negative. */
-static void render_items(struct renderer *r, const struct items *items, int result, unsigned depth)
+/* result: what the walk returned; less than the end of it was reached when it is negative. size:
+ * how many items there are. */
+static void render_items(struct renderer *r, const struct items *items, int result, unsigned depth,
+                         uint64_t size)
 {
     unsigned left = items->n ? items->keys[0] ? 2 * items->n : items->n : 0;
     bool more = items->more || result == -E2BIG;
@@ -65,10 +70,12 @@ static void render_items(struct renderer *r, const struct items *items, int resu
         }
         render_share(r, items->items[i], depth + 1, left--);
     }
-    if (more)
-        text_puts(r->out, items->n ? ", ..." : "...");
-    else if (result < 0)
+    if (more) {
+        text_puts(r->out, items->n ? ", " : "");
+        render_count(r, size, "item");
+    } else if (result < 0) {
         text_puts(r->out, items->n ? ", <unreadable>" : "<unreadable>");
+    }
 }
 
 bool render_list(struct renderer *r, uint64_t object, unsigned depth)
@@ -77,14 +84,14 @@ bool render_list(struct renderer *r, uint64_t object, unsigned depth)
     uint64_t size = 1;
 
     (void)object_field(r->view, object, OBJECT_SIZE, &size);
-    if (size && is_cut(r, object, depth, "[...]"))
+    if (size && is_cut(r, object, depth, "[...]", size))
         return true;
     size = 0;
     int result = list_iterate(r->view, r->offsets, object, collect_item, &items, &size);
     if (result < 0 && !items.n && size == 0)
         return false;
     text_putc(r->out, '[');
-    render_items(r, &items, result, depth);
+    render_items(r, &items, result, depth, size);
     text_putc(r->out, ']');
     return true;
 }
@@ -96,11 +103,11 @@ bool render_tuple(struct renderer *r, uint64_t object, unsigned depth)
 
     if (tuple_size(r->view, r->offsets, object, &size) < 0)
         return false;
-    if (size && is_cut(r, object, depth, "(...)"))
+    if (size && is_cut(r, object, depth, "(...)", size))
         return true;
     int result = tuple_iterate(r->view, r->offsets, object, collect_item, &items, NULL);
     text_putc(r->out, '(');
-    render_items(r, &items, result, depth);
+    render_items(r, &items, result, depth, size);
     text_puts(r->out, size == 1 ? ",)" : ")");
     return true;
 }
@@ -114,11 +121,11 @@ bool render_set(struct renderer *r, uint64_t object, unsigned depth)
         return false;
     if (!used) /* shows as the constructor without arguments */
         return true;
-    if (is_cut(r, object, depth, "{...}"))
+    if (is_cut(r, object, depth, "{...}", used))
         return true;
     int result = set_iterate(r->view, r->offsets, object, collect_item, &items, NULL);
     text_putc(r->out, '{');
-    render_items(r, &items, result, depth);
+    render_items(r, &items, result, depth, used);
     text_putc(r->out, '}');
     return true;
 }
@@ -130,31 +137,29 @@ bool render_dict(struct renderer *r, uint64_t object, unsigned depth)
 
     if (!object_field(r->view, object, r->offsets->dict_used, &used))
         return false;
-    if (used && is_cut(r, object, depth, "{...}"))
+    if (used && is_cut(r, object, depth, "{...}", used))
         return true;
     int result = dict_iterate(r->view, r->offsets, object, collect_entry, &items, NULL);
     text_putc(r->out, '{');
-    render_items(r, &items, result, depth);
+    render_items(r, &items, result, depth, used);
     text_putc(r->out, '}');
     return true;
 }
 
+#define ATTRIBUTES_COUNTED_MAX 4096
+
 struct attributes {
     struct attribute items[VALUE_ITEMS_MAX];
-    unsigned n;
-    bool more;
+    unsigned n, all; /* kept here; there are */
 };
 
 static int collect_attribute(void *arg, const struct attribute *attribute)
 {
     struct attributes *attributes = arg;
 
-    if (attributes->n == VALUE_ITEMS_MAX) {
-        attributes->more = true;
-        return 1;
-    }
-    attributes->items[attributes->n++] = *attribute;
-    return 0;
+    if (attributes->n < VALUE_ITEMS_MAX)
+        attributes->items[attributes->n++] = *attribute;
+    return ++attributes->all == ATTRIBUTES_COUNTED_MAX;
 }
 
 /* An attribute's name: a str of any kind that Python code chose, or a member's. */
@@ -185,9 +190,13 @@ void render_attributes(struct renderer *r, uint64_t object)
         text_putc(r->out, '=');
         render_share(r, attributes.items[i].value, 1, attributes.n - i);
     }
-    if (attributes.more || result == -E2BIG)
+    if (attributes.all == ATTRIBUTES_COUNTED_MAX || result == -E2BIG) {
         text_puts(r->out, ", ...");
-    else if (result < 0)
+    } else if (attributes.all > attributes.n) {
+        text_puts(r->out, ", ");
+        render_count(r, attributes.all, "attribute");
+    } else if (result < 0) {
         text_puts(r->out, attributes.n ? ", <unreadable>" : "<unreadable>");
+    }
     text_putc(r->out, '}');
 }

@@ -1,7 +1,7 @@
 /* One reading of all tasks: what its steps share. */
 #pragma once
 
-#include "fs/remote/frames/coroutine.h"
+#include "fs/remote/objects/coroutine.h"
 #include "fs/remote/memory/prefetch.h"
 #include "fs/remote/tasks/awaitable.h"
 #include "fs/remote/tasks/tasks.h"

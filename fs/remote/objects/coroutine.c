@@ -1,4 +1,4 @@
-#include "fs/remote/frames/coroutine.h"
+#include "fs/remote/objects/coroutine.h"
 
 #include <errno.h>
 
@@ -6,17 +6,17 @@
 
 /* enum _framestate, Include/internal/pycore_frame.h: it differs by minor. */
 struct states {
-    int8_t suspended, suspended_last, executing, finished;
+    int8_t created, suspended, suspended_last, executing, finished;
 };
-static const struct states states_3_12 = {-1, -1, 0, 1};
-static const struct states states_3_13 = {-1, -1, 0, 1}; /* -2 is suspended in a plain yield */
-static const struct states states_3_15 = {2, 3, 4, 5};   /* 1 is suspended in a plain yield */
+static const struct states states_3_10 = {-2, -1, -1, 0, 1};
+static const struct states states_3_13 = {-3, -1, -1, 0, 1}; /* -2 is suspended in a plain yield */
+static const struct states states_3_15 = {0, 2, 3, 4, 5};    /* 1 is suspended in a plain yield */
 
 static const struct states *states_of(uint32_t version)
 {
     return version >= 0x030f0000   ? &states_3_15
            : version >= 0x030d0000 ? &states_3_13
-                                   : &states_3_12;
+                                   : &states_3_10;
 }
 
 uint32_t coroutine_size(const struct offsets *o)
@@ -52,11 +52,49 @@ static int read_awaits(struct view *view, const struct offsets *o, const uint8_t
     return 0;
 }
 
+/* Up to 3.10 the frame is an object of its own. In 3.9 the generator knows whether it runs, and the
+ * frame whether it has begun. */
+static int read_old(struct view *view, const struct offsets *o, uint64_t addr,
+                    struct coroutine *out)
+{
+    struct coroutine found = {0};
+    const uint8_t *running, *lasti;
+
+    if (addr & 7 || o->gen_frame < 0 ||
+        !view_read64(view, addr + (uint32_t)o->gen_frame, &found.frame))
+        return -EFAULT;
+    if (!found.frame) {
+        found.finished = true;
+        *out = found;
+        return 0;
+    }
+    if (found.frame & 7 || !view_read64(view, found.frame + (uint32_t)o->frame_code, &found.code) ||
+        !(lasti = view_read(view, found.frame + (uint32_t)o->frame_lasti, 4)))
+        return -EFAULT;
+    found.lasti = (int32_t)load32(lasti);
+    found.created = found.lasti < 0;
+    if (o->gen_running >= 0) {
+        if (!(running = view_read(view, addr + (uint32_t)o->gen_running, 1)))
+            return -EFAULT;
+        found.executing = *running;
+    } else {
+        found.lasti = found.created ? -1 : found.lasti * 2; /* counted in instructions */
+        if (o->frame_state < 0 ||
+            !(running = view_read(view, found.frame + (uint32_t)o->frame_state, 1)))
+            return -EFAULT;
+        found.executing = (int8_t)*running == states_3_10.executing;
+    }
+    *out = found;
+    return 0;
+}
+
 int coroutine_read(struct view *view, const struct offsets *o, uint64_t addr, struct coroutine *out)
 {
     const struct states *states = states_of(o->version);
     struct coroutine found = {0};
 
+    if (o->gen_iframe < 0)
+        return read_old(view, o, addr, out);
     const uint8_t *p = addr & 7 ? NULL : view_read(view, addr, coroutine_size(o));
     if (!p)
         return -EFAULT;
@@ -68,6 +106,7 @@ int coroutine_read(struct view *view, const struct offsets *o, uint64_t addr, st
         *out = found;
         return 0;
     }
+    found.created = state == states->created;
     found.executing = state == states->executing;
     found.code = load64(iframe + o->frame_code);
     if (o->version >= 0x030e0000)
@@ -76,7 +115,7 @@ int coroutine_read(struct view *view, const struct offsets *o, uint64_t addr, st
     found.lasti = (int32_t)(instruction - found.code - (uint32_t)o->code_adaptive);
     if (!found.code || found.code & 7)
         return -EFAULT;
-    if (state >= states->suspended && state <= states->suspended_last &&
+    if (o->version >= 0x030c0000 && state >= states->suspended && state <= states->suspended_last &&
         (o->version >= 0x030d0000 || in_await(view, instruction)))
         found.torn = read_awaits(view, o, iframe, found.frame, &found.awaits) < 0;
     *out = found;
