@@ -451,7 +451,7 @@ static void see_frames(struct loops *self, PyFrameObject *frame, struct place *p
     copy_text(&place->func, place->texts[2], &site.func);
     copy_text(&place->file, place->texts[3], &site.file);
     place->line = site.line;
-    place->stack = stack_text(&self->sites, frame, place->texts[4]);
+    place->stack = stack_text(&self->sites, frame, STACK_FRAMES_MAX, place->texts[4]);
 }
 
 /* Looks at the thread of a loop that has been blocked since then. */
