@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from evaluator import evaluator  # noqa: F401, a fixture
+from interpreters import patience
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -112,7 +113,7 @@ def without_addresses(text):
 def test_like_the_prompt(python, evaluator):
     """Each construct shows what `python -i` shows, to the letter."""
     said = subprocess.run(python.command("-i", "-q", "-I", "-X", "utf8"), input=PROMPT.encode(),
-                          capture_output=True, timeout=60).stdout.decode()
+                          capture_output=True, timeout=patience(60)).stdout.decode()
     evaluator.program("""
         main = sys.modules['__main__'].__dict__
         for name in [name for name in main if not name.startswith('__')]:

@@ -6,10 +6,10 @@ import re
 import shutil
 import struct
 import subprocess
-import time
 
 import pytest
 
+from sql import settle
 from stacks import parse_backtrace
 
 GDB = pathlib.Path(__file__).resolve().parent.parent / "gdb_frames.py"
@@ -112,13 +112,8 @@ def check_thread(thread, frames, modules, version, addresses=None, still=True):
 
 def read_still(probe, target):
     """The backtrace once all threads have come to rest; "ready" is written before that."""
-    before = None
-    while True:
-        text = probe.read(target.pid, "backtrace")
-        if text == before:
-            return parse_backtrace(text, target.pid)
-        before = text
-        time.sleep(0.1)
+    settle(target)
+    return parse_backtrace(probe.read(target.pid, "backtrace"), target.pid)
 
 
 def test_same_as_gdb(probe, python, tmp_path):

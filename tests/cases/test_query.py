@@ -556,8 +556,8 @@ def test_bomb_ends_at_its_limit(probe, any_python):
         slowest = max(slowest, time.monotonic() - begun)
         time.sleep(0.2)
     assert said == [(errno.ETIMEDOUT, "over the limit: a statement may take 10 s")]
-    assert 9.9 < time.monotonic() - start < 60
-    assert slowest < 5
+    assert 9.9 < time.monotonic() - start < patience(60)
+    assert slowest < patience(5)
 
 
 def test_memory_ends_at_its_limit(probe, query):
@@ -704,8 +704,8 @@ def test_names_are_only_names(probe, python):
     names = ["'; DROP TABLE threads; --", 'a"b', "c,d", "x'||(SELECT 1)||'", "[y]", r'z\n"w"']
     eventually(lambda: {r["thread"] for r in ask(query, "SELECT thread FROM threads")} >= set(names),
                what="the threads")
-    files = {r["file"] for r in ask(query, "SELECT file FROM backtrace WHERE func = 'f'")}
-    assert files == set(names)
+    eventually(lambda: {r["file"] for r in ask(query, "SELECT file FROM backtrace WHERE func = 'f'")} == set(names),
+               what="the files")
     for name in names:
         quoted = name.replace("'", "''")
         (row,) = ask(query, f"SELECT thread FROM threads WHERE thread = '{quoted}'")

@@ -7,7 +7,7 @@ import pytest
 import agent_client as agent
 from agent_client import WATCH, WATCH_ADDRESS
 from agents import connect, start
-from interpreters import eventually
+from interpreters import eventually, patience
 from watching import Hardware, armed, hits, needs_hardware, remove, rows, send, state, watch
 
 PROGRAM = """
@@ -463,7 +463,7 @@ def test_other_traps(any_python):
     target = start(any_python, TRAPS.replace("{}", "signal.SIG_DFL"))
     watch(connect(target), "cell[0]")
     target.signal(signal.SIGTRAP)
-    assert target.process.wait(30) == -signal.SIGTRAP
+    assert target.process.wait(patience(30)) == -signal.SIGTRAP
 
 
 @needs_hardware
@@ -538,7 +538,7 @@ def test_stop(python, expression):
         eventually(lambda: client.eval("turns[0]").text != "0\n")
     client.eval("go[0] = True")
     stop = eventually(lambda: client.record.threads().get(target.pid))
-    hit, row = hits(client, 1)[:2]
+    hit, row = hits(client, 2)[:2]
     assert (stop["id"], stop["why"]) == (1, agent.BY_WATCH)
     line = lineno(STOPS, "            cell[0] = value = local = i")
     assert (hit.func, hit.lineno, hit.hit, hit.stopped, hit.resumed) == ("work", line, 1, 0, None)
@@ -548,7 +548,7 @@ def test_stop(python, expression):
         assert stop["line"] == line + 1
     assert client.eval("cell[0]").text == f"{hit.new_value}\n"
     assert client.order(agent.CONTINUE).error == 0
-    assert eventually(lambda: hits(client, 1)[1].resumed) > hit.ts
+    assert eventually(lambda: hits(client, 2)[1].resumed) > hit.ts
     eventually(lambda: client.eval("go[0]").text == "False\n")
     hardware.close()
 
