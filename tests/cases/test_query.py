@@ -565,8 +565,8 @@ def test_memory_ends_at_its_limit(probe, query):
         return int(pathlib.Path(f"/proc/{probe.pid}/statm").read_text().split()[1])
 
     before = resident()
-    number, words = refused(query, "WITH RECURSIVE c(x) AS (SELECT randomblob(1000000) UNION SELECT "
-                                   "randomblob(1000000) FROM c) SELECT count(*) FROM c")
+    number, words = refused(query, "WITH RECURSIVE c(n, x) AS (SELECT 1, zeroblob(4000000) UNION SELECT n + 1, "
+                                   "zeroblob(4000000) FROM c) SELECT count(*) FROM c")
     assert number == errno.EFBIG and "256 MiB" in words
     assert (resident() - before) * resource.getpagesize() < 400 << 20
     assert value(query, "SELECT 1") == "1"

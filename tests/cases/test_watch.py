@@ -8,6 +8,7 @@ import agent_client as agent
 from agent_client import WATCH, WATCH_ADDRESS
 from agents import connect, start
 from interpreters import eventually, patience
+from stopping import reads_input
 from watching import Hardware, armed, hits, needs_hardware, remove, rows, send, state, watch
 
 PROGRAM = """
@@ -456,10 +457,11 @@ def test_other_traps(any_python):
     target = start(any_python, TRAPS.replace("{}", "caught"))
     client = connect(target)
     watch(client, "cell[0]")
-    target.signal(signal.SIGTRAP)
-    target.expect("caught 5")
-    do(target, "signal.signal(signal.SIGTRAP, caught)")
-    eventually(lambda: target.signal(signal.SIGTRAP) or target.readline() == "caught 5")
+    for _ in range(2):
+        eventually(lambda: reads_input(target.pid), what="that it reads")  # before, Python calls a handler only afterwards
+        target.signal(signal.SIGTRAP)
+        target.expect("caught 5")
+        do(target, "signal.signal(signal.SIGTRAP, caught)")
     target = start(any_python, TRAPS.replace("{}", "signal.SIG_DFL"))
     watch(connect(target), "cell[0]")
     target.signal(signal.SIGTRAP)

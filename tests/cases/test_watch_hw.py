@@ -18,6 +18,7 @@ from commands import Commands, Refused, fields
 from interpreters import eventually, patience
 from sql import rows
 from stacks import parse_backtrace
+from stopping import reads_input
 from test_namespaces import Inside
 from watching import needs_hardware
 
@@ -243,6 +244,7 @@ def test_the_programs_own_sigtrap(probe, target, route, how):
         do(target, "trap", how)
     expect_hit(probe, target, (39.0, -39.0))
     if how != "default":
+        eventually(lambda: reads_input(target.pid), what="that it reads")  # before, Python calls a handler only afterwards
         target.signal(signal.SIGTRAP)
     if how == "handled":
         target.expect("caught")
