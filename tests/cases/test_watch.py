@@ -6,7 +6,7 @@ import pytest
 
 import agent_client as agent
 from agent_client import WATCH, WATCH_ADDRESS
-from agents import connect, start
+from agents import connect, ended, start
 from interpreters import eventually, patience
 from stopping import reads_input
 from watching import Hardware, armed, hits, needs_hardware, remove, rows, send, state, watch
@@ -409,6 +409,43 @@ def test_refused_by_daemon(victim, client):
     do(victim, "floats[0] = 7")
     check(*hits(client, 1), "1.0", "7.0", victim.pid)
     assert hits(client, 1)[0].address is None
+
+
+WRITERS = """
+import sys, threading
+import probing
+
+cell = [0]
+
+def write(first):
+    for i in range(2000):
+        cell[0] = first + i / 4
+
+print("ready", flush=True)
+sys.stdin.readline()
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=write, args=(10000.0 * n,)) for n in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_threads_that_compare(python):
+    """Comparing runs Python, and so other threads, which compare as well: a value lives as long as somebody looks at it."""
+    target = start(python, WRITERS, name="writers.py")
+    client = connect(target)
+    watch(client, "cell[0]")
+    armed(client, 0, client.record.read().watches[0]["change"], errno.EBUSY, words="nobody is there")
+    assert state(client)[1].state == "line"
+    target.send("go")
+    target.expect("done")
+    written = {repr(10000.0 * n + i / 4) for n in range(4) for i in range(2000)}
+    assert {row.new_value for row in rows(client, "hits")} <= written
+    assert ended(target) == 0
 
 
 @needs_hardware
