@@ -11,7 +11,6 @@
 #define WAKE_NS 500000u
 /* A thread that doesn't stop for as long is in an uninterruptible system call. */
 #define STOP_NS 200000000ull
-#define START_NS 2000000000ull
 
 /* ---- waiting for its thread ---- */
 
