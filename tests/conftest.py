@@ -8,6 +8,8 @@ probe       the running daemon: probe.read(pid, "backtrace"), probe.path, probe.
 @pytest.mark.alone is for what acts on every Python process: it runs only in a pid namespace of the
 suite's own, which tests/alone makes (tests/alone python3 -m pytest tests/cases; tests/run does so).
 
+With PROBEFS_TEST_DAEMON only cases with a daemon are run.
+
 Several pytests can share the cases: each takes the next file that none of them has taken, by making a
 directory of its name in PROBEFS_TEST_QUEUE.
 """
@@ -22,6 +24,7 @@ import pytest
 import harm
 import interpreters as machine
 import mount as daemon
+import storming
 
 os.environ["PYTHONUNBUFFERED"] = "1"  # what a case's own programs print arrives at once
 
@@ -48,6 +51,22 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "harms: harms its victims itself, as nothing else may")
     config.addinivalue_line("markers", "python(minimum, maximum): versions a case is for")
     config.addinivalue_line("markers", "deadline(seconds): after which the daemon is killed")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Where only the daemon is of interest, as in a build of it with sanitizers, cases without one are left out."""
+    if not os.environ.get("PROBEFS_TEST_DAEMON"):
+        return
+    without = [item for item in items if not _has_daemon(item)]
+    config.hook.pytest_deselected(items=without)
+    items[:] = [item for item in items if item not in set(without)]
+
+
+def _has_daemon(item):
+    """Whether it asks one, or runs a program that is built of its parts."""
+    return "probe" in item.fixturenames or any(value is daemon or value is storming or
+                                               getattr(value, "__module__", "") in ("mount", "rings", "storming")
+                                               for value in vars(item.module).values())
 
 
 def pytest_runtest_setup(item):

@@ -339,7 +339,7 @@ def test_source_without_capabilities(shared, any_python, nobody, tmp_path):
 
 
 @pytest.mark.alone
-def test_strangers(nobody):
+def test_strangers(probe, nobody):
     """A little of tests/attack --random: the mount allows nobody more than the kernel."""
     said = subprocess.run([sys.executable, "-B", str(REPOSITORY / "tests" / "attack"), "--random", "600"],
                           capture_output=True, text=True, timeout=patience(100))
