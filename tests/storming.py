@@ -292,7 +292,7 @@ def _one_life(way, interpreter, kind, cycles, tally):
 def _calm(victim, before):
     """Its footprint once what the last cycle started has ended: a thread that was told to may still be
     on its last instructions."""
-    end = time.monotonic() + CALM
+    end = time.monotonic() + patience(CALM)
     while True:
         after = victim.footprint()
         if not after.leaked(before) or time.monotonic() > end:
