@@ -151,8 +151,8 @@ def test_hardware_in_threads(victim, client):
 def test_storage_moves(victim, client):
     watch(client, "items[1]")
     hardware = Hardware(client).look()
-    do(victim, "items.extend(range(1000))")
     before = client.record.read().watches[0]["change"]
+    do(victim, "items.extend(range(1000))")
     assert eventually(lambda: client.record.read().watches[0]["change"] > before + 1, what="a move")
     hardware.look()
     assert "moved" in eventually(lambda: state(client)[1].note)
