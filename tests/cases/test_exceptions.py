@@ -464,7 +464,6 @@ def own():
     assert ended(target) == 0
 
 
-@pytest.mark.deadline(60)
 def test_library_leaves_while_threads_raise(probe, python):
     """A daemon puts it in, records, and takes it out, in the middle of everything."""
     target = python.run_source(textwrap.dedent("""

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from interpreters import patience
 from sql import settle
 from stacks import parse_backtrace
 
@@ -56,7 +57,7 @@ def ask_gdb(target, tmp_path, times=1, read=None, names=()):
              "root": str(target.interpreter.root), "out": str(tmp_path / "out.json")}
     (tmp_path / "order.json").write_text(json.dumps(order))
     ran = subprocess.run(["gdb", "-nx", "-batch", "-x", str(GDB)], capture_output=True, text=True,
-                         timeout=100, env={**os.environ, "PROBEFS_GDB": str(tmp_path / "order.json")})
+                         timeout=patience(100), env={**os.environ, "PROBEFS_GDB": str(tmp_path / "order.json")})
     assert (tmp_path / "out.json").exists(), ran.stdout[-2000:] + ran.stderr[-2000:]
     return json.loads((tmp_path / "out.json").read_text())
 
