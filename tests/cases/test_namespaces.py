@@ -76,9 +76,8 @@ def test_a_busy_one_in_another_pid_namespace(probe, python):
 
         def held():
             seen = parse_backtrace(probe.read(inside.pid, "backtrace"), inside.pid)
-            why = [why for thread in seen.threads.values() for why in thread.unreadable]
-            assert all("torn frame" in each for each in why), why  # a reader that gets too little of the processor
-            return not why and any("gil" in thread.state for thread in seen.threads.values())
+            marked = any(thread.unreadable for thread in seen.threads.values())
+            return not marked and any("gil" in thread.state for thread in seen.threads.values())
 
         for _ in range(10):
             eventually(held, what="the holder of the GIL")
