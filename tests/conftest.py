@@ -43,6 +43,7 @@ signal.signal(signal.SIGTERM, _end)
 signal.signal(signal.SIGHUP, lambda *_: None)
 
 FAILED = pytest.StashKey()
+LONGEST = {f"test_{name}" for name in ("evaluate_text", "native", "remote_exec", "storm", "torch", "watch", "worst")}
 DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) says otherwise
 
 
@@ -55,7 +56,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Where only the daemon is of interest, as in a build of it with sanitizers, cases without one are left out."""
+    """Where only the daemon is of interest, as in a build of it with sanitizers, cases without one are left out. What
+    takes longest comes first, so that nobody who shares the cases waits for it in the end."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
     if not os.environ.get("PROBEFS_TEST_DAEMON"):
         return
     without = [item for item in items if not _has_daemon(item)]
