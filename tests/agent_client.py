@@ -8,6 +8,8 @@ import socket
 import struct
 import time
 
+from interpreters import patience
+
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH, BREAKPOINTS = range(1, 9)
 THREAD, ON_CRASH, ARMED, CRASH_SEEN = range(9, 13)
 READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED = range(64, 71)
@@ -171,7 +173,7 @@ class Client:
 
     def __init__(self, pid, library, name, hello=True):
         self.pid, self.record = pid, Record(pid, library, name)
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + patience(DEADLINE)
         while self.record.read().channel < 0 or self.record.state != RUNNING:
             assert time.monotonic() < end, "no channel was published"
             time.sleep(0.001)
@@ -257,7 +259,7 @@ class Client:
 
     def receive(self, timeout=DEADLINE):
         """Takes one frame in."""
-        if not select.select([self.socket], [], [], timeout)[0]:
+        if not select.select([self.socket], [], [], patience(timeout))[0]:
             raise TimeoutError
         try:
             frame = self.socket.recv(FRAME_MAX + 1)

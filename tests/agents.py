@@ -1,4 +1,5 @@
 """Programs that import the agent themselves, and conversations with it."""
+import contextlib
 import os
 import shutil
 import textwrap
@@ -6,6 +7,7 @@ import textwrap
 import pytest
 
 import agent_client as agent
+from interpreters import patience
 from mount import build
 
 LIBRARY = build() / "agent" / "probe-agent.so"
@@ -42,14 +44,22 @@ def connect(target, pid=None, **options):
 
 def descriptors(pid):
     """What each descriptor is; of a socket just that it is one."""
-    return sorted(os.readlink(f"/proc/{pid}/fd/{fd}").partition(":")[0]
-                  for fd in os.listdir(f"/proc/{pid}/fd"))
+    return sorted(link.partition(":")[0] for link in links(pid).values())
+
+
+def links(pid):
+    """What each descriptor is; one that is closed meanwhile is none."""
+    found = {}
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found[fd] = os.readlink(f"/proc/{pid}/fd/{fd}")
+    return found
 
 
 def ended(target):
     """Its exit status, and nothing on standard error."""
     target.stdin.close()
-    status = target.process.wait(30)
+    status = target.process.wait(patience(30))
     assert target.stderr() == ""
     return status
 

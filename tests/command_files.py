@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from interpreters import eventually
+from interpreters import eventually, patience
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 # one line and so one write(2); says on the target's own output that it has begun
@@ -51,7 +51,7 @@ def writing(path, text=LONG, script='printf "%s" "$2" > "$1"', **options):
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=patience(30))
 
 
 def waits_in_write(pid):

@@ -5,6 +5,8 @@ import pathlib
 import subprocess
 import threading
 
+from interpreters import patience
+
 HANGS = 60  # seconds after which a command that has not returned never will
 
 
@@ -22,7 +24,7 @@ class Refused(OSError):
 def shell(script, *args, program="bash", **options):
     """A script that finds its arguments in $1 and on."""
     return subprocess.run([program, "-c", script, program, *map(str, args)], text=True,
-                          capture_output=True, timeout=60,
+                          capture_output=True, timeout=patience(60),
                           env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, **options)
 
 
@@ -60,7 +62,7 @@ class Commands:
 
     @contextlib.contextmanager
     def _watched(self, timeout):
-        watchdog = threading.Timer(timeout, self._give_up)
+        watchdog = threading.Timer(patience(timeout), self._give_up)
         watchdog.daemon = True
         watchdog.start()
         try:

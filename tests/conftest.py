@@ -8,6 +8,8 @@ probe       the running daemon: probe.read(pid, "backtrace"), probe.path, probe.
 @pytest.mark.alone is for what acts on every Python process: it runs only in a pid namespace of the
 suite's own, which tests/alone makes (tests/alone python3 -m pytest tests/cases; tests/run does so).
 
+With PROBEFS_TEST_DAEMON only cases with a daemon are run.
+
 Several pytests can share the cases: each takes the next file that none of them has taken, by making a
 directory of its name in PROBEFS_TEST_QUEUE.
 """
@@ -16,12 +18,14 @@ import os
 import pathlib
 import signal
 import threading
+import time
 
 import pytest
 
 import harm
 import interpreters as machine
 import mount as daemon
+import storming
 
 os.environ["PYTHONUNBUFFERED"] = "1"  # what a case's own programs print arrives at once
 
@@ -39,6 +43,7 @@ signal.signal(signal.SIGTERM, _end)
 signal.signal(signal.SIGHUP, lambda *_: None)
 
 FAILED = pytest.StashKey()
+LONGEST = {f"test_{name}" for name in ("evaluate_text", "native", "remote_exec", "storm", "torch", "watch", "worst")}
 DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) says otherwise
 
 
@@ -48,6 +53,24 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "harms: harms its victims itself, as nothing else may")
     config.addinivalue_line("markers", "python(minimum, maximum): versions a case is for")
     config.addinivalue_line("markers", "deadline(seconds): after which the daemon is killed")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Where only the daemon is of interest, as in a build of it with sanitizers, cases without one are left out. What
+    takes longest comes first, so that nobody who shares the cases waits for it in the end."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    if not os.environ.get("PROBEFS_TEST_DAEMON"):
+        return
+    without = [item for item in items if not _has_daemon(item)]
+    config.hook.pytest_deselected(items=without)
+    items[:] = [item for item in items if item not in set(without)]
+
+
+def _has_daemon(item):
+    """Whether it asks one, or runs a program that is built of its parts."""
+    return "probe" in item.fixturenames or any(value is daemon or value is storming or
+                                               getattr(value, "__module__", "") in ("mount", "rings", "storming")
+                                               for value in vars(item.module).values())
 
 
 def pytest_runtest_setup(item):
@@ -111,11 +134,10 @@ def _survives(request):
     machine.gave_up = False
     harm.expected = request.node.get_closest_marker("harms") is not None
     mark = request.node.get_closest_marker("deadline")
-    watchdog = threading.Timer(machine.patience(mark.args[0] if mark else DEADLINE), _give_up, [probe])
-    watchdog.daemon = True
-    watchdog.start()
+    over = threading.Event()
+    threading.Thread(target=_watch, args=(over, mark.args[0] if mark else DEADLINE, probe), daemon=True).start()
     yield
-    watchdog.cancel()
+    over.set()
     for target in list(machine.running):
         target.close()
     failed = request.node.stash.get(FAILED, True)
@@ -142,6 +164,15 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if call.when == "call":
         item.stash[FAILED] = report.failed
+
+
+def _watch(over, seconds, probe):
+    """Gives up at the deadline, which is as far as the load of now asks for, unless it is over before."""
+    begun = time.monotonic()
+    while not over.wait(5):
+        if time.monotonic() - begun > machine.patience(seconds):
+            _give_up(probe)
+            return
 
 
 def _give_up(probe):

@@ -8,7 +8,7 @@ import textwrap
 import time
 
 from commands import Commands
-from interpreters import DEADLINE
+from interpreters import DEADLINE, patience
 
 HEAD = """
 import sys
@@ -257,7 +257,7 @@ def oracle(python, script, breakpoints, commands=(), once=False):
     """[[what, line, function, locals or value], ...]; once: breakpoints hit no more than that."""
     asked = json.dumps({"breakpoints": breakpoints, "commands": list(commands), "once": once})
     said = subprocess.run(python.command(python.path("bdb_oracle.py"), python.path(script)), input=asked.encode(),
-                          capture_output=True, timeout=60)
+                          capture_output=True, timeout=patience(60))
     assert said.returncode == 0, said.stderr.decode()
     return json.loads(said.stdout)
 
@@ -285,7 +285,7 @@ class Events:
 
     def next(self, kind):
         """The next of that kind."""
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + patience(DEADLINE)
         while True:
             event = self._line(end)
             if event["kind"] == kind:

@@ -38,17 +38,17 @@ def patience(seconds):
     bounds of what nothing else can be compared with."""
     recent, *_, processes, _ = pathlib.Path("/proc/loadavg").read_text().split()
     running = int(processes.partition("/")[0])
-    return seconds * max(1, max(float(recent), running) / os.cpu_count())
+    return seconds * max(1, max(float(recent), running) / len(os.sched_getaffinity(0)))
 
 
 def eventually(condition, timeout=DEADLINE, what="condition"):
-    """Polls until condition() is true and returns its value."""
-    end = time.monotonic() + patience(timeout)
+    """Polls until condition() is true and returns its value. Only a case that fails waits to the end, so that is far."""
+    begun, timeout = time.monotonic(), max(timeout, DEADLINE)
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        if time.monotonic() - begun > patience(timeout):  # of now: others may have begun meanwhile
             raise AssertionError(f"{what} did not come true within {timeout} s")
         time.sleep(0.005)
 
@@ -300,7 +300,7 @@ def _version(command):
     try:
         out = subprocess.run(
             [*command, "-c", "import sys; print(*sys.version_info[:3])"], capture_output=True,
-            stdin=subprocess.DEVNULL, timeout=60, check=True).stdout
+            stdin=subprocess.DEVNULL, timeout=patience(60), check=True).stdout
         return tuple(map(int, out.split()))
     except (OSError, ValueError, subprocess.SubprocessError):
         return None

@@ -130,7 +130,7 @@ class Probe:
             self.process.wait(patience(10))
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(patience(30))
             self._unmount(lazy=True)
         if self._own:
             try:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from interpreters import CACHE
+from interpreters import CACHE, patience
 
 DUCKDB = """
 import json, sys, duckdb
@@ -20,7 +20,7 @@ print(frame.to_json(orient="split", index=False))
 
 
 def run(*command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=patience(60))
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -5,7 +5,7 @@ import pathlib
 
 import agent_client as agent
 import ring_file
-from agents import LIBRARY, NAME, connect
+from agents import LIBRARY, NAME, connect, links
 from interpreters import eventually
 
 AGAIN = """
@@ -23,14 +23,9 @@ def places(client):
     return client.record.read().rings
 
 
-def links(pid):
-    """What each descriptor is."""
-    return [os.readlink(link) for link in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
-
-
 def rings_of(pid):
     """How many descriptors of rings it has."""
-    return sum(link.startswith(ring_file.NAME) for link in links(pid))
+    return sum(link.startswith(ring_file.NAME) for link in links(pid).values())
 
 
 def tasks(pid):

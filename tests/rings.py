@@ -1,6 +1,7 @@
 """SQL over rings that a test fills: what the daemon makes of recorded rows, without a process that records."""
 import subprocess
 
+from interpreters import patience
 from mount import build
 
 
@@ -20,7 +21,7 @@ def lines(rows):
 def replies(rows, *statements, size=1 << 20):
     """What each statement says of rings of that size with these rows: CSV, or "error: ..."."""
     done = subprocess.run([str(build() / "tests" / "ring_query"), str(size), *statements],
-                          input=lines(rows).encode(), stdout=subprocess.PIPE, check=True, timeout=120)
+                          input=lines(rows).encode(), stdout=subprocess.PIPE, check=True, timeout=patience(120))
     said = done.stdout.decode().split("\f\n")
     assert len(said) == len(statements) + 1 and not said[-1]
     return said[:-1]

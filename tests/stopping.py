@@ -27,6 +27,11 @@ def reads_input(tid):
     return pathlib.Path(f"/proc/{tid}/syscall").read_text().split()[:2] == ["0", "0x0"]
 
 
+def hogs_gil(pid):
+    """Whether tests/targets/gil_hog.py has begun to: its main thread is in clock_nanosleep(2), 230 of x86-64."""
+    return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0] == "230"
+
+
 def paused(python, source, **options):
     """A program that is held at the first line that follows once it has read from standard input; its conversation."""
     target = start(python, source, **options)

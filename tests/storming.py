@@ -17,7 +17,7 @@ import time
 import mount
 
 from commands import Commands, fields
-from interpreters import TARGETS
+from interpreters import TARGETS, patience
 from victims import KINDS, Harm, Victim
 
 WARM_UP = 3       # cycles after which a victim has what it will keep: stacks, arenas, modules
@@ -237,7 +237,7 @@ class Injected:
         command = [self.program, str(victim.pid), str(count), self.library, "--unload", "--call",
                    "intruder_call"]
         try:
-            said = subprocess.run(command, capture_output=True, text=True, timeout=60 * count)
+            said = subprocess.run(command, capture_output=True, text=True, timeout=patience(60 * count))
         except subprocess.TimeoutExpired:
             raise Harm("daemon", f"saw {command} hang", victim) from None
         if said.returncode not in (0, 1) or said.stderr:
@@ -293,7 +293,7 @@ def _one_life(way, interpreter, kind, cycles, tally):
 def _calm(victim, before):
     """Its footprint once what the last cycle started has ended: a thread that was told to may still be
     on its last instructions."""
-    end = time.monotonic() + CALM
+    end = time.monotonic() + patience(CALM)
     while True:
         after = victim.footprint()
         if not after.leaked(before) or time.monotonic() > end:

@@ -67,23 +67,43 @@ static void finish(struct interpreter *interpreter, struct watch *watch)
     PyErr_Restore(type, value, traceback);
 }
 
+/* Puts a copy of the new value in the last one's place, unless it is the same. Comparing and
+ * copying are Python, and so other threads run meanwhile: what they have put there is compared
+ * anew. The caller owns *old and *now. */
+static bool take_place(struct interpreter *interpreter, const struct change *change,
+                       PyObject **last, PyObject *new_value, PyObject **old, PyObject **now)
+{
+    do {
+        python_clear(old);
+        python_clear(now);
+        Py_IncRef(*old = *last);
+        if (!change->unknown && storage_is_same_value(interpreter, *old, new_value))
+            return false;
+        *now = watch_copy(interpreter, new_value);
+    } while (*old != *last);
+    Py_DecRef(*last); /* not its last one */
+    Py_IncRef(*last = *now);
+    return true;
+}
+
 bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject **last,
                 PyObject *new_value, struct change *change, PyFrameObject *frame, PyObject *code,
                 int line)
 {
-    if ((!change->unknown && storage_is_same_value(interpreter, *last, new_value)) ||
-        breakpoint_is_over(watch->breakpoint))
-        return true;
-    _cleanup_unref_ PyObject *old = *last, *now = watch_copy(interpreter, new_value);
-    Py_IncRef(*last = now);
-    change->old_value = old;
-    change->new_value = now;
-    const struct reached reached = {
-        .frame = frame, .code = code, .line = line, .change = change, .why = STOP_WATCH};
+    _cleanup_unref_ PyObject *old = NULL, *now = NULL;
+    bool well = true;
+
     watch_hold(watch);
-    bool well = hit_reached(interpreter, watch->breakpoint, &reached);
-    if (breakpoint_is_over(watch->breakpoint))
-        finish(interpreter, watch);
+    if (take_place(interpreter, change, last, new_value, &old, &now) &&
+        !breakpoint_is_over(watch->breakpoint)) {
+        change->old_value = old;
+        change->new_value = now;
+        const struct reached reached = {
+            .frame = frame, .code = code, .line = line, .change = change, .why = STOP_WATCH};
+        well = hit_reached(interpreter, watch->breakpoint, &reached);
+        if (breakpoint_is_over(watch->breakpoint))
+            finish(interpreter, watch);
+    }
     watch_drop(watch);
     return well;
 }

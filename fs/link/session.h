@@ -15,9 +15,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* An agent that runs answers within this, whatever Python does: its channel's thread never
- * waits. */
-#define SESSION_ANSWER_NS 1000000000u
+/* An agent that runs answers within this, whatever Python does, and however few processors there
+ * are for it: its channel's thread never waits. */
+#define SESSION_ANSWER_NS 3000000000u
 /* How long a writer's Ctrl-C waits for the end of what it interrupted. */
 #define SESSION_INTERRUPT_NS 200000000u
 

@@ -15,6 +15,8 @@
  * system call then gets no SIGTRAP for it. */
 #define OPTIONS (PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_TRACESYSGOOD)
 #define PASSES_MAX 64 /* looks for threads that were made meanwhile */
+/* For the first thread to stop once, also where processors are rare: nobody asks again. */
+#define START_NS 2000000000ull
 
 struct tracee *watch_find(struct watch_tracer *tracer, pid_t tid)
 {
@@ -97,7 +99,7 @@ int watch_check_filters(struct watch_tracer *tracer)
     if (!seccomp_has_filters(tid))
         return 0;
     ptrace(PTRACE_INTERRUPT, tid, NULL, NULL);
-    int r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
+    int r = tracer_wait(tid, START_NS, &status);
     /* it is waited for again */
     return r < 0 ? r : seccomp_check(tid, SECCOMP_WATCH, 0, tracer->why);
 }

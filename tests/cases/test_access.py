@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from interpreters import patience
+
 pytestmark = pytest.mark.attack
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
@@ -32,7 +34,7 @@ def run_as(user, *command, under=()):
     return subprocess.run(
         ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups",
          *under, *map(str, command)],
-        capture_output=True, text=True, timeout=30, env={"PATH": os.environ["PATH"], "LC_ALL": "C"})
+        capture_output=True, text=True, timeout=patience(60), env={"PATH": os.environ["PATH"], "LC_ALL": "C"})
 
 
 def answer(result):
@@ -275,7 +277,7 @@ def test_rights_lost_while_open(shared, any_python, nobody):
         assert reader.stdout.readline() == "open\n"
         target.send("go")
         target.expect("hidden")
-        out, err = reader.communicate("go\n", timeout=30)
+        out, err = reader.communicate("go\n", timeout=patience(30))
         assert out.startswith(f"Pid: {target.pid}\n")
         assert out.count("Pid: ") == out.count("PPid: ") + 1 == 2
         assert "No such file" in err

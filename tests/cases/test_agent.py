@@ -13,6 +13,7 @@ import pytest
 import agent_client as agent
 from agents import clients, connect, ended, library, start  # noqa: F401, a fixture
 from interpreters import eventually
+from stopping import reads_input
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -102,25 +103,40 @@ def test_many_at_once(python):
         assert client.wait(number).text == f"{i} {'x' * i}\n"
 
 
+def gate(target):
+    """Code that ends once open_gate() was called."""
+    os.mkfifo(target.cwd / "gate")
+    return "open('gate').close()"
+
+
+def open_gate(target):
+    open(target.cwd / "gate", "w").close()
+
+
 def test_too_many(python):
-    client = connect(start(python))
-    client.eval("import time")
-    numbers = [client.start("time.sleep(0.3)")] + [client.start("1") for _ in range(300)]
+    target = start(python)
+    client = connect(target)
+    client.eval("1")
+    numbers = [client.start(gate(target))] + [client.start("1") for _ in range(300)]
+    client.status()  # it has received them
+    open_gate(target)
     errors = [client.wait(number).error for number in numbers]
     assert set(errors) == {0, errno.EBUSY}
     assert errors.count(errno.EBUSY) - (301 - 256) in {0, 1}  # the import's place is free a moment after its answer
 
 
 def test_cancel_queued(python):
-    client = connect(start(python))
-    client.eval("import time; ran = []")
-    first = client.start("time.sleep(0.5)")
+    target = start(python)
+    client = connect(target)
+    client.eval("ran = []")
+    first = client.start(gate(target))
     client.wait_started(first)
     second, third = client.start("ran.append(2)"), client.start("ran.append(3)")
     client.cancel(second)
     answer = client.wait(second)
     assert answer.error == errno.ECANCELED and not answer.started
     assert client.answers[first].done is None  # at once
+    open_gate(target)
     assert client.wait(third).error == 0
     assert client.eval("ran").text == "[3]\n"
 
@@ -188,7 +204,7 @@ def test_gil_held(python):
         print("ready", flush=True)
         sys.stdin.readline()
         print("holds", flush=True)
-        ctypes.PyDLL(None).usleep(1_500_000)
+        ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)  # PyDLL, unlike CDLL, keeps the GIL
         print("let go", flush=True)
         sys.stdin.readline()
         print(globals().get("fired"), flush=True)
@@ -198,9 +214,8 @@ def test_gil_held(python):
     client.eval("1")
     target.send("hold")
     target.expect("holds")
-    time.sleep(0.1)
+    eventually(lambda: reads_input(target.pid), what="the GIL held")
     numbers = [client.start("fired = True") for _ in range(3)]
-    time.sleep(0.1)
     assert client.status()["evals"] == 1  # answers all the same
     for number in numbers:
         client.cancel(number)
@@ -209,6 +224,7 @@ def test_gil_held(python):
     client.cancel(detach)
     assert client.wait(detach).error == errno.ETIMEDOUT
     assert client.status()["evals"] == 1
+    target.send("")
     target.expect("let go")
     assert client.eval("1 + 1").text == "2\n"
     target.send("look")
@@ -254,7 +270,7 @@ def test_switch_interval(python):
             answer = client.eval("round(sys.getswitchinterval() * 1e6)", gil_interval=hint)
             assert answer.text == "612345\n"
             waits.setdefault(hint, []).append(answer.done[3])
-    assert max(waits[0]) > 500_000_000 > max(waits[address])
+    assert max(waits[0]) > 500_000_000 > sorted(waits[address])[1]  # one may be late, for want of a processor
     for wrong in (1, 8, address + 1, runtime - 8, 2**64 - 8):
         assert client.eval("1", gil_interval=wrong).error == 0
     assert switch_intervals(target, runtime, 612345) == [address]

@@ -82,7 +82,7 @@ def test_garbage(python):
     # an id that is used twice, and an address that is no switch interval
     number = client.start("x", gil_interval=0x1000)
     assert client.wait(number).error == errno.EIO
-    number = client.start("import time; time.sleep(0.2)", gil_interval=1)
+    number = client.start("import time\nwhile True: time.sleep(0.001)", gil_interval=1)
     with pytest.raises(agent.Gone):
         client.send(agent.EVAL, eval_body, number)
         client.wait(number)

@@ -171,7 +171,7 @@ def test_exit(python, way):
             client.start("import time\n" + during)
         begin = time.monotonic()
         target.send("go")
-        assert target.process.wait(30) == status, (i, during, target.stderr())
+        assert target.process.wait(patience(30)) == status, (i, during, target.stderr())
         assert time.monotonic() - begin < patience(5)
         assert "Fatal" not in target.stderr() and "Assertion" not in target.stderr()
         if way != "exception":

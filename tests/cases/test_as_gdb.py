@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import debugged
-from interpreters import eventually
+from interpreters import eventually, patience
 from sql import ask
 
 pytestmark = [pytest.mark.python(minimum=(3, 10)), pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")]
@@ -31,7 +31,7 @@ def by_gdb(target, address):
             if "Hardware watchpoint 1:" in line and "*(long *)" in line and said.count("Hardware watchpoint 1:") == 1:
                 eventually(lambda: target.state() == "S", what="gdb to let it go on")
                 target.send("go")
-        assert gdb.wait(60) == 0, said
+        assert gdb.wait(patience(60)) == 0, said
     finally:
         gdb.kill()
     target.expect("done")

@@ -10,6 +10,7 @@ import textwrap
 import pytest
 
 from commands import Commands, Refused, shell, write
+from interpreters import patience
 from sql import rows
 from test_events import Reader, kinds
 
@@ -180,7 +181,7 @@ def test_reply_of_ones_own(probe, target, file):
 def test_large_set(target, file):
     """In pieces of any size, and all at once."""
     many = "".join(f"{i}: stop source.py:{LINE} if x == {i}\n" for i in range(1, 1001))
-    subprocess.run(["dd", f"of={file}", "bs=777", "status=none"], input=many.encode(), check=True, timeout=60)
+    subprocess.run(["dd", f"of={file}", "bs=777", "status=none"], input=many.encode(), check=True, timeout=patience(60))
     assert lines(file) == {i: f"stop source.py:{LINE} if x == {i}" for i in range(1, 1001)}
     work(target, 1)
     put(file, many, "w")

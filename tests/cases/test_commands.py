@@ -15,7 +15,7 @@ import pytest
 
 from command_files import chosen, ctl, said, target  # noqa: F401, fixtures among them
 from commands import failure, shell, write
-from interpreters import eventually
+from interpreters import eventually, patience
 
 ERROR = "error: unknown verb; there are attach [remote-exec], detach, status, interpreter N, " \
         "on-crash off|record|stop [for TIME], pause [for TIME], continue, record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]\n"
@@ -258,7 +258,7 @@ def test_many_writers(ctl):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(patience(60))
     assert wrong == []
     assert chosen(ctl) in range(64)
 
@@ -304,4 +304,4 @@ here.send(b"x"); here.recv(1)
         os.close(fd)
         assert chosen(ctl) == 9  # as far as can be seen this was the last
         here.send(b"x")
-        assert keeper.wait(20) == 0
+        assert keeper.wait(patience(30)) == 0

@@ -11,7 +11,7 @@ import pytest
 
 from command_files import LONG, WAIT, code, ctl, said, target, waits_in_write, writing  # noqa: F401
 from commands import failure, shell, write
-from interpreters import eventually
+from interpreters import eventually, patience
 
 
 def test_ctrl_c(code, target):
@@ -19,11 +19,11 @@ def test_ctrl_c(code, target):
     with writing(code) as process:
         target.expect("running")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=patience(30))
     assert "KeyboardInterrupt" in code.read_text()
     assert shell('echo 1 > "$1" && cat "$1"', code).stdout == "1\n"
     target.stdin.close()
-    assert target.process.wait(10) == 0, target.stderr()
+    assert target.process.wait(patience(30)) == 0, target.stderr()
 
 
 def test_signals_that_mean_nothing(code, target):
@@ -36,7 +36,7 @@ def test_signals_that_mean_nothing(code, target):
             time.sleep(0.1)
         assert waits_in_write(process.pid)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=patience(30))
     assert "KeyboardInterrupt" in code.read_text()
 
 
@@ -44,7 +44,7 @@ def test_killed_writer(code, target):
     with writing(code) as process:
         target.expect("running")
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=patience(30))
     eventually(lambda: "KeyboardInterrupt" in code.read_text(), what="the end of the code")
     assert shell('echo 1 > "$1" && cat "$1"', code).stdout == "1\n"
 
@@ -64,7 +64,7 @@ def test_others_can_be_interrupted(code, target):
     with writing(code), writing(code) as second:
         target.expect("running")
         second.send_signal(signal.SIGTERM)
-        second.communicate(timeout=20)
+        second.communicate(timeout=patience(30))
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "umount -f"])
@@ -80,15 +80,15 @@ def test_end_while_commands_run(probe, any_python, how):
             mount.process.terminate()
         else:
             subprocess.run(["umount", "-f", mount.path], capture_output=True)
-        assert mount.process.wait(20) == 0
+        assert mount.process.wait(patience(30)) == 0
         for writer in writers:
-            assert "rror" in writer.communicate(timeout=20)[1]
+            assert "rror" in writer.communicate(timeout=patience(30))[1]
     subprocess.run(["umount", "-l", mount.path], capture_output=True)
     probe.extra.remove(mount)
     mount.closed = True
     mount.path.rmdir()
     target.stdin.close()
-    assert target.process.wait(10) == 0, target.stderr()
+    assert target.process.wait(patience(30)) == 0, target.stderr()
 
 
 SELF = """
@@ -185,7 +185,7 @@ def test_exit_with_code_that_does_not_end(code, target):
     begun = time.monotonic()
     result = shell('python3 -c "import os; os.write(1, b\'while True: pass\')" > "$1"', code)
     assert result.returncode == 0
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - begun < patience(40)
     assert "KeyboardInterrupt" in code.read_text()
 
 
@@ -214,7 +214,7 @@ def test_eval_everywhere(probe, python):
     write(ctl, "attach\nstatus\ndetach\n")
     assert ctl.read_text().startswith("Agent: none\n") and said(ctl).endswith("Agent: none\n")
     target.send("")
-    assert target.process.wait(10) == 0
+    assert target.process.wait(patience(30)) == 0
 
 
 @pytest.mark.python(minimum=(3, 10))

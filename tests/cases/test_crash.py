@@ -11,7 +11,7 @@ import crashing
 import ring_file
 from agents import clients, connect  # noqa: F401, a fixture
 from crashing import OFF, RECORD, STOP, begin, last, on_crash, ring_of, said, start
-from interpreters import eventually
+from interpreters import eventually, patience
 
 pytestmark = [pytest.mark.python(minimum=(3, 10)), pytest.mark.harms]
 
@@ -62,7 +62,7 @@ def test_in_the_main_thread(python):
     ring = ring_of(client)
     target.send("branch")
     oracle = said(target)
-    assert target.process.wait(30) == 1
+    assert target.process.wait(patience(30)) == 1
     check(last(ring), oracle)
     ring.close()
 
@@ -131,7 +131,7 @@ def test_not_a_crash(python):
         if way == "thread exit":
             target.expect("done")
             target.stdin.close()
-        assert target.process.wait(30) == status
+        assert target.process.wait(patience(30)) == status
         assert ring.rows == [] and target.stderr() == ""
         ring.close()
 
@@ -140,7 +140,7 @@ def test_interrupt_is_recorded_and_not_held(python):
     target, client = begin(python, mode=STOP)
     ring = ring_of(client)
     target.send("interrupt")
-    assert target.process.wait(30) == -signal.SIGINT
+    assert target.process.wait(patience(30)) == -signal.SIGINT
     assert [row.name for row in last(ring, "exception")] == ["KeyboardInterrupt"]
     ring.close()
 
@@ -230,7 +230,7 @@ def test_signals(python, way):
     time.sleep(0.1)
     assert target.process.poll() is None  # it waits
     client.send(crashing.agent.CRASH_SEEN)
-    assert target.process.wait(30) == -number
+    assert target.process.wait(patience(30)) == -number
     ring.close()
 
 
@@ -239,19 +239,19 @@ def test_daemon_that_is_gone_is_not_waited_for(any_python):
     target.send("segv")
     client.receive()
     client.close()
-    assert target.process.wait(30) == -signal.SIGSEGV
+    assert target.process.wait(patience(30)) == -signal.SIGSEGV
     target, client = begin(any_python)
     client.close()
     eventually(lambda: client.record.read().channel >= 0)
     target.send("abort")
-    assert target.process.wait(30) == -signal.SIGABRT
+    assert target.process.wait(patience(30)) == -signal.SIGABRT
 
 
 def test_daemon_that_does_not_answer(any_python):
     target, client = begin(any_python)
     target.send("segv")
     client.receive()
-    assert target.process.wait(30) == -signal.SIGSEGV
+    assert target.process.wait(patience(30)) == -signal.SIGSEGV
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -272,7 +272,7 @@ def test_faulthandler(python, later):
     target.send("segv")
     client.receive()
     client.send(crashing.agent.CRASH_SEEN)
-    assert target.process.wait(30) == -signal.SIGSEGV
+    assert target.process.wait(patience(30)) == -signal.SIGSEGV
     assert len(ring.rows) == 1 and len(client.crashed) == 1
     assert target.stderr().count("Fatal Python error: Segmentation fault") == 1
     ring.close()
@@ -291,7 +291,7 @@ def test_stack_overflow(python):
         if "enable" in line:
             client.receive()
             client.send(crashing.agent.CRASH_SEEN)
-        assert target.process.wait(30) == -signal.SIGSEGV
+        assert target.process.wait(patience(30)) == -signal.SIGSEGV
         assert len(ring.rows) == (1 if "enable" in line else 0)
         ring.close()
 
@@ -342,7 +342,7 @@ def test_detach(python, mode):
     target.expect("True True")
     target.expect("done")
     target.send("abort")
-    assert target.process.wait(30) == -signal.SIGABRT
+    assert target.process.wait(patience(30)) == -signal.SIGABRT
 
 
 # ---- stop ----
@@ -363,7 +363,7 @@ def test_held(python):
     assert (row.id, row.stopped, row.resumed, row.tid, row.captured) == (None, 1, None, target.pid, None)
     assert row.func == "leaf" and row.stack.split(";")[-1].startswith("leaf (")
     client.close()  # the daemon is gone: so is the reason to wait
-    assert target.process.wait(30) == 1
+    assert target.process.wait(patience(30)) == 1
     assert "OwnError" in target.stderr()
 
 
@@ -424,4 +424,4 @@ def test_interpreters(python):
     target.send("fail(unknown); interpreters.destroy(unknown)")
     target.expect("done")
     target.stdin.close()
-    assert target.process.wait(30) == 0
+    assert target.process.wait(patience(30)) == 0

@@ -12,7 +12,7 @@ import tempfile
 import pytest
 
 from commands import write
-from interpreters import TARGETS, eventually
+from interpreters import TARGETS, eventually, patience
 from mount import REPOSITORY
 from test_access import WAIT, run_as
 
@@ -67,13 +67,13 @@ def deputy(python, how, path, text="", under=AS_NOBODY, **options):
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=patience(30))
 
 
 def run(python, how, path, text="", **options):
     """Its whole life."""
     with deputy(python, how, path, text, stdin=subprocess.DEVNULL, **options) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=patience(60))
         return out.decode(), err.decode(), process.returncode
 
 
@@ -109,7 +109,7 @@ def test_in_flight_while_the_writer_becomes_another(shared, any_python, both):
     with deputy(any_python, "becomes", shared.path / "all" / "breakpoints", LINE) as process:
         assert process.stdout.readline() == b"ready\n", process.stderr.read()
         only_own(shared, both)
-        process.communicate(b"\n", timeout=60)
+        process.communicate(b"\n", timeout=patience(60))
 
 
 @pytest.mark.alone
@@ -129,7 +129,7 @@ def test_in_flight_while_the_pid_becomes_anothers(shared, any_python, both):
 
         sleeper = eventually(take, what="the pid")
         try:
-            process.communicate(b"\n", timeout=60)
+            process.communicate(b"\n", timeout=patience(60))
             only_own(shared, both)
         finally:
             sleeper.kill()
@@ -177,7 +177,7 @@ def test_handed_to_roots_daemon(shared, any_python, both, act):
     ours, theirs = socket.socketpair()
     with deputy(any_python, "gives", shared.path / "all" / "breakpoints", LINE, stdin=theirs) as process:
         _, (fd,), _, _ = socket.recv_fds(ours, 1, 1)
-        process.wait(30)
+        process.wait(patience(30))
         try:
             act(fd)
         finally:
@@ -297,7 +297,7 @@ def test_no_longer_allowed(shared, any_python, nobody, act):
     ours, theirs = socket.socketpair()
     with deputy(any_python, "gives", path, "interpreter 3", stdin=theirs) as process:
         _, (fd,), _, _ = socket.recv_fds(ours, 1, 1)
-        process.wait(30)
+        process.wait(patience(30))
         target.send("hide")
         target.expect("hidden")
         with pytest.raises(PermissionError):
@@ -339,10 +339,10 @@ def test_source_without_capabilities(shared, any_python, nobody, tmp_path):
 
 
 @pytest.mark.alone
-def test_strangers(nobody):
+def test_strangers(probe, nobody):
     """A little of tests/attack --random: the mount allows nobody more than the kernel."""
     said = subprocess.run([sys.executable, "-B", str(REPOSITORY / "tests" / "attack"), "--random", "600"],
-                          capture_output=True, text=True, timeout=100)
+                          capture_output=True, text=True, timeout=patience(100))
     assert said.returncode == 0 and "\n0 allowed more than the kernel\n" in said.stdout, said.stdout + said.stderr
 
 

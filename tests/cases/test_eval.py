@@ -13,6 +13,7 @@ import pytest
 from command_files import writing
 from commands import Commands, failure, shell, write
 from interpreters import eventually, patience
+from stopping import hogs_gil
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -202,7 +203,7 @@ def test_many_at_once(probe, python):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(patience(60))
     assert wrong == []
 
 
@@ -261,6 +262,7 @@ def test_limit(probe, any_python):
 def test_nobody_gives_up_the_gil(probe, any_python):
     """ETIMEDOUT after 10 s; the code doesn't run later."""
     target = any_python.run("gil_hog.py", "20")
+    eventually(lambda: hogs_gil(target.pid), what="the GIL held")
     path = files(probe, target) / "eval"
     begun = time.monotonic()
     result = shell('echo "import os; os.write(2, b\'never\')" > "$1"', path)
@@ -268,7 +270,7 @@ def test_nobody_gives_up_the_gil(probe, any_python):
     assert 9 < time.monotonic() - begun < patience(25)
     assert "GIL" in path.read_text()
     target.expect("done", 60)
-    assert target.process.wait(20) == 0
+    assert target.process.wait(patience(30)) == 0
     assert "never" not in target.stderr()
 
 
@@ -300,7 +302,7 @@ asyncio.run(main())
     with writing(path, "import os\nos.write(1, b'sleeps\\n') and await asyncio.sleep(1000)\n") as process:
         target.expect("sleeps")  # a write that the daemon has not read yet is only withdrawn
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=patience(30))
     assert "KeyboardInterrupt" in path.read_text()
     result = shell('echo "raise await asyncio.sleep(0, SystemExit(1))" > "$1"', path)
     assert "Input/output error" in result.stderr
@@ -388,7 +390,7 @@ def test_the_program_is_undisturbed(probe, python):
     assert said == {
         "same": [True] * 6, "out": "".join(f"line {n}\n" for n in range(1, 21)), "err": "",
         "display": [], "except": [], "unraisable": [], "audit": True, "threads": ["MainThread"], "last": False}
-    assert target.process.wait(10) == 0
+    assert target.process.wait(patience(30)) == 0
 
 
 def test_locals_stay_passive(probe, python):
@@ -398,7 +400,7 @@ def test_locals_stay_passive(probe, python):
     assert ask(here / "eval", "counter") == "0\n"
     for _ in range(20):
         subprocess.run(["grep", "-r", "model", str(here / "threads")], stdout=subprocess.DEVNULL,
-                       check=True, timeout=60)
+                       check=True, timeout=patience(60))
     assert ask(here / "eval", "counter") == "0\n"
     assert ask(here / "eval", "model; counter") == "<Model>\n1\n"
 
@@ -437,7 +439,7 @@ print("well", file=real, flush=True)
     os.close(fd)
     target.send("")
     target.expect("well")
-    assert target.process.wait(10) == 0
+    assert target.process.wait(patience(30)) == 0
 
 
 # reads lines and executes them, and needs nothing that could be taken away

@@ -262,7 +262,8 @@ def test_interrupts(evaluator):
     sys.begun = sys.later = False
     async def block():
         sys.begun = True
-        time.sleep(0.3)
+        unblocked.wait()
+    unblocked = threading.Event()
     import asyncio
     frame = sys._current_frames()[sys.thread.ident]
     while 'run_forever' not in frame.f_code.co_name:
@@ -274,6 +275,7 @@ def test_interrupts(evaluator):
         pass
     answer.append(interrupted('async def late(): sys.later = True\\n\\nawait late()',
                               lambda: time.sleep(0.05) or True, thread=sys.thread.ident, flags=2))
+    unblocked.set()
     future.result()
     answer.append(sys.later)
     sys.stop = True

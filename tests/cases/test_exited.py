@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from interpreters import eventually
+from interpreters import eventually, patience
 from recorded import do, recorded, write_spans
 from sql import RECORDED, ask, columns, value
 
@@ -195,7 +195,7 @@ def test_exec(probe, recorded, any_python):
 
 def as_nobody(*command):
     return subprocess.run(["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *map(str, command)],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=patience(60))
 
 
 def test_other_user(probe, recorded, nobody):

@@ -10,6 +10,7 @@ import pytest
 
 from commands import Commands, Refused
 from interpreters import eventually, patience
+from stopping import reads_input
 from victims import Victim
 
 FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
@@ -48,7 +49,7 @@ class Writer(threading.Thread):
         return self
 
     def ended(self):
-        self.join(20)
+        self.join(patience(30))
         assert not self.is_alive(), "a writer still waits"
         return self.error
 
@@ -119,14 +120,20 @@ time.sleep(10**6)
 """
 
 
+def hold(target):
+    """It has the GIL from here on, until it is sent a line."""
+    target.send("hold")
+    target.expect("holding")
+    eventually(lambda: reads_input(target.pid), what="the GIL held")
+
+
 @pytest.mark.python(minimum=(3, 10))
 def test_the_gil_is_never_released(probe, any_python, tmp_path):
     """The write fails in the time that is stated, and what it said never runs."""
     target = any_python.run_source(HOLDS)
     commands = Commands(probe, target.pid)
     commands.attach()
-    target.send("hold")
-    target.expect("holding")
+    hold(target)
     begin = time.monotonic()
     with pytest.raises(Refused) as raised:
         commands.eval(f"open({str(tmp_path / 'fired')!r}, 'w')")
@@ -144,8 +151,7 @@ def test_the_gil_is_never_released(probe, any_python, tmp_path):
 @pytest.mark.python(minimum=(3, 10))
 def test_attaching_needs_no_gil(probe, python):
     target = python.run_source(HOLDS)
-    target.send("hold")
-    target.expect("holding")
+    hold(target)
     commands = Commands(probe, target.pid)
     commands.attach()
     assert "running" in str(commands.status()).lower()

@@ -34,7 +34,7 @@ def directory():
 def probefs(*args, under=(), **options):
     """Runs the command; it must return by itself within seconds."""
     return subprocess.run([*under, daemon.build() / "fs" / "probefs", *map(str, args)],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience(60),
                           **options)
 
 
@@ -213,7 +213,7 @@ def test_background_holds_no_pipe(directory):
     """$(probefs /probe) and ssh host probefs /probe return."""
     command = f"{daemon.build()}/fs/probefs {directory}; echo done"
     said = subprocess.run(["bash", "-c", f'echo "$({command} 3>&1)"'], capture_output=True,
-                          text=True, timeout=20)
+                          text=True, timeout=patience(60))
     assert said.stdout == "done\n"
 
 
@@ -237,7 +237,7 @@ def test_path_with_a_space(directory):
 def test_signals_end_it(directory, number):
     process = foreground(directory)
     process.send_signal(number)
-    assert process.wait(10) == 0
+    assert process.wait(patience(30)) == 0
     assert not os.path.ismount(directory)
 
 
@@ -248,7 +248,7 @@ def test_ends_while_used(directory):
         inside = subprocess.Popen(["sleep", "60"], cwd=directory / "by-rank")
         try:
             process.terminate()
-            assert process.wait(10) == 0
+            assert process.wait(patience(30)) == 0
             assert not os.path.ismount(directory)
             with pytest.raises(OSError):
                 file.read()

@@ -73,12 +73,14 @@ def test_a_busy_one_in_another_pid_namespace(probe, python):
     """The GIL's holder must be found by its number here, not by the one it knows itself by."""
     with Inside(["unshare", "--pid", "--fork", "--mount-proc"], python, "spinner.py") as inside:
         eventually(lambda: os.path.isdir(probe.path / str(inside.pid)), DEADLINE, "its directory")
-        held = 0
-        for _ in range(20):
+
+        def held():
             seen = parse_backtrace(probe.read(inside.pid, "backtrace"), inside.pid)
-            assert not any(thread.unreadable for thread in seen.threads.values())
-            held += any("gil" in thread.state for thread in seen.threads.values())
-        assert held > 10
+            marked = any(thread.unreadable for thread in seen.threads.values())
+            return not marked and any("gil" in thread.state for thread in seen.threads.values())
+
+        for _ in range(10):
+            eventually(held, what="the holder of the GIL")
 
 
 @pytest.mark.parametrize("how", ["renamed", "deleted"])

@@ -8,7 +8,7 @@ import pytest
 
 from commands import shell
 from debugged import Events
-from interpreters import TARGETS, eventually
+from interpreters import TARGETS, eventually, patience
 from sql import ask
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -26,7 +26,7 @@ SEEN, WRITTEN = line_of("it is seen"), line_of("it is written")
 
 def judge(python, said):
     """The job's results are those that it has without anybody looking."""
-    alone = subprocess.run(python.command("-u", python.path(SCRIPT), said["steps"]), capture_output=True, timeout=60,
+    alone = subprocess.run(python.command("-u", python.path(SCRIPT), said["steps"]), capture_output=True, timeout=patience(60),
                            stdin=subprocess.DEVNULL)
     assert json.loads(alone.stdout) == said
 
@@ -34,7 +34,7 @@ def judge(python, said):
 def end(target):
     target.stdin.close()
     said = json.loads(target.readline())
-    assert (target.process.wait(30), target.stderr()) == (0, "")
+    assert (target.process.wait(patience(30)), target.stderr()) == (0, "")
     return said
 
 

@@ -6,10 +6,11 @@ import re
 import shutil
 import struct
 import subprocess
-import time
 
 import pytest
 
+from interpreters import patience
+from sql import settle
 from stacks import parse_backtrace
 
 GDB = pathlib.Path(__file__).resolve().parent.parent / "gdb_frames.py"
@@ -56,7 +57,7 @@ def ask_gdb(target, tmp_path, times=1, read=None, names=()):
              "root": str(target.interpreter.root), "out": str(tmp_path / "out.json")}
     (tmp_path / "order.json").write_text(json.dumps(order))
     ran = subprocess.run(["gdb", "-nx", "-batch", "-x", str(GDB)], capture_output=True, text=True,
-                         timeout=100, env={**os.environ, "PROBEFS_GDB": str(tmp_path / "order.json")})
+                         timeout=patience(100), env={**os.environ, "PROBEFS_GDB": str(tmp_path / "order.json")})
     assert (tmp_path / "out.json").exists(), ran.stdout[-2000:] + ran.stderr[-2000:]
     return json.loads((tmp_path / "out.json").read_text())
 
@@ -112,13 +113,8 @@ def check_thread(thread, frames, modules, version, addresses=None, still=True):
 
 def read_still(probe, target):
     """The backtrace once all threads have come to rest; "ready" is written before that."""
-    before = None
-    while True:
-        text = probe.read(target.pid, "backtrace")
-        if text == before:
-            return parse_backtrace(text, target.pid)
-        before = text
-        time.sleep(0.1)
+    settle(target)
+    return parse_backtrace(probe.read(target.pid, "backtrace"), target.pid)
 
 
 def test_same_as_gdb(probe, python, tmp_path):

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from commands import Commands, stops
-from interpreters import eventually, interpreters
+from interpreters import eventually, interpreters, patience
 from mount import REPOSITORY
 from victims import Victim
 
@@ -45,7 +45,7 @@ def run_as(user, *command, stdin=None):
     entry = pwd.getpwnam(user)
     return subprocess.run(
         ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups",
-         *map(str, command)], capture_output=True, text=True, timeout=60, input=stdin,
+         *map(str, command)], capture_output=True, text=True, timeout=patience(60), input=stdin,
         env={"PATH": os.environ["PATH"], "LC_ALL": "C"})
 
 
@@ -125,7 +125,7 @@ def test_rights_that_are_lost_meanwhile(shared, debian, nobody):
     writer.start()
     eventually(lambda: stops(target.pid) > before + 4, what="tries to borrow its thread")
     target.send("")
-    writer.join(60)
+    writer.join(patience(60))
     assert said and said[0] in DENIED
     assert Commands(shared, target.pid).eval("hasattr(__import__('sys'), 'touched')") == "False\n"
 

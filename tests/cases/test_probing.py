@@ -7,8 +7,9 @@ import pytest
 import ring_file
 from agents import clients, connect, ended, library, start  # noqa: F401, a fixture
 from commands import Commands
-from interpreters import eventually
+from interpreters import eventually, patience
 from mount import REPOSITORY
+from stopping import hogs_gil
 from test_attach import agent_threads, images
 
 FALLBACK = REPOSITORY / "contrib" / "probing.py"
@@ -216,7 +217,7 @@ def test_fallback_alone(python):
             except ZeroDivisionError:
                 print("ready", flush=True)
             """))
-        assert target.process.wait(30) == 0 and target.stderr() == ""
+        assert target.process.wait(patience(30)) == 0 and target.stderr() == ""
     finally:
         module.unlink()
 
@@ -273,6 +274,7 @@ def test_installed_where_no_agent_can_start(python):
 def test_detach_while_the_gil_is_kept(probe, python):
     """Nothing of Python's was touched yet: that doesn't have to wait for it."""
     target = python.run("gil_hog.py")
+    eventually(lambda: hogs_gil(target.pid), what="the GIL held")
     commands = Commands(probe, target.pid)
     commands.attach()
     eventually(lambda: len(agent_threads(target.pid)) == 2, what="Python's thread")
@@ -377,7 +379,7 @@ def test_agents_come_and_go(probe, python):
     assert len(images(target.pid)) == 1
     commands.detach()
     target.stdin.close()
-    assert target.process.wait(30) == 0 and target.stderr() == ""
+    assert target.process.wait(patience(30)) == 0 and target.stderr() == ""
 
 
 @pytest.mark.python(minimum=(3, 10))
@@ -506,4 +508,4 @@ def test_exit_within_spans(python):
     client = connect(target)
     client.eval("1")
     target.send("")
-    assert target.process.wait(30) == 0 and target.stderr() == ""
+    assert target.process.wait(patience(30)) == 0 and target.stderr() == ""

@@ -556,8 +556,8 @@ def test_bomb_ends_at_its_limit(probe, any_python):
         slowest = max(slowest, time.monotonic() - begun)
         time.sleep(0.2)
     assert said == [(errno.ETIMEDOUT, "over the limit: a statement may take 10 s")]
-    assert 9.9 < time.monotonic() - start < 60
-    assert slowest < 5
+    assert 9.9 < time.monotonic() - start < patience(60)
+    assert slowest < patience(5)
 
 
 def test_memory_ends_at_its_limit(probe, query):
@@ -565,8 +565,8 @@ def test_memory_ends_at_its_limit(probe, query):
         return int(pathlib.Path(f"/proc/{probe.pid}/statm").read_text().split()[1])
 
     before = resident()
-    number, words = refused(query, "WITH RECURSIVE c(x) AS (SELECT randomblob(1000000) UNION SELECT "
-                                   "randomblob(1000000) FROM c) SELECT count(*) FROM c")
+    number, words = refused(query, "WITH RECURSIVE c(n, x) AS (SELECT 1, zeroblob(4000000) UNION SELECT n + 1, "
+                                   "zeroblob(4000000) FROM c) SELECT count(*) FROM c")
     assert number == errno.EFBIG and "256 MiB" in words
     assert (resident() - before) * resource.getpagesize() < 400 << 20
     assert value(query, "SELECT 1") == "1"
@@ -704,8 +704,8 @@ def test_names_are_only_names(probe, python):
     names = ["'; DROP TABLE threads; --", 'a"b', "c,d", "x'||(SELECT 1)||'", "[y]", r'z\n"w"']
     eventually(lambda: {r["thread"] for r in ask(query, "SELECT thread FROM threads")} >= set(names),
                what="the threads")
-    files = {r["file"] for r in ask(query, "SELECT file FROM backtrace WHERE func = 'f'")}
-    assert files == set(names)
+    eventually(lambda: {r["file"] for r in ask(query, "SELECT file FROM backtrace WHERE func = 'f'")} == set(names),
+               what="the files")
     for name in names:
         quoted = name.replace("'", "''")
         (row,) = ask(query, f"SELECT thread FROM threads WHERE thread = '{quoted}'")

@@ -11,7 +11,7 @@ import pytest
 
 import agents
 from commands import Commands, Refused
-from interpreters import eventually
+from interpreters import eventually, patience
 from recording import BY_ITSELF
 from sql import RECORDED, ask, value
 
@@ -186,8 +186,8 @@ def test_gil_held_for_ever(probe, any_python):
 def test_held_as_soon_as_there_are_any(probe, imported):
     """An agent that is talked with says so: nobody has to look between the first row and the end."""
     target, commands = imported
-    target.send("probing.event('last words', n=1); __import__('time').sleep(0.5)")
-    target.expect("done")
+    do(target, "probing.event('last words', n=1)")
+    eventually(lambda: held(probe, target), what="the ring held")
     target.process.kill()
     target.process.wait()
     left = probe.path / "exited" / str(target.pid)
@@ -327,7 +327,7 @@ def test_interpreter_is_ending(probe, any_python):
     one(commands, "gc on")
     do(target, "gc.collect()")
     target.stdin.close()
-    assert target.process.wait(30) == 0
+    assert target.process.wait(patience(30)) == 0
     left = probe.path / "exited" / str(target.pid)
     eventually(left.exists, what="what it left")
     assert int(value(left / "query", "SELECT count(*) FROM gc")) >= 1

@@ -8,7 +8,7 @@ import pytest
 
 import ring_file
 from agents import clients, connect, ended, start  # noqa: F401, a fixture
-from interpreters import eventually
+from interpreters import eventually, patience
 from recording import links, off, on, tasks
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -33,8 +33,9 @@ def test_process(any_python):
     """One row at once and one a second, each between what /proc says before and after."""
     target = start(any_python, """
         import mmap, probing, sys, threading, time
-        print("ready", flush=True)
         area = mmap.mmap(-1, 32 << 20)
+        area[:] = bytes(len(area))
+        print("ready", flush=True)
         def work():
             while True:
                 area[:] = bytes(len(area))
@@ -46,12 +47,11 @@ def test_process(any_python):
     before, began = proc(target.pid), time.time()
     on(client, "process_samples")
     first = ring_file.wait_rows(target.pid, "process_samples", 1)
-    assert time.time() - began < 1
+    assert first[0].ts - began < patience(1)
     ring_file.wait_rows(target.pid, "process_samples", 4)
     rows, after = ring_file.rows(target.pid, "process_samples"), proc(target.pid)
     assert rows[0] == first[0] and began - 0.1 < rows[0].ts and rows[-1].ts < time.time() + 0.1
-    for a, b in zip(rows, rows[1:]):
-        assert 0.5 < b.ts - a.ts < 3
+    assert 0.5 < (rows[-1].ts - rows[0].ts) / (len(rows) - 1) < patience(2)  # one that is late makes the next one soon
     for column in ("minor_faults", "major_faults", "voluntary_switches", "involuntary_switches", "cpu_user",
                    "cpu_system"):
         values = [before[column], *(row[column] for row in rows), after[column]]
@@ -59,7 +59,7 @@ def test_process(any_python):
         assert all(a <= b + slack for a, b in zip(values, values[1:])), (column, values)
     assert all(row.threads == after["threads"] == len(tasks(target.pid)) for row in rows)
     assert all(4 << 20 < row.rss < 256 << 20 for row in rows) and max(row.rss for row in rows) > 32 << 20
-    assert rows[-1].voluntary_switches > rows[0].voluntary_switches + 10
+    assert rows[-1].voluntary_switches > rows[0].voluntary_switches
     off(client, "process_samples")
     target.close()
 
@@ -94,7 +94,7 @@ def test_process_descriptors(any_python):
     assert all(row.threads for row in rows)
     off(client, "process_samples")
     assert client.eval("os.read(stat, 1)").text == r"b'\x00'" + "\n"
-    assert not any(link.endswith("/stat") for link in links(target.pid))
+    assert not any(link.endswith("/stat") for link in links(target.pid).values())
     assert ended(target) == 0
 
 

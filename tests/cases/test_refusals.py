@@ -13,7 +13,7 @@ import time
 import pytest
 
 from commands import Commands, Refused
-from interpreters import Interpreter, eventually, interpreters
+from interpreters import Interpreter, eventually, interpreters, patience
 from victims import Victim
 
 SECCOMP_EXEC = str(pathlib.Path(__file__).resolve().parent.parent / "seccomp-exec")
@@ -91,19 +91,21 @@ def test_already_traced(probe, any_python, debugger):
         pytest.skip(f"{debugger} is not installed")
     with Victim(any_python, "idle") as victim:
         commands = Commands(probe, victim.pid)
-        arguments = {"gdb": ["-q", "-nx", "-p", str(victim.pid), "-ex", "continue"],
+        arguments = {"gdb": ["-q", "-nx", "-p", str(victim.pid), "-ex", "echo it is there\\n", "-ex", "continue"],
                      "strace": ["-f", "-o", "/dev/null", "-p", str(victim.pid)]}
         tracer = subprocess.Popen([debugger, *arguments[debugger]], stdin=subprocess.PIPE,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                   env={**os.environ, "DEBUGINFOD_URLS": ""})
         try:
+            if debugger == "gdb":  # one that is ended while it attaches leaves the process stopped
+                assert any(line.endswith("it is there\n") for line in tracer.stdout)
             status = pathlib.Path(f"/proc/{victim.pid}/status")
             eventually(lambda: f"TracerPid:\t{tracer.pid}\n" in status.read_text(), what="the tracer")
             error = refused(commands)
             assert error.errno == errno.EBUSY and str(tracer.pid) in error.words
         finally:
             tracer.terminate()
-            tracer.communicate(timeout=20)
+            tracer.communicate(timeout=patience(30))
         eventually(lambda: "TracerPid:\t0\n" in status.read_text(), what="the tracer's going")
         victim.judge()
         works(commands)
@@ -250,7 +252,7 @@ def test_exiting(probe, python):
                                   stderr=subprocess.DEVNULL) as shell:
                 time.sleep(0.002 * i)
                 victim.end()
-                shell.wait(30)
+                shell.wait(patience(30))
             with pytest.raises(OSError) as raised:
                 commands.attach()
             assert raised.value.errno in {errno.ENOENT, errno.ESRCH}

@@ -1,7 +1,7 @@
 """Threads that are held: what they do meanwhile, and what sets them free."""
 import errno
+import json
 import os
-import pathlib
 import signal
 import time
 
@@ -9,8 +9,8 @@ import pytest
 
 import agent_client as agent
 from agents import LIBRARY, NAME, clients, connect, ended, start  # noqa: F401, a fixture
-from interpreters import eventually
-from stopping import done, paused, tell, wait_stopped
+from interpreters import eventually, patience
+from stopping import done, paused, reads_input, tell, wait_stopped
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -53,10 +53,6 @@ working = False
 """
 
 
-def reads_input(pid):
-    return pathlib.Path(f"/proc/{pid}/syscall").read_text().startswith("0 0x0 ")
-
-
 def workers(python, n, kind="plain"):
     target = start(python, WORKERS, str(n), kind)
     return target, connect(target)
@@ -67,6 +63,11 @@ def pause(client, n, **options):
     eventually(lambda: reads_input(client.pid))
     done(client.order(agent.PAUSE, **options))
     return eventually(lambda: held if len(held := client.record.threads()) == n else None, what=f"{n} held threads")
+
+
+def go_on(client):
+    client.eval("before = list(count)")
+    eventually(lambda: client.eval("all(map(int.__ne__, before, count))").text == "True\n", what="that all go on")
 
 
 def test_held(python):
@@ -108,7 +109,7 @@ def test_many(python):
     held = pause(client, 200)
     assert target.pid not in held
     assert client.eval("before = list(count)").error == 0
-    time.sleep(0.1)
+    time.sleep(0.1)  # in which one that isn't held would go on
     assert client.eval("before == count").text == "True\n"
     one = min(held)
     tell(client, one, "next")
@@ -149,7 +150,7 @@ def test_deadline(python):
     target, client = workers(python, 2)
     pause(client, 2, seconds=0.3)
     eventually(lambda: client.record.read().stopped == 0)
-    assert client.eval("x = list(count); time.sleep(0.1); all(map(int.__ne__, x, count))").text == "True\n"
+    go_on(client)
     assert ended(target) == 0
 
 
@@ -162,7 +163,7 @@ def test_daemon_gone(python):
     record = agent.Record(target.pid, LIBRARY, NAME)
     eventually(lambda: record.read().stopped == 0)
     with connect(target) as client:
-        assert client.eval("x = list(count); time.sleep(0.1); all(map(int.__ne__, x, count))").text == "True\n"
+        go_on(client)
         assert client.record.read().stopped == 0
     assert ended(target) == 0
 
@@ -177,8 +178,10 @@ def test_detach(python, n):
     assert client.answers[running].error == errno.EINTR
     eventually(lambda: client.record.read().state == agent.ENDED)
     assert client.record.stopped == 0
-    target.send("[x := list(count), time.sleep(0.1), all(map(int.__ne__, x, count))][-1]")
-    target.expect("True")
+    target.send("list(count)")
+    before = json.loads(target.readline())
+    eventually(lambda: target.send("list(count)") or all(map(int.__ne__, before, json.loads(target.readline()))),
+               what="that all go on")
     assert ended(target) == 0
 
 
@@ -230,7 +233,7 @@ def test_exit(python, kind):
     wait_stopped(client, target.pid)
     assert client.record.read().stopped == 4
     done(client.order(agent.CONTINUE, target.pid))
-    assert target.process.wait(30) == 0
+    assert target.process.wait(patience(30)) == 0
     assert target.stderr() == ""
 
 
@@ -262,7 +265,7 @@ def test_exit_of_executor(python):
     target.stdin.close()
     wait_stopped(client, target.pid)
     done(client.order(agent.CONTINUE, target.pid))
-    assert target.process.wait(30) == 0
+    assert target.process.wait(patience(30)) == 0
     assert target.stderr() == ""
 
 
@@ -377,9 +380,11 @@ def test_eval_interrupted(framed):
 def test_eval_goes_on(framed):
     """What is told to go on meanwhile does so once the code has ended."""
     target, client = framed
-    running = client.start("import time; time.sleep(0.3); y = 50", thread=client.ident, flags=agent.ON_THREAD)
+    os.mkfifo(target.cwd / "gate")
+    running = client.start("open('gate').read(); y = 50", thread=client.ident, flags=agent.ON_THREAD)
     client.wait_started(running)
     done(client.order(agent.CONTINUE))
+    open(target.cwd / "gate", "w").close()
     assert client.wait(running).error == 0
     target.send("seen")
     target.expect("[('outer', 51)]")
@@ -426,15 +431,15 @@ def test_other_interpreter(python):
         except ImportError:
             import _xxsubinterpreters as interpreters
         CODE = '''
-        import time
-        end = time.time() + 3
+        import os, time
+        open("begun", "w").close()
         def double(x):
             y = 2 * x
             return y
         for i in range(1000000):
             i = double(i)
             time.sleep(0.001)
-            if time.time() > end:
+            if os.access("over", os.F_OK):
                 break
         '''
         number = interpreters.create()
@@ -442,13 +447,14 @@ def test_other_interpreter(python):
         thread.start()
         print("ready", flush=True)
         sys.stdin.readline()
+        open("over", "w").close()
         thread.join()
         interpreters.destroy(number)
         print("end", flush=True)
         sys.stdin.readline()
         """)
     client = connect(target)
-    time.sleep(0.2)  # until it has imported time
+    eventually((target.cwd / "begun").exists, what="the other interpreter")
     tid = min(pause(client, 1))
     lines = [tell(client, tid, "step")["line"] for _ in range(10)]
     assert {5, 6, 7, 8, 9, 10} >= set(lines) >= {5, 6, 8, 9}

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from interpreters import eventually
-from sql import ask
+from sql import ask, settle
 from stacks import STANDS, escape
 
 NEW = pytest.mark.python(minimum=(3, 12))
@@ -291,8 +291,6 @@ for n in range(3):
 stopped = asyncio.new_event_loop()
 asyncio.Task(idle(), loop=stopped, name="stopped")
 said.wait()
-import time
-time.sleep(0.1)
 print("ready", flush=True)
 print(json.dumps(tids), flush=True)
 threading.Event().wait()
@@ -303,6 +301,7 @@ threading.Event().wait()
 def test_several_loops(probe, python):
     target = python.run_source(LOOPS, name="loops.py")
     tids = json.loads(target.readline())
+    settle(target)
     text = probe.read(target.pid, "tasks")
     seen = parse(text)
     for n, tid in tids.items():
@@ -332,11 +331,10 @@ async def main():
 asyncio.run(main())
 '''
 
-import asyncio, time
+import asyncio
 async def main():
     thread = threading.Thread(target=lambda: _interpreters.run_string(make(), inside), daemon=True)
     thread.start()
-    await asyncio.sleep(1)
     print("ready", flush=True)
     await asyncio.Event().wait()
 asyncio.run(main())
@@ -346,6 +344,7 @@ asyncio.run(main())
 @NEW
 def test_subinterpreter(probe, python):
     target = python.run_source(SUBINTERPRETER, name="inside.py")
+    settle(target)
     seen = look(probe, target)
     assert [f for f, _, _ in seen["inside"].frames] == ["idle", "Event.wait"]
     assert seen["inside"].thread not in (0, target.pid)

@@ -9,7 +9,7 @@ import pytest
 import mount
 from commands import Commands, shell
 from debugged import Events, set_breakpoints
-from interpreters import eventually
+from interpreters import eventually, patience
 from sql import ask
 from stacks import without_times
 
@@ -53,8 +53,18 @@ class Program:
         eventually(lambda: pathlib.Path(f"/proc/{target.pid}/syscall").read_text().startswith("0 0x0 "))
 
     def ctl(self, tid, *verbs):
-        """What the file says after them."""
-        return [self.commands.run(f"threads/{tid}/ctl", verb + "\n") for verb in verbs][-1]
+        """What the file says after them; of a step, once it has ended."""
+        for verb in verbs:
+            said = self.commands.run(f"threads/{tid}/ctl", verb + "\n")
+            if said == "running\n" and verb != "continue":
+                said = eventually(lambda: (now := self.state(tid)).startswith("stopped") and now, what=f"the end of a {verb}")
+        return said
+
+    def pause(self, more=""):
+        """What the file says. Both workers are held then."""
+        said = self.commands.run("ctl", f"pause{more}\n")
+        eventually(lambda: len(self.stopped()) == 2, what="two threads held")
+        return said
 
     def state(self, tid):
         return (self.directory / "threads" / str(tid) / "ctl").read_text()
@@ -71,7 +81,7 @@ def program(probe, python):
     if program.target.process.poll() is None and probe.alive():
         program.commands.run("ctl", "continue\n")
         program.target.stdin.close()
-        assert program.target.process.wait(30) == 0
+        assert program.target.process.wait(patience(30)) == 0
         assert program.target.stderr() == ""
 
 
@@ -87,9 +97,8 @@ def test_pause(program):
     """All that run Python stop; those in C do as they come back."""
     a, b = program.workers
     assert program.state(a) == "running\n"
-    said = program.commands.run("ctl", "pause for 60s\n")
-    assert "The others stop at the next line" in said and f"Stopped: {a} {b}\n" in said
-    assert program.stopped() == [a, b]
+    assert "The others stop at the next line" in program.pause(" for 60s")
+    assert f"Stopped: {a} {b}\n" in program.commands.ctl.read_text()
     for tid in a, b:
         state = program.state(tid)
         assert state.startswith("stopped by pause at ") and f"{program.target.path()}:" in state
@@ -152,7 +161,7 @@ def header(program, tid):
 def test_held_says_so(program):
     """Wherever a thread's state is shown, it says what holds it."""
     a, b = program.workers
-    program.commands.run("ctl", "pause\n")
+    program.pause()
     assert [header(program, tid) for tid in (a, b)] == ["held, pause"] * 2
     program.ctl(a, "step")
     assert header(program, a) == "held, step"
@@ -192,7 +201,7 @@ def test_agents_threads_are_not_the_programs(program):
 
 def test_steps(program):
     a, b = program.workers
-    program.commands.run("ctl", "pause\n")
+    program.pause()
     said = step_to(program, a, ":5 (inner)")
     assert said.startswith("stopped by a step at") and program.state(a).partition(" for ")[0] == said.partition(" for ")[0]
     assert ":6 (inner)" in program.ctl(a, "next")
@@ -214,7 +223,7 @@ def test_wrong(program):
         assert program.commands.refused(name, verb + "\n") == (errno.EBUSY, "error: the thread isn't stopped\n")
     now, empty, when, last = program.state(a).splitlines()
     assert (now, empty, last) == ("running", "", "error: the thread isn't stopped") and re.match(r"LastReply: \d{4}-", when)
-    program.commands.run("ctl", "pause\n")
+    program.pause()
     step_to(program, a, ":5 (inner)")
     error, words = program.commands.refused(name, "hop\n")
     assert error == errno.EINVAL and "unknown verb; there are continue, step, next, finish, jump LINE" in words
@@ -231,7 +240,7 @@ def test_wrong(program):
 
 def test_locals_and_eval(program):
     a, _ = program.workers
-    program.commands.run("ctl", "pause\n")
+    program.pause()
     step_to(program, a, ":6 (inner)")
     files = program.directory / f"threads/{a}"
     assert (files / "frames/0/locals").read_text() == "x = 2\ny = 3\n"
@@ -248,12 +257,12 @@ def test_locals_and_eval(program):
 
 def test_deadline(program):
     program.commands.run("ctl", "pause for 2s\n")
-    assert program.stopped()
+    eventually(program.stopped)
     eventually(lambda: program.stopped() == [])
 
 
 def test_detach(program):
-    program.commands.run("ctl", "pause\n")
+    program.pause()
     program.ctl(program.workers[0], "next")
     assert program.commands.detach() == "Agent: none\n"
     assert program.state(program.workers[0]) == "running\n"
@@ -276,10 +285,9 @@ def test_daemon_killed(python):
         probe = mount.Probe()
         try:
             program = Program(probe, target)
-            program.commands.run("ctl", "pause\n")
-            assert program.stopped()
+            program.pause()
             probe.process.kill()
-            probe.process.wait(30)
+            probe.process.wait(patience(30))
         finally:
             probe.close(check=False)
         target.send("sum(thread.is_alive() for thread in threads)")
@@ -287,7 +295,7 @@ def test_daemon_killed(python):
         before = progress(target)
         eventually(lambda: progress(target) > before)
     target.stdin.close()
-    assert target.process.wait(30) == 0
+    assert target.process.wait(patience(30)) == 0
     assert target.stderr() == ""
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import mount as daemon
 from commands import failure
-from interpreters import eventually
+from interpreters import eventually, patience
 from mount import REPOSITORY
 
 # DESIGN's tree, as far as reading goes
@@ -311,7 +311,7 @@ def test_reads_its_own_backtrace(probe, any_python):
             "def looking(): return open(sys.argv[1] + '/self/backtrace').read()\n"
             "print(looking())\n")
     said = subprocess.run(any_python.command("-c", code, probe.path), capture_output=True,
-                          text=True, timeout=30, check=True).stdout
+                          text=True, timeout=patience(60), check=True).stdout
     assert "looking (<string>:2)" in said
 
 
@@ -608,7 +608,7 @@ def test_tools(probe, waiting):
     top = probe.path / str(waiting.pid)
 
     def run(*command):
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
 
     said = run("grep", "-r", "ready", top)
     assert "print('ready')" in said.stdout

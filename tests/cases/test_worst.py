@@ -17,6 +17,7 @@ import pytest
 from interpreters import eventually, patience
 from mount import Probe
 from stacks import escape, parse_backtrace
+from stopping import hogs_gil
 
 FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
 GONE = {errno.ENOENT, errno.ESRCH}
@@ -61,9 +62,7 @@ class Readers:
 
 def test_hangs_in_c_with_the_gil(probe, python):
     target = python.run("gil_hog.py")
-    eventually(lambda: "sleep" in pathlib.Path(f"/proc/{target.pid}/wchan").read_text()
-               or target.state() == "S")
-    time.sleep(0.1)
+    eventually(lambda: hogs_gil(target.pid), what="the GIL held")
     seen = look(probe, target)
     main = seen.threads[target.pid]
     assert main.unreadable == [] and functions(main)[:1] == ["hog"]
@@ -86,7 +85,7 @@ def test_stopped_stays_stopped(probe, python):
     assert main.frames == [tuple(map(lambda x: escape(x) if isinstance(x, str) else x, frame))
                            for frame in said[target.pid]["frames"]]
     assert main.state[0] == "stopped"
-    assert set(target.states().values()) == {"T"}
+    eventually(lambda: set(target.states().values()) == {"T"}, what="that it is stopped still")
     target.signal(signal.SIGCONT)
     assert target.stacks() == said
 
@@ -98,7 +97,8 @@ def test_stopped_while_busy_stays_stopped(probe, python):
         eventually(lambda: set(target.states().values()) == {"T"}, what="the stop")
         seen = look(probe, target)
         assert "main" in functions(seen.threads[target.pid])
-        assert set(target.states().values()) == {"T"}
+        # who lets go of a stopped thread has the kernel stop it anew, which takes a moment; a stop that was lost stays so
+        eventually(lambda: set(target.states().values()) == {"T"}, what="that it is stopped still")
         target.signal(signal.SIGCONT)
         eventually(lambda: "T" not in target.states().values(), what="the continuing")
     target.send("stop")
@@ -114,7 +114,6 @@ def test_a_stop_while_being_read_holds(probe, any_python):
             target.signal(signal.SIGSTOP)
             eventually(lambda: set(target.states().values()) == {"T"}, what="the stop")
             time.sleep(0.02)
-            # who lets go of a stopped thread has the kernel stop it anew, which takes a moment; a stop that was lost stays so
             eventually(lambda: set(target.states().values()) == {"T"}, what="that it is stopped still")
             target.signal(signal.SIGCONT)
             eventually(lambda: "T" not in target.states().values(), what="the continuing")
@@ -180,7 +179,7 @@ def test_already_traced(probe, python):
         assert seen.frames == said and seen.unreadable == []
         assert seen.state[0] == "traced"
         assert set(target.states().values()) == {"t"}
-        gdb.communicate(b"continue&\nshell sleep 0.3\ndetach\nquit\n", timeout=30)
+        gdb.communicate(b"continue&\nshell sleep 0.3\ndetach\nquit\n", timeout=patience(30))
     finally:
         gdb.kill()
         gdb.wait()

@@ -80,7 +80,7 @@ for line in sys.stdin:
             write(3, float(number))
             in_thread(3, float(-number))
     elif what == "execute":
-        os.execv(sys.executable, [sys.executable, "-c", "import time; print('done', flush=True); time.sleep(60)"])
+        os.execv(sys.executable, [sys.executable, "-c", "import time; print('done', flush=True); time.sleep(1000)"])
     else:
         {"write": write, "thread": in_thread, "child": in_child, "blocked": blocked}[what](int(rest[0]), float(rest[1]))
     print("done", flush=True)

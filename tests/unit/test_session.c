@@ -327,6 +327,8 @@ static void test_many_at_once(void)
 
 /* The GIL is not to be had. What the agent answers to CANCEL is the first letter of the text. */
 
+static atomic_bool given_up; /* who asked the silent one waits no longer */
+
 static void play_busy(struct agent *a)
 {
     greet(a);
@@ -353,7 +355,8 @@ static void play_busy(struct agent *a)
             break;
         case 's': /* silent now, and long after the last frame of the one before */
             say(a, PROTO_STARTED, id, NULL, 0);
-            usleep(1200000);
+            while (!atomic_load(&given_up))
+                usleep(1000);
             say(a, PROTO_OUTPUT, id, "late", 4);
             say_done(a, id, EINTR);
             break;
@@ -373,19 +376,38 @@ static void test_gil_deadline(void)
     CHECK_STR(output.data, "half");
     CHECK_INT(eval_within(session, "silent", 1000000, NULL), -ETIMEDOUT);
     CHECK(strstr(done.words, "runs on"));
+    atomic_store(&given_up, true);
     CHECK_INT(eval_within(session, "next", FAR, NULL), 0);
     CHECK(session_alive(session));
     session_unref(session);
     stop(&agent);
 }
 
+/* Notices */
+
+static atomic_uint rings_said;
+
+static void note_rings(void *arg, uint64_t key, uint16_t op, const struct proto_crashed *crashed)
+{
+    CHECK(arg == &rings_said);
+    atomic_fetch_add(&rings_said, 1);
+}
+
+static void wait_rings(unsigned least)
+{
+    for (int i = 0; i < 30000 && atomic_load(&rings_said) < least; i++)
+        usleep(1000);
+    CHECK(atomic_load(&rings_said) >= least);
+}
+
 /* Ctrl-C */
 
-static void *raise_soon(void *arg)
+/* Once what the agent said up to its next notice has come. */
+static void *raise_later(void *arg)
 {
     struct interrupt *interrupt = arg;
 
-    usleep(20000);
+    wait_rings(1);
     atomic_store(&interrupt->raised, true);
     if (interrupt->fd >= 0)
         eventfd_write(interrupt->fd, 1);
@@ -399,6 +421,7 @@ static void play_runs_on(struct agent *a)
         uint64_t id = hear_eval(a);
         say(a, PROTO_STARTED, id, NULL, 0);
         say(a, PROTO_OUTPUT, id, "so far", 6);
+        say(a, PROTO_RINGS, 0, NULL, 0);
         expect(a, PROTO_CANCEL);
         if (a->text[0] == 'e')
             say_done(a, id, EINTR);
@@ -411,7 +434,9 @@ static int eval_interrupted(struct session *session, const char *text, int fd)
     struct interrupt interrupt = {.fd = fd};
     pthread_t thread;
 
-    CHECK_INT(pthread_create(&thread, NULL, raise_soon, &interrupt), 0);
+    session_on_notice(session, note_rings, &rings_said, 7);
+    atomic_store(&rings_said, 0); /* one is told at once */
+    CHECK_INT(pthread_create(&thread, NULL, raise_later, &interrupt), 0);
     int r = eval_within(session, text, FAR, &interrupt);
     pthread_join(thread, NULL);
     return r;
@@ -583,21 +608,6 @@ static void play_records(struct agent *a)
         }
         say(a, PROTO_DONE, id, &d, sizeof d);
     }
-}
-
-static atomic_uint rings_said;
-
-static void note_rings(void *arg, uint64_t key, uint16_t op, const struct proto_crashed *crashed)
-{
-    CHECK(arg == &rings_said);
-    atomic_fetch_add(&rings_said, 1);
-}
-
-static void wait_rings(unsigned least)
-{
-    for (int i = 0; i < 30000 && atomic_load(&rings_said) < least; i++)
-        usleep(1000);
-    CHECK(atomic_load(&rings_said) >= least);
 }
 
 static void test_record(void)

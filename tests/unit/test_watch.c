@@ -169,9 +169,10 @@ static void test_exec(bool perf)
     watched_start(&target);
     CHECK_INT(arm(&target, perf, 0, &armed), 0);
     watched_tell(&target, 'e', 0, 0);
-    for (int i = 0; !perf && i < 200 && watch_tracer_attend(armed.tracer, &hits) == 0; i++)
+    for (int i = 0; !perf && i < 3000 && watch_tracer_attend(armed.tracer, &hits) == 0; i++)
         usleep(10000);
-    usleep(50000);
+    for (int i = 0; i < 3000 && watch_tracer_of(target.pid); i++)
+        usleep(10000);
     CHECK(watched_lives(&target));
     CHECK_INT(watch_tracer_of(target.pid), 0);
     disarm(&armed);
@@ -191,7 +192,7 @@ static void test_signals(bool perf)
     }
     CHECK(target.seen->usr1 > 0);
     kill(target.pid, SIGSTOP);
-    for (int i = 0; i < 200 && watched_state(&target) != 'T' && watched_state(&target) != 't'; i++)
+    for (int i = 0; i < 3000 && watched_state(&target) != 'T' && watched_state(&target) != 't'; i++)
         usleep(10000);
     struct armed second = {.tracer = armed.tracer};
     CHECK_INT(arm(&target, perf, 1, &second), 0);
@@ -338,12 +339,14 @@ static void test_others(void)
     for (int i = 0; i < 20; i++) {
         CHECK_INT(pause_patiently(target.pid), 0);
         CHECK_INT(watch_tracer_of(target.pid), 0);
-        usleep(20000); /* the last one's handler */
-        hits = target.seen->hits[0];
+        do { /* the last one's handler */
+            hits = target.seen->hits[0];
+            usleep(20000);
+        } while (target.seen->hits[0] != hits);
         usleep(2000);
         CHECK_INT(target.seen->hits[0], hits);
         claim_go_on(target.pid);
-        for (int k = 0; k < 1000 && target.seen->hits[0] == hits; k++)
+        for (int k = 0; k < 30000 && target.seen->hits[0] == hits; k++)
             usleep(1000);
         CHECK(target.seen->hits[0] > hits);
     }
