@@ -65,8 +65,10 @@ static enum hear_answer get_to(struct interpreter *interpreter, const struct hea
                              : heard->event == HEAR_START ? PLACE_START
                                                           : PLACE_RETURN;
     const struct places *places = places_here(interpreter);
-    struct reached reached = {heard_frame(heard), heard->code, heard->line,
-                              heard->value,       NULL,        STOP_BREAKPOINT};
+    struct reached reached = {
+        heard_frame(heard), heard->code,  heard->line, heard->value, NULL,
+        STOP_BREAKPOINT,    heard->event,
+    };
     struct reach here;
 
     const struct place *place = places ? places_at(places, heard->code, event, heard->line) : NULL;
@@ -86,7 +88,9 @@ static enum hear_answer get_back(struct interpreter *interpreter, const struct h
     const struct places *places = places_here(interpreter);
     int line = places ? statement_jump(heard->code, heard->from, heard->to) : 0;
     const struct place *place = line ? places_at(places, heard->code, PLACE_LINE, line) : NULL;
-    struct reached reached = {heard_frame(heard), heard->code, line, NULL, NULL, STOP_BREAKPOINT};
+    struct reached reached = {
+        heard_frame(heard), heard->code, line, NULL, NULL, STOP_BREAKPOINT, heard->event,
+    };
     struct reach here;
 
     if (!place && line && line == codes_number(heard->code, CODE_FIRST_LINE))

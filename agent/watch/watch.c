@@ -68,8 +68,7 @@ static void finish(struct interpreter *interpreter, struct watch *watch)
 }
 
 bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject **last,
-                PyObject *new_value, struct change *change, PyFrameObject *frame, PyObject *code,
-                int line)
+                PyObject *new_value, struct change *change, const struct heard *heard, int line)
 {
     if ((!change->unknown && storage_is_same_value(interpreter, *last, new_value)) ||
         breakpoint_is_over(watch->breakpoint))
@@ -78,8 +77,12 @@ bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject *
     Py_IncRef(*last = now);
     change->old_value = old;
     change->new_value = now;
-    const struct reached reached = {
-        .frame = frame, .code = code, .line = line, .change = change, .why = STOP_WATCH};
+    struct reached reached = {.line = line, .change = change, .why = STOP_WATCH};
+    if (heard) {
+        reached.frame = heard->frame;
+        reached.code = heard->code;
+        reached.event = heard->event;
+    }
     watch_hold(watch);
     bool well = hit_reached(interpreter, watch->breakpoint, &reached);
     if (breakpoint_is_over(watch->breakpoint))
