@@ -1,8 +1,8 @@
 """CPython's own samples of jumps, those of JumpTestCase in its test_sys_settrace: jumps.py trace|wait.
 
-trace: does all of them with sys.settrace() and prints a line of JSON for each: its name, where it jumped, and what came of it.
-wait: runs each whose name it reads, and prints what came of that. SIGINT raises there what a jump that is refused raises in a
-trace function."""
+trace: does all of them with sys.settrace() and prints a line of JSON for each: its name, where it jumped, and
+what came of it. wait: runs each whose name it reads, and prints what came of that; SIGINT raises there what a
+jump that is refused raises in a trace function."""
 import asyncio
 import inspect
 import json
