@@ -47,7 +47,7 @@ static void hold(struct hit *hit, struct hits_row *row)
         .frame = reached->frame,
         .line = reached->line,
         .value = reached->value,
-        .may_jump = hit->breakpoint->kind == BREAKPOINT_LINE,
+        .event = reached->event,
         .removed = &hit->breakpoint->removed,
     };
 

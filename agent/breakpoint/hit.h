@@ -8,6 +8,7 @@
 
 #include "agent/breakpoint/breakpoint.h"
 #include "agent/cpython/python.h"
+#include "agent/monitor/hear.h"
 
 #define HIT_LEAVE_NS 2000000000ull
 #define HIT_ROWS 1000 /* of one breakpoint in a second; further hits are counted only */
@@ -41,6 +42,7 @@ struct reached {
     PyObject *value;             /* borrowed: what is returned, or the exception; NULL */
     const struct change *change; /* of a watchpoint, else NULL */
     enum stop_why why;           /* STOP_BREAKPOINT, STOP_RETURN, STOP_WATCH */
+    enum hear_event event;       /* in which it got there; with frame only */
 };
 
 /* In the thread that got there, with the GIL of that interpreter and no exception

@@ -5,6 +5,7 @@
 #include "agent/breakpoint/places_table.h"
 #include "agent/breakpoint/raise.h"
 #include "agent/breakpoint/reach.h"
+#include "agent/cpython/code_flags.h"
 #include "agent/cpython/codes.h"
 #include "agent/cpython/statement.h"
 #include "agent/monitor/hear.h"
@@ -59,17 +60,49 @@ static bool has_started(const PyFrameObject *frame, const PyObject *code)
     return __atomic_load_n(started_at(frame), __ATOMIC_RELAXED) == start_of(frame, code);
 }
 
+static enum hear_answer hit_again(struct interpreter *interpreter, const struct heard *heard,
+                                  const struct place *place, int line)
+{
+    struct reached reached = {
+        heard_frame(heard), heard->code, line, NULL, NULL, STOP_BREAKPOINT, heard->event,
+    };
+    struct reach here;
+
+    if (!reached.frame || !place)
+        return HEAR_DISABLE;
+    if (place->event == PLACE_START && has_started(reached.frame, heard->code))
+        return HEAR_ON;
+    if (!reach_take(&here, place, true))
+        return HEAR_DISABLE;
+    return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
+}
+
+/* A generator expression that stands on one line begins that again at each turn. It was hit as it
+ * started; but not if it runs already. */
+static const struct place *generator_at(const struct places *places, PyObject *code, int line)
+{
+    const struct place *place = places_at(places, code, PLACE_START, 0);
+    bool is = place && line == codes_number(code, CODE_FIRST_LINE) &&
+              codes_number(code, CODE_FLAGS) & (CO_GENERATOR | CO_ASYNC_GENERATOR);
+    return is ? place : NULL;
+}
+
 static enum hear_answer get_to(struct interpreter *interpreter, const struct heard *heard)
 {
     enum place_event event = heard->event == HEAR_LINE    ? PLACE_LINE
                              : heard->event == HEAR_START ? PLACE_START
                                                           : PLACE_RETURN;
     const struct places *places = places_here(interpreter);
-    struct reached reached = {heard_frame(heard), heard->code, heard->line,
-                              heard->value,       NULL,        STOP_BREAKPOINT};
+    struct reached reached = {
+        heard_frame(heard), heard->code,  heard->line, heard->value, NULL,
+        STOP_BREAKPOINT,    heard->event,
+    };
     struct reach here;
 
     const struct place *place = places ? places_at(places, heard->code, event, heard->line) : NULL;
+    if (places && !place && event == PLACE_LINE && python.version < 0x030c) /* no jump is told of */
+        return hit_again(interpreter, heard, generator_at(places, heard->code, heard->line),
+                         heard->line);
     if (!reached.frame ||
         (place && place->again && places_again(places, place, offset_in(reached.frame))) ||
         !reach_take(&here, place, false))
@@ -79,25 +112,16 @@ static enum hear_answer get_to(struct interpreter *interpreter, const struct hea
     return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
 }
 
-/* A loop on one line begins it again. Where all of the code is on that line, it was hit as the code
- * started; but not if it runs already. */
+/* A loop on one line begins it again. */
 static enum hear_answer get_back(struct interpreter *interpreter, const struct heard *heard)
 {
     const struct places *places = places_here(interpreter);
     int line = places ? statement_jump(heard->code, heard->from, heard->to) : 0;
     const struct place *place = line ? places_at(places, heard->code, PLACE_LINE, line) : NULL;
-    struct reached reached = {heard_frame(heard), heard->code, line, NULL, NULL, STOP_BREAKPOINT};
-    struct reach here;
 
-    if (!place && line && line == codes_number(heard->code, CODE_FIRST_LINE))
-        place = places_at(places, heard->code, PLACE_START, 0);
-    if (!place || !reached.frame)
-        return HEAR_DISABLE;
-    if (place->event == PLACE_START && has_started(reached.frame, heard->code))
-        return HEAR_ON;
-    if (!reach_take(&here, place, true))
-        return HEAR_DISABLE;
-    return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
+    if (!place && line)
+        place = generator_at(places, heard->code, line);
+    return hit_again(interpreter, heard, place, line);
 }
 
 /* That an iterator ends in a `for` is told as if it had been raised there, without a traceback. */

@@ -184,7 +184,7 @@ bool raising_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObjec
     python_let_collector(collects);
     if (!wanted)
         return true;
-    struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT};
+    struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT, HEAR_RAISE};
     return reach_hit(&reach, interpreter, &reached);
 }
 

@@ -7,7 +7,7 @@
  * Where no daemon is connected no thread is held. */
 #pragma once
 
-#include "agent/interpreter/interpreter.h"
+#include "agent/monitor/hear.h"
 #include "agent/wire/proto.h"
 
 #include <pthread.h>
@@ -19,9 +19,9 @@ struct hold {
     uint64_t for_ns;      /* at most; 0: PROTO_STOP_NS */
     PyFrameObject *frame; /* borrowed; where it is held; NULL: STOP_CRASH */
     int line;
-    PyObject *value;     /* borrowed: what is being returned, or the exception of a crash; NULL */
-    bool may_jump;       /* it is at the beginning of a line */
-    const bool *removed; /* of the breakpoint: set before hold_removed(). NULL: there is none */
+    PyObject *value;       /* borrowed: what is being returned, or the exception of a crash; NULL */
+    enum hear_event event; /* that it is held in; with frame only */
+    const bool *removed;   /* of the breakpoint: set before hold_removed(). NULL: there is none */
 };
 
 /* Holds this thread; with the GIL, which it has again afterwards. begun: is called before the GIL

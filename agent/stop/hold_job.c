@@ -45,12 +45,13 @@ void hold_jumped(int line)
 int hold_told_line(void)
 {
     const struct hold *hold = held_own->hold;
+    bool at_line = hold->event == HEAR_LINE || hold->event == HEAR_JUMP;
 
     if (held_own->jumped_to)
         return held_own->jumped_to;
     if (hold->why != STOP_BREAKPOINT)
-        return hold->may_jump ? 0 : hold->line;
-    return python.version < 0x030c || held_own->stepped || !hold->may_jump ? hold->line : 0;
+        return at_line ? 0 : hold->line;
+    return python.version < 0x030c || held_own->stepped || !at_line ? hold->line : 0;
 }
 
 void hold_go(const char *why)

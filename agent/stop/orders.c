@@ -74,14 +74,36 @@ static int set_line(PyObject *frame, int line)
     return r;
 }
 
+/* Before 3.14 a jump from a yield leaves what the program goes on with in the wrong place: it
+ * crashes, or fails, once the generator goes on. */
+static const char *why_no_jump(const struct hold *hold)
+{
+    if (!hold->frame)
+        return "an exception holds the thread: it can only go on";
+    switch (hold->event) {
+    case HEAR_LINE:
+    case HEAR_JUMP: return NULL;
+    case HEAR_YIELD:
+    case HEAR_RESUME:
+        return python.version >= 0x030e
+                   ? NULL
+                   : "the thread is at a yield, from which CPython can't jump before 3.14: "
+                     "step to a line";
+    case HEAR_RETURN:
+        return "the function is returning: CPython jumps from the beginning of a line only";
+    case HEAR_START:
+        return "the function is only being entered: CPython jumps from the beginning of a line "
+               "only";
+    default: return "an exception is on its way: CPython jumps from the beginning of a line only";
+    }
+}
+
 static int jump(const struct hold *hold, int line, char words[PROTO_WORDS_MAX])
 {
-    if (hold->why == STOP_RETURN)
-        return refuse(EINVAL, words,
-                      "the function is returning: CPython jumps from the beginning of a line only");
-    if (!hold->may_jump)
-        return refuse(EINVAL, words,
-                      "the thread isn't at the beginning of a line: it can't jump from here");
+    const char *why = why_no_jump(hold);
+
+    if (why)
+        return refuse(EINVAL, words, "%s", why);
     if (set_line((PyObject *)hold->frame, line) < 0) {
         exception_words(words, PROTO_WORDS_MAX);
         return -EINVAL;

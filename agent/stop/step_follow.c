@@ -13,7 +13,7 @@ struct where {
     PyFrameObject *frame; /* NULL: there was no memory for it */
     PyObject *code;
     int line;
-    bool at_line;    /* at its beginning */
+    enum hear_event event;
     PyObject *value; /* that is returned, else NULL */
 };
 
@@ -26,7 +26,7 @@ static bool hold(struct interpreter *interpreter, const struct step *step,
                               .frame = where->frame,
                               .line = where->line,
                               .value = where->value,
-                              .may_jump = where->at_line};
+                              .event = where->event};
 
     return stop_hold(interpreter, &hold, where->frame, where->code, where->value);
 }
@@ -116,7 +116,8 @@ static bool entered(struct interpreter *interpreter, const struct heard *heard)
     PyFrameObject *frame = heard_frame(heard);
     return is_skipped(step, frame, first_line(code)) ||
            stop(interpreter, step,
-                &(struct where){.frame = frame, .code = code, .line = first_line(code)});
+                &(struct where){
+                    .frame = frame, .code = code, .line = first_line(code), .event = heard->event});
 }
 
 static bool at_line(struct interpreter *interpreter, const struct heard *heard, int line)
@@ -130,9 +131,10 @@ static bool at_line(struct interpreter *interpreter, const struct heard *heard, 
         return true;
     bool skipped = is_skipped(step, frame, line);
     step->skip = 0;
-    return skipped || stop(interpreter, step,
-                           &(struct where){
-                               .frame = frame, .code = heard->code, .line = line, .at_line = true});
+    return skipped ||
+           stop(interpreter, step,
+                &(struct where){
+                    .frame = frame, .code = heard->code, .line = line, .event = heard->event});
 }
 
 /* A loop on one line begins it again. */
@@ -161,6 +163,7 @@ static bool left(struct interpreter *interpreter, const struct heard *heard)
                     &(struct where){.frame = frame,
                                     .code = heard->code,
                                     .line = PyFrame_GetLineNumber(frame),
+                                    .event = heard->event,
                                     .value = heard->value});
     }
     steps_follow(interpreter, step, frame);

@@ -176,8 +176,7 @@ static bool compare(struct interpreter *interpreter, struct watch *watch, PyObje
         say_between(change.file, change.line, heard, alone, unproven);
         change.unproven = unproven;
     }
-    return watch_seen(interpreter, watch, last, value, &change, heard->frame, heard->code,
-                      line_of(heard));
+    return watch_seen(interpreter, watch, last, value, &change, heard, line_of(heard));
 }
 
 static bool is_start(const struct heard *heard)

@@ -94,7 +94,7 @@ static void take(struct interpreter *interpreter, const struct trap_hit *hit)
                       ? hit->state
                       : NULL,
     };
-    watch_seen(interpreter, watch, &watch->value, value, &change, NULL, NULL, 0);
+    watch_seen(interpreter, watch, &watch->value, value, &change, NULL, 0);
     PyErr_Clear();
     watch_drop(watch);
 }
@@ -120,7 +120,7 @@ static void compare(struct interpreter *interpreter, struct watch *watch)
     struct change change = {.address = (uint64_t)RING_NULL_INTEGER, .line = RING_NULL_INTEGER};
     _cleanup_unref_ PyObject *value = watch_stored(interpreter, watch);
 
-    watch_seen(interpreter, watch, &watch->value, value, &change, NULL, NULL, 0);
+    watch_seen(interpreter, watch, &watch->value, value, &change, NULL, 0);
     PyErr_Clear();
 }
 

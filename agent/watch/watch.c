@@ -87,8 +87,7 @@ static bool take_place(struct interpreter *interpreter, const struct change *cha
 }
 
 bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject **last,
-                PyObject *new_value, struct change *change, PyFrameObject *frame, PyObject *code,
-                int line)
+                PyObject *new_value, struct change *change, const struct heard *heard, int line)
 {
     _cleanup_unref_ PyObject *old = NULL, *now = NULL;
     bool well = true;
@@ -98,8 +97,12 @@ bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject *
         !breakpoint_is_over(watch->breakpoint)) {
         change->old_value = old;
         change->new_value = now;
-        const struct reached reached = {
-            .frame = frame, .code = code, .line = line, .change = change, .why = STOP_WATCH};
+        struct reached reached = {.line = line, .change = change, .why = STOP_WATCH};
+        if (heard) {
+            reached.frame = heard->frame;
+            reached.code = heard->code;
+            reached.event = heard->event;
+        }
         well = hit_reached(interpreter, watch->breakpoint, &reached);
         if (breakpoint_is_over(watch->breakpoint))
             finish(interpreter, watch);

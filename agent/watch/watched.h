@@ -52,11 +52,10 @@ static inline struct watch *watch_hold(struct watch *watch)
 void watch_drop(struct watch *watch);
 
 /* A value may have become another one. last: where it is kept as it was last seen. new_value:
- * borrowed; NULL: unbound. change: where it was written, its values not yet. frame and code: where
- * this thread is, NULL: another one wrote. False: as hit_reached(). */
+ * borrowed; NULL: unbound. change: where it was written, its values not yet. heard, with its frame,
+ * and line: where this thread is. NULL, 0: another one wrote. False: as hit_reached(). */
 bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject **last,
-                PyObject *new_value, struct change *change, PyFrameObject *frame, PyObject *code,
-                int line);
+                PyObject *new_value, struct change *change, const struct heard *heard, int line);
 /* What it is now, evaluated in a frame, NULL: as an eval sees it. New; NULL: it
  * has none; no exception. */
 PyObject *watch_value(struct interpreter *interpreter, struct watch *watch, PyFrameObject *frame);

@@ -111,6 +111,51 @@ def test_every_interpreter_of_the_process(probe, python):
     assert {"first", "second", "park"} <= set(functions)
 
 
+WITHIN = """
+import os, sys, threading
+try:
+    import _interpreters
+    def enter(source): _interpreters.exec(_interpreters.create(), source)
+except ImportError:
+    import _xxsubinterpreters
+    def enter(source): _xxsubinterpreters.run_string(_xxsubinterpreters.create(), source)
+"""
+NESTED = f"""
+{WITHIN}
+reads, tells = os.pipe()
+waits, keeps = os.pipe()
+INNER = f'''
+import os
+def innermost():
+    os.write({{tells}}, b"x")
+    os.read({{waits}}, 1)
+innermost()
+'''
+MIDDLE = {WITHIN.replace("import os, sys, threading", "")!r} + f'''
+def middle(): enter({{INNER!r}})
+middle()
+'''
+def outermost(): enter(MIDDLE)
+for i in range(2):
+    threading.Thread(target=outermost, name=f"chain-{{i}}", daemon=True).start()
+    os.read(reads, 1)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_interpreters_within_interpreters(probe, python):
+    """One thread, with the frames of all, and the name by which one of them knows it."""
+    target = python.run_source(NESTED, name="nested_interpreters.py")
+    threads = look(probe, target).threads.values()
+    assert sorted(thread.name for thread in threads) == ["MainThread", "chain-0", "chain-1"]
+    for thread in threads:
+        functions = [function for function, _, _ in thread.frames]
+        if thread.name != "MainThread":
+            assert functions[:6] == ["innermost", "<module>", "enter", "middle", "<module>", "enter"]
+            assert functions[6] == "outermost"
+
+
 def test_event_loop(probe, python):
     target = python.run("aio.py")
     eventually(lambda: look(probe, target).threads[target.pid].frames[0][0].endswith("select"), what="a loop that waits")

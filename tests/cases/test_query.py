@@ -242,10 +242,42 @@ def around():
     except ValueError:
         next(plain())
 
+def nested(depth):
+    if depth:
+        yield from nested(depth - 1)
+    else:
+        yield wait()
+
+def far_around():
+    try:
+        raise ValueError
+    except ValueError:
+        next(nested(32))
+
+def cleaned_up():
+    try:
+        raise ValueError
+    except ValueError:
+        pass
+    finally:
+        yield wait()
+
+def finished():
+    next(cleaned_up())
+
+async def coroutine():
+    try:
+        raise ValueError
+    except ValueError:
+        wait()
+
+def awaits():
+    coroutine().send(None)
+
 done = threading.Lock()
 done.acquire()
 started = threading.Semaphore(0)
-for function in wait, handles, cleans, handled, generates, generated, around:
+for function in wait, handles, cleans, handled, generates, generated, around, far_around, finished, awaits:
     threading.Thread(target=function, name=function.__name__, daemon=True).start()
     started.acquire()
 print("ready", flush=True)
@@ -257,7 +289,7 @@ def test_who_handles_an_exception(probe, python):
     target = python.run_source(EXCEPTIONS, name="handlers.py")
     rows = ask(path_of(probe, target), "SELECT thread, tid, handles_exception AS h FROM threads")
     handling = {r["thread"] for r in rows if r["h"] == "1"}
-    assert handling == {"handles", "cleans", "generates", "around"}
+    assert handling == {"handles", "cleans", "generates", "around", "far_around", "awaits"}
     assert {r["h"] for r in rows} == {"0", "1"}
     for row in rows:
         said = probe.read(target.pid, "threads", row["tid"], "status")

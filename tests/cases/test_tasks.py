@@ -154,6 +154,38 @@ def test_who_awaits_whom(probe, python, case):
     assert max(t.depth for t in seen.values()) <= 65
 
 
+@pytest.mark.python(minimum=(3, 14))
+def test_who_does_not_await_any_more(probe, python):
+    target, _ = start(python, "removed")
+    seen = look(probe, target)
+    assert {t.name: t.children for t in seen.values() if t.children} == {"awaiter-1": ["awaited"]}
+
+
+@NEW
+def test_staggered_race(probe, python):
+    target, _ = start(python, "staggered")
+    seen = look(probe, target)
+    functions = {name: [frame[0] for frame in task.frames] for name, task in seen.items()}
+    (runner,) = [name for name in functions if "worker" in functions[name]]
+    assert functions[runner] == ["staggered_race.<locals>.run_one_coro", "worker", "Event.wait"]
+    assert functions["racer"][:2] == ["staggered.<locals>.race", "staggered_race"]
+    assert runner in seen["racer"].children
+
+
+@NEW
+def test_asynchronous_generators(probe, python):
+    """What is awaited through them, whatever they give to await on."""
+    target, _ = start(python, "generators")
+    seen = look(probe, target)
+    assert {name: [frame[0] for frame in seen[name].frames] for name in seen if name != "Task-1"} == {
+        "async-for": ["iterate", "slow", "Event.wait"],
+        "nested-for": ["iterate", "slow_outer", "slow", "Event.wait"],
+        "anext": ["slow", "Event.wait"],
+        "aclose": ["slow_to_close", "Event.wait"],
+        "named-so": ["joiner"],
+    }
+
+
 @NEW
 def test_all_edges(probe, python):
     target, said = start(python, "shared", "gather_of_gather", "handed")
@@ -244,6 +276,15 @@ def test_running(probe, python):
         assert [(f, file) for f, file, _ in main.frames] == \
             [("main", path), ("then_spin", path), ("spin", path)]
         check({**seen, "Task-1": main}, said)
+
+
+@NEW
+def test_running_in_an_asynchronous_generator(probe, python):
+    target, _ = start(python, then="then_generate")
+    seen = look(probe, target)
+    assert seen["anext"].state == ["running"] and seen["Task-1"].state == ["waiting"]
+    assert seen["Task-1"].children == ["anext"]
+    assert [frame[0] for frame in seen["anext"].frames][:1] == ["spinning"]
 
 
 @NEW

@@ -36,7 +36,7 @@ def chain(awaitable, source):
 
 
 def describe(task, source):
-    return {"address": id(task), "name": task.get_name(), "coro": task.get_coro().__qualname__,
+    return {"address": id(task), "name": task.get_name(), "coro": getattr(task.get_coro(), "__qualname__", None),
             "frames": chain(task.get_coro(), source), "cancelling": task.cancelling() > 0}
 
 
@@ -292,6 +292,72 @@ async def anext_default():
     return source
 
 
+async def slow(event):
+    await event.wait()
+    yield 1
+
+
+async def slow_outer(event):
+    async for each in slow(event):
+        yield each
+
+
+async def slow_to_close(event):
+    try:
+        yield 1
+    finally:
+        await event.wait()
+
+
+class async_generator_asend:
+    """Has the name of what an asynchronous generator gives to await on, but isn't that."""
+    def __init__(self, gen):
+        self.gen = gen
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return None
+
+
+async def generators():
+    event, closed, other = asyncio.Event(), slow_to_close(asyncio.Event()), sleeper()
+    await anext(closed)
+    keep([closed, other])
+    for name, awaitable in {"async-for": iterate(slow(event)), "nested-for": iterate(slow_outer(event)),
+                            "anext": anext(slow(event)), "aclose": closed.aclose(),
+                            "named-so": joiner(async_generator_asend(other))}.items():
+        keep(asyncio.create_task(awaitable, name=name))
+
+
+async def staggered():
+    from asyncio.staggered import staggered_race
+
+    async def race():
+        await staggered_race([lambda: worker(asyncio.Event())], None)
+    keep(asyncio.create_task(race(), name="racer"))
+
+
+class Hashed(asyncio.Task):
+    """It has a place of its own in a set."""
+    def __hash__(self):
+        return int(self.get_name()[-1])
+
+
+async def removed():
+    """Who awaits a task is a set, out of which the first was taken."""
+    task = asyncio.create_task(sleeper(), name="awaited")
+    first, second = (Hashed(sleeper(), name=f"awaiter-{i}") for i in range(2))
+    for each in first, second:
+        asyncio.future_add_to_awaited_by(task, each)
+    asyncio.future_discard_from_awaited_by(task, first)
+    keep([task, first, second])
+
+
 # ---- what the main task may do then ----
 
 def spin():
@@ -302,6 +368,15 @@ def spin():
 
 async def then_spin():
     spin()
+
+
+async def spinning():
+    spin()
+    yield 1
+
+
+async def then_generate():
+    await asyncio.create_task(anext(spinning()), name="anext")
 
 
 async def then_hang():

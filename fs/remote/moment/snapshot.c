@@ -127,6 +127,20 @@ static void add_states(const struct reading *reading, const struct stack *const 
     }
 }
 
+/* The name that the innermost interpreter which the thread is in knows it by, or else another one:
+ * what begins to run in an interpreter doesn't know who runs it. NULL: none does. */
+static const char *find_name(struct target *target, const struct stack *top,
+                             const struct stack *const *stacks, size_t nstacks, pid_t tid)
+{
+    const struct offsets *offsets = &target->runtime.offsets;
+    const char *name = names_find(target->names, offsets, top->interp, top->thread_id, tid);
+
+    for (size_t i = 0; i < nstacks && !name; i++)
+        if (stacks[i] != top)
+            name = names_find(target->names, offsets, stacks[i]->interp, stacks[i]->thread_id, tid);
+    return name;
+}
+
 static struct thread *new_thread(struct reading *reading)
 {
     struct snapshot *snapshot = reading->snapshot;
@@ -170,8 +184,7 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
         t->tstate = python.top->tstate;
         t->thread_id = python.top->thread_id;
         t->interp_id = python.top->interp_id;
-        name = names_find(target->names, &target->runtime.offsets, python.top->interp, t->thread_id,
-                          t->tid);
+        name = find_name(target, python.top, stacks, nstacks, t->tid);
     }
     t->name = name ? strings_add(reading->snapshot->strings, name)
                    : frames_safe(&reading->frames, lwp ? lwp->comm : "?");
