@@ -48,6 +48,8 @@ struct scene {
     struct snapshot *snapshot; /* without the agent's threads */
     struct held_list agent;    /* whom it holds, and its own, if stacks are read */
     struct tasks tasks;        /* of plan.tasks; only as long as `gather` runs */
+    bool torn; /* no moment was found in which nothing changed: what `within` and `gather` make
+                  rows of may be wrong, and they say so */
     struct text *why;
 
     /* the reading's own */
