@@ -184,7 +184,8 @@ int engine_open(const struct provider *provider, const struct interrupt *interru
     if (!engine)
         return -ENOMEM;
     engine->provider = provider;
-    r = heap_new(provider->memory ? provider->memory : (long)HEAP_MAX, &engine->heap);
+    r = heap_new(provider->memory ? provider->memory : (long)HEAP_MAX, provider->uid,
+                 &engine->heap);
     if (r < 0) {
         free(engine);
         return r;
@@ -440,8 +441,8 @@ static void point_at(const char *sql, size_t offset, struct text *out)
 static const char *what_went_wrong(const struct engine *engine)
 {
     if (atomic_load(&engine->heap->exceeded))
-        return "over the limit: a statement may take 256 MiB of memory, all together 1 GiB; select "
-               "less, or aggregate";
+        return "over the limit: a statement may take 256 MiB of memory, those of one user together "
+               "512 MiB, all together 1 GiB; select less, or aggregate";
     if (engine->why.size)
         return engine->why.data;
     if (engine->denied)
