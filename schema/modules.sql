@@ -1,4 +1,5 @@
 -- the imported modules: sys.modules of each interpreter
+-- Where some may be missing or wrong, a row without a name says so in its type, in brackets.
 -- source: passive
 CREATE TABLE modules(
     name TEXT,          -- the key in sys.modules

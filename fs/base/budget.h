@@ -1,27 +1,40 @@
-/* Memory that many may hold together, up to a limit. */
+/* Memory that all users may hold together, up to a limit: each has a share of it, and some is kept
+ * for root (shares.h). */
 #pragma once
 
-#include <stdatomic.h>
+#include "agent/base/cleanup.h"
+#include "fs/base/shares.h"
+
+#include <pthread.h>
 #include <stdbool.h>
-#include <stddef.h>
 
 struct budget {
-    atomic_size_t used; /* bytes */
-    size_t max;
+    pthread_mutex_t lock;
+    struct shares bytes;
 };
 
-/* Takes bytes out of it, if there are that many left. */
-static inline bool budget_take(struct budget *budget, size_t bytes)
+static inline void budget_init(struct budget *budget, size_t all, size_t each, size_t kept)
 {
-    size_t used = atomic_load(&budget->used);
-    do {
-        if (bytes > budget->max - used)
-            return false;
-    } while (!atomic_compare_exchange_weak(&budget->used, &used, used + bytes));
-    return true;
+    *budget = (struct budget){.bytes = {.all = all, .each = each, .kept = kept}};
+    pthread_mutex_init(&budget->lock, NULL);
 }
 
-static inline void budget_give(struct budget *budget, size_t bytes)
+/* Nothing may be taken then. */
+static inline void budget_deinit(struct budget *budget)
 {
-    atomic_fetch_sub(&budget->used, bytes);
+    shares_deinit(&budget->bytes);
+    pthread_mutex_destroy(&budget->lock);
+}
+
+/* Takes bytes out of it for a user, if there are that many left. */
+static inline bool budget_take(struct budget *budget, uid_t uid, size_t bytes)
+{
+    _guard_mutex_(&budget->lock);
+    return shares_take_many(&budget->bytes, uid, bytes) == 0;
+}
+
+static inline void budget_give(struct budget *budget, uid_t uid, size_t bytes)
+{
+    _guard_mutex_(&budget->lock);
+    shares_give_many(&budget->bytes, uid, bytes);
 }

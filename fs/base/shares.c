@@ -23,31 +23,39 @@ static size_t find(const struct shares *shares, uid_t uid)
     return i;
 }
 
-int shares_take(struct shares *shares, uid_t uid)
+int shares_take_many(struct shares *shares, uid_t uid, size_t n)
 {
     bool root = uid == 0 || uid == geteuid();
-    size_t i = find(shares, uid);
+    size_t i = find(shares, uid), all = shares->all - (root ? 0 : shares->kept);
     bool known = i < shares->nusers;
 
-    if (!root && known && shares->users[i].n >= shares->each)
+    if (!n)
+        return 0;
+    if (!root && n > shares->each - (known ? shares->users[i].n : 0))
         return -EDQUOT;
-    if (shares->n >= shares->all - (root ? 0 : shares->kept))
+    if (shares->n > all || n > all - shares->n)
         return -EAGAIN;
     if (!known) {
         if (ARRAY_GROW(shares->users, shares->alloc, i + 1) < 0)
             return -ENOMEM;
         shares->users[shares->nusers++] = (struct share){.uid = uid};
     }
-    shares->users[i].n++;
-    shares->n++;
+    shares->users[i].n += n;
+    shares->n += n;
     return 0;
 }
 
-void shares_give(struct shares *shares, uid_t uid)
+void shares_give_many(struct shares *shares, uid_t uid, size_t n)
 {
+    if (!n)
+        return;
     struct share *share = &shares->users[find(shares, uid)];
-
-    shares->n--;
-    if (--share->n == 0)
+    shares->n -= n;
+    share->n -= n;
+    if (!share->n)
         *share = shares->users[--shares->nusers];
 }
+
+int shares_take(struct shares *shares, uid_t uid) { return shares_take_many(shares, uid, 1); }
+
+void shares_give(struct shares *shares, uid_t uid) { shares_give_many(shares, uid, 1); }

@@ -6,13 +6,13 @@
 #include <sys/types.h>
 
 struct shares {
-    unsigned all;  /* at once */
-    unsigned each; /* of one user */
-    unsigned kept; /* of all, that only root can have; root's own number has no limit but `all` */
-    unsigned n;
+    size_t all;  /* at once */
+    size_t each; /* of one user */
+    size_t kept; /* of all, that only root can have; root's own number has no limit but `all` */
+    size_t n;
     struct share {
         uid_t uid;
-        unsigned n;
+        size_t n;
     } * users; /* those that have some */
     size_t nusers, alloc;
 };
@@ -23,3 +23,6 @@ void shares_deinit(struct shares *shares);
 /* Takes one for a user. -EAGAIN: there are no more; -EDQUOT: not for this user; -ENOMEM. */
 int shares_take(struct shares *shares, uid_t uid);
 void shares_give(struct shares *shares, uid_t uid);
+/* The same for `n` at once, which may be none. */
+int shares_take_many(struct shares *shares, uid_t uid, size_t n);
+void shares_give_many(struct shares *shares, uid_t uid, size_t n);

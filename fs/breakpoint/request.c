@@ -12,6 +12,7 @@ void breakpoint_request_deinit(struct breakpoint_request *request)
 {
     text_deinit(&request->text);
     free(request->lines);
+    free(request->source);
     *request = (struct breakpoint_request){0};
 }
 
@@ -133,10 +134,15 @@ static bool is_strict(const char *line, size_t size)
 int breakpoint_request_read(const char *lines, size_t size, struct breakpoint_request *out,
                             struct text *why)
 {
-    const char *end = lines + size;
     int r = 0;
 
-    *out = (struct breakpoint_request){0};
+    *out = (struct breakpoint_request){.source = malloc(size + 1)};
+    if (!out->source)
+        return -ENOMEM;
+    if (size)
+        memcpy(out->source, lines, size);
+    lines = out->source;
+    const char *end = lines + size;
     while (lines < end && r == 0) {
         const char *newline = memchr(lines, '\n', (size_t)(end - lines));
         size_t line = (size_t)((newline ? newline : end) - lines);

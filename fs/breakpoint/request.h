@@ -5,11 +5,12 @@
 
 struct breakpoint_request {
     struct text text; /* of struct proto_breakpoint */
+    char *source;     /* what was read */
     struct breakpoint_line {
         const char *line;
         size_t size;
         size_t at; /* where in the text it begins */
-    } * lines;     /* those that say something, in their order; they point to what was read */
+    } * lines;     /* those that say something, in their order; they point to the source */
     size_t n, alloc;
     bool sets;   /* one of them sets something */
     bool strict; /* the first line of all is `-- strict`: in all processes, or it has failed */

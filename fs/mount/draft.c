@@ -12,7 +12,8 @@ void drafts_init(struct drafts *drafts, struct budget *budget)
 /* Caller holds lock. */
 static void drop(struct drafts *drafts, struct draft *draft)
 {
-    budget_give(drafts->budget, draft->text.alloc);
+    if (draft->place)
+        budget_give(drafts->budget, draft->who->who.fsuid, draft->text.alloc);
     text_deinit(&draft->text);
     credentials_unref(draft->who);
     *draft = (struct draft){0};
@@ -56,7 +57,7 @@ void drafts_put(struct drafts *drafts, uint64_t place, struct credentials *who, 
                 to = d;
     }
     drop(drafts, to);
-    if (!budget_take(drafts->budget, text->alloc)) {
+    if (!budget_take(drafts->budget, who->who.fsuid, text->alloc)) {
         text_deinit(text);
         return;
     }
@@ -83,7 +84,7 @@ bool drafts_take(struct drafts *drafts, uint64_t place, const struct credentials
 
     if (!draft)
         return false;
-    budget_give(drafts->budget, draft->text.alloc);
+    budget_give(drafts->budget, draft->who->who.fsuid, draft->text.alloc);
     *out = draft->text;
     credentials_unref(draft->who);
     *draft = (struct draft){0};

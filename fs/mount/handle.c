@@ -7,7 +7,8 @@
 
 void handles_init(struct handles *handles)
 {
-    *handles = (struct handles){.budget = {.max = HANDLES_BYTES_MAX}};
+    *handles = (struct handles){0};
+    budget_init(&handles->budget, HANDLES_BYTES_MAX, HANDLES_BYTES_EACH, HANDLES_BYTES_KEPT);
     pthread_mutex_init(&handles->lock, NULL);
 }
 
@@ -53,7 +54,7 @@ void handle_unref(struct handle *handle)
     else
         handles->first = handle->next;
     pthread_mutex_unlock(&handles->lock);
-    budget_give(&handles->budget, handle->text.alloc);
+    budget_give(&handles->budget, handle->uid, handle->text.alloc);
     text_deinit(&handle->text);
     event_reader_free(handle->events);
     writer_free(handle->writer);
@@ -75,7 +76,7 @@ static void trim(struct text *text)
 /* Puts a content into the handle, if there is room for it. Takes it over in any case. */
 static int keep(struct handle *handle, struct text *text)
 {
-    if (!budget_take(&handle->handles->budget, text->alloc)) {
+    if (!budget_take(&handle->handles->budget, handle->uid, text->alloc)) {
         text_deinit(text);
         return -ENFILE;
     }
@@ -83,7 +84,7 @@ static int keep(struct handle *handle, struct text *text)
     return 0;
 }
 
-int handle_open_text(struct handles *handles, struct text *text, struct text *why,
+int handle_open_text(struct handles *handles, uid_t uid, struct text *text, struct text *why,
                      struct handle **out)
 {
     struct handle *handle;
@@ -93,10 +94,13 @@ int handle_open_text(struct handles *handles, struct text *text, struct text *wh
         text_deinit(text);
         return r;
     }
+    handle->uid = uid;
     trim(text);
     r = keep(handle, text);
     if (r < 0) {
-        text_puts(why, "all open files and replies together hold 512 MiB: close some");
+        text_puts(why,
+                  "your open files and replies hold 128 MiB, or those of all users 512 MiB: close "
+                  "some");
         handle_unref(handle);
         return r;
     }

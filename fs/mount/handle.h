@@ -7,13 +7,15 @@
 
 struct event_reader;
 
-/* Of all open files and replies together: whoever may read could otherwise fill
- * the daemon's memory. */
-#define HANDLES_BYTES_MAX (512u << 20)
+/* Of open files and replies together: whoever may read could otherwise fill the daemon's memory. */
+#define HANDLES_BYTES_MAX (512u << 20)  /* of all users ... */
+#define HANDLES_BYTES_EACH (128u << 20) /* ... of one user, and ... */
+#define HANDLES_BYTES_KEPT (128u << 20) /* ... for root alone */
 
 struct handle {
     struct credentials *opener;  /* a reference; NULL of a directory */
-    struct text text;            /* of a file */
+    struct text text;            /* of a file ... */
+    uid_t uid;                   /* ... whose bytes it has */
     struct listing *listing;     /* of a directory, else NULL */
     struct event_reader *events; /* of a file that streams, else NULL */
     struct writer *writer;       /* of a command file that is open for writing, else NULL */
@@ -30,12 +32,14 @@ struct handles {
 };
 
 void handles_init(struct handles *handles);
-/* Frees those that were never released: nobody can ask for them any more. */
+/* Frees those that were never released: nobody can ask for them any more. The budget is left to
+ * the caller: replies have their bytes out of it. */
 void handles_deinit(struct handles *handles);
 
 /* Opens a file with a content that was rendered; takes it over, also on failure. The caller owns
- * one reference of *out. -ENFILE: over the limit above, and why says so; -ENOMEM. */
-int handle_open_text(struct handles *handles, struct text *text, struct text *why,
+ * one reference of *out. uid: whose share of the limits above its bytes are of. -ENFILE: there are
+ * no more of them, and why says so; -ENOMEM. */
+int handle_open_text(struct handles *handles, uid_t uid, struct text *text, struct text *why,
                      struct handle **out);
 /* Opens a command file for writing: nothing is rendered. flags are those of open(2); clears:
  * see tree/layout.h. -ENOMEM. */

@@ -181,6 +181,7 @@ static int run(struct options *options)
     events_free(mount.events);
     nodes_free(mount.nodes);
     registry_free(mount.registry);
+    budget_deinit(&mount.handles.budget); /* out of which replies have their bytes */
     return r;
 }
 

@@ -277,11 +277,11 @@ static int open_to_read(struct call *call, const struct place *place, struct cre
         r = open_events(call, place, why, &handle);
     } else if (place->entry->sized && call_exists(call, place) &&
                drafts_take(&call->mount->drafts, place_number(place), who, &text)) {
-        r = handle_open_text(&call->mount->handles, &text, why, &handle);
+        r = handle_open_text(&call->mount->handles, call->caller.uid, &text, why, &handle);
     } else {
         r = place_render(call, place, who, &text, why);
         if (r == 0)
-            r = handle_open_text(&call->mount->handles, &text, why, &handle);
+            r = handle_open_text(&call->mount->handles, call->caller.uid, &text, why, &handle);
     }
     if (r == 0 && place->process)
         r = call_may_look(call, place->process);

@@ -32,6 +32,9 @@ int reply_new(const struct reply_key *key, struct budget *budget, struct reply *
     return 0;
 }
 
+/* Whose share it takes. */
+static uid_t uid_of(const struct reply *reply) { return reply->key.credentials->who.fsuid; }
+
 struct reply *reply_ref(struct reply *reply)
 {
     atomic_fetch_add(&reply->refs, 1);
@@ -42,7 +45,7 @@ void reply_unref(struct reply *reply)
 {
     if (!reply || atomic_fetch_sub(&reply->refs, 1) > 1)
         return;
-    budget_give(reply->budget, reply->taken);
+    budget_give(reply->budget, uid_of(reply), reply->taken);
     text_deinit(&reply->text);
     credentials_unref(reply->key.credentials);
     pthread_mutex_destroy(&reply->lock);
@@ -64,15 +67,16 @@ static void drop(struct text *text, size_t size)
 static void begin_anew(struct reply *reply, const char *why)
 {
     text_deinit(&reply->text);
-    budget_give(reply->budget, reply->taken);
+    budget_give(reply->budget, uid_of(reply), reply->taken);
     reply->taken = 0;
     text_puts(&reply->text, why);
 }
 
 void reply_add(struct reply *reply, size_t read, size_t retaken, const struct text *text)
 {
-    static const char full[] = "[cut: earlier replies; one holds at most 32 MiB]\n",
-                      poor[] = "[cut: all open files and replies together hold 512 MiB]\n";
+    static const char
+        full[] = "[cut: earlier replies; one holds at most 32 MiB]\n",
+        poor[] = "[cut: your open files and replies hold 128 MiB, or those of all users 512 MiB]\n";
 
     _guard_mutex_(&reply->lock);
     clock_gettime(CLOCK_REALTIME, &reply->changed);
@@ -84,7 +88,7 @@ void reply_add(struct reply *reply, size_t read, size_t retaken, const struct te
     /* what growing takes at most, see base/text.c */
     size_t most = 2 * (reply->text.size + text->size) + 1024;
     if (most > reply->taken) {
-        if (budget_take(reply->budget, most - reply->taken)) {
+        if (budget_take(reply->budget, uid_of(reply), most - reply->taken)) {
             reply->taken = most;
         } else {
             begin_anew(reply, poor);
@@ -92,7 +96,7 @@ void reply_add(struct reply *reply, size_t read, size_t retaken, const struct te
         }
     }
     text_add(&reply->text, text->data, text->size);
-    budget_give(reply->budget, reply->taken - reply->text.alloc);
+    budget_give(reply->budget, uid_of(reply), reply->taken - reply->text.alloc);
     reply->taken = reply->text.alloc;
 }
 

@@ -52,6 +52,8 @@ static int authorize(void *arg, int action, const char *first, const char *secon
     static const char *const pragmas[] = {"table_info",    "table_xinfo",     "table_list",
                                           "function_list", "compile_options", NULL};
     static const char *const functions[] = {"load_extension", "fts3_tokenizer", NULL};
+    /* takes the square of its arguments' size, minutes of one of 100 kB, and nothing ends it */
+    static const char *const endless[] = {"json_patch", "jsonb_patch", NULL};
     struct engine *engine = arg;
 
     switch (action) {
@@ -63,8 +65,12 @@ static int authorize(void *arg, int action, const char *first, const char *secon
             return SQLITE_OK;
         break;
     case SQLITE_FUNCTION:
-        if (!is_one_of(second, functions))
+        if (is_one_of(second, endless)) {
+            text_clear(&engine->why);
+            text_printf(&engine->why, "%s() isn't allowed: it could run for hours", second);
+        } else if (!is_one_of(second, functions)) {
             return SQLITE_OK;
+        }
         break;
     case SQLITE_PRAGMA:
         if (is_one_of(first, pragmas))
@@ -184,7 +190,8 @@ int engine_open(const struct provider *provider, const struct interrupt *interru
     if (!engine)
         return -ENOMEM;
     engine->provider = provider;
-    r = heap_new(provider->memory ? provider->memory : (long)HEAP_MAX, &engine->heap);
+    r = heap_new(provider->memory ? provider->memory : (long)HEAP_MAX, provider->uid,
+                 &engine->heap);
     if (r < 0) {
         free(engine);
         return r;
@@ -440,8 +447,8 @@ static void point_at(const char *sql, size_t offset, struct text *out)
 static const char *what_went_wrong(const struct engine *engine)
 {
     if (atomic_load(&engine->heap->exceeded))
-        return "over the limit: a statement may take 256 MiB of memory, all together 1 GiB; select "
-               "less, or aggregate";
+        return "over the limit: a statement may take 256 MiB of memory, those of one user together "
+               "512 MiB, all together 1 GiB; select less, or aggregate";
     if (engine->why.size)
         return engine->why.data;
     if (engine->denied)

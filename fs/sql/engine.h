@@ -14,6 +14,8 @@
 #include "fs/sql/stop.h"
 #include "fs/sql/table.h"
 
+#include <sys/types.h>
+
 #define ENGINE_DEADLINE_NS 10000000000ull /* of one text, from engine_open() on */
 #define ENGINE_ROWS_MAX 1000000           /* of one result */
 #define ENGINE_BYTES_MAX (31u << 20)      /* of one result */
@@ -37,6 +39,7 @@ struct provider {
     void *arg;
     uint64_t deadline_ns; /* 0: ENGINE_DEADLINE_NS */
     long memory;          /* bytes; 0: HEAP_MAX */
+    uid_t uid;            /* whose share of memory is taken */
 };
 
 /* What a text is. */

@@ -1,5 +1,8 @@
 #include "fs/sql/heap.h"
 
+#include "agent/base/cleanup.h"
+#include "fs/base/shares.h"
+
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -7,17 +10,35 @@
 #include <stdlib.h>
 
 #define CHARGES_BETWEEN_LOOKS 64
+#define PIECE (256l << 10) /* bytes: a share is asked that often at most */
 
 /* As errno belongs to a thread, and memory to a process: exceptions to "no
  * global mutable state". */
 static _Thread_local struct heap *current;
 static _Thread_local const struct stop *watched;
 static _Thread_local unsigned asked;
-static atomic_long total;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of: */
+static struct shares shares = {.all = HEAP_TOTAL_MAX, .each = HEAP_EACH, .kept = HEAP_KEPT};
 
 static bool is_time_to_stop(void)
 {
     return watched && asked++ % CHARGES_BETWEEN_LOOKS == 0 && stop_reason(watched) < 0;
+}
+
+/* Whether its user's share has room for so many bytes of it. */
+static bool has_share(struct heap *heap, long used)
+{
+    if (used <= atomic_load(&heap->taken))
+        return true;
+    _guard_mutex_(&lock);
+    long more = used - atomic_load(&heap->taken);
+    if (more <= 0)
+        return true;
+    more = (more + PIECE - 1) / PIECE * PIECE;
+    if (shares_take_many(&shares, heap->uid, (size_t)more) < 0)
+        return false;
+    atomic_fetch_add(&heap->taken, more);
+    return true;
 }
 
 /* Counts `size` bytes; false: they are too many. */
@@ -28,11 +49,9 @@ static bool charge(long size)
     if (!heap)
         return true;
     long used = atomic_fetch_add(&heap->used, size) + size;
-    long all = atomic_fetch_add(&total, size) + size;
-    if (size <= 0 || (used <= heap->limit && all <= (long)HEAP_TOTAL_MAX))
+    if (size <= 0 || (used <= heap->limit && has_share(heap, used)))
         return true;
     atomic_fetch_sub(&heap->used, size);
-    atomic_fetch_sub(&total, size);
     atomic_store(&heap->exceeded, true);
     return false;
 }
@@ -111,13 +130,14 @@ void heap_watch(const struct stop *stop) { watched = stop; }
 
 struct heap *heap_current(void) { return current; }
 
-int heap_new(long limit, struct heap **out)
+int heap_new(long limit, uid_t uid, struct heap **out)
 {
     struct heap *heap = calloc(1, sizeof *heap);
     if (!heap)
         return -ENOMEM;
     atomic_init(&heap->refs, 1);
     heap->limit = limit;
+    heap->uid = uid;
     *out = heap;
     return 0;
 }
@@ -130,6 +150,10 @@ struct heap *heap_ref(struct heap *heap)
 
 void heap_unref(struct heap *heap)
 {
-    if (heap && atomic_fetch_sub(&heap->refs, 1) == 1)
-        free(heap);
+    if (!heap || atomic_fetch_sub(&heap->refs, 1) > 1)
+        return;
+    pthread_mutex_lock(&lock);
+    shares_give_many(&shares, heap->uid, (size_t)heap->taken);
+    pthread_mutex_unlock(&lock);
+    free(heap);
 }

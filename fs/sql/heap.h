@@ -12,19 +12,25 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #define HEAP_MAX (256u << 20)     /* of one statement, bytes */
-#define HEAP_TOTAL_MAX (1u << 30) /* of all together */
+#define HEAP_TOTAL_MAX (1u << 30) /* of all together ... */
+#define HEAP_EACH (512u << 20)    /* ... of one user's, and ... */
+#define HEAP_KEPT (256u << 20)    /* ... for root alone */
 
 struct heap {
     atomic_uint refs;
     atomic_long used;
+    atomic_long taken; /* of its user's share, in pieces, until it is freed */
+    uid_t uid;
     long limit;
     atomic_bool exceeded;
 };
 
-/* -ENOMEM. The caller owns one reference; whoever works for it has one, too. */
-int heap_new(long limit, struct heap **out);
+/* uid: whose share it takes. -ENOMEM. The caller owns one reference; whoever works for it has one,
+ * too. */
+int heap_new(long limit, uid_t uid, struct heap **out);
 struct heap *heap_ref(struct heap *heap);
 void heap_unref(struct heap *heap);
 

@@ -45,6 +45,15 @@ static void add_note(struct reading *r, const char *note)
     rows_text(r->rows, LOCALS_VALUE, note);
 }
 
+/* So is what frames are missing of a thread; 0: of which one isn't known. */
+static void add_torn(struct rows *rows, pid_t tid, const char *note)
+{
+    rows_add(rows);
+    if (tid)
+        rows_integer(rows, LOCALS_TID, tid);
+    rows_text(rows, LOCALS_VALUE, note);
+}
+
 static void set(struct reading *r, unsigned column)
 {
     r->bytes += r->scratch.size;
@@ -112,6 +121,12 @@ static int add_stack(struct reading *r, const struct thread_stack *stack, size_t
         else if (e < 0)
             return e;
     }
+    if (stack->torn)
+        add_torn(r->rows, r->tid, "[torn: inner frames are missing, depth counts without them]");
+    if (stack->end == STACK_UNREADABLE)
+        add_torn(r->rows, r->tid, "[torn: outer frames are missing]");
+    else if (stack->end == STACK_LIMIT && !depth_max)
+        add_torn(r->rows, r->tid, "[cut: the stack is deeper than the limit]");
     return 0;
 }
 
@@ -162,4 +177,12 @@ static int within(struct scene *scene, const struct moment *moment, const struct
     return e;
 }
 
-const struct row_source locals_rows = {.plan = plan, .within = within};
+static int gather(struct scene *scene, const struct use *use, struct rows *rows)
+{
+    (void)use;
+    if (scene->torn)
+        add_torn(rows, 0, "[torn: some may be missing or wrong]");
+    return 0;
+}
+
+const struct row_source locals_rows = {.plan = plan, .within = within, .gather = gather};

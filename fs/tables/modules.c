@@ -63,6 +63,13 @@ static int add_module(void *arg, uint64_t key, uint64_t module)
     return r->rows->error ? r->rows->error : r->scratch.error;
 }
 
+/* What may be missing or wrong is a row as well, without a name. */
+static void add_note(struct rows *rows, const char *note)
+{
+    rows_add(rows);
+    rows_text(rows, MODULES_TYPE, note);
+}
+
 static int add_interpreter(struct reading *r, uint64_t interp)
 {
     uint64_t modules;
@@ -71,6 +78,10 @@ static int add_interpreter(struct reading *r, uint64_t interp)
     if (!object_field(r->view, interp, r->offsets->interp_modules, &modules))
         return 0;
     int e = dict_iterate(r->view, r->offsets, modules, add_module, r, NULL);
+    if (e == -E2BIG)
+        add_note(r->rows, "[cut: there are more modules than are read]");
+    else if (e == -EFAULT && r->n)
+        add_note(r->rows, "[unreadable: the rest of sys.modules]");
     return e == -ENOMEM || e == -EFBIG ? e : 0; /* one that begins or ends has none */
 }
 
@@ -96,4 +107,12 @@ static int within(struct scene *scene, const struct moment *moment, const struct
     return e;
 }
 
-const struct row_source modules_rows = {.plan = plan, .within = within};
+static int gather(struct scene *scene, const struct use *use, struct rows *rows)
+{
+    (void)use;
+    if (scene->torn)
+        add_note(rows, "[torn: some may be missing or wrong]");
+    return 0;
+}
+
+const struct row_source modules_rows = {.plan = plan, .within = within, .gather = gather};

@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-#define BAD_MAX 16     /* moments; then what was seen is shown */
+#define BAD_MAX 16     /* moments; then what was seen is shown and marked */
 #define DEPTH_MAX 1000 /* frames; of more all are read */
 
 /* ---- planning ---- */
@@ -102,7 +102,8 @@ static int within(void *arg, const struct moment *moment, const struct lwp_list 
     }
     if (r == 0 && !moment->verified)
         r = view_verify(scene->target->view);
-    return r == -EAGAIN && ++scene->bad >= BAD_MAX ? 0 : r;
+    scene->torn = r == -EAGAIN;
+    return scene->torn && ++scene->bad >= BAD_MAX ? 0 : r;
 }
 
 static int gather(void *arg)

@@ -55,6 +55,8 @@ struct scene {
     struct held_list agent;    /* whom it holds, and its own, if stacks are read */
     struct tasks tasks;        /* of plan.tasks; only as long as `gather` runs */
     struct waits waits;        /* of plan.waits */
+    bool torn; /* no moment was found in which nothing changed: what `within` and `gather` make
+                  rows of may be wrong, and they say so */
     struct text *why;
 
     /* the reading's own */

@@ -20,6 +20,8 @@ static int gather(struct scene *scene, const struct use *use, struct rows *rows)
         rows_integer(rows, TASK_EDGES_AWAITED_BY,
                      (int64_t)tasks->items[tasks->edges[i].awaiter].addr);
     }
+    if (scene->torn || tasks->cut)
+        rows_add(rows); /* of no task */
     return 0;
 }
 

@@ -20,7 +20,7 @@ static void add_string(const struct tasks *tasks, struct rows *rows, unsigned co
         rows_text(rows, column, tasks_string(tasks, at));
 }
 
-/* Where its coroutine stands: the innermost frame that could be read. */
+/* Where its coroutine stands: its innermost frame, if that is known. */
 static void add_place(const struct tasks *tasks, const struct task *task, struct rows *rows)
 {
     const struct task_frame *innermost = NULL;
@@ -28,7 +28,7 @@ static void add_place(const struct tasks *tasks, const struct task *task, struct
     for (uint32_t f = task->frames; f != TASKS_NONE; f = tasks->frames[f].next)
         if (tasks->frames[f].info && tasks->frames[f].info->state == CODE_LOADED)
             innermost = &tasks->frames[f];
-    if (!innermost)
+    if (!innermost || task->torn || task->cut)
         return;
     int line = linetable_line(&innermost->info->lines, innermost->lasti);
     rows_text(rows, TASKS_FUNC, innermost->info->name);
@@ -52,6 +52,14 @@ static void add_awaits(const struct tasks *tasks, const struct task *task, struc
         add_string(tasks, rows, TASKS_AWAITS, task->awaits);
     else
         rows_bytes(rows, TASKS_AWAITS, scratch->data, scratch->size);
+}
+
+/* What may be missing or wrong is a row as well, without an id. */
+static void add_note(struct rows *rows, const char *note)
+{
+    rows_add(rows);
+    rows_text(rows, TASKS_NAME, note);
+    rows_text(rows, TASKS_STATE, "unreadable");
 }
 
 static int gather(struct scene *scene, const struct use *use, struct rows *rows)
@@ -84,6 +92,10 @@ static int gather(struct scene *scene, const struct use *use, struct rows *rows)
         if (tasks->loops[task->loop].tid)
             rows_integer(rows, TASKS_TID, tasks->loops[task->loop].tid);
     }
+    if (tasks->cut)
+        add_note(rows, "[cut: there are more tasks than are read]");
+    if (scene->torn)
+        add_note(rows, "[torn: some may be missing or wrong]");
     return scratch.error;
 }
 

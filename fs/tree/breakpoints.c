@@ -112,10 +112,16 @@ int breakpoints_feed(struct file_context *context, const struct input *input,
     return r;
 }
 
+static int carry_out(struct file_context *context, struct breakpoint_request *request,
+                     struct text *said, struct outcome *outcome)
+{
+    return breakpoints_carry_out(context, request, said, outcome);
+}
+
 int breakpoints_run(struct file_context *context, const struct input *input, struct text *said,
                     struct outcome *outcome)
 {
-    return breakpoints_feed(context, input, breakpoints_carry_out, said, outcome);
+    return breakpoints_feed(context, input, carry_out, said, outcome);
 }
 
 /* ---- reading ---- */

@@ -4,11 +4,10 @@
 #include "fs/breakpoint/request.h"
 #include "fs/tree/file.h"
 
-/* Carries out what was written; where context->clears, in place of the set. 0 or
- * -errno, and the outcome, as file_run. */
-typedef int breakpoints_carry(struct file_context *context,
-                              const struct breakpoint_request *request, struct text *said,
-                              struct outcome *outcome);
+/* Carries out what was written; where context->clears, in place of the set. It may take the request
+ * and leave a zero one. 0 or -errno, and the outcome, as file_run. */
+typedef int breakpoints_carry(struct file_context *context, struct breakpoint_request *request,
+                              struct text *said, struct outcome *outcome);
 
 /* A file_run that reads the lines and has them carried out. */
 int breakpoints_feed(struct file_context *context, const struct input *input,

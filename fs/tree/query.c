@@ -213,6 +213,7 @@ struct provider tables_provider(const struct file_context *context, struct table
         .many = !one,
         .fill = one ? scene_provide : all_provide,
         .arg = one ? (void *)&of->one : (void *)&of->every,
+        .uid = context->principals->opener->who.fsuid,
     };
 }
 

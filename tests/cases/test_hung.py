@@ -57,6 +57,15 @@ def f():
 exec(compile(open(sys.argv[2]).read(), sys.argv[2], "exec"))
 """
 
+# its root directory lies there
+CHANGES_ROOT = """
+import os, sys
+os.chroot(sys.argv[1])
+os.chdir("/")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
 WAIT = "import sys\nprint('ready', flush=True)\nsys.stdin.read()\n"
 TICKS = "import time\ndef tick():\n    time.sleep(0.05)\nprint('ready', flush=True)\nwhile True:\n    tick()\n"
 
@@ -324,6 +333,22 @@ def test_events(other, any_python, hanging):
     finally:
         for file in files:
             file.close()
+
+
+@pytest.mark.alone
+def test_all_breakpoints(other, any_python, hanging):
+    """Which hangs is told; the others are answered."""
+    if any_python.version < (3, 10):
+        pytest.skip("wants breakpoints")
+    ticks = any_python.run_source(TICKS, name="ticks.py")
+    hung = any_python.run_source(CHANGES_ROOT, str(hanging.path), name="changes_root.py")
+    assert {ticks.pid, hung.pid} <= listed(other)
+    hanging.stop()
+    said = in_time("bash", "-c", 'exec 3<>"$1"; echo "log ticks.py:3" >&3; cat <&3', "bash",
+                   other.path / "all" / "breakpoints")
+    assert f"{ticks.pid}: 1: log ticks.py:3  # armed" in said
+    assert f"error: pid {hung.pid}: the process can't be read: " in said
+    assert f"log ticks.py:3  # pid {ticks.pid}, armed" in in_time("cat", other.path / "all" / "breakpoints")
 
 
 @pytest.mark.attack

@@ -535,3 +535,41 @@ def test_blocked_loop(probe, python):
     target.send("loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(asyncio.sleep(1000))))")
     target.expect("done")
     assert int(eventually(lambda: loop_line(r"\]$"))[1]) == target.pid
+
+
+DAMAGES = """
+import asyncio, ctypes, gc
+gc.disable()  # it would follow what is broken
+
+async def sleeper():
+    await asyncio.Event().wait()
+
+async def main():
+    tasks = [asyncio.create_task(sleeper(), name=f"task-{i}") for i in range(3)]
+    await asyncio.sleep(0)
+    listed = asyncio.tasks._scheduled_tasks.data
+    listed.add("not empty")
+    head = object.__basicsize__  # then come fill, used, mask and where its table lies
+    ctypes.c_uint64.from_address(id(listed) + head + 24).value = 8
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@NEW
+def test_damaged_in_sql(probe, python):
+    """The file says [torn], and so do the tables."""
+    target = python.run_source(DAMAGES, name="damages_tasks.py")
+    assert "\n[torn: " in "\n" + probe.read(target.pid, "tasks")
+    query = probe.path / str(target.pid) / "query"
+    *_, note = ask(query, "SELECT * FROM tasks")
+    assert note.pop("name").startswith("[torn: ") and note.pop("state") == "unreadable"
+    assert set(note.values()) == {""}
+    assert ask(query, "SELECT * FROM task_edges")[-1] == {"task": "", "awaited_by": ""}
+    assert not ask(query, "SELECT * FROM tasks JOIN task_edges ON id = task WHERE name LIKE '[%'")
+    for table, says in ("locals", "value"), ("modules", "type"):  # of the same moment
+        (note,) = ask(query, f"SELECT * FROM {table} WHERE name IS NULL AND (SELECT count(*) FROM tasks)")
+        assert note.pop(says).startswith("[torn: ") and set(note.values()) == {""}
+        assert not ask(query, f"SELECT * FROM {table} WHERE name IS NULL")

@@ -26,10 +26,11 @@ static void has(struct drafts *drafts, uint64_t place, const struct credentials 
 
 int main(void)
 {
-    struct budget budget = {.max = 100000};
+    struct budget budget;
     struct drafts drafts;
     struct text text;
 
+    budget_init(&budget, 100000, 100000, 0);
     drafts_init(&drafts, &budget);
     has(&drafts, 1, &anna, -1);
     put(&drafts, 1, &anna, "four");
@@ -52,16 +53,16 @@ int main(void)
     has(&drafts, 1, &bert, -1);
     has(&drafts, 10, &anna, 1);
     /* nothing is kept over the budget */
-    size_t used = atomic_load(&budget.used);
-    budget.max = used - 1;
+    size_t used = budget.bytes.n;
+    budget.bytes.all = used - 1;
     put(&drafts, 99, &anna, "too much");
     has(&drafts, 99, &anna, -1);
-    CHECK(atomic_load(&budget.used) <= used);
+    CHECK(budget.bytes.n <= used);
     /* nor for somebody that can't be told from others */
     put(&drafts, 50, &unknown, "?");
     has(&drafts, 50, &unknown, -1);
     drafts_deinit(&drafts);
-    CHECK_INT(atomic_load(&budget.used), 0);
+    CHECK_INT(budget.bytes.n, 0);
     CHECK_INT(anna.refs + bert.refs + carl.refs + unknown.refs, 4);
     return 0;
 }

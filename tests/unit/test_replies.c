@@ -69,7 +69,7 @@ static void test_keys(struct replies *replies, struct budget *budget)
     reply_unref(new);
     replies_clear(replies);
     CHECK_INT(shown(replies, keys[0], &c), 0);
-    CHECK_INT(budget->used, 0);
+    CHECK_INT(budget->bytes.n, 0);
 }
 
 static void test_limits(struct replies *replies, struct budget *budget)
@@ -97,9 +97,9 @@ static void test_limits(struct replies *replies, struct budget *budget)
     CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &root}, &c), 0);
     CHECK_INT(shown(replies, (struct reply_key){.file = eval, .credentials = &users[1]}, &c),
               REPLIES_BYTES_MAX / 2);
-    CHECK(budget->used < 4u * REPLIES_BYTES_MAX);
+    CHECK(budget->bytes.n < 4u * REPLIES_BYTES_MAX);
     replies_clear(replies);
-    CHECK_INT(budget->used, 0);
+    CHECK_INT(budget->bytes.n, 0);
 
     /* the bytes of one */
     struct text text = TEXT_INIT;
@@ -116,28 +116,51 @@ static void test_limits(struct replies *replies, struct budget *budget)
     CHECK_INT(c, '['); /* what was cut is said */
 
     /* and what all may hold */
-    struct budget small = {.max = 100000};
+    struct budget small;
+    budget_init(&small, 100000, 100000, 0);
     struct reply *poor =
         put(replies, &small, (struct reply_key){.file = ctl, .credentials = &root}, 10, 'a');
     reply_add(poor, 0, 0, &text);
     size_t size = shown(replies, (struct reply_key){.file = ctl, .credentials = &root}, &c);
     CHECK(size > 10 && size < 100 && c == '[');
     reply_unref(poor);
+
+    /* of which one user has a share, and root what is kept */
+    static struct credentials anna = {.refs = 1, .known = true, .uid = {54321}, .who.fsuid = 54321},
+                              bert = {.refs = 1, .known = true, .uid = {54322}, .who.fsuid = 54322};
+    struct budget shared;
+    budget_init(&shared, 300000, 100000, 100000);
+    struct reply *one =
+        put(replies, &shared, (struct reply_key){ctl, .credentials = &anna}, 10, 'a');
+    struct reply *two =
+        put(replies, &shared, (struct reply_key){ctl, .credentials = &bert}, 10, 'a');
+    text_truncate(&text, 30000);
+    for (int i = 0; i < 9; i++)
+        reply_add(one, 0, 0, &text);
+    CHECK(shared.bytes.n < 110000);
+    reply_add(two, 0, 0, &text);
+    CHECK(shown(replies, (struct reply_key){ctl, .credentials = &bert}, &c) > 30000);
+    reply_unref(one);
+    reply_unref(two);
     reply_unref(reply);
     text_deinit(&text);
     replies_clear(replies);
-    CHECK_INT(small.used, 0);
-    CHECK_INT(budget->used, 0);
+    CHECK_INT(shared.bytes.n, 0);
+    CHECK_INT(small.bytes.n, 0);
+    CHECK_INT(budget->bytes.n, 0);
+    budget_deinit(&small);
 }
 
 int main(void)
 {
-    struct budget budget = {.max = 512u << 20};
+    struct budget budget;
     struct replies replies;
 
+    budget_init(&budget, 512u << 20, 512u << 20, 0);
     replies_init(&replies);
     test_keys(&replies, &budget);
     test_limits(&replies, &budget);
     replies_deinit(&replies);
+    budget_deinit(&budget);
     return 0;
 }

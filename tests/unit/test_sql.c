@@ -417,6 +417,9 @@ static void test_only_reads(void)
     fails("UPDATE colours SET id = 1", -EINVAL, "table colours may not be modified");
     fails("UPDATE sqlite_master SET sql = ''", -EINVAL, "table sqlite_master may not be modified");
     fails("DETACH python", -EINVAL, only);
+    fails("SELECT json_patch('{}', '{}')", -EINVAL,
+          "json_patch() isn't allowed: it could run for hours\n"
+          "  SELECT json_patch('{}', '{}')\n         ^");
     text_deinit(&out);
 }
 

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 
 static const char file[] = "<pid>/fake";
-static struct budget budget = {.max = 512u << 20};
+static struct budget budget;
 static struct replies replies;
 static struct credentials me = {.refs = 1, .known = true, .uid = {1000}},
                           somebody = {.refs = 1, .known = true, .uid = {1001}};
@@ -384,6 +384,7 @@ static void test_principals(void)
 
 int main(void)
 {
+    budget_init(&budget, 512u << 20, 512u << 20, 0);
     replies_init(&replies);
     test_principals();
     test_clears();
@@ -393,6 +394,6 @@ int main(void)
     test_reads();
     test_limits();
     replies_deinit(&replies);
-    CHECK_INT(budget.used, 0);
+    CHECK_INT(budget.bytes.n, 0);
     return 0;
 }
