@@ -82,7 +82,7 @@ def test_text(probe, python):
 
 
 CHURN = """
-import asyncio, os, sys, threading
+import asyncio, os, random, sys, threading
 def end():
     sys.stdin.read()
     os._exit(0)
@@ -92,7 +92,8 @@ async def take(locks, n):
             await asyncio.sleep(0)
             if n % 4 == 0:
                 async with locks[2]:
-                    await asyncio.sleep(0)
+                    for _ in range(random.randrange(1, 4)):  # else all may go round in step for ever
+                        await asyncio.sleep(0)
         if n % 3 == 0:
             await locks[2].acquire()
             await asyncio.sleep(0)
