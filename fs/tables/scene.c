@@ -51,25 +51,6 @@ static void make_plan(struct scene *scene)
 
 /* ---- the moment ---- */
 
-static int read_tasks(struct scene *scene, const struct moment *moment, const struct lwp_list *lwps)
-{
-    struct target *target = scene->target;
-    struct tasks *tasks = &scene->tasks;
-    const struct tasks_origin origin = {
-        .runtime = &target->runtime,
-        .asyncio = &scene->asyncio,
-        .codes = target->codes,
-        .walk = moment->walk,
-    };
-
-    int r = tasks_read(target->view, &origin, tasks);
-    for (size_t i = 0; i < tasks->nloops && r == 0; i++)
-        if (tasks->loops[i].stack < moment->walk->n)
-            tasks->loops[i].tid =
-                moment_tid(target, lwps, &moment->walk->stacks[tasks->loops[i].stack]);
-    return r == 0 && tasks->torn ? -EAGAIN : r;
-}
-
 static int read_waits(struct scene *scene, const struct moment *moment, const struct lwp_list *lwps)
 {
     const struct waits_origin origin = {
@@ -85,8 +66,12 @@ static int read_waits(struct scene *scene, const struct moment *moment, const st
 static int within(void *arg, const struct moment *moment, const struct lwp_list *lwps)
 {
     struct scene *scene = arg;
-    int r = scene->plan.tasks ? read_tasks(scene, moment, lwps) : 0;
+    int r = scene->plan.tasks
+                ? tasks_read_along(scene->target, &scene->asyncio, moment, lwps, &scene->tasks)
+                : 0;
 
+    if (r == 0 && scene->plan.tasks && scene->tasks.torn)
+        r = -EAGAIN;
     if (scene->plan.waits && (r == 0 || r == -EAGAIN)) {
         int done = read_waits(scene, moment, lwps);
         r = done < 0 ? done : r;

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/remote/moment/moment.h"
 #include "fs/remote/tasks/tasks_reading.h"
 
 #include <errno.h>
@@ -202,6 +203,24 @@ int tasks_read(struct view *view, const struct tasks_origin *origin, struct task
     prefetch_deinit(&reading.prefetch);
     address_table_deinit(&reading.index);
     return reading.error;
+}
+
+int tasks_read_along(struct target *target, const struct asyncio *asyncio,
+                     const struct moment *moment, const struct lwp_list *lwps, struct tasks *out)
+{
+    const struct tasks_origin origin = {
+        .runtime = &target->runtime,
+        .asyncio = asyncio,
+        .codes = target->codes,
+        .walk = moment->walk,
+    };
+
+    int r = tasks_read(target->view, &origin, out);
+    for (size_t i = 0; i < out->nloops && r == 0; i++)
+        if (out->loops[i].stack < moment->walk->n)
+            out->loops[i].tid =
+                moment_tid(target, lwps, &moment->walk->stacks[out->loops[i].stack]);
+    return r;
 }
 
 const char *tasks_string(const struct tasks *tasks, uint32_t string)

@@ -11,6 +11,7 @@
 #include "fs/remote/frames/code.h"
 #include "fs/remote/frames/frames.h"
 #include "fs/remote/moment/standing.h"
+#include "fs/remote/moment/target.h"
 #include "fs/remote/tasks/asyncio.h"
 
 #define TASKS_OLDEST 0x030c0000u /* CPython 3.12: in older ones tasks can't be found */
@@ -108,6 +109,10 @@ struct tasks_origin {
  * cleared first and reused from call to call (start with {0}). 0, also without any task or any
  * asyncio; -ESRCH, -EPERM, -ENOMEM. What can't be read is marked, not an error. */
 int tasks_read(struct view *view, const struct tasks_origin *origin, struct tasks *out);
+
+/* The same in a moment of a snapshot, and which threads run the loops: lwps. */
+int tasks_read_along(struct target *target, const struct asyncio *asyncio,
+                     const struct moment *moment, const struct lwp_list *lwps, struct tasks *out);
 
 /* Loads the code objects met, and sorts. 0, -ESRCH, -EPERM, -ENOMEM. */
 int tasks_finish(struct tasks *tasks, struct code_cache *codes, const struct memory *memory,

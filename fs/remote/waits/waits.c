@@ -306,26 +306,6 @@ int waits_read_tasks(struct waits_reading *reading)
     return r == -EOPNOTSUPP ? 0 : r; /* where they are can't be told: threads are there */
 }
 
-static int read_tasks(struct waits_reading *reading, const struct moment *moment,
-                      const struct lwp_list *lwps)
-{
-    struct target *target = reading->target;
-    struct tasks *tasks = &reading->tasks;
-    const struct tasks_origin origin = {
-        .runtime = &target->runtime,
-        .asyncio = &reading->asyncio,
-        .codes = target->codes,
-        .walk = moment->walk,
-    };
-
-    int r = tasks_read(target->view, &origin, tasks);
-    for (size_t i = 0; i < tasks->nloops && r == 0; i++)
-        if (tasks->loops[i].stack < moment->walk->n)
-            tasks->loops[i].tid =
-                moment_tid(target, lwps, &moment->walk->stacks[tasks->loops[i].stack]);
-    return r;
-}
-
 static int read_along(void *arg, const struct moment *moment, const struct lwp_list *lwps)
 {
     struct waits_reading *reading = arg;
@@ -336,7 +316,9 @@ static int read_along(void *arg, const struct moment *moment, const struct lwp_l
         .tasks = reading->has_tasks ? &reading->tasks : NULL,
     };
 
-    int r = reading->has_tasks ? read_tasks(reading, moment, lwps) : 0;
+    int r = reading->has_tasks ? tasks_read_along(reading->target, &reading->asyncio, moment, lwps,
+                                                  &reading->tasks)
+                               : 0;
     if (r == 0)
         r = waits_read(&origin, &reading->waits);
     reading->waits.torn = !moment->verified || reading->tasks.torn;
