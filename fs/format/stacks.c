@@ -121,13 +121,15 @@ static void raise_concern(struct shown *all, size_t n, const struct actor *who,
         shown->concern = concern;
 }
 
-/* Who waits for what another one holds, and who that is. */
+/* Who waits for what another one holds, and who that is: but of the GIL, which runs round. */
 static void add_concerns(const struct waits *waits, struct shown *all, size_t n)
 {
     qsort(all, n, sizeof *all, by_tid);
     for (size_t i = 0; i < waits->n; i++) {
         const struct wait *wait = &waits->items[i];
         enum concern concern = wait->cycle == WAITS_NONE ? HOLDS_UP : IN_DEADLOCK;
+        if (concern == HOLDS_UP && !strcmp(wait->kind, "GIL"))
+            continue;
         if (wait->nholders)
             raise_concern(all, n, &wait->who, concern);
         for (uint32_t k = 0; k < wait->nholders; k++)

@@ -329,8 +329,9 @@ def test_holders_of_what_changes_hands_all_the_time(probe, python):
 def test_nobody_waits(probe, any_python):
     """For a lock: it reads a pipe, which the table says, too."""
     target = any_python.run_source("import sys; print('ready'); sys.stdin.read()")
+    table = probe.path / str(target.pid) / "tables" / "locks.csv"
+    eventually(lambda: [row["kind"] for row in rows(table.read_text())] == ["pipe"], what="a read of the pipe")
     assert " waits for " not in probe.read(target.pid, "locks")
-    assert [row["kind"] for row in rows((probe.path / str(target.pid) / "tables" / "locks.csv").read_text())] == ["pipe"]
 
 
 def test_in_sql(probe, any_python):
