@@ -125,7 +125,7 @@ NESTED = f"""
 reads, tells = os.pipe()
 waits, keeps = os.pipe()
 INNER = f'''
-import os
+import os, threading  # which takes this for its main thread
 def innermost():
     os.write({{tells}}, b"x")
     os.read({{waits}}, 1)

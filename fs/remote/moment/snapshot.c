@@ -127,17 +127,22 @@ static void add_states(const struct reading *reading, const struct stack *const 
     }
 }
 
-/* The name that the innermost interpreter which the thread is in knows it by, or else another one:
- * what begins to run in an interpreter doesn't know who runs it. NULL: none does. */
+/* The name by which the main interpreter knows it, else the innermost one, or another one that the
+ * thread is in: what begins to run in an interpreter doesn't know who runs it, or takes whoever
+ * imports `threading` there for its main thread. NULL: none does. */
 static const char *find_name(struct target *target, const struct stack *top,
                              const struct stack *const *stacks, size_t nstacks, pid_t tid)
 {
     const struct offsets *offsets = &target->runtime.offsets;
-    const char *name = names_find(target->names, offsets, top->interp, top->thread_id, tid);
+    const char *name = NULL;
 
     for (size_t i = 0; i < nstacks && !name; i++)
-        if (stacks[i] != top)
+        if (stacks[i]->interp_id == 0)
             name = names_find(target->names, offsets, stacks[i]->interp, stacks[i]->thread_id, tid);
+    if (!name)
+        name = names_find(target->names, offsets, top->interp, top->thread_id, tid);
+    for (size_t i = 0; i < nstacks && !name; i++)
+        name = names_find(target->names, offsets, stacks[i]->interp, stacks[i]->thread_id, tid);
     return name;
 }
 
