@@ -140,7 +140,7 @@ class Step:
         if get_ident() != self.thread:
             return
         at = perf_counter()
-        now = self.clock.now()
+        now = self.clock.now(at)
         for depth in range(len(self.stack) - 1, -1, -1):
             if self.stack[depth][0] is module:
                 break
@@ -191,7 +191,7 @@ class Step:
         at = perf_counter()
         if call.began is not None:
             return
-        now = self.clock.now()
+        now = self.clock.now(at)
         if not self.armed:
             self.arm()
         for other in reversed(self.open[:]):
@@ -211,7 +211,7 @@ class Step:
         at = perf_counter()
         call.awaited -= 1
         if call.awaited == 0 and call.began is not None and not call.ended:
-            now = self.clock.now()
+            now = self.clock.now(at)
             for other in reversed(self.open[:]):
                 if call.order <= other.order <= call.last:
                     self.end(other, now)
@@ -239,7 +239,7 @@ class Step:
         """The backward pass has ended."""
         at = perf_counter()
         self.armed = False
-        now = self.clock.now()
+        now = self.clock.now(at)
         for call in reversed(self.open[:]):
             self.end(call, now)
         self.clock.spent += perf_counter() - at

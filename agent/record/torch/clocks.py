@@ -24,8 +24,9 @@ class Clock:
         self.ts = time()
         self.begun = self.now()
 
-    def now(self):
-        return perf_counter() - self.spent
+    def now(self, at=None):
+        """at: when that is, else now. What is said after something was spent is never before it."""
+        return (perf_counter() if at is None else at) - self.spent
 
     def memory(self):
         return NO_MEMORY
@@ -53,7 +54,7 @@ class DeviceClock(Clock):
         self.pending = []  # (ticket, event, event)
         super().__init__(number)
 
-    def now(self):
+    def now(self, at=None):
         cuda, event = self.cuda, None
         if not cuda.is_current_stream_capturing():  # it would become a part of the graph
             device = cuda.current_device()
@@ -61,7 +62,7 @@ class DeviceClock(Clock):
             event = free.pop() if free else cuda.Event(enable_timing=True)
             event.record()
             self.used.append((device, event))
-        return perf_counter() - self.spent, event
+        return super().now(at), event
 
     def memory(self):
         stats = self.cuda.memory_stats_as_nested_dict()
