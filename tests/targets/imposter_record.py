@@ -2,7 +2,7 @@
 import ctypes
 import os
 
-MAGIC, VERSION = 0x5346424F5250, 4
+MAGIC, VERSION = 0x5346424F5250, 5
 
 
 class Place(ctypes.Structure):
