@@ -4,8 +4,8 @@
 -- generators end: of them, only what ends a thread is a row. handled is 0 once it has left its thread, asyncio task
 -- or callback of a loop, and becomes 1 if who waits for that task catches it; a finally or with that deals with it
 -- counts as code that caught it until it goes on; what C code got, as hasattr() does, stays NULL.
--- stack and locals have limits of their own, so that a loop which raises all the time isn't slowed down much: 1000 and
--- 100 a second; locals are recorded if `record exceptions on locals` was written to ctl.
+-- stack and locals have limits of their own, so that a loop which raises all the time isn't slowed down much: 100 and
+-- 10 in each tenth of a second; locals are recorded if `record exceptions on locals` was written to ctl.
 -- source: recorded
 CREATE TABLE exceptions(
     ts REAL,         -- [s] since 1970

@@ -5,7 +5,7 @@
 -- source: passive
 CREATE TABLE globals(
     module TEXT, -- the key in sys.modules
-    name TEXT,   -- the variable; NULL: what stands in sys.modules is no module, and this is its type and value
+    name TEXT,   -- the variable; NULL: what stands in sys.modules is no module, and this is its type and value; or the value is a note in brackets
     type TEXT,   -- the type of its value, as in module.Type
     value TEXT   -- what repr() would say, as far as that can be known without running code
 );

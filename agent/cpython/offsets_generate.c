@@ -3,8 +3,7 @@
  *   gcc -I INCLUDE -I INCLUDE/internal -I . agent/cpython/offsets_generate.c && ./a.out >> row
  *
  * INCLUDE is a python3.X include directory. agent/cpython/offsets_update does so for
- * every interpreter it is given; tests/cases/test_offsets.py checks the rows that
- * are in the tree the same way. */
+ * every interpreter it is given. */
 #define Py_BUILD_CORE 1
 #include <Python.h>
 

@@ -271,10 +271,11 @@ static void add_deadlock(const struct waits *waits, const struct wait_cycle *cyc
 
 void locks_add_stuck(const struct waits *waits, struct text *out)
 {
-    if (waits->ncycles) {
-        add_deadlock(waits, &waits->cycles[0], out);
-        return;
-    }
+    for (size_t i = 0; i < waits->ncycles; i++)
+        if (!waits->cycles[i].timed) {
+            add_deadlock(waits, &waits->cycles[i], out);
+            return;
+        }
     for (size_t i = 0; i < waits->n; i++) {
         const struct wait *wait = &waits->items[i];
         if (wait->nholders != 1 || wait->timed ||

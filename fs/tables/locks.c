@@ -117,6 +117,12 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
             for (uint32_t k = 0; k < wait->nholders; k++)
                 add_row(scene, wait, &waits->holders[wait->holders + k], name, rows);
         }
+    if (scene->torn || waits->torn || waits->cut) {
+        rows_add(rows);
+        rows_text(rows, LOCKS_KIND,
+                  waits->cut ? "[cut: there are more waits than are read]"
+                             : "[torn: some may be missing or wrong]");
+    }
     return 0;
 }
 

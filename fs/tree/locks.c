@@ -3,12 +3,12 @@
  *   deadlock: thread 63 (seller) holds Lock ledger.lock (shop.py:24) and waits for Lock
  *     inventory.lock (shop.py:25) held by thread 68 (buyer), which holds ...
  *   thread 63 (seller) waits for Lock inventory.lock in sell (shop.py:25), for 12.3 s, held by
- *     thread 68 (buyer) (shop.py:31), for 14.0 s
+ *     thread 68 (buyer) (shop.py:31), for at least 14.0 s
  *   thread 70 (idle) waits for Queue jobs in work (shop.py:50)
  *
  * One fact a line (here they are folded), deadlocks first. In brackets behind an object stands the
  * line that waits, behind a holder the line where it took it. "likely" stands before "held by"
- * where only the code of that thread speaks for it.
+ * where others may hold it as well: one place of a Semaphore.
  *
  * asyncio's tasks, from CPython 3.12 on, stand behind the threads: "task 0x7f3a5e80 (handler-3)
  * waits for asyncio.Queue jobs in fetch (shop.py:70)", and so on for what they await: asyncio.Lock,

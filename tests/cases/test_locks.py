@@ -267,8 +267,9 @@ def holdings(events):
     What a thread wants it can't have had before the one before it began to give it back."""
     spans, waits = {}, {}
     for thread, noted in events.items():
-        want, got = {}, {}
-        for when, what, lock in noted:
+        want, got, last = {}, {}, {lock: what for _, what, lock in noted}
+        goes_on = {"want": ["got", "give", "gave"], "got": ["give", "gave"], "give": ["got", "give", "gave"], "gave": []}
+        for when, what, lock in noted + [(float("inf"), what, lock) for lock in last for what in goes_on[last[lock]]]:
             if what == "want":
                 want[lock] = when
             elif what == "got":
@@ -303,7 +304,6 @@ def test_holders_of_what_changes_hands_all_the_time(probe, python):
         text = path.read_text()
         end = time.monotonic_ns()
         claims += [(begin, end, row) for row in rows(text) if row["kind"] not in {"GIL", *OUTSIDE} and row["waiter"].startswith("churn")]
-    time.sleep(0.1)  # what was going on is noted
     target.send("history")
     said = json.loads(target.readline())
     held, waited = holdings(said["events"])

@@ -315,7 +315,7 @@ ready(other=pid)
     for function, n in ("polls", 2), ("selects", 1), ("epolls", 9):
         found = eventually(lambda: len(lines(function)) == n and lines(function), DEADLINE, f"{n} of {function}")
         assert all(f" polls a pipe in {function} " in line and f"is process {its['other']} (" in line for line in found[:8])
-    assert " polls descriptors 12 more in epolls " in found[8]
+    assert " polls descriptors (12 more) in epolls " in found[8]
 
 
 def test_subprocess(probe, any_python):

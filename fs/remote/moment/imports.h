@@ -45,7 +45,7 @@ struct import_reader {
     /* Takes down what is wanted of one, within a moment. 0; below 0: that ends it. */
     int (*read)(void *arg, struct view *view, const struct import *module);
     /* What was taken down since the last call of either is good; or it is void, and comes again. 0;
-     * below 0: that ends it; above 0: it is enough. NULL: nothing has to be done. The module_ref
+     * below 0: that ends it; above 0: it is enough. NULL: nothing has to be done. The module
      * that came with it is still there. */
     int (*keep)(void *arg);
     void (*again)(void *arg);

@@ -188,7 +188,7 @@ static int tell_more(struct graph *graph, uint32_t w, size_t more)
     int r = add_same(graph->waits, w);
     if (r < 0)
         return r == -EAGAIN ? 0 : r;
-    snprintf(end.name, sizeof end.name, "%zu more", more);
+    snprintf(end.name, sizeof end.name, "(%zu more)", more);
     return tell(graph, (uint32_t)graph->waits->n - 1, &end);
 }
 
