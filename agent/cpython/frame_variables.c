@@ -88,8 +88,21 @@ static void visit_slots(const char *frame, PyObject *code, variable_visit *visit
 
 /* ---- all versions ---- */
 
-static void visit_dict(PyFrameObject *frame, variable_visit *visit, void *arg)
+/* Whether asking for f_locals sets items of the namespace of a class's body, which the program may
+ * have made: up to 3.12 its cells are put there (Objects/frameobject.c, PyFrame_FastToLocals). */
+static bool sets_items(PyObject *code)
 {
+    if (python.version >= 0x030d)
+        return false;
+    _cleanup_unref_ PyObject *cells = PyObject_GetAttrString(code, "co_cellvars");
+    PyErr_Clear();
+    return !cells || PyTuple_Size(cells) != 0;
+}
+
+static void visit_dict(PyFrameObject *frame, PyObject *code, variable_visit *visit, void *arg)
+{
+    if (sets_items(code))
+        return;
     _cleanup_unref_ PyObject *dict = PyObject_GetAttrString((PyObject *)frame, "f_locals");
     PyObject *name, *value;
     Py_ssize_t at = 0;
@@ -105,7 +118,7 @@ void frame_variables(PyFrameObject *frame, PyObject *code, variable_visit *visit
     int offset;
 
     if (!(codes_number(code, CODE_FLAGS) & CO_OPTIMIZED)) {
-        visit_dict(frame, visit, arg);
+        visit_dict(frame, code, visit, arg);
     } else if (get_variable) {
         if (visit_named(frame, code, "co_varnames", NULL, visit, arg) &&
             visit_named(frame, code, "co_cellvars", "co_varnames", visit, arg))

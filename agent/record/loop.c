@@ -44,8 +44,10 @@ struct place {
 /* A loop that runs. With the GIL. */
 struct running {
     PyObject *loop; /* an address and no more; NULL: the entry is free */
+    PyObject *weak; /* a reference to it; NULL: there was none yet */
     PyThreadState *thread;
     int32_t tid;
+    bool round;          /* it has looked up _run_once, and not _process_events since */
     struct place *place; /* NULL: none was needed yet */
     uint64_t placed;     /* of the block that began then ... */
     uint64_t told;       /* ... and which one has a row, there: */
@@ -140,46 +142,121 @@ static size_t find(struct loops *self, const PyObject *loop)
     return LOOPS_MAX;
 }
 
-static size_t add(struct loops *self, PyObject *loop)
+/* Frees an entry, but for its buffers. */
+static void leave(struct running *running)
 {
-    size_t i = find(self, NULL);
+    python_clear(&running->weak);
+    *running = (struct running){.place = running->place};
+}
 
-    if (i < LOOPS_MAX) {
-        self->running[i].loop = loop;
-        self->running[i].thread = PyThreadState_Get();
-        self->running[i].tid = thread_tid();
+/* The loop of an entry, a new reference; NULL: it is no more. */
+static PyObject *take_loop(const struct running *running)
+{
+    PyObject *loop = running->weak ? PyObject_CallNoArgs(running->weak) : NULL;
+
+    PyErr_Clear();
+    if (loop == Py_None) {
+        Py_DecRef(loop);
+        return NULL;
     }
-    return i;
+    return loop;
+}
+
+/* Whether this thread runs it (Lib/asyncio/base_events.py, _thread_id: set before the first round,
+ * threading.get_ident()). Who turns a loop round himself, as a window's timer may, looks up the
+ * same. */
+static bool runs_here(PyObject *loop)
+{
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString("_thread_id");
+    _cleanup_unref_ PyObject *ident = name ? PyObject_GenericGetAttr(loop, name) : NULL;
+    bool here = ident && PyLong_AsUnsignedLong(ident) == (unsigned long)pthread_self();
+
+    PyErr_Clear();
+    return here;
+}
+
+/* Its entry, or LOOPS_MAX: it doesn't run here, or too many do. No exception is set. */
+static size_t add(size_t slot, PyObject *loop)
+{
+    struct loops *self = states[slot];
+    bool collects = python_keep_collector();
+    size_t i = runs_here(loop) ? find(self, NULL) : LOOPS_MAX + 1;
+
+    if (i == LOOPS_MAX)
+        for (i = 0; i < LOOPS_MAX; i++) {
+            PyObject *there = take_loop(&self->running[i]);
+            Py_DecRef(there);
+            if (!there)
+                break;
+        }
+    if (i < LOOPS_MAX) {
+        struct running *running = &self->running[i];
+        leave(running);
+        set_busy(slot, i, 0);
+        running->weak = PyWeakref_NewRef(loop, NULL);
+        running->loop = running->weak ? loop : NULL;
+        running->thread = PyThreadState_Get();
+        running->tid = thread_tid();
+    }
+    PyErr_Clear();
+    python_let_collector(collects);
+    return i < LOOPS_MAX && self->running[i].loop ? i : LOOPS_MAX;
 }
 
 static void goes_round(size_t slot, PyObject *loop)
 {
-    size_t i = find(states[slot], loop);
-    if (i < LOOPS_MAX)
-        finish(slot, i);
-}
-
-static void begins_to_work(size_t slot, PyObject *loop)
-{
     struct loops *self = states[slot];
     size_t i = find(self, loop);
 
+    if (i < LOOPS_MAX && self->running[i].thread != PyThreadState_Get()) {
+        if (!runs_here(loop))
+            return; /* somebody else looks at it */
+        leave(&self->running[i]);
+        i = LOOPS_MAX;
+    }
     if (i == LOOPS_MAX)
-        i = add(self, loop);
-    if (i < LOOPS_MAX)
-        set_busy(slot, i, monotonic_ns());
+        i = add(slot, loop);
+    if (i == LOOPS_MAX)
+        return;
+    finish(slot, i);
+    self->running[i].round = true;
+}
+
+/* A loop that we haven't heard of may have been in its selector when this was switched on: if what
+ * it looks up next is ours, that makes the entry. */
+static size_t find_or_hear(struct loops *self, PyObject *loop)
+{
+    size_t i = find(self, loop);
+
+    if (i == LOOPS_MAX) {
+        _cleanup_unref_ PyObject *name = PyUnicode_FromString("_run_once");
+        _cleanup_unref_ PyObject *bound = name ? PyObject_GenericGetAttr(loop, name) : NULL;
+        PyErr_Clear();
+        i = find(self, loop);
+    }
+    return i;
+}
+
+/* Only if it went round: else it isn't told when it waits again. */
+static void begins_to_work(size_t slot, PyObject *loop)
+{
+    struct loops *self = states[slot];
+    size_t i = find_or_hear(self, loop);
+
+    if (i == LOOPS_MAX || !self->running[i].round || self->running[i].thread != PyThreadState_Get())
+        return;
+    self->running[i].round = false;
+    set_busy(slot, i, monotonic_ns());
 }
 
 static void ends(size_t slot, PyObject *loop)
 {
-    struct running *running;
     size_t i = find(states[slot], loop);
 
     if (i == LOOPS_MAX || states[slot]->running[i].thread != PyThreadState_Get())
         return;
     finish(slot, i);
-    running = &states[slot]->running[i];
-    *running = (struct running){.place = running->place};
+    leave(&states[slot]->running[i]);
 }
 
 /* A descriptor's __get__(self, object, type): more[1] is what was there before. */
@@ -346,6 +423,7 @@ static void drop(size_t slot)
     __atomic_store_n(&states[slot], NULL, __ATOMIC_RELAXED);
     for (size_t i = 0; i < LOOPS_MAX; i++) {
         set_busy(slot, i, 0);
+        python_clear(&self->running[i].weak);
         free(self->running[i].place);
     }
     current_task_clear(&self->tasks);
@@ -402,7 +480,7 @@ static void forget(void)
     for (size_t slot = 0; slot < INTERPRETERS_MAX; slot++)
         for (size_t i = 0; states[slot] && i < LOOPS_MAX; i++) {
             struct running *running = &states[slot]->running[i];
-            *running = (struct running){.place = running->place};
+            *running = (struct running){.weak = running->weak, .place = running->place};
         }
 }
 
@@ -464,12 +542,20 @@ static void see(struct interpreter *interpreter, size_t i, uint64_t since)
 
     if (!running->place)
         running->place = malloc(sizeof *running->place);
-    if (!running->place || thread_states_find(interpreter->state, running->thread, &seen) < 0)
+    if (!running->place)
+        return;
+    _cleanup_unref_ PyObject *loop = take_loop(running);
+    if (!loop) {
+        leave(running);
+        set_busy(slot, i, 0);
+        return;
+    }
+    if (thread_states_find(interpreter->state, running->thread, &seen) < 0)
         return;
     running->placed = 0;
     if (seen.frame) {
         see_frames(self, seen.frame, running->place);
-        see_task(self, running->loop, running->place);
+        see_task(self, loop, running->place);
         if (busy_since(slot, i) == since)
             running->placed = since;
     }
@@ -497,7 +583,7 @@ static void look_at(struct interpreter *interpreter, size_t i, uint64_t limit)
 {
     size_t slot = interpreter_index(interpreter);
 
-    if (!states[slot] || !is_due(slot, i, limit))
+    if (!recorder_ring(RECORDED_LOOP) || !states[slot] || !is_due(slot, i, limit))
         return;
     uint64_t since = busy_since(slot, i);
     looked[slot][i].half = since;
@@ -529,6 +615,8 @@ uint64_t loop_look(void)
     uint64_t limit = __atomic_load_n(&limit_ns, __ATOMIC_RELAXED), period = limit / 4;
     bool any = false;
 
+    if (!recorder_ring(RECORDED_LOOP)) /* it is over, or a fork left it behind */
+        return 0;
     for (size_t slot = 0; slot < INTERPRETERS_MAX; slot++) {
         bool due = false;
         if (!__atomic_load_n(&states[slot], __ATOMIC_RELAXED))

@@ -200,7 +200,16 @@ static bool at_local(struct interpreter *interpreter, struct watch *watch,
         place->value = steal_pointer(copy);
         copy = before; /* given up at the end, when nothing hangs on it any more */
     } else {
-        well = compare(interpreter, watch, &place->value, value, place, heard);
+        /* comparing is Python, and another thread's frame may take the place meanwhile */
+        PyObject *last = place->value;
+        Py_IncRef(last);
+        well = compare(interpreter, watch, &last, value, place, heard);
+        Py_DecRef(copy);
+        copy = last;
+        if (place->owner == (uintptr_t)heard->frame && place->watch == watch) {
+            copy = place->value;
+            place->value = last;
+        }
     }
     if (place->owner == (uintptr_t)heard->frame && place->watch == watch) {
         /* it wasn't taken meanwhile */

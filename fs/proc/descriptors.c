@@ -70,6 +70,7 @@ static int look_at_process(struct looking *looking, pid_t pid)
     struct dirent *entry;
     char path[32], link[64];
     unsigned fd;
+    size_t looked = 0;
 
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
     _cleanup_closedir_ DIR *dir = opendir(path);
@@ -87,12 +88,12 @@ static int look_at_process(struct looking *looking, pid_t pid)
         link[n] = 0;
         descriptor.fd = (int)fd;
         descriptor_parse(link, &descriptor);
-        if (descriptor.kind == DESCRIPTOR_OTHER)
-            continue;
-        if (found->n == DESCRIPTORS_MAX || (found->n % LOOK_EVERY == 0 && is_too_long(looking))) {
+        if (found->n == DESCRIPTORS_MAX || (looked++ % LOOK_EVERY == 0 && is_too_long(looking))) {
             found->cut = true;
             return 0;
         }
+        if (descriptor.kind == DESCRIPTOR_OTHER)
+            continue;
         if (ARRAY_GROW(found->items, looking->alloc, found->n + 1) < 0)
             return -ENOMEM;
         found->items[found->n++] = descriptor;

@@ -63,6 +63,7 @@ int main(void)
     has(&drafts, 50, &unknown, -1);
     drafts_deinit(&drafts);
     CHECK_INT(budget.bytes.n, 0);
+    budget_deinit(&budget);
     CHECK_INT(anna.refs + bert.refs + carl.refs + unknown.refs, 4);
     return 0;
 }

@@ -146,6 +146,7 @@ static void test_limits(struct replies *replies, struct budget *budget)
     text_deinit(&text);
     replies_clear(replies);
     CHECK_INT(shared.bytes.n, 0);
+    budget_deinit(&shared);
     CHECK_INT(small.bytes.n, 0);
     CHECK_INT(budget->bytes.n, 0);
     budget_deinit(&small);

@@ -364,7 +364,7 @@ static void look(struct target *target, struct since *since)
     int r = -EBUSY;
 
     bool moved = count_runs(target, since, now);
-    if (!moved)
+    if (!moved && since->n < SINCE_THREADS_MAX) /* else others may have run its tasks */
         since->tasks_ns = now;
     if (!moved || !target->runtime.supported)
         return;

@@ -5,12 +5,13 @@
 #include <errno.h>
 #include <string.h>
 
-#define NODES_MAX 512u     /* objects that are known of in one search */
-#define STEPS_MAX 2        /* from a variable */
-#define NAMES_MAX 256u     /* global names that a code object speaks of */
-#define NAME_CHARACTERS 64 /* of one part of a name */
-#define ITEMS_MAX 256u     /* of one list, dict, ... */
-#define CO_OPTIMIZED 0x1   /* Include/cpython/code.h: locals are not in a dict */
+#define NODES_MAX 512u      /* objects that are known of in one search */
+#define STEPS_MAX 2         /* from a variable */
+#define NAMES_MAX 256u      /* global names that a code object speaks of */
+#define NAME_CHARACTERS 64  /* of one part of a name */
+#define ITEMS_MAX 256u      /* of one list, dict, ... */
+#define NAMESPACE_MAX 8192u /* of a module or class, of which few are compared */
+#define CO_OPTIMIZED 0x1    /* Include/cpython/code.h: locals are not in a dict */
 
 /* One object on the way, and what leads to it. */
 struct node {
@@ -90,6 +91,8 @@ static int visit_global(void *arg, uint64_t key, uint64_t value)
 {
     struct search *s = arg;
 
+    if (s->items++ == NAMESPACE_MAX)
+        return -E2BIG;
     return is_spoken_of(s, key)
                ? add_node(s, (struct node){.object = value, .by = BY_NAME, .key = key})
                : 0;
@@ -140,6 +143,8 @@ static int visit_member(void *arg, uint64_t key, uint64_t value)
 {
     struct search *s = arg;
 
+    if (s->items++ == NAMESPACE_MAX)
+        return -E2BIG;
     return is_spoken_of(s, key) || value == s->wanted
                ? add_child(s, (struct node){.object = value, .by = BY_ATTRIBUTE, .key = key})
                : 0;
@@ -247,7 +252,11 @@ bool lock_name_add(struct view *view, const struct offsets *offsets, const struc
     s.wanted = object;
     s.looks = looks;
     s.nnames = s.n = 0;
+    s.items = 0;
     s.found = false;
+    if (!*looks)
+        return false;
+    --*looks;
     visit_variables(&s, frame);
     for (s.at = 0; s.at < s.n && s.at < LOCK_NAME_LOOKS_MAX && *looks && !s.found; s.at++) {
         --*looks;

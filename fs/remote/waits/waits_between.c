@@ -455,6 +455,15 @@ static int add_to_cycle(struct graph *graph, struct wait_cycle *cycle, uint32_t 
 }
 
 /* The way from the process that is asked for to one that is met again. */
+/* Takes back what is of no deadlock. */
+static int drop_cycle(struct waits *waits, const struct wait_cycle *cycle)
+{
+    for (uint32_t i = 0; i < cycle->n; i++)
+        waits->items[waits->links[cycle->first + i]].cycle = WAITS_NONE;
+    waits->nlinks = cycle->first;
+    return 0;
+}
+
 static int tell_deadlock(struct graph *graph)
 {
     struct waits *waits = graph->waits;
@@ -467,12 +476,12 @@ static int tell_deadlock(struct graph *graph)
     for (size_t steps = 0; steps < graph->nnodes && graph->nodes[at].stuck; steps++) {
         const struct link *link = link_away(graph, at, &to);
         if (!link)
-            return 0; /* its threads wait for each other: its own file says so */
+            return drop_cycle(waits, &cycle); /* its threads wait for each other */
         int r = add_wait(graph, link, to, &wait);
         if (r == 0)
             r = add_to_cycle(graph, &cycle, wait);
         if (r < 0)
-            return r == -EAGAIN ? 0 : r;
+            return r == -EAGAIN ? drop_cycle(waits, &cycle) : r;
         cycle.likely |= link->likely;
         graph->nodes[at].stuck = false; /* passed */
         at = to;

@@ -289,17 +289,18 @@ static void add_holders(struct finding *f, const struct waiting *w)
 {
     bool counts = w->class == LOCK_AIO_SEMAPHORE || w->class == LOCK_AIO_BOUNDED_SEMAPHORE;
 
-    for (size_t i = 0; i < f->nholds && w->lock; i++) {
+    for (size_t i = 0; i < f->nholds && w->lock && f->waits->nholders < WAITS_MAX; i++) {
         if (f->holds[i].lock != w->lock)
             continue;
         struct actor who = task_actor(f, f->holds[i].task);
         struct wait_holder *holder =
             waits_add_holder(f->waits, who, counts ? HELD_LIKELY : HELD_CERTAIN);
         if (!holder)
-            continue;
+            return;
         holder->taken.code = f->holds[i].at >= 0 ? f->holds[i].frame.info : NULL;
         holder->taken.lasti = f->holds[i].at;
     }
+    f->waits->cut |= f->waits->nholders == WAITS_MAX;
 }
 
 /* ---- the list ---- */

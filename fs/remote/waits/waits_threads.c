@@ -321,7 +321,7 @@ static void look_at_lock(struct finding *f, struct waiter *w)
 {
     static const char *const calls[] = {
         [LOCK_LOCK] = "acquire",     [LOCK_RLOCK] = "acquire", [LOCK_SEMLOCK] = "acquire",
-        [LOCK_SIMPLE_QUEUE] = "get", [LOCK_HANDLE] = "join",
+        [LOCK_SIMPLE_QUEUE] = "get", [LOCK_HANDLE] = "join",   [LOCK_THREAD] = "join",
     };
 
     w->what = WAITS_FOR_LOCK;
@@ -481,14 +481,19 @@ static void set_place(struct wait_place *place, const struct raw_frame *frame, i
     place->lasti = at;
 }
 
-static void add_holder(struct finding *f, const struct waiter *holder, uint64_t lock,
-                       enum certainty certainty)
+/* hold: its with block; NULL: it isn't known. */
+static void add_holder_of(struct finding *f, const struct waiter *holder, const struct hold *hold,
+                          enum certainty certainty)
 {
-    const struct hold *hold = lock ? find_hold(f, holder, lock) : NULL;
-
     struct wait_holder *h = waits_add_holder(f->waits, thread_actor(holder->lwp->tid), certainty);
     if (h && hold && hold->at >= 0)
         set_place(&h->taken, &hold->frame, hold->at);
+}
+
+static void add_holder(struct finding *f, const struct waiter *holder, uint64_t lock,
+                       enum certainty certainty)
+{
+    add_holder_of(f, holder, lock ? find_hold(f, holder, lock) : NULL, certainty);
 }
 
 static void add_gone(struct finding *f)
@@ -520,9 +525,10 @@ static int64_t count_holds(const struct finding *f, uint64_t lock)
 
 static void add_with_blocks(struct finding *f, uint64_t lock, enum certainty certainty)
 {
-    for (size_t i = 0; i < f->nholds; i++)
+    for (size_t i = 0; i < f->nholds && f->waits->nholders < WAITS_MAX; i++)
         if (f->holds[i].lock == lock)
-            add_holder(f, &f->items[f->holds[i].waiter], lock, certainty);
+            add_holder_of(f, &f->items[f->holds[i].waiter], &f->holds[i], certainty);
+    f->waits->cut |= f->waits->nholders == WAITS_MAX;
 }
 
 /* The thread of a pool that runs what a Future stands for: in _WorkItem.run(). */
