@@ -116,7 +116,7 @@ def test_a_value_is_wrong(probe, any_python):
     func, file, line, old, new = hit.split(",")
     assert (func, int(line), new) == ("update", line_of("weights[2] = 1.0"), "nan") and old != "nan"
     recipe.type()
-    assert probe.read(target.pid, "threads", target.pid, "ctl") == "running\n"
+    eventually(lambda: probe.read(target.pid, "threads", target.pid, "ctl") == "running\n", what="going on")
     recipe.end()
 
 
