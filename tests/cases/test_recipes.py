@@ -130,7 +130,8 @@ def test_an_exception_is_swallowed(probe, any_python):
     said = recipe.type_until(r"(\n.+){3}").splitlines()
     assert len(said) == 4 and all(line.startswith("lookup,") and "'id': 7" in line for line in said[1:])
     recipe.type()
-    recipe.type_until("stopped by breakpoint 1 at ")
+    eventually(lambda: "stopped" in probe.read(target.pid, "threads", target.pid, "ctl"), what="a stop")
+    assert "stopped by breakpoint 1 at " in recipe.type()
     recipe.end()
 
 
