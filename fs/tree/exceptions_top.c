@@ -5,9 +5,6 @@
 #include "fs/format/recorded.h"
 #include "fs/tree/query.h"
 
-#include <errno.h>
-#include <string.h>
-
 /* The message is that of the last one: SQLite takes it from the row of the only max(). */
 static const char statement[] =
     "SELECT count, uncaught, handled,"
@@ -22,15 +19,6 @@ static const char statement[] =
     " sum(handled IS 1) AS handled, max(ts) AS last, message, type, file, lineno, func"
     " FROM exceptions GROUP BY type, file, lineno, func ORDER BY last DESC LIMIT 100) AS g";
 
-static int run(struct engine *engine, struct text *out)
-{
-    size_t end;
-
-    if (engine_prepare(engine, statement, strlen(statement), &end) != SQL_READY)
-        return -EINVAL;
-    return engine_run(engine, FORMAT_TABLE, out);
-}
-
 int exceptions_top_render(struct file_context *context, struct text *out)
 {
     struct tables_of of;
@@ -42,7 +30,7 @@ int exceptions_top_render(struct file_context *context, struct text *out)
         return r;
     recorded_text(context->recording, RECORDED_EXCEPTIONS, out);
     text_putc(out, '\n');
-    r = run(engine, out);
+    r = engine_select(engine, statement, FORMAT_TABLE, out);
     if (r < 0)
         engine_explain(engine, &context->why);
     engine_close(engine);

@@ -16,15 +16,6 @@ static int name_of(const char *path, char *name, size_t cap)
     return snprintf(name, cap, "%.*s", (int)strcspn(base, "."), base) < (int)cap ? 0 : -ENOENT;
 }
 
-static int run(struct engine *engine, const char *sql, struct text *out)
-{
-    size_t end;
-
-    if (engine_prepare(engine, sql, strlen(sql), &end) != SQL_READY)
-        return -EINVAL;
-    return engine_run(engine, FORMAT_CSV, out);
-}
-
 /* Where this interpreter hasn't what the table shows the file has a header, and nothing below:
  * those who read /probe/<all>/tables/<all> at once want to go on. The process's errors say why. */
 int table_render(struct file_context *context, struct text *out)
@@ -40,14 +31,14 @@ int table_render(struct file_context *context, struct text *out)
     if (r < 0)
         return r;
     snprintf(sql, sizeof sql, "SELECT * FROM %s", name);
-    r = run(engine, sql, out);
+    r = engine_select(engine, sql, FORMAT_CSV, out);
     if (r < 0)
         engine_explain(engine, &context->why);
     if (r == -EOPNOTSUPP && context->process) {
         error_ring_add(&context->process->errors, context->principals->opener,
                        strchr(context->file, '/') + 1, r, context->why.data);
         snprintf(sql, sizeof sql, "SELECT * FROM %s LIMIT 0", name);
-        r = run(engine, sql, out);
+        r = engine_select(engine, sql, FORMAT_CSV, out);
     }
     engine_close(engine);
     return r;
