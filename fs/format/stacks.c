@@ -12,8 +12,6 @@
 
 #define TIDS_MAX 1000 /* that are listed of one stack's threads */
 
-static void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
-
 /* waits: what is read along, NULL: nothing. */
 static int take(struct target *target, struct recording *recording, bool native,
                 struct waits_reading *waits, struct text *why, struct snapshot **out)

@@ -62,8 +62,6 @@ static void add_interpreter(const struct snapshot *snapshot, struct text *out)
                 interpreters);
 }
 
-static void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
-
 static void add_line(const char *status, const char *key, const char *as, struct text *out)
 {
     const char *p = proc_status_field(status, key);

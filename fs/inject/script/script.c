@@ -40,8 +40,6 @@ struct attempt {
     char said[REMOTE_FILES_REPLY_MAX]; /* by the script */
 };
 
-static void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
-
 /* ---- which thread ---- */
 
 /* How well a thread is suited, 0 being the best; -1: it sleeps, and can't be woken. The main thread

@@ -41,8 +41,6 @@ void snapshot_free(struct snapshot *snapshot)
     free(snapshot);
 }
 
-static void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
-
 /* ---- one thread ---- */
 
 static const struct gil *gil_waited_for(const struct reading *reading, const struct lwp *lwp)

@@ -109,6 +109,8 @@ struct snapshot_options {
 int snapshot_take(struct target *target, const struct snapshot_options *options,
                   struct snapshot **out);
 void snapshot_free(struct snapshot *snapshot);
+/* For _cleanup_(). */
+static inline void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
 
 /* "running", "idle", "gil-wait", "stopped", "traced" or "dead". */
 const char *thread_state_name(enum thread_state state);
