@@ -37,9 +37,10 @@ static void parse_old(const struct offsets *o, const uint8_t *p, uint32_t versio
                       struct raw_frame *f)
 {
     f->code = load64(p + o->frame_code);
-    f->lasti = (int32_t)load32(p + o->frame_lasti);
-    if (version >= 0x030a0000 && f->lasti > 0)
-        f->lasti *= 2; /* counted in instructions */
+    uint32_t lasti = load32(p + o->frame_lasti);
+    if (version >= 0x030a0000 && (int32_t)lasti > 0)
+        lasti *= 2; /* counted in instructions */
+    f->lasti = (int32_t)lasti;
 }
 
 /* The same from 3.11 on. */
