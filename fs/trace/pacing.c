@@ -17,13 +17,17 @@ static uint64_t cpu_ns(pid_t pid)
     return timespec_ns(&t);
 }
 
-void pacing_wait(const struct pacing *pacing, pid_t pid)
+bool pacing_wait(const struct pacing *pacing, pid_t pid)
 {
     uint64_t start = monotonic_ns(), now;
+    bool waited = false;
 
     while (pacing->due_cpu_ns && (now = cpu_ns(pid)) && now < pacing->due_cpu_ns &&
-           monotonic_ns() - start < PACING_DEADLINE_NS)
+           monotonic_ns() - start < PACING_DEADLINE_NS) {
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        waited = true;
+    }
+    return waited;
 }
 
 void pacing_paused(struct pacing *pacing, pid_t pid, uint64_t pause_ns)

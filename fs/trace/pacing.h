@@ -6,6 +6,7 @@
  * that keep it from running. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -17,8 +18,8 @@ struct pacing {
     uint64_t due_cpu_ns; /* processor time of the process at which it may be paused again */
 };
 
-/* Waits until the process may be paused. Never longer than the deadline. */
-void pacing_wait(const struct pacing *pacing, pid_t pid);
+/* Waits until the process may be paused, never longer than the deadline. Whether it had to. */
+bool pacing_wait(const struct pacing *pacing, pid_t pid);
 /* Notes a pause that has just ended. */
 void pacing_paused(struct pacing *pacing, pid_t pid, uint64_t pause_ns);
 /* Waits until the process has run on a little, as long as this thread of it is ready to, a second

@@ -30,26 +30,15 @@ struct tracer {
     int result;
     struct {
         pid_t tid;
-        int signal; /* one that arrived with the stop and is passed on */
-    } stopped[TRACER_STOPPED_MAX];
+        int signal;   /* one that arrived with the stop and is passed on */
+        bool stopped; /* else it was asked to, and may have done so since */
+    } asked[TRACER_STOPPED_MAX];
     size_t n;
     /* those of a process that another tracer of this daemon claims: it stopped them for us */
     struct claim_hold holds[TRACER_STOPPED_MAX];
     size_t nholds;
-    uint64_t since; /* when the first had stopped */
+    uint64_t since; /* when the first had stopped, or may have */
 };
-
-uint64_t tracer_resume(struct tracer *tracer)
-{
-    if (!tracer->n && !tracer->nholds)
-        return 0;
-    for (; tracer->n; tracer->n--)
-        ptrace(PTRACE_DETACH, tracer->stopped[tracer->n - 1].tid, NULL,
-               (void *)(uintptr_t)tracer->stopped[tracer->n - 1].signal);
-    for (; tracer->nholds; tracer->nholds--)
-        claim_release(&tracer->holds[tracer->nholds - 1]);
-    return monotonic_ns() - tracer->since;
-}
 
 static void *tracer_main(void *arg)
 {
@@ -117,17 +106,33 @@ static int hold(struct tracer *tracer, pid_t tid)
 {
     int r = claim_hold(tid, TRACER_STOP_DEADLINE_NS, &tracer->holds[tracer->nholds]);
     if (r < 0)
-        return r == -ENOENT ? -EBUSY : r;
+        return r == -ENOENT || r == -ETIMEDOUT ? -EBUSY : r;
     if (!tracer->n && !tracer->nholds)
         tracer->since = monotonic_ns();
     tracer->nholds++;
     return 0;
 }
 
-int tracer_stop(struct tracer *tracer, pid_t tid)
+/* Waits for the stop of the thread asked last. */
+static int settle(struct tracer *tracer, size_t i, uint64_t deadline_ns)
 {
     int status = 0;
 
+    int r = tracer_wait(tracer->asked[i].tid, deadline_ns, &status);
+    if (r < 0)
+        return r;
+    /* either our PTRACE_EVENT_STOP (with SIGTRAP, or the job control signal in force), or the
+     * delivery of a signal that came first and must not be lost */
+    bool event = status >> 8 == PTRACE_EVENT_STOP;
+    tracer->asked[i].stopped = true;
+    tracer->asked[i].signal = event ? 0 : status;
+    if (event)
+        restart_interrupted(tracer->asked[i].tid);
+    return 0;
+}
+
+int tracer_stop(struct tracer *tracer, pid_t tid)
+{
     if (tracer->n + tracer->nholds == TRACER_STOPPED_MAX)
         return -ENFILE;
     if (callers_has(tid))
@@ -138,21 +143,30 @@ int tracer_stop(struct tracer *tracer, pid_t tid)
         return errno == EPERM ? hold(tracer, tid) : -errno;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
         return -errno; /* died; or else this thread's end detaches it */
-    int r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
-    if (r < 0)
+    tracer->asked[tracer->n].tid = tid;
+    tracer->asked[tracer->n].stopped = false;
+    int r = settle(tracer, tracer->n, TRACER_STOP_DEADLINE_NS);
+    if (r < 0 && r != -ETIMEDOUT)
         return r;
     if (!tracer->n && !tracer->nholds)
         tracer->since = monotonic_ns();
-
-    /* either our PTRACE_EVENT_STOP (with SIGTRAP, or the job control signal in force), or the
-     * delivery of a signal that came first and must not be lost */
-    bool event = status >> 8 == PTRACE_EVENT_STOP;
-    tracer->stopped[tracer->n].tid = tid;
-    tracer->stopped[tracer->n].signal = event ? 0 : status;
-    if (event)
-        restart_interrupted(tid);
     tracer->n++;
-    return 0;
+    return r;
+}
+
+uint64_t tracer_resume(struct tracer *tracer)
+{
+    if (!tracer->n && !tracer->nholds)
+        return 0;
+    for (; tracer->n; tracer->n--) {
+        size_t i = tracer->n - 1;
+        if (tracer->asked[i].stopped || settle(tracer, i, 0) == 0)
+            ptrace(PTRACE_DETACH, tracer->asked[i].tid, NULL,
+                   (void *)(uintptr_t)tracer->asked[i].signal);
+    }
+    for (; tracer->nholds; tracer->nholds--)
+        claim_release(&tracer->holds[tracer->nholds - 1]);
+    return monotonic_ns() - tracer->since;
 }
 
 int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out)

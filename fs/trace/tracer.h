@@ -23,7 +23,9 @@ int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg);
 
 /* Stops one thread; one of a process that this daemon traces anyway (trace/claims.h), too. -EBUSY:
  * another tracer has it; -EPERM; -ESRCH: it is gone; -EDEADLK: it waits for an answer of this
- * daemon; -ETIMEDOUT: it did not stop in time, and runs on; -ENFILE: too many are stopped. */
+ * daemon; -ENFILE: too many are stopped. -ETIMEDOUT: it did not stop in time, as it sleeps in the
+ * kernel beyond interruption or gets no processor; it stops before it executes anything of its own,
+ * and so stands still for whoever reads its memory, until it is let go. */
 int tracer_stop(struct tracer *tracer, pid_t tid);
 /* Waits until a thread that is traced has stopped, and for nothing else of it. *status: the signal,
  * and above it the PTRACE_EVENT, as in wait(2)'s status >> 8. -ESRCH: it ended; -ETIMEDOUT;

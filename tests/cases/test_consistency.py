@@ -7,7 +7,7 @@ import time
 import pytest
 
 from stacks import parse_backtrace
-from targets import legal
+from targets import again, legal
 
 STACKS = int(os.environ.get("PROBEFS_TEST_STACKS", "1000"))
 CALLS = legal.tree()[1]
@@ -48,6 +48,21 @@ def test_no_wrong_stack(probe, python, record_property, threads):
     record_property("marked", marked)
     print(f"{python}, {threads} threads: {accepted} right, {marked} marked")
     assert accepted > marked * 9, f"{marked} of {marked + accepted} stacks could not be read"
+
+
+def test_same_again(probe, python):
+    target = python.run("again.py")
+    lines = {(function, again.line_of(function)) for function in ("one", "other")}
+    path = probe.path / str(target.pid) / "backtrace"
+    seen = set()
+    for _ in range(3 * STACKS if python.version < (3, 11) else STACKS):
+        thread = parse_backtrace(path.read_text(encoding="utf-8"), target.pid).threads[target.pid]
+        frames = [(function, line) for function, file, line in thread.frames if file.endswith("again.py")]
+        if not thread.unreadable and len(frames) == 3:
+            called, caller = frames[0][0], frames[1]
+            assert caller[0] == "turn" and (called, caller[1]) in lines, thread.lines
+            seen.add(called)
+    assert len(seen) == 2, seen
 
 
 def test_the_judge_finds_fault():

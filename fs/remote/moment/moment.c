@@ -2,6 +2,8 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/array.h"
+#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/trace/tracer.h"
 
@@ -11,18 +13,37 @@
 
 #define NAP_NS 200000 /* between tries that failed because the target ran */
 
+/* The thread that took a GIL last: as long as it doesn't run, and nobody else has taken the GIL, no
+ * Python runs under it. */
+struct taker {
+    struct gil gil;
+    pid_t tid; /* 0: it has ended */
+    bool runs; /* else `before` says how much it has run */
+    struct runs before;
+};
+
 struct search {
     struct target *target;
     moment_work *work;
     void *arg;
     struct moment *moment;
+    struct taker *takers; /* as they were before the reading, one for each GIL */
+    struct gil *gils;     /* as many, as they are */
+    size_t ntakers, takers_alloc, gils_alloc;
+    pid_t running[TRACER_STOPPED_MAX]; /* takers that run */
+    size_t nrunning;
     bool no_stopping;      /* another tracer is there */
-    bool starved;          /* the holder didn't get the processor that it needs to stop */
-    pid_t torn;            /* the holder, stopped in the middle of what `work` reads; or 0 */
+    pid_t torn;            /* the one stopped in the middle of what `work` reads; or 0 */
     struct lwp_list *lwps; /* of a process in another pid namespace; read once */
 };
 
-/* ---- who holds the GIL ---- */
+static void search_deinit(struct search *search)
+{
+    free(search->takers);
+    free(search->gils);
+}
+
+/* ---- who took the GIL ---- */
 
 /* Up to 3.10 a thread state only has the pthread_t; and the number in it is the parent's in a
  * forked child of some versions. Where libc keeps the kernel's number: glibc's struct pthread.tid
@@ -42,8 +63,8 @@ pid_t moment_tid(struct target *target, const struct lwp_list *lwps, const struc
     return lwp ? lwp->tid : 0;
 }
 
-/* The holder's number, without listing all threads where that isn't needed. */
-static pid_t holder_tid(struct search *search, const struct stack *stack)
+/* The taker's number, without listing all threads where that isn't needed; 0: none is known. */
+static pid_t taker_tid(struct search *search, const struct stack *stack)
 {
     struct target *target = search->target;
 
@@ -54,25 +75,64 @@ static pid_t holder_tid(struct search *search, const struct stack *stack)
     return moment_tid(target, search->lwps, stack);
 }
 
-static bool is_running(pid_t pid, pid_t tid) { return lwp_state(pid, tid) == 'R'; }
+/* The state is read last: a thread that sleeps then must be given a processor before it runs on. */
+static int look_at_taker(struct search *search, const struct gil *gil, struct taker *out)
+{
+    struct target *target = search->target;
+    const struct stack *s = walk_find(&target->walk, gil->holder);
 
-/* The threads that hold a GIL now and run. -EAGAIN: a holder isn't known yet. */
-static int running_holders(struct search *search, const struct gil *gils, pid_t *holders, size_t *n)
+    *out = (struct taker){.gil = *gil, .tid = s ? taker_tid(search, s) : 0};
+    if (!out->tid)
+        return gil->locked ? -EAGAIN : 0;
+    out->runs = runs_read(target->pid, out->tid, &out->before) < 0 ||
+                lwp_state(target->pid, out->tid) == 'R';
+    if (!out->runs)
+        return 0;
+    if (search->nrunning == TRACER_STOPPED_MAX)
+        return -EAGAIN;
+    search->running[search->nrunning++] = out->tid;
+    return 0;
+}
+
+/* Notes who took the GILs that the last walk found. -EAGAIN: one that is held by nobody known. */
+static int look_at_takers(struct search *search)
+{
+    struct target *target = search->target;
+    size_t n = target->walk.ngils;
+
+    search->ntakers = search->nrunning = 0;
+    if (ARRAY_GROW(search->takers, search->takers_alloc, n) < 0 ||
+        ARRAY_GROW(search->gils, search->gils_alloc, n) < 0)
+        return -ENOMEM;
+    int r = walk_read_gils(&target->walk, &target->memory, &target->runtime, search->gils);
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = look_at_taker(search, &search->gils[i], &search->takers[i]);
+    search->ntakers = n;
+    return r;
+}
+
+/* 0: the GILs are those of look_at_takers(), nobody has taken one since, and no taker has run that
+ * didn't run then. -EAGAIN: else. */
+static int see_nobody_took(struct search *search)
 {
     struct target *target = search->target;
 
-    *n = 0;
-    for (size_t i = 0; i < target->walk.ngils; i++) {
-        if (!gils[i].locked)
-            continue;
-        const struct stack *s = walk_find(&target->walk, gils[i].holder);
-        pid_t tid = s ? holder_tid(search, s) : 0;
-        if (!tid || *n == TRACER_STOPPED_MAX)
+    if (target->walk.ngils != search->ntakers)
+        return -EAGAIN;
+    int r = walk_read_gils(&target->walk, &target->memory, &target->runtime, search->gils);
+    for (size_t i = 0; i < search->ntakers && r == 0; i++) {
+        const struct taker *t = &search->takers[i];
+        const struct gil *now = &search->gils[i];
+        struct runs runs;
+        if (now->addr != t->gil.addr || now->locked != t->gil.locked ||
+            now->holder != t->gil.holder)
             return -EAGAIN;
-        if (is_running(target->pid, tid))
-            holders[(*n)++] = tid;
+        if (t->tid && !t->runs &&
+            (runs_read(target->pid, t->tid, &runs) < 0 || runs.ns != t->before.ns ||
+             runs.n != t->before.n || lwp_state(target->pid, t->tid) == 'R'))
+            return -EAGAIN;
     }
-    return 0;
+    return r;
 }
 
 /* ---- reading ---- */
@@ -94,71 +154,40 @@ static int run_work(struct search *search)
     return search->work ? search->work(search->moment, search->arg) : 0;
 }
 
-/* Without stopping anybody: everything is read twice. */
+/* Without stopping anybody: everything is read twice. A program that does the same again and again
+ * may show the same bytes twice and have run in between; so it must not have. */
 static int try_quietly(struct search *search)
 {
-    struct target *target = search->target;
-    pid_t holders[TRACER_STOPPED_MAX];
-    size_t n;
-
     int r = walk_once(search);
     if (r == 0)
-        r = running_holders(search, target->walk.gils, holders, &n);
-    if (r == 0 && n && !search->no_stopping && !search->starved)
-        r = -EAGAIN; /* in vain: it is stopped next, and what was copied now needn't be then */
-    if (r == 0)
         r = run_work(search);
-    return r == 0 ? view_verify(target->view) : r;
+    if (r == 0)
+        r = view_verify(search->target->view);
+    return r == 0 ? see_nobody_took(search) : r;
 }
 
-static bool same_gils(const struct gil *a, const struct gil *b, size_t n)
+static int read_stopped(struct tracer *tracer, struct search *search)
 {
-    for (size_t i = 0; i < n; i++)
-        if (a[i].locked != b[i].locked || (a[i].locked && a[i].holder != b[i].holder))
-            return false;
-    return true;
-}
-
-struct stopping {
-    struct search *search;
-    const struct gil *gils; /* as they were when the holders were chosen */
-    struct gil *now;
-    const pid_t *holders;
-    size_t n;
-};
-
-static int read_stopped(struct tracer *tracer, struct stopping *st)
-{
-    struct search *search = st->search;
-    struct target *target = search->target;
     struct moment *moment = search->moment;
-    size_t ngils = target->walk.ngils;
 
-    int r = walk_read_gils(&target->walk, &target->memory, &target->runtime, st->now);
-    if (r == 0 && !same_gils(st->gils, st->now, ngils))
-        r = -EAGAIN;
+    int r = see_nobody_took(search);
     if (r == 0)
         r = walk_once(search);
-    if (r == 0 && target->walk.ngils != ngils)
+    if (r == 0 && search->target->walk.ngils != search->ntakers)
         r = -EAGAIN;
     if (r < 0)
         return r;
     moment->tracer = tracer;
-    moment->holders = st->holders;
-    moment->nholders = st->n;
+    moment->holders = search->running;
+    moment->nholders = search->nrunning;
     r = run_work(search);
     moment->tracer = NULL;
-    search->torn = r == -EAGAIN ? st->holders[0] : 0;
-    if (r < 0)
-        return r;
+    search->torn = r == -EAGAIN ? search->running[0] : 0;
+    if (r == 0 && search->nrunning < search->ntakers)
+        r = view_verify(search->target->view);
     /* A GIL is marked as locked a moment before its new holder is noted: one that was just being
      * handed on shows itself now. Other interpreters' GILs may have changed too. */
-    r = walk_read_gils(&target->walk, &target->memory, &target->runtime, st->now);
-    if (r == 0 && !same_gils(st->gils, st->now, ngils))
-        r = -EAGAIN;
-    if (r == 0 && st->n < ngils)
-        r = view_verify(target->view);
-    return r;
+    return r == 0 ? see_nobody_took(search) : r;
 }
 
 /* Failures that are of this try only: the process itself may live, and the next try finds out. */
@@ -168,58 +197,56 @@ static bool is_passing(int error)
            error == -ESRCH || error == -EFAULT;
 }
 
+/* A thread that gets no processor to stop on in time can't run Python either before it is let go.
+ */
 static int stop_and_read(struct tracer *tracer, void *arg)
 {
-    struct stopping *st = arg;
-    struct moment *moment = st->search->moment;
+    struct search *search = arg;
+    struct target *target = search->target;
     int r = 0;
 
-    _guard_mutex_(&st->search->target->tracing);
-    for (size_t i = 0; i < st->n && r == 0; i++)
-        r = tracer_stop(tracer, st->holders[i]);
+    _guard_mutex_(&target->tracing);
+    for (size_t i = 0; i < search->nrunning && r == 0; i++) {
+        r = tracer_stop(tracer, search->running[i]);
+        if (r == -ETIMEDOUT)
+            r = 0;
+    }
     if (r == 0)
-        r = read_stopped(tracer, st);
-    else if (r ==
-             -ETIMEDOUT) /* it waits for a processor: reading twice without stopping it may do */
-        st->search->starved = true;
+        r = read_stopped(tracer, search);
     else if (r != -ESRCH && is_passing(r))
-        st->search->no_stopping = true;
+        search->no_stopping = true;
     if (is_passing(r))
         r = -EAGAIN;
     uint64_t ns = tracer_resume(tracer);
-    pacing_paused(&st->search->target->pacing, st->search->target->pid, ns);
-    moment->pause_ns += ns;
+    pacing_paused(&target->pacing, target->pid, ns);
+    search->moment->pause_ns += ns;
     return r;
 }
 
-/* With the GIL's holders stopped, where they are known and run; -EAGAIN where not. */
-static int try_stopping(struct search *search)
+static int try_once(struct search *search)
 {
     struct target *target = search->target;
-    size_t ngils = target->walk.ngils, n;
-    pid_t holders[TRACER_STOPPED_MAX];
 
-    if (!ngils || search->no_stopping)
-        return -EAGAIN;
-    pacing_wait(&target->pacing, target->pid);
-    _cleanup_free_ struct gil *gils = calloc(2 * ngils, sizeof *gils);
-    if (!gils)
-        return -ENOMEM;
-    int r = walk_read_gils(&target->walk, &target->memory, &target->runtime, gils);
-    if (r == 0)
-        r = running_holders(search, gils, holders, &n);
-    if (r < 0)
-        return r;
-    if (!n)
-        return -EAGAIN;
-    struct stopping st = {search, gils, gils + ngils, holders, n};
-    return tracer_run(stop_and_read, &st);
+    int r = look_at_takers(search);
+    if (r == 0 && search->nrunning && !search->no_stopping &&
+        pacing_wait(&target->pacing, target->pid))
+        r = look_at_takers(search);
+    if (r == -EAGAIN) {
+        r = walk_once(search); /* who is there has changed */
+        return r == 0 ? -EAGAIN : r;
+    }
+    if (r == 0 && search->nrunning && search->no_stopping)
+        r = -EAGAIN;
+    else if (r == 0)
+        r = search->nrunning ? tracer_run(stop_and_read, search) : try_quietly(search);
+    return r;
 }
 
 /* ---- the last resort ---- */
 
-/* Drops the inner frames that an earlier walk doesn't confirm. */
-static void keep_common(struct stack *s, const struct raw_frame *before, size_t nbefore)
+/* Drops the inner frames that an earlier walk doesn't confirm. Of a thread that may have run
+ * meanwhile that proves little. */
+static void keep_common(struct stack *s, const struct raw_frame *before, size_t nbefore, bool ran)
 {
     size_t common = 0;
 
@@ -230,7 +257,7 @@ static void keep_common(struct stack *s, const struct raw_frame *before, size_t 
             break;
         common++;
     }
-    s->torn = common < s->n || common < nbefore;
+    s->torn = ran || common < s->n || common < nbefore;
     if (!s->torn)
         return;
     memmove(s->frames, s->frames + (s->n - common), common * sizeof *s->frames);
@@ -238,14 +265,24 @@ static void keep_common(struct stack *s, const struct raw_frame *before, size_t 
     s->nanchors = 0; /* native frames are not placed on such a stack */
 }
 
+static bool has_run(struct target *target, const struct lwp_list *lwps, const struct stack *s)
+{
+    const struct lwp *lwp = lwp_find(lwps, moment_tid(target, lwps, s));
+
+    return !lwp || lwp->moved;
+}
+
 /* Two walks; what they agree on, outermost first, is shown, and the rest is marked as torn. */
 static int compare_walks(struct search *search)
 {
     struct target *target = search->target;
     struct walk *walk = &target->walk;
+    _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
     size_t total = 0;
 
-    int r = walk_once(search);
+    int r = lwp_list_read(target->pid, LWP_RUNS, &lwps);
+    if (r == 0)
+        r = walk_once(search);
     if (r < 0)
         return r;
     size_t nstacks = walk->n;
@@ -269,13 +306,15 @@ static int compare_walks(struct search *search)
     r = walk_once(search);
     if (r < 0)
         return r;
+    lwp_list_see_moved(target->pid, &lwps);
     for (size_t i = 0; i < walk->n; i++) {
         struct stack *s = &walk->stacks[i];
         size_t k = i; /* the list rarely changes */
         if (k >= nstacks || before[k].tstate != s->tstate)
             for (k = 0; k < nstacks && before[k].tstate != s->tstate;)
                 k++;
-        keep_common(s, k < nstacks ? frames + before[k].at : NULL, k < nstacks ? before[k].n : 0);
+        keep_common(s, k < nstacks ? frames + before[k].at : NULL, k < nstacks ? before[k].n : 0,
+                    has_run(target, &lwps, s));
     }
     return run_work(search);
 }
@@ -283,7 +322,7 @@ static int compare_walks(struct search *search)
 int moment_run(struct target *target, moment_work *work, void *arg, struct moment *moment)
 {
     _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
-    struct search search = {
+    _cleanup_(search_deinit) struct search search = {
         .target = target, .work = work, .arg = arg, .moment = moment, .lwps = &lwps};
     uint64_t start = monotonic_ns();
     int r = -EAGAIN;
@@ -299,10 +338,7 @@ int moment_run(struct target *target, moment_work *work, void *arg, struct momen
         if (search.torn)
             pacing_let_run(target->pid, search.torn);
         search.torn = 0;
-        search.starved = false;
-        r = try_stopping(&search); /* at once where the last walk's knowledge suffices */
-        if (r == -EAGAIN)
-            r = try_quietly(&search);
+        r = try_once(&search);
     }
     for (int i = 0; i < MOMENT_TRIES && r == -EAGAIN; i++) {
         moment->verified = false;

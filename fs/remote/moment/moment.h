@@ -1,13 +1,15 @@
 /* One moment of a running interpreter: finding it, and reading within it.
  *
- * Python frames change only under the GIL. So they stand still while
- *   - nobody holds it, or its holder sleeps or is stopped: whatever was read is read again, and
- *     equal bytes mean that nothing happened in between; or
- *   - its holder is stopped by us. That is checked again once it has stopped and at the end: a GIL
- *     that was handed on meanwhile means another try.
- * Only a holder that runs is ever stopped, never a thread that sleeps. Where neither works (another
- * tracer is there and the target never rests) two walks are compared, and what they don't agree on
- * is marked. */
+ * Python frames change only under the GIL. So they stand still while the thread that took it last
+ * doesn't run and nobody else takes it. That thread
+ *   - rests: whatever was read is read again, equal bytes mean that nothing happened in between,
+ * and the kernel's count of its runs says the same (bytes alone don't: a program that does the same
+ *     again and again shows the same bytes again); or
+ *   - is stopped by us, whether it holds the GIL just then or not. That is checked again once it
+ * has stopped and at the end: a GIL that was handed on meanwhile means another try. Only a thread
+ * that runs is ever stopped, never one that sleeps. Where neither works (another tracer is there
+ * and the target never rests) two walks are compared, and what they don't agree on is marked, as is
+ * every thread that ran. */
 #pragma once
 
 #include "fs/remote/frames/frames.h"
@@ -23,8 +25,8 @@ struct tracer;
 
 struct moment {
     struct walk *walk;     /* what was seen; the target's own, valid until the next moment */
-    struct tracer *tracer; /* while the GIL's holders are stopped, else NULL */
-    const pid_t *holders;  /* those stopped threads */
+    struct tracer *tracer; /* while those who took a GIL last are stopped, else NULL */
+    const pid_t *holders; /* those threads; one that got no processor to stop on has no registers */
     size_t nholders;
     bool verified;     /* else stacks[].torn may be set */
     uint64_t pause_ns; /* for which threads were stopped, in all; 0: none was */
