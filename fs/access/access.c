@@ -294,8 +294,10 @@ static enum yama_scope read_yama(void)
     char text[16] = "";
 
     _cleanup_close_ int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
+    if (fd < 0 && errno == ENOENT)
         return YAMA_CLASSIC; /* the kernel has no Yama */
+    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
+        return YAMA_NOBODY;
     int scope = atoi(text);
     return scope < YAMA_CLASSIC || scope > YAMA_NOBODY ? YAMA_NOBODY : (enum yama_scope)scope;
 }

@@ -80,20 +80,22 @@ static uint64_t read_ran(int task, pid_t tid)
     return read_small(task, path, text, sizeof text) > 0 ? strtoull(text, NULL, 10) : 0;
 }
 
-static bool read_lwp(int task, pid_t tid, enum lwp_detail detail, struct lwp *lwp)
+/* -ESRCH: it has ended; or an error of proc_lacks_means(). */
+static int read_lwp(int task, pid_t tid, enum lwp_detail detail, struct lwp *lwp)
 {
     char path[48], text[1024];
 
     *lwp = (struct lwp){
         .tid = tid, .inner_tid = tid, .syscall = -1, .blocking = {.number = -1, .fd = -1}};
     snprintf(path, sizeof path, "%d/stat", (int)tid);
-    if (read_small(task, path, text, sizeof text) <= 0 || !parse_stat(text, lwp))
-        return false;
+    ssize_t n = read_small(task, path, text, sizeof text);
+    if (n <= 0 || !parse_stat(text, lwp))
+        return proc_lacks_means((int)n) ? (int)n : -ESRCH;
     if (detail >= LWP_RUNS && lwp->state != 'R')
         lwp->ran = read_ran(task, tid);
     if (detail >= LWP_SYSCALLS && lwp->state != 'R')
         read_syscall(task, lwp);
-    return true;
+    return 0;
 }
 
 /* The last number of the NSpid line of a status file: the innermost pid namespace's. */
@@ -153,8 +155,9 @@ static int add(void *arg, int tasks, pid_t tid)
     if (ARRAY_GROW(list->items, reading->alloc, list->n + 1) < 0)
         return -ENOMEM;
     struct lwp *lwp = &list->items[list->n];
-    if (!read_lwp(tasks, tid, reading->detail, lwp))
-        return 0; /* it has just ended */
+    int r = read_lwp(tasks, tid, reading->detail, lwp);
+    if (r < 0)
+        return r == -ESRCH ? 0 : r;
     if (reading->foreign)
         lwp->inner_tid = inner_tid(tasks, tid);
     list->n++;

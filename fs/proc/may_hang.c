@@ -73,7 +73,7 @@ static uid_t user_of(pid_t pid)
     const char *uid =
         proc_read(pid, "status", status, sizeof status) > 0 ? proc_status_field(status, "Uid") : 0;
 
-    return uid ? (uid_t)strtoul(uid, NULL, 10) : 0;
+    return uid ? (uid_t)strtoul(uid, NULL, 10) : (uid_t)-1; /* not root, for whom some is kept */
 }
 
 static uint64_t start_time_of(pid_t pid)

@@ -35,6 +35,11 @@ bool proc_stat_parse(const char *text, struct proc_stat *out)
     return true;
 }
 
+bool proc_lacks_means(int error)
+{
+    return error == -EMFILE || error == -ENFILE || error == -ENOMEM || error == -EINTR;
+}
+
 ssize_t proc_read(pid_t pid, const char *file, char *buf, size_t cap)
 {
     char path[64];
@@ -130,12 +135,14 @@ bool proc_ending(pid_t pid)
     struct proc_stat stat;
 
     /* in this order: what takes the signal from those that wait then says so in its flags */
-    if (proc_read(pid, "status", status, sizeof status) < 0)
-        return true;
+    ssize_t n = proc_read(pid, "status", status, sizeof status);
+    if (n < 0)
+        return !proc_lacks_means((int)n);
     const char *waiting = proc_status_field(status, "SigPnd");
     if (waiting && strtoull(waiting, NULL, 16) >> (SIGKILL - 1) & 1)
         return true;
-    return proc_stat_read(pid, &stat) < 0 || stat.flags & (PROC_EXITING | PROC_SIGNALED);
+    int r = proc_stat_read(pid, &stat);
+    return r < 0 ? !proc_lacks_means(r) : stat.flags & (PROC_EXITING | PROC_SIGNALED);
 }
 
 int proc_statm_open(pid_t pid)

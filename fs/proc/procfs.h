@@ -34,6 +34,9 @@ int proc_stat_read(pid_t pid, struct proc_stat *out);
  * their memory one after the other, and only after that is its end to be seen by others. */
 bool proc_ending(pid_t pid);
 
+/* Whether an error is for want of descriptors, memory or time of the daemon's: it says nothing of
+ * the process. */
+bool proc_lacks_means(int error);
 /* Reads /proc/PID/FILE, at most cap - 1 bytes, and ends it with a NUL. Returns the number of
  * bytes; -ESRCH: no such process; -EACCES, -EPERM. */
 ssize_t proc_read(pid_t pid, const char *file, char *buf, size_t cap);

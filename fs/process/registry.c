@@ -259,7 +259,7 @@ static int look_at(struct registry *registry, pid_t pid, struct proc_stat stat,
             r = -ESRCH;
         if (r < 0 || found == -ESRCH) {
             process_unref(process);
-            return -ENOENT;
+            return proc_lacks_means(r) ? r : -ENOENT;
         }
         if (after.start_time != stat.start_time || after.start_code != stat.start_code ||
             after.start_stack != stat.start_stack) {
@@ -267,8 +267,8 @@ static int look_at(struct registry *registry, pid_t pid, struct proc_stat stat,
             stat = after;
             continue;
         }
-        if (found == -EMFILE || found == -ENFILE || found == -ENOMEM || found == -EINTR)
-            return found; /* says nothing of the process */
+        if (proc_lacks_means(found))
+            return found;
         return registry_note(registry, pid, &stat, process, found, out);
     }
     return -ENOENT;
@@ -332,7 +332,7 @@ static int examine(struct registry *registry, pid_t pid, bool patient, struct pr
 
     int r = proc_stat_read(pid, &stat);
     if (r < 0 || stat.state == 'Z' || stat.state == 'X' || stat.vsize == 0)
-        return -ENOENT;
+        return proc_lacks_means(r) ? r : -ENOENT;
 
     pthread_mutex_lock(&registry->lock);
     struct record *record = *record_find(registry, pid);

@@ -358,3 +358,23 @@ def test_memory_for_requests_runs_out(any_python):
             for reader in readers:
                 reader.wait(patience(60))
             look(other, target)
+
+def test_descriptors_run_out(any_python):
+    """Who asks a daemon that has none left is told that, and never that the process is no more."""
+    target = any_python.run("nested.py")
+    with Probe() as other:
+        look(other, target)
+        _, most = resource.prlimit(other.pid, resource.RLIMIT_NOFILE)
+        used = len(os.listdir(f"/proc/{other.pid}/fd"))
+        said = set()
+        for spare in range(8):
+            resource.prlimit(other.pid, resource.RLIMIT_NOFILE, (used + spare, most))
+            for file in "backtrace", "status", "locks", f"threads/{target.pid}/locals", "eval":
+                try:
+                    text = other.read(target.pid, file)
+                    assert file != "backtrace" or "main" in text
+                except OSError as error:
+                    said.add(error.errno)
+        resource.prlimit(other.pid, resource.RLIMIT_NOFILE, (most, most))
+        assert said == {errno.EMFILE}, [os.strerror(error) for error in said]
+        look(other, target)
