@@ -1,7 +1,9 @@
 """locks: who waits for what, and who holds it, against programs that know."""
 import json
 import os
+import pathlib
 import re
+import subprocess
 import time
 
 from interpreters import eventually
@@ -341,3 +343,11 @@ def test_in_sql(probe, any_python):
                "JOIN threads t ON t.tid = a.tid WHERE a.deadlock ORDER BY 1")
     assert said == [{"waiter": "buyer", "blocked_by": "seller", "state": "idle"},
                     {"waiter": "seller", "blocked_by": "buyer", "state": "idle"}]
+
+
+def test_opcodes(python):
+    """What the table says of a version is what that version says."""
+    frames = pathlib.Path(__file__).resolve().parents[2] / "fs/remote/frames"
+    row = subprocess.run(python.command("-"), input=(frames / "opcodes_row.py").read_text(), text=True, check=True,
+                         capture_output=True).stdout
+    assert row.count("\n") == 9 and row in (frames / "opcodes_table.h").read_text()
