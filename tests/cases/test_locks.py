@@ -101,6 +101,19 @@ def test_deadlock(probe, python):
     assert f"[idle, waits for inventory.lock held by {seller['tid']}" in alone.splitlines()[0]
 
 
+def test_deadlock_without_with_blocks(probe, python):
+    target = scene(python, "bare_deadlock")
+    said = look(probe, target)
+    seller, buyer = one(said, "seller"), one(said, "buyer")
+    held(target, seller, "buyer", certain=0)
+    held(target, buyer, "seller", certain=0)
+    assert seller["deadlock"] == buyer["deadlock"] == 1
+    at = marks(target)
+    assert probe.read(target.pid, "locks").startswith(
+        f"likely deadlock: thread {seller['tid']} (seller) holds Lock inventory.lock ({target.script}:{at['seller', 'takes']}) ")
+    assert f"Stuck: likely deadlock of {seller['tid']} and {buyer['tid']}, see locks\n" in probe.read(target.pid, "status")
+
+
 def test_circle_of_three(probe, python):
     target = scene(python, "circle_of_three")
     said = look(probe, target)
@@ -343,6 +356,35 @@ def test_in_sql(probe, any_python):
                "JOIN threads t ON t.tid = a.tid WHERE a.deadlock ORDER BY 1")
     assert said == [{"waiter": "buyer", "blocked_by": "seller", "state": "idle"},
                     {"waiter": "seller", "blocked_by": "buyer", "state": "idle"}]
+
+
+def test_holder_by_calls_of_acquire(probe, python):
+    """A table of functions: who is behind a call of acquire(), and on all ways there, likely holds the lock."""
+    target = python.run("lock_calls.py")
+    settle(target)
+    takes, names, function = {}, [], None
+    for number, line in enumerate(target.path_seen(target.script).read_text().splitlines(), 1):
+        if begins := re.match(r"def (\w+)\(", line):
+            function = begins[1]
+        if line == "@sample":
+            names.append(None)
+        if begins and names and names[-1] is None:
+            names[-1] = function
+        if line.endswith("# takes"):
+            takes[function] = number
+    said = look(probe, target)
+    wrong, own = [], target.path(target.script)
+    for name in names:
+        row = one(said, f"waiter-{name}")
+        holder = None if name.startswith("not_") else name
+        certain = None if not holder else int(name.startswith("certainly"))
+        line = takes.get(name)
+        got, expected = (row["holder"], row["certain"]), (holder, certain)
+        if got != expected or (holder and row["taken_lineno"] != line and row["taken_file"] == own) or row["deadlock"]:
+            wrong.append((name, got, expected, row["taken_lineno"], line, row["deadlock"]))
+    assert not wrong, wrong
+    assert len(takes) > 25
+    assert one(said, "itself_waiting")["holder"] is None
 
 
 def test_opcodes(python):
