@@ -330,6 +330,18 @@ def certainly_in_an_rlock(lock):
     stand()
 
 
+@sample
+def certainly_in_the_outer_block(lock):
+    with lock:  # takes
+        again(lock)
+
+
+def again(lock):
+    lock.acquire()
+    lock.release()
+    stand()
+
+
 # ---- not taken, or given back, or it isn't known ----
 
 
@@ -518,7 +530,8 @@ def monitored(lock):
 waited = dict(of_an_attribute=Keeper(), of_an_attribute_further_on=Keeper(), of_a_class=Keeper(), of_a_slot=Slots(),
               not_what_an_attribute_was_since=Keeper(), of_a_global_name=shared, of_a_module=shared_by_module,
               of_a_condition=threading.Condition(Lock()), not_with_a_condition=threading.Condition(Lock()),
-              certainly_in_an_rlock=threading.RLock(), not_a_semaphore=threading.Semaphore(1))
+              certainly_in_an_rlock=threading.RLock(),
+              certainly_in_the_outer_block=threading.RLock(), not_a_semaphore=threading.Semaphore(1))
 for function in samples:
     name = function.__name__
     given = waited.get(name) or Lock()

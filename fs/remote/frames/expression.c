@@ -35,6 +35,12 @@ void expression_follow(struct expression *e, const struct instruction *i)
     }
 }
 
+bool expression_equals(const struct expression *a, const struct expression *b)
+{
+    return a->variable == b->variable && a->number == b->number && a->n == b->n &&
+           !memcmp(a->attributes, b->attributes, a->n * sizeof *a->attributes);
+}
+
 bool expression_is_changed(const struct expression *e, const struct instruction *i)
 {
     switch (i->kind) {

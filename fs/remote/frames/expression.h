@@ -18,6 +18,7 @@ struct expression {
 /* Goes on over the next instruction: afterwards *e is what it has left on top of the evaluation
  * stack, or VARIABLE_NONE where that is no such expression. Start with VARIABLE_NONE. */
 void expression_follow(struct expression *e, const struct instruction *instruction);
+bool expression_equals(const struct expression *a, const struct expression *b);
 /* Whether the instruction may bind another object to a part of it. */
 bool expression_is_changed(const struct expression *e, const struct instruction *instruction);
 /* What it stands for in the frame now; 0: not known. A property's value isn't. */

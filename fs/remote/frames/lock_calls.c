@@ -52,10 +52,9 @@ static bool take_steps(const struct lock_calls *calls)
 {
     uint32_t n = calls->code.size / 2;
 
-    if (*calls->steps < n)
-        return false;
-    *calls->steps -= n;
-    return true;
+    bool enough = *calls->steps >= n;
+    *calls->steps = enough ? *calls->steps - n : 0;
+    return enough;
 }
 
 /* False: the bytecode makes no sense. */
@@ -110,7 +109,7 @@ static int read_calls(struct view *view, const struct offsets *o, const struct r
 {
     struct names names = {view, o, NO_NAME, NO_NAME, 0};
 
-    if (frame->lasti < 0 || !find_names(&names, frame))
+    if (frame->lasti < 0 || !*calls->steps || !find_names(&names, frame))
         return 0;
     int r = bytecode_read(view, o, frame->code, &calls->code);
     if (r < 0)
@@ -133,9 +132,12 @@ int lock_calls_read(struct view *view, const struct offsets *offsets, const stru
     int r = read_calls(view, offsets, frame, out);
     if (r < 0)
         out->n = 0;
-    for (size_t i = 0; i < out->n; i++) {
-        uint64_t object = expression_object(view, offsets, frame, &out->items[i].of);
-        out->items[i].lock = object ? find(arg, object) : 0;
+    for (size_t i = 0, same; i < out->n; i++) {
+        struct lock_call *call = &out->items[i];
+        for (same = 0; !expression_equals(&out->items[same].of, &call->of); same++)
+            ;
+        uint64_t object = same == i ? expression_object(view, offsets, frame, &call->of) : 0;
+        call->lock = same < i ? out->items[same].lock : object ? find(arg, object) : 0;
     }
     return r;
 }
@@ -233,8 +235,6 @@ static unsigned walk_ways(const struct lock_calls *calls, uint64_t lock, uint32_
 {
     struct ways w = {calls, lock, since, only, false};
 
-    if (!calls->n)
-        return LOCK_UNTOUCHED;
     for (uint32_t i = 0; i < calls->code.size / 2; i++)
         calls->marks[i] &= IS_TARGET;
     if (since == FROM_BEGINNING)
@@ -265,5 +265,8 @@ unsigned lock_calls_of(const struct lock_calls *calls, uint64_t lock, int32_t *a
 
 unsigned lock_calls_since(const struct lock_calls *calls, uint64_t lock, uint32_t since)
 {
-    return walk_ways(calls, lock, since, NULL);
+    for (size_t i = 0; i < calls->n; i++)
+        if (calls->items[i].lock == lock)
+            return walk_ways(calls, lock, since, NULL);
+    return LOCK_UNTOUCHED;
 }

@@ -25,9 +25,7 @@
 #define LIBRARY_MAX 64   /* frames of the standard library above a lock */
 #define RELEASED_MAX 16u /* conditions that one thread waits for: a nested loop's */
 #define HOLDS_MAX 16384u
-#define STEPS_MAX                                                                                \
- (1u << 20)                  /* instructions that are looked at for calls of locks, of all waits \
-                              */
+#define STEPS_MAX (1u << 20) /* instructions that are looked at for calls of locks */
 #define NAMES_AGAIN_MAX 256u /* waits whose names are looked at for the next one's */
 #define MODULE_NAME_MAX 128u /* code points */
 
@@ -484,8 +482,7 @@ static void note_released(struct looking_at_frame *looking)
         looking->released[looking->nreleased++] = lock_behind(f, self, class);
 }
 
-/* Who calls a Semaphore's acquire() often leaves release() to others: it has no holders that way.
- */
+/* Who calls a Semaphore's acquire() often leaves release() to others: these have no holders. */
 static uint64_t lock_called(void *arg, uint64_t object)
 {
     struct finding *f = arg;
@@ -503,6 +500,8 @@ static int visit_lock(struct looking_at_frame *looking, uint64_t lock)
     if (done == LOCK_ACQUIRED && !is_among(looking->released, looking->nreleased, lock) &&
         !is_among(looking->doubtful, looking->ndoubtful, lock))
         return add_hold(looking, lock, HELD_LIKELY, at);
+    if (class_of(looking->f, lock) != LOCK_LOCK) /* an outer frame may have it as well */
+        return 0;
     if (done == LOCK_RELEASED && looking->nreleased < RELEASED_MAX)
         looking->released[looking->nreleased++] = lock;
     else if (done & LOCK_RELEASED && looking->ndoubtful < RELEASED_MAX)
@@ -555,7 +554,7 @@ static int find_holds(struct finding *f, bool calls)
         struct looking_at_frame looking = {.f = f, .waiter = i};
         for (size_t k = 0; k < python->n && r != -ENOMEM; k++) {
             looking.frame = &python->frames[k];
-            r = find_holds_in_frame(&looking, calls);
+            r = find_holds_in_frame(&looking, calls && !f->items[i].torn);
         }
     }
     return r == -ENOMEM ? r : 0;
@@ -618,12 +617,19 @@ static int64_t count_holds(const struct finding *f, uint64_t lock)
     return n;
 }
 
-static void add_with_blocks(struct finding *f, uint64_t lock, enum certainty certainty)
+/* False: nobody certainly stands in one. */
+static bool add_with_blocks(struct finding *f, uint64_t lock, enum certainty certainty)
 {
-    for (size_t i = 0; i < f->nholds && f->waits->nholders < WAITS_MAX; i++)
-        if (f->holds[i].lock == lock && f->holds[i].certainty == HELD_CERTAIN)
-            add_holder_of(f, &f->items[f->holds[i].waiter], &f->holds[i], certainty);
+    bool found = false;
+
+    for (size_t i = 0; i < f->nholds && f->waits->nholders < WAITS_MAX; i++) {
+        if (f->holds[i].lock != lock || f->holds[i].certainty != HELD_CERTAIN)
+            continue;
+        add_holder_of(f, &f->items[f->holds[i].waiter], &f->holds[i], certainty);
+        found = true;
+    }
     f->waits->cut |= f->waits->nholders == WAITS_MAX;
+    return found;
 }
 
 /* The thread that likely holds it: the only one of which something speaks for that. Not w: one that
@@ -723,11 +729,8 @@ static void add_lock_holders(struct finding *f, const struct waiter *w)
     }
     if (w->lock_class == LOCK_RLOCK)
         add_owner(f, w, rlock_owner(f->view, w->lock), w->lock);
-    else if (w->lock) {
-        add_with_blocks(f, w->lock, HELD_CERTAIN);
-        if (!f->waits->items[f->waits->n - 1].nholders)
-            add_likely(f, w);
-    }
+    else if (w->lock && !add_with_blocks(f, w->lock, HELD_CERTAIN))
+        add_likely(f, w);
 }
 
 /* ---- the list ---- */
