@@ -194,6 +194,14 @@ def itself_waiting(lock):
     lock.acquire()
 
 
+@sample
+def deep(lock, calls=500):
+    if calls:
+        deep(lock, calls - 1)
+    lock.acquire()  # takes
+    stand()
+
+
 class Keeper:
     common = Lock()
 

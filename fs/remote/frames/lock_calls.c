@@ -7,6 +7,7 @@
 #define BYTES_MAX (1u << 16) /* of a function that is looked at */
 #define SWEEPS_MAX 64        /* over a function, until nothing changes: one more than loops nest */
 #define NAMES_MAX 4096u
+#define FRAME_STEPS 256 /* what reading its names and locks costs beside its instructions */
 #define NO_NAME UINT32_MAX
 
 /* ---- the calls ---- */
@@ -47,13 +48,14 @@ static bool find_names(struct names *names, const struct raw_frame *frame)
 
 #define IS_TARGET 0x80u /* a mark: a jump leads here */
 
-/* For once over the bytecode. */
-static bool take_steps(const struct lock_calls *calls)
+/* For once over the bytecode, and n more. */
+static bool take_steps(const struct lock_calls *calls, uint32_t n)
 {
-    uint32_t n = calls->code.size / 2;
+    uint32_t *steps = &calls->work->steps;
 
-    bool enough = *calls->steps >= n;
-    *calls->steps = enough ? *calls->steps - n : 0;
+    n += calls->code.size / 2;
+    bool enough = *steps >= n;
+    *steps = enough ? *steps - n : 0;
     return enough;
 }
 
@@ -109,12 +111,12 @@ static int read_calls(struct view *view, const struct offsets *o, const struct r
 {
     struct names names = {view, o, NO_NAME, NO_NAME, 0};
 
-    if (frame->lasti < 0 || !*calls->steps || !find_names(&names, frame))
+    if (frame->lasti < 0 || !calls->work->steps || !find_names(&names, frame))
         return 0;
     int r = bytecode_read(view, o, frame->code, &calls->code);
     if (r < 0)
         return r;
-    if (calls->code.size > BYTES_MAX || !take_steps(calls))
+    if (calls->code.size > BYTES_MAX || !take_steps(calls, FRAME_STEPS))
         return -E2BIG;
     if (o->code_exceptiontable >= 0 &&
         !exception_table_read(view, o, frame->code, &calls->handlers))
@@ -126,9 +128,15 @@ static int read_calls(struct view *view, const struct offsets *o, const struct r
 }
 
 int lock_calls_read(struct view *view, const struct offsets *offsets, const struct raw_frame *frame,
-                    lock_find *find, void *arg, uint32_t *steps, struct lock_calls *out)
+                    lock_find *find, void *arg, struct lock_calls_work *work,
+                    struct lock_calls *out)
 {
-    *out = (struct lock_calls){.stands_at = NO_TARGET, .steps = steps};
+    out->n = 0; /* not set to 0 as a whole: it is large, and most frames have none */
+    out->handlers = (struct exception_table){0};
+    out->stands_at = NO_TARGET;
+    out->marks = NULL;
+    out->addr = frame->code;
+    out->work = work;
     int r = read_calls(view, offsets, frame, out);
     if (r < 0)
         out->n = 0;
@@ -209,7 +217,7 @@ static bool sweep(struct ways *w)
     struct handled handled;
     struct instruction i = {0};
 
-    if (!take_steps(calls))
+    if (!take_steps(calls, 0))
         return false;
     while (bytecode_next(&calls->code, i.end, &i)) {
         bool begins = w->since >= i.at && w->since < i.end;
@@ -249,24 +257,54 @@ static unsigned walk_ways(const struct lock_calls *calls, uint64_t lock, uint32_
     return 0;
 }
 
-unsigned lock_calls_of(const struct lock_calls *calls, uint64_t lock, int32_t *at)
+static void find_answer(const struct lock_calls *calls, uint64_t lock,
+                        struct lock_calls_answer *answer)
 {
-    unsigned done = walk_ways(calls, lock, FROM_BEGINNING, NULL);
+    uint32_t since = answer->since;
 
-    *at = -1;
-    for (size_t i = 0; i < calls->n && done == LOCK_ACQUIRED; i++) {
+    answer->done = walk_ways(calls, lock, since, NULL);
+    answer->at = -1;
+    for (size_t i = 0; i < calls->n && answer->done == LOCK_ACQUIRED; i++) {
         const struct lock_call *call = &calls->items[i];
         if (call->lock == lock && call->plain &&
-            walk_ways(calls, lock, FROM_BEGINNING, call) == LOCK_ACQUIRED)
-            *at = (int32_t)call->at;
+            walk_ways(calls, lock, since, call) == LOCK_ACQUIRED)
+            answer->at = (int32_t)call->at;
     }
-    return done;
+}
+
+static struct lock_calls_answer ask(const struct lock_calls *calls, uint64_t lock, uint32_t since)
+{
+    struct lock_calls_answer answer = {.code = calls->addr,
+                                       .stands_at = calls->stands_at,
+                                       .since = since,
+                                       .done = LOCK_UNTOUCHED,
+                                       .at = -1};
+
+    for (size_t i = 0; i < calls->n; i++) {
+        answer.of |= (uint64_t)(calls->items[i].lock == lock) << i;
+        answer.unknown |= (uint64_t)!calls->items[i].lock << i;
+    }
+    if (!answer.of)
+        return answer;
+    struct lock_calls_answer *known =
+        &calls->work->known[(answer.code >> 4 ^ answer.of ^ answer.stands_at) % LOCK_CALLS_KNOWN];
+    if (known->code != answer.code || known->of != answer.of || known->unknown != answer.unknown ||
+        known->stands_at != answer.stands_at || known->since != answer.since) {
+        find_answer(calls, lock, &answer);
+        *known = answer;
+    }
+    return *known;
+}
+
+unsigned lock_calls_of(const struct lock_calls *calls, uint64_t lock, int32_t *at)
+{
+    struct lock_calls_answer answer = ask(calls, lock, FROM_BEGINNING);
+
+    *at = answer.at;
+    return answer.done;
 }
 
 unsigned lock_calls_since(const struct lock_calls *calls, uint64_t lock, uint32_t since)
 {
-    for (size_t i = 0; i < calls->n; i++)
-        if (calls->items[i].lock == lock)
-            return walk_ways(calls, lock, since, NULL);
-    return LOCK_UNTOUCHED;
+    return ask(calls, lock, since).done;
 }

@@ -12,7 +12,8 @@
 #include "fs/remote/frames/frames.h"
 #include "fs/remote/frames/instructions.h"
 
-#define LOCK_CALLS_MAX 64
+#define LOCK_CALLS_MAX 64 /* of one function */
+#define LOCK_CALLS_KNOWN 64
 
 /* The lock that an object with acquire() and release() stands for; 0: none that is known. */
 typedef uint64_t lock_find(void *arg, uint64_t object);
@@ -25,6 +26,17 @@ struct lock_call {
     bool plain; /* it acquires, without arguments */
 };
 
+/* What is shared by all that is asked of the frames of one moment. Zero it, but for steps. */
+struct lock_calls_work {
+    uint32_t steps; /* instructions that may yet be looked at */
+    struct lock_calls_answer {
+        uint64_t code, of, unknown; /* bits: which calls are of the lock, or of an unknown one */
+        uint32_t stands_at, since;
+        unsigned done;
+        int32_t at;
+    } known[LOCK_CALLS_KNOWN]; /* the last ones: frames of a recursion are alike */
+};
+
 struct lock_calls {
     struct lock_call items[LOCK_CALLS_MAX]; /* in the order of the bytecode */
     size_t n;
@@ -33,14 +45,15 @@ struct lock_calls {
     struct exception_table handlers; /* from 3.11 on */
     uint32_t stands_at;              /* the instruction at which the frame stands */
     uint8_t *marks;                  /* one for each unit of two bytes */
-    uint32_t *steps;                 /* instructions that may yet be looked at */
+    uint64_t addr;                   /* of the code object */
+    struct lock_calls_work *work;
 };
 
-/* Finds the calls in the function's bytecode. All that is asked of them afterwards takes the
- * instructions that it looks at from *steps, too. Free *out with lock_calls_deinit(), also where
- * there are none. -EFAULT, -EOPNOTSUPP, -E2BIG: it can't be told; -ENOMEM. */
+/* Finds the calls in the function's bytecode. Free *out with lock_calls_deinit(), also where there
+ * are none. work must outlive it. -EFAULT, -EOPNOTSUPP, -E2BIG: it can't be told; -ENOMEM. */
 int lock_calls_read(struct view *view, const struct offsets *offsets, const struct raw_frame *frame,
-                    lock_find *find, void *arg, uint32_t *steps, struct lock_calls *out);
+                    lock_find *find, void *arg, struct lock_calls_work *work,
+                    struct lock_calls *out);
 void lock_calls_deinit(struct lock_calls *calls);
 
 /* What the last call on a way has done. */

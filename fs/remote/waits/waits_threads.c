@@ -25,7 +25,7 @@
 #define LIBRARY_MAX 64   /* frames of the standard library above a lock */
 #define RELEASED_MAX 16u /* conditions that one thread waits for: a nested loop's */
 #define HOLDS_MAX 16384u
-#define STEPS_MAX (1u << 20) /* instructions that are looked at for calls of locks */
+#define STEPS_MAX (1u << 21) /* instructions that are looked at for calls of locks */
 #define NAMES_AGAIN_MAX 256u /* waits whose names are looked at for the next one's */
 #define MODULE_NAME_MAX 128u /* code points */
 
@@ -71,7 +71,7 @@ struct finding {
     struct hold *holds;
     size_t nholds, holds_alloc;
     unsigned looks;
-    uint32_t steps;
+    struct lock_calls_work calls;
     bool futures_known;
 };
 
@@ -531,7 +531,7 @@ static int find_holds_in_frame(struct looking_at_frame *looking, bool calls)
 
     note_released(looking);
     if (calls && !is_library(looking->frame))
-        r = lock_calls_read(f->view, f->offsets, looking->frame, lock_called, f, &f->steps,
+        r = lock_calls_read(f->view, f->offsets, looking->frame, lock_called, f, &f->calls,
                             &looking->calls);
     if (r != -ENOMEM)
         r = with_blocks_iterate(f->view, f->offsets, looking->frame, visit_with_block, looking);
@@ -863,7 +863,7 @@ int waits_of_threads(struct waits *waits, const struct waits_origin *origin)
         .view = origin->target->view,
         .offsets = &origin->target->runtime.offsets,
         .looks = LOOKS_MAX,
-        .steps = STEPS_MAX,
+        .calls.steps = STEPS_MAX,
     };
 
     return find_waits(&f);
