@@ -373,7 +373,7 @@ def test_holder_by_calls_of_acquire(probe, python):
         if begins and names and names[-1] is None:
             names[-1] = function
         if line.endswith("# takes"):
-            takes[function] = number
+            takes[names[-1]] = number
     said = look(probe, target)
     wrong, own = [], target.path(target.script)
     for name in names:

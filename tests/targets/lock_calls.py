@@ -202,6 +202,19 @@ def deep(lock, calls=500):
     stand()
 
 
+@sample
+def where_calls_are_monitored(lock):
+    if hasattr(sys, "monitoring"):
+        sys.monitoring.use_tool_id(4, "calls")
+        sys.monitoring.set_local_events(4, monitored_calls.__code__, sys.monitoring.events.CALL)
+    monitored_calls(lock)
+
+
+def monitored_calls(lock):
+    lock.acquire()  # takes
+    stand()
+
+
 class Keeper:
     common = Lock()
 

@@ -48,13 +48,11 @@ static bool find_names(struct names *names, const struct raw_frame *frame)
 
 #define IS_TARGET 0x80u /* a mark: a jump leads here */
 
-/* For once over the bytecode, and n more. */
 static bool take_steps(const struct lock_calls *calls, uint32_t n)
 {
     uint32_t *steps = &calls->work->steps;
-
-    n += calls->code.size / 2;
     bool enough = *steps >= n;
+
     *steps = enough ? *steps - n : 0;
     return enough;
 }
@@ -116,7 +114,8 @@ static int read_calls(struct view *view, const struct offsets *o, const struct r
     int r = bytecode_read(view, o, frame->code, &calls->code);
     if (r < 0)
         return r;
-    if (calls->code.size > BYTES_MAX || !take_steps(calls, FRAME_STEPS))
+    if (calls->code.size > BYTES_MAX ||
+        !take_steps(calls, FRAME_STEPS + names.n + calls->code.size / 2))
         return -E2BIG;
     if (o->code_exceptiontable >= 0 &&
         !exception_table_read(view, o, frame->code, &calls->handlers))
@@ -199,14 +198,20 @@ static unsigned after(const struct ways *w, const struct instruction *i, unsigne
     return states;
 }
 
-/* An exception may come from any instruction, before it has done what it does and after that. */
-static void reach_handler(struct ways *w, uint32_t start, uint32_t end, uint32_t handler)
+/* An exception may come from any instruction, before it has done what it does and after that.
+ * False: it would be too much. */
+static bool reach_handler(struct ways *w, uint32_t start, uint32_t end, uint32_t handler)
 {
     unsigned states = 0;
 
-    for (uint32_t at = start; at < end && at < w->calls->code.size; at += 2)
+    if (end > w->calls->code.size)
+        end = w->calls->code.size;
+    if (start < end && !take_steps(w->calls, (end - start) / 2))
+        return false;
+    for (uint32_t at = start; at < end; at += 2)
         states |= (unsigned)(w->calls->marks[at / 2] >> SEEN_SHIFT) & STATES;
     reach(w, handler, states);
+    return true;
 }
 
 /* Once over the bytecode. False: it would be too much. */
@@ -217,7 +222,7 @@ static bool sweep(struct ways *w)
     struct handled handled;
     struct instruction i = {0};
 
-    if (!take_steps(calls, 0))
+    if (!take_steps(calls, calls->code.size / 2))
         return false;
     while (bytecode_next(&calls->code, i.end, &i)) {
         bool begins = w->since >= i.at && w->since < i.end;
@@ -228,13 +233,16 @@ static bool sweep(struct ways *w)
         calls->marks[i.at / 2] |= (uint8_t)((before | states) << SEEN_SHIFT);
         if (instruction_falls_through(&i))
             reach(w, i.end, states);
-        if (i.kind == INSTRUCTION_SETUP_WITH || i.kind == INSTRUCTION_SETUP_BLOCK)
-            reach_handler(w, i.end, i.target, i.target);
-        else if (i.target != NO_TARGET)
+        if (i.kind == INSTRUCTION_SETUP_WITH || i.kind == INSTRUCTION_SETUP_BLOCK) {
+            if (!reach_handler(w, i.end, i.target, i.target))
+                return false;
+        } else if (i.target != NO_TARGET) {
             reach(w, i.target, states);
+        }
     }
     while (exception_table_next(&handlers, &handled))
-        reach_handler(w, handled.start, handled.end, handled.handler);
+        if (!reach_handler(w, handled.start, handled.end, handled.handler))
+            return false;
     return true;
 }
 
