@@ -1,6 +1,5 @@
 #include "fs/remote/frames/expression.h"
 
-#include "agent/base/cleanup.h"
 #include "fs/remote/frames/slots.h"
 
 #include <string.h>
@@ -147,9 +146,8 @@ static uint64_t variable_in_slot(const struct search *s, const struct raw_frame 
                                  const struct expression *e)
 {
     const struct offsets *o = s->offsets;
-    struct object_class class;
     struct frame_slots slots;
-    uint64_t names, before = 0, object;
+    uint64_t names, before = 0;
 
     if (frame_slots_find(s->view, o, frame, &slots) < 0)
         return 0;
@@ -157,14 +155,8 @@ static uint64_t variable_in_slot(const struct search *s, const struct raw_frame 
         (!object_field(s->view, frame->code, o->code_varnames, &names) ||
          tuple_size(s->view, o, names, &before) < 0))
         return 0;
-    if (before + e->number >= slots.locals)
-        return 0;
-    object = frame_slot(s->view, o, &slots, (uint32_t)before + e->number);
-    if (e->variable == VARIABLE_FAST)
-        return object;
-    return object && object_classify(s->view, o, object, &class) == 0 &&
-                   class.kind == OBJECT_CELL && object_field(s->view, object, o->cell_ref, &object)
-               ? object
+    return before + e->number < slots.locals
+               ? frame_variable(s->view, o, &slots, (uint32_t)before + e->number)
                : 0;
 }
 

@@ -9,8 +9,6 @@
 
 /* ---- what is called at the end ---- */
 
-#define BUILTIN_METHOD 16  /* PyCFunctionObject.m_ml, whose first field is the name */
-#define BUILTIN_SELF 24    /* PyCFunctionObject.m_self */
 #define DESCRIPTOR_NAME 24 /* PyDescr_COMMON.d_name, a str */
 #define NAME_SIZE 16       /* longer than "__aexit__" */
 

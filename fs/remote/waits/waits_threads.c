@@ -212,15 +212,10 @@ static const char *call_of(const char *function)
 static uint64_t self_of(struct finding *f, const struct raw_frame *frame)
 {
     struct frame_slots slots;
-    struct object_class class;
 
-    if (frame_slots_find(f->view, f->offsets, frame, &slots) < 0 || !slots.locals)
+    if (frame_slots_find(f->view, f->offsets, frame, &slots) < 0)
         return 0;
-    uint64_t self = frame_slot(f->view, f->offsets, &slots, 0);
-    if (self && object_classify(f->view, f->offsets, self, &class) == 0 &&
-        class.kind == OBJECT_CELL && !object_field(f->view, self, f->offsets->cell_ref, &self))
-        return 0;
-    return f->offsets->version >= 0x030e0000 ? self & ~3ull : self;
+    return frame_variable(f->view, f->offsets, &slots, 0);
 }
 
 /* The lock of C behind what a with statement enters, or whose acquire() was called; 0: none. */
@@ -287,9 +282,6 @@ static const struct gil *gil_waited_for(const struct finding *f, const struct lw
             return &walk->gils[i];
     return NULL;
 }
-
-/* A method of C that is bound to an object: PyCFunctionObject.m_self. */
-#define BUILTIN_SELF 24
 
 /* An object of the frame, or that a method in it is bound to, in which the thread waits. */
 static bool waits_in(struct finding *f, struct waiter *w, uint64_t object)
