@@ -1,7 +1,9 @@
 """locks: who waits for what, and who holds it, against programs that know."""
 import json
 import os
+import pathlib
 import re
+import subprocess
 import time
 
 from interpreters import eventually
@@ -97,6 +99,19 @@ def test_deadlock(probe, python):
     assert backtrace.threads[seller["tid"]].state == ["idle", f"waits for ledger.lock held by {buyer['tid']}"]
     alone = probe.read(target.pid, "threads", buyer["tid"], "backtrace")
     assert f"[idle, waits for inventory.lock held by {seller['tid']}" in alone.splitlines()[0]
+
+
+def test_deadlock_without_with_blocks(probe, python):
+    target = scene(python, "bare_deadlock")
+    said = look(probe, target)
+    seller, buyer = one(said, "seller"), one(said, "buyer")
+    held(target, seller, "buyer", certain=0)
+    held(target, buyer, "seller", certain=0)
+    assert seller["deadlock"] == buyer["deadlock"] == 1
+    at = marks(target)
+    assert probe.read(target.pid, "locks").startswith(
+        f"likely deadlock: thread {seller['tid']} (seller) holds Lock inventory.lock ({target.script}:{at['seller', 'takes']}) ")
+    assert f"Stuck: likely deadlock of {seller['tid']} and {buyer['tid']}, see locks\n" in probe.read(target.pid, "status")
 
 
 def test_circle_of_three(probe, python):
@@ -307,7 +322,7 @@ def test_holders_of_what_changes_hands_all_the_time(probe, python):
     target.send("history")
     said = json.loads(target.readline())
     held, waited = holdings(said["events"])
-    certain = 0
+    certain = likely = 0
     for begin, end, row in claims:
         assert row["deadlock"] == "", row
         name = row["name"] if row["kind"] == "Condition" else said["names"][row["address"]]
@@ -320,10 +335,12 @@ def test_holders_of_what_changes_hands_all_the_time(probe, python):
         if not row["holder"]:
             continue
         certain += row["certain"] == "1"
+        likely += row["certain"] == "0"
         holds = overlaps(held[name], begin, end, row["holder"])
         assert any(a <= d and c <= b for a, b in holds for c, d in waits), \
             f"{row['holder']} didn't hold {name} while {row['waiter']} waited: {row}"
-    assert certain > LOOKS / 10, f"{certain} holders in {LOOKS} looks, {len(claims)} waits"
+    assert certain > LOOKS / 20 and likely > LOOKS / 20, \
+        f"{certain} holders, and {likely} likely ones, in {LOOKS} looks, {len(claims)} waits"
 
 
 def test_nobody_waits(probe, any_python):
@@ -341,3 +358,40 @@ def test_in_sql(probe, any_python):
                "JOIN threads t ON t.tid = a.tid WHERE a.deadlock ORDER BY 1")
     assert said == [{"waiter": "buyer", "blocked_by": "seller", "state": "idle"},
                     {"waiter": "seller", "blocked_by": "buyer", "state": "idle"}]
+
+
+def test_holder_by_calls_of_acquire(probe, python):
+    """A table of functions: who is behind a call of acquire(), and on all ways there, likely holds the lock."""
+    target = python.run("lock_calls.py")
+    settle(target)
+    takes, names, function = {}, [], None
+    for number, line in enumerate(target.path_seen(target.script).read_text().splitlines(), 1):
+        if begins := re.match(r"def (\w+)\(", line):
+            function = begins[1]
+        if line == "@sample":
+            names.append(None)
+        if begins and names and names[-1] is None:
+            names[-1] = function
+        if line.endswith("# takes"):
+            takes[names[-1]] = number
+    said = look(probe, target)
+    wrong, own = [], target.path(target.script)
+    for name in names:
+        row = one(said, f"waiter-{name}")
+        holder = None if name.startswith("not_") else name
+        certain = None if not holder else int(name.startswith("certainly"))
+        line = takes.get(name)
+        got, expected = (row["holder"], row["certain"]), (holder, certain)
+        if got != expected or (holder and row["taken_lineno"] != line and row["taken_file"] == own) or row["deadlock"]:
+            wrong.append((name, got, expected, row["taken_lineno"], line, row["deadlock"]))
+    assert not wrong, wrong
+    assert len(takes) > 25
+    assert one(said, "itself_waiting")["holder"] is None
+
+
+def test_opcodes(python):
+    """What the table says of a version is what that version says."""
+    frames = pathlib.Path(__file__).resolve().parents[2] / "fs/remote/frames"
+    row = subprocess.run(python.command("-"), input=(frames / "opcodes_row.py").read_text(), text=True, check=True,
+                         capture_output=True).stdout
+    assert row.count("\n") == 9 and row in (frames / "opcodes_table.h").read_text()

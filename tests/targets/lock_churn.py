@@ -27,21 +27,112 @@ def linger(rng):
 
 
 def take(note, rng, names):
-    """In this order, each in a with block in the one before."""
+    """In this order, each while the one before is held, in any way that there is."""
     if not names:
         linger(rng)
         return
-    name = names[0]
-    lock = locks[name]
+    rng.choice(ways)(note, rng, names[0], locks[names[0]], names[1:])
+
+
+def take_with(note, rng, name, lock, rest):
     note.append((now(), "want", name))
     with lock:
         note.append((now(), "got", name))
         try:
             linger(rng)
-            take(note, rng, names[1:])
+            take(note, rng, rest)
         finally:
             note.append((now(), "give", name))
     note.append((now(), "gave", name))
+
+
+def take_in_try(note, rng, name, lock, rest):
+    note.append((now(), "want", name))
+    lock.acquire()
+    try:
+        note.append((now(), "got", name))
+        linger(rng)
+        take(note, rng, rest)
+    finally:
+        note.append((now(), "give", name))
+        lock.release()
+    note.append((now(), "gave", name))
+    linger(rng)
+
+
+def take_one_after_the_other(note, rng, name, lock, rest):
+    """Or not at all."""
+    for _ in range(rng.randrange(3)):
+        linger(rng)
+        note.append((now(), "want", name))
+        lock.acquire()
+        note.append((now(), "got", name))
+        linger(rng)
+        if rng.random() < 0.5:
+            note.append((now(), "give", name))
+            lock.release()
+            note.append((now(), "gave", name))
+            linger(rng)
+            continue
+        take(note, rng, rest)
+        note.append((now(), "give", name))
+        lock.release()
+        note.append((now(), "gave", name))
+
+
+def take_elsewhere(note, rng, name, lock, rest):
+    note.append((now(), "want", name))
+    acquire(lock)
+    note.append((now(), "got", name))
+    take(note, rng, rest)
+    note.append((now(), "give", name))
+    release(lock)
+    note.append((now(), "gave", name))
+
+
+def acquire(lock):
+    lock.acquire()
+
+
+def release(lock):
+    lock.release()
+
+
+def take_and_give_back_elsewhere(note, rng, name, lock, rest):
+    note.append((now(), "want", name))
+    lock.acquire()
+    note.append((now(), "got", name))
+    take(note, rng, rest)
+    give_back_and_linger(note, rng, name, lock)
+
+
+def give_back_and_linger(note, rng, name, lock):
+    linger(rng)
+    note.append((now(), "give", name))
+    lock.release()
+    note.append((now(), "gave", name))
+    linger(rng)
+
+
+def take_with_pauses(note, rng, name, lock, rest):
+    note.append((now(), "want", name))
+    with lock:
+        note.append((now(), "got", name))
+        linger(rng)
+        note.append((now(), "give", name))
+        lock.release()
+        note.append((now(), "gave", name))
+        linger(rng)
+        note.append((now(), "want", name))
+        lock.acquire()
+        note.append((now(), "got", name))
+        take(note, rng, rest)
+        note.append((now(), "give", name))
+    note.append((now(), "gave", name))
+
+
+ways = [take_with, take_with, take_in_try, take_one_after_the_other, take_elsewhere, take_and_give_back_elsewhere,
+        take_with_pauses]
 
 
 def wait_told(note, rng):
@@ -74,6 +165,7 @@ for i in range(4):
     threading.Thread(target=churn, args=(events[name], i), name=name, daemon=True).start()
 print("ready", flush=True)
 for line in sys.stdin:
-    print(json.dumps({"names": {id(lock): name for name, lock in locks.items()},
+    print(json.dumps({"names": {id(part): name for name, lock in locks.items()
+                                for part in (lock, getattr(lock, "_lock", lock))},
                       "events": {name: list(noted) for name, noted in events.items()}}), flush=True)
 os._exit(0)

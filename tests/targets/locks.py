@@ -57,6 +57,25 @@ def deadlock():
     start("buyer", buy)
 
 
+def bare_deadlock():
+    """As deadlock(), without with blocks."""
+    def sell():
+        inventory.lock.acquire()  # seller takes
+        try:
+            both.wait()
+            ledger.lock.acquire()  # seller waits
+        finally:
+            inventory.lock.release()
+
+    def buy():
+        ledger.lock.acquire()  # buyer takes
+        both.wait()
+        inventory.lock.acquire()  # buyer waits
+
+    start("seller", sell)
+    start("buyer", buy)
+
+
 def circle_of_three():
     def dine(i):
         with forks[i]:  # philosopher takes

@@ -127,7 +127,7 @@ struct code *code_cache_find(struct code_cache *cache, const struct offsets *off
     forget(code);
     cache->bytes += size_of(code);
     code->state = CODE_NEW;
-    code->no_handlers = false;
+    code->no_handlers = code->no_lock_calls = false;
     code->key = key;
     code->first_traceable = 0;
     if (offsets->code_adaptive >= 16) /* _co_firsttraceable; co_extra; co_code_adaptive */

@@ -24,6 +24,7 @@ struct code {
     char *file; /* co_filename; escaped UTF-8 */
     struct linetable lines;
     bool no_handlers;        /* its exception table is empty: set by with_blocks.h, 3.11 on */
+    bool no_lock_calls;      /* it speaks of neither acquire nor release: set by lock_calls.h */
     int32_t first_traceable; /* bytes of bytecode before the function proper begins; 3.11 on */
     struct code *next;       /* in its bucket */
 };

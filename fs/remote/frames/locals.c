@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define CO_OPTIMIZED 0x1 /* Include/cpython/code.h: locals are not in a dict */
-
 /* Kinds of a name, from 3.11 on (co_localspluskinds) */
 #define FAST_CELL 0x40
 #define FAST_FREE 0x80
@@ -32,7 +30,7 @@ static int visit_slot(const struct locals_walk *walk, uint64_t name, uint64_t re
     struct local local = {.name = name, .reference = reference};
 
     if (may_be_cell) {
-        uint64_t object = walk->offsets->version >= 0x030e0000 ? reference & ~3ull : reference;
+        uint64_t object = stackref_object(walk->offsets, reference);
         if (object && object_classify(walk->view, walk->offsets, object, &class) == 0 &&
             class.kind == OBJECT_CELL &&
             !object_field(walk->view, object, walk->offsets->cell_ref, &local.reference))
@@ -50,12 +48,8 @@ static void prefetch_slots(const struct locals_walk *walk, const uint8_t *slots,
 
     for (uint32_t i = 0; i < n;) {
         size_t k = 0;
-        for (; k < sizeof objects / sizeof *objects && i < n; i++) {
-            uint64_t object = load64(slots + 8 * i);
-            if (walk->offsets->version >= 0x030e0000)
-                object = (object & 3) == 3 ? 0 : object & ~3ull;
-            objects[k++] = object;
-        }
+        for (; k < sizeof objects / sizeof *objects && i < n; i++)
+            objects[k++] = stackref_object(walk->offsets, load64(slots + 8 * i));
         objects_prefetch(walk->view, objects, k);
     }
 }

@@ -4,6 +4,7 @@
 #include "fs/remote/objects/object.h"
 
 #define LOCALS_MAX 4096   /* names of one frame */
+#define CO_OPTIMIZED 0x1  /* of co_flags, Include/cpython/code.h: locals are not in a dict */
 #define GLOBALS_MAX 65536 /* of one module */
 
 struct local {

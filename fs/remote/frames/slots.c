@@ -53,7 +53,17 @@ uint64_t frame_slot(struct view *view, const struct offsets *o, const struct fra
 
     if (i >= slots->n || !view_read64(view, slots->addr + 8ull * i, &reference))
         return 0;
-    if (o->version < 0x030e0000)
-        return reference & 7 ? 0 : reference;
-    return (reference & 3) == 3 ? 0 : reference & ~3ull; /* an int that is no object */
+    uint64_t object = stackref_object(o, reference);
+    return object & 7 ? 0 : object;
+}
+
+uint64_t frame_variable(struct view *view, const struct offsets *o, const struct frame_slots *slots,
+                        uint32_t i)
+{
+    struct object_class class;
+    uint64_t object = i < slots->locals ? frame_slot(view, o, slots, i) : 0;
+
+    if (!object || object_classify(view, o, object, &class) < 0 || class.kind != OBJECT_CELL)
+        return object;
+    return object_field(view, object, o->cell_ref, &object) ? stackref_object(o, object) : 0;
 }

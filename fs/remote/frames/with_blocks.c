@@ -1,5 +1,7 @@
 #include "fs/remote/frames/with_blocks.h"
 
+#include "fs/remote/frames/exception_table.h"
+#include "fs/remote/frames/instructions.h"
 #include "fs/remote/frames/slots.h"
 
 #include <errno.h>
@@ -7,8 +9,6 @@
 
 /* ---- what is called at the end ---- */
 
-#define BUILTIN_METHOD 16  /* PyCFunctionObject.m_ml, whose first field is the name */
-#define BUILTIN_SELF 24    /* PyCFunctionObject.m_self */
 #define DESCRIPTOR_NAME 24 /* PyDescr_COMMON.d_name, a str */
 #define NAME_SIZE 16       /* longer than "__aexit__" */
 
@@ -122,29 +122,20 @@ static int next_handler(struct with_walk *walk, uint32_t depth, int32_t at)
 #define BLOCKS_MAX 20     /* CO_MAXBLOCKS */
 #define BLOCK_SIZE 12     /* PyTryBlock: b_type, b_handler, b_level */
 #define SETUP_FINALLY 122 /* b_type of a try or with whose block runs */
-#define OPCODE_SETUP_WITH 143
-#define OPCODE_EXTENDED_ARG 144
-#define CODE_BYTES_MAX (1u << 20)
 
-/* The byte offset of the SETUP_WITH with this handler; -1: not found. */
+/* The byte offset of the with statement's instruction that has this handler; -1: not found. */
 static int32_t find_setup(const struct with_walk *walk, uint64_t code, uint32_t handler)
 {
     const struct offsets *o = walk->offsets;
-    uint32_t unit = o->version >= 0x030a0000 ? 2 : 1, argument = 0; /* jumps count instructions */
-    uint64_t bytes, size;
+    uint32_t unit = o->version >= 0x030a0000 ? 2 : 1; /* jumps count instructions */
+    struct bytecode bytecode;
+    struct instruction i = {0};
 
-    if (!object_field(walk->view, code, o->code_bytecode, &bytes) ||
-        !object_field(walk->view, bytes, OBJECT_SIZE, &size) || size > CODE_BYTES_MAX)
+    if (bytecode_read(walk->view, o, code, &bytecode) < 0)
         return -1;
-    const uint8_t *p = view_read(walk->view, bytes + (uint32_t)o->bytes_data, (uint32_t)size);
-    for (uint32_t i = 0; p && i + 2 <= size; i += 2) {
-        argument = argument << 8 | p[i + 1];
-        if (p[i] == OPCODE_EXTENDED_ARG)
-            continue;
-        if (p[i] == OPCODE_SETUP_WITH && i + 2 + argument * unit == handler * unit)
-            return (int32_t)i;
-        argument = 0;
-    }
+    while (bytecode_next(&bytecode, i.end, &i))
+        if (i.kind == INSTRUCTION_SETUP_WITH && i.target == handler * unit)
+            return (int32_t)i.at;
     return -1;
 }
 
@@ -174,107 +165,49 @@ static int iterate_blocks(struct with_walk *walk, const struct raw_frame *frame)
 
 /* ---- from 3.11 on: the exception table ---- */
 
-#define TABLE_BYTES_MAX (1u << 16)
 #define TABLE_FIRST 64 /* bytes: most have no more */
 #define PAGE 4096u
-#define ENTRY_BEGINS 0x80
-#define MORE_FOLLOWS 0x40
-
-struct table {
-    const uint8_t *p, *end;
-};
-
-/* In instructions, of two bytes each. */
-struct entry {
-    uint32_t start, end, handler, depth;
-};
-
-static bool next_number(struct table *t, uint32_t *out)
-{
-    uint32_t value = 0;
-
-    for (int i = 0; i < 5 && t->p < t->end; i++) {
-        uint8_t byte = *t->p++;
-        value = value << 6 | (byte & 0x3f);
-        if (!(byte & MORE_FOLLOWS)) {
-            *out = value;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool next_entry(struct table *t, struct entry *out)
-{
-    uint32_t length, packed;
-
-    if (t->p >= t->end || !(*t->p & ENTRY_BEGINS) || !next_number(t, &out->start) ||
-        !next_number(t, &length) || !next_number(t, &out->handler) || !next_number(t, &packed))
-        return false;
-    out->end = out->start + length;
-    out->depth = packed >> 1;
-    return true;
-}
 
 /* The handler of an instruction. */
-static bool find_entry(struct table t, uint32_t at, struct entry *out)
+static bool find_entry(struct exception_table t, uint32_t at, struct handled *out)
 {
-    while (next_entry(&t, out))
+    while (exception_table_next(&t, out))
         if (at >= out->start && at < out->end)
             return true;
     return false;
 }
 
 /* Where the first block with this handler begins. */
-static uint32_t find_start(struct table t, const struct entry *of)
+static uint32_t find_start(struct exception_table t, const struct handled *of)
 {
     uint32_t start = of->start;
-    struct entry entry;
+    struct handled entry;
 
-    while (next_entry(&t, &entry))
+    while (exception_table_next(&t, &entry))
         if (entry.handler == of->handler && entry.start < start)
             start = entry.start;
     return start;
-}
-
-static bool read_table(struct view *view, const struct offsets *o, uint64_t code, struct table *out)
-{
-    const uint8_t *p;
-    uint64_t bytes, size;
-
-    if (!object_field(view, code, o->code_exceptiontable, &bytes) || !bytes ||
-        !object_field(view, bytes, OBJECT_SIZE, &size) || size > TABLE_BYTES_MAX)
-        return false;
-    out->p = out->end = NULL;
-    if (!size)
-        return true;
-    p = view_read(view, bytes + (uint32_t)o->bytes_data, (uint32_t)size);
-    if (!p)
-        return false;
-    out->p = p;
-    out->end = p + size;
-    return true;
 }
 
 /* A handler's own instructions have a handler, too: one for their own sake, at a depth that the
  * stack would have there, or that of what the block is in. */
 static int iterate_table(struct with_walk *walk, const struct raw_frame *frame)
 {
-    struct table table;
-    struct entry entry;
+    struct exception_table table;
+    struct handled entry;
 
-    if (!read_table(walk->view, walk->offsets, frame->code, &table))
+    if (!exception_table_read(walk->view, walk->offsets, frame->code, &table))
         return -EFAULT;
     if (frame->lasti < 0)
         return 0;
-    uint32_t at = (uint32_t)frame->lasti / 2, lowest = UINT32_MAX;
+    uint32_t at = (uint32_t)frame->lasti, lowest = UINT32_MAX;
     for (int i = 0; i < WITH_BLOCKS_MAX && find_entry(table, at, &entry); i++) {
         at = entry.handler;
         if (entry.depth > lowest)
             continue;
         lowest = entry.depth;
         uint32_t start = find_start(table, &entry);
-        int r = next_handler(walk, entry.depth, start ? (int32_t)start * 2 - 2 : -1);
+        int r = next_handler(walk, entry.depth, start ? (int32_t)start - 2 : -1);
         if (r)
             return r;
     }

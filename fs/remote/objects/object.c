@@ -77,6 +77,13 @@ bool object_field(struct view *view, uint64_t object, int32_t offset, uint64_t *
     return offset >= 0 && view_read64(view, object + (uint32_t)offset, out);
 }
 
+uint64_t stackref_object(const struct offsets *offsets, uint64_t reference)
+{
+    if (offsets->version < 0x030e0000)
+        return reference;
+    return (reference & 3) == 3 ? 0 : reference & ~3ull;
+}
+
 bool object_type(struct view *view, uint64_t object, uint64_t *type)
 {
     if (!object || object & 7)

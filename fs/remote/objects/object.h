@@ -15,6 +15,10 @@
 #define OBJECT_TYPE 8  /* PyObject.ob_type */
 #define OBJECT_SIZE 16 /* PyVarObject.ob_size */
 
+/* Include/cpython/methodobject.h PyCFunctionObject: a function or method of C */
+#define BUILTIN_METHOD 16 /* m_ml, whose first field is the name */
+#define BUILTIN_SELF 24   /* m_self: what it is bound to */
+
 /* PyTypeObject.tp_flags: Include/object.h, Include/cpython/object.h */
 #define TPFLAGS_HEAPTYPE (1ull << 9)
 #define TPFLAGS_INLINE_VALUES (1ull << 2)
@@ -61,6 +65,9 @@ void objects_queue(struct view *view, const uint64_t *objects, size_t n);
 /* A pointer-sized field; false: not readable, or this version has no such field (offset < 0). */
 bool object_field(struct view *view, uint64_t object, int32_t offset, uint64_t *out);
 
+/* The object that a slot of a frame refers to, which is a tagged reference from 3.14 on
+ * (Include/internal/pycore_stackref.h); 0: none, or an int without an object. */
+uint64_t stackref_object(const struct offsets *offsets, uint64_t reference);
 /* ob_type, without a check that it is a type. */
 bool object_type(struct view *view, uint64_t object, uint64_t *type);
 /* The type and what kind of object it makes. -EFAULT. */

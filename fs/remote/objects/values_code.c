@@ -8,10 +8,6 @@
 #define NAME_MAX_SHOWN 256        /* code points of a name, bytes of a C name */
 #define LINETABLE_MAX (64u << 10) /* bytes of a line table; of a longer one no line is shown */
 
-/* Include/cpython/methodobject.h PyCFunctionObject: m_ml, whose first field is the name; m_self */
-#define BUILTIN_DEF 16
-#define BUILTIN_SELF 24
-
 /* Adds the str in a field, escaped but not quoted. */
 static bool add_str_field(struct renderer *r, uint64_t object, int32_t offset)
 {
@@ -61,7 +57,7 @@ bool render_builtin(struct renderer *r, uint64_t object)
     uint64_t def, self, name;
     char text[NAME_MAX_SHOWN];
 
-    if (!object_field(r->view, object, BUILTIN_DEF, &def) ||
+    if (!object_field(r->view, object, BUILTIN_METHOD, &def) ||
         !object_field(r->view, object, BUILTIN_SELF, &self) ||
         !object_field(r->view, def, 0, &name) || !cstring_read(r->view, name, text, sizeof text))
         return false;

@@ -23,8 +23,7 @@
 #define CLOSURE_MAX 16  /* cells of one function */
 #define MEMO_SLOTS 64
 
-#define BUILTIN_SELF 24 /* PyCFunctionObject.m_self */
-#define CELL_VALUE 16   /* PyCellObject.ob_ref */
+#define CELL_VALUE 16 /* PyCellObject.ob_ref */
 
 /* collections.deque: struct dequeobject and struct BLOCK (Modules/_collectionsmodule.c), the same
  * from 3.9 to 3.15 */

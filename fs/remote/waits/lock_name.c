@@ -11,7 +11,6 @@
 #define NAME_CHARACTERS 64  /* of one part of a name */
 #define ITEMS_MAX 256u      /* of one list, dict, ... */
 #define NAMESPACE_MAX 8192u /* of a module or class, of which few are compared */
-#define CO_OPTIMIZED 0x1    /* Include/cpython/code.h: locals are not in a dict */
 
 /* One object on the way, and what leads to it. */
 struct node {
@@ -60,10 +59,8 @@ static int add_child(struct search *s, struct node node)
 static int visit_local(void *arg, const struct local *local)
 {
     struct search *s = arg;
-    uint64_t object = local->reference;
+    uint64_t object = stackref_object(s->offsets, local->reference);
 
-    if (s->offsets->version >= 0x030e0000)
-        object = (object & 3) == 3 ? 0 : object & ~3ull;
     return local->name
                ? add_node(s, (struct node){.object = object, .by = BY_NAME, .key = local->name})
                : 0;

@@ -171,9 +171,9 @@ static uint64_t self_of(struct finding *f, const struct raw_frame *frame)
 {
     struct frame_slots slots;
 
-    if (frame_slots_find(f->view, f->offsets, frame, &slots) < 0 || !slots.locals)
+    if (frame_slots_find(f->view, f->offsets, frame, &slots) < 0)
         return 0;
-    return frame_slot(f->view, f->offsets, &slots, 0);
+    return frame_variable(f->view, f->offsets, &slots, 0);
 }
 
 /* The Lock or Semaphore behind what an `async with` enters; 0: none. */

@@ -4,10 +4,12 @@
  * innermost Python frame has in one of its slots (lock.h). What that lock is a part of follows from
  * the frames of the standard library around it: Condition.wait() in Queue.get() is a wait for a
  * Queue. Who holds a lock is written in it (an RLock, a mutex of glibc), or is the thread that
- * stands in a with block of it. */
+ * stands in a with block of it; likely it is the only one that has called its acquire() in a
+ * function that it still runs, and not its release(). */
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
+#include "fs/remote/frames/lock_calls.h"
 #include "fs/remote/frames/slots.h"
 #include "fs/remote/frames/with_blocks.h"
 #include "fs/remote/moment/moment.h"
@@ -23,6 +25,7 @@
 #define LIBRARY_MAX 64   /* frames of the standard library above a lock */
 #define RELEASED_MAX 16u /* conditions that one thread waits for: a nested loop's */
 #define HOLDS_MAX 16384u
+#define STEPS_MAX (1u << 21) /* instructions that are looked at for calls of locks */
 #define NAMES_AGAIN_MAX 256u /* waits whose names are looked at for the next one's */
 #define MODULE_NAME_MAX 128u /* code points */
 
@@ -48,10 +51,11 @@ struct waiter {
     uint64_t future; /* that it runs, once futures_known; 0: none */
 };
 
-/* A thread in the block of a with statement. */
+/* A thread in the block of a with statement, or behind a call of acquire(). */
 struct hold {
     uint64_t lock; /* of C, or a Semaphore */
     size_t waiter;
+    enum certainty certainty;
     struct raw_frame frame;
     int32_t at;
 };
@@ -67,6 +71,7 @@ struct finding {
     struct hold *holds;
     size_t nholds, holds_alloc;
     unsigned looks;
+    struct lock_calls_work calls;
     bool futures_known;
 };
 
@@ -207,15 +212,10 @@ static const char *call_of(const char *function)
 static uint64_t self_of(struct finding *f, const struct raw_frame *frame)
 {
     struct frame_slots slots;
-    struct object_class class;
 
-    if (frame_slots_find(f->view, f->offsets, frame, &slots) < 0 || !slots.locals)
+    if (frame_slots_find(f->view, f->offsets, frame, &slots) < 0)
         return 0;
-    uint64_t self = frame_slot(f->view, f->offsets, &slots, 0);
-    if (self && object_classify(f->view, f->offsets, self, &class) == 0 &&
-        class.kind == OBJECT_CELL && !object_field(f->view, self, f->offsets->cell_ref, &self))
-        return 0;
-    return f->offsets->version >= 0x030e0000 ? self & ~3ull : self;
+    return frame_variable(f->view, f->offsets, &slots, 0);
 }
 
 /* The lock of C behind what a with statement enters, or whose acquire() was called; 0: none. */
@@ -282,9 +282,6 @@ static const struct gil *gil_waited_for(const struct finding *f, const struct lw
             return &walk->gils[i];
     return NULL;
 }
-
-/* A method of C that is bound to an object: PyCFunctionObject.m_self. */
-#define BUILTIN_SELF 24
 
 /* An object of the frame, or that a method in it is bound to, in which the thread waits. */
 static bool waits_in(struct finding *f, struct waiter *w, uint64_t object)
@@ -407,31 +404,60 @@ static void prefetch(struct finding *f)
 
 /* ---- who holds a lock ---- */
 
+/* Of the frames of a thread, innermost first. */
 struct looking_at_frame {
     struct finding *f;
     const struct raw_frame *frame;
     size_t waiter;
-    uint64_t released[RELEASED_MAX];
+    struct lock_calls calls;         /* none, but where they are wanted */
+    uint64_t released[RELEASED_MAX]; /* locks that an inner frame has given back ... */
     size_t nreleased;
+    uint64_t doubtful[RELEASED_MAX]; /* ... or may have */
+    size_t ndoubtful;
 };
 
-static int add_hold(void *arg, uint64_t manager, bool async, int32_t at)
+static bool is_among(const uint64_t *locks, size_t n, uint64_t lock)
+{
+    for (size_t i = 0; i < n; i++)
+        if (locks[i] == lock)
+            return true;
+    return false;
+}
+
+static int add_hold(struct looking_at_frame *looking, uint64_t lock, enum certainty certainty,
+                    int32_t at)
+{
+    struct finding *f = looking->f;
+
+    if (f->nholds == HOLDS_MAX)
+        return 0;
+    if (ARRAY_GROW(f->holds, f->holds_alloc, f->nholds + 1) < 0)
+        return -ENOMEM;
+    f->holds[f->nholds++] = (struct hold){lock, looking->waiter, certainty, *looking->frame, at};
+    return 0;
+}
+
+static int visit_with_block(void *arg, uint64_t manager, bool async, int32_t at)
 {
     struct looking_at_frame *looking = arg;
     struct finding *f = looking->f;
+    enum certainty certainty = HELD_CERTAIN;
 
     if (async)
         return 0;
     uint64_t lock = lock_behind(f, manager, class_of(f, manager));
-    for (size_t i = 0; i < looking->nreleased; i++)
-        if (looking->released[i] == lock)
-            return 0;
-    if (!lock || f->nholds == HOLDS_MAX)
+    if (!lock || is_among(looking->released, looking->nreleased, lock))
         return 0;
-    if (ARRAY_GROW(f->holds, f->holds_alloc, f->nholds + 1) < 0)
-        return -ENOMEM;
-    f->holds[f->nholds++] = (struct hold){lock, looking->waiter, *looking->frame, at};
-    return 0;
+    if (looking->calls.n && at >= 0) {
+        unsigned done = lock_calls_since(&looking->calls, lock, (uint32_t)at);
+        if (done == LOCK_RELEASED)
+            return 0;
+        if (done != LOCK_UNTOUCHED)
+            certainty = HELD_LIKELY;
+    }
+    if (is_among(looking->doubtful, looking->ndoubtful, lock))
+        certainty = HELD_LIKELY;
+    return add_hold(looking, lock, certainty, at);
 }
 
 /* A thread in Condition.wait() doesn't hold the lock whose with block that stands in. */
@@ -448,7 +474,68 @@ static void note_released(struct looking_at_frame *looking)
         looking->released[looking->nreleased++] = lock_behind(f, self, class);
 }
 
-static int find_holds(struct finding *f)
+/* Who calls a Semaphore's acquire() often leaves release() to others: these have no holders. */
+static uint64_t lock_called(void *arg, uint64_t object)
+{
+    struct finding *f = arg;
+    uint64_t lock = lock_behind(f, object, class_of(f, object));
+    enum lock_class class = class_of(f, lock);
+
+    return class == LOCK_LOCK || class == LOCK_RLOCK ? lock : 0;
+}
+
+static int visit_lock(struct looking_at_frame *looking, uint64_t lock)
+{
+    int32_t at;
+    unsigned done = lock_calls_of(&looking->calls, lock, &at);
+
+    if (done == LOCK_ACQUIRED && !is_among(looking->released, looking->nreleased, lock) &&
+        !is_among(looking->doubtful, looking->ndoubtful, lock))
+        return add_hold(looking, lock, HELD_LIKELY, at);
+    if (class_of(looking->f, lock) != LOCK_LOCK) /* an outer frame may have it as well */
+        return 0;
+    if (done == LOCK_RELEASED && looking->nreleased < RELEASED_MAX)
+        looking->released[looking->nreleased++] = lock;
+    else if (done & LOCK_RELEASED && looking->ndoubtful < RELEASED_MAX)
+        looking->doubtful[looking->ndoubtful++] = lock;
+    return 0;
+}
+
+/* Each lock of which the frame calls a method. */
+static int visit_calls(struct looking_at_frame *looking)
+{
+    const struct lock_call *calls = looking->calls.items;
+    int r = 0;
+
+    for (size_t i = 0, first; i < looking->calls.n && r == 0; i++) {
+        for (first = 0; calls[first].lock != calls[i].lock; first++)
+            ;
+        if (first == i && calls[i].lock)
+            r = visit_lock(looking, calls[i].lock);
+    }
+    return r;
+}
+
+static int find_holds_in_frame(struct looking_at_frame *looking, bool calls)
+{
+    struct finding *f = looking->f;
+    int r = 0;
+
+    note_released(looking);
+    if (calls && !is_library(looking->frame))
+        r = lock_calls_read(f->view, f->offsets, looking->frame, lock_called, f, &f->calls,
+                            &looking->calls);
+    if (r != -ENOMEM)
+        r = with_blocks_iterate(f->view, f->offsets, looking->frame, visit_with_block, looking);
+    if (r != -ENOMEM)
+        r = visit_calls(looking);
+    lock_calls_deinit(&looking->calls);
+    looking->calls.n = 0;
+    return r;
+}
+
+/* calls: whether what acquire() and release() did is looked at, too. */
+static int find_holds(struct finding *f, bool calls)
 {
     int r = 0;
 
@@ -459,8 +546,7 @@ static int find_holds(struct finding *f)
         struct looking_at_frame looking = {.f = f, .waiter = i};
         for (size_t k = 0; k < python->n && r != -ENOMEM; k++) {
             looking.frame = &python->frames[k];
-            note_released(&looking);
-            r = with_blocks_iterate(f->view, f->offsets, looking.frame, add_hold, &looking);
+            r = find_holds_in_frame(&looking, calls && !f->items[i].torn);
         }
     }
     return r == -ENOMEM ? r : 0;
@@ -523,12 +609,37 @@ static int64_t count_holds(const struct finding *f, uint64_t lock)
     return n;
 }
 
-static void add_with_blocks(struct finding *f, uint64_t lock, enum certainty certainty)
+/* False: nobody certainly stands in one. */
+static bool add_with_blocks(struct finding *f, uint64_t lock, enum certainty certainty)
 {
-    for (size_t i = 0; i < f->nholds && f->waits->nholders < WAITS_MAX; i++)
-        if (f->holds[i].lock == lock)
-            add_holder_of(f, &f->items[f->holds[i].waiter], &f->holds[i], certainty);
+    bool found = false;
+
+    for (size_t i = 0; i < f->nholds && f->waits->nholders < WAITS_MAX; i++) {
+        if (f->holds[i].lock != lock || f->holds[i].certainty != HELD_CERTAIN)
+            continue;
+        add_holder_of(f, &f->items[f->holds[i].waiter], &f->holds[i], certainty);
+        found = true;
+    }
     f->waits->cut |= f->waits->nholders == WAITS_MAX;
+    return found;
+}
+
+/* The thread that likely holds it: the only one of which something speaks for that. Not w: one that
+ * waits for what it took itself often waits for another thread to give that back. */
+static void add_likely(struct finding *f, const struct waiter *w)
+{
+    const struct waiter *holder = NULL;
+
+    for (size_t i = 0; i < f->nholds; i++) {
+        const struct waiter *of = &f->items[f->holds[i].waiter];
+        if (f->holds[i].lock != w->lock)
+            continue;
+        if (holder && of != holder)
+            return;
+        holder = of;
+    }
+    if (holder && holder != w)
+        add_holder(f, holder, w->lock, HELD_LIKELY);
 }
 
 /* The thread of a pool that runs what a Future stands for: in _WorkItem.run(). */
@@ -610,8 +721,8 @@ static void add_lock_holders(struct finding *f, const struct waiter *w)
     }
     if (w->lock_class == LOCK_RLOCK)
         add_owner(f, w, rlock_owner(f->view, w->lock), w->lock);
-    else if (w->lock)
-        add_with_blocks(f, w->lock, HELD_CERTAIN);
+    else if (w->lock && !add_with_blocks(f, w->lock, HELD_CERTAIN))
+        add_likely(f, w);
 }
 
 /* ---- the list ---- */
@@ -697,6 +808,16 @@ static bool wants_holds(const struct finding *f)
     return false;
 }
 
+/* Whether what they call has to be looked at, too. */
+static bool wants_calls(const struct finding *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (f->items[i].what == WAITS_FOR_LOCK && f->items[i].lock_class == LOCK_LOCK &&
+            is_acquired(&f->items[i]))
+            return true;
+    return false;
+}
+
 static int find_waits(struct finding *f)
 {
     int r = collect_threads(f);
@@ -707,7 +828,7 @@ static int find_waits(struct finding *f)
     for (size_t i = 0; i < f->n; i++)
         look_at(f, &f->items[i]);
     if (wants_holds(f))
-        r = find_holds(f);
+        r = find_holds(f, wants_calls(f));
     for (size_t i = 0; i < f->n && r == 0 && !f->waits->strings.error; i++)
         switch (f->items[i].what) {
         case WAITS_FOR_NOTHING: break;
@@ -734,6 +855,7 @@ int waits_of_threads(struct waits *waits, const struct waits_origin *origin)
         .view = origin->target->view,
         .offsets = &origin->target->runtime.offsets,
         .looks = LOOKS_MAX,
+        .calls.steps = STEPS_MAX,
     };
 
     return find_waits(&f);
@@ -750,7 +872,7 @@ int waits_each_semlock(const struct waits_origin *origin, semlock_visit *visit, 
 
     int r = collect_threads(&f);
     if (r == 0)
-        r = find_holds(&f);
+        r = find_holds(&f, false);
     for (size_t i = 0; i < f.nholds && r == 0; i++) {
         const struct hold *hold = &f.holds[i];
         const struct waiter *w = &f.items[hold->waiter];
