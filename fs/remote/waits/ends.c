@@ -151,17 +151,17 @@ void end_of_fd(const struct ends *ends, int fd, bool writes, struct end *out)
 
 /* ---- locks of files ---- */
 
-void end_of_lock(const struct ends *ends, const struct blocking *blocking, struct end *out)
+void end_of_lock(const struct ends *ends, const struct peer_thread *thread, struct end *out)
 {
-    int64_t inode = descriptor_number(ends->pid, blocking->fd, "ino");
+    const struct blocking *blocking = &thread->blocking;
     struct proc_stat stat;
     struct file_lock lock;
 
     *out = (struct end){.kind = "file lock", .held = "held by"};
     if (descriptor_link(ends->pid, blocking->fd, out->name, sizeof out->name) < 0)
         *out->name = 0;
-    if (inode < 0 || file_lock_waited_for(ends->pid, blocking->kind == BLOCKING_FLOCK,
-                                          (uint64_t)inode, &lock) < 0)
+    if (thread->file < 0 || file_lock_waited_for(ends->pid, blocking->kind == BLOCKING_FLOCK,
+                                                 (uint64_t)thread->file, &lock) < 0)
         return;
     if (lock.pid <= 0) {
         out->note = "held through an open file that several may share";
@@ -244,13 +244,14 @@ static int add_children(void *arg, int tasks, pid_t tid)
     return 0;
 }
 
-void end_of_child(const struct ends *ends, const struct blocking *blocking, struct end *out)
+void end_of_child(const struct ends *ends, const struct peer_thread *thread, struct end *out)
 {
+    const struct blocking *blocking = &thread->blocking;
     struct children children = {.ends = ends, .only = blocking->child, .out = out};
 
     *out = (struct end){.kind = "child", .held = "of which there is", .likely = true};
     if (blocking->pidfd)
-        children.only = (pid_t)descriptor_number(ends->pid, blocking->fd, "Pid");
+        children.only = (pid_t)thread->file;
     if (children.only > 0) {
         snprintf(out->name, sizeof out->name, "%d", (int)children.only);
         children.foreign = !blocking->pidfd && lwp_foreign(ends->pid);
@@ -264,21 +265,21 @@ void end_of_child(const struct ends *ends, const struct blocking *blocking, stru
 
 /* ---- semaphores ---- */
 
-int end_of_semaphore(const struct ends *ends, const struct blocking *blocking, struct end *out)
+int end_of_semaphore(const struct ends *ends, const struct peer_thread *thread, struct end *out)
 {
     struct semaphores *semaphores = ends->semaphores;
-    struct shared_word word;
 
     *out = (struct end){.kind = "semaphore", .held = "held by"};
-    if (shared_word_at(ends->pid, blocking->address, &word) < 0)
+    if (!thread->shares)
         return 0;
-    int r = semaphores->read ? 0 : semaphores_read(ends->pid, ends->reader, semaphores);
+    int r = semaphores->read ? 0
+                             : semaphores_read(ends->pid, ends->reader, ends->until_ns, semaphores);
     if (r < 0)
         return r;
     for (size_t i = 0; i < semaphores->n; i++) {
         const struct semaphore_hold *hold = &semaphores->items[i];
         size_t n = out->n;
-        if (!shared_word_same(&hold->word, &word))
+        if (!shared_word_same(&hold->word, &thread->word))
             continue;
         out->kind = hold->kind;
         out->certain = out->likely = hold->one;

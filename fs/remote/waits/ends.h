@@ -32,6 +32,7 @@ struct end {
 struct ends {
     pid_t pid; /* the process that waits */
     const struct waits_reader *reader;
+    uint64_t until_ns;               /* CLOCK_MONOTONIC: no more processes are looked at then */
     uint64_t age_ns;                 /* how old the following may be */
     struct descriptors *descriptors; /* without items: read once they are needed */
     struct semaphores *semaphores;   /* the same */
@@ -40,7 +41,7 @@ struct ends {
 /* Of a descriptor that it waits to read from, or (writes) to write to. */
 void end_of_fd(const struct ends *ends, int fd, bool writes, struct end *out);
 /* Of a lock of a file, or of a child. */
-void end_of_lock(const struct ends *ends, const struct blocking *blocking, struct end *out);
-void end_of_child(const struct ends *ends, const struct blocking *blocking, struct end *out);
+void end_of_lock(const struct ends *ends, const struct peer_thread *thread, struct end *out);
+void end_of_child(const struct ends *ends, const struct peer_thread *thread, struct end *out);
 /* Of a lock that processes share: a futex. The holders are those of ends->semaphores. -ENOMEM. */
-int end_of_semaphore(const struct ends *ends, const struct blocking *blocking, struct end *out);
+int end_of_semaphore(const struct ends *ends, const struct peer_thread *thread, struct end *out);

@@ -26,7 +26,7 @@ void waits_deinit(struct waits *waits)
 static void clear(struct waits *waits)
 {
     waits->n = waits->nholders = waits->ncycles = waits->nlinks = waits->nasleep = 0;
-    waits->cut = waits->torn = false;
+    waits->cut = waits->torn = waits->late = false;
     text_clear(&waits->strings);
     text_putc(&waits->strings, '\0'); /* the string 0 */
 }

@@ -98,6 +98,7 @@ struct waits {
     struct text strings;
     const struct lwp_list *lwps; /* of waits_read(); void after waits_finish() */
     bool cut;                    /* there are more: a limit was reached */
+    bool late;                   /* waits_between() took too long, and has left some out */
     bool torn;                   /* some may be missing: the moment was not good enough */
 };
 
