@@ -7,21 +7,25 @@
 #include "fs/proc/sockets.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
+#define CHILDREN_SIZE 16384 /* bytes of the list of one thread's children that are looked at */
 #define NOBODY "whose other end no process has that you may look at"
 
 /* Adds a process, if the reader may be told of it. */
 static void add_holder(const struct ends *ends, pid_t pid, const char *state, struct end *out)
 {
-    if (!ends->reader->may_look(ends->reader->arg, pid) || out->n == END_HOLDERS_MAX) {
-        out->certain = out->likely = false;
-        return;
-    }
     for (size_t i = 0; i < out->n; i++)
         if (out->holders[i].pid == pid)
             return;
+    bool told = ends->reader->may_look(ends->reader->arg, pid);
+    if (!told || out->n == END_HOLDERS_MAX) {
+        out->certain = out->likely = false;
+        out->cut |= told;
+        return;
+    }
     out->holders[out->n++] = (struct end_holder){.pid = pid, .state = state};
 }
 
@@ -194,6 +198,7 @@ static const char *state_of(char state)
 struct children {
     const struct ends *ends;
     pid_t only; /* as the process numbers it; 0: any */
+    bool dead;  /* only those that are */
     bool foreign;
     struct end *out;
 };
@@ -220,28 +225,43 @@ static void add_child(const struct children *children, pid_t pid)
 
     if (children->only && (children->foreign ? inner_pid(pid) : pid) != children->only)
         return;
-    if (proc_stat_read(pid, &stat) < 0 || stat.ppid != children->ends->pid)
+    if (proc_stat_read(pid, &stat) < 0 || stat.ppid != children->ends->pid ||
+        (children->dead && stat.state != 'Z'))
         return;
-    size_t n = children->out->n;
     add_holder(children->ends, pid, state_of(stat.state), children->out);
-    if (children->out->n > n)
-        children->out->holders[n].dead = stat.state == 'Z';
 }
 
 /* "45 46 ": the children that a thread has started. */
 static int add_children(void *arg, int tasks, pid_t tid)
 {
     struct children *children = arg;
-    char file[32], text[4096];
+    char file[32], text[CHILDREN_SIZE];
     char *at = text, *end;
+    size_t size = 0;
+    ssize_t n;
 
-    (void)tasks;
-    snprintf(file, sizeof file, "task/%d/children", (int)tid);
-    if (proc_read(children->ends->pid, file, text, sizeof text) < 0)
-        return 0;
+    snprintf(file, sizeof file, "%d/children", (int)tid);
+    _cleanup_close_ int fd = openat(tasks, file, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && (n = read(fd, text + size, sizeof text - 1 - size)) > 0)
+        size += (size_t)n;
+    if (size == sizeof text - 1) {
+        children->out->cut = true;
+        while (size && text[size - 1] != ' ') /* a number that is cut */
+            size--;
+    }
+    text[size] = 0;
     for (long pid; (pid = strtol(at, &end, 10)) > 0 && end != at; at = end)
         add_child(children, (pid_t)pid);
     return 0;
+}
+
+static void find_children(struct children *children)
+{
+    struct end *out = children->out;
+
+    if (proc_each_task(children->ends->pid, add_children, children) < 0)
+        out->cut = true;
+    out->certain = out->likely = out->likely && out->n && !out->cut;
 }
 
 void end_of_child(const struct ends *ends, const struct peer_thread *thread, struct end *out)
@@ -257,10 +277,17 @@ void end_of_child(const struct ends *ends, const struct peer_thread *thread, str
         children.foreign = !blocking->pidfd && lwp_foreign(ends->pid);
         out->held = "namely";
     }
-    (void)proc_each_task(ends->pid, add_children, &children);
-    out->certain = out->likely = out->likely && out->n;
-    if (!out->n)
+    find_children(&children);
+    if (!out->n && !out->cut)
         out->note = "which isn't to be seen";
+}
+
+void end_of_dead_children(const struct ends *ends, struct end *out)
+{
+    struct children children = {.ends = ends, .dead = true, .out = out};
+
+    *out = (struct end){.kind = "child"};
+    find_children(&children);
 }
 
 /* ---- semaphores ---- */

@@ -11,9 +11,9 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/select.h>
 
 #define AGENT_THREADS "probe-" /* how the names of the agent's own begin */
+#define SELECTED_MAX 65536u    /* bits of a set of select(2) that are looked at */
 
 struct reading {
     struct may_hang work;
@@ -63,18 +63,20 @@ static void read_poll(const struct memory *memory, struct peer_thread *thread)
 static void read_set(const struct memory *memory, struct peer_thread *thread, uint64_t address,
                      bool writes)
 {
-    size_t n = thread->blocking.count < FD_SETSIZE ? thread->blocking.count : FD_SETSIZE;
-    fd_set set;
+    size_t n = thread->blocking.count;
+    uint64_t bits;
 
     if (!address)
         return;
-    if (memory_read(memory, address, &set, (n + 63) / 64 * 8) < 0) {
-        thread->more++;
-        return;
-    }
-    for (size_t fd = 0; fd < n; fd++)
-        if (FD_ISSET(fd, &set))
+    for (size_t fd = 0; fd < n; fd++) {
+        if (fd == SELECTED_MAX ||
+            (fd % 64 == 0 && memory_read(memory, address + fd / 8, &bits, sizeof bits) < 0)) {
+            thread->more++;
+            return;
+        }
+        if (bits >> fd % 64 & 1)
             add_fd(thread, (int)fd, writes);
+    }
 }
 
 static void read_epoll(pid_t pid, struct peer_thread *thread)

@@ -179,6 +179,7 @@ static int tell_holders(struct graph *graph, uint32_t w, const struct end *end)
 {
     struct waits *waits = graph->waits;
 
+    waits->cut |= end->cut;
     waits->items[w].holders = (uint32_t)waits->nholders;
     for (size_t i = 0; i < end->n && waits->nholders < WAITS_MAX; i++) {
         if (ARRAY_GROW(waits->holders, waits->holders_alloc, waits->nholders + 1) < 0)
@@ -323,10 +324,9 @@ static int tell_dead_children(struct graph *graph, const struct ends *ends)
     struct end children, one;
     int r = 0;
 
-    end_of_child(ends, &(struct peer_thread){.blocking.kind = BLOCKING_CHILD}, &children);
+    end_of_dead_children(ends, &children);
+    waits->cut |= children.cut;
     for (size_t i = 0; i < children.n && r == 0; i++) {
-        if (!children.holders[i].dead)
-            continue;
         struct wait *wait = waits_add(waits, process_actor(graph, ends->pid), "child");
         if (!wait)
             return 0;

@@ -510,7 +510,9 @@ static void add_owner(struct finding *f, const struct waiter *w, uint64_t owner,
         return; /* it has just got it */
     if (holder)
         add_holder(f, holder, lock, HELD_CERTAIN);
-    else if (!f->origin->walk->cut)
+    else if (f->origin->walk->cut || f->origin->lwps->cut)
+        f->waits->items[f->waits->n - 1].note = "held by a thread beyond those that are read";
+    else
         add_gone(f);
 }
 
