@@ -4,7 +4,6 @@
 #include "fs/proc/file_locks.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
-#include "fs/proc/sockets.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -96,7 +95,7 @@ static void find_socket(const struct ends *ends, uint64_t inode, struct end *out
     struct socket_peer peer;
 
     out->kind = "socket";
-    if (socket_peer_read(ends->pid, inode, &peer) < 0)
+    if (socket_peer_read(ends->sockets, ends->pid, inode, &peer) < 0)
         return;
     snprintf(out->name, sizeof out->name, "%s", peer.name);
     if (peer.listens || !peer.found)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fs/proc/descriptors.h"
+#include "fs/proc/sockets.h"
 #include "fs/remote/waits/peers.h"
 #include "fs/remote/waits/semaphores.h"
 #include "fs/remote/waits/waits.h"
@@ -36,6 +37,7 @@ struct ends {
     uint64_t age_ns;                 /* how old the following may be */
     struct descriptors *descriptors; /* without items: read once they are needed */
     struct semaphores *semaphores;   /* the same */
+    struct sockets *sockets;
 };
 
 /* Of a descriptor that it waits to read from, or (writes) to write to. */

@@ -1,6 +1,7 @@
 #include "fs/remote/waits/peers.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/proc/asleep.h"
 #include "fs/proc/descriptors.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/may_hang.h"
@@ -26,14 +27,9 @@ struct reading {
 
 uint64_t thread_switches(pid_t pid, pid_t tid)
 {
-    char file[32], status[4096];
+    struct runs runs;
 
-    snprintf(file, sizeof file, "task/%d/status", (int)tid);
-    if (proc_read(pid, file, status, sizeof status) < 0)
-        return 0;
-    const char *willing = proc_status_field(status, "voluntary_ctxt_switches");
-    const char *forced = proc_status_field(status, "nonvoluntary_ctxt_switches");
-    return (willing ? strtoull(willing, NULL, 10) : 0) + (forced ? strtoull(forced, NULL, 10) : 0);
+    return runs_read(pid, tid, &runs) == 0 ? runs.n : 0;
 }
 
 static void add_fd(struct peer_thread *thread, int fd, bool writes)

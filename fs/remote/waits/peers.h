@@ -20,7 +20,7 @@ struct peer_fd {
 struct peer_thread {
     pid_t tid;
     struct blocking blocking; /* BLOCKING_UNKNOWN: it runs, or isn't known */
-    uint64_t switches;        /* how often it has left a processor: more once it has run */
+    uint64_t switches;        /* how often it was given a processor: more once it has run */
     struct peer_fd fds[PEER_POLLED_MAX];
     size_t nfds;
     size_t more;  /* descriptors that it polls besides */
@@ -50,5 +50,5 @@ void peer_deinit(struct peer *peer);
 void peer_thread_read(pid_t pid, struct maps *maps, struct peer_thread *thread);
 /* Whether all its threads have slept since it was read. */
 bool peer_slept(const struct peer *peer);
-/* How often a thread has left a processor; 0: not known. Source: proc_pid_status(5). */
+/* How often a thread was given a processor; 0: not known. */
 uint64_t thread_switches(pid_t pid, pid_t tid);

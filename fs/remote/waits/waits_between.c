@@ -47,6 +47,7 @@ struct graph {
     struct descriptors descriptors;
     uint64_t age_ns; /* how old these may be */
     struct semaphores semaphores;
+    struct sockets sockets;
     struct node *nodes; /* the first: the process that is asked for; behind it those that it waits
                            for */
     size_t nnodes, nodes_alloc, nwaited_for;
@@ -65,12 +66,18 @@ static void graph_deinit(struct graph *graph)
     free(graph->holders);
     descriptors_deinit(&graph->descriptors);
     semaphores_deinit(&graph->semaphores);
+    sockets_deinit(&graph->sockets);
 }
 
 static struct ends ends_of(struct graph *graph, pid_t pid)
 {
-    return (struct ends){pid,           graph->reader,       graph->until_ns,
-                         graph->age_ns, &graph->descriptors, &graph->semaphores};
+    return (struct ends){pid,
+                         graph->reader,
+                         graph->until_ns,
+                         graph->age_ns,
+                         &graph->descriptors,
+                         &graph->semaphores,
+                         &graph->sockets};
 }
 
 /* What isn't known by then is left out, and that is told. */
@@ -556,6 +563,7 @@ static int find_deadlock(struct graph *graph)
     descriptors_deinit(&graph->descriptors); /* they were read before the processes were */
     graph->waits->cut |= graph->semaphores.cut;
     semaphores_deinit(&graph->semaphores);
+    sockets_deinit(&graph->sockets);
     graph->age_ns = 0;
     r = find_stuck(graph);
     if (r <= 0 || graph->nnodes != n)
