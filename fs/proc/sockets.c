@@ -54,9 +54,19 @@ static int open_diag_in(int ns)
     return opening.fd;
 }
 
+/* Once it fails, it isn't asked again: what comes late isn't taken for the next answer. */
+static int close_diag(struct sockets *sockets, int error)
+{
+    if (sockets->diag)
+        close(sockets->diag - 1);
+    sockets->diag = 0;
+    return error;
+}
+
 /* Has it be about the namespace of process pid. */
 static int enter(struct sockets *sockets, pid_t pid)
 {
+    const struct timeval limit = {.tv_sec = REPLY_S};
     struct opening opening = {.ns = -1};
     struct stat own, other;
     char path[64];
@@ -74,6 +84,8 @@ static int enter(struct sockets *sockets, pid_t pid)
         else
             opening.fd = open_diag_in(ns);
         sockets->diag = opening.fd >= 0 ? opening.fd + 1 : 0;
+        if (sockets->diag && setsockopt(opening.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit))
+            (void)close_diag(sockets, -errno);
     }
     sockets->pid = pid;
     sockets->ns_dev = other.st_dev;
@@ -81,25 +93,11 @@ static int enter(struct sockets *sockets, pid_t pid)
     return 0;
 }
 
-/* Once it fails, it isn't asked again: what comes late isn't taken for the next answer. */
-static int close_diag(struct sockets *sockets, int error)
-{
-    if (sockets->diag)
-        close(sockets->diag - 1);
-    sockets->diag = 0;
-    return error;
-}
-
 static int ask(const struct sockets *sockets, const void *message, size_t size)
 {
-    const struct timeval limit = {.tv_sec = REPLY_S};
-
     if (!sockets->diag)
         return -ENOENT;
-    return setsockopt(sockets->diag - 1, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) < 0 ||
-                   send(sockets->diag - 1, message, size, 0) < 0
-               ? -errno
-               : 0;
+    return send(sockets->diag - 1, message, size, 0) < 0 ? -errno : 0;
 }
 
 /* ---- TCP ---- */

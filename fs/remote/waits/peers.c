@@ -25,7 +25,8 @@ struct reading {
 
 /* ---- one thread ---- */
 
-uint64_t thread_switches(pid_t pid, pid_t tid)
+/* How often it was given a processor; 0: not known. */
+static uint64_t thread_switches(pid_t pid, pid_t tid)
 {
     struct runs runs;
 

@@ -50,5 +50,3 @@ void peer_deinit(struct peer *peer);
 void peer_thread_read(pid_t pid, struct maps *maps, struct peer_thread *thread);
 /* Whether all its threads have slept since it was read. */
 bool peer_slept(const struct peer *peer);
-/* How often a thread was given a processor; 0: not known. */
-uint64_t thread_switches(pid_t pid, pid_t tid);

@@ -85,6 +85,12 @@ struct wait_cycle {
     bool between;      /* of processes: waits_between.c found it */
 };
 
+/* What a thread slept in when it was seen. */
+struct wait_asleep {
+    struct blocking blocking;
+    uint64_t ran; /* as in struct lwp */
+};
+
 struct waits {
     struct wait *items;
     size_t n, alloc;
@@ -94,7 +100,7 @@ struct waits {
     size_t ncycles, cycles_alloc;
     uint32_t *links;
     size_t nlinks, links_alloc;
-    struct blocking *asleep; /* of threads that wait in system calls, for waits_between() */
+    struct wait_asleep *asleep; /* of threads that wait in system calls, for waits_between() */
     size_t nasleep, asleep_alloc;
     struct text strings;
     struct addresses names;      /* waits_string(), 0: none was found; by what is waited for */

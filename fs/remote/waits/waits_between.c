@@ -8,6 +8,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
+#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/waits/ends.h"
 
@@ -275,22 +276,42 @@ static bool is_same(const struct blocking *a, const struct blocking *b)
            a->address == b->address && a->child == b->child;
 }
 
-static int tell_wait(struct graph *graph, const struct ends *ends, uint32_t w)
+/* Whether it has slept in that since it was seen. Where the kernel keeps no times, what it sleeps
+ * in must do. */
+static bool has_slept(pid_t pid, pid_t tid, const struct wait_asleep *asleep)
+{
+    struct blocking now;
+    struct runs runs;
+
+    if (asleep->ran)
+        return runs_read(pid, tid, &runs) == 0 && runs.ns == asleep->ran;
+    return blocking_read(pid, tid, &now) == 0 && is_same(&now, &asleep->blocking);
+}
+
+/* Whether it has run meanwhile, but sleeps in the same again: then as it is seen now. */
+static bool sleeps_again(pid_t pid, pid_t tid, struct wait_asleep *asleep)
+{
+    struct blocking now;
+    struct runs runs;
+
+    if (!asleep->ran || runs_read(pid, tid, &runs) < 0)
+        return false;
+    asleep->ran = runs.ns;
+    return blocking_read(pid, tid, &now) == 0 && is_same(&now, &asleep->blocking);
+}
+
+/* Takes back what it has told if the thread has run meanwhile: it may be of another wait. */
+static int tell_asleep(struct graph *graph, const struct ends *ends, uint32_t w,
+                       const struct wait_asleep *asleep, bool *slept)
 {
     struct waits *waits = graph->waits;
     const size_t n = waits->n, nholders = waits->nholders;
     const struct wait before = waits->items[w];
-    struct peer_thread thread = {.tid = before.who.id};
+    struct peer_thread thread = {.tid = before.who.id, .blocking = asleep->blocking};
     _cleanup_(maps_deinit) struct maps maps = {0};
     struct end end;
     int r = 0;
 
-    thread.switches = thread_switches(ends->pid, thread.tid);
-    if (blocking_read(ends->pid, thread.tid, &thread.blocking) < 0 ||
-        !is_same(&thread.blocking, &waits->asleep[before.asleep - 1])) {
-        graph->goes_on = true;
-        return 0;
-    }
     peer_thread_read(ends->pid, &maps, &thread);
     switch (thread.blocking.kind) {
     case BLOCKING_FLOCK:
@@ -314,12 +335,26 @@ static int tell_wait(struct graph *graph, const struct ends *ends, uint32_t w)
         break;
     default: r = tell_fds(graph, ends, w, &thread);
     }
-    if (thread_switches(ends->pid, thread.tid) != thread.switches) {
+    *slept = has_slept(ends->pid, thread.tid, asleep);
+    if (!*slept) {
         graph->goes_on = true;
-        waits->n = n; /* what was found may be of another wait */
+        waits->n = n;
         waits->nholders = nholders;
         waits->items[w] = before;
     }
+    return r;
+}
+
+static int tell_wait(struct graph *graph, const struct ends *ends, uint32_t w)
+{
+    const struct wait *wait = &graph->waits->items[w];
+    struct wait_asleep asleep = graph->waits->asleep[wait->asleep - 1];
+    const pid_t tid = wait->who.id;
+    bool slept;
+
+    int r = tell_asleep(graph, ends, w, &asleep, &slept);
+    if (r == 0 && !slept && sleeps_again(ends->pid, tid, &asleep))
+        r = tell_asleep(graph, ends, w, &asleep, &slept);
     return r;
 }
 
@@ -591,7 +626,7 @@ int waits_between(struct waits *waits, pid_t pid, const struct waits_reader *rea
     for (uint32_t w = 0; w < n && r == 0; w++) {
         if (!waits->items[w].asleep)
             continue;
-        const struct blocking *blocking = &waits->asleep[waits->items[w].asleep - 1];
+        const struct blocking *blocking = &waits->asleep[waits->items[w].asleep - 1].blocking;
         graph.goes_on |= blocking->timed || blocking->kind == BLOCKING_SLEEP;
         if (blocking->kind != BLOCKING_SLEEP && !is_late(&graph))
             r = tell_wait(&graph, &ends, w);

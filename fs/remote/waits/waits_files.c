@@ -74,6 +74,15 @@ static const struct raw_frame *program_frame(const struct stack *stack)
     return stack->frames;
 }
 
+static int note_asleep(struct waits *waits, const struct lwp *lwp, struct wait *wait)
+{
+    if (ARRAY_GROW(waits->asleep, waits->asleep_alloc, waits->nasleep + 1) < 0)
+        return -ENOMEM;
+    waits->asleep[waits->nasleep++] = (struct wait_asleep){lwp->blocking, lwp->ran};
+    wait->asleep = (uint32_t)waits->nasleep;
+    return 0;
+}
+
 static int add(struct waits *waits, const struct lwp *lwp, const struct stack *stack)
 {
     struct wait *wait = waits_add(waits, (struct actor){.kind = ACTOR_THREAD, .id = lwp->tid},
@@ -88,22 +97,7 @@ static int add(struct waits *waits, const struct lwp *lwp, const struct stack *s
         wait->place.code = frame->info;
         wait->place.lasti = frame->lasti;
     }
-    if (ARRAY_GROW(waits->asleep, waits->asleep_alloc, waits->nasleep + 1) < 0)
-        return -ENOMEM;
-    waits->asleep[waits->nasleep++] = lwp->blocking;
-    wait->asleep = (uint32_t)waits->nasleep;
-    return 0;
-}
-
-/* A lock that processes share was found by waits_of_threads(): who holds it is looked for with the
- * others. */
-static int note_shared(struct waits *waits, const struct lwp *lwp, struct wait *wait)
-{
-    if (ARRAY_GROW(waits->asleep, waits->asleep_alloc, waits->nasleep + 1) < 0)
-        return -ENOMEM;
-    waits->asleep[waits->nasleep++] = lwp->blocking;
-    wait->asleep = (uint32_t)waits->nasleep;
-    return 0;
+    return note_asleep(waits, lwp, wait);
 }
 
 int waits_of_files(struct waits *waits, const struct waits_origin *origin)
@@ -125,12 +119,13 @@ int waits_of_files(struct waits *waits, const struct waits_origin *origin)
         const struct lwp *lwp = &lwps->items[i];
         while (at < n && waits->items[at].who.id < lwp->tid)
             at++;
-        if (lwp->blocking.kind == BLOCKING_FUTEX && lwp->blocking.shared)
-            r = at < n && waits->items[at].who.id == lwp->tid
-                    ? note_shared(waits, lwp, &waits->items[at])
-                    : 0;
-        else if (lwp->blocking.number >= 0 && waits_does(&lwp->blocking))
+        if (lwp->blocking.kind == BLOCKING_FUTEX && lwp->blocking.shared) {
+            /* a lock that processes share: who holds it is looked for with the others */
+            if (at < n && waits->items[at].who.id == lwp->tid)
+                r = note_asleep(waits, lwp, &waits->items[at]);
+        } else if (lwp->blocking.number >= 0 && waits_does(&lwp->blocking)) {
             r = add(waits, lwp, stacks[i]);
+        }
     }
     return r;
 }
