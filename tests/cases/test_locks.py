@@ -262,6 +262,31 @@ def test_holder_that_fork_left_behind(probe, python):
                      probe.read(child, "status"), re.M)
 
 
+BECOMES_STUCK = """
+import sys, threading
+first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+def take(a, b):
+    with a:
+        both.wait()
+        with b:
+            pass
+print("ready", flush=True)
+sys.stdin.readline()
+threading.Thread(target=take, args=(first, second), daemon=True).start()
+take(second, first)
+"""
+
+
+def test_becomes_stuck(probe, python):
+    """What status has said before isn't said for good."""
+    target = python.run_source(BECOMES_STUCK, name="becomes_stuck.py")
+    assert "Stuck:" not in probe.read(target.pid, "status")
+    assert "Stuck:" not in probe.read(target.pid, "status")
+    target.send("go")
+    eventually(lambda: "Stuck: deadlock of " in probe.read(target.pid, "status"), what="that it is stuck")
+    assert "Stuck: deadlock of " in probe.read(target.pid, "status")
+
+
 # between two that wait for one lock many wait for locks that have no name, and cost all that is spent on looking for one
 NAMELESS = """
 import threading
