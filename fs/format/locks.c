@@ -212,7 +212,10 @@ void locks_add(const struct waits *waits, const struct snapshot *snapshot, struc
     if (waits->torn)
         text_puts(out, "[torn: the process changes too fast; some may be missing or wrong]\n");
     if (waits->cut)
-        text_puts(out, "[cut: there are more waits than are read]\n");
+        text_puts(out, "[cut: there are more waits, or holders, than are read]\n");
+    if (waits->late)
+        text_puts(out,
+                  "[cut: it took too long to find who is at the other ends: some are missing]\n");
 }
 
 /* ---- in short ---- */

@@ -1,4 +1,4 @@
-/* Sockets, and their other ends on this host: sock_diag(7) of a network namespace, and
+/* Sockets, and their other ends on this host: sock_diag(7) of a network namespace, or
  * /proc/PID/net/tcp (proc_pid_net(5)). Whoever asks need not be in that namespace. */
 #pragma once
 
@@ -40,6 +40,22 @@ struct socket_peer {
     char name[SOCKET_NAME_MAX];
 };
 
+#define SOCKETS_AGE_NS 100000000u /* for which connections are good enough to be told of */
+
+/* What is kept from one question to the next, of the network namespace that was asked about last.
+ * Start with {0}. */
+struct sockets {
+    pid_t pid; /* in that namespace; 0: none yet */
+    dev_t ns_dev;
+    ino_t ns_ino;
+    int diag; /* a socket of sock_diag(7) there, + 1; 0: none */
+    struct tcp_socket *tcp;
+    size_t ntcp, tcp_alloc;
+    bool tcp_cut;
+    uint64_t tcp_ns; /* CLOCK_MONOTONIC, when they were read; 0: never */
+};
+
 /* What is known of the socket with this inode, one of process pid's. -ENOENT: nothing; -EAGAIN, a
- * limit was reached. */
-int socket_peer_read(pid_t pid, uint64_t inode, struct socket_peer *out);
+ * limit was reached; -ENOMEM. */
+int socket_peer_read(struct sockets *sockets, pid_t pid, uint64_t inode, struct socket_peer *out);
+void sockets_deinit(struct sockets *sockets);

@@ -117,11 +117,12 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
             for (uint32_t k = 0; k < wait->nholders; k++)
                 add_row(scene, wait, &waits->holders[wait->holders + k], name, rows);
         }
-    if (scene->torn || waits->torn || waits->cut) {
+    if (scene->torn || waits->torn || waits->cut || waits->late) {
         rows_add(rows);
         rows_text(rows, LOCKS_KIND,
-                  waits->cut ? "[cut: there are more waits than are read]"
-                             : "[torn: some may be missing or wrong]");
+                  waits->cut    ? "[cut: there are more waits, or holders, than are read]"
+                  : waits->late ? "[cut: it took too long to find who is at the other ends]"
+                                : "[torn: some may be missing or wrong]");
     }
     return 0;
 }

@@ -1,5 +1,6 @@
 /* <pid>/status: what a person asks first, one `Key: value` a line as in /proc/PID/status. */
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/access/access.h"
 #include "fs/format/agent.h"
 #include "fs/format/held.h"
@@ -15,6 +16,62 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#define STUCK_NS 1000000000u /* for which it is told again: what is stuck stays so */
+
+/* Why it can't go on, as it was found last. To find it takes more than all the rest, and as much as
+ * reading the tasks. */
+struct stuck {
+    struct target_kept kept;
+    pthread_mutex_t lock;
+    uint64_t ns;      /* CLOCK_MONOTONIC, when it was looked for; 0: never */
+    struct text line; /* of the file, or empty */
+};
+
+static void free_stuck(struct target_kept *kept)
+{
+    struct stuck *stuck = (struct stuck *)kept;
+
+    pthread_mutex_destroy(&stuck->lock);
+    text_deinit(&stuck->line);
+    free(stuck);
+}
+
+/* NULL without memory. */
+static struct stuck *stuck_of(struct target *target)
+{
+    struct stuck *stuck = (struct stuck *)atomic_load(&target->kept[KEPT_BY_STATUS]);
+    if (stuck)
+        return stuck;
+    stuck = calloc(1, sizeof *stuck);
+    if (!stuck)
+        return NULL;
+    stuck->kept.free = free_stuck;
+    pthread_mutex_init(&stuck->lock, NULL);
+    struct target_kept *kept = target_keep(target, KEPT_BY_STATUS, &stuck->kept);
+    if (kept != &stuck->kept)
+        free_stuck(&stuck->kept); /* another thread was faster */
+    return (struct stuck *)kept;
+}
+
+/* The line as it is known, or false: it has to be looked for. */
+static bool add_known(struct stuck *stuck, struct text *out)
+{
+    _guard_mutex_(&stuck->lock);
+    if (!stuck->ns || monotonic_ns() - stuck->ns > STUCK_NS)
+        return false;
+    text_add(out, stuck->line.data, stuck->line.size);
+    return true;
+}
+
+static void keep(struct stuck *stuck, const struct text *line)
+{
+    _guard_mutex_(&stuck->lock);
+    text_clear(&stuck->line);
+    text_add(&stuck->line, line->data, line->size);
+    stuck->ns = stuck->line.error ? 0 : monotonic_ns();
+}
+
 /* What the last reading of stacks cost, and the process itself in stopped threads. */
 static void add_cost(struct target *target, struct text *out)
 {
@@ -26,7 +83,7 @@ static void add_cost(struct target *target, struct text *out)
                     (double)target->cost.total_ns / 1e9);
 }
 
-/* Why it can't go on, if that is known. */
+/* If it can't go on. */
 static void add_stuck(const struct waits *waits, struct text *out)
 {
     size_t before = out->size;
@@ -78,7 +135,7 @@ int status_render(struct file_context *context, struct text *out)
     _cleanup_(held_list_deinit) struct held_list agent = {0};
     _cleanup_(waits_reading_deinit) struct waits_reading reading = {.target = context->target};
     _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
-    _cleanup_(text_deinit) struct text cost = TEXT_INIT;
+    _cleanup_(text_deinit) struct text cost = TEXT_INIT, line = TEXT_INIT;
     struct snapshot_options options = {0};
     struct proc_stat stat;
     char status[8192];
@@ -95,14 +152,24 @@ int status_render(struct file_context *context, struct text *out)
 
     (void)held_list_read(context->target, context->recording, &agent);
     add_cost(context->target, &cost); /* of what was read before */
-    waits_read_along(&reading, &options);
-    (void)waits_read_tasks(&reading);
+    struct stuck *stuck = stuck_of(context->target);
+    if (!stuck)
+        return -ENOMEM;
+    bool known = add_known(stuck, &line);
+    if (!known) {
+        waits_read_along(&reading, &options);
+        (void)waits_read_tasks(&reading);
+    }
     if (context->target->runtime.supported &&
         snapshot_take(context->target, &options, &snapshot) == 0)
         held_mark(&agent, 0, snapshot);
+    if (snapshot && !known) {
+        add_stuck(&reading.waits, &line);
+        keep(stuck, &line);
+    }
     text_printf(out, "Pid: %d\nPPid: %d\n", process->pid, stat.ppid);
     if (snapshot)
-        add_stuck(&reading.waits, out);
+        text_add(out, line.data, line.size);
     identity_program(context->target, out);
     add_line(status, "State", "State", out);
     if (access_parse_ids(status, "Uid", ids))

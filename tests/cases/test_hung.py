@@ -66,6 +66,78 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 
+# hang() polls, with what it polls in a file of it that nobody has read so far
+HANGS_BELOW = """
+import ctypes, os, sys, threading, time, traceback
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.poll.argtypes = [ctypes.c_void_p, ctypes.c_ulong, ctypes.c_int]
+READ_WRITE, PRIVATE, FIXED, ANONYMOUS, POLL = 3, 2, 0x10, 0x20, "7 "
+said = os.pipe()
+
+def map_over(page, path):
+    try:
+        while not open(f"/proc/self/task/{os.getpid()}/syscall").read().startswith(POLL):
+            time.sleep(0.01)
+        fd = os.open(path, os.O_RDONLY)
+        assert libc.mmap(page, 4096, READ_WRITE, PRIVATE | FIXED, fd, 0) == page, ctypes.get_errno()
+        os.write(said[1], b"x")
+    except BaseException:
+        os.write(said[1], b"-")
+        raise
+
+def hang(name):
+    page = libc.mmap(None, 4096, READ_WRITE, PRIVATE | ANONYMOUS, -1, 0)
+    ctypes.c_int.from_address(page).value = -1                    # no descriptor
+    threading.Thread(target=map_over, args=(page, sys.argv[1] + name)).start()
+    libc.poll(page, 1, -1)
+
+def child(run, *arguments):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run(*arguments)
+        finally:
+            os._exit(1)
+    assert os.read(said[0], 1) == b"x"
+    print(arguments[0], pid)
+"""
+
+# its main thread reads a pipe whose other end several have that hang
+WAITS_FOR_HANGING = HANGS_BELOW + """
+ends = os.pipe()
+print("ready")
+for name in "b0", "b1", "b2", "b3", "b4":
+    child(hang, name)
+os.close(ends[1])
+print("done", flush=True)
+os.read(ends[0], 1)
+"""
+
+# it waits for one that waits for two, and one of these for a third: both steps lead to one that hangs
+CHAIN = HANGS_BELOW + """
+first, second, third = pipes = os.pipe(), os.pipe(), os.pipe()
+def keep(*ends):
+    for end in {end for pipe in pipes for end in pipe} - {*ends}:
+        os.close(end)
+def hang_with(name, end):
+    keep(end)
+    hang(name)
+def read(name, end, *ends):
+    keep(end, *ends)
+    os.write(said[1], b"x")
+    os.read(end, 1)
+print("ready")
+child(read, "b", second[0], first[1])
+child(hang_with, "c0", second[1])
+child(read, "c1", third[0], second[1])
+child(hang_with, "d", third[1])
+keep(first[0])
+print("done", flush=True)
+os.read(first[0], 1)
+"""
+
 WAIT = "import sys\nprint('ready', flush=True)\nsys.stdin.read()\n"
 TICKS = "import time\ndef tick():\n    time.sleep(0.05)\nprint('ready', flush=True)\nwhile True:\n    tick()\n"
 
@@ -281,6 +353,39 @@ def test_working_directory(other, any_python, hanging):
     goes_on(other, well)
     hanging.answer()
     eventually(lambda: "->  f()" in in_time("cat", frames / "1" / "source"))
+
+
+def waits(python, hanging, source, names):
+    """A process that waits for others, and these."""
+    for name in names:
+        empty(python, name)
+    target = python.run_source(source, hanging.of(python.directory) + "/", name="waits_for.py")
+    pids = {}
+    while (words := target.readline().split()) != ["done"]:
+        pids[words[0]] = int(words[1])
+    return target, pids
+
+
+def test_waits_for_one_that_hangs(other, any_python, hanging):
+    """Whom it waits for hangs, not it: each of these is told, and that it hangs."""
+    well = any_python.run_source(WAIT)
+    target, pids = waits(any_python, hanging, WAITS_FOR_HANGING, [f"b{i}" for i in range(5)])
+    hanging.stop()
+    for _ in range(2):  # one that is known to hang is not tried again
+        said = in_time("cat", other.path / str(target.pid) / "locks")
+        for pid in pids.values():
+            assert f"process {pid} ({pathlib.Path(f'/proc/{pid}/comm').read_text().strip()}), which hangs: " in said, said
+        assert "deadlock" not in said
+    goes_on(other, well)
+
+
+def test_waits_take_too_long(other, any_python, hanging):
+    """What it has no time to look at is told to be missing."""
+    target, pids = waits(any_python, hanging, CHAIN, ["c0", "d"])
+    hanging.stop()
+    said = in_time("cat", other.path / str(target.pid) / "locks")
+    assert f"whose other end is process {pids['b']} (" in said
+    assert "[cut: it took too long " in said, said
 
 
 @pytest.mark.parametrize("reads", ["first look", "file", "statement"])

@@ -277,6 +277,60 @@ def test_holder_that_fork_left_behind(probe, python):
                      probe.read(child, "status"), re.M)
 
 
+BECOMES_STUCK = """
+import sys, threading
+first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+def take(a, b):
+    with a:
+        both.wait()
+        with b:
+            pass
+print("ready", flush=True)
+sys.stdin.readline()
+threading.Thread(target=take, args=(first, second), daemon=True).start()
+take(second, first)
+"""
+
+
+def test_becomes_stuck(probe, python):
+    """What status has said before isn't said for good."""
+    target = python.run_source(BECOMES_STUCK, name="becomes_stuck.py")
+    assert "Stuck:" not in probe.read(target.pid, "status")
+    assert "Stuck:" not in probe.read(target.pid, "status")
+    target.send("go")
+    eventually(lambda: "Stuck: deadlock of " in probe.read(target.pid, "status"), what="that it is stuck")
+    assert "Stuck: deadlock of " in probe.read(target.pid, "status")
+
+
+# between two that wait for one lock many wait for locks that have no name, and cost all that is spent on looking for one
+NAMELESS = """
+import threading
+shared, boxes = threading.Lock(), [[[threading.Lock()]] for _ in range(300)]
+def take(i):
+    (shared if i is None else boxes[i][0][0]).acquire()
+def start(i):
+    threading.Thread(target=take, args=(i,), daemon=True).start()
+shared.acquire()
+start(None)
+for i in range(len(boxes)):
+    boxes[i][0][0].acquire()
+    start(i)
+start(None)
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_name_that_is_known(probe, python):
+    """It is looked for once, however many wait in between."""
+    target = python.run_source(NAMELESS, name="nameless.py")
+    def waits():
+        found = [line for line in probe.read(target.pid, "locks").splitlines() if " waits for Lock " in line]
+        return found if len(found) == 302 else None
+    found = eventually(waits, what="302 that wait")
+    assert sum(" waits for Lock shared in take " in line for line in found) == 2, found
+
+
 def holdings(events):
     """{lock: [(from, to, thread)]}: when a thread may have held it; {thread: [(from, to, lock)]}: when it may have waited.
     What a thread wants it can't have had before the one before it began to give it back."""

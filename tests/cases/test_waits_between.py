@@ -262,6 +262,23 @@ os.waitpid(-1, 0)
     assert all(f"process {pid} (" in line for pid in its.values())
 
 
+def test_many_children(probe, any_python):
+    """More than are told of: that is said; one that has died is told of all the same."""
+    victim, its = start(any_python, """
+for _ in range(40):
+    child(signal.pause)
+dead = child(lambda: None)
+os.waitid(os.P_PID, dead, os.WEXITED | os.WNOWAIT)
+ready(dead=dead)
+os.waitid(os.P_ALL, 0, os.WSTOPPED)
+""")
+    line = told(probe, victim.pid, rf"^thread {victim.pid} .* waits for child in .*, of which there is process")
+    assert line.count(", which lives") + line.count(", which is dead") == 32, line
+    lines = locks(probe, victim.pid)
+    assert "[cut: there are more waits, or holders, than are read]" in lines
+    assert any(re.search(rf"^process {victim.pid} .* hasn't waited for child {its['dead']}, ", line) for line in lines), lines
+
+
 def test_a_pool_with_a_dead_worker(probe, any_python):
     """As celery's: the parent reads what its workers say. The one that was to say it has died, and another one has its
     end of the pipe, too."""
@@ -316,6 +333,26 @@ ready(other=pid)
         found = eventually(lambda: len(lines(function)) == n and lines(function), DEADLINE, f"{n} of {function}")
         assert all(f" polls a pipe in {function} " in line and f"is process {its['other']} (" in line for line in found[:8])
     assert " polls descriptors (12 more) in epolls " in found[8]
+
+
+def test_selects_a_high_descriptor(probe, any_python):
+    """C's select() takes sets of any size."""
+    victim, its = start(any_python, """
+import ctypes, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+reads, writes = os.pipe()
+def hold():
+    os.close(reads)
+    signal.pause()
+pid = child(hold)
+os.close(writes)
+high = fcntl.fcntl(reads, fcntl.F_DUPFD, 1500)
+wanted = (ctypes.c_ulong * 32)()
+wanted[high // 64] |= 1 << high % 64
+ready(other=pid)
+ctypes.CDLL(None).select(high + 1, ctypes.byref(wanted), None, None, None)
+""")
+    told(probe, victim.pid, rf"^thread {victim.pid} .* polls a pipe in .*, whose other end is process {its['other']} ")
 
 
 def test_subprocess(probe, any_python):

@@ -141,10 +141,11 @@ static void test_sockets(void)
     struct sockaddr_un named = {.sun_family = AF_UNIX};
     socklen_t length = sizeof address;
     struct socket_peer peer;
+    struct sockets sockets = {0};
     int pair[2];
 
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-    CHECK_INT(socket_peer_read(getpid(), inode_of(pair[0]), &peer), 0);
+    CHECK_INT(socket_peer_read(&sockets, getpid(), inode_of(pair[0]), &peer), 0);
     CHECK_INT(peer.family, SOCKET_UNIX);
     CHECK(peer.found && !peer.listens);
     CHECK_INT(peer.inode, inode_of(pair[1]));
@@ -154,10 +155,10 @@ static void test_sockets(void)
     snprintf(named.sun_path + 1, sizeof named.sun_path - 1, "probefs-test-%d", getpid());
     length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(named.sun_path + 1));
     CHECK(bind(listener, (void *)&named, length) == 0 && listen(listener, 1) == 0);
-    CHECK_INT(socket_peer_read(getpid(), inode_of(listener), &peer), 0);
+    CHECK_INT(socket_peer_read(&sockets, getpid(), inode_of(listener), &peer), 0);
     CHECK(peer.listens && peer.name[0] == '@' && !strcmp(peer.name + 1, named.sun_path + 1));
     CHECK(connect(client, (void *)&named, length) == 0);
-    CHECK_INT(socket_peer_read(getpid(), inode_of(client), &peer), 0);
+    CHECK_INT(socket_peer_read(&sockets, getpid(), inode_of(client), &peer), 0);
     CHECK(peer.found);
     CHECK_INT(peer.inode, 0); /* nobody has accepted it */
 
@@ -167,16 +168,25 @@ static void test_sockets(void)
     CHECK(bind(listener, (void *)&address, length) == 0 && listen(listener, 1) == 0);
     CHECK(getsockname(listener, (void *)&address, &length) == 0);
     CHECK(connect(client, (void *)&address, length) == 0);
+    CHECK_INT(socket_peer_read(&sockets, getpid(), inode_of(client), &peer), 0);
+    CHECK(peer.found && !peer.inode);
     int accepted = accept(listener, NULL, NULL);
-    CHECK_INT(socket_peer_read(getpid(), inode_of(client), &peer), 0);
+    CHECK_INT(socket_peer_read(&sockets, getpid(), inode_of(client), &peer), 0);
     CHECK_INT(peer.family, SOCKET_TCP);
     CHECK(peer.found);
     CHECK_INT(peer.inode, inode_of(accepted));
     CHECK(!strncmp(peer.name, "127.0.0.1:", 10));
-    CHECK_INT(socket_peer_read(getpid(), inode_of(listener), &peer), 0);
+    CHECK(sockets.diag && sockets.tcp_ns);
+    close(sockets.diag - 1); /* as where the kernel has no inet_diag: from /proc */
+    sockets.diag = 0;
+    sockets.tcp_ns = 0;
+    CHECK_INT(socket_peer_read(&sockets, getpid(), inode_of(client), &peer), 0);
+    CHECK_INT(peer.inode, inode_of(accepted));
+    CHECK_INT(socket_peer_read(&sockets, getpid(), inode_of(listener), &peer), 0);
     CHECK(peer.listens);
 
-    CHECK_INT(socket_peer_read(getpid(), 0xfffffff0, &peer), -ENOENT);
+    CHECK_INT(socket_peer_read(&sockets, getpid(), 0xfffffff0, &peer), -ENOENT);
+    sockets_deinit(&sockets);
 }
 
 static void test_descriptors(void)

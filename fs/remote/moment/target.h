@@ -30,8 +30,9 @@ struct target_kept {
     void (*free)(struct target_kept *kept);
 };
 enum target_keeper {
-    KEPT_BY_LINK,  /* of its agent */
-    KEPT_BY_SINCE, /* since when its threads stand */
+    KEPT_BY_LINK,   /* of its agent */
+    KEPT_BY_SINCE,  /* since when its threads stand */
+    KEPT_BY_STATUS, /* why it can't go on */
     TARGET_KEEPERS,
 };
 

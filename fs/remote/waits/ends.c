@@ -4,24 +4,27 @@
 #include "fs/proc/file_locks.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
-#include "fs/proc/sockets.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
+#define CHILDREN_SIZE 16384 /* bytes of the list of one thread's children that are looked at */
 #define NOBODY "whose other end no process has that you may look at"
 
 /* Adds a process, if the reader may be told of it. */
 static void add_holder(const struct ends *ends, pid_t pid, const char *state, struct end *out)
 {
-    if (!ends->reader->may_look(ends->reader->arg, pid) || out->n == END_HOLDERS_MAX) {
-        out->certain = out->likely = false;
-        return;
-    }
     for (size_t i = 0; i < out->n; i++)
         if (out->holders[i].pid == pid)
             return;
+    bool told = ends->reader->may_look(ends->reader->arg, pid);
+    if (!told || out->n == END_HOLDERS_MAX) {
+        out->certain = out->likely = false;
+        out->cut |= told;
+        return;
+    }
     out->holders[out->n++] = (struct end_holder){.pid = pid, .state = state};
 }
 
@@ -92,7 +95,7 @@ static void find_socket(const struct ends *ends, uint64_t inode, struct end *out
     struct socket_peer peer;
 
     out->kind = "socket";
-    if (socket_peer_read(ends->pid, inode, &peer) < 0)
+    if (socket_peer_read(ends->sockets, ends->pid, inode, &peer) < 0)
         return;
     snprintf(out->name, sizeof out->name, "%s", peer.name);
     if (peer.listens || !peer.found)
@@ -151,17 +154,17 @@ void end_of_fd(const struct ends *ends, int fd, bool writes, struct end *out)
 
 /* ---- locks of files ---- */
 
-void end_of_lock(const struct ends *ends, const struct blocking *blocking, struct end *out)
+void end_of_lock(const struct ends *ends, const struct peer_thread *thread, struct end *out)
 {
-    int64_t inode = descriptor_number(ends->pid, blocking->fd, "ino");
+    const struct blocking *blocking = &thread->blocking;
     struct proc_stat stat;
     struct file_lock lock;
 
     *out = (struct end){.kind = "file lock", .held = "held by"};
     if (descriptor_link(ends->pid, blocking->fd, out->name, sizeof out->name) < 0)
         *out->name = 0;
-    if (inode < 0 || file_lock_waited_for(ends->pid, blocking->kind == BLOCKING_FLOCK,
-                                          (uint64_t)inode, &lock) < 0)
+    if (thread->file < 0 || file_lock_waited_for(ends->pid, blocking->kind == BLOCKING_FLOCK,
+                                                 (uint64_t)thread->file, &lock) < 0)
         return;
     if (lock.pid <= 0) {
         out->note = "held through an open file that several may share";
@@ -194,6 +197,7 @@ static const char *state_of(char state)
 struct children {
     const struct ends *ends;
     pid_t only; /* as the process numbers it; 0: any */
+    bool dead;  /* only those that are */
     bool foreign;
     struct end *out;
 };
@@ -220,65 +224,88 @@ static void add_child(const struct children *children, pid_t pid)
 
     if (children->only && (children->foreign ? inner_pid(pid) : pid) != children->only)
         return;
-    if (proc_stat_read(pid, &stat) < 0 || stat.ppid != children->ends->pid)
+    if (proc_stat_read(pid, &stat) < 0 || stat.ppid != children->ends->pid ||
+        (children->dead && stat.state != 'Z'))
         return;
-    size_t n = children->out->n;
     add_holder(children->ends, pid, state_of(stat.state), children->out);
-    if (children->out->n > n)
-        children->out->holders[n].dead = stat.state == 'Z';
 }
 
 /* "45 46 ": the children that a thread has started. */
 static int add_children(void *arg, int tasks, pid_t tid)
 {
     struct children *children = arg;
-    char file[32], text[4096];
+    char file[32], text[CHILDREN_SIZE];
     char *at = text, *end;
+    size_t size = 0;
+    ssize_t n;
 
-    (void)tasks;
-    snprintf(file, sizeof file, "task/%d/children", (int)tid);
-    if (proc_read(children->ends->pid, file, text, sizeof text) < 0)
-        return 0;
+    snprintf(file, sizeof file, "%d/children", (int)tid);
+    _cleanup_close_ int fd = openat(tasks, file, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && (n = read(fd, text + size, sizeof text - 1 - size)) > 0)
+        size += (size_t)n;
+    if (size == sizeof text - 1) {
+        children->out->cut = true;
+        while (size && text[size - 1] != ' ') /* a number that is cut */
+            size--;
+    }
+    text[size] = 0;
     for (long pid; (pid = strtol(at, &end, 10)) > 0 && end != at; at = end)
         add_child(children, (pid_t)pid);
     return 0;
 }
 
-void end_of_child(const struct ends *ends, const struct blocking *blocking, struct end *out)
+static void find_children(struct children *children)
 {
+    struct end *out = children->out;
+
+    if (proc_each_task(children->ends->pid, add_children, children) < 0)
+        out->cut = true;
+    out->certain = out->likely = out->likely && out->n && !out->cut;
+}
+
+void end_of_child(const struct ends *ends, const struct peer_thread *thread, struct end *out)
+{
+    const struct blocking *blocking = &thread->blocking;
     struct children children = {.ends = ends, .only = blocking->child, .out = out};
 
     *out = (struct end){.kind = "child", .held = "of which there is", .likely = true};
     if (blocking->pidfd)
-        children.only = (pid_t)descriptor_number(ends->pid, blocking->fd, "Pid");
+        children.only = (pid_t)thread->file;
     if (children.only > 0) {
         snprintf(out->name, sizeof out->name, "%d", (int)children.only);
         children.foreign = !blocking->pidfd && lwp_foreign(ends->pid);
         out->held = "namely";
     }
-    (void)proc_each_task(ends->pid, add_children, &children);
-    out->certain = out->likely = out->likely && out->n;
-    if (!out->n)
+    find_children(&children);
+    if (!out->n && !out->cut)
         out->note = "which isn't to be seen";
+}
+
+void end_of_dead_children(const struct ends *ends, struct end *out)
+{
+    struct children children = {.ends = ends, .dead = true, .out = out};
+
+    *out = (struct end){.kind = "child"};
+    find_children(&children);
 }
 
 /* ---- semaphores ---- */
 
-int end_of_semaphore(const struct ends *ends, const struct blocking *blocking, struct end *out)
+int end_of_semaphore(const struct ends *ends, const struct peer_thread *thread, struct end *out)
 {
     struct semaphores *semaphores = ends->semaphores;
-    struct shared_word word;
 
     *out = (struct end){.kind = "semaphore", .held = "held by"};
-    if (shared_word_at(ends->pid, blocking->address, &word) < 0)
+    if (!thread->shares)
         return 0;
-    int r = semaphores->read ? 0 : semaphores_read(ends->pid, ends->reader, semaphores);
+    int r = semaphores->read ? 0
+                             : semaphores_read(ends->pid, ends->reader, ends->until_ns, semaphores);
     if (r < 0)
         return r;
     for (size_t i = 0; i < semaphores->n; i++) {
         const struct semaphore_hold *hold = &semaphores->items[i];
         size_t n = out->n;
-        if (!shared_word_same(&hold->word, &word))
+        if (!shared_word_same(&hold->word, &thread->word))
             continue;
         out->kind = hold->kind;
         out->certain = out->likely = hold->one;

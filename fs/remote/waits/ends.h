@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fs/proc/descriptors.h"
+#include "fs/proc/sockets.h"
 #include "fs/remote/waits/peers.h"
 #include "fs/remote/waits/semaphores.h"
 #include "fs/remote/waits/waits.h"
@@ -13,7 +14,6 @@
 struct end_holder {
     pid_t pid;
     const char *state;                 /* as in struct wait_holder */
-    bool dead;                         /* a child that is a zombie */
     const struct semaphore_hold *hold; /* of a semaphore: where it was taken; else NULL */
 };
 
@@ -24,6 +24,7 @@ struct end {
     char name[END_NAME_MAX]; /* unescaped; "": none */
     struct end_holder holders[END_HOLDERS_MAX];
     size_t n;
+    bool cut;     /* there are more holders than these */
     bool certain; /* nobody but the holders can end the wait */
     bool likely;  /* nobody else does, as far as the daemon can see */
 };
@@ -32,15 +33,19 @@ struct end {
 struct ends {
     pid_t pid; /* the process that waits */
     const struct waits_reader *reader;
+    uint64_t until_ns;               /* CLOCK_MONOTONIC: no more processes are looked at then */
     uint64_t age_ns;                 /* how old the following may be */
     struct descriptors *descriptors; /* without items: read once they are needed */
     struct semaphores *semaphores;   /* the same */
+    struct sockets *sockets;
 };
 
 /* Of a descriptor that it waits to read from, or (writes) to write to. */
 void end_of_fd(const struct ends *ends, int fd, bool writes, struct end *out);
 /* Of a lock of a file, or of a child. */
-void end_of_lock(const struct ends *ends, const struct blocking *blocking, struct end *out);
-void end_of_child(const struct ends *ends, const struct blocking *blocking, struct end *out);
+void end_of_lock(const struct ends *ends, const struct peer_thread *thread, struct end *out);
+void end_of_child(const struct ends *ends, const struct peer_thread *thread, struct end *out);
+/* The children that are dead, and that it hasn't waited for: they stay zombies. */
+void end_of_dead_children(const struct ends *ends, struct end *out);
 /* Of a lock that processes share: a futex. The holders are those of ends->semaphores. -ENOMEM. */
-int end_of_semaphore(const struct ends *ends, const struct blocking *blocking, struct end *out);
+int end_of_semaphore(const struct ends *ends, const struct peer_thread *thread, struct end *out);

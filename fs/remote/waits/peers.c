@@ -1,6 +1,7 @@
 #include "fs/remote/waits/peers.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/proc/asleep.h"
 #include "fs/proc/descriptors.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/may_hang.h"
@@ -11,9 +12,9 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/select.h>
 
 #define AGENT_THREADS "probe-" /* how the names of the agent's own begin */
+#define SELECTED_MAX 65536u    /* bits of a set of select(2) that are looked at */
 
 struct reading {
     struct may_hang work;
@@ -24,16 +25,12 @@ struct reading {
 
 /* ---- one thread ---- */
 
-uint64_t thread_switches(pid_t pid, pid_t tid)
+/* How often it was given a processor; 0: not known. */
+static uint64_t thread_switches(pid_t pid, pid_t tid)
 {
-    char file[32], status[4096];
+    struct runs runs;
 
-    snprintf(file, sizeof file, "task/%d/status", (int)tid);
-    if (proc_read(pid, file, status, sizeof status) < 0)
-        return 0;
-    const char *willing = proc_status_field(status, "voluntary_ctxt_switches");
-    const char *forced = proc_status_field(status, "nonvoluntary_ctxt_switches");
-    return (willing ? strtoull(willing, NULL, 10) : 0) + (forced ? strtoull(forced, NULL, 10) : 0);
+    return runs_read(pid, tid, &runs) == 0 ? runs.n : 0;
 }
 
 static void add_fd(struct peer_thread *thread, int fd, bool writes)
@@ -63,18 +60,20 @@ static void read_poll(const struct memory *memory, struct peer_thread *thread)
 static void read_set(const struct memory *memory, struct peer_thread *thread, uint64_t address,
                      bool writes)
 {
-    size_t n = thread->blocking.count < FD_SETSIZE ? thread->blocking.count : FD_SETSIZE;
-    fd_set set;
+    size_t n = thread->blocking.count;
+    uint64_t bits;
 
     if (!address)
         return;
-    if (memory_read(memory, address, &set, (n + 63) / 64 * 8) < 0) {
-        thread->more++;
-        return;
-    }
-    for (size_t fd = 0; fd < n; fd++)
-        if (FD_ISSET(fd, &set))
+    for (size_t fd = 0; fd < n; fd++) {
+        if (fd == SELECTED_MAX ||
+            (fd % 64 == 0 && memory_read(memory, address + fd / 8, &bits, sizeof bits) < 0)) {
+            thread->more++;
+            return;
+        }
+        if (bits >> fd % 64 & 1)
             add_fd(thread, (int)fd, writes);
+    }
 }
 
 static void read_epoll(pid_t pid, struct peer_thread *thread)
@@ -87,11 +86,19 @@ static void read_epoll(pid_t pid, struct peer_thread *thread)
     thread->more += n < 0;
 }
 
-void peer_thread_read_fds(pid_t pid, struct peer_thread *thread)
+static void read_word(pid_t pid, struct maps *maps, struct peer_thread *thread)
+{
+    if (!thread->blocking.shared || (!maps->n && maps_read(pid, maps) < 0))
+        return;
+    thread->shares = shared_word_in(maps, thread->blocking.address, &thread->word);
+}
+
+void peer_thread_read(pid_t pid, struct maps *maps, struct peer_thread *thread)
 {
     const struct memory memory = {.pid = pid};
     const struct blocking *blocking = &thread->blocking;
 
+    thread->file = -1;
     switch (blocking->kind) {
     case BLOCKING_READ:
     case BLOCKING_ACCEPT: add_fd(thread, blocking->fd, false); break;
@@ -103,6 +110,13 @@ void peer_thread_read_fds(pid_t pid, struct peer_thread *thread)
         read_set(&memory, thread, blocking->writers, true);
         break;
     case BLOCKING_EPOLL: read_epoll(pid, thread); break;
+    case BLOCKING_FLOCK:
+    case BLOCKING_FCNTL: thread->file = descriptor_number(pid, blocking->fd, "ino"); break;
+    case BLOCKING_CHILD:
+        if (blocking->pidfd)
+            thread->file = descriptor_number(pid, blocking->fd, "Pid");
+        break;
+    case BLOCKING_FUTEX: read_word(pid, maps, thread); break;
     default: break;
     }
 }
@@ -112,6 +126,7 @@ void peer_thread_read_fds(pid_t pid, struct peer_thread *thread)
 static int read_threads(struct peer *peer)
 {
     _cleanup_(lwp_list_deinit) struct lwp_list lwps = {0};
+    _cleanup_(maps_deinit) struct maps maps = {0};
 
     int r = lwp_list_read(peer->pid, LWP_STATES, &lwps);
     if (r < 0)
@@ -127,10 +142,18 @@ static int read_threads(struct peer *peer)
         thread->tid = lwps.items[i].tid;
         thread->switches = thread_switches(peer->pid, thread->tid); /* before its call is read */
         (void)blocking_read(peer->pid, thread->tid, &thread->blocking);
-        peer_thread_read_fds(peer->pid, thread);
+        peer_thread_read(peer->pid, &maps, thread);
         peer->nthreads++;
     }
     return 0;
+}
+
+/* Nothing of it can hang. */
+static void read_name(struct peer *peer)
+{
+    ssize_t n = proc_read(peer->pid, "comm", peer->command, sizeof peer->command);
+
+    peer->command[n > 0 ? n - 1 : 0] = 0; /* without its newline */
 }
 
 static void run(struct may_hang *work)
@@ -143,10 +166,8 @@ static void run(struct may_hang *work)
     if (reading->error < 0)
         return;
     peer->state = stat.state;
-    if (proc_command(peer->pid, peer->command, sizeof peer->command) <= 0) {
-        ssize_t n = proc_read(peer->pid, "comm", peer->command, sizeof peer->command);
-        peer->command[n > 0 ? n - 1 : 0] = 0; /* without its newline */
-    }
+    if (proc_command(peer->pid, peer->command, sizeof peer->command) <= 0)
+        read_name(peer);
     if (reading->with_threads)
         reading->error = read_threads(peer);
 }
@@ -159,24 +180,51 @@ static void free_reading(struct may_hang *work)
     free(reading);
 }
 
-int peer_read(pid_t pid, bool with_threads, struct peer *out)
+static void start(struct peer *peer, bool with_threads, struct may_hang **out)
 {
     struct reading *reading = calloc(1, sizeof *reading);
     if (!reading)
-        return -ENOMEM;
-    reading->work = (struct may_hang){.pid = pid, .run = run, .free = free_reading};
+        return;
+    reading->work = (struct may_hang){.pid = peer->pid, .run = run, .free = free_reading};
     reading->with_threads = with_threads;
-    reading->peer.pid = pid;
+    reading->peer.pid = peer->pid;
     may_hang_init(&reading->work);
-    int r = may_hang_run(&reading->work, NULL);
-    if (r == 0)
-        r = reading->error;
+    int r = may_hang_start(&reading->work);
     if (r == 0) {
-        *out = reading->peer;
-        reading->peer = (struct peer){0};
+        *out = &reading->work;
+        return;
     }
+    peer->hangs = r == -ETIMEDOUT;
     may_hang_unref(&reading->work);
-    return r;
+}
+
+static void take(struct may_hang *work, struct peer *peer)
+{
+    struct reading *reading = (struct reading *)work;
+
+    peer->hangs = work->state != MAY_HANG_DONE;
+    if (peer->hangs || reading->error < 0)
+        return;
+    peer_deinit(peer);
+    *peer = reading->peer;
+    reading->peer = (struct peer){0};
+}
+
+void peers_read(struct peer *const *peers, size_t n, bool with_threads)
+{
+    _cleanup_free_ struct may_hang **works = calloc(n + 1, sizeof *works);
+
+    for (size_t i = 0; works && i < n; i++)
+        start(peers[i], with_threads, &works[i]);
+    if (works)
+        may_hang_wait_all(works, n);
+    for (size_t i = 0; works && i < n; i++) {
+        if (works[i])
+            take(works[i], peers[i]);
+        may_hang_unref(works[i]);
+        if (peers[i]->hangs)
+            read_name(peers[i]);
+    }
 }
 
 void peer_deinit(struct peer *peer)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fs/proc/blocking.h"
+#include "fs/remote/waits/semaphores.h"
 
 #include <stddef.h>
 
@@ -19,29 +20,33 @@ struct peer_fd {
 struct peer_thread {
     pid_t tid;
     struct blocking blocking; /* BLOCKING_UNKNOWN: it runs, or isn't known */
-    uint64_t switches;        /* how often it has left a processor: more once it has run */
+    uint64_t switches;        /* how often it was given a processor: more once it has run */
     struct peer_fd fds[PEER_POLLED_MAX];
     size_t nfds;
-    size_t more; /* descriptors that it polls besides */
+    size_t more;  /* descriptors that it polls besides */
+    int64_t file; /* the inode of the file whose lock it waits for, or the child of its pidfd; -1:
+                     not known */
+    bool shares;  /* it sleeps in a futex of ... */
+    struct shared_word word; /* ... memory that it shares */
 };
 
 struct peer {
     pid_t pid;
-    char state;                     /* of /proc/PID/stat */
+    char state;                     /* of /proc/PID/stat; 0: it wasn't read */
+    bool hangs;                     /* it can't be read, and the following is its name */
     char command[PEER_COMMAND_MAX]; /* unescaped; else its name */
     struct peer_thread *threads;    /* of all but the agent's own; NULL: not read */
     size_t nthreads;
     bool all; /* these are all threads that it has */
 };
 
-/* Reads process pid; its threads where with_threads is set. -ESRCH, -EACCES, -ENOMEM, and those of
- * may_hang.h. The caller owns *out. */
-int peer_read(pid_t pid, bool with_threads, struct peer *out);
+/* Reads n processes side by side, of which pid is set; their threads where with_threads is set.
+ * What is known of one that can't be read stays as it was, but for `hangs`. */
+void peers_read(struct peer *const *peers, size_t n, bool with_threads);
 void peer_deinit(struct peer *peer);
-/* What a thread of pid waits for, from its system call: sets fds and more. The process must not
+/* What a thread of pid waits for, from its system call: sets all behind `switches`. maps: of the
+ * process, empty before the first of its threads; the caller's to deinit. The process must not
  * hang. */
-void peer_thread_read_fds(pid_t pid, struct peer_thread *thread);
+void peer_thread_read(pid_t pid, struct maps *maps, struct peer_thread *thread);
 /* Whether all its threads have slept since it was read. */
 bool peer_slept(const struct peer *peer);
-/* How often a thread has left a processor; 0: not known. Source: proc_pid_status(5). */
-uint64_t thread_switches(pid_t pid, pid_t tid);

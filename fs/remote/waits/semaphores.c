@@ -1,6 +1,7 @@
 #include "fs/remote/waits/semaphores.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
@@ -17,23 +18,15 @@
 
 /* ---- memory that is shared ---- */
 
-static int word_in(const struct maps *maps, uint64_t address, struct shared_word *out)
+bool shared_word_in(const struct maps *maps, uint64_t address, struct shared_word *out)
 {
     const struct mapping *mapping = maps_find(maps, address);
 
     if (!mapping || !mapping->inode || !mapping->shared)
-        return -ENOENT;
+        return false;
     *out = (struct shared_word){mapping->dev_major, mapping->dev_minor, mapping->inode,
                                 mapping->offset + (address - mapping->start)};
-    return 0;
-}
-
-int shared_word_at(pid_t pid, uint64_t address, struct shared_word *out)
-{
-    _cleanup_(maps_deinit) struct maps maps = {0};
-
-    int r = maps_read(pid, &maps);
-    return r < 0 ? r : word_in(&maps, address, out);
+    return true;
 }
 
 bool shared_word_same(const struct shared_word *a, const struct shared_word *b)
@@ -70,7 +63,7 @@ static int add(void *arg, const struct semlock *lock, pid_t tid, struct code *co
     raw.hold.kind = lock->recursive  ? "multiprocessing.RLock"
                     : lock->max == 1 ? "multiprocessing.Lock"
                                      : "multiprocessing.Semaphore";
-    if (word_in(&reading->target->maps, lock->semaphore, &raw.hold.word) < 0)
+    if (!shared_word_in(&reading->target->maps, lock->semaphore, &raw.hold.word))
         return 0;
     if (ARRAY_GROW(reading->items, reading->alloc, reading->n + 1) < 0)
         return -ENOMEM;
@@ -168,7 +161,8 @@ static int read_process(pid_t pid, struct semaphores *out)
 
 /* ---- all of a session ---- */
 
-int semaphores_read(pid_t pid, const struct waits_reader *reader, struct semaphores *out)
+int semaphores_read(pid_t pid, const struct waits_reader *reader, uint64_t until_ns,
+                    struct semaphores *out)
 {
     struct proc_stat own, stat;
     struct dirent *entry;
@@ -179,12 +173,12 @@ int semaphores_read(pid_t pid, const struct waits_reader *reader, struct semapho
     _cleanup_closedir_ DIR *dir = opendir("/proc");
     if (!dir || proc_stat_read(pid, &own) < 0)
         return 0;
-    while (r == 0 && looked_at < SEMAPHORE_PROCESSES_MAX && (entry = readdir(dir))) {
+    while (r == 0 && !out->cut && (entry = readdir(dir))) {
         if (!number_parse(entry->d_name, &other) || proc_stat_read((pid_t)other, &stat) < 0 ||
             stat.session != own.session || !reader->may_look(reader->arg, (pid_t)other))
             continue;
-        looked_at++;
-        r = read_process((pid_t)other, out);
+        out->cut = looked_at++ == SEMAPHORE_PROCESSES_MAX || monotonic_ns() > until_ns;
+        r = out->cut ? 0 : read_process((pid_t)other, out);
     }
     return r;
 }

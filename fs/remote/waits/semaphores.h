@@ -3,7 +3,7 @@
  * are looked for that stand in a with block of such a lock. */
 #pragma once
 
-#include "fs/proc/blocking.h"
+#include "fs/proc/maps.h"
 #include "fs/remote/waits/waits.h"
 
 #define SEMAPHORE_PROCESSES_MAX 32 /* that are looked at */
@@ -26,16 +26,17 @@ struct semaphore_hold {
 
 struct semaphores {
     bool read; /* else there is nothing else here yet */
+    bool cut;  /* not all processes were looked at */
     struct semaphore_hold *items;
     size_t n, alloc;
 };
 
 /* Finds those of process pid's session whose processes the reader may be told of. What can't be
- * read is left out. -ENOMEM. */
-int semaphores_read(pid_t pid, const struct waits_reader *reader, struct semaphores *out);
+ * read is left out; after until_ns (CLOCK_MONOTONIC) no further process is looked at. -ENOMEM. */
+int semaphores_read(pid_t pid, const struct waits_reader *reader, uint64_t until_ns,
+                    struct semaphores *out);
 void semaphores_deinit(struct semaphores *semaphores);
 
-/* What a process has mapped at an address. -ENOENT: nothing that it shares. May hang (may_hang.h).
- */
-int shared_word_at(pid_t pid, uint64_t address, struct shared_word *out);
+/* What a process with these mappings has at an address. False: nothing that it shares. */
+bool shared_word_in(const struct maps *maps, uint64_t address, struct shared_word *out);
 bool shared_word_same(const struct shared_word *a, const struct shared_word *b);

@@ -20,13 +20,15 @@ void waits_deinit(struct waits *waits)
     free(waits->links);
     free(waits->asleep);
     text_deinit(&waits->strings);
+    addresses_deinit(&waits->names);
     *waits = (struct waits){0};
 }
 
 static void clear(struct waits *waits)
 {
     waits->n = waits->nholders = waits->ncycles = waits->nlinks = waits->nasleep = 0;
-    waits->cut = waits->torn = false;
+    waits->cut = waits->torn = waits->late = false;
+    addresses_clear(&waits->names);
     text_clear(&waits->strings);
     text_putc(&waits->strings, '\0'); /* the string 0 */
 }
@@ -80,6 +82,21 @@ void waits_string_end(struct waits *waits) { text_putc(&waits->strings, '\0'); }
 const char *waits_string(const struct waits *waits, uint32_t string)
 {
     return string < waits->strings.size ? waits->strings.data + string : "";
+}
+
+bool waits_name_known(const struct waits *waits, uint64_t address, uint32_t *name)
+{
+    uint32_t known = addresses_find(&waits->names, address);
+
+    if (known == ADDRESSES_NONE)
+        return false;
+    *name = known;
+    return true;
+}
+
+void waits_name_keep(struct waits *waits, uint64_t address, uint32_t name)
+{
+    (void)addresses_set(&waits->names, address, name); /* else it is looked for again */
 }
 
 int waits_read(const struct waits_origin *origin, struct waits *out)

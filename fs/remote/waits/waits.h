@@ -7,6 +7,7 @@
  * out. waits_finish() then looks up lines and finds those that wait for each other in a circle. */
 #pragma once
 
+#include "fs/base/addresses.h"
 #include "fs/base/text.h"
 #include "fs/proc/blocking.h"
 #include "fs/remote/frames/code.h"
@@ -84,6 +85,12 @@ struct wait_cycle {
     bool between;      /* of processes: waits_between.c found it */
 };
 
+/* What a thread slept in when it was seen. */
+struct wait_asleep {
+    struct blocking blocking;
+    uint64_t ran; /* as in struct lwp */
+};
+
 struct waits {
     struct wait *items;
     size_t n, alloc;
@@ -93,11 +100,13 @@ struct waits {
     size_t ncycles, cycles_alloc;
     uint32_t *links;
     size_t nlinks, links_alloc;
-    struct blocking *asleep; /* of threads that wait in system calls, for waits_between() */
+    struct wait_asleep *asleep; /* of threads that wait in system calls, for waits_between() */
     size_t nasleep, asleep_alloc;
     struct text strings;
+    struct addresses names;      /* waits_string(), 0: none was found; by what is waited for */
     const struct lwp_list *lwps; /* of waits_read(); void after waits_finish() */
     bool cut;                    /* there are more: a limit was reached */
+    bool late;                   /* waits_between() took too long, and has left some out */
     bool torn;                   /* some may be missing: the moment was not good enough */
 };
 
@@ -164,6 +173,11 @@ struct wait_holder *waits_add_holder(struct waits *waits, struct actor who,
 /* Begins a string; what is added to waits->strings until waits_string_end() belongs to it. */
 uint32_t waits_string_begin(struct waits *waits);
 void waits_string_end(struct waits *waits);
+
+/* What was found already of how the program finds an object. False: it wasn't looked for. */
+bool waits_name_known(const struct waits *waits, uint64_t address, uint32_t *name);
+/* Keeps that; name 0: it is not to be found. */
+void waits_name_keep(struct waits *waits, uint64_t address, uint32_t name);
 
 /* The finders: 0, -ESRCH, -EPERM, -ENOMEM. */
 int waits_of_threads(struct waits *waits, const struct waits_origin *origin);

@@ -6,7 +6,9 @@
  * go on, but for signals and for what other hosts do. All of them slept from before the first to
  * after the last look, so that this was true at one moment. */
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/base/array.h"
+#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/waits/ends.h"
 
@@ -14,14 +16,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PEERS_MAX 64  /* processes that are looked at */
-#define POLLED_TOLD 8 /* descriptors of one thread that are told of */
+#define LOOK_NS 2000000000u /* that may be spent on finding ends and deadlocks, of one process */
+#define PEERS_MAX 64        /* processes that are looked at */
+#define POLLED_TOLD 8       /* descriptors of one thread that are told of */
+
+#define HANGS "which hangs: a file system below it doesn't answer"
 
 /* A process and what is known of it. */
 struct node {
     struct peer peer;
-    bool told;    /* its command line is known */
-    bool threads; /* so are its threads */
+    bool told;     /* its command line is known, or that it hangs */
+    bool threads;  /* so are its threads */
+    uint32_t name; /* waits_string(): once it is told of */
     bool stuck;
 };
 
@@ -37,11 +43,15 @@ struct link {
 struct graph {
     struct waits *waits;
     const struct waits_reader *reader;
+    uint64_t until_ns; /* CLOCK_MONOTONIC: after that nothing more is looked at */
+    bool goes_on;      /* a thread of the first can surely go on */
     struct descriptors descriptors;
     uint64_t age_ns; /* how old these may be */
     struct semaphores semaphores;
-    struct node *nodes; /* the first: the process that is asked for */
-    size_t nnodes, nodes_alloc;
+    struct sockets sockets;
+    struct node *nodes; /* the first: the process that is asked for; behind it those that it waits
+                           for */
+    size_t nnodes, nodes_alloc, nwaited_for;
     struct link *links;
     size_t nlinks, links_alloc;
     size_t *holders; /* indices of nodes */
@@ -57,12 +67,27 @@ static void graph_deinit(struct graph *graph)
     free(graph->holders);
     descriptors_deinit(&graph->descriptors);
     semaphores_deinit(&graph->semaphores);
+    sockets_deinit(&graph->sockets);
 }
 
 static struct ends ends_of(struct graph *graph, pid_t pid)
 {
-    return (struct ends){pid, graph->reader, graph->age_ns, &graph->descriptors,
-                         &graph->semaphores};
+    return (struct ends){pid,
+                         graph->reader,
+                         graph->until_ns,
+                         graph->age_ns,
+                         &graph->descriptors,
+                         &graph->semaphores,
+                         &graph->sockets};
+}
+
+/* What isn't known by then is left out, and that is told. */
+static bool is_late(struct graph *graph)
+{
+    bool late = monotonic_ns() > graph->until_ns;
+
+    graph->waits->late |= late;
+    return late;
 }
 
 /* ---- processes ---- */
@@ -81,19 +106,23 @@ static ssize_t node_of(struct graph *graph, pid_t pid)
     return (ssize_t)graph->nnodes++;
 }
 
-static void read_node(struct graph *graph, size_t i, bool threads)
+/* Reads those that aren't known yet, side by side: each may hang. */
+static void read_nodes(struct graph *graph, bool threads)
 {
-    struct node *node = &graph->nodes[i];
-    struct peer peer;
+    struct peer *unknown[PEERS_MAX];
+    size_t n = 0;
 
-    if (threads ? node->threads : node->told)
-        return;
-    if (peer_read(node->peer.pid, threads, &peer) == 0) {
-        peer_deinit(&node->peer);
-        node->peer = peer;
+    for (size_t i = 0; i < graph->nnodes; i++) {
+        struct node *node = &graph->nodes[i];
+        if (threads ? node->threads : node->told)
+            continue;
+        node->told = true;
+        node->threads |= threads;
+        if (!node->peer.hangs)
+            unknown[n++] = &node->peer;
     }
-    node->told = true;
-    node->threads |= threads;
+    if (n && !is_late(graph))
+        peers_read(unknown, n, threads);
 }
 
 /* ---- telling of waits ---- */
@@ -110,14 +139,37 @@ static uint32_t add_text(struct waits *waits, const char *bytes)
 
 static struct actor process_actor(struct graph *graph, pid_t pid)
 {
-    struct actor actor = {.kind = ACTOR_PROCESS, .id = pid};
-    ssize_t i = node_of(graph, pid);
+    (void)node_of(graph, pid); /* tell_processes() names it */
+    return (struct actor){.kind = ACTOR_PROCESS, .id = pid};
+}
 
-    if (i >= 0) {
-        read_node(graph, (size_t)i, false);
-        actor.name = add_text(graph->waits, graph->nodes[i].peer.command);
+static const struct node *name_actor(struct graph *graph, struct actor *actor)
+{
+    for (size_t i = 0; actor->kind == ACTOR_PROCESS && i < graph->nnodes; i++) {
+        struct node *node = &graph->nodes[i];
+        if (node->peer.pid != actor->id)
+            continue;
+        if (!node->name)
+            node->name = add_text(graph->waits, node->peer.command);
+        actor->name = node->name;
+        return node;
     }
-    return actor;
+    return NULL;
+}
+
+/* Their names, and which of them hang. threads: has these read, too. */
+static void tell_processes(struct graph *graph, bool threads)
+{
+    struct waits *waits = graph->waits;
+
+    read_nodes(graph, threads);
+    for (size_t i = 0; i < waits->n; i++)
+        (void)name_actor(graph, &waits->items[i].who);
+    for (size_t i = 0; i < waits->nholders; i++) {
+        const struct node *node = name_actor(graph, &waits->holders[i].who);
+        if (node && node->peer.hangs)
+            waits->holders[i].state = HANGS;
+    }
 }
 
 static void add_place(struct waits *waits, const struct semaphore_hold *hold,
@@ -135,6 +187,7 @@ static int tell_holders(struct graph *graph, uint32_t w, const struct end *end)
 {
     struct waits *waits = graph->waits;
 
+    waits->cut |= end->cut;
     waits->items[w].holders = (uint32_t)waits->nholders;
     for (size_t i = 0; i < end->n && waits->nholders < WAITS_MAX; i++) {
         if (ARRAY_GROW(waits->holders, waits->holders_alloc, waits->nholders + 1) < 0)
@@ -200,7 +253,8 @@ static int tell_fds(struct graph *graph, const struct ends *ends, uint32_t w,
     struct end end;
     int r = 0;
 
-    for (size_t i = 0; i < n && r == 0; i++) {
+    graph->goes_on |= !n || thread->more;
+    for (size_t i = 0; i < n && r == 0 && !is_late(graph); i++) {
         uint32_t to = w;
         if (i) {
             r = add_same(graph->waits, w);
@@ -209,6 +263,7 @@ static int tell_fds(struct graph *graph, const struct ends *ends, uint32_t w,
         if (r < 0)
             return r == -EAGAIN ? 0 : r;
         end_of_fd(ends, thread->fds[i].fd, thread->fds[i].writes, &end);
+        graph->goes_on |= !end.likely;
         r = tell(graph, to, &end);
     }
     return r == 0 && more && n ? tell_more(graph, w, more) : r;
@@ -221,43 +276,85 @@ static bool is_same(const struct blocking *a, const struct blocking *b)
            a->address == b->address && a->child == b->child;
 }
 
-static int tell_wait(struct graph *graph, const struct ends *ends, uint32_t w)
+/* Whether it has slept in that since it was seen. Where the kernel keeps no times, what it sleeps
+ * in must do. */
+static bool has_slept(pid_t pid, pid_t tid, const struct wait_asleep *asleep)
+{
+    struct blocking now;
+    struct runs runs;
+
+    if (asleep->ran)
+        return runs_read(pid, tid, &runs) == 0 && runs.ns == asleep->ran;
+    return blocking_read(pid, tid, &now) == 0 && is_same(&now, &asleep->blocking);
+}
+
+/* Whether it has run meanwhile, but sleeps in the same again: then as it is seen now. */
+static bool sleeps_again(pid_t pid, pid_t tid, struct wait_asleep *asleep)
+{
+    struct blocking now;
+    struct runs runs;
+
+    if (!asleep->ran || runs_read(pid, tid, &runs) < 0)
+        return false;
+    asleep->ran = runs.ns;
+    return blocking_read(pid, tid, &now) == 0 && is_same(&now, &asleep->blocking);
+}
+
+/* Takes back what it has told if the thread has run meanwhile: it may be of another wait. */
+static int tell_asleep(struct graph *graph, const struct ends *ends, uint32_t w,
+                       const struct wait_asleep *asleep, bool *slept)
 {
     struct waits *waits = graph->waits;
     const size_t n = waits->n, nholders = waits->nholders;
     const struct wait before = waits->items[w];
-    struct peer_thread thread = {.tid = before.who.id};
+    struct peer_thread thread = {.tid = before.who.id, .blocking = asleep->blocking};
+    _cleanup_(maps_deinit) struct maps maps = {0};
     struct end end;
     int r = 0;
 
-    thread.switches = thread_switches(ends->pid, thread.tid);
-    if (blocking_read(ends->pid, thread.tid, &thread.blocking) < 0 ||
-        !is_same(&thread.blocking, &waits->asleep[before.asleep - 1]))
-        return 0; /* it has gone on */
+    peer_thread_read(ends->pid, &maps, &thread);
     switch (thread.blocking.kind) {
     case BLOCKING_FLOCK:
     case BLOCKING_FCNTL:
-        end_of_lock(ends, &thread.blocking, &end);
+        end_of_lock(ends, &thread, &end);
+        graph->goes_on |= !end.likely;
         r = tell(graph, w, &end);
         break;
     case BLOCKING_CHILD:
-        end_of_child(ends, &thread.blocking, &end);
+        end_of_child(ends, &thread, &end);
+        graph->goes_on |= !end.likely;
         r = tell(graph, w, &end);
         break;
     case BLOCKING_FUTEX:
         if (before.nholders)
             break;
-        r = end_of_semaphore(ends, &thread.blocking, &end);
+        r = end_of_semaphore(ends, &thread, &end);
+        graph->goes_on |= !end.likely;
         if (r == 0)
             r = tell_holders(graph, w, &end);
         break;
-    default: peer_thread_read_fds(ends->pid, &thread); r = tell_fds(graph, ends, w, &thread);
+    default: r = tell_fds(graph, ends, w, &thread);
     }
-    if (thread_switches(ends->pid, thread.tid) != thread.switches) {
-        waits->n = n; /* what was found may be of another wait */
+    *slept = has_slept(ends->pid, thread.tid, asleep);
+    if (!*slept) {
+        graph->goes_on = true;
+        waits->n = n;
         waits->nholders = nholders;
         waits->items[w] = before;
     }
+    return r;
+}
+
+static int tell_wait(struct graph *graph, const struct ends *ends, uint32_t w)
+{
+    const struct wait *wait = &graph->waits->items[w];
+    struct wait_asleep asleep = graph->waits->asleep[wait->asleep - 1];
+    const pid_t tid = wait->who.id;
+    bool slept;
+
+    int r = tell_asleep(graph, ends, w, &asleep, &slept);
+    if (r == 0 && !slept && sleeps_again(ends->pid, tid, &asleep))
+        r = tell_asleep(graph, ends, w, &asleep, &slept);
     return r;
 }
 
@@ -269,10 +366,9 @@ static int tell_dead_children(struct graph *graph, const struct ends *ends)
     struct end children, one;
     int r = 0;
 
-    end_of_child(ends, &(struct blocking){.kind = BLOCKING_CHILD}, &children);
+    end_of_dead_children(ends, &children);
+    waits->cut |= children.cut;
     for (size_t i = 0; i < children.n && r == 0; i++) {
-        if (!children.holders[i].dead)
-            continue;
         struct wait *wait = waits_add(waits, process_actor(graph, ends->pid), "child");
         if (!wait)
             return 0;
@@ -325,16 +421,16 @@ static int add_ends(struct graph *graph, struct link *link, const struct peer_th
     struct end end = {.kind = NULL};
     int r = 0;
 
-    link->known = !blocking->timed;
+    link->known = !blocking->timed && !is_late(graph);
     switch (blocking->kind) {
     case BLOCKING_FUTEX:
         if (!blocking->shared) /* only threads of the process itself can end it */
             return add_holder(graph, link, pid);
-        r = link->known ? end_of_semaphore(&ends, blocking, &end) : 0;
+        r = link->known ? end_of_semaphore(&ends, thread, &end) : 0;
         return r < 0 ? r : add_end(graph, link, &end);
     case BLOCKING_FLOCK:
-    case BLOCKING_FCNTL: end_of_lock(&ends, blocking, &end); return add_end(graph, link, &end);
-    case BLOCKING_CHILD: end_of_child(&ends, blocking, &end); return add_end(graph, link, &end);
+    case BLOCKING_FCNTL: end_of_lock(&ends, thread, &end); return add_end(graph, link, &end);
+    case BLOCKING_CHILD: end_of_child(&ends, thread, &end); return add_end(graph, link, &end);
     default: break;
     }
     link->known = link->known && thread->nfds && !thread->more;
@@ -350,7 +446,7 @@ static int add_links(struct graph *graph, size_t node)
 {
     int r = 0;
 
-    read_node(graph, node, true);
+    read_nodes(graph, true);
     graph->nodes[node].stuck = graph->nodes[node].peer.all && graph->nodes[node].peer.nthreads;
     for (size_t t = 0; t < graph->nodes[node].peer.nthreads && r == 0; t++) {
         struct link link = {.node = node, .thread = t, .first = graph->nholders};
@@ -382,10 +478,12 @@ static int find_stuck(struct graph *graph)
 
     graph->nlinks = graph->nholders = 0;
     for (size_t i = 0; i < graph->nnodes; i++) {
-        int r = add_links(graph, i);
+        /* mostly one of those that it waits for can go on, and that is all */
+        size_t node = i < graph->nwaited_for ? i + 1 : i == graph->nwaited_for ? 0 : i;
+        int r = add_links(graph, node);
         if (r < 0)
             return r;
-        if (!graph->nodes[0].stuck)
+        if (!graph->nodes[node].stuck && node <= graph->nwaited_for)
             return 0;
     }
     while (changed) {
@@ -498,7 +596,9 @@ static int find_deadlock(struct graph *graph)
     if (r <= 0 || n == 1) /* threads of one process: waits_finish() */
         return r < 0 ? r : 0;
     descriptors_deinit(&graph->descriptors); /* they were read before the processes were */
+    graph->waits->cut |= graph->semaphores.cut;
     semaphores_deinit(&graph->semaphores);
+    sockets_deinit(&graph->sockets);
     graph->age_ns = 0;
     r = find_stuck(graph);
     if (r <= 0 || graph->nnodes != n)
@@ -513,10 +613,10 @@ int waits_between(struct waits *waits, pid_t pid, const struct waits_reader *rea
 {
     _cleanup_(graph_deinit) struct graph graph = {.waits = waits,
                                                   .reader = reader,
+                                                  .until_ns = monotonic_ns() + LOOK_NS,
                                                   .age_ns = DESCRIPTORS_AGE_NS};
     const struct ends ends = ends_of(&graph, pid);
     const uint32_t n = (uint32_t)waits->n; /* more are added meanwhile */
-    bool timed = false;
     int r = 0;
 
     if (!waits->nasleep)
@@ -526,12 +626,20 @@ int waits_between(struct waits *waits, pid_t pid, const struct waits_reader *rea
     for (uint32_t w = 0; w < n && r == 0; w++) {
         if (!waits->items[w].asleep)
             continue;
-        timed |= waits->asleep[waits->items[w].asleep - 1].timed;
-        r = tell_wait(&graph, &ends, w);
+        const struct blocking *blocking = &waits->asleep[waits->items[w].asleep - 1].blocking;
+        graph.goes_on |= blocking->timed || blocking->kind == BLOCKING_SLEEP;
+        if (blocking->kind != BLOCKING_SLEEP && !is_late(&graph))
+            r = tell_wait(&graph, &ends, w);
     }
+    graph.nwaited_for = graph.nnodes - 1;
     if (r == 0)
         r = tell_dead_children(&graph, &ends);
-    if (r == 0 && !timed)
+    if (r == 0)
+        tell_processes(&graph, !graph.goes_on);
+    if (r == 0 && !graph.goes_on)
         r = find_deadlock(&graph);
+    if (r == 0)
+        tell_processes(&graph, false); /* those of the deadlock */
+    waits->cut |= graph.semaphores.cut;
     return r < 0 ? r : waits->strings.error;
 }

@@ -74,6 +74,15 @@ static const struct raw_frame *program_frame(const struct stack *stack)
     return stack->frames;
 }
 
+static int note_asleep(struct waits *waits, const struct lwp *lwp, struct wait *wait)
+{
+    if (ARRAY_GROW(waits->asleep, waits->asleep_alloc, waits->nasleep + 1) < 0)
+        return -ENOMEM;
+    waits->asleep[waits->nasleep++] = (struct wait_asleep){lwp->blocking, lwp->ran};
+    wait->asleep = (uint32_t)waits->nasleep;
+    return 0;
+}
+
 static int add(struct waits *waits, const struct lwp *lwp, const struct stack *stack)
 {
     struct wait *wait = waits_add(waits, (struct actor){.kind = ACTOR_THREAD, .id = lwp->tid},
@@ -88,34 +97,15 @@ static int add(struct waits *waits, const struct lwp *lwp, const struct stack *s
         wait->place.code = frame->info;
         wait->place.lasti = frame->lasti;
     }
-    if (ARRAY_GROW(waits->asleep, waits->asleep_alloc, waits->nasleep + 1) < 0)
-        return -ENOMEM;
-    waits->asleep[waits->nasleep++] = lwp->blocking;
-    wait->asleep = (uint32_t)waits->nasleep;
-    return 0;
-}
-
-/* A lock that processes share was found by waits_of_threads(): who holds it is looked for with the
- * others. */
-static int note_shared(struct waits *waits, const struct lwp *lwp)
-{
-    for (size_t i = 0; i < waits->n; i++) {
-        struct wait *wait = &waits->items[i];
-        if (wait->who.kind != ACTOR_THREAD || wait->who.id != lwp->tid)
-            continue;
-        if (ARRAY_GROW(waits->asleep, waits->asleep_alloc, waits->nasleep + 1) < 0)
-            return -ENOMEM;
-        waits->asleep[waits->nasleep++] = lwp->blocking;
-        wait->asleep = (uint32_t)waits->nasleep;
-        return 0;
-    }
-    return 0;
+    return note_asleep(waits, lwp, wait);
 }
 
 int waits_of_files(struct waits *waits, const struct waits_origin *origin)
 {
     const struct lwp_list *lwps = origin->lwps;
     _cleanup_free_ const struct stack **stacks = calloc(lwps->n + 1, sizeof *stacks);
+    const size_t n = waits->n; /* of these threads, ascending by tid: waits_of_threads() */
+    size_t at = 0;
     int r = stacks ? 0 : -ENOMEM;
 
     for (size_t i = 0; i < origin->walk->n && r == 0; i++) {
@@ -127,10 +117,15 @@ int waits_of_files(struct waits *waits, const struct waits_origin *origin)
     }
     for (size_t i = 0; i < lwps->n && r == 0; i++) {
         const struct lwp *lwp = &lwps->items[i];
-        if (lwp->blocking.kind == BLOCKING_FUTEX && lwp->blocking.shared)
-            r = note_shared(waits, lwp);
-        else if (lwp->blocking.number >= 0 && waits_does(&lwp->blocking))
+        while (at < n && waits->items[at].who.id < lwp->tid)
+            at++;
+        if (lwp->blocking.kind == BLOCKING_FUTEX && lwp->blocking.shared) {
+            /* a lock that processes share: who holds it is looked for with the others */
+            if (at < n && waits->items[at].who.id == lwp->tid)
+                r = note_asleep(waits, lwp, &waits->items[at]);
+        } else if (lwp->blocking.number >= 0 && waits_does(&lwp->blocking)) {
             r = add(waits, lwp, stacks[i]);
+        }
     }
     return r;
 }

@@ -33,6 +33,7 @@ struct hold {
     uint32_t task;
     struct raw_frame frame;
     int32_t at;
+    uint32_t next; /* of that lock; ADDRESSES_NONE: it is the last */
 };
 
 struct finding {
@@ -48,6 +49,7 @@ struct finding {
     } files[FILES];
     struct hold *holds;
     size_t nholds, holds_alloc;
+    struct addresses first_holds; /* by lock */
     uint32_t *first_edge,
         *next_edge; /* of a task, and behind an edge of the same awaiter: index + 1 */
     bool *timed;    /* of a task */
@@ -250,7 +252,7 @@ static int add_hold(void *arg, uint64_t manager, bool async, int32_t at)
         return 0;
     if (ARRAY_GROW(f->holds, f->holds_alloc, f->nholds + 1) < 0)
         return -ENOMEM;
-    f->holds[f->nholds++] = (struct hold){lock, looking->task, *looking->frame, at};
+    f->holds[f->nholds++] = (struct hold){lock, looking->task, *looking->frame, at, ADDRESSES_NONE};
     return 0;
 }
 
@@ -282,6 +284,10 @@ static int find_holds(struct finding *f)
         collect_frames(f->tasks, &f->tasks->items[t], &frames);
         r = find_holds_of(f, t, &frames);
     }
+    for (size_t i = f->nholds; i-- > 0 && r == 0;) { /* in the order in which they were found */
+        f->holds[i].next = addresses_find(&f->first_holds, f->holds[i].lock);
+        r = addresses_set(&f->first_holds, f->holds[i].lock, (uint32_t)i);
+    }
     return r;
 }
 
@@ -289,9 +295,8 @@ static void add_holders(struct finding *f, const struct waiting *w)
 {
     bool counts = w->class == LOCK_AIO_SEMAPHORE || w->class == LOCK_AIO_BOUNDED_SEMAPHORE;
 
-    for (size_t i = 0; i < f->nholds && w->lock && f->waits->nholders < WAITS_MAX; i++) {
-        if (f->holds[i].lock != w->lock)
-            continue;
+    for (uint32_t i = addresses_find(&f->first_holds, w->lock);
+         i != ADDRESSES_NONE && f->waits->nholders < WAITS_MAX; i = f->holds[i].next) {
         struct actor who = task_actor(f, f->holds[i].task);
         struct wait_holder *holder =
             waits_add_holder(f->waits, who, counts ? HELD_LIKELY : HELD_CERTAIN);
@@ -307,13 +312,16 @@ static void add_holders(struct finding *f, const struct waiting *w)
 
 static uint32_t name_of(struct finding *f, const struct raw_frame *frame, uint64_t object)
 {
-    for (size_t i = 0; i + 1 < f->waits->n; i++) /* many wait for one queue */
-        if (f->waits->items[i].address == object)
-            return f->waits->items[i].name;
-    uint32_t name = waits_string_begin(f->waits);
+    uint32_t name;
+
+    if (waits_name_known(f->waits, object, &name)) /* many wait for one queue */
+        return name;
+    name = waits_string_begin(f->waits);
     bool found = lock_name_add(f->view, f->offsets, frame, object, &f->looks, &f->waits->strings);
     waits_string_end(f->waits);
-    return found ? name : 0;
+    name = found ? name : 0;
+    waits_name_keep(f->waits, object, name);
+    return name;
 }
 
 static struct wait *add_wait(struct finding *f, uint32_t t, const struct raw_frame *frame,
@@ -428,6 +436,7 @@ int waits_of_tasks(struct waits *waits, const struct waits_origin *origin)
         if (f.tasks->items[t].state == TASK_WAITING)
             add_task(&f, t, &frames);
     free(f.holds);
+    addresses_deinit(&f.first_holds);
     free(f.first_edge);
     free(f.next_edge);
     free(f.timed);

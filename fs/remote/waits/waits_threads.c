@@ -26,7 +26,6 @@
 #define RELEASED_MAX 16u /* conditions that one thread waits for: a nested loop's */
 #define HOLDS_MAX 16384u
 #define STEPS_MAX (1u << 21) /* instructions that are looked at for calls of locks */
-#define NAMES_AGAIN_MAX 256u /* waits whose names are looked at for the next one's */
 #define MODULE_NAME_MAX 128u /* code points */
 
 /* A kernel thread with its Python stack. */
@@ -596,7 +595,9 @@ static void add_owner(struct finding *f, const struct waiter *w, uint64_t owner,
         return; /* it has just got it */
     if (holder)
         add_holder(f, holder, lock, HELD_CERTAIN);
-    else if (!f->origin->walk->cut)
+    else if (f->origin->walk->cut || f->origin->lwps->cut)
+        f->waits->items[f->waits->n - 1].note = "held by a thread beyond those that are read";
+    else
         add_gone(f);
 }
 
@@ -727,15 +728,10 @@ static void add_lock_holders(struct finding *f, const struct waiter *w)
 
 /* ---- the list ---- */
 
-static uint32_t name_of(struct finding *f, const struct waiter *w)
+static uint32_t find_name(struct finding *f, const struct waiter *w)
 {
-    const struct waits *waits = f->waits;
-
-    /* a pool waits for one queue */
-    for (size_t i = waits->n - 1; i-- > 0 && i + NAMES_AGAIN_MAX >= waits->n;)
-        if (waits->items[i].address == w->object)
-            return waits->items[i].name;
     uint32_t name = waits_string_begin(f->waits);
+
     if (w->class == LOCK_MODULE) { /* it says itself of which module */
         uint64_t module = attribute(f, w->object, "name");
         bool said = module && str_decode(f->view, f->offsets, module, MODULE_NAME_MAX,
@@ -747,6 +743,18 @@ static uint32_t name_of(struct finding *f, const struct waiter *w)
                                &f->looks, &f->waits->strings);
     waits_string_end(f->waits);
     return found ? name : 0;
+}
+
+/* Many may wait for one. */
+static uint32_t name_of(struct finding *f, const struct waiter *w)
+{
+    uint32_t name;
+
+    if (waits_name_known(f->waits, w->object, &name))
+        return name;
+    name = find_name(f, w);
+    waits_name_keep(f->waits, w->object, name);
+    return name;
 }
 
 static void add_lock(struct finding *f, const struct waiter *w)
