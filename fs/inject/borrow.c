@@ -1,6 +1,7 @@
 #include "fs/inject/borrow.h"
 
 #include "agent/base/clock.h"
+#include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/restart.h"
@@ -26,6 +27,7 @@
 #define ERESTART_RESTARTBLOCK 516
 #define SYSCALL_SIZE 2 /* bytes of the instruction */
 #define TRAP_FLAG 0x100ull
+#define LOOK_NS 50000000ull /* between looks at a thread that doesn't come back */
 
 static int detach(pid_t tid, int signal)
 {
@@ -209,20 +211,35 @@ static bool in_stub(const struct borrow *borrow)
            regs.rip - borrow->stub < (uint64_t)(bootstrap_end - bootstrap_begin);
 }
 
+/* Waits for its next stop. *ready: when it was last seen to have a processor, or to wait for one.
+ * Giving up then would not help it: it has to execute the rest of the stub in any case. */
+static int wait_stop(const struct borrow *borrow, uint64_t *ready, int *status)
+{
+    for (;;) {
+        int r = tracer_wait(borrow->tid, LOOK_NS, status);
+        if (r != -ETIMEDOUT)
+            return r;
+        if (interrupted(borrow->interrupt))
+            return -EINTR;
+        uint64_t now = monotonic_ns();
+        if (lwp_state(borrow->tid, borrow->tid) == 'R')
+            *ready = now;
+        if (now - *ready >= BORROW_CALL_DEADLINE_NS || now >= borrow->deadline_ns)
+            return -ETIMEDOUT;
+    }
+}
+
 /* Lets it run until it has raised its signal in a later state than `state`. */
 static int run_stub(struct borrow *borrow, uint64_t state, struct bootstrap_block *block)
 {
-    uint64_t start = monotonic_ns(), waited = 0;
+    uint64_t ready = monotonic_ns();
     int signal = (int)block->signal, pass = 0;
 
     for (;;) {
         int status;
         if (ptrace(PTRACE_CONT, borrow->tid, NULL, (void *)(uintptr_t)pass) < 0)
             return -errno;
-        waited = monotonic_ns() - start;
-        int r = waited < BORROW_CALL_DEADLINE_NS
-                    ? tracer_wait(borrow->tid, BORROW_CALL_DEADLINE_NS - waited, &status)
-                    : -ETIMEDOUT;
+        int r = wait_stop(borrow, &ready, &status);
         if (r < 0)
             return r;
         pass = 0;

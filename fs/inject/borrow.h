@@ -5,6 +5,7 @@
  * that it has not been changed. */
 #pragma once
 
+#include "fs/base/interrupt.h"
 #include "fs/inject/inject_abi.h"
 
 #include <stdbool.h>
@@ -12,7 +13,8 @@
 #include <sys/types.h>
 #include <sys/user.h>
 
-#define BORROW_CALL_DEADLINE_NS 2000000000ull /* for the stub to come back each time */
+/* For the stub to come back each time, without what it waits for a processor. */
+#define BORROW_CALL_DEADLINE_NS 2000000000ull
 
 struct borrow {
     pid_t tid;
@@ -20,7 +22,10 @@ struct borrow {
     uint64_t mask;                /* of blocked signals, likewise */
     uint64_t since;               /* when it was asked to stop, CLOCK_MONOTONIC in ns */
     uint64_t block;               /* address of its struct bootstrap_block */
-    uint64_t stub;                /* address of bootstrap_begin in the target */
+    /* to be set before borrow_begin(): */
+    uint64_t stub;        /* address of bootstrap_begin in the target */
+    uint64_t deadline_ns; /* when the stub is waited for no longer, CLOCK_MONOTONIC in ns */
+    const struct interrupt *interrupt;
 };
 
 /* Stops a thread. -EBUSY: another tracer has it; -EPERM: not allowed; -ESRCH: it is gone; -EAGAIN:
@@ -47,8 +52,8 @@ int borrow_write_stub(const struct borrow *borrow, uint64_t addr);
 /* Makes it execute the stub at borrow->stub and waits until it has mapped the shim or failed to.
  * block is what to put on its stack but `resume` and `mask`; filled with what the stub left.
  * -EFAULT: its stack can't be written, and nothing happened, or not be read again, and it restores
- * itself; -ENOTRECOVERABLE: it met a fatal signal, which it got; -ETIMEDOUT: it restores itself,
- * and is still traced: the calling thread must end; -ESRCH. */
+ * itself; -ENOTRECOVERABLE: it met a fatal signal, which it got; -ETIMEDOUT, -EINTR: it restores
+ * itself, and is still traced: the calling thread must end; -ESRCH. */
 int borrow_begin(struct borrow *borrow, struct bootstrap_block *block);
 /* Makes it go on in the stub, with `go`, until it is done or failed. Errors as before. */
 int borrow_go(struct borrow *borrow, bool go, struct bootstrap_block *block);

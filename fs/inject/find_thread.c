@@ -3,6 +3,7 @@
 #include "agent/base/clock.h"
 #include "fs/inject/refusal.h"
 #include "fs/inject/stub_place.h"
+#include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
 
 #include "agent/wire/proto.h"
@@ -13,7 +14,7 @@
 #include <time.h>
 
 #define ROOM 16384 /* bytes of stack that starting a thread needs, beside the state */
-#define TRACED_FOR_NS 60000000ull /* another tracer that stays longer than this is one */
+#define TRACED_FOR_NS 500000000ull /* a tracer that stays longer than this is a debugger */
 
 /* ---- what is mapped ---- */
 
@@ -74,6 +75,35 @@ int operation_patience(const struct operation *o)
     return monotonic_ns() >= o->deadline_ns ? -ETIMEDOUT : 0;
 }
 
+/* Another tracer has this thread. 0: it may be there for a moment only; or -EBUSY. */
+static int wait_for_tracer(struct operation *o, pid_t tid)
+{
+    pid_t pid = o->injector->target->pid;
+
+    o->traced = tid;
+    if (!o->traced_since)
+        o->traced_since = monotonic_ns();
+    if (monotonic_ns() - o->traced_since < TRACED_FOR_NS || refusal_traced_briefly(pid, tid))
+        return 0;
+    return refusal_traced(pid, tid, o->why);
+}
+
+/* A thread that another tracer keeps stopped, or 0. It may have a lock that starting a thread
+ * takes: one that is borrowed now would stand for as long. */
+static pid_t kept_by_tracer(pid_t pid)
+{
+    struct lwp_list list;
+    pid_t tid = 0;
+
+    if (lwp_list_read(pid, LWP_STATES, &list) < 0)
+        return 0;
+    for (size_t i = 0; i < list.n && !tid; i++)
+        if (list.items[i].state == 't')
+            tid = list.items[i].tid;
+    lwp_list_deinit(&list);
+    return tid;
+}
+
 /* EPERM of ptrace(2) may mean that it is not allowed, that another tracer is there, perhaps for a
  * moment only, or that the thread is at its end. Who may not trace may not read memory either. */
 static int not_allowed(struct operation *o, pid_t tid)
@@ -87,9 +117,7 @@ static int not_allowed(struct operation *o, pid_t tid)
         return refusal_permission(o->why);
     if (!volunteers_alive(pid, tid))
         return target_alive(injector->target) ? 0 : -ESRCH;
-    if (!o->traced_since)
-        o->traced_since = monotonic_ns();
-    return monotonic_ns() - o->traced_since > TRACED_FOR_NS ? refusal_traced(pid, tid, o->why) : 0;
+    return wait_for_tracer(o, tid);
 }
 
 /* What became of stopping one thread. 0: try another; or the error that ends it all. */
@@ -156,6 +184,7 @@ static int judge(struct operation *o)
     int r = 0;
 
     o->result->attempts++;
+    o->traced = 0;
     o->traced_since = 0;
     for (int tries = 0; tries < 2; tries++) {
         o->safety = safe_point_check(points, &o->borrow.regs, room, &o->place);
@@ -178,28 +207,38 @@ static int judge(struct operation *o)
     return r == -EAGAIN ? 0 : r;
 }
 
-/* Stops the thread and judges it. 1: it is stopped at a safe place, and
- * o->injector->target->tracing is held; 0: it isn't; -errno. */
-static int try_thread(struct operation *o, pid_t tid)
+/* Stops the thread and judges it. 1: it is stopped at a safe place; 0: it isn't; -errno. */
+static int stop_and_judge(struct operation *o, pid_t tid)
+{
+    int r = borrow_stop(tid, &o->borrow);
+    if (r < 0)
+        return not_stopped(o, tid, r);
+    r = refusal_changed(o->injector->target, o->why);
+    if (r == 0)
+        r = judge(o);
+    if (r == 0 && o->safety == SAFE)
+        return 1;
+    o->result->pause_ns += borrow_release(&o->borrow);
+    return r;
+}
+
+/* Tries the next thread, unless one is kept from running on. The same; and 1: `tracing` is held. */
+static int try_next(struct operation *o)
 {
     struct target *target = o->injector->target;
 
-    pthread_mutex_lock(&target->tracing);
-    int r = borrow_stop(tid, &o->borrow), judged = 0;
-    if (r == 0) {
-        judged = refusal_changed(target, o->why);
-        if (judged == 0)
-            judged = judge(o);
-        if (judged == 0 && o->safety == SAFE)
-            return 1;
-        o->result->pause_ns += borrow_release(&o->borrow);
-    }
-    pthread_mutex_unlock(&target->tracing);
-    return r < 0 ? not_stopped(o, tid, r) : judged;
+    pthread_mutex_lock(&target->tracing); /* now this daemon keeps none of them stopped */
+    pid_t kept = kept_by_tracer(target->pid), next = kept ? 0 : volunteers_next(&o->volunteers);
+    int r = kept ? wait_for_tracer(o, kept) : next ? stop_and_judge(o, next) : 0;
+    if (r != 1)
+        pthread_mutex_unlock(&target->tracing);
+    return !kept && !next && !target_alive(target) ? -ESRCH : r;
 }
 
 static int no_safe_moment(struct operation *o)
 {
+    if (o->traced && refusal_traced(o->injector->target->pid, o->traced, o->why) < 0)
+        return -EBUSY;
     if (!o->result->attempts)
         text_puts(o->why, "none of its threads could be stopped in time");
     else {
@@ -219,8 +258,7 @@ int operation_find_thread(struct operation *o)
         int r = operation_patience(o);
         if (r < 0)
             return r == -ETIMEDOUT ? no_safe_moment(o) : r;
-        pid_t tid = volunteers_next(&o->volunteers);
-        r = tid ? try_thread(o, tid) : target_alive(o->injector->target) ? 0 : -ESRCH;
+        r = try_next(o);
         if (r)
             return r < 0 ? r : 0;
         long nap = attempt < 4 ? 50000 : attempt < 20 ? 200000 : 1000000;

@@ -179,15 +179,17 @@ static int run_borrowed(struct operation *o)
             return r;
     }
     o->borrow.stub = o->stub;
-    int r = borrow_begin(&o->borrow, &block);
-    if (r < 0)
-        return r;
-    int filled = 0;
-    if (block.state == BOOTSTRAP_MAPPED) {
+    o->borrow.deadline_ns = o->deadline_ns;
+    o->borrow.interrupt = o->interrupt;
+    int r = borrow_begin(&o->borrow, &block), filled = 0;
+    if (r == 0 && block.state == BOOTSTRAP_MAPPED) {
         filled = fill(o, &block);
         r = borrow_go(&o->borrow, filled == 0, &block);
-        if (r < 0)
-            return r;
+    }
+    if (r < 0) {
+        if (o->fd >= 0)
+            payload_cancel(o->fd, &o->payload);
+        return call_failed(o, r);
     }
     borrow_restore(&o->borrow);
     if (filled < 0)

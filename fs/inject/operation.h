@@ -25,7 +25,8 @@ struct operation {
     struct text *why;
     struct volunteers volunteers;
     uint64_t begun;
-    uint64_t traced_since;
+    pid_t traced;          /* a thread that another tracer has; 0: it keeps us from none */
+    uint64_t traced_since; /* since when such a one has kept us from all that were tried */
     uint64_t stub;
     bool stub_there;
     int fd;                   /* the memfd, or -1 */

@@ -1,6 +1,7 @@
 #include "fs/inject/refusal.h"
 
 #include "fs/proc/procfs.h"
+#include "fs/trace/tracer.h"
 
 #include <errno.h>
 #include <linux/kcmp.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #define STATUS_MAX 8192
+#define COMM_MAX 32
 #define WITHOUT_PTRACE \
  "; without ptrace: start the program with PROBING=1, or let it `import probing`"
 
@@ -20,26 +22,42 @@ int refusal_stopped(struct text *why)
     return -ETIMEDOUT;
 }
 
-int refusal_traced(pid_t pid, pid_t tid, struct text *why)
+/* Which thread traces another, and its name; 0: none does. */
+static pid_t tracer_of(pid_t pid, pid_t tid, char name[static COMM_MAX])
 {
-    char path[64], status[STATUS_MAX], name[32];
+    char path[64], status[STATUS_MAX];
 
     snprintf(path, sizeof path, "task/%d/status", (int)tid);
     if (proc_read(pid, path, status, sizeof status) <= 0)
         return 0;
     const char *field = proc_status_field(status, "TracerPid");
     pid_t tracer = field ? (pid_t)strtol(field, NULL, 10) : 0;
+    if (!tracer || proc_read(tracer, "comm", name, COMM_MAX) <= 0)
+        strcpy(name, "?");
+    name[strcspn(name, "\n")] = 0;
+    return tracer;
+}
+
+int refusal_traced(pid_t pid, pid_t tid, struct text *why)
+{
+    char name[COMM_MAX];
+
+    pid_t tracer = tracer_of(pid, tid, name);
     if (!tracer)
         return 0;
     if (!why)
         return -EBUSY;
-    ssize_t n = proc_read(tracer, "comm", name, sizeof name);
-    while (n > 0 && name[n - 1] == '\n')
-        n--;
     text_printf(why, "process %d (", (int)tracer);
-    text_add_escaped(why, n > 0 ? name : "?", n > 0 ? (size_t)n : 1);
+    text_add_escaped(why, name, strlen(name));
     text_puts(why, ") is tracing it: a thread has one tracer at a time");
     return -EBUSY;
+}
+
+bool refusal_traced_briefly(pid_t pid, pid_t tid)
+{
+    char name[COMM_MAX];
+
+    return tracer_of(pid, tid, name) && !strcmp(name, TRACER_NAME);
 }
 
 int refusal_permission(struct text *why)

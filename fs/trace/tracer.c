@@ -44,7 +44,7 @@ static void *tracer_main(void *arg)
 {
     struct tracer *tracer = arg;
 
-    prctl(PR_SET_NAME, "probefs-tracer");
+    prctl(PR_SET_NAME, TRACER_NAME);
     prctl(PR_SET_TIMERSLACK, 1000); /* naps of 20 us, not of 70 */
     /* what is stopped waits for this thread: go before what else wants the processor, if allowed */
     setpriority(PRIO_PROCESS, (id_t)gettid(), TRACER_NICE);

@@ -14,6 +14,8 @@
 /* How long a thread may take to stop: one that doesn't is in an uninterruptible system call. */
 #define TRACER_STOP_DEADLINE_NS 50000000ull
 #define TRACER_STOPPED_MAX 16 /* threads stopped at the same time */
+/* What threads are called that stop others for a moment: who meets one waits for its end. */
+#define TRACER_NAME "probefs-tracer"
 
 struct tracer;
 
