@@ -86,7 +86,9 @@ static int prepare(struct operation *o)
         r = operation_refresh(o);
     if (r == -EAGAIN)
         r = 0;
-    return r == 0 && o->control.op == SHIM_LOAD ? place_library(o) : r;
+    if (r == 0 && o->control.op == SHIM_LOAD)
+        r = place_library(o);
+    return r < 0 ? r : refusal_file_size(injector->target->pid, payload_size(&o->payload), o->why);
 }
 
 /* ---- what it is made to do ---- */
@@ -128,6 +130,9 @@ static int call_failed(struct operation *o, int error)
         text_puts(o->why, "the borrowed thread got a fatal signal meanwhile");
     else if (error == -EPROTO)
         text_puts(o->why, "what it made for us was changed by another of its threads");
+    else if (error == -EFBIG)
+        text_puts(o->why, "the daemon may write no file of this size (ulimit -f where it was "
+                          "started)");
     return error == -ENOTRECOVERABLE ? -ESRCH : error;
 }
 

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/statvfs.h>
 #include <sys/vfs.h>
 
 #define STATUS_MAX 8192
@@ -18,7 +17,7 @@
 #define NAMESPACES_MAX 33
 
 /* Where a program may usually write. */
-static const char *const directories[] = {"tmp", "var/tmp", "dev/shm", "run", "."};
+static const char *const directories[] = {"/tmp", "/var/tmp", "/dev/shm", "/run", "/"};
 
 /* Opens a file below the root if it is one of the kernel's /proc: one of another kind may be a
  * device, which opening would set to work. */
@@ -69,59 +68,31 @@ bool library_file_needless(pid_t pid, uint64_t start_time)
     return false;
 }
 
-static int write_all(int fd, const char *data, size_t size)
-{
-    while (size) {
-        ssize_t n = write(fd, data, size);
-        if (n <= 0)
-            return n < 0 ? -errno : -EIO;
-        data += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
-
-static int write_file(const struct library_file *file, const void *data, size_t size)
-{
-    struct statvfs fs;
-
-    if (fstatvfs(file->directory, &fs) < 0 || fs.f_flag & (ST_NOEXEC | ST_RDONLY))
-        return -EACCES;
-    _cleanup_close_ int fd =
-        open_beneath(file->directory, file->name, O_WRONLY | O_CREAT | O_EXCL, 0500, true);
-    if (fd < 0)
-        return fd;
-    int r = write_all(fd, data, size);
-    if (r < 0)
-        unlinkat(file->directory, file->name, 0);
-    return r;
-}
-
 /* ---- as the process's user ---- */
 
 struct creation {
-    int root;
     const void *data;
     size_t size;
     struct library_file *file;
 };
 
-static int create(void *arg)
+static int create(void *arg, int directory, size_t index)
 {
     const struct creation *creation = arg;
     struct library_file *file = creation->file;
-    int r = -EACCES;
 
-    for (size_t i = 0; i < ARRAY_SIZE(directories) && r < 0; i++) {
-        file->directory =
-            open_beneath(creation->root, directories[i], O_RDONLY | O_DIRECTORY, 0, false);
-        if (file->directory < 0)
-            continue;
-        snprintf(file->path, sizeof file->path, "/%s/%s", directories[i], file->name);
-        r = write_file(file, creation->data, creation->size);
-        if (r < 0)
-            close(steal_fd(file->directory));
+    _cleanup_close_ int fd =
+        open_beneath(directory, file->name, O_WRONLY | O_CREAT | O_EXCL, 0500, true);
+    if (fd < 0)
+        return fd;
+    int r = write_whole(fd, creation->data, creation->size);
+    if (r == 0) {
+        file->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);
+        r = file->directory < 0 ? -errno : 0;
     }
+    if (r < 0)
+        unlinkat(directory, file->name, 0);
+    snprintf(file->path, sizeof file->path, "%s/%s", directories[index], file->name);
     return r;
 }
 
@@ -139,9 +110,12 @@ int library_file_create(pid_t pid, const void *data, size_t size, struct library
 {
     struct library_file file = {.directory = -1};
     struct creation creation = {.data = data, .size = size, .file = &file};
+    const struct library_places places = {
+        directories, ARRAY_SIZE(directories), size, create, &creation,
+    };
     uint64_t random[2];
 
-    _cleanup_close_ int root = creation.root = root_open(pid);
+    _cleanup_close_ int root = root_open(pid);
     if (root < 0)
         return root;
     if (getrandom(random, sizeof random, 0) != sizeof random)
@@ -153,12 +127,10 @@ int library_file_create(pid_t pid, const void *data, size_t size, struct library
         text_puts(why, "; it has no /proc by which it could be given one otherwise");
     if (r < 0)
         return r;
-    if (owner_run(&file.owner, create, &creation) < 0) {
-        text_puts(why,
-                  "it has no /proc, and no directory that the library could be put into (/tmp, "
-                  "/var/tmp, /dev/shm, /run or /, writable for it and not mounted noexec)");
-        return -EACCES;
-    }
+    text_puts(why, "it has no /proc, and ");
+    r = library_put(&file.owner, root, &places, why);
+    if (r < 0)
+        return r;
     *out = file;
     return 0;
 }

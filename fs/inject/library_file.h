@@ -23,8 +23,8 @@ struct library_file {
 bool library_file_needless(pid_t pid, uint64_t start_time);
 
 /* Makes the file in a directory that the target may execute from, under a name that nobody can
- * guess, for the target's user alone. -EACCES: there is no such directory; -EPERM: the target may
- * do more than its user; why says so. -errno. */
+ * guess, for the target's user alone. -EACCES: there is no such directory; -ENOSPC: none with room;
+ * -EPERM: the target may do more than its user; why says so. -errno. */
 int library_file_create(pid_t pid, const void *data, size_t size, struct library_file *out,
                         struct text *why);
 /* Removes it if it is still there. One without a directory (-1) is fine. */

@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 
 #define STATUS_MAX 32768 /* bytes: with groups, each of at most 11 digits */
@@ -174,4 +175,82 @@ int open_beneath(int directory, const char *path, int flags, mode_t mode, bool o
 
     int fd = (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
     return fd >= 0 ? fd : -errno;
+}
+
+int write_whole(int fd, const void *data, size_t size)
+{
+    const char *p = data;
+
+    while (size) {
+        ssize_t n = write(fd, p, size);
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        p += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+/* ---- a library ---- */
+
+struct putting {
+    const struct library_places *places;
+    int root;
+    size_t index;
+};
+
+static int put(void *arg)
+{
+    const struct putting *putting = arg;
+    const struct library_places *places = putting->places;
+    const char *path = places->paths[putting->index] + 1;
+    struct statvfs fs;
+
+    _cleanup_close_ int fd =
+        open_beneath(putting->root, *path ? path : ".", O_RDONLY | O_DIRECTORY, 0, false);
+    if (fd < 0)
+        return fd;
+    if (fstatvfs(fd, &fs) < 0)
+        return -errno;
+    if (fs.f_flag & ST_RDONLY)
+        return -EROFS;
+    if (fs.f_flag & ST_NOEXEC)
+        return -ENOEXEC;
+    return places->put(places->arg, fd, putting->index);
+}
+
+static const char *words_of(int error)
+{
+    switch (error) {
+    case -ENOENT: return "is missing";
+    case -ELOOP: return "is a symbolic link";
+    case -EROFS: return "is read-only";
+    case -ENOEXEC: return "is mounted noexec";
+    case -ENOSPC: return "is full";
+    case -EDQUOT: return "is full for its user (disk quota)";
+    }
+    return strerror(-error);
+}
+
+int library_put(const struct owner *owner, int root, const struct library_places *places,
+                struct text *why)
+{
+    struct putting putting = {.places = places, .root = root};
+    bool full = false;
+
+    text_puts(why, "no directory of the process can hold the library: ");
+    for (size_t i = 0; i < places->n; i++) {
+        putting.index = i;
+        int r = owner_run(owner, put, &putting);
+        if (r == 0 || r == -ENOMEM || r == -EAGAIN || r == -EMFILE) {
+            text_clear(why);
+            return r;
+        }
+        full = full || r == -ENOSPC || r == -EDQUOT;
+        text_printf(why, "%s%s %s", i ? ", " : "", places->paths[i], words_of(r));
+    }
+    if (!full)
+        return -EACCES;
+    text_printf(why, "; free %zu KiB where it is full", places->bytes / 1024 + 1);
+    return -ENOSPC;
 }

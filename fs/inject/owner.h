@@ -34,3 +34,20 @@ int root_open(pid_t pid);
 /* Opens what lies below a directory, without following links; one_mount: nor into what is mounted
  * there. flags, mode: of open(2). The descriptor is the caller's, and close-on-exec. -errno. */
 int open_beneath(int directory, const char *path, int flags, mode_t mode, bool one_mount);
+/* Writes all of it where the file's position is. -errno. */
+int write_whole(int fd, const void *data, size_t size);
+
+/* Directories of a process that a library may be put into, and how: put() makes it in `directory`,
+ * the path at `index`, or undoes what it did and returns -errno. It runs as the owner. */
+struct library_places {
+    const char *const *paths; /* from the process's root, the best first */
+    size_t n;
+    size_t bytes; /* that are needed there */
+    int (*put)(void *arg, int directory, size_t index);
+    void *arg;
+};
+
+/* Tries one after the other. -ENOSPC: where one might be, there is no room; -EACCES: nowhere; why
+ * says what each lacks; -ENOMEM, -EAGAIN, -EMFILE. */
+int library_put(const struct owner *owner, int root, const struct library_places *places,
+                struct text *why);

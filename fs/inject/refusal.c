@@ -4,6 +4,7 @@
 #include "fs/trace/tracer.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/kcmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 #define STATUS_MAX 8192
 #define COMM_MAX 32
+#define LIMITS_MAX 4096 /* bytes of its file: 17 lines of 80 */
 #define WITHOUT_PTRACE \
  "; without ptrace: start the program with PROBING=1, or let it `import probing`"
 
@@ -91,6 +93,24 @@ int refusal_shared(pid_t pid, struct text *why)
                     "executes a program: write to that one, or try again in a moment",
                     (int)stat.ppid);
     return -EBUSY;
+}
+
+int refusal_file_size(pid_t pid, uint64_t bytes, struct text *why)
+{
+    static const char name[] = "Max file size";
+    char limits[LIMITS_MAX];
+    uint64_t limit;
+
+    if (proc_read(pid, "limits", limits, sizeof limits) <= 0)
+        return 0;
+    const char *field = strstr(limits, name);
+    if (!field || sscanf(field + sizeof name - 1, "%" SCNu64, &limit) != 1 || limit >= bytes)
+        return 0; /* or unlimited */
+    text_printf(why,
+                "it may have no file of %" PRIu64 " KiB, as an agent needs for a moment (ulimit "
+                "-f); raise that: prlimit --pid %d --fsize=unlimited",
+                bytes / 1024 + 1, (int)pid);
+    return -EFBIG;
 }
 
 int refusal_changed(const struct target *target, struct text *why)

@@ -172,7 +172,8 @@ static int connect_found(struct target *target, struct found_agent *found,
  * where a thread was borrowed and the library didn't load in time: it may be loading still. */
 static bool may_run_script(const struct target *target, int r, const struct inject_result *result)
 {
-    return (r == -EOPNOTSUPP || r == -EPERM || (r == -ETIMEDOUT && !result->borrowed)) &&
+    return (r == -EOPNOTSUPP || r == -EPERM || r == -EFBIG ||
+            (r == -ETIMEDOUT && !result->borrowed)) &&
            target->runtime.version >= 0x030e0000u;
 }
 

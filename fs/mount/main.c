@@ -27,14 +27,14 @@ static void complain(const struct text *why)
     fprintf(stderr, "probefs: %s\n", why->data ? why->data : "failed");
 }
 
-/* One pidfd for each process shown. */
-static void raise_file_limit(void)
+/* The limits of the shell that started it aren't meant for a daemon. */
+static void raise_limit(int resource)
 {
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    if (getrlimit(resource, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
+        setrlimit(resource, &limit);
     }
 }
 
@@ -148,7 +148,8 @@ static int run(struct options *options)
     if (r < 0)
         return r;
     close_range(STDERR_FILENO + 1, ~0u, 0); /* whatever was open where the command was typed */
-    raise_file_limit();
+    raise_limit(RLIMIT_NOFILE);             /* one pidfd for each process shown */
+    raise_limit(RLIMIT_FSIZE);              /* the agent's library, written to memory */
     if (!options->foreground) {
         r = report = go_to_background();
         if (r < 0) {

@@ -89,17 +89,21 @@ void recording_unref(struct recording *recording)
 /* ---- the files ---- */
 
 /* Whether fd, opened with O_PATH, is of the file system that all memfds are in, and bears that
- * inode number. Asks no server of a file system of the target's own, which could wait for ever. */
-static bool is_memfd(int fd, uint64_t inode)
+ * inode number: 0, or -EPROTO; -EMFILE, -ENOMEM: that can't be found out now. Asks no server of a
+ * file system of the target's own, which could wait for ever. */
+static int check_memfd(int fd, uint64_t inode)
 {
     struct statx ours, theirs;
 
     _cleanup_close_ int sample = memfd_create("probefs", MFD_CLOEXEC);
-    return sample >= 0 && statx(sample, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &ours) == 0 &&
-           statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &theirs) == 0 &&
-           theirs.stx_dev_major == ours.stx_dev_major &&
-           theirs.stx_dev_minor == ours.stx_dev_minor && S_ISREG(theirs.stx_mode) &&
-           theirs.stx_ino == inode;
+    if (sample < 0 || statx(sample, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &ours) < 0 ||
+        statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &theirs) < 0)
+        return -errno;
+    return theirs.stx_dev_major == ours.stx_dev_major &&
+                   theirs.stx_dev_minor == ours.stx_dev_minor && S_ISREG(theirs.stx_mode) &&
+                   theirs.stx_ino == inode
+               ? 0
+               : -EPROTO;
 }
 
 /* Opens the file of a descriptor of the target for reading; one of anything else than the memfd
@@ -116,8 +120,9 @@ static int open_file(const struct target *target, int number, uint64_t inode, in
         return -errno;
     if (!target_alive(target))
         return -ESRCH; /* and the file is a successor's */
-    if (!is_memfd(place, inode))
-        return -EPROTO;
+    int r = check_memfd(place, inode);
+    if (r < 0)
+        return r;
     snprintf(path, sizeof path, "/proc/self/fd/%d", place);
     *out = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     return *out < 0 ? -errno : 0;

@@ -1,5 +1,6 @@
 #include "fs/trace/tracer.h"
 
+#include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/claims.h"
@@ -9,6 +10,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -22,6 +25,8 @@
 /* A thread on another processor stops within 7 to 20 us: look often at first. */
 #define SPIN_NS 40000ull
 #define NAP_NS 20000
+/* What reads while threads are stopped is usually done by then. */
+#define SPIN_READ_NS 200000ull
 #define TRACER_NICE (-15)
 
 struct tracer {
@@ -32,44 +37,27 @@ struct tracer {
         pid_t tid;
         int signal;   /* one that arrived with the stop and is passed on */
         bool stopped; /* else it was asked to, and may have done so since */
+        struct user_regs_struct regs;
     } asked[TRACER_STOPPED_MAX];
     size_t n;
     /* those of a process that another tracer of this daemon claims: it stopped them for us */
     struct claim_hold holds[TRACER_STOPPED_MAX];
     size_t nholds;
-    uint64_t since; /* when the first had stopped, or may have */
+    uint64_t since;   /* when the first had stopped, or may have */
+    atomic_bool over; /* all were let go */
+
+    bool apart; /* the work is done by another thread, which asks this one: */
+    pthread_t thread;
+    pthread_mutex_t *turn;
+    sem_t asked_for, answered;
+    bool resume; /* what is asked for; else to stop this one: */
+    pid_t tid;
+    int answer;
+    bool late;       /* it took too long, and they were let go */
+    uint64_t paused; /* ns, then */
 };
 
-static void *tracer_main(void *arg)
-{
-    struct tracer *tracer = arg;
-
-    prctl(PR_SET_NAME, TRACER_NAME);
-    prctl(PR_SET_TIMERSLACK, 1000); /* naps of 20 us, not of 70 */
-    /* what is stopped waits for this thread: go before what else wants the processor, if allowed */
-    setpriority(PRIO_PROCESS, (id_t)gettid(), TRACER_NICE);
-    tracer->result = tracer->work(tracer, tracer->arg);
-    tracer_resume(tracer);
-    return NULL;
-}
-
-int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg)
-{
-    struct tracer tracer = {.work = work, .arg = arg};
-    pthread_attr_t attr;
-    pthread_t thread;
-
-    int r = pthread_attr_init(&attr);
-    if (r)
-        return -r;
-    pthread_attr_setstacksize(&attr, STACK_SIZE);
-    r = pthread_create(&thread, &attr, tracer_main, &tracer);
-    pthread_attr_destroy(&attr);
-    if (r)
-        return -r;
-    pthread_join(thread, NULL);
-    return tracer.result;
-}
+/* ---- stopping ---- */
 
 /* The stop is left unconsumed (WNOWAIT): if it is the delivery of a signal and this daemon is
  * killed now, the kernel delivers it. */
@@ -128,10 +116,12 @@ static int settle(struct tracer *tracer, size_t i, uint64_t deadline_ns)
     tracer->asked[i].signal = event ? 0 : status;
     if (event)
         restart_interrupted(tracer->asked[i].tid);
+    struct iovec io = {&tracer->asked[i].regs, sizeof tracer->asked[i].regs};
+    ptrace(PTRACE_GETREGSET, tracer->asked[i].tid, (void *)(uintptr_t)NT_PRSTATUS, &io);
     return 0;
 }
 
-int tracer_stop(struct tracer *tracer, pid_t tid)
+static int stop(struct tracer *tracer, pid_t tid)
 {
     if (tracer->n + tracer->nholds == TRACER_STOPPED_MAX)
         return -ENFILE;
@@ -154,30 +144,171 @@ int tracer_stop(struct tracer *tracer, pid_t tid)
     return r;
 }
 
-uint64_t tracer_resume(struct tracer *tracer)
+/* Lets all go on. Returns for how long the first was stopped, in ns. Forgets none of them: their
+ * registers may just be read. */
+static uint64_t let_go(struct tracer *tracer)
 {
-    if (!tracer->n && !tracer->nholds)
-        return 0;
-    for (; tracer->n; tracer->n--) {
-        size_t i = tracer->n - 1;
+    for (size_t i = tracer->n; i-- > 0;)
         if (tracer->asked[i].stopped || settle(tracer, i, 0) == 0)
             ptrace(PTRACE_DETACH, tracer->asked[i].tid, NULL,
                    (void *)(uintptr_t)tracer->asked[i].signal);
+    for (size_t i = tracer->nholds; i-- > 0;)
+        claim_release(&tracer->holds[i]);
+    return tracer->n || tracer->nholds ? monotonic_ns() - tracer->since : 0;
+}
+
+/* ---- threads ---- */
+
+/* What is stopped waits for this thread: it goes before what else wants the processor, if that is
+ * allowed. */
+static void hurry(void) { setpriority(PRIO_PROCESS, (id_t)gettid(), TRACER_NICE); }
+
+static void begin_thread(void)
+{
+    prctl(PR_SET_NAME, TRACER_NAME);
+    prctl(PR_SET_TIMERSLACK, 1000); /* naps of 20 us, not of 70 */
+    hurry();
+}
+
+static int start_thread(void *(*run)(void *), struct tracer *tracer, pthread_t *out)
+{
+    pthread_attr_t attr;
+
+    int r = pthread_attr_init(&attr);
+    if (r)
+        return -r;
+    pthread_attr_setstacksize(&attr, STACK_SIZE);
+    r = pthread_create(out, &attr, run, tracer);
+    pthread_attr_destroy(&attr);
+    return -r;
+}
+
+/* ---- the work on the thread that traces ---- */
+
+static void *tracer_main(void *arg)
+{
+    struct tracer *tracer = arg;
+
+    begin_thread();
+    tracer->result = tracer->work(tracer, tracer->arg);
+    if (!atomic_load(&tracer->over))
+        let_go(tracer);
+    return NULL;
+}
+
+int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg)
+{
+    struct tracer tracer = {.work = work, .arg = arg};
+    pthread_t thread;
+
+    int r = start_thread(tracer_main, &tracer, &thread);
+    if (r < 0)
+        return r;
+    pthread_join(thread, NULL);
+    return tracer.result;
+}
+
+/* ---- the work on another one ---- */
+
+/* A sleep and its end would make the stop longer than reading does. */
+static int take(sem_t *sem, const struct timespec *deadline)
+{
+    uint64_t start = monotonic_ns();
+
+    while (sem_trywait(sem) < 0) {
+        if (monotonic_ns() - start > SPIN_READ_NS)
+            return sem_clockwait(sem, CLOCK_MONOTONIC, deadline);
+        sched_yield();
     }
-    for (; tracer->nholds; tracer->nholds--)
-        claim_release(&tracer->holds[tracer->nholds - 1]);
-    return monotonic_ns() - tracer->since;
+    return 0;
+}
+
+/* With its end the kernel detaches those, too, that did not stop in time. */
+static void *serve(void *arg)
+{
+    struct tracer *tracer = arg;
+
+    begin_thread();
+    _guard_mutex_(tracer->turn);
+    const struct timespec deadline = timespec_of(monotonic_ns() + TRACER_READ_DEADLINE_NS);
+    while (!(tracer->late = take(&tracer->asked_for, &deadline) < 0) && !tracer->resume) {
+        tracer->answer = stop(tracer, tracer->tid);
+        sem_post(&tracer->answered);
+    }
+    tracer->paused = let_go(tracer);
+    atomic_store(&tracer->over, true);
+    sem_post(&tracer->answered); /* whoever has just asked */
+    return NULL;
+}
+
+/* Until the other thread has ended, once. -ETIMEDOUT: it had let all go before. */
+static int resume(struct tracer *tracer)
+{
+    if (!tracer->resume) {
+        tracer->resume = true;
+        sem_post(&tracer->asked_for);
+        pthread_join(tracer->thread, NULL);
+    }
+    return tracer->late ? -ETIMEDOUT : 0;
+}
+
+int tracer_read(pthread_mutex_t *turn, int (*work)(struct tracer *tracer, void *arg), void *arg)
+{
+    struct tracer tracer = {.apart = true, .turn = turn};
+    int nice = getpriority(PRIO_PROCESS, (id_t)gettid());
+
+    sem_init(&tracer.asked_for, 0, 0);
+    sem_init(&tracer.answered, 0, 0);
+    int r = start_thread(serve, &tracer, &tracer.thread);
+    if (r < 0)
+        return r;
+    hurry();
+    r = work(&tracer, arg);
+    resume(&tracer);
+    setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
+    return r;
+}
+
+/* ---- what the work calls ---- */
+
+int tracer_resume(struct tracer *tracer, uint64_t *ns)
+{
+    if (tracer->apart) {
+        int r = resume(tracer);
+        *ns = tracer->paused;
+        return r;
+    }
+    *ns = let_go(tracer);
+    atomic_store(&tracer->over, true);
+    return 0;
+}
+
+int tracer_stop(struct tracer *tracer, pid_t tid)
+{
+    if (!tracer->apart)
+        return stop(tracer, tid);
+    if (atomic_load(&tracer->over))
+        return -ETIMEDOUT;
+    tracer->tid = tid;
+    sem_post(&tracer->asked_for);
+    while (sem_wait(&tracer->answered) < 0)
+        ;
+    return atomic_load(&tracer->over) ? -ETIMEDOUT : tracer->answer;
 }
 
 int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out)
 {
-    struct iovec io = {out, sizeof *out};
-
     for (size_t i = 0; i < tracer->nholds; i++) {
         if (tracer->holds[i].tid == tid) {
             *out = tracer->holds[i].regs;
             return 0;
         }
     }
-    return ptrace(PTRACE_GETREGSET, tid, (void *)(uintptr_t)NT_PRSTATUS, &io) < 0 ? -errno : 0;
+    for (size_t i = 0; i < tracer->n; i++) {
+        if (tracer->asked[i].tid == tid && tracer->asked[i].stopped) {
+            *out = tracer->asked[i].regs;
+            return 0;
+        }
+    }
+    return -ESRCH;
 }

@@ -3,9 +3,13 @@
  * A ptrace attachment belongs to a thread of ours. Each use gets a thread of its own: when that
  * thread ends, or the whole daemon is killed, the kernel detaches what it traced and lets it run.
  * That is the only sure way out for a tracee that doesn't stop in time (PTRACE_DETACH needs a
- * stopped one). PTRACE_SEIZE and PTRACE_INTERRUPT send no signal; a job control stop stays one. */
+ * stopped one). PTRACE_SEIZE and PTRACE_INTERRUPT send no signal; a job control stop stays one.
+ *
+ * Reading a target's memory may never end (proc/may_hang.h). So who reads while threads are stopped
+ * does so on another thread than the one that traces: that lets them go by a deadline. */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -14,6 +18,8 @@
 /* How long a thread may take to stop: one that doesn't is in an uninterruptible system call. */
 #define TRACER_STOP_DEADLINE_NS 50000000ull
 #define TRACER_STOPPED_MAX 16 /* threads stopped at the same time */
+/* How long they may be stopped for reading, which takes some milliseconds. */
+#define TRACER_READ_DEADLINE_NS 1000000000ull
 /* What threads are called that stop others for a moment: who meets one waits for its end. */
 #define TRACER_NAME "probefs-tracer"
 
@@ -22,6 +28,10 @@ struct tracer;
 /* Runs work(tracer, arg) on a new thread and waits for its end. All that is still stopped then goes
  * on. Returns what work returned; -EAGAIN, -ENOMEM: no thread could be made. */
 int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg);
+/* Runs work(tracer, arg) here, and traces on a new thread: for work that only reads and may hang.
+ * The new thread holds `turn` until it lets all go on, when the work asks for that or is over, or
+ * by TRACER_READ_DEADLINE_NS. Returns as above. */
+int tracer_read(pthread_mutex_t *turn, int (*work)(struct tracer *tracer, void *arg), void *arg);
 
 /* Stops one thread; one of a process that this daemon traces anyway (trace/claims.h), too. -EBUSY:
  * another tracer has it; -EPERM; -ESRCH: it is gone; -EDEADLK: it waits for an answer of this
@@ -35,5 +45,6 @@ int tracer_stop(struct tracer *tracer, pid_t tid);
 int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status);
 /* The registers of a stopped thread. */
 int tracer_registers(struct tracer *tracer, pid_t tid, struct user_regs_struct *out);
-/* Lets all go on. Returns for how many nanoseconds the first of them was stopped. */
-uint64_t tracer_resume(struct tracer *tracer);
+/* Lets all go on. *ns: for how long the first of them was stopped. 0; -ETIMEDOUT: they were let go
+ * before, since reading took too long. */
+int tracer_resume(struct tracer *tracer, uint64_t *ns);

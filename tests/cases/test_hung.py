@@ -5,6 +5,7 @@ import errno
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -46,6 +47,16 @@ def f(data):
     sys.stdin.read()
 f(data)
 """
+
+# as that; it never sleeps, and gives back the memory when it is told to
+RUNS = POINTS.replace("sys.stdin.read()", "while True: pass").replace("page = ", """
+import signal
+def drop(*_):
+    libc.madvise(ctypes.c_void_p(page), 1 << 20, 4)  # MADV_DONTNEED
+    os.posix_fadvise(3, 0, 0, os.POSIX_FADV_DONTNEED)
+    print("dropped", flush=True)
+signal.signal(signal.SIGUSR1, drop)
+page = """)
 
 # works in it, and runs a file there whose name doesn't say where
 STAYS = """
@@ -327,6 +338,26 @@ def test_memory(other, any_python, hanging):
     hanging.answer()
     eventually(lambda: "data" in in_time("cat", directory / "threads" / str(target.pid) / "locals"))
     assert [row["name"] for row in ask(directory / "query", "SELECT name FROM locals WHERE name = 'data'")]
+
+
+@pytest.mark.parametrize("statement", [False, True])
+def test_thread_that_runs(other, any_python, hanging, statement):
+    """It is stopped to be read, and let go although its reader hangs."""
+    well = any_python.run_source(WAIT)
+    target = any_python.run_source(RUNS, hanging.of(empty(any_python, "value")), name="runs.py")
+    directory = other.path / str(target.pid)
+    values = f"exec cat {directory}/threads/{target.pid}/locals"
+    if statement:
+        values = f"exec 3<>{directory}/query; echo 'SELECT value FROM locals;' >&3; cat <&3"
+    assert "bytearray(" in in_time("bash", "-c", values)  # what is read is known from now on
+    hanging.stop()
+    target.signal(signal.SIGUSR1)
+    target.expect("dropped")
+    assert "timed out" in in_time("bash", "-c", values)
+    eventually(lambda: target.state() == "R", what="going on")
+    goes_on(other, well)
+    hanging.answer()
+    eventually(lambda: "bytearray(" in in_time("bash", "-c", values))
 
 
 def test_statement(other, any_python, hanging):

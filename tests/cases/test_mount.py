@@ -272,14 +272,14 @@ def test_dead_daemon(directory):
     assert mounts.count(f" {directory} ") == 1
 
 
-def test_file_limit(directory):
-    """One pidfd a process: the soft limit of the shell must not be the daemon's."""
-    result = probefs(directory, under=["prlimit", "--nofile=64:4096"])
+def test_limits(directory):
+    """One pidfd a process, and the agent's library: the soft limits of the shell must not be the daemon's."""
+    result = probefs(directory, under=["prlimit", "--nofile=64:4096", "--fsize=4096:1073741824"])
     assert result.returncode == 0
     (pid,) = serving(directory)
     limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
-    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
-    assert line.split()[3:5] == ["4096", "4096"]
+    assert re.search("^Max open files +4096 +4096 ", limits, re.M)
+    assert re.search("^Max file size +1073741824 +1073741824 ", limits, re.M)
 
 
 def in_private_mounts(command, *args):

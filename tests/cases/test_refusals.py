@@ -3,6 +3,7 @@ if nobody had tried. Where it only looks so, an agent gets in."""
 import errno
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -129,6 +130,31 @@ def test_seccomp(probe, any_python, action, names):
         if (names, action) == ("clone3", "ENOSYS"):  # what containers do: clone() serves as well
             assert error is None
         victim.end()
+
+
+SMALL_FILES = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, getattr(signal, sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("disposition", ["SIG_DFL", "SIG_IGN"])  # of a program that embeds Python; python's own
+def test_small_files_only(probe, any_python, disposition):
+    """With `ulimit -f` a file that grows beyond it costs a program its life."""
+    target = any_python.run_source(SMALL_FILES, disposition)
+    commands = Commands(probe, target.pid)
+    error = refused(commands)
+    assert error.errno == errno.EFBIG and "ulimit -f" in error.words and "prlimit --pid" in error.words
+    resource.prlimit(target.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    commands.attach()
+    resource.prlimit(target.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    assert commands.eval("6 * 7") == "42\n"
+    said = commands.detach()
+    assert "the library stays: " in said and "ulimit -f" in said
+    assert target.process.poll() is None
 
 
 @pytest.mark.parametrize("how", ["noexec", "read-only", "pid", "user", "container", "net"])

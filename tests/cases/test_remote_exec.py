@@ -312,6 +312,35 @@ def test_where_its_user_may_not_write(probe, python, nobody, tmp_path, way):
         assert os.stat(tmp_path).st_mtime_ns == before
 
 
+FILL = """
+mount --bind . . && cd "$PWD" && mount -o remount,bind,ro . && for i in tmp var/tmp dev/shm run; do
+    mount -t tmpfs -o size=8m none $i && { dd if=/dev/zero of=$i/filler bs=64k 2>/dev/null; true; }
+done"""
+
+
+@pytest.mark.parametrize("way", [WAY, ""])
+@pytest.mark.parametrize("room", [0, 4096, 512 << 10])
+def test_full(probe, python, way, room):
+    """It says where there is no room, and how much is needed; once there is, the same command works."""
+    if not way and (python.root / "proc/self").exists():
+        pytest.skip("with /proc the library goes in as memory")
+    with prepared(python, "root", FILL) as inside:
+        # those of the process: its root is another directory of its mount namespace
+        places = [f"/proc/{inside.pid}/root/{place}" for place in (*PLACES, "run")]
+        commands = Commands(probe, inside.pid)
+        fillers = [pathlib.Path(place, "filler") for place in places]
+        for filler in fillers:
+            os.truncate(filler, filler.stat().st_size - room)
+        error, words = commands.refused("ctl", f"attach {way}\n")
+        assert error == errno.ENOSPC and "/tmp is full" in words and "/dev/shm is full" in words, words
+        assert "; free " in words and " KiB" in words
+        assert [os.listdir(place) for place in places] == [["filler"]] * 4
+        fillers[1].unlink()
+        commands.attach(way)
+        assert commands.eval("6 * 7") == "42\n"
+        assert [len(os.listdir(place)) for place in places] == [1, 0, 1, 1]
+
+
 FILTERED = """
 import ctypes, errno, os, struct, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,5 @@
 """Targets at their worst: the target is never harmed, and the daemon neither hangs nor dies."""
+import contextlib
 import errno
 import json
 import os
@@ -14,6 +15,7 @@ import time
 
 import pytest
 
+from commands import Commands
 from interpreters import eventually, patience
 from mount import Probe
 from stacks import escape, parse_backtrace
@@ -359,6 +361,7 @@ def test_memory_for_requests_runs_out(any_python):
                 reader.wait(patience(60))
             look(other, target)
 
+
 def test_descriptors_run_out(any_python):
     """Who asks a daemon that has none left is told that, and never that the process is no more."""
     target = any_python.run("nested.py")
@@ -367,8 +370,8 @@ def test_descriptors_run_out(any_python):
         _, most = resource.prlimit(other.pid, resource.RLIMIT_NOFILE)
         used = len(os.listdir(f"/proc/{other.pid}/fd"))
         said = set()
-        for spare in range(8):
-            resource.prlimit(other.pid, resource.RLIMIT_NOFILE, (used + spare, most))
+        for descriptors in 0, *range(used, used + 8):
+            resource.prlimit(other.pid, resource.RLIMIT_NOFILE, (descriptors, most))
             for file in "backtrace", "status", "locks", f"threads/{target.pid}/locals", "eval":
                 try:
                     text = other.read(target.pid, file)
@@ -378,3 +381,26 @@ def test_descriptors_run_out(any_python):
         resource.prlimit(other.pid, resource.RLIMIT_NOFILE, (most, most))
         assert said == {errno.EMFILE}, [os.strerror(error) for error in said]
         look(other, target)
+
+
+def test_no_descriptor_for_a_ring(probe, any_python):
+    """A ring that could not be opened for want of a descriptor is read once there is one."""
+    target = any_python.run("nested.py")
+    commands = Commands(probe, target.pid)
+    commands.attach()
+    with Probe() as other:
+        theirs = Commands(other, target.pid)
+
+        def sees_as_many():
+            return len({each.run("query", "SELECT count(*) FROM gc;\n") for each in (commands, theirs)}) == 1
+
+        most = resource.prlimit(other.pid, resource.RLIMIT_NOFILE)
+        for more in range(1, 17):  # at one of these, one is there for the ring, and none to judge it by
+            commands.run("ctl", f"record gc on {2 + more % 2}M\n")
+            commands.eval("__import__('gc').collect()")
+            used = max(map(int, os.listdir(f"/proc/{other.pid}/fd")))
+            resource.prlimit(other.pid, resource.RLIMIT_NOFILE, (used + more, most[1]))
+            with contextlib.suppress(OSError):
+                theirs.run("query", "SELECT count(*) FROM gc;\n")
+            resource.prlimit(other.pid, resource.RLIMIT_NOFILE, most)
+            eventually(sees_as_many, what="the rows")

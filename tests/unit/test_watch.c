@@ -301,6 +301,7 @@ static int stop_and_see(struct tracer *tracer, void *arg)
 {
     const struct watched *target = arg;
     struct user_regs_struct regs;
+    uint64_t ns;
 
     CHECK_INT(stop_patiently(tracer, target->seen->tid), 0);
     long hits = target->seen->hits[0], written = target->places[0];
@@ -309,7 +310,8 @@ static int stop_and_see(struct tracer *tracer, void *arg)
     usleep(2000);
     CHECK_INT(target->seen->hits[0], hits);
     CHECK_INT((long long)target->places[0], written);
-    CHECK(tracer_resume(tracer) > 0);
+    CHECK_INT(tracer_resume(tracer, &ns), 0);
+    CHECK(ns > 0);
     return 0;
 }
 

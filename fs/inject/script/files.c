@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 static const char script_text[] =
 #include "script_py.h"
@@ -23,36 +22,8 @@ static const char load_text[] =
  * path can be told from that of a mapping, which may have another root before it. */
 static const char *const places[] = {"/tmp", "/var/tmp", "/dev/shm"};
 
-static int write_all(int fd, const void *data, size_t size)
-{
-    const char *p = data;
-
-    while (size) {
-        ssize_t n = write(fd, p, size);
-        if (n < 0)
-            return -errno;
-        p += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
-
-/* A place where a library can be written and mapped; path: below the root. */
-static int open_place(int root, const char *path)
-{
-    struct statvfs fs;
-
-    _cleanup_close_ int fd = open_beneath(root, path, O_RDONLY | O_DIRECTORY, 0, false);
-    if (fd < 0)
-        return fd;
-    if (fstatvfs(fd, &fs) < 0)
-        return -errno;
-    if (fs.f_flag & ST_RDONLY)
-        return -EROFS;
-    if (fs.f_flag & ST_NOEXEC)
-        return -ENOEXEC;
-    return steal_fd(fd);
-}
+/* What the reply is until there is one: the room for it is taken now. */
+static const char no_reply[REMOTE_FILES_REPLY_MAX];
 
 /* The caller owns the descriptor. */
 static int make_file(const struct remote_files *files, const char *name, mode_t mode)
@@ -87,7 +58,7 @@ static int make_text(const struct remote_files *files, const char *name, const s
     if (text->error)
         return text->error;
     _cleanup_close_ int fd = make_file(files, name, 0400);
-    return fd < 0 ? fd : write_all(fd, text->data, text->size);
+    return fd < 0 ? fd : write_whole(fd, text->data, text->size);
 }
 
 static int make_scripts(const struct remote_files *files, const char *old)
@@ -114,11 +85,14 @@ static int fill(struct remote_files *files, const struct inject_image *image, co
     /* of the open file, so that it ends with it and with nothing else */
     if (fcntl(files->library, F_OFD_SETLK, &lock) < 0)
         return -errno;
-    int r = write_all(files->library, image->data, image->size);
+    int r = write_whole(files->library, image->data, image->size);
     if (r < 0)
         return r;
     files->reply = make_file(files, "reply", 0600);
-    return files->reply < 0 ? files->reply : make_scripts(files, old);
+    if (files->reply < 0)
+        return files->reply;
+    r = write_whole(files->reply, no_reply, sizeof no_reply);
+    return r < 0 ? r : make_scripts(files, old);
 }
 
 static void remove_all(const struct remote_files *files)
@@ -144,29 +118,29 @@ static void close_all(struct remote_files *files)
 
 struct putting {
     struct target *target;
-    int root;
-    size_t place;
     const struct inject_image *image;
     const char *old;
     struct remote_files *files;
 };
 
-static int put_at(void *arg)
+static int put(void *arg, int directory, size_t place)
 {
     const struct putting *putting = arg;
     struct remote_files *files = putting->files;
 
-    files->parent = open_place(putting->root, places[putting->place] + 1);
+    files->parent = fcntl(directory, F_DUPFD_CLOEXEC, 0);
     if (files->parent < 0)
-        return files->parent;
+        return -errno;
     remote_sweep(files->parent, files->owner.uid);
     int r = make_directory(files, putting->target);
-    snprintf(files->path, sizeof files->path, "%s/%s", places[putting->place], files->name);
-    snprintf(files->library_name, sizeof files->library_name, MEMFD_NAME "%zu.so", putting->place);
+    snprintf(files->path, sizeof files->path, "%s/%s", places[place], files->name);
+    snprintf(files->library_name, sizeof files->library_name, MEMFD_NAME "%zu.so", place);
     if (r == 0)
         r = fill(files, putting->image, putting->old);
-    if (r < 0)
+    if (r < 0) {
         remove_all(files);
+        close_all(files);
+    }
     return r;
 }
 
@@ -178,23 +152,16 @@ static int remove_work(void *arg)
 
 /* ---- what others call ---- */
 
-static void say_why_not(struct text *why, size_t place, int error)
-{
-    text_printf(why, "%s%s %s", place ? ", " : "", places[place],
-                error == -ENOENT    ? "is missing"
-                : error == -ELOOP   ? "is a symbolic link"
-                : error == -EROFS   ? "is read-only"
-                : error == -ENOEXEC ? "is mounted noexec"
-                                    : strerror(-error));
-}
-
 int remote_files_put(struct target *target, const struct inject_image *image, const char *old,
                      struct remote_files *out, struct text *why)
 {
     struct putting putting = {.target = target, .image = image, .old = old, .files = out};
+    const struct library_places library = {
+        places, ARRAY_SIZE(places), image->size + REMOTE_FILES_REPLY_MAX, put, &putting,
+    };
 
     out->parent = out->directory = out->library = out->reply = -1;
-    _cleanup_close_ int root = putting.root = root_open(target->pid);
+    _cleanup_close_ int root = root_open(target->pid);
     if (root < 0)
         return root;
     int r = owner_read(target->pid, &out->owner, why);
@@ -202,20 +169,8 @@ int remote_files_put(struct target *target, const struct inject_image *image, co
         return r;
     if (!target_alive(target)) /* the number may be another's by now */
         return -ESRCH;
-    text_puts(why, "no directory of the process can hold the library: ");
-    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
-        putting.place = i;
-        r = owner_run(&out->owner, put_at, &putting);
-        if (r == 0) {
-            text_clear(why);
-            return 0;
-        }
-        close_all(out);
-        if (r == -ENOMEM || r == -EAGAIN)
-            return r;
-        say_why_not(why, i, r);
-    }
-    return -EOPNOTSUPP;
+    r = library_put(&out->owner, root, &library, why);
+    return r == -EACCES ? -EOPNOTSUPP : r;
 }
 
 size_t remote_files_reply(const struct remote_files *files, char *buf, size_t cap)

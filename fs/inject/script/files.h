@@ -25,8 +25,8 @@ struct remote_files {
 
 /* Makes the directory, with the library (`old`: the path by which it was loaded earlier, or NULL)
  * and a script that loads it. -EOPNOTSUPP: no directory is writable and may hold a library, why
- * says which were tried; -EPERM, with words: the process may do more than its user; -ESRCH,
- * -EACCES, -ENOMEM. The caller owns *out. */
+ * says which were tried; -ENOSPC: none of those has room; -EPERM, with words: the process may do
+ * more than its user; -ESRCH, -EACCES, -ENOMEM. The caller owns *out. */
 int remote_files_put(struct target *target, const struct inject_image *image, const char *old,
                      struct remote_files *out, struct text *why);
 /* What the script has said: the number of bytes, 0 as long as there is no whole line. */

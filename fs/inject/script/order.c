@@ -170,7 +170,7 @@ static int place_work(struct tracer *tracer, void *arg)
     int r = mem < 0 ? mem : stop(tracer, order);
     if (r == 0)
         r = place_stopped(order);
-    order->pause_ns = tracer_resume(tracer);
+    tracer_resume(tracer, &order->pause_ns);
     return r;
 }
 
@@ -198,7 +198,7 @@ static int withdraw_work(struct tracer *tracer, void *arg)
         r = find_tstate(order); /* it must not stay; it doesn't run, or a debugger has it */
     if (r == 0)
         r = withdraw_stopped(order);
-    order->pause_ns = tracer_resume(tracer);
+    tracer_resume(tracer, &order->pause_ns);
     return r;
 }
 

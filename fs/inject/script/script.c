@@ -299,6 +299,8 @@ static int wait_begun(struct attempt *attempt, struct text *why)
 static int run(struct attempt *attempt, const struct inject_image *image, struct text *why)
 {
     int r = refusal_shared(attempt->target->pid, why);
+    if (r == 0) /* its answer is a file */
+        r = refusal_file_size(attempt->target->pid, REMOTE_FILES_REPLY_MAX, why);
     if (r == 0)
         r = wait_begun(attempt, why);
     if (r < 0)

@@ -109,13 +109,13 @@ static int stop_and_capture(struct tracer *tracer, void *arg)
 {
     struct single *single = arg;
     struct target *target = single->capture->target;
+    uint64_t ns;
 
-    pacing_wait(&target->pacing, target->pid);
-    _guard_mutex_(&target->tracing);
     int r = tracer_stop(tracer, single->stack->tid);
     if (r == 0)
         r = still_there(single) ? capture_stopped(single->capture, tracer, single->stack) : -EAGAIN;
-    uint64_t ns = tracer_resume(tracer);
+    if (tracer_resume(tracer, &ns) < 0 && r == 0)
+        r = -EAGAIN;
     pacing_paused(&target->pacing, target->pid, ns);
     single->capture->pause_ns += ns;
     return r;
@@ -140,10 +140,13 @@ static int capture_single(struct single *single)
     struct native_stack *stack = single->stack;
     bool running = lwp_state(target->pid, stack->tid) == 'R';
 
+    if (running)
+        pacing_wait(&target->pacing, target->pid);
+
     native_stacks_deinit(stack, 1);
     *stack = (struct native_stack){.tid = stack->tid, .end = NATIVE_RUNNING, .syscall = -1};
     native_begin(target->native);
-    int r = running ? tracer_run(stop_and_capture, single)
+    int r = running ? tracer_read(&target->tracing, stop_and_capture, single)
                     : native_capture(target->native, &target->maps, stack, 1);
     if (r == 0 && !running && !still_there(single))
         r = -EAGAIN;

@@ -203,9 +203,9 @@ static int stop_and_read(struct tracer *tracer, void *arg)
 {
     struct search *search = arg;
     struct target *target = search->target;
+    uint64_t ns;
     int r = 0;
 
-    _guard_mutex_(&target->tracing);
     for (size_t i = 0; i < search->nrunning && r == 0; i++) {
         r = tracer_stop(tracer, search->running[i]);
         if (r == -ETIMEDOUT)
@@ -217,7 +217,10 @@ static int stop_and_read(struct tracer *tracer, void *arg)
         search->no_stopping = true;
     if (is_passing(r))
         r = -EAGAIN;
-    uint64_t ns = tracer_resume(tracer);
+    if (tracer_resume(tracer, &ns) < 0) { /* not this long once more */
+        search->no_stopping = true;
+        r = r == 0 ? -EAGAIN : r;
+    }
     pacing_paused(&target->pacing, target->pid, ns);
     search->moment->pause_ns += ns;
     return r;
@@ -238,7 +241,8 @@ static int try_once(struct search *search)
     if (r == 0 && search->nrunning && search->no_stopping)
         r = -EAGAIN;
     else if (r == 0)
-        r = search->nrunning ? tracer_run(stop_and_read, search) : try_quietly(search);
+        r = search->nrunning ? tracer_read(&target->tracing, stop_and_read, search)
+                             : try_quietly(search);
     return r;
 }
 
