@@ -1,0 +1,107 @@
+#include "tests/fuzz/process_image.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/remote/moment/moment.h"
+#include "fs/remote/waits/lock.h"
+
+#include <errno.h>
+
+#define FRAMES_MAX 2  /* whose variables are shown, of one thread */
+#define VALUES_MAX 24 /* in all */
+
+struct looking {
+    struct process *process;
+    struct lock_cache classes;
+    struct text text;
+    unsigned left; /* values */
+};
+
+static int add_value(struct looking *looking, uint64_t reference)
+{
+    struct target *target = &looking->process->target;
+
+    if (!looking->left)
+        return 1;
+    looking->left--;
+    (void)value_add_stackref(target->view, &target->runtime.offsets, reference, &looking->text);
+    return 0;
+}
+
+static int add_local(void *arg, const struct local *local)
+{
+    struct looking *looking = arg;
+    struct target *target = &looking->process->target;
+
+    if (local->name)
+        (void)str_decode(target->view, &target->runtime.offsets, local->name, 64, &looking->text);
+    return add_value(looking, local->reference);
+}
+
+static int add_manager(void *arg, uint64_t manager, bool async, int32_t at)
+{
+    struct looking *looking = arg;
+    struct target *target = &looking->process->target;
+    enum lock_class class =
+        lock_classify(target->view, &target->runtime.offsets, &looking->classes, manager);
+
+    text_puts(&looking->text, class == LOCK_NONE ? "" : lock_class_name(class));
+    return add_value(looking, manager & ~7ull);
+}
+
+static void look_at_frame(struct looking *looking, const struct raw_frame *frame)
+{
+    struct target *target = &looking->process->target;
+    const struct offsets *offsets = &target->runtime.offsets;
+
+    if (frame->info && frame->info->state == CODE_LOADED)
+        text_printf(&looking->text, "%s %s:%d\n", frame->info->name, frame->info->file,
+                    linetable_position(&frame->info->lines, frame->lasti).line);
+    (void)locals_iterate(target->view, offsets, frame->addr, frame->code, add_local, looking);
+    (void)with_blocks_iterate(target->view, offsets, frame, add_manager, looking);
+}
+
+static int look_at_waits(struct process *process, const struct tasks *tasks)
+{
+    struct target *target = &process->target;
+    const struct waits_origin origin = {target, &target->walk, &process->lwps, tasks};
+    _cleanup_(waits_deinit) struct waits waits = {0};
+
+    int r = waits_read(&origin, &waits);
+    return r == 0 ? waits_finish(&waits) : r;
+}
+
+static int look_at_tasks(struct process *process, struct tasks *tasks)
+{
+    struct target *target = &process->target;
+    const struct tasks_origin origin = {&target->runtime, &process->asyncio, target->codes,
+                                        &target->walk};
+
+    return tasks_read(target->view, &origin, tasks);
+}
+
+ssize_t process_look(struct process *process)
+{
+    struct target *target = &process->target;
+    struct looking looking = {.process = process, .left = VALUES_MAX};
+    _cleanup_(tasks_deinit) struct tasks tasks = {0};
+    bool has_tasks = process->asyncio.known;
+    ssize_t size;
+
+    int r = walk_run(&target->walk, target->view, &target->runtime, target->codes);
+    if (r == 0)
+        r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
+    for (size_t i = 0; r == 0 && i < target->walk.n; i++)
+        target->walk.stacks[i].tid = moment_tid(target, &process->lwps, &target->walk.stacks[i]);
+    if (r == 0 && has_tasks)
+        r = look_at_tasks(process, &tasks);
+    if (r == 0)
+        r = look_at_waits(process, has_tasks ? &tasks : NULL);
+    for (size_t i = 0; r == 0 && i < target->walk.n; i++)
+        for (size_t k = 0; k < target->walk.stacks[i].n && k < FRAMES_MAX; k++)
+            look_at_frame(&looking, &target->walk.stacks[i].frames[k]);
+    if (r == 0 && has_tasks)
+        r = tasks_finish(&tasks, target->codes, &target->memory, &target->runtime.offsets);
+    size = (ssize_t)looking.text.size;
+    text_deinit(&looking.text);
+    return r < 0 ? r : size;
+}
