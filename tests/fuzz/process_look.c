@@ -60,48 +60,50 @@ static void look_at_frame(struct looking *looking, const struct raw_frame *frame
     (void)with_blocks_iterate(target->view, offsets, frame, add_manager, looking);
 }
 
-static int look_at_waits(struct process *process, const struct tasks *tasks)
+static int skip(void *arg, const struct semlock *lock, pid_t tid, struct code *code, int32_t at)
 {
-    struct target *target = &process->target;
-    const struct waits_origin origin = {target, &target->walk, &process->lwps, tasks};
-    _cleanup_(waits_deinit) struct waits waits = {0};
-
-    int r = waits_read(&origin, &waits);
-    return r == 0 ? waits_finish(&waits) : r;
+    return 0;
 }
 
-static int look_at_tasks(struct process *process, struct tasks *tasks)
+/* Who waits for whom, of threads and tasks. */
+static int look_at_waits(struct process *process)
 {
     struct target *target = &process->target;
-    const struct tasks_origin origin = {&target->runtime, &process->asyncio, target->codes,
-                                        &target->walk};
+    const struct tasks_origin of_tasks = {&target->runtime, &process->asyncio, target->codes,
+                                          &target->walk};
+    _cleanup_(tasks_deinit) struct tasks tasks = {0};
+    _cleanup_(waits_deinit) struct waits waits = {0};
+    const struct waits_origin origin = {target, &target->walk, &process->lwps,
+                                        process->asyncio.known ? &tasks : NULL};
+    int r = origin.tasks ? tasks_read(target->view, &of_tasks, &tasks) : 0;
 
-    return tasks_read(target->view, &origin, tasks);
+    if (r == 0)
+        r = waits_read(&origin, &waits);
+    if (r == 0)
+        r = waits_each_semlock(&origin, skip, NULL);
+    if (r == 0 && origin.tasks)
+        r = tasks_finish(&tasks, target->codes, &target->memory, &target->runtime.offsets);
+    if (r == 0 && origin.tasks)
+        r = waits_note_tasks(&waits, &tasks);
+    return r == 0 ? waits_finish(&waits) : r;
 }
 
 ssize_t process_look(struct process *process)
 {
     struct target *target = &process->target;
     struct looking looking = {.process = process, .left = VALUES_MAX};
-    _cleanup_(tasks_deinit) struct tasks tasks = {0};
-    bool has_tasks = process->asyncio.known;
-    ssize_t size;
 
     int r = walk_run(&target->walk, target->view, &target->runtime, target->codes);
     if (r == 0)
         r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
     for (size_t i = 0; r == 0 && i < target->walk.n; i++)
         target->walk.stacks[i].tid = moment_tid(target, &process->lwps, &target->walk.stacks[i]);
-    if (r == 0 && has_tasks)
-        r = look_at_tasks(process, &tasks);
     if (r == 0)
-        r = look_at_waits(process, has_tasks ? &tasks : NULL);
+        r = look_at_waits(process);
     for (size_t i = 0; r == 0 && i < target->walk.n; i++)
         for (size_t k = 0; k < target->walk.stacks[i].n && k < FRAMES_MAX; k++)
             look_at_frame(&looking, &target->walk.stacks[i].frames[k]);
-    if (r == 0 && has_tasks)
-        r = tasks_finish(&tasks, target->codes, &target->memory, &target->runtime.offsets);
-    size = (ssize_t)looking.text.size;
+    ssize_t size = (ssize_t)looking.text.size;
     text_deinit(&looking.text);
     return r < 0 ? r : size;
 }
