@@ -83,12 +83,6 @@ int access_decide_yama(const struct access_caller *caller, const struct access_t
     return -EPERM;
 }
 
-bool access_parse_ids(const char *status, const char *name, unsigned ids[4])
-{
-    const char *p = proc_status_field(status, name);
-    return p && sscanf(p, "%u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) == 4;
-}
-
 /* All, where they can't be seen: who has very many groups has them behind the end of the text. */
 static uint64_t parse_caps(const char *status, const char *name)
 {
@@ -157,7 +151,7 @@ void access_complete(struct access_caller *caller, const char *status)
     unsigned uid[4], gid[4];
 
     caller->complete = true;
-    if (!tgid || !access_parse_ids(status, "Uid", uid) || !access_parse_ids(status, "Gid", gid) ||
+    if (!tgid || !proc_status_ids(status, "Uid", uid) || !proc_status_ids(status, "Gid", gid) ||
         uid[3] != caller->fsuid || gid[3] != caller->fsgid) {
         caller->effective = 0;
         caller->ns = (struct user_ns){0};
@@ -205,7 +199,7 @@ int access_read_target(pid_t pid, struct access_target *out)
     ssize_t n = proc_read(pid, "status", status, sizeof status);
     if (n < 0)
         return (int)n;
-    if (!access_parse_ids(status, "Uid", uid) || !access_parse_ids(status, "Gid", gid))
+    if (!proc_status_ids(status, "Uid", uid) || !proc_status_ids(status, "Gid", gid))
         return -ESRCH;
     memcpy(out->uid, uid, sizeof out->uid);
     memcpy(out->gid, gid, sizeof out->gid);

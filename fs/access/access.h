@@ -69,9 +69,6 @@ struct access_target {
  * capabilities that the caller lacks. */
 int access_decide(const struct access_caller *caller, const struct access_target *target);
 
-/* The four numbers of a "Uid:" or "Gid:" line (real, effective, saved, filesystem). */
-bool access_parse_ids(const char *status, const char *name, unsigned ids[4]);
-
 /* What a mount hides from those who may not look, as hidepid of /proc does. */
 enum hidepid {
     HIDEPID_NONE,      /* their directories can be listed, no file in them can be read */

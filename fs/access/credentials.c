@@ -10,24 +10,6 @@
 
 #define STATUS_MAX (16u << 10) /* bytes: about 1,500 and the groups, of up to eleven each */
 
-/* The numbers behind "Groups:", which end with the line. SIZE_MAX: too many. */
-static size_t read_groups(const char *status, gid_t groups[CREDENTIALS_GROUPS_MAX])
-{
-    const char *p = proc_status_field(status, "Groups");
-    size_t n = 0;
-    char *end;
-
-    if (!p)
-        return SIZE_MAX;
-    while (*p >= '0' && *p <= '9') {
-        if (n == CREDENTIALS_GROUPS_MAX)
-            return SIZE_MAX;
-        groups[n++] = (gid_t)strtoul(p, &end, 10);
-        p = end + strspn(end, " ");
-    }
-    return *p == '\n' ? n : SIZE_MAX;
-}
-
 static bool read_caps(const char *status, uint64_t caps[CREDENTIALS_CAPS])
 {
     static const char *const names[CREDENTIALS_CAPS] = {"CapInh", "CapPrm", "CapEff", "CapBnd",
@@ -83,12 +65,12 @@ int credentials_new(const struct access *access, const struct caller *from,
 {
     gid_t groups[CREDENTIALS_GROUPS_MAX];
     char status[STATUS_MAX];
-    size_t n = SIZE_MAX;
+    ssize_t n = -ESRCH;
 
     bool seen = from->pid && proc_read(from->pid, "status", status, sizeof status) > 0;
     if (seen)
-        n = read_groups(status, groups);
-    size_t room = (n == SIZE_MAX ? 0 : n) * sizeof *groups;
+        n = proc_status_groups(status, groups, CREDENTIALS_GROUPS_MAX);
+    size_t room = (n < 0 ? 0 : (size_t)n) * sizeof *groups;
     struct credentials *credentials = calloc(1, sizeof *credentials + room);
     if (!credentials)
         return -ENOMEM;
@@ -98,12 +80,12 @@ int credentials_new(const struct access *access, const struct caller *from,
     access_complete(&credentials->who, seen ? status : NULL);
     read_process(credentials);
     credentials->who.lives = false;
-    credentials->known = hold_ns(access, credentials) && n != SIZE_MAX &&
-                         access_parse_ids(status, "Uid", credentials->uid) &&
-                         access_parse_ids(status, "Gid", credentials->gid) &&
+    credentials->known = hold_ns(access, credentials) && n >= 0 &&
+                         proc_status_ids(status, "Uid", credentials->uid) &&
+                         proc_status_ids(status, "Gid", credentials->gid) &&
                          read_caps(status, credentials->caps);
     if (credentials->known) {
-        credentials->ngroups = n;
+        credentials->ngroups = (size_t)n;
         memcpy(credentials->groups, groups, room);
     }
     *out = credentials;

@@ -22,33 +22,16 @@
 
 /* ---- who that is ---- */
 
-/* A line of four ids: real, effective, saved, and that of file accesses. *same: all are that. */
+/* The id of file accesses. *same: all four are that. */
 static bool parse_ids(const char *status, const char *name, unsigned *out, bool *same)
 {
-    const char *p = proc_status_field(status, name);
     unsigned id[4];
 
-    if (!p || sscanf(p, "%u %u %u %u", &id[0], &id[1], &id[2], &id[3]) != 4)
+    if (!proc_status_ids(status, name, id))
         return false;
     *out = id[3];
     *same = id[0] == id[3] && id[1] == id[3] && id[2] == id[3];
     return true;
-}
-
-static bool parse_groups(const char *status, struct owner *owner)
-{
-    const char *p = proc_status_field(status, "Groups");
-
-    owner->ngroups = 0;
-    while (p && *(p += strspn(p, " ")) != '\n') {
-        char *end;
-        unsigned long group = strtoul(p, &end, 10);
-        if (end == p || owner->ngroups == OWNER_GROUPS_MAX)
-            return false;
-        owner->groups[owner->ngroups++] = (gid_t)group;
-        p = end;
-    }
-    return p != NULL;
 }
 
 /* Whether its capabilities, if any, are those over a user namespace that its user made, and so
@@ -90,10 +73,12 @@ int owner_read(pid_t pid, struct owner *out, struct text *why)
     if (!parse_ids(status, "Uid", &out->uid, &same_uids) ||
         !parse_ids(status, "Gid", &out->gid, &same_gids))
         return -ESRCH;
-    if (!parse_groups(status, out)) {
+    n = proc_status_groups(status, out->groups, OWNER_GROUPS_MAX);
+    if (n < 0) {
         text_printf(why, "it is in more than %d groups", OWNER_GROUPS_MAX);
         return -EPERM;
     }
+    out->ngroups = (size_t)n;
     if (out->uid == 0 || (same_uids && same_gids && capable_as_user(pid, status, out->uid) &&
                           is_dumpable(pid, out->uid)))
         return 0;

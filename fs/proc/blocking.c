@@ -23,9 +23,15 @@ static void set_fd(struct blocking *out, enum blocking_kind kind, uint64_t fd)
     out->fd = (int)fd;
 }
 
+/* With no descriptor to wait for: how time.sleep() sleeps up to CPython 3.10. */
+static enum blocking_kind or_sleep(enum blocking_kind kind, bool any)
+{
+    return any ? kind : BLOCKING_SLEEP;
+}
+
 static void set_poll(struct blocking *out, const uint64_t *argument, bool timed)
 {
-    out->kind = BLOCKING_POLL;
+    out->kind = or_sleep(BLOCKING_POLL, argument[1]);
     out->address = argument[0];
     out->count = argument[1];
     out->timed = timed;
@@ -33,7 +39,7 @@ static void set_poll(struct blocking *out, const uint64_t *argument, bool timed)
 
 static void set_select(struct blocking *out, const uint64_t *argument)
 {
-    out->kind = BLOCKING_SELECT;
+    out->kind = or_sleep(BLOCKING_SELECT, argument[1] || argument[2] || argument[3]);
     out->count = argument[0];
     out->address = argument[1];
     out->writers = argument[2];

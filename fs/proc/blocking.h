@@ -19,7 +19,7 @@ enum blocking_kind {
     BLOCKING_FCNTL,   /* fd: a record lock of it */
     BLOCKING_CHILD,   /* `child` */
     BLOCKING_FUTEX,   /* at address; `shared`: other processes can wake it */
-    BLOCKING_SLEEP,   /* a time, or a signal */
+    BLOCKING_SLEEP,   /* a time, or a signal; also by a poll or select of no descriptors */
 };
 
 struct blocking {

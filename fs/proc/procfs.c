@@ -129,6 +129,29 @@ const char *proc_status_field(const char *status, const char *name)
     return NULL;
 }
 
+bool proc_status_ids(const char *status, const char *name, unsigned ids[4])
+{
+    const char *p = proc_status_field(status, name);
+    return p && sscanf(p, "%u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) == 4;
+}
+
+ssize_t proc_status_groups(const char *status, gid_t *groups, size_t max)
+{
+    const char *p = proc_status_field(status, "Groups");
+    size_t n = 0;
+    char *end;
+
+    if (!p)
+        return -ENOENT;
+    while (*p >= '0' && *p <= '9') {
+        if (n == max)
+            return -E2BIG;
+        groups[n++] = (gid_t)strtoul(p, &end, 10);
+        p = end + strspn(end, " ");
+    }
+    return *p == '\n' ? (ssize_t)n : -E2BIG;
+}
+
 bool proc_ending(pid_t pid)
 {
     char status[STATUS_MAX];

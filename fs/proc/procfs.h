@@ -60,6 +60,11 @@ int proc_sys_number(const char *path);
 
 /* The text behind "Name:\t" in a status file, up to the line's end; NULL if there is none. */
 const char *proc_status_field(const char *status, const char *name);
+/* The line "Uid" or "Gid": real, effective, saved, and that of file accesses. */
+bool proc_status_ids(const char *status, const char *name, unsigned ids[4]);
+/* The supplementary groups. How many; -E2BIG: more than max, or the text ends before its line does;
+ * -ENOENT: it has no such line. */
+ssize_t proc_status_groups(const char *status, gid_t *groups, size_t max);
 
 /* Fields of /proc/PID/statm, in pages: all 0 for a zombie or a kernel thread. */
 struct proc_statm {

@@ -10,6 +10,7 @@ static void plan(const struct use *use, struct plan *plan)
     plan_stacks(plan, use, -1, -1);
     plan->waits = true;
     plan->threads = true;
+    plan->since |= use_wants(use, LOCKS_WAITED) || use_wants(use, LOCKS_HELD);
 }
 
 static const struct thread *thread_of(const struct scene *scene, const struct actor *who)

@@ -2,7 +2,6 @@
 #include "fs/tables/scene.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/access/access.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/registry.h"
 #include "fs/remote/objects/version.h"
@@ -61,9 +60,9 @@ static void add_ids(const char *status, struct rows *rows)
 
     if (state)
         rows_bytes(rows, PROCESS_STATE, state, strcspn(state, "\n"));
-    if (access_parse_ids(status, "Uid", ids))
+    if (proc_status_ids(status, "Uid", ids))
         rows_integer(rows, PROCESS_UID, ids[1]);
-    if (access_parse_ids(status, "Gid", ids))
+    if (proc_status_ids(status, "Gid", ids))
         rows_integer(rows, PROCESS_GID, ids[1]);
 }
 

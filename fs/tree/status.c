@@ -1,7 +1,6 @@
 /* <pid>/status: what a person asks first, one `Key: value` a line as in /proc/PID/status. */
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
-#include "fs/access/access.h"
 #include "fs/format/agent.h"
 #include "fs/format/held.h"
 #include "fs/format/identity.h"
@@ -172,9 +171,9 @@ int status_render(struct file_context *context, struct text *out)
         text_add(out, line.data, line.size);
     identity_program(context->target, out);
     add_line(status, "State", "State", out);
-    if (access_parse_ids(status, "Uid", ids))
+    if (proc_status_ids(status, "Uid", ids))
         text_printf(out, "Uid: %u\n", ids[1]);
-    if (access_parse_ids(status, "Gid", ids))
+    if (proc_status_ids(status, "Gid", ids))
         text_printf(out, "Gid: %u\n", ids[1]);
     double uptime = identity_started(process->start_time, out);
     text_printf(out, "Uptime: %.2f\n", uptime);

@@ -449,3 +449,41 @@ def test_opcodes(python):
     row = subprocess.run(python.command("-"), input=(frames / "opcodes_row.py").read_text(), text=True, check=True,
                          capture_output=True).stdout
     assert row.count("\n") == 9 and row in (frames / "opcodes_table.h").read_text()
+
+
+SLEEPS = """
+import sys, threading, time
+def hold(lock):
+    with lock:
+        time.sleep(1e6)
+def want(lock):
+    with lock:
+        pass
+lock = threading.Lock()
+for function in hold, want:
+    threading.Thread(target=function, name=function.__name__, args=(lock,), daemon=True).start()
+    while function is hold and not lock.locked():
+        time.sleep(0.001)
+print("ready")
+sys.stdin.read()
+"""
+
+
+def test_for_how_long(probe, python):
+    """The table has it as the file does: of the thread that waits, and of the one that holds."""
+    target = python.run_source(SLEEPS, name="sleeps.py")
+    said = probe.path / str(target.pid) / "query"
+
+    def known():
+        found = ask(said, "SELECT waited, held FROM locks WHERE waiter = 'want' AND holder = 'hold'")
+        return found and found[0]["waited"] and found[0]["held"] and found[0]
+    row = eventually(known, what="for how long they stand")
+    assert float(row["waited"]) >= 0 and float(row["held"]) >= 0
+
+
+def test_sleeps(probe, python):
+    """By whatever system call time.sleep() has."""
+    target = python.run_source(SLEEPS, name="sleeps.py")
+    settle(target)
+    text = probe.read(target.pid, "locks")
+    assert re.search(r"^thread \d+ \(hold\) sleeps in hold \(sleeps.py:5\)", text, re.M), text

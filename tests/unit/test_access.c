@@ -276,14 +276,6 @@ static void test_proc(void)
     struct caller self = {.pid = getpid(), .uid = geteuid(), .gid = getegid()};
     struct access_caller who;
     struct access access;
-    unsigned ids[4];
-
-    CHECK(access_parse_ids("Name:\tUid:\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n", "Gid", ids));
-    CHECK_INT(ids[0] * 1000 + ids[1] * 100 + ids[2] * 10 + ids[3], 5678);
-    CHECK(access_parse_ids("Name:\tUid:\nUid:\t1\t2\t3\t4\n", "Uid", ids));
-    CHECK_INT(ids[0] * 1000 + ids[1] * 100 + ids[2] * 10 + ids[3], 1234);
-    CHECK(!access_parse_ids("Name:\tx\nUid:\t1\t2\n", "Uid", ids));
-    CHECK(!access_parse_ids("Name:\tx\n", "Uid", ids));
 
     char status[8192];
     CHECK(proc_read(getpid(), "status", status, sizeof status) > 0);

@@ -50,6 +50,26 @@ static void test_stat(void)
     CHECK_INT(proc_statm_open(0x7fffffff), -ESRCH);
 }
 
+static void test_status(void)
+{
+    unsigned ids[4];
+    gid_t groups[2];
+
+    CHECK(proc_status_ids("Name:\tUid:\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n", "Gid", ids));
+    CHECK_INT(ids[0] * 1000 + ids[1] * 100 + ids[2] * 10 + ids[3], 5678);
+    CHECK(proc_status_ids("Name:\tUid:\nUid:\t1\t2\t3\t4\n", "Uid", ids));
+    CHECK_INT(ids[0] * 1000 + ids[1] * 100 + ids[2] * 10 + ids[3], 1234);
+    CHECK(!proc_status_ids("Name:\tx\nUid:\t1\t2\n", "Uid", ids));
+    CHECK(!proc_status_ids("Name:\tx\n", "Uid", ids));
+
+    CHECK_INT(proc_status_groups("Name:\tGroups:\nGroups:\t4 100 \nX:\t1\n", groups, 2), 2);
+    CHECK(groups[0] == 4 && groups[1] == 100);
+    CHECK_INT(proc_status_groups("Groups:\t \nX:\t1\n", groups, 2), 0);
+    CHECK_INT(proc_status_groups("Groups:\t1 2 3 \n", groups, 2), -E2BIG);
+    CHECK_INT(proc_status_groups("Groups:\t1 2", groups, 2), -E2BIG); /* maybe 23 */
+    CHECK_INT(proc_status_groups("Name:\tx\n", groups, 2), -ENOENT);
+}
+
 static void *stay(void *arg)
 {
     pause();
@@ -139,6 +159,7 @@ static void test_command(void)
 int main(void)
 {
     test_stat();
+    test_status();
     test_ending();
     test_command();
     return 0;

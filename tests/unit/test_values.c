@@ -290,6 +290,27 @@ static void test_references(void)
     text_deinit(&t);
 }
 
+/* 3.10 counts instructions, not bytes: one so far on that there is no such offset. */
+static void test_generator_too_far(void)
+{
+    const struct offsets *o = &image.offsets;
+    uint64_t name = image_str(&image, "counts");
+    uint64_t generator = image_object(&image, image_type(&image, "generator"), 256);
+    uint64_t frame = image_object(&image, image_type(&image, "object"), 512);
+    char want[80];
+
+    if (o->version < 0x030a0000 || o->version >= 0x030b0000)
+        return;
+    image_put64(&image, generator, o->gen_qualname, name);
+    image_put64(&image, generator, o->gen_frame, frame);
+    image_put64(&image, frame, o->frame_code,
+                image_object(&image, image_type(&image, "code"), 512));
+    image_put64(&image, frame, o->frame_lasti, 1u << 30);
+    image_put8(&image, frame, o->frame_state, 0xff);
+    snprintf(want, sizeof want, "<generator object counts at 0x%lx, suspended>", generator);
+    shows(generator, want);
+}
+
 /* A list of 16 times the same item. */
 static uint64_t make_sixteen(uint64_t item)
 {
@@ -340,6 +361,7 @@ int main(void)
         test_instances();
         test_managed_dict();
         test_references();
+        test_generator_too_far();
         test_limits();
         shows_unreadable(0);
         shows_unreadable(0x100001);

@@ -71,14 +71,15 @@ static int read_old(struct view *view, const struct offsets *o, uint64_t addr,
     if (found.frame & 7 || !view_read64(view, found.frame + (uint32_t)o->frame_code, &found.code) ||
         !(lasti = view_read(view, found.frame + (uint32_t)o->frame_lasti, 4)))
         return -EFAULT;
-    found.lasti = (int32_t)load32(lasti);
+    uint32_t instruction = load32(lasti);
+    found.lasti = (int32_t)instruction;
     found.created = found.lasti < 0;
     if (o->gen_running >= 0) {
         if (!(running = view_read(view, addr + (uint32_t)o->gen_running, 1)))
             return -EFAULT;
         found.executing = *running;
     } else {
-        found.lasti = found.created ? -1 : found.lasti * 2; /* counted in instructions */
+        found.lasti = found.created ? -1 : (int32_t)(instruction * 2); /* counted in instructions */
         if (o->frame_state < 0 ||
             !(running = view_read(view, found.frame + (uint32_t)o->frame_state, 1)))
             return -EFAULT;

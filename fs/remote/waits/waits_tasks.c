@@ -483,6 +483,8 @@ int waits_note_tasks(struct waits *waits, const struct tasks *tasks)
 
     if (!sorted)
         return -ENOMEM;
+    if (!waits->n)
+        return 0;
     for (size_t t = 0; t < tasks->n; t++)
         sorted[t] = &tasks->items[t];
     qsort(sorted, tasks->n, sizeof *sorted, by_address);
