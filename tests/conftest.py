@@ -50,6 +50,7 @@ DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) sa
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: acts on every Python process that there is")
     config.addinivalue_line("markers", "attack: somebody who isn't allowed, or who is hostile, tries")
+    config.addinivalue_line("markers", "long: takes seconds of a processor, or ten of waiting; not of tests/run --quick")
     config.addinivalue_line("markers", "harms: harms its victims itself, as nothing else may")
     config.addinivalue_line("markers", "python(minimum, maximum): versions a case is for")
     config.addinivalue_line("markers", "deadline(seconds): after which the daemon is killed")

@@ -258,6 +258,7 @@ def test_limit(probe, any_python):
     assert ask(path, "1 + 1") == "2\n"
 
 
+@pytest.mark.long
 @pytest.mark.deadline(180)
 def test_nobody_gives_up_the_gil(probe, any_python):
     """ETIMEDOUT after 10 s; the code doesn't run later."""
@@ -516,6 +517,7 @@ def test_lines_of_a_script(probe, python, how):
             os.close(fd)
 
 
+@pytest.mark.long
 def test_waits_for_more_than_the_gil(probe, python):
     """Why an evaluation didn't begin in time is what really held it up."""
     (python.directory / "slow").mkdir(exist_ok=True)

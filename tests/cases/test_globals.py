@@ -189,6 +189,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 def test_ten_thousand(probe, any_python):
     target = any_python.run_source(MANY)
     wait_asleep(target)

@@ -15,7 +15,7 @@ from commands import Commands
 from interpreters import eventually, patience
 from victims import Victim
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.long, pytest.mark.attack]
 
 TALKS = ["garbage", "near_garbage", "silent", "deaf", "stalls", "floods_first", "floods_output",
          "floods_strangers", "floods_rings", "rings_instead", "other_version", "wrong_size", "hangs_up",

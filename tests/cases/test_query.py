@@ -573,6 +573,7 @@ def test_statements_in_a_row(query):
 
 # ---- limits ----
 
+@pytest.mark.long
 def test_bomb_ends_at_its_limit(probe, any_python):
     target = any_python.run("threads.py", 4, 10)
     query = path_of(probe, target)

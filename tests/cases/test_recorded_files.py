@@ -123,6 +123,7 @@ def test_sqlite3(top):
     assert [bytes.fromhex(name).decode() for name in names.split(" ")] == SHOWN
 
 
+@pytest.mark.long
 def test_pandas(top):
     said = readers.pandas(top / "tables" / "spans.csv", "duration", "parent")
     assert [r["id"] for r in said] == list(range(1, len(NASTY) + 1)) and [r["name"] for r in said] == SHOWN

@@ -266,6 +266,7 @@ def read_all(root):
     return count
 
 
+@pytest.mark.long
 @pytest.mark.deadline(300)
 def test_scribbler(probe, python):
     """Damaged frames, code objects, strings, tables and thread states: anything may be shown of
@@ -289,6 +290,7 @@ def test_scribbler(probe, python):
     assert resident < 2 << 20, f"{resident} kB"
 
 
+@pytest.mark.long
 def test_reads_itself(probe, python):
     """From inside the target, by many threads at once, while others look at it from outside:
     threads that wait on the mount are never waited for."""
@@ -306,6 +308,7 @@ def test_reads_itself(probe, python):
     mounted.close()
 
 
+@pytest.mark.long
 @pytest.mark.deadline(900)
 @pytest.mark.parametrize("threads", [1, 4])
 def test_kill_the_daemon(probe, python, threads):
