@@ -74,7 +74,7 @@ def run(interpreter, mode, seed=1):
 def test_hostile(probe, any_python, mode):
     """A mount of its own, so that its memory is what this costs."""
     mounted = probe.mount()
-    with Victim(any_python, "sums") as honest, run(any_python, mode) as hostile:
+    with Victim(any_python, "idle") as honest, run(any_python, mode) as hostile:
         others = Commands(mounted, honest.pid)
         assert others.eval("6 * 7") == "42\n"
         memory = resident(mounted.pid)
