@@ -406,6 +406,7 @@ def test_locals_stay_passive(probe, python):
     assert ask(here / "eval", "model; counter") == "<Model>\n1\n"
 
 
+@pytest.mark.long
 def test_prints_while_others_print(probe, python):
     """sys.stdout changes hands while other threads are in the middle of printing to it."""
     target = python.run_source(r'''

@@ -252,6 +252,7 @@ print("good", flush=True)
 """
 
 
+@pytest.mark.long
 def test_changing_all_the_time(probe, python):
     """grep -r through modules that come and go ends, and complains about nothing; what stays is shown as it is."""
     target = python.run_source(CHURN)

@@ -389,6 +389,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_of_one_moment(probe, python):
     target = python.run_source(CALLS, name="calls.py")
     path = probe.path / str(target.pid) / "threads" / str(target.pid) / "locals"

@@ -87,6 +87,7 @@ def test_lost(probe, recorded):
     assert ask(query, "SELECT kept, lost FROM tables WHERE name = 'gc'") == [{"kept": "", "lost": ""}]
 
 
+@pytest.mark.long
 def test_while_it_is_written(probe, recorded):
     """Each statement sees the rows of one moment, whoever else asks and writes."""
     target = recorded()
@@ -130,6 +131,7 @@ def test_pandas(top):
     assert [r["duration"] for r in said] == [None if i % 3 == 0 else i / 8 for i in range(len(NASTY))]
 
 
+@pytest.mark.long
 def test_duckdb(probe, recorded, target, top):
     other = recorded()
     write(other, "spans", [(1, None, "step", 7, None, 5.0, 1.5, 0, None)])
