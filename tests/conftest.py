@@ -28,6 +28,7 @@ import mount as daemon
 import storming
 
 os.environ["PYTHONUNBUFFERED"] = "1"  # what a case's own programs print arrives at once
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # and they leave nothing beside what they import
 
 # what a shell starts in the background has SIGINT ignored, under nohup SIGHUP too, and would hand
 # that on to what the cases start; a handler isn't inherited
@@ -43,13 +44,15 @@ signal.signal(signal.SIGTERM, _end)
 signal.signal(signal.SIGHUP, lambda *_: None)
 
 FAILED = pytest.StashKey()
-LONGEST = {f"test_{name}" for name in ("evaluate_text", "native", "remote_exec", "storm", "torch", "watch", "worst")}
+LONGEST = {f"test_{name}" for name in ("breakpoints_set", "eval", "evaluate_text", "native", "remote_exec", "storm",
+                                        "torch", "watch", "worst")}
 DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) says otherwise
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "alone: acts on every Python process that there is")
     config.addinivalue_line("markers", "attack: somebody who isn't allowed, or who is hostile, tries")
+    config.addinivalue_line("markers", "long: seconds of a processor, or ten of waiting; not of tests/run --quick")
     config.addinivalue_line("markers", "harms: harms its victims itself, as nothing else may")
     config.addinivalue_line("markers", "python(minimum, maximum): versions a case is for")
     config.addinivalue_line("markers", "deadline(seconds): after which the daemon is killed")

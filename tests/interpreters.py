@@ -53,6 +53,11 @@ def eventually(condition, timeout=DEADLINE, what="condition"):
         time.sleep(0.005)
 
 
+def written(file):
+    """What it holds by now; who writes to it shares our place in it, which stays where it is."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
+
+
 def alone():
     """Whether this is a pid namespace of tests/alone, with none but the suite's own processes."""
     return os.environ.get("PROBEFS_TEST_ALONE") == os.readlink("/proc/self/ns/pid")
@@ -198,8 +203,7 @@ class Target:
         self.stdin.flush()
 
     def stderr(self):
-        self._stderr.seek(0)
-        return self._stderr.read().decode(errors="replace")
+        return written(self._stderr).decode(errors="replace")
 
     def stacks(self):
         """What sys._current_frames() says inside (victims that import oracle.py):
@@ -215,23 +219,32 @@ class Target:
         held in C as well. {thread_id: [(file, line, function), ...]}, innermost first, at most
         100 frames."""
         before = len(self.stderr())
-        os.kill(self.pid, signal.SIGUSR1)
-        text, seen = "", None
-        end = time.monotonic() + patience(DEADLINE)
-        while not text.endswith("\n") or text != seen:  # it writes piece by piece
-            assert time.monotonic() < end, "faulthandler did not answer"
-            seen = text
-            time.sleep(0.05)
-            text = self.stderr()[before:]
+
+        def said():
+            return self.stderr()[before:]
+
+        # it writes piece by piece, and has ended when the same thread has begun to say the same again
+        self._signal_main(signal.SIGUSR1)
+        eventually(said, what="faulthandler's answer")
+        self._signal_main(signal.SIGUSR1)
+        head_of = re.compile(r"^(?:Current t|T)hread 0x([0-9a-f]+)", re.M)
+        eventually(lambda: len(ids := head_of.findall(said())) > len(set(ids)), what="faulthandler's second answer")
         threads, frames = {}, None
-        for line in text.splitlines():
-            head = re.match(r"(?:Current t|T)hread 0x([0-9a-f]+)", line)
+        for line in said().splitlines():
+            head = head_of.match(line)
+            if head and int(head[1], 16) in threads:
+                break
             frame = re.match(r'  File "(.*)", line (\d+|\?\?\?) in (.*)$', line)
             if head:
                 frames = threads.setdefault(int(head[1], 16), [])
             elif frame and frames is not None:
                 frames.append((frame[1], int(frame[2]) if frame[2].isdigit() else None, frame[3]))
         return threads
+
+    def _signal_main(self, number):
+        """To its main thread, which takes one after the other."""
+        TGKILL = 234  # of x86-64
+        assert ctypes.CDLL(None).syscall(TGKILL, self.pid, self.pid, int(number)) == 0
 
     def state(self, tid=None):
         """The letter of proc(5): R, S, D, T (stopped), t (traced), Z; "" once it is gone."""

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import harm
-from interpreters import eventually, patience
+from interpreters import eventually, patience, written
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 SANITIZER = re.compile(r"(Address|Leak|Memory|Thread|UndefinedBehavior)Sanitizer|runtime error:")
@@ -69,8 +69,7 @@ class Probe:
 
     def log(self):
         """What the daemon wrote to its standard output and error."""
-        self._log.seek(0)
-        return self._log.read().decode(errors="replace")
+        return written(self._log).decode(errors="replace")
 
     def read(self, *parts, timeout=30):
         """The text of a file below the mount, as `cat` reads it: OSError where open or read

@@ -245,6 +245,7 @@ def switch_intervals(target, runtime, microseconds):
     return found
 
 
+@pytest.mark.long
 def test_switch_interval(python):
     """With its address the agent does not wait as long as the program's threads would for each other."""
     target = start(python, """

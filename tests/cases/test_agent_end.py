@@ -154,6 +154,7 @@ DURING = ["", "1", "while True: pass", "time.sleep(0.05)", "import threading; th
           "while True: time.sleep(0.0001)"]
 
 
+@pytest.mark.long
 @pytest.mark.deadline(900)
 @pytest.mark.parametrize("way", EXITS)
 def test_exit(python, way):

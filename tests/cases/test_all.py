@@ -113,6 +113,7 @@ def test_only_those_who_may_be_looked_at(probe, any_python, nobody):
     assert len(rows(run_as(nobody, "cat", table).stdout)) == 1
 
 
+@pytest.mark.long
 def test_processes_that_end(probe, any_python, everybody):
     """A process that ends while it is read has no rows, and nothing else happens."""
     lasting = any_python.run_source(WAIT)

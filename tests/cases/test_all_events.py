@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from agents import start
 from interpreters import patience
 from test_events import WRITER, Reader, kinds
@@ -162,6 +164,7 @@ while sys.stdin.readline():
 """
 
 
+@pytest.mark.long
 def test_slow_reader(probe, any_python):
     """Of processes that come and go while nobody reads only so many are kept; what is lost is said."""
     with Reader(probe, "all") as reader:

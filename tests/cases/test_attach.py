@@ -422,6 +422,7 @@ def test_other_namespaces(probe, python, wrapper):
             assert not agent_threads(inside.pid)
 
 
+@pytest.mark.long
 def test_all_at_once(probe, worker, commands):
     """Writers and one that detaches again and again: each gets an answer, and nobody is harmed."""
     over = threading.Event()

@@ -202,6 +202,7 @@ def test_any_offset_and_size(probe, any_python):
     assert parse_backtrace(whole.decode(), target.pid).count == 7
 
 
+@pytest.mark.long
 def test_names_of_short_lived_threads(probe, python):
     """A thread never bears the name of one that was there before it."""
     target = python.run("churn.py")

@@ -129,6 +129,7 @@ for n in range(4):
 """
 
 
+@pytest.mark.long
 @pytest.mark.deadline(240)
 def test_set_and_removed_under_load(python):
     """A hundred times a turn, in turns of many changes, while four threads run there."""

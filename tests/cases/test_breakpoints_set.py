@@ -226,6 +226,7 @@ LOADED = textwrap.dedent("""
     """)
 
 
+@pytest.mark.long
 @pytest.mark.deadline(600)
 def test_two_writers_under_load(probe, python):
     """The function that two threads run all the time gets and loses breakpoints by two writers, and computes the same."""

@@ -180,6 +180,7 @@ def test_too_much(code):
                                 "statement: nothing of it was used\n")
 
 
+@pytest.mark.long
 def test_exit_with_code_that_does_not_end(code, target):
     """Nobody can interrupt a process that is exiting: what it left to do is ended for it."""
     begun = time.monotonic()

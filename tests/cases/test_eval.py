@@ -258,6 +258,7 @@ def test_limit(probe, any_python):
     assert ask(path, "1 + 1") == "2\n"
 
 
+@pytest.mark.long
 @pytest.mark.deadline(180)
 def test_nobody_gives_up_the_gil(probe, any_python):
     """ETIMEDOUT after 10 s; the code doesn't run later."""
@@ -405,6 +406,7 @@ def test_locals_stay_passive(probe, python):
     assert ask(here / "eval", "model; counter") == "<Model>\n1\n"
 
 
+@pytest.mark.long
 def test_prints_while_others_print(probe, python):
     """sys.stdout changes hands while other threads are in the middle of printing to it."""
     target = python.run_source(r'''
@@ -516,6 +518,7 @@ def test_lines_of_a_script(probe, python, how):
             os.close(fd)
 
 
+@pytest.mark.long
 def test_waits_for_more_than_the_gil(probe, python):
     """Why an evaluation didn't begin in time is what really held it up."""
     (python.directory / "slow").mkdir(exist_ok=True)

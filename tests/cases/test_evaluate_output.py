@@ -124,6 +124,7 @@ def test_limits(evaluator):
     assert evaluator.output("1 + 1") == "2\n"
 
 
+@pytest.mark.long
 def test_long_values_are_whole(evaluator):
     """Values shown piece by piece look as repr() makes them."""
     assert evaluator.program("""

@@ -10,7 +10,7 @@ import pytest
 from evaluator import evaluator  # noqa: F401, a fixture
 from interpreters import patience
 
-pytestmark = pytest.mark.python(minimum=(3, 10))
+pytestmark = [pytest.mark.long, pytest.mark.python(minimum=(3, 10))]
 
 PROMPT = '''\
 1 + 1

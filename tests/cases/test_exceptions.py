@@ -197,6 +197,7 @@ work.stop, work.count = False, 0
     assert ended(target) == 0
 
 
+@pytest.mark.long
 def test_detach_while_threads_raise(python):
     target, client = program(python, """
 def work():
@@ -469,6 +470,7 @@ def own():
     assert ended(target) == 0
 
 
+@pytest.mark.long
 def test_library_leaves_while_threads_raise(probe, python):
     """A daemon puts it in, records, and takes it out, in the middle of everything."""
     target = python.run_source(textwrap.dedent("""

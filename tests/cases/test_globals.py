@@ -189,6 +189,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 def test_ten_thousand(probe, any_python):
     target = any_python.run_source(MANY)
     wait_asleep(target)
@@ -251,6 +252,7 @@ print("good", flush=True)
 """
 
 
+@pytest.mark.long
 def test_changing_all_the_time(probe, python):
     """grep -r through modules that come and go ends, and complains about nothing; what stays is shown as it is."""
     target = python.run_source(CHURN)

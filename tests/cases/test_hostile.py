@@ -15,7 +15,7 @@ from commands import Commands
 from interpreters import eventually, patience
 from victims import Victim
 
-pytestmark = pytest.mark.attack
+pytestmark = [pytest.mark.long, pytest.mark.attack]
 
 TALKS = ["garbage", "near_garbage", "silent", "deaf", "stalls", "floods_first", "floods_output",
          "floods_strangers", "floods_rings", "rings_instead", "other_version", "wrong_size", "hangs_up",
@@ -74,7 +74,7 @@ def run(interpreter, mode, seed=1):
 def test_hostile(probe, any_python, mode):
     """A mount of its own, so that its memory is what this costs."""
     mounted = probe.mount()
-    with Victim(any_python, "sums") as honest, run(any_python, mode) as hostile:
+    with Victim(any_python, "idle") as honest, run(any_python, mode) as hostile:
         others = Commands(mounted, honest.pid)
         assert others.eval("6 * 7") == "42\n"
         memory = resident(mounted.pid)

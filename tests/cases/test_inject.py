@@ -112,6 +112,7 @@ def test_stays_loaded(python):
         victim.end()
 
 
+@pytest.mark.long
 @pytest.mark.deadline(3600 if FULL else 120)
 @pytest.mark.parametrize("kind", ["idle", "sums", "malloc, 4 threads", "waits, Python's", "signals",
                                   "registers", "asyncio"])

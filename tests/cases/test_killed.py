@@ -13,6 +13,8 @@ from interpreters import eventually, patience
 from stopping import reads_input
 from victims import Victim
 
+pytestmark = pytest.mark.long
+
 FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
 KILLS = 500 if FULL else 30
 SEED = int(os.environ.get("PROBEFS_TEST_SEED", time.time_ns() % 10**6))

@@ -107,6 +107,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 @pytest.mark.deadline(240)
 def test_tensors(probe, any_python):
     if subprocess.run(any_python.command("-c", "import torch"), capture_output=True,
@@ -388,6 +389,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_of_one_moment(probe, python):
     target = python.run_source(CALLS, name="calls.py")
     path = probe.path / str(target.pid) / "threads" / str(target.pid) / "locals"
@@ -404,6 +406,7 @@ def test_of_one_moment(probe, python):
     assert seen == {"a", "b", "c"}, path.read_text()
 
 
+@pytest.mark.long
 def test_damaged_memory(probe, python):
     """Whatever a target does to itself is a text, or an error, and soon."""
     target = python.run("scribbler.py", 7)

@@ -17,7 +17,7 @@ GDB = pathlib.Path(__file__).resolve().parent.parent / "gdb_frames.py"
 EVAL = "_PyEval_EvalFrameDefault"
 PLACE = re.compile(r"(.*)\+0x([0-9a-f]+)$")
 
-pytestmark = pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")]
 
 
 class Modules:

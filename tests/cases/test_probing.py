@@ -353,6 +353,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.long
 @pytest.mark.python(minimum=(3, 10))
 def test_agents_come_and_go(probe, python):
     """Under threads, tasks and generators that are in spans all the time."""

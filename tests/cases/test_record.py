@@ -259,6 +259,7 @@ def test_size_without_proc(any_python, tmp_path):
     assert ended(target) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_at_random(python, seed):
     """Whatever is asked, cancelled and written at once: each request has one answer, and the program its results."""

@@ -233,6 +233,7 @@ def test_killed_while_it_writes(probe, python):
     assert steps(left / "query")[-1] >= said
 
 
+@pytest.mark.long
 def test_daemon_killed_meanwhile(probe, any_python):
     target = agents.start(any_python, SPANS)
     commands = Commands(probe, target.pid)

@@ -87,6 +87,7 @@ def test_lost(probe, recorded):
     assert ask(query, "SELECT kept, lost FROM tables WHERE name = 'gc'") == [{"kept": "", "lost": ""}]
 
 
+@pytest.mark.long
 def test_while_it_is_written(probe, recorded):
     """Each statement sees the rows of one moment, whoever else asks and writes."""
     target = recorded()
@@ -123,12 +124,14 @@ def test_sqlite3(top):
     assert [bytes.fromhex(name).decode() for name in names.split(" ")] == SHOWN
 
 
+@pytest.mark.long
 def test_pandas(top):
     said = readers.pandas(top / "tables" / "spans.csv", "duration", "parent")
     assert [r["id"] for r in said] == list(range(1, len(NASTY) + 1)) and [r["name"] for r in said] == SHOWN
     assert [r["duration"] for r in said] == [None if i % 3 == 0 else i / 8 for i in range(len(NASTY))]
 
 
+@pytest.mark.long
 def test_duckdb(probe, recorded, target, top):
     other = recorded()
     write(other, "spans", [(1, None, "step", 7, None, 5.0, 1.5, 0, None)])

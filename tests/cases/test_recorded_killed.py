@@ -12,7 +12,7 @@ from commands import Commands
 from interpreters import eventually, patience
 from sql import ask
 
-pytestmark = pytest.mark.python(minimum=(3, 10))
+pytestmark = [pytest.mark.long, pytest.mark.python(minimum=(3, 10))]
 
 FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
 KILLS = 200 if FULL else 5

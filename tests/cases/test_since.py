@@ -197,6 +197,7 @@ def test_never_looked_at(probe, any_python):
     eventually(tells, what="the time before the first look")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call, words", [("on_a_line()", "seen on this line for"), ("on_lines(0)", "seen ")])
 def test_busy(probe, python, call, words):
     """What runs in one function for ever is told from what doesn't run."""

@@ -9,6 +9,8 @@ import victims
 from interpreters import interpreters
 from storming import Debugged, Injected, Mounted, Recorded, storm
 
+pytestmark = pytest.mark.long
+
 CYCLES = 8
 STARTING = 600 if os.environ.get("PROBEFS_TEST_FULL") == "1" else 5  # seconds
 OLDEST = (3, 10)

@@ -159,6 +159,7 @@ def test_sqlite3(tables, target):
     assert said == f"{len(target.tids())}|{max(target.tids())}|4\n"
 
 
+@pytest.mark.long
 def test_duckdb(probe, tables, target):
     assert readers.duckdb(f"SELECT count(*) FROM read_csv('{tables}/threads.csv') WHERE thread LIKE 'worker%'") == [(4,)]
 

@@ -19,7 +19,7 @@ from agents import clients, connect, library
 from commands import Commands, Refused
 from interpreters import eventually
 
-pytestmark = pytest.mark.deadline(300)
+pytestmark = [pytest.mark.long, pytest.mark.deadline(300)]
 PROGRAMS = ["transformer", "branches", "gan", "closures", "wrapped", "deep", "workers"]
 
 

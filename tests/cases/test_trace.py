@@ -232,6 +232,7 @@ def child():
     assert ended(target) == 0
 
 
+@pytest.mark.long
 def test_library_leaves(probe, python):
     """Once nothing that is armed is called through it any more."""
     target = python.run_source(THREAD + 'import sys\nprint("ready", flush=True)\n'

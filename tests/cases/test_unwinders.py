@@ -11,7 +11,8 @@ from interpreters import patience
 STACKS = 10000 if os.environ.get("PROBEFS_TEST_FULL") == "1" else 200  # of each victim
 PROGRAM = mount.build() / "tests" / "unwind_twice"
 
-pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="built without libunwind (libunwind-dev)")
+pytestmark = [pytest.mark.long,
+              pytest.mark.skipif(not PROGRAM.exists(), reason="built without libunwind (libunwind-dev)")]
 
 NUMPY = """
 import threading

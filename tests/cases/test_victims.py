@@ -15,6 +15,7 @@ def kind(request, any_python):
     return request.param
 
 
+@pytest.mark.long
 def test_alone(any_python, kind):
     with Victim(any_python, kind) as victim:
         victim.judge()

@@ -330,6 +330,7 @@ def check_array(target, expression, statement, old, new):
     hardware.close()
 
 
+@pytest.mark.long
 @needs_hardware
 @pytest.mark.parametrize("expression, statement, old, new", NUMPY, ids=[each[0] for each in NUMPY])
 def test_numpy(any_python, expression, statement, old, new):
@@ -338,6 +339,7 @@ def test_numpy(any_python, expression, statement, old, new):
     check_array(target, expression, statement, old, new)
 
 
+@pytest.mark.long
 @needs_hardware
 @pytest.mark.parametrize("expression, statement, old, new", TORCH, ids=[each[0] for each in TORCH])
 def test_torch(any_python, expression, statement, old, new):

@@ -145,6 +145,7 @@ def test_at_once(probe, any_target, route):
         commands.run("breakpoints", f"-{number + 1}\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("route", ROUTES)
 def test_looking_meanwhile(probe, target, route):
     """While memory is watched that is written all the time everything else can be read; nothing hangs."""
@@ -404,6 +405,7 @@ def test_cleared(probe, any_python, nobody, user):
         mounted.start()
 
 
+@pytest.mark.long
 @pytest.mark.deadline(3600 if FULL else 120)
 @pytest.mark.parametrize("route", ROUTES)
 def test_killed(probe, any_target, route):

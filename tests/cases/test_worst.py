@@ -268,6 +268,7 @@ def read_all(root):
     return count
 
 
+@pytest.mark.long
 @pytest.mark.deadline(300)
 def test_scribbler(probe, python):
     """Damaged frames, code objects, strings, tables and thread states: anything may be shown of
@@ -291,6 +292,7 @@ def test_scribbler(probe, python):
     assert resident < 2 << 20, f"{resident} kB"
 
 
+@pytest.mark.long
 def test_reads_itself(probe, python):
     """From inside the target, by many threads at once, while others look at it from outside:
     threads that wait on the mount are never waited for."""
@@ -308,6 +310,7 @@ def test_reads_itself(probe, python):
     mounted.close()
 
 
+@pytest.mark.long
 @pytest.mark.deadline(900)
 @pytest.mark.parametrize("threads", [1, 4])
 def test_kill_the_daemon(probe, python, threads):

@@ -506,25 +506,27 @@ static void test_agent_ends(void)
     stop(&agent);
 }
 
-static void play_evals_forever(struct agent *a)
+static pid_t child;
+
+static void play_process_ends(struct agent *a)
 {
     greet(a);
     say(a, PROTO_STARTED, hear_eval(a), NULL, 0);
+    CHECK_INT(kill(child, SIGKILL), 0);
 }
 
 /* The agent's end stays open in another process; the target's pidfd tells. */
 static void test_process_ends(void)
 {
     struct session *session = NULL;
-    pid_t child = fork();
 
-    if (child == 0) {
-        usleep(100000);
-        _exit(0);
-    }
+    child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
     int pidfd = (int)syscall(SYS_pidfd_open, child, 0);
     CHECK(pidfd >= 0);
-    CHECK_INT(session_open(start(&agent, play_evals_forever), pidfd, NULL, &session), 0);
+    CHECK_INT(session_open(start(&agent, play_process_ends), pidfd, NULL, &session), 0);
     close(pidfd);
     CHECK_INT(eval_within(session, "x", FAR, NULL), -ESRCH);
     CHECK(!session_alive(session));

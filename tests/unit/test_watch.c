@@ -323,6 +323,17 @@ static int pause_patiently(pid_t pid)
     return r;
 }
 
+/* Meanwhile what was on its way to the thread that writes all the time has come. */
+static void wait_written(const struct watched *target, long times)
+{
+    long last = target->seen->written + times;
+
+    while (target->seen->written < last) {
+        CHECK(watched_lives(target));
+        usleep(1000);
+    }
+}
+
 static void test_others(void)
 {
     struct watched target;
@@ -341,11 +352,9 @@ static void test_others(void)
     for (int i = 0; i < 20; i++) {
         CHECK_INT(pause_patiently(target.pid), 0);
         CHECK_INT(watch_tracer_of(target.pid), 0);
-        do { /* the last one's handler */
-            hits = target.seen->hits[0];
-            usleep(20000);
-        } while (target.seen->hits[0] != hits);
-        usleep(2000);
+        wait_written(&target, 2);
+        hits = target.seen->hits[0];
+        wait_written(&target, 1000);
         CHECK_INT(target.seen->hits[0], hits);
         claim_go_on(target.pid);
         for (int k = 0; k < 30000 && target.seen->hits[0] == hits; k++)
