@@ -22,15 +22,12 @@ def report(problem, ran, sink):
 
 
 def locate(problem, unit):
-    """An error in the text of a unit gets its line there, and the line of the whole text."""
+    """An error in the text of a unit gets its line there."""
     if not unit.covers(problem):
         return
     lines = unit.source.split("\n")
     if not problem.text:  # found after parsing
-        problem.text = lines[min(problem.lineno, len(lines)) - 1] + "\n"
-    problem.lineno += unit.before
-    if getattr(problem, "end_lineno", None):
-        problem.end_lineno += unit.before
+        problem.text = lines[min(problem.lineno - unit.before, len(lines)) - 1] + "\n"
 
 
 def rendered(problem):

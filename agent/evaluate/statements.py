@@ -5,7 +5,7 @@ Functions, lambdas and comprehensions inside the code can't see that: a statemen
 such names is compiled as a function that has them as cells.
 """
 from _ast import (
-    AnnAssign, Assign, AsyncFunctionDef, Call, Expr, Expression, FunctionDef, Global, Load, Module,
+    AST, AnnAssign, Assign, AsyncFunctionDef, Call, Expr, Expression, FunctionDef, Global, Load, Module,
     Name, Nonlocal, Pass, PyCF_ALLOW_TOP_LEVEL_AWAIT, PyCF_ONLY_AST, Return, arg, arguments)
 
 CO_COROUTINE = 0x80  # Include/cpython/code.h
@@ -24,9 +24,20 @@ class Unit:
         self.steps = []  # (node, code, whether its value is shown)
         self.compiled = False
 
+    def parse(self):
+        """The tree, with the lines of the whole text."""
+        if "\\" not in self.source:  # of which the parser itself may warn
+            try:
+                tree = compile(self.source, FILE, "exec", PyCF_ONLY_AST, True)
+            except SyntaxError:
+                pass  # it comes again, and may tell of other lines, too
+            else:
+                return moved(tree, self.before)
+        return compile("\n" * self.before + self.source, FILE, "exec", PyCF_ONLY_AST, True)
+
     def compile(self):
         """Compiles all of them before the first runs."""
-        for node in compile(self.source, FILE, "exec", PyCF_ONLY_AST, True).body:
+        for node in self.parse().body:
             shown = type(node) is Expr
             if shown:
                 tree, mode = Expression(node.value), "eval"
@@ -34,7 +45,7 @@ class Unit:
                 show_values(node)
                 tree, mode = Module([node], []), "exec"
             code = compile(tree, FILE, mode, PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
-            self.steps.append((node, moved(code, self.before), shown))
+            self.steps.append((node, code, shown))
         self.compiled = True
 
     def covers(self, problem):
@@ -46,7 +57,7 @@ class Unit:
             show(value, sink)
         names.display = display
         for node, code, shown in self.steps:
-            value = execute(node, code, names, thread, self.before)
+            value = execute(node, code, names, thread)
             if shown:
                 display(value)
 
@@ -99,7 +110,7 @@ def show_values(node):
                     each.value = place(Call(function, [value], []), value)
 
 
-def execute(node, code, names, thread, line):
+def execute(node, code, names, thread):
     """Runs one statement; the value, if it is an expression."""
     inner, wanted = nested(code), set()
     while inner:
@@ -108,7 +119,7 @@ def execute(node, code, names, thread, line):
         wanted.update(each.co_names)
     function = None
     if any(names.in_frames(name) for name in wanted):
-        function, cells, before = enclose(node, code, names, wanted, line)
+        function, cells, before = enclose(node, code, names, wanted)
     try:
         if function is not None:
             value = function()
@@ -124,10 +135,9 @@ def execute(node, code, names, thread, line):
     return value
 
 
-def enclose(node, code, names, wanted, line):
+def enclose(node, code, names, wanted):
     """The statement as a function, whose cells are the variables of frames that it uses: (function,
-    cells, what was in them). (None, {}, {}) where it can't be one: `import *`. line: how many lines
-    of the text come before it."""
+    cells, what was in them). (None, {}, {}) where it can't be one: `import *`."""
     every = {name for name in (*code.co_names, *wanted) if name.isidentifier()}
     declared = set()
     for body in [[node], *bodies(node)] if isinstance(node, BLOCKS) else [[node]]:
@@ -151,31 +161,38 @@ def enclose(node, code, names, wanted, line):
     body += [place(Nonlocal(list(cells)))] if cells else []
     body += [place(Return(node.value), node) if type(node) is Expr else node]
     kind = AsyncFunctionDef if code.co_flags & CO_COROUTINE else FunctionDef
-    inner = define(kind, [], body)
-    outer = define(FunctionDef, [*cells, DISPLAY], [inner])
+    inner = define(kind, [], body, node)
+    outer = define(FunctionDef, [*cells, DISPLAY], [inner], node)
     try:
         made = inside(Sink(0), compile, Module([outer], []), FILE, "exec", 0, True)
     except SyntaxError:
         return None, {}, {}
-    made = moved(renamed(nested(nested(made)[0])[0]), line)
+    made = renamed(nested(nested(made)[0])[0])
     closure = {**cells, DISPLAY: Cell(names.display)}
     return (Function(made, names.home, "<module>", None,
                      tuple(closure[name] for name in made.co_freevars)), cells, before)
 
 
-def define(kind, parameters, body):
+def define(kind, parameters, body, like):
     parameters = arguments([], [place(arg(name)) for name in parameters], None, [], [], None, [])
-    function = place(kind("<module>", parameters, body, []))
+    function = place(kind("<module>", parameters, body, []), like)
     function.type_params = []
     return function
 
 
-def moved(code, lines):
-    """Code that stands so many lines further down."""
-    if not lines:
-        return code
-    return code.replace(co_firstlineno=code.co_firstlineno + lines, co_consts=tuple(
-        moved(each, lines) if type(each) is Code else each for each in code.co_consts))
+def moved(tree, lines):
+    """The tree of what stands so many lines further down."""
+    waiting = [tree] if lines else []
+    while waiting:
+        node = waiting.pop()
+        if hasattr(node, "end_lineno"):
+            node.lineno += lines
+            node.end_lineno += lines
+        for name in node._fields:
+            value = getattr(node, name)
+            waiting += [each for each in (value if type(value) is list else [value])
+                        if isinstance(each, AST)]
+    return tree
 
 
 def renamed(code):

@@ -229,6 +229,41 @@ def test_warnings(evaluator):
             assert evaluator.eval(text, last=last).output.count("SyntaxWarning") == 1, text
     assert evaluator.printed() == ["", ""]
 
+
+WARNED = """\
+a = 1
+def f():
+    loss = 2
+    return lambda: loss is 2
+
+b = "\\d"
+for i in (1,):
+    [loss is 1 for _ in (1,)]
+"""
+
+
+def test_lines_of_warnings(evaluator):
+    """Those of the text that was written, however it was cut, and of the name that it has."""
+    evaluator.program("import warnings; warnings.simplefilter('always')")
+    for before in 0, 40:
+        output = evaluator.output(WARNED, before=before)
+        seen = [line.partition("Warning: ")[0] for line in output.splitlines() if "Warning" in line]
+        escape = next(word for word in seen if word.startswith(f"<probe>:{before + 6}: "))
+        assert seen == [f"<probe>:{before + 4}: Syntax", escape, f"<probe>:{before + 8}: Syntax"], output
+    assert evaluator.printed() == ["", ""]
+    evaluator.program("import warnings; warnings.simplefilter('error')")
+    for text, line in ("a = 1\n\na is 1\n", 3), ("a = 1\nb = '\\d'\n", 2):
+        reply = evaluator.eval(text)
+        assert reply.error == errno.EINVAL and reply.output.startswith(f'  File "<probe>", line {line}\n'), text
+        assert reply.output.count("Error: ") == 1 and reply.output.endswith(reply.words + "\n")
+    assert evaluator.printed() == ["", ""]
+
+
+def test_lines_in_messages(evaluator):
+    """Where an error's words speak of another line."""
+    for text in "a = 1\nb = (\n2]\n", "a = 1\nif a:\nb\n":
+        assert "line 2" in evaluator.eval(text).words
+
 CUTS = '''\
 # ä comment
 x = "ä€😀"; print(x)
