@@ -265,6 +265,29 @@ def test_the_programs_own_sigtrap(probe, target, route, how):
         assert target.process.wait(patience(30)) == -signal.SIGTRAP
 
 
+# what `signal.signal()` doesn't see
+DEFAULT_IN_C = """
+import array, ctypes, sys
+w = array.array("d", [0.0] * 8)
+default = ctypes.create_string_buffer(256)  # a struct sigaction
+print("ready", flush=True)
+for line in sys.stdin:
+    ctypes.CDLL(None).sigaction(5, default, None)
+    w[3] += 1
+    print("written", flush=True)
+"""
+
+
+def test_a_librarys_default_while_traced(probe, python):
+    """One in C that gives SIGTRAP its default back doesn't end the process by its next write."""
+    target = python.run_source(DEFAULT_IN_C)
+    commands = Commands(probe, target.pid)
+    arm(commands, "log watch w[3] hw=ptrace", "by ptrace")
+    for _ in range(3):
+        target.send("write")
+        target.expect("written")
+
+
 # ---- others ----
 
 @contextlib.contextmanager
