@@ -1,4 +1,4 @@
-"""What it costs to tell who waits for whom, beside the stacks alone: locks and status, by what many threads wait for."""
+"""What it costs to tell who waits for whom: locks and status beside the stacks, by what many threads wait for."""
 import os
 import textwrap
 import time
