@@ -6,6 +6,7 @@ import time
 from report import show
 
 THREADS = 20
+KEPT = 0.1  # s for which what all processes have open is kept (fs/proc/descriptors.h)
 LOCKS_LIMIT, STATUS_LIMIT = 2.0, 1.5  # times what the stacks take
 
 PROGRAM = textwrap.dedent("""
@@ -56,9 +57,14 @@ def measure_waits(report, probe, interpreter, args):
             for _ in range(5 + args.rounds * 5):
                 for name, seconds in took.items():
                     seconds.append(_read(probe.path / str(target.pid) / name))
+            alone = []
+            for _ in range(args.rounds):
+                time.sleep(KEPT)
+                alone.append(_read(probe.path / str(target.pid) / "locks"))
         stacks, locks, status = (min(seconds[5:]) for seconds in took.values())  # the first ones fill the caches
         words = f"{interpreter}, {THREADS} threads wait for a {kind}"
         report.row(f"{words}: locks", show(locks), f"{locks / stacks:.2f} x backtrace; status {show(status)}")
+        report.row(f"{words}: locks alone", show(min(alone)), "with a look at what all processes of the host have open")
         if kind != "connection":  # the kernel goes through all it has room for
             report.budget(f"locks / backtrace, {kind}", locks / stacks, LOCKS_LIMIT, lambda x: f"{x:.2f} x")
         report.budget(f"status / backtrace, {kind}", status / stacks, STATUS_LIMIT, lambda x: f"{x:.2f} x")
