@@ -405,7 +405,8 @@ def test_waits_for_one_that_hangs(other, any_python, hanging):
     for _ in range(2):  # one that is known to hang is not tried again
         said = in_time("cat", other.path / str(target.pid) / "locks")
         for pid in pids.values():
-            assert f"process {pid} ({pathlib.Path(f'/proc/{pid}/comm').read_text().strip()}), which hangs: " in said, said
+            name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+            assert f"process {pid} ({name}), which hangs: " in said, said
         assert "deadlock" not in said
     goes_on(other, well)
 

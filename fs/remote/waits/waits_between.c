@@ -18,6 +18,7 @@
 
 #define LOOK_NS 2000000000u /* that may be spent on finding ends and deadlocks, of one process */
 #define PEERS_MAX 64        /* processes that are looked at */
+#define PEERS_AT_ONCE 8     /* ... side by side: each that hangs keeps a thread */
 #define POLLED_TOLD 8       /* descriptors of one thread that are told of */
 
 #define HANGS "which hangs: a file system below it doesn't answer"
@@ -121,8 +122,8 @@ static void read_nodes(struct graph *graph, bool threads)
         if (!node->peer.hangs)
             unknown[n++] = &node->peer;
     }
-    if (n && !is_late(graph))
-        peers_read(unknown, n, threads);
+    for (size_t i = 0; i < n && !is_late(graph); i += PEERS_AT_ONCE)
+        peers_read(unknown + i, n - i < PEERS_AT_ONCE ? n - i : PEERS_AT_ONCE, threads);
 }
 
 /* ---- telling of waits ---- */
