@@ -230,7 +230,8 @@ static size_t find_or_hear(struct loops *self, PyObject *loop)
 
     if (i == LOOPS_MAX) {
         _cleanup_unref_ PyObject *name = PyUnicode_FromString("_run_once");
-        _cleanup_unref_ PyObject *bound = name ? PyObject_GenericGetAttr(loop, name) : NULL;
+        if (name)
+            Py_DecRef(PyObject_GenericGetAttr(loop, name));
         PyErr_Clear();
         i = find(self, loop);
     }
