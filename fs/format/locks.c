@@ -212,7 +212,7 @@ void locks_add(const struct waits *waits, const struct snapshot *snapshot, struc
     if (waits->torn)
         text_puts(out, "[torn: the process changes too fast; some may be missing or wrong]\n");
     if (waits->cut)
-        text_puts(out, "[cut: there are more waits than are read]\n");
+        text_puts(out, "[cut: there is more than is read: waits, or who holds what]\n");
 }
 
 /* ---- in short ---- */

@@ -121,7 +121,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     if (scene->torn || waits->torn || waits->cut) {
         rows_add(rows);
         rows_text(rows, LOCKS_KIND,
-                  waits->cut ? "[cut: there are more waits than are read]"
+                  waits->cut ? "[cut: there is more than is read: waits, or who holds what]"
                              : "[torn: some may be missing or wrong]");
     }
     return 0;

@@ -73,6 +73,7 @@ static enum exit exit_of_bound(struct view *view, const struct offsets *o, uint6
 struct with_walk {
     struct view *view;
     const struct offsets *offsets;
+    uint32_t *entries; /* that may still be looked at */
     with_visit *visit;
     void *arg;
     struct frame_slots slots;
@@ -137,7 +138,7 @@ static int32_t find_setup(const struct with_walk *walk, uint64_t code, uint32_t 
         !object_field(walk->view, bytes, OBJECT_SIZE, &size) || size > CODE_BYTES_MAX)
         return -1;
     const uint8_t *p = view_read(walk->view, bytes + (uint32_t)o->bytes_data, (uint32_t)size);
-    for (uint32_t i = 0; p && i + 2 <= size; i += 2) {
+    for (uint32_t i = 0; p && i + 2 <= size && *walk->entries; i += 2, --*walk->entries) {
         argument = argument << 8 | p[i + 1];
         if (p[i] == OPCODE_EXTENDED_ARG)
             continue;
@@ -182,6 +183,7 @@ static int iterate_blocks(struct with_walk *walk, const struct raw_frame *frame)
 
 struct table {
     const uint8_t *p, *end;
+    uint32_t *entries; /* that may still be looked at */
 };
 
 /* In instructions, of two bytes each. */
@@ -208,6 +210,9 @@ static bool next_entry(struct table *t, struct entry *out)
 {
     uint32_t length, packed;
 
+    if (!*t->entries)
+        return false;
+    --*t->entries;
     if (t->p >= t->end || !(*t->p & ENTRY_BEGINS) || !next_number(t, &out->start) ||
         !next_number(t, &length) || !next_number(t, &out->handler) || !next_number(t, &packed))
         return false;
@@ -260,7 +265,7 @@ static bool read_table(struct view *view, const struct offsets *o, uint64_t code
  * stack would have there, or that of what the block is in. */
 static int iterate_table(struct with_walk *walk, const struct raw_frame *frame)
 {
-    struct table table;
+    struct table table = {.entries = walk->entries};
     struct entry entry;
 
     if (!read_table(walk->view, walk->offsets, frame->code, &table))
@@ -278,7 +283,7 @@ static int iterate_table(struct with_walk *walk, const struct raw_frame *frame)
         if (r)
             return r;
     }
-    return 0;
+    return *walk->entries ? 0 : -E2BIG;
 }
 
 /* Most frames have none: the cheapest way to see that. */
@@ -300,9 +305,11 @@ static bool has_handlers(struct view *view, const struct offsets *o, const struc
 }
 
 int with_blocks_iterate(struct view *view, const struct offsets *offsets,
-                        const struct raw_frame *frame, with_visit *visit, void *arg)
+                        const struct raw_frame *frame, uint32_t *entries, with_visit *visit,
+                        void *arg)
 {
-    struct with_walk walk = {.view = view, .offsets = offsets, .visit = visit, .arg = arg};
+    struct with_walk walk = {
+        .view = view, .offsets = offsets, .entries = entries, .visit = visit, .arg = arg};
 
     if (!has_handlers(view, offsets, frame))
         return 0;

@@ -97,7 +97,7 @@ struct waits {
     size_t nasleep, asleep_alloc;
     struct text strings;
     const struct lwp_list *lwps; /* of waits_read(); void after waits_finish() */
-    bool cut;                    /* there are more: a limit was reached */
+    bool cut;                    /* a limit was reached: waits or holders are missing */
     bool torn;                   /* some may be missing: the moment was not good enough */
 };
 

@@ -52,6 +52,7 @@ struct finding {
         *next_edge; /* of a task, and behind an edge of the same awaiter: index + 1 */
     bool *timed;    /* of a task */
     unsigned looks;
+    uint32_t entries; /* with_blocks.h */
 };
 
 /* A task's frames, innermost first. */
@@ -266,7 +267,8 @@ static int find_holds_of(struct finding *f, uint32_t t, const struct frames *fra
             is_function(f, looking.frame, "wait") &&
             class_of(f, self_of(f, looking.frame)) == LOCK_AIO_CONDITION)
             looking.released = lock_behind(f, self_of(f, looking.frame));
-        r = with_blocks_iterate(f->view, f->offsets, looking.frame, add_hold, &looking);
+        r = with_blocks_iterate(f->view, f->offsets, looking.frame, &f->entries, add_hold,
+                                &looking);
     }
     return r == -ENOMEM ? r : 0;
 }
@@ -282,6 +284,8 @@ static int find_holds(struct finding *f)
         collect_frames(f->tasks, &f->tasks->items[t], &frames);
         r = find_holds_of(f, t, &frames);
     }
+    if (!f->entries)
+        f->waits->cut = true;
     return r;
 }
 
@@ -416,6 +420,7 @@ int waits_of_tasks(struct waits *waits, const struct waits_origin *origin)
         .view = origin->target->view,
         .offsets = &origin->target->runtime.offsets,
         .looks = LOOKS_MAX,
+        .entries = WITH_ENTRIES_MAX,
     };
     struct frames frames;
 

@@ -67,6 +67,7 @@ struct finding {
     struct hold *holds;
     size_t nholds, holds_alloc;
     unsigned looks;
+    uint32_t entries; /* with_blocks.h */
     bool futures_known;
 };
 
@@ -460,9 +461,12 @@ static int find_holds(struct finding *f)
         for (size_t k = 0; k < python->n && r != -ENOMEM; k++) {
             looking.frame = &python->frames[k];
             note_released(&looking);
-            r = with_blocks_iterate(f->view, f->offsets, looking.frame, add_hold, &looking);
+            r = with_blocks_iterate(f->view, f->offsets, looking.frame, &f->entries, add_hold,
+                                    &looking);
         }
     }
+    if (!f->entries && f->waits)
+        f->waits->cut = true;
     return r == -ENOMEM ? r : 0;
 }
 
@@ -734,6 +738,7 @@ int waits_of_threads(struct waits *waits, const struct waits_origin *origin)
         .view = origin->target->view,
         .offsets = &origin->target->runtime.offsets,
         .looks = LOOKS_MAX,
+        .entries = WITH_ENTRIES_MAX,
     };
 
     return find_waits(&f);
@@ -745,6 +750,7 @@ int waits_each_semlock(const struct waits_origin *origin, semlock_visit *visit, 
         .origin = origin,
         .view = origin->target->view,
         .offsets = &origin->target->runtime.offsets,
+        .entries = WITH_ENTRIES_MAX,
     };
     struct semlock lock;
 
