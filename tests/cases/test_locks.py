@@ -6,6 +6,8 @@ import re
 import subprocess
 import time
 
+import pytest
+
 from interpreters import eventually
 from sql import ask, columns, rows, settle
 from stacks import parse_backtrace
@@ -487,3 +489,31 @@ def test_sleeps(probe, python):
     settle(target)
     text = probe.read(target.pid, "locks")
     assert re.search(r"^thread \d+ \(hold\) sleeps in hold \(sleeps.py:5\)", text, re.M), text
+
+
+TABLES = """
+import sys, threading
+def deep(n):
+    if n:
+        return deep(n - 1)
+    lock.acquire()
+    print("ready", flush=True)
+    lock.acquire()
+number = lambda n, first=0: bytes([first | 0x40 | n >> 6, n & 0x3f])
+entry = lambda start, length: number(start, 0x80) + number(length) + bytes([2, 0])
+deep.__code__ = deep.__code__.replace(co_exceptiontable=entry(0, 0) * 10_000 + entry(0, 4000))
+lock = threading.Lock()
+sys.setrecursionlimit(100_000)
+deep(60_000)
+"""
+
+
+@pytest.mark.attack
+@pytest.mark.python(minimum=(3, 11))
+def test_large_exception_tables(probe, python):
+    """Each of 60,000 frames has a table of 10,000 entries, the last of which leads to itself: that is not gone through
+    for each of them."""
+    target = python.run_source(TABLES, name="large_tables.py")
+    settle(target)
+    text = probe.read(target.pid, "locks")
+    assert re.search(r"^thread \d+ \(MainThread\) waits for Lock lock in deep ", text, re.M), text[:500]

@@ -14,6 +14,7 @@ struct looking {
     struct lock_cache classes;
     struct text text;
     unsigned left; /* values */
+    uint32_t entries;
 };
 
 static int add_value(struct looking *looking, uint64_t reference)
@@ -57,7 +58,8 @@ static void look_at_frame(struct looking *looking, const struct raw_frame *frame
         text_printf(&looking->text, "%s %s:%d\n", frame->info->name, frame->info->file,
                     linetable_position(&frame->info->lines, frame->lasti).line);
     (void)locals_iterate(target->view, offsets, frame->addr, frame->code, add_local, looking);
-    (void)with_blocks_iterate(target->view, offsets, frame, add_manager, looking);
+    (void)with_blocks_iterate(target->view, offsets, frame, &looking->entries, add_manager,
+                              looking);
 }
 
 static int skip(void *arg, const struct semlock *lock, pid_t tid, struct code *code, int32_t at)
@@ -91,7 +93,7 @@ static int look_at_waits(struct process *process)
 ssize_t process_look(struct process *process)
 {
     struct target *target = &process->target;
-    struct looking looking = {.process = process, .left = VALUES_MAX};
+    struct looking looking = {.process = process, .left = VALUES_MAX, .entries = WITH_ENTRIES_MAX};
 
     int r = walk_run(&target->walk, target->view, &target->runtime, target->codes);
     if (r == 0)

@@ -73,6 +73,7 @@ static enum exit exit_of_bound(struct view *view, const struct offsets *o, uint6
 struct with_walk {
     struct view *view;
     const struct offsets *offsets;
+    uint32_t *entries; /* that may still be looked at */
     with_visit *visit;
     void *arg;
     struct frame_slots slots;
@@ -81,6 +82,8 @@ struct with_walk {
     uint32_t depth; /* 0: none */
     int32_t at;
 };
+
+static bool take_entry(const struct with_walk *walk) { return *walk->entries && --*walk->entries; }
 
 /* A handler at which the evaluation stack is `depth` high: that of a with statement if the method
  * is on top. Up to 3.13 it is bound; after, the function and what it is called with are apart. */
@@ -133,7 +136,7 @@ static int32_t find_setup(const struct with_walk *walk, uint64_t code, uint32_t 
 
     if (bytecode_read(walk->view, o, code, &bytecode) < 0)
         return -1;
-    while (bytecode_next(&bytecode, i.end, &i))
+    while (take_entry(walk) && bytecode_next(&bytecode, i.end, &i))
         if (i.kind == INSTRUCTION_SETUP_WITH && i.target == handler * unit)
             return (int32_t)i.at;
     return -1;
@@ -169,21 +172,23 @@ static int iterate_blocks(struct with_walk *walk, const struct raw_frame *frame)
 #define PAGE 4096u
 
 /* The handler of an instruction. */
-static bool find_entry(struct exception_table t, uint32_t at, struct handled *out)
+static bool find_entry(const struct with_walk *walk, struct exception_table t, uint32_t at,
+                       struct handled *out)
 {
-    while (exception_table_next(&t, out))
+    while (take_entry(walk) && exception_table_next(&t, out))
         if (at >= out->start && at < out->end)
             return true;
     return false;
 }
 
 /* Where the first block with this handler begins. */
-static uint32_t find_start(struct exception_table t, const struct handled *of)
+static uint32_t find_start(const struct with_walk *walk, struct exception_table t,
+                           const struct handled *of)
 {
     uint32_t start = of->start;
     struct handled entry;
 
-    while (exception_table_next(&t, &entry))
+    while (take_entry(walk) && exception_table_next(&t, &entry))
         if (entry.handler == of->handler && entry.start < start)
             start = entry.start;
     return start;
@@ -201,12 +206,12 @@ static int iterate_table(struct with_walk *walk, const struct raw_frame *frame)
     if (frame->lasti < 0)
         return 0;
     uint32_t at = (uint32_t)frame->lasti, lowest = UINT32_MAX;
-    for (int i = 0; i < WITH_BLOCKS_MAX && find_entry(table, at, &entry); i++) {
+    for (int i = 0; i < WITH_BLOCKS_MAX && find_entry(walk, table, at, &entry); i++) {
         at = entry.handler;
         if (entry.depth > lowest)
             continue;
         lowest = entry.depth;
-        uint32_t start = find_start(table, &entry);
+        uint32_t start = find_start(walk, table, &entry);
         int r = next_handler(walk, entry.depth, start ? (int32_t)start - 2 : -1);
         if (r)
             return r;
@@ -233,9 +238,11 @@ static bool has_handlers(struct view *view, const struct offsets *o, const struc
 }
 
 int with_blocks_iterate(struct view *view, const struct offsets *offsets,
-                        const struct raw_frame *frame, with_visit *visit, void *arg)
+                        const struct raw_frame *frame, uint32_t *entries, with_visit *visit,
+                        void *arg)
 {
-    struct with_walk walk = {.view = view, .offsets = offsets, .visit = visit, .arg = arg};
+    struct with_walk walk = {
+        .view = view, .offsets = offsets, .entries = entries, .visit = visit, .arg = arg};
 
     if (!has_handlers(view, offsets, frame))
         return 0;
@@ -244,6 +251,8 @@ int with_blocks_iterate(struct view *view, const struct offsets *offsets,
         return r;
     r = offsets->code_exceptiontable >= 0 ? iterate_table(&walk, frame)
                                           : iterate_blocks(&walk, frame);
+    if (r == 0 && !*entries)
+        r = -E2BIG;
     return r ? r : visit_handler(&walk);
 }
 

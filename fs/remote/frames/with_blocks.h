@@ -11,15 +11,20 @@
 #include "fs/remote/objects/object.h"
 
 #define WITH_BLOCKS_MAX 64 /* of one frame */
+/* Entries of exception tables, or instructions up to 3.10, that are looked at in one reading: some
+ * ten milliseconds. Programs choose how many there are. */
+#define WITH_ENTRIES_MAX (1u << 22)
 
 /* manager: whose __exit__ (or __aexit__: `async`) it is; at: byte offset of an instruction on the
  * line of the with statement, -1: not known. */
 typedef int with_visit(void *arg, uint64_t manager, bool async, int32_t at);
 
-/* Visits them, innermost first. Returns what visit returned first other than 0; else 0; -EFAULT:
- * something was not readable. */
+/* Visits them, innermost first. Takes the entries that it looks at from *entries. Returns what
+ * visit returned first other than 0; else 0; -EFAULT: something was not readable; -E2BIG: *entries
+ * is used up. */
 int with_blocks_iterate(struct view *view, const struct offsets *offsets,
-                        const struct raw_frame *frame, with_visit *visit, void *arg);
+                        const struct raw_frame *frame, uint32_t *entries, with_visit *visit,
+                        void *arg);
 
 /* Queues what n frames need for that, so that it costs few copies. */
 void with_blocks_prefetch(struct view *view, const struct offsets *offsets,

@@ -105,7 +105,7 @@ struct waits {
     struct text strings;
     struct addresses names;      /* waits_string(), 0: none was found; by what is waited for */
     const struct lwp_list *lwps; /* of waits_read(); void after waits_finish() */
-    bool cut;                    /* there are more: a limit was reached */
+    bool cut;                    /* a limit was reached: waits or holders are missing */
     bool late;                   /* waits_between() took too long, and has left some out */
     bool torn;                   /* some may be missing: the moment was not good enough */
 };

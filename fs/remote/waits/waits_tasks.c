@@ -54,6 +54,7 @@ struct finding {
         *next_edge; /* of a task, and behind an edge of the same awaiter: index + 1 */
     bool *timed;    /* of a task */
     unsigned looks;
+    uint32_t entries; /* with_blocks.h */
 };
 
 /* A task's frames, innermost first. */
@@ -268,7 +269,8 @@ static int find_holds_of(struct finding *f, uint32_t t, const struct frames *fra
             is_function(f, looking.frame, "wait") &&
             class_of(f, self_of(f, looking.frame)) == LOCK_AIO_CONDITION)
             looking.released = lock_behind(f, self_of(f, looking.frame));
-        r = with_blocks_iterate(f->view, f->offsets, looking.frame, add_hold, &looking);
+        r = with_blocks_iterate(f->view, f->offsets, looking.frame, &f->entries, add_hold,
+                                &looking);
     }
     return r == -ENOMEM ? r : 0;
 }
@@ -284,6 +286,7 @@ static int find_holds(struct finding *f)
         collect_frames(f->tasks, &f->tasks->items[t], &frames);
         r = find_holds_of(f, t, &frames);
     }
+    f->waits->cut |= !f->entries;
     for (size_t i = f->nholds; i-- > 0 && r == 0;) { /* in the order in which they were found */
         f->holds[i].next = addresses_find(&f->first_holds, f->holds[i].lock);
         r = addresses_set(&f->first_holds, f->holds[i].lock, (uint32_t)i);
@@ -424,6 +427,7 @@ int waits_of_tasks(struct waits *waits, const struct waits_origin *origin)
         .view = origin->target->view,
         .offsets = &origin->target->runtime.offsets,
         .looks = LOOKS_MAX,
+        .entries = WITH_ENTRIES_MAX,
     };
     struct frames frames;
 

@@ -71,6 +71,7 @@ struct finding {
     size_t nholds, holds_alloc;
     unsigned looks;
     struct lock_calls_work calls;
+    uint32_t entries; /* with_blocks.h */
     bool futures_known;
 };
 
@@ -525,7 +526,8 @@ static int find_holds_in_frame(struct looking_at_frame *looking, bool calls)
         r = lock_calls_read(f->view, f->offsets, looking->frame, lock_called, f, &f->calls,
                             &looking->calls);
     if (r != -ENOMEM)
-        r = with_blocks_iterate(f->view, f->offsets, looking->frame, visit_with_block, looking);
+        r = with_blocks_iterate(f->view, f->offsets, looking->frame, &f->entries, visit_with_block,
+                                looking);
     if (r != -ENOMEM)
         r = visit_calls(looking);
     lock_calls_deinit(&looking->calls);
@@ -548,6 +550,8 @@ static int find_holds(struct finding *f, bool calls)
             r = find_holds_in_frame(&looking, calls && !f->items[i].torn);
         }
     }
+    if (!f->entries && f->waits)
+        f->waits->cut = true;
     return r == -ENOMEM ? r : 0;
 }
 
@@ -864,6 +868,7 @@ int waits_of_threads(struct waits *waits, const struct waits_origin *origin)
         .offsets = &origin->target->runtime.offsets,
         .looks = LOOKS_MAX,
         .calls.steps = STEPS_MAX,
+        .entries = WITH_ENTRIES_MAX,
     };
 
     return find_waits(&f);
@@ -875,6 +880,7 @@ int waits_each_semlock(const struct waits_origin *origin, semlock_visit *visit, 
         .origin = origin,
         .view = origin->target->view,
         .offsets = &origin->target->runtime.offsets,
+        .entries = WITH_ENTRIES_MAX,
     };
     struct semlock lock;
 
