@@ -75,7 +75,7 @@ static uint64_t now_ns(void)
     return timespec_ns(&t);
 }
 
-/* Its status once it stopped, or ended; -1: it doesn't. */
+/* Waits until a thread stops. Its status; 0: it is gone; -1: it doesn't stop. */
 static int wait_stop(pid_t tid)
 {
     int status;
@@ -101,7 +101,7 @@ static bool has_signal(pid_t tid)
            trace(PTRACE_PEEKSIGINFO, tid, (long)(uintptr_t)&shared, &info) > 0;
 }
 
-/* If it is about to see an EINTR for which there is no signal it enters its system call again. */
+/* Has a stopped thread enter its system call again, if it would see an EINTR without a signal. */
 static void restart(pid_t tid)
 {
     struct user_regs_struct regs;
