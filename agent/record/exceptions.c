@@ -23,14 +23,14 @@
 #define STACKS_MAX (1000 / LIMITS_A_SECOND)
 #define LOCALS_MAX (100 / LIMITS_A_SECOND)
 
-/* What is taken down of so many rows, at most, in each part of a second. */
+/* How many rows, at most, may have something costly in each part of a second. */
 struct limit {
     int64_t part;
     unsigned taken;
     uint64_t left_out; /* since the last one */
 };
 
-/* Of an interpreter, from on to off. */
+/* What is kept of an interpreter from when recording is switched on until it is off. */
 struct exceptions {
     struct sightings sightings;
     struct code_sites sites;
@@ -81,7 +81,7 @@ static bool takes(struct limit *limit, double now, unsigned max)
     return true;
 }
 
-/* How many were left out; counted anew from now on. */
+/* How many rows a limit has left out since this was last asked. */
 static int64_t count_left_out(struct limit *limit)
 {
     uint64_t count = limit->left_out;
@@ -110,7 +110,7 @@ static bool add_variable(void *arg, PyObject *name, PyObject *value)
     return !self->variables.full;
 }
 
-/* Adds to a row what there is room and time for. */
+/* Adds stack and variables to a row, as far as the limits allow. */
 static void add_scene(struct exceptions *self, const struct raise *raise,
                       struct exceptions_row *row)
 {
@@ -198,7 +198,7 @@ static void come_up(struct exceptions *self, PyObject *code, struct sighting *si
         set_fate(sighting, FATE_LEFT);
 }
 
-/* It is in a frame of this code: raised there, or come up to there. */
+/* An exception is in a frame of this code: raised there, or come up to there. */
 static void raised(struct exceptions *self, const struct heard *heard)
 {
     PyObject *code = heard->code, *exception = heard->value, *traceback = heard->traceback;
@@ -248,7 +248,7 @@ static void handled(struct exceptions *self, PyObject *code, PyObject *exception
     set_fate(sighting, FATE_HANDLED);
 }
 
-/* It leaves a frame of this code; back: that of the caller, NULL: there is none. */
+/* An exception leaves a frame of this code. back: the caller's frame; NULL: there is none. */
 static void left(struct exceptions *self, PyObject *code, PyObject *back, PyObject *exception)
 {
     struct sighting *sighting = sighting_find(&self->sightings, exception);
@@ -332,7 +332,7 @@ static int init(struct exceptions *self)
     return r < 0 ? r : exception_text_init(&self->raised);
 }
 
-/* Runs what the program's destructors do, perhaps. */
+/* May run destructors of the program. */
 static void deinit(struct exceptions *self)
 {
     sightings_clear(&self->sightings);
@@ -356,7 +356,7 @@ static void give_up(struct interpreter *interpreter)
     PyErr_Restore(type, value, traceback);
 }
 
-/* What was there before is of an interpreter that ended, and all that it held with it. */
+/* A state that is there already is of an interpreter that ended: what it refers to is gone. */
 static int make(struct interpreter *interpreter)
 {
     size_t slot = interpreter_index(interpreter);

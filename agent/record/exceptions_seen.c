@@ -35,7 +35,7 @@ struct sighting *sighting_find(struct sightings *sightings, const PyObject *exce
     return NULL;
 }
 
-/* Those that are under way keep theirs, unless all are. */
+/* The place to be used next: not one of an exception that is under way, unless all are. */
 static unsigned choose(struct sighting_set *set)
 {
     for (unsigned i = 0; i < SIGHTING_WAYS; i++) {
@@ -80,7 +80,7 @@ PyObject *sighting_older(const struct sightings *sightings, PyObject *traceback)
     return next == Py_None ? NULL : next;
 }
 
-/* The code of an entry, borrowed in the same way; NULL: not known. */
+/* The code of an entry of a traceback, borrowed from it; NULL: not known. */
 static PyObject *code_of(const struct sightings *sightings, PyObject *traceback)
 {
     _cleanup_unref_ PyObject *frame = attribute_of(&sightings->frame, traceback);

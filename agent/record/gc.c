@@ -41,8 +41,7 @@ static void record_run(size_t which, PyObject *info)
     (void)gc_append(ring, &row, NULL);
 }
 
-/* The function in gc.callbacks. Whoever calls it with what else, it does nothing
- * and fails never. */
+/* The function in gc.callbacks. Called with anything else it does nothing; it never fails. */
 static PyObject *note(PyObject *capsule, PyObject *args)
 {
     const struct interpreter *interpreter = guest_owner(capsule);

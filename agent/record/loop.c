@@ -1,4 +1,4 @@
-/* Loops of asyncio that are blocked: that let nobody have his turn because one task or callback, or
+/* Loops of asyncio that are blocked: nobody else gets a turn because one task or callback, or
  * very many, take too long.
  *
  * A loop says itself when it goes round: BaseEventLoop.run_forever() looks up self._run_once again
@@ -55,7 +55,8 @@ struct running {
     struct ring_ticket ticket;
 };
 
-/* Of an interpreter, from on to off. With its GIL. */
+/* What is kept of an interpreter from when recording is switched on until it is off. With its GIL.
+ */
 struct loops {
     struct running running[LOOPS_MAX];
     size_t last; /* which one was asked for last */
@@ -175,7 +176,8 @@ static bool runs_here(PyObject *loop)
     return here;
 }
 
-/* Its entry, or LOOPS_MAX: it doesn't run here, or too many do. No exception is set. */
+/* Makes an entry for a loop. LOOPS_MAX: it doesn't run here, or too many do. No exception is set.
+ */
 static size_t add(size_t slot, PyObject *loop)
 {
     struct loops *self = states[slot];
@@ -238,7 +240,7 @@ static size_t find_or_hear(struct loops *self, PyObject *loop)
     return i;
 }
 
-/* Only if it went round: else it isn't told when it waits again. */
+/* A loop begins to work only if it goes round: else nobody hears when it waits again. */
 static void begins_to_work(size_t slot, PyObject *loop)
 {
     struct loops *self = states[slot];
@@ -363,9 +365,9 @@ static bool drop_last(PyObject *object)
     return left == Py_None;
 }
 
-/* Takes one out again, unless the program has put something else there. A class is garbage that
- * only the cyclic collector finds: so it loses our function now, where no descriptor of it is kept
- * by the program, which may still put that back. */
+/* Takes a descriptor out again, unless the program has put something else there. A class is garbage
+ * that only the cyclic collector finds: so it loses our function now, where no descriptor of it is
+ * kept by the program, which may still put that back. */
 static void take_hook(PyObject *put)
 {
     PyObject *class = PyTuple_GetItem(put, 0), *name = PyTuple_GetItem(put, 1);
@@ -395,7 +397,7 @@ static void unhook(PyObject *hooked)
     }
 }
 
-/* A list of all that were put; NULL: with an exception set, and none is there. */
+/* Puts all descriptors. A list of them; NULL: with an exception set, and none was left. */
 static PyObject *hook_all(const struct guest *guest)
 {
     _cleanup_unref_ PyObject *hooked = PyList_New(0);

@@ -103,7 +103,7 @@ static void sample(struct ring *ring)
     (void)process_samples_append(ring, &row, NULL);
 }
 
-/* Whether it goes on, then at that time. */
+/* Waits until that time, CLOCK_MONOTONIC in ns. False: the thread is to end. */
 static bool wait_until(uint64_t ns)
 {
     const struct timespec until = timespec_of(ns);

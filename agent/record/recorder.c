@@ -128,7 +128,7 @@ static void switch_off(struct interpreter *interpreter, enum recorded table,
     leave_table(interpreter, table, words);
 }
 
-/* Where there is one interpreter, who has its GIL knows that nobody is just writing. */
+/* Whether nobody else writes rows: so it is for who has the GIL of the only interpreter. */
 static bool is_alone(const struct interpreter *interpreter)
 {
     return interpreter && interpreter_is_alone();

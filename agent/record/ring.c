@@ -22,7 +22,7 @@ static struct ring_block *block_of(const struct ring *ring, uint64_t sequence)
 
 /* ---- making ---- */
 
-/* Some 64 blocks of it, so that overwriting one loses little. */
+/* A ring has some 64 blocks, so that overwriting one loses little. */
 static uint32_t choose_block_size(uint64_t size)
 {
     uint32_t block = RING_BLOCK_MIN;
@@ -56,7 +56,7 @@ static void unmap(char *address, size_t size)
         munmap(address + at, size - at < PIECE ? size - at : PIECE);
 }
 
-/* All of the file's memory, now: a page that is not to be had later would be a SIGBUS. */
+/* Has the kernel allocate all of the file's memory: a page that can't be had later is a SIGBUS. */
 static int populate(int fd, char *address, size_t size)
 {
     struct stat st;
@@ -243,7 +243,7 @@ static struct ring_row *row_at(const struct ring *ring, struct ring_block *block
     return *size >= sizeof *row && *size <= used - at && *size % 8 == 0 ? row : NULL;
 }
 
-/* One that was taken over lies somewhere else now. */
+/* Finds a row by its number: one that was taken over from another ring lies somewhere else now. */
 static struct ring_row *search(const struct ring *ring, uint64_t number, uint32_t *size)
 {
     uint64_t sequence = ring->head;

@@ -47,7 +47,7 @@ static void set_waiting(enum recorded table, bool waiting)
     __atomic_store_n(&recorder_page.waiting[table], waiting, __ATOMIC_RELEASE);
 }
 
-/* Whoever writes there has the GIL; else it is a thread of ours, which `off` ends. */
+/* Whether rows of a table are written with the GIL; else by a thread of ours, which `off` ends. */
 static bool is_written_with_gil(enum recorded table)
 {
     return recorders[table]->python || recorders[table]->by_itself;
@@ -134,7 +134,7 @@ static int install(enum recorded table, struct ring *ring, uint64_t size, struct
     return 0;
 }
 
-/* Makes one, and moves the rows of the old one there. */
+/* Makes a ring, and moves the rows of the old one there. */
 static int make(enum recorded table, uint64_t size, struct ring *old)
 {
     struct ring *ring;
@@ -178,7 +178,8 @@ void rings_switch(enum recorded table, bool on, double rate)
     publish(table, rate, 0);
 }
 
-/* Of a table that waits, and doesn't any more: what it was before somebody else can switch it. */
+/* A table's ring is to be made at its first use. False: it doesn't wait for that any more.
+ * *switched: by which it is seen whether somebody else switches it meanwhile. */
 static bool begin_first(enum recorded table, unsigned *switched)
 {
     _guard_rings_;

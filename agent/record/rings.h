@@ -17,7 +17,7 @@ int rings_make(enum recorded table, uint64_t size);
 /* Writers find the ring from now on, or none. rate 0: as it was. */
 void rings_switch(enum recorded table, bool on, double rate);
 
-/* Whether there is one that is written with the GIL. */
+/* Whether there is a ring that is written with the GIL. */
 bool rings_with_gil(void);
 /* Gives back what is left of those that were resized, of tables that are written
  * so: nobody has one in hand. */
@@ -31,8 +31,8 @@ void rings_stop(void);
 /* After that: gives them all up; those that are written with the GIL only if
  * nobody can be writing still. */
 void rings_end(bool nobody_writes);
-/* In a child after fork. */
+/* Drops all rings, in a child after fork. */
 void rings_forget(void);
-/* Around a fork: nothing changes meanwhile. */
+/* Keep rings from changing during a fork. */
 void rings_lock(void);
 void rings_unlock(void);

@@ -7,7 +7,7 @@
 #include "agent/interpreter/joining.h"
 #include "agent/interpreter/own_threads.h"
 #include "agent/record/recorder.h"
-#include "agent/stop/held.h"
+#include "agent/stop/hold.h"
 #include "agent/stop/step.h"
 #include "agent/stop/stop_table.h"
 #include "agent/wire/channel.h"
@@ -22,9 +22,31 @@
 /* How long a detach waits for threads to get the GIL. */
 #define LEAVE_NS 5000000000ull
 
-struct held *held_all;
-__thread struct held *held_own;
+/* A held thread, on its stack. What isn't its own business alone is under the agent's lock. */
+struct held {
+    struct held *next;
+    struct interpreter *interpreter;
+    const struct hold *hold;
+    struct probe_stop *stop;
+    pthread_t thread;
+    uint64_t state; /* PyThreadState_GetID() */
+    pid_t tid;
+    pthread_cond_t told; /* `going` or `job` has changed */
+    const char *going;   /* NULL; or why it is told to go on, as events have it */
+    struct job *job;     /* NULL: none */
+    uint64_t until_ns;   /* CLOCK_MONOTONIC */
+    unsigned forks;      /* fork_count() */
+    int jumped_to;       /* line; 0: it hasn't jumped */
+    bool stepped;        /* a step ended here */
+    bool is_main;        /* it is the one that runs signal handlers */
+};
+
+/* newest first; those that are told to go on are in it until they have the GIL */
+static struct held *held_all;
+/* this thread's, so what it evaluates isn't held; NULL: none */
+static __thread struct held *held_own;
 static int inside; /* threads, hold_inside() */
+static unsigned jobs_run;
 
 /* ---- with the lock ---- */
 
@@ -36,7 +58,8 @@ static struct held *find(int32_t tid)
     return NULL;
 }
 
-void held_tell(struct held *held, const char *why)
+/* It goes on, once it has run its job. why: as events have it. */
+static void tell(struct held *held, const char *why)
 {
     if (!held->going)
         held->going = why;
@@ -47,7 +70,7 @@ static void tell_all(const struct interpreter *interpreter, const char *why)
 {
     for (struct held *held = held_all; held; held = held->next)
         if (!interpreter || held->interpreter == interpreter)
-            held_tell(held, why);
+            tell(held, why);
 }
 
 static bool may_hold(const struct interpreter *interpreter)
@@ -113,6 +136,20 @@ static void let_go(struct held *held)
 
 /* ---- waiting ---- */
 
+/* Runs the job of this thread, with the GIL. */
+static void run_job(struct held *held)
+{
+    struct job *job = held->job;
+    const struct hold *hold = held->hold;
+
+    __atomic_fetch_add(&jobs_run, 1, __ATOMIC_RELAXED);
+    job->run(held->interpreter, hold->frame ? (PyObject *)hold->frame : hold->value, job->arg);
+    _guard_agent_;
+    held->job = NULL;
+    job->done = true;
+    pthread_cond_broadcast(&agent_changed);
+}
+
 /* Waits until there is something to do: then it has to have the GIL. */
 static void wait_told(struct held *held)
 {
@@ -124,7 +161,7 @@ static void wait_told(struct held *held)
     while (!held->going && !held->job)
         if (pthread_cond_clockwait(&held->told, &agent_lock, CLOCK_MONOTONIC, &until)) {
             if (end == held->until_ns)
-                held_tell(held, "deadline");
+                tell(held, "deadline");
             return;
         }
 }
@@ -147,7 +184,7 @@ static bool wait_here(struct held *held)
         wait_told(held);
         gil_take(state, held->job ? held->job->gil_interval : 0);
         if (held->job)
-            held_run_job();
+            run_job(held);
         else if (held->is_main && !held->going && PyErr_CheckSignals() < 0)
             return false;
     }
@@ -209,6 +246,75 @@ bool hold_thread(struct interpreter *interpreter, const struct hold *hold, void 
     return fine;
 }
 
+/* ---- what it is told to run may ask and tell ---- */
+
+unsigned hold_jobs_run(void) { return __atomic_load_n(&jobs_run, __ATOMIC_RELAXED); }
+
+const struct hold *hold_own(void) { return held_own ? held_own->hold : NULL; }
+
+void hold_jumped(int line)
+{
+    _guard_agent_;
+    held_own->jumped_to = line;
+    stops_set_line(held_own->stop, line);
+}
+
+/* From 3.12 on a line that is jumped to is told of like any other, and so is, once a function is
+ * entered, its only line. Where a breakpoint holds it, who hears of steps has that event still
+ * before it: from 3.12 on if it had heard before. */
+int hold_told_line(void)
+{
+    const struct hold *hold = held_own->hold;
+    bool at_line = hold->event == HEAR_LINE || hold->event == HEAR_JUMP;
+
+    if (held_own->jumped_to)
+        return held_own->jumped_to;
+    if (hold->why != STOP_BREAKPOINT)
+        return at_line ? 0 : hold->line;
+    return python.version < 0x030c || held_own->stepped || !at_line ? hold->line : 0;
+}
+
+void hold_go(const char *why)
+{
+    _guard_agent_;
+    tell(held_own, why);
+}
+
+/* ---- having it run something ---- */
+
+static bool is_meant(const struct job_for *whose, const struct held *held)
+{
+    bool crash = held->hold->why == STOP_CRASH;
+
+    switch (whose->who) {
+    case JOB_BY_TID: return held->tid == whose->tid;
+    case JOB_OF_CRASH: return crash;
+    default: return !(crash && whose->in_frames) && pthread_equal(held->thread, whose->thread);
+    }
+}
+
+/* With the lock. NULL: nobody. */
+static struct held *find_for(const struct job_for *whose)
+{
+    for (struct held *held = held_all; held; held = held->next)
+        if (!held->going && is_meant(whose, held))
+            return held;
+    return NULL;
+}
+
+int hold_run(const struct job_for *whose, struct job *job)
+{
+    _guard_agent_;
+    struct held *held = find_for(whose);
+    if (!held || held->job)
+        return held ? -EBUSY : -ESRCH;
+    held->job = job;
+    pthread_cond_signal(&held->told);
+    while (!job->done)
+        pthread_cond_wait(&agent_changed, &agent_lock);
+    return 0;
+}
+
 void hold_inside(int by)
 {
     _guard_agent_;
@@ -246,7 +352,7 @@ int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX])
         snprintf(words, PROTO_WORDS_MAX, "the thread isn't stopped");
         return -ESRCH;
     }
-    held_tell(held, "continue");
+    tell(held, "continue");
     return 0;
 }
 
@@ -255,7 +361,7 @@ void hold_removed(uint32_t id)
     _guard_agent_;
     for (struct held *held = held_all; held; held = held->next)
         if (held->hold->id == id)
-            held_tell(held, "removed");
+            tell(held, "removed");
 }
 
 void hold_release(void)

@@ -54,7 +54,7 @@ static void changed(struct watch *watch, PyObject *new_value)
         trap_queue_wait(false);
 }
 
-/* An exception may be set; it stays. */
+/* CPython's watcher of dicts. An exception that is set when it is called stays. */
 static int on_event(enum event event, PyObject *dict, PyObject *key, PyObject *new_value)
 {
     bool one = event == EVENT_ADDED || event == EVENT_MODIFIED || event == EVENT_DELETED;
@@ -97,7 +97,7 @@ static int take_watcher(void)
     return 0;
 }
 
-/* Another watch than this one. */
+/* Another watch, of that dict or, NULL, of any; NULL: there is none. */
 static const struct watch *find_other(const struct watch *watch, const PyObject *dict)
 {
     const struct watch *other = watches;

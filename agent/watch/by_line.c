@@ -91,7 +91,7 @@ static int line_of(const struct heard *heard)
     return heard->line ? heard->line : PyFrame_GetLineNumber(heard->frame);
 }
 
-/* Where the thread is behind an event. */
+/* Notes where the thread is behind an event. */
 static void place_follow(struct line_place *place, const struct heard *heard)
 {
     if (!is_left(heard)) {
@@ -134,7 +134,8 @@ static const char *text_in(PyObject *code, const char *attribute, PyObject **own
     return text;
 }
 
-/* What is certain where the writer isn't. file: of the line before; NULL: not known. */
+/* Says between which lines it was written, where the writer isn't certain. file: of the line
+ * before; NULL: not known. */
 static void say_between(const char *file, int64_t line, const struct heard *heard, bool alone,
                         char out[UNPROVEN_MAX])
 {
@@ -153,7 +154,7 @@ static void say_between(const char *file, int64_t line, const struct heard *hear
         snprintf(out + size, UNPROVEN_MAX - size, ", or in another thread");
 }
 
-/* Something may be another value, since the line that `place` is at. */
+/* Compares a value that may have changed since the line that `place` is at. */
 static bool compare(struct interpreter *interpreter, struct watch *watch, PyObject **last,
                     PyObject *value, const struct line_place *place, const struct heard *heard)
 {

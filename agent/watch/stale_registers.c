@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -24,6 +25,7 @@
 #define STOP_NAPS 2000 /* for a thread to stop: 100 ms and more */
 #define PASS_NAP_NS 1000000
 #define SYSCALL_INSTRUCTION 0x050f
+#define TIDS_MAX 4194304 /* PID_MAX_LIMIT, include/linux/threads.h */
 
 /* ---- the cleaner: another process, with our memory, and the thread-local variables of the thread
  * that waits for it. So it calls no function of libc's ---- */
@@ -36,7 +38,8 @@ struct entry { /* what getdents64(2) fills in */
 };
 
 struct cleaner {
-    int tasks;         /* /proc/self/task of the process to be cleared */
+    pid_t pid;         /* of the process to be cleared */
+    int tasks;         /* its /proc/self/task; -1: none that can be used */
     uint64_t until_ns; /* CLOCK_MONOTONIC */
     int result;
     _Alignas(struct entry) char entries[8192];
@@ -72,7 +75,7 @@ static uint64_t now_ns(void)
     return timespec_ns(&t);
 }
 
-/* Its status once it stopped, or ended; -1: it doesn't. */
+/* Waits until a thread stops. Its status; 0: it is gone; -1: it doesn't stop. */
 static int wait_stop(pid_t tid)
 {
     int status;
@@ -98,7 +101,7 @@ static bool has_signal(pid_t tid)
            trace(PTRACE_PEEKSIGINFO, tid, (long)(uintptr_t)&shared, &info) > 0;
 }
 
-/* If it is about to see an EINTR for which there is no signal it enters its system call again. */
+/* Has a stopped thread enter its system call again, if it would see an EINTR without a signal. */
 static void restart(pid_t tid)
 {
     struct user_regs_struct regs;
@@ -134,8 +137,18 @@ static bool clear_thread(pid_t tid)
     return r == 0;
 }
 
-/* New threads have no registers armed: it is enough to see each thread once. */
-static bool clear_all(struct cleaner *cleaner)
+/* Without /proc only trying tells which numbers are threads: less than a second. */
+static bool clear_tried(struct cleaner *cleaner)
+{
+    bool clear = true;
+
+    for (pid_t tid = 1; tid < TIDS_MAX; tid++)
+        if (raw(SYS_tgkill, cleaner->pid, tid, 0, 0) == 0 && !clear_thread(tid))
+            clear = false;
+    return clear;
+}
+
+static bool clear_listed(struct cleaner *cleaner)
 {
     bool clear = true;
     long n;
@@ -160,7 +173,8 @@ static int cleaner_main(void *arg)
 {
     struct cleaner *cleaner = arg;
 
-    while (!clear_all(cleaner)) {
+    /* new threads have no registers armed: it is enough to see each thread once */
+    while (!(cleaner->tasks < 0 ? clear_tried(cleaner) : clear_listed(cleaner))) {
         if (now_ns() > cleaner->until_ns)
             raw(SYS_exit_group, 1, 0, 0, 0);
         nap(PASS_NAP_NS);
@@ -180,6 +194,16 @@ static bool needs_naming(void)
 
     _cleanup_close_ int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
     return fd >= 0 && read(fd, &scope, 1) == 1 && scope == '1';
+}
+
+/* -1: there is no /proc, or that of another pid namespace. */
+static int open_tasks(void)
+{
+    char self[16] = "";
+
+    if (readlink("/proc/self", self, sizeof self - 1) < 0 || atoi(self) != getpid())
+        return -1;
+    return open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 static int run(struct cleaner *cleaner, char *stack)
@@ -207,10 +231,9 @@ int orphans_clear(uint64_t until_ns)
     cleaner = (struct cleaner *)(memory + GUARD_SIZE + STACK_SIZE);
     cleaner->until_ns = until_ns; /* the rest is zero: it is fresh from the kernel */
     cleaner->result = -ETIMEDOUT;
-    cleaner->tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = cleaner->tasks < 0 ? -errno : 0;
-    if (r == 0)
-        r = run(cleaner, memory + GUARD_SIZE);
+    cleaner->pid = getpid();
+    cleaner->tasks = open_tasks();
+    int r = run(cleaner, memory + GUARD_SIZE);
     if (cleaner->tasks >= 0)
         close(cleaner->tasks);
     munmap(memory, GUARD_SIZE + STACK_SIZE + sizeof *cleaner);

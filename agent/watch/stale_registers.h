@@ -8,6 +8,6 @@
  * memory does, and has ended when this returns, at until_ns (CLOCK_MONOTONIC) at the latest. Stops
  * each thread for some 20 us. Not in a signal handler, and one call at a time. 0: none is armed any
  * more; -ETIMEDOUT: a thread couldn't be stopped, another tracer has it, or this process may not be
- * traced by one of its own (prctl(2), PR_SET_DUMPABLE; Yama); -ENOENT: there is no /proc; -EAGAIN,
- * -ENOMEM: no process could be made. */
+ * traced by one of its own (prctl(2), PR_SET_DUMPABLE; Yama); -EAGAIN, -ENOMEM: no process could be
+ * made. */
 int orphans_clear(uint64_t until_ns);

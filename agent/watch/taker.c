@@ -114,7 +114,7 @@ static bool take_batch(struct interpreter *interpreter)
 
 /* ---- looking ---- */
 
-/* It has changed, and nobody saw who did it. */
+/* Tells of a change that nobody saw being made. */
 static void compare(struct interpreter *interpreter, struct watch *watch)
 {
     struct change change = {.address = (uint64_t)RING_NULL_INTEGER, .line = RING_NULL_INTEGER};
@@ -124,7 +124,7 @@ static void compare(struct interpreter *interpreter, struct watch *watch)
     PyErr_Clear();
 }
 
-/* Watches it in the place where it is now. */
+/* Watches a value in the place where it is now. */
 static void again(struct interpreter *interpreter, struct watch *watch)
 {
     char words[PROTO_WORDS_MAX] = "";
@@ -138,7 +138,7 @@ static void again(struct interpreter *interpreter, struct watch *watch)
     compare(interpreter, watch);
 }
 
-/* It has no value now. As long as its place is there it is watched on. */
+/* The expression has no value now. As long as its place is there it is watched on. */
 static void lose(struct interpreter *interpreter, struct watch *watch)
 {
     const struct storage *storage = &watch->storage;
@@ -186,7 +186,7 @@ static void mute(struct watch *watch, uint64_t now, uint64_t rate)
     watch_publish(watch);
 }
 
-/* Leaves one alone for a while that is written too often. */
+/* Leaves a watchpoint that is written too often alone for a while. */
 static void check_rate(struct interpreter *interpreter, struct watch *watch)
 {
     uint64_t now = monotonic_ns(), dropped, traps = trap_count(watch->slot, &dropped);

@@ -29,7 +29,7 @@ struct slot {
 
 static struct {
     struct slot slots[PROTO_WATCHES_MAX];
-    /* a tracer may have armed some, since the last time that it was seen to that none is */
+    /* a tracer may have armed some since all were last cleared */
     bool traced;
     bool stands;
     /* what the program wants done, for what isn't ours; the other is for the next change of it */
@@ -57,7 +57,7 @@ static uint64_t load(const struct trap_memory *memory)
     return bytes;
 }
 
-/* What is mostly waited for, and comes seldom. */
+/* NaN is what is mostly waited for, and comes seldom. */
 static bool is_nan(const struct trap_memory *memory, uint64_t bytes)
 {
     if (!memory->floating)
@@ -92,7 +92,7 @@ static void fill(struct trap_hit *hit, const struct slot *slot, bool late, bool 
     signal_stack_capture(hit->state, &hit->writer);
 }
 
-/* Something has been written to a slot, perhaps. */
+/* Adds a hit if what is in a slot has changed. */
 static void look(unsigned number, uint64_t ip, bool late)
 {
     struct slot *slot = &trap.slots[number];
@@ -140,7 +140,7 @@ static void want(const struct sigaction *action)
     __atomic_store_n(&trap.now, next, __ATOMIC_RELEASE);
 }
 
-/* What would have happened without us. */
+/* Does what the program wants done about a SIGTRAP that isn't ours. */
 static void chain(int number, siginfo_t *info, void *context)
 {
     const struct sigaction *before = wanted();

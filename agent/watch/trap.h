@@ -51,13 +51,13 @@ static inline bool trap_is_there(const struct trap_memory *memory)
             (!memory->count || memory->index < *memory->count));
 }
 
-/* Has the handler stand. 0, or -errno with words. */
+/* Installs the handler. 0, or -errno with words. */
 int trap_begin(char words[PROTO_WORDS_MAX]);
-/* Takes it out again, now that a daemon has disarmed all, or none has armed anything:
+/* Takes the handler out again, now that a daemon has disarmed all, or none has armed anything:
  * whether nothing calls it any more. */
 bool trap_end(void);
 void trap_forget(void); /* in a child after fork */
-/* Whether it still stands; puts it before one that the program has set since. */
+/* Whether the handler still stands; puts it before one that the program has set since. */
 bool trap_check(void);
 
 /* Has a slot armed, from now on, whatever it was before. stop: who writes there is to be stopped
@@ -72,5 +72,5 @@ void trap_set_traced(bool traced);
 /* How often anything was written to a slot since it was set, and of that, how
  * often the queue was full. */
 uint64_t trap_count(unsigned slot, uint64_t *dropped);
-/* Whether nothing has been written to its slot since. */
+/* Whether nothing has been written to a hit's slot since. */
 bool trap_is_last(const struct trap_hit *hit);

@@ -75,7 +75,8 @@ static bool lies_in(const Elf64_Phdr *segment, uint64_t base, const void *addres
     return (uint64_t)(uintptr_t)address - base - segment->p_vaddr < segment->p_memsz;
 }
 
-/* Of one library: 1, if it is the interpreter. */
+/* Looks at one library; for dl_iterate_phdr(3). 1: it is the interpreter, and no more are wanted.
+ */
 static int visit(struct dl_phdr_info *info, size_t size, void *unused)
 {
     const Elf64_Phdr *dynamic = NULL, *relro = NULL;

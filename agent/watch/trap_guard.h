@@ -16,5 +16,5 @@ typedef int trap_action(const struct sigaction *action, struct sigaction *old);
 /* Has the interpreter's calls for SIGTRAP lead to `action` from now on. False: they can't be
  * found. */
 bool trap_guard_begin(trap_action *action);
-/* They lead where they did. */
+/* Has the interpreter's calls lead where they did before. */
 void trap_guard_end(void);

@@ -53,7 +53,7 @@ static bool unlink_watch(struct watch *watch)
     return true;
 }
 
-/* It has been removed, or has had enough. An exception that is set stays. */
+/* Ends a watch that was removed, or has had its last hit. An exception that is set stays. */
 static void finish(struct interpreter *interpreter, struct watch *watch)
 {
     PyObject *type, *value, *traceback;
@@ -222,7 +222,7 @@ static const struct watch_way {
     [BY_LINE] = {line_watch_begin, line_watch_end},
 };
 
-/* The best way for what is stored so. */
+/* The best way to watch what is stored as it is. */
 static const struct watch_way *way_for(const struct watch *watch)
 {
     if (watch->lines)
@@ -309,7 +309,7 @@ static int add(struct interpreter *interpreter, struct watch *watch, char words[
     return 0;
 }
 
-/* What a child after fork could not give up at once. */
+/* Gives up the watches that a child had from its parent: right after the fork it couldn't. */
 static void drop_forgotten(struct interpreter *interpreter)
 {
     while (forgotten) {

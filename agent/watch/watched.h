@@ -56,20 +56,20 @@ void watch_drop(struct watch *watch);
  * and line: where this thread is. NULL, 0: another one wrote. False: as hit_reached(). */
 bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject **last,
                 PyObject *new_value, struct change *change, const struct heard *heard, int line);
-/* What it is now, evaluated in a frame, NULL: as an eval sees it. New; NULL: it
- * has none; no exception. */
+/* The value of a watch now, evaluated in a frame; NULL: as an eval sees it. A new reference; NULL:
+ * there is none. None of these four leaves an exception. */
 PyObject *watch_value(struct interpreter *interpreter, struct watch *watch, PyFrameObject *frame);
-/* What it is where it is kept, or else evaluated. New; NULL: it has none; no exception. */
+/* The value where it is kept, or else evaluated. A new reference; NULL: there is none. */
 PyObject *watch_stored(struct interpreter *interpreter, struct watch *watch);
-/* A copy, where it can be changed in place, else itself; new, NULL of NULL. No exception. */
+/* A copy of a value that can be changed in place, else itself: a new reference; NULL of NULL. */
 PyObject *watch_copy(struct interpreter *interpreter, PyObject *value);
-/* Whether it can be changed in place. No exception. */
+/* Whether a value can be changed in place. */
 bool watch_is_changeable(struct interpreter *interpreter, PyObject *value);
-/* What is to be known of how it is watched. */
+/* Describes how a value is watched, for who reads the breakpoints. */
 void watch_describe(const struct watch *watch, char note[PROTO_WORDS_MAX]);
-/* Says how it is watched now. */
+/* Lets the daemon know how a value is watched now. */
 void watch_publish(struct watch *watch);
-/* Begins to watch it in the way that its storage is for. 0; -EBUSY: no slot is
+/* Begins to watch a value in the way that its storage is for. 0; -EBUSY: no slot is
  * free; others, with words. */
 int watch_begin(struct interpreter *interpreter, struct watch *watch, char words[PROTO_WORDS_MAX]);
 void watch_end_one(struct interpreter *interpreter, struct watch *watch);

@@ -411,11 +411,22 @@ def armed_registers(pid):
     return (found & 0xFF).bit_count()
 
 
-@pytest.mark.parametrize("user", [None, "nobody"])
-def test_cleared(probe, any_python, nobody, user):
+def without_proc():
+    """A command that runs another where /proc is empty."""
+    within = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$0\" \"$@\""]
+    if subprocess.run([*within, "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespace can be made")
+    return within
+
+
+@pytest.mark.parametrize("how", ["root", "nobody", "without /proc"])
+def test_cleared(probe, any_python, nobody, how):
     """What ptrace has left armed is cleared, by root's processes and by others'."""
+    if how == "nobody" and any_python.root != pathlib.Path("/"):
+        pytest.skip("only root may change to its root")
     mounted = probe.mount()
-    with any_python.run("watched.py", user=user) as target:
+    with any_python.run("watched.py", user="nobody" if how == "nobody" else None,
+                        within=without_proc() if how == "without /proc" else ()) as target:
         commands = Commands(mounted, target.pid)
         arm(commands, "log watch w[3] hw=ptrace", "by ptrace")
         do(target, "hot")
