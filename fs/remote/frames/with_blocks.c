@@ -212,7 +212,7 @@ static int iterate_table(struct with_walk *walk, const struct raw_frame *frame)
             continue;
         lowest = entry.depth;
         uint32_t start = find_start(walk, table, &entry);
-        int r = next_handler(walk, entry.depth, start ? (int32_t)start - 2 : -1);
+        int r = next_handler(walk, entry.depth, start ? (int32_t)(start - 2) : -1);
         if (r)
             return r;
     }
