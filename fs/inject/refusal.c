@@ -59,7 +59,7 @@ bool refusal_traced_briefly(pid_t pid, pid_t tid)
 {
     char name[COMM_MAX];
 
-    return tracer_of(pid, tid, name) && !strcmp(name, TRACER_NAME);
+    return !tracer_of(pid, tid, name) || !strcmp(name, TRACER_NAME) || !strcmp(name, "?");
 }
 
 int refusal_permission(struct text *why)

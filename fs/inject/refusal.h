@@ -19,7 +19,8 @@ int refusal_file_size(pid_t pid, uint64_t bytes, struct text *why);
 int refusal_stopped(struct text *why);
 /* Another tracer has the thread: -EBUSY, and who. 0: none has. why may be NULL. */
 int refusal_traced(pid_t pid, pid_t tid, struct text *why);
-/* Whether what has it is a daemon of ours that stops threads for a moment only. */
+/* Whether what has it, or has just had it, is a daemon of ours that stops threads for a moment
+ * only. */
 bool refusal_traced_briefly(pid_t pid, pid_t tid);
 /* ptrace(2) said EPERM. -EPERM, and what to do. */
 int refusal_permission(struct text *why);

@@ -185,16 +185,23 @@ static uint64_t number_of(const char *status, const char *name)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
+bool runs_parse(const char *text, struct runs *out)
+{
+    unsigned long long ns, waited, count;
+
+    if (sscanf(text, "%llu %llu %llu", &ns, &waited, &count) != 3 || !count)
+        return false;
+    *out = (struct runs){ns, count, waited};
+    return true;
+}
+
 int runs_read(pid_t pid, pid_t tid, struct runs *out)
 {
     char text[FILE_MAX_SIZE];
-    unsigned long long ns, waited, count;
 
     ssize_t n = read_of_thread(pid, tid, "schedstat", text, sizeof text);
-    if (n > 0 && sscanf(text, "%llu %llu %llu", &ns, &waited, &count) == 3 && count) {
-        *out = (struct runs){ns, count, waited};
+    if (n > 0 && runs_parse(text, out))
         return 0;
-    }
     n = read_of_thread(pid, tid, "status", text, sizeof text);
     if (n < 0)
         return (int)n;

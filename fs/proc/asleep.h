@@ -29,6 +29,12 @@ struct runs {
     uint64_t queued_ns; /* for which it wanted one and had none; 0 where that isn't kept */
 };
 
+/* Another number whenever it has run, or runs. The time alone is noted only at its end, and at
+ * times on the way. */
+static inline uint64_t runs_number(const struct runs *runs) { return runs->ns + runs->n; }
+
+/* The text of a schedstat file. False: the kernel doesn't count. */
+bool runs_parse(const char *text, struct runs *out);
 /* -ESRCH, -EACCES. */
 int runs_read(pid_t pid, pid_t tid, struct runs *out);
 /* How often it gave its processor up to wait for something; 0 if that can't be read. */

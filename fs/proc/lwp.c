@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
+#include "fs/proc/asleep.h"
 #include "fs/proc/procfs.h"
 
 #include <errno.h>
@@ -71,13 +72,16 @@ static void read_syscall(int task, struct lwp *lwp)
         lwp->args[i] = strtoull(end, &end, 16);
 }
 
-/* Time on a processor, which changes whenever a thread runs; 0: not known. */
+/* 0: not known. */
 static uint64_t read_ran(int task, pid_t tid)
 {
     char path[48], text[128];
+    struct runs runs;
 
     snprintf(path, sizeof path, "%d/schedstat", (int)tid);
-    return read_small(task, path, text, sizeof text) > 0 ? strtoull(text, NULL, 10) : 0;
+    return read_small(task, path, text, sizeof text) > 0 && runs_parse(text, &runs)
+               ? runs_number(&runs)
+               : 0;
 }
 
 /* -ESRCH: it has ended; or an error of proc_lacks_means(). */

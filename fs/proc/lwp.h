@@ -26,7 +26,7 @@ struct lwp {
     int syscall;                       /* that it sleeps in; -1: it runs, or that isn't known */
     uint64_t args[LWP_ARGUMENTS];      /* of that system call, the first ones */
     struct blocking blocking;          /* what it waits for there */
-    uint64_t ran; /* [ns] on a processor before `syscall` was read; 0: not asked for, not known */
+    uint64_t ran; /* runs_number() before `syscall` was read; 0: not asked for, not known */
     bool moved;   /* it may have run since then: set by whoever read it, once that matters */
 };
 

@@ -214,13 +214,15 @@ int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg)
 static int take(sem_t *sem, const struct timespec *deadline)
 {
     uint64_t start = monotonic_ns();
+    int r = sem_trywait(sem);
 
-    while (sem_trywait(sem) < 0) {
-        if (monotonic_ns() - start > SPIN_READ_NS)
-            return sem_clockwait(sem, CLOCK_MONOTONIC, deadline);
+    while (r < 0 && monotonic_ns() - start <= SPIN_READ_NS) {
         sched_yield();
+        r = sem_trywait(sem);
     }
-    return 0;
+    while (r < 0 && (errno == EAGAIN || errno == EINTR))
+        r = sem_clockwait(sem, CLOCK_MONOTONIC, deadline);
+    return r;
 }
 
 /* With its end the kernel detaches those, too, that did not stop in time. */

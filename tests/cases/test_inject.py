@@ -387,7 +387,7 @@ def test_beside_another_daemon(any_python):
     """Its tracer lets go of what it has: that is waited for until the deadline, also where it gets no processor."""
     with Victim(any_python, "idle") as victim:
         with held_by("probefs-tracer", victim.pid):
-            (what, result, words), = Cycles(victim.pid, 1, "--deadline", "1000").lines
+            (what, result, words), = Cycles(victim.pid, 1, "--deadline", str(int(patience(2) * 1000))).lines
             assert (what, result) == ("cycle", "EBUSY") and "(probefs-tracer) is tracing it" in words
             injector = subprocess.Popen(command(victim.pid, 1, "--deadline", "60000"), stdout=subprocess.PIPE, text=True)
             with pytest.raises(subprocess.TimeoutExpired):

@@ -11,7 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-#define NAP_NS 200000 /* between tries that failed because the target ran */
+#define NAP_NS 200000   /* between tries that failed because the target ran */
+#define REFUSALS_MAX 12 /* a thread of ours that has let go may still be its tracer for a moment \
+                         */
 
 /* The thread that took a GIL last: as long as it doesn't run, and nobody else has taken the GIL, no
  * Python runs under it. */
@@ -32,7 +34,8 @@ struct search {
     size_t ntakers, takers_alloc, gils_alloc;
     pid_t running[TRACER_STOPPED_MAX]; /* takers that run */
     size_t nrunning;
-    bool no_stopping;      /* another tracer is there */
+    bool no_stopping;      /* another tracer is there, and stays */
+    unsigned refusals;     /* of being stopped */
     pid_t torn;            /* the one stopped in the middle of what `work` reads; or 0 */
     struct lwp_list *lwps; /* of a process in another pid namespace; read once */
 };
@@ -63,35 +66,50 @@ pid_t moment_tid(struct target *target, const struct lwp_list *lwps, const struc
     return lwp ? lwp->tid : 0;
 }
 
-/* The taker's number, without listing all threads where that isn't needed; 0: none is known. */
-static pid_t taker_tid(struct search *search, const struct stack *stack)
+/* Who took a GIL last as the last walk knows it, without listing all threads where that isn't
+ * needed; 0: it has ended, or has begun since that walk. */
+static pid_t taker_tid(struct search *search, const struct gil *gil)
 {
     struct target *target = search->target;
+    const struct stack *stack = walk_find(&target->walk, gil->holder);
 
+    if (!stack)
+        return 0;
     if (stack->native_id > 0 && !target->foreign && lwp_state(target->pid, stack->native_id))
         return stack->native_id;
-    if (!search->lwps->n && lwp_list_read(target->pid, LWP_STATES, search->lwps) < 0)
+    pid_t tid = moment_tid(target, search->lwps, stack);
+    if (tid)
+        return tid;
+    lwp_list_deinit(search->lwps); /* it may be younger than the list */
+    if (lwp_list_read(target->pid, LWP_STATES, search->lwps) < 0)
         return 0;
     return moment_tid(target, search->lwps, stack);
+}
+
+/* One thread may have taken several GILs. */
+static int add_running(struct search *search, pid_t tid)
+{
+    for (size_t i = 0; i < search->nrunning; i++)
+        if (search->running[i] == tid)
+            return 0;
+    if (search->nrunning == TRACER_STOPPED_MAX)
+        return -EAGAIN;
+    search->running[search->nrunning++] = tid;
+    return 0;
 }
 
 /* The state is read last: a thread that sleeps then must be given a processor before it runs on. */
 static int look_at_taker(struct search *search, const struct gil *gil, struct taker *out)
 {
     struct target *target = search->target;
-    const struct stack *s = walk_find(&target->walk, gil->holder);
 
-    *out = (struct taker){.gil = *gil, .tid = s ? taker_tid(search, s) : 0};
+    *out = (struct taker){.gil = *gil, .tid = taker_tid(search, gil)};
     if (!out->tid)
         return gil->locked ? -EAGAIN : 0;
-    out->runs = runs_read(target->pid, out->tid, &out->before) < 0 ||
-                lwp_state(target->pid, out->tid) == 'R';
-    if (!out->runs)
-        return 0;
-    if (search->nrunning == TRACER_STOPPED_MAX)
+    if (runs_read(target->pid, out->tid, &out->before) < 0)
         return -EAGAIN;
-    search->running[search->nrunning++] = out->tid;
-    return 0;
+    out->runs = lwp_state(target->pid, out->tid) == 'R';
+    return out->runs ? add_running(search, out->tid) : 0;
 }
 
 /* Notes who took the GILs that the last walk found. -EAGAIN: one that is held by nobody known. */
@@ -135,6 +153,17 @@ static int see_nobody_took(struct search *search)
     return r;
 }
 
+/* Whether the walk since has found none of those who were taken for ended. */
+static bool knew_takers(struct search *search)
+{
+    if (search->target->walk.ngils != search->ntakers)
+        return false;
+    for (size_t i = 0; i < search->ntakers; i++)
+        if (!search->takers[i].tid && taker_tid(search, &search->takers[i].gil))
+            return false;
+    return true;
+}
+
 /* ---- reading ---- */
 
 static int walk_once(struct search *search)
@@ -159,6 +188,8 @@ static int run_work(struct search *search)
 static int try_quietly(struct search *search)
 {
     int r = walk_once(search);
+    if (r == 0 && !knew_takers(search))
+        r = -EAGAIN;
     if (r == 0)
         r = run_work(search);
     if (r == 0)
@@ -173,7 +204,7 @@ static int read_stopped(struct tracer *tracer, struct search *search)
     int r = see_nobody_took(search);
     if (r == 0)
         r = walk_once(search);
-    if (r == 0 && search->target->walk.ngils != search->ntakers)
+    if (r == 0 && !knew_takers(search))
         r = -EAGAIN;
     if (r < 0)
         return r;
@@ -214,7 +245,7 @@ static int stop_and_read(struct tracer *tracer, void *arg)
     if (r == 0)
         r = read_stopped(tracer, search);
     else if (r != -ESRCH && is_passing(r))
-        search->no_stopping = true;
+        search->no_stopping = ++search->refusals >= REFUSALS_MAX;
     if (is_passing(r))
         r = -EAGAIN;
     if (tracer_resume(tracer, &ns) < 0) { /* not this long once more */

@@ -285,7 +285,7 @@ static bool has_slept(pid_t pid, pid_t tid, const struct wait_asleep *asleep)
     struct runs runs;
 
     if (asleep->ran)
-        return runs_read(pid, tid, &runs) == 0 && runs.ns == asleep->ran;
+        return runs_read(pid, tid, &runs) == 0 && runs_number(&runs) == asleep->ran;
     return blocking_read(pid, tid, &now) == 0 && is_same(&now, &asleep->blocking);
 }
 
@@ -297,7 +297,7 @@ static bool sleeps_again(pid_t pid, pid_t tid, struct wait_asleep *asleep)
 
     if (!asleep->ran || runs_read(pid, tid, &runs) < 0)
         return false;
-    asleep->ran = runs.ns;
+    asleep->ran = runs_number(&runs);
     return blocking_read(pid, tid, &now) == 0 && is_same(&now, &asleep->blocking);
 }
 
