@@ -156,6 +156,26 @@ def test_interpreters_within_interpreters(probe, python):
             assert functions[6] == "outermost"
 
 
+OWN_GIL = """
+import _interpreters
+def outer(): _interpreters.exec(_interpreters.create("isolated"), "def busy():\\n  while True: pass\\nbusy()")
+print("ready", flush=True)
+outer()
+"""
+
+
+@pytest.mark.python(minimum=(3, 13))
+def test_busy_with_a_gil_of_its_own(probe, python):
+    """The thread took both GILs last."""
+    target = python.run_source(OWN_GIL, name="own_gil.py")
+
+    def seen():
+        thread = look(probe, target).threads[target.pid]
+        functions = [function for function, _, _ in thread.frames]
+        return not thread.unreadable and functions == ["busy", "<module>", "outer", "<module>"]
+    eventually(seen, what="all of its frames")
+
+
 def test_event_loop(probe, python):
     target = python.run("aio.py")
     eventually(lambda: look(probe, target).threads[target.pid].frames[0][0].endswith("select"), what="a loop that waits")

@@ -278,11 +278,14 @@ def test_events(probe, any_python):
                                          ("fpe", signal.SIGFPE)])
 def test_signal(probe, python, way, number):
     """The stacks of all threads, Python's and native ones, as they were when it came."""
-    target, commands = begin(probe, python)
-    said(target, "do threading.Thread(target=lambda: signal.pause(), name='bystander', daemon=True).start()")
-    target.send(way)
-    assert target.process.wait(patience(30)) == -number
-    crash = left(probe, target)
+    def die():
+        target, _ = begin(probe, python)
+        said(target, "do threading.Thread(target=lambda: signal.pause(), name='bystander', daemon=True).start()")
+        target.send(way)
+        assert target.process.wait(patience(30)) == -number
+        crash = left(probe, target)
+        return (crash / "backtrace").read_text() and (target, crash)
+    target, crash = eventually(die, what="stacks within the second that it waits")
     first, second = (crash / "traceback").read_text().splitlines()
     assert first.startswith(f"Fatal signal in thread {target.pid} at ")
     assert second.startswith(f"{number.name}: ")

@@ -402,12 +402,14 @@ def test_waits_for_one_that_hangs(other, any_python, hanging):
     well = any_python.run_source(WAIT)
     target, pids = waits(any_python, hanging, WAITS_FOR_HANGING, [f"b{i}" for i in range(5)])
     hanging.stop()
-    for _ in range(2):  # one that is known to hang is not tried again
+    names = {pid: pathlib.Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids.values()}
+
+    def told():
         said = in_time("cat", other.path / str(target.pid) / "locks")
-        for pid in pids.values():
-            name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
-            assert f"process {pid} ({name}), which hangs: " in said, said
-        assert "deadlock" not in said
+        return all(f"process {pid} ({name}), which hangs: " in said for pid, name in names.items()) and said
+    said = eventually(told, what="that they hang")
+    assert told()  # one that is known to hang is not tried again
+    assert "deadlock" not in said
     goes_on(other, well)
 
 

@@ -38,7 +38,7 @@ class Cycles:
 
     def __init__(self, pid, cycles, *options, library="intruder.so"):
         done = subprocess.run(command(pid, cycles, *options, library=library), text=True,
-                              capture_output=True, timeout=patience(100))
+                              capture_output=True, timeout=patience(150))
         assert done.returncode in (0, 1) and not done.stderr, (done.returncode, done.stderr)
         self.text = done.stdout
         self.lines = []
@@ -234,12 +234,13 @@ def test_no_safe_place(any_python):
 
 
 WAITS = """
-import select, time
+import select, sys, time
 begin = time.monotonic()
 print("ready", flush=True)
 print(begin, flush=True)
 assert select.epoll().poll(3.0) == []
 print(time.monotonic() - begin, flush=True)
+sys.stdin.read()
 """
 
 
@@ -432,12 +433,12 @@ def test_nothing_stands_where_a_debugger_keeps_a_lock(any_python):
 
 @pytest.mark.deadline(180)
 def test_without_a_processor(any_python):
-    """The borrowed thread may execute for 50 us every four seconds: it is waited for until the deadline."""
+    """The borrowed thread may execute for 100 us every three seconds: it is waited for until the deadline."""
     chrt = shutil.which("chrt") or pytest.skip("there is no chrt")
     target = any_python.run_source("import time; print('ready', flush=True); time.sleep(100000)")
     eventually(lambda: target.state() == "S", what="sleep")
-    done = subprocess.run([chrt, "--reset-on-fork", "--deadline", "--sched-runtime", "50000", "--sched-deadline",
-                           "4000000000", "--sched-period", "4000000000", "--pid", "0", str(target.pid)],
+    done = subprocess.run([chrt, "--reset-on-fork", "--deadline", "--sched-runtime", "100000", "--sched-deadline",
+                           "3000000000", "--sched-period", "3000000000", "--pid", "0", str(target.pid)],
                           capture_output=True, text=True)
     if done.returncode:
         pytest.skip(done.stderr.strip())

@@ -2,6 +2,7 @@
 one line of a shell."""
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -69,7 +70,7 @@ def test_caught_by_one_echo(probe, python, watch):
 def judge_stopped(target, thread):
     """It stands where it should, its variables are there to read, its code can be asked, and the others go on."""
     state = (thread / "ctl").read_text()
-    assert f"stopped by breakpoint 1 at {target.path()}:{SEEN} (train) for " in state
+    assert re.match(rf"stopped by breakpoint \d at {re.escape(target.path())}:{SEEN} \(train\) for ", state), state
     innermost, _, _ = (thread / "locals").read_text().partition("#1")
     assert "train" in innermost and "loss = nan" in innermost and "sample = [" in innermost
     ask_frame = evaluator(thread)

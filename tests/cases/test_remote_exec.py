@@ -66,7 +66,7 @@ for other in others:
 begun = end = late = before = after = None
 before = state()
 print("ready", flush=True)
-late = do(4)
+late = do(8)
 after = state()
 done.set()
 for other in others:

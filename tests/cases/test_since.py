@@ -8,6 +8,7 @@ import time
 import pytest
 
 from interpreters import eventually
+from recording import tasks
 from sql import ask
 from stacks import STANDS, parse_backtrace
 
@@ -313,8 +314,7 @@ def test_the_looks_end(probe, any_python):
     other = probe.mount()
 
     def looks():
-        names = [task.read_text() for task in pathlib.Path(f"/proc/{other.pid}/task").glob("*/comm")]
-        return "probefs-since\n" in names
+        return "probefs-since" in tasks(other.pid)
 
     with any_python.run("nested.py") as target:
         other.read(target.pid, "status")

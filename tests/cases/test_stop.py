@@ -148,7 +148,7 @@ def test_loops_on_one_line(python):
 
 def test_deadline(python):
     target, client = workers(python, 2)
-    pause(client, 2, seconds=0.3)
+    pause(client, 2, seconds=2)
     eventually(lambda: client.record.read().stopped == 0)
     go_on(client)
     assert ended(target) == 0

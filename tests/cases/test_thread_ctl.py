@@ -143,10 +143,14 @@ def test_watch_is_held_after_the_write(program):
             program.ctl(stop["tid"], "continue")
         set_breakpoints(program.commands.probe, program.target.pid, "\n")
         program.commands.run("ctl", "continue\n")
-    rows = ask(program.directory / "query", "SELECT hit, lineno, stopped, resumed NOT NULL AS resumed FROM hits ORDER BY rowid")
+
+    def gone_on():
+        rows = ask(program.directory / "query", "SELECT hit, lineno, stopped, resumed NOT NULL AS resumed FROM hits ORDER BY rowid")
+        return all(row["hit"] or row["resumed"] == "1" for row in rows) and rows
+    rows = eventually(gone_on, what="their going on")
     assert {(row["lineno"], row["stopped"], row["resumed"]) for row in rows if row["hit"]} == {("10", "0", "0")}
     stops = [row for row in rows if not row["hit"]]
-    assert len(stops) >= 3 and {row["stopped"] for row in stops} == {"1"} and stops[0]["resumed"] == "1"
+    assert len(stops) >= 3 and {row["stopped"] for row in stops} == {"1"}
 
 
 def header(program, tid):
@@ -167,8 +171,7 @@ def test_held_says_so(program):
     assert header(program, a) == "held, step"
     program.commands.run("breakpoints", f"7: stop {program.target.path()}:5\n")
     program.commands.run("ctl", "continue\n")
-    eventually(lambda: len(program.stopped()) == 2)
-    assert [header(program, tid) for tid in (a, b)] == ["held, breakpoint 7"] * 2
+    eventually(lambda: [header(program, tid) for tid in (a, b)] == ["held, breakpoint 7"] * 2, what="both at the line")
     set_breakpoints(program.commands.probe, program.target.pid, "\n")
     program.commands.run("ctl", "continue\n")
     eventually(lambda: "[held" not in (program.directory / "backtrace").read_text())
@@ -210,7 +213,7 @@ def test_steps(program):
     assert ":15 (work)" in program.ctl(a, "jump 15")
     assert ":16 (work)" in program.ctl(a, "next")
     assert program.ctl(a, "continue") == "running\n"
-    assert program.stopped() == [b]
+    eventually(lambda: program.stopped() == [b], what="its going on")
     hits = ask(program.directory / "query", f"SELECT lineno, captured, resumed FROM hits WHERE tid = {a} AND captured NOT NULL")
     assert [hit["captured"] for hit in hits] == ['{"return": "3"}'] and hits[0]["resumed"]
 

