@@ -517,3 +517,23 @@ def test_large_exception_tables(probe, python):
     settle(target)
     text = probe.read(target.pid, "locks")
     assert re.search(r"^thread \d+ \(MainThread\) waits for Lock lock in deep ", text, re.M), text[:500]
+
+
+ITSELF = """
+import threading
+condition, lock = threading.Condition(), threading.Lock()
+lock.acquire()
+with condition:
+    condition._lock = condition
+    print("ready", flush=True)
+    lock.acquire()
+"""
+
+
+@pytest.mark.attack
+def test_condition_of_itself(probe, python):
+    """What it is made of isn't followed for ever."""
+    target = python.run_source(ITSELF, name="itself.py")
+    settle(target)
+    text = probe.read(target.pid, "locks")
+    assert re.search(r"^thread \d+ \(MainThread\) waits for Lock lock in ", text, re.M), text

@@ -218,7 +218,8 @@ static uint64_t self_of(struct finding *f, const struct raw_frame *frame)
     return frame_variable(f->view, f->offsets, &slots, 0);
 }
 
-/* The lock of C behind what a with statement enters, or whose acquire() was called; 0: none. */
+/* The lock of C behind what a with statement enters, or whose acquire() was called; 0: none. A
+ * Condition's own lock is no Condition. */
 static uint64_t lock_behind(struct finding *f, uint64_t object, enum lock_class class)
 {
     switch (class) {
@@ -228,7 +229,8 @@ static uint64_t lock_behind(struct finding *f, uint64_t object, enum lock_class 
     case LOCK_BOUNDED_SEMAPHORE: return object;
     case LOCK_CONDITION:
         object = attribute(f, object, "_lock");
-        return object ? lock_behind(f, object, class_of(f, object)) : 0;
+        class = object ? class_of(f, object) : LOCK_NONE;
+        return class == LOCK_CONDITION ? 0 : lock_behind(f, object, class);
     case LOCK_PY_RLOCK: return attribute(f, object, "_block");
     case LOCK_MP_LOCK:
     case LOCK_MP_RLOCK:
