@@ -537,3 +537,32 @@ def test_condition_of_itself(probe, python):
     settle(target)
     text = probe.read(target.pid, "locks")
     assert re.search(r"^thread \d+ \(MainThread\) waits for Lock lock in ", text, re.M), text
+
+
+BASES = """
+import threading
+Large = type("Large", (), {f"name_{i}": i for i in range(200_000)})
+class Many(type):
+    def mro(cls):
+        return [cls] + [Large] * 200_000 + [object]
+class Small(metaclass=Many):
+    pass
+def wait(x, y, lock, no=False):
+    if no:
+        x.foo.acquire()
+        y.foo.acquire()
+    print("ready", flush=True)
+    lock.acquire()
+lock = threading.Lock()
+lock.acquire()
+wait(Small(), Small, lock)
+"""
+
+
+@pytest.mark.attack
+def test_many_large_bases(probe, any_python):
+    """A class of 200,000 bases with 200,000 attributes each: an attribute isn't looked for in all of them."""
+    target = any_python.run_source(BASES, name="bases.py")
+    settle(target)
+    text = probe.read(target.pid, "locks")
+    assert re.search(r"^thread \d+ \(MainThread\) waits for Lock lock in wait ", text, re.M), text

@@ -2,6 +2,7 @@
 
 #include "fs/remote/frames/slots.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define NAME_CHARACTERS 256
@@ -70,12 +71,18 @@ struct search {
     uint64_t name; /* a str: names are interned */
     struct text text;
     uint64_t found;
+    uint32_t *steps;       /* entries that may yet be looked at */
+    unsigned classes_left; /* of one object */
 };
+
+static bool take_step(struct search *s) { return *s->steps && --*s->steps; }
 
 static int match_entry(void *arg, uint64_t key, uint64_t value)
 {
     struct search *s = arg;
 
+    if (!take_step(s))
+        return -E2BIG;
     if (key != s->name)
         return 0;
     s->found = value;
@@ -86,6 +93,8 @@ static int match_attribute(void *arg, const struct attribute *attribute)
 {
     struct search *s = arg;
 
+    if (!take_step(s))
+        return -E2BIG;
     if (attribute->key ? attribute->key != s->name
                        : !s->text.data || strcmp(attribute->name, s->text.data) != 0)
         return 0;
@@ -105,6 +114,9 @@ static bool find_in_dict(struct search *s, uint64_t object, int32_t field)
 static int match_base(void *arg, uint64_t base)
 {
     struct search *s = arg;
+
+    if (!s->classes_left-- || !*s->steps)
+        return -E2BIG;
     return find_in_dict(s, base, s->offsets->type_dict);
 }
 
@@ -112,6 +124,7 @@ static bool find_in_class(struct search *s, uint64_t type)
 {
     uint64_t mro;
 
+    s->classes_left = MRO_MAX;
     return object_field(s->view, type, s->offsets->type_mro, &mro) && mro &&
            tuple_iterate(s->view, s->offsets, mro, match_base, s, NULL) == 1;
 }
@@ -179,9 +192,10 @@ static uint64_t variable(struct search *s, const struct raw_frame *frame,
 }
 
 uint64_t expression_object(struct view *view, const struct offsets *offsets,
-                           const struct raw_frame *frame, const struct expression *e)
+                           const struct raw_frame *frame, const struct expression *e,
+                           uint32_t *steps)
 {
-    struct search s = {.view = view, .offsets = offsets};
+    struct search s = {.view = view, .offsets = offsets, .steps = steps};
     uint64_t object = variable(&s, frame, e);
 
     for (uint32_t i = 0; i < e->n && object; i++)

@@ -143,7 +143,8 @@ int lock_calls_read(struct view *view, const struct offsets *offsets, const stru
         struct lock_call *call = &out->items[i];
         for (same = 0; !expression_equals(&out->items[same].of, &call->of); same++)
             ;
-        uint64_t object = same == i ? expression_object(view, offsets, frame, &call->of) : 0;
+        uint64_t object =
+            same == i ? expression_object(view, offsets, frame, &call->of, &work->steps) : 0;
         call->lock = same < i ? out->items[same].lock : object ? find(arg, object) : 0;
     }
     return r;
