@@ -566,3 +566,33 @@ def test_many_large_bases(probe, any_python):
     settle(target)
     text = probe.read(target.pid, "locks")
     assert re.search(r"^thread \d+ \(MainThread\) waits for Lock lock in wait ", text, re.M), text
+
+
+NAMES = """
+import sys, threading
+names = "".join(f"        global name_{i}; name_{i} = name_{i} + {i}\\n" for i in range(4000))
+exec(f'''
+def deep(n, no=False):
+    if no:
+{names}
+        lock.release()
+    if n:
+        return deep(n - 1)
+    lock.acquire()
+    print("ready", flush=True)
+    lock.acquire()
+''')
+lock = threading.Lock()
+sys.setrecursionlimit(100_000)
+deep(60_000)
+"""
+
+
+@pytest.mark.attack
+@pytest.mark.python(minimum=(3, 11))
+def test_large_functions(probe, python):
+    """Each of 60,000 frames has a function of 4,000 names, which is too large to be looked at."""
+    target = python.run_source(NAMES, name="large_functions.py")
+    settle(target)
+    text = probe.read(target.pid, "locks")
+    assert re.search(r"^thread \d+ \(MainThread\) waits for Lock \w+ in deep ", text, re.M), text[:500]

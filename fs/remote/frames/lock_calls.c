@@ -7,7 +7,8 @@
 #define BYTES_MAX (1u << 16) /* of a function that is looked at */
 #define SWEEPS_MAX 64        /* over a function, until nothing changes: one more than loops nest */
 #define NAMES_MAX 4096u
-#define FRAME_STEPS 256 /* what reading its names and locks costs beside its instructions */
+#define FRAME_STEPS 256 /* what a frame costs beside its instructions ... */
+#define NAME_STEPS 16   /* ... and each name of its code */
 #define NO_NAME UINT32_MAX
 
 /* ---- the calls ---- */
@@ -111,11 +112,12 @@ static int read_calls(struct view *view, const struct offsets *o, const struct r
 
     if (frame->lasti < 0 || !calls->work->steps || !find_names(&names, frame))
         return 0;
+    if (!take_steps(calls, FRAME_STEPS + NAME_STEPS * names.n))
+        return -E2BIG;
     int r = bytecode_read(view, o, frame->code, &calls->code);
     if (r < 0)
         return r;
-    if (calls->code.size > BYTES_MAX ||
-        !take_steps(calls, FRAME_STEPS + names.n + calls->code.size / 2))
+    if (calls->code.size > BYTES_MAX || !take_steps(calls, calls->code.size / 2))
         return -E2BIG;
     if (o->code_exceptiontable >= 0 &&
         !exception_table_read(view, o, frame->code, &calls->handlers))
@@ -242,7 +244,7 @@ static bool sweep(struct ways *w)
         }
     }
     while (exception_table_next(&handlers, &handled))
-        if (!reach_handler(w, handled.start, handled.end, handled.handler))
+        if (!take_steps(calls, 1) || !reach_handler(w, handled.start, handled.end, handled.handler))
             return false;
     return true;
 }
