@@ -467,6 +467,16 @@ def not_if_some_lock_is_given_back(lock):
 
 
 @sample
+def not_if_given_back_by_a_name_bound_since(lock):
+    other = Lock()
+    lock.acquire()
+    other.acquire()
+    for each in (lock, other):
+        each.release()
+    stand()
+
+
+@sample
 def not_by_a_method_that_is_kept(lock):
     take = lock.acquire
     take()

@@ -96,13 +96,43 @@ static int find_calls(struct lock_calls *calls, const struct names *names, uint3
             if (calls->n == LOCK_CALLS_MAX)
                 return -E2BIG;
             open = &calls->items[calls->n++];
-            *open = (struct lock_call){on_top, 0, i.at, i.arg == names->acquire, false};
+            *open = (struct lock_call){on_top, 0, i.at, i.arg == names->acquire, false, false};
             on_top.variable = VARIABLE_NONE;
         } else {
             expression_follow(&on_top, &i);
         }
     }
     return calls->stands_at == NO_TARGET ? -EFAULT : 0;
+}
+
+/* The first instruction that may run after a call: loops jump back behind it. */
+static void find_first_after(const struct lock_calls *calls, uint32_t *first)
+{
+    struct instruction i = {0};
+
+    for (size_t k = 0; k < calls->n; k++)
+        first[k] = calls->items[k].at;
+    while (bytecode_next(&calls->code, i.end, &i))
+        for (size_t k = 0; k < calls->n && i.target < i.at; k++)
+            if (i.at > calls->items[k].at && i.target < first[k])
+                first[k] = i.target;
+}
+
+/* False: it would be too much. */
+static bool find_rebound(struct lock_calls *calls)
+{
+    uint32_t first[LOCK_CALLS_MAX];
+    struct instruction i = {0};
+
+    if (!take_steps(calls, calls->code.size))
+        return false;
+    find_first_after(calls, first);
+    while (bytecode_next(&calls->code, i.end, &i))
+        for (size_t k = 0; k < calls->n; k++)
+            if (!calls->items[k].acquires && i.at >= first[k] &&
+                expression_is_changed(&calls->items[k].of, &i))
+                calls->items[k].rebound = true;
+    return true;
 }
 
 static int read_calls(struct view *view, const struct offsets *o, const struct raw_frame *frame,
@@ -125,7 +155,12 @@ static int read_calls(struct view *view, const struct offsets *o, const struct r
     calls->marks = calloc(calls->code.size / 2 + 1, 1);
     if (!calls->marks)
         return -ENOMEM;
-    return mark_targets(calls) ? find_calls(calls, &names, (uint32_t)frame->lasti) : -EFAULT;
+    if (!mark_targets(calls))
+        return -EFAULT;
+    r = find_calls(calls, &names, (uint32_t)frame->lasti);
+    if (r < 0 || names.release == NO_NAME)
+        return r;
+    return find_rebound(calls) ? 0 : -E2BIG;
 }
 
 int lock_calls_read(struct view *view, const struct offsets *offsets, const struct raw_frame *frame,
@@ -193,7 +228,8 @@ static unsigned after(const struct ways *w, const struct instruction *i, unsigne
             states = w->only && call != w->only ? LOCK_RELEASED
                      : call->plain              ? LOCK_ACQUIRED
                                                 : states | LOCK_ACQUIRED;
-        else if (reached && !call->acquires && (is || (from_beginning && !call->lock)))
+        else if (reached && !call->acquires &&
+                 (is || (from_beginning && (!call->lock || call->rebound))))
             states = LOCK_RELEASED;
         else if (from_beginning && call->acquires && is && expression_is_changed(&call->of, i))
             states = LOCK_RELEASED; /* which lock it was isn't known any more */
