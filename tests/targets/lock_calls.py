@@ -347,6 +347,29 @@ def maybe_not_in_what_with_calls(lock):
 
 
 @sample
+def maybe_not_in_with_where_lines_are_monitored(lock):
+    if hasattr(sys, "monitoring"):
+        sys.monitoring.use_tool_id(2, "lines of a block")
+        sys.monitoring.set_local_events(2, monitored_block.__code__, sys.monitoring.events.LINE)
+    monitored_block(lock)
+
+
+def monitored_block(lock, really=False):
+    with lock:  # takes
+        if really:
+            lock.release()
+        stand()
+
+
+@sample
+def maybe_not_in_with_among_many_calls(lock):
+    calls = "            lock.release()\n" * 100
+    space = {"stand": stand}
+    exec(f"def many(lock, really=False):\n    with lock:\n        if really:\n{calls}        stand()\n", space)
+    space["many"](lock)
+
+
+@sample
 def certainly_in_an_rlock(lock):
     lock.acquire()  # takes
     stand()

@@ -41,7 +41,7 @@ static bool find_names(struct names *names, const struct raw_frame *frame)
     if (!object_field(names->view, frame->code, names->offsets->code_names, &tuple) ||
         tuple_iterate(names->view, names->offsets, tuple, match_name, names, NULL) < 0)
         return false;
-    bool none = names->acquire == NO_NAME && names->release == NO_NAME;
+    bool none = names->acquire == NO_NAME && names->release == NO_NAME && names->n < NAMES_MAX;
     if (frame->info)
         frame->info->no_lock_calls = none;
     return !none;
@@ -140,9 +140,13 @@ static int read_calls(struct view *view, const struct offsets *o, const struct r
 {
     struct names names = {view, o, NO_NAME, NO_NAME, 0};
 
-    if (frame->lasti < 0 || !calls->work->steps || !find_names(&names, frame))
+    if (frame->lasti < 0)
         return 0;
-    if (!take_steps(calls, FRAME_STEPS + NAME_STEPS * names.n))
+    calls->unread = !calls->work->steps && !(frame->info && frame->info->no_lock_calls);
+    if (!calls->work->steps || !find_names(&names, frame))
+        return 0;
+    calls->unread = names.release != NO_NAME || names.n == NAMES_MAX;
+    if (names.n == NAMES_MAX || !take_steps(calls, FRAME_STEPS + NAME_STEPS * names.n))
         return -E2BIG;
     int r = bytecode_read(view, o, frame->code, &calls->code);
     if (r < 0)
@@ -158,15 +162,17 @@ static int read_calls(struct view *view, const struct offsets *o, const struct r
     if (!mark_targets(calls))
         return -EFAULT;
     r = find_calls(calls, &names, (uint32_t)frame->lasti);
-    if (r < 0 || names.release == NO_NAME)
-        return r;
-    return find_rebound(calls) ? 0 : -E2BIG;
+    if (r == 0 && names.release != NO_NAME && !find_rebound(calls))
+        r = -E2BIG;
+    calls->unread &= r < 0;
+    return r;
 }
 
 int lock_calls_read(struct view *view, const struct offsets *offsets, const struct raw_frame *frame,
                     lock_find *find, void *arg, struct lock_calls_work *work,
                     struct lock_calls *out)
 {
+    out->unread = false;
     out->n = 0; /* not set to 0 as a whole: it is large, and most frames have none */
     out->handlers = (struct exception_table){0};
     out->stands_at = NO_TARGET;
@@ -183,6 +189,11 @@ int lock_calls_read(struct view *view, const struct offsets *offsets, const stru
         uint64_t object =
             same == i ? expression_object(view, offsets, frame, &call->of, &work->steps) : 0;
         call->lock = same < i ? out->items[same].lock : object ? find(arg, object) : 0;
+    }
+    if (out->n && !work->steps) { /* some were not looked for */
+        out->n = 0;
+        out->unread = true;
+        r = -E2BIG;
     }
     return r;
 }

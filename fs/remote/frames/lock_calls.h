@@ -41,6 +41,7 @@ struct lock_calls_work {
 struct lock_calls {
     struct lock_call items[LOCK_CALLS_MAX]; /* in the order of the bytecode */
     size_t n;
+    bool unread; /* n is 0, but it may well call release() */
 
     struct bytecode code;
     struct exception_table handlers; /* from 3.11 on */

@@ -457,7 +457,7 @@ static int visit_with_block(void *arg, uint64_t manager, bool async, int32_t at)
         if (done != LOCK_UNTOUCHED)
             certainty = HELD_LIKELY;
     }
-    if (is_among(looking->doubtful, looking->ndoubtful, lock))
+    if (looking->calls.unread || is_among(looking->doubtful, looking->ndoubtful, lock))
         certainty = HELD_LIKELY;
     return add_hold(looking, lock, certainty, at);
 }
@@ -534,6 +534,7 @@ static int find_holds_in_frame(struct looking_at_frame *looking, bool calls)
         r = visit_calls(looking);
     lock_calls_deinit(&looking->calls);
     looking->calls.n = 0;
+    looking->calls.unread = false;
     return r;
 }
 
