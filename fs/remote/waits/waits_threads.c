@@ -73,6 +73,7 @@ struct finding {
     struct lock_calls_work calls;
     uint32_t entries; /* with_blocks.h */
     bool futures_known;
+    bool cut; /* not all that the threads hold was found */
 };
 
 static struct actor thread_actor(pid_t tid)
@@ -431,8 +432,10 @@ static int add_hold(struct looking_at_frame *looking, uint64_t lock, enum certai
 {
     struct finding *f = looking->f;
 
-    if (f->nholds == HOLDS_MAX)
+    if (f->nholds == HOLDS_MAX) {
+        f->cut = true;
         return 0;
+    }
     if (ARRAY_GROW(f->holds, f->holds_alloc, f->nholds + 1) < 0)
         return -ENOMEM;
     f->holds[f->nholds++] = (struct hold){lock, looking->waiter, certainty, *looking->frame, at};
@@ -553,8 +556,9 @@ static int find_holds(struct finding *f, bool calls)
             r = find_holds_in_frame(&looking, calls && !f->items[i].torn);
         }
     }
-    if (!f->entries && f->waits)
-        f->waits->cut = true;
+    f->cut |= !f->entries || (calls && !f->calls.steps);
+    if (f->waits)
+        f->waits->cut |= f->cut;
     return r == -ENOMEM ? r : 0;
 }
 
@@ -632,8 +636,8 @@ static bool add_with_blocks(struct finding *f, uint64_t lock, enum certainty cer
     return found;
 }
 
-/* The thread that likely holds it: the only one of which something speaks for that. Not w: one that
- * waits for what it took itself often waits for another thread to give that back. */
+/* The thread that likely holds it: the only one of all of which something speaks for that. Not w:
+ * one that waits for what it took itself often waits for another thread to give that back. */
 static void add_likely(struct finding *f, const struct waiter *w)
 {
     const struct waiter *holder = NULL;
@@ -646,7 +650,7 @@ static void add_likely(struct finding *f, const struct waiter *w)
             return;
         holder = of;
     }
-    if (holder && holder != w)
+    if (holder && holder != w && !f->cut)
         add_holder(f, holder, w->lock, HELD_LIKELY);
 }
 
