@@ -542,20 +542,29 @@ def test_condition_of_itself(probe, python):
 BASES = """
 import threading
 Large = type("Large", (), {f"name_{i}": i for i in range(200_000)})
+Gone = type("Gone", (), {f"name_{i}": i for i in range(200_000)})
+for name in [name for name in vars(Gone) if name.startswith("name_")]:
+    delattr(Gone, name)  # their places in its dict stay
 class Many(type):
     def mro(cls):
-        return [cls] + [Large] * 200_000 + [object]
-class Small(metaclass=Many):
+        return [cls] + [Large if cls.__name__ == "Full" else Gone] * 200_000 + [object]
+class Full(metaclass=Many):
     pass
-def wait(x, y, lock, no=False):
+class Empty(metaclass=Many):
+    pass
+calls = "".join(f"        x.a{i}.acquire(); y.a{i}.acquire()\\n" for i in range(25))
+exec(f'''
+def wait(n, x, y, no=False):
     if no:
-        x.foo.acquire()
-        y.foo.acquire()
+{calls}
+    if n:
+        return wait(n - 1, y, x)
     print("ready", flush=True)
     lock.acquire()
+''')
 lock = threading.Lock()
 lock.acquire()
-wait(Small(), Small, lock)
+wait(500, Full(), Empty)
 """
 
 

@@ -71,18 +71,13 @@ struct search {
     uint64_t name; /* a str: names are interned */
     struct text text;
     uint64_t found;
-    uint32_t *steps;       /* entries that may yet be looked at */
     unsigned classes_left; /* of one object */
 };
-
-static bool take_step(struct search *s) { return *s->steps && --*s->steps; }
 
 static int match_entry(void *arg, uint64_t key, uint64_t value)
 {
     struct search *s = arg;
 
-    if (!take_step(s))
-        return -E2BIG;
     if (key != s->name)
         return 0;
     s->found = value;
@@ -93,8 +88,6 @@ static int match_attribute(void *arg, const struct attribute *attribute)
 {
     struct search *s = arg;
 
-    if (!take_step(s))
-        return -E2BIG;
     if (attribute->key ? attribute->key != s->name
                        : !s->text.data || strcmp(attribute->name, s->text.data) != 0)
         return 0;
@@ -115,7 +108,7 @@ static int match_base(void *arg, uint64_t base)
 {
     struct search *s = arg;
 
-    if (!s->classes_left-- || !*s->steps)
+    if (!s->classes_left--)
         return -E2BIG;
     return find_in_dict(s, base, s->offsets->type_dict);
 }
@@ -192,10 +185,9 @@ static uint64_t variable(struct search *s, const struct raw_frame *frame,
 }
 
 uint64_t expression_object(struct view *view, const struct offsets *offsets,
-                           const struct raw_frame *frame, const struct expression *e,
-                           uint32_t *steps)
+                           const struct raw_frame *frame, const struct expression *e)
 {
-    struct search s = {.view = view, .offsets = offsets, .steps = steps};
+    struct search s = {.view = view, .offsets = offsets};
     uint64_t object = variable(&s, frame, e);
 
     for (uint32_t i = 0; i < e->n && object; i++)

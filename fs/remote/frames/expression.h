@@ -21,8 +21,6 @@ void expression_follow(struct expression *e, const struct instruction *instructi
 bool expression_equals(const struct expression *a, const struct expression *b);
 /* Whether the instruction may bind another object to a part of it. */
 bool expression_is_changed(const struct expression *e, const struct instruction *instruction);
-/* What it stands for in the frame now; 0: not known. A property's value isn't. Takes the variables
- * and attributes that it looks at from *steps, and finds nothing more once they are used up. */
+/* What it stands for in the frame now; 0: not known. A property's value isn't. */
 uint64_t expression_object(struct view *view, const struct offsets *offsets,
-                           const struct raw_frame *frame, const struct expression *e,
-                           uint32_t *steps);
+                           const struct raw_frame *frame, const struct expression *e);

@@ -182,13 +182,15 @@ int lock_calls_read(struct view *view, const struct offsets *offsets, const stru
     int r = read_calls(view, offsets, frame, out);
     if (r < 0)
         out->n = 0;
-    for (size_t i = 0, same; i < out->n; i++) {
+    for (size_t i = 0, same; i < out->n && work->steps; i++) {
         struct lock_call *call = &out->items[i];
+        uint64_t asked = view_asked(view);
         for (same = 0; !expression_equals(&out->items[same].of, &call->of); same++)
             ;
-        uint64_t object =
-            same == i ? expression_object(view, offsets, frame, &call->of, &work->steps) : 0;
+        uint64_t object = same == i ? expression_object(view, offsets, frame, &call->of) : 0;
         call->lock = same < i ? out->items[same].lock : object ? find(arg, object) : 0;
+        asked = view_asked(view) - asked;
+        (void)take_steps(out, asked < UINT32_MAX ? (uint32_t)asked : UINT32_MAX);
     }
     if (out->n && !work->steps) { /* some were not looked for */
         out->n = 0;

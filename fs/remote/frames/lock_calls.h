@@ -29,7 +29,7 @@ struct lock_call {
 
 /* What is shared by all that is asked of the frames of one moment. Zero it, but for steps. */
 struct lock_calls_work {
-    uint32_t steps; /* that may yet be taken: an instruction, a name, an entry of a table */
+    uint32_t steps; /* that may yet be taken: an instruction, a name, 64 bytes of a table */
     struct lock_calls_answer {
         uint64_t code, of, unknown; /* bits: which calls are of the lock, or of an unknown one */
         uint32_t stands_at, since;
