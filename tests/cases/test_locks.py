@@ -521,3 +521,91 @@ def test_large_exception_tables(probe, python):
     settle(target)
     text = probe.read(target.pid, "locks")
     assert re.search(r"^thread \d+ \(MainThread\) waits for Lock lock in deep ", text, re.M), text[:500]
+
+
+ITSELF = """
+import threading
+condition, lock = threading.Condition(), threading.Lock()
+lock.acquire()
+with condition:
+    condition._lock = condition
+    print("ready", flush=True)
+    lock.acquire()
+"""
+
+
+@pytest.mark.attack
+def test_condition_of_itself(probe, python):
+    """What it is made of isn't followed for ever."""
+    target = python.run_source(ITSELF, name="itself.py")
+    settle(target)
+    text = probe.read(target.pid, "locks")
+    assert re.search(r"^thread \d+ \(MainThread\) waits for Lock lock in ", text, re.M), text
+
+
+BASES = """
+import threading
+Large = type("Large", (), {f"name_{i}": i for i in range(200_000)})
+Gone = type("Gone", (), {f"name_{i}": i for i in range(200_000)})
+for name in [name for name in vars(Gone) if name.startswith("name_")]:
+    delattr(Gone, name)  # their places in its dict stay
+class Many(type):
+    def mro(cls):
+        return [cls] + [Large if cls.__name__ == "Full" else Gone] * 200_000 + [object]
+class Full(metaclass=Many):
+    pass
+class Empty(metaclass=Many):
+    pass
+calls = "".join(f"        x.a{i}.acquire(); y.a{i}.acquire()\\n" for i in range(25))
+exec(f'''
+def wait(n, x, y, no=False):
+    if no:
+{calls}
+    if n:
+        return wait(n - 1, y, x)
+    print("ready", flush=True)
+    lock.acquire()
+''')
+lock = threading.Lock()
+lock.acquire()
+wait(500, Full(), Empty)
+"""
+
+
+@pytest.mark.attack
+def test_many_large_bases(probe, any_python):
+    """A class of 200,000 bases with 200,000 attributes each: an attribute isn't looked for in all of them."""
+    target = any_python.run_source(BASES, name="bases.py")
+    settle(target)
+    text = probe.read(target.pid, "locks")
+    assert re.search(r"^thread \d+ \(MainThread\) waits for Lock lock in wait ", text, re.M), text
+
+
+NAMES = """
+import sys, threading
+names = "".join(f"        global name_{i}; name_{i} = name_{i} + {i}\\n" for i in range(4000))
+exec(f'''
+def deep(n, no=False):
+    if no:
+{names}
+        lock.release()
+    if n:
+        return deep(n - 1)
+    lock.acquire()
+    print("ready", flush=True)
+    lock.acquire()
+''')
+lock = threading.Lock()
+sys.setrecursionlimit(100_000)
+deep(60_000)
+"""
+
+
+@pytest.mark.attack
+@pytest.mark.python(minimum=(3, 11))
+def test_large_functions(probe, python):
+    """Each of 60,000 frames has a function of 4,000 names, which is too large to be looked at."""
+    target = python.run_source(NAMES, name="large_functions.py")
+    settle(target)
+    text = probe.read(target.pid, "locks")
+    assert re.search(r"^thread \d+ \(MainThread\) waits for Lock \w+ in deep ", text, re.M), text[:500]

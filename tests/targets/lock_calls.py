@@ -23,9 +23,10 @@ def stand():
     time.sleep(10**6)
 
 
-def occupy(lock):
+def occupy(lock, is_given_back):
     """By nobody whom a frame tells of."""
-    lock.acquire(False)
+    while not lock.acquire(False) and is_given_back:
+        time.sleep(0.001)
 
 
 def let_go(lock):
@@ -346,6 +347,29 @@ def maybe_not_in_what_with_calls(lock):
 
 
 @sample
+def maybe_not_in_with_where_lines_are_monitored(lock):
+    if hasattr(sys, "monitoring"):
+        sys.monitoring.use_tool_id(2, "lines of a block")
+        sys.monitoring.set_local_events(2, monitored_block.__code__, sys.monitoring.events.LINE)
+    monitored_block(lock)
+
+
+def monitored_block(lock, really=False):
+    with lock:  # takes
+        if really:
+            lock.release()
+        stand()
+
+
+@sample
+def maybe_not_in_with_among_many_calls(lock):
+    calls = "            lock.release()\n" * 100
+    space = {"stand": stand}
+    exec(f"def many(lock, really=False):\n    with lock:\n        if really:\n{calls}        stand()\n", space)
+    space["many"](lock)
+
+
+@sample
 def certainly_in_an_rlock(lock):
     lock.acquire()  # takes
     stand()
@@ -466,6 +490,16 @@ def not_if_some_lock_is_given_back(lock):
 
 
 @sample
+def not_if_given_back_by_a_name_bound_since(lock):
+    other = Lock()
+    lock.acquire()
+    other.acquire()
+    for each in (lock, other):
+        each.release()
+    stand()
+
+
+@sample
 def not_by_a_method_that_is_kept(lock):
     take = lock.acquire
     take()
@@ -561,6 +595,6 @@ for function in samples:
     standing[name] = threading.Event()
     threading.Thread(target=function, args=(given,), name=name, daemon=True).start()
     standing[name].wait()
-    occupy(lock)
+    occupy(lock, name == "not_with_a_condition")  # by wait(), soon
     threading.Thread(target=wait, args=(lock,), name=f"waiter-{name}", daemon=True).start()
 oracle.park()

@@ -2,6 +2,7 @@
 
 #include "fs/remote/frames/slots.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define NAME_CHARACTERS 256
@@ -70,6 +71,7 @@ struct search {
     uint64_t name; /* a str: names are interned */
     struct text text;
     uint64_t found;
+    unsigned classes_left; /* of one object */
 };
 
 static int match_entry(void *arg, uint64_t key, uint64_t value)
@@ -105,6 +107,9 @@ static bool find_in_dict(struct search *s, uint64_t object, int32_t field)
 static int match_base(void *arg, uint64_t base)
 {
     struct search *s = arg;
+
+    if (!s->classes_left--)
+        return -E2BIG;
     return find_in_dict(s, base, s->offsets->type_dict);
 }
 
@@ -112,6 +117,7 @@ static bool find_in_class(struct search *s, uint64_t type)
 {
     uint64_t mro;
 
+    s->classes_left = MRO_MAX;
     return object_field(s->view, type, s->offsets->type_mro, &mro) && mro &&
            tuple_iterate(s->view, s->offsets, mro, match_base, s, NULL) == 1;
 }

@@ -7,7 +7,8 @@
 #define BYTES_MAX (1u << 16) /* of a function that is looked at */
 #define SWEEPS_MAX 64        /* over a function, until nothing changes: one more than loops nest */
 #define NAMES_MAX 4096u
-#define FRAME_STEPS 256 /* what reading its names and locks costs beside its instructions */
+#define FRAME_STEPS 256 /* what a frame costs beside its instructions ... */
+#define NAME_STEPS 16   /* ... and each name of its code */
 #define NO_NAME UINT32_MAX
 
 /* ---- the calls ---- */
@@ -40,7 +41,7 @@ static bool find_names(struct names *names, const struct raw_frame *frame)
     if (!object_field(names->view, frame->code, names->offsets->code_names, &tuple) ||
         tuple_iterate(names->view, names->offsets, tuple, match_name, names, NULL) < 0)
         return false;
-    bool none = names->acquire == NO_NAME && names->release == NO_NAME;
+    bool none = names->acquire == NO_NAME && names->release == NO_NAME && names->n < NAMES_MAX;
     if (frame->info)
         frame->info->no_lock_calls = none;
     return !none;
@@ -95,7 +96,7 @@ static int find_calls(struct lock_calls *calls, const struct names *names, uint3
             if (calls->n == LOCK_CALLS_MAX)
                 return -E2BIG;
             open = &calls->items[calls->n++];
-            *open = (struct lock_call){on_top, 0, i.at, i.arg == names->acquire, false};
+            *open = (struct lock_call){on_top, 0, i.at, i.arg == names->acquire, false, false};
             on_top.variable = VARIABLE_NONE;
         } else {
             expression_follow(&on_top, &i);
@@ -104,18 +105,53 @@ static int find_calls(struct lock_calls *calls, const struct names *names, uint3
     return calls->stands_at == NO_TARGET ? -EFAULT : 0;
 }
 
+/* The first instruction that may run after a call: loops jump back behind it. */
+static void find_first_after(const struct lock_calls *calls, uint32_t *first)
+{
+    struct instruction i = {0};
+
+    for (size_t k = 0; k < calls->n; k++)
+        first[k] = calls->items[k].at;
+    while (bytecode_next(&calls->code, i.end, &i))
+        for (size_t k = 0; k < calls->n && i.target < i.at; k++)
+            if (i.at > calls->items[k].at && i.target < first[k])
+                first[k] = i.target;
+}
+
+/* False: it would be too much. */
+static bool find_rebound(struct lock_calls *calls)
+{
+    uint32_t first[LOCK_CALLS_MAX];
+    struct instruction i = {0};
+
+    if (!take_steps(calls, calls->code.size))
+        return false;
+    find_first_after(calls, first);
+    while (bytecode_next(&calls->code, i.end, &i))
+        for (size_t k = 0; k < calls->n; k++)
+            if (!calls->items[k].acquires && i.at >= first[k] &&
+                expression_is_changed(&calls->items[k].of, &i))
+                calls->items[k].rebound = true;
+    return true;
+}
+
 static int read_calls(struct view *view, const struct offsets *o, const struct raw_frame *frame,
                       struct lock_calls *calls)
 {
     struct names names = {view, o, NO_NAME, NO_NAME, 0};
 
-    if (frame->lasti < 0 || !calls->work->steps || !find_names(&names, frame))
+    if (frame->lasti < 0)
         return 0;
+    calls->unread = !calls->work->steps && !(frame->info && frame->info->no_lock_calls);
+    if (!calls->work->steps || !find_names(&names, frame))
+        return 0;
+    calls->unread = names.release != NO_NAME || names.n == NAMES_MAX;
+    if (names.n == NAMES_MAX || !take_steps(calls, FRAME_STEPS + NAME_STEPS * names.n))
+        return -E2BIG;
     int r = bytecode_read(view, o, frame->code, &calls->code);
     if (r < 0)
         return r;
-    if (calls->code.size > BYTES_MAX ||
-        !take_steps(calls, FRAME_STEPS + names.n + calls->code.size / 2))
+    if (calls->code.size > BYTES_MAX || !take_steps(calls, calls->code.size / 2))
         return -E2BIG;
     if (o->code_exceptiontable >= 0 &&
         !exception_table_read(view, o, frame->code, &calls->handlers))
@@ -123,13 +159,20 @@ static int read_calls(struct view *view, const struct offsets *o, const struct r
     calls->marks = calloc(calls->code.size / 2 + 1, 1);
     if (!calls->marks)
         return -ENOMEM;
-    return mark_targets(calls) ? find_calls(calls, &names, (uint32_t)frame->lasti) : -EFAULT;
+    if (!mark_targets(calls))
+        return -EFAULT;
+    r = find_calls(calls, &names, (uint32_t)frame->lasti);
+    if (r == 0 && names.release != NO_NAME && !find_rebound(calls))
+        r = -E2BIG;
+    calls->unread &= r < 0;
+    return r;
 }
 
 int lock_calls_read(struct view *view, const struct offsets *offsets, const struct raw_frame *frame,
                     lock_find *find, void *arg, struct lock_calls_work *work,
                     struct lock_calls *out)
 {
+    out->unread = false;
     out->n = 0; /* not set to 0 as a whole: it is large, and most frames have none */
     out->handlers = (struct exception_table){0};
     out->stands_at = NO_TARGET;
@@ -139,12 +182,20 @@ int lock_calls_read(struct view *view, const struct offsets *offsets, const stru
     int r = read_calls(view, offsets, frame, out);
     if (r < 0)
         out->n = 0;
-    for (size_t i = 0, same; i < out->n; i++) {
+    for (size_t i = 0, same; i < out->n && work->steps; i++) {
         struct lock_call *call = &out->items[i];
+        uint64_t asked = view_asked(view);
         for (same = 0; !expression_equals(&out->items[same].of, &call->of); same++)
             ;
         uint64_t object = same == i ? expression_object(view, offsets, frame, &call->of) : 0;
         call->lock = same < i ? out->items[same].lock : object ? find(arg, object) : 0;
+        asked = view_asked(view) - asked;
+        (void)take_steps(out, asked < UINT32_MAX ? (uint32_t)asked : UINT32_MAX);
+    }
+    if (out->n && !work->steps) { /* some were not looked for */
+        out->n = 0;
+        out->unread = true;
+        r = -E2BIG;
     }
     return r;
 }
@@ -190,7 +241,8 @@ static unsigned after(const struct ways *w, const struct instruction *i, unsigne
             states = w->only && call != w->only ? LOCK_RELEASED
                      : call->plain              ? LOCK_ACQUIRED
                                                 : states | LOCK_ACQUIRED;
-        else if (reached && !call->acquires && (is || (from_beginning && !call->lock)))
+        else if (reached && !call->acquires &&
+                 (is || (from_beginning && (!call->lock || call->rebound))))
             states = LOCK_RELEASED;
         else if (from_beginning && call->acquires && is && expression_is_changed(&call->of, i))
             states = LOCK_RELEASED; /* which lock it was isn't known any more */
@@ -241,7 +293,7 @@ static bool sweep(struct ways *w)
         }
     }
     while (exception_table_next(&handlers, &handled))
-        if (!reach_handler(w, handled.start, handled.end, handled.handler))
+        if (!take_steps(calls, 1) || !reach_handler(w, handled.start, handled.end, handled.handler))
             return false;
     return true;
 }

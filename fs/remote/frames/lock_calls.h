@@ -3,8 +3,8 @@
  * All ways through the bytecode of its function to where the frame stands are gone, also those by
  * exceptions: what is true on all of them is true. Of acquire() only a call without arguments
  * counts as one that has the lock afterwards. Which lock is meant is what the expression before the
- * dot stands for now (expression.h). A lock that somebody else gives back, or a function that is
- * called, can't be seen. */
+ * dot stands for now (expression.h); where that was bound again in between it isn't known. A lock
+ * that somebody else gives back, or a function that is called, can't be seen. */
 #pragma once
 
 #include "fs/remote/frames/exception_table.h"
@@ -23,12 +23,13 @@ struct lock_call {
     uint64_t lock; /* 0: not known */
     uint32_t at;   /* byte offset of the call without arguments, else of where the method is read */
     bool acquires;
-    bool plain; /* it acquires, without arguments */
+    bool plain;   /* it acquires, without arguments */
+    bool rebound; /* it releases, and the expression may stand for another object since */
 };
 
 /* What is shared by all that is asked of the frames of one moment. Zero it, but for steps. */
 struct lock_calls_work {
-    uint32_t steps; /* instructions that may yet be looked at */
+    uint32_t steps; /* that may yet be taken: an instruction, a name, 64 bytes of a table */
     struct lock_calls_answer {
         uint64_t code, of, unknown; /* bits: which calls are of the lock, or of an unknown one */
         uint32_t stands_at, since;
@@ -40,6 +41,7 @@ struct lock_calls_work {
 struct lock_calls {
     struct lock_call items[LOCK_CALLS_MAX]; /* in the order of the bytecode */
     size_t n;
+    bool unread; /* n is 0, but it may well call release() */
 
     struct bytecode code;
     struct exception_table handlers; /* from 3.11 on */

@@ -35,6 +35,7 @@ struct view {
     size_t again_alloc;
     struct block *blocks; /* where the pieces' bytes live */
     size_t bytes;
+    uint64_t asked;
 };
 
 int view_new(const struct memory *memory, struct view **out)
@@ -69,6 +70,8 @@ void view_free(struct view *view)
     free(view->again);
     free(view);
 }
+
+uint64_t view_asked(const struct view *view) { return view->asked; }
 
 size_t view_size(const struct view *view) { return view->bytes; }
 
@@ -268,6 +271,7 @@ static int queue(struct view *view, uint64_t addr, uint32_t len)
 int view_get(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out)
 {
     struct piece *p = find(view, addr, len);
+    view->asked += 1 + len / 64;
     if (!p)
         return queue(view, addr, len);
     p->used = true;

@@ -38,6 +38,9 @@ int view_get(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out
 int view_get_fixed(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out);
 /* Copies all that is queued. 0, -ESRCH, -EPERM, -ENOMEM. */
 int view_fill(struct view *view);
+/* How much it has been asked for since view_new(): each piece counts one, and each 64 bytes of it.
+ * Only the difference of two means anything. */
+uint64_t view_asked(const struct view *view);
 /* view_get() that copies at once instead of queueing. NULL: not readable, or over a limit. */
 const uint8_t *view_read(struct view *view, uint64_t addr, uint32_t len);
 /* A pointer-sized word at addr; false if it isn't readable. */

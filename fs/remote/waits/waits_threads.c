@@ -73,6 +73,7 @@ struct finding {
     struct lock_calls_work calls;
     uint32_t entries; /* with_blocks.h */
     bool futures_known;
+    bool cut; /* not all that the threads hold was found */
 };
 
 static struct actor thread_actor(pid_t tid)
@@ -218,7 +219,8 @@ static uint64_t self_of(struct finding *f, const struct raw_frame *frame)
     return frame_variable(f->view, f->offsets, &slots, 0);
 }
 
-/* The lock of C behind what a with statement enters, or whose acquire() was called; 0: none. */
+/* The lock of C behind what a with statement enters, or whose acquire() was called; 0: none. A
+ * Condition's own lock is no Condition. */
 static uint64_t lock_behind(struct finding *f, uint64_t object, enum lock_class class)
 {
     switch (class) {
@@ -228,7 +230,8 @@ static uint64_t lock_behind(struct finding *f, uint64_t object, enum lock_class 
     case LOCK_BOUNDED_SEMAPHORE: return object;
     case LOCK_CONDITION:
         object = attribute(f, object, "_lock");
-        return object ? lock_behind(f, object, class_of(f, object)) : 0;
+        class = object ? class_of(f, object) : LOCK_NONE;
+        return class == LOCK_CONDITION ? 0 : lock_behind(f, object, class);
     case LOCK_PY_RLOCK: return attribute(f, object, "_block");
     case LOCK_MP_LOCK:
     case LOCK_MP_RLOCK:
@@ -429,8 +432,10 @@ static int add_hold(struct looking_at_frame *looking, uint64_t lock, enum certai
 {
     struct finding *f = looking->f;
 
-    if (f->nholds == HOLDS_MAX)
+    if (f->nholds == HOLDS_MAX) {
+        f->cut = true;
         return 0;
+    }
     if (ARRAY_GROW(f->holds, f->holds_alloc, f->nholds + 1) < 0)
         return -ENOMEM;
     f->holds[f->nholds++] = (struct hold){lock, looking->waiter, certainty, *looking->frame, at};
@@ -455,7 +460,7 @@ static int visit_with_block(void *arg, uint64_t manager, bool async, int32_t at)
         if (done != LOCK_UNTOUCHED)
             certainty = HELD_LIKELY;
     }
-    if (is_among(looking->doubtful, looking->ndoubtful, lock))
+    if (looking->calls.unread || is_among(looking->doubtful, looking->ndoubtful, lock))
         certainty = HELD_LIKELY;
     return add_hold(looking, lock, certainty, at);
 }
@@ -532,6 +537,7 @@ static int find_holds_in_frame(struct looking_at_frame *looking, bool calls)
         r = visit_calls(looking);
     lock_calls_deinit(&looking->calls);
     looking->calls.n = 0;
+    looking->calls.unread = false;
     return r;
 }
 
@@ -550,8 +556,9 @@ static int find_holds(struct finding *f, bool calls)
             r = find_holds_in_frame(&looking, calls && !f->items[i].torn);
         }
     }
-    if (!f->entries && f->waits)
-        f->waits->cut = true;
+    f->cut |= !f->entries || (calls && !f->calls.steps);
+    if (f->waits)
+        f->waits->cut |= f->cut;
     return r == -ENOMEM ? r : 0;
 }
 
@@ -629,8 +636,8 @@ static bool add_with_blocks(struct finding *f, uint64_t lock, enum certainty cer
     return found;
 }
 
-/* The thread that likely holds it: the only one of which something speaks for that. Not w: one that
- * waits for what it took itself often waits for another thread to give that back. */
+/* The thread that likely holds it: the only one of all of which something speaks for that. Not w:
+ * one that waits for what it took itself often waits for another thread to give that back. */
 static void add_likely(struct finding *f, const struct waiter *w)
 {
     const struct waiter *holder = NULL;
@@ -643,7 +650,7 @@ static void add_likely(struct finding *f, const struct waiter *w)
             return;
         holder = of;
     }
-    if (holder && holder != w)
+    if (holder && holder != w && !f->cut)
         add_holder(f, holder, w->lock, HELD_LIKELY);
 }
 
