@@ -180,7 +180,8 @@ static void set_end(struct tcp_end *end, unsigned family, const void *address, u
     end->port = ntohs(port);
 }
 
-/* One datagram of the answer. 1: it was the last one. */
+/* One datagram of the answer. 1: it was the last one; -ENOENT: it was, and says that the kernel has
+ * no inet_diag. */
 static int add_answers(struct sockets *sockets, const char *reply, size_t size)
 {
     const struct nlmsghdr *head = (const void *)reply;
@@ -190,9 +191,11 @@ static int add_answers(struct sockets *sockets, const char *reply, size_t size)
     for (; NLMSG_OK(head, size) && r == 0; head = NLMSG_NEXT(head, size)) {
         if (head->nlmsg_type == NLMSG_DONE)
             return 1;
+        if (head->nlmsg_type == NLMSG_ERROR)
+            return -ENOENT;
         if (head->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
             head->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
-            return -ENOENT;
+            return -EPROTO;
         const struct inet_diag_msg *message = NLMSG_DATA(head);
         const struct inet_diag_sockid *id = &message->id;
         set_end(&socket.local, message->idiag_family, id->idiag_src, id->idiag_sport);
@@ -250,7 +253,8 @@ static int read_tables(struct sockets *sockets)
     if (r == 0)
         r = ask_table(sockets, AF_INET6);
     if (r < 0) {
-        (void)close_diag(sockets, r);
+        if (r != -ENOENT) /* else it still knows of Unix sockets */
+            (void)close_diag(sockets, r);
         sockets->ntcp = 0;
         r = read_table(sockets, "tcp");
         r = r < 0 ? r : read_table(sockets, "tcp6");

@@ -74,6 +74,13 @@ def held(target, row, holder, line=True, certain=1):
         assert row["taken_file"] == target.path(target.script)
 
 
+def stuck(what, *circle):
+    """What status may say of a circle, of which any may be the first."""
+    tids = [row["tid"] for row in circle]
+    turns = [[*map(str, tids[i:] + tids[:i])] for i in range(len(tids))]
+    return {f"Stuck: {what} of {', '.join(turn[:-1])} and {turn[-1]}, see locks" for turn in turns}
+
+
 def test_deadlock(probe, python):
     target = scene(python, "deadlock")
     said = look(probe, target)
@@ -87,16 +94,19 @@ def test_deadlock(probe, python):
     first, *others = probe.read(target.pid, "locks").splitlines()
     at = marks(target)
     file = target.script
-    assert first == \
-        f"deadlock: thread {seller['tid']} (seller) holds Lock inventory.lock ({file}:{at['seller', 'takes']}) " \
-        f"and waits for Lock ledger.lock ({file}:{at['seller', 'waits']}) held by thread {buyer['tid']} (buyer), " \
-        f"which holds Lock ledger.lock ({file}:{at['buyer', 'takes']}) " \
-        f"and waits for Lock inventory.lock ({file}:{at['buyer', 'waits']}) held by thread {seller['tid']} (seller)"
+    def circle(one, two):  # it begins with either
+        return f"deadlock: thread {one['tid']} ({one['waiter']}) " \
+            f"holds Lock {two['name']} ({file}:{at[one['waiter'], 'takes']}) " \
+            f"and waits for Lock {one['name']} ({file}:{at[one['waiter'], 'waits']}) held by thread {two['tid']} " \
+            f"({two['waiter']}), which holds Lock {one['name']} ({file}:{at[two['waiter'], 'takes']}) " \
+            f"and waits for Lock {two['name']} ({file}:{at[two['waiter'], 'waits']}) held by thread {one['tid']} " \
+            f"({one['waiter']})"
+    assert first in (circle(seller, buyer), circle(buyer, seller))
     line = next(line for line in others if line.startswith(f"thread {seller['tid']} (seller) waits for "))
     assert re.sub(r", for (at least )?\d+\.\d s", "", line).endswith(
         f"sell ({file}:{at['seller', 'waits']}), held by thread {buyer['tid']} (buyer) ({file}:{at['buyer', 'takes']})")
     status = probe.read(target.pid, "status").splitlines()
-    assert status[2] == f"Stuck: deadlock of {seller['tid']} and {buyer['tid']}, see locks"
+    assert status[2] in stuck("deadlock", seller, buyer)
     backtrace = parse_backtrace(probe.read(target.pid, "backtrace"), target.pid)
     assert backtrace.threads[seller["tid"]].state == ["idle", f"waits for ledger.lock held by {buyer['tid']}"]
     alone = probe.read(target.pid, "threads", buyer["tid"], "backtrace")
@@ -111,22 +121,22 @@ def test_deadlock_without_with_blocks(probe, python):
     held(target, buyer, "seller", certain=0)
     assert seller["deadlock"] == buyer["deadlock"] == 1
     at = marks(target)
-    assert probe.read(target.pid, "locks").startswith(
-        f"likely deadlock: thread {seller['tid']} (seller) holds Lock inventory.lock ({target.script}:{at['seller', 'takes']}) ")
-    assert f"Stuck: likely deadlock of {seller['tid']} and {buyer['tid']}, see locks\n" in probe.read(target.pid, "status")
+    assert probe.read(target.pid, "locks").startswith(tuple(
+        f"likely deadlock: thread {one['tid']} ({one['waiter']}) holds Lock {two['name']} "
+        f"({target.script}:{at[one['waiter'], 'takes']}) " for one, two in ((seller, buyer), (buyer, seller))))
+    assert stuck("likely deadlock", seller, buyer) & {*probe.read(target.pid, "status").splitlines()}
 
 
 def test_circle_of_three(probe, python):
     target = scene(python, "circle_of_three")
     said = look(probe, target)
-    for i in range(3):
-        row = one(said, f"philosopher-{i}")
+    circle = [one(said, f"philosopher-{i}") for i in range(3)]
+    for i, row in enumerate(circle):
         scope(target, "philosopher", row, "Lock", "acquire", f"forks[{(i + 1) % 3}]")
         held(target, row, f"philosopher-{(i + 1) % 3}", "philosopher")
         assert row["deadlock"] == 1
     assert probe.read(target.pid, "locks").startswith("deadlock: ")
-    tids = [one(said, f"philosopher-{i}")["tid"] for i in range(3)]
-    assert f"Stuck: deadlock of {tids[0]}, {tids[1]} and {tids[2]}, see locks\n" in probe.read(target.pid, "status")
+    assert stuck("deadlock", *circle) & {*probe.read(target.pid, "status").splitlines()}
 
 
 def test_one_that_waits_for_itself(probe, python):
@@ -151,18 +161,17 @@ def test_rlock(probe, python):
 def test_where_a_lock_is_found(probe, python):
     target = scene(python, "plain")
     said = look(probe, target)
-    names = {"of-module": "shared", "of-dict": "by_name['red']", "of-argument": "given", "of-method": "shared"}
-    for waiter in ["of-self", "of-class", *names]:
+    for waiter in "of-self", "of-class", "of-module", "of-dict", "of-argument", "of-method":
         row = one(said, waiter)
         held(target, row, "holder")
-        name = names.get(waiter)
+        name = "by_name['red']"
         if waiter in ("of-self", "of-class"):
             attribute = "_lock" if waiter == "of-self" else "common"
             assert re.fullmatch(rf"self\.{attribute} of <__main__\.plain\.<locals>\.Keeper object at 0x\w+>",
                                 row["name"])
             name = row["name"]
-        if waiter in ("of-argument", "of-method"):
-            name = row["name"]  # a local or a global name: both are right
+        if waiter in ("of-module", "of-argument", "of-method"):
+            name = row["name"]  # a local or a global name, of whoever was looked at first: both are right
             assert name in ("given", "shared")
         scope(target, waiter, row, "Lock", "acquire", name)
 

@@ -335,6 +335,41 @@ ready(other=pid)
     assert " polls descriptors (12 more) in epolls " in found[8]
 
 
+@pytest.mark.parametrize("poll", ["epoll", "poll"])
+def test_polls_the_end_that_writes(probe, any_python, poll):
+    """One of two that wait for each other can go on once a third process reads a pipe that is full."""
+    victim, its = start(any_python, """
+full, mine, theirs = pipes = os.pipe(), os.pipe(), os.pipe()
+def keep(*ends):
+    for end in {end for pipe in pipes for end in pipe} - {*ends}:
+        os.close(end)
+def sleeper(end):
+    keep(end)
+    while True:
+        time.sleep(1000)
+def other(end, own):
+    keep(end, own)
+    os.read(end, 1)
+os.set_blocking(full[1], False)
+os.write(full[1], bytes(1 << 20))  # as much as there is room for
+third, pid = child(sleeper, full[0]), child(other, theirs[0], mine[1])
+keep(full[1], mine[0], theirs[1])
+def main():
+    polled = getattr(select, sys.argv[1])()
+    polled.register(full[1], select.POLLIN | select.POLLOUT)
+    polled.register(mine[0], select.POLLIN)
+    polled.poll()
+ready(other=pid, third=third)
+main()
+""", poll)
+    told(probe, its["third"], f"^thread {its['third']} .* sleeps in sleeper")
+    told(probe, its["other"], rf"reads a pipe .*process {victim.pid} ")
+    for pid in its.values():
+        told(probe, victim.pid, rf"polls a pipe in main .*, whose other end is process {pid} \([^,]*\)$")
+    for pid in (victim.pid, *its.values()):
+        assert not any("deadlock" in line for line in locks(probe, pid))
+
+
 def test_selects_a_high_descriptor(probe, any_python):
     """C's select() takes sets of any size."""
     victim, its = start(any_python, """

@@ -83,9 +83,15 @@ static void add_holders(const struct ends *ends, const struct descriptor *wanted
         out->note = NOBODY;
 }
 
-static void find_pipe(const struct ends *ends, const struct descriptor *descriptor, bool writes,
-                      struct end *out)
+/* What is waited for at an end that can only be read from, or only be written to, is up to the
+ * other end, whatever events it is polled for. */
+static void find_pipe(const struct ends *ends, int fd, const struct descriptor *descriptor,
+                      bool writes, struct end *out)
 {
+    bool can_read, can_write;
+
+    if (descriptor_mode(ends->pid, fd, &can_read, &can_write) == 0 && can_read != can_write)
+        writes = can_write;
     out->kind = "pipe";
     add_holders(ends, descriptor, writes, out);
 }
@@ -142,7 +148,7 @@ void end_of_fd(const struct ends *ends, int fd, bool writes, struct end *out)
         return;
     descriptor_parse(link, &descriptor);
     switch (descriptor.kind) {
-    case DESCRIPTOR_PIPE: find_pipe(ends, &descriptor, writes, out); break;
+    case DESCRIPTOR_PIPE: find_pipe(ends, fd, &descriptor, writes, out); break;
     case DESCRIPTOR_SOCKET: find_socket(ends, descriptor.inode, out); break;
     case DESCRIPTOR_OTHER:
         out->kind = kind_of(link);
