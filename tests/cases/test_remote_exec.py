@@ -319,7 +319,7 @@ done"""
 
 
 @pytest.mark.parametrize("way", [WAY, ""])
-@pytest.mark.parametrize("room", [0, 4096, 512 << 10])
+@pytest.mark.parametrize("room", [0, 4096, 256 << 10])
 def test_full(probe, python, way, room):
     """It says where there is no room, and how much is needed; once there is, the same command works."""
     if not way and (python.root / "proc/self").exists():

@@ -295,7 +295,8 @@ static void keep_common(struct stack *s, const struct raw_frame *before, size_t 
     s->torn = ran || common < s->n || common < nbefore;
     if (!s->torn)
         return;
-    memmove(s->frames, s->frames + (s->n - common), common * sizeof *s->frames);
+    if (common) /* else there may be no room at all */
+        memmove(s->frames, s->frames + (s->n - common), common * sizeof *s->frames);
     s->n = common;
     s->nanchors = 0; /* native frames are not placed on such a stack */
 }
