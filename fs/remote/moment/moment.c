@@ -11,9 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-#define NAP_NS 200000   /* between tries that failed because the target ran */
-#define REFUSALS_MAX 12 /* a thread of ours that has let go may still be its tracer for a moment \
-                         */
+#define NAP_NS 200000 /* between tries that failed because the target ran */
+/* Of being stopped: a thread of ours that has let go may still be its tracer for a moment. */
+#define REFUSALS_MAX 12
 
 /* The thread that took a GIL last: as long as it doesn't run, and nobody else has taken the GIL, no
  * Python runs under it. */
