@@ -606,11 +606,13 @@ def test_stop_at_nan(any_python, expression):
     watch(client, expression, action=agent.STOP, condition="new != new")
     hardware = Hardware(client).look()
     do(target, f"exec('for i in range(200): {expression} = i')")
-    target.send(f"{expression} = np.nan; x = [sum(range(i)) for i in range(1000)]; y = 1")
+    do(target, "globals().update(over=[])")
+    target.send(f"{expression} = np.nan; all(not over for _ in iter(int, 1))")  # it is held while it runs Python
     assert eventually(lambda: client.record.threads().get(target.pid))["why"] == agent.BY_WATCH
     hit = hits(client, 1)[0]
     assert (hit.old_value, hit.new_value, hit.func, hit.file, hit.lineno) == ("199.0", "nan", "writer", "writer.py", 2)
     assert client.order(agent.CONTINUE).error == 0
+    client.eval("over.append(1)")
     target.expect("done")
     hardware.close()
 
