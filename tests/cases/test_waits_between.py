@@ -583,7 +583,7 @@ def test_two_locks_of_four_workers(probe, python, method):
         found = {}
         for pid in workers:
             for line in locks(probe, pid):
-                if line.startswith(f"deadlock: thread {pid} "):
+                if line.startswith(f"deadlock: thread {pid} (MainThread) "):  # its name is known once threading is imported
                     found[pid] = line
         return found if len(found) == 4 else None
     try:
