@@ -19,7 +19,7 @@
  * are for it: its channel's thread never waits. */
 #define SESSION_ANSWER_NS 3000000000u
 /* How long a writer's Ctrl-C waits for the end of what it interrupted. */
-#define SESSION_INTERRUPT_NS 200000000u
+#define SESSION_INTERRUPT_NS 1000000000u
 
 struct session;
 
