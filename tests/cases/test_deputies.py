@@ -177,6 +177,7 @@ def test_handed_to_roots_daemon(shared, any_python, both, act):
     ours, theirs = socket.socketpair()
     with deputy(any_python, "gives", shared.path / "all" / "breakpoints", LINE, stdin=theirs) as process:
         _, (fd,), _, _ = socket.recv_fds(ours, 1, 1)
+        ours.send(b"x")
         process.wait(patience(30))
         try:
             act(fd)
@@ -297,6 +298,7 @@ def test_no_longer_allowed(shared, any_python, nobody, act):
     ours, theirs = socket.socketpair()
     with deputy(any_python, "gives", path, "interpreter 3", stdin=theirs) as process:
         _, (fd,), _, _ = socket.recv_fds(ours, 1, 1)
+        ours.send(b"x")
         process.wait(patience(30))
         target.send("hide")
         target.expect("hidden")

@@ -100,6 +100,7 @@ def gives(path, text):
     fd = begin(path, text) if text else os.open(path, os.O_RDWR)
     with socket.socket(fileno=os.dup(0)) as channel:
         socket.send_fds(channel, [b"x"], [fd])
+        channel.recv(1)  # in flight nobody sees it: our end would be the end of the input
 
 
 def writes(path, text):
