@@ -95,9 +95,10 @@ def evaluator(thread):
 
 def judge_writer(target, here):
     """Who made it is named: thread, function, line."""
-    (hit,) = ask(here / "query", "SELECT * FROM hits WHERE id = 2")
-    optimizer = next(int(row["tid"]) for row in ask(here / "query", "SELECT tid, thread FROM threads")
-                     if row["thread"] == "optimizer")
+    (hit,) = eventually(lambda: ask(here / "query", "SELECT * FROM hits WHERE id = 2"), what="the hit")
+    named = "SELECT tid FROM threads WHERE thread = 'optimizer'"
+    (row,) = eventually(lambda: ask(here / "query", named), what="the optimizer's name")
+    optimizer = int(row["tid"])
     assert (int(hit["tid"]), hit["func"].rpartition(".")[2], int(hit["lineno"])) == (optimizer, "apply", WRITTEN)
     assert hit["file"] == target.path() and hit["new_value"] == "nan" and 0 < float(hit["old_value"]) < 1
     assert "apply" in hit["stack"] and "run" in hit["stack"]
