@@ -353,6 +353,13 @@ for line in sys.stdin:
 """
 
 
+def further(target, turns):
+    """How many turns BUSY has made, if that is more."""
+    said, _, now = tell(target, "how").rpartition(" ")
+    assert said == "[]"
+    return int(now) if int(now) > turns else None
+
+
 @pytest.mark.long
 @pytest.mark.python(minimum=(3, 10))
 def test_agents_come_and_go(probe, python):
@@ -365,9 +372,7 @@ def test_agents_come_and_go(probe, python):
     for number in range(10):
         eventually(lambda: blocks(target, "spans") > 2 and blocks(target, "events"), what="rows")
         commands.detach()
-        said, _, now = tell(target, "how").rpartition(" ")
-        assert said == "[]" and int(now) > turns
-        turns = int(now)
+        turns = eventually(lambda: further(target, turns), what="a turn of a thread")
         commands.attach()
         if number % 3 == 0:
             commands.run("ctl", "record spans off\n")
