@@ -240,7 +240,7 @@ def test_installed_while_a_daemons_agent_is_there(probe, python):
     assert tell(target, "with probing.span('s'): pass") == "None"
     assert names(target) == ["s"]
     assert tell(target, "probing.start()") == "None"
-    assert len(agent_threads(target.pid)) == 2
+    eventually(lambda: len(agent_threads(target.pid)) == 2, what="the channel's thread, and Python's")
 
 
 @pytest.mark.python(minimum=(3, 10))
