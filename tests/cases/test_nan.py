@@ -27,8 +27,8 @@ SEEN, WRITTEN = line_of("it is seen"), line_of("it is written")
 
 def judge(python, said):
     """The job's results are those that it has without anybody looking."""
-    alone = subprocess.run(python.command("-u", python.path(SCRIPT), said["steps"]), capture_output=True, timeout=patience(60),
-                           stdin=subprocess.DEVNULL)
+    alone = subprocess.run(python.command("-u", python.path(SCRIPT), said["steps"], said["bad"][0]), capture_output=True,
+                           timeout=patience(60), stdin=subprocess.DEVNULL)
     assert json.loads(alone.stdout) == said
 
 
@@ -50,6 +50,7 @@ def test_caught_by_one_echo(probe, python, watch):
     with Events(probe, target.pid) as events:
         said = shell(f'echo "stop {SCRIPT}:{SEEN} if loss != loss" >> "$1/breakpoints"', here)
         assert said.returncode == 0, said.stderr + (here / "breakpoints").read_text()
+        target.send("there may be broken samples")
         assert events.next("stop")["tid"] == target.pid
         judge_stopped(target, here / "threads" / str(target.pid))
         if watch:
