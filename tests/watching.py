@@ -57,6 +57,22 @@ def state(client):
     return {row.id: row for row in rows(client, "breakpoints")}
 
 
+def slots(client):
+    """The slots of debug registers, between two changes of them: the agent's thread may be in the midst of one."""
+    def at_rest():
+        first, second = client.record.read().watches, client.record.read().watches
+        return first if first == second and not any(slot["change"] % 2 for slot in first) else None
+    return eventually(at_rest, what="slots that are not being changed")
+
+
+def moved(client, before):
+    """The first slot, once it is armed anew, somewhere else than before."""
+    def elsewhere():
+        slot = slots(client)[0]
+        return slot if slot["id"] and slot["change"] != before["change"] else None
+    return eventually(elsewhere, what="a move")
+
+
 class Hardware:
     """Arms what the agent asks for, in all threads and those to come."""
 
@@ -74,15 +90,13 @@ class Hardware:
 
     def look(self):
         """Brings it up to date."""
-        record = self.client.record.read()
-        for number, slot in enumerate(record.watches):
-            assert slot["change"] % 2 == 0
+        for number, slot in enumerate(slots(self.client)):
             if self.slots.get(number) == slot:
                 continue
             for fd in self.events.pop(number, []):
                 os.close(fd)
             if slot["id"]:
-                assert record.trap == 1
+                assert self.client.record.trap == 1
                 self.events[number] = [self._open(int(tid), number, slot)
                                        for tid in os.listdir(f"/proc/{self.client.pid}/task")]
             if slot["id"] or self.slots.get(number, {}).get("id"):

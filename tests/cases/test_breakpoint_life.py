@@ -18,10 +18,13 @@ FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
 def test_too_many_rows(python):
     target, client = program(python, LOOP)
     set_all(client, agent.breakpoint(agent.LINE, "source.py", 2))
+    begun = time.monotonic()
     do(target, "for i in range(100000): add(i, 1)")
+    seconds = time.monotonic() - begun + 2  # in each of which a thousand may have a row
     row = breakpoints(target)[1]
     shown = len(ring_file.rows(target.pid, "hits"))
-    assert row["hits"] == 100000 and row["dropped"] > 50000 and shown <= 100000 - row["dropped"]
+    assert row["hits"] == 100000 and row["dropped"] > min(50000, 100000 - 1000 * seconds)
+    assert row["dropped"] > 0 and shown <= 100000 - row["dropped"]
 
 
 def test_threads(python):
@@ -53,6 +56,7 @@ def fork():
     if not pid:
         try:
             for i in range(100): add(i, 1)
+            print(os.getpid(), flush=True)
             sys.stdin.readline()
             probing.start()
             sys.stdin.readline()
@@ -64,9 +68,8 @@ def fork():
 """)
     set_all(client, agent.breakpoint(agent.LINE, "source.py", 2, captures=["a"]),
             agent.breakpoint(agent.LINE, "source.py", 4, action=agent.STOP))
-    target.send("pid = fork(); print(pid, flush=True); os.waitpid(pid, 0)")
+    target.send("pid = fork(); os.waitpid(pid, 0)")
     pid = int(target.readline())
-    time.sleep(0.2)
     assert hits(target) == []
     target.send("start")
     record = agent.Record(pid, LIBRARY, NAME)
@@ -142,7 +145,8 @@ def test_set_and_removed_under_load(python):
         set_all(client, replace=True)
     assert breakpoints(target) == {}
     tool = "sys.monitoring.get_tool(3)" if python.version >= (3, 12) else None
-    assert client.eval(f"all(c > 0 for c in counts), {tool}").text == "(True, None)\n"
+    assert client.eval(f"{tool} is None").text == "True\n"
+    eventually(lambda: client.eval("all(c > 0 for c in counts)").text == "True\n", what="a turn of each thread")
     assert ended(target) == 0
 
 

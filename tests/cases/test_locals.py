@@ -394,7 +394,8 @@ def test_of_one_moment(probe, python):
     target = python.run_source(CALLS, name="calls.py")
     path = probe.path / str(target.pid) / "threads" / str(target.pid) / "locals"
     seen = set()
-    for _ in range(300):
+
+    def look():
         for head, names in parse(path.read_text()):
             name = function(head)
             if name in ("a", "b", "c"):
@@ -402,8 +403,12 @@ def test_of_one_moment(probe, python):
                 assert names["own"] == repr(name)
                 assert names.get("kept", repr(name)) == repr(name)
                 assert names["depth"] == str("abc".index(name))
-        time.sleep(0.002)  # it must come to run in between, also where processors are rare
-    assert seen == {"a", "b", "c"}, path.read_text()
+        return seen == {"a", "b", "c"}
+
+    for _ in range(300):
+        look()
+        time.sleep(0.002)  # it runs in between
+    eventually(look, what="each function")
 
 
 @pytest.mark.long

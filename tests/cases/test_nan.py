@@ -27,8 +27,8 @@ SEEN, WRITTEN = line_of("it is seen"), line_of("it is written")
 
 def judge(python, said):
     """The job's results are those that it has without anybody looking."""
-    alone = subprocess.run(python.command("-u", python.path(SCRIPT), said["steps"]), capture_output=True, timeout=patience(60),
-                           stdin=subprocess.DEVNULL)
+    alone = subprocess.run(python.command("-u", python.path(SCRIPT), said["steps"], said["bad"][0]), capture_output=True,
+                           timeout=patience(60), stdin=subprocess.DEVNULL)
     assert json.loads(alone.stdout) == said
 
 
@@ -50,6 +50,7 @@ def test_caught_by_one_echo(probe, python, watch):
     with Events(probe, target.pid) as events:
         said = shell(f'echo "stop {SCRIPT}:{SEEN} if loss != loss" >> "$1/breakpoints"', here)
         assert said.returncode == 0, said.stderr + (here / "breakpoints").read_text()
+        target.send("there may be broken samples")
         assert events.next("stop")["tid"] == target.pid
         judge_stopped(target, here / "threads" / str(target.pid))
         if watch:
@@ -95,9 +96,10 @@ def evaluator(thread):
 
 def judge_writer(target, here):
     """Who made it is named: thread, function, line."""
-    (hit,) = ask(here / "query", "SELECT * FROM hits WHERE id = 2")
-    optimizer = next(int(row["tid"]) for row in ask(here / "query", "SELECT tid, thread FROM threads")
-                     if row["thread"] == "optimizer")
+    (hit,) = eventually(lambda: ask(here / "query", "SELECT * FROM hits WHERE id = 2"), what="the hit")
+    named = "SELECT tid FROM threads WHERE thread = 'optimizer'"
+    (row,) = eventually(lambda: ask(here / "query", named), what="the optimizer's name")
+    optimizer = int(row["tid"])
     assert (int(hit["tid"]), hit["func"].rpartition(".")[2], int(hit["lineno"])) == (optimizer, "apply", WRITTEN)
     assert hit["file"] == target.path() and hit["new_value"] == "nan" and 0 < float(hit["old_value"]) < 1
     assert "apply" in hit["stack"] and "run" in hit["stack"]

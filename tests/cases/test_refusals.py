@@ -57,7 +57,7 @@ def test_stopped_by_a_signal(probe, python):
         eventually(lambda: set(victim.target.states().values()) == {"T"}, what="the stop")
         error = refused(commands)
         assert error.errno == errno.ETIMEDOUT and "stop" in error.words
-        assert set(victim.target.states().values()) == {"T"}, "it stays stopped"
+        eventually(lambda: set(victim.target.states().values()) == {"T"}, what="it stays stopped")
         victim.target.signal(signal.SIGCONT)
         victim.judge()
         eventually(lambda: not victim.footprint().leaked(before), what="all to be as before")

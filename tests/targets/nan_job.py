@@ -1,6 +1,6 @@
-"""nan_job.py [STEPS]: trains a model of eight weights, which another thread updates. Now and then a sample is broken, and a weight
-becomes NaN: the job notices, begins anew, and goes on. Until standard input ends, or for so many steps without a pause; then it
-says what became of it, as JSON."""
+"""nan_job.py [STEPS FIRST]: trains a model of eight weights, which another thread updates. Now and then a sample is broken, and a
+weight becomes NaN: the job notices, begins anew, and goes on. Samples are whole until there is a line on standard input, or before
+step FIRST. It ends when standard input does, or after so many steps without a pause; then it says what became of it, as JSON."""
 import array
 import json
 import queue
@@ -45,7 +45,7 @@ class Optimizer(threading.Thread):
 
 def load(step):
     sample = [(step * 7 + i) % 11 / 11 for i in range(SIZE)]
-    if step % BROKEN_EVERY == BROKEN_EVERY - 1:
+    if step % BROKEN_EVERY == BROKEN_EVERY - 1 and (broken.is_set() if first is None else step >= first):
         sample[3] = 1e308 * 10 - 1e308 * 10
     return sample
 
@@ -68,19 +68,27 @@ def train(limit, pause):
     return {"steps": step, "bad": bad, "losses": losses, "weights": list(model.weights)}
 
 
+def listen():
+    if sys.stdin.readline():
+        broken.set()
+    sys.stdin.read()
+    ended.set()
+
+
 def beat():
     while True:
         beats[0] += 1
         time.sleep(0.001)
 
 
-model, ended, beats = Model(), threading.Event(), [0]
+model, broken, ended, beats, first = Model(), threading.Event(), threading.Event(), [0], None
 optimizer = Optimizer(model)
 optimizer.start()
 if len(sys.argv) > 1:
+    first = int(sys.argv[2])
     print(json.dumps(train(int(sys.argv[1]), 0)), flush=True)
 else:
     threading.Thread(target=beat, name="beat", daemon=True).start()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    threading.Thread(target=listen, daemon=True).start()
     print("ready", flush=True)
     print(json.dumps(train(None, 0.002)), flush=True)
