@@ -1,4 +1,5 @@
 """Programs that fail (tests/targets/crasher.py), and what is recorded of it."""
+import contextlib
 import json
 import struct
 
@@ -27,6 +28,12 @@ def begin(python, *args, mode=RECORD, **options):
     assert answer.error == 0, answer.words
     assert client.record.read().on_crash == mode
     return target, client
+
+
+def tell_seen(client):
+    """What the process waits for, but not for ever: it may have ended."""
+    with contextlib.suppress(agent.Gone):
+        client.send(agent.CRASH_SEEN)
 
 
 def ring_of(client):

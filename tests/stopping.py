@@ -27,6 +27,11 @@ def reads_input(tid):
     return pathlib.Path(f"/proc/{tid}/syscall").read_text().split()[:2] == ["0", "0x0"]
 
 
+def waits_for_lock(tid):
+    """Whether a thread sleeps in futex(2), 202 of x86-64."""
+    return pathlib.Path(f"/proc/{tid}/syscall").read_text().split()[0] == "202"
+
+
 def hogs_gil(pid):
     """Whether tests/targets/gil_hog.py has begun to: its main thread is in clock_nanosleep(2), 230 of x86-64."""
     return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0] == "230"

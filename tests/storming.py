@@ -281,7 +281,7 @@ def _one_life(way, interpreter, kind, cycles, tally):
             tally.cycles += count
             number += count
             victim.judge()
-        after = _calm(victim, before)
+        after = calm(victim, before)
         if after.leaked(before):
             tally.harms.append(Harm("leak", f"kept {after.leaked(before)}", victim))
         tally.growth = max(tally.growth, after.size() - before.size())
@@ -290,7 +290,7 @@ def _one_life(way, interpreter, kind, cycles, tally):
         victim.end()
 
 
-def _calm(victim, before):
+def calm(victim, before):
     """Its footprint once what the last cycle started has ended: a thread that was told to may still be
     on its last instructions."""
     end = time.monotonic() + patience(CALM)

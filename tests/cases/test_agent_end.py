@@ -72,6 +72,7 @@ def test_unload(python):
         target.expect("0")
         with connect(target) as client:
             assert client.hello["origin"] == agent.INJECTED
+            eventually(lambda: (tid := client.record.read().python_tid) and target.state(tid) == "S")  # it is at rest
             if i:
                 client.eval("import sys; out = sys.stdout; x = [1]; def f(): return x")
                 client.eval("1 / 0")

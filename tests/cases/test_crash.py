@@ -1,6 +1,5 @@
 """on-crash: what the agent records of exceptions that nobody caught and of fatal signals, and that the process ends as it
 would have without it."""
-import contextlib
 import errno
 import signal
 import time
@@ -11,7 +10,7 @@ import agents
 import crashing
 import ring_file
 from agents import clients, connect  # noqa: F401, a fixture
-from crashing import OFF, RECORD, STOP, begin, last, on_crash, ring_of, said, start
+from crashing import OFF, RECORD, STOP, begin, last, on_crash, ring_of, said, start, tell_seen
 from interpreters import eventually, patience
 
 pytestmark = [pytest.mark.python(minimum=(3, 10)), pytest.mark.harms]
@@ -233,8 +232,7 @@ def test_signals(python, way):
     waits = target.process.poll() is None
     assert waits or time.monotonic() - begun > 1
     if waits:
-        with contextlib.suppress(crashing.agent.Gone):
-            client.send(crashing.agent.CRASH_SEEN)
+        tell_seen(client)
     assert target.process.wait(patience(30)) == -number
     ring.close()
 
@@ -276,7 +274,7 @@ def test_faulthandler(python, later):
     ring = ring_of(client)
     target.send("segv")
     client.receive()
-    client.send(crashing.agent.CRASH_SEEN)
+    tell_seen(client)
     assert target.process.wait(patience(30)) == -signal.SIGSEGV
     assert len(ring.rows) == 1 and len(client.crashed) == 1
     assert target.stderr().count("Fatal Python error: Segmentation fault") == 1
@@ -295,7 +293,7 @@ def test_stack_overflow(python):
         target.send("overflow")
         if "enable" in line:
             client.receive()
-            client.send(crashing.agent.CRASH_SEEN)
+            tell_seen(client)
         assert target.process.wait(patience(30)) == -signal.SIGSEGV
         assert len(ring.rows) == (1 if "enable" in line else 0)
         ring.close()
@@ -311,7 +309,7 @@ def test_program_that_goes_on(python):
     ring = ring_of(client)
     target.send("do [os.kill(os.getpid(), signal.SIGFPE) for _ in range(1000)]; print(len(caught), flush=True)")
     client.receive()
-    client.send(crashing.agent.CRASH_SEEN)
+    tell_seen(client)
     target.expect("1000")
     target.expect("done")
     assert len(ring.rows) == 1

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.python(minimum=(3, 10))
 
 FORKER = """
 import ctypes, gc, os, probing, sys
-print("ready", flush=True)
 gc.disable()
+print("ready", flush=True)
 for line in sys.stdin:
     if line in ("fork\\n", "raw\\n"):
         child = os.fork() if line == "fork\\n" else ctypes.CDLL(None).syscall(57)
@@ -129,7 +129,7 @@ def test_detach(python):
     """Nothing stays: no hook, no thread, no descriptor, no mapping; and it can begin anew."""
     target = start(python, AGAIN)
     client = connect(target)
-    client.eval("import gc")
+    client.eval("import gc; gc.disable()")
     for _ in range(5):
         on(client, "gc")
         on(client, "process_samples", size=MINIMUM)

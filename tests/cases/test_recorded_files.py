@@ -13,6 +13,7 @@ from interpreters import eventually
 from readers import run
 from recorded import do, recorded, write
 from sql import RECORDED, ask, columns, reply, rows, value
+from stopping import reads_input
 
 NASTY = ["", " lead", "'; DROP TABLE spans; --", 'a "b", c', "one\ntwo\r\n", "ümläut", "nul\0nul", "\udcff\udc80",
          "\x1b[31m", "x' || (SELECT 1) || '", "NULL", "=1+1"]
@@ -95,6 +96,7 @@ def test_while_it_is_written(probe, recorded):
     do(target, "def go():\\n for i in itertools.count(2):\\n  span(ring, i)\\n  if stop: break".join(["exec('", "')"]))
     do(target, "threading.Thread(target=go, daemon=True).start()")
     query = probe.path / str(target.pid) / "query"
+    assert int(value(query, "SELECT count(*) FROM spans")) > 0  # whoever else comes has what it found
     wrong, last = [], []
 
     def ask_often():
@@ -166,7 +168,7 @@ def test_sizes(top):
 def test_looking_takes_nothing(probe, python):
     """A process that never recorded has no rows, and nothing is put into it."""
     target = python.run_source("import sys; print('ready'); sys.stdin.read()")
-    eventually(lambda: target.state() == "S", what="reading")
+    eventually(lambda: reads_input(target.pid), what="reading")
     here = pathlib.Path(f"/proc/{target.pid}")
 
     def seen():

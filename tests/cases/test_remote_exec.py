@@ -15,7 +15,8 @@ import pytest
 
 from commands import Commands, fields
 from interpreters import eventually, interpreters, patience
-from storming import Mounted, storm
+from stopping import waits_for_lock
+from storming import Mounted, calm, storm
 from victims import Victim
 
 pytestmark = pytest.mark.python(minimum=(3, 14))
@@ -76,15 +77,22 @@ sys.stdin.read()
 """
 
 
-def left(root):
+def left(root, whose="*"):
     """What lies about of the files that went in."""
-    return [str(path) for place in PLACES for path in pathlib.Path(root, place).glob(".probefs-*")]
+    return [str(path) for place in PLACES for path in pathlib.Path(root, place).glob(f".probefs-{whose}")]
+
+
+def left_of(pid, root):
+    """The same of those for one process: their names have its number and when it began."""
+    began = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return left(root, f"{pid}-{began}-*")
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(python):
+    """Whoever else shares the root, as another run of cases, may have some in use."""
     yield
-    assert left(python.root) == []
+    eventually(lambda: left(python.root) == [], what="that nothing is left")
 
 
 @pytest.mark.parametrize("place", ["sleep", "select", "poll", "epoll", "recv", "busy", "threads"])
@@ -94,7 +102,7 @@ def test_where_it_is(probe, python, place):
     commands = Commands(probe, target.pid)
     commands.attach(WAY)
     assert commands.status()["AgentOrigin"] == "remote_exec"
-    assert left(python.root) == []
+    assert left_of(target.pid, python.root) == []
     commands.detach()
     same, late = target.readline().split()
     assert same == "True" and -0.01 < float(late) < patience(1)
@@ -113,13 +121,19 @@ sys.stdin.readline()
 """
 
 
+def locked(python, **options):
+    target = python.run_source(LOCKED, **options)
+    eventually(lambda: waits_for_lock(target.pid), what="that it waits for its lock")
+    return target
+
+
 def test_no_thread_comes_by(probe, python):
     """It waits for a lock, which nothing interrupts: the error says so, and nothing fires later."""
-    target = python.run_source(LOCKED)
+    target = locked(python)
     commands = Commands(probe, target.pid)
     error, words = commands.refused("ctl", ATTACH)
     assert error == errno.ETIMEDOUT and "no thread came back" in words
-    assert left(python.root) == []
+    assert left_of(target.pid, python.root) == []
     target.signal(signal.SIGUSR1)
     target.expect("True")
     assert commands.status()["Agent"] == "none"
@@ -172,7 +186,7 @@ def test_a_script_of_another_debugger(probe, python):
     """What sys.remote_exec() has left pending is not overwritten."""
     with_proc = [*UNSHARE, 'mount -t proc none "$1/proc" && shift && exec "$@"', "sh",
                  str(python.root)]
-    target = python.run_source(LOCKED, within=with_proc)
+    target = locked(python, within=with_proc)
     script = python.directory / "other.py"
     script.write_text("print('the other one', flush=True)")
     inner = "/" + str(script.relative_to(python.root))
@@ -209,7 +223,7 @@ def test_places(probe, python, script, words):
             assert error == errno.EOPNOTSUPP and words in said
         else:
             commands.attach(WAY)
-            assert left(f"/proc/{inside.pid}/root") == []
+            assert left_of(inside.pid, f"/proc/{inside.pid}/root") == []
     finally:
         inside.kill()
         inside.wait()
@@ -244,7 +258,7 @@ def test_other_user(probe, python, nobody):
         commands = Commands(probe, inside.pid)
         commands.attach(WAY)
         assert commands.eval("__import__('os').geteuid() != 0") == "True\n"
-        assert left(python.root) == []
+        assert left_of(inside.pid, python.root) == []
 
 
 @pytest.mark.attack
@@ -436,6 +450,7 @@ def test_again_and_again(probe, python):
             now = victim.footprint()
             if number == 0:
                 before = now
+        now = calm(victim, before)
         assert now.leaked(before) == []
         assert files(now) == files(before)
         assert len([line for line in now.mappings if ".probefs-" in line and " r-xp " in line]) == 1
