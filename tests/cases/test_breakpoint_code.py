@@ -121,6 +121,7 @@ def test_one_line_that_runs_already(python, line, funcs):
     """A loop that stands on one line begins it again at each turn."""
     target, client = program(python, ONE_LINE)
     set_all(client, agent.breakpoint(agent.LINE, "source.py", line, count=12))
+    ring_file.wait_rows(target.pid, "hits", 12)
     eventually(lambda: breakpoints(target)[1]["state"] == "done")
     assert {(row["func"], row["lineno"]) for row in hits(target)} == {(named(python, func), line) for func in funcs}
     assert ended(target) == 0
@@ -131,6 +132,7 @@ def test_code_that_runs_already(python, line, func):
     """Loops that are never left."""
     target, client = program(python, LOOPS)
     set_all(client, agent.breakpoint(agent.LINE, "source.py", line, count=3))
+    ring_file.wait_rows(target.pid, "hits", 3)  # the last one is written after that it is done
     eventually(lambda: breakpoints(target)[1]["state"] == "done")
     assert [(row["func"], row["hit"]) for row in hits(target)] == [(named(python, func), i) for i in (1, 2, 3)]
     assert ended(target) == 0
@@ -140,7 +142,7 @@ def test_module_that_runs(python):
     target = start(python, """
         import probing, sys, time
         print("ready", flush=True)
-        i = 0
+        i = 1
         while not i or i < 1 << 40:
             i += 1
             time.sleep(0.001)
