@@ -9,6 +9,7 @@ import pytest
 from interpreters import eventually
 from sql import settle
 from stacks import escape, parse_folded, parse_python
+from stopping import hogs_gil
 from test_access import run_as
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
@@ -64,6 +65,7 @@ def is_noise(function, file):
 def test_same_as_current_frames(probe, python, script):
     """Each Python frame by its depth, but for how threads begin."""
     target = python.run(script)
+    settle(target)
     said = target.stacks()
     seen = {thread.tid: thread for thread in look(probe, target)}
     for tid, thread in said.items():
@@ -89,6 +91,7 @@ def test_pool_is_folded(probe, python):
 def test_who_holds_others_up_comes_first(probe, python):
     """Who sleeps with the GIL, and who waits for it; then those that run, and those that wait for something else."""
     target = python.run("gil_hog.py")
+    eventually(lambda: hogs_gil(target.pid), what="the GIL kept")
 
     def look_again():
         seen = look(probe, target)

@@ -124,6 +124,7 @@ def test_condition_that_raises_stops_nothing(python):
     assert one["note"].endswith("its condition raised ZeroDivisionError: division by zero")
     target.send("add(1, 2)")
     eventually(lambda: target.pid in client.record.threads())
+    eventually(lambda: len(hits(target)) > 1, what="the row of this stop")
     assert [(row["hit"], row["stopped"]) for row in hits(target)] == [(None, 0), (1, 1)]
     set_all(client, agent.breakpoint(agent.REMOVE, id=1))
     target.expect("done")

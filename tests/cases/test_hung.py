@@ -397,6 +397,11 @@ def waits(python, hanging, source, names):
     return target, pids
 
 
+def reads(pid):
+    """Whether its main thread is in read(2): 0 of x86-64."""
+    return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0] == "0"
+
+
 def tells(probe, target, *words):
     """What locks says once it has these: without a processor it may have no time for them."""
     def read():
@@ -420,6 +425,8 @@ def test_waits_for_one_that_hangs(other, any_python, hanging):
 def test_waits_take_too_long(other, any_python, hanging):
     """What it has no time to look at is told to be missing."""
     target, pids = waits(any_python, hanging, CHAIN, ["c0", "d"])
+    for pid in target.pid, pids["b"], pids["c1"]:
+        eventually(lambda: reads(pid), what="a chain of those that wait")
     hanging.stop()
     said = tells(other, target, f"whose other end is process {pids['b']} (")
     assert "[cut: it took too long " in said, said
@@ -465,9 +472,17 @@ def test_events(other, any_python, hanging):
         for file in files:
             os.set_blocking(file.fileno(), False)
             eventually(lambda: file.read(1 << 16))
-        hung = maps(any_python, hanging)
-        hanging.stop()
-        assert hung.pid not in listed(other)
+
+        def hangs():
+            """Unless the reader of all has seen it before: it looks for new ones now and then."""
+            hung = maps(any_python, hanging)
+            hanging.stop()
+            if hung.pid not in listed(other):
+                return True
+            hanging.answer()
+            hung.close()
+
+        eventually(hangs, what="one that nobody has looked at")
         for file in files * 2:
             while file.read(1 << 16):  # what was before
                 pass

@@ -9,6 +9,7 @@ import pytest
 
 import agent_client as agent
 from agents import QUIET, clients, connect, library, start  # noqa: F401, a fixture
+from interpreters import patience
 from stopping import done, wait_stopped
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -20,7 +21,7 @@ NO_STOP = {"test_jump_from_yield"}
 def samples(python):
     """What CPython's own samples do, by sys.settrace()."""
     command = python.command(python.path("jumps.py"), "trace")
-    out = subprocess.run(command, text=True, capture_output=True, timeout=120)
+    out = subprocess.run(command, text=True, capture_output=True, timeout=patience(120))
     if "ImportError: cannot import name 'test_sys_settrace'" in out.stderr or "No module named 'test'" in out.stderr:
         pytest.skip(f"{python} lacks test.test_sys_settrace (Debian: libpython3.x-testsuite)")
     assert out.returncode == 0, out.stderr

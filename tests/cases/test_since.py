@@ -109,7 +109,7 @@ asyncio.run(main())
 
 def seconds(words):
     """Those in words that tell for how long; 0: nothing is told."""
-    return float(re.search(r"(\d+\.\d) s$", words)[1]) if words else 0.0
+    return float(re.search(r"(\d+\.\d+) s$", words)[1]) if words else 0.0
 
 
 def parse(line):
@@ -163,11 +163,12 @@ def test_asleep(probe, python):
     """A thread that waits for a lock, and is left alone by those who look."""
     target = python.run_source(ASLEEP, name="asleep.py", ready=False)
     began, tid = parse(target.readline())
+    target.expect("ready")  # nor does the thread wait for the main one any more
     quiet(target.pid, tid)
     ran = switches(target.pid, tid)
     words = follow(lambda: threads(probe, target)[tid], began)
     assert words.startswith("for ")
-    follow(lambda: "for %.1f s" % float(ask(probe.path / str(target.pid) / "query", "SELECT stands FROM threads WHERE "
+    follow(lambda: "for %f s" % float(ask(probe.path / str(target.pid) / "query", "SELECT stands FROM threads WHERE "
                                             f"tid = {tid}")[0]["stands"] or 0), began)
     status = probe.read(target.pid, "threads", tid, "status")
     assert STANDS.fullmatch(re.search(r"^Stands: (.*)$", status, re.M)[1])
@@ -183,6 +184,7 @@ def test_never_looked_at(probe, any_python):
         pytest.skip("this kernel doesn't say when a thread ran last")
     target = any_python.run_source(ASLEEP, name="asleep.py", ready=False)
     began, tid = parse(target.readline())
+    target.expect("ready")
     last = quiet(target.pid, tid)
     eventually(lambda: time.monotonic() - last > 2 * LONG)
     asked = time.monotonic()

@@ -242,7 +242,9 @@ def test_finish(python):
     assert tell(client, target.pid, "next")["line"] == line_of(source, "for i in range(2):")
     stop = tell(client, target.pid, "finish")
     assert (stop["line"], stop["why"]) == (line_of(source, "return total"), agent.BY_RETURN)
-    hits = ring_file.rows(target.pid, "hits")
+    # the row of a stop follows it
+    hits = eventually(lambda: rows if (rows := ring_file.rows(target.pid, "hits"))[-1].resumed is None else None,
+                      what="the row of this stop")
     assert [hit.captured for hit in hits if hit.captured] == ['{"return": "1"}', '{"return": "3"}']
     assert hits[-1].stopped == 1 and hits[-1].resumed is None and hits[-2].resumed > hits[-2].ts
     assert tell(client, target.pid, "finish")["line"] == line_of(source, "b = branch(leaf(")

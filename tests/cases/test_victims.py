@@ -3,6 +3,7 @@ harmed notices."""
 import pytest
 
 import victims
+from interpreters import eventually
 from victims import Harm, Victim
 
 pytestmark = pytest.mark.harms
@@ -21,7 +22,8 @@ def test_alone(any_python, kind):
         victim.judge()
         before = victim.footprint()
         victim.judge()
-        assert victim.footprint().leaked(before) == []
+        # threads that were joined may still be on their way out of the kernel
+        eventually(lambda: victim.footprint().leaked(before) == [], what="nothing left open")
         victim.end()
 
 

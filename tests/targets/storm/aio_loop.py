@@ -1,5 +1,6 @@
 """aio_loop.py: an asyncio loop with timers, a stream that echoes, and futures from threads."""
 import asyncio
+import concurrent.futures
 import time
 
 import workload
@@ -45,6 +46,8 @@ async def one_round(reader, writer):
 
 def work(index):
     loop = asyncio.new_event_loop()
+    # which starts a further thread where the one that has just answered doesn't yet wait for more
+    loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(1))
 
     async def prepare():
         server = await asyncio.start_server(echo, "127.0.0.1", 0)
