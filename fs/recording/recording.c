@@ -15,7 +15,7 @@
 #define LOOK_WAIT_MAX 4000000000u /* ns */
 /* For somebody else who looks at the same: his look may hang, in memory that a file system of the
  * target's own has to bring. Then what is held is what there is. */
-#define REFRESH_WAIT 200000000u
+#define REFRESH_WAIT 1000000000u
 #define CHANGE_TRIES 3 /* readings of a record that changes meanwhile */
 
 /* One table's. */
