@@ -2,10 +2,12 @@
 
 PROBEFS_GDB names a JSON file with "pid", "times" and "read" (a file to read while gdb holds the
 process, or null); "out" in it receives, for each time, what the file said and, for each thread,
-[pc, name] of every frame, innermost first, names being a symbol's or null.
+[pc, name] of every frame, innermost first, names being a symbol's or null. From one time to the next
+the process runs, so that it is not held where it was.
 """
 import json
 import os
+import time
 
 import gdb
 
@@ -41,6 +43,19 @@ def address(name):
         return None
 
 
+def cpu_time(pid):
+    """In clock ticks: utime and stime of proc(5), stat."""
+    with open(f"/proc/{pid}/stat") as file:
+        return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+
+
+def let_run(pid):
+    before = cpu_time(pid)
+    gdb.execute("detach", to_string=True)
+    while cpu_time(pid) == before:
+        time.sleep(0.005)
+
+
 def main():
     with open(os.environ["PROBEFS_GDB"]) as file:
         order = json.load(file)
@@ -63,7 +78,7 @@ def main():
                 seen["text"] = file.read()
         out.append(seen)
         if len(out) < order["times"]:
-            gdb.execute("detach", to_string=True)
+            let_run(order["pid"])
     names = {name for seen in out for t in seen["threads"].values() for _, name in t if name}
     found = {name: address(name) for name in names | set(order["names"])}
     gdb.execute("detach", to_string=True)

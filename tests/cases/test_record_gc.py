@@ -8,14 +8,14 @@ import ring_file
 from agents import clients, connect, ended, start  # noqa: F401, a fixture
 from interpreters import patience
 from recording import AGAIN, MINIMUM, again, off, on
+from test_breakpoints import do, program
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
 
 def test_gc(python):
     """Each run, against what collect() returns and what the interpreter counts itself."""
-    target = start(python)
-    client = connect(target)
+    target, client = program(python, "")
     client.eval("import gc, threading; gc.disable(); gc.collect()")
     client.eval("def cycles(n):\n    for _ in range(n):\n        x = []\n        x.append(x)\n")
     on(client, "gc")
@@ -33,11 +33,13 @@ def test_gc(python):
 
     stats = "[s['collections'] for s in gc.get_stats()]"
     counted = eval(client.eval(stats).text)
-    client.eval("gc.enable()\n"
-                "threads = [threading.Thread(target=lambda: [cycles(300) for _ in range(100)]) for _ in range(4)]\n"
-                "for t in threads: t.start()\n"
-                "for t in threads: t.join()\n"
-                "gc.disable()\n")
+    client.eval("def run():\n"
+                "    gc.enable()\n"
+                "    threads = [threading.Thread(target=lambda: [cycles(300) for _ in range(100)]) for _ in range(4)]\n"
+                "    for t in threads: t.start()\n"
+                "    for t in threads: t.join()\n"
+                "    gc.disable()\n")
+    do(target, "run()")  # where the agent's thread makes nothing that the collector could begin at
     more = [b - a for a, b in zip(counted, eval(client.eval(stats).text))]
     rows = ring_file.rows(target.pid, "gc")[len(expected):]
     by_generation = [sum(row.generation == g for row in rows) for g in range(3)]
