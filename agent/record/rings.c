@@ -126,8 +126,11 @@ static int install(enum recorded table, struct ring *ring, uint64_t size, struct
         retired[n_retired++] = (struct retired){table, old};
     tables[table].ring = ring;
     tables[table].wanted = size;
+    uint64_t taken_over = ring->header->dropped;
     if (recorder_ring(table))
         set_ring(table, ring);
+    if (old) /* what came while its rows were moved */
+        ring_lose(ring, __atomic_load_n(&old->header->dropped, __ATOMIC_RELAXED) - taken_over);
     count_memory();
     if (old) /* else it is told of once it is written */
         publish(table, 0, 0);

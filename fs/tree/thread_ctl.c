@@ -81,7 +81,8 @@ static bool is_held_again(struct file_context *context, void *arg)
     return read_own(context, &now) < 0 || (now.since_ns && now.since_ns != before->since_ns);
 }
 
-/* After a step its next stop is waited for, a moment: the next command is for that. */
+/* After a step its next stop is waited for, a moment: the next command is for that. One that takes
+ * longer runs, also where it doesn't have the GIL yet and seems to be held as it was. */
 static int run(struct ctl_line *line, enum thread_verb verb, int jump)
 {
     struct proto_thread order = {.verb = verb, .line = jump};
@@ -92,12 +93,15 @@ static int run(struct ctl_line *line, enum thread_verb verb, int jump)
     int r = read_own(context, &before);
     if (r == 0)
         r = give(context, &order, &words);
-    if (r == 0 && verb != THREAD_CONTINUE && verb != THREAD_JUMP)
+    bool stops = verb == THREAD_JUMP;
+    if (r == 0 && verb != THREAD_CONTINUE && verb != THREAD_JUMP) {
         r = thread_order_wait(context, is_held_again, &before);
+        stops = is_held_again(context, &before);
+    }
     if (r < 0)
         return r;
     text_clear(line->said); /* of the verbs of one write, where the last one has left it */
-    if (verb != THREAD_CONTINUE)
+    if (stops)
         return add_state(context, line->said);
     text_puts(line->said, "running\n");
     return 0;

@@ -158,13 +158,17 @@ def test_code_that_does_not_end(python):
     """A call into C can't be interrupted: another thread takes over, and the first ends with it."""
     target = start(python)
     client = connect(target)
-    client.eval("import _thread; lock = _thread.allocate_lock(); lock.acquire()")
+    fd = int(client.eval("import os; there, here = os.pipe(); there").text)
     threads = len(os.listdir(f"/proc/{target.pid}/task"))
     stuck = []
     for _ in range(3):
-        number = client.start("lock.acquire(); print('has it')")
+        number = client.start("os.read(there, 1); print('has it')")
         client.wait_started(number)
+        tid = client.status()["python_tid"]
+        reads = ["0", hex(fd)]  # read(2) of x86-64
+        eventually(lambda: pathlib.Path(f"/proc/{tid}/syscall").read_text().split()[:2] == reads, what="the call")
         client.cancel(number)
+        client.status()  # it has received that
         time.sleep(0.6)
         assert client.eval("1 + 1").text == "2\n"
         stuck.append(number)
@@ -173,7 +177,7 @@ def test_code_that_does_not_end(python):
     assert client.wait(client.send(agent.DETACH)).error == errno.EBUSY
     assert client.eval("1 + 1").text == "2\n"
     for ended in range(1, 4):
-        client.eval("lock.release()")
+        client.eval("os.write(here, b'x')")
         eventually(lambda: client.status() and sum(client.answers[number].done is not None
                                                    for number in stuck) == ended)
     assert {client.answers[number].error for number in stuck} == {errno.EINTR}

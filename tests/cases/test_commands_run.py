@@ -34,7 +34,7 @@ def test_signals_that_mean_nothing(code, target):
         for _ in range(3):
             process.send_signal(signal.SIGWINCH)
             time.sleep(0.1)
-        assert waits_in_write(process.pid)
+        eventually(lambda: waits_in_write(process.pid), what="that it waits still")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=patience(30))
     assert "KeyboardInterrupt" in code.read_text()

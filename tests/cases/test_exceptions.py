@@ -193,7 +193,7 @@ work.stop, work.count = False, 0
     assert record(client, agent.OFF).error == 0
     with ring_file.find(target.pid, "exceptions") as ring:
         found, lost = ring.read()
-        assert abs(len(found) + lost + ring.dropped - done) <= 0.1 * done + 100
+        assert abs(len(found) + lost + ring.dropped - done) <= 10
     assert ended(target) == 0
 
 
@@ -202,7 +202,7 @@ def test_detach_while_threads_raise(python):
     target, client = program(python, """
 def work():
     count = 0
-    while not work.stop:
+    while not (work.stop and count):
         try:
             try:
                 fail()
@@ -479,7 +479,7 @@ def test_library_leaves_while_threads_raise(probe, python):
             raise (ValueError if n % 2 else KeyError)(n)
         def work():
             count = 0
-            while not stop:
+            while not (stop and count):
                 try:
                     try:
                         leaf(count)
@@ -527,10 +527,12 @@ for name in ("_interpreters", "_xxsubinterpreters"):
         pass
 def begin(go):
     made = interpreters.create()
-    code = (f"import os\\nos.read({go}, 1)\\ndef fail(): raise KeyError('there')\\n"
+    here, there = os.pipe()
+    code = (f"import os; os.write({there}, b'x')\\nos.read({go}, 1)\\ndef fail(): raise KeyError('there')\\n"
             "for _ in range(100):\\n try: fail()\\n except KeyError: pass")
     begin.thread = threading.Thread(target=interpreters.run_string, args=(made, code))
     begin.thread.start()
+    os.read(here, 1)  # until it runs there
     begin.made = made
     return int(made)
 """)
@@ -842,7 +844,7 @@ def test_stacks_are_limited(probe, python):
             left, left_locals = 0, left_locals + 1
         else:
             left, left_locals = left + 1, left_locals + 1
-    assert sum(1 for r in rows if not r["stack"]) or len({int(float(r["ts"]) * 10) for r in rows}) > 100
+    assert sum(1 for r in rows if not r["stack"]) or len({int(float(r["ts"]) * 10) for r in rows}) >= 8000 / 100
 
 
 def test_only_exceptions_have_locals(probe, any_python):

@@ -232,7 +232,7 @@ CHURN = """
 import itertools, sys, threading, types
 steady = types.ModuleType("steady")
 sys.modules["steady"] = steady
-vars(steady).update({f"s{i}": i for i in range(200)})
+vars(steady).update({f"s{i}": i for i in range(200)}, turn=0)
 moving = sys.modules["moving"] = types.ModuleType("moving")
 print("ready", flush=True)
 threading.Thread(target=lambda: (sys.stdin.read(), done.append(1)), daemon=True).start()
@@ -315,6 +315,7 @@ def test_another_user_sees_no_names(probe, any_python):
         pytest.skip("wants a second user: run it as root")
     target = any_python.run_source(SHOP, ready=False)
     target.readline()
+    wait_asleep(target)
     for hidepid in 0, 2:
         shared = probe.mount("allow_other", f"hidepid={hidepid}")
         top = shared.path / str(target.pid) / "globals"

@@ -35,12 +35,12 @@ def test_process(any_python):
         import mmap, probing, sys, threading, time
         area = mmap.mmap(-1, 32 << 20)
         area[:] = bytes(len(area))
-        print("ready", flush=True)
         def work():
             while True:
                 area[:] = bytes(len(area))
                 time.sleep(0.1)
         threading.Thread(target=work, daemon=True).start()
+        print("ready", flush=True)
         sys.stdin.read()
         """)
     client = connect(target)
@@ -51,7 +51,7 @@ def test_process(any_python):
     ring_file.wait_rows(target.pid, "process_samples", 4)
     rows, after = ring_file.rows(target.pid, "process_samples"), proc(target.pid)
     assert rows[0] == first[0] and began - 0.1 < rows[0].ts and rows[-1].ts < time.time() + 0.1
-    assert 0.5 < (rows[-1].ts - rows[0].ts) / (len(rows) - 1) < patience(2)  # one that is late makes the next one soon
+    assert 0.9 < (rows[-1].ts - began) / (len(rows) - 1) < patience(2)  # one that is late makes the next one soon
     for column in ("minor_faults", "major_faults", "voluntary_switches", "involuntary_switches", "cpu_user",
                    "cpu_system"):
         values = [before[column], *(row[column] for row in rows), after[column]]
@@ -110,7 +110,7 @@ def test_process_without_proc(any_python, tmp_path):
     rows = ring_file.wait_rows(target.pid, "process_samples", 3)
     assert all(row.threads for row in rows)
     off(client, "process_samples")
-    seen = len(rows)
+    seen = len(ring_file.rows(target.pid, "process_samples"))  # it may have gone on meanwhile
     on(client, "process_samples")
     last = ring_file.wait_rows(target.pid, "process_samples", seen + 2)[-1]
     assert last.threads is None and last.rss is None and last.minor_faults > 0

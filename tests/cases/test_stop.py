@@ -10,6 +10,7 @@ import pytest
 import agent_client as agent
 from agents import LIBRARY, NAME, clients, connect, ended, start  # noqa: F401, a fixture
 from interpreters import eventually, patience
+from ring_file import wait_rows
 from stopping import done, paused, reads_input, tell, wait_stopped
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
@@ -46,6 +47,8 @@ def work(number):
 threads = [threading.Thread(target=work, args=(i,), daemon=sys.argv[2] == "daemon") for i in range(len(count))]
 for thread in threads:
     thread.start()
+while not all(count):  # one that is only starting may be held with a lock that others wait for
+    time.sleep(0.001)
 print("ready", flush=True)
 for line in sys.stdin:
     print(eval(line), flush=True)
@@ -126,19 +129,25 @@ def test_loops_on_one_line(python):
     target = start(python, """
         import probing, sys, threading, time
         def spin():
+            begun.append(1)
             while True: time.sleep(0.001)
         def draws():
+            begun.append(1)
             for i in (time.sleep(0.001) for i in iter(int, 1)): pass
         def asks():
+            begun.append(1)
             any(time.sleep(0.001) for i in iter(int, 1))
+        begun = []
         for each in spin, draws, asks:
             threading.Thread(target=each, daemon=True).start()
+        while len(begun) < 3:
+            time.sleep(0.001)
         print("ready", flush=True)
         sys.stdin.read()
         """)
     client = connect(target)
     held = pause(client, 3)
-    assert sorted(stop["line"] for stop in held.values()) == [4, 6, 8]
+    assert sorted(stop["line"] for stop in held.values()) == [5, 8, 11]
     for tid, stop in held.items():
         for command in "step", "next", "step":
             assert tell(client, tid, command)["line"] == stop["line"]
@@ -148,7 +157,12 @@ def test_loops_on_one_line(python):
 
 def test_deadline(python):
     target, client = workers(python, 2)
-    pause(client, 2, seconds=2)
+    eventually(lambda: reads_input(client.pid))
+    done(client.order(agent.PAUSE, seconds=2))
+    over = wait_rows(client.pid, "events", 2)  # whoever looks may be too late to see them held
+    assert len({row.tid for row in over} - {target.pid}) == 2
+    assert {(row.kind, row.name) for row in over} == {("continue", "deadline")}
+    assert all(json.loads(row.attrs)["held"] > 1.99 for row in over)
     eventually(lambda: client.record.read().stopped == 0)
     go_on(client)
     assert ended(target) == 0
@@ -231,7 +245,7 @@ def test_exit(python, kind):
     pause(client, 3)
     target.stdin.close()
     wait_stopped(client, target.pid)
-    assert client.record.read().stopped == 4
+    eventually(lambda: client.record.read().stopped == 4, what="that it is counted")
     done(client.order(agent.CONTINUE, target.pid))
     assert target.process.wait(patience(30)) == 0
     assert target.stderr() == ""
@@ -242,9 +256,10 @@ def test_exit_of_executor(python):
     target = start(python, """
         import probing, sys, threading, time
         def work():
+            begun.append(1)
             while working:
                 time.sleep(0.002)
-        working = True
+        working, begun = True, []
         print("ready", flush=True)
         thread = threading.Thread(target=work)
         thread.start()
@@ -252,6 +267,8 @@ def test_exit_of_executor(python):
         from concurrent.futures import ThreadPoolExecutor
         pools = [ThreadPoolExecutor(1) for _ in range(3)]
         futures = [pool.submit(work) for pool in pools]
+        while len(begun) < 4:  # one that is only starting may be held with a lock that others wait for
+            time.sleep(0.001)
         print("begun", flush=True)
         sys.stdin.readline()
         working = False
@@ -432,7 +449,7 @@ def test_other_interpreter(python):
             import _xxsubinterpreters as interpreters
         CODE = '''
         import os, time
-        open("begun", "w").close()
+        os.mkdir("begun")
         def double(x):
             y = 2 * x
             return y

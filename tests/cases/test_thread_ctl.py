@@ -38,6 +38,8 @@ working, count = True, 0
 threads = [threading.Thread(target=work, name=f"worker-{i}") for i in range(2)]
 for thread in threads:
     thread.start()
+while sum(frame.f_code.co_filename == __file__ for frame in sys._current_frames().values()) < 3:
+    time.sleep(0.001)  # one that is only starting may be held with a lock that the other one waits for
 print("ready", flush=True)
 for line in sys.stdin:
     print(eval(line), flush=True)
@@ -55,10 +57,17 @@ class Program:
     def ctl(self, tid, *verbs):
         """What the file says after them; of a step, once it has ended."""
         for verb in verbs:
+            before = self.stops(tid)
             said = self.commands.run(f"threads/{tid}/ctl", verb + "\n")
             if said == "running\n" and verb != "continue":
-                said = eventually(lambda: (now := self.state(tid)).startswith("stopped") and now, what=f"the end of a {verb}")
+                eventually(lambda: self.stops(tid) > before, what=f"the end of a {verb}")
+                said = self.state(tid)
         return said
+
+    def stops(self, tid):
+        """How often it was held; while it is only told to go on, it still shows the stop before."""
+        (row,) = ask(self.directory / "query", f"SELECT count(*) AS n FROM hits WHERE stopped AND tid = {tid}")
+        return int(row["n"])
 
     def pause(self, more=""):
         """What the file says. Both workers are held then."""
@@ -191,7 +200,7 @@ def test_agents_threads_are_not_the_programs(program):
         return (text.splitlines()[1].split(", GIL")[0], set(re.findall(r"^Thread (\d+)", text, re.M)), counts, tables,
                 set(os.listdir(program.directory / "threads")),
                 len((program.directory / "stacks.folded").read_text().splitlines()))
-    before = seen()
+    before = eventually(lambda: (once := seen()) == seen() and once, what="what is seen most of the time")
     assert before[2] == ["Threads: 3", "PythonThreads: 3"]
     program.commands.eval("1")
     program.commands.run("breakpoints", "log watch count if False\n")
@@ -263,7 +272,13 @@ def test_locals_and_eval(program):
 
 def test_deadline(program):
     program.commands.run("ctl", "pause for 2s\n")
-    eventually(program.stopped)
+
+    def over():
+        rows = ask(program.directory / "query", """SELECT tid, json_extract(attrs, '$.held') AS held FROM events
+                                                   WHERE kind = 'continue' AND name = 'deadline' ORDER BY tid""")
+        return [int(row["tid"]) for row in rows] == program.workers and rows
+    rows = eventually(over, what="both deadlines")  # whoever looks may be too late to see them held
+    assert all(float(row["held"]) > 1.99 for row in rows)
     eventually(lambda: program.stopped() == [])
 
 

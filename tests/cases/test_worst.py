@@ -42,7 +42,9 @@ class Readers:
         self.threads = [threading.Thread(target=self._read, args=(paths,)) for _ in range(count)]
 
     def _read(self, paths):
-        while not self._stop:
+        stop = False
+        while not stop:
+            stop = self._stop  # after that each reads once more, so also one that came late has read
             for path in paths:
                 try:
                     with open(path, "rb") as file:
@@ -75,7 +77,7 @@ def test_hangs_in_c_with_the_gil(probe, python):
         return next(t for t in threads if t.name == "waiter").state == ["gil-wait"]
 
     eventually(waits, what="waiting for the GIL")
-    assert target.state() == "S"
+    eventually(lambda: target.state() == "S", what="that it sleeps still")
 
 
 def test_stopped_stays_stopped(probe, python):
@@ -129,7 +131,7 @@ def test_zombie(probe, any_python):
     target = any_python.run("nested.py")
     look(probe, target)
     target.signal(signal.SIGKILL)
-    eventually(lambda: target.state() == "Z")
+    eventually(lambda: list(target.states().values()) == ["Z"], what="the end of all its threads")
     with pytest.raises(OSError) as raised:
         look(probe, target)
     assert raised.value.errno in GONE
@@ -158,8 +160,14 @@ def test_signals_are_not_lost(probe, python):
     assert readers.reads > 0 and readers.errors == []
 
 
+def waits_in_epoll(pid, tid):
+    """232 is epoll_wait(2) of x86-64."""
+    return pathlib.Path(f"/proc/{pid}/task/{tid}/syscall").read_text().split()[0] == "232"
+
+
 def test_idle_threads_are_not_interrupted(probe, python):
     target = python.run("interrupted.py")
+    eventually(lambda: sum(waits_in_epoll(target.pid, tid) for tid in target.tids()) == 4, what="four that sleep")
     with Readers(1, probe.path / str(target.pid) / "backtrace",
                  probe.path / str(target.pid) / "stacks.folded") as readers:
         time.sleep(1)
@@ -232,15 +240,18 @@ def test_fork_storm(probe, any_python):
 
 def test_exec_storm(probe, any_python):
     target = any_python.run("execer.py")
-    shown, end = 0, time.monotonic() + 3
-    while time.monotonic() < end:
+    end = time.monotonic() + 3
+
+    def is_shown():
         try:
-            parse_backtrace((probe.path / str(target.pid) / "backtrace").read_text(), target.pid)
-            shown += 1
+            return parse_backtrace((probe.path / str(target.pid) / "backtrace").read_text(), target.pid)
         except OSError as error:
             assert error.errno in GONE, error
+
+    while time.monotonic() < end:
+        is_shown()
+    eventually(is_shown, what="its stack")
     assert target.process.poll() is None
-    assert shown > 0
 
 
 def test_500_threads(probe, python):

@@ -2,7 +2,6 @@
 Python; prints at "stop" how many of them came back."""
 import ctypes
 import threading
-import time
 
 import oracle
 
@@ -17,7 +16,6 @@ def sleep():
 
 for i in range(4):
     threading.Thread(target=sleep, name=f"epoll-{i}", daemon=True).start()
-time.sleep(0.1)
 oracle.ready()
 while not oracle.stop.is_set():
     sum(range(1000))

@@ -29,7 +29,7 @@ def main(first=False):
     if first:
         oracle.ready()
     wanted = work(100)
-    while not oracle.stop.is_set():
+    while not (oracle.stop.is_set() and sum(done)):
         done[work(100) != wanted] += 1
 
 

@@ -32,10 +32,11 @@ def refund(number, met):
 
 
 def hangs():
-    met = threading.Barrier(2)
+    met = threading.Barrier(3)
     threads = [threading.Thread(target=each, args=(7, met), name=each.__name__) for each in (order, refund)]
     for thread in threads:
         thread.start()
+    met.wait()
     ready()
     for thread in threads:
         thread.join()
