@@ -129,6 +129,7 @@ static void test_unreadable(uint32_t version)
     /* the stack pointer leads nowhere */
     world_put(&world, iframe + (uint32_t)world.runtime.offsets.frame_stacktop, 0x7ffffffffff8);
     CHECK(strstr(show(&world), "    inner (/w/app.py:20)\n    ?? (unreadable: torn frame)\n"));
+    CHECK(tasks.torn);
     /* the code object is none */
     world_put(&world, iframe + (uint32_t)world.runtime.offsets.frame_code, world.future);
     world.runtime.code_type = world.code_type;

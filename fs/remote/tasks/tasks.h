@@ -92,8 +92,9 @@ struct tasks {
     struct text strings;
     uint64_t read_ns; /* CLOCK_MONOTONIC: not before that */
     bool cut;         /* there are more: a limit was reached */
-    bool torn;        /* some may be missing: a list is broken, or was just being changed by a
-                         thread that was stopped there. Another moment may help. */
+    bool torn;        /* some may be missing, or one of them is torn: a list or a frame is broken,
+                         or was just being changed by a thread that was stopped there. Another
+                         moment may help. */
 };
 
 /* What tasks_read() starts from. */
