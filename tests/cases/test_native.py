@@ -15,7 +15,6 @@ from stacks import parse_backtrace
 
 GDB = pathlib.Path(__file__).resolve().parent.parent / "gdb_frames.py"
 EVAL = "_PyEval_EvalFrameDefault"
-PLACE = re.compile(r"(.*)\+0x([0-9a-f]+)$")
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")]
 
@@ -69,7 +68,7 @@ def lines_of(thread):
     for at in range(len(thread.lines)):
         if at in native:
             name, place = native[at]
-            module, offset = PLACE.match(place).groups()
+            module, _, offset = place.rpartition("+")  # "": code that was made at run time, libffi's closures
             lines.append((name, (module, int(offset, 16))))
         else:
             lines.append(None)
