@@ -223,11 +223,16 @@ static bool at_local(struct interpreter *interpreter, struct watch *watch,
     return well;
 }
 
+/* Reading may be Python: where another thread has seen a change meanwhile, what was read may be
+ * older than that. The next line reads again. */
 static bool at_any(struct interpreter *interpreter, struct watch *watch,
                    const struct line_place *place, const struct heard *heard)
 {
+    unsigned replaced = watch->replaced;
     _cleanup_unref_ PyObject *value = watch_value(interpreter, watch, NULL);
 
+    if (replaced != watch->replaced)
+        return true;
     return compare(interpreter, watch, &watch->value, value, place, heard);
 }
 

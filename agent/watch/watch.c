@@ -69,8 +69,9 @@ static void finish(struct interpreter *interpreter, struct watch *watch)
 
 /* Puts a copy of the new value in the last one's place, unless it is the same. Comparing and
  * copying are Python, and so other threads run meanwhile: what they have put there is compared
- * anew. The caller owns *old and *now. */
-static bool take_place(struct interpreter *interpreter, const struct change *change,
+ * anew; or, where the value was read by this thread, it may be newer than that, and stays. The
+ * caller owns *old and *now. */
+static bool take_place(struct interpreter *interpreter, const struct change *change, bool read,
                        PyObject **last, PyObject *new_value, PyObject **old, PyObject **now)
 {
     do {
@@ -80,6 +81,8 @@ static bool take_place(struct interpreter *interpreter, const struct change *cha
         if (!change->unknown && storage_is_same_value(interpreter, *old, new_value))
             return false;
         *now = watch_copy(interpreter, new_value);
+        if (read && *old != *last)
+            return false;
     } while (*old != *last);
     Py_DecRef(*last); /* not its last one */
     Py_IncRef(*last = *now);
@@ -93,8 +96,9 @@ bool watch_seen(struct interpreter *interpreter, struct watch *watch, PyObject *
     bool well = true;
 
     watch_hold(watch);
-    if (take_place(interpreter, change, last, new_value, &old, &now) &&
-        !breakpoint_is_over(watch->breakpoint)) {
+    bool taken = take_place(interpreter, change, heard, last, new_value, &old, &now);
+    watch->replaced += taken;
+    if (taken && !breakpoint_is_over(watch->breakpoint)) {
         change->old_value = old;
         change->new_value = now;
         struct reached reached = {.line = line, .change = change, .why = STOP_WATCH};

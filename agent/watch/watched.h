@@ -23,9 +23,10 @@ struct watch {
     bool plain; /* evaluating it again and again runs no code but that of attributes and items */
     struct storage storage;
     enum watch_by by;
-    bool shared;     /* STORAGE_LOCAL: other functions than its own have it, too: a cell's */
-    bool lines;      /* no debug register is to be had: compared at lines */
-    PyObject *value; /* as it was last seen, or a copy of that; NULL: unbound, or not known */
+    bool shared;       /* STORAGE_LOCAL: other functions than its own have it, too: a cell's */
+    bool lines;        /* no debug register is to be had: compared at lines */
+    PyObject *value;   /* as it was last seen, or a copy of that; NULL: unbound, or not known */
+    unsigned replaced; /* how often another one took its place */
     char how[PROTO_WORDS_MAX]; /* what is to be said of that, besides: */
     unsigned moves;            /* how often its storage has moved */
     bool gone;                 /* it has no value, and no place, now */

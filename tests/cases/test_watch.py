@@ -445,7 +445,8 @@ sys.stdin.read()
 
 
 def test_threads_that_compare(python):
-    """Comparing runs Python, and so other threads, which compare as well: a value lives as long as somebody looks at it."""
+    """Comparing runs Python, and so other threads, which compare as well: a value lives as long as somebody looks at it, and
+    none comes after one that was written later."""
     target = start(python, WRITERS, name="writers.py")
     client = connect(target)
     watch(client, "cell[0]")
@@ -453,8 +454,12 @@ def test_threads_that_compare(python):
     assert state(client)[1].state == "line"
     target.send("go")
     target.expect("done")
-    written = {repr(10000.0 * n + i / 4) for n in range(4) for i in range(2000)}
-    assert {row.new_value for row in rows(client, "hits")} <= written
+    written = {repr(10000.0 * n + i / 4): (n, i) for n in range(4) for i in range(2000)}
+    seen = rows(client, "hits")
+    assert seen and {row.new_value for row in seen} <= set(written)
+    for row in seen:
+        (before, old), (writer, new) = written.get(row.old_value, (None, None)), written[row.new_value]
+        assert before != writer or old < new, (row.old_value, row.new_value)
     assert ended(target) == 0
 
 
