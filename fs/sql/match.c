@@ -72,7 +72,11 @@ static bool set_has(struct span *pattern, uint32_t c)
 
     if (inverted)
         p = take(pattern);
-    do {
+    if (p == ']') { /* stands for itself there, and begins no range */
+        found = c == ']';
+        p = take(pattern);
+    }
+    for (; p != NONE && p != ']'; p = take(pattern)) {
         if (p == '-' && before != NONE && pattern->size && *pattern->at != ']') {
             p = take(pattern);
             found |= c >= before && c <= p;
@@ -81,8 +85,7 @@ static bool set_has(struct span *pattern, uint32_t c)
             found |= c == p;
             before = p;
         }
-        p = take(pattern);
-    } while (p != NONE && p != ']');
+    }
     return p == ']' && found != inverted;
 }
 

@@ -357,8 +357,9 @@ static void test_match(void)
           FORMAT_CSV, "a,b,c,d,e,f,g,h,i,j,k,l,m,n\n1,1,0,1,1,1,0,1,1,,,1,0,1\n");
     gives("SELECT 'abc' GLOB 'a*' a, 'Abc' GLOB 'a*' b, 'abc' GLOB '??c' c, 'a-c' GLOB 'a[a-]c' d,"
           " 'abc' GLOB 'a[^a]c' e, 'a]c' GLOB 'a[]]c' f, 'abc' GLOB '*[x-z]' g, 'a*' GLOB 'a[*]' "
-          "h, 'abc' GLOB 'a[b' i, '\xc3\xbc' GLOB '[\xc3\xa4-\xc3\xbf]' j, NULL GLOB 'a' k",
-          FORMAT_CSV, "a,b,c,d,e,f,g,h,i,j,k\n1,0,1,1,1,1,0,1,0,1,\n");
+          "h, 'abc' GLOB 'a[b' i, '\xc3\xbc' GLOB '[\xc3\xa4-\xc3\xbf]' j, NULL GLOB 'a' k,"
+          " 'A' GLOB '[]--^]' l, 'a' GLOB '[^]-b]' m, '-' GLOB '[^]-b]' n",
+          FORMAT_CSV, "a,b,c,d,e,f,g,h,i,j,k,l,m,n\n1,0,1,1,1,1,0,1,0,1,,1,1,0\n");
     gives(
         "SELECT trim('xxaxyx', 'yx') a, ltrim('xxax', 'x') b, rtrim('xaxx', 'x') c, trim(' a ') d,"
         " trim('\xc3\xbc"
