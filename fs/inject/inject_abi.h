@@ -78,7 +78,10 @@ enum shim_phase {
 
 #define SHIM_PATH_MAX 256
 #define SHIM_WORDS_MAX 256
-#define SHIM_PARK_NS 20000000 /* longest that the borrowed thread waits for the new one */
+/* Longest that the borrowed thread waits for the new one. Normally it is a millisecond or two; it
+ * may be long where many programs run. A fork before the loader is done leaves the child with a
+ * lock of the loader's that nobody gives back. */
+#define SHIM_PARK_NS 1000000000
 #define SHIM_PARK_NAP_NS 30000
 #define SHIM_LEAVE_NAPS 2000 /* of a millisecond, for the borrowed thread to leave the shim */
 #define SHIM_STACK (256u << 10)

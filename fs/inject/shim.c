@@ -1,8 +1,8 @@
 /* The code in the memfd: runs in the target, at any address, with nothing but what the control page
  * says. Built as a flat binary (shim.lds) that begins with struct shim_head.
  *
- * The borrowed thread comes in by work(), starts a thread, waits a little for it (a fork in between
- * would give the child a loader that is locked for ever), and leaves. The new thread does the work,
+ * The borrowed thread comes in by work(), starts a thread, waits for it (a fork in between would
+ * give the child a loader that is locked for ever), and leaves. The new thread does the work,
  * waits until the borrowed one has left, and unmaps this code under its own feet, from a place
  * outside (bootstrap_unmap). So nothing stays, whether or not somebody watches. */
 #define SHIM
@@ -60,7 +60,7 @@ static void finish(struct shim_control *c)
     call_kernel(__NR_futex, (long)&c->done, FUTEX_WAKE, INT32_MAX, 0, 0);
 }
 
-/* Waits for the new thread, but not for long: it may itself need what this one holds. */
+/* Waits for the new thread, but not for ever: it may itself need what this one holds. */
 static void park(struct shim_control *c)
 {
     int64_t end = now() + SHIM_PARK_NS;
