@@ -13,6 +13,7 @@
 
 __attribute__((visibility("default"))) int probe_agent_start(const struct agent_boot *boot)
 {
+    fork_begin();
     if (record_is_running() && probe_agent_record.pid != getpid())
         fork_forget(); /* forked behind libc's back: its handlers did not run */
     _guard_agent_;

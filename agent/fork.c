@@ -3,6 +3,7 @@
  * was copied with the interpreter. */
 #include "agent/fork.h"
 
+#include "agent/base/clock.h"
 #include "agent/base/fork_count.h"
 #include "agent/base/life.h"
 #include "agent/base/lock.h"
@@ -14,6 +15,10 @@
 #include "agent/serve/python_thread.h"
 #include "agent/wire/channel.h"
 #include "agent/wire/record.h"
+
+#define FORK_WAITS_NS 1000000000ull /* for fork_lock: longer than a thread that runs has it */
+
+static bool has_fork_lock; /* the thread that forks; with agent_lock */
 
 void fork_forget(void)
 {
@@ -33,26 +38,41 @@ void fork_forget(void)
 
 static void before_fork(void)
 {
+    const struct timespec until = timespec_of(monotonic_ns() + FORK_WAITS_NS);
+
+    fork_begun = true;
+    bool got = pthread_mutex_clocklock(&fork_lock, CLOCK_MONOTONIC, &until) == 0;
     rings_lock();
     pthread_mutex_lock(&agent_lock);
+    has_fork_lock = got;
 }
 
 static void after_in_parent(void)
 {
+    bool has = has_fork_lock;
+
     pthread_mutex_unlock(&agent_lock);
     rings_unlock();
+    if (has)
+        pthread_mutex_unlock(&fork_lock);
 }
 
 static void after_in_child(void)
 {
     fork_number++;
+    fork_begun = false;
     gil_restore_interval();
     rings_unlock();
     fork_forget();
 }
 
-/* Undone by libc when the library is unloaded. */
-__attribute__((constructor)) static void register_handlers(void)
+static void register_handlers(void)
 {
     pthread_atfork(before_fork, after_in_parent, after_in_child);
+}
+
+void fork_begin(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_handlers);
 }

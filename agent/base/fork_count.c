@@ -1,3 +1,4 @@
 #include "agent/base/fork_count.h"
 
 unsigned fork_number;
+bool fork_begun;

@@ -13,5 +13,14 @@ extern pthread_cond_t agent_changed; /* with the lock: anything that a thread ma
 /* Holds agent_lock for the rest of the scope. */
 #define _guard_agent_ _guard_mutex_(&agent_lock)
 
-/* In a child after fork: nobody has it, nobody waits. */
+/* Held by a thread of ours, without the GIL, while it is inside a function that takes a lock of
+ * CPython's: a child that is forked meanwhile would have that lock for ever, as nobody is there to
+ * give it back. The function may wait for the GIL besides (tracemalloc's allocator does), which a
+ * thread that forks has: so that one waits for this lock, but not for ever. */
+extern pthread_mutex_t fork_lock;
+
+/* Holds fork_lock for the rest of the scope. */
+#define _guard_from_fork_ _guard_mutex_(&fork_lock)
+
+/* In a child after fork: nobody has them, nobody waits. */
 void lock_forget(void);

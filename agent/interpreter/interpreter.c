@@ -63,6 +63,12 @@ static int check_initialized(void)
     return Py_IsInitialized() ? 0 : -EBUSY;
 }
 
+static PyThreadState *new_state_without_gil(PyInterpreterState *state)
+{
+    _guard_from_fork_;
+    return new_state(state);
+}
+
 /* Python's thread gets its thread state for good. */
 static int settle(void)
 {
@@ -72,7 +78,7 @@ static int settle(void)
     r = check_initialized();
     if (!r) {
         main_interpreter->state = python.interpreter_main();
-        own_thread_self()->state = new_state(main_interpreter->state);
+        own_thread_self()->state = new_state_without_gil(main_interpreter->state);
         r = own_thread_self()->state ? 0 : -ENOMEM;
     }
     if (r < 0)

@@ -1,5 +1,6 @@
 #include "agent/serve/ending.h"
 
+#include "agent/base/fork_count.h"
 #include "agent/base/life.h"
 #include "agent/base/lock.h"
 #include "agent/breakpoint/hit.h"
@@ -81,7 +82,7 @@ bool ending_detach(struct request *request)
     _guard_agent_;
     nobody_writes = gave_up.nobody_inside && all_left;
     unloadable = gave_up.everything && all_left && probe_agent_record.origin == ORIGIN_INJECTED &&
-                 !python_thread_was_replaced();
+                 !python_thread_was_replaced() && !fork_begun;
     agent_life.detached = true;
     return true;
 }

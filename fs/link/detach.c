@@ -116,8 +116,9 @@ static int detach(struct attachment *attachment, struct target *target,
         text_printf(why, "the library stays: %s",
                     r == -EINTR ? "interrupted" : "a thread of it did not end");
     else if (!(done.flags & DONE_UNLOADABLE))
-        text_puts(why, "the library stays: Python objects of the agent are still in use, or the "
-                       "program loaded it itself");
+        text_puts(why,
+                  "the library stays: Python objects of the agent are still in use, the program "
+                  "forked meanwhile, or it loaded the library itself");
     else
         *unloaded = take_out(attachment, target, &found, interrupt, why);
     return 0;
