@@ -56,12 +56,11 @@ int ctl_pause(struct ctl_line *line)
         return r;
     r = thread_order_give(context, session, &order, line->said);
     session_unref(session);
-    if (r == 0)
-        r = thread_order_wait(context, all_held, NULL);
-    if (r == 0 && !all_held(context, NULL))
+    int held = r == 0 ? thread_order_wait(context, all_held, NULL) : r;
+    if (held == 0)
         text_puts(line->said, "The others stop at the next line of Python that they run.\n");
     held_text_all(context->target, line->said);
-    return r;
+    return held < 0 ? held : 0;
 }
 
 int ctl_continue(struct ctl_line *line)

@@ -93,15 +93,13 @@ static int run(struct ctl_line *line, enum thread_verb verb, int jump)
     int r = read_own(context, &before);
     if (r == 0)
         r = give(context, &order, &words);
-    bool stops = verb == THREAD_JUMP;
-    if (r == 0 && verb != THREAD_CONTINUE && verb != THREAD_JUMP) {
-        r = thread_order_wait(context, is_held_again, &before);
-        stops = is_held_again(context, &before);
-    }
+    int held = verb == THREAD_JUMP;
+    if (r == 0 && verb != THREAD_CONTINUE && verb != THREAD_JUMP)
+        held = r = thread_order_wait(context, is_held_again, &before);
     if (r < 0)
         return r;
     text_clear(line->said); /* of the verbs of one write, where the last one has left it */
-    if (stops)
+    if (held)
         return add_state(context, line->said);
     text_puts(line->said, "running\n");
     return 0;
