@@ -1,4 +1,4 @@
-/* Telling a child of fork() from its parent without a system call. */
+/* Telling a child of fork() from its parent without a system call, and who has forked at all. */
 #pragma once
 
 #include <stdbool.h>

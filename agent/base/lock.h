@@ -19,8 +19,5 @@ extern pthread_cond_t agent_changed; /* with the lock: anything that a thread ma
  * thread that forks has: so that one waits for this lock, but not for ever. */
 extern pthread_mutex_t fork_lock;
 
-/* Holds fork_lock for the rest of the scope. */
-#define _guard_from_fork_ _guard_mutex_(&fork_lock)
-
 /* In a child after fork: nobody has them, nobody waits. */
 void lock_forget(void);

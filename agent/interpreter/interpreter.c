@@ -65,7 +65,7 @@ static int check_initialized(void)
 
 static PyThreadState *new_state_without_gil(PyInterpreterState *state)
 {
-    _guard_from_fork_;
+    _guard_mutex_(&fork_lock);
     return new_state(state);
 }
 

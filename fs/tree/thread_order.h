@@ -9,7 +9,6 @@
  * of it added to said, or -errno with why. */
 int thread_order_give(struct file_context *context, struct session *session,
                       struct proto_thread *order, struct text *said);
-/* Waits a moment until `enough` says so, asked again and again. 1: it did; 0: not in time; -EINTR.
- */
+/* Waits a moment until `enough` says so, asked again and again: 1. 0: not in time; -EINTR. */
 int thread_order_wait(struct file_context *context,
                       bool (*enough)(struct file_context *context, void *arg), void *arg);

@@ -151,9 +151,9 @@ void tasks_read_chains(struct reading *reading)
                 more |= reading->links[t].next != 0;
             }
     }
-    for (uint32_t t = 0; t < out->n; t++)
-        out->items[t].cut |= reading->links[t].next != 0; /* out of time */
     read_running(reading);
-    for (uint32_t t = 0; t < out->n; t++)
+    for (uint32_t t = 0; t < out->n; t++) {
+        out->items[t].cut |= reading->links[t].next != 0; /* out of time */
         out->torn |= out->items[t].torn;
+    }
 }
