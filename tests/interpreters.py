@@ -125,7 +125,10 @@ class Interpreter:
     def run(self, script, *args, env=None, user=None, ready=True, within=()):
         """Starts a victim and waits for its "ready". user: a name; wants root. within: a command
         that starts it, such as unshare(1)."""
-        return Target(self, script, args, env or {}, user, ready, within)
+        env = dict(env or {})
+        if self.version[:2] == (3, 10):
+            env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH"), self.path("at_end")]))
+        return Target(self, script, args, env, user, ready, within)
 
     def run_source(self, source, *args, name="source.py", **options):
         """The same for a script given as text, whose name is no victim's: they share directories."""
