@@ -24,6 +24,7 @@
 #define STOP_NAP_NS 50000
 #define STOP_NAPS 2000 /* for a thread to stop: 100 ms and more */
 #define PASS_NAP_NS 1000000
+#define TRIES_MIN 100
 #define SYSCALL_INSTRUCTION 0x050f
 #define TIDS_MAX 4194304 /* PID_MAX_LIMIT, include/linux/threads.h */
 
@@ -137,14 +138,22 @@ static bool clear_thread(pid_t tid)
     return r == 0;
 }
 
-/* Without /proc only trying tells which numbers are threads: less than a second. */
+/* Without /proc only trying tells which numbers are threads: less than a second on a processor of
+ * its own. So it tries again at once where another tracer has a thread, and doesn't begin anew. */
 static bool clear_tried(struct cleaner *cleaner)
 {
     bool clear = true;
 
-    for (pid_t tid = 1; tid < TIDS_MAX; tid++)
-        if (raw(SYS_tgkill, cleaner->pid, tid, 0, 0) == 0 && !clear_thread(tid))
-            clear = false;
+    for (pid_t tid = 1; tid < TIDS_MAX; tid++) {
+        if (raw(SYS_tgkill, cleaner->pid, tid, 0, 0) < 0)
+            continue;
+        bool cleared = clear_thread(tid);
+        for (int n = 1; !cleared && (n < TRIES_MIN || now_ns() < cleaner->until_ns); n++) {
+            nap(PASS_NAP_NS);
+            cleared = clear_thread(tid);
+        }
+        clear = clear && cleared;
+    }
     return clear;
 }
 
