@@ -10,6 +10,7 @@ from interpreters import CACHE, patience
 
 DUCKDB = """
 import json, sys, duckdb
+duckdb.sql("SET enable_progress_bar = false")  # it would print one after two seconds
 print(json.dumps(duckdb.sql(sys.argv[1]).fetchall()))
 """
 PANDAS = """

@@ -225,7 +225,7 @@ def test_setuid_program_ends_a_statement(shared, any_python, nobody):
     everybody = shared.path / "all" / "query"
     run(any_python, "says", everybody, f"SELECT pid, 'seen' FROM threads WHERE pid IN ({own.pid}, {roots.pid}) -- ")
     seen = eventually(lambda: run_as(nobody, "cat", everybody).stdout, what="a reply")
-    assert f"{own.pid},seen" in seen and str(roots.pid) not in seen
+    assert f"{own.pid},seen" in seen and f"{roots.pid},seen" not in seen
 
 
 def test_reply_is_for_the_same_credentials(shared, any_python, nobody):
