@@ -183,6 +183,8 @@ class Step:
         register = getattr(node, "register_prehook", None)  # since 1.13
         if register is not None:
             self.handles.append(register(hook))
+            if live.get("step") is not mine:  # it has ended meanwhile
+                self.let_go()
 
     # ---- backward
 
@@ -274,6 +276,10 @@ class Step:
         """Takes all hooks out. May be called again, and by another thread."""
         self.live.pop("step", None)
         unhook()
+        self.let_go()
+
+    def let_go(self):
+        """Takes those on nodes out."""
         handles, self.handles = self.handles, []
         for handle in handles:
             hooks = handle.hooks_dict_ref()
