@@ -138,12 +138,12 @@ static bool is_final(const struct attempt *attempt, int error)
     return true;
 }
 
-/* Until when a thread may take to come by. Each stop makes some waits begin anew: of a thread in
- * one of those there is to be one only. */
+/* Until when a thread may take to come by: longer each time, for it may get no processor. Each stop
+ * makes some waits begin anew: of a thread in one of those there is to be one only. */
 static uint64_t slice_end(const struct attempt *attempt, const struct thread *thread)
 {
     if (!attempt->all_asleep)
-        return monotonic_ns() + SLICE_NS;
+        return monotonic_ns() + SLICE_NS * attempt->result.attempts;
     return restart_sleeps(thread->tid) ? attempt->end : monotonic_ns() + SLICE_ASLEEP_NS;
 }
 
