@@ -168,7 +168,10 @@ int linetable_decode(enum linetable_format format, const uint8_t *bytes, size_t 
 {
     struct linetable table = {.first_line = first_line};
     struct decoder d = {.table = &table};
+    static const uint8_t none;
 
+    if (!size)
+        bytes = &none; /* it may be NULL */
     if (size > LINETABLE_BYTES_MAX)
         return -E2BIG;
     if (format == LINETABLE_LNOTAB)
