@@ -83,6 +83,13 @@ def unhook():
 OWN_FILE = unhook.__code__.co_filename
 
 
+def take_out(handle):
+    """A hook on a node, by what registering it gave. May be called again."""
+    hooks = handle.hooks_dict_ref()
+    if hooks is not None:
+        hooks.pop(handle.id, None)
+
+
 class Call:
     __slots__ = "name", "parent", "order", "last", "seq", "start", "sources", "awaited", "began", "ended"
 
@@ -182,9 +189,10 @@ class Step:
                     fail(problem)
         register = getattr(node, "register_prehook", None)  # since 1.13
         if register is not None:
-            self.handles.append(register(hook))
-            if live.get("step") is not mine:  # it has ended meanwhile
-                self.let_go()
+            handle = register(hook)
+            self.handles.append(handle)
+            if live.get("step") is not mine:  # it has ended meanwhile, and may not have seen this one
+                take_out(handle)
 
     # ---- backward
 
@@ -276,12 +284,6 @@ class Step:
         """Takes all hooks out. May be called again, and by another thread."""
         self.live.pop("step", None)
         unhook()
-        self.let_go()
-
-    def let_go(self):
-        """Takes those on nodes out."""
         handles, self.handles = self.handles, []
         for handle in handles:
-            hooks = handle.hooks_dict_ref()
-            if hooks is not None:
-                hooks.pop(handle.id, None)
+            take_out(handle)
