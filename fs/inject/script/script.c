@@ -17,6 +17,7 @@
  * waits for the GIL gets it within its switch interval (5 ms) times the number of those who want
  * it. */
 #define SLICE_NS 50000000ull
+#define SLICES_MAX 8                 /* that it gets at once, on a busy machine */
 #define SLICE_ASLEEP_NS 500000000ull /* where no thread can be expected to */
 #define BUSY_NS 60000000ull          /* a tracer that stays longer isn't there for a moment only */
 #define BEGIN_NS 1000000000ull       /* that an interpreter may take to begin */
@@ -36,6 +37,7 @@ struct attempt {
     uint64_t old_base;
     struct inject_result result;
     uint64_t busy_since;
+    unsigned placed;                   /* orders */
     bool all_asleep;                   /* no thread ran, and none could be woken */
     char said[REMOTE_FILES_REPLY_MAX]; /* by the script */
 };
@@ -138,12 +140,13 @@ static bool is_final(const struct attempt *attempt, int error)
     return true;
 }
 
-/* Until when a thread may take to come by: longer each time, for it may get no processor. Each stop
- * makes some waits begin anew: of a thread in one of those there is to be one only. */
+/* Until when a thread may take to come by: longer at first each time, for it may get no processor.
+ * Each stop makes some waits begin anew: of a thread in one of those there is to be one only. */
 static uint64_t slice_end(const struct attempt *attempt, const struct thread *thread)
 {
     if (!attempt->all_asleep)
-        return monotonic_ns() + SLICE_NS * attempt->result.attempts;
+        return monotonic_ns() +
+               SLICE_NS * (attempt->placed < SLICES_MAX ? attempt->placed : SLICES_MAX);
     return restart_sleeps(thread->tid) ? attempt->end : monotonic_ns() + SLICE_ASLEEP_NS;
 }
 
@@ -171,6 +174,7 @@ static int try_thread(struct attempt *attempt, const struct thread *thread,
     if (r < 0)
         return is_final(attempt, r) ? r : 0;
     attempt->result.borrowed = thread->tid;
+    attempt->placed++;
     if (wait_answer(attempt, &order, slice_end(attempt, thread), attempt->end))
         return 1;
     order.pause_ns = 0;
