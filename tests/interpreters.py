@@ -126,7 +126,7 @@ class Interpreter:
         """Starts a victim and waits for its "ready". user: a name; wants root. within: a command
         that starts it, such as unshare(1)."""
         env = dict(env or {})
-        if self.version[:2] == (3, 10):
+        if self.version[:2] == (3, 10):  # whose daemon threads crash it (at_end/sitecustomize.py)
             env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH"), self.path("at_end")]))
         return Target(self, script, args, env, user, ready, within)
 

@@ -24,7 +24,7 @@
 #define STOP_NAP_NS 50000
 #define STOP_NAPS 2000 /* for a thread to stop: 100 ms and more */
 #define PASS_NAP_NS 1000000
-#define TRIES_MIN 100
+#define TRIES_MIN 100 /* of a pass, however late it is */
 #define SYSCALL_INSTRUCTION 0x050f
 #define TIDS_MAX 4194304 /* PID_MAX_LIMIT, include/linux/threads.h */
 
@@ -143,16 +143,18 @@ static bool clear_thread(pid_t tid)
 static bool clear_tried(struct cleaner *cleaner)
 {
     bool clear = true;
+    int tries = TRIES_MIN;
 
     for (pid_t tid = 1; tid < TIDS_MAX; tid++) {
         if (raw(SYS_tgkill, cleaner->pid, tid, 0, 0) < 0)
             continue;
-        bool cleared = clear_thread(tid);
-        for (int n = 1; !cleared && (n < TRIES_MIN || now_ns() < cleaner->until_ns); n++) {
+        while (!clear_thread(tid)) {
+            if (tries-- <= 0 && now_ns() > cleaner->until_ns) {
+                clear = false;
+                break;
+            }
             nap(PASS_NAP_NS);
-            cleared = clear_thread(tid);
         }
-        clear = clear && cleared;
     }
     return clear;
 }
