@@ -220,32 +220,39 @@ void context_deinit(struct file_context *context)
 }
 
 /* The bytes that the caller has open of a file, or will have; 0: neither. */
-static size_t content_size(struct mount *mount, const struct credentials *who,
-                           const struct node *node)
+static size_t content_size(struct call *call, const struct node *node)
 {
+    _cleanup_credentials_ struct credentials *who = NULL;
+    struct mount *mount = call->mount;
     size_t size = 0;
 
-    if (!node->place.entry->sized || !drafts_find(&mount->drafts, node->number, who, &size))
+    if (!node->place.entry->sized &&
+        (!nodes_is_open(mount->nodes, node) ||
+         nodes_content_of_opener(mount->nodes, node, &call->caller, &size)))
+        return size;
+    if (call_credentials(call, &who) == 0 &&
+        (!node->place.entry->sized || !drafts_find(&mount->drafts, node->number, who, &size)))
         nodes_content(mount->nodes, node, who, &size);
     return size;
 }
 
 /* When a file last changed, for programs that ask whether it did since they read it (editors, tar).
  * A content is of each open's own moment, so that only what lasts counts: the process, and what a
- * command file last answered this caller. who: NULL where that isn't asked. */
-static struct timespec last_change(struct mount *mount, struct credentials *who,
-                                   const struct place *place)
+ * command file last answered this caller. */
+static struct timespec last_change(struct call *call, const struct place *place)
 {
+    _cleanup_credentials_ struct credentials *who = NULL;
+    struct replies *replies = place_replies(call->mount, place);
     struct access_target left;
     struct timespec replied;
 
-    if (place->entry->run && who) {
+    if (place->entry->run && replies_any(replies) && call_credentials(call, &who) == 0) {
         const struct reply_key key = place_reply_key(place, who);
-        if (replies_changed(place_replies(mount, place), &key, &replied))
+        if (replies_changed(replies, &key, &replied))
             return replied;
     }
     if (!place->process)
-        return mount->began;
+        return call->mount->began;
     return process_left(place->process, &left) ? place->process->ending.when
                                                : place->process->started;
 }
@@ -271,7 +278,6 @@ static void set_owner(struct process *process, struct stat *attr)
 
 void node_attributes(struct call *call, const struct node *node, struct stat *attr)
 {
-    _cleanup_credentials_ struct credentials *who = NULL;
     const struct place *place = &node->place;
 
     *attr = (struct stat){
@@ -280,14 +286,11 @@ void node_attributes(struct call *call, const struct node *node, struct stat *at
         .st_nlink = S_ISDIR(place->entry->mode) ? 2 : 1,
         .st_blksize = 4096,
     };
-    bool replied = place->entry->run && replies_any(place_replies(call->mount, place));
-    bool asks = S_ISREG(attr->st_mode) &&
-                (replied || place->entry->sized || nodes_is_open(call->mount->nodes, node));
-    if (asks && call_credentials(call, &who) == 0) {
-        attr->st_size = (off_t)content_size(call->mount, who, node);
+    if (S_ISREG(attr->st_mode)) {
+        attr->st_size = (off_t)content_size(call, node);
         attr->st_blocks = (attr->st_size + 511) / 512;
     }
-    attr->st_atim = attr->st_mtim = attr->st_ctim = last_change(call->mount, who, place);
+    attr->st_atim = attr->st_mtim = attr->st_ctim = last_change(call, place);
     if (place->process)
         set_owner(place->process, attr);
 }

@@ -198,3 +198,15 @@ bool nodes_content(struct nodes *nodes, const struct node *node, const struct cr
     *size = node->size;
     return true;
 }
+
+bool nodes_content_of_opener(struct nodes *nodes, const struct node *node,
+                             const struct caller *caller, size_t *size)
+{
+    _guard_mutex_(&nodes->lock);
+    const struct access_caller *who = node->opened ? &node->opener->who : NULL;
+    if (!who || !caller->pid || who->tid != caller->pid || who->fsuid != caller->uid ||
+        who->fsgid != caller->gid)
+        return false;
+    *size = node->size;
+    return true;
+}
