@@ -34,7 +34,9 @@ static bool read_entries(struct view *view, const struct offsets *o, uint64_t ke
     uint64_t n, size;
     uint8_t log2_size, log2_bytes, kind;
 
-    if (!keys || keys & 7 || o->keys_indices < 0 || !object_field(view, keys, o->keys_nentries, &n))
+    if (!keys || keys & 7 || o->keys_indices < 0 ||
+        !view_read(view, keys, (uint32_t)o->keys_indices) || /* the fields below in one go */
+        !object_field(view, keys, o->keys_nentries, &n))
         return false;
     if (o->keys_kind >= 0) {
         if (o->keys_log2_size < 0 || o->keys_log2_index_bytes < 0 ||
