@@ -31,8 +31,9 @@ os.environ["PYTHONUNBUFFERED"] = "1"  # what a case's own programs print arrives
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # and they leave nothing beside what they import
 
 # what a shell starts in the background has SIGINT ignored, under nohup SIGHUP too, and would hand
-# that on to what the cases start; a handler isn't inherited
+# that on to what the cases start; a handler isn't inherited, what is blocked is
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def _end(*_):
