@@ -1,4 +1,4 @@
-/* The command line: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT. */
+/* The command line: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT, or probefs --check. */
 #pragma once
 
 #define FUSE_USE_VERSION 314
@@ -9,7 +9,7 @@
 #include <fuse_opt.h>
 
 struct options {
-    bool help, version;
+    bool help, version, check;
     bool foreground; /* -f, and implied by -d */
     bool allow_other;
     bool nonempty;         /* mount over a directory that holds something */

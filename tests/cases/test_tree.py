@@ -142,7 +142,7 @@ def test_help(probe):
     text = probe.read("help")
     for name in ROOT | PROCESS | THREAD | FRAME | {"<pid>", "<tid>", "<depth>", "<rank>"}:
         assert name in text
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 66
     assert max(map(len, text.splitlines())) <= 84
 
 
