@@ -9,10 +9,11 @@
 #include <fuse_opt.h>
 
 struct options {
-    bool help, version, check;
-    bool foreground; /* -f, and implied by -d */
-    bool allow_other;
-    bool nonempty;         /* mount over a directory that holds something */
+    /* flags: libfuse's parser writes whole ints */
+    int help, version, check;
+    int foreground; /* -f, and implied by -d */
+    int allow_other;
+    int nonempty;          /* mount over a directory that holds something */
     unsigned hidepid;      /* an enum hidepid */
     char *source;          /* what the mount is to be called; NULL: not given; owned */
     char *mountpoint;      /* NULL: not given; owned */
