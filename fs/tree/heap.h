@@ -9,6 +9,8 @@ extern const struct naming heap_diffs;
 /* heap/referrers/<object>: an address, or a type's name. */
 extern const struct naming heap_objects;
 
+file_render heap_census_render, heap_diff_render;
+
 /* -EINTR once interrupt, a struct interrupt, is raised: a scan is not wanted any more. */
 int heap_unwanted(const void *interrupt);
 /* Puts what failed into context->why; returns error. */

@@ -3,7 +3,6 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/remote/heap/marks.h"
-#include "fs/tree/file.h"
 #include "fs/tree/heap.h"
 
 #include <errno.h>

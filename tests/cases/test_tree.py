@@ -18,7 +18,7 @@ from interpreters import eventually, patience
 from mount import REPOSITORY
 
 # DESIGN's tree, as far as reading goes
-ROOT = {"help", "self", "by-rank", "all", "exited"}
+ROOT = {"help", "self", "by-rank", "jobs", "all", "exited"}
 PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtrace.python", "stacks.folded",
            "stacks.python.folded", "tasks", "locks", "tables",
            "errors", "events", "exceptions.top", "globals", "heap",
