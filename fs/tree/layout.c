@@ -107,6 +107,8 @@ const struct entry layout[] = {
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
     DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
     {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
+    DIRECTORY("<pid>/heap", 0500, NULL, "what fills its memory: census, by type"),
+    CONTENT("<pid>/heap/census", 0400, heap_census_render, NULL),
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),
