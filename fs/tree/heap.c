@@ -1,12 +1,10 @@
 /* heap/census: what fills the heap, `COUNT BYTES TYPE`, by bytes, the largest first. Lines that
  * begin with # say what isn't in that. */
-#include "fs/remote/heap/census.h"
+#include "fs/tree/heap.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/base/interrupt.h"
-#include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
-#include "fs/tree/file.h"
+#include "fs/remote/heap/marks.h"
 #include "fs/tree/from_snapshot.h"
 
 #include <errno.h>
@@ -14,7 +12,23 @@
 
 #define MB 1e6
 
-static int unwanted(const void *arg) { return interrupted(arg) ? -EINTR : 0; }
+int heap_unwanted(const void *interrupt) { return interrupted(interrupt) ? -EINTR : 0; }
+
+int heap_error(struct file_context *context, int error)
+{
+    return context->why.size ? error : snapshot_error(context, error);
+}
+
+void heap_marks_text(struct target *target, struct text *out)
+{
+    char names[MARKS_MAX][MARK_NAME_MAX];
+    size_t n = marks_names(target, names);
+
+    for (size_t i = 0; i < n; i++)
+        text_printf(out, "%s%s", i ? " " : "HeapMarks: ", names[i]);
+    if (n)
+        text_putc(out, '\n');
+}
 
 /* A field of /proc/PID/status, in bytes. */
 static uint64_t status_bytes(const char *status, const char *name)
@@ -45,12 +59,12 @@ static void add_rest(const struct file_context *context, const struct census *ce
 int heap_census_render(struct file_context *context, struct text *out)
 {
     _cleanup_(census_deinit) struct census census = {
-        .scan = {.unwanted = unwanted, .unwanted_arg = context->interrupt},
+        .scan = {.unwanted = heap_unwanted, .unwanted_arg = context->interrupt},
     };
 
     int r = census_take(context->target, &census, &context->why);
     if (r < 0)
-        return r == -EOPNOTSUPP ? r : snapshot_error(context, r);
+        return heap_error(context, r);
     const struct scan *scan = &census.scan;
     text_printf(out, "# %lu objects in %.1f MB of pools, read in %.2f s\n", census.objects,
                 (double)census.pool_bytes / MB, (double)scan->ns * 1e-9);

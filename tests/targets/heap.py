@@ -1,5 +1,5 @@
-"""heap.py N: has exactly N objects of each of these types, and says how many of others there are; then makes as many more as a
-line of its input says."""
+"""heap.py N [KINDS]: has exactly N objects of each of these types, or of the first so many; then makes as many more as a line
+of its input says."""
 import gc
 import sys
 
@@ -41,6 +41,9 @@ class Gone:
 
 
 KINDS = [Node, lambda _: Slot(), lambda _: Bare(), Real, Text, lambda number: Pair((number, number)), lambda _: Table()]
+
+
+KINDS = KINDS[:int(sys.argv[2]) if len(sys.argv) > 2 else None]
 
 
 def make(n):

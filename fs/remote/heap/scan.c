@@ -188,4 +188,8 @@ int scan_run(struct scan *scan, scan_visit *visit, void *arg)
     return r;
 }
 
-void scan_deinit(struct scan *scan) { maps_deinit(&scan->maps); }
+void scan_deinit(struct scan *scan)
+{
+    maps_deinit(&scan->maps);
+    scan->maps = (struct maps){0};
+}
