@@ -5,6 +5,7 @@
 
 #include "fs/access/access.h"
 #include "fs/base/text.h"
+#include "fs/history/history.h"
 
 #include <fuse_opt.h>
 
@@ -14,6 +15,9 @@ struct options {
     bool allow_other;
     bool nonempty;         /* mount over a directory that holds something */
     unsigned hidepid;      /* an enum hidepid */
+    char *history;         /* a file that is appended to; NULL: none; owned */
+    char *history_age, *history_size; /* as they were given; NULL: not; owned */
+    struct history_limits history_limits;
     char *source;          /* what the mount is to be called; NULL: not given; owned */
     char *mountpoint;      /* NULL: not given; owned */
     struct fuse_args fuse; /* what is libfuse's to understand; owned */

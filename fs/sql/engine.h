@@ -10,6 +10,7 @@
 #pragma once
 
 #include "fs/base/text.h"
+#include "fs/sql/attached.h"
 #include "fs/sql/format.h"
 #include "fs/sql/stop.h"
 #include "fs/sql/table.h"
@@ -40,6 +41,7 @@ struct provider {
     uint64_t deadline_ns; /* 0: ENGINE_DEADLINE_NS */
     long memory;          /* bytes; 0: HEAP_MAX */
     uid_t uid;            /* whose share of memory is taken */
+    const struct attached_file *attached; /* statements may ask it, too; NULL: there is none */
 };
 
 /* What a text is. */
