@@ -9,6 +9,7 @@
 #include "fs/format/event.h"
 #include "fs/history/look.h"
 #include "fs/process/facts.h"
+#include "fs/process/jobs.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -44,6 +45,7 @@ struct item {
     struct feed *feed;
     struct access_target access; /* the strictest that was seen; nns 0: not known */
     struct history_front front;
+    char job[JOB_NAME_MAX];    /* of front; "": none */
     struct progress now, kept; /* with what is being appended, and without */
     struct history_sample sample;
     uint64_t looked; /* the round of its threads' last look; 0: none yet */
@@ -86,7 +88,7 @@ static int add_item(struct history *history, struct process *process)
     struct item item = {
         .process = process,
         .listed = true,
-        .front = {.host = history->host, .pid = process->pid, .rank = process->rank},
+        .front = {.host = history->host, .pid = process->pid, .rank = -1},
     };
     struct history_followed events = {.name = HISTORY_EVENTS, .since = since_of(process)};
     struct progress *now = &item.now;
@@ -122,7 +124,7 @@ static int update_items(struct history *history)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
 
-    int r = registry_list(history->registry, &list);
+    int r = job_processes(history->registry, NULL, 0, NULL, NULL, &list);
     if (r < 0)
         return r;
     for (size_t i = 0; i < history->n; i++)
@@ -179,6 +181,15 @@ static void read_owner(const struct history *history, struct item *item)
     bool ordinary = is_ordinary(history, &item->access);
     item->front.uid = ordinary ? item->access.uid[0] : 0;
     item->front.gid = ordinary ? item->access.gid[0] : 0;
+}
+
+/* What it says that it is in a job, which may come later than its start. */
+static void read_membership(struct item *item)
+{
+    const struct membership of = process_membership(item->process);
+
+    item->front.rank = of.rank;
+    snprintf(item->job, sizeof item->job, "%s", of.rank < 0 ? "" : of.job);
 }
 
 /* ---- what is appended of one process ---- */
@@ -314,8 +325,11 @@ static int append(struct history *history, struct item *item)
 
     /* asked first: then all that there will be is there */
     item->ended = process_ended(item->process);
-    if (!item->ended)
+    if (!item->ended) {
         read_owner(history, item);
+        read_membership(item);
+    }
+    item->front.job = *item->job ? item->job : NULL;
     int r = item->listed && !item->ended ? append_sample(history, item) : 0;
     if (r == 0)
         r = append_events(history, item);

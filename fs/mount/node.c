@@ -27,8 +27,10 @@ void place_set(struct place *place, enum number_kind kind, unsigned value, const
     case NUMBER_PID: /* that is its process */ break;
     case NUMBER_TID: place->tid = (pid_t)value; break;
     case NUMBER_DEPTH: place->depth = value; break;
-    case NUMBER_RANK: place->rank = value; break;
-    case WORD_MODULE: snprintf(place->word, sizeof place->word, "%s", word); break;
+    case NUMBER_RANK:
+    case NUMBER_WORKER: place->rank = value; break;
+    case WORD_MODULE:
+    case WORD_JOB: snprintf(place->word, sizeof place->word, "%s", word); break;
     }
 }
 

@@ -398,7 +398,8 @@ enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t siz
             attach(engine);
         engine->error = engine->attach_error;
         if (engine->error < 0)
-            return refuse(engine, engine->attach_why.data ? engine->attach_why.data : "out of memory");
+            return refuse(engine,
+                          engine->attach_why.data ? engine->attach_why.data : "out of memory");
     }
     int r = sqlite3_prepare_v2(engine->db, engine->sql, (int)size + 1, &engine->stmt, &tail);
     *end = (size_t)(tail - engine->sql);

@@ -8,9 +8,8 @@
 #include "agent/base/clock.h"
 #include "fs/format/stacks.h"
 #include "fs/proc/may_hang.h"
-#include "fs/process/registry.h"
 #include "fs/tables/every_process.h"
-#include "fs/tree/file.h"
+#include "fs/tree/jobs.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -92,21 +91,11 @@ static bool may_look(const struct all *all, const struct process *process)
 static int list(struct all *all)
 {
     struct process_list *list = &all->list;
-    size_t n = 0;
 
-    int r = registry_list(all->context->registry, list);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < list->n; i++) {
-        if (may_look(all, list->items[i]))
-            list->items[n++] = list->items[i];
-        else
-            process_unref(list->items[i]);
-    }
-    list->n = n;
-    if (n)
-        qsort(list->items, n, sizeof(struct process *), by_rank);
-    return 0;
+    int r = context_processes(all->context, list);
+    if (r == 0 && list->n)
+        qsort(list->items, list->n, sizeof *list->items, by_rank);
+    return r;
 }
 
 static void add_head(const struct all *all, const struct process *process)

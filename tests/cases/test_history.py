@@ -66,12 +66,12 @@ def test_samples_and_events(probe, any_python, directory):
         print("ready", flush=True)
         sys.stdin.read()
         sys.exit(7)
-        """))
+        """), env={"RANK": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"})
     began = time.time()
     sample = one_row(file, "SELECT * FROM samples WHERE pid = ? AND ts > ?", target.pid, began)
     fields = pathlib.Path(f"/proc/{target.pid}/stat").read_text().rpartition(")")[2].split()
     tick = os.sysconf("SC_CLK_TCK")
-    assert sample["host"] == os.uname().nodename and sample["rank"] is None
+    assert (sample["host"], sample["rank"], sample["job"]) == (os.uname().nodename, 3, "10.0.0.1:29500")
     assert (sample["uid"], sample["gid"]) == ((0, 0) if os.geteuid() == 0 else (os.geteuid(), os.getegid()))
     assert sample["state"] == "S" and sample["threads"] == int(fields[17]) == 1
     assert sample["rss"] == int(fields[21]) * os.sysconf("SC_PAGE_SIZE") > 64 << 20
