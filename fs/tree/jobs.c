@@ -179,9 +179,9 @@ static int job_workers_find(struct file_context *context, unsigned value)
     return find_member(context, job_workers_list, value);
 }
 
-const struct naming jobs = {WORD_JOB, jobs_names, jobs_have};
-const struct naming job_ranks = {NUMBER_RANK, job_ranks_list, job_ranks_find};
-const struct naming job_workers = {NUMBER_WORKER, job_workers_list, job_workers_find};
+const struct naming job_names = {WORD_JOB, jobs_names, jobs_have};
+const struct naming job_rank_names = {NUMBER_RANK, job_ranks_list, job_ranks_find};
+const struct naming worker_names = {NUMBER_WORKER, job_workers_list, job_workers_find};
 
 /* ---- by-rank/ ---- */
 
@@ -232,7 +232,7 @@ static int ranks_find(struct file_context *context, unsigned value)
     return find_member(context, ranks_list, value);
 }
 
-const struct naming ranks = {NUMBER_RANK, ranks_list, ranks_find};
+const struct naming rank_names = {NUMBER_RANK, ranks_list, ranks_find};
 
 /* ---- content ---- */
 

@@ -5,12 +5,12 @@
 #include "fs/process/jobs.h"
 #include "fs/tree/names.h"
 
-extern const struct naming jobs;        /* <job> */
-extern const struct naming job_ranks;   /* jobs/<job>/ranks/<rank> */
-extern const struct naming job_workers; /* jobs/<job>/workers/<worker> */
+extern const struct naming job_names;      /* <job> */
+extern const struct naming job_rank_names; /* jobs/<job>/ranks/<rank> */
+extern const struct naming worker_names;   /* jobs/<job>/workers/<worker> */
 /* by-rank/<rank>: the rank itself of the job that started last. Who claims a rank in a job of their
  * own hides nobody else's: the caller's own jobs come first, and then those that it may look at. */
-extern const struct naming ranks;
+extern const struct naming rank_names;
 
 /* The job that a file is below; NULL: it is of all processes. */
 const char *context_job(const struct file_context *context);
