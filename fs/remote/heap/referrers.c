@@ -9,11 +9,11 @@
 #include <errno.h>
 #include <string.h>
 
-#define TABLE_MAX (1ull << 34)     /* bytes of one that is believed */
-#define DEQUE_BLOCKS_MAX 100000u   /* of a deque */
-#define DEQUE_BLOCK (8 * (64 + 2)) /* Modules/_collectionsmodule.c: leftlink, 64 items, rightlink \
-                                    */
-#define DEQUE_LEFT 24              /* dequeobject.leftblock */
+#define TABLE_MAX (1ull << 34)   /* bytes of one that is believed */
+#define DEQUE_BLOCKS_MAX 100000u /* of a deque */
+/* Modules/_collectionsmodule.c: leftlink, 64 items, rightlink; dequeobject.leftblock */
+#define DEQUE_BLOCK (8 * (64 + 2))
+#define DEQUE_LEFT 24
 
 /* ---- addresses ---- */
 
