@@ -114,7 +114,7 @@ const struct entry layout[] = {
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
     DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
     {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
-    DIRECTORY("<pid>/heap", 0500, NULL, "census: objects by type; diff/<marks>; referrers/<object>"),
+    DIRECTORY("<pid>/heap", 0500, NULL, "census: by type; diff/<marks>; referrers/<object>"),
     CONTENT("<pid>/heap/census", 0400, heap_census_render, NULL),
     DIRECTORY("<pid>/heap/diff", 0500, NULL, NULL),
     {"<pid>/heap/diff/<marks>", S_IFREG | 0400, heap_diff_render, &heap_diffs, NULL},
