@@ -124,7 +124,7 @@ static const struct ctl_verb verbs[] = {
     {"on-crash", "on-crash off|record|stop [for TIME]", 2, 4, ctl_on_crash},
     {"pause", "pause [for TIME]", 1, 3, ctl_pause},
     {"continue", "continue", 1, 1, ctl_continue},
-    {"heap", "heap mark NAME|drop NAME", 3, 3, ctl_heap},
+    {"heap", "heap mark NAME|drop NAME|sites on [BYTES]|sites off", 3, 4, ctl_heap},
     {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]", 1, 5, ctl_record},
 };
 
