@@ -24,8 +24,8 @@ int numbers_add(struct numbers *numbers, unsigned value, struct process *process
 int numbers_add_word(struct numbers *numbers, const char *word);
 void numbers_deinit(struct numbers *numbers);
 
-/* What the number in a dynamic name is; WORD_MODULE: it is none, but context->word. */
-enum number_kind { NUMBER_PID, NUMBER_TID, NUMBER_DEPTH, NUMBER_RANK, WORD_MODULE };
+/* What the number in a dynamic name is; NAMED_BY_WORD: it is none, but context->word. */
+enum number_kind { NUMBER_PID, NUMBER_TID, NUMBER_DEPTH, NUMBER_RANK, NAMED_BY_WORD };
 
 /* How the names of one dynamic entry come about. context is that of the directory. */
 struct naming {
