@@ -143,6 +143,7 @@ struct reply_key place_reply_key(const struct place *place, struct credentials *
         .file = place->entry->path,
         .tid = place->tid,
         .depth = place->depth,
+        .word = place->word,
         .credentials = who,
     };
 }
@@ -161,7 +162,7 @@ bool call_sees(struct call *call, struct process *process)
 static bool has_secret_names(const struct place *place)
 {
     const struct entry *child = layout_next(place->entry, NULL);
-    return place->tid || (child && child->naming && child->naming->kind == NAMED_BY_WORD);
+    return place->tid || (child && child->naming && name_is_word(child->naming->kind));
 }
 
 int call_may_enter(struct call *call, const struct place *place)

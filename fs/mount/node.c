@@ -27,8 +27,11 @@ void place_set(struct place *place, enum number_kind kind, unsigned value, const
     case NUMBER_PID: /* that is its process */ break;
     case NUMBER_TID: place->tid = (pid_t)value; break;
     case NUMBER_DEPTH: place->depth = value; break;
-    case NUMBER_RANK: place->rank = value; break;
-    case NAMED_BY_WORD: snprintf(place->word, sizeof place->word, "%s", word); break;
+    case NUMBER_RANK:
+    case NUMBER_WORKER: place->rank = value; break;
+    case WORD_MODULE:
+    case WORD_JOB:
+    case WORD_PROFILE: snprintf(place->word, sizeof place->word, "%s", word); break;
     }
 }
 
@@ -75,7 +78,7 @@ void place_path(const struct place *place, char *buf, size_t cap)
             p += 7;
         } else if (*p == '<') {
             n += (size_t)snprintf(buf + n, cap - n, "%s", place->word);
-            p += strcspn(p, ">") + 1;
+            p = strchr(p, '>') + 1;
         } else {
             buf[n++] = *p++;
             buf[n] = 0;

@@ -1,4 +1,4 @@
-/* The command line: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT. */
+/* The command line: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT, or probefs --check. */
 #pragma once
 
 #define FUSE_USE_VERSION 314
@@ -9,10 +9,11 @@
 #include <fuse_opt.h>
 
 struct options {
-    bool help, version;
-    bool foreground; /* -f, and implied by -d */
-    bool allow_other;
-    bool nonempty;         /* mount over a directory that holds something */
+    /* flags: libfuse's parser writes whole ints */
+    int help, version, check;
+    int foreground; /* -f, and implied by -d */
+    int allow_other;
+    int nonempty;          /* mount over a directory that holds something */
     unsigned hidepid;      /* an enum hidepid */
     char *source;          /* what the mount is to be called; NULL: not given; owned */
     char *mountpoint;      /* NULL: not given; owned */

@@ -9,6 +9,7 @@
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl_on_crash.h"
 #include "fs/tree/profile_view.h"
+#include "fs/tree/heap.h"
 #include "fs/watch/follow.h"
 #include "fs/watch/registers.h"
 
@@ -127,6 +128,7 @@ static const struct ctl_verb verbs[] = {
     {"profile",
      "profile [MODE...] [97hz] [for TIME] [native] [children] [tid N]|off|clear|mark NAME", 1,
      CTL_WORDS_MAX, ctl_profile},
+    {"heap", "heap mark NAME|drop NAME", 3, 3, ctl_heap},
     {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]", 1, 5, ctl_record},
 };
 
@@ -141,6 +143,7 @@ int ctl_render(struct file_context *context, struct text *out)
     agent_text_passive(context->target, out);
     text_printf(out, "Interpreter: %lld\n", (long long)atomic_load(&context->process->interp));
     held_text_all(context->target, out);
+    heap_marks_text(context->target, out);
     on_crash_text(context->recording, out);
     recorded_text_all(context->recording, out);
     profile_add_line(context->process, out);

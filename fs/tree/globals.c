@@ -69,7 +69,7 @@ static int modules_have(struct file_context *context, unsigned value)
     return r == -EOPNOTSUPP ? -ENOENT : r;
 }
 
-const struct naming modules = {NAMED_BY_WORD, modules_names, modules_have};
+const struct naming modules = {WORD_MODULE, modules_names, modules_have};
 
 /* ---- content ---- */
 

@@ -503,9 +503,9 @@ static int sources_find(struct file_context *context, unsigned value)
     return profile_each_source(context, is_source, (void *)context->word) == 1 ? 0 : -ENOENT;
 }
 
-const struct naming profile_threads = {NAMED_BY_WORD, threads_list, threads_find};
-const struct naming profile_lasts = {NAMED_BY_WORD, lasts_list, lasts_find};
-const struct naming profile_marks = {NAMED_BY_WORD, marks_list, marks_find};
-const struct naming profile_modes = {NAMED_BY_WORD, modes_list, modes_find};
-const struct naming profile_diffs = {NAMED_BY_WORD, diffs_list, diffs_find};
-const struct naming profile_sources = {NAMED_BY_WORD, sources_list, sources_find};
+const struct naming profile_threads = {WORD_PROFILE, threads_list, threads_find};
+const struct naming profile_lasts = {WORD_PROFILE, lasts_list, lasts_find};
+const struct naming profile_marks = {WORD_PROFILE, marks_list, marks_find};
+const struct naming profile_modes = {WORD_PROFILE, modes_list, modes_find};
+const struct naming profile_diffs = {WORD_PROFILE, diffs_list, diffs_find};
+const struct naming profile_sources = {WORD_PROFILE, sources_list, sources_find};
