@@ -10,6 +10,7 @@
 #include "fs/mount/options.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
+#include "fs/remote/memory/core.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -136,6 +137,21 @@ static int serve(struct options *options, struct mount *mount)
     return r;
 }
 
+static int open_cores(const struct options *options, struct mount *mount, struct text *why)
+{
+    int r = 0;
+
+    text_clear(why);
+    for (size_t i = 0; i < options->ncores && r == 0; i++) {
+        const struct core_option *option = &options->cores[i];
+        struct core *core;
+        r = core_open(option->path, option->executable, options->sysroot, &core, why);
+        if (r == 0)
+            r = registry_open_core(mount->registry, core, &mount->access.daemon.ns, why);
+    }
+    return r;
+}
+
 static int run(struct options *options)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
@@ -163,6 +179,11 @@ static int run(struct options *options)
     r = access_init(&mount.access, options->hidepid);
     if (r == 0)
         r = registry_new(&mount.registry);
+    if (r == 0) {
+        r = open_cores(options, &mount, &why);
+        if (r < 0)
+            complain(&why);
+    }
     if (r == 0)
         r = nodes_new(&mount.nodes);
     if (r == 0)

@@ -24,7 +24,8 @@ static bool same_place(const struct place *a, const struct place *b)
 void place_set(struct place *place, enum number_kind kind, unsigned value, const char *word)
 {
     switch (kind) {
-    case NUMBER_PID: /* that is its process */ break;
+    case NUMBER_PID:
+    case WORD_CORE: /* that is its process */ break;
     case NUMBER_TID: place->tid = (pid_t)value; break;
     case NUMBER_DEPTH: place->depth = value; break;
     case NUMBER_RANK: place->rank = value; break;
@@ -63,7 +64,9 @@ void place_path(const struct place *place, char *buf, size_t cap)
 
     if (entry_exited(place->entry))
         p += strlen("exited/");
-    if (!strncmp(p, "<pid>/", 6))
+    if (!strncmp(p, "cores/", 6))
+        p += strlen("cores/<name>") + (p[strlen("cores/<name>")] == '/');
+    else if (!strncmp(p, "<pid>/", 6))
         p += 6;
     buf[0] = 0;
     while (*p && n + 1 < cap) {

@@ -8,14 +8,24 @@
 
 #include <fuse_opt.h>
 
+/* core=FILE[:EXECUTABLE] */
+struct core_option {
+    char *path;
+    char *executable; /* NULL: not given */
+};
+
 struct options {
     bool help, version;
     bool foreground; /* -f, and implied by -d */
     bool allow_other;
-    bool nonempty;         /* mount over a directory that holds something */
-    unsigned hidepid;      /* an enum hidepid */
-    char *source;          /* what the mount is to be called; NULL: not given; owned */
-    char *mountpoint;      /* NULL: not given; owned */
+    bool nonempty;    /* mount over a directory that holds something */
+    unsigned hidepid; /* an enum hidepid */
+    char *source;     /* what the mount is to be called; NULL: not given; owned */
+    char *mountpoint; /* NULL: not given; owned */
+    struct core_option *cores;
+    size_t ncores, cores_alloc;
+    char *
+        sysroot; /* below which the files of the core files' programs are; NULL: not given; owned */
     struct fuse_args fuse; /* what is libfuse's to understand; owned */
 };
 

@@ -161,7 +161,7 @@ int place_find(struct call *call, const struct place *place, const struct entry 
         return -ENOMEM;
     work->entry = entry;
     work->value = value;
-    if (entry->naming->kind == WORD_MODULE)
+    if (number_is_word(entry->naming->kind))
         place_set(&work->place, WORD_MODULE, 0, word);
     if (is_lost(call, work, &r))
         return r;

@@ -20,12 +20,14 @@ struct numbers {
 
 /* -ENOMEM. Takes over the reference to process, also on failure. */
 int numbers_add(struct numbers *numbers, unsigned value, struct process *process);
-/* A word of at most NAME_MAX bytes, which is copied. -ENOMEM. */
-int numbers_add_word(struct numbers *numbers, const char *word);
+/* A word of at most NAME_MAX bytes, which is copied. -ENOMEM. Takes over the reference to process,
+ * as above. */
+int numbers_add_word(struct numbers *numbers, const char *word, struct process *process);
 void numbers_deinit(struct numbers *numbers);
 
-/* What the number in a dynamic name is; WORD_MODULE: it is none, but context->word. */
-enum number_kind { NUMBER_PID, NUMBER_TID, NUMBER_DEPTH, NUMBER_RANK, WORD_MODULE };
+/* What the number in a dynamic name is; WORD_MODULE, WORD_CORE: it is none, but context->word. */
+enum number_kind { NUMBER_PID, NUMBER_TID, NUMBER_DEPTH, NUMBER_RANK, WORD_MODULE, WORD_CORE };
+static inline bool number_is_word(enum number_kind kind) { return kind >= WORD_MODULE; }
 
 /* How the names of one dynamic entry come about. context is that of the directory. */
 struct naming {
