@@ -4,6 +4,7 @@
  * has agreed with it: when the command returns with 0 the mount answers, and when something is
  * wrong it is said on the terminal and the exit status is 1. */
 #include "agent/base/cleanup.h"
+#include "fs/mount/check.h"
 #include "fs/mount/loop.h"
 #include "fs/mount/mountpoint.h"
 #include "fs/mount/ops.h"
@@ -207,6 +208,21 @@ static int run(struct options *options)
     return r;
 }
 
+/* probefs --check. The exit status. */
+static int check(void)
+{
+    _cleanup_(text_deinit) struct text out = TEXT_INIT;
+    enum check_result result;
+
+    int r = check_run(&out, &result);
+    if (r < 0) {
+        fprintf(stderr, "probefs: can't check: %s\n", strerror(-r));
+        return CHECK_NOTHING;
+    }
+    printf("Version: %s, FUSE library %s\n%s", PROBEFS_VERSION, fuse_pkgversion(), out.data);
+    return result;
+}
+
 int main(int argc, char **argv)
 {
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
@@ -222,9 +238,11 @@ int main(int argc, char **argv)
         fputs(text.data, stdout);
     } else if (options.version) {
         printf("probefs %s\nFUSE library %s\n", PROBEFS_VERSION, fuse_pkgversion());
+    } else if (options.check) {
+        r = check();
     } else {
-        r = run(&options);
+        r = run(&options) ? 1 : 0;
     }
     options_deinit(&options);
-    return r ? 1 : 0;
+    return r;
 }

@@ -137,7 +137,7 @@ static int check_empty(const char *path, struct text *why)
 }
 
 /* libfuse opens the device itself, for an ordinary user too. */
-static int check_device(struct text *why)
+int mountpoint_check_device(struct text *why)
 {
     _cleanup_close_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (fd >= 0)
@@ -173,16 +173,23 @@ static bool in_path(const char *name)
     return access("/usr/bin/fusermount3", X_OK) == 0;
 }
 
+int mountpoint_check_helper(struct text *why)
+{
+    if (in_path("fusermount3"))
+        return 0;
+    text_puts(why, "there is no fusermount3, with which a user mounts; install it: "
+                   "apt-get install fuse3 (or run as root)");
+    return -ENOENT;
+}
+
 /* What an ordinary user needs; root mounts by itself. */
 static int check_user(const struct options *options, struct text *why)
 {
     if (geteuid() == 0)
         return 0;
-    if (!in_path("fusermount3")) {
-        text_puts(why, "there is no fusermount3, with which a user mounts; install it: "
-                       "apt-get install fuse3 (or run as root)");
-        return -ENOENT;
-    }
+    int r = mountpoint_check_helper(why);
+    if (r < 0)
+        return r;
     if (access(options->mountpoint, W_OK) < 0) {
         text_printf(why,
                     "you may not write to %s, so you may not mount there; choose a directory "
@@ -222,7 +229,7 @@ int mountpoint_prepare(struct options *options, struct text *why)
     if (!options->nonempty)
         r = check_empty(path, why);
     if (r == 0)
-        r = check_device(why);
+        r = mountpoint_check_device(why);
     if (r == 0)
         r = check_user(options, why);
     return r;

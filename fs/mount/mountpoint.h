@@ -17,3 +17,9 @@ bool mount_info_find(const char *mountinfo, const char *path, struct mount_info 
  * mount there whose daemon has died is removed. On failure -errno, and `why` says what is wrong
  * and what to do; it may say something on success too. */
 int mountpoint_prepare(struct options *options, struct text *why);
+
+/* Whether /dev/fuse can be opened: 0, or -errno, and `why` says what to do. */
+int mountpoint_check_device(struct text *why);
+/* Whether there is the program by which an ordinary user mounts: 0, or -ENOENT, and `why` as above.
+ */
+int mountpoint_check_helper(struct text *why);

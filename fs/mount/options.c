@@ -15,6 +15,7 @@ static const struct fuse_opt specs[] = {
     {"--help", offsetof(struct options, help), true},
     {"-V", offsetof(struct options, version), true},
     {"--version", offsetof(struct options, version), true},
+    {"--check", offsetof(struct options, check), true},
     {"-f", offsetof(struct options, foreground), true},
     {"--foreground", offsetof(struct options, foreground), true},
     {"-d", offsetof(struct options, foreground), true},
@@ -117,7 +118,11 @@ int options_parse(int argc, char **argv, struct options *out, struct text *why)
                        "or 2 (nothing can be seen)");
         r = -1;
     }
-    if (r == 0 && !options->mountpoint && !options->help && !options->version) {
+    if (r == 0 && options->check && options->mountpoint) {
+        text_puts(why, "--check looks at the machine and takes no mount point");
+        r = -1;
+    }
+    if (r == 0 && !options->mountpoint && !options->help && !options->version && !options->check) {
         text_puts(why, "no mount point given: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT");
         r = -1;
     }
@@ -157,6 +162,8 @@ void options_help(struct text *out)
               "    -d                the same, and print every request\n"
               "    -h, --help        this page\n"
               "    -V, --version     the version\n"
+              "    --check           say what this machine lets you do, and what to change where\n"
+              "                      it refuses; the exit status is 0 if all that is needed works\n"
               "    -o allow_other    let other users in; each sees only what ptrace(2) would let\n"
               "                      them see (needs root, or user_allow_other in /etc/fuse.conf)\n"
               "    -o hidepid=N      what a user sees of processes that they may not look at:\n"

@@ -1,4 +1,4 @@
-/* The command line: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT. */
+/* The command line: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT, or probefs --check. */
 #pragma once
 
 #define FUSE_USE_VERSION 314
@@ -15,17 +15,17 @@ struct core_option {
 };
 
 struct options {
-    bool help, version;
-    bool foreground; /* -f, and implied by -d */
-    bool allow_other;
-    bool nonempty;    /* mount over a directory that holds something */
+    /* flags: libfuse's parser writes whole ints */
+    int help, version, check;
+    int foreground; /* -f, and implied by -d */
+    int allow_other;
+    int nonempty;     /* mount over a directory that holds something */
     unsigned hidepid; /* an enum hidepid */
     char *source;     /* what the mount is to be called; NULL: not given; owned */
     char *mountpoint; /* NULL: not given; owned */
     struct core_option *cores;
     size_t ncores, cores_alloc;
-    char *
-        sysroot; /* below which the files of the core files' programs are; NULL: not given; owned */
+    char *sysroot;         /* where the files lie that core files name; NULL: not given; owned */
     struct fuse_args fuse; /* what is libfuse's to understand; owned */
 };
 

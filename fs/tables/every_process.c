@@ -9,7 +9,7 @@
 #include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/control.h"
-#include "fs/process/registry.h"
+#include "fs/process/jobs.h"
 #include "fs/sql/heap.h"
 #include "fs/tables/scene.h"
 
@@ -126,17 +126,25 @@ static bool is_wanted(const struct process *process, struct wanted *const *wante
     return false;
 }
 
+static bool sees(void *arg, struct process *process)
+{
+    const struct every *every = arg;
+
+    return look_may_all(every->access, every->principals, process) == 0;
+}
+
 static int list(struct job *job, const struct every *every, struct wanted *const *wanted)
 {
     _cleanup_(process_list_deinit) struct process_list found = {0};
 
     job->looker = (struct looker){every->access, *every->principals};
-    int r = registry_list(every->registry, &found);
-    if (r == 0)
+    int r = job_processes(every->registry, every->job, every->principals->opener->who.fsuid, sees,
+                          (void *)every, &found);
+    if (r == 0 && !every->job)
         r = registry_add_cores(every->registry, &found);
     for (size_t i = 0; r == 0 && i < found.n; i++) {
         if (!is_wanted(found.items[i], wanted, job->ntables) ||
-            look_may_all(every->access, every->principals, found.items[i]) < 0)
+            !sees((void *)every, found.items[i]))
             continue;
         r = ARRAY_GROW(job->items, job->alloc, job->n + 1);
         if (r == 0)

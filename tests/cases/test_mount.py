@@ -1,6 +1,7 @@
 """The command: how it starts and ends, and what it says when something is wrong."""
 import os
 import pathlib
+import pwd
 import re
 import shutil
 import signal
@@ -46,16 +47,21 @@ def foreground(path):
     return process
 
 
+def words_of(entry):
+    """The command line of a /proc/PID, or nothing."""
+    try:
+        return (entry / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return [b""]
+
+
 def serving(path):
     """The pids of the daemons that were told to mount at path."""
     found = []
-    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = entry.read_bytes().split(b"\0")
-        except OSError:
-            continue
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        words = words_of(entry)
         if words[0].endswith(b"/probefs") and os.fsencode(path) in words:
-            found.append(int(entry.parent.name))
+            found.append(int(entry.name))
     return found
 
 
@@ -80,6 +86,54 @@ def test_help_and_version():
     assert probefs("-h").stdout == said.stdout
     said = probefs("--version")
     assert said.returncode == 0 and said.stdout.startswith("probefs ")
+
+
+def checked(*under, **options):
+    """What --check said, by name, and its exit status."""
+    said = probefs("--check", under=under, **options)
+    assert said.stderr == "", said
+    return dict(line.split(": ", 1) for line in said.stdout.splitlines()), said.returncode
+
+
+def trying():
+    """The pids of processes that a check has made, or that check."""
+    return [pid for pid in pathlib.Path("/proc").glob("[0-9]*") if b"--check" in words_of(pid)]
+
+
+def test_check():
+    """All is well where tests can run, for root; and nothing is left of what was tried."""
+    def on_root():
+        return [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == "/"]
+    before = on_root()
+    said, status = checked()
+    assert status == 0, said
+    assert {said[name].split(",")[0] for name in ("Mount", "Read", "Act", "AllowOther")} == {"yes"}
+    assert on_root() == before
+    eventually(lambda: not trying(), what="the end of what was tried")
+    assert probefs("--check", "/probe").returncode == 2
+
+
+def test_check_of_what_is_refused():
+    """Each thing that is taken away, by the kernel's own means, is said, with what to do; the status tells what is left."""
+    if os.geteuid() != 0:
+        pytest.skip("it wants root, to take things away")
+    seccomp = daemon.REPOSITORY / "tests" / "seccomp-exec"
+    said, status = checked(seccomp, "EPERM", "ptrace,perf_event_open")
+    assert status == 3 and said["Read"] == "yes"
+    for name in "Act", "Perf", "DebugRegisters":
+        assert said[name].startswith("no: a seccomp filter refuses it; "), said
+    said, status = checked(seccomp, "EPERM", "ptrace,process_vm_readv")
+    assert status == 1 and said["Read"].startswith("no: a seccomp filter refuses it; ")
+    said, status = checked("setpriv", "--bounding-set", "-all")
+    assert status == 1 and "CAP_SYS_ADMIN" in said["Mount"]
+    assert said["OtherUsers"].startswith("no: only those of uid 0; ") and "CAP_BPF" in said["Bpf"]
+    said, status = checked("unshare", "--user", "--map-root-user")
+    assert status == 0 and "user namespace" in said["Namespaces"] and said["Bpf"].startswith("no: ")
+    said, status = checked("unshare", "--mount", "bash", "-c", "mount -t tmpfs none /dev; exec \"$@\"", "bash")
+    assert status == 1 and said["Mount"].startswith("no: there is no /dev/fuse; ")
+    said, status = checked(**NOBODY)
+    assert said["AllowOther"].startswith("no: ") or "user_allow_other" in said["AllowOther"]
+    assert said["OtherUsers"].startswith(f"no: only those of uid {pwd.getpwnam('nobody').pw_uid}; ")
 
 
 PAGES = {page: daemon.REPOSITORY / "contrib" / page for page in ("probefs.1", "probefs.5")}
