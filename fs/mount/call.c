@@ -143,6 +143,7 @@ struct reply_key place_reply_key(const struct place *place, struct credentials *
         .file = place->entry->path,
         .tid = place->tid,
         .depth = place->depth,
+        .word = place->word,
         .credentials = who,
     };
 }

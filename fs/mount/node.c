@@ -27,8 +27,10 @@ void place_set(struct place *place, enum number_kind kind, unsigned value, const
     case NUMBER_PID: /* that is its process */ break;
     case NUMBER_TID: place->tid = (pid_t)value; break;
     case NUMBER_DEPTH: place->depth = value; break;
-    case NUMBER_RANK: place->rank = value; break;
-    case WORD_MODULE: snprintf(place->word, sizeof place->word, "%s", word); break;
+    case NUMBER_RANK:
+    case NUMBER_WORKER: place->rank = value; break;
+    case WORD_MODULE:
+    case WORD_JOB: snprintf(place->word, sizeof place->word, "%s", word); break;
     }
 }
 
@@ -73,9 +75,9 @@ void place_path(const struct place *place, char *buf, size_t cap)
         } else if (!strncmp(p, "<depth>", 7)) {
             n += (size_t)snprintf(buf + n, cap - n, "%u", place->depth);
             p += 7;
-        } else if (!strncmp(p, "<module>", 8)) {
+        } else if (*p == '<') {
             n += (size_t)snprintf(buf + n, cap - n, "%s", place->word);
-            p += 8;
+            p = strchr(p, '>') + 1;
         } else {
             buf[n++] = *p++;
             buf[n] = 0;

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define ENVIRON_MAX (256u << 10) /* bytes looked at */
 #define FACTS_FRESH_NS 1000000000u
 
 struct process *process_ref(struct process *process)
@@ -161,22 +160,16 @@ void process_list_sort(struct process_list *list)
         qsort(list->items, list->n, sizeof *list->items, by_pid);
 }
 
-int64_t environ_number(const char *block, size_t size, const char *name)
+struct membership process_membership(struct process *process)
 {
-    size_t length = strlen(name);
-    unsigned value;
-
-    for (const char *p = block; p < block + size; p += strlen(p) + 1)
-        if (!strncmp(p, name, length) && p[length] == '=')
-            return number_parse(p + length + 1, &value) ? (int64_t)value : -1;
-    return -1;
+    _guard_mutex_(&process->lock);
+    return process->membership;
 }
 
-static int64_t read_rank(pid_t pid)
+bool process_is_worker(struct process *process)
 {
-    _cleanup_free_ char *block = malloc(ENVIRON_MAX);
-    ssize_t n = block ? proc_read(pid, "environ", block, ENVIRON_MAX) : -1;
-    return n < 0 ? -1 : environ_number(block, (size_t)n, "RANK");
+    _guard_mutex_(&process->lock);
+    return process->worker;
 }
 
 /* What its watches know of their owner. */
@@ -224,7 +217,8 @@ int process_new(pid_t pid, struct process **out)
     }
     process->start_time = process->target->start_time;
     process->started = began(process->start_time);
-    process->rank = read_rank(pid);
+    membership_of_start(pid, &process->membership);
+    atomic_init(&process->rank, process->membership.rank);
     *out = process;
     return 0;
 }

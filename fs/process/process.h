@@ -3,6 +3,7 @@
 
 #include "fs/proc/ending.h"
 #include "fs/process/error_ring.h"
+#include "fs/process/membership.h"
 #include "fs/process/replies.h"
 #include "fs/recording/recording.h"
 #include "fs/remote/moment/target.h"
@@ -18,7 +19,7 @@ struct process {
     uint64_t start_time;     /* clock ticks since boot */
     struct timespec started; /* the same by CLOCK_REALTIME, as it was when the process was found */
     uint64_t serial;         /* no two have the same */
-    int64_t rank;            /* RANK in its initial environment, -1: none */
+    atomic_llong rank;       /* of membership, -1: none */
     _Atomic(struct error_ring *) errors;
     struct replies replies;      /* to what was written to its command files */
     struct recording *recording; /* what its agent records */
@@ -30,7 +31,10 @@ struct process {
     pthread_mutex_t lock;  /* guards what follows */
     struct target *target;
     struct facts *facts; /* NULL: it recorded nothing so far */
-    bool ended;          /* that, or an exec, was noted; then: */
+    struct membership membership;
+    bool worker;               /* another process of its job is that rank itself (jobs.h) */
+    uint64_t membership_again; /* when its membership is worth another look, CLOCK_MONOTONIC, ns */
+    bool ended;                /* that, or an exec, was noted; then: */
     struct ending ending;
 };
 
@@ -70,6 +74,6 @@ void process_list_deinit(struct process_list *list);
 /* Ascending by pid. */
 void process_list_sort(struct process_list *list);
 
-/* The value of NAME in a block as /proc/PID/environ has it (NAME=value, each ends with a NUL), if
- * that is a number as number_parse() wants it; else -1. The block is followed by a NUL. */
-int64_t environ_number(const char *block, size_t size, const char *name);
+/* What it is in a distributed job, as it was when it was last looked at (jobs.h). */
+struct membership process_membership(struct process *process);
+bool process_is_worker(struct process *process);

@@ -8,7 +8,7 @@
 #include "fs/access/credentials.h"
 #include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
-#include "fs/process/registry.h"
+#include "fs/process/jobs.h"
 #include "fs/sql/heap.h"
 #include "fs/tables/scene.h"
 
@@ -125,15 +125,23 @@ static bool is_wanted(const struct process *process, struct wanted *const *wante
     return false;
 }
 
+static bool sees(void *arg, struct process *process)
+{
+    const struct every *every = arg;
+
+    return principals_look(every->access, every->principals, process->pid) == 0;
+}
+
 static int list(struct job *job, const struct every *every, struct wanted *const *wanted)
 {
     _cleanup_(process_list_deinit) struct process_list found = {0};
 
     job->looker = (struct looker){every->access, *every->principals};
-    int r = registry_list(every->registry, &found);
+    int r = job_processes(every->registry, every->job, every->principals->opener->who.fsuid, sees,
+                          (void *)every, &found);
     for (size_t i = 0; r == 0 && i < found.n; i++) {
         if (!is_wanted(found.items[i], wanted, job->ntables) ||
-            principals_look(every->access, every->principals, found.items[i]->pid) < 0)
+            !sees((void *)every, found.items[i]))
             continue;
         r = ARRAY_GROW(job->items, job->alloc, job->n + 1);
         if (r == 0)

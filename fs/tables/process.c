@@ -66,9 +66,25 @@ static void add_ids(const char *status, struct rows *rows)
         rows_integer(rows, PROCESS_GID, ids[1]);
 }
 
+static void add_membership(struct process *process, struct rows *rows)
+{
+    const struct membership of = process_membership(process);
+
+    if (of.rank < 0)
+        return;
+    rows_integer(rows, PROCESS_RANK, of.rank);
+    if (*of.job)
+        rows_text(rows, PROCESS_JOB, of.job);
+    if (of.world >= 0)
+        rows_integer(rows, PROCESS_WORLD, of.world);
+    rows_integer(rows, PROCESS_WORKER, process_is_worker(process));
+    if (*of.role)
+        rows_text(rows, PROCESS_ROLE, of.role);
+}
+
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)
 {
-    const struct process *process = scene->process;
+    struct process *process = scene->process;
     struct proc_stat stat;
     char status[8192];
 
@@ -81,8 +97,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     rows_add(rows);
     rows_integer(rows, PROCESS_PID, process->pid);
     rows_integer(rows, PROCESS_PPID, stat.ppid);
-    if (process->rank >= 0)
-        rows_integer(rows, PROCESS_RANK, process->rank);
+    add_membership(process, rows);
     add_version(scene->target, rows);
     add_link(process->pid, "exe", PROCESS_EXECUTABLE, rows);
     add_link(process->pid, "cwd", PROCESS_CWD, rows);

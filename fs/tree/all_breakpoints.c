@@ -9,7 +9,7 @@
 #include "fs/base/worker.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/control.h"
-#include "fs/process/registry.h"
+#include "fs/tree/jobs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -289,15 +289,16 @@ static bool may_control(struct job *job, struct process *process)
 
 static bool has_set(struct job *job, struct process *process)
 {
-    return recording_attached(process_recording(process)) &&
-           principals_look(job->access, &job->principals, process->pid) == 0;
+    (void)job;
+    return recording_attached(process_recording(process));
 }
 
-static int list(struct job *job, bool (*is_wanted)(struct job *job, struct process *process))
+static int list(struct job *job, const struct file_context *context,
+                bool (*is_wanted)(struct job *job, struct process *process))
 {
     _cleanup_(process_list_deinit) struct process_list found = {0};
 
-    int r = registry_list(job->registry, &found);
+    int r = context_processes(context, &found);
     if (r < 0)
         return r;
     job->items = calloc(found.n + 1, sizeof *job->items);
@@ -409,7 +410,7 @@ static int carry_out_all(struct file_context *context, struct breakpoint_request
         return -ENOMEM;
     job->request = *request;
     *request = (struct breakpoint_request){0};
-    int r = list(job, may_control);
+    int r = list(job, context, may_control);
     if (r < 0)
         return r;
     if (!job->n && !empty) {
@@ -434,7 +435,7 @@ int all_breakpoints_run(struct file_context *context, const struct input *input,
 int all_breakpoints_render(struct file_context *context, struct text *out)
 {
     _cleanup_job_ struct job *job = job_new(context, add_set);
-    int r = job ? list(job, has_set) : -ENOMEM;
+    int r = job ? list(job, context, has_set) : -ENOMEM;
 
     if (r < 0)
         return r;

@@ -25,8 +25,8 @@ struct file_context {
     const char *file;                  /* path of its entry in the layout */
     pid_t tid;                         /* below threads/<tid>/, else 0 */
     unsigned depth;                    /* below frames/<depth>/ */
-    unsigned rank;                     /* at by-rank/<rank> */
-    const char *word;                  /* at globals/<module>, else "" */
+    unsigned rank;                     /* at by-rank/<rank>, and below jobs/<job> */
+    const char *word;                  /* at globals/<module>, at and below jobs/<job>, else "" */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
     int flags;       /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
     bool clears;     /* of a command that clears (layout.h): what was there is still to go */
@@ -72,11 +72,12 @@ typedef int file_run(struct file_context *context, const struct input *input, st
 /* The files, one .c each. */
 file_render help_render, status_render, exited_status_render, backtrace_render,
     backtrace_python_render, stacks_folded_render, stacks_python_folded_render,
-    all_backtrace_python_render, all_stacks_python_folded_render, tasks_render, locks_render,
-    errors_render, thread_status_render, thread_backtrace_render, locals_render,
-    frame_locals_render, globals_render, source_render, self_render, rank_render, table_render,
-    exceptions_top_render, crash_traceback_render, crash_locals_render, crash_backtrace_render,
-    crash_frame_locals_render, crash_source_render;
+    all_backtrace_render, all_stacks_folded_render, all_backtrace_python_render,
+    all_stacks_python_folded_render, tasks_render, locks_render, errors_render,
+    thread_status_render, thread_backtrace_render, locals_render, frame_locals_render,
+    globals_render, heap_census_render, source_render, self_render, job_render, job_link_render,
+    table_render, exceptions_top_render, crash_traceback_render, crash_locals_render,
+    crash_backtrace_render, crash_frame_locals_render, crash_source_render;
 
 /* Whether the interpreter's tasks can be read. */
 bool tasks_listed(const struct file_context *context);

@@ -1,11 +1,11 @@
 #include "fs/tree/layout.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/proc/procfs.h"
 #include "fs/tree/crash.h"
 #include "fs/tree/globals.h"
+#include "fs/tree/heap.h"
+#include "fs/tree/jobs.h"
 #include "fs/tree/pids.h"
-#include "fs/tree/ranks.h"
 #include "fs/tree/threads.h"
 #include "schema/schema.h"
 
@@ -30,18 +30,38 @@ const struct entry layout[] = {
     DIRECTORY("", 0555, NULL, ""),
     CONTENT("help", 0444, help_render, "this page"),
     SYMLINK("self", NULL, self_render, "the process that asks"),
-    DIRECTORY("by-rank", 0555, NULL, "distributed jobs: RANK in the environment"),
-    SYMLINK("by-rank/<rank>", &ranks, rank_render, "the process of that rank"),
+    DIRECTORY("by-rank", 0555, NULL, "<rank> -> ../<pid>, in the job that has begun last"),
+    SYMLINK("by-rank/<rank>", &rank_names, job_link_render, NULL),
     DIRECTORY("all", 0555, NULL, "every process at once: rows begin with host,pid,rank"),
     QUESTION("all/query", 0666, query_run, "write SQL; read what it selects"),
     SET("all/breakpoints", 0666, all_breakpoints_render, all_breakpoints_run,
         "of all that you may control"),
-    STREAM("all/events", 0444, ""),
+    STREAM("all/events", 0444, NULL),
+    CONTENT("all/backtrace", 0444, all_backtrace_render,
+            "equal stacks once, the rarest first, with their ranks"),
+    CONTENT("all/stacks.folded", 0444, all_stacks_folded_render, NULL),
     CONTENT("all/backtrace.python", 0444, all_backtrace_python_render, NULL),
     CONTENT("all/stacks.python.folded", 0444, all_stacks_python_folded_render, NULL),
-    DIRECTORY("all/tables", 0555, NULL, "as below"),
+    DIRECTORY("all/tables", 0555, NULL, NULL),
 #define ALL_TABLE(name, about) TABLE("all/tables/" #name ".csv", 0444, ""),
     PYTHON_TABLES(ALL_TABLE)
+    DIRECTORY("jobs", 0555, NULL, "<job>/: status ranks/ workers/<rank>.<n>, and as in all/"),
+    DIRECTORY("jobs/<job>", 0555, &job_names, NULL),
+    CONTENT("jobs/<job>/status", 0444, job_render, NULL),
+    DIRECTORY("jobs/<job>/ranks", 0555, NULL, NULL),
+    SYMLINK("jobs/<job>/ranks/<rank>", &job_rank_names, job_link_render, NULL),
+    DIRECTORY("jobs/<job>/workers", 0555, NULL, NULL),
+    SYMLINK("jobs/<job>/workers/<rank>.<n>", &worker_names, job_link_render, NULL),
+    QUESTION("jobs/<job>/query", 0666, query_run, NULL),
+    CONTENT("jobs/<job>/backtrace", 0444, all_backtrace_render, NULL),
+    CONTENT("jobs/<job>/stacks.folded", 0444, all_stacks_folded_render, NULL),
+    CONTENT("jobs/<job>/backtrace.python", 0444, all_backtrace_python_render, NULL),
+    CONTENT("jobs/<job>/stacks.python.folded", 0444, all_stacks_python_folded_render, NULL),
+    SET("jobs/<job>/breakpoints", 0666, all_breakpoints_render, all_breakpoints_run, NULL),
+    STREAM("jobs/<job>/events", 0444, NULL),
+    DIRECTORY("jobs/<job>/tables", 0555, NULL, NULL),
+#define JOB_TABLE(name, about) TABLE("jobs/<job>/tables/" #name ".csv", 0444, NULL),
+    PYTHON_TABLES(JOB_TABLE)
     DIRECTORY("exited", 0555, NULL, "<pid>/: what is left of ended ones; rmdir drops it"),
     DIRECTORY("exited/<pid>", 0500, &exited_pids, NULL),
     CONTENT("exited/<pid>/status", 0400, exited_status_render, NULL),
@@ -93,6 +113,10 @@ const struct entry layout[] = {
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
     DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
     {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
+    DIRECTORY("<pid>/heap", 0500, NULL, "census: objects by type; diff/<marks>: what grew"),
+    CONTENT("<pid>/heap/census", 0400, heap_census_render, NULL),
+    DIRECTORY("<pid>/heap/diff", 0500, NULL, NULL),
+    {"<pid>/heap/diff/<marks>", S_IFREG | 0400, heap_diff_render, &heap_diffs, NULL},
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),
@@ -155,7 +179,7 @@ const struct entry *layout_find(const struct entry *directory, const char *name,
         else if (!strcmp(entry_name(e), name))
             return e;
     }
-    if (dynamic && dynamic->naming->kind == WORD_MODULE)
+    if (dynamic && name_is_word(dynamic->naming->kind))
         return strlen(name) <= NAME_MAX ? dynamic : NULL;
-    return dynamic && number_parse(name, value) ? dynamic : NULL;
+    return dynamic && name_parse(dynamic->naming->kind, name, value) ? dynamic : NULL;
 }

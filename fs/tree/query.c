@@ -12,6 +12,7 @@
 #include "fs/access/access.h"
 #include "fs/process/registry.h"
 #include "fs/tables/every_process.h"
+#include "fs/tree/jobs.h"
 #include "fs/tree/query.h"
 
 #include <ctype.h>
@@ -206,6 +207,7 @@ struct provider tables_provider(const struct file_context *context, struct table
         .registry = context->registry,
         .access = context->access,
         .principals = context->principals,
+        .job = context_job(context),
         .file = context->file,
     };
     return (struct provider){
