@@ -30,6 +30,7 @@ const struct entry layout[] = {
     DIRECTORY("", 0555, NULL, ""),
     CONTENT("help", 0444, help_render, "this page"),
     SYMLINK("self", NULL, self_render, "the process that asks"),
+    {"history", S_IFREG | 0444, history_render, NULL, NULL, .listed = history_listed},
     DIRECTORY("by-rank", 0555, NULL, "<rank> -> ../<pid>, in the job that has begun last"),
     SYMLINK("by-rank/<rank>", &rank_names, job_link_render, NULL),
     DIRECTORY("all", 0555, NULL, "every process at once: rows begin with host,pid,rank"),
