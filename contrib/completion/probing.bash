@@ -1,7 +1,7 @@
 # bash completion of probing(1) and probefs(1), and of paths in the mount for what reads files: /probe/<TAB>
 # shows the command line of each process. bash-completion loads it for probing; for the paths, source it in ~/.bashrc.
 
-_probing_commands='backtrace locals threads tasks locks status globals tables query memory top crash events errors
+_probing_commands='backtrace locals threads tasks locks status globals tables query memory heap top crash events errors
     eval repl inject detach config ctl record performance profile flamegraph break watch pause continue step next
     finish jump debug'
 

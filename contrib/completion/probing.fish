@@ -46,7 +46,7 @@ complete -c probing -n '__probing_at 1' -a cluster -d 'every rank'
 complete -c probing -n '__probing_at 1' -a all -d 'every process at once'
 complete -c probing -n '__probing_at 1' -s t -s p -l target -l pid -x -a '(__probing_processes)'
 for described in 'backtrace:where it is' 'locals:its variables' threads: 'tasks:of asyncio' 'locks:who waits for what' \
-        status: 'globals:what its modules bind' 'tables:what SQL selects from' query:SQL memory: top: crash: \
+        status: 'globals:what its modules bind' 'tables:what SQL selects from' query:SQL memory: 'heap:its objects by type' top: crash: \
         'events:as they happen' 'errors:of commands' 'eval:Python in it' 'repl:a conversation' 'inject:the agent' \
         'detach:the agent' 'config:what is set' 'ctl:its verbs' record:rows 'performance:--cc or --torch' profile: \
         flamegraph: break:breakpoints 'watch:a value' 'pause:all threads' continue: step: next: finish: jump: \

@@ -144,10 +144,13 @@ def test_eval(probing, worker):
     assert evaluated("1 + 1").stdout == "2\n"
     assert evaluated("a = 'it\\'s'\nfor i in range(2):\n  print(a, i)").stdout == "it's 0\nit's 1\n"
     assert evaluated("-", stdin="def f():\n    return a\n\nf()\n").stdout == '"it\'s"\n'
+    assert evaluated("print('no newline', end='')").stdout == "no newline"
+    assert evaluated("print(1); x = (2,\n3)\nif x:\n  print(x)").stdout == "1\n(2, 3)\n"
     said = evaluated("print(1)\n1 / 0", status=1)
     assert said.stdout.startswith("1\nTraceback") and said.stdout.endswith("division by zero\n")
-    assert "never closed" in evaluated("(1 +", status=1).stderr or "SyntaxError" in evaluated("(1 +", status=1).stderr
-    assert "middle of a statement" in evaluated("'''", status=1).stderr
+    for code in "(1 +", "'''", "1\nfor i in range(2):":
+        said = evaluated(code, status=1)
+        assert "middle of a statement" in said.stderr or "IndentationError" in said.stdout, said
     assert "SyntaxError" in evaluated("x x", status=1).stdout
     probing(worker.pid, "eval", "1", "2", status=2)
 
@@ -223,6 +226,19 @@ def test_tree(any_probing, any_python):
     inner, outer = (re.match(" *", rows[pid][column:])[0] for pid in (child, str(parent.pid)))
     assert inner == outer + "  ", said
     assert said.index(rows[child]) == said.index(rows[str(parent.pid)]) + 1
+
+
+def test_job(any_probing, any_python):
+    """What all/ and jobs/ have, of this job."""
+    ranks = [any_python.run("threads.py", 1, 2, env={"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1",
+                                                     "MASTER_PORT": "29512"}) for rank in (0, 2)]
+    job = eventually(lambda: [name for name in os.listdir(any_probing.probe.path / "jobs")
+                              if (any_probing.probe.path / "jobs" / name / "ranks" / "2").exists()])[0]
+    said = any_probing(f"job:{job}", "backtrace").stdout
+    assert said == any_probing.probe.read("jobs", job, "backtrace") and "not here: 1" in said
+    rows = [line.split() for line in any_probing("cluster", "nodes").stdout.splitlines() if job in line.split()]
+    assert [(row[2], row[3]) for row in rows] == [("0", str(ranks[0].pid)), ("2", str(ranks[1].pid))]
+    assert "there is no" in any_probing("job:nothing", "bt", status=1).stderr
 
 
 def test_launch(any_probing):
