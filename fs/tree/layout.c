@@ -6,6 +6,7 @@
 #include "fs/tree/heap.h"
 #include "fs/tree/jobs.h"
 #include "fs/tree/pids.h"
+#include "fs/tree/profile_view.h"
 #include "fs/tree/threads.h"
 #include "schema/schema.h"
 
@@ -23,8 +24,32 @@
     {path, S_IFREG | (mode), render, NULL, about, run, .clears = true}
 #define TABLE(path, mode, about) \
     {path, S_IFREG | (mode), table_render, NULL, about, .sized = true}
+#define SIZED(path, mode, render, about) \
+    {path, S_IFREG | (mode), render, NULL, about, .sized = true}
+#define NAMED(path, mode, render, naming, about) {path, S_IFREG | (mode), render, naming, about}
 #define STREAM(path, mode, about) {path, S_IFREG | (mode), NULL, NULL, about, .streams = true}
 #define SYMLINK(path, naming, render, about) {path, S_IFLNK | 0777, render, naming, about}
+
+/* What a profile shows, of one process or of all, and of parts of it. */
+#define PROFILE_FILES(path, mode) \
+    CONTENT(path "/folded", mode, profile_folded_render, NULL), \
+    CONTENT(path "/top", mode, profile_top_render, NULL), \
+    CONTENT(path "/lines", mode, profile_lines_render, NULL)
+#define PROFILE_PART(path, directory, file, part, name, naming) \
+    DIRECTORY(path "/" part, directory, NULL, NULL), \
+    DIRECTORY(path "/" part "/" name, directory, naming, NULL), \
+    PROFILE_FILES(path "/" part "/" name, file)
+#define PROFILE_PARTS(path, directory, file) \
+    PROFILE_PART(path, directory, file, "last", "<duration>", &profile_lasts), \
+    PROFILE_PART(path, directory, file, "marks", "<mark>", &profile_marks), \
+    PROFILE_PART(path, directory, file, "modes", "<mode>", &profile_modes), \
+    PROFILE_PART(path, directory, file, "diff", "<a..b>", &profile_diffs)
+#define PROFILE_OF_PROCESS(path) \
+    PROFILE_FILES(path, 0400), \
+    PROFILE_PARTS(path, 0500, 0400), \
+    PROFILE_PART(path, 0500, 0400, "threads", "<tid>", &profile_threads), \
+    DIRECTORY(path "/source", 0500, NULL, NULL), \
+    NAMED(path "/source/<file>", 0400, profile_source_render, &profile_sources, NULL)
 
 const struct entry layout[] = {
     DIRECTORY("", 0555, NULL, ""),
@@ -43,7 +68,11 @@ const struct entry layout[] = {
     CONTENT("all/stacks.folded", 0444, all_stacks_folded_render, NULL),
     CONTENT("all/backtrace.python", 0444, all_backtrace_python_render, NULL),
     CONTENT("all/stacks.python.folded", 0444, all_stacks_python_folded_render, NULL),
-    DIRECTORY("all/tables", 0555, NULL, NULL),
+    DIRECTORY("all/profile", 0555, NULL, NULL),
+    CONTENT("all/profile/status", 0444, profile_status_render, NULL),
+    PROFILE_FILES("all/profile", 0444),
+    PROFILE_PARTS("all/profile", 0555, 0444),
+        DIRECTORY("all/tables", 0555, NULL, NULL),
 #define ALL_TABLE(name, about) TABLE("all/tables/" #name ".csv", 0444, ""),
     PYTHON_TABLES(ALL_TABLE)
     DIRECTORY("jobs", 0555, NULL, "<job>/: status ranks/ workers/<rank>.<n>, and as in all/"),
@@ -71,6 +100,9 @@ const struct entry layout[] = {
     DIRECTORY("exited/<pid>/tables", 0500, NULL, NULL),
 #define EXITED_TABLE(name) TABLE("exited/<pid>/tables/" #name ".csv", 0400, ""),
     PYTHON_LASTING_TABLES(EXITED_TABLE)
+    DIRECTORY("exited/<pid>/profile", 0500, NULL, NULL),
+    CONTENT("exited/<pid>/profile/status", 0400, profile_status_render, NULL),
+    PROFILE_OF_PROCESS("exited/<pid>/profile"),
     OPTIONAL("exited/<pid>/crash", 0500, crash_is_there, NULL),
     CONTENT("exited/<pid>/crash/traceback", 0400, crash_traceback_render, NULL),
     CONTENT("exited/<pid>/crash/locals", 0400, crash_locals_render, NULL),
@@ -91,7 +123,7 @@ const struct entry layout[] = {
     CONTENT("<pid>/locks", 0400, locks_render, "who waits for what, and who holds it"),
     COMMAND("<pid>/eval", 0600, reply_render, eval_run,
             "write Python, which runs there; read the reply"),
-    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, pause, record, on-crash ..."),
+    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, pause, record, profile, on-crash ..."),
     SET("<pid>/breakpoints", 0600, breakpoints_render, breakpoints_run,
         "the set: > replaces, >> adds, -ID removes; read it back"),
     STREAM("<pid>/events", 0400, "what happens from now on, as JSON lines; waits for it"),
@@ -99,6 +131,10 @@ const struct entry layout[] = {
     DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as <name>.csv"),
 #define PID_TABLE(name, about) TABLE("<pid>/tables/" #name ".csv", 0400, about),
     PYTHON_TABLES(PID_TABLE)
+    CONTENT("<pid>/top", 0400, top_render, "functions by processor time of the last second"),
+    DIRECTORY("<pid>/profile", 0500, NULL, "where the time goes: flamegraph.html, top, folded ..."),
+    CONTENT("<pid>/profile/status", 0400, profile_status_render, NULL),
+    PROFILE_OF_PROCESS("<pid>/profile"),
     CONTENT("<pid>/exceptions.top", 0400, exceptions_top_render,
             "recorded ones by type and place, the last first"),
     CONTENT("<pid>/errors", 0400, errors_render,

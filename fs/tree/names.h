@@ -34,6 +34,7 @@ enum number_kind {
     NUMBER_WORKER,
     WORD_MODULE,
     WORD_JOB,
+    WORD_PROFILE, /* which part of a profile */
 };
 
 static inline bool name_is_word(enum number_kind kind) { return kind >= WORD_MODULE; }
