@@ -8,8 +8,8 @@
 #include "fs/proc/may_hang.h"
 #include "fs/process/crashes.h"
 #include "fs/process/ends.h"
-#include "fs/sampler/profile.h"
 #include "fs/remote/memory/core.h"
+#include "fs/sampler/profile.h"
 #include "fs/watch/follow.h"
 
 #include <dirent.h>
