@@ -35,6 +35,7 @@ RECORD_BODY = struct.Struct("=IIIIQdqQ")
 LOCALS = 1  # flags of RECORD
 RECORD = struct.Struct("=QIIiiiiiiQQ")
 STOPS = struct.Struct("=QIIIIQQQ")
+ALLOCATIONS_AT = struct.Struct("=Q")  # the last field
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQ")
@@ -104,7 +105,8 @@ class Record:
             self.stops, self.stopped, self.on_crash, self.trap, _, self.own, self.evals, self.ring_bytes = STOPS.unpack(memory.read(STOPS.size))
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
                             for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
-        assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + WATCHES * WATCH_SLOT.size
+        assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + \
+            WATCHES * WATCH_SLOT.size + ALLOCATIONS_AT.size
         return self
 
     def threads(self):
