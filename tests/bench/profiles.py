@@ -10,7 +10,7 @@ from mount import build
 from peers import PyPI, proc_in_root
 from report import median, skip
 
-KINDS = {"python": "cpu", "calls": "cpu", "mix": "cpu", "threads": "cpu"}
+KINDS = ("python", "calls", "mix", "threads")
 MODES = ("cpu", "gil", "nogil", "off", "wall")
 
 
