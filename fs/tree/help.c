@@ -61,7 +61,7 @@ int help_render(struct file_context *context, struct text *out)
         "process's owner. SQL selects from the tables; tables and columns describe them.\n"
         "`record TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]` in ctl: exceptions, gc, loop,\n"
         "torch, process, spans, events (probing.span(), .event()); `record` says what is.\n"
-        "breakpoints: [ID:] [stop [for TIME]|log] LOCATION [{EXPR, ...}] [if EXPR] [x COUNT]\n"
+        "breakpoints: [ID:] [on 0-2] [stop [for TIME]|log] LOCATION [{EXPR}] [if EXPR] [x N]\n"
         "  LOCATION: FILE:LINE, FUNC(), return FUNC(), raise [TYPE], watch EXPR, watch 0xA:8\n"
         "Why something failed: <pid>/errors. All of it: man 5 probefs. Examples:\n"
         "  grep -r loss 1234/threads/*/locals     what is loss?\n"

@@ -22,7 +22,7 @@ ROOT = {"help", "self", "by-rank", "jobs", "all", "exited"}
 PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtrace.python", "stacks.folded",
            "stacks.python.folded", "tasks", "locks", "tables",
            "errors", "events", "exceptions.top", "globals", "threads"}  # and crash, where there was one
-ALL = {"backtrace", "stacks.folded", "backtrace.python", "breakpoints", "events", "query", "stacks.python.folded", "tables"}
+ALL = {"ctl", "eval", "backtrace", "stacks.folded", "backtrace.python", "breakpoints", "events", "query", "stacks.python.folded", "tables"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}
 FRAME = {"locals", "source", "eval"}
