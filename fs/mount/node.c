@@ -75,9 +75,9 @@ void place_path(const struct place *place, char *buf, size_t cap)
         } else if (!strncmp(p, "<depth>", 7)) {
             n += (size_t)snprintf(buf + n, cap - n, "%u", place->depth);
             p += 7;
-        } else if (!strncmp(p, "<module>", 8)) {
+        } else if (*p == '<') {
             n += (size_t)snprintf(buf + n, cap - n, "%s", place->word);
-            p += 8;
+            p = strchr(p, '>') + 1;
         } else {
             buf[n++] = *p++;
             buf[n] = 0;

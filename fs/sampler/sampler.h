@@ -51,6 +51,8 @@ struct sampler_source {
     void (*figures)(struct sampler *sampler, struct sampler_figures *out);
 };
 
+/* A program in the kernel takes them: bpf/. */
+extern const struct sampler_source sampler_bpf;
 /* Wakes up and reads from outside: timer.c. */
 extern const struct sampler_source sampler_timer;
 /* In order of preference; ends with NULL. */

@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/tree/crash.h"
 #include "fs/tree/globals.h"
+#include "fs/tree/heap.h"
 #include "fs/tree/jobs.h"
 #include "fs/tree/pids.h"
 #include "fs/tree/threads.h"
@@ -29,6 +30,7 @@ const struct entry layout[] = {
     DIRECTORY("", 0555, NULL, ""),
     CONTENT("help", 0444, help_render, "this page"),
     SYMLINK("self", NULL, self_render, "the process that asks"),
+    {"history", S_IFREG | 0444, history_render, NULL, NULL, .listed = history_listed},
     DIRECTORY("by-rank", 0555, NULL, "<rank> -> ../<pid>, in the job that has begun last"),
     SYMLINK("by-rank/<rank>", &rank_names, job_link_render, NULL),
     DIRECTORY("all", 0555, NULL, "every process at once: rows begin with host,pid,rank"),
@@ -117,6 +119,10 @@ const struct entry layout[] = {
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
     DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
     {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
+    DIRECTORY("<pid>/heap", 0500, NULL, "census: objects by type; diff/<marks>: what grew"),
+    CONTENT("<pid>/heap/census", 0400, heap_census_render, NULL),
+    DIRECTORY("<pid>/heap/diff", 0500, NULL, NULL),
+    {"<pid>/heap/diff/<marks>", S_IFREG | 0400, heap_diff_render, &heap_diffs, NULL},
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),

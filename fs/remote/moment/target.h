@@ -32,6 +32,7 @@ struct target_kept {
 enum target_keeper {
     KEPT_BY_LINK,   /* of its agent */
     KEPT_BY_SINCE,  /* since when its threads stand */
+    KEPT_BY_HEAP,   /* censuses to compare with */
     KEPT_BY_STATUS, /* why it can't go on */
     TARGET_KEEPERS,
 };

@@ -1,0 +1,97 @@
+"""heap/: what fills the memory of a process. The oracle is the program itself, which makes so many of each."""
+import errno
+import re
+
+import pytest
+
+from commands import failure, write
+from sql import ask, value
+
+SCRIPT = "heap.py"
+KINDS = ["Node", "Slot", "Bare", "Real", "Text", "Pair", "Table"]
+
+
+def census(probe, target):
+    """{type: (count, bytes)}, and the lines that say what isn't in it."""
+    found, notes, last = {}, [], None
+    for line in probe.read(target.pid, "heap", "census").splitlines():
+        if line.startswith("#"):
+            notes.append(line)
+            continue
+        count, size, name = re.fullmatch(r"(\d+) (\d+) (\S.*)", line).groups()
+        assert name not in found
+        assert last is None or int(size) <= last
+        found[name], last = (int(count), int(size)), int(size)
+    return found, notes
+
+
+def test_counts_to_the_object(probe, python):
+    number, kinds = (1_000_000, KINDS[:2]) if python.version[:2] == (3, 14) else (50_000, KINDS)
+    target = python.run(SCRIPT, str(number), str(len(kinds)))
+    found, notes = census(probe, target)
+    for kind in kinds:
+        count, size = found[f"__main__.{kind}"]
+        assert count == number, kind
+        assert 16 * number <= size <= 512 * number
+    assert found["__main__.Gone"][0] == number // 2
+    assert found["int"][0] >= number - 1000  # most of range()
+    assert found["str"][0] > 1000
+    assert "__main__.Nothing" not in found
+    assert re.match(r"# \d+ objects in [\d.]+ MB of pools", notes[0])
+    assert not [note for note in notes if "cut" in note or "changed" in note]
+    query = probe.path / str(target.pid) / "query"
+    rows = {row["type"]: row for row in ask(query, "SELECT * FROM heap")}
+    for kind in kinds:
+        assert (int(rows[f"__main__.{kind}"]["count"]), int(rows[f"__main__.{kind}"]["bytes"])) == found[f"__main__.{kind}"]
+    assert int(value(query, "SELECT count FROM heap WHERE type IS NULL")) > 0
+
+
+def diff(probe, target, between):
+    """{type: (count, bytes)}, in the file's order."""
+    lines = [line for line in probe.read(target.pid, "heap", "diff", between).splitlines() if not line.startswith("#")]
+    found = [re.fullmatch(r"([+-]\d+) ([+-]\d+) (\S.*)", line).groups() for line in lines]
+    assert [int(size) for _, size, _ in found] == sorted((int(size) for _, size, _ in found), reverse=True)
+    return {name: (int(count), int(size)) for count, size, name in found}
+
+
+def test_what_grew(probe, any_python):
+    target = any_python.run(SCRIPT, "1000")
+    ctl, diffs = probe.path / str(target.pid) / "ctl", probe.path / str(target.pid) / "heap" / "diff"
+    assert list(diffs.iterdir()) == []
+    write(ctl, "heap mark before\n")
+    target.send("3000")
+    target.expect("made")
+    write(ctl, "heap mark after\n")
+    assert "HeapMarks: before after\n" in probe.read(target.pid, "ctl")
+    assert {path.name for path in diffs.iterdir()} == {"before..after", "before..now", "after..now"}
+    for between in "before..after", "before..now":
+        found = diff(probe, target, between)
+        for kind in KINDS:
+            assert found[f"__main__.{kind}"][0] == 3000
+        assert "__main__.Gone" not in found
+    assert not {f"__main__.{kind}" for kind in KINDS} & diff(probe, target, "after..now").keys()
+    write(ctl, "heap mark before\n")  # the same once more: it is the younger one now
+    assert {path.name for path in diffs.iterdir()} == {"after..before", "after..now", "before..now"}
+    write(ctl, "heap drop after\n")
+    assert {path.name for path in diffs.iterdir()} == {"before..now"}
+    with pytest.raises(FileNotFoundError):
+        (diffs / "after..now").read_text()
+
+
+def test_marks_that_are_none(probe, any_python):
+    target = any_python.run(SCRIPT, "1")
+    ctl = probe.path / str(target.pid) / "ctl"
+    for line, words in {"heap": "write it as: heap mark", "heap mark": "write it as: heap mark", "heap mark now": "letters, digits",
+                        "heap mark a..b": "letters, digits", "heap mark " + 32 * "x": "letters, digits",
+                        "heap drop nothing": "no mark of this name", "heap burn x": "heap mark NAME|drop NAME"}.items():
+        assert failure(write, ctl, line + "\n") == errno.EINVAL
+        assert words in probe.read(target.pid, "ctl")
+    for number in range(16):
+        write(ctl, f"heap mark m{number}\n")
+    assert failure(write, ctl, "heap mark more\n") == errno.EDQUOT
+    assert "drop some" in probe.read(target.pid, "errors")
+    write(ctl, "heap mark m3\n")  # in place of another
+    names = (probe.path / str(target.pid) / "heap" / "diff")
+    assert len(list(names.iterdir())) == 16 + 15
+    for word in "m1..m99", "m1", "..", "m1..", "..now", "now..m1", "m1..now..m2":
+        assert not (names / word).exists() or word == ".."
