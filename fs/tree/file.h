@@ -79,7 +79,8 @@ file_render help_render, status_render, exited_status_render, backtrace_render,
     table_render, exceptions_top_render, crash_traceback_render, crash_locals_render,
     crash_backtrace_render, crash_frame_locals_render, crash_source_render, profile_status_render,
     profile_folded_render, profile_top_render, profile_lines_render, profile_source_render,
-    top_render;
+    profile_flamegraph_render, profile_speedscope_render, profile_gecko_render,
+    profile_pprof_render, top_render;
 
 /* Whether the interpreter's tasks can be read. */
 bool tasks_listed(const struct file_context *context);
