@@ -187,6 +187,7 @@ int context_init(struct file_context *context, struct mount *mount, const struct
 {
     *context = (struct file_context){
         .registry = mount->registry,
+        .history = mount->history,
         .replies = place_replies(mount, place),
         .access = &mount->access,
         .file = place->entry->path,

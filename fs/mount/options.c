@@ -1,6 +1,8 @@
 #include "fs/mount/options.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/duration.h"
+#include "fs/base/size.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,6 +22,9 @@ static const struct fuse_opt specs[] = {
     {"allow_other", offsetof(struct options, allow_other), true},
     {"nonempty", offsetof(struct options, nonempty), true},
     {"hidepid=%u", offsetof(struct options, hidepid), 0},
+    {"history=%s", offsetof(struct options, history), 0},
+    {"history_age=%s", offsetof(struct options, history_age), 0},
+    {"history_size=%s", offsetof(struct options, history_size), 0},
     /* -d and allow_other are libfuse's too */
     FUSE_OPT_KEY("-d", FUSE_OPT_KEY_KEEP),
     FUSE_OPT_KEY("debug", FUSE_OPT_KEY_KEEP),
@@ -79,10 +84,34 @@ static int add_defaults(struct options *options)
     return fuse_opt_insert_arg(&options->fuse, 1, defaults);
 }
 
+/* How much of the history is kept. */
+static int read_limits(struct options *options, struct text *why)
+{
+    struct history_limits *limits = &options->history_limits;
+    const char *age = options->history_age, *size = options->history_size;
+
+    if (age && (!duration_parse(age, strlen(age), &limits->age) || limits->age < HISTORY_AGE_MIN)) {
+        text_puts(why, "history_age takes a time of at least a minute, as 12h or 30d");
+        return -1;
+    }
+    if (size && (!size_parse(size, strlen(size), &limits->bytes) ||
+                 limits->bytes < HISTORY_BYTES_MIN || limits->bytes > HISTORY_BYTES_MAX)) {
+        text_puts(why, "history_size takes a size of 1M to 1024G, as 512M");
+        return -1;
+    }
+    if ((age || size) && !options->history) {
+        text_puts(why, "history_age and history_size say how much history=FILE keeps; name a file");
+        return -1;
+    }
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct options *out, struct text *why)
 {
     struct parse parse = {
-        .options = {.hidepid = HIDEPID_INVISIBLE, .fuse = FUSE_ARGS_INIT(argc, argv)},
+        .options = {.hidepid = HIDEPID_INVISIBLE,
+                    .history_limits = {HISTORY_AGE_NS, HISTORY_BYTES},
+                    .fuse = FUSE_ARGS_INIT(argc, argv)},
         .why = why,
     };
     struct options *options = &parse.options;
@@ -95,6 +124,8 @@ int options_parse(int argc, char **argv, struct options *out, struct text *why)
                        "or 2 (nothing can be seen)");
         r = -1;
     }
+    if (r == 0)
+        r = read_limits(options, why);
     if (r == 0 && options->check && options->mountpoint) {
         text_puts(why, "--check looks at the machine and takes no mount point");
         r = -1;
@@ -117,6 +148,9 @@ void options_deinit(struct options *options)
 {
     free(options->source);
     free(options->mountpoint);
+    free(options->history);
+    free(options->history_age);
+    free(options->history_size);
     fuse_opt_free_args(&options->fuse);
 }
 
@@ -140,6 +174,9 @@ void options_help(struct text *out)
               "    -o hidepid=N      what a user sees of processes that they may not look at:\n"
               "                      0: their directories and the names in them, 1: only the\n"
               "                      directories, 2 (the default): nothing\n"
+              "    -o history=FILE   append what happens to an SQLite database, every few seconds\n"
+              "    -o history_age=TIME, history_size=SIZE\n"
+              "                      what of it is kept: 7d and 1G\n"
               "    -o nonempty       mount over a directory that holds something\n"
               "    -o ro, fsname=NAME, ...  what every FUSE mount takes, see mount.fuse3(8)\n"
               "\n"

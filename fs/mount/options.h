@@ -5,6 +5,7 @@
 
 #include "fs/access/access.h"
 #include "fs/base/text.h"
+#include "fs/history/history.h"
 
 #include <fuse_opt.h>
 
@@ -13,8 +14,11 @@ struct options {
     int help, version, check;
     int foreground; /* -f, and implied by -d */
     int allow_other;
-    int nonempty;          /* mount over a directory that holds something */
-    unsigned hidepid;      /* an enum hidepid */
+    int nonempty;                     /* mount over a directory that holds something */
+    unsigned hidepid;                 /* an enum hidepid */
+    char *history;                    /* a file that is appended to; NULL: none; owned */
+    char *history_age, *history_size; /* as they were given; NULL: not; owned */
+    struct history_limits history_limits;
     char *source;          /* what the mount is to be called; NULL: not given; owned */
     char *mountpoint;      /* NULL: not given; owned */
     struct fuse_args fuse; /* what is libfuse's to understand; owned */

@@ -6,6 +6,7 @@
 #include "fs/base/text.h"
 #include "fs/remote/moment/target.h"
 
+struct history;
 struct process;
 struct recording;
 struct registry;
@@ -13,6 +14,7 @@ struct replies;
 
 struct file_context {
     struct registry *registry;   /* all known processes */
+    struct history *history;     /* NULL: none is kept */
     struct replies *replies;     /* of the command files here */
     const struct access *access; /* who may look at whom */
     const struct caller *caller; /* of a name that is looked up: who does */
@@ -77,13 +79,16 @@ file_render help_render, status_render, exited_status_render, backtrace_render,
     thread_status_render, thread_backtrace_render, locals_render, frame_locals_render,
     globals_render, heap_census_render, source_render, self_render, job_render, job_link_render,
     table_render, exceptions_top_render, crash_traceback_render, crash_locals_render,
-    crash_backtrace_render, crash_frame_locals_render, crash_source_render, profile_status_render,
-    profile_folded_render, profile_top_render, profile_lines_render, profile_source_render,
-    profile_flamegraph_render, profile_speedscope_render, profile_gecko_render,
-    profile_pprof_render, top_render;
+    crash_backtrace_render, crash_frame_locals_render, crash_source_render, history_render;
+/* Those of a profile. */
+file_render profile_status_render, profile_folded_render, profile_top_render, profile_lines_render,
+    profile_source_render, profile_flamegraph_render, profile_speedscope_render,
+    profile_gecko_render, profile_pprof_render, top_render;
 
 /* Whether the interpreter's tasks can be read. */
 bool tasks_listed(const struct file_context *context);
+/* Whether the daemon keeps a history. */
+bool history_listed(const struct file_context *context);
 
 /* What a command file reads as where it has nothing better to show: the last reply to the same
  * credentials at the same place. */
