@@ -330,7 +330,8 @@ def test_goes_on_behind_an_exec(probe, any_python, tmp_path):
     started(probe, target, "profile cpu", 50)
     flag.touch()
     try:
-        eventually(lambda: "after" in probe.read(target.pid, "profile", "marks", "exec", "top"), patience(60), "what came behind")
+        path = probe.path / str(target.pid) / "profile" / "marks" / "exec" / "top"  # there once the new program is seen
+        eventually(lambda: path.exists() and "after" in path.read_text(), patience(60), "what came behind")
     finally:
         flag.unlink()
     assert "spin" in probe.read(target.pid, "profile", "top")
