@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from commands import failure, write
+from commands import failure, shell, write
 from sql import ask, value
 
 SCRIPT = "heap.py"
@@ -184,3 +184,24 @@ def test_sites(probe, python):
     assert probe.read(target.pid, "heap", "sites").startswith("# nothing is sampled")
     for line in "heap sites", "heap sites maybe", "heap sites on 1", "heap sites on 4G", "heap sites off 1":
         assert failure(write, ctl, line + "\n") == errno.EINVAL
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_memory_that_grows(probe, python):
+    """Which type, which line, who holds it: in three commands, on a job that knows of nothing."""
+    target = python.run("leaky.py")
+    heap = probe.path / str(target.pid) / "heap"
+    assert shell("printf 'heap mark before\nheap sites on 1K\n' > $1", heap.parent / "ctl").returncode == 0
+    for _ in range(5):
+        target.send("epoch")
+        target.expect("done")
+
+    grew = shell("grep -v '^#' $1/diff/before..now | head -6", heap).stdout.splitlines()
+    assert "+10000" in [line.split()[0] for line in grew if line.endswith(" __main__.Sample")], grew
+    sites = shell("sort -rn $1/sites | head -4", heap).stdout
+    assert re.search(r"Trainer\.step|step \(.*leaky.py:\d+\)", sites), sites
+    assert re.search(r"(Sample\.)?__init__ \(.*leaky.py:9\)", sites), sites
+    held = shell("grep -v '^#' $1/referrers/__main__.Sample | head -1", heap).stdout
+    assert re.match(r"12000 dict 0x[0-9a-f]+ \[\d+\] < __main__.Trainer 0x[0-9a-f]+ \.seen|"
+                    r"12000 dict 0x[0-9a-f]+ \[\d+\] < dict 0x[0-9a-f]+ \['seen'\] < __main__.Trainer", held), held
+    assert re.search(r" < frame \d+ (main|Trainer.epoch|epoch) \(.*leaky.py:\d+\) (trainer|self)$", held), held
