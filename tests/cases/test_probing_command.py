@@ -121,7 +121,6 @@ def test_looking(probing, worker):
     said = probing(pid, "mem")
     assert "rss_mb" in said.stdout and "record process on" in said.stderr
     assert "has not crashed" in probing(pid, "crash", status=1).stderr
-    assert probing(pid, "top", status=1).stderr if not (probe.path / str(pid) / "top").exists() else True
     assert "Agent: none" in probe.read(pid, "ctl")  # all of this only looked
 
 
@@ -182,6 +181,30 @@ def test_agent(probing, worker):
     eventually(lambda: len(probing(worker.pid, "memory", "-l", 1).stdout.splitlines()) == 3, what="a sample")
     probing(worker.pid, "detach")
     assert ctl()["Agent"] == "none"
+
+
+def test_profile(any_probing, any_python, tmp_path):
+    target = any_python.run("spinner.py")
+    place = any_probing.probe.path / str(target.pid) / "profile"
+    assert "never started" in any_probing(target.pid, "profile").stdout
+    said = any_probing(target.pid, "perf", "--cc")
+    assert "Profile: running" in said.stdout and "flamegraph" in said.stderr
+    eventually(lambda: int(re.search(r"Samples: (\d+)", any_probing(target.pid, "profile").stdout)[1]), what="samples")
+    eventually(lambda: any_probing(target.pid, "top").stdout.count("\n") > 1)
+    for option, name in ([], "flamegraph.html"), (["-j"], "speedscope.json"):
+        page = tmp_path / name
+        if (place / name).exists():
+            any_probing(target.pid, "flamegraph", "-o", page, *option)
+            assert page.stat().st_size > 1000
+        else:
+            assert "profile/folded" in any_probing(target.pid, "fg", "pprof", f"--output={page}", *option, status=1).stderr
+            assert os.listdir(tmp_path) == []
+    any_probing(target.pid, "config", "probing.pprof.sample_freq=49")
+    assert "Rate: 49 Hz" in any_probing(target.pid, "c", "pprof.sample_freq").stdout
+    any_probing(target.pid, "profile", "off")
+    assert "State: off" in any_probing(target.pid, "profile").stdout
+    other = any_python.run("spinner.py")
+    assert "Profile: running" in any_probing(other.pid, "inject", "-P").stdout
 
 
 def test_stopping(probing, worker):
