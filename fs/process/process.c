@@ -5,6 +5,7 @@
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/facts.h"
+#include "fs/remote/memory/core.h"
 #include "fs/sampler/profile.h"
 #include "fs/watch/follow.h"
 
@@ -200,14 +201,22 @@ static struct timespec began(uint64_t start_time)
     return timespec_of((uint64_t)(started * 1e9));
 }
 
-int process_new(pid_t pid, struct process **out)
+static struct process *new_process(void)
 {
     struct process *process = calloc(1, sizeof *process);
     if (!process)
-        return -ENOMEM;
+        return NULL;
     atomic_init(&process->refs, 1);
     pthread_mutex_init(&process->lock, NULL);
     replies_init(&process->replies);
+    return process;
+}
+
+int process_new(pid_t pid, struct process **out)
+{
+    struct process *process = new_process();
+    if (!process)
+        return -ENOMEM;
     process->pid = pid;
     int r = target_open(pid, &process->target);
     if (r == 0)
@@ -226,4 +235,53 @@ int process_new(pid_t pid, struct process **out)
     atomic_init(&process->rank, process->membership.rank);
     *out = process;
     return 0;
+}
+
+/* Who may look at a core file: its owner, as if it were his process. */
+static int new_owner(const struct core *core, const struct user_ns *ns, struct facts **out)
+{
+    struct facts *facts = calloc(1, sizeof *facts);
+    if (!facts)
+        return -ENOMEM;
+    for (int i = 0; i < 3; i++) {
+        facts->access.uid[i] = core->stat.st_uid;
+        facts->access.gid[i] = core->stat.st_gid;
+    }
+    facts->access.dumpable = true;
+    facts->access.ns[0] = *ns;
+    facts->access.nns = 1;
+    *out = facts;
+    return 0;
+}
+
+int process_new_core(struct core *core, unsigned number, const struct user_ns *ns,
+                     struct process **out)
+{
+    struct process *process = new_process();
+    if (!process) {
+        core_free(core);
+        return -ENOMEM;
+    }
+    process->rank = -1;
+    process->ended = true;
+    process->started = process->ending.when = core->stat.st_mtim;
+    int r = new_owner(core, ns, &process->facts);
+    if (r < 0)
+        core_free(core);
+    else
+        r = target_open_core(core, number, &process->target);
+    if (r == 0)
+        r = recording_new(&process->recording);
+    if (r < 0) {
+        process_unref(process);
+        return r;
+    }
+    process->pid = process->target->pid;
+    *out = process;
+    return 0;
+}
+
+pid_t process_number(const struct process *process)
+{
+    return process->pid < TARGET_CORE_PID ? process->pid : target_number(process->target);
 }

@@ -11,6 +11,7 @@
 struct access_target;
 struct facts;
 struct profile;
+struct user_ns;
 struct watches;
 
 /* One program run by one process: a recycled pid and an exec are each a new one. Stays valid
@@ -63,6 +64,12 @@ static inline struct recording *process_recording(struct process *process)
     return process->recording;
 }
 
+/* The process of a core file, which has ended, and whose target stays: errors and the core's owner
+ * as target_open_core(). ns: the daemon's own user namespace. Who owns the file may look at it. */
+int process_new_core(struct core *core, unsigned number, const struct user_ns *ns,
+                     struct process **out);
+/* The number that it has, or had: what is shown. */
+pid_t process_number(const struct process *process);
 /* Opens the process pid; errors as target_open(). The caller owns one reference. */
 int process_new(pid_t pid, struct process **out);
 

@@ -8,6 +8,7 @@
 #include "fs/proc/may_hang.h"
 #include "fs/process/crashes.h"
 #include "fs/process/ends.h"
+#include "fs/remote/memory/core.h"
 #include "fs/sampler/profile.h"
 #include "fs/watch/follow.h"
 
@@ -15,8 +16,11 @@
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 
 #define BUCKETS 1024
+#define CORES_MAX 256
 #define SWEEP_INTERVAL 10000000000u /* ns */
 #define LOOK_TRIES 3                /* execs in a row during one look */
 #define LOOKS 16                    /* side by side, of a listing */
@@ -40,6 +44,7 @@ struct registry {
     struct exited *exited;
     struct ends *ends;
     struct crashes *crashes;
+    struct process_list cores; /* stays as it is once the mount serves */
 };
 
 int registry_new(struct registry **out)
@@ -58,6 +63,78 @@ int registry_new(struct registry **out)
         return r;
     }
     *out = registry;
+    return 0;
+}
+
+/* Two files may have one name. */
+static int name_core(const struct registry *registry, struct core *core)
+{
+    char *name = core->name;
+
+    for (unsigned n = 2; n <= CORES_MAX; n++) {
+        bool taken = false;
+        for (size_t i = 0; i < registry->cores.n && !taken; i++)
+            taken = !strcmp(registry->cores.items[i]->target->core->name, name);
+        if (!taken)
+            break;
+        if (name != core->name)
+            free(name);
+        if (asprintf(&name, "%s.%u", core->name, n) < 0)
+            return -ENOMEM;
+    }
+    if (name != core->name)
+        free(core->name);
+    core->name = name;
+    return 0;
+}
+
+static void explain_core(const struct core *core, struct text *why)
+{
+    _cleanup_(text_deinit) struct text missing = TEXT_INIT;
+
+    text_printf(why, "core file %s: no CPython is found in it", core->path);
+    if (core_missing(core, &missing))
+        text_printf(why,
+                    "; files that it had mapped can't be read: %s. Name the program with "
+                    "core=FILE:EXECUTABLE, or the directory below which its files are with "
+                    "sysroot=DIRECTORY",
+                    missing.data);
+}
+
+int registry_open_core(struct registry *registry, struct core *core, const struct user_ns *ns,
+                       struct text *why)
+{
+    struct process_list *cores = &registry->cores;
+    _cleanup_(text_deinit) struct text words = TEXT_INIT;
+    struct process *process;
+
+    int r = cores->n < CORES_MAX ? name_core(registry, core) : -E2BIG;
+    if (r == -E2BIG)
+        text_printf(why, "more than %d core files", CORES_MAX);
+    if (r == 0)
+        r = ARRAY_GROW(cores->items, cores->alloc, cores->n + 1);
+    if (r < 0) {
+        core_free(core);
+        return r;
+    }
+    explain_core(core, &words);
+    r = process_new_core(core, (unsigned)cores->n, ns, &process);
+    if (r < 0) {
+        text_puts(why, r == -ENOENT && words.data ? words.data : strerror(-r));
+        return r;
+    }
+    process->serial = ++registry->serial;
+    cores->items[cores->n++] = process;
+    return 0;
+}
+
+int registry_add_cores(struct registry *registry, struct process_list *list)
+{
+    for (size_t i = 0; i < registry->cores.n; i++) {
+        if (ARRAY_GROW(list->items, list->alloc, list->n + 1) < 0)
+            return -ENOMEM;
+        list->items[list->n++] = process_ref(registry->cores.items[i]);
+    }
     return 0;
 }
 
@@ -118,6 +195,7 @@ void registry_free(struct registry *registry)
             record_free(registry, record);
         }
     }
+    process_list_deinit(&registry->cores);
     crashes_free(registry->crashes);
     ends_free(registry->ends);
     exited_free(registry->exited);

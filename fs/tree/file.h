@@ -72,7 +72,7 @@ typedef int file_run(struct file_context *context, const struct input *input, st
                      struct outcome *outcome);
 
 /* The files, one .c each. */
-file_render help_render, status_render, exited_status_render, backtrace_render,
+file_render help_render, status_render, exited_status_render, core_status_render, backtrace_render,
     backtrace_python_render, stacks_folded_render, stacks_python_folded_render,
     all_backtrace_render, all_stacks_folded_render, all_backtrace_python_render,
     all_stacks_python_folded_render, tasks_render, locks_render, errors_render,

@@ -1,6 +1,7 @@
 #include "fs/tree/layout.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/tree/cores.h"
 #include "fs/tree/crash.h"
 #include "fs/tree/globals.h"
 #include "fs/tree/heap.h"
@@ -110,6 +111,30 @@ const struct entry layout[] = {
     DIRECTORY("exited/<pid>/crash/frames", 0500, NULL, NULL),
     DIRECTORY("exited/<pid>/crash/frames/<depth>", 0500, &crash_depths, NULL),
     CONTENT("exited/<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
+    OPTIONAL("cores", 0555, cores_are_there, "-o core=FILE: each with much of what <pid>/ has"),
+    DIRECTORY("cores/<name>", 0500, &cores, NULL),
+    CONTENT("cores/<name>/status", 0400, core_status_render, NULL),
+    CONTENT("cores/<name>/backtrace", 0400, backtrace_render, NULL),
+    CONTENT("cores/<name>/backtrace.python", 0400, backtrace_python_render, NULL),
+    CONTENT("cores/<name>/stacks.folded", 0400, stacks_folded_render, NULL),
+    CONTENT("cores/<name>/stacks.python.folded", 0400, stacks_python_folded_render, NULL),
+    {"cores/<name>/tasks", S_IFREG | 0400, tasks_render, NULL, NULL, .listed = tasks_listed},
+    CONTENT("cores/<name>/locks", 0400, locks_render, NULL),
+    QUESTION("cores/<name>/query", 0600, query_run, NULL),
+    DIRECTORY("cores/<name>/tables", 0500, NULL, NULL),
+#define CORE_TABLE(name) TABLE("cores/<name>/tables/" #name ".csv", 0400, ""),
+    PYTHON_PASSIVE_TABLES(CORE_TABLE)
+    CONTENT("cores/<name>/errors", 0400, errors_render, NULL),
+    DIRECTORY("cores/<name>/globals", 0500, NULL, NULL),
+    {"cores/<name>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
+    DIRECTORY("cores/<name>/threads", 0500, NULL, NULL),
+    DIRECTORY("cores/<name>/threads/<tid>", 0500, &tids, NULL),
+    CONTENT("cores/<name>/threads/<tid>/status", 0400, thread_status_render, NULL),
+    CONTENT("cores/<name>/threads/<tid>/backtrace", 0400, thread_backtrace_render, NULL),
+    CONTENT("cores/<name>/threads/<tid>/locals", 0400, locals_render, NULL),
+    DIRECTORY("cores/<name>/threads/<tid>/frames", 0500, NULL, NULL),
+    DIRECTORY("cores/<name>/threads/<tid>/frames/<depth>", 0500, &depths, NULL),
+    CONTENT("cores/<name>/threads/<tid>/frames/<depth>/locals", 0400, frame_locals_render, NULL),
     DIRECTORY("<pid>", 0500, &pids, "each process that runs CPython"),
     CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
     CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
@@ -150,10 +175,12 @@ const struct entry layout[] = {
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
     DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
     {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
-    DIRECTORY("<pid>/heap", 0500, NULL, "census: objects by type; diff/<marks>: what grew"),
+    DIRECTORY("<pid>/heap", 0500, NULL, "census: by type; diff/<marks>; referrers/<object>"),
     CONTENT("<pid>/heap/census", 0400, heap_census_render, NULL),
     DIRECTORY("<pid>/heap/diff", 0500, NULL, NULL),
     {"<pid>/heap/diff/<marks>", S_IFREG | 0400, heap_diff_render, &heap_diffs, NULL},
+    DIRECTORY("<pid>/heap/referrers", 0500, NULL, NULL),
+    {"<pid>/heap/referrers/<object>", S_IFREG | 0400, heap_referrers_render, &heap_objects, NULL},
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),

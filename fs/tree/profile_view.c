@@ -259,7 +259,7 @@ static int add_thread(void *arg, pid_t tid, const char *name)
 
     if (call->out) {
         snprintf(word, sizeof word, "%d", (int)tid);
-        return numbers_add_word(call->out, word);
+        return numbers_add_word(call->out, word, NULL);
     }
     snprintf(word, sizeof word, "%d", (int)tid);
     return !strcmp(word, call->context->word);
@@ -291,7 +291,7 @@ static int lasts_list(struct file_context *context, struct numbers *out)
     int error = 0;
 
     for (size_t i = 0; !error && i < ARRAY_SIZE(some); i++)
-        error = numbers_add_word(out, some[i]);
+        error = numbers_add_word(out, some[i], NULL);
     return error;
 }
 
@@ -306,7 +306,7 @@ static int add_mark(void *arg, const char *name, uint64_t when)
 {
     struct naming_call *call = arg;
 
-    return numbers_add_word(call->out, name);
+    return numbers_add_word(call->out, name, NULL);
 }
 
 static int marks_list(struct file_context *context, struct numbers *out)
@@ -343,7 +343,7 @@ static int modes_list(struct file_context *context, struct numbers *out)
     int error = 0;
 
     for (enum profile_mode mode = 0; !error && mode < PROFILE_MODES; mode++)
-        error = numbers_add_word(out, profile_mode_name(mode));
+        error = numbers_add_word(out, profile_mode_name(mode), NULL);
     return error;
 }
 
@@ -361,7 +361,7 @@ static int diffs_list(struct file_context *context, struct numbers *out)
     int error = marks_list(context, &marks);
     for (size_t i = 1; !error && i < marks.n; i++) {
         snprintf(word, sizeof word, "%s..%s", marks.items[i - 1].word, marks.items[i].word);
-        error = numbers_add_word(out, word);
+        error = numbers_add_word(out, word, NULL);
     }
     return error;
 }
@@ -488,7 +488,7 @@ int profile_each_source(struct file_context *context,
 
 static int add_source(void *arg, const char *name, const char *path)
 {
-    return numbers_add_word(arg, name);
+    return numbers_add_word(arg, name, NULL);
 }
 
 static int sources_list(struct file_context *context, struct numbers *out)
