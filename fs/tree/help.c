@@ -67,7 +67,7 @@ int help_render(struct file_context *context, struct text *out)
         "  NAME; MODE: cpu gil nogil off wall faults alloc heap. profile/ has status, folded,\n"
         "  top, lines, source/<file>, and of a part of it: last/<duration>/, marks/<mark>/,\n"
         "  modes/<mode>/, threads/, diff/<a..b>/; all/profile/ has all processes together.\n"
-        "breakpoints: [ID:] [stop [for TIME]|log] LOCATION [{EXPR, ...}] [if EXPR] [x COUNT]\n"
+        "breakpoints: [ID:] [on 0-2] [stop [for TIME]|log] LOCATION [{EXPR}] [if EXPR] [x N]\n"
         "  LOCATION: FILE:LINE, FUNC(), return FUNC(), raise [TYPE], watch EXPR, watch 0xA:8\n"
         "Why something failed: <pid>/errors. -o history=FILE: man 5 probefs. Examples:\n"
         "  grep -r loss 1234/threads/*/locals     what is loss?\n"
