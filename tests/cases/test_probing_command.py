@@ -262,6 +262,11 @@ def test_job(any_probing, any_python):
     rows = [line.split() for line in any_probing("cluster", "nodes").stdout.splitlines() if job in line.split()]
     assert [(row[2], row[3]) for row in rows] == [("0", str(ranks[0].pid)), ("2", str(ranks[1].pid))]
     assert "there is no" in any_probing("job:nothing", "bt", status=1).stderr
+    assert any_probing(f"job:{job}", "eval", "for i in range(2):\n  print(i)").stdout == "ranks 0,2 (2):\n  0\n  1\n"
+    assert "ZeroDivisionError" in any_probing(f"job:{job}", "eval", "1 / 0", status=1).stderr
+    assert "2 (1): 2" in any_probing(f"job:{job}", "eval", "on 2\nimport os; int(os.environ['RANK'])").stdout
+    any_probing(f"job:{job}", "detach")
+    assert all("Agent: none" in any_probing.probe.read(rank.pid, "ctl") for rank in ranks)
 
 
 def test_launch(any_probing):
