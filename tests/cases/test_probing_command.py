@@ -191,20 +191,27 @@ def test_profile(any_probing, any_python, tmp_path):
     assert "Profile: running" in said.stdout and "flamegraph" in said.stderr
     eventually(lambda: int(re.search(r"Samples: (\d+)", any_probing(target.pid, "profile").stdout)[1]), what="samples")
     eventually(lambda: any_probing(target.pid, "top").stdout.count("\n") > 1)
-    for option, name in ([], "flamegraph.html"), (["-j"], "speedscope.json"):
-        page = tmp_path / name
-        if (place / name).exists():
-            any_probing(target.pid, "flamegraph", "-o", page, *option)
-            assert page.stat().st_size > 1000
-        else:
-            assert "profile/folded" in any_probing(target.pid, "fg", "pprof", f"--output={page}", *option, status=1).stderr
-            assert os.listdir(tmp_path) == []
+    page = tmp_path / "flames.html"
+    any_probing(target.pid, "flamegraph", "-o", page)
+    assert "<canvas" in page.read_text() and "spinner.py" in page.read_text()
+    frames = json.loads(any_probing(target.pid, "fg", "pprof", "-j").stdout)["shared"]["frames"]
+    assert "inner" in {frame["name"] for frame in frames}
+    any_probing(target.pid, "flamegraph", "--output", tmp_path / "nowhere" / "x", status=1)
+    assert os.listdir(tmp_path) == ["flames.html"]
     any_probing(target.pid, "config", "probing.pprof.sample_freq=49")
     assert "Rate: 49 Hz" in any_probing(target.pid, "c", "pprof.sample_freq").stdout
     any_probing(target.pid, "profile", "off")
     assert "State: off" in any_probing(target.pid, "profile").stdout
     other = any_python.run("spinner.py")
     assert "Profile: running" in any_probing(other.pid, "inject", "-P").stdout
+
+
+@pytest.mark.long
+def test_flames_of_what_was_never_sampled(any_probing, any_python):
+    """Ten seconds are, and no more."""
+    target = any_python.run("spinner.py")
+    assert "spinner.py" in any_probing(target.pid, "flame").stdout
+    assert "State: off" in any_probing.probe.read(target.pid, "profile", "status")
 
 
 def test_stopping(probing, worker):
