@@ -56,6 +56,8 @@ struct sampler_source {
 extern const struct sampler_source sampler_bpf;
 /* Wakes up and reads from outside: timer.c. */
 extern const struct sampler_source sampler_timer;
+/* Reads what the agent samples of allocations: allocations.c. */
+extern const struct sampler_source sampler_allocations;
 /* In order of preference; ends with NULL. */
 extern const struct sampler_source *const sampler_sources[];
 

@@ -205,3 +205,35 @@ def test_memory_that_grows(probe, python):
     assert re.match(r"12000 dict 0x[0-9a-f]+ \[\d+\] < __main__.Trainer 0x[0-9a-f]+ \.seen|"
                     r"12000 dict 0x[0-9a-f]+ \[\d+\] < dict 0x[0-9a-f]+ \['seen'\] < __main__.Trainer", held), held
     assert re.search(r" < frame \d+ (main|Trainer.epoch|epoch) \(.*leaky.py:\d+\) (trainer|self)$", held), held
+
+
+def folded(probe, target, name):
+    """What the stacks of profile/folded that end in a function weigh."""
+    lines = probe.read(target.pid, "profile", "folded").splitlines()
+    return sum(int(line.rsplit(" ", 1)[1]) for line in lines if re.search(rf";{name} \([^;]*\) \d+$", line))
+
+
+@pytest.mark.python(minimum=(3, 10))
+@pytest.mark.parametrize("mode", ["alloc", "heap"])
+def test_profile(probe, any_python, mode):
+    target = any_python.run("sites.py")
+    ctl = probe.path / str(target.pid) / "ctl"
+    write(ctl, f"profile {mode}\n")
+    number = 200_000
+    target.send(str(number))
+    target.expect("done")
+    kept, dropped = folded(probe, target, "keep"), folded(probe, target, "drop")
+    assert abs(kept / (number * 1033) - 1) < .3  # sqrt(1/394) is .05
+    if mode == "alloc":
+        assert abs(dropped / (number * 3033) - 1) < .3
+    else:
+        assert dropped < .05 * kept
+    target.send("clear")
+    target.expect("done")
+    left = folded(probe, target, "keep")
+    assert left == kept if mode == "alloc" else left < .05 * kept
+    assert re.search(r"(?m)agent", probe.read(target.pid, "profile", "status"))
+    write(ctl, "profile off\n")
+    assert sites(probe, target)[1].startswith("# off")
+    assert failure(write, ctl, f"profile cpu {mode}\n") == errno.EINVAL
+    assert "one after the other" in probe.read(target.pid, "errors")
