@@ -20,12 +20,13 @@
  *   3  breakpoints: BREAKPOINTS, THREAD, ON_CRASH, ARMED, CRASH_SEEN, WATCHES, CRASHED;
  *      stops and watches in the record
  *   4  the agent's own threads, evals and ring_bytes in the record; lines before an EVAL
- *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop */
+ *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop
+ *   6  the table torch_profile */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 5
+#define PROTO_VERSION 6
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -152,7 +153,8 @@ struct proto_record {
     uint32_t zero;
     uint64_t size; /* of its ring, bytes; 0: as it is, or RING_SIZE_DEFAULT. Rows are kept */
     /* torch_trace: the share of the steps, above 0 to 1; 0: as it is, or 0.05. loop: [s] from how
-     * long on it is blocked, 0.01 to 3600; 0: as it is, or 0.1 */
+     * long on it is blocked, 0.01 to 3600; 0: as it is, or 0.1. torch_profile: how many steps, 1 to
+     * 100; 0: 5 */
     double rate;
     int64_t interp;        /* as in struct proto_eval */
     uint64_t gil_interval; /* as in struct proto_eval */

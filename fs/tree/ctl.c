@@ -125,6 +125,7 @@ static const struct ctl_verb verbs[] = {
     {"pause", "pause [for TIME]", 1, 3, ctl_pause},
     {"continue", "continue", 1, 1, ctl_continue},
     {"heap", "heap mark NAME|drop NAME", 3, 3, ctl_heap},
+    {"profile", "profile torch [steps=N|stop]", 2, 4, ctl_profile_torch},
     {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]", 1, 5, ctl_record},
 };
 
