@@ -1,4 +1,5 @@
-/* `profile torch [steps=N]` and `profile torch stop` in ctl: PyTorch's own profiler, for some steps. */
+/* `profile torch [steps=N]` and `profile torch off` in ctl: PyTorch's own profiler, for some steps.
+ */
 #include "fs/format/recorded.h"
 #include "fs/process/registry.h"
 #include "fs/tree/agent_session.h"
@@ -21,13 +22,13 @@ static int read_line(struct ctl_line *line, unsigned *steps)
     if (line->nwords == 2)
         return 0;
     if (line->nwords > 3)
-        return ctl_complain(line, line->words[3].text, "write it as: profile torch [steps=N]");
-    if (ctl_word_is(word, "stop")) {
+        return ctl_complain(line, line->words[3].text, "write it as: profile torch [steps=N|off]");
+    if (ctl_word_is(word, "off")) {
         *steps = 0;
         return 0;
     }
     if (word->size <= sizeof name - 1 || memcmp(word->text, name, sizeof name - 1))
-        return ctl_complain(line, word->text, "write steps=N, or stop");
+        return ctl_complain(line, word->text, "write steps=N, or off");
     const struct ctl_word number = {word->text + sizeof name - 1, word->size - (sizeof name - 1)};
     if (!ctl_word_number(&number, steps) || *steps < 1 || *steps > STEPS_MAX)
         return ctl_complain(line, number.text, "1 to 100 steps can be profiled");

@@ -53,7 +53,9 @@ static const char *keep(struct trace *trace, const struct ring_row *row, unsigne
 
     text_clear(&trace->text);
     text_add_escaped(&trace->text, bytes ? bytes : "?", bytes ? size : 1);
-    return trace->text.error ? NULL : strings_add(trace->strings, trace->text.data ? trace->text.data : "");
+    return trace->text.error
+               ? NULL
+               : strings_add(trace->strings, trace->text.data ? trace->text.data : "");
 }
 
 static int add_event(struct trace *trace, const struct ring_row *row)
@@ -194,9 +196,9 @@ int torch_trace_render(struct file_context *context, struct text *out)
         }
         add_json(event, strcmp(device, "cpu") ? number : (int)pid, out);
     }
-    text_printf(out,
-                "{\"ph\": \"M\", \"name\": \"lost\", \"pid\": %d, \"args\": {\"events\": %lu}}\n]}\n",
-                (int)pid, (unsigned long)trace.lost);
+    text_printf(
+        out, "{\"ph\": \"M\", \"name\": \"lost\", \"pid\": %d, \"args\": {\"events\": %lu}}\n]}\n",
+        (int)pid, (unsigned long)trace.lost);
     return 0;
 }
 
@@ -239,10 +241,12 @@ static size_t split(const struct trace *trace, struct portion *portions, size_t 
         if (before && (before->thread != event->thread || strcmp(before->device, event->device)))
             depth = 0;
         before = event;
-        while (depth && trace->events[open[depth - 1]].ts + trace->events[open[depth - 1]].duration <=
-                            event->ts)
+        while (depth &&
+               trace->events[open[depth - 1]].ts + trace->events[open[depth - 1]].duration <=
+                   event->ts)
             depth--;
-        portions[i] = (struct portion){event->device, event->name, event->duration, event->duration, 1};
+        portions[i] =
+            (struct portion){event->device, event->name, event->duration, event->duration, 1};
         if (depth)
             portions[open[depth - 1]].own -= event->duration;
         open[depth++] = i;

@@ -167,7 +167,7 @@ def test_ended_in_the_midst(program):
     program.ask("steps(7)")
     program.done()
     program.profile("steps=3")
-    program.profile("stop")
+    program.profile("off")
     assert program.ask("steps(3) and ours()") == NOTHING
 
 

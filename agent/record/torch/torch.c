@@ -19,10 +19,13 @@
 #define PROFILE_ROW_ARGUMENTS 7
 
 static const struct source sources[] = {
-    {"<probefs torch clocks>", source_clocks}, {"<probefs torch modules>", source_modules},
-    {"<probefs torch calls>", source_calls},   {"<probefs torch optimizers>", source_optimizers},
+    {"<probefs torch clocks>", source_clocks},
+    {"<probefs torch modules>", source_modules},
+    {"<probefs torch calls>", source_calls},
+    {"<probefs torch optimizers>", source_optimizers},
     {"<probefs torch profile>", source_profile},
-    {"<probefs torch trace>", source_trace},   {NULL, NULL},
+    {"<probefs torch trace>", source_trace},
+    {NULL, NULL},
 };
 
 static PyObject *none(void)
