@@ -4,8 +4,7 @@
 #include "fs/history/file.h"
 #include "fs/profile/store.h"
 
-#define HISTORY_STACKS_MAX 200 /* of one mode, each time; of what is beyond only the sum is kept \
-                                */
+#define HISTORY_STACKS_MAX 200 /* of one mode, each time; the rest is summed up */
 
 /* Appends what there is from one moment to another, both of CLOCK_MONOTONIC, ns, and whole slices.
  * -ENOMEM, or what history_file_add_stack() returns. */
