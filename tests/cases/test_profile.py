@@ -389,3 +389,55 @@ def test_a_browser_draws_it(saved):
     assert ready, done.stderr[-2000:]
     assert int(ready[2]) > 10
     assert "frames; click a frame to enter it" in done.stdout
+
+
+FORKS = """
+import os, sys, time
+def in_child():
+    while os.getppid() == parent:
+        sum(range(1000))
+    os._exit(0)
+print("ready")
+sys.stdin.readline()
+parent = os.getpid()
+child = os.fork()
+if not child:
+    in_child()
+print(child)
+def in_parent():
+    while True:
+        sum(range(1000))
+in_parent()
+"""
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_children(probe, any_python, forbidden):
+    """Sampled in the kernel they are below their parent from the first instruction; else they have a profile of their
+    own, which the parent's sums up."""
+    target = any_python.run_source(FORKS)
+    own = probe.mount(within=[REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]) if forbidden else probe
+    Commands(own, target.pid).run("ctl", "profile cpu children\n")
+    target.send("")
+    child = target.readline()
+    eventually(lambda: "in_child" in own.read(target.pid, "profile", "folded"), patience(60), "the child's samples")
+    eventually(lambda: "in_parent" in own.read(target.pid, "profile", "folded"), patience(60), "the parent's")
+    for stack in folded(own.read(target.pid, "profile", "folded")):
+        names = " ".join(stack)
+        assert ("in_child" in names) <= (stack[0] == f"[child {child}]"), stack
+        assert not ("in_parent" in names and "[child" in names)
+
+
+@pytest.mark.alone
+def test_everything_all_the_time(probe, any_python):
+    before = any_python.run("shares.py", "python")
+    own = probe.mount("profile=cpu:97hz")
+    after = any_python.run("shares.py", "calls")
+    for target in before, after:
+        eventually(lambda target=target: samples(own, target.pid) > 50, patience(60), "samples")
+    assert {stack[0] for stack in folded(own.read("all", "profile", "folded"))} >= {f"pid {before.pid}", f"pid {after.pid}"}
+    Commands(own, after.pid).run("ctl", "profile off\n")
+    taken = samples(own, after.pid)
+    some = samples(own, before.pid)
+    eventually(lambda: samples(own, before.pid) > some + 200, patience(60), "more of the other")
+    assert samples(own, after.pid) == taken  # whoever is told to stop stays so
