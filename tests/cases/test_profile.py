@@ -14,6 +14,7 @@ import shares
 from commands import Commands
 from interpreters import eventually, patience
 from mount import REPOSITORY
+from sql import ask, value
 
 FILES = {"status", "folded", "top", "lines", "flamegraph.html", "speedscope.json", "gecko.json", "pprof"}
 PARTS = {"last", "marks", "modes", "diff", "threads", "source"}
@@ -231,6 +232,11 @@ def test_every_format_says_the_same(probe, any_python):
         own, _, shown, *rest = source[number - 1].split(None, 3)
         assert int(shown) == number and line.strip() == (rest[0] if rest else "").strip()
         assert own == "." if target.path() + f":{number}" not in heat else float(own) == heat[target.path() + f":{number}"]
+    query = probe.path / str(target.pid) / "query"
+    rows = ask(query, "SELECT s.stack, sum(weight) AS weight, func FROM profile p JOIN profile_stacks s ON s.stack = p.stack AND "
+                      "depth = 0 WHERE mode = 'cpu' GROUP BY s.stack")
+    assert abs(sum(int(row["weight"]) for row in rows) - whole * 1000) < 1000 * len(stacks)
+    assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
     for name in "speedscope.json", "flamegraph.html", "pprof", "gecko.json":  # for who trusts it
         path = probe.path / str(target.pid) / "profile" / name
         assert path.stat().st_size == len(path.read_bytes()) > 0
