@@ -52,6 +52,7 @@ struct input {
 /* What one call of a command came to; zero at first. */
 struct outcome {
     size_t consumed; /* bytes of the input that are done with: the rest comes again */
+    size_t stays;    /* so many at its beginning come again, too, in front of all that follows */
     bool cleared;    /* of a command that clears: what was there has gone */
     bool keeps;      /* of one, too: closing the file by itself doesn't make that go any more */
     bool retake;     /* what the last call said in passing is taken back: `said` takes its place */
@@ -101,4 +102,5 @@ void reply_add_apart(struct file_context *context, bool (*is_state)(const char *
 
 /* The commands, each in the .c of its file. */
 file_render all_breakpoints_render, breakpoints_render, ctl_render, thread_ctl_render;
-file_run all_breakpoints_run, breakpoints_run, ctl_run, eval_run, query_run, thread_ctl_run;
+file_run all_breakpoints_run, all_ctl_run, all_eval_run, breakpoints_run, ctl_run, eval_run,
+    query_run, thread_ctl_run;
