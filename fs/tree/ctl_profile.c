@@ -62,6 +62,7 @@ static int start(struct ctl_line *line, const struct profile_request *request)
     if (error)
         return error;
     registry_watch(context->registry, context->process);
+    registry_follow(context->registry);
     if (request->asked != request->options.hz)
         text_printf(line->said,
                     "%u Hz instead of %u: a round rate beats with what programs do at that rate\n",
