@@ -58,12 +58,12 @@ class Seen:
         if version >= (3, 12):
             files.append("tasks")
         self.texts = {file: without_times((top / file).read_text()) for file in files}
-        self.tables = {name: table(top, name) for name in ("locals", "modules", "backtrace")}
+        self.tables = {name: table(top, name) for name in ("locals", "modules", "backtrace", "environ")}
         self.threads = {row["tid"]: (row["thread"], row["state"], row["wchan"], row["depth"], row["interpreter"])
                         for row in table(top, "threads")}
         self.libraries = {row["path"] for row in table(top, "maps") if ".so" in row["path"]}
         self.status = {key: value for key, value in status(top).items()
-                       if key in ("Pid", "PPid", "Python", "Threads", "GilHolder", "PythonThreads", "Interpreters")}
+                       if key in ("Cmdline", "Pid", "PPid", "Python", "Threads", "GilHolder", "PythonThreads", "Interpreters")}
 
 
 def threads_of(text):
