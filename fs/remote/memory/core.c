@@ -410,10 +410,11 @@ static int add_files(struct opening *o)
 
 /* ---- the mapped files ---- */
 
-/* Below sysroot, if there is one, where links lead nowhere else. */
-static int open_path(const struct opening *o, const struct core_object *object)
+/* Below sysroot, if there is one, where links lead nowhere else. Not open for reading yet: to open
+ * a device may do something. */
+static int find_path(const struct opening *o, const struct core_object *object)
 {
-    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    const int flags = O_PATH | O_CLOEXEC;
     const struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_IN_ROOT};
 
     if (o->executable && object - o->core->objects == o->core->executable)
@@ -428,17 +429,31 @@ static int open_path(const struct opening *o, const struct core_object *object)
     return root < 0 ? -1 : (int)syscall(SYS_openat2, root, object->path, &how, sizeof how);
 }
 
-/* The same with the rights of the core file's owner: it names what it likes. */
+static int open_regular(const struct opening *o, const struct core_object *object)
+{
+    char path[64];
+    struct stat st;
+
+    _cleanup_close_ int found = find_path(o, object);
+    if (found < 0)
+        return -errno;
+    if (fstat(found, &st) < 0 || !S_ISREG(st.st_mode))
+        return -ENODATA;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", found);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* With the rights of the core file's owner: it names what it likes. */
 static int open_as_owner(const struct opening *o, const struct core_object *object)
 {
     uid_t uid = (uid_t)setfsuid(o->core->stat.st_uid);
     gid_t gid = (gid_t)setfsgid(o->core->stat.st_gid);
-    int fd = open_path(o, object), error = errno;
+    int r = open_regular(o, object);
 
     setfsgid(gid);
     setfsuid(uid);
-    errno = error;
-    return fd;
+    return r;
 }
 
 static int refuse_object(struct core_object *object, const char *why)
@@ -463,17 +478,14 @@ static bool is_same(const struct core *core, const struct core_object *object, i
 static int open_object(const struct opening *o, struct core_object *object)
 {
     char magic[SELFMAG];
-    struct stat st;
 
     _cleanup_close_ int fd = open_as_owner(o, object);
-    if (fd < 0)
-        return refuse_object(object, strerror(errno));
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return refuse_object(object, "not a regular file");
-    if (!read_at(fd, magic, SELFMAG, 0) || memcmp(magic, ELFMAG, SELFMAG))
-        object->is_data = true;
+    object->is_data = fd == -ENODATA || (fd >= 0 && (!read_at(fd, magic, SELFMAG, 0) ||
+                                                     memcmp(magic, ELFMAG, SELFMAG)));
     if (object->is_data)
         return refuse_object(object, "no ELF file");
+    if (fd < 0)
+        return refuse_object(object, strerror(-fd));
     if (!is_same(o->core, object, fd))
         return refuse_object(object, "another build than the one that ran");
     return steal_fd(fd);
