@@ -154,7 +154,7 @@ bool call_sees(struct call *call, struct process *process)
 static bool has_secret_names(const struct place *place)
 {
     const struct entry *child = layout_next(place->entry, NULL);
-    return place->tid || (child && child->naming && child->naming->kind == WORD_MODULE);
+    return place->tid || (child && child->naming && name_is_word(child->naming->kind));
 }
 
 int call_may_enter(struct call *call, const struct place *place)

@@ -31,6 +31,7 @@ void place_set(struct place *place, enum number_kind kind, unsigned value, const
     case NUMBER_WORKER: place->rank = value; break;
     case WORD_MODULE:
     case WORD_JOB:
+    case WORD_PROFILE:
     case WORD_CORE: snprintf(place->word, sizeof place->word, "%s", word); break;
     }
 }

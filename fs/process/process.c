@@ -6,6 +6,7 @@
 #include "fs/proc/procfs.h"
 #include "fs/process/facts.h"
 #include "fs/remote/memory/core.h"
+#include "fs/sampler/profile.h"
 #include "fs/watch/follow.h"
 
 #include <errno.h>
@@ -26,6 +27,7 @@ void process_unref(struct process *process)
     target_unref(process->target);
     recording_unref(process->recording);
     watches_free(process->watches);
+    profile_free(process->profile);
     replies_deinit(&process->replies);
     error_ring_free(process->errors);
     facts_free(process->facts);
@@ -80,7 +82,7 @@ static void watch(struct may_hang *work)
     if (!target)
         return;
     recording_refresh(process->recording, target);
-    if (recording_any(process->recording))
+    if (recording_any(process->recording) || profile_any(process->profile))
         learn(process, target);
     target_unref(target);
 }
@@ -93,7 +95,7 @@ static void watching_free(struct may_hang *work)
 
 bool process_watch(struct process *process)
 {
-    bool any = recording_any(process->recording);
+    bool any = recording_any(process->recording) || profile_any(process->profile);
     if (!any && !recording_due(process->recording))
         return false;
     struct watching *watching = calloc(1, sizeof *watching);
@@ -104,7 +106,7 @@ bool process_watch(struct process *process)
     may_hang_init(&watching->work);
     may_hang_run(&watching->work, NULL);
     may_hang_unref(&watching->work);
-    return recording_any(process->recording);
+    return recording_any(process->recording) || profile_any(process->profile);
 }
 
 bool process_end(struct process *process)
@@ -121,9 +123,10 @@ bool process_end(struct process *process)
         if (target && target_alive(target))
             process->ending.how = ENDING_EXECUTED;
     }
+    profile_end(process->profile);
     target_unref(target);
     replies_clear(&process->replies);
-    return process->facts && recording_any(process->recording);
+    return process->facts && (recording_any(process->recording) || profile_any(process->profile));
 }
 
 bool process_ended(struct process *process)
@@ -218,6 +221,8 @@ int process_new(pid_t pid, struct process **out)
     int r = target_open(pid, &process->target);
     if (r == 0)
         r = recording_new(&process->recording);
+    if (r == 0)
+        r = profile_new(pid, &process->profile);
     if (r == 0)
         r = new_watches(process);
     if (r < 0) {

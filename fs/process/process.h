@@ -10,6 +10,7 @@
 
 struct access_target;
 struct facts;
+struct profile;
 struct user_ns;
 struct watches;
 
@@ -24,6 +25,7 @@ struct process {
     _Atomic(struct error_ring *) errors;
     struct replies replies;      /* to what was written to its command files */
     struct recording *recording; /* what its agent records */
+    struct profile *profile;     /* what is sampled of it */
     struct watches *watches;     /* what its agent wants to be told of when it is written */
     atomic_llong interp;         /* the interpreter that `eval` runs in, chosen by ctl */
     atomic_uint refs;
@@ -45,12 +47,12 @@ void process_unref(struct process *process);
 struct target *process_target(struct process *process);
 /* Whether it is still there; what it executes now isn't looked at. */
 bool process_alive(struct process *process);
-/* Holds what its agent has recorded by now (recording_refresh()), so that it is
- * there when the process ends. Cheap; what fails is tried again the next time.
- * Returns whether there is anything. */
+/* Holds what its agent has recorded by now (recording_refresh()), and who may look at that and at
+ * its profile, so that it is there when the process ends. Cheap; what fails is tried again the next
+ * time. Returns whether there is anything. */
 bool process_watch(struct process *process);
 /* Notes that it has ended, or runs another program, and gives up what is large. Only the first
- * time. Returns whether it left a recording. */
+ * time. Returns whether it left a recording, or a profile. */
 bool process_end(struct process *process);
 /* Whether process_end() was called. */
 bool process_ended(struct process *process);

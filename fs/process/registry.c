@@ -9,6 +9,7 @@
 #include "fs/process/crashes.h"
 #include "fs/process/ends.h"
 #include "fs/remote/memory/core.h"
+#include "fs/sampler/profile.h"
 #include "fs/watch/follow.h"
 
 #include <dirent.h>
@@ -314,6 +315,8 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
         retire(registry, process);
         return -ENOMEM;
     }
+    if (process && record->process && record->process->start_time == process->start_time)
+        profile_hand_over(record->process->profile, process->profile);
     retire(registry, record->process);
     record->process = process;
     record->error = error;
@@ -324,6 +327,16 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
     process->serial = ++registry->serial;
     *out = process_ref(process);
     return 0;
+}
+
+/* Goes on sampling what has executed another program. */
+static void resume_profile(struct process *process)
+{
+    struct target *target = process_target(process);
+
+    if (target)
+        profile_resume(process->profile, target);
+    target_unref(target);
 }
 
 /* Looks at a process itself: on a thread that may hang (struct look). */
@@ -350,7 +363,10 @@ static int look_at(struct registry *registry, pid_t pid, struct proc_stat stat,
         }
         if (proc_lacks_means(found))
             return found;
-        return registry_note(registry, pid, &stat, process, found, out);
+        r = registry_note(registry, pid, &stat, process, found, out);
+        if (r == 0)
+            resume_profile(*out);
+        return r;
     }
     return -ENOENT;
 }

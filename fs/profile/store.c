@@ -681,6 +681,29 @@ int store_marks(struct store *store, int (*each)(void *arg, const char *name, ui
     return error;
 }
 
+static int by_tid(const void *a, const void *b)
+{
+    const struct thread *x = a, *y = b;
+
+    return (x->tid > y->tid) - (x->tid < y->tid);
+}
+
+int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const char *name),
+                  void *arg)
+{
+    struct thread threads[STORE_THREADS_MAX];
+    int error = 0;
+
+    pthread_mutex_lock(&store->lock);
+    size_t n = store->nthreads - 1;
+    memcpy(threads, store->threads + 1, n * sizeof *threads);
+    pthread_mutex_unlock(&store->lock);
+    qsort(threads, n, sizeof *threads, by_tid);
+    for (size_t i = 0; !error && i < n; i++)
+        error = each(arg, threads[i].tid, threads[i].name);
+    return error;
+}
+
 void store_clear(struct store *store)
 {
     _guard_mutex_(&store->lock);

@@ -82,6 +82,9 @@ bool store_marked(struct store *store, const char *name, uint64_t *when);
 /* Calls each() with every mark, the first one first, until it returns something but 0: that. */
 int store_marks(struct store *store, int (*each)(void *arg, const char *name, uint64_t when),
                 void *arg);
+/* The same with every thread that has a line of its own, ascending. */
+int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const char *name),
+                  void *arg);
 /* Forgets samples, marks and counts; frames stay. */
 void store_clear(struct store *store);
 

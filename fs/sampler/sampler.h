@@ -17,7 +17,8 @@
   SAMPLER_MODE(PROFILE_WALL))
 
 struct sampler_options {
-    unsigned modes; /* SAMPLER_MODE() of each */
+    unsigned modes;          /* SAMPLER_MODE() of each */
+    enum profile_mode shown; /* the first of them: what files show that name none */
     unsigned hz;
     bool native;   /* native frames too */
     bool children; /* processes that it starts, too */

@@ -5,6 +5,7 @@
  * ranks and no addresses: what many hosts say can be folded. Where that leaves many stacks, those
  * of a loop's body are one: they are told apart without the numbers of lines. */
 #include "fs/tree/all_reading.h"
+#include "fs/tree/who.h"
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
@@ -17,9 +18,7 @@
 
 /* One process. */
 struct one {
-    struct process *process; /* a reference */
-    struct membership of;
-    bool worker;
+    struct who who;
     struct text text; /* its stacks, each ending with a NUL */
     char *why;        /* it was not read; else NULL */
     bool told;        /* that */
@@ -50,7 +49,7 @@ struct all {
 static void all_deinit(struct all *all)
 {
     for (size_t i = 0; i < all->n; i++) {
-        process_unref(all->ones[i].process);
+        who_deinit(&all->ones[i].who);
         text_deinit(&all->ones[i].text);
         free(all->ones[i].why);
     }
@@ -59,120 +58,40 @@ static void all_deinit(struct all *all)
     free(all->groups);
 }
 
-static int take(void *arg, const struct process *process, struct text *text, const char *why)
+static int take(void *arg, struct process *process, struct text *text, const char *why)
 {
-    struct process *it = (struct process *)process;
     struct all *all = arg;
 
     if (ARRAY_GROW(all->ones, all->alloc, all->n + 1) < 0)
         return -ENOMEM;
     struct one *one = &all->ones[all->n];
-    *one = (struct one){.of = process_membership(it), .worker = process_is_worker(it)};
-    one->why = why ? strdup(why) : NULL;
+    *one = (struct one){.why = why ? strdup(why) : NULL};
     if (why && !one->why)
         return -ENOMEM;
     if (text) {
         one->text = *text;
         *text = TEXT_INIT;
     }
-    one->process = process_ref(it);
+    who_init(&one->who, process);
     all->n++;
     return 0;
 }
 
-/* ---- who ---- */
-
-static int compare_jobs(const struct one *a, const struct one *b)
-{
-    if ((a->of.rank < 0) != (b->of.rank < 0))
-        return a->of.rank < 0 ? 1 : -1; /* those of none come last */
-    return a->of.rank < 0 ? 0 : strcmp(a->of.job, b->of.job);
-}
-
-/* By job, then by rank, the rank itself before its workers; then by pid. */
 static int compare_ones(const void *x, const void *y)
 {
-    const struct one *a = x, *b = y;
-    int r = compare_jobs(a, b);
-
-    if (r == 0)
-        r = (a->of.rank > b->of.rank) - (a->of.rank < b->of.rank);
-    if (r == 0)
-        r = a->worker - b->worker;
-    return r ? r : (a->process->pid > b->process->pid) - (a->process->pid < b->process->pid);
+    return who_compare(&((const struct one *)x)->who, &((const struct one *)y)->who);
 }
+
+static bool has_job(const struct one *one) { return one->who.of.rank >= 0; }
 
 /* The first one behind it that is of another job. */
 static size_t end_of_job(const struct all *all, size_t i)
 {
     size_t end = i + 1;
 
-    while (end < all->n && compare_jobs(&all->ones[i], &all->ones[end]) == 0)
+    while (end < all->n && who_same_job(&all->ones[i].who, &all->ones[end].who))
         end++;
     return end;
-}
-
-/* Some processes of one job, in the order of compare_ones(). */
-struct who {
-    const struct all *all;
-    const size_t *ones;
-    size_t n;
-};
-
-/* "ranks 0-2,4-7": those themselves, or those whose workers are among them. */
-static void add_ranks(const struct who *who, bool workers, int64_t *ranks, struct text *out)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < who->n; i++) {
-        const struct one *one = &who->all->ones[who->ones[i]];
-        if (one->worker == workers)
-            ranks[n++] = one->of.rank;
-    }
-    if (!n)
-        return;
-    if (out->size && out->data[out->size - 1] != ' ' && out->data[out->size - 1] != '\n')
-        text_puts(out, ", ");
-    text_puts(out, workers ? "workers of rank" : "rank");
-    text_puts(out, ranks[n - 1] == ranks[0] ? " " : "s ");
-    ranges_add_text(ranks, n, out);
-}
-
-static int add_who(const struct who *who, struct text *out)
-{
-    const struct one *first = &who->all->ones[who->ones[0]];
-    _cleanup_free_ int64_t *ranks = calloc(who->n, sizeof *ranks);
-
-    if (!ranks)
-        return -ENOMEM;
-    if (first->of.rank < 0) {
-        for (size_t i = 0; i < who->n; i++)
-            text_printf(out, i ? ", %d" : "pid %d", (int)who->all->ones[who->ones[i]].process->pid);
-        return 0;
-    }
-    if (who->all->njobs > 1)
-        text_printf(out, "%s ", first->of.job);
-    add_ranks(who, false, ranks, out);
-    add_ranks(who, true, ranks, out);
-    return 0;
-}
-
-/* Of several jobs, one behind the other. ones: ascending. */
-static int add_everyone(const struct all *all, const size_t *ones, size_t n, struct text *out)
-{
-    _cleanup_(text_deinit) struct text line = TEXT_INIT;
-    int r = 0;
-
-    for (size_t i = 0, end; r == 0 && i < n; i = end) {
-        for (end = i + 1; end < n && ones[end] < end_of_job(all, ones[i]); end++)
-            ;
-        const struct who who = {all, ones + i, end - i};
-        text_clear(&line);
-        r = add_who(&who, &line);
-        text_puts(out, i ? "; " : "");
-        text_add(out, line.data, line.size);
-    }
-    return r ? r : line.error;
 }
 
 /* ---- equal ones ---- */
@@ -225,15 +144,15 @@ static int find_groups(struct all *all)
 }
 
 /* The processes of a group, each once: to be freed. NULL: -ENOMEM. */
-static size_t *ones_of(const struct group *group, size_t *n)
+static const struct who **whom(const struct all *all, const struct group *group, size_t *n)
 {
-    size_t *ones = calloc(group->n, sizeof *ones);
+    const struct who **some = calloc(group->n, sizeof *some);
 
     *n = 0;
-    for (size_t i = 0; ones && i < group->n; i++)
-        if (!*n || ones[*n - 1] != group->stacks[i].one)
-            ones[(*n)++] = group->stacks[i].one;
-    return ones;
+    for (size_t i = 0; some && i < group->n; i++)
+        if (i == 0 || group->stacks[i].one != group->stacks[i - 1].one)
+            some[(*n)++] = &all->ones[group->stacks[i].one].who;
+    return some;
 }
 
 /* Takes ":88" out of lines that end in ":88)". */
@@ -261,17 +180,18 @@ static void drop_lines(char *text)
 static int add_job(const struct all *all, size_t first, size_t end, struct text *out)
 {
     _cleanup_free_ int64_t *ranks = calloc(end - first, sizeof *ranks);
-    const struct one *one = &all->ones[first];
+    const struct who *one = &all->ones[first].who;
     int64_t world = -1, next = 0, missing = 0;
     size_t n = 0;
 
     if (!ranks)
         return -ENOMEM;
     for (size_t i = first; i < end; i++) {
-        if (all->ones[i].of.world > world)
-            world = all->ones[i].of.world;
-        if (!all->ones[i].worker)
-            ranks[n++] = all->ones[i].of.rank;
+        const struct who *who = &all->ones[i].who;
+        if (who->of.world > world)
+            world = who->of.world;
+        if (!who->worker)
+            ranks[n++] = who->of.rank;
     }
     text_printf(out, "Job %s: ranks ", one->of.job);
     if (n)
@@ -307,8 +227,8 @@ static void add_counts(const struct all *all, size_t threads, struct text *out)
 /* Those that can't be read, each reason once. */
 static int add_unread(struct all *all, struct text *out)
 {
-    _cleanup_free_ size_t *ones = calloc(all->n + 1, sizeof *ones);
-    int r = ones ? 0 : -ENOMEM;
+    _cleanup_free_ const struct who **some = calloc(all->n + 1, sizeof *some);
+    int r = some ? 0 : -ENOMEM;
 
     for (size_t i = 0; r == 0 && i < all->n; i++) {
         const char *why = all->ones[i].why;
@@ -318,10 +238,10 @@ static int add_unread(struct all *all, struct text *out)
         for (size_t k = i; k < all->n; k++)
             if (all->ones[k].why && !strcmp(all->ones[k].why, why)) {
                 all->ones[k].told = true;
-                ones[n++] = k;
+                some[n++] = &all->ones[k].who;
             }
         text_puts(out, "Not read: ");
-        r = add_everyone(all, ones, n, out);
+        r = who_add(some, n, all->njobs > 1, out);
         text_printf(out, ": %s\n", why);
     }
     return r;
@@ -330,12 +250,12 @@ static int add_unread(struct all *all, struct text *out)
 static int add_group(const struct all *all, const struct group *group, struct text *out)
 {
     size_t n;
-    _cleanup_free_ size_t *ones = ones_of(group, &n);
+    _cleanup_free_ const struct who **some = whom(all, group, &n);
 
-    if (!ones)
+    if (!some)
         return -ENOMEM;
     text_putc(out, '\n');
-    int r = add_everyone(all, ones, n, out);
+    int r = who_add(some, n, all->njobs > 1, out);
     text_printf(out, " (%zu", group->processes);
     if (group->n > group->processes)
         text_printf(out, ", %zu threads", group->n);
@@ -389,7 +309,7 @@ static int read_all(struct file_context *context, stacks_text *text, struct all 
 
     if (r == 0 && all->n)
         qsort(all->ones, all->n, sizeof *all->ones, compare_ones);
-    for (size_t i = 0; i < all->n && all->ones[i].of.rank >= 0; i = end_of_job(all, i))
+    for (size_t i = 0; i < all->n && has_job(&all->ones[i]); i = end_of_job(all, i))
         all->njobs++;
     return r;
 }
@@ -413,7 +333,7 @@ static int add_text(struct all *all, const struct all *others, struct text *out)
     int r = 0;
 
     add_counts(all, all->nstacks + others->nstacks, out);
-    for (size_t i = 0, end; r == 0 && i < all->n && all->ones[i].of.rank >= 0; i = end) {
+    for (size_t i = 0, end; r == 0 && i < all->n && has_job(&all->ones[i]); i = end) {
         end = end_of_job(all, i);
         r = add_job(all, i, end, out);
     }

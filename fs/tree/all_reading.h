@@ -8,7 +8,7 @@
 
 /* One process is read: text is what was rendered, to be kept by taking it (and leaving TEXT_INIT),
  * or NULL: it can't be read, and why says so. Returns 0 or -errno, which ends the reading. */
-typedef int all_take(void *arg, const struct process *process, struct text *text, const char *why);
+typedef int all_take(void *arg, struct process *process, struct text *text, const char *why);
 
 /* Reads those that the reader may look at, by rank, then by pid. Some are read side by side. The
  * reading goes on without one that hangs, and ends when it has taken too long or is too much; those

@@ -24,7 +24,7 @@ static void add_head(const struct all *all, const struct process *process)
     text_putc(all->out, '\n');
 }
 
-static int add(void *arg, const struct process *process, struct text *text, const char *why)
+static int add(void *arg, struct process *process, struct text *text, const char *why)
 {
     const struct all *all = arg;
 

@@ -52,6 +52,7 @@ struct input {
 /* What one call of a command came to; zero at first. */
 struct outcome {
     size_t consumed; /* bytes of the input that are done with: the rest comes again */
+    size_t stays;    /* so many at its beginning come again, too, in front of all that follows */
     bool cleared;    /* of a command that clears: what was there has gone */
     bool keeps;      /* of one, too: closing the file by itself doesn't make that go any more */
     bool retake;     /* what the last call said in passing is taken back: `said` takes its place */
@@ -79,7 +80,9 @@ file_render help_render, status_render, exited_status_render, core_status_render
     thread_status_render, thread_backtrace_render, locals_render, frame_locals_render,
     globals_render, heap_census_render, source_render, self_render, job_render, job_link_render,
     table_render, exceptions_top_render, crash_traceback_render, crash_locals_render,
-    crash_backtrace_render, crash_frame_locals_render, crash_source_render, history_render;
+    crash_backtrace_render, crash_frame_locals_render, crash_source_render, profile_status_render,
+    profile_folded_render, profile_top_render, profile_lines_render, profile_source_render,
+    top_render, history_render;
 
 /* Whether the interpreter's tasks can be read. */
 bool tasks_listed(const struct file_context *context);
@@ -97,4 +100,5 @@ void reply_add_apart(struct file_context *context, bool (*is_state)(const char *
 
 /* The commands, each in the .c of its file. */
 file_render all_breakpoints_render, breakpoints_render, ctl_render, thread_ctl_render;
-file_run all_breakpoints_run, breakpoints_run, ctl_run, eval_run, query_run, thread_ctl_run;
+file_run all_breakpoints_run, all_ctl_run, all_eval_run, breakpoints_run, ctl_run, eval_run,
+    query_run, thread_ctl_run;

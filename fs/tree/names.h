@@ -35,6 +35,7 @@ enum number_kind {
     NUMBER_WORKER,
     WORD_MODULE,
     WORD_JOB,
+    WORD_PROFILE, /* which part of a profile */
     WORD_CORE,
 };
 

@@ -95,3 +95,38 @@ def test_marks_that_are_none(probe, any_python):
     assert len(list(names.iterdir())) == 16 + 15
     for word in "m1..m99", "m1", "..", "m1..", "..now", "now..m1", "m1..now..m2":
         assert not (names / word).exists() or word == ".."
+
+
+def referrers(probe, target, what):
+    """The lines, and their beginning without an address."""
+    lines = [line for line in probe.read(target.pid, "heap", "referrers", what).splitlines() if not line.startswith("#")]
+    return [re.sub(" 0x[0-9a-f]+", "", line) for line in lines]
+
+
+def test_who_refers(probe, python):
+    target = python.run("held.py", ready=False)
+    places = {}
+    while (line := target.readline()) != "ready":
+        address, where = line.split(" ", 1)
+        places[address] = where.strip()
+    assert len(places) == 13
+    for address, where in places.items():
+        lines = referrers(probe, target, address)
+        wanted = f"1 frame {target.pid}" if where == "frame wait" else f"1 {where}"
+        if where == "frame wait":
+            assert [line for line in lines if re.match(r"1 frame \d+ wait \(.*held.py:\d+\) local", line)], (where, lines)
+        else:
+            if where.endswith(".attribute") and python.version < (3, 11):
+                wanted = "1 dict ['attribute'] < __main__.Plain < module __main__ plain"
+            assert [line for line in lines if line.startswith(wanted)], (where, lines)
+    lines = referrers(probe, target, "__main__.Leak")
+    assert lines[0].startswith("5000 list [0] < "), lines
+    assert re.search(r"__main__.Trainer .history|\['history'\] < __main__.Trainer", lines[0]), lines
+    assert lines[0].endswith("module __main__ trainer"), lines
+    assert list((probe.path / str(target.pid) / "heap" / "referrers").iterdir()) == []
+    for word in "0x", "0xyz", "0x7", "0x10000000000000000":
+        with pytest.raises(FileNotFoundError):
+            probe.read(target.pid, "heap", "referrers", word)
+    with pytest.raises(FileNotFoundError):
+        probe.read(target.pid, "heap", "referrers", "__main__.Nothing")
+    assert "is of a type __main__.Nothing" in probe.read(target.pid, "errors")
