@@ -12,7 +12,7 @@ from cores import dumped, gcore, root_of, show
 from interpreters import patience
 from mount import build
 from sql import ask, rows, settle
-from stacks import without_times
+from stacks import STANDS
 from test_other_user import run_as
 
 CRASH = """
@@ -22,6 +22,8 @@ def die(how):
     words = ["it", how]
     if how == "segv":
         ctypes.string_at(16)
+    elif how == "call":
+        ctypes.CFUNCTYPE(None)(0)()
     elif how == "kill":
         signal.pthread_kill(threading.get_ident(), signal.SIGBUS)
     os.abort()
@@ -40,6 +42,11 @@ if where == "thread":
     time.sleep(1000)
 die(how)
 """
+
+
+def without_times(text):
+    """For how long threads and tasks stood is known of the living only."""
+    return re.sub(rf", {STANDS.pattern}(?=\])", "", text)
 
 
 def body(text):
@@ -64,6 +71,7 @@ class Seen:
         if version >= (3, 12):
             files.append("tasks")
         self.texts = {file: without_times((top / file).read_text()) for file in files}
+        self.census = [line for line in (top / "heap/census").read_text().splitlines() if line[0] != "#"]
         self.tables = {name: table(top, name) for name in ("locals", "modules", "backtrace", "environ")}
         self.threads = {row["tid"]: (row["thread"], row["state"], row["wchan"], row["depth"], row["interpreter"])
                         for row in table(top, "threads")}
@@ -92,6 +100,7 @@ def test_as_it_lived(probe, python, tmp_path):
         del now.texts["backtrace"]
         assert now.texts == {name: before.texts[name] for name in now.texts}
         assert (now.tables, now.threads, now.status) == (before.tables, before.threads, before.status)
+        assert now.census == before.census
         assert before.libraries <= now.libraries
         said = status(top)
         assert said["Signal"] == "none, it was dumped alive" and "Truncated" not in said and "Missing" not in said
@@ -102,13 +111,14 @@ def test_as_it_lived(probe, python, tmp_path):
     assert threads_of(now.texts["backtrace"]) == threads_of(before.texts["backtrace"])
     del now.texts["backtrace"]
     assert now.texts == {name: before.texts[name] for name in now.texts}
-    assert (now.tables, now.status) == (before.tables, before.status)
+    assert (now.tables, now.status, now.census) == (before.tables, before.status, before.census)
     before.threads[str(target.pid)] = ("MainThread", "faulted", "SIGXCPU", *before.threads[str(target.pid)][3:])
     assert now.threads == before.threads
 
 
 @pytest.mark.harms
 @pytest.mark.parametrize("how, where, died", [("segv", "thread", "SIGSEGV at 0x10 (nothing is mapped there)"),
+                                                ("call", "main", "SIGSEGV at 0x0 (nothing is mapped there)"),
                                                 ("abort", "main", "SIGABRT"), ("kill", "thread", "SIGBUS")])
 def test_died(probe, any_python, how, where, died):
     look_at_dead(probe, any_python, how, where, died)
@@ -134,7 +144,7 @@ def look_at_dead(probe, python, how, where, died):
     first = body(text).partition("\n\n")[0]
     assert first.startswith(f"Thread {said['Faulted']} ({name}) [{died}"), first
     frames = re.findall(r"^  #\d+  (\w+) \((.*):(\d+)\)$", first, re.M)
-    line = {"segv": "ctypes.string_at(16)", "abort": "os.abort()", "kill": "signal.pthread_kill"}[how]
+    line = {"segv": "ctypes.string_at(16)", "call": "CFUNCTYPE", "abort": "os.abort()", "kill": "signal.pthread_kill"}[how]
     number = 1 + next(n for n, text in enumerate(CRASH.splitlines()) if line in text)
     assert ("die", target.path("crash_of_cores.py"), str(number)) in frames
     native = re.findall(r"^  #\d+  (\S+) \(.*\) \[native\]$", first, re.M)
