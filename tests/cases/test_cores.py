@@ -233,6 +233,27 @@ def test_cut(probe, core, tmp_path):
             subprocess.run(["fusermount3", "-u", directory], check=True)
 
 
+@pytest.mark.parametrize("packer", ["zstd", "gzip", "xz"])
+def test_packed(probe, core, tmp_path, packer):
+    path = tmp_path / "core.packed"
+    with open(path, "wb") as file:
+        fast = {"xz": ["-0"]}.get(packer, [])
+        subprocess.run([shutil.which(packer) or pytest.skip(f"there is no {packer}"), "-c", *fast, core], stdout=file,
+                       check=True)
+    _, top = show(probe, f"core={core}")
+    try:
+        _, packed = show(probe, f"core={path}")
+    except AssertionError as error:
+        if "built without libarchive" in str(error):
+            pytest.skip("this probefs was built without libarchive")
+        raise
+    for file in "backtrace", "stacks.folded", "globals/__main__":
+        assert (packed / file).read_text() == (top / file).read_text()
+    assert status(packed)["Size"] == status(top)["Size"]
+    path.write_bytes(path.read_bytes()[:20] + bytes(1000))
+    assert f"it is packed by {packer}, and damaged" in refused(tmp_path, f"core={path}")
+
+
 def test_several(probe, core, tmp_path):
     """Each under its name, and a comma or colon in it."""
     (tmp_path / "other").mkdir()

@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
 #include "fs/proc/procfs.h"
+#include "fs/remote/memory/core_unpack.h"
 #include "fs/remote/memory/elf.h"
 #include "fs/remote/memory/elf_file.h"
 
@@ -709,6 +710,26 @@ static int read_head(struct opening *o, Elf64_Ehdr *header)
     return 0;
 }
 
+static int unpack(struct opening *o)
+{
+    _cleanup_(text_deinit) struct text words = TEXT_INIT;
+    struct core *core = o->core;
+    struct stat st;
+
+    _cleanup_close_ int fd = core_unpack(core->fd, &words);
+    if (fd == -ENOENT)
+        return 0;
+    if (fd < 0)
+        return refuse(o, fd, words.data ? words.data : strerror(-fd));
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    int packed = core->fd;
+    core->fd = fd;
+    fd = packed; /* to be closed */
+    core->stat.st_size = st.st_size;
+    return 0;
+}
+
 static int open_core(struct opening *o, const char *path)
 {
     struct core *core = o->core;
@@ -731,7 +752,7 @@ static int open_core(struct opening *o, const char *path)
     }
     if (fstat(core->fd, &core->stat) < 0 || !S_ISREG(core->stat.st_mode))
         return refuse(o, -EINVAL, "not a regular file");
-    return 0;
+    return unpack(o);
 }
 
 static int read_core(struct opening *o)

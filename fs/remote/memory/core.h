@@ -46,8 +46,8 @@ struct core {
     char *path; /* absolute */
     char *name; /* in the tree */
     int fd;
-    struct stat stat;
-    uint64_t wanted; /* bytes that it should have: more than stat.st_size if it was truncated */
+    struct stat stat; /* st_size: unpacked */
+    uint64_t wanted;  /* bytes that it should have: more than stat.st_size if it was truncated */
 
     pid_t pid, ppid;
     uid_t uid;
