@@ -16,6 +16,15 @@ sum_render render_top;
 /* One line a source line, the largest first: `file:line self total`. */
 sum_render render_lines;
 
+/* A page that needs nothing else; a difference has two colours. */
+sum_render render_flamegraph;
+/* Of speedscope.app. */
+sum_render render_speedscope;
+/* Of profiler.firefox.com; wants a sum with moments. */
+sum_render render_gecko;
+/* Of `go tool pprof`, in gzip: bytes, not text. */
+sum_render render_pprof;
+
 /* A frame as in stacks.folded: no semicolon in it. */
 void render_frame_folded(const struct profile_frame *frame, struct text *out);
 /* A weight of that mode: seconds with six digits, or a number. */

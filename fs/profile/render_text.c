@@ -5,6 +5,7 @@
 #include "fs/base/array.h"
 
 #include <errno.h>
+#include <string.h>
 #include <inttypes.h>
 
 static void add_element(struct text *out, const char *s)

@@ -88,8 +88,8 @@ int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const c
 /* Forgets samples, marks and counts; frames stay. */
 void store_clear(struct store *store);
 
-/* A part of what there is. Times have the grain of slices: 1 s in the last ten minutes, 10 s in the
- * last hour, then a minute; a mark is exact. */
+/* A part of what there is: the slices that begin in it. Times have the grain of slices: 1 s in the
+ * last ten minutes, 10 s in the last hour, then a minute; a mark is exact. */
 struct store_view {
     enum profile_mode mode;
     pid_t tid;         /* 0: all threads */

@@ -132,7 +132,7 @@ int sum_merge(struct sum *into, const struct sum *from, const struct sum_role *r
         const struct sum_cell *cell = &from->cells[i];
         int64_t weight = (int64_t)((double)cell->weight * factor);
         error = sum_add(into, threads[cell->thread], nodes[cell->node], role->before ? 0 : weight,
-                        role->before ? weight : 0, role->before ? 0 : cell->count);
+                        role->before ? weight : cell->before, role->before ? 0 : cell->count);
     }
     if (!error &&
         ARRAY_GROW(into->moments, into->moments_alloc, into->nmoments + from->nmoments) < 0)
@@ -154,6 +154,18 @@ int sum_merge(struct sum *into, const struct sum *from, const struct sum_role *r
     into->compares |= role->before;
     free(nodes);
     free(threads);
+    return error;
+}
+
+int sum_functions(const struct sum *sum, struct sum *out)
+{
+    int error = sum_init(out, sum->mode);
+
+    if (!error)
+        error = sum_merge(out, sum, &(struct sum_role){.functions = true});
+    out->compares = sum->compares;
+    if (error)
+        sum_deinit(out);
     return error;
 }
 

@@ -85,6 +85,9 @@ struct sum_role {
 /* -ENOMEM. */
 int sum_merge(struct sum *into, const struct sum *from, const struct sum_role *role);
 
+/* The same with functions for frames: without their lines. -ENOMEM; else the caller owns *out. */
+int sum_functions(const struct sum *sum, struct sum *out);
+
 /* Weights of each node, over all threads or one (tid, 0: all): self[] and total[], which has those
  * below it, too; each of trie.nnodes. before: of `before` instead. -ENOMEM. */
 int sum_weights(const struct sum *sum, pid_t tid, bool before, int64_t **self, int64_t **total);

@@ -77,22 +77,25 @@ void profile_free(struct profile *profile)
 static int start(struct profile *profile, struct target *target,
                  const struct sampler_options *options, uint64_t duration, struct text *why)
 {
-    uint64_t now = monotonic_ns();
+    struct store *store = store_ref(profile->store);
     struct sampler *sampler;
 
-    int error = profile->store ? 0 : store_new(profile->pid, &budget, &profile->store);
+    int error = store ? 0 : store_new(profile->pid, &budget, &store);
     if (!error)
-        error = sampler_start(target, profile->store, options, duration ? now + duration : 0, why,
-                              &sampler);
-    if (error)
+        error = sampler_start(target, store, options, duration, why, &sampler);
+    if (error) {
+        store_unref(store);
         return error;
+    }
     stop(profile);
-    store_period(profile->store, UINT64_C(1000000000) / options->hz);
+    store_unref(profile->store);
+    profile->store = store;
+    store_period(store, UINT64_C(1000000000) / options->hz);
     profile->sampler = sampler;
     profile->options = *options;
     profile->duration = duration;
-    profile->since = now;
-    profile->until = duration ? now + duration : 0;
+    profile->since = sampler->since;
+    profile->until = duration ? sampler->since + duration : 0;
     profile->source = sampler->source->name;
     profile->figures = (struct sampler_figures){0};
     text_clear(&profile->why);

@@ -35,7 +35,11 @@
 #define PROFILE_FILES(path, mode) \
     CONTENT(path "/folded", mode, profile_folded_render, NULL), \
     CONTENT(path "/top", mode, profile_top_render, NULL), \
-    CONTENT(path "/lines", mode, profile_lines_render, NULL)
+    CONTENT(path "/lines", mode, profile_lines_render, NULL), \
+    SIZED(path "/flamegraph.html", mode, profile_flamegraph_render, NULL), \
+    SIZED(path "/speedscope.json", mode, profile_speedscope_render, NULL), \
+    SIZED(path "/gecko.json", mode, profile_gecko_render, NULL), \
+    SIZED(path "/pprof", mode, profile_pprof_render, NULL)
 #define PROFILE_PART(path, directory, file, part, name, naming) \
     DIRECTORY(path "/" part, directory, NULL, NULL), \
     DIRECTORY(path "/" part "/" name, directory, naming, NULL), \
@@ -44,7 +48,11 @@
     PROFILE_PART(path, directory, file, "last", "<duration>", &profile_lasts), \
     PROFILE_PART(path, directory, file, "marks", "<mark>", &profile_marks), \
     PROFILE_PART(path, directory, file, "modes", "<mode>", &profile_modes), \
-    PROFILE_PART(path, directory, file, "diff", "<a..b>", &profile_diffs)
+    DIRECTORY(path "/diff", directory, NULL, NULL), \
+    DIRECTORY(path "/diff/<a..b>", directory, &profile_diffs, NULL), \
+    CONTENT(path "/diff/<a..b>/folded", file, profile_folded_render, NULL), \
+    CONTENT(path "/diff/<a..b>/top", file, profile_top_render, NULL), \
+    SIZED(path "/diff/<a..b>/flamegraph.html", file, profile_flamegraph_render, NULL)
 #define PROFILE_OF_PROCESS(path) \
     PROFILE_FILES(path, 0400), \
     PROFILE_PARTS(path, 0500, 0400), \
@@ -185,10 +193,11 @@ const struct entry layout[] = {
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
     DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
     {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
-    DIRECTORY("<pid>/heap", 0500, NULL, "census: by type; diff/<marks>; referrers/<object>"),
+    DIRECTORY("<pid>/heap", 0500, NULL, "census, sites, diff/<marks>, referrers/<object>"),
     CONTENT("<pid>/heap/census", 0400, heap_census_render, NULL),
     DIRECTORY("<pid>/heap/diff", 0500, NULL, NULL),
     {"<pid>/heap/diff/<marks>", S_IFREG | 0400, heap_diff_render, &heap_diffs, NULL},
+    CONTENT("<pid>/heap/sites", 0400, heap_sites_render, NULL),
     DIRECTORY("<pid>/heap/referrers", 0500, NULL, NULL),
     {"<pid>/heap/referrers/<object>", S_IFREG | 0400, heap_referrers_render, &heap_objects, NULL},
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),

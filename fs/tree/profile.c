@@ -72,6 +72,26 @@ int profile_lines_render(struct file_context *context, struct text *out)
     return render(context, render_lines, false, out);
 }
 
+int profile_flamegraph_render(struct file_context *context, struct text *out)
+{
+    return render(context, render_flamegraph, false, out);
+}
+
+int profile_speedscope_render(struct file_context *context, struct text *out)
+{
+    return render(context, render_speedscope, false, out);
+}
+
+int profile_gecko_render(struct file_context *context, struct text *out)
+{
+    return render(context, render_gecko, true, out);
+}
+
+int profile_pprof_render(struct file_context *context, struct text *out)
+{
+    return render(context, render_pprof, false, out);
+}
+
 /* Of the last second, if its processor time is sampled; else of this moment: the functions that its
  * threads run. */
 int top_render(struct file_context *context, struct text *out)
@@ -86,7 +106,8 @@ int top_render(struct file_context *context, struct text *out)
     if (!error)
         error = sum_init(&sum, PROFILE_CPU);
     if (!error && store && sampled) {
-        const struct store_view view = {.mode = PROFILE_CPU, .from = monotonic_ns() - SECOND};
+        const struct store_view view = {.mode = PROFILE_CPU,
+                                        .from = (monotonic_ns() / SECOND - 1) * SECOND};
         error = store_sum(store, &view, &sum);
     } else if (!error) {
         error = look_once(context, &sum);

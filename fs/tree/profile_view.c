@@ -13,13 +13,13 @@
 
 /* ---- moments ---- */
 
-/* "epoch", "30s": when a mark was set, or so long ago. False: it is neither. */
+/* "epoch", "30s": when a mark was set, or so long ago, in whole seconds. False: it is neither. */
 static bool moment_of(struct store *store, const char *name, uint64_t now, uint64_t *when)
 {
     uint64_t ns;
 
     if (duration_parse(name, strlen(name), &ns)) {
-        *when = now > ns ? now - ns : 1;
+        *when = now > ns ? (now - ns) / STORE_SLICE * STORE_SLICE : 1;
         return true;
     }
     return store_marked(store, name, when);
