@@ -125,10 +125,10 @@ static const struct ctl_verb verbs[] = {
     {"on-crash", "on-crash off|record|stop [for TIME]", 2, 4, ctl_on_crash},
     {"pause", "pause [for TIME]", 1, 3, ctl_pause},
     {"continue", "continue", 1, 1, ctl_continue},
+    {"heap", "heap mark NAME|drop NAME|sites on [BYTES]|sites off", 3, 4, ctl_heap},
     {"profile",
      "profile [MODE...] [97hz] [for TIME] [native] [children] [tid N]|off|clear|mark NAME", 1,
      CTL_WORDS_MAX, ctl_profile},
-    {"heap", "heap mark NAME|drop NAME", 3, 3, ctl_heap},
     {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]", 1, 5, ctl_record},
 };
 

@@ -81,7 +81,7 @@ def test_every_name(probe, waiting):
     assert set(os.listdir(probe.path / "all" / "tables")) == TABLES
     assert set(os.listdir(top)) == names_of(waiting)
     assert set(os.listdir(top / "tables")) == TABLES
-    assert set(os.listdir(top / "heap")) == {"census", "diff", "referrers"}
+    assert set(os.listdir(top / "heap")) == {"census", "diff", "referrers", "sites"}
     assert set(os.listdir(top / "threads")) == {str(waiting.pid)}
     thread = top / "threads" / str(waiting.pid)
     assert set(os.listdir(thread)) == THREAD
