@@ -200,11 +200,19 @@ static void say_reason(const struct stacks *s, const struct kernel_record *recor
         sampler_reason((int)record->syscall, out);
 }
 
-static int add_word(struct stacks *s, const char *word, size_t *at)
+static int name_word(const struct stacks *s, const char *word, uint32_t *id)
 {
     struct profile_frame frame = {.kind = PROFILE_WORD, .func = word, .file = ""};
 
-    return store_intern(s->store, &frame, &s->ids[--*at]);
+    return store_intern(s->store, &frame, id);
+}
+
+int stacks_reason(const struct stacks *stacks, const struct kernel_record *record, uint32_t *id)
+{
+    char word[SAMPLER_REASON_MAX];
+
+    say_reason(stacks, record, word);
+    return name_word(stacks, word, id);
 }
 
 /* ---- the whole ---- */
@@ -214,15 +222,12 @@ ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
 {
     enum native_end end;
     size_t n, ngroups, at = STACKS_IDS_MAX;
-    char word[SAMPLER_REASON_MAX];
 
     int r = name_python(s, record, &n, &ngroups);
     if (r < 0)
         return r;
-    if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY) {
-        say_reason(s, record, word);
-        r = add_word(s, word, &at);
-    }
+    if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY)
+        r = stacks_reason(s, record, &s->ids[--at]);
     size_t nnative = unwind_copy(s, record, native, ngroups, &end);
     size_t nitems = nnative ? merge_stacks(s->frames, nnative, end, s->groups, ngroups, s->items)
                             : n;
@@ -235,9 +240,9 @@ ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
             r = name_native(s, &s->frames[item.index], &s->ids[--at]);
     }
     if (record->flags & RECORD_UNREADABLE && r == 0)
-        r = add_word(s, "[paged out]", &at);
+        r = name_word(s, "[paged out]", &s->ids[--at]);
     else if (record->flags & RECORD_CUT && r == 0)
-        r = add_word(s, "[deeper]", &at);
+        r = name_word(s, "[deeper]", &s->ids[--at]);
     else if (!n && !nnative && at < STACKS_IDS_MAX)
         s->ids[--at] = STORE_NO_STACK;
     *ids = s->ids + at;
