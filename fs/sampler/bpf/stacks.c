@@ -165,19 +165,18 @@ static int name_native(struct stacks *s, const struct native_frame *frame, uint3
 {
     uint64_t addr = frame->pc - !frame->exact;
     struct named_pc *known = &s->pcs[(addr ^ addr >> 12) & (PC_CACHE - 1)];
-    char unknown[32];
+    char unknown[64];
 
     if (known->addr == addr) {
         *id = known->id;
         return 0;
     }
     const struct pc *pc = unwinder_name(&s->unwinder, frame->pc, frame->exact);
-    snprintf(unknown, sizeof unknown, "0x%llx", (unsigned long long)frame->pc);
+    const char *module = pc->module ? pc->module->name : "";
+    snprintf(unknown, sizeof unknown, "[%s]", *module ? module : "native code");
     struct profile_frame named = {.kind = PROFILE_NATIVE,
                                   .func = pc->shown ? pc->shown : unknown,
-                                  .file = pc->module ? pc->module->name : ""};
-    if (!pc->shown && pc->module) /* one frame for all that a file doesn't name */
-        named.func = "?";
+                                  .file = module};
     int r = store_intern(s->store, &named, id);
     if (r == 0)
         *known = (struct named_pc){addr, *id};
