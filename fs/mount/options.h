@@ -26,8 +26,8 @@ struct options {
     unsigned hidepid; /* an enum hidepid */
     char *profile;    /* as it was given; NULL: not; owned */
     struct profile_request profile_request;
-    char *history;                    /* a file that is appended to; NULL: none; owned */
-    char *history_age, *history_size; /* as they were given; NULL: not; owned */
+    char *history; /* a file that is appended to; NULL: none; owned */
+    char *history_age, *history_size, *history_interval; /* as they were given; NULL: not; owned */
     struct history_limits history_limits;
     char *source;     /* what the mount is to be called; NULL: not given; owned */
     char *mountpoint; /* NULL: not given; owned */
