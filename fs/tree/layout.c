@@ -103,6 +103,9 @@ const struct entry layout[] = {
     COMMAND("jobs/<job>/ctl", 0666, reply_render, all_ctl_run, NULL),
     SET("jobs/<job>/breakpoints", 0666, all_breakpoints_render, all_breakpoints_run, NULL),
     STREAM("jobs/<job>/events", 0444, NULL),
+    DIRECTORY("jobs/<job>/profile", 0555, NULL, NULL),
+    CONTENT("jobs/<job>/profile/status", 0444, profile_status_render, NULL),
+    PROFILE_FILES("jobs/<job>/profile", 0444),
     DIRECTORY("jobs/<job>/tables", 0555, NULL, NULL),
 #define JOB_TABLE(name, about) TABLE("jobs/<job>/tables/" #name ".csv", 0444, NULL),
     PYTHON_TABLES(JOB_TABLE)
