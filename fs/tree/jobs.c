@@ -344,6 +344,7 @@ static int add_summary(const char *word, const struct summary *of, struct text *
     text_printf(out, "Workers: %zu\nStarted: ", of->nworkers);
     text_add_time(out, one->process->started.tv_sec);
     text_putc(out, '\n');
+    add_field("Backend", one->of.backend, out);
     add_field("Launcher", one->of.launcher, out);
     if (one->of.restarts >= 0)
         text_printf(out, "Restarts: %lld\n", (long long)one->of.restarts);
