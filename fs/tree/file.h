@@ -79,8 +79,9 @@ file_render help_render, status_render, exited_status_render, backtrace_render,
     all_stacks_python_folded_render, tasks_render, locks_render, errors_render,
     thread_status_render, thread_backtrace_render, locals_render, frame_locals_render,
     globals_render, heap_census_render, source_render, self_render, job_render, job_link_render,
-    table_render, exceptions_top_render, crash_traceback_render, crash_locals_render,
-    crash_backtrace_render, crash_frame_locals_render, crash_source_render, history_render;
+    exited_link_render, table_render, exceptions_top_render, crash_traceback_render,
+    crash_locals_render, crash_backtrace_render, crash_frame_locals_render, crash_source_render,
+    history_render;
 
 /* Whether the interpreter's tasks can be read. */
 bool tasks_listed(const struct file_context *context);
