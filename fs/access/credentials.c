@@ -150,16 +150,6 @@ int principals_look(const struct access *access, struct principals *principals, 
     return r;
 }
 
-int principals_look_ended(const struct access *access, struct principals *principals,
-                          const struct access_target *target)
-{
-    int r = 0;
-
-    for (size_t i = 0; r == 0 && i < principals->n; i++)
-        r = access_look_ended(access, &principals->items[i], target);
-    return r;
-}
-
 bool looker_may_look(void *arg, pid_t pid)
 {
     struct looker *looker = arg;

@@ -64,10 +64,6 @@ int principals_add(struct principals *principals, const struct credentials *cred
 /* Whether all of them may look at process pid: as access_look(). */
 int principals_look(const struct access *access, struct principals *principals, pid_t pid);
 
-/* The same for a process that has ended: as access_look_ended(). */
-int principals_look_ended(const struct access *access, struct principals *principals,
-                          const struct access_target *target);
-
 /* Those in whose name something is read, to be asked by what knows nothing of access. A copy for
  * each thread. */
 struct looker {

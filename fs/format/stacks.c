@@ -72,6 +72,7 @@ int stacks_python_folded_text(struct target *target, struct recording *recording
 
 /* Whom to look at first. */
 enum concern {
+    FAULTED, /* of a core file: it got the signal */
     IN_DEADLOCK,
     HOLDS_UP, /* others, or is held up: by a lock, the GIL, the agent, a debugger, a signal */
     RUNS,
@@ -89,6 +90,7 @@ static enum concern concern_of(const struct thread *thread)
     if (*thread->held || (thread->holds_gil && thread->state != THREAD_RUNNING))
         return HOLDS_UP;
     switch (thread->state) {
+    case THREAD_FAULTED: return FAULTED;
     case THREAD_GIL_WAIT:
     case THREAD_STOPPED:
     case THREAD_TRACED: return HOLDS_UP;

@@ -11,6 +11,7 @@
 #include "fs/mount/options.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
+#include "fs/remote/memory/core.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -151,6 +152,24 @@ static int serve(struct options *options, struct mount *mount)
 }
 
 /* Says itself what is wrong. */
+static int open_cores(const struct options *options, struct mount *mount)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    int r = 0;
+
+    for (size_t i = 0; i < options->ncores && r == 0; i++) {
+        const struct core_option *option = &options->cores[i];
+        struct core *core;
+        r = core_open(option->path, option->executable, options->sysroot, &core, &why);
+        if (r == 0)
+            r = registry_open_core(mount->registry, core, &mount->access.daemon.ns, &why);
+    }
+    if (r < 0)
+        complain(&why);
+    return r;
+}
+
+/* Says itself what is wrong. */
 static int open_history(const struct options *options, struct mount *mount)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
@@ -205,6 +224,8 @@ static int run(struct options *options)
         r = events_new(mount.registry, &mount.events);
     bool begun = r == 0;
     if (begun)
+        r = open_cores(options, &mount);
+    if (begun && r == 0)
         r = open_history(options, &mount);
     handles_init(&mount.handles);
     drafts_init(&mount.drafts, &mount.handles.budget);

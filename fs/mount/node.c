@@ -30,7 +30,9 @@ void place_set(struct place *place, enum number_kind kind, unsigned value, const
     case NUMBER_RANK:
     case NUMBER_WORKER: place->rank = value; break;
     case WORD_MODULE:
-    case WORD_JOB: snprintf(place->word, sizeof place->word, "%s", word); break;
+    case WORD_JOB:
+    case WORD_PROFILE:
+    case WORD_CORE: snprintf(place->word, sizeof place->word, "%s", word); break;
     }
 }
 
@@ -65,7 +67,9 @@ void place_path(const struct place *place, char *buf, size_t cap)
 
     if (entry_exited(place->entry))
         p += strlen("exited/");
-    if (!strncmp(p, "<pid>/", 6))
+    if (!strncmp(p, "cores/", 6))
+        p += strlen("cores/<name>") + (p[strlen("cores/<name>")] == '/');
+    else if (!strncmp(p, "<pid>/", 6))
         p += 6;
     buf[0] = 0;
     while (*p && n + 1 < cap) {

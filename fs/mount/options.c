@@ -1,6 +1,7 @@
 #include "fs/mount/options.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 #include "fs/base/duration.h"
 #include "fs/base/size.h"
 
@@ -8,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { KEY_CORE };
 
 static const struct fuse_opt specs[] = {
     {"-h", offsetof(struct options, help), true},
@@ -22,6 +25,8 @@ static const struct fuse_opt specs[] = {
     {"allow_other", offsetof(struct options, allow_other), true},
     {"nonempty", offsetof(struct options, nonempty), true},
     {"hidepid=%u", offsetof(struct options, hidepid), 0},
+    {"sysroot=%s", offsetof(struct options, sysroot), 0},
+    FUSE_OPT_KEY("core=", KEY_CORE),
     {"history=%s", offsetof(struct options, history), 0},
     {"history_age=%s", offsetof(struct options, history_age), 0},
     {"history_size=%s", offsetof(struct options, history_size), 0},
@@ -58,10 +63,28 @@ static int take_name(struct parse *parse, const char *arg)
     return options->mountpoint ? 0 : -1;
 }
 
+/* FILE[:EXECUTABLE], where FILE may have colons if it is there. */
+static int take_core(struct options *options, const char *arg)
+{
+    const char *colon = access(arg, F_OK) < 0 ? strrchr(arg, ':') : NULL;
+    size_t size = colon ? (size_t)(colon - arg) : strlen(arg);
+
+    if (ARRAY_GROW(options->cores, options->cores_alloc, options->ncores + 1) < 0)
+        return -1;
+    struct core_option *core = &options->cores[options->ncores++];
+    *core = (struct core_option){
+        .path = strndup(arg, size),
+        .executable = colon ? strdup(colon + 1) : NULL,
+    };
+    return core->path && !colon == !core->executable ? 0 : -1;
+}
+
 static int take(void *data, const char *arg, int key, struct fuse_args *out)
 {
     struct parse *parse = data;
 
+    if (key == KEY_CORE)
+        return take_core(&parse->options, arg + strlen("core="));
     if (key == FUSE_OPT_KEY_NONOPT)
         return take_name(parse, arg);
     if (arg[0] == '-') {
@@ -148,6 +171,12 @@ void options_deinit(struct options *options)
 {
     free(options->source);
     free(options->mountpoint);
+    for (size_t i = 0; i < options->ncores; i++) {
+        free(options->cores[i].path);
+        free(options->cores[i].executable);
+    }
+    free(options->cores);
+    free(options->sysroot);
     free(options->history);
     free(options->history_age);
     free(options->history_size);
@@ -174,6 +203,9 @@ void options_help(struct text *out)
               "    -o hidepid=N      what a user sees of processes that they may not look at:\n"
               "                      0: their directories and the names in them, 1: only the\n"
               "                      directories, 2 (the default): nothing\n"
+              "    -o core=FILE[:EXECUTABLE]  show a core file of a CPython process in cores/; it\n"
+              "                      may be given several times\n"
+              "    -o sysroot=DIR    look for the files that core files name below DIR\n"
               "    -o history=FILE   append what happens to an SQLite database, every few seconds\n"
               "    -o history_age=TIME, history_size=SIZE\n"
               "                      what of it is kept: 7d and 1G\n"

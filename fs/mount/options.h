@@ -9,6 +9,12 @@
 
 #include <fuse_opt.h>
 
+/* core=FILE[:EXECUTABLE] */
+struct core_option {
+    char *path;
+    char *executable; /* NULL: not given */
+};
+
 struct options {
     /* flags: libfuse's parser writes whole ints */
     int help, version, check;
@@ -19,8 +25,11 @@ struct options {
     char *history;                    /* a file that is appended to; NULL: none; owned */
     char *history_age, *history_size; /* as they were given; NULL: not; owned */
     struct history_limits history_limits;
-    char *source;          /* what the mount is to be called; NULL: not given; owned */
-    char *mountpoint;      /* NULL: not given; owned */
+    char *source;     /* what the mount is to be called; NULL: not given; owned */
+    char *mountpoint; /* NULL: not given; owned */
+    struct core_option *cores;
+    size_t ncores, cores_alloc;
+    char *sysroot;         /* where the files lie that core files name; NULL: not given; owned */
     struct fuse_args fuse; /* what is libfuse's to understand; owned */
 };
 

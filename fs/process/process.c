@@ -5,6 +5,8 @@
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/facts.h"
+#include "fs/remote/memory/core.h"
+#include "fs/sampler/profile.h"
 #include "fs/watch/follow.h"
 
 #include <errno.h>
@@ -25,6 +27,7 @@ void process_unref(struct process *process)
     target_unref(process->target);
     recording_unref(process->recording);
     watches_free(process->watches);
+    profile_free(process->profile);
     replies_deinit(&process->replies);
     error_ring_free(process->errors);
     facts_free(process->facts);
@@ -79,7 +82,7 @@ static void watch(struct may_hang *work)
     if (!target)
         return;
     recording_refresh(process->recording, target);
-    if (recording_any(process->recording))
+    if (recording_any(process->recording) || profile_any(process->profile))
         learn(process, target);
     target_unref(target);
 }
@@ -92,7 +95,7 @@ static void watching_free(struct may_hang *work)
 
 bool process_watch(struct process *process)
 {
-    bool any = recording_any(process->recording);
+    bool any = recording_any(process->recording) || profile_any(process->profile);
     if (!any && !recording_due(process->recording))
         return false;
     struct watching *watching = calloc(1, sizeof *watching);
@@ -103,7 +106,7 @@ bool process_watch(struct process *process)
     may_hang_init(&watching->work);
     may_hang_run(&watching->work, NULL);
     may_hang_unref(&watching->work);
-    return recording_any(process->recording);
+    return recording_any(process->recording) || profile_any(process->profile);
 }
 
 bool process_end(struct process *process)
@@ -120,9 +123,10 @@ bool process_end(struct process *process)
         if (target && target_alive(target))
             process->ending.how = ENDING_EXECUTED;
     }
+    profile_end(process->profile);
     target_unref(target);
     replies_clear(&process->replies);
-    return process->facts && recording_any(process->recording);
+    return process->facts && (recording_any(process->recording) || profile_any(process->profile));
 }
 
 bool process_ended(struct process *process)
@@ -197,18 +201,28 @@ static struct timespec began(uint64_t start_time)
     return timespec_of((uint64_t)(started * 1e9));
 }
 
-int process_new(pid_t pid, struct process **out)
+static struct process *new_process(void)
 {
     struct process *process = calloc(1, sizeof *process);
     if (!process)
-        return -ENOMEM;
+        return NULL;
     atomic_init(&process->refs, 1);
     pthread_mutex_init(&process->lock, NULL);
     replies_init(&process->replies);
+    return process;
+}
+
+int process_new(pid_t pid, struct process **out)
+{
+    struct process *process = new_process();
+    if (!process)
+        return -ENOMEM;
     process->pid = pid;
     int r = target_open(pid, &process->target);
     if (r == 0)
         r = recording_new(&process->recording);
+    if (r == 0)
+        r = profile_new(pid, &process->profile);
     if (r == 0)
         r = new_watches(process);
     if (r < 0) {
@@ -221,4 +235,53 @@ int process_new(pid_t pid, struct process **out)
     atomic_init(&process->rank, process->membership.rank);
     *out = process;
     return 0;
+}
+
+/* Who may look at a core file: its owner, as if it were his process. */
+static int new_owner(const struct core *core, const struct user_ns *ns, struct facts **out)
+{
+    struct facts *facts = calloc(1, sizeof *facts);
+    if (!facts)
+        return -ENOMEM;
+    for (int i = 0; i < 3; i++) {
+        facts->access.uid[i] = core->stat.st_uid;
+        facts->access.gid[i] = core->stat.st_gid;
+    }
+    facts->access.dumpable = true;
+    facts->access.ns[0] = *ns;
+    facts->access.nns = 1;
+    *out = facts;
+    return 0;
+}
+
+int process_new_core(struct core *core, unsigned number, const struct user_ns *ns,
+                     struct process **out)
+{
+    struct process *process = new_process();
+    if (!process) {
+        core_free(core);
+        return -ENOMEM;
+    }
+    process->rank = -1;
+    process->ended = true;
+    process->started = process->ending.when = core->stat.st_mtim;
+    int r = new_owner(core, ns, &process->facts);
+    if (r < 0)
+        core_free(core);
+    else
+        r = target_open_core(core, number, &process->target);
+    if (r == 0)
+        r = recording_new(&process->recording);
+    if (r < 0) {
+        process_unref(process);
+        return r;
+    }
+    process->pid = process->target->pid;
+    *out = process;
+    return 0;
+}
+
+pid_t process_number(const struct process *process)
+{
+    return process->pid < TARGET_CORE_PID ? process->pid : target_number(process->target);
 }

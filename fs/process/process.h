@@ -10,6 +10,8 @@
 
 struct access_target;
 struct facts;
+struct profile;
+struct user_ns;
 struct watches;
 
 /* One program run by one process: a recycled pid and an exec are each a new one. Stays valid
@@ -23,6 +25,7 @@ struct process {
     _Atomic(struct error_ring *) errors;
     struct replies replies;      /* to what was written to its command files */
     struct recording *recording; /* what its agent records */
+    struct profile *profile;     /* what is sampled of it */
     struct watches *watches;     /* what its agent wants to be told of when it is written */
     atomic_llong interp;         /* the interpreter that `eval` runs in, chosen by ctl */
     atomic_uint refs;
@@ -44,12 +47,12 @@ void process_unref(struct process *process);
 struct target *process_target(struct process *process);
 /* Whether it is still there; what it executes now isn't looked at. */
 bool process_alive(struct process *process);
-/* Holds what its agent has recorded by now (recording_refresh()), so that it is
- * there when the process ends. Cheap; what fails is tried again the next time.
- * Returns whether there is anything. */
+/* Holds what its agent has recorded by now (recording_refresh()), and who may look at that and at
+ * its profile, so that it is there when the process ends. Cheap; what fails is tried again the next
+ * time. Returns whether there is anything. */
 bool process_watch(struct process *process);
 /* Notes that it has ended, or runs another program, and gives up what is large. Only the first
- * time. Returns whether it left a recording. */
+ * time. Returns whether it left a recording, or a profile. */
 bool process_end(struct process *process);
 /* Whether process_end() was called. */
 bool process_ended(struct process *process);
@@ -61,6 +64,12 @@ static inline struct recording *process_recording(struct process *process)
     return process->recording;
 }
 
+/* The process of a core file, which has ended, and whose target stays: errors and the core's owner
+ * as target_open_core(). ns: the daemon's own user namespace. Who owns the file may look at it. */
+int process_new_core(struct core *core, unsigned number, const struct user_ns *ns,
+                     struct process **out);
+/* The number that it has, or had: what is shown. */
+pid_t process_number(const struct process *process);
 /* Opens the process pid; errors as target_open(). The caller owns one reference. */
 int process_new(pid_t pid, struct process **out);
 

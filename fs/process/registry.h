@@ -7,6 +7,7 @@
 
 #include "fs/process/process.h"
 
+struct core;
 struct exited;
 struct session;
 
@@ -24,6 +25,14 @@ int registry_lookup(struct registry *registry, pid_t pid, struct process **out);
 /* All of them, ascending by pid, but those that hang before it is known what they are; the caller's
  * to deinit. -ENOMEM, or what opening /proc fails with. */
 int registry_list(struct registry *registry, struct process_list *out);
+
+/* Shows a core file from now on, which belongs to the registry then, also on failure; ns: the
+ * daemon's own user namespace. Only before there are other threads. On failure why says what is
+ * wrong. */
+int registry_open_core(struct registry *registry, struct core *core, const struct user_ns *ns,
+                       struct text *why);
+/* Adds the processes of all core files to a list, in their order. -ENOMEM. */
+int registry_add_cores(struct registry *registry, struct process_list *list);
 
 /* process_watch(), and from then on the end of one that records something is waited for. */
 void registry_watch(struct registry *registry, struct process *process);

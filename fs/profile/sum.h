@@ -79,10 +79,14 @@ int sum_add(struct sum *sum, uint32_t thread, uint32_t node, int64_t weight, int
 struct sum_role {
     const struct profile_frame *root;
     bool before;
-    double factor; /* 0 is 1 */
+    bool functions; /* frames lose their lines: a function is one, wherever it is */
+    double factor;  /* 0 is 1 */
 };
 /* -ENOMEM. */
 int sum_merge(struct sum *into, const struct sum *from, const struct sum_role *role);
+
+/* The same with functions for frames: without their lines. -ENOMEM; else the caller owns *out. */
+int sum_functions(const struct sum *sum, struct sum *out);
 
 /* Weights of each node, over all threads or one (tid, 0: all): self[] and total[], which has those
  * below it, too; each of trie.nnodes. before: of `before` instead. -ENOMEM. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* A tick may wait for a file system that doesn't answer: so long its end is waited for. */
-#define STOP_DEADLINE_NS 2000000000u
+#define STOP_DEADLINE_NS 200000000u
 
 static void unref(struct sampler *sampler)
 {
@@ -124,7 +124,7 @@ static int start_source(struct sampler *sampler, struct text *why)
 }
 
 int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
-                  uint64_t until, struct text *why, struct sampler **out)
+                  uint64_t duration, struct text *why, struct sampler **out)
 {
     struct sampler *sampler = calloc(1, sizeof *sampler);
 
@@ -137,8 +137,6 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
     sampler->target = target_ref(target);
     sampler->store = store_ref(store);
     sampler->options = *options;
-    sampler->until = until;
-    sampler->since = monotonic_ns();
     int error = sampler_names_new(target, store, &sampler->names);
     if (!error)
         error = start_source(sampler, why);
@@ -146,6 +144,8 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
         unref(sampler);
         return error;
     }
+    sampler->since = monotonic_ns();
+    sampler->until = duration ? sampler->since + duration : 0;
     error = start_thread(sampler);
     if (error) {
         finish(sampler);

@@ -17,7 +17,8 @@
   SAMPLER_MODE(PROFILE_WALL))
 
 struct sampler_options {
-    unsigned modes; /* SAMPLER_MODE() of each */
+    unsigned modes;          /* SAMPLER_MODE() of each */
+    enum profile_mode shown; /* the first of them: what files show that name none */
     unsigned hz;
     bool native;   /* native frames too */
     bool children; /* processes that it starts, too */
@@ -81,10 +82,10 @@ struct sampler {
     struct sampler_figures last;
 };
 
-/* Starts one. until: as above. -EOPNOTSUPP: no source can do any of it here; -ESRCH, -ENOMEM: why
- * says it in words. */
+/* Starts one. duration: for so long, from when its source has begun; ns, 0: until it is stopped.
+ * -EOPNOTSUPP: no source can do any of it here; -ESRCH, -ENOMEM: why says it in words. */
 int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
-                  uint64_t until, struct text *why, struct sampler **out);
+                  uint64_t duration, struct text *why, struct sampler **out);
 /* Ends it and drops the reference; NULL is fine. What is pending is taken in. */
 void sampler_stop(struct sampler *sampler);
 /* Whether it has ended by itself: its time was over, or the process has gone. */

@@ -8,6 +8,7 @@
 #include "fs/access/credentials.h"
 #include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
+#include "fs/process/control.h"
 #include "fs/process/exited.h"
 #include "fs/process/jobs.h"
 #include "fs/sql/heap.h"
@@ -121,7 +122,7 @@ static bool is_within(const struct bound *bound, int64_t value)
 static bool is_wanted(const struct process *process, struct wanted *const *wanted, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (is_within(&wanted[i]->pid, process->pid) &&
+        if (is_within(&wanted[i]->pid, process_number(process)) &&
             (process->rank < 0 ? !wanted[i]->rank.bounded
                                : is_within(&wanted[i]->rank, process->rank)))
             return true;
@@ -132,7 +133,7 @@ static bool sees(void *arg, struct process *process)
 {
     const struct every *every = arg;
 
-    return principals_look(every->access, every->principals, process->pid) == 0;
+    return look_may_all(every->access, every->principals, process) == 0;
 }
 
 static int list(struct job *job, const struct every *every, struct wanted *const *wanted)
@@ -142,6 +143,8 @@ static int list(struct job *job, const struct every *every, struct wanted *const
     job->looker = (struct looker){every->access, *every->principals};
     int r = job_processes(every->registry, every->job, every->principals->opener->who.fsuid, sees,
                           (void *)every, &found);
+    if (r == 0 && !every->job)
+        r = registry_add_cores(every->registry, &found);
     for (size_t i = 0; r == 0 && i < found.n; i++) {
         if (!is_wanted(found.items[i], wanted, job->ntables) ||
             !sees((void *)every, found.items[i]))
@@ -169,7 +172,7 @@ static bool sees_ended(const struct every *every, struct process *process, const
     struct access_target left;
 
     return process_left(process, &left) &&
-           principals_look_ended(every->access, every->principals, &left) == 0 &&
+           look_may_all(every->access, every->principals, process) == 0 &&
            (!job || (of.rank >= 0 && !strcmp(of.job, job) && left.uid[1] == owner));
 }
 
@@ -216,7 +219,7 @@ static int read_process(const struct job *job, const struct item *item, struct w
     struct process *process = item->process;
     const struct rows_front front = {
         .host = job->host,
-        .pid = process->pid,
+        .pid = process_number(process),
         .rank = process->rank < 0 ? ROWS_NULL : process->rank,
         .ended = item->ended ? ended_at(process) : NAN,
     };
@@ -406,8 +409,7 @@ static int merge(struct job *job, const struct every *every, struct wanted *cons
             note(every, item);
             continue;
         }
-        if (!item->ended &&
-            principals_look(every->access, every->principals, item->process->pid) < 0)
+        if (look_may_all(every->access, every->principals, item->process) < 0)
             continue;
         for (size_t k = 0; k < job->ntables; k++)
             rows_append(&wanted[k]->rows, &item->rows[k]);

@@ -4,6 +4,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/registry.h"
+#include "fs/remote/memory/core.h"
 #include "fs/remote/objects/version.h"
 #include "schema/schema.h"
 
@@ -66,6 +67,22 @@ static void add_ids(const char *status, struct rows *rows)
         rows_integer(rows, PROCESS_GID, ids[1]);
 }
 
+/* What a core file tells of it. */
+static int fill_core(struct scene *scene, const struct core *core, struct rows *rows)
+{
+    rows_add(rows);
+    rows_integer(rows, PROCESS_PID, core->pid);
+    rows_integer(rows, PROCESS_PPID, core->ppid);
+    add_version(scene->target, rows);
+    if (core->executable >= 0)
+        rows_text(rows, PROCESS_EXECUTABLE, core->objects[core->executable].path);
+    rows_text(rows, PROCESS_COMMAND, core->command);
+    rows_integer(rows, PROCESS_UID, core->uid);
+    rows_integer(rows, PROCESS_GID, core->gid);
+    rows_integer(rows, PROCESS_THREADS, (int64_t)core->lwps.n);
+    return 0;
+}
+
 static void add_membership(struct process *process, struct rows *rows)
 {
     const struct membership of = process_membership(process);
@@ -88,6 +105,8 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     struct proc_stat stat;
     char status[8192];
 
+    if (scene->target->core)
+        return fill_core(scene, scene->target->core, rows);
     int r = proc_stat_read(process->pid, &stat);
     if (r < 0)
         return r;

@@ -40,4 +40,5 @@ int ctl_on_crash(struct ctl_line *line);
 int ctl_heap(struct ctl_line *line);
 int ctl_record(struct ctl_line *line);
 int ctl_pause(struct ctl_line *line);
+int ctl_profile(struct ctl_line *line);
 int ctl_continue(struct ctl_line *line);

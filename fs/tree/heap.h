@@ -9,7 +9,7 @@ extern const struct naming heap_diffs;
 /* heap/referrers/<object>: an address, or a type's name. */
 extern const struct naming heap_objects;
 
-file_render heap_census_render, heap_diff_render;
+file_render heap_census_render, heap_diff_render, heap_referrers_render, heap_sites_render;
 
 /* -EINTR once interrupt, a struct interrupt, is raised: a scan is not wanted any more. */
 int heap_unwanted(const void *interrupt);

@@ -54,7 +54,7 @@ static int add_pair(struct numbers *numbers, const char *from, const char *to)
     _cleanup_(text_deinit) struct text word = TEXT_INIT;
 
     text_printf(&word, "%s%s%s", from, BETWEEN, to);
-    return word.error ? word.error : numbers_add_word(numbers, word.data);
+    return word.error ? word.error : numbers_add_word(numbers, word.data, NULL);
 }
 
 /* From each to the next, and to now. */

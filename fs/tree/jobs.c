@@ -109,7 +109,7 @@ static int jobs_names(struct file_context *context, struct numbers *out)
     int r = list_members(context, &members);
     for (size_t i = 0; r == 0 && i < members.n; i = job_end(&members, i)) {
         job_word(&members, i, context_uid(context), word);
-        r = numbers_add_word(out, word);
+        r = numbers_add_word(out, word, NULL);
     }
     if (r == 0 && out->n)
         qsort(out->items, out->n, sizeof *out->items, by_word);

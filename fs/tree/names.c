@@ -30,10 +30,14 @@ int numbers_add(struct numbers *numbers, unsigned value, struct process *process
     return add(numbers, &(struct number){.value = value, .process = process});
 }
 
-int numbers_add_word(struct numbers *numbers, const char *word)
+int numbers_add_word(struct numbers *numbers, const char *word, struct process *process)
 {
     char *copy = strdup(word);
-    return copy ? add(numbers, &(struct number){.word = copy}) : -ENOMEM;
+
+    if (copy)
+        return add(numbers, &(struct number){.word = copy, .process = process});
+    process_unref(process);
+    return -ENOMEM;
 }
 
 void numbers_deinit(struct numbers *numbers)

@@ -20,8 +20,9 @@ struct numbers {
 
 /* -ENOMEM. Takes over the reference to process, also on failure. */
 int numbers_add(struct numbers *numbers, unsigned value, struct process *process);
-/* A word of at most NAME_MAX bytes, which is copied. -ENOMEM. */
-int numbers_add_word(struct numbers *numbers, const char *word);
+/* A word of at most NAME_MAX bytes, which is copied. -ENOMEM. Takes over the reference to process,
+ * as above. */
+int numbers_add_word(struct numbers *numbers, const char *word, struct process *process);
 void numbers_deinit(struct numbers *numbers);
 
 /* What the number in a dynamic name is; of a word it is none, but context->word. A worker's is
@@ -34,6 +35,8 @@ enum number_kind {
     NUMBER_WORKER,
     WORD_MODULE,
     WORD_JOB,
+    WORD_PROFILE, /* which part of a profile */
+    WORD_CORE,
 };
 
 static inline bool name_is_word(enum number_kind kind) { return kind >= WORD_MODULE; }

@@ -11,6 +11,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/access/access.h"
 #include "fs/history/history.h"
+#include "fs/process/control.h"
 #include "fs/process/registry.h"
 #include "fs/tables/every_process.h"
 #include "fs/tree/jobs.h"
@@ -107,9 +108,9 @@ static int run(struct query *q)
     if (r < 0)
         return complain(q, r);
     /* what was read meanwhile may be of a program with more rights that was just executed */
-    return q->context->target ? principals_look(q->context->access, q->context->principals,
-                                                q->context->process->pid)
-                              : 0;
+    return q->context->target
+               ? look_may_all(q->context->access, q->context->principals, q->context->process)
+               : 0;
 }
 
 /* Where the next statement begins, if the text is wrong only because there are two; else 0. */

@@ -95,3 +95,92 @@ def test_marks_that_are_none(probe, any_python):
     assert len(list(names.iterdir())) == 16 + 15
     for word in "m1..m99", "m1", "..", "m1..", "..now", "now..m1", "m1..now..m2":
         assert not (names / word).exists() or word == ".."
+
+
+def referrers(probe, target, what):
+    """The lines, and their beginning without an address."""
+    lines = [line for line in probe.read(target.pid, "heap", "referrers", what).splitlines() if not line.startswith("#")]
+    return [re.sub(" 0x[0-9a-f]+", "", line) for line in lines]
+
+
+def test_who_refers(probe, python):
+    target = python.run("held.py", ready=False)
+    places = {}
+    while (line := target.readline()) != "ready":
+        address, where = line.split(" ", 1)
+        places[address] = where.strip()
+    assert len(places) == 13
+    for address, where in places.items():
+        lines = referrers(probe, target, address)
+        wanted = f"1 frame {target.pid}" if where == "frame wait" else f"1 {where}"
+        if where == "frame wait":
+            assert [line for line in lines if re.match(r"1 frame \d+ wait \(.*held.py:\d+\) local", line)], (where, lines)
+        else:
+            if where.endswith(".attribute") and python.version < (3, 11):
+                wanted = "1 dict ['attribute'] < __main__.Plain < module __main__ plain"
+            assert [line for line in lines if line.startswith(wanted)], (where, lines)
+    lines = referrers(probe, target, "__main__.Leak")
+    assert lines[0].startswith("5000 list [0] < "), lines
+    assert re.search(r"__main__.Trainer .history|\['history'\] < __main__.Trainer", lines[0]), lines
+    assert lines[0].endswith("module __main__ trainer"), lines
+    assert list((probe.path / str(target.pid) / "heap" / "referrers").iterdir()) == []
+    for word in "0x", "0xyz", "0x7", "0x10000000000000000":
+        with pytest.raises(FileNotFoundError):
+            probe.read(target.pid, "heap", "referrers", word)
+    with pytest.raises(FileNotFoundError):
+        probe.read(target.pid, "heap", "referrers", "__main__.Nothing")
+    assert "is of a type __main__.Nothing" in probe.read(target.pid, "errors")
+
+
+def sites(probe, target):
+    """[(living, allocated, stack)], and the first line."""
+    head, *lines = probe.read(target.pid, "heap", "sites").splitlines()
+    found = [re.fullmatch(r"(\d+) (\d+) (.*)", line).groups() for line in lines]
+    return [(int(living), int(allocated), stack) for living, allocated, stack in found], head
+
+
+def of_line(found, name):
+    """What the stacks that end in a function have in all."""
+    mine = [site for site in found if re.search(rf"{name} \([^;]*\)$", site[2])]
+    return sum(site[0] for site in mine), sum(site[1] for site in mine)
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_sites(probe, python):
+    target = python.run("sites.py")
+    ctl = probe.path / str(target.pid) / "ctl"
+    assert probe.read(target.pid, "heap", "sites") == "# nothing is sampled: write `heap sites on` to ctl\n"
+    write(ctl, "heap sites on 16K\n")
+    assert sites(probe, target)[1].startswith("# on, for ")
+
+    def make(order):
+        target.send(order)
+        target.expect("done")
+        return sites(probe, target)[0]
+
+    number = 20_000
+    found = make(str(number))
+    living, allocated = of_line(found, "keep")
+    assert abs(living / (number * 1033) - 1) < .2  # sqrt(1/1260) is .03
+    assert abs(allocated / (number * 1033) - 1) < .2
+    living, allocated = of_line(found, "drop")
+    assert abs(allocated / (number * 3033) - 1) < .2
+    assert living < .01 * allocated
+    stack = next(stack for _, _, stack in found if "keep (" in stack)
+    assert re.fullmatch(r"<module> \(.*sites.py:26\);work \(.*sites.py:17\);keep \(.*sites.py:8\)", stack)
+    living, allocated = of_line(make("clear"), "keep")
+    assert living < .01 * allocated
+    before = of_line(make("1"), "drop")[1]
+    write(ctl, "heap sites off\n")
+    assert of_line(make("1000"), "drop")[1] == before
+    assert sites(probe, target)[1].startswith("# off, for ")
+    write(ctl, "heap sites on\n")  # anew
+    assert of_line(sites(probe, target)[0], "drop")[1] == 0
+    make("1000")
+    write(ctl, "detach\n")
+    assert probe.read(target.pid, "ctl").startswith("Agent: none\n")  # the library has gone
+    target.send("1000")
+    target.expect("done")
+    assert probe.read(target.pid, "heap", "sites").startswith("# nothing is sampled")
+    for line in "heap sites", "heap sites maybe", "heap sites on 1", "heap sites on 4G", "heap sites off 1":
+        assert failure(write, ctl, line + "\n") == errno.EINVAL

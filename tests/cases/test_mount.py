@@ -136,7 +136,7 @@ def test_check_of_what_is_refused():
     assert said["OtherUsers"].startswith(f"no: only those of uid {pwd.getpwnam('nobody').pw_uid}; ")
 
 
-PAGES = {page: daemon.REPOSITORY / "contrib" / page for page in ("probefs.1", "probefs.5")}
+PAGES = {page: daemon.REPOSITORY / "contrib" / page for page in ("probefs.1", "probefs.5", "probing.1")}
 
 
 def test_manual_of_the_command():

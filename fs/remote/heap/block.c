@@ -103,6 +103,7 @@ static uint32_t verify(struct block_types *types, uint64_t addr)
         return NO_TYPE;
     types->items[types->n] = (struct block_type){
         .addr = addr,
+        .flags = flags,
         .before = (flags & TPFLAGS_HAVE_GC ? GC_HEAD : 0) + (flags & words ? PRE_HEADER : 0),
     };
     return (uint32_t)types->n++;

@@ -14,6 +14,7 @@ struct block_types {
     struct view *view;
     struct block_type {
         uint64_t addr;
+        uint64_t flags;  /* tp_flags */
         uint32_t before; /* bytes of words before an object of it */
     } * items;
     size_t n, alloc;

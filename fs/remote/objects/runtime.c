@@ -1,6 +1,7 @@
 #include "fs/remote/objects/runtime.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/remote/memory/core.h"
 #include "fs/remote/memory/elf.h"
 #include "fs/remote/memory/elf_file.h"
 
@@ -76,16 +77,31 @@ static void identify(const struct memory *m, const struct elf_image *image, stru
     }
 }
 
+static int open_executable(const struct memory *m)
+{
+    char path[64];
+
+    if (m->core)
+        return core_open_executable(m->core);
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)m->pid);
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+static bool is_executable(const struct memory *m, const struct mapping *map, const struct stat *st)
+{
+    if (m->core)
+        return core_is_executable(m->core, map->start);
+    return map->inode == st->st_ino && makedev(map->dev_major, map->dev_minor) == st->st_dev;
+}
+
 /* A stripped executable that exports nothing still has its .PyRuntime section (3.10 on). */
 static int find_by_section(const struct memory *m, const struct maps *maps, struct runtime *rt,
                            struct elf_image *image)
 {
-    char path[64];
     struct stat st;
     uint64_t addr, size;
 
-    snprintf(path, sizeof path, "/proc/%d/exe", (int)m->pid);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_close_ int fd = open_executable(m);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return -ENOENT;
     int r = elf_file_section(fd, ".PyRuntime", &addr, &size);
@@ -93,8 +109,7 @@ static int find_by_section(const struct memory *m, const struct maps *maps, stru
         return -ENOENT;
     for (size_t i = 0; i < maps->n; i++) {
         const struct mapping *map = &maps->items[i];
-        if (!is_image(maps, i) || map->inode != st.st_ino ||
-            makedev(map->dev_major, map->dev_minor) != st.st_dev)
+        if (!is_image(maps, i) || !is_executable(m, map, &st))
             continue;
         r = elf_image_read(m, map->start, image);
         if (r < 0)
