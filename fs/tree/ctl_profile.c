@@ -56,6 +56,8 @@ int ctl_profile(struct ctl_line *line)
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
     int error = 0;
 
+    if (line->nwords > 1 && ctl_word_is(&line->words[1], "torch"))
+        return ctl_profile_torch(line);
     if (profile_request_read(text, (size_t)(line->text + line->size - text), &request, &at, &why) <
         0)
         return ctl_complain(line, at, why.data ? why.data : "it can't be read");

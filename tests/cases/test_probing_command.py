@@ -121,7 +121,6 @@ def test_looking(probing, worker):
     said = probing(pid, "mem")
     assert "rss_mb" in said.stdout and "record process on" in said.stderr
     assert "has not crashed" in probing(pid, "crash", status=1).stderr
-    assert probing(pid, "top", status=1).stderr if not (probe.path / str(pid) / "top").exists() else True
     assert "Agent: none" in probe.read(pid, "ctl")  # all of this only looked
 
 
@@ -184,6 +183,37 @@ def test_agent(probing, worker):
     assert ctl()["Agent"] == "none"
 
 
+def test_profile(any_probing, any_python, tmp_path):
+    target = any_python.run("spinner.py")
+    place = any_probing.probe.path / str(target.pid) / "profile"
+    assert "never started" in any_probing(target.pid, "profile").stdout
+    said = any_probing(target.pid, "perf", "--cc")
+    assert "Profile: running" in said.stdout and "flamegraph" in said.stderr
+    eventually(lambda: int(re.search(r"Samples: (\d+)", any_probing(target.pid, "profile").stdout)[1]), what="samples")
+    eventually(lambda: any_probing(target.pid, "top").stdout.count("\n") > 1)
+    page = tmp_path / "flames.html"
+    any_probing(target.pid, "flamegraph", "-o", page)
+    assert "<canvas" in page.read_text() and "spinner.py" in page.read_text()
+    frames = json.loads(any_probing(target.pid, "fg", "pprof", "-j").stdout)["shared"]["frames"]
+    assert "inner" in {frame["name"] for frame in frames}
+    any_probing(target.pid, "flamegraph", "--output", tmp_path / "nowhere" / "x", status=1)
+    assert os.listdir(tmp_path) == ["flames.html"]
+    any_probing(target.pid, "config", "probing.pprof.sample_freq=49")
+    assert "Rate: 49 Hz" in any_probing(target.pid, "c", "pprof.sample_freq").stdout
+    any_probing(target.pid, "profile", "off")
+    assert "State: off" in any_probing(target.pid, "profile").stdout
+    other = any_python.run("spinner.py")
+    assert "Profile: running" in any_probing(other.pid, "inject", "-P").stdout
+
+
+@pytest.mark.long
+def test_flames_of_what_was_never_sampled(any_probing, any_python):
+    """Ten seconds are, and no more."""
+    target = any_python.run("spinner.py")
+    assert "spinner.py" in any_probing(target.pid, "flame").stdout
+    assert "State: off" in any_probing.probe.read(target.pid, "profile", "status")
+
+
 def test_stopping(probing, worker):
     pid = worker.pid
     tid = int(ask(probing.probe.path / str(pid) / "query", "SELECT tid FROM threads WHERE thread = 'worker'")[0]["tid"])
@@ -239,6 +269,11 @@ def test_job(any_probing, any_python):
     rows = [line.split() for line in any_probing("cluster", "nodes").stdout.splitlines() if job in line.split()]
     assert [(row[2], row[3]) for row in rows] == [("0", str(ranks[0].pid)), ("2", str(ranks[1].pid))]
     assert "there is no" in any_probing("job:nothing", "bt", status=1).stderr
+    assert any_probing(f"job:{job}", "eval", "for i in range(2):\n  print(i)").stdout == "ranks 0,2 (2):\n  0\n  1\n"
+    assert "ZeroDivisionError" in any_probing(f"job:{job}", "eval", "1 / 0", status=1).stderr
+    assert "2 (1): 2" in any_probing(f"job:{job}", "eval", "on 2\nimport os; int(os.environ['RANK'])").stdout
+    any_probing(f"job:{job}", "detach")
+    assert all("Agent: none" in any_probing.probe.read(rank.pid, "ctl") for rank in ranks)
 
 
 def test_launch(any_probing):
