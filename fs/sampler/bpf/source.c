@@ -640,15 +640,9 @@ static int begin(struct kernel *k, struct text *why)
             see_sleepers(k);
     }
     if (r == 0 && options->modes & SAMPLER_ON_MODES)
-        r = events_open(&k->clocks, sampler->target->pid, options->tid, PERF_COUNT_SW_TASK_CLOCK,
-                        1000000000u / options->hz, options->children,
-                        k->program->parts[PART_SAMPLED], why);
-    if (r == 0 && options->modes & SAMPLER_MODE(MODE_FAULTS))
-        r = events_open(&k->faults, sampler->target->pid, options->tid, PERF_COUNT_SW_PAGE_FAULTS,
-                        FAULTS_PERIOD, options->children, k->program->parts[PART_FAULTED], why);
         r = begin_events(k, &k->clocks, PERF_COUNT_SW_TASK_CLOCK, 1000000000u / options->hz,
                          PART_SAMPLED, why);
-    if (r == 0 && options->modes & SAMPLER_MODE(PROFILE_FAULTS))
+    if (r == 0 && options->modes & SAMPLER_MODE(MODE_FAULTS))
         r = begin_events(k, &k->faults, PERF_COUNT_SW_PAGE_FAULTS, FAULTS_PERIOD, PART_FAULTED,
                          why);
     return r;
