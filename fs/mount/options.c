@@ -249,6 +249,8 @@ void options_help(struct text *out)
         "    -o core=FILE[:EXECUTABLE]  show a core file of a CPython process in cores/; it\n"
         "                      may be given several times\n"
         "    -o sysroot=DIR    look for the files that core files name below DIR\n"
+        "    -o profile=MODE[:MODE...][:HZ]\n"
+        "                      sample every process all the time, as profile=cpu:19hz\n"
         "    -o history=FILE   append what happens to an SQLite database, every few seconds\n"
         "    -o history_age=TIME, history_size=SIZE, history_interval=TIME\n"
         "                      what of it is kept: 7d and 1G; how often it is appended to: 5s\n"

@@ -24,10 +24,10 @@ struct options {
     int allow_other;
     int nonempty;     /* mount over a directory that holds something */
     unsigned hidepid; /* an enum hidepid */
-    char *profile;    /* as it was given; NULL: not; owned */
-    struct profile_request profile_request;
-    char *history; /* a file that is appended to; NULL: none; owned */
+    char *history;    /* a file that is appended to; NULL: none; owned */
     char *history_age, *history_size, *history_interval; /* as they were given; NULL: not; owned */
+    char *profile;                                       /* as it was given; NULL: not; owned */
+    struct profile_request profile_request;
     struct history_limits history_limits;
     char *source;     /* what the mount is to be called; NULL: not given; owned */
     char *mountpoint; /* NULL: not given; owned */

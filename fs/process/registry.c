@@ -97,6 +97,9 @@ static void explain_core(const struct core *core, struct text *why)
     _cleanup_(text_deinit) struct text missing = TEXT_INIT;
 
     text_printf(why, "core file %s: no CPython is found in it", core->path);
+    if (core->wanted > (uint64_t)core->stat.st_size)
+        text_printf(why, "; it was cut: %ld of %lu bytes are there", (long)core->stat.st_size,
+                    core->wanted);
     if (core_missing(core, &missing))
         text_printf(why,
                     "; files that it had mapped can't be read: %s. Name the program with "
