@@ -19,7 +19,7 @@ static bool has_thread(pid_t pid, pid_t tid)
     return access(path, F_OK) == 0;
 }
 
-#define OF_ALLOCATIONS (SAMPLER_MODE(PROFILE_ALLOC) | SAMPLER_MODE(PROFILE_HEAP))
+#define OF_ALLOCATIONS (SAMPLER_MODE(MODE_ALLOC) | SAMPLER_MODE(MODE_HEAP))
 
 /* It is the agent that samples allocations: it is told to, before. */
 static int start_allocations(struct ctl_line *line, const struct profile_request *request)
@@ -62,6 +62,7 @@ static int start(struct ctl_line *line, const struct profile_request *request)
     if (error)
         return error;
     registry_watch(context->registry, context->process);
+    registry_follow(context->registry);
     if (request->asked != request->options.hz)
         text_printf(line->said,
                     "%u Hz instead of %u: a round rate beats with what programs do at that rate\n",
