@@ -61,11 +61,11 @@ class Training:
         assert done.error == 0, done.words
         return done.words
 
-    def read(self):
+    def read(self, but=frozenset(MEASURES)):
         """(rows, how many are not there)."""
         with ring_file.rings(self.target.pid)["torch_trace"] as ring:
             rows, lost = ring.read()
-            return [row for row in rows if row.stage not in MEASURES], lost + ring.dropped
+            return [row for row in rows if row.stage not in but], lost + ring.dropped
 
     @property
     def rows(self):
@@ -517,7 +517,7 @@ def test_sql(probe, torch_python):
             (SELECT max(step) - 5 FROM python.torch_trace) GROUP BY module, stage ORDER BY avg_time DESC LIMIT 10""")
         lines = said.splitlines()
         assert lines[0] == "module,stage,avg_time" and len(lines) == 11
-        steps = sorted(by_step(seen.rows).items())[-5:]
+        steps = sorted(by_step(seen.read(but=())[0]).items())[-5:]
         means = {}
         for _, rows in steps:
             for row in rows:
@@ -600,3 +600,25 @@ def test_loader_and_collectives(probe, torch_python):
         assert 0.02 <= loader <= whole
         assert all(0 < float(row["duration"]) < whole for row in rows if row["stage"] in ("collective", "recording"))
     assert all(len(rows) == 1 and float(rows[0]["duration"]) > 0.02 for rows in shadows.values())
+
+
+def test_layers(probe, torch_python):
+    """Of some modules in each step, in turn of all, with what they took and no other name."""
+    with Training(torch_python, "transformer", watched=False) as seen:
+        commands = Commands(probe, seen.target.pid)
+        seen.ask("run 3")
+        for line, words in (("torch on layers=2", "0.001 to 1"), ("gc on layers=0.5", "only torch has layers")):
+            with pytest.raises(Refused, match=words):
+                commands.run("ctl", f"record {line}\n")
+        commands.run("ctl", "record torch on rate=1\n")
+        seen.ask("run 4")
+        everything = "SELECT step, stage, module FROM torch_trace WHERE stage IN ('forward', 'backward')"
+        all_of = {(row["stage"], row["module"]) for row in ask(commands.directory / "query", everything)}
+        last = max(int(row["step"]) for row in ask(commands.directory / "query", everything))
+        commands.run("ctl", "record torch on rate=1 layers=0.25\n")
+        seen.ask("run 9")
+        steps = {}
+        for row in ask(commands.directory / "query", everything + f" AND step > {last + 1} AND step < {last + 10}"):
+            steps.setdefault(row["step"], set()).add((row["stage"], row["module"]))
+        assert all(0 < len(found) < len(all_of) for found in steps.values()), steps
+        assert set().union(*steps.values()) == all_of

@@ -135,7 +135,8 @@ class Call:
     __slots__ = "name", "parent", "order", "last", "seq", "start", "sources", "awaited", "began", "ended"
 
     def __init__(self, name, parent, order, seq):
-        self.name, self.parent, self.order, self.seq = name, parent, order, seq
+        self.name, self.parent, self.order = name, parent, order
+        self.seq = seq       # None: it isn't looked at, only what it calls may be
         self.last = None     # order of the last call made by it; None: it hasn't returned
         self.sources = ()    # nodes of its inputs, until it returns
         self.awaited = 0     # of these, whose gradient isn't complete
@@ -144,9 +145,11 @@ class Call:
 
 
 class Step:
-    """live: as in trace.py. silent: only for the names."""
+    """live: as in trace.py. silent: only for the names. layers: of so many modules one is looked at, another one in
+    each step that is recorded, which is the turn-th one on all ranks."""
 
-    def __init__(self, clock, modules, live, fail, silent):
+    def __init__(self, clock, modules, live, fail, silent, layers, turn):
+        self.layers, self.turn = layers, turn
         self.clock, self.modules, self.live, self.fail, self.silent = clock, modules, live, fail, silent
         self.thread = get_ident()
         self.stack = []    # (module, Call or None) that have not returned
@@ -167,6 +170,10 @@ class Step:
         if not self.silent:
             self.clock.row(seq, name, stage, begin, end)
 
+    def chooses(self, name):
+        """Whether a module is looked at: the same ones on all ranks."""
+        return self.layers == 1 or (sum(map(ord, name)) + self.turn) % self.layers == 0
+
     # ---- forward
 
     def enter(self, module, args):
@@ -179,10 +186,12 @@ class Step:
         else:
             parent = next((call for _, call in reversed(self.stack) if call is not None), None)
             name = self.modules.name(module, parent.name if parent is not None else None)
-            call = Call(name, parent, self.calls, self.take_seq())
+            chosen = self.chooses(name)
+            call = Call(name, parent, self.calls, self.take_seq() if chosen else None)
             self.calls += 1
             self.stack.append((module, call))
-            self.watch_inputs(call, args)
+            if chosen:
+                self.watch_inputs(call, args)
             self.clock.spent += perf_counter() - at
             call.start = self.clock.now()
 
@@ -200,6 +209,7 @@ class Step:
         del self.stack[depth:]  # calls that raised didn't tell
         if call is not None:
             call.last = self.calls - 1
+        if call is not None and call.seq is not None:
             self.row(call.seq, call.name, "forward", call.start, now)
             self.watch_outputs(call, output)
         self.clock.spent += perf_counter() - at
@@ -283,7 +293,9 @@ class Step:
             beginning.append(call)
             call = call.parent
         for one in reversed(beginning):
-            one.began, one.seq = now, self.take_seq()
+            one.began = now
+            if one.seq is not None:
+                one.seq = self.take_seq()
             self.open.append(one)
         self.clock.spent += perf_counter() - at
 
@@ -302,7 +314,8 @@ class Step:
         if not call.ended:
             call.ended = True
             self.open.remove(call)
-            self.row(call.seq, call.name, "backward", call.began, now)
+            if call.seq is not None:
+                self.row(call.seq, call.name, "backward", call.began, now)
 
     def arm(self):
         live, fail, mine = self.live, self.fail, self

@@ -78,6 +78,7 @@ def size_of(optimizer):
 class Training:
     def __init__(self, interval):
         self.interval = interval # None: none is recorded
+        self.layers = 1         # of so many modules one is looked at
         self.pid = os.getpid()
         self.modules, self.labels = Modules(), Labels()
         self.seen = {}          # id -> weak reference: optimizers, until there is a leader
@@ -182,7 +183,8 @@ class Training:
         self.modules.prepare()
         self.compiled = dynamo_is_used()
         clock = Clock(number) if silent else clock_for(leader, number)
-        step = self.step = Step(clock, self.modules, live, fail, silent)
+        step = self.step = Step(clock, self.modules, live, fail, silent, 1 if silent else self.layers,
+                                number // self.interval)
         if not self.compiled:
             step.install()
 
@@ -330,7 +332,7 @@ def begin():
     return training
 
 
-def on(rate):
+def on(rate, layers):
     """Returns (errno or 0, words)."""
     global words
     error, said = ready()
@@ -339,12 +341,12 @@ def on(rate):
     interval = max(1, round(1 / rate))
     before, words = words, ""
     training = begin()
-    training.interval = interval
+    training.interval, training.layers = interval, max(1, layers)
     every = "every step" if interval == 1 else f"steps whose number is a multiple of {interval}"
     return 0, f"{every}; {training.describe()}" + (f"; before, {before}" if before else "")
 
 
-def profile(steps):
+def profile(steps, _):
     """Returns (errno or 0, words)."""
     global words
     error, said = ready()
