@@ -10,7 +10,6 @@
 #include "fs/remote/objects/version.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 #define CMDLINE_MAX 1024
 
@@ -46,7 +45,7 @@ void snapshot_add_head(const struct snapshot *snapshot, struct text *out)
     size_t python = 0;
 
     text_printf(out, "Process %d: ", (int)snapshot->pid);
-    ssize_t n = snapshot->core ? snprintf(line, sizeof line, "%s", snapshot->core->command)
+    ssize_t n = snapshot->core ? core_command(snapshot->core, line, sizeof line)
                                : proc_command(snapshot->pid, line, sizeof line);
     if (n > 0)
         text_add_escaped(out, line, (size_t)n);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PROFILE_ALL_HZ 19 /* unless told otherwise */
+
 enum { KEY_CORE };
 
 static const struct fuse_opt specs[] = {
@@ -27,6 +29,7 @@ static const struct fuse_opt specs[] = {
     {"hidepid=%u", offsetof(struct options, hidepid), 0},
     {"sysroot=%s", offsetof(struct options, sysroot), 0},
     FUSE_OPT_KEY("core=", KEY_CORE),
+    {"profile=%s", offsetof(struct options, profile), 0},
     {"history=%s", offsetof(struct options, history), 0},
     {"history_age=%s", offsetof(struct options, history_age), 0},
     {"history_size=%s", offsetof(struct options, history_size), 0},
@@ -138,6 +141,32 @@ static int read_limits(struct options *options, struct text *why)
     return 0;
 }
 
+/* What is sampled of every process: as for `profile` in ctl, with colons for the blanks. */
+static int read_profile(struct options *options, struct text *why)
+{
+    const char *at;
+
+    if (!options->profile)
+        return 0;
+    _cleanup_free_ char *text = strdup(options->profile);
+    if (!text)
+        return -1;
+    for (char *p = text; *p; p++)
+        *p = *p == ':' ? ' ' : *p;
+    text_printf(why, "profile=%s: ", options->profile);
+    if (profile_request_read(text, strlen(text), &options->profile_request, &at, why) < 0)
+        return -1;
+    if (options->profile_request.verb != PROFILE_START || options->profile_request.options.tid ||
+        options->profile_request.duration) {
+        text_puts(why, "write modes and a rate, as profile=cpu:19hz");
+        return -1;
+    }
+    if (!strcasestr(text, "hz"))
+        options->profile_request.options.hz = PROFILE_ALL_HZ;
+    text_clear(why);
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct options *out, struct text *why)
 {
     struct parse parse = {
@@ -158,6 +187,8 @@ int options_parse(int argc, char **argv, struct options *out, struct text *why)
     }
     if (r == 0)
         r = read_limits(options, why);
+    if (r == 0)
+        r = read_profile(options, why);
     if (r == 0 && options->check && options->mountpoint) {
         text_puts(why, "--check looks at the machine and takes no mount point");
         r = -1;
@@ -186,6 +217,7 @@ void options_deinit(struct options *options)
     }
     free(options->cores);
     free(options->sysroot);
+    free(options->profile);
     free(options->history);
     free(options->history_age);
     free(options->history_size);
@@ -217,6 +249,8 @@ void options_help(struct text *out)
         "    -o core=FILE[:EXECUTABLE]  show a core file of a CPython process in cores/; it\n"
         "                      may be given several times\n"
         "    -o sysroot=DIR    look for the files that core files name below DIR\n"
+        "    -o profile=MODE[:MODE...][:HZ]\n"
+        "                      sample every process all the time, as profile=cpu:19hz\n"
         "    -o history=FILE   append what happens to an SQLite database, every few seconds\n"
         "    -o history_age=TIME, history_size=SIZE, history_interval=TIME\n"
         "                      what of it is kept: 7d and 1G; how often it is appended to: 5s\n"

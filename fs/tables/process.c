@@ -70,13 +70,17 @@ static void add_ids(const char *status, struct rows *rows)
 /* What a core file tells of it. */
 static int fill_core(struct scene *scene, const struct core *core, struct rows *rows)
 {
+    _cleanup_free_ char *line = malloc(COMMAND_MAX);
+
     rows_add(rows);
     rows_integer(rows, PROCESS_PID, core->pid);
     rows_integer(rows, PROCESS_PPID, core->ppid);
     add_version(scene->target, rows);
     if (core->executable >= 0)
         rows_text(rows, PROCESS_EXECUTABLE, core->objects[core->executable].path);
-    rows_text(rows, PROCESS_COMMAND, core->command);
+    ssize_t n = line ? core_command(core, line, COMMAND_MAX) : 0;
+    if (n > 0)
+        rows_bytes(rows, PROCESS_COMMAND, line, (size_t)n);
     rows_integer(rows, PROCESS_UID, core->uid);
     rows_integer(rows, PROCESS_GID, core->gid);
     rows_integer(rows, PROCESS_THREADS, (int64_t)core->lwps.n);

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define CMDLINE_MAX 4096 /* bytes shown of a command line */
+
 static void add_word(const char *key, const char *word, struct text *out)
 {
     text_printf(out, "%s: ", key);
@@ -47,13 +49,15 @@ int core_status_render(struct file_context *context, struct text *out)
     const struct core *core = context->target->core;
     _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
     const struct snapshot_options options = {0};
+    char line[CMDLINE_MAX + 1];
 
     add_file(core, out);
     text_printf(out, "Pid: %d\nPPid: %d\n", (int)core->pid, (int)core->ppid);
     identity_version(context->target, out);
     if (core->executable >= 0)
         add_word("Executable", core->objects[core->executable].path, out);
-    add_word("Cmdline", core->command, out);
+    if (core_command(core, line, sizeof line) > 0)
+        add_word("Cmdline", line, out);
     add_death(core, out);
     text_printf(out, "Uid: %u\nGid: %u\nThreads: %zu\n", core->uid, core->gid, core->lwps.n);
     if (context->target->runtime.supported &&

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/remote/memory/core.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -161,7 +162,8 @@ static int run(struct scanner *scanner, scan_visit *visit, void *arg)
     snprintf(path, sizeof path, "/proc/%d/pagemap", (int)scan->target->pid);
     _cleanup_close_ int pagemap = open(path, O_RDONLY | O_CLOEXEC);
     scanner->pagemap = pagemap;
-    int r = maps_read(scan->target->pid, &scan->maps);
+    int r = scan->target->core ? core_maps(scan->target->core, &scan->maps)
+                               : maps_read(scan->target->pid, &scan->maps);
     for (size_t i = 0; r == 0 && i < scan->maps.n; i++)
         if (is_wanted(scan, &scan->maps.items[i]))
             scan->total += scan->maps.items[i].end - scan->maps.items[i].start;

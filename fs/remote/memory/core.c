@@ -2,6 +2,8 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
+#include "fs/proc/procfs.h"
+#include "fs/remote/memory/core_unpack.h"
 #include "fs/remote/memory/elf.h"
 #include "fs/remote/memory/elf_file.h"
 
@@ -19,6 +21,9 @@
 
 #define PAGE 4096u
 #define NOTE_NAME_MAX 32
+#define WORDS_MAX (1u << 17)       /* arguments, or variables of the environment */
+#define WORDS_BYTES_MAX (8u << 20) /* of each; ARG_MAX is 2 MiB, 6 MiB at most */
+#define AUXV_BYTES 2048
 #define PROGRAM_MAX 64 /* program headers of a mapped file that are looked at */
 
 /* One mapping while they are collected. */
@@ -36,7 +41,9 @@ struct opening {
     size_t n, alloc;
     char *files; /* the note that lists the mapped files */
     size_t files_size;
-    bool has_signal; /* what the first thread got was read */
+    bool has_signal;          /* what the first thread got was read */
+    Elf64_auxv_t auxv[2];     /* how what the kernel told the program begins; zero: not known */
+    uint64_t random, program; /* what that points to: bytes behind it, and the very last string */
 };
 
 /* ---- reading ---- */
@@ -164,13 +171,21 @@ static void note_signal(struct opening *o, const siginfo_t *info)
     }
 }
 
-static void note_auxv(struct core *core, const Elf64_auxv_t *auxv, size_t n)
+static void note_auxv(struct opening *o, const Elf64_auxv_t *auxv, size_t n)
 {
+    struct core *core = o->core;
+
+    if (n >= 2)
+        memcpy(o->auxv, auxv, sizeof o->auxv);
     for (size_t i = 0; i < n && auxv[i].a_type != AT_NULL; i++) {
         if (auxv[i].a_type == AT_ENTRY)
             core->entry = auxv[i].a_un.a_val;
         else if (auxv[i].a_type == AT_SYSINFO_EHDR)
             core->vdso = auxv[i].a_un.a_val;
+        else if (auxv[i].a_type == AT_RANDOM)
+            o->random = auxv[i].a_un.a_val;
+        else if (auxv[i].a_type == AT_EXECFN)
+            o->program = auxv[i].a_un.a_val;
     }
 }
 
@@ -212,7 +227,7 @@ static int read_note(struct opening *o, uint32_t type, uint64_t offset, uint64_t
     else if (type == NT_SIGINFO && n >= sizeof note.signal)
         note_signal(o, &note.signal);
     else if (type == NT_AUXV)
-        note_auxv(o->core, note.auxv, n / sizeof *note.auxv);
+        note_auxv(o, note.auxv, n / sizeof *note.auxv);
     return 0;
 }
 
@@ -396,10 +411,11 @@ static int add_files(struct opening *o)
 
 /* ---- the mapped files ---- */
 
-/* Below sysroot, if there is one, where links lead nowhere else. */
-static int open_path(const struct opening *o, const struct core_object *object)
+/* Below sysroot, if there is one, where links lead nowhere else. Not open for reading yet: to open
+ * a device may do something. */
+static int find_path(const struct opening *o, const struct core_object *object)
 {
-    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    const int flags = O_PATH | O_CLOEXEC;
     const struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_IN_ROOT};
 
     if (o->executable && object - o->core->objects == o->core->executable)
@@ -414,17 +430,31 @@ static int open_path(const struct opening *o, const struct core_object *object)
     return root < 0 ? -1 : (int)syscall(SYS_openat2, root, object->path, &how, sizeof how);
 }
 
-/* The same with the rights of the core file's owner: it names what it likes. */
+static int open_regular(const struct opening *o, const struct core_object *object)
+{
+    char path[64];
+    struct stat st;
+
+    _cleanup_close_ int found = find_path(o, object);
+    if (found < 0)
+        return -errno;
+    if (fstat(found, &st) < 0 || !S_ISREG(st.st_mode))
+        return -ENODATA;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", found);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* With the rights of the core file's owner: it names what it likes. */
 static int open_as_owner(const struct opening *o, const struct core_object *object)
 {
     uid_t uid = (uid_t)setfsuid(o->core->stat.st_uid);
     gid_t gid = (gid_t)setfsgid(o->core->stat.st_gid);
-    int fd = open_path(o, object), error = errno;
+    int r = open_regular(o, object);
 
     setfsgid(gid);
     setfsuid(uid);
-    errno = error;
-    return fd;
+    return r;
 }
 
 static int refuse_object(struct core_object *object, const char *why)
@@ -449,17 +479,14 @@ static bool is_same(const struct core *core, const struct core_object *object, i
 static int open_object(const struct opening *o, struct core_object *object)
 {
     char magic[SELFMAG];
-    struct stat st;
 
     _cleanup_close_ int fd = open_as_owner(o, object);
-    if (fd < 0)
-        return refuse_object(object, strerror(errno));
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return refuse_object(object, "not a regular file");
-    if (!read_at(fd, magic, SELFMAG, 0) || memcmp(magic, ELFMAG, SELFMAG))
-        object->is_data = true;
+    object->is_data = fd == -ENODATA || (fd >= 0 && (!read_at(fd, magic, SELFMAG, 0) ||
+                                                     memcmp(magic, ELFMAG, SELFMAG)));
     if (object->is_data)
         return refuse_object(object, "no ELF file");
+    if (fd < 0)
+        return refuse_object(object, strerror(-fd));
     if (!is_same(o->core, object, fd))
         return refuse_object(object, "another build than the one that ran");
     return steal_fd(fd);
@@ -535,6 +562,52 @@ static int set_maps(struct opening *o)
     }
     core->maps.n = o->n;
     return 0;
+}
+
+/* ---- how it was started ----
+ *
+ * On the stack of a program that begins lie, upwards: argc, the arguments' addresses, NULL, those
+ * of the environment, NULL, what the kernel told it (auxv), random bytes; then the strings
+ * themselves, in the same order, and the program's name. Source: create_elf_tables(),
+ * fs/binfmt_elf.c. */
+
+/* Where a list of addresses begins that ends before a NULL at `end`: behind another NULL, or behind
+ * the number of its addresses; 0: there is none. *first: the first of them, 0 of an empty one. */
+static uint64_t list_begin(const struct core *core, uint64_t end, bool counted, uint64_t *first)
+{
+    *first = 0;
+    for (uint64_t n = 0; n < WORDS_MAX; n++) {
+        uint64_t word, at = end - 8 * (n + 1);
+        if (!core_read(core, at, &word, sizeof word))
+            return 0;
+        if (counted ? word == n : !word)
+            return at + 8;
+        *first = word;
+    }
+    return 0;
+}
+
+static void find_words(struct opening *o)
+{
+    struct core *core = o->core;
+    uint8_t below[AUXV_BYTES];
+    uint64_t auxv = 0, argument, variable;
+
+    if (!o->auxv[0].a_type || !core_read(core, o->random - sizeof below, below, sizeof below))
+        return;
+    for (size_t at = -(o->random - sizeof below) % 8; at + sizeof o->auxv <= sizeof below && !auxv;
+         at += 8)
+        if (!memcmp(below + at, o->auxv, sizeof o->auxv))
+            auxv = o->random - sizeof below + at;
+    uint64_t list = auxv ? list_begin(core, auxv - 8, false, &variable) : 0;
+    if (!list || !list_begin(core, list - 8, true, &argument))
+        return;
+    if (!variable)
+        variable = o->program;
+    if (argument < variable && variable - argument <= WORDS_BYTES_MAX)
+        core->arguments = (struct core_words){argument, variable};
+    if (variable < o->program && o->program - variable <= WORDS_BYTES_MAX)
+        core->environment = (struct core_words){variable, o->program};
 }
 
 /* ---- threads ---- */
@@ -637,6 +710,26 @@ static int read_head(struct opening *o, Elf64_Ehdr *header)
     return 0;
 }
 
+static int unpack(struct opening *o)
+{
+    _cleanup_(text_deinit) struct text words = TEXT_INIT;
+    struct core *core = o->core;
+    struct stat st;
+
+    _cleanup_close_ int fd = core_unpack(core->fd, &words);
+    if (fd == -ENOENT)
+        return 0;
+    if (fd < 0)
+        return refuse(o, fd, words.data ? words.data : strerror(-fd));
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    int packed = core->fd;
+    core->fd = fd;
+    fd = packed; /* to be closed */
+    core->stat.st_size = st.st_size;
+    return 0;
+}
+
 static int open_core(struct opening *o, const char *path)
 {
     struct core *core = o->core;
@@ -659,7 +752,7 @@ static int open_core(struct opening *o, const char *path)
     }
     if (fstat(core->fd, &core->stat) < 0 || !S_ISREG(core->stat.st_mode))
         return refuse(o, -EINVAL, "not a regular file");
-    return 0;
+    return unpack(o);
 }
 
 static int read_core(struct opening *o)
@@ -680,8 +773,10 @@ static int read_core(struct opening *o)
         r = set_maps(o);
     if (r == 0)
         r = open_objects(o);
-    if (r == 0)
+    if (r == 0) {
         guess_uses(core, o);
+        find_words(o);
+    }
     return r == 0 ? set_threads(core) : r;
 }
 
@@ -797,6 +892,32 @@ int core_open_executable(const struct core *core) { return open_again(core, core
 bool core_is_executable(const struct core *core, uint64_t start)
 {
     return core->executable >= 0 && object_at(core, start) == core->executable;
+}
+
+static ssize_t read_words(const struct core *core, const struct core_words *words, char *out,
+                          size_t cap)
+{
+    size_t n = words->end - words->start < cap - 1 ? (size_t)(words->end - words->start) : cap - 1;
+
+    if (!core_read(core, words->start, out, n))
+        n = 0;
+    out[n] = 0;
+    return (ssize_t)n;
+}
+
+ssize_t core_command(const struct core *core, char *line, size_t cap)
+{
+    ssize_t n = read_words(core, &core->arguments, line, cap);
+
+    if (n > 0)
+        return command_words(line, n, cap);
+    snprintf(line, cap, "%s", core->command);
+    return (ssize_t)strlen(line);
+}
+
+ssize_t core_environment(const struct core *core, char *block, size_t cap)
+{
+    return read_words(core, &core->environment, block, cap);
 }
 
 size_t core_missing(const struct core *core, struct text *out)

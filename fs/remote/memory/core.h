@@ -46,17 +46,20 @@ struct core {
     char *path; /* absolute */
     char *name; /* in the tree */
     int fd;
-    struct stat stat;
-    uint64_t wanted; /* bytes that it should have: more than stat.st_size if it was truncated */
+    struct stat stat; /* st_size: unpacked */
+    uint64_t wanted;  /* bytes that it should have: more than stat.st_size if it was truncated */
 
     pid_t pid, ppid;
     uid_t uid;
     gid_t gid;
     char comm[16];
-    char command[81]; /* how its command line begins */
-    int signal;       /* that it died of; 0: it was dumped alive */
-    int code;         /* si_code of that; 0: not known */
-    uint64_t address; /* that the instruction wanted, where has_address */
+    char command[81]; /* how its command line begins, as the dumper tells */
+    struct core_words {
+        uint64_t start, end;  /* in memory; 0: not found */
+    } arguments, environment; /* with which it was started */
+    int signal;               /* that it died of; 0: it was dumped alive */
+    int code;                 /* si_code of that; 0: not known */
+    uint64_t address;         /* that the instruction wanted, where has_address */
     bool has_address;
     pid_t faulted;        /* the thread that got the signal; without one 0 */
     uint64_t entry, vdso; /* of the executable; 0: not known */
@@ -98,6 +101,11 @@ int core_open_file(const struct core *core, uint64_t start);
 int core_open_executable(const struct core *core);
 /* Whether the program's file is what is mapped at start. */
 bool core_is_executable(const struct core *core, uint64_t start);
+
+/* What proc_command() gives of a living process; and what its environ has: the bytes, with a NUL
+ * behind them. At most cap - 1 bytes; 0: it isn't there. */
+ssize_t core_command(const struct core *core, char *line, size_t cap);
+ssize_t core_environment(const struct core *core, char *block, size_t cap);
 
 /* Names the programs and libraries that were mapped and can't be read, and why; their number. */
 size_t core_missing(const struct core *core, struct text *out);

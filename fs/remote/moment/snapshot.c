@@ -311,6 +311,14 @@ static int read_python(struct reading *reading)
     if (!target->runtime.supported)
         return 0;
     int r = run_moment(reading);
+    if (r == -EAGAIN && target->core) { /* it stays as it is */
+        reading->moment.walk = NULL;
+        snapshot->supported = false;
+        snprintf(snapshot->why, sizeof snapshot->why,
+                 "the interpreter's lists of threads make no "
+                 "sense: the core file lacks parts of them");
+        return 0;
+    }
     if (r < 0)
         return r;
     struct walk *walk = reading->moment.walk;

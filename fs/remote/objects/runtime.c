@@ -28,13 +28,14 @@ static void refuse(struct runtime *rt, const char *why)
 }
 
 /* 3.11 and later export their version as a number. Before, the symbols that a minor added to the
- * stable ABI tell (Doc/data/stable_abi.dat): Py_NewRef came with 3.10, PyFrame_GetCode with 3.9. */
+ * stable ABI tell (Doc/data/stable_abi.dat): Py_NewRef came with 3.10, PyFrame_GetCode with 3.9.
+ * 0: that number isn't readable. */
 static uint32_t version_by_symbols(const struct memory *m, const struct elf_image *image)
 {
     uint64_t addr, value;
 
-    if (!elf_image_symbol(m, image, "Py_Version", &addr, NULL) && !memory_read(m, addr, &value, 8))
-        return (uint32_t)value;
+    if (!elf_image_symbol(m, image, "Py_Version", &addr, NULL))
+        return memory_read(m, addr, &value, 8) < 0 ? 0 : (uint32_t)value;
     if (!elf_image_symbol(m, image, "Py_NewRef", &addr, NULL))
         return 0x030a0000;
     if (!elf_image_symbol(m, image, "PyFrame_GetCode", &addr, NULL))
@@ -64,7 +65,9 @@ static void identify(const struct memory *m, const struct elf_image *image, stru
         r = rt->version >= OLDEST && offsets_for_version(rt->version, &rt->offsets) ? 0
                                                                                     : -EOPNOTSUPP;
     }
-    if (r == -EOPNOTSUPP) {
+    if (!rt->version) {
+        refuse(rt, "which version it is can't be read, for want of its file");
+    } else if (r == -EOPNOTSUPP) {
         snprintf(why, sizeof why, "CPython %u.%u is not supported: 3.9 to 3.15 are",
                  rt->version >> 24, rt->version >> 16 & 255);
         refuse(rt, why);
@@ -72,6 +75,9 @@ static void identify(const struct memory *m, const struct elf_image *image, stru
         snprintf(why, sizeof why, "the debug offsets of CPython %u.%u make no sense",
                  rt->version >> 24, rt->version >> 16 & 255);
         refuse(rt, why);
+    } else if (m->core &&
+               memory_read(m, rt->addr + rt->offsets.rt_interpreters_head, blob, 8) < 0) {
+        refuse(rt, "the core file lacks the interpreter's state: it was cut, or not dumped");
     } else if (rt->free_threaded) {
         refuse(rt, "free-threaded builds of CPython are not supported");
     }
