@@ -56,9 +56,9 @@ static int read_size(struct ctl_line *line, const struct ctl_word *word, uint64_
     uint64_t size;
 
     if (!size_parse(word->text, word->size, &size))
-        return ctl_complain(
-            line, word->text,
-            "write on, off, a size as 64M, rate=0.05, layers=0.5, locals, or for loop a limit as 100ms");
+        return ctl_complain(line, word->text,
+                            "write on, off, a size as 64M, rate=0.05, layers=0.5, locals, or for "
+                            "loop a limit as 100ms");
     if (size < RING_SIZE_MIN || size > RING_SIZE_MAX)
         return ctl_complain(line, word->text, "a ring has 64K to 1G");
     if (*out)

@@ -222,13 +222,14 @@ static const struct half trace = {RECORDED_TORCH_TRACE, RECORDED_TORCH_PROFILE, 
 static const struct half profile = {RECORDED_TORCH_PROFILE, RECORDED_TORCH_TRACE, "profile",
                                     "profile_off"};
 
-/* on(rate, layers), or profile(steps, 0), in the namespace. Its errno, with its words; -EIO with an exception
- * set. */
+/* on(rate, layers), or profile(steps, 0), in the namespace. Its errno, with its words; -EIO with an
+ * exception set. */
 static int call_on(PyObject *namespace, const char *name, const struct proto_record *record,
                    char words[PROTO_WORDS_MAX])
 {
     PyObject *on = PyDict_GetItemString(namespace, name); /* borrowed */
-    _cleanup_unref_ PyObject *said = on ? PyObject_CallFunction(on, "dI", record->rate, record->layers) : NULL;
+    _cleanup_unref_ PyObject *said =
+        on ? PyObject_CallFunction(on, "dI", record->rate, record->layers) : NULL;
     PyObject *text;
     int error;
 
