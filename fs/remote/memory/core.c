@@ -122,6 +122,14 @@ bool core_read(const struct core *core, uint64_t addr, void *buf, size_t len)
 
 /* ---- notes ---- */
 
+static uint64_t ticks_of(const struct timeval *time)
+{
+    uint64_t seconds = time->tv_sec > 0 ? (uint64_t)time->tv_sec : 0;
+    uint64_t micros = time->tv_usec > 0 ? (uint64_t)time->tv_usec : 0;
+
+    return (seconds * 1000000 + micros) * (uint64_t)sysconf(_SC_CLK_TCK) / 1000000;
+}
+
 static int add_thread(struct core *core, const struct elf_prstatus *status)
 {
     struct core_thread thread = {.tid = status->pr_pid};
@@ -132,6 +140,8 @@ static int add_thread(struct core *core, const struct elf_prstatus *status)
         return -ENOMEM;
     _Static_assert(sizeof thread.regs == sizeof status->pr_reg, "elf_gregset_t");
     memcpy(&thread.regs, &status->pr_reg, sizeof thread.regs);
+    thread.user_ticks = ticks_of(&status->pr_utime);
+    thread.system_ticks = ticks_of(&status->pr_stime);
     if (!core->lwps.n) {
         core->signal = status->pr_cursig;
         core->faulted = thread.tid;
@@ -628,6 +638,8 @@ static void set_lwp(const struct core *core, const struct core_thread *thread, s
     *lwp = (struct lwp){.tid = thread->tid,
                         .inner_tid = thread->tid,
                         .state = 'R',
+                        .user_ticks = thread->user_ticks,
+                        .system_ticks = thread->system_ticks,
                         .syscall = -1,
                         .blocking = {.number = -1, .fd = -1}};
     snprintf(lwp->comm, sizeof lwp->comm, "%s", core->comm);
@@ -642,6 +654,27 @@ static void set_lwp(const struct core *core, const struct core_thread *thread, s
     (void)blocking_parse(line, &lwp->blocking);
 }
 
+/* The kernel gives the first thread the times of all. Source: fill_prstatus(), fs/binfmt_elf.c. */
+static void share_times(struct core *core)
+{
+    struct core_thread *first = NULL;
+    uint64_t user = 0, system = 0;
+
+    for (size_t i = 0; i < core->lwps.n; i++) {
+        struct core_thread *thread = &core->threads[i];
+        if (thread->tid == core->pid) {
+            first = thread;
+            continue;
+        }
+        user += thread->user_ticks;
+        system += thread->system_ticks;
+    }
+    if (first && first->user_ticks >= user && first->system_ticks >= system) {
+        first->user_ticks -= user;
+        first->system_ticks -= system;
+    }
+}
+
 static int set_threads(struct core *core)
 {
     size_t n = 0;
@@ -651,6 +684,7 @@ static int set_threads(struct core *core)
         if (!n || core->threads[n - 1].tid != core->threads[i].tid)
             core->threads[n++] = core->threads[i];
     core->lwps.n = n;
+    share_times(core);
     core->lwps.items = calloc(n, sizeof *core->lwps.items);
     if (!core->lwps.items)
         return -ENOMEM;

@@ -24,6 +24,7 @@
 struct core_thread {
     pid_t tid; /* as the dumper knew it */
     struct user_regs_struct regs;
+    uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK); 0: not told, as by gcore */
 };
 
 /* A file that was mapped. */
