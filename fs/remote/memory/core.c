@@ -35,7 +35,7 @@ struct piece {
 
 struct opening {
     struct core *core;
-    const char *executable, *sysroot;
+    const char *executable; /* NULL: as the core file names it */
     struct text *why;
     struct piece *pieces; /* ascending from merge_pieces() on */
     size_t n, alloc;
@@ -421,8 +421,8 @@ static int add_files(struct opening *o)
 
 /* ---- the mapped files ---- */
 
-/* Below sysroot, if there is one, where links lead nowhere else. Not open for reading yet: to open
- * a device may do something. */
+/* Below the root, where links lead nowhere else. Not open for reading yet: to open a device may do
+ * something. */
 static int find_path(const struct opening *o, const struct core_object *object)
 {
     const int flags = O_PATH | O_CLOEXEC;
@@ -434,9 +434,7 @@ static int find_path(const struct opening *o, const struct core_object *object)
         errno = ENOENT; /* of no file system */
         return -1;
     }
-    if (!o->sysroot)
-        return open(object->path, flags);
-    _cleanup_close_ int root = open(o->sysroot, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int root = open(o->core->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return root < 0 ? -1 : (int)syscall(SYS_openat2, root, object->path, &how, sizeof how);
 }
 
@@ -764,6 +762,16 @@ static int unpack(struct opening *o)
     return 0;
 }
 
+static int find_root(struct opening *o, const char *path)
+{
+    o->core->root = realpath(path, NULL);
+    if (o->core->root)
+        return 0;
+    int error = errno;
+    text_printf(o->why, "sysroot %s: %s", path, strerror(error));
+    return -error;
+}
+
 static int open_core(struct opening *o, const char *path)
 {
     struct core *core = o->core;
@@ -826,14 +834,15 @@ int core_open(const char *path, const char *executable, const char *sysroot, str
 {
     _cleanup_(opening_deinit) struct opening o = {.core = calloc(1, sizeof *o.core),
                                                   .executable = executable,
-                                                  .sysroot = sysroot,
                                                   .why = why};
 
     if (!o.core)
         return -ENOMEM;
     o.core->fd = -1;
     o.core->executable = -1;
-    int r = open_core(&o, path);
+    int r = find_root(&o, sysroot ? sysroot : "/");
+    if (r == 0)
+        r = open_core(&o, path);
     if (r == 0)
         r = read_core(&o);
     if (r == 0)
@@ -858,6 +867,7 @@ void core_free(struct core *core)
     free(core->lwps.items);
     free(core->threads);
     free(core->name);
+    free(core->root);
     free(core->path);
     free(core);
 }

@@ -46,6 +46,7 @@ struct core_mapping {
 struct core {
     char *path; /* absolute */
     char *name; /* in the tree */
+    char *root; /* absolute; below it lie the program's files: / unless sysroot= says otherwise */
     int fd;
     struct stat stat; /* st_size: unpacked */
     uint64_t wanted;  /* bytes that it should have: more than stat.st_size if it was truncated */
