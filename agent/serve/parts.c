@@ -72,6 +72,7 @@ const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_LOOP] = &loop_recorder,
     [RECORDED_PROCESS_SAMPLES] = &process_recorder,
     [RECORDED_SPANS] = &spans_recorder,
+    [RECORDED_TORCH_PROFILE] = &torch_profile_recorder,
     [RECORDED_TORCH_TRACE] = &torch_trace_recorder,
 };
 /* clang-format on */

@@ -21,7 +21,8 @@
  *      stops and watches in the record
  *   4  the agent's own threads, evals and ring_bytes in the record; lines before an EVAL
  *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop
- *   6  ALLOCATIONS, and where they are in the record */
+ *   6  ALLOCATIONS, and where they are in the record; the table
+ *      torch_profile */
 #pragma once
 
 #include <stdint.h>
@@ -154,7 +155,8 @@ struct proto_record {
     uint32_t zero;
     uint64_t size; /* of its ring, bytes; 0: as it is, or RING_SIZE_DEFAULT. Rows are kept */
     /* torch_trace: the share of the steps, above 0 to 1; 0: as it is, or 0.05. loop: [s] from how
-     * long on it is blocked, 0.01 to 3600; 0: as it is, or 0.1 */
+     * long on it is blocked, 0.01 to 3600; 0: as it is, or 0.1. torch_profile: how many steps, 1 to
+     * 100; 0: 5 */
     double rate;
     int64_t interp;        /* as in struct proto_eval */
     uint64_t gil_interval; /* as in struct proto_eval */

@@ -36,6 +36,7 @@ enum statement {
     ROLLBACK,
     ADD_SAMPLE,
     ADD_EVENT,
+    ADD_STACK,
     PUT_FOLLOWED,
     DROP_FOLLOWED,
     GET_FOLLOWED,
@@ -55,6 +56,7 @@ static const char *const statements[ADD_ROW] = {
     [ADD_SAMPLE] = "INSERT INTO samples VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [ADD_EVENT] = "INSERT INTO events VALUES(?, ?, ?, ?, ?, ?, json_extract(?7, '$.ts'), "
                   "json_extract(?7, '$.kind'), ?7)",
+    [ADD_STACK] = "INSERT INTO profile VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [PUT_FOLLOWED] = "INSERT OR REPLACE INTO followed VALUES(?, ?, ?, ?, ?, ?, ?)",
     [DROP_FOLLOWED] = "DELETE FROM followed WHERE host = ? AND pid = ?",
     [GET_FOLLOWED] = "SELECT row, dropped, upto FROM followed WHERE host = ? AND pid = ? AND "
@@ -426,6 +428,23 @@ int history_file_add_event(struct history_file *file, const struct history_front
     return file->error = run(file, ADD_EVENT, NULL);
 }
 
+int history_file_add_stack(struct history_file *file, const struct history_front *front,
+                           const struct history_stack *stack)
+{
+    if (file->error)
+        return file->error;
+    sqlite3_stmt *stmt = bind_front(file, ADD_STACK, front);
+    sqlite3_bind_double(stmt, FRONT + 1, stack->ts);
+    sqlite3_bind_double(stmt, FRONT + 2, stack->seconds);
+    bind_text(stmt, FRONT + 3, stack->mode, strlen(stack->mode));
+    sqlite3_bind_int64(stmt, FRONT + 4, stack->tid);
+    bind_text(stmt, FRONT + 5, stack->thread, strlen(stack->thread));
+    bind_text(stmt, FRONT + 6, stack->stack, strlen(stack->stack));
+    sqlite3_bind_int64(stmt, FRONT + 7, stack->weight);
+    sqlite3_bind_int64(stmt, FRONT + 8, stack->samples);
+    return file->error = run(file, ADD_STACK, NULL);
+}
+
 static bool is_utf8(const char *bytes, size_t size)
 {
     for (size_t i = 0, n; i < size; i += n)
@@ -558,7 +577,7 @@ static int oldest(struct history_file *file, const char *table, double *ts)
 
 int history_file_trim(struct history_file *file, double now)
 {
-    static const char *const others[] = {"samples", "events"};
+    static const char *const others[] = {"samples", "events", "profile"};
     double cut = now - (double)file->limits.age / 1e9, first = now;
     int64_t pages, unused, limit = (int64_t)file->limits.bytes / file->page_size;
     int r = run(file, COUNT_PAGES, &pages);

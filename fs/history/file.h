@@ -15,11 +15,14 @@
 #include <sys/types.h>
 
 struct history_limits {
-    uint64_t age;   /* ns: what is older goes */
-    uint64_t bytes; /* of the file: then the oldest goes */
+    uint64_t age;      /* ns: what is older goes */
+    uint64_t bytes;    /* of the file: then the oldest goes */
+    uint64_t interval; /* ns between two times that something is appended */
 };
 
 #define HISTORY_AGE_MIN 60000000000ull
+#define HISTORY_INTERVAL_MIN 1000000000ull
+#define HISTORY_INTERVAL_MAX 3600000000000ull
 #define HISTORY_BYTES_MIN (1u << 20)
 #define HISTORY_BYTES_MAX (1ull << 40)
 #define HISTORY_LOG_MAX                                                     \
@@ -46,11 +49,19 @@ struct history_sample {
     unsigned running, gil_waiting;
 };
 
+/* What a stack of a thread came to in a while. */
+struct history_stack {
+    double ts, seconds;
+    const char *mode, *thread, *stack;
+    pid_t tid;
+    int64_t weight, samples;
+};
+
 /* The tables whose rows are those of rings. */
 enum history_recorded { HISTORY_EXCEPTIONS, HISTORY_CRASH, HISTORY_RECORDED };
 
 /* Those that say whose their rows are. */
-#define HISTORY_TABLES "crash, events, exceptions, samples"
+#define HISTORY_TABLES "crash, events, exceptions, profile, samples"
 
 struct history_file;
 
@@ -72,6 +83,8 @@ int history_file_add_sample(struct history_file *file, const struct history_fron
 /* line: one JSON object that has "ts" and "kind". */
 int history_file_add_event(struct history_file *file, const struct history_front *front,
                            const char *line, size_t size);
+int history_file_add_stack(struct history_file *file, const struct history_front *front,
+                           const struct history_stack *stack);
 /* A row of a ring. */
 int history_file_add_row(struct history_file *file, enum history_recorded table,
                          const struct history_front *front, const struct ring_row *row);

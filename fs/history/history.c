@@ -8,8 +8,10 @@
 #include "fs/events/feed.h"
 #include "fs/format/event.h"
 #include "fs/history/look.h"
+#include "fs/history/stacks.h"
 #include "fs/process/facts.h"
 #include "fs/process/jobs.h"
+#include "fs/sampler/profile.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -20,8 +22,9 @@
 #include <unistd.h>
 
 #define ROUNDS_BETWEEN_TRIMS 3
-#define ROUNDS_BETWEEN_LOOKS 12 /* at the threads of a process that doesn't run */
-#define CRASH_ROWS_MAX 5000     /* of the frames and variables of some crashes, each time */
+#define LOOK_EVERY_NS 60000000000u /* at the threads of a process that doesn't run */
+#define PROFILE_EVERY_NS 60000000000u
+#define CRASH_ROWS_MAX 5000 /* of the frames and variables of some crashes, each time */
 
 static const struct {
     enum recorded table;
@@ -37,6 +40,7 @@ struct progress {
     double upto;  /* ts of the newest event, [s] */
     struct feed_cursor events;
     struct history_followed rings[HISTORY_RECORDED];
+    uint64_t profiled; /* CLOCK_MONOTONIC, ns: samples before that are there */
 };
 
 /* One process that is followed. */
@@ -48,7 +52,7 @@ struct item {
     char job[JOB_NAME_MAX];    /* of front; "": none */
     struct progress now, kept; /* with what is being appended, and without */
     struct history_sample sample;
-    uint64_t looked; /* the round of its threads' last look; 0: none yet */
+    uint64_t looked; /* CLOCK_MONOTONIC, ns, when its threads were looked at last; 0: not yet */
     bool listed, ended;
 };
 
@@ -60,7 +64,8 @@ struct history {
     struct user_ns ns; /* the daemon's */
     struct item *items;
     size_t n, alloc;
-    uint64_t rounds;
+    uint64_t rounds, interval;
+    bool ends; /* it is the last time */
     pthread_t thread;
     bool running;
 
@@ -283,6 +288,33 @@ static int append_rings(struct history *history, struct item *item)
     return r;
 }
 
+/* What was sampled in whole slices; once a minute while more comes. */
+static int append_profile(struct history *history, struct item *item)
+{
+    /* samples come a moment late */
+    uint64_t to = monotonic_ns() / STORE_SLICE * STORE_SLICE - STORE_SLICE;
+    uint64_t from = item->now.profiled;
+    struct profile *profile = item->process->profile;
+    struct store_stats stats;
+
+    if (!profile_any(profile))
+        return 0;
+    bool due = item->ended || history->ends || to - from >= PROFILE_EVERY_NS;
+    struct store *store = due ? profile_store(profile) : NULL;
+    if (!store)
+        return 0;
+    store_stats(store, &stats);
+    if (item->ended || history->ends)
+        to += 2 * STORE_SLICE;
+    item->now.profiled = to;
+    from = from > stats.first ? from : stats.first / STORE_SLICE * STORE_SLICE;
+    int r = stats.last >= from && from < to
+                ? history_add_stacks(history->file, &item->front, store, from, to)
+                : 0;
+    store_unref(store);
+    return r;
+}
+
 static int append_start(struct history *history, struct item *item, const struct text *command)
 {
     _cleanup_(text_deinit) struct text line = TEXT_INIT;
@@ -298,7 +330,7 @@ static int append_start(struct history *history, struct item *item, const struct
 /* How it is now: nothing, if it can't be read. */
 static int append_sample(struct history *history, struct item *item)
 {
-    bool due = !item->looked || history->rounds - item->looked >= ROUNDS_BETWEEN_LOOKS;
+    bool due = !item->looked || monotonic_ns() - item->looked >= LOOK_EVERY_NS;
     struct history_look look = {.before = &item->sample,
                                 .again = due,
                                 .with_command = !item->now.started};
@@ -307,7 +339,7 @@ static int append_sample(struct history *history, struct item *item)
     if (history_look(item->process, &look) == 0) {
         double now = realtime_s();
         if (look.looked)
-            item->looked = history->rounds;
+            item->looked = monotonic_ns();
         item->sample = look.sample;
         if (!item->now.started)
             r = append_start(history, item, &look.command);
@@ -335,6 +367,8 @@ static int append(struct history *history, struct item *item)
         r = append_events(history, item);
     if (r == 0)
         r = append_rings(history, item);
+    if (r == 0)
+        r = append_profile(history, item);
     if (r == 0 && item->ended)
         return history_file_drop_followed(history->file, &item->front);
     if (r < 0 || (upto == item->now.upto && started == item->now.started))
@@ -421,9 +455,10 @@ static void *history_main(void *arg)
     uint64_t next;
 
     do {
-        next = monotonic_ns() + HISTORY_INTERVAL_NS;
+        next = monotonic_ns() + history->interval;
         look_and_append(history);
     } while (sleep_until(history, next));
+    history->ends = true;
     look_and_append(history);
     return NULL;
 }
@@ -465,6 +500,7 @@ int history_new(struct registry *registry, const char *path, const struct histor
     pthread_cond_init(&history->changed, &attr);
     pthread_condattr_destroy(&attr);
     history->registry = registry;
+    history->interval = limits->interval;
     gethostname(history->host, sizeof history->host - 1);
     history->path = strdup(path);
     int r = history->path ? access_read_target(getpid(), &self) : -ENOMEM;

@@ -10,7 +10,7 @@
 #include "fs/history/file.h"
 #include "fs/process/registry.h"
 
-#define HISTORY_INTERVAL_NS 5000000000u /* between two times that something is appended */
+#define HISTORY_INTERVAL_NS 5000000000u
 #define HISTORY_AGE_NS (7 * 86400000000000ull)
 #define HISTORY_BYTES (1ull << 30)
 #define HISTORY_PROCESSES_MAX 4096 /* that are followed; of more nothing is appended */

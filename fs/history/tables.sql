@@ -35,6 +35,25 @@ CREATE TABLE IF NOT EXISTS events(
 );
 CREATE INDEX IF NOT EXISTS events_ts ON events(ts);
 
+-- what was sampled of processes while `profile` was on: once a minute, and when that or the process ends
+CREATE TABLE IF NOT EXISTS profile(
+    host TEXT,           -- the machine
+    pid INTEGER,         -- the process
+    rank INTEGER,        -- its rank; NULL: none
+    job TEXT,            -- the distributed job that it belongs to; NULL: none is known
+    uid INTEGER,         -- its user; 0 where only root may look at it
+    gid INTEGER,         -- its group; 0 where only root may look at it
+    ts REAL,             -- [s] since 1970: from when on
+    seconds REAL,        -- [s] how long that was
+    mode TEXT,           -- 'cpu' (weight: ns on a processor), 'off' (ns off it), 'faults' (pages), 'alloc' (bytes)
+    tid INTEGER,         -- the kernel's number of the thread; 0: of several
+    thread TEXT,         -- its name
+    stack TEXT,          -- `func (file:line)`, outermost first, joined by semicolons; '[other]': what is beyond the largest 200
+    weight INTEGER,      -- ns, pages or bytes
+    samples INTEGER      -- of how many samples
+);
+CREATE INDEX IF NOT EXISTS profile_ts ON profile(ts);
+
 -- how far the daemon has come with each process that lives: nobody else's business
 CREATE TABLE IF NOT EXISTS followed(
     host TEXT,           -- the machine

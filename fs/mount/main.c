@@ -133,6 +133,8 @@ static int serve(struct options *options, struct mount *mount)
         r = chdir("/") < 0 ? -errno : mount_look_up_in_parallel(session);
         if (r == 0 && mount->history)
             r = history_start(mount->history);
+        if (r == 0 && options->profile)
+            r = registry_sample_all(mount->registry, &options->profile_request);
         if (r == 0)
             r = loop_run(session);
         end_commands(session, mount);

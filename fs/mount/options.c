@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PROFILE_ALL_HZ 19 /* unless told otherwise */
+
 enum { KEY_CORE };
 
 static const struct fuse_opt specs[] = {
@@ -27,9 +29,11 @@ static const struct fuse_opt specs[] = {
     {"hidepid=%u", offsetof(struct options, hidepid), 0},
     {"sysroot=%s", offsetof(struct options, sysroot), 0},
     FUSE_OPT_KEY("core=", KEY_CORE),
+    {"profile=%s", offsetof(struct options, profile), 0},
     {"history=%s", offsetof(struct options, history), 0},
     {"history_age=%s", offsetof(struct options, history_age), 0},
     {"history_size=%s", offsetof(struct options, history_size), 0},
+    {"history_interval=%s", offsetof(struct options, history_interval), 0},
     /* -d and allow_other are libfuse's too */
     FUSE_OPT_KEY("-d", FUSE_OPT_KEY_KEEP),
     FUSE_OPT_KEY("debug", FUSE_OPT_KEY_KEEP),
@@ -112,6 +116,7 @@ static int read_limits(struct options *options, struct text *why)
 {
     struct history_limits *limits = &options->history_limits;
     const char *age = options->history_age, *size = options->history_size;
+    const char *interval = options->history_interval;
 
     if (age && (!duration_parse(age, strlen(age), &limits->age) || limits->age < HISTORY_AGE_MIN)) {
         text_puts(why, "history_age takes a time of at least a minute, as 12h or 30d");
@@ -122,10 +127,43 @@ static int read_limits(struct options *options, struct text *why)
         text_puts(why, "history_size takes a size of 1M to 1024G, as 512M");
         return -1;
     }
-    if ((age || size) && !options->history) {
-        text_puts(why, "history_age and history_size say how much history=FILE keeps; name a file");
+    if (interval &&
+        (!duration_parse(interval, strlen(interval), &limits->interval) ||
+         limits->interval < HISTORY_INTERVAL_MIN || limits->interval > HISTORY_INTERVAL_MAX)) {
+        text_puts(why, "history_interval takes a time of 1s to 1h");
         return -1;
     }
+    if ((age || size || interval) && !options->history) {
+        text_puts(why, "history_age, history_size and history_interval say how history=FILE is "
+                       "kept; name a file");
+        return -1;
+    }
+    return 0;
+}
+
+/* What is sampled of every process: as for `profile` in ctl, with colons for the blanks. */
+static int read_profile(struct options *options, struct text *why)
+{
+    const char *at;
+
+    if (!options->profile)
+        return 0;
+    _cleanup_free_ char *text = strdup(options->profile);
+    if (!text)
+        return -1;
+    for (char *p = text; *p; p++)
+        *p = *p == ':' ? ' ' : *p;
+    text_printf(why, "profile=%s: ", options->profile);
+    if (profile_request_read(text, strlen(text), &options->profile_request, &at, why) < 0)
+        return -1;
+    if (options->profile_request.verb != PROFILE_START || options->profile_request.options.tid ||
+        options->profile_request.duration) {
+        text_puts(why, "write modes and a rate, as profile=cpu:19hz");
+        return -1;
+    }
+    if (!strcasestr(text, "hz"))
+        options->profile_request.options.hz = PROFILE_ALL_HZ;
+    text_clear(why);
     return 0;
 }
 
@@ -133,7 +171,7 @@ int options_parse(int argc, char **argv, struct options *out, struct text *why)
 {
     struct parse parse = {
         .options = {.hidepid = HIDEPID_INVISIBLE,
-                    .history_limits = {HISTORY_AGE_NS, HISTORY_BYTES},
+                    .history_limits = {HISTORY_AGE_NS, HISTORY_BYTES, HISTORY_INTERVAL_NS},
                     .fuse = FUSE_ARGS_INIT(argc, argv)},
         .why = why,
     };
@@ -149,6 +187,8 @@ int options_parse(int argc, char **argv, struct options *out, struct text *why)
     }
     if (r == 0)
         r = read_limits(options, why);
+    if (r == 0)
+        r = read_profile(options, why);
     if (r == 0 && options->check && options->mountpoint) {
         text_puts(why, "--check looks at the machine and takes no mount point");
         r = -1;
@@ -177,41 +217,46 @@ void options_deinit(struct options *options)
     }
     free(options->cores);
     free(options->sysroot);
+    free(options->profile);
     free(options->history);
     free(options->history_age);
     free(options->history_size);
+    free(options->history_interval);
     fuse_opt_free_args(&options->fuse);
 }
 
 void options_help(struct text *out)
 {
-    text_puts(out,
-              "usage: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT\n"
-              "\n"
-              "Shows every running CPython process (3.9 to 3.15) as a directory of files below\n"
-              "MOUNTPOINT. Looking never touches: no process notices being read.\n"
-              "SOURCE, a word like none, is what mount(8) gives, and what the mount is called.\n"
-              "\n"
-              "    -f, --foreground  stay in the foreground\n"
-              "    -d                the same, and print every request\n"
-              "    -h, --help        this page\n"
-              "    -V, --version     the version\n"
-              "    --check           say what this machine lets you do, and what to change where\n"
-              "                      it refuses; the exit status is 0 if all that is needed works\n"
-              "    -o allow_other    let other users in; each sees only what ptrace(2) would let\n"
-              "                      them see (needs root, or user_allow_other in /etc/fuse.conf)\n"
-              "    -o hidepid=N      what a user sees of processes that they may not look at:\n"
-              "                      0: their directories and the names in them, 1: only the\n"
-              "                      directories, 2 (the default): nothing\n"
-              "    -o core=FILE[:EXECUTABLE]  show a core file of a CPython process in cores/; it\n"
-              "                      may be given several times\n"
-              "    -o sysroot=DIR    look for the files that core files name below DIR\n"
-              "    -o history=FILE   append what happens to an SQLite database, every few seconds\n"
-              "    -o history_age=TIME, history_size=SIZE\n"
-              "                      what of it is kept: 7d and 1G\n"
-              "    -o nonempty       mount over a directory that holds something\n"
-              "    -o ro, fsname=NAME, ...  what every FUSE mount takes, see mount.fuse3(8)\n"
-              "\n"
-              "End it with: fusermount3 -u MOUNTPOINT\n"
-              "Then read MOUNTPOINT/help.\n");
+    text_puts(
+        out,
+        "usage: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT\n"
+        "\n"
+        "Shows every running CPython process (3.9 to 3.15) as a directory of files below\n"
+        "MOUNTPOINT. Looking never touches: no process notices being read.\n"
+        "SOURCE, a word like none, is what mount(8) gives, and what the mount is called.\n"
+        "\n"
+        "    -f, --foreground  stay in the foreground\n"
+        "    -d                the same, and print every request\n"
+        "    -h, --help        this page\n"
+        "    -V, --version     the version\n"
+        "    --check           say what this machine lets you do, and what to change where\n"
+        "                      it refuses; the exit status is 0 if all that is needed works\n"
+        "    -o allow_other    let other users in; each sees only what ptrace(2) would let\n"
+        "                      them see (needs root, or user_allow_other in /etc/fuse.conf)\n"
+        "    -o hidepid=N      what a user sees of processes that they may not look at:\n"
+        "                      0: their directories and the names in them, 1: only the\n"
+        "                      directories, 2 (the default): nothing\n"
+        "    -o core=FILE[:EXECUTABLE]  show a core file of a CPython process in cores/; it\n"
+        "                      may be given several times\n"
+        "    -o sysroot=DIR    look for the files that core files name below DIR\n"
+        "    -o profile=MODE[:MODE...][:HZ]\n"
+        "                      sample every process all the time, as profile=cpu:19hz\n"
+        "    -o history=FILE   append what happens to an SQLite database, every few seconds\n"
+        "    -o history_age=TIME, history_size=SIZE, history_interval=TIME\n"
+        "                      what of it is kept: 7d and 1G; how often it is appended to: 5s\n"
+        "    -o nonempty       mount over a directory that holds something\n"
+        "    -o ro, fsname=NAME, ...  what every FUSE mount takes, see mount.fuse3(8)\n"
+        "\n"
+        "End it with: fusermount3 -u MOUNTPOINT\n"
+        "Then read MOUNTPOINT/help.\n");
 }

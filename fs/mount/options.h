@@ -7,6 +7,8 @@
 #include "fs/base/text.h"
 #include "fs/history/history.h"
 
+#include "fs/sampler/request.h"
+
 #include <fuse_opt.h>
 
 /* core=FILE[:EXECUTABLE] */
@@ -20,10 +22,12 @@ struct options {
     int help, version, check;
     int foreground; /* -f, and implied by -d */
     int allow_other;
-    int nonempty;                     /* mount over a directory that holds something */
-    unsigned hidepid;                 /* an enum hidepid */
-    char *history;                    /* a file that is appended to; NULL: none; owned */
-    char *history_age, *history_size; /* as they were given; NULL: not; owned */
+    int nonempty;     /* mount over a directory that holds something */
+    unsigned hidepid; /* an enum hidepid */
+    char *history;    /* a file that is appended to; NULL: none; owned */
+    char *history_age, *history_size, *history_interval; /* as they were given; NULL: not; owned */
+    char *profile;                                       /* as it was given; NULL: not; owned */
+    struct profile_request profile_request;
     struct history_limits history_limits;
     char *source;     /* what the mount is to be called; NULL: not given; owned */
     char *mountpoint; /* NULL: not given; owned */

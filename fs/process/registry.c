@@ -8,6 +8,7 @@
 #include "fs/proc/may_hang.h"
 #include "fs/process/crashes.h"
 #include "fs/process/ends.h"
+#include "fs/process/profiler.h"
 #include "fs/remote/memory/core.h"
 #include "fs/sampler/profile.h"
 #include "fs/watch/follow.h"
@@ -44,6 +45,7 @@ struct registry {
     struct exited *exited;
     struct ends *ends;
     struct crashes *crashes;
+    struct profiler *profiler;
     struct process_list cores; /* stays as it is once the mount serves */
 };
 
@@ -58,6 +60,8 @@ int registry_new(struct registry **out)
         r = ends_new(registry->exited, &registry->ends);
     if (r == 0)
         r = crashes_new(&registry->crashes);
+    if (r == 0)
+        r = profiler_new(registry, &registry->profiler);
     if (r < 0) {
         registry_free(registry);
         return r;
@@ -143,6 +147,13 @@ int registry_add_cores(struct registry *registry, struct process_list *list)
 
 struct exited *registry_exited(struct registry *registry) { return registry->exited; }
 
+void registry_follow(struct registry *registry) { (void)profiler_follow(registry->profiler); }
+
+int registry_sample_all(struct registry *registry, const struct profile_request *request)
+{
+    return profiler_sample_all(registry->profiler, request);
+}
+
 void registry_watch(struct registry *registry, struct process *process)
 {
     if (process_watch(process))
@@ -189,6 +200,7 @@ void registry_free(struct registry *registry)
 {
     if (!registry)
         return;
+    profiler_free(registry->profiler);
     for (size_t i = 0; i < BUCKETS; i++) {
         while (registry->buckets[i]) {
             struct record *record = registry->buckets[i];

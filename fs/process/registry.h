@@ -9,6 +9,7 @@
 
 struct core;
 struct exited;
+struct profile_request;
 struct session;
 
 struct registry;
@@ -43,3 +44,9 @@ void registry_listen(struct registry *registry, struct process *process, struct 
 void registry_notice(struct registry *registry, pid_t pid);
 /* The processes that have ended and left a recording. */
 struct exited *registry_exited(struct registry *registry);
+
+/* A profile was started: from now on those that its process starts are looked for, if that was
+ * asked for, and what it executes is seen at once. */
+void registry_follow(struct registry *registry);
+/* Samples every process from now on (-o profile). -ENOMEM, -EAGAIN. */
+int registry_sample_all(struct registry *registry, const struct profile_request *request);

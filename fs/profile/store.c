@@ -87,13 +87,13 @@ static bool mode_has(enum profile_mode mode, uint32_t lane)
 {
     switch (lane_kind(lane)) {
     case SAMPLE_CPU:
-        return mode == PROFILE_CPU || mode == PROFILE_WALL ||
-               mode == (lane_gil(lane) ? PROFILE_GIL : PROFILE_NOGIL);
-    case SAMPLE_OFF: return mode == PROFILE_OFF || mode == PROFILE_WALL;
-    case SAMPLE_PREEMPTED: return mode == PROFILE_WALL;
-    case SAMPLE_FAULT: return mode == PROFILE_FAULTS;
-    case SAMPLE_ALLOC: return mode == PROFILE_ALLOC;
-    case SAMPLE_HEAP: return mode == PROFILE_HEAP;
+        return mode == MODE_CPU || mode == MODE_WALL ||
+               mode == (lane_gil(lane) ? MODE_GIL : MODE_NOGIL);
+    case SAMPLE_OFF: return mode == MODE_OFF || mode == MODE_WALL;
+    case SAMPLE_PREEMPTED: return mode == MODE_WALL;
+    case SAMPLE_FAULT: return mode == MODE_FAULTS;
+    case SAMPLE_ALLOC: return mode == MODE_ALLOC;
+    case SAMPLE_HEAP: return mode == MODE_HEAP;
     case SAMPLE_KINDS: break;
     }
     return false;

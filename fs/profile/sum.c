@@ -6,24 +6,24 @@
 
 static const struct {
     const char *name, *unit;
-} modes[PROFILE_MODES] = {
-    [PROFILE_CPU] = {"cpu", "ns"},        [PROFILE_GIL] = {"gil", "ns"},
-    [PROFILE_NOGIL] = {"nogil", "ns"},    [PROFILE_OFF] = {"off", "ns"},
-    [PROFILE_WALL] = {"wall", "ns"},      [PROFILE_FAULTS] = {"faults", "pages"},
-    [PROFILE_ALLOC] = {"alloc", "bytes"}, [PROFILE_HEAP] = {"heap", "bytes"},
+} modes[MODE_MODES] = {
+    [MODE_CPU] = {"cpu", "ns"},        [MODE_GIL] = {"gil", "ns"},
+    [MODE_NOGIL] = {"nogil", "ns"},    [MODE_OFF] = {"off", "ns"},
+    [MODE_WALL] = {"wall", "ns"},      [MODE_FAULTS] = {"faults", "pages"},
+    [MODE_ALLOC] = {"alloc", "bytes"}, [MODE_HEAP] = {"heap", "bytes"},
 };
 
 const char *profile_mode_name(enum profile_mode mode)
 {
-    return mode < PROFILE_MODES ? modes[mode].name : NULL;
+    return mode < MODE_MODES ? modes[mode].name : NULL;
 }
 
 enum profile_mode profile_mode_of(const char *name, size_t size)
 {
-    for (enum profile_mode mode = 0; mode < PROFILE_MODES; mode++)
+    for (enum profile_mode mode = 0; mode < MODE_MODES; mode++)
         if (strlen(modes[mode].name) == size && !memcmp(modes[mode].name, name, size))
             return mode;
-    return PROFILE_MODES;
+    return MODE_MODES;
 }
 
 const char *profile_mode_unit(enum profile_mode mode) { return modes[mode].unit; }

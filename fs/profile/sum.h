@@ -10,20 +10,20 @@
 #define SUM_NODES_MAX (1u << 20)
 
 enum profile_mode {
-    PROFILE_CPU,
-    PROFILE_GIL,
-    PROFILE_NOGIL,
-    PROFILE_OFF,
-    PROFILE_WALL,
-    PROFILE_FAULTS,
-    PROFILE_ALLOC,
-    PROFILE_HEAP,
-    PROFILE_MODES,
+    MODE_CPU,
+    MODE_GIL,
+    MODE_NOGIL,
+    MODE_OFF,
+    MODE_WALL,
+    MODE_FAULTS,
+    MODE_ALLOC,
+    MODE_HEAP,
+    MODE_MODES,
 };
 
 /* "cpu"; NULL: there is no such mode. */
 const char *profile_mode_name(enum profile_mode mode);
-/* By its name; PROFILE_MODES: there is none. */
+/* By its name; MODE_MODES: there is none. */
 enum profile_mode profile_mode_of(const char *name, size_t size);
 /* What its weights are: "ns", "pages" or "bytes". */
 const char *profile_mode_unit(enum profile_mode mode);

@@ -19,6 +19,7 @@ struct profile {
     bool
         resumes; /* it was handed over, and is to go on: for so long; ns, 0: until told otherwise */
     uint64_t resumes_for;
+    uint64_t tried;  /* CLOCK_MONOTONIC, ns: when it was last to be started unasked; 0: never */
     uint64_t parent; /* the serial of whose child it is; 0: nobody's */
     bool over;       /* the process has ended */
 };
@@ -210,6 +211,28 @@ bool profile_any(struct profile *profile)
         return false;
     _guard_mutex_(&profile->lock);
     return profile->store != NULL;
+}
+
+bool profile_running(struct profile *profile)
+{
+    _guard_mutex_(&profile->lock);
+    settle(profile);
+    return profile->sampler != NULL;
+}
+
+bool profile_try(struct profile *profile, uint64_t now, uint64_t again)
+{
+    _guard_mutex_(&profile->lock);
+    if (profile->tried && now - profile->tried < again)
+        return false;
+    profile->tried = now;
+    return true;
+}
+
+void profile_forgive(struct profile *profile)
+{
+    _guard_mutex_(&profile->lock);
+    profile->tried = 0;
 }
 
 void profile_adopt(struct profile *child, const struct profile *parent)

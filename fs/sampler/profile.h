@@ -34,6 +34,12 @@ struct store *profile_store(struct profile *profile);
 /* Whether anything was ever started. */
 bool profile_any(struct profile *profile);
 
+/* Whether it is sampled now. */
+bool profile_running(struct profile *profile);
+/* Whether to try and start it unasked: not again so soon after the last time that somebody did. */
+bool profile_try(struct profile *profile, uint64_t now, uint64_t again);
+/* That try doesn't count. */
+void profile_forgive(struct profile *profile);
 /* Says that it was started because its parent's was, with `children`. */
 void profile_adopt(struct profile *child, const struct profile *parent);
 bool profile_is_child(struct profile *child, const struct profile *parent);

@@ -159,8 +159,8 @@ static int read_word(struct reading *reading)
     enum profile_mode mode = profile_mode_of(reading->word.text, reading->word.size);
 
     if (is(reading, "off-cpu"))
-        mode = PROFILE_OFF;
-    if (mode < PROFILE_MODES) {
+        mode = MODE_OFF;
+    if (mode < MODE_MODES) {
         if (!options->modes)
             options->shown = mode;
         options->modes |= SAMPLER_MODE(mode);
@@ -205,7 +205,7 @@ int profile_request_read(const char *text, size_t size, struct profile_request *
             return error;
     }
     if (!request.options.modes)
-        request.options.modes = SAMPLER_MODE(request.options.shown = PROFILE_CPU);
+        request.options.modes = SAMPLER_MODE(request.options.shown = MODE_CPU);
     request.verb = !words ? PROFILE_STATUS : words == 1 && off ? PROFILE_STOP : PROFILE_START;
     *out = request;
     return 0;

@@ -11,10 +11,10 @@
 
 #define SAMPLER_MODE(mode) (1u << (mode))
 /* Those that need to know what happens off the processor. */
-#define SAMPLER_OFF_MODES (SAMPLER_MODE(PROFILE_OFF) | SAMPLER_MODE(PROFILE_WALL))
-#define SAMPLER_ON_MODES                                                                \
- (SAMPLER_MODE(PROFILE_CPU) | SAMPLER_MODE(PROFILE_GIL) | SAMPLER_MODE(PROFILE_NOGIL) | \
-  SAMPLER_MODE(PROFILE_WALL))
+#define SAMPLER_OFF_MODES (SAMPLER_MODE(MODE_OFF) | SAMPLER_MODE(MODE_WALL))
+#define SAMPLER_ON_MODES                                                       \
+ (SAMPLER_MODE(MODE_CPU) | SAMPLER_MODE(MODE_GIL) | SAMPLER_MODE(MODE_NOGIL) | \
+  SAMPLER_MODE(MODE_WALL))
 
 struct sampler_options {
     unsigned modes;          /* SAMPLER_MODE() of each */
@@ -56,6 +56,8 @@ struct sampler_source {
 extern const struct sampler_source sampler_bpf;
 /* Wakes up and reads from outside: timer.c. */
 extern const struct sampler_source sampler_timer;
+/* Reads what the agent samples of allocations: allocations.c. */
+extern const struct sampler_source sampler_allocations;
 /* In order of preference; ends with NULL. */
 extern const struct sampler_source *const sampler_sources[];
 

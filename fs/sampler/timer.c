@@ -424,7 +424,7 @@ static void note_on(struct sampler *sampler, struct seen *seen, bool torn, uint6
 
     if (sampler->options.modes & SAMPLER_ON_MODES)
         note(sampler, seen, SAMPLE_CPU, seen->on, NULL, torn, now);
-    if (sampler->options.modes & SAMPLER_MODE(PROFILE_WALL)) {
+    if (sampler->options.modes & SAMPLER_MODE(MODE_WALL)) {
         store_intern(sampler->store, &preempted, &word);
         note(sampler, seen, SAMPLE_PREEMPTED, seen->ready, &word, false, now);
     }

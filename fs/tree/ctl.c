@@ -127,8 +127,9 @@ static const struct ctl_verb verbs[] = {
     {"continue", "continue", 1, 1, ctl_continue},
     {"heap", "heap mark NAME|drop NAME|sites on [BYTES]|sites off", 3, 4, ctl_heap},
     {"profile",
-     "profile [MODE...] [97hz] [for TIME] [native] [children] [tid N]|off|clear|mark NAME", 1,
-     CTL_WORDS_MAX, ctl_profile},
+     "profile [MODE...] [97hz] [for TIME] [native] [children] [tid N]|off|clear|mark NAME|torch "
+     "[steps=N|off]",
+     1, CTL_WORDS_MAX, ctl_profile},
     {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]", 1, 5, ctl_record},
 };
 

@@ -87,12 +87,17 @@ static bool parse_bytes(const struct ctl_word *word, uint64_t *out)
     return *out >= ALLOCATION_MEAN_MIN && *out <= ALLOCATION_MEAN_MAX;
 }
 
-static int order_sites(struct file_context *context, uint64_t mean, struct text *said)
+int heap_sites_order(struct file_context *context, uint64_t mean, struct text *said)
 {
     struct proto_allocations order = {.mean = mean};
     struct proto_done done = {0};
     struct session *session;
 
+    if (context->target->runtime.free_threaded) {
+        text_puts(&context->why,
+                  "a free-threaded interpreter's allocator can't be changed while it runs");
+        return -EOPNOTSUPP;
+    }
     int r = mean ? agent_session_attach(context, ATTACH_ANY, &session)
                  : agent_session_connect(context, &session);
     if (r == -ENOTCONN) { /* nothing is sampled where there is no agent */
@@ -128,12 +133,7 @@ static int run_sites(struct ctl_line *line)
         return ctl_complain(line, bytes->text,
                             on ? "the bytes from one sample to the next are 1K to 1024M"
                                : "write it as: heap sites off");
-    if (line->context->target->runtime.free_threaded) {
-        text_puts(&line->context->why,
-                  "a free-threaded interpreter's allocator can't be changed while it runs");
-        return -EOPNOTSUPP;
-    }
-    return order_sites(line->context, on ? mean : 0, line->said);
+    return heap_sites_order(line->context, on ? mean : 0, line->said);
 }
 
 int ctl_heap(struct ctl_line *line)

@@ -1,8 +1,10 @@
 /* The verb `profile` of ctl. */
 #include "agent/base/cleanup.h"
+#include "agent/wire/allocations.h"
 #include "fs/process/registry.h"
 #include "fs/sampler/profile.h"
 #include "fs/tree/ctl.h"
+#include "fs/tree/heap.h"
 #include "fs/tree/profile_view.h"
 
 #include <errno.h>
@@ -17,6 +19,33 @@ static bool has_thread(pid_t pid, pid_t tid)
     return access(path, F_OK) == 0;
 }
 
+#define OF_ALLOCATIONS (SAMPLER_MODE(PROFILE_ALLOC) | SAMPLER_MODE(PROFILE_HEAP))
+
+/* It is the agent that samples allocations: it is told to, before. */
+static int start_allocations(struct ctl_line *line, const struct profile_request *request)
+{
+    if (!(request->options.modes & OF_ALLOCATIONS))
+        return 0;
+    if (request->options.modes & ~OF_ALLOCATIONS) {
+        text_puts(&line->context->why,
+                  "alloc and heap come from the agent, the other modes from outside: ask for them "
+                  "one after the other");
+        return -EINVAL;
+    }
+    return heap_sites_order(line->context, ALLOCATION_MEAN, line->said);
+}
+
+static int stop(struct ctl_line *line, struct profile *profile)
+{
+    struct profile_state state;
+
+    int error = profile_look(profile, &state);
+    bool samples = !error && state.started && state.running && state.options.modes & OF_ALLOCATIONS;
+    profile_state_deinit(&state);
+    profile_stop(profile);
+    return samples ? heap_sites_order(line->context, 0, line->said) : 0;
+}
+
 static int start(struct ctl_line *line, const struct profile_request *request)
 {
     struct file_context *context = line->context;
@@ -25,11 +54,15 @@ static int start(struct ctl_line *line, const struct profile_request *request)
         text_printf(&context->why, "the process has no thread %d", (int)request->options.tid);
         return -ENOENT;
     }
-    int error = profile_start(context->process->profile, context->target, &request->options,
-                              request->duration, &context->why);
+    int error = start_allocations(line, request);
+    if (error)
+        return error;
+    error = profile_start(context->process->profile, context->target, &request->options,
+                          request->duration, &context->why);
     if (error)
         return error;
     registry_watch(context->registry, context->process);
+    registry_follow(context->registry);
     if (request->asked != request->options.hz)
         text_printf(line->said,
                     "%u Hz instead of %u: a round rate beats with what programs do at that rate\n",
@@ -56,13 +89,15 @@ int ctl_profile(struct ctl_line *line)
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
     int error = 0;
 
+    if (line->nwords > 1 && ctl_word_is(&line->words[1], "torch"))
+        return ctl_profile_torch(line);
     if (profile_request_read(text, (size_t)(line->text + line->size - text), &request, &at, &why) <
         0)
         return ctl_complain(line, at, why.data ? why.data : "it can't be read");
     switch (request.verb) {
     case PROFILE_STATUS: break;
     case PROFILE_START: error = start(line, &request); break;
-    case PROFILE_STOP: profile_stop(profile); break;
+    case PROFILE_STOP: error = stop(line, profile); break;
     case PROFILE_CLEAR: error = explain(line, profile_clear(profile)); break;
     case PROFILE_MARK: error = explain(line, profile_mark(profile, request.mark)); break;
     }

@@ -104,9 +104,9 @@ int top_render(struct file_context *context, struct text *out)
     bool sampled = !error && state.running && state.options.modes & SAMPLER_ON_MODES;
     profile_state_deinit(&state);
     if (!error)
-        error = sum_init(&sum, PROFILE_CPU);
+        error = sum_init(&sum, MODE_CPU);
     if (!error && store && sampled) {
-        const struct store_view view = {.mode = PROFILE_CPU,
+        const struct store_view view = {.mode = MODE_CPU,
                                         .from = (monotonic_ns() / SECOND - 1) * SECOND};
         error = store_sum(store, &view, &sum);
     } else if (!error) {

@@ -13,7 +13,7 @@ static void add_modes(unsigned modes, struct text *out)
 {
     bool any = false;
 
-    for (enum profile_mode mode = 0; mode < PROFILE_MODES; mode++)
+    for (enum profile_mode mode = 0; mode < MODE_MODES; mode++)
         if (modes & SAMPLER_MODE(mode)) {
             text_printf(out, "%s%s", any ? " " : "", profile_mode_name(mode));
             any = true;

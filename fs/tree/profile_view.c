@@ -141,7 +141,7 @@ static enum profile_mode shown_mode(struct process *process)
 
     int error = profile_look(process->profile, &state);
     profile_state_deinit(&state);
-    return error ? PROFILE_CPU : state.options.shown;
+    return error ? MODE_CPU : state.options.shown;
 }
 
 /* ---- all of them ---- */
@@ -342,14 +342,14 @@ static int modes_list(struct file_context *context, struct numbers *out)
 {
     int error = 0;
 
-    for (enum profile_mode mode = 0; !error && mode < PROFILE_MODES; mode++)
+    for (enum profile_mode mode = 0; !error && mode < MODE_MODES; mode++)
         error = numbers_add_word(out, profile_mode_name(mode), NULL);
     return error;
 }
 
 static int modes_find(struct file_context *context, unsigned value)
 {
-    return profile_mode_of(context->word, strlen(context->word)) < PROFILE_MODES ? 0 : -ENOENT;
+    return profile_mode_of(context->word, strlen(context->word)) < MODE_MODES ? 0 : -ENOENT;
 }
 
 /* Each mark against the one before it. */

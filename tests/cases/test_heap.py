@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from commands import failure, write
+from commands import failure, shell, write
 from sql import ask, value
 
 SCRIPT = "heap.py"
@@ -184,3 +184,56 @@ def test_sites(probe, python):
     assert probe.read(target.pid, "heap", "sites").startswith("# nothing is sampled")
     for line in "heap sites", "heap sites maybe", "heap sites on 1", "heap sites on 4G", "heap sites off 1":
         assert failure(write, ctl, line + "\n") == errno.EINVAL
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_memory_that_grows(probe, python):
+    """Which type, which line, who holds it: in three commands, on a job that knows of nothing."""
+    target = python.run("leaky.py")
+    heap = probe.path / str(target.pid) / "heap"
+    assert shell("printf 'heap mark before\nheap sites on 1K\n' > $1", heap.parent / "ctl").returncode == 0
+    for _ in range(5):
+        target.send("epoch")
+        target.expect("done")
+
+    grew = shell("grep -v '^#' $1/diff/before..now | head -6", heap).stdout.splitlines()
+    assert "+10000" in [line.split()[0] for line in grew if line.endswith(" __main__.Sample")], grew
+    sites = shell("sort -rn $1/sites | head -4", heap).stdout
+    assert re.search(r"Trainer\.step|step \(.*leaky.py:\d+\)", sites), sites
+    assert re.search(r"(Sample\.)?__init__ \(.*leaky.py:9\)", sites), sites
+    held = shell("grep -v '^#' $1/referrers/__main__.Sample | head -1", heap).stdout
+    assert re.match(r"12000 dict 0x[0-9a-f]+ \[\d+\] < __main__.Trainer 0x[0-9a-f]+ \.seen|"
+                    r"12000 dict 0x[0-9a-f]+ \[\d+\] < dict 0x[0-9a-f]+ \['seen'\] < __main__.Trainer", held), held
+    assert re.search(r" < frame \d+ (main|Trainer.epoch|epoch) \(.*leaky.py:\d+\) (trainer|self)$", held), held
+
+
+def folded(probe, target, name):
+    """What the stacks of profile/folded that end in a function weigh."""
+    lines = probe.read(target.pid, "profile", "folded").splitlines()
+    return sum(int(line.rsplit(" ", 1)[1]) for line in lines if re.search(rf";{name} \([^;]*\) \d+$", line))
+
+
+@pytest.mark.python(minimum=(3, 10))
+@pytest.mark.parametrize("mode", ["alloc", "heap"])
+def test_profile(probe, any_python, mode):
+    target = any_python.run("sites.py")
+    ctl = probe.path / str(target.pid) / "ctl"
+    write(ctl, f"profile {mode}\n")
+    number = 200_000
+    target.send(str(number))
+    target.expect("done")
+    kept, dropped = folded(probe, target, "keep"), folded(probe, target, "drop")
+    assert abs(kept / (number * 1033) - 1) < .3  # sqrt(1/394) is .05
+    if mode == "alloc":
+        assert abs(dropped / (number * 3033) - 1) < .3
+    else:
+        assert dropped < .05 * kept
+    target.send("clear")
+    target.expect("done")
+    left = folded(probe, target, "keep")
+    assert left == kept if mode == "alloc" else left < .05 * kept
+    assert re.search(r"(?m)agent", probe.read(target.pid, "profile", "status"))
+    write(ctl, "profile off\n")
+    assert sites(probe, target)[1].startswith("# off")
+    assert failure(write, ctl, f"profile cpu {mode}\n") == errno.EINVAL
+    assert "one after the other" in probe.read(target.pid, "errors")

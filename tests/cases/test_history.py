@@ -57,7 +57,7 @@ def sound(file):
 def test_samples_and_events(probe, any_python, directory):
     """What it says of a process is what /proc says, and its end is there."""
     file = directory / "x.db"
-    shown = probe.mount(f"history={file}")
+    shown = probe.mount(f"history={file}", "history_interval=1s")
     assert file.stat().st_mode & 0o777 == 0o600
     target = any_python.run_source(textwrap.dedent("""
         import sys
@@ -89,7 +89,7 @@ def test_samples_and_events(probe, any_python, directory):
 def test_gil(probe, any_python, directory):
     """Who waits for the GIL is counted."""
     file = directory / "x.db"
-    probe.mount(f"history={file}")
+    probe.mount(f"history={file}", "history_interval=1s")
     target = any_python.run_source(textwrap.dedent("""
         import sys, threading
         sys.setswitchinterval(1000)  # who has it keeps it
@@ -103,10 +103,34 @@ def test_gil(probe, any_python, directory):
             target.pid)
 
 
+def test_profile(probe, any_python, directory):
+    """What was sampled is there when the process has ended, and sums up to what it used."""
+    file = directory / "x.db"
+    shown = probe.mount(f"history={file}", "history_interval=1s")
+    target = any_python.run_source(textwrap.dedent("""
+        import sys, time
+        def spin(until):
+            while time.process_time() < until:
+                pass
+        print("ready", flush=True)
+        sys.stdin.readline()
+        begun = time.process_time()
+        spin(begun + 2)
+        print(time.process_time() - begun, flush=True)
+        """))
+    Commands(shown, target.pid).run("ctl", "profile cpu\n")
+    target.send("")
+    used = float(target.readline(60))
+    row = one_row(file, "SELECT sum(weight) AS ns, sum(samples) AS n FROM profile WHERE pid = ? AND mode = 'cpu' "
+                        "AND stack LIKE '%<module>%;spin (%' HAVING n", target.pid)
+    assert row["ns"] / 1e9 == pytest.approx(used, rel=0.2) and row["n"] > 20
+    assert rows(file, "SELECT DISTINCT tid FROM profile WHERE pid = ?", target.pid) == [{"tid": target.pid}]
+
+
 def test_kill_9(probe, any_python, directory):
     """A daemon that is killed leaves a sound file, and the next one goes on: each exception is there, and once."""
     file = directory / "x.db"
-    shown = probe.mount(f"history={file}")
+    shown = probe.mount(f"history={file}", "history_interval=1s")
     target = any_python.run_source(RAISES)
     commands = Commands(shown, target.pid)
     commands.run("ctl", "record exceptions on\n")
@@ -131,7 +155,7 @@ def test_kill_9(probe, any_python, directory):
 def test_asked_in_sql(probe, any_python, directory, nobody):
     """history.NAME in all/query: root sees all of it, others what is theirs, nobody anything else of the file."""
     file = directory / "x.db"
-    shown = probe.mount(f"history={file}", "allow_other")
+    shown = probe.mount(f"history={file}", "history_interval=1s", "allow_other")
     own, foreign = (any_python.run_source("import sys; print('ready', flush=True); sys.stdin.read()", user=user)
                     for user in (nobody, None))
     for target in own, foreign:
@@ -170,7 +194,7 @@ def test_full_disk(probe, any_python, directory):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "none", disk], check=True)
     try:
         file = disk / "x.db"
-        shown = probe.mount(f"history={file}")
+        shown = probe.mount(f"history={file}", "history_interval=1s")
         target = any_python.run_source(RAISES)
         Commands(shown, target.pid).run("ctl", "record exceptions on\n")
         one_row(file, "SELECT * FROM samples WHERE pid = ?", target.pid)

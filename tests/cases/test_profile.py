@@ -14,6 +14,7 @@ import shares
 from commands import Commands
 from interpreters import eventually, patience
 from mount import REPOSITORY
+from sql import ask, value
 
 FILES = {"status", "folded", "top", "lines", "flamegraph.html", "speedscope.json", "gecko.json", "pprof"}
 PARTS = {"last", "marks", "modes", "diff", "threads", "source"}
@@ -231,6 +232,11 @@ def test_every_format_says_the_same(probe, any_python):
         own, _, shown, *rest = source[number - 1].split(None, 3)
         assert int(shown) == number and line.strip() == (rest[0] if rest else "").strip()
         assert own == "." if target.path() + f":{number}" not in heat else float(own) == heat[target.path() + f":{number}"]
+    query = probe.path / str(target.pid) / "query"
+    rows = ask(query, "SELECT s.stack, sum(weight) AS weight, func FROM profile p JOIN profile_stacks s ON s.stack = p.stack AND "
+                      "depth = 0 WHERE mode = 'cpu' GROUP BY s.stack")
+    assert abs(sum(int(row["weight"]) for row in rows) - whole * 1000) < 1000 * len(stacks)
+    assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
     for name in "speedscope.json", "flamegraph.html", "pprof", "gecko.json":  # for who trusts it
         path = probe.path / str(target.pid) / "profile" / name
         assert path.stat().st_size == len(path.read_bytes()) > 0
@@ -284,9 +290,8 @@ def test_grammar(probe, any_python):
         assert error == errno.EINVAL and "profile cpu" in words
     error, words = commands.refused("ctl", "profile tid 1\n")
     assert error == errno.ENOENT
-    for line in "heap", "alloc":
-        error, words = commands.refused("ctl", f"profile {line}\n")
-        assert words, line
+    error, words = commands.refused("ctl", "profile cpu heap\n")
+    assert error == errno.EINVAL and "one after the other" in words
     assert "never started" in commands.run("ctl", "profile\n")
     assert "off" in commands.run("ctl", "profile cpu gil off wall 19hz for 1h\nprofile off\n")
     said = status(probe, target.pid)
@@ -389,3 +394,55 @@ def test_a_browser_draws_it(saved):
     assert ready, done.stderr[-2000:]
     assert int(ready[2]) > 10
     assert "frames; click a frame to enter it" in done.stdout
+
+
+FORKS = """
+import os, sys, time
+def in_child():
+    while os.getppid() == parent:
+        sum(range(1000))
+    os._exit(0)
+print("ready")
+sys.stdin.readline()
+parent = os.getpid()
+child = os.fork()
+if not child:
+    in_child()
+print(child)
+def in_parent():
+    while True:
+        sum(range(1000))
+in_parent()
+"""
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_children(probe, any_python, forbidden):
+    """Sampled in the kernel they are below their parent from the first instruction; else they have a profile of their
+    own, which the parent's sums up."""
+    target = any_python.run_source(FORKS)
+    own = probe.mount(within=[REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]) if forbidden else probe
+    Commands(own, target.pid).run("ctl", "profile cpu children\n")
+    target.send("")
+    child = target.readline()
+    eventually(lambda: "in_child" in own.read(target.pid, "profile", "folded"), patience(60), "the child's samples")
+    eventually(lambda: "in_parent" in own.read(target.pid, "profile", "folded"), patience(60), "the parent's")
+    for stack in folded(own.read(target.pid, "profile", "folded")):
+        names = " ".join(stack)
+        assert ("in_child" in names) <= (stack[0] == f"[child {child}]"), stack
+        assert not ("in_parent" in names and "[child" in names)
+
+
+@pytest.mark.alone
+def test_everything_all_the_time(probe, any_python):
+    before = any_python.run("shares.py", "python")
+    own = probe.mount("profile=cpu:97hz")
+    after = any_python.run("shares.py", "calls")
+    for target in before, after:
+        eventually(lambda target=target: samples(own, target.pid) > 50, patience(60), "samples")
+    assert {stack[0] for stack in folded(own.read("all", "profile", "folded"))} >= {f"pid {before.pid}", f"pid {after.pid}"}
+    Commands(own, after.pid).run("ctl", "profile off\n")
+    taken = samples(own, after.pid)
+    some = samples(own, before.pid)
+    eventually(lambda: samples(own, before.pid) > some + 200, patience(60), "more of the other")
+    assert samples(own, after.pid) == taken  # whoever is told to stop stays so

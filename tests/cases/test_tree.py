@@ -143,7 +143,7 @@ def test_help(probe):
     text = probe.read("help")
     for name in ROOT | PROCESS | THREAD | FRAME | {"<pid>", "<tid>", "<depth>", "<rank>"}:
         assert name in text
-    assert len(text.splitlines()) <= 70
+    assert len(text.splitlines()) <= 80
     assert max(map(len, text.splitlines())) <= 84
 
 

@@ -21,7 +21,7 @@ static const struct history_sample sample = {'R', 1, 2, 3, 4, true, true, 5, 6};
 
 static struct history_file *open_file(uint64_t age_s)
 {
-    const struct history_limits limits = {age_s * 1000000000u, LIMIT};
+    const struct history_limits limits = {age_s * 1000000000u, LIMIT, HISTORY_INTERVAL_MIN};
     struct text why = TEXT_INIT;
     struct history_file *file;
 

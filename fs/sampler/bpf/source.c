@@ -537,7 +537,7 @@ static int begin(struct kernel *k, struct text *why)
         r = events_open(&k->clocks, sampler->target->pid, options->tid, PERF_COUNT_SW_TASK_CLOCK,
                         1000000000u / options->hz, options->children,
                         k->program->parts[PART_SAMPLED], why);
-    if (r == 0 && options->modes & SAMPLER_MODE(PROFILE_FAULTS))
+    if (r == 0 && options->modes & SAMPLER_MODE(MODE_FAULTS))
         r = events_open(&k->faults, sampler->target->pid, options->tid, PERF_COUNT_SW_PAGE_FAULTS,
                         FAULTS_PERIOD, options->children, k->program->parts[PART_FAULTED], why);
     return r;
@@ -605,7 +605,7 @@ static void figures(struct sampler *sampler, struct sampler_figures *out)
 
 const struct sampler_source sampler_bpf = {
     .name = "bpf",
-    .modes = SAMPLER_ON_MODES | SAMPLER_OFF_MODES | SAMPLER_MODE(PROFILE_FAULTS),
+    .modes = SAMPLER_ON_MODES | SAMPLER_OFF_MODES | SAMPLER_MODE(MODE_FAULTS),
     .start = start,
     .stop = stop,
     .tick = tick,
