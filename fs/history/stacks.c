@@ -8,7 +8,7 @@
 #define DEPTH_MAX 1024
 
 /* The others are other views of the same samples. */
-static const enum profile_mode modes[] = {PROFILE_CPU, PROFILE_OFF, PROFILE_FAULTS, PROFILE_ALLOC};
+static const enum profile_mode modes[] = {MODE_CPU, MODE_OFF, MODE_FAULTS, MODE_ALLOC};
 
 static int by_weight(const void *a, const void *b)
 {

@@ -104,10 +104,10 @@ static int take_site(struct sampler *sampler, const struct allocation_site *site
     unsigned modes = sampler->options.modes;
     int r = taken->frames ? 0 : take_stack(sampler, site, taken);
 
-    if (r == 0 && modes & SAMPLER_MODE(PROFILE_ALLOC))
+    if (r == 0 && modes & SAMPLER_MODE(MODE_ALLOC))
         r = add(sampler, taken, SAMPLE_ALLOC, taken->allocated, site->allocated,
                 site->samples - taken->samples);
-    if (r == 0 && modes & SAMPLER_MODE(PROFILE_HEAP))
+    if (r == 0 && modes & SAMPLER_MODE(MODE_HEAP))
         r = add(sampler, taken, SAMPLE_HEAP, taken->living, site->living, 1);
     taken->allocated = site->allocated;
     taken->living = site->living;
@@ -211,7 +211,7 @@ static void figures(struct sampler *sampler, struct sampler_figures *out)
 
 const struct sampler_source sampler_allocations = {
     .name = "agent",
-    .modes = SAMPLER_MODE(PROFILE_ALLOC) | SAMPLER_MODE(PROFILE_HEAP),
+    .modes = SAMPLER_MODE(MODE_ALLOC) | SAMPLER_MODE(MODE_HEAP),
     .start = start,
     .stop = stop,
     .tick = tick,

@@ -19,7 +19,7 @@ static bool has_thread(pid_t pid, pid_t tid)
     return access(path, F_OK) == 0;
 }
 
-#define OF_ALLOCATIONS (SAMPLER_MODE(PROFILE_ALLOC) | SAMPLER_MODE(PROFILE_HEAP))
+#define OF_ALLOCATIONS (SAMPLER_MODE(MODE_ALLOC) | SAMPLER_MODE(MODE_HEAP))
 
 /* It is the agent that samples allocations: it is told to, before. */
 static int start_allocations(struct ctl_line *line, const struct profile_request *request)
