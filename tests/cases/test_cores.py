@@ -267,6 +267,10 @@ def test_several(probe, core, tmp_path):
     assert names == [core.name, f"{core.name}.2", "a:b,c"]
     said = {name: (mounted.path / "cores" / name / "backtrace").read_text() for name in names}
     assert len(set(said.values())) == 1
+    tables = [path.stem for path in (mounted.path / "cores" / core.name / "tables").iterdir()]
+    for name in tables:
+        assert (mounted.path / "cores" / core.name / "tables" / f"{name}.csv").read_text().count("\n") > 0
+        ask(mounted.path / "all" / "query", f"SELECT * FROM {name} LIMIT 1")
     (row,) = ask(mounted.path / "all" / "query", "SELECT count(*) AS n FROM process WHERE state IS NULL")
     assert row["n"] == "3"
     assert not (probe.path / "cores").exists() and "cores" not in os.listdir(probe.path)
