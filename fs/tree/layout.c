@@ -161,6 +161,7 @@ const struct entry layout[] = {
     DIRECTORY("cores/<name>/threads/<tid>/frames", 0500, NULL, NULL),
     DIRECTORY("cores/<name>/threads/<tid>/frames/<depth>", 0500, &depths, NULL),
     CONTENT("cores/<name>/threads/<tid>/frames/<depth>/locals", 0400, frame_locals_render, NULL),
+    CONTENT("cores/<name>/threads/<tid>/frames/<depth>/source", 0400, source_render, NULL),
     DIRECTORY("<pid>", 0500, &pids, "each process that runs CPython"),
     CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
     CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
