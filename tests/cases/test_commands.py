@@ -22,6 +22,9 @@ ERROR = "error: unknown verb; there are attach [remote-exec], detach, status, in
         "heap mark NAME|drop NAME|sites on [BYTES]|sites off, " \
         "profile [MODE...] [97hz] [for TIME] [native] [children] [tid N]|off|clear|mark NAME|torch [steps=N|off], " \
         "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]\n"
+        "heap mark NAME|drop NAME|sites on [BYTES]|sites off, profile [MODE...] [97hz] [for TIME] [native] [children] " \
+        "[tid N]|off|clear|mark NAME|torch [steps=N|off], " \
+        "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [layers=L] [locals]]\n"
 
 
 @pytest.mark.parametrize("program", ["bash", "dash"])
