@@ -200,7 +200,7 @@ const struct entry layout[] = {
     CONTENT("<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
     CONTENT("<pid>/crash/frames/<depth>/source", 0400, crash_source_render, NULL),
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
-    OPTIONAL("<pid>/torch", 0500, torch_is_there, "trace.json, top: what `profile torch` in ctl saw"),
+    OPTIONAL("<pid>/torch", 0500, torch_is_there, "trace.json, top: what `profile torch` saw"),
     CONTENT("<pid>/torch/trace.json", 0400, torch_trace_render, NULL),
     CONTENT("<pid>/torch/top", 0400, torch_top_render, NULL),
     DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
