@@ -2,7 +2,11 @@
 -- source: passive
 CREATE TABLE process(
     pid INTEGER,         -- the kernel's number of the process
-    rank INTEGER,        -- RANK in its environment; NULL: none
+    rank INTEGER,        -- in a distributed job, as its environment says; NULL: none
+    job TEXT,            -- that job
+    world INTEGER,       -- ranks of the job, on all hosts
+    worker INTEGER,      -- 1: not the rank itself but what it has started, or an earlier start has left
+    role TEXT,           -- 'dp=1,tp=0', of PROBING_DP_RANK and the like, or torchrun's role
     ppid INTEGER,        -- its parent's number
     python TEXT,         -- version of the interpreter
     implementation TEXT, -- 'CPython', perhaps with ', free-threaded'

@@ -11,7 +11,7 @@ import time
 from interpreters import patience
 
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH, BREAKPOINTS = range(1, 9)
-THREAD, ON_CRASH, ARMED, CRASH_SEEN = range(9, 13)
+THREAD, ON_CRASH, ARMED, CRASH_SEEN, ALLOCATIONS = range(9, 14)
 READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED = range(64, 71)
 ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
@@ -21,7 +21,7 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 5
+VERSION = 6
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")
@@ -35,6 +35,7 @@ RECORD_BODY = struct.Struct("=IIIIQdqQ")
 LOCALS = 1  # flags of RECORD
 RECORD = struct.Struct("=QIIiiiiiiQQ")
 STOPS = struct.Struct("=QIIIIQQQ")
+ALLOCATIONS_AT = struct.Struct("=Q")  # the last field
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQ")
@@ -104,7 +105,8 @@ class Record:
             self.stops, self.stopped, self.on_crash, self.trap, _, self.own, self.evals, self.ring_bytes = STOPS.unpack(memory.read(STOPS.size))
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
                             for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
-        assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + WATCHES * WATCH_SLOT.size
+        assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + \
+            WATCHES * WATCH_SLOT.size + ALLOCATIONS_AT.size
         return self
 
     def threads(self):

@@ -1,7 +1,7 @@
 """Attaching and detaching again and again, and what that does to a victim.
 
 A way in is what does some cycles: Mounted writes to the files of a mount, as a person does;
-Recorded has the flight recorder switched on and off meanwhile; Debugged sets breakpoints and watchpoints, stops threads
+Recorded has the flight recorder switched on and off meanwhile; Sampled has allocations sampled; Debugged sets breakpoints and watchpoints, stops threads
 and steps, and kills the daemon now and then; Injected runs tests/inject_cycle, without agent and daemon. storm() takes
 victims through many and returns what came of it.
 """
@@ -134,6 +134,30 @@ class Recorded(Mounted):
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:  # not every interpreter can tell of exceptions
                 raise
+
+
+class Sampled(Mounted):
+    """The same with allocations sampled, on and off, and met by the detach; and a daemon that is killed now and then."""
+    KILLED_EVERY = 6  # cycles, about
+
+    def __init__(self, probe, way="", seed=None):
+        super().__init__(probe, way)
+        self.dice = random.Random(seed)
+
+    def _inside(self, commands, victim, number):
+        for _ in range(self.dice.randint(1, 5)):
+            commands.run("ctl", f"heap sites {self.dice.choice(['on 1K', 'on 1K', 'on 64K', 'on', 'off'])}\n")
+            time.sleep(self.dice.choice([0, 0.001, 0.02, 0.05]))
+            said = (commands.directory / "heap" / "sites").read_text()
+            if not said.startswith(("# o", "# nothing")):
+                raise Harm("wrong", f"has no sites: {said[:200]!r}", victim)
+        if number % EVAL_EVERY == 0:
+            commands.eval("import os, threading\nthreading.Thread(target=os.getpid).start()")
+        if self.dice.randrange(self.KILLED_EVERY) == 0:
+            self.probe.kill()
+            time.sleep(self.dice.choice([0, 0.02]))
+            self.probe.start()
+            commands.attach(self.way)
 
 
 class Debugged(Mounted):

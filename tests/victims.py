@@ -24,6 +24,8 @@ KINDS = {
     "sums, 4 threads": ("sums", 4),
     "malloc": ("malloc_churn", 1),
     "malloc, 4 threads": ("malloc_churn", 4),
+    "allocators": ("allocators",),
+    "allocators, debug": ("allocators", "debug"),
     "importer": ("importer", 1),
     "importer, 3 threads": ("importer", 3),
     "loader": ("loader", 1),

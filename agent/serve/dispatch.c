@@ -132,6 +132,8 @@ static const struct {
     {PROTO_ON_CRASH, offsetof(struct proto_on_crash, interp),
      offsetof(struct proto_on_crash, gil_interval)},
     {PROTO_ARMED, 0, 0},
+    {PROTO_ALLOCATIONS, offsetof(struct proto_allocations, interp),
+     offsetof(struct proto_allocations, gil_interval)},
 };
 
 /* -EPROTO: it is none. */

@@ -1,5 +1,6 @@
 /* Who is part of the agent, and in which order its parts end (interpreter/part.h); and what may be
  * recorded. */
+#include "agent/allocation/allocation.h"
 #include "agent/breakpoint/change.h"
 #include "agent/breakpoint/hit.h"
 #include "agent/breakpoint/set.h"
@@ -40,6 +41,11 @@ static const struct part hold = {
     .forget = hold_forget,
 };
 static const struct part interrupt = {.interrupt = interrupt_all, .forget = interrupt_forget};
+static const struct part allocation = {
+    .give_up = allocation_leave,
+    .remains = allocation_remains,
+    .forget = allocation_forget,
+};
 static const struct part probing = {
     .install = probing_install,
     .uninstall = probing_drop,
@@ -47,7 +53,8 @@ static const struct part probing = {
 };
 
 const struct part *const parts[] = {
-    &watch, &monitor, &step, &set, &hit, &row, &recorder, &crash, &hold, &interrupt, &probing, NULL,
+    &watch, &monitor, &step,      &set,        &hit,     &row, &recorder,
+    &crash, &hold,    &interrupt, &allocation, &probing, NULL,
 };
 
 /* Their rows are written by what makes them, once it is asked for (breakpoint/hit.h,
@@ -65,6 +72,7 @@ const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_LOOP] = &loop_recorder,
     [RECORDED_PROCESS_SAMPLES] = &process_recorder,
     [RECORDED_SPANS] = &spans_recorder,
+    [RECORDED_TORCH_PROFILE] = &torch_profile_recorder,
     [RECORDED_TORCH_TRACE] = &torch_trace_recorder,
 };
 /* clang-format on */

@@ -1,5 +1,6 @@
 #include "agent/serve/python_thread.h"
 
+#include "agent/allocation/allocation.h"
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "agent/base/life.h"
@@ -128,6 +129,13 @@ static void armed_run(struct interpreter *interpreter, struct request *request, 
     finish_order(request, watch_armed(interpreter, &request->armed, out->done.words), out);
 }
 
+static void allocations_run(struct interpreter *interpreter, struct request *request,
+                            PyObject *here, struct evaluation *out)
+{
+    finish_order(request, allocation_switch(interpreter, &request->allocations, out->done.words),
+                 out);
+}
+
 /* What is run in an interpreter, with its GIL and its guest made; each leaves something
  * to answer, and no exception. */
 static const struct {
@@ -141,6 +149,7 @@ static const struct {
     {PROTO_THREAD, thread_run},
     {PROTO_ON_CRASH, crash_run},
     {PROTO_ARMED, armed_run},
+    {PROTO_ALLOCATIONS, allocations_run},
 };
 
 static void operate(struct interpreter *interpreter, struct request *request, PyObject *here,

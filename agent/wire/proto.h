@@ -20,12 +20,14 @@
  *   3  breakpoints: BREAKPOINTS, THREAD, ON_CRASH, ARMED, CRASH_SEEN, WATCHES, CRASHED;
  *      stops and watches in the record
  *   4  the agent's own threads, evals and ring_bytes in the record; lines before an EVAL
- *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop */
+ *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop
+ *   6  ALLOCATIONS, and where they are in the record; the table
+ *      torch_profile */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 5
+#define PROTO_VERSION 6
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -61,6 +63,7 @@ enum proto_op {
      * slot which has become free is disarmed in all threads */
     PROTO_ARMED,
     PROTO_CRASH_SEEN, /* no body, any id, not answered: what CRASHED spoke of has been taken down */
+    PROTO_ALLOCATIONS, /* struct proto_allocations; answered by DONE */
     /* agent to daemon */
     PROTO_READY = 64, /* struct proto_ready */
     PROTO_STARTED,    /* no body: the request has the GIL and its code begins to run */
@@ -152,7 +155,8 @@ struct proto_record {
     uint32_t zero;
     uint64_t size; /* of its ring, bytes; 0: as it is, or RING_SIZE_DEFAULT. Rows are kept */
     /* torch_trace: the share of the steps, above 0 to 1; 0: as it is, or 0.05. loop: [s] from how
-     * long on it is blocked, 0.01 to 3600; 0: as it is, or 0.1 */
+     * long on it is blocked, 0.01 to 3600; 0: as it is, or 0.1. torch_profile: how many steps, 1 to
+     * 100; 0: 5 */
     double rate;
     int64_t interp;        /* as in struct proto_eval */
     uint64_t gil_interval; /* as in struct proto_eval */
@@ -242,6 +246,13 @@ struct proto_on_crash {
     uint64_t stop_ns; /* as in struct proto_breakpoint */
     int64_t interp;   /* as in struct proto_eval */
     uint64_t gil_interval;
+};
+
+/* Sampling of allocations (agent/wire/allocations.h) begins anew, or ends. */
+struct proto_allocations {
+    uint64_t mean;         /* bytes from one sample to the next; 0: no more samples */
+    int64_t interp;        /* 0: it is one of all interpreters */
+    uint64_t gil_interval; /* as in struct proto_eval */
 };
 
 #define PROTO_CRASH_NS 1000000000ull
@@ -365,6 +376,7 @@ struct probe_agent_record {
         own; /* address of int32_t[PROTO_OWN_MAX]: its threads, in the target's pid namespace */
     uint64_t evals, ring_bytes; /* as in struct proto_ready */
     struct probe_watch watches[PROTO_WATCHES_MAX];
+    uint64_t allocations; /* address of struct allocations (allocations.h); 0: never sampled */
 };
 
 /* The entry point that an injection calls on a thread of its own, without the GIL, perhaps before
@@ -396,5 +408,6 @@ _Static_assert(sizeof(struct proto_crashed) == 16, "protocol");
 _Static_assert(sizeof(struct proto_armed) == 216, "protocol");
 _Static_assert(sizeof(struct probe_stop) == 40, "protocol");
 _Static_assert(sizeof(struct probe_watch) == 24, "protocol");
-_Static_assert(sizeof(struct probe_agent_record) == 840, "protocol");
+_Static_assert(sizeof(struct proto_allocations) == 24, "protocol");
+_Static_assert(sizeof(struct probe_agent_record) == 848, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

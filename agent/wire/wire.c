@@ -28,6 +28,7 @@ static const struct {
     {PROTO_ON_CRASH, sizeof(struct proto_on_crash), sizeof(struct proto_on_crash)},
     {PROTO_ARMED, sizeof(struct proto_armed), sizeof(struct proto_armed)},
     {PROTO_CRASH_SEEN, 0, 0},
+    {PROTO_ALLOCATIONS, sizeof(struct proto_allocations), sizeof(struct proto_allocations)},
     {PROTO_READY, sizeof(struct proto_ready), sizeof(struct proto_ready)},
     {PROTO_STARTED, 0, 0},
     {PROTO_OUTPUT, 0, ANY},

@@ -2,6 +2,7 @@
 
 #include "fs/base/duration.h"
 #include "fs/base/python_text.h"
+#include "fs/base/ranges.h"
 #include "fs/breakpoint/location.h"
 #include "fs/breakpoint/reader.h"
 
@@ -39,6 +40,22 @@ static int read_id(struct reader *reader)
         return reader_complain(reader, reader->at, "an id is a number from 1 to 999999999");
     reader->out->id = (uint32_t)id;
     reader->at = p + 1;
+    reader_skip_blanks(reader);
+    return 0;
+}
+
+/* `on RANKS`. A FILE of that name has a colon behind it. */
+static int read_on(struct reader *reader)
+{
+    struct ranges ranges;
+    const char *wrong;
+
+    if (reader->out->ranks.size || !reader_take(reader, "on"))
+        return 0;
+    reader->out->ranks = reader_peek(reader);
+    if (!ranges_parse(reader->at, reader->out->ranks.size, &ranges, &wrong))
+        return reader_complain(reader, wrong, "ranks belong here: 0,2-3");
+    reader->at += reader->out->ranks.size;
     reader_skip_blanks(reader);
     return 0;
 }
@@ -135,6 +152,8 @@ static int read_setting(struct reader *reader)
 {
     int r = read_id(reader);
     if (r == 0)
+        r = read_on(reader);
+    if (r == 0)
         r = read_action(reader);
     if (r == 0)
         r = reader_location(reader);
@@ -154,6 +173,11 @@ int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *
     reader_skip_blanks(&reader);
     if (r < 0 || reader_at_end(&reader))
         return r;
+    r = read_on(&reader);
+    if (r < 0)
+        return r;
+    if (reader_at_end(&reader))
+        return reader_complain(&reader, reader.at, "a breakpoint belongs here");
     if (*reader.at == '-') {
         reader.at++;
         reader_skip_blanks(&reader);

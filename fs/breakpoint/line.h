@@ -1,11 +1,12 @@
 /* The grammar of <pid>/breakpoints. One line is
  *
- *   [ID:] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR] [x COUNT]
+ *   [ID:] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR] [x COUNT]
  *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [MODULE.][TYPE]
  *            | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace]
  *
- * or, to take something out, -ID or -LOCATION. `#` begins a comment, but not in a string. FILE
- * stands in quotes, '' or "", where it has a blank, a `{` or a `#` in it. Tabs are blanks. */
+ * or, to take something out, [on RANKS] -ID or -LOCATION. `#` begins a comment, but not in a
+ * string. FILE stands in quotes, '' or "", where it has a blank, a `{` or a `#` in it. Tabs are
+ * blanks. */
 #pragma once
 
 #include "agent/wire/proto.h"
@@ -19,6 +20,7 @@ struct words {
 
 struct breakpoint_text {
     uint32_t id;               /* 0: none is said */
+    struct words ranks;        /* 0,2-3: only these ranks of a job; size 0: any process */
     bool remove;               /* -ID, or, without one, -LOCATION */
     enum breakpoint_kind kind; /* of the location; not of -ID */
     enum breakpoint_action action;

@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
 #include "fs/base/caret.h"
+#include "fs/base/ranges.h"
 #include "fs/breakpoint/reader.h"
 
 #include <errno.h>
@@ -113,8 +114,10 @@ static int add_line(struct breakpoint_request *request, const char *line, size_t
     r = ARRAY_GROW(request->lines, request->alloc, request->n + 1);
     if (r < 0)
         return r;
-    request->lines[request->n++] = (struct breakpoint_line){line, size, request->text.size};
+    request->lines[request->n++] =
+        (struct breakpoint_line){line, size, request->text.size, !b.remove, b.ranks};
     request->sets |= !b.remove;
+    request->has_ranks |= b.ranks.size > 0;
     add_entry(&b, &entry, &request->text);
     if (entry.text_size > PROTO_BREAKPOINT_TEXT_MAX || entry.where_size > PROTO_BREAKPOINT_TEXT_MAX)
         return complain(line, size, &(struct complaint){line, "a line has at most 2000 bytes"},
@@ -153,6 +156,38 @@ int breakpoint_request_read(const char *lines, size_t size, struct breakpoint_re
         lines += line + (newline != NULL);
     }
     return r;
+}
+
+/* ---- for some ranks ---- */
+
+bool breakpoint_line_is_for(const struct breakpoint_line *line, int64_t rank)
+{
+    struct ranges ranges;
+    const char *wrong;
+
+    return !line->ranks.size ||
+           (ranges_parse(line->ranks.text, line->ranks.size, &ranges, &wrong) &&
+            ranges_have(&ranges, rank));
+}
+
+int breakpoint_request_for(const struct breakpoint_request *request, int64_t rank,
+                           struct breakpoint_request *out)
+{
+    *out = (struct breakpoint_request){.strict = request->strict};
+    out->lines = calloc(request->n + 1, sizeof *out->lines);
+    if (!out->lines)
+        return -ENOMEM;
+    for (size_t i = 0; i < request->n; i++) {
+        const struct breakpoint_line *line = &request->lines[i];
+        size_t end = i + 1 < request->n ? line[1].at : request->text.size;
+        if (!breakpoint_line_is_for(line, rank))
+            continue;
+        out->lines[out->n] = *line;
+        out->lines[out->n++].at = out->text.size;
+        out->sets |= line->sets;
+        text_add(&out->text, request->text.data + line->at, end - line->at);
+    }
+    return out->text.error;
 }
 
 /* ---- blaming ---- */

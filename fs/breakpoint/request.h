@@ -9,11 +9,14 @@ struct breakpoint_request {
     struct breakpoint_line {
         const char *line;
         size_t size;
-        size_t at; /* where in the text it begins */
-    } * lines;     /* those that say something, in their order; they point to the source */
+        size_t at;          /* where in the text it begins */
+        bool sets;          /* and doesn't take out */
+        struct words ranks; /* of a job, that it is for; size 0: any process */
+    } * lines;              /* those that say something, in their order; they point to the source */
     size_t n, alloc;
-    bool sets;   /* one of them sets something */
-    bool strict; /* the first line of all is `-- strict`: in all processes, or it has failed */
+    bool sets;      /* one of them sets something */
+    bool has_ranks; /* one of them is for some ranks only */
+    bool strict;    /* the first line of all is `-- strict`: in all processes, or it has failed */
 };
 
 /* Reads whole lines. -EINVAL: one is wrong, as *why says, with a caret; -EFBIG: there are too many;
@@ -21,6 +24,12 @@ struct breakpoint_request {
 int breakpoint_request_read(const char *lines, size_t size, struct breakpoint_request *out,
                             struct text *why);
 void breakpoint_request_deinit(struct breakpoint_request *request);
+
+/* Whether a line is for that rank; -1: for a process that is none. */
+bool breakpoint_line_is_for(const struct breakpoint_line *line, int64_t rank);
+/* Those of its lines, which stay the request's own. -ENOMEM. To be released in any case. */
+int breakpoint_request_for(const struct breakpoint_request *request, int64_t rank,
+                           struct breakpoint_request *out);
 
 /* Shows the line that is to blame, with a caret: the one of that byte of the text. */
 void breakpoint_request_blame(const struct breakpoint_request *request, uint64_t byte,

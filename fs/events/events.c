@@ -109,7 +109,7 @@ static void list_all(struct events *events)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
 
-    if (!any_reads_all(events) || registry_list(events->registry, &list) < 0)
+    if (!any_reads_all(events) || job_processes(events->registry, NULL, 0, NULL, NULL, &list) < 0)
         return;
     _guard_mutex_(&events->lock);
     for (struct event_reader *reader = events->all; reader; reader = reader->next)

@@ -12,7 +12,7 @@
 #include "fs/access/access.h"
 #include "fs/base/shares.h"
 #include "fs/events/feed.h"
-#include "fs/process/registry.h"
+#include "fs/process/jobs.h"
 #include "fs/trace/callers.h"
 
 #include <fuse_lowlevel.h>
@@ -36,10 +36,11 @@ void events_free(struct events *events); /* once its readers are; NULL is fine *
 int event_reader_new(struct events *events, struct process *process, uid_t uid, struct text *why,
                      struct event_reader **out);
 /* Of all processes that the caller may look at, those to come as well: it never ends. Each line
- * begins with host and rank. access must outlive it. Also what listing processes fails with. */
+ * begins with host and rank. access must outlive it. job: of those alone that are in that job of
+ * uid's; NULL: all. Also what listing processes fails with. */
 int event_reader_new_all(struct events *events, const struct access *access,
-                         const struct access_caller *caller, struct text *why,
-                         struct event_reader **out);
+                         const struct access_caller *caller, const char *job, uid_t uid,
+                         struct text *why, struct event_reader **out);
 /* None of its requests waits. NULL is fine. */
 void event_reader_free(struct event_reader *reader);
 
@@ -94,6 +95,8 @@ struct event_reader {
 
     /* of one that reads of all processes */
     bool all;
+    char job[JOB_NAME_MAX]; /* of this one alone; "": of none in particular */
+    uid_t job_uid;
     char host[HOST_NAME_MAX + 1];
     const struct access *access;
     struct access_caller caller; /* as it was when it was opened: no longer `lives` */

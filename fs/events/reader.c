@@ -4,6 +4,7 @@
 #include "agent/base/clock.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 /* Lines of a process that are kept for readers of all: there may be many
  * processes, and a slow reader. */
@@ -80,6 +81,30 @@ static void tap_free(struct tap *tap)
 
 /* ---- of all processes; with the lock ---- */
 
+static bool has_tap(const struct event_reader *reader, const struct process *process)
+{
+    const struct tap *tap = reader->taps;
+
+    while (tap && feed_process(tap->source->feed) != process)
+        tap = tap->next_of_reader;
+    return tap;
+}
+
+/* Of one job: a process may say only after its start what it is. */
+static int add_members(struct event_reader *reader, const struct process_list *list, double since,
+                       struct waiter **done)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < list->n && r == 0; i++) {
+        struct process *process = list->items[i];
+        if (job_has(reader->job, reader->job_uid, process) && !has_tap(reader, process) &&
+            access_look(reader->access, &reader->caller, process->pid) == 0)
+            r = tap_new(reader, process, since, done);
+    }
+    return r;
+}
+
 /* Processes have rising numbers, so each is decided upon once: one that may not be looked at when
  * it is seen first isn't later, unless it executes another program. */
 static int add_new(struct event_reader *reader, const struct process_list *list, double since,
@@ -88,6 +113,8 @@ static int add_new(struct event_reader *reader, const struct process_list *list,
     uint64_t newest = reader->serial;
     int r = 0;
 
+    if (*reader->job)
+        return add_members(reader, list, since, done);
     for (size_t i = 0; i < list->n && r == 0; i++) {
         struct process *process = list->items[i];
         if (process->serial <= reader->serial)
@@ -222,8 +249,8 @@ static void read_host(char host[HOST_NAME_MAX + 1])
 }
 
 int event_reader_new_all(struct events *events, const struct access *access,
-                         const struct access_caller *caller, struct text *why,
-                         struct event_reader **out)
+                         const struct access_caller *caller, const char *job, uid_t uid,
+                         struct text *why, struct event_reader **out)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
     _cleanup_free_ struct event_reader *reader = reader_new(events, caller->fsuid);
@@ -235,7 +262,10 @@ int event_reader_new_all(struct events *events, const struct access *access,
     reader->caller = *caller;
     reader->since = realtime_s();
     read_host(reader->host);
-    int r = registry_list(events->registry, &list);
+    if (job)
+        snprintf(reader->job, sizeof reader->job, "%s", job);
+    reader->job_uid = uid;
+    int r = job_processes(events->registry, NULL, 0, NULL, NULL, &list);
     if (r == 0)
         r = reader_open(reader, NULL, &list, why);
     if (r == 0)

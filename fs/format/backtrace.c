@@ -4,6 +4,7 @@
 #include "fs/format/frames.h"
 #include "fs/format/locks.h"
 #include "fs/proc/procfs.h"
+#include "fs/remote/memory/core.h"
 #include "fs/recording/held_threads.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/version.h"
@@ -27,15 +28,29 @@ static void add_gil(const struct snapshot *snapshot, struct text *out)
         text_puts(out, snapshot->gil_held ? "GIL held by an unknown thread" : "GIL free");
 }
 
+static void add_death(const struct core *core, struct text *out)
+{
+    if (!core->signal) {
+        text_puts(out, "\nCore file of a process that lived");
+        return;
+    }
+    text_puts(out, "\nDied of ");
+    core_add_signal(core, out);
+    text_printf(out, " in thread %d", (int)core->faulted);
+}
+
 void snapshot_add_head(const struct snapshot *snapshot, struct text *out)
 {
     char line[CMDLINE_MAX + 1];
     size_t python = 0;
 
     text_printf(out, "Process %d: ", (int)snapshot->pid);
-    ssize_t n = proc_command(snapshot->pid, line, sizeof line);
+    ssize_t n = snapshot->core ? core_command(snapshot->core, line, sizeof line)
+                               : proc_command(snapshot->pid, line, sizeof line);
     if (n > 0)
         text_add_escaped(out, line, (size_t)n);
+    if (snapshot->core)
+        add_death(snapshot->core, out);
     text_puts(out, "\nPython ");
     version_add(snapshot->version, out);
     if (!snapshot->supported) {
@@ -93,8 +108,12 @@ int snapshot_explain(const struct target *target, pid_t tid, int error, struct t
                   "target's user");
         break;
     case -ETIMEDOUT:
-        text_puts(why,
-                  "the interpreter's lists of threads made no sense, however often they were read: "
+        text_puts(
+            why,
+            target->core
+                ? "the interpreter's lists of threads in the core file make no sense, "
+                  "or were not dumped; stacks can't be had"
+                : "the interpreter's lists of threads made no sense, however often they were read: "
                   "its memory is damaged, or it is just starting or ending; try again");
         break;
     }

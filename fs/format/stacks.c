@@ -72,6 +72,7 @@ int stacks_python_folded_text(struct target *target, struct recording *recording
 
 /* Whom to look at first. */
 enum concern {
+    FAULTED, /* of a core file: it got the signal */
     IN_DEADLOCK,
     HOLDS_UP, /* others, or is held up: by a lock, the GIL, the agent, a debugger, a signal */
     RUNS,
@@ -89,6 +90,7 @@ static enum concern concern_of(const struct thread *thread)
     if (*thread->held || (thread->holds_gil && thread->state != THREAD_RUNNING))
         return HOLDS_UP;
     switch (thread->state) {
+    case THREAD_FAULTED: return FAULTED;
     case THREAD_GIL_WAIT:
     case THREAD_STOPPED:
     case THREAD_TRACED: return HOLDS_UP;
@@ -270,4 +272,47 @@ int stacks_python_text(struct target *target, struct recording *recording, struc
     if (snapshot->cut)
         text_puts(out, "\n[cut: there are more threads or interpreters than are read]\n");
     return 0;
+}
+
+/* ---- for many processes ---- */
+
+/* "ThreadPoolExecutor-0_3" is the same in one that counts otherwise: "ThreadPoolExecutor-*_*". */
+static void add_name(const char *name, struct text *out)
+{
+    for (const char *p = name; *p; p++)
+        if (*p < '0' || *p > '9')
+            text_putc(out, *p);
+        else if (p == name || p[-1] < '0' || p[-1] > '9')
+            text_putc(out, '*');
+}
+
+static void add_block(const struct thread *thread, struct text *out)
+{
+    if (!thread->nframes && !*thread->held) {
+        text_putc(out, STACKS_NO_PYTHON);
+        if (thread->state == THREAD_IDLE && *thread->wait)
+            text_puts(out, thread->wait);
+        else
+            text_puts(out, thread_state_name(thread->state));
+    } else {
+        add_name(thread->is_main ? "MainThread" : thread->name, out);
+        text_puts(out, " [");
+        thread_describe(thread, out);
+        text_puts(out, "]\n");
+        add_frames(thread, out);
+        if (!thread->nframes)
+            text_puts(out, "  (no Python frames)\n");
+    }
+    text_add(out, "", 1);
+}
+
+int stacks_blocks_text(struct target *target, struct recording *recording, struct text *why,
+                       struct text *out)
+{
+    _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
+
+    int r = take(target, recording, false, NULL, why, &snapshot);
+    for (size_t i = 0; r == 0 && i < snapshot->nthreads; i++)
+        add_block(&snapshot->threads[i], out);
+    return r;
 }

@@ -2,6 +2,7 @@
 
 #include "fs/process/control.h"
 #include "fs/process/exited.h"
+#include "fs/remote/memory/core.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -85,18 +86,9 @@ bool call_exists(struct call *call, const struct place *place)
     return exists(call->mount, place);
 }
 
-static int may_look(struct mount *mount, struct access_caller *who, struct process *process)
-{
-    struct access_target left;
-
-    if (process_left(process, &left))
-        return access_look_ended(&mount->access, who, &left);
-    return access_look(&mount->access, who, process->pid);
-}
-
 int call_may_look(struct call *call, struct process *process)
 {
-    return may_look(call->mount, call_who(call), process);
+    return look_may(&call->mount->access, call_who(call), process);
 }
 
 int call_may_drop(struct call *call, struct process *process)
@@ -118,7 +110,7 @@ static int may_write(struct mount *mount, const struct place *place, struct acce
                                                   : "the process has ended");
         return -ESRCH;
     }
-    return place->entry->looks ? may_look(mount, who, place->process)
+    return place->entry->looks ? look_may(&mount->access, who, place->process)
                                : control_may(&mount->access, who, place->process, why);
 }
 
@@ -143,6 +135,7 @@ struct reply_key place_reply_key(const struct place *place, struct credentials *
         .file = place->entry->path,
         .tid = place->tid,
         .depth = place->depth,
+        .word = place->word,
         .credentials = who,
     };
 }
@@ -161,7 +154,7 @@ bool call_sees(struct call *call, struct process *process)
 static bool has_secret_names(const struct place *place)
 {
     const struct entry *child = layout_next(place->entry, NULL);
-    return place->tid || (child && child->naming && child->naming->kind == WORD_MODULE);
+    return place->tid || (child && child->naming && name_is_word(child->naming->kind));
 }
 
 int call_may_enter(struct call *call, const struct place *place)
@@ -174,11 +167,13 @@ int call_may_enter(struct call *call, const struct place *place)
     return r < 0 && call->mount->access.hidepid == HIDEPID_INVISIBLE ? -ENOENT : r;
 }
 
-static bool thread_exists(pid_t pid, pid_t tid)
+static bool thread_exists(const struct target *target, pid_t tid)
 {
     char path[64];
 
-    snprintf(path, sizeof path, "/proc/%d/task/%d", pid, tid);
+    if (target->core)
+        return core_thread(target->core, tid);
+    snprintf(path, sizeof path, "/proc/%d/task/%d", target->pid, tid);
     return access(path, F_OK) == 0;
 }
 
@@ -186,6 +181,7 @@ int context_init(struct file_context *context, struct mount *mount, const struct
 {
     *context = (struct file_context){
         .registry = mount->registry,
+        .history = mount->history,
         .replies = place_replies(mount, place),
         .access = &mount->access,
         .file = place->entry->path,
@@ -201,14 +197,14 @@ int context_init(struct file_context *context, struct mount *mount, const struct
     if (entry_exited(place->entry))
         return exited_has(registry_exited(mount->registry), place->process) ? 0 : -ESRCH;
     context->target = process_target(place->process);
-    if (!context->target || (place->tid && !thread_exists(place->process->pid, place->tid)))
+    if (!context->target || (place->tid && !thread_exists(context->target, place->tid)))
         return -ESRCH;
     return target_alive(context->target) ? 0 : -ESRCH;
 }
 
 void context_refresh(struct file_context *context)
 {
-    if (context->target)
+    if (context->target && !context->target->core)
         registry_watch(context->registry, context->process);
 }
 

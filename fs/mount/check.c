@@ -8,6 +8,7 @@
 #include "fs/mount/mountpoint.h"
 #include "fs/mount/trials.h"
 #include "fs/proc/procfs.h"
+#include "fs/sampler/bpf/program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -249,25 +250,18 @@ static bool check_registers(const struct check *check, struct text *out)
 
 static bool check_bpf(const struct check *check, struct text *out)
 {
-    if (check->trials.bpf < 0) {
-        no(out);
-        if (check->trials.bpf == -ENOSYS)
-            text_puts(out, "this kernel has none (CONFIG_BPF_SYSCALL)");
-        else if (has_truly(check, CAP_SYS_ADMIN) ||
-                 (has_truly(check, CAP_BPF) && has_truly(check, CAP_PERFMON)))
-            say_sandbox(check, "SYS_ADMIN", out);
-        else
-            text_puts(out, "it takes CAP_BPF and CAP_PERFMON; run it as root of the host; "
-                           "in a container, run that with --cap-add BPF --cap-add PERFMON");
-        return false;
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    struct program *program;
+
+    int r = program_get(&program, &why);
+    if (r == 0) {
+        program_put(program);
+        return yes(out, NULL);
     }
-    if (access("/sys/kernel/btf/vmlinux", R_OK) < 0) {
-        no(out);
-        text_puts(out, "there is no /sys/kernel/btf/vmlinux, which says how this kernel lays out "
-                       "its structures (CONFIG_DEBUG_INFO_BTF)");
-        return false;
-    }
-    return yes(out, NULL);
+    no(out);
+    text_printf(out, "%s; profiles are sampled from outside instead",
+                why.size ? why.data : strerror(-r));
+    return false;
 }
 
 static bool check_namespaces(const struct check *check, struct text *out)

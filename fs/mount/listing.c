@@ -38,7 +38,7 @@ static int add_numbers(struct listing *listing, const struct place *child,
             place.process = number->process;
         }
         place_set(&place, child->entry->naming->kind, number->value, number->word);
-        snprintf(name, sizeof name, "%u", number->value);
+        name_format(child->entry->naming->kind, number->value, name);
         r = add(listing, number->word ? number->word : name, &place);
     }
     return r;

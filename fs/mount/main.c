@@ -11,6 +11,7 @@
 #include "fs/mount/options.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
+#include "fs/remote/memory/core.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +21,7 @@
 #include <sys/wait.h>
 
 #define COMMANDS_END_NS 5000000000u
+#define HISTORY_END_NS 5000000000u
 
 enum { EXIT_USAGE = 2 };
 
@@ -99,6 +101,15 @@ static void end_commands(struct fuse_session *session, struct mount *mount)
     _exit(0);
 }
 
+/* Its thread may wait for a disk that doesn't answer. */
+static void end_history(struct fuse_session *session, struct mount *mount)
+{
+    if (history_end(mount->history, HISTORY_END_NS))
+        return;
+    fuse_session_unmount(session);
+    _exit(0);
+}
+
 /* Whoever waits for a file system that doesn't answer holds on to what would be freed now, too. */
 static void end_looks(struct fuse_session *session)
 {
@@ -120,10 +131,15 @@ static int serve(struct options *options, struct mount *mount)
         r = fuse_session_mount(session, options->mountpoint);
     if (r == 0) {
         r = chdir("/") < 0 ? -errno : mount_look_up_in_parallel(session);
+        if (r == 0 && mount->history)
+            r = history_start(mount->history);
+        if (r == 0 && options->profile)
+            r = registry_sample_all(mount->registry, &options->profile_request);
         if (r == 0)
             r = loop_run(session);
         end_commands(session, mount);
         events_end(mount->events);
+        end_history(session, mount);
         end_looks(session);
         fuse_session_unmount(session);
     } else {
@@ -134,6 +150,46 @@ static int serve(struct options *options, struct mount *mount)
     }
     fuse_remove_signal_handlers(session);
     fuse_session_destroy(session);
+    return r;
+}
+
+/* Says itself what is wrong. */
+static int open_cores(const struct options *options, struct mount *mount)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    int r = 0;
+
+    for (size_t i = 0; i < options->ncores && r == 0; i++) {
+        const struct core_option *option = &options->cores[i];
+        struct core *core;
+        r = core_open(option->path, option->executable, options->sysroot, &core, &why);
+        if (r == 0)
+            r = registry_open_core(mount->registry, core, &mount->access.daemon.ns, &why);
+    }
+    if (r < 0)
+        complain(&why);
+    return r;
+}
+
+/* Says itself what is wrong. */
+static int open_history(const struct options *options, struct mount *mount)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    _cleanup_free_ char *path = NULL;
+    size_t n = strlen(options->mountpoint);
+
+    if (!options->history)
+        return 0;
+    int r = history_find(options->history, &why, &path);
+    if (r == 0 && !strncmp(path, options->mountpoint, n) && path[n] == '/') {
+        text_printf(&why, "history=%s: it lies below the mount point; name another file",
+                    options->history);
+        r = -EINVAL;
+    }
+    if (r == 0)
+        r = history_new(mount->registry, path, &options->history_limits, &why, &mount->history);
+    if (r < 0)
+        complain(&why);
     return r;
 }
 
@@ -168,18 +224,24 @@ static int run(struct options *options)
         r = nodes_new(&mount.nodes);
     if (r == 0)
         r = events_new(mount.registry, &mount.events);
+    bool begun = r == 0;
+    if (begun)
+        r = open_cores(options, &mount);
+    if (begun && r == 0)
+        r = open_history(options, &mount);
     handles_init(&mount.handles);
     drafts_init(&mount.drafts, &mount.handles.budget);
     replies_init(&mount.replies);
     commands_init(&mount.commands);
-    if (r < 0)
+    if (!begun)
         fprintf(stderr, "probefs: can't start: %s\n", strerror(-r));
-    else
+    else if (r == 0)
         r = serve(options, &mount);
     commands_deinit(&mount.commands);
     drafts_deinit(&mount.drafts);
     replies_deinit(&mount.replies);
     handles_deinit(&mount.handles);
+    history_free(mount.history);
     events_free(mount.events);
     nodes_free(mount.nodes);
     registry_free(mount.registry);

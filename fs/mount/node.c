@@ -27,8 +27,12 @@ void place_set(struct place *place, enum number_kind kind, unsigned value, const
     case NUMBER_PID: /* that is its process */ break;
     case NUMBER_TID: place->tid = (pid_t)value; break;
     case NUMBER_DEPTH: place->depth = value; break;
-    case NUMBER_RANK: place->rank = value; break;
-    case WORD_MODULE: snprintf(place->word, sizeof place->word, "%s", word); break;
+    case NUMBER_RANK:
+    case NUMBER_WORKER: place->rank = value; break;
+    case WORD_MODULE:
+    case WORD_JOB:
+    case WORD_PROFILE:
+    case WORD_CORE: snprintf(place->word, sizeof place->word, "%s", word); break;
     }
 }
 
@@ -63,7 +67,9 @@ void place_path(const struct place *place, char *buf, size_t cap)
 
     if (entry_exited(place->entry))
         p += strlen("exited/");
-    if (!strncmp(p, "<pid>/", 6))
+    if (!strncmp(p, "cores/", 6))
+        p += strlen("cores/<name>") + (p[strlen("cores/<name>")] == '/');
+    else if (!strncmp(p, "<pid>/", 6))
         p += 6;
     buf[0] = 0;
     while (*p && n + 1 < cap) {
@@ -73,9 +79,9 @@ void place_path(const struct place *place, char *buf, size_t cap)
         } else if (!strncmp(p, "<depth>", 7)) {
             n += (size_t)snprintf(buf + n, cap - n, "%u", place->depth);
             p += 7;
-        } else if (!strncmp(p, "<module>", 8)) {
+        } else if (*p == '<') {
             n += (size_t)snprintf(buf + n, cap - n, "%s", place->word);
-            p += 8;
+            p = strchr(p, '>') + 1;
         } else {
             buf[n++] = *p++;
             buf[n] = 0;

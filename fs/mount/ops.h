@@ -9,6 +9,7 @@
 
 #include "fs/access/access.h"
 #include "fs/events/events.h"
+#include "fs/history/history.h"
 #include "fs/mount/command.h"
 #include "fs/mount/draft.h"
 #include "fs/mount/handle.h"
@@ -20,6 +21,7 @@ struct mount {
     struct registry *registry;
     struct nodes *nodes;
     struct events *events;
+    struct history *history; /* NULL: none is kept */
     struct handles handles;
     struct drafts drafts;
     struct replies replies; /* to what was written to command files outside of processes */

@@ -8,6 +8,7 @@
 #include "fs/proc/closing.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/signals.h"
+#include "fs/tree/jobs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -251,14 +252,21 @@ static int open_events(struct call *call, const struct place *place, struct text
 {
     _cleanup_context_ struct file_context context = {0};
     struct event_reader *events;
+    char job[JOB_NAME_MAX];
+    uid_t uid = 0;
 
     int r = context_init(&context, call->mount, place);
+    context.caller = &call->caller;
     context_refresh(&context);
+    bool of_job = r == 0 && context_job(&context);
+    if (of_job)
+        r = context_job_identity(&context, job, &uid);
     if (r == 0)
-        r = place->process ? event_reader_new(call->mount->events, place->process, call->caller.uid,
-                                              why, &events)
-                           : event_reader_new_all(call->mount->events, &call->mount->access,
-                                                  call_who(call), why, &events);
+        r = place->process
+                ? event_reader_new(call->mount->events, place->process, call->caller.uid, why,
+                                   &events)
+                : event_reader_new_all(call->mount->events, &call->mount->access, call_who(call),
+                                       of_job ? job : NULL, uid, why, &events);
     return r < 0 ? r : handle_open_events(&call->mount->handles, events, out);
 }
 

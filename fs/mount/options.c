@@ -1,11 +1,18 @@
 #include "fs/mount/options.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
+#include "fs/base/duration.h"
+#include "fs/base/size.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PROFILE_ALL_HZ 19 /* unless told otherwise */
+
+enum { KEY_CORE };
 
 static const struct fuse_opt specs[] = {
     {"-h", offsetof(struct options, help), true},
@@ -20,6 +27,13 @@ static const struct fuse_opt specs[] = {
     {"allow_other", offsetof(struct options, allow_other), true},
     {"nonempty", offsetof(struct options, nonempty), true},
     {"hidepid=%u", offsetof(struct options, hidepid), 0},
+    {"sysroot=%s", offsetof(struct options, sysroot), 0},
+    FUSE_OPT_KEY("core=", KEY_CORE),
+    {"profile=%s", offsetof(struct options, profile), 0},
+    {"history=%s", offsetof(struct options, history), 0},
+    {"history_age=%s", offsetof(struct options, history_age), 0},
+    {"history_size=%s", offsetof(struct options, history_size), 0},
+    {"history_interval=%s", offsetof(struct options, history_interval), 0},
     /* -d and allow_other are libfuse's too */
     FUSE_OPT_KEY("-d", FUSE_OPT_KEY_KEEP),
     FUSE_OPT_KEY("debug", FUSE_OPT_KEY_KEEP),
@@ -53,10 +67,28 @@ static int take_name(struct parse *parse, const char *arg)
     return options->mountpoint ? 0 : -1;
 }
 
+/* FILE[:EXECUTABLE], where FILE may have colons if it is there. */
+static int take_core(struct options *options, const char *arg)
+{
+    const char *colon = access(arg, F_OK) < 0 ? strrchr(arg, ':') : NULL;
+    size_t size = colon ? (size_t)(colon - arg) : strlen(arg);
+
+    if (ARRAY_GROW(options->cores, options->cores_alloc, options->ncores + 1) < 0)
+        return -1;
+    struct core_option *core = &options->cores[options->ncores++];
+    *core = (struct core_option){
+        .path = strndup(arg, size),
+        .executable = colon ? strdup(colon + 1) : NULL,
+    };
+    return core->path && !colon == !core->executable ? 0 : -1;
+}
+
 static int take(void *data, const char *arg, int key, struct fuse_args *out)
 {
     struct parse *parse = data;
 
+    if (key == KEY_CORE)
+        return take_core(&parse->options, arg + strlen("core="));
     if (key == FUSE_OPT_KEY_NONOPT)
         return take_name(parse, arg);
     if (arg[0] == '-') {
@@ -79,10 +111,68 @@ static int add_defaults(struct options *options)
     return fuse_opt_insert_arg(&options->fuse, 1, defaults);
 }
 
+/* How much of the history is kept. */
+static int read_limits(struct options *options, struct text *why)
+{
+    struct history_limits *limits = &options->history_limits;
+    const char *age = options->history_age, *size = options->history_size;
+    const char *interval = options->history_interval;
+
+    if (age && (!duration_parse(age, strlen(age), &limits->age) || limits->age < HISTORY_AGE_MIN)) {
+        text_puts(why, "history_age takes a time of at least a minute, as 12h or 30d");
+        return -1;
+    }
+    if (size && (!size_parse(size, strlen(size), &limits->bytes) ||
+                 limits->bytes < HISTORY_BYTES_MIN || limits->bytes > HISTORY_BYTES_MAX)) {
+        text_puts(why, "history_size takes a size of 1M to 1024G, as 512M");
+        return -1;
+    }
+    if (interval &&
+        (!duration_parse(interval, strlen(interval), &limits->interval) ||
+         limits->interval < HISTORY_INTERVAL_MIN || limits->interval > HISTORY_INTERVAL_MAX)) {
+        text_puts(why, "history_interval takes a time of 1s to 1h");
+        return -1;
+    }
+    if ((age || size || interval) && !options->history) {
+        text_puts(why, "history_age, history_size and history_interval say how history=FILE is "
+                       "kept; name a file");
+        return -1;
+    }
+    return 0;
+}
+
+/* What is sampled of every process: as for `profile` in ctl, with colons for the blanks. */
+static int read_profile(struct options *options, struct text *why)
+{
+    const char *at;
+
+    if (!options->profile)
+        return 0;
+    _cleanup_free_ char *text = strdup(options->profile);
+    if (!text)
+        return -1;
+    for (char *p = text; *p; p++)
+        *p = *p == ':' ? ' ' : *p;
+    text_printf(why, "profile=%s: ", options->profile);
+    if (profile_request_read(text, strlen(text), &options->profile_request, &at, why) < 0)
+        return -1;
+    if (options->profile_request.verb != PROFILE_START || options->profile_request.options.tid ||
+        options->profile_request.duration) {
+        text_puts(why, "write modes and a rate, as profile=cpu:19hz");
+        return -1;
+    }
+    if (!strcasestr(text, "hz"))
+        options->profile_request.options.hz = PROFILE_ALL_HZ;
+    text_clear(why);
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct options *out, struct text *why)
 {
     struct parse parse = {
-        .options = {.hidepid = HIDEPID_INVISIBLE, .fuse = FUSE_ARGS_INIT(argc, argv)},
+        .options = {.hidepid = HIDEPID_INVISIBLE,
+                    .history_limits = {HISTORY_AGE_NS, HISTORY_BYTES, HISTORY_INTERVAL_NS},
+                    .fuse = FUSE_ARGS_INIT(argc, argv)},
         .why = why,
     };
     struct options *options = &parse.options;
@@ -95,6 +185,10 @@ int options_parse(int argc, char **argv, struct options *out, struct text *why)
                        "or 2 (nothing can be seen)");
         r = -1;
     }
+    if (r == 0)
+        r = read_limits(options, why);
+    if (r == 0)
+        r = read_profile(options, why);
     if (r == 0 && options->check && options->mountpoint) {
         text_puts(why, "--check looks at the machine and takes no mount point");
         r = -1;
@@ -117,32 +211,52 @@ void options_deinit(struct options *options)
 {
     free(options->source);
     free(options->mountpoint);
+    for (size_t i = 0; i < options->ncores; i++) {
+        free(options->cores[i].path);
+        free(options->cores[i].executable);
+    }
+    free(options->cores);
+    free(options->sysroot);
+    free(options->profile);
+    free(options->history);
+    free(options->history_age);
+    free(options->history_size);
+    free(options->history_interval);
     fuse_opt_free_args(&options->fuse);
 }
 
 void options_help(struct text *out)
 {
-    text_puts(out,
-              "usage: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT\n"
-              "\n"
-              "Shows every running CPython process (3.9 to 3.15) as a directory of files below\n"
-              "MOUNTPOINT. Looking never touches: no process notices being read.\n"
-              "SOURCE, a word like none, is what mount(8) gives, and what the mount is called.\n"
-              "\n"
-              "    -f, --foreground  stay in the foreground\n"
-              "    -d                the same, and print every request\n"
-              "    -h, --help        this page\n"
-              "    -V, --version     the version\n"
-              "    --check           say what this machine lets you do, and what to change where\n"
-              "                      it refuses; the exit status is 0 if all that is needed works\n"
-              "    -o allow_other    let other users in; each sees only what ptrace(2) would let\n"
-              "                      them see (needs root, or user_allow_other in /etc/fuse.conf)\n"
-              "    -o hidepid=N      what a user sees of processes that they may not look at:\n"
-              "                      0: their directories and the names in them, 1: only the\n"
-              "                      directories, 2 (the default): nothing\n"
-              "    -o nonempty       mount over a directory that holds something\n"
-              "    -o ro, fsname=NAME, ...  what every FUSE mount takes, see mount.fuse3(8)\n"
-              "\n"
-              "End it with: fusermount3 -u MOUNTPOINT\n"
-              "Then read MOUNTPOINT/help.\n");
+    text_puts(
+        out,
+        "usage: probefs [-f] [-o OPTIONS] [SOURCE] MOUNTPOINT\n"
+        "\n"
+        "Shows every running CPython process (3.9 to 3.15) as a directory of files below\n"
+        "MOUNTPOINT. Looking never touches: no process notices being read.\n"
+        "SOURCE, a word like none, is what mount(8) gives, and what the mount is called.\n"
+        "\n"
+        "    -f, --foreground  stay in the foreground\n"
+        "    -d                the same, and print every request\n"
+        "    -h, --help        this page\n"
+        "    -V, --version     the version\n"
+        "    --check           say what this machine lets you do, and what to change where\n"
+        "                      it refuses; the exit status is 0 if all that is needed works\n"
+        "    -o allow_other    let other users in; each sees only what ptrace(2) would let\n"
+        "                      them see (needs root, or user_allow_other in /etc/fuse.conf)\n"
+        "    -o hidepid=N      what a user sees of processes that they may not look at:\n"
+        "                      0: their directories and the names in them, 1: only the\n"
+        "                      directories, 2 (the default): nothing\n"
+        "    -o core=FILE[:EXECUTABLE]  show a core file of a CPython process in cores/; it\n"
+        "                      may be given several times\n"
+        "    -o sysroot=DIR    look for the files that core files name below DIR\n"
+        "    -o profile=MODE[:MODE...][:HZ]\n"
+        "                      sample every process all the time, as profile=cpu:19hz\n"
+        "    -o history=FILE   append what happens to an SQLite database, every few seconds\n"
+        "    -o history_age=TIME, history_size=SIZE, history_interval=TIME\n"
+        "                      what of it is kept: 7d and 1G; how often it is appended to: 5s\n"
+        "    -o nonempty       mount over a directory that holds something\n"
+        "    -o ro, fsname=NAME, ...  what every FUSE mount takes, see mount.fuse3(8)\n"
+        "\n"
+        "End it with: fusermount3 -u MOUNTPOINT\n"
+        "Then read MOUNTPOINT/help.\n");
 }

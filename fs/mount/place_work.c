@@ -161,8 +161,8 @@ int place_find(struct call *call, const struct place *place, const struct entry 
         return -ENOMEM;
     work->entry = entry;
     work->value = value;
-    if (entry->naming->kind == WORD_MODULE)
-        place_set(&work->place, WORD_MODULE, 0, word);
+    if (name_is_word(entry->naming->kind))
+        place_set(&work->place, entry->naming->kind, 0, word);
     if (is_lost(call, work, &r))
         return r;
     if (work->error == 0)

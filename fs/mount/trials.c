@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/bpf.h>
 #include <linux/hw_breakpoint.h>
 #include <linux/perf_event.h>
 #include <sched.h>
@@ -162,23 +161,6 @@ static int try_register(pid_t pid)
     return try_event(&attr, pid);
 }
 
-static int try_bpf(void)
-{
-    static const struct bpf_insn program[] = {
-        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 0},
-        {.code = BPF_JMP | BPF_EXIT},
-    };
-    union bpf_attr attr = {
-        .prog_type = BPF_PROG_TYPE_PERF_EVENT,
-        .insn_cnt = ARRAY_SIZE(program),
-        .insns = (uintptr_t)program,
-        .license = (uintptr_t) "GPL",
-    };
-
-    _cleanup_close_ int fd = (int)syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof attr);
-    return fd < 0 ? -errno : 0;
-}
-
 /* In a child, whose namespace ends with it, and the mount in it. */
 static int mount_privately(void)
 {
@@ -220,6 +202,5 @@ int trials_run(struct trials *out)
     try_act(stranger.pid, out);
     out->perf = try_perf(stranger.pid);
     out->registers_perf = try_register(stranger.pid);
-    out->bpf = try_bpf();
     return 0;
 }

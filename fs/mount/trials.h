@@ -10,7 +10,6 @@ struct trials {
     int perf;             /* perf_event_open(2) of another process's processor time */
     int registers_perf;   /* a debug register by perf_event_open(2), which sends SIGTRAP */
     int registers_ptrace; /* a debug register by ptrace(2) */
-    int bpf;              /* bpf(2): loading a program for perf events */
 };
 
 /* Takes some milliseconds; nothing of it is left. -errno: no process could be made. */

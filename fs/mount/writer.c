@@ -115,15 +115,19 @@ static int take(struct writer *writer, const struct input *input, struct text *w
     return writer->pending.error;
 }
 
-/* Takes off what is done with. */
-static void consume(struct text *pending, size_t size)
+/* Takes off what is done with, but for what stays. */
+static void consume(struct text *pending, size_t stays, size_t size)
 {
-    if (size >= pending->size) {
+    if (size >= pending->size)
+        size = pending->size;
+    if (size <= stays)
+        return;
+    if (!stays && size == pending->size) {
         text_deinit(pending);
         return;
     }
-    memmove(pending->data, pending->data + size, pending->size - size + 1);
-    pending->size -= size;
+    memmove(pending->data + stays, pending->data + size, pending->size - size + 1);
+    pending->size -= size - stays;
 }
 
 /* Of what is taken off now. */
@@ -224,7 +228,8 @@ int writer_run(struct writer *writer, file_run *run, struct file_context *contex
     if (context->why.size && r < 0)
         add_error(&said, &context->why);
     count_lines(writer, r < 0 || input->last ? SIZE_MAX : outcome.consumed);
-    consume(&writer->pending, r < 0 || input->last ? SIZE_MAX : outcome.consumed);
+    bool ends = r < 0 || input->last;
+    consume(&writer->pending, ends ? 0 : outcome.stays, ends ? SIZE_MAX : outcome.consumed);
     set_clears(writer, &outcome);
     /* what was said in passing stays so until it is taken back, or what it was said of is done */
     size_t passing = outcome.passing + (outcome.retake || outcome.consumed ? 0 : writer->passing);

@@ -74,7 +74,11 @@ int proc_stat_read(pid_t pid, struct proc_stat *out)
 
 ssize_t proc_command(pid_t pid, char *line, size_t cap)
 {
-    ssize_t n = proc_read(pid, "cmdline", line, cap);
+    return command_words(line, proc_read(pid, "cmdline", line, cap), cap);
+}
+
+ssize_t command_words(char *line, ssize_t n, size_t cap)
+{
     if (n <= 0)
         return n;
     bool cut = (size_t)n == cap - 1;

@@ -44,6 +44,9 @@ ssize_t proc_read(pid_t pid, const char *file, char *buf, size_t cap);
 /* The command line, its words separated by spaces, with a NUL at its end; one that doesn't fit ends
  * in "...". Returns the number of bytes, 0 for none; or what proc_read() returns. */
 ssize_t proc_command(pid_t pid, char *line, size_t cap);
+/* Makes that of n bytes as /proc/PID/cmdline has them, of which at most cap - 1 were read; n below
+ * 1 is returned as it is. */
+ssize_t command_words(char *line, ssize_t n, size_t cap);
 /* Where /proc/PID/NAME points to, without a NUL. The number of bytes; -ESRCH, -EACCES. */
 ssize_t proc_link(pid_t pid, const char *name, char *path, size_t cap);
 /* When a process was started, in seconds since 1970, and for how long it has been there.

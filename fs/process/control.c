@@ -17,6 +17,28 @@ static bool invites(struct process *process)
            (found.record.origin == ORIGIN_IMPORTED || found.record.origin == ORIGIN_STARTUP);
 }
 
+int look_may(const struct access *access, struct access_caller *caller, struct process *process)
+{
+    struct access_target left;
+
+    if (process_left(process, &left)) {
+        for (int i = 0; i < 3 && process->pid >= TARGET_CORE_PID; i++)
+            left.gid[i] = caller->fsgid; /* whose a file is its owner alone says */
+        return access_look_ended(access, caller, &left);
+    }
+    return access_look(access, caller, process->pid);
+}
+
+int look_may_all(const struct access *access, struct principals *principals,
+                 struct process *process)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < principals->n; i++)
+        r = look_may(access, &principals->items[i], process);
+    return r;
+}
+
 int control_may(const struct access *access, struct access_caller *caller, struct process *process,
                 struct text *why)
 {

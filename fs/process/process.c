@@ -5,12 +5,13 @@
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/facts.h"
+#include "fs/remote/memory/core.h"
+#include "fs/sampler/profile.h"
 #include "fs/watch/follow.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define ENVIRON_MAX (256u << 10) /* bytes looked at */
 #define FACTS_FRESH_NS 1000000000u
 
 struct process *process_ref(struct process *process)
@@ -26,6 +27,7 @@ void process_unref(struct process *process)
     target_unref(process->target);
     recording_unref(process->recording);
     watches_free(process->watches);
+    profile_free(process->profile);
     replies_deinit(&process->replies);
     error_ring_free(process->errors);
     facts_free(process->facts);
@@ -80,7 +82,7 @@ static void watch(struct may_hang *work)
     if (!target)
         return;
     recording_refresh(process->recording, target);
-    if (recording_any(process->recording))
+    if (recording_any(process->recording) || profile_any(process->profile))
         learn(process, target);
     target_unref(target);
 }
@@ -93,7 +95,7 @@ static void watching_free(struct may_hang *work)
 
 bool process_watch(struct process *process)
 {
-    bool any = recording_any(process->recording);
+    bool any = recording_any(process->recording) || profile_any(process->profile);
     if (!any && !recording_due(process->recording))
         return false;
     struct watching *watching = calloc(1, sizeof *watching);
@@ -104,7 +106,7 @@ bool process_watch(struct process *process)
     may_hang_init(&watching->work);
     may_hang_run(&watching->work, NULL);
     may_hang_unref(&watching->work);
-    return recording_any(process->recording);
+    return recording_any(process->recording) || profile_any(process->profile);
 }
 
 bool process_end(struct process *process)
@@ -121,9 +123,10 @@ bool process_end(struct process *process)
         if (target && target_alive(target))
             process->ending.how = ENDING_EXECUTED;
     }
+    profile_end(process->profile);
     target_unref(target);
     replies_clear(&process->replies);
-    return process->facts && recording_any(process->recording);
+    return process->facts && (recording_any(process->recording) || profile_any(process->profile));
 }
 
 bool process_ended(struct process *process)
@@ -161,22 +164,16 @@ void process_list_sort(struct process_list *list)
         qsort(list->items, list->n, sizeof *list->items, by_pid);
 }
 
-int64_t environ_number(const char *block, size_t size, const char *name)
+struct membership process_membership(struct process *process)
 {
-    size_t length = strlen(name);
-    unsigned value;
-
-    for (const char *p = block; p < block + size; p += strlen(p) + 1)
-        if (!strncmp(p, name, length) && p[length] == '=')
-            return number_parse(p + length + 1, &value) ? (int64_t)value : -1;
-    return -1;
+    _guard_mutex_(&process->lock);
+    return process->membership;
 }
 
-static int64_t read_rank(pid_t pid)
+bool process_is_worker(struct process *process)
 {
-    _cleanup_free_ char *block = malloc(ENVIRON_MAX);
-    ssize_t n = block ? proc_read(pid, "environ", block, ENVIRON_MAX) : -1;
-    return n < 0 ? -1 : environ_number(block, (size_t)n, "RANK");
+    _guard_mutex_(&process->lock);
+    return process->worker;
 }
 
 /* What its watches know of their owner. */
@@ -204,18 +201,28 @@ static struct timespec began(uint64_t start_time)
     return timespec_of((uint64_t)(started * 1e9));
 }
 
-int process_new(pid_t pid, struct process **out)
+static struct process *new_process(void)
 {
     struct process *process = calloc(1, sizeof *process);
     if (!process)
-        return -ENOMEM;
+        return NULL;
     atomic_init(&process->refs, 1);
     pthread_mutex_init(&process->lock, NULL);
     replies_init(&process->replies);
+    return process;
+}
+
+int process_new(pid_t pid, struct process **out)
+{
+    struct process *process = new_process();
+    if (!process)
+        return -ENOMEM;
     process->pid = pid;
     int r = target_open(pid, &process->target);
     if (r == 0)
         r = recording_new(&process->recording);
+    if (r == 0)
+        r = profile_new(pid, &process->profile);
     if (r == 0)
         r = new_watches(process);
     if (r < 0) {
@@ -224,7 +231,57 @@ int process_new(pid_t pid, struct process **out)
     }
     process->start_time = process->target->start_time;
     process->started = began(process->start_time);
-    process->rank = read_rank(pid);
+    membership_of_start(pid, &process->membership);
+    atomic_init(&process->rank, process->membership.rank);
     *out = process;
     return 0;
+}
+
+/* Who may look at a core file: its owner, as if it were his process. */
+static int new_owner(const struct core *core, const struct user_ns *ns, struct facts **out)
+{
+    struct facts *facts = calloc(1, sizeof *facts);
+    if (!facts)
+        return -ENOMEM;
+    for (int i = 0; i < 3; i++) {
+        facts->access.uid[i] = core->stat.st_uid;
+        facts->access.gid[i] = core->stat.st_gid;
+    }
+    facts->access.dumpable = true;
+    facts->access.ns[0] = *ns;
+    facts->access.nns = 1;
+    *out = facts;
+    return 0;
+}
+
+int process_new_core(struct core *core, unsigned number, const struct user_ns *ns,
+                     struct process **out)
+{
+    struct process *process = new_process();
+    if (!process) {
+        core_free(core);
+        return -ENOMEM;
+    }
+    process->rank = -1;
+    process->ended = true;
+    process->started = process->ending.when = core->stat.st_mtim;
+    int r = new_owner(core, ns, &process->facts);
+    if (r < 0)
+        core_free(core);
+    else
+        r = target_open_core(core, number, &process->target);
+    if (r == 0)
+        r = recording_new(&process->recording);
+    if (r < 0) {
+        process_unref(process);
+        return r;
+    }
+    process->pid = process->target->pid;
+    *out = process;
+    return 0;
+}
+
+pid_t process_number(const struct process *process)
+{
+    return process->pid < TARGET_CORE_PID ? process->pid : target_number(process->target);
 }

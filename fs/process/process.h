@@ -3,12 +3,15 @@
 
 #include "fs/proc/ending.h"
 #include "fs/process/error_ring.h"
+#include "fs/process/membership.h"
 #include "fs/process/replies.h"
 #include "fs/recording/recording.h"
 #include "fs/remote/moment/target.h"
 
 struct access_target;
 struct facts;
+struct profile;
+struct user_ns;
 struct watches;
 
 /* One program run by one process: a recycled pid and an exec are each a new one. Stays valid
@@ -18,10 +21,11 @@ struct process {
     uint64_t start_time;     /* clock ticks since boot */
     struct timespec started; /* the same by CLOCK_REALTIME, as it was when the process was found */
     uint64_t serial;         /* no two have the same */
-    int64_t rank;            /* RANK in its initial environment, -1: none */
+    atomic_llong rank;       /* of membership, -1: none */
     _Atomic(struct error_ring *) errors;
     struct replies replies;      /* to what was written to its command files */
     struct recording *recording; /* what its agent records */
+    struct profile *profile;     /* what is sampled of it */
     struct watches *watches;     /* what its agent wants to be told of when it is written */
     atomic_llong interp;         /* the interpreter that `eval` runs in, chosen by ctl */
     atomic_uint refs;
@@ -30,7 +34,10 @@ struct process {
     pthread_mutex_t lock;  /* guards what follows */
     struct target *target;
     struct facts *facts; /* NULL: it recorded nothing so far */
-    bool ended;          /* that, or an exec, was noted; then: */
+    struct membership membership;
+    bool worker;               /* another process of its job is that rank itself (jobs.h) */
+    uint64_t membership_again; /* when its membership is worth another look, CLOCK_MONOTONIC, ns */
+    bool ended;                /* that, or an exec, was noted; then: */
     struct ending ending;
 };
 
@@ -40,12 +47,12 @@ void process_unref(struct process *process);
 struct target *process_target(struct process *process);
 /* Whether it is still there; what it executes now isn't looked at. */
 bool process_alive(struct process *process);
-/* Holds what its agent has recorded by now (recording_refresh()), so that it is
- * there when the process ends. Cheap; what fails is tried again the next time.
- * Returns whether there is anything. */
+/* Holds what its agent has recorded by now (recording_refresh()), and who may look at that and at
+ * its profile, so that it is there when the process ends. Cheap; what fails is tried again the next
+ * time. Returns whether there is anything. */
 bool process_watch(struct process *process);
 /* Notes that it has ended, or runs another program, and gives up what is large. Only the first
- * time. Returns whether it left a recording. */
+ * time. Returns whether it left a recording, or a profile. */
 bool process_end(struct process *process);
 /* Whether process_end() was called. */
 bool process_ended(struct process *process);
@@ -57,6 +64,12 @@ static inline struct recording *process_recording(struct process *process)
     return process->recording;
 }
 
+/* The process of a core file, which has ended, and whose target stays: errors and the core's owner
+ * as target_open_core(). ns: the daemon's own user namespace. Who owns the file may look at it. */
+int process_new_core(struct core *core, unsigned number, const struct user_ns *ns,
+                     struct process **out);
+/* The number that it has, or had: what is shown. */
+pid_t process_number(const struct process *process);
 /* Opens the process pid; errors as target_open(). The caller owns one reference. */
 int process_new(pid_t pid, struct process **out);
 
@@ -70,6 +83,6 @@ void process_list_deinit(struct process_list *list);
 /* Ascending by pid. */
 void process_list_sort(struct process_list *list);
 
-/* The value of NAME in a block as /proc/PID/environ has it (NAME=value, each ends with a NUL), if
- * that is a number as number_parse() wants it; else -1. The block is followed by a NUL. */
-int64_t environ_number(const char *block, size_t size, const char *name);
+/* What it is in a distributed job, as it was when it was last looked at (jobs.h). */
+struct membership process_membership(struct process *process);
+bool process_is_worker(struct process *process);

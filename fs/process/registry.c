@@ -8,14 +8,20 @@
 #include "fs/proc/may_hang.h"
 #include "fs/process/crashes.h"
 #include "fs/process/ends.h"
+#include "fs/process/profiler.h"
+#include "fs/remote/memory/core.h"
+#include "fs/sampler/profile.h"
 #include "fs/watch/follow.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 
 #define BUCKETS 1024
+#define CORES_MAX 256
 #define SWEEP_INTERVAL 10000000000u /* ns */
 #define LOOK_TRIES 3                /* execs in a row during one look */
 #define LOOKS 16                    /* side by side, of a listing */
@@ -39,6 +45,8 @@ struct registry {
     struct exited *exited;
     struct ends *ends;
     struct crashes *crashes;
+    struct profiler *profiler;
+    struct process_list cores; /* stays as it is once the mount serves */
 };
 
 int registry_new(struct registry **out)
@@ -52,6 +60,8 @@ int registry_new(struct registry **out)
         r = ends_new(registry->exited, &registry->ends);
     if (r == 0)
         r = crashes_new(&registry->crashes);
+    if (r == 0)
+        r = profiler_new(registry, &registry->profiler);
     if (r < 0) {
         registry_free(registry);
         return r;
@@ -60,7 +70,89 @@ int registry_new(struct registry **out)
     return 0;
 }
 
+/* Two files may have one name. */
+static int name_core(const struct registry *registry, struct core *core)
+{
+    char *name = core->name;
+
+    for (unsigned n = 2; n <= CORES_MAX; n++) {
+        bool taken = false;
+        for (size_t i = 0; i < registry->cores.n && !taken; i++)
+            taken = !strcmp(registry->cores.items[i]->target->core->name, name);
+        if (!taken)
+            break;
+        if (name != core->name)
+            free(name);
+        if (asprintf(&name, "%s.%u", core->name, n) < 0)
+            return -ENOMEM;
+    }
+    if (name != core->name)
+        free(core->name);
+    core->name = name;
+    return 0;
+}
+
+static void explain_core(const struct core *core, struct text *why)
+{
+    _cleanup_(text_deinit) struct text missing = TEXT_INIT;
+
+    text_printf(why, "core file %s: no CPython is found in it", core->path);
+    if (core->wanted > (uint64_t)core->stat.st_size)
+        text_printf(why, "; it was cut: %ld of %lu bytes are there", (long)core->stat.st_size,
+                    core->wanted);
+    if (core_missing(core, &missing))
+        text_printf(why,
+                    "; files that it had mapped can't be read: %s. Name the program with "
+                    "core=FILE:EXECUTABLE, or the directory below which its files are with "
+                    "sysroot=DIRECTORY",
+                    missing.data);
+}
+
+int registry_open_core(struct registry *registry, struct core *core, const struct user_ns *ns,
+                       struct text *why)
+{
+    struct process_list *cores = &registry->cores;
+    _cleanup_(text_deinit) struct text words = TEXT_INIT;
+    struct process *process;
+
+    int r = cores->n < CORES_MAX ? name_core(registry, core) : -E2BIG;
+    if (r == -E2BIG)
+        text_printf(why, "more than %d core files", CORES_MAX);
+    if (r == 0)
+        r = ARRAY_GROW(cores->items, cores->alloc, cores->n + 1);
+    if (r < 0) {
+        core_free(core);
+        return r;
+    }
+    explain_core(core, &words);
+    r = process_new_core(core, (unsigned)cores->n, ns, &process);
+    if (r < 0) {
+        text_puts(why, r == -ENOENT && words.data ? words.data : strerror(-r));
+        return r;
+    }
+    process->serial = ++registry->serial;
+    cores->items[cores->n++] = process;
+    return 0;
+}
+
+int registry_add_cores(struct registry *registry, struct process_list *list)
+{
+    for (size_t i = 0; i < registry->cores.n; i++) {
+        if (ARRAY_GROW(list->items, list->alloc, list->n + 1) < 0)
+            return -ENOMEM;
+        list->items[list->n++] = process_ref(registry->cores.items[i]);
+    }
+    return 0;
+}
+
 struct exited *registry_exited(struct registry *registry) { return registry->exited; }
+
+void registry_follow(struct registry *registry) { (void)profiler_follow(registry->profiler); }
+
+int registry_sample_all(struct registry *registry, const struct profile_request *request)
+{
+    return profiler_sample_all(registry->profiler, request);
+}
 
 void registry_watch(struct registry *registry, struct process *process)
 {
@@ -108,6 +200,7 @@ void registry_free(struct registry *registry)
 {
     if (!registry)
         return;
+    profiler_free(registry->profiler);
     for (size_t i = 0; i < BUCKETS; i++) {
         while (registry->buckets[i]) {
             struct record *record = registry->buckets[i];
@@ -117,6 +210,7 @@ void registry_free(struct registry *registry)
             record_free(registry, record);
         }
     }
+    process_list_deinit(&registry->cores);
     crashes_free(registry->crashes);
     ends_free(registry->ends);
     exited_free(registry->exited);
@@ -233,6 +327,8 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
         retire(registry, process);
         return -ENOMEM;
     }
+    if (process && record->process && record->process->start_time == process->start_time)
+        profile_hand_over(record->process->profile, process->profile);
     retire(registry, record->process);
     record->process = process;
     record->error = error;
@@ -243,6 +339,16 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
     process->serial = ++registry->serial;
     *out = process_ref(process);
     return 0;
+}
+
+/* Goes on sampling what has executed another program. */
+static void resume_profile(struct process *process)
+{
+    struct target *target = process_target(process);
+
+    if (target)
+        profile_resume(process->profile, target);
+    target_unref(target);
 }
 
 /* Looks at a process itself: on a thread that may hang (struct look). */
@@ -269,7 +375,10 @@ static int look_at(struct registry *registry, pid_t pid, struct proc_stat stat,
         }
         if (proc_lacks_means(found))
             return found;
-        return registry_note(registry, pid, &stat, process, found, out);
+        r = registry_note(registry, pid, &stat, process, found, out);
+        if (r == 0)
+            resume_profile(*out);
+        return r;
     }
     return -ENOENT;
 }

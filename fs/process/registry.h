@@ -7,7 +7,9 @@
 
 #include "fs/process/process.h"
 
+struct core;
 struct exited;
+struct profile_request;
 struct session;
 
 struct registry;
@@ -25,6 +27,14 @@ int registry_lookup(struct registry *registry, pid_t pid, struct process **out);
  * to deinit. -ENOMEM, or what opening /proc fails with. */
 int registry_list(struct registry *registry, struct process_list *out);
 
+/* Shows a core file from now on, which belongs to the registry then, also on failure; ns: the
+ * daemon's own user namespace. Only before there are other threads. On failure why says what is
+ * wrong. */
+int registry_open_core(struct registry *registry, struct core *core, const struct user_ns *ns,
+                       struct text *why);
+/* Adds the processes of all core files to a list, in their order. -ENOMEM. */
+int registry_add_cores(struct registry *registry, struct process_list *list);
+
 /* process_watch(), and from then on the end of one that records something is waited for. */
 void registry_watch(struct registry *registry, struct process *process);
 /* The same for a process whose agent is talked with; whenever that says that it records
@@ -34,3 +44,9 @@ void registry_listen(struct registry *registry, struct process *process, struct 
 void registry_notice(struct registry *registry, pid_t pid);
 /* The processes that have ended and left a recording. */
 struct exited *registry_exited(struct registry *registry);
+
+/* A profile was started: from now on those that its process starts are looked for, if that was
+ * asked for, and what it executes is seen at once. */
+void registry_follow(struct registry *registry);
+/* Samples every process from now on (-o profile). -ENOMEM, -EAGAIN. */
+int registry_sample_all(struct registry *registry, const struct profile_request *request);

@@ -8,6 +8,7 @@
 
 struct reply {
     struct reply_key key;
+    char *word; /* the key's */
     atomic_uint refs;
     struct budget *budget;
     pthread_mutex_t lock; /* guards the text */
@@ -20,9 +21,13 @@ struct reply {
 int reply_new(const struct reply_key *key, struct budget *budget, struct reply **out)
 {
     struct reply *reply = calloc(1, sizeof *reply);
-    if (!reply)
+    char *word = reply ? strdup(key->word ? key->word : "") : NULL;
+    if (!word) {
+        free(reply);
         return -ENOMEM;
+    }
     reply->key = *key;
+    reply->key.word = reply->word = word;
     credentials_ref(key->credentials);
     reply->budget = budget;
     clock_gettime(CLOCK_REALTIME, &reply->changed);
@@ -48,6 +53,7 @@ void reply_unref(struct reply *reply)
     budget_give(reply->budget, uid_of(reply), reply->taken);
     text_deinit(&reply->text);
     credentials_unref(reply->key.credentials);
+    free(reply->word);
     pthread_mutex_destroy(&reply->lock);
     free(reply);
 }
@@ -148,6 +154,7 @@ void replies_deinit(struct replies *replies)
 static bool same_key(const struct reply_key *a, const struct reply_key *b)
 {
     return a->file == b->file && a->tid == b->tid && a->depth == b->depth &&
+           !strcmp(a->word ? a->word : "", b->word ? b->word : "") &&
            credentials_same(a->credentials, b->credentials);
 }
 

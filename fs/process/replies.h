@@ -22,6 +22,7 @@ struct reply_key {
     const char *file; /* path of the entry in the layout, compared as a pointer */
     pid_t tid;
     unsigned depth;
+    const char *word;                /* of the place, "" or NULL: none; a reply copies it */
     struct credentials *credentials; /* of who opened the file; compared as a whole */
 };
 

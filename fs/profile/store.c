@@ -87,13 +87,13 @@ static bool mode_has(enum profile_mode mode, uint32_t lane)
 {
     switch (lane_kind(lane)) {
     case SAMPLE_CPU:
-        return mode == PROFILE_CPU || mode == PROFILE_WALL ||
-               mode == (lane_gil(lane) ? PROFILE_GIL : PROFILE_NOGIL);
-    case SAMPLE_OFF: return mode == PROFILE_OFF || mode == PROFILE_WALL;
-    case SAMPLE_PREEMPTED: return mode == PROFILE_WALL;
-    case SAMPLE_FAULT: return mode == PROFILE_FAULTS;
-    case SAMPLE_ALLOC: return mode == PROFILE_ALLOC;
-    case SAMPLE_HEAP: return mode == PROFILE_HEAP;
+        return mode == MODE_CPU || mode == MODE_WALL ||
+               mode == (lane_gil(lane) ? MODE_GIL : MODE_NOGIL);
+    case SAMPLE_OFF: return mode == MODE_OFF || mode == MODE_WALL;
+    case SAMPLE_PREEMPTED: return mode == MODE_WALL;
+    case SAMPLE_FAULT: return mode == MODE_FAULTS;
+    case SAMPLE_ALLOC: return mode == MODE_ALLOC;
+    case SAMPLE_HEAP: return mode == MODE_HEAP;
     case SAMPLE_KINDS: break;
     }
     return false;
@@ -681,6 +681,29 @@ int store_marks(struct store *store, int (*each)(void *arg, const char *name, ui
     return error;
 }
 
+static int by_tid(const void *a, const void *b)
+{
+    const struct thread *x = a, *y = b;
+
+    return (x->tid > y->tid) - (x->tid < y->tid);
+}
+
+int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const char *name),
+                  void *arg)
+{
+    struct thread threads[STORE_THREADS_MAX];
+    int error = 0;
+
+    pthread_mutex_lock(&store->lock);
+    size_t n = store->nthreads - 1;
+    memcpy(threads, store->threads + 1, n * sizeof *threads);
+    pthread_mutex_unlock(&store->lock);
+    qsort(threads, n, sizeof *threads, by_tid);
+    for (size_t i = 0; !error && i < n; i++)
+        error = each(arg, threads[i].tid, threads[i].name);
+    return error;
+}
+
 void store_clear(struct store *store)
 {
     _guard_mutex_(&store->lock);
@@ -787,9 +810,10 @@ static int into_cell(struct into *into, const struct cell *cell, uint64_t when)
     return error;
 }
 
-static bool overlaps(const struct store_view *view, uint64_t from, uint64_t to)
+/* A slice belongs to the part that it begins in: no sample is in two. */
+static bool begins_in(const struct store_view *view, uint64_t when)
 {
-    return to > view->from && (!view->to || from < view->to);
+    return when >= view->from && (!view->to || when < view->to);
 }
 
 static void widen(struct sum *sum, const struct store_view *view, uint64_t from, uint64_t to)
@@ -820,13 +844,13 @@ static int into_slices(struct into *into)
     for (size_t i = 0; !error && i < store->nslices; i++) {
         const struct slice *slice = &store->slices[i];
         uint64_t when = slice->from;
-        if (!overlaps(view, slice->from, slice->to))
+        if (!begins_in(view, slice->from))
             continue;
         for (struct cells_reader reader = read_cells(slice); !error && next_cell(&reader);)
             error = into_cell(into, &reader.cell, slice->from < singly ? when++ : 0);
         widen(into->sum, view, slice->from, slice->to);
     }
-    if (store->now_to && overlaps(view, store->now_from, store->now_to)) {
+    if (store->now_to && begins_in(view, store->now_from)) {
         for (size_t i = 0; !error && i < store->ncells; i++)
             error = into_cell(into, &store->cells[i],
                               store->now_from < singly ? store->now_from + i : 0);
@@ -835,7 +859,7 @@ static int into_slices(struct into *into)
     for (size_t i = 0; !error && view->moments && i < store->nrecent; i++) {
         const struct recent *recent = &store->recent[(store->next + i) % store->nrecent];
         uint32_t thread, node;
-        if (recent->when < singly || !overlaps(view, recent->when, recent->when + 1) ||
+        if (recent->when < singly || !begins_in(view, recent->when) ||
             !view_has(into, recent->lane))
             continue;
         error = into_thread(into, lane_thread(recent->lane), &thread);

@@ -82,11 +82,14 @@ bool store_marked(struct store *store, const char *name, uint64_t *when);
 /* Calls each() with every mark, the first one first, until it returns something but 0: that. */
 int store_marks(struct store *store, int (*each)(void *arg, const char *name, uint64_t when),
                 void *arg);
+/* The same with every thread that has a line of its own, ascending. */
+int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const char *name),
+                  void *arg);
 /* Forgets samples, marks and counts; frames stay. */
 void store_clear(struct store *store);
 
-/* A part of what there is. Times have the grain of slices: 1 s in the last ten minutes, 10 s in the
- * last hour, then a minute; a mark is exact. */
+/* A part of what there is: the slices that begin in it. Times have the grain of slices: 1 s in the
+ * last ten minutes, 10 s in the last hour, then a minute; a mark is exact. */
 struct store_view {
     enum profile_mode mode;
     pid_t tid;         /* 0: all threads */

@@ -6,24 +6,24 @@
 
 static const struct {
     const char *name, *unit;
-} modes[PROFILE_MODES] = {
-    [PROFILE_CPU] = {"cpu", "ns"},        [PROFILE_GIL] = {"gil", "ns"},
-    [PROFILE_NOGIL] = {"nogil", "ns"},    [PROFILE_OFF] = {"off", "ns"},
-    [PROFILE_WALL] = {"wall", "ns"},      [PROFILE_FAULTS] = {"faults", "pages"},
-    [PROFILE_ALLOC] = {"alloc", "bytes"}, [PROFILE_HEAP] = {"heap", "bytes"},
+} modes[MODE_MODES] = {
+    [MODE_CPU] = {"cpu", "ns"},        [MODE_GIL] = {"gil", "ns"},
+    [MODE_NOGIL] = {"nogil", "ns"},    [MODE_OFF] = {"off", "ns"},
+    [MODE_WALL] = {"wall", "ns"},      [MODE_FAULTS] = {"faults", "pages"},
+    [MODE_ALLOC] = {"alloc", "bytes"}, [MODE_HEAP] = {"heap", "bytes"},
 };
 
 const char *profile_mode_name(enum profile_mode mode)
 {
-    return mode < PROFILE_MODES ? modes[mode].name : NULL;
+    return mode < MODE_MODES ? modes[mode].name : NULL;
 }
 
 enum profile_mode profile_mode_of(const char *name, size_t size)
 {
-    for (enum profile_mode mode = 0; mode < PROFILE_MODES; mode++)
+    for (enum profile_mode mode = 0; mode < MODE_MODES; mode++)
         if (strlen(modes[mode].name) == size && !memcmp(modes[mode].name, name, size))
             return mode;
-    return PROFILE_MODES;
+    return MODE_MODES;
 }
 
 const char *profile_mode_unit(enum profile_mode mode) { return modes[mode].unit; }
@@ -84,16 +84,16 @@ int sum_add(struct sum *sum, uint32_t thread, uint32_t node, int64_t weight, int
 
 /* The nodes of `from` in `into`, below a root; where there are too many, what is outside of them.
  */
-static int map_nodes(struct sum *into, const struct sum *from, const struct profile_frame *root,
+static int map_nodes(struct sum *into, const struct sum *from, const struct sum_role *role,
                      uint32_t *nodes)
 {
     uint32_t *frames = calloc(from->trie.nframes + 1, sizeof *frames); /* the number + 1 */
     int error = frames ? 0 : -ENOMEM;
 
     nodes[TRIE_ROOT] = TRIE_ROOT;
-    if (!error && root) {
+    if (!error && role->root) {
         uint32_t frame;
-        error = trie_frame(&into->trie, root, &frame);
+        error = trie_frame(&into->trie, role->root, &frame);
         if (!error)
             error = trie_child(&into->trie, TRIE_ROOT, frame, &nodes[TRIE_ROOT]);
         if (error == -ENOSPC)
@@ -103,6 +103,8 @@ static int map_nodes(struct sum *into, const struct sum *from, const struct prof
         const struct trie_node *node = &from->trie.nodes[i];
         if (!frames[node->frame]) {
             struct profile_frame frame = trie_frame_of(&from->trie, node->frame);
+            if (role->functions)
+                frame.line = 0;
             error = trie_frame(&into->trie, &frame, &frames[node->frame]);
             if (error)
                 break;
@@ -122,7 +124,7 @@ int sum_merge(struct sum *into, const struct sum *from, const struct sum_role *r
     uint32_t *nodes = calloc(from->trie.nnodes, sizeof *nodes);
     uint32_t *threads = calloc(from->nthreads + 1, sizeof *threads);
     double factor = role->factor > 0 ? role->factor : 1;
-    int error = nodes && threads ? map_nodes(into, from, role->root, nodes) : -ENOMEM;
+    int error = nodes && threads ? map_nodes(into, from, role, nodes) : -ENOMEM;
 
     for (size_t i = 0; !error && i < from->nthreads; i++)
         error = sum_thread(into, &from->threads[i], &threads[i]);
@@ -130,7 +132,7 @@ int sum_merge(struct sum *into, const struct sum *from, const struct sum_role *r
         const struct sum_cell *cell = &from->cells[i];
         int64_t weight = (int64_t)((double)cell->weight * factor);
         error = sum_add(into, threads[cell->thread], nodes[cell->node], role->before ? 0 : weight,
-                        role->before ? weight : 0, role->before ? 0 : cell->count);
+                        role->before ? weight : cell->before, role->before ? 0 : cell->count);
     }
     if (!error &&
         ARRAY_GROW(into->moments, into->moments_alloc, into->nmoments + from->nmoments) < 0)
@@ -152,6 +154,18 @@ int sum_merge(struct sum *into, const struct sum *from, const struct sum_role *r
     into->compares |= role->before;
     free(nodes);
     free(threads);
+    return error;
+}
+
+int sum_functions(const struct sum *sum, struct sum *out)
+{
+    int error = sum_init(out, sum->mode);
+
+    if (!error)
+        error = sum_merge(out, sum, &(struct sum_role){.functions = true});
+    out->compares = sum->compares;
+    if (error)
+        sum_deinit(out);
     return error;
 }
 

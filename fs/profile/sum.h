@@ -10,20 +10,20 @@
 #define SUM_NODES_MAX (1u << 20)
 
 enum profile_mode {
-    PROFILE_CPU,
-    PROFILE_GIL,
-    PROFILE_NOGIL,
-    PROFILE_OFF,
-    PROFILE_WALL,
-    PROFILE_FAULTS,
-    PROFILE_ALLOC,
-    PROFILE_HEAP,
-    PROFILE_MODES,
+    MODE_CPU,
+    MODE_GIL,
+    MODE_NOGIL,
+    MODE_OFF,
+    MODE_WALL,
+    MODE_FAULTS,
+    MODE_ALLOC,
+    MODE_HEAP,
+    MODE_MODES,
 };
 
 /* "cpu"; NULL: there is no such mode. */
 const char *profile_mode_name(enum profile_mode mode);
-/* By its name; PROFILE_MODES: there is none. */
+/* By its name; MODE_MODES: there is none. */
 enum profile_mode profile_mode_of(const char *name, size_t size);
 /* What its weights are: "ns", "pages" or "bytes". */
 const char *profile_mode_unit(enum profile_mode mode);
@@ -79,10 +79,14 @@ int sum_add(struct sum *sum, uint32_t thread, uint32_t node, int64_t weight, int
 struct sum_role {
     const struct profile_frame *root;
     bool before;
-    double factor; /* 0 is 1 */
+    bool functions; /* frames lose their lines: a function is one, wherever it is */
+    double factor;  /* 0 is 1 */
 };
 /* -ENOMEM. */
 int sum_merge(struct sum *into, const struct sum *from, const struct sum_role *role);
+
+/* The same with functions for frames: without their lines. -ENOMEM; else the caller owns *out. */
+int sum_functions(const struct sum *sum, struct sum *out);
 
 /* Weights of each node, over all threads or one (tid, 0: all): self[] and total[], which has those
  * below it, too; each of trie.nnodes. before: of `before` instead. -ENOMEM. */

@@ -56,6 +56,8 @@ static int name_number(struct trie *trie, const char *name, bool make, uint32_t 
     size_t step = 0, size = strnlen(name, TRIE_NAME_MAX);
 
     memcpy(cut, name, size);
+    while (size && ((unsigned char)name[size] & 0xc0) == 0x80)
+        size--; /* not within a character */
     cut[size] = 0;
     uint64_t hash = hash_text(cut);
     while (index_next(&trie->by_name, hash, &step, out))

@@ -20,6 +20,9 @@ struct engine {
     struct heap *heap;
     sqlite3 *db;
     struct vtab_set set;
+    struct attached *attached; /* NULL: no statement named its schema so far */
+    int attach_error;          /* -errno; then it isn't there, and ... */
+    struct text attach_why;    /* ... this says why */
     sqlite3_stmt *stmt;
     char *sql;       /* the text looked at last, as a C string, up to a NUL in it */
     int offset;      /* in it, of the last error; -1: not known */
@@ -242,11 +245,35 @@ void engine_close(struct engine *engine)
     sqlite3_finalize(engine->stmt);
     vtab_set_deinit(&engine->set);
     sqlite3_close(engine->db);
+    attached_close(engine->attached);
     heap_enter(NULL);
     heap_unref(engine->heap);
     text_deinit(&engine->why);
+    text_deinit(&engine->attach_why);
     free(engine->sql);
     free(engine);
+}
+
+/* ---- what is attached ---- */
+
+static bool names_attached(const struct engine *engine)
+{
+    const struct attached_file *file = engine->provider->attached;
+    return file && strcasestr(engine->sql, file->schema);
+}
+
+/* Once a text names the schema: most don't. */
+static void attach(struct engine *engine)
+{
+    sqlite3_set_authorizer(engine->db, NULL, NULL);
+    sqlite3_limit(engine->db, SQLITE_LIMIT_ATTACHED, 1);
+    int r = vtab_set_create(&engine->set, engine->db);
+    if (r == 0)
+        r = attached_open(engine->db, engine->provider->attached, &engine->stop,
+                          &engine->attach_why, &engine->attached);
+    sqlite3_limit(engine->db, SQLITE_LIMIT_ATTACHED, 0);
+    sqlite3_set_authorizer(engine->db, authorize, engine);
+    engine->attach_error = r;
 }
 
 /* ---- preparing ---- */
@@ -366,6 +393,14 @@ enum sql_state engine_prepare(struct engine *engine, const char *sql, size_t siz
         engine->offset = (int)strlen(engine->sql);
         return refuse(engine, "a NUL is no part of SQL");
     }
+    if (names_attached(engine)) {
+        if (!engine->attached && !engine->attach_error)
+            attach(engine);
+        engine->error = engine->attach_error;
+        if (engine->error < 0)
+            return refuse(engine,
+                          engine->attach_why.data ? engine->attach_why.data : "out of memory");
+    }
     int r = sqlite3_prepare_v2(engine->db, engine->sql, (int)size + 1, &engine->stmt, &tail);
     *end = (size_t)(tail - engine->sql);
     engine->ended = ends_statement(engine->sql, *end);
@@ -427,13 +462,18 @@ bool engine_word_is_open(const struct engine *engine)
 {
     static const char missing[] = "no such table: ", python[] = "python.";
     const char *said = sqlite3_errmsg(engine->db), *p = engine->sql + engine->offset;
+    const struct attached_file *file = engine->provider->attached;
 
+    if (engine->attach_error < 0)
+        return false;
     if (engine->offset < 0) {
         if (strncmp(said, missing, sizeof missing - 1))
             return is_last_word(engine, said);
         said += sizeof missing - 1;
         if (!is_last_word(engine, said))
             return false;
+        if (file && !strncasecmp(said, file->schema, strlen(file->schema)))
+            return true;
         return begins_table(engine, begins(said, python) ? said + sizeof python - 1 : said);
     }
     if (strlen(p) <= 2) /* operators, too */

@@ -1,6 +1,7 @@
 #include "fs/sql/vtab.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -307,11 +308,13 @@ static int close_cursor(sqlite3_vtab_cursor *base)
     return SQLITE_OK;
 }
 
-/* Without xCreate a table exists by its name alone. */
+/* With an xCreate that does no more than xConnect a table exists by its name alone. */
 static const sqlite3_module module = {
+    .xCreate = do_connect,
     .xConnect = do_connect,
     .xBestIndex = vtab_best_index,
     .xDisconnect = disconnect,
+    .xDestroy = disconnect,
     .xOpen = open_cursor,
     .xClose = close_cursor,
     .xFilter = filter,
@@ -333,6 +336,19 @@ int vtab_set_init(struct vtab_set *set, const struct provider *provider, sqlite3
         t->set = set;
         shape(t, provider->many);
         if (sqlite3_create_module(db, t->wanted.table->name, &module, t) != SQLITE_OK)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+int vtab_set_create(struct vtab_set *set, sqlite3 *db)
+{
+    char sql[200];
+
+    for (size_t i = 0; i < set->n; i++) {
+        const char *name = set->tables[i].wanted.table->name;
+        snprintf(sql, sizeof sql, "CREATE VIRTUAL TABLE python.%s USING %s", name, name);
+        if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
             return -ENOMEM;
     }
     return 0;

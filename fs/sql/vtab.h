@@ -42,6 +42,9 @@ struct vtab_set {
 
 /* Makes the provider's tables known to a connection. The set must outlive it. -ENOMEM. */
 int vtab_set_init(struct vtab_set *set, const struct provider *provider, sqlite3 *db);
+/* Has them exist by CREATE, too: what merely exists by its name comes behind tables of that name in
+ * schemas that are attached. -ENOMEM. */
+int vtab_set_create(struct vtab_set *set, sqlite3 *db);
 /* Forgets what the last statement used, and its rows. */
 void vtab_set_reset(struct vtab_set *set);
 void vtab_set_deinit(struct vtab_set *set);

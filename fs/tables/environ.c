@@ -3,6 +3,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/proc/procfs.h"
+#include "fs/remote/memory/core.h"
 #include "schema/schema.h"
 
 #include <errno.h>
@@ -21,7 +22,8 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         if (!more)
             return -ENOMEM;
         block = more;
-        n = proc_read(scene->target->pid, "environ", block, cap);
+        n = scene->target->core ? core_environment(scene->target->core, block, cap)
+                                : proc_read(scene->target->pid, "environ", block, cap);
         if (n < 0)
             return (int)n;
     } while ((size_t)n + 1 == cap && cap < ENVIRON_MAX);

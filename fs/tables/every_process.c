@@ -8,7 +8,8 @@
 #include "fs/access/credentials.h"
 #include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
-#include "fs/process/registry.h"
+#include "fs/process/control.h"
+#include "fs/process/jobs.h"
 #include "fs/sql/heap.h"
 #include "fs/tables/scene.h"
 
@@ -118,11 +119,18 @@ static bool is_within(const struct bound *bound, int64_t value)
 static bool is_wanted(const struct process *process, struct wanted *const *wanted, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (is_within(&wanted[i]->pid, process->pid) &&
+        if (is_within(&wanted[i]->pid, process_number(process)) &&
             (process->rank < 0 ? !wanted[i]->rank.bounded
                                : is_within(&wanted[i]->rank, process->rank)))
             return true;
     return false;
+}
+
+static bool sees(void *arg, struct process *process)
+{
+    const struct every *every = arg;
+
+    return look_may_all(every->access, every->principals, process) == 0;
 }
 
 static int list(struct job *job, const struct every *every, struct wanted *const *wanted)
@@ -130,10 +138,13 @@ static int list(struct job *job, const struct every *every, struct wanted *const
     _cleanup_(process_list_deinit) struct process_list found = {0};
 
     job->looker = (struct looker){every->access, *every->principals};
-    int r = registry_list(every->registry, &found);
+    int r = job_processes(every->registry, every->job, every->principals->opener->who.fsuid, sees,
+                          (void *)every, &found);
+    if (r == 0 && !every->job)
+        r = registry_add_cores(every->registry, &found);
     for (size_t i = 0; r == 0 && i < found.n; i++) {
         if (!is_wanted(found.items[i], wanted, job->ntables) ||
-            principals_look(every->access, every->principals, found.items[i]->pid) < 0)
+            !sees((void *)every, found.items[i]))
             continue;
         r = ARRAY_GROW(job->items, job->alloc, job->n + 1);
         if (r == 0)
@@ -149,7 +160,7 @@ static int read_target(const struct job *job, struct process *process, struct wa
 {
     const struct rows_front front = {
         .host = job->host,
-        .pid = process->pid,
+        .pid = process_number(process),
         .rank = process->rank < 0 ? ROWS_NULL : process->rank,
     };
     _cleanup_free_ struct wanted **list = calloc(job->ntables, sizeof *list);
@@ -334,7 +345,7 @@ static int merge(struct job *job, const struct every *every, struct wanted *cons
             note(every, item);
             continue;
         }
-        if (principals_look(every->access, every->principals, item->process->pid) < 0)
+        if (look_may_all(every->access, every->principals, item->process) < 0)
             continue;
         for (size_t k = 0; k < job->ntables; k++)
             rows_append(&wanted[k]->rows, &item->rows[k]);

@@ -16,6 +16,7 @@ struct every {
     struct registry *registry; /* all known processes */
     const struct access *access;
     struct principals *principals;
+    const char *job;  /* whose processes alone (job_processes()); NULL: all */
     const char *file; /* under whose name a process's errors say why it has no rows */
 };
 

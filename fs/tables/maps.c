@@ -2,7 +2,7 @@
 #include "fs/tables/scene.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/proc/maps.h"
+#include "fs/remote/memory/core.h"
 #include "schema/schema.h"
 
 #include <string.h>
@@ -31,7 +31,8 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
 {
     _cleanup_(maps_deinit) struct maps maps = {0};
 
-    int r = maps_read(scene->target->pid, &maps);
+    int r = scene->target->core ? core_maps(scene->target->core, &maps)
+                                : maps_read(scene->target->pid, &maps);
     for (size_t i = 0; r == 0 && i < maps.n && !rows->error; i++)
         add(&maps.items[i], rows);
     return r;

@@ -4,6 +4,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/registry.h"
+#include "fs/remote/memory/core.h"
 #include "fs/remote/objects/version.h"
 #include "schema/schema.h"
 
@@ -66,12 +67,50 @@ static void add_ids(const char *status, struct rows *rows)
         rows_integer(rows, PROCESS_GID, ids[1]);
 }
 
+/* What a core file tells of it. */
+static int fill_core(struct scene *scene, const struct core *core, struct rows *rows)
+{
+    _cleanup_free_ char *line = malloc(COMMAND_MAX);
+
+    rows_add(rows);
+    rows_integer(rows, PROCESS_PID, core->pid);
+    rows_integer(rows, PROCESS_PPID, core->ppid);
+    add_version(scene->target, rows);
+    if (core->executable >= 0)
+        rows_text(rows, PROCESS_EXECUTABLE, core->objects[core->executable].path);
+    ssize_t n = line ? core_command(core, line, COMMAND_MAX) : 0;
+    if (n > 0)
+        rows_bytes(rows, PROCESS_COMMAND, line, (size_t)n);
+    rows_integer(rows, PROCESS_UID, core->uid);
+    rows_integer(rows, PROCESS_GID, core->gid);
+    rows_integer(rows, PROCESS_THREADS, (int64_t)core->lwps.n);
+    return 0;
+}
+
+static void add_membership(struct process *process, struct rows *rows)
+{
+    const struct membership of = process_membership(process);
+
+    if (of.rank < 0)
+        return;
+    rows_integer(rows, PROCESS_RANK, of.rank);
+    if (*of.job)
+        rows_text(rows, PROCESS_JOB, of.job);
+    if (of.world >= 0)
+        rows_integer(rows, PROCESS_WORLD, of.world);
+    rows_integer(rows, PROCESS_WORKER, process_is_worker(process));
+    if (*of.role)
+        rows_text(rows, PROCESS_ROLE, of.role);
+}
+
 static int fill(struct scene *scene, const struct use *use, struct rows *rows)
 {
-    const struct process *process = scene->process;
+    struct process *process = scene->process;
     struct proc_stat stat;
     char status[8192];
 
+    if (scene->target->core)
+        return fill_core(scene, scene->target->core, rows);
     int r = proc_stat_read(process->pid, &stat);
     if (r < 0)
         return r;
@@ -81,8 +120,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     rows_add(rows);
     rows_integer(rows, PROCESS_PID, process->pid);
     rows_integer(rows, PROCESS_PPID, stat.ppid);
-    if (process->rank >= 0)
-        rows_integer(rows, PROCESS_RANK, process->rank);
+    add_membership(process, rows);
     add_version(scene->target, rows);
     add_link(process->pid, "exe", PROCESS_EXECUTABLE, rows);
     add_link(process->pid, "cwd", PROCESS_CWD, rows);

@@ -190,7 +190,7 @@ static int read_moment(struct scene *scene)
         since_threads(target, scene->snapshot);
     if (r == -EAGAIN)
         r = -ETIMEDOUT;
-    if (r == 0 && plan->waits)
+    if (r == 0 && plan->waits && !target->core)
         r = read_between(scene);
     if (r == -ESRCH && plan->tid && target_alive(target))
         return 0; /* that thread has ended, or never was: no rows */

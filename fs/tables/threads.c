@@ -31,7 +31,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         rows_integer(rows, THREADS_DEPTH, (int64_t)t->depth);
         rows_real(rows, THREADS_CPU_USER, (double)t->cpu_user_ns / 1e9);
         rows_real(rows, THREADS_CPU_SYSTEM, (double)t->cpu_system_ns / 1e9);
-        if (t->state == THREAD_IDLE || t->state == THREAD_GIL_WAIT)
+        if (t->state == THREAD_IDLE || t->state == THREAD_GIL_WAIT || t->state == THREAD_FAULTED)
             rows_text(rows, THREADS_WCHAN, t->wait);
         if (standing_said(&t->standing))
             rows_real(rows, t->standing.kind == STANDS ? THREADS_STANDS : THREADS_SEEN_HERE,

@@ -67,11 +67,28 @@ static int ask_nobody(struct file_context *context, const struct breakpoint_requ
     return -ENOENT;
 }
 
+/* Those lines that are for this rank. Where there are none, but there would be some for others, the
+ * set is empty, if it is replaced, or stays as it is. */
+static int carry_out_own(struct file_context *context, const struct breakpoint_request *request,
+                         struct text *said, struct outcome *outcome)
+{
+    struct breakpoint_request own;
+    struct process *process = context->process;
+
+    int r = breakpoint_request_for(request, process_is_worker(process) ? -1 : process->rank, &own);
+    if (r == 0 && (own.n || (request->sets && context->clears)))
+        r = breakpoints_carry_out(context, &own, said, outcome);
+    breakpoint_request_deinit(&own);
+    return r;
+}
+
 int breakpoints_carry_out(struct file_context *context, const struct breakpoint_request *request,
                           struct text *said, struct outcome *outcome)
 {
     struct session *session;
 
+    if (request->has_ranks)
+        return carry_out_own(context, request, said, outcome);
     int r = request->sets ? agent_session_attach(context, ATTACH_ANY, &session)
                           : agent_session_connect(context, &session);
     if (r == -ENOTCONN && !request->sets)

@@ -8,6 +8,8 @@
 #include "fs/process/registry.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl_on_crash.h"
+#include "fs/tree/profile_view.h"
+#include "fs/tree/heap.h"
 #include "fs/watch/follow.h"
 #include "fs/watch/registers.h"
 
@@ -123,6 +125,11 @@ static const struct ctl_verb verbs[] = {
     {"on-crash", "on-crash off|record|stop [for TIME]", 2, 4, ctl_on_crash},
     {"pause", "pause [for TIME]", 1, 3, ctl_pause},
     {"continue", "continue", 1, 1, ctl_continue},
+    {"heap", "heap mark NAME|drop NAME|sites on [BYTES]|sites off", 3, 4, ctl_heap},
+    {"profile",
+     "profile [MODE...] [97hz] [for TIME] [native] [children] [tid N]|off|clear|mark NAME|torch "
+     "[steps=N|off]",
+     1, CTL_WORDS_MAX, ctl_profile},
     {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]", 1, 5, ctl_record},
 };
 
@@ -137,8 +144,10 @@ int ctl_render(struct file_context *context, struct text *out)
     agent_text_passive(context->target, out);
     text_printf(out, "Interpreter: %lld\n", (long long)atomic_load(&context->process->interp));
     held_text_all(context->target, out);
+    heap_marks_text(context->target, out);
     on_crash_text(context->recording, out);
     recorded_text_all(context->recording, out);
+    profile_add_line(context->process, out);
     reply_add_apart(context, NULL, out);
     return 0;
 }

@@ -37,6 +37,9 @@ int ctl_run_verbs(const struct ctl_verb *verbs, size_t n, struct file_context *c
 
 /* Verbs with a file of their own. 0 or -errno. */
 int ctl_on_crash(struct ctl_line *line);
+int ctl_heap(struct ctl_line *line);
 int ctl_record(struct ctl_line *line);
+int ctl_profile_torch(struct ctl_line *line);
 int ctl_pause(struct ctl_line *line);
+int ctl_profile(struct ctl_line *line);
 int ctl_continue(struct ctl_line *line);

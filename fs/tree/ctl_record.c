@@ -3,6 +3,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/duration.h"
+#include "fs/base/size.h"
 #include "fs/format/recorded.h"
 #include "fs/process/registry.h"
 #include "fs/tree/agent_session.h"
@@ -50,30 +51,11 @@ static int read_table(struct ctl_line *line, uint32_t *out)
 #define LIMIT_MIN_NS 10000000ull
 #define LIMIT_MAX_NS 3600000000000ull
 
-/* Digits, and K, M or G. False: that is no size. */
-static bool parse_size(const struct ctl_word *word, uint64_t *out)
-{
-    static const char units[] = "KMG";
-    uint64_t size = 0;
-    size_t i = 0;
-
-    for (; i < word->size && word->text[i] >= '0' && word->text[i] <= '9'; i++)
-        if (size <= RING_SIZE_MAX) /* beyond that it only has to stay too large */
-            size = size * 10 + (uint64_t)(word->text[i] - '0');
-    if (i == 0)
-        return false;
-    const char *unit = i < word->size ? strchr(units, word->text[i]) : NULL;
-    if (unit)
-        size <<= 10 * (unit - units + 1);
-    *out = size;
-    return i + (unit != NULL) == word->size;
-}
-
 static int read_size(struct ctl_line *line, const struct ctl_word *word, uint64_t *out)
 {
     uint64_t size;
 
-    if (!parse_size(word, &size))
+    if (!size_parse(word->text, word->size, &size))
         return ctl_complain(
             line, word->text,
             "write on, off, a size as 64M, rate=0.05, locals, or for loop a limit as 100ms");

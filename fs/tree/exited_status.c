@@ -3,6 +3,7 @@
 #include "fs/format/recorded.h"
 #include "fs/process/facts.h"
 #include "fs/process/process.h"
+#include "fs/sampler/profile.h"
 #include "fs/tree/file.h"
 
 int exited_status_render(struct file_context *context, struct text *out)
@@ -16,7 +17,7 @@ int exited_status_render(struct file_context *context, struct text *out)
     }
     if (recording_any(context->recording))
         recorded_text_all(context->recording, out);
-    else
+    else if (!profile_any(process->profile))
         text_puts(out, "Record: nothing kept, it was more than 256 MiB\n");
     return 0;
 }

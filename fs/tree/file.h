@@ -6,6 +6,7 @@
 #include "fs/base/text.h"
 #include "fs/remote/moment/target.h"
 
+struct history;
 struct process;
 struct recording;
 struct registry;
@@ -13,6 +14,7 @@ struct replies;
 
 struct file_context {
     struct registry *registry;   /* all known processes */
+    struct history *history;     /* NULL: none is kept */
     struct replies *replies;     /* of the command files here */
     const struct access *access; /* who may look at whom */
     const struct caller *caller; /* of a name that is looked up: who does */
@@ -25,8 +27,8 @@ struct file_context {
     const char *file;                  /* path of its entry in the layout */
     pid_t tid;                         /* below threads/<tid>/, else 0 */
     unsigned depth;                    /* below frames/<depth>/ */
-    unsigned rank;                     /* at by-rank/<rank> */
-    const char *word;                  /* at globals/<module>, else "" */
+    unsigned rank;                     /* at by-rank/<rank>, and below jobs/<job> */
+    const char *word;                  /* at globals/<module>, at and below jobs/<job>, else "" */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
     int flags;       /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
     bool clears;     /* of a command that clears (layout.h): what was there is still to go */
@@ -50,6 +52,7 @@ struct input {
 /* What one call of a command came to; zero at first. */
 struct outcome {
     size_t consumed; /* bytes of the input that are done with: the rest comes again */
+    size_t stays;    /* so many at its beginning come again, too, in front of all that follows */
     bool cleared;    /* of a command that clears: what was there has gone */
     bool keeps;      /* of one, too: closing the file by itself doesn't make that go any more */
     bool retake;     /* what the last call said in passing is taken back: `said` takes its place */
@@ -70,16 +73,26 @@ typedef int file_run(struct file_context *context, const struct input *input, st
                      struct outcome *outcome);
 
 /* The files, one .c each. */
-file_render help_render, status_render, exited_status_render, backtrace_render,
+file_render help_render, status_render, exited_status_render, core_status_render, backtrace_render,
     backtrace_python_render, stacks_folded_render, stacks_python_folded_render,
-    all_backtrace_python_render, all_stacks_python_folded_render, tasks_render, locks_render,
-    errors_render, thread_status_render, thread_backtrace_render, locals_render,
-    frame_locals_render, globals_render, source_render, self_render, rank_render, table_render,
-    exceptions_top_render, crash_traceback_render, crash_locals_render, crash_backtrace_render,
-    crash_frame_locals_render, crash_source_render;
+    all_backtrace_render, all_stacks_folded_render, all_backtrace_python_render,
+    all_stacks_python_folded_render, tasks_render, locks_render, errors_render,
+    thread_status_render, thread_backtrace_render, locals_render, frame_locals_render,
+    globals_render, heap_census_render, source_render, self_render, job_render, job_link_render,
+    table_render, exceptions_top_render, crash_traceback_render, crash_locals_render,
+    crash_backtrace_render, crash_frame_locals_render, crash_source_render, history_render,
+    torch_trace_render, torch_top_render;
+/* Those of a profile. */
+file_render profile_status_render, profile_folded_render, profile_top_render, profile_lines_render,
+    profile_source_render, profile_flamegraph_render, profile_speedscope_render,
+    profile_gecko_render, profile_pprof_render, top_render;
 
 /* Whether the interpreter's tasks can be read. */
 bool tasks_listed(const struct file_context *context);
+/* Whether PyTorch's profiler was started there. */
+bool torch_is_there(struct file_context *context);
+/* Whether the daemon keeps a history. */
+bool history_listed(const struct file_context *context);
 
 /* What a command file reads as where it has nothing better to show: the last reply to the same
  * credentials at the same place. */
@@ -92,4 +105,5 @@ void reply_add_apart(struct file_context *context, bool (*is_state)(const char *
 
 /* The commands, each in the .c of its file. */
 file_render all_breakpoints_render, breakpoints_render, ctl_render, thread_ctl_render;
-file_run all_breakpoints_run, breakpoints_run, ctl_run, eval_run, query_run, thread_ctl_run;
+file_run all_breakpoints_run, all_ctl_run, all_eval_run, breakpoints_run, ctl_run, eval_run,
+    query_run, thread_ctl_run;

@@ -57,7 +57,7 @@ static int modules_names(struct file_context *context, struct numbers *out)
     int r = imports_list(context->target, &list);
     for (size_t i = 0; r == 0 && i < list.n; i++)
         if (file_name(list.items[i].name, name))
-            r = numbers_add_word(out, name);
+            r = numbers_add_word(out, name, NULL);
     return r == -EOPNOTSUPP ? 0 : r;
 }
 

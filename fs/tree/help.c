@@ -21,6 +21,8 @@ static void render_entry(const struct entry *entry, struct text *out)
     text_putc(out, '\n');
 }
 
+static bool is_table(const struct entry *entry) { return entry->render == table_render; }
+
 #define TABLES_COLUMN 7
 
 /* The names of the tables below one directory, side by side. Returns the last. */
@@ -30,7 +32,7 @@ static const struct entry *render_tables(const struct entry *entry, struct text 
     size_t begin = out->size;
 
     text_printf(out, "%*s", TABLES_COLUMN, "");
-    for (; entry < end && entry->sized; entry++) {
+    for (; entry < end && is_table(entry); entry++) {
         int length = (int)(strlen(entry_name(entry)) - strlen(".csv"));
         if (out->size - begin + 1 + (size_t)length > TABLES_LINE_MAX) {
             text_puts(out, "\n");
@@ -47,9 +49,9 @@ int help_render(struct file_context *context, struct text *out)
 {
     text_puts(out, "probefs: every running CPython process as files; looking never touches it\n\n");
     for (size_t i = 1; i < layout_size; i++)
-        if (!layout[i].sized && layout[i].about)
+        if (!is_table(&layout[i]) && layout[i].about)
             render_entry(&layout[i], out);
-        else if (layout[i].sized &&
+        else if (is_table(&layout[i]) &&
                  !strncmp(layout[i].path, "<pid>", 5)) /* those below all are the same */
             i = (size_t)(render_tables(&layout[i], out) - layout);
     text_puts(
@@ -61,13 +63,18 @@ int help_render(struct file_context *context, struct text *out)
         "process's owner. SQL selects from the tables; tables and columns describe them.\n"
         "`record TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]` in ctl: exceptions, gc, loop,\n"
         "torch, process, spans, events (probing.span(), .event()); `record` says what is.\n"
-        "breakpoints: [ID:] [stop [for TIME]|log] LOCATION [{EXPR, ...}] [if EXPR] [x COUNT]\n"
+        "`profile [MODE...] [97hz] [for TIME] [native] [children] [tid N]`, off, clear,\n"
+        "  mark NAME; MODE: cpu gil nogil off wall faults alloc heap. profile/: status top\n"
+        "  folded lines flamegraph.html speedscope.json gecko.json pprof source/<file>;\n"
+        "  parts of it: last/<duration>/ marks/<mark>/ modes/<mode>/ threads/ diff/<a..b>/\n"
+        "breakpoints: [ID:] [on 0-2] [stop [for TIME]|log] LOCATION [{EXPR}] [if EXPR] [x N]\n"
         "  LOCATION: FILE:LINE, FUNC(), return FUNC(), raise [TYPE], watch EXPR, watch 0xA:8\n"
-        "Why something failed: <pid>/errors. All of it: man 5 probefs. Examples:\n"
+        "Why something failed: <pid>/errors. -o history=FILE: man 5 probefs. Examples:\n"
         "  grep -r loss 1234/threads/*/locals     what is loss?\n"
         "  echo 'max(grads)' > 1234/eval; cat 1234/eval    runs in it, shows what it gave\n"
         "  echo 'SELECT * FROM tables' > 1234/query; cat 1234/query\n"
         "  echo 'record exceptions on' > 1234/ctl; tail 1234/tables/exceptions.csv\n"
+        "  echo 'profile wall' > 1234/ctl; sleep 10; head 1234/profile/top\n"
         "  echo 'stop train.py:88 if loss != loss' > 1234/breakpoints; cat 1234/events\n");
     return 0;
 }

@@ -1,11 +1,13 @@
 #include "fs/tree/layout.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/proc/procfs.h"
+#include "fs/tree/cores.h"
 #include "fs/tree/crash.h"
 #include "fs/tree/globals.h"
+#include "fs/tree/heap.h"
+#include "fs/tree/jobs.h"
 #include "fs/tree/pids.h"
-#include "fs/tree/ranks.h"
+#include "fs/tree/profile_view.h"
 #include "fs/tree/threads.h"
 #include "schema/schema.h"
 
@@ -23,25 +25,87 @@
     {path, S_IFREG | (mode), render, NULL, about, run, .clears = true}
 #define TABLE(path, mode, about) \
     {path, S_IFREG | (mode), table_render, NULL, about, .sized = true}
+#define SIZED(path, mode, render, about) \
+    {path, S_IFREG | (mode), render, NULL, about, .sized = true}
+#define NAMED(path, mode, render, naming, about) {path, S_IFREG | (mode), render, naming, about}
 #define STREAM(path, mode, about) {path, S_IFREG | (mode), NULL, NULL, about, .streams = true}
 #define SYMLINK(path, naming, render, about) {path, S_IFLNK | 0777, render, naming, about}
+
+/* What a profile shows, of one process or of all, and of parts of it. */
+#define PROFILE_FILES(path, mode) \
+    CONTENT(path "/folded", mode, profile_folded_render, NULL), \
+    CONTENT(path "/top", mode, profile_top_render, NULL), \
+    CONTENT(path "/lines", mode, profile_lines_render, NULL), \
+    SIZED(path "/flamegraph.html", mode, profile_flamegraph_render, NULL), \
+    SIZED(path "/speedscope.json", mode, profile_speedscope_render, NULL), \
+    SIZED(path "/gecko.json", mode, profile_gecko_render, NULL), \
+    SIZED(path "/pprof", mode, profile_pprof_render, NULL)
+#define PROFILE_PART(path, directory, file, part, name, naming) \
+    DIRECTORY(path "/" part, directory, NULL, NULL), \
+    DIRECTORY(path "/" part "/" name, directory, naming, NULL), \
+    PROFILE_FILES(path "/" part "/" name, file)
+#define PROFILE_PARTS(path, directory, file) \
+    PROFILE_PART(path, directory, file, "last", "<duration>", &profile_lasts), \
+    PROFILE_PART(path, directory, file, "marks", "<mark>", &profile_marks), \
+    PROFILE_PART(path, directory, file, "modes", "<mode>", &profile_modes), \
+    DIRECTORY(path "/diff", directory, NULL, NULL), \
+    DIRECTORY(path "/diff/<a..b>", directory, &profile_diffs, NULL), \
+    CONTENT(path "/diff/<a..b>/folded", file, profile_folded_render, NULL), \
+    CONTENT(path "/diff/<a..b>/top", file, profile_top_render, NULL), \
+    SIZED(path "/diff/<a..b>/flamegraph.html", file, profile_flamegraph_render, NULL)
+#define PROFILE_OF_PROCESS(path) \
+    PROFILE_FILES(path, 0400), \
+    PROFILE_PARTS(path, 0500, 0400), \
+    PROFILE_PART(path, 0500, 0400, "threads", "<tid>", &profile_threads), \
+    DIRECTORY(path "/source", 0500, NULL, NULL), \
+    NAMED(path "/source/<file>", 0400, profile_source_render, &profile_sources, NULL)
 
 const struct entry layout[] = {
     DIRECTORY("", 0555, NULL, ""),
     CONTENT("help", 0444, help_render, "this page"),
     SYMLINK("self", NULL, self_render, "the process that asks"),
-    DIRECTORY("by-rank", 0555, NULL, "distributed jobs: RANK in the environment"),
-    SYMLINK("by-rank/<rank>", &ranks, rank_render, "the process of that rank"),
+    {"history", S_IFREG | 0444, history_render, NULL, NULL, .listed = history_listed},
+    DIRECTORY("by-rank", 0555, NULL, "<rank> -> ../<pid>, in the job that has begun last"),
+    SYMLINK("by-rank/<rank>", &rank_names, job_link_render, NULL),
     DIRECTORY("all", 0555, NULL, "every process at once: rows begin with host,pid,rank"),
     QUESTION("all/query", 0666, query_run, "write SQL; read what it selects"),
+    COMMAND("all/eval", 0666, reply_render, all_eval_run,
+            "in each at once, equal answers once"),
+    COMMAND("all/ctl", 0666, reply_render, all_ctl_run, NULL),
     SET("all/breakpoints", 0666, all_breakpoints_render, all_breakpoints_run,
         "of all that you may control"),
-    STREAM("all/events", 0444, ""),
+    STREAM("all/events", 0444, NULL),
+    CONTENT("all/backtrace", 0444, all_backtrace_render,
+            "equal stacks once, the rarest first, with their ranks"),
+    CONTENT("all/stacks.folded", 0444, all_stacks_folded_render, NULL),
     CONTENT("all/backtrace.python", 0444, all_backtrace_python_render, NULL),
     CONTENT("all/stacks.python.folded", 0444, all_stacks_python_folded_render, NULL),
-    DIRECTORY("all/tables", 0555, NULL, "as below"),
+    DIRECTORY("all/profile", 0555, NULL, NULL),
+    CONTENT("all/profile/status", 0444, profile_status_render, NULL),
+    PROFILE_FILES("all/profile", 0444),
+    PROFILE_PARTS("all/profile", 0555, 0444),
+        DIRECTORY("all/tables", 0555, NULL, NULL),
 #define ALL_TABLE(name, about) TABLE("all/tables/" #name ".csv", 0444, ""),
     PYTHON_TABLES(ALL_TABLE)
+    DIRECTORY("jobs", 0555, NULL, "<job>/: status ranks/ workers/<rank>.<n>, and as in all/"),
+    DIRECTORY("jobs/<job>", 0555, &job_names, NULL),
+    CONTENT("jobs/<job>/status", 0444, job_render, NULL),
+    DIRECTORY("jobs/<job>/ranks", 0555, NULL, NULL),
+    SYMLINK("jobs/<job>/ranks/<rank>", &job_rank_names, job_link_render, NULL),
+    DIRECTORY("jobs/<job>/workers", 0555, NULL, NULL),
+    SYMLINK("jobs/<job>/workers/<rank>.<n>", &worker_names, job_link_render, NULL),
+    QUESTION("jobs/<job>/query", 0666, query_run, NULL),
+    CONTENT("jobs/<job>/backtrace", 0444, all_backtrace_render, NULL),
+    CONTENT("jobs/<job>/stacks.folded", 0444, all_stacks_folded_render, NULL),
+    CONTENT("jobs/<job>/backtrace.python", 0444, all_backtrace_python_render, NULL),
+    CONTENT("jobs/<job>/stacks.python.folded", 0444, all_stacks_python_folded_render, NULL),
+    COMMAND("jobs/<job>/eval", 0666, reply_render, all_eval_run, NULL),
+    COMMAND("jobs/<job>/ctl", 0666, reply_render, all_ctl_run, NULL),
+    SET("jobs/<job>/breakpoints", 0666, all_breakpoints_render, all_breakpoints_run, NULL),
+    STREAM("jobs/<job>/events", 0444, NULL),
+    DIRECTORY("jobs/<job>/tables", 0555, NULL, NULL),
+#define JOB_TABLE(name, about) TABLE("jobs/<job>/tables/" #name ".csv", 0444, NULL),
+    PYTHON_TABLES(JOB_TABLE)
     DIRECTORY("exited", 0555, NULL, "<pid>/: what is left of ended ones; rmdir drops it"),
     DIRECTORY("exited/<pid>", 0500, &exited_pids, NULL),
     CONTENT("exited/<pid>/status", 0400, exited_status_render, NULL),
@@ -50,6 +114,9 @@ const struct entry layout[] = {
     DIRECTORY("exited/<pid>/tables", 0500, NULL, NULL),
 #define EXITED_TABLE(name) TABLE("exited/<pid>/tables/" #name ".csv", 0400, ""),
     PYTHON_LASTING_TABLES(EXITED_TABLE)
+    DIRECTORY("exited/<pid>/profile", 0500, NULL, NULL),
+    CONTENT("exited/<pid>/profile/status", 0400, profile_status_render, NULL),
+    PROFILE_OF_PROCESS("exited/<pid>/profile"),
     OPTIONAL("exited/<pid>/crash", 0500, crash_is_there, NULL),
     CONTENT("exited/<pid>/crash/traceback", 0400, crash_traceback_render, NULL),
     CONTENT("exited/<pid>/crash/locals", 0400, crash_locals_render, NULL),
@@ -57,6 +124,38 @@ const struct entry layout[] = {
     DIRECTORY("exited/<pid>/crash/frames", 0500, NULL, NULL),
     DIRECTORY("exited/<pid>/crash/frames/<depth>", 0500, &crash_depths, NULL),
     CONTENT("exited/<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
+    OPTIONAL("exited/<pid>/torch", 0500, torch_is_there, NULL),
+    CONTENT("exited/<pid>/torch/trace.json", 0400, torch_trace_render, NULL),
+    CONTENT("exited/<pid>/torch/top", 0400, torch_top_render, NULL),
+    OPTIONAL("cores", 0555, cores_are_there, "-o core=FILE: each with much of what <pid>/ has"),
+    DIRECTORY("cores/<name>", 0500, &cores, NULL),
+    CONTENT("cores/<name>/status", 0400, core_status_render, NULL),
+    CONTENT("cores/<name>/backtrace", 0400, backtrace_render, NULL),
+    CONTENT("cores/<name>/backtrace.python", 0400, backtrace_python_render, NULL),
+    CONTENT("cores/<name>/stacks.folded", 0400, stacks_folded_render, NULL),
+    CONTENT("cores/<name>/stacks.python.folded", 0400, stacks_python_folded_render, NULL),
+    {"cores/<name>/tasks", S_IFREG | 0400, tasks_render, NULL, NULL, .listed = tasks_listed},
+    CONTENT("cores/<name>/locks", 0400, locks_render, NULL),
+    QUESTION("cores/<name>/query", 0600, query_run, NULL),
+    DIRECTORY("cores/<name>/tables", 0500, NULL, NULL),
+#define CORE_TABLE(name) TABLE("cores/<name>/tables/" #name ".csv", 0400, ""),
+    PYTHON_PASSIVE_TABLES(CORE_TABLE)
+    CONTENT("cores/<name>/errors", 0400, errors_render, NULL),
+    DIRECTORY("cores/<name>/globals", 0500, NULL, NULL),
+    {"cores/<name>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
+    DIRECTORY("cores/<name>/heap", 0500, NULL, NULL),
+    CONTENT("cores/<name>/heap/census", 0400, heap_census_render, NULL),
+    DIRECTORY("cores/<name>/heap/referrers", 0500, NULL, NULL),
+    {"cores/<name>/heap/referrers/<object>", S_IFREG | 0400, heap_referrers_render, &heap_objects,
+     NULL},
+    DIRECTORY("cores/<name>/threads", 0500, NULL, NULL),
+    DIRECTORY("cores/<name>/threads/<tid>", 0500, &tids, NULL),
+    CONTENT("cores/<name>/threads/<tid>/status", 0400, thread_status_render, NULL),
+    CONTENT("cores/<name>/threads/<tid>/backtrace", 0400, thread_backtrace_render, NULL),
+    CONTENT("cores/<name>/threads/<tid>/locals", 0400, locals_render, NULL),
+    DIRECTORY("cores/<name>/threads/<tid>/frames", 0500, NULL, NULL),
+    DIRECTORY("cores/<name>/threads/<tid>/frames/<depth>", 0500, &depths, NULL),
+    CONTENT("cores/<name>/threads/<tid>/frames/<depth>/locals", 0400, frame_locals_render, NULL),
     DIRECTORY("<pid>", 0500, &pids, "each process that runs CPython"),
     CONTENT("<pid>/status", 0400, status_render, "version, threads, GIL: one `Key: value` a line"),
     CONTENT("<pid>/backtrace", 0400, backtrace_render, "all threads, Python and native frames"),
@@ -70,7 +169,7 @@ const struct entry layout[] = {
     CONTENT("<pid>/locks", 0400, locks_render, "who waits for what, and who holds it"),
     COMMAND("<pid>/eval", 0600, reply_render, eval_run,
             "write Python, which runs there; read the reply"),
-    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, detach, pause, record, on-crash ..."),
+    COMMAND("<pid>/ctl", 0600, ctl_render, ctl_run, "attach, pause, record, profile, on-crash ..."),
     SET("<pid>/breakpoints", 0600, breakpoints_render, breakpoints_run,
         "the set: > replaces, >> adds, -ID removes; read it back"),
     STREAM("<pid>/events", 0400, "what happens from now on, as JSON lines; waits for it"),
@@ -78,6 +177,10 @@ const struct entry layout[] = {
     DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as <name>.csv"),
 #define PID_TABLE(name, about) TABLE("<pid>/tables/" #name ".csv", 0400, about),
     PYTHON_TABLES(PID_TABLE)
+    CONTENT("<pid>/top", 0400, top_render, "functions by processor time of the last second"),
+    DIRECTORY("<pid>/profile", 0500, NULL, "where the time goes: flamegraph.html, top, folded ..."),
+    CONTENT("<pid>/profile/status", 0400, profile_status_render, NULL),
+    PROFILE_OF_PROCESS("<pid>/profile"),
     CONTENT("<pid>/exceptions.top", 0400, exceptions_top_render,
             "recorded ones by type and place, the last first"),
     CONTENT("<pid>/errors", 0400, errors_render,
@@ -91,8 +194,18 @@ const struct entry layout[] = {
     CONTENT("<pid>/crash/frames/<depth>/locals", 0400, crash_frame_locals_render, NULL),
     CONTENT("<pid>/crash/frames/<depth>/source", 0400, crash_source_render, NULL),
     COMMAND("<pid>/crash/frames/<depth>/eval", 0600, reply_render, eval_run, NULL),
+    OPTIONAL("<pid>/torch", 0500, torch_is_there, "trace.json, top: what `profile torch` in ctl saw"),
+    CONTENT("<pid>/torch/trace.json", 0400, torch_trace_render, NULL),
+    CONTENT("<pid>/torch/top", 0400, torch_top_render, NULL),
     DIRECTORY("<pid>/globals", 0500, NULL, "<module>: what it binds, name = value"),
     {"<pid>/globals/<module>", S_IFREG | 0400, globals_render, &modules, NULL},
+    DIRECTORY("<pid>/heap", 0500, NULL, "census, sites, diff/<marks>, referrers/<object>"),
+    CONTENT("<pid>/heap/census", 0400, heap_census_render, NULL),
+    DIRECTORY("<pid>/heap/diff", 0500, NULL, NULL),
+    {"<pid>/heap/diff/<marks>", S_IFREG | 0400, heap_diff_render, &heap_diffs, NULL},
+    CONTENT("<pid>/heap/sites", 0400, heap_sites_render, NULL),
+    DIRECTORY("<pid>/heap/referrers", 0500, NULL, NULL),
+    {"<pid>/heap/referrers/<object>", S_IFREG | 0400, heap_referrers_render, &heap_objects, NULL},
     DIRECTORY("<pid>/threads", 0500, NULL, "its threads"),
     DIRECTORY("<pid>/threads/<tid>", 0500, &tids, ""),
     CONTENT("<pid>/threads/<tid>/status", 0400, thread_status_render, "state, GIL, times"),
@@ -155,7 +268,7 @@ const struct entry *layout_find(const struct entry *directory, const char *name,
         else if (!strcmp(entry_name(e), name))
             return e;
     }
-    if (dynamic && dynamic->naming->kind == WORD_MODULE)
+    if (dynamic && name_is_word(dynamic->naming->kind))
         return strlen(name) <= NAME_MAX ? dynamic : NULL;
-    return dynamic && number_parse(name, value) ? dynamic : NULL;
+    return dynamic && name_parse(dynamic->naming->kind, name, value) ? dynamic : NULL;
 }

@@ -39,7 +39,8 @@ int locks_render(struct file_context *context, struct text *out)
         r = held_snapshot(context->target, context->recording, &options, &snapshot);
     if (r < 0)
         return snapshot_error(context, r);
-    r = waits_between(&reading.waits, context->target->pid, &reader);
+    if (!context->target->core) /* nobody waits for it any more */
+        r = waits_between(&reading.waits, context->target->pid, &reader);
     if (r == 0)
         locks_add(&reading.waits, snapshot, out);
     snapshot_free(snapshot);

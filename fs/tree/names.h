@@ -1,5 +1,5 @@
 /* Names of the tree that are found at run time: numbers of processes, threads, frames, ranks; and
- * words, the names of modules. */
+ * words, the names of modules and jobs. */
 #pragma once
 
 #include "fs/tree/file.h"
@@ -20,12 +20,34 @@ struct numbers {
 
 /* -ENOMEM. Takes over the reference to process, also on failure. */
 int numbers_add(struct numbers *numbers, unsigned value, struct process *process);
-/* A word of at most NAME_MAX bytes, which is copied. -ENOMEM. */
-int numbers_add_word(struct numbers *numbers, const char *word);
+/* A word of at most NAME_MAX bytes, which is copied. -ENOMEM. Takes over the reference to process,
+ * as above. */
+int numbers_add_word(struct numbers *numbers, const char *word, struct process *process);
 void numbers_deinit(struct numbers *numbers);
 
-/* What the number in a dynamic name is; WORD_MODULE: it is none, but context->word. */
-enum number_kind { NUMBER_PID, NUMBER_TID, NUMBER_DEPTH, NUMBER_RANK, WORD_MODULE };
+/* What the number in a dynamic name is; of a word it is none, but context->word. A worker's is
+ * "3.0", the first of rank 3: both in one number (names_worker()). */
+enum number_kind {
+    NUMBER_PID,
+    NUMBER_TID,
+    NUMBER_DEPTH,
+    NUMBER_RANK,
+    NUMBER_WORKER,
+    WORD_MODULE,
+    WORD_JOB,
+    WORD_PROFILE, /* which part of a profile */
+    WORD_CORE,
+};
+
+static inline bool name_is_word(enum number_kind kind) { return kind >= WORD_MODULE; }
+
+#define WORKERS_MAX 1000 /* of one rank that have a name */
+/* False: the rank is too high for a number, or it has too many. */
+bool names_worker(int64_t rank, unsigned worker, unsigned *value);
+
+/* Reads a name as one of this kind of number, and writes it. */
+bool name_parse(enum number_kind kind, const char *name, unsigned *value);
+void name_format(enum number_kind kind, unsigned value, char name[16]);
 
 /* How the names of one dynamic entry come about. context is that of the directory. */
 struct naming {

@@ -10,8 +10,11 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/access/access.h"
+#include "fs/history/history.h"
+#include "fs/process/control.h"
 #include "fs/process/registry.h"
 #include "fs/tables/every_process.h"
+#include "fs/tree/jobs.h"
 #include "fs/tree/query.h"
 
 #include <ctype.h>
@@ -75,9 +78,26 @@ static bool may_go_on(const struct query *q, enum sql_state state)
     return memchr(fresh, '\n', size) == fresh + size - 1;
 }
 
+/* What else there is to say where no such table of it was found. */
+static void explain_history(struct file_context *context)
+{
+    static const char missing[] = "no such table: history.";
+    struct text *why = &context->why;
+
+    if (!why->data || strncmp(why->data, missing, sizeof missing - 1))
+        return;
+    if (context->process || context->recording)
+        text_puts(why, "\nthe history can be asked in all/query");
+    else if (context->history)
+        text_puts(why, "\nthe history has: " HISTORY_TABLES);
+    else
+        text_puts(why, "\nthe daemon keeps no history: start it with -o history=FILE");
+}
+
 static int complain(struct query *q, int error)
 {
     engine_explain(q->engine, &q->context->why);
+    explain_history(q->context);
     q->outcome->retake = q->at < q->input->before;
     return error;
 }
@@ -88,9 +108,9 @@ static int run(struct query *q)
     if (r < 0)
         return complain(q, r);
     /* what was read meanwhile may be of a program with more rights that was just executed */
-    return q->context->target ? principals_look(q->context->access, q->context->principals,
-                                                q->context->process->pid)
-                              : 0;
+    return q->context->target
+               ? look_may_all(q->context->access, q->context->principals, q->context->process)
+               : 0;
 }
 
 /* Where the next statement begins, if the text is wrong only because there are two; else 0. */
@@ -196,21 +216,48 @@ int query_feed(const struct provider *provider, struct file_context *context,
     return r;
 }
 
+/* Who asks sees their own rows of the history, or all if they are what the daemon is. */
+static struct attached_file history_of(const struct file_context *context)
+{
+    const struct principals *principals = context->principals;
+    const struct access_caller *first = &principals->opener->who;
+    struct attached_file file = {
+        .schema = "history",
+        .path = history_path(context->history),
+        .all = true,
+        .uid = first->fsuid,
+        .gid = first->fsgid,
+    };
+
+    for (size_t i = 0; i < principals->n; i++) {
+        const struct access_caller *who = &principals->items[i];
+        file.all = file.all && access_is_daemon(context->access, who);
+        if (who->fsuid != first->fsuid || who->fsgid != first->fsgid)
+            file.uid = 0; /* as root's, which only who may see all sees */
+    }
+    return file;
+}
+
 struct provider tables_provider(const struct file_context *context, struct tables_of *of)
 {
     bool one = context->process || context->recording;
 
+    of->history = (struct attached_file){0};
     of->looker = (struct looker){context->access, *context->principals};
     of->one = (struct subject){context->process, context->target, context->recording, &of->looker};
     of->every = (struct every){
         .registry = context->registry,
         .access = context->access,
         .principals = context->principals,
+        .job = context_job(context),
         .file = context->file,
     };
+    if (context->history && !one)
+        of->history = history_of(context);
     return (struct provider){
         .tables = &python_tables,
         .many = !one,
+        .attached = of->history.path ? &of->history : NULL,
         .fill = one ? scene_provide : all_provide,
         .arg = one ? (void *)&of->one : (void *)&of->every,
         .uid = context->principals->opener->who.fsuid,

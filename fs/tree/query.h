@@ -11,6 +11,7 @@ struct tables_of {
     struct subject one;
     struct looker looker; /* of that */
     struct every every;
+    struct attached_file history;
 };
 
 /* The provider of a file's tables. Fills in *of, which must outlive it, as context must. */

@@ -10,6 +10,7 @@ static struct reply_key key_of(const struct file_context *context)
         .file = context->file,
         .tid = context->tid,
         .depth = context->depth,
+        .word = context->word,
         .credentials = context->principals->opener,
     };
 }

@@ -103,8 +103,7 @@ static int find_place(void *arg, struct view *view, const struct raw_stack *stac
     return 0;
 }
 
-/* Tabs stay, since they matter in Python; whatever else could drive a terminal is escaped. */
-static void add_line(struct text *out, const char *line, size_t size)
+void source_add_text(struct text *out, const char *line, size_t size)
 {
     if (size && line[size - 1] == '\r')
         size--;
@@ -127,12 +126,12 @@ static bool is_utf8(const char *s, size_t size)
     return true;
 }
 
-/* Columns that the text takes as add_line() shows it, with its tabs as they are. */
+/* Columns that the text takes as source_add_text() shows it, with its tabs as they are. */
 static void add_blank(struct text *out, const char *line, size_t size)
 {
     _cleanup_(text_deinit) struct text shown = TEXT_INIT;
 
-    add_line(&shown, line, size);
+    source_add_text(&shown, line, size);
     for (size_t i = 0; i < shown.size; i++)
         if ((shown.data[i] & 0xc0) != 0x80)
             text_putc(out, shown.data[i] == '\t' ? '\t' : ' ');
@@ -158,7 +157,7 @@ static void add_carets(struct text *out, const char *line, size_t size,
         return;
     text_printf(out, "%12s", "");
     add_blank(out, line, from);
-    add_line(&marked, line + from, to - from);
+    source_add_text(&marked, line + from, to - from);
     for (size_t i = 0; i < marked.size; i++)
         if ((marked.data[i] & 0xc0) != 0x80)
             text_putc(out, '^');
@@ -174,7 +173,7 @@ static void add_lines(struct text *out, const struct text *lines, int first,
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = newline ? (size_t)(newline - at) : (size_t)(end - at);
         text_printf(out, "%6d  %s  ", number, number == place->line ? "->" : "  ");
-        add_line(out, at, size);
+        source_add_text(out, at, size);
         text_puts(out, size >= SOURCE_LINE_BYTES ? "...\n" : "\n");
         if (number == place->line && place->position)
             add_carets(out, at, size, place->position);
@@ -209,15 +208,41 @@ static bool is_pseudo(const char *path)
     return n >= 2 && path[0] == '<' && path[n - 1] == '>';
 }
 
-static void add_source(const struct file_context *context, const struct source_place *place,
-                       struct text *out)
+int source_read_lines(const struct file_context *context, const char *path, int first, int last,
+                      struct text *out, int *n)
 {
     _cleanup_close_ int root = -1;
     _cleanup_close_ int cwd = -1;
-    char path[64];
+    char link[64];
     const struct credentials *opener = context->principals->opener;
+
+    snprintf(link, sizeof link, "/proc/%d/root", context->target->pid);
+    root = open(link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int error = root < 0 ? -errno : 0;
+    snprintf(link, sizeof link, "/proc/%d/cwd", context->target->pid);
+    cwd = open(link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (cwd < 0)
+        error = -errno;
+    if (!error && !target_alive(context->target)) /* the two may be another process's */
+        error = -ESRCH;
+    struct source_request request = {
+        .root = root,
+        .cwd = cwd,
+        .path = path,
+        .as = access_is_daemon(context->access, &opener->who) ? NULL : opener,
+        .first = first,
+        .last = last,
+    };
+    return error ? error : source_read(&request, out, n);
+}
+
+static void add_source(const struct file_context *context, const struct source_place *place,
+                       struct text *out)
+{
     struct text lines = TEXT_INIT;
     int n = 0, at = place->line > 0 ? place->line : place->first_line;
+    int first = at > LINES_BEFORE ? at - LINES_BEFORE : 1;
+    int last = at < INT_MAX - LINES_AFTER ? at + LINES_AFTER : INT_MAX;
 
     if (!place->path[0]) {
         text_puts(out, "(no source: the file's name is unreadable)\n");
@@ -227,29 +252,11 @@ static void add_source(const struct file_context *context, const struct source_p
         text_printf(out, "(no source: %s is no file)\n", place->file);
         return;
     }
-    snprintf(path, sizeof path, "/proc/%d/root", context->target->pid);
-    root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int error = root < 0 ? -errno : 0;
-    snprintf(path, sizeof path, "/proc/%d/cwd", context->target->pid);
-    cwd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (cwd < 0)
-        error = -errno;
-    if (!error && !target_alive(context->target)) /* the two may be another process's */
-        error = -ESRCH;
-    struct source_request request = {
-        .root = root,
-        .cwd = cwd,
-        .path = place->path,
-        .as = access_is_daemon(context->access, &opener->who) ? NULL : opener,
-        .first = at > LINES_BEFORE ? at - LINES_BEFORE : 1,
-        .last = at < INT_MAX - LINES_AFTER ? at + LINES_AFTER : INT_MAX,
-    };
-    if (!error)
-        error = source_read(&request, &lines, &n);
-    if (error < 0 || request.first + n <= at)
+    int error = source_read_lines(context, place->path, first, last, &lines, &n);
+    if (error < 0 || first + n <= at)
         add_reason(out, place, error, at);
     else
-        add_lines(out, &lines, request.first, place);
+        add_lines(out, &lines, first, place);
     text_deinit(&lines);
 }
 

@@ -15,3 +15,11 @@ struct source_place {
 /* Adds the place and its lines, or why there are none. */
 void source_add(const struct file_context *context, const struct source_place *place,
                 struct text *out);
+
+/* Reads lines of a file of the process as who opened the file here may, first to last of them, at
+ * most SOURCE_LINES_MAX; *n: how many there were. Errors as source_read(). */
+int source_read_lines(const struct file_context *context, const char *path, int first, int last,
+                      struct text *out, int *n);
+/* Adds a line of a source file. Tabs stay, since they matter in Python; whatever else could drive a
+ * terminal is escaped. */
+void source_add_text(struct text *out, const char *line, size_t size);

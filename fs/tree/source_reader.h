@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SOURCE_LINES_MAX 64           /* of one reading */
+#define SOURCE_LINES_MAX 4096         /* of one reading */
 #define SOURCE_LINE_BYTES 512         /* of one line; the rest of it is cut */
 #define SOURCE_FILE_BYTES (16u << 20) /* looked through for the lines */
 #define SOURCE_DEADLINE_MS 2000

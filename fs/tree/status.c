@@ -9,6 +9,7 @@
 #include "fs/process/registry.h"
 #include "fs/recording/held_threads.h"
 #include "fs/tree/file.h"
+#include "fs/tree/profile_view.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/version.h"
 
@@ -96,28 +97,6 @@ static void add_stuck(const struct waits *waits, struct text *out)
         text_puts(out, ", see locks\n");
 }
 
-/* What only the interpreter knows. Left out where it can't be read: the other lines still hold. */
-static void add_interpreter(const struct snapshot *snapshot, struct text *out)
-{
-    size_t python = 0, waiting = 0, interpreters = 0;
-    bool held = false;
-
-    text_puts(out, "GilHolder:");
-    for (size_t i = 0; i < snapshot->nthreads; i++) {
-        const struct thread *t = &snapshot->threads[i];
-        if (t->holds_gil) /* more than one: interpreters with a GIL of their own */
-            text_printf(out, " %d (%s)", (int)t->tid, t->name);
-        held |= t->holds_gil;
-        waiting += t->waits_gil;
-        python += t->tstate != 0;
-        /* threads come by interpreter */
-        interpreters += t->tstate && (!i || t->interp_id != t[-1].interp_id);
-    }
-    text_puts(out, held ? "\n" : snapshot->gil_held ? " unknown\n" : " none\n");
-    text_printf(out, "GilWaiting: %zu\nPythonThreads: %zu\nInterpreters: %zu\n", waiting, python,
-                interpreters);
-}
-
 static void add_line(const char *status, const char *key, const char *as, struct text *out)
 {
     const char *p = proc_status_field(status, key);
@@ -183,8 +162,9 @@ int status_render(struct file_context *context, struct text *out)
         text_printf(out, "Rank: %ld\n", (long)process->rank);
     agent_text_passive(context->target, out);
     held_text_all(context->target, out);
+    profile_add_line(context->process, out);
     text_add(out, cost.data, cost.size);
     if (snapshot)
-        add_interpreter(snapshot, out);
+        identity_interpreter(snapshot, out);
     return 0;
 }

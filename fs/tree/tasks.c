@@ -106,7 +106,7 @@ static int name_threads(struct request *request)
 
     if (!tasks->nloops)
         return 0;
-    int r = lwp_list_read(target->pid, LWP_STATES, &lwps);
+    int r = target_lwps(target, LWP_STATES, &lwps);
     if (r < 0)
         return r;
     for (size_t i = 0; i < tasks->nloops; i++)

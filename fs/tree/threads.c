@@ -2,6 +2,7 @@
 
 #include "fs/proc/procfs.h"
 #include "fs/recording/held_threads.h"
+#include "fs/remote/memory/core.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/tree/from_snapshot.h"
 
@@ -31,12 +32,22 @@ static int add_tid(void *arg, int tasks, pid_t tid)
     return numbers_add(listing->numbers, (unsigned)tid, NULL);
 }
 
+static int list_core(const struct core *core, struct numbers *out)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < core->lwps.n; i++)
+        r = numbers_add(out, (unsigned)core->lwps.items[i].tid, NULL);
+    return r;
+}
+
 static int tids_list(struct file_context *context, struct numbers *out)
 {
     struct listing listing = {.numbers = out};
 
     (void)held_list_read(context->target, context->recording, &listing.agent);
-    int r = proc_each_task(context->target->pid, add_tid, &listing);
+    int r = context->target->core ? list_core(context->target->core, out)
+                                  : proc_each_task(context->target->pid, add_tid, &listing);
     held_list_deinit(&listing.agent);
     if (out->n)
         qsort(out->items, out->n, sizeof *out->items, by_value);
@@ -47,6 +58,8 @@ static int tids_find(struct file_context *context, unsigned value)
 {
     char path[64];
 
+    if (context->target->core)
+        return core_thread(context->target->core, (pid_t)value) ? 0 : -ENOENT;
     snprintf(path, sizeof path, "/proc/%d/task/%u", context->target->pid, value);
     return access(path, F_OK) < 0 ? -ENOENT : 0;
 }

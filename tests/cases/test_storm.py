@@ -1,13 +1,14 @@
 """The injection storm in a short form: every victim, a few cycles each, on one interpreter after the
 other. `tests/storm` is the long one."""
 import os
+import re
 import time
 
 import pytest
 
 import victims
 from interpreters import interpreters
-from storming import Debugged, Injected, Mounted, Recorded, storm
+from storming import Debugged, Injected, Mounted, Recorded, Sampled, storm
 
 pytestmark = pytest.mark.long
 
@@ -50,6 +51,12 @@ def test_through_the_mount(probe, interpreter, kind):
 def test_while_recording(probe, interpreter, kind):
     tally = storm(Recorded(probe, seed=f"{interpreter} {kind}"), interpreter, kind, CYCLES)
     calm(tally, kind)
+
+
+@pytest.mark.parametrize("interpreter, kind", [cell for cell in cells() if re.match("alloc|malloc,|fork|short|exec|asyncio", cell.values[1])])
+def test_while_sampling(probe, interpreter, kind):
+    tally = storm(Sampled(probe.mount(), seed=f"{interpreter} {kind}"), interpreter, kind, CYCLES)
+    assert tally.harms == []
 
 
 @pytest.mark.parametrize("interpreter, kind", cells())

@@ -18,11 +18,13 @@ from interpreters import eventually, patience
 from mount import REPOSITORY
 
 # DESIGN's tree, as far as reading goes
-ROOT = {"help", "self", "by-rank", "all", "exited"}
+ROOT = {"help", "self", "by-rank", "jobs", "all", "exited"}
 PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtrace.python", "stacks.folded",
            "stacks.python.folded", "tasks", "locks", "tables",
-           "errors", "events", "exceptions.top", "globals", "threads"}  # and crash, where there was one
-ALL = {"backtrace.python", "breakpoints", "events", "query", "stacks.python.folded", "tables"}
+           "errors", "events", "exceptions.top", "globals", "heap", "profile", "threads",
+           "top"}  # and crash, where there was one
+ALL = {"backtrace", "backtrace.python", "breakpoints", "ctl", "eval", "events", "profile", "query", "stacks.folded",
+       "stacks.python.folded", "tables"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}
 FRAME = {"locals", "source", "eval"}
@@ -79,6 +81,7 @@ def test_every_name(probe, waiting):
     assert set(os.listdir(probe.path / "all" / "tables")) == TABLES
     assert set(os.listdir(top)) == names_of(waiting)
     assert set(os.listdir(top / "tables")) == TABLES
+    assert set(os.listdir(top / "heap")) == {"census", "diff", "referrers", "sites"}
     assert set(os.listdir(top / "threads")) == {str(waiting.pid)}
     thread = top / "threads" / str(waiting.pid)
     assert set(os.listdir(thread)) == THREAD
@@ -140,7 +143,7 @@ def test_help(probe):
     text = probe.read("help")
     for name in ROOT | PROCESS | THREAD | FRAME | {"<pid>", "<tid>", "<depth>", "<rank>"}:
         assert name in text
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 80
     assert max(map(len, text.splitlines())) <= 84
 
 

@@ -194,6 +194,7 @@ static size_t order_size(uint16_t op)
     case PROTO_RECORD: return sizeof(struct proto_record);
     case PROTO_THREAD: return sizeof(struct proto_thread);
     case PROTO_ON_CRASH: return sizeof(struct proto_on_crash);
+    case PROTO_ALLOCATIONS: return sizeof(struct proto_allocations);
     default: return sizeof(struct proto_armed);
     }
 }
@@ -201,10 +202,12 @@ static size_t order_size(uint16_t op)
 /* A well-formed frame of the input: op, id, size of the text, bytes. Returns the bytes used. */
 static size_t make_frame(const uint8_t *data, size_t size)
 {
-    static const uint16_t ops[] = {PROTO_EVAL,        PROTO_TEXT,   PROTO_CANCEL,   PROTO_RECORD,
-                                   PROTO_STATUS,      PROTO_DETACH, PROTO_HELLO,    PROTO_OUTPUT,
-                                   PROTO_BREAKPOINTS, PROTO_THREAD, PROTO_ON_CRASH, PROTO_ARMED,
-                                   PROTO_CRASH_SEEN,  PROTO_EVAL,   PROTO_TEXT,     PROTO_CANCEL};
+    static const uint16_t ops[] = {PROTO_EVAL,       PROTO_TEXT,     PROTO_CANCEL,
+                                   PROTO_RECORD,     PROTO_STATUS,   PROTO_DETACH,
+                                   PROTO_HELLO,      PROTO_OUTPUT,   PROTO_BREAKPOINTS,
+                                   PROTO_THREAD,     PROTO_ON_CRASH, PROTO_ARMED,
+                                   PROTO_CRASH_SEEN, PROTO_EVAL,     PROTO_TEXT,
+                                   PROTO_ALLOCATIONS};
     struct proto_eval eval = {.text_size = (uint32_t)(data[3] * (data[3] & 1 ? 1u : 8200u))};
     size_t given = data[4] < size - 5 ? data[4] : size - 5;
 
@@ -227,6 +230,7 @@ static size_t make_frame(const uint8_t *data, size_t size)
     case PROTO_THREAD:
     case PROTO_ON_CRASH:
     case PROTO_ARMED:
+    case PROTO_ALLOCATIONS:
         body = order_size(frame.header.op);
         memset(frame.body, 0, body);
         memcpy(frame.body, data + 5, given < body ? given : body);
@@ -246,7 +250,7 @@ static int feed(void)
     uint64_t id = frame.header.id;
     bool asks = op == PROTO_EVAL || op == PROTO_BREAKPOINTS || op == PROTO_RECORD ||
                 op == PROTO_THREAD || op == PROTO_ON_CRASH || op == PROTO_ARMED ||
-                op == PROTO_DETACH;
+                op == PROTO_ALLOCATIONS || op == PROTO_DETACH;
 
     if (wire_check(&frame.header, frame.header.size) < 0)
         abort();

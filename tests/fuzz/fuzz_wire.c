@@ -33,6 +33,7 @@ static bool well_formed(const uint8_t *data, size_t size)
     case PROTO_THREAD: return body == sizeof(struct proto_thread);
     case PROTO_ON_CRASH: return body == sizeof(struct proto_on_crash);
     case PROTO_ARMED: return body == sizeof(struct proto_armed);
+    case PROTO_ALLOCATIONS: return body == sizeof(struct proto_allocations);
     case PROTO_CRASHED: return body == sizeof(struct proto_crashed);
     case PROTO_DONE: return body == sizeof(struct proto_done);
     case PROTO_CANCEL:

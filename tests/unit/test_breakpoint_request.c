@@ -167,8 +167,39 @@ static void test_strict(void)
     text_deinit(&why);
 }
 
+/* Each rank has its own lines, and what is to blame is still known. */
+static void test_ranks(void)
+{
+    struct breakpoint_request request, own;
+    struct text why = TEXT_INIT;
+
+    read_lines("on 1 a.py:1\nb.py:2 if x\non 0-1 -c.py:3\n", 0, &request, &why);
+    CHECK(request.n == 3 && request.has_ranks && request.sets);
+    CHECK_INT(breakpoint_request_for(&request, 0, &own), 0);
+    CHECK(own.n == 2 && own.sets && own.lines[0].at == 0);
+    CHECK_STR(words(entry(&own, 0), 1), "b.py");
+    CHECK(entry(&own, 1)->kind == BREAKPOINT_REMOVE);
+    breakpoint_request_blame(&own,
+                             sizeof(struct proto_breakpoint) + strlen("log b.py:2 if x") + 1 +
+                                 strlen("b.py") + 1,
+                             &why);
+    CHECK_STR(why.data, "\n  b.py:2 if x\n            ^");
+    breakpoint_request_deinit(&own);
+    CHECK_INT(breakpoint_request_for(&request, -1, &own), 0);
+    CHECK(own.n == 1 && own.text.size == entry(&own, 0)->size);
+    breakpoint_request_deinit(&own);
+    breakpoint_request_deinit(&request);
+    read_lines("on 1 -5\n", 0, &request, &why);
+    CHECK_INT(breakpoint_request_for(&request, 2, &own), 0);
+    CHECK(!own.n && !own.sets);
+    breakpoint_request_deinit(&own);
+    breakpoint_request_deinit(&request);
+    text_deinit(&why);
+}
+
 int main(void)
 {
+    test_ranks();
     test_entries();
     test_strict();
     test_blame();

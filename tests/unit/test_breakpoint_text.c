@@ -53,6 +53,25 @@ static void is(struct words words, const char *want)
     CHECK(words.size == strlen(want) && !memcmp(words.text, want, words.size));
 }
 
+static void test_ranks(void)
+{
+    struct breakpoint_text b = read_good("on 0,2-3 stop a.py:1");
+
+    is(b.ranks, "0,2-3");
+    CHECK(b.action == BREAKPOINT_STOP);
+    reads("7: on 1 a.py:1", "log a.py:1");
+    b = read_good("on 1 7: a.py:1");
+    CHECK(b.id == 7 && b.ranks.size == 1);
+    b = read_good("on 1 -7");
+    CHECK(b.remove && b.id == 7 && b.ranks.size == 1);
+    reads("on:3", "log on:3");
+    refuses("on a.py:1", 3, "ranks");
+    refuses("on 1-0 a.py:1", 3, "ranks");
+    refuses("on 1,", 5, "ranks");
+    refuses("on 1", 4, "breakpoint");
+    refuses("on 1 on 2 a.py:1", 5, "");
+}
+
 static void test_locations(void)
 {
     struct breakpoint_text b = read_good("train.py:88");
@@ -266,6 +285,7 @@ static void test_limits(void)
 int main(void)
 {
     test_locations();
+    test_ranks();
     test_parts();
     test_writes();
     test_removal();

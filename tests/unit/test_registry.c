@@ -65,18 +65,6 @@ static void test_sighting(void)
     CHECK(!sighting_holds(&s, &statm, 4096));
 }
 
-static void test_environ(void)
-{
-    static const char block[] = "ARANK=1\0RANK=12\0RANK=13\0LOCAL_RANK=3\0EMPTY=\0BAD=1x";
-
-    CHECK_INT(environ_number(block, sizeof block - 1, "RANK"), 12);
-    CHECK_INT(environ_number(block, sizeof block - 1, "LOCAL_RANK"), 3);
-    CHECK_INT(environ_number(block, sizeof block - 1, "EMPTY"), -1);
-    CHECK_INT(environ_number(block, sizeof block - 1, "BAD"), -1);
-    CHECK_INT(environ_number(block, sizeof block - 1, "NONE"), -1);
-    CHECK_INT(environ_number("", 0, "RANK"), -1);
-}
-
 static void test_error_ring(void)
 {
     _Atomic(struct error_ring *) ring = NULL;
@@ -125,7 +113,6 @@ static void test_lookup(void)
 int main(void)
 {
     test_sighting();
-    test_environ();
     test_error_ring();
     test_lookup();
     return 0;

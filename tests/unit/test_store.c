@@ -73,23 +73,22 @@ static void test_views(void)
     add(store, START + 3, 11, SAMPLE_PREEMPTED, false, 1000, stack, 1);
     add(store, START + 4, 11, SAMPLE_HEAP, false, 40, stack, 2);
     add(store, START + 5 * S, 11, SAMPLE_HEAP, false, -30, stack, 2);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_CPU}, &count), 12);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_CPU}, &count), 12);
     CHECK_INT(count, 2);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_GIL}, NULL), 5);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_NOGIL}, NULL), 7);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_OFF}, NULL), 100);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_WALL}, NULL), 1112);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_WALL, .tid = 11}, NULL), 1100);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_WALL, .tid = 12}, NULL), 0);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_HEAP}, NULL), 10);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_HEAP, .to = START + S}, NULL), 40);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_HEAP, .from = START + S}, NULL),
-              -30);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_GIL}, NULL), 5);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_NOGIL}, NULL), 7);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_OFF}, NULL), 100);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_WALL}, NULL), 1112);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_WALL, .tid = 11}, NULL), 1100);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_WALL, .tid = 12}, NULL), 0);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_HEAP}, NULL), 10);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_HEAP, .to = START + S}, NULL), 40);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_HEAP, .from = START + S}, NULL), -30);
     store_clear(store);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_WALL}, &count), 0);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_WALL}, &count), 0);
     CHECK_INT(count, 0);
     add(store, START, 10, SAMPLE_CPU, true, 5, stack, 2); /* frames are as good as before */
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_CPU}, NULL), 5);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_CPU}, NULL), 5);
     store_unref(store);
 }
 
@@ -118,8 +117,8 @@ static void test_stacks(void)
     add(store, START, 1, SAMPLE_CPU, false, 1, NULL, 0);
     CHECK_INT(store_add(store, &wrong), -EINVAL);
     store_thread_name(store, 1, "MainThread");
-    CHECK(!sum_init(&sum, PROFILE_CPU));
-    CHECK(!store_sum(store, &(struct store_view){.mode = PROFILE_CPU, .moments = true}, &sum));
+    CHECK(!sum_init(&sum, MODE_CPU));
+    CHECK(!store_sum(store, &(struct store_view){.mode = MODE_CPU, .moments = true}, &sum));
     CHECK_INT(sum.ncells, 3);
     check_path(&sum, sum.cells[0].node, (const char *const[]){"leaf", "main", NULL});
     check_path(&sum, sum.cells[1].node, (const char *const[]){"?? (torn)", "main", NULL});
@@ -161,13 +160,13 @@ static void test_merging(void)
         add(store, START + i * S, (pid_t)(1 + i % 3), SAMPLE_CPU, i % 2, (int64_t)i, stack, 2);
     }
     int64_t all = (int64_t)(seconds * (seconds - 1) / 2);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_CPU}, &count), all);
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_CPU}, &count), all);
     CHECK_INT(count, seconds);
     CHECK(store_marked(store, "epoch", &when));
     CHECK(!store_marked(store, "other", &when));
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_CPU, .from = when}, NULL),
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_CPU, .from = when}, NULL),
               all - 100 * 99 / 2);
-    CHECK_INT(weigh(store, (struct store_view){.mode = PROFILE_CPU, .to = when}, &count),
+    CHECK_INT(weigh(store, (struct store_view){.mode = MODE_CPU, .to = when}, &count),
               100 * 99 / 2);
     CHECK_INT(count, 100);
     store_stats(store, &stats);
@@ -226,7 +225,7 @@ static void test_ten_days(void)
     CHECK_INT(stats.dropped_slices, 0);
     CHECK(stats.last - stats.first <= STORE_KEPT + 61 * S);
     CHECK(stats.last - stats.first > STORE_KEPT - 61 * S);
-    int64_t kept = weigh(store, (struct store_view){.mode = PROFILE_CPU}, NULL);
+    int64_t kept = weigh(store, (struct store_view){.mode = MODE_CPU}, NULL);
     CHECK(kept > 19 * 24 * 3600 - 2000 && kept < 19 * 24 * 3600 + 2000);
     store_unref(store);
 }
@@ -250,7 +249,7 @@ static void test_limits(void)
     CHECK(stats.frames <= STORE_FRAMES_MAX);
     CHECK(stats.threads < STORE_THREADS_MAX);
     CHECK(stats.bytes <= STORE_BYTES_MAX + (1 << 20));
-    CHECK(weigh(store, (struct store_view){.mode = PROFILE_CPU}, &count) == 300000 ||
+    CHECK(weigh(store, (struct store_view){.mode = MODE_CPU}, &count) == 300000 ||
           stats.dropped_slices);
     CHECK_INT(stats.samples, 300000);
 
@@ -297,10 +296,10 @@ static void test_merge_sums(void)
     add(one, START, 1, SAMPLE_CPU, false, 10, a, 2);
     add(two, START, 1, SAMPLE_CPU, false, 4, &b[1], 1);
     for (int i = 0; i < 2; i++) {
-        CHECK(!sum_init(&sums[i], PROFILE_CPU));
-        CHECK(!store_sum(i ? two : one, &(struct store_view){.mode = PROFILE_CPU}, &sums[i]));
+        CHECK(!sum_init(&sums[i], MODE_CPU));
+        CHECK(!store_sum(i ? two : one, &(struct store_view){.mode = MODE_CPU}, &sums[i]));
     }
-    CHECK(!sum_init(&all, PROFILE_CPU));
+    CHECK(!sum_init(&all, MODE_CPU));
     struct profile_frame root = {PROFILE_WORD, "rank 3", "", 0, 0};
     CHECK(!sum_merge(&all, &sums[0], &(struct sum_role){.root = &root}));
     CHECK(!sum_merge(&all, &sums[1], &(struct sum_role){.root = &root}));
@@ -313,7 +312,7 @@ static void test_merge_sums(void)
     free(total);
     sum_deinit(&all);
 
-    CHECK(!sum_init(&all, PROFILE_CPU));
+    CHECK(!sum_init(&all, MODE_CPU));
     CHECK(!sum_merge(&all, &sums[0], &(struct sum_role){0}));
     CHECK(!sum_merge(&all, &sums[1], &(struct sum_role){.before = true, .factor = 2.5}));
     CHECK(all.compares);

@@ -46,7 +46,7 @@ static void test_own_file(const struct maps *maps)
     const struct mapping *mapping = find(maps, symbols_landmark, &image);
     uint64_t addr = (uint64_t)(uintptr_t)symbols_landmark - image.bias;
 
-    int fd = symbols_open(getpid(), mapping, &image);
+    int fd = symbols_open(&(struct memory){.pid = getpid()}, mapping, &image);
     CHECK(fd >= 0);
     CHECK_INT(symbols_read(fd, &symbols), 0);
     CHECK(symbols_size(symbols) > 0 && symbols_size(symbols) < 1 << 20);
@@ -97,10 +97,11 @@ static void test_bad_files(const struct maps *maps)
     /* another file at the same path is not taken for the mapped one */
     fifo.start = fifo.end = 0;
     fifo.path = path;
-    CHECK(symbols_open(getpid(), &fifo, &image) < 0);
+    CHECK(symbols_open(&(struct memory){.pid = getpid()}, &fifo, &image) < 0);
     unlink(path);
     CHECK_INT(mkfifo(path, 0600), 0);
-    CHECK(symbols_open(getpid(), &fifo, &image) < 0); /* and does not wait for a writer */
+    CHECK(symbols_open(&(struct memory){.pid = getpid()}, &fifo, &image) <
+          0); /* and does not wait for a writer */
     unlink(path);
     CHECK(!symbols);
 }

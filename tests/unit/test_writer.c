@@ -207,6 +207,40 @@ static void test_limits(void)
 }
 
 /* Says how much there is, for now: the next call says it anew, unless it is told to keep that. */
+/* The first line counts for all that follow. */
+static int under_a_head(struct file_context *context, const struct input *input, struct text *said,
+                        struct outcome *outcome)
+{
+    const char *newline = memchr(input->text, '\n', input->size);
+
+    if (!newline)
+        return 0;
+    outcome->stays = (size_t)(newline + 1 - input->text);
+    if (outcome->stays == input->size)
+        return 0;
+    text_add(said, input->text, outcome->stays - 1);
+    text_puts(said, ": ");
+    text_add(said, input->text + outcome->stays, input->size - outcome->stays);
+    outcome->consumed = input->size;
+    return 0;
+}
+
+static void test_stays(void)
+{
+    struct writer *writer = new_writer();
+
+    CHECK_INT(write_with(writer, under_a_head, "he", false), 0);
+    CHECK_INT(write_with(writer, under_a_head, "ad\n", false), 0);
+    CHECK_INT(write_with(writer, under_a_head, "one\n", false), 0);
+    CHECK_INT(write_with(writer, under_a_head, "two\n", false), 0);
+    reads(writer, 256, "head: one\nhead: two\n");
+    CHECK(writer_pending(writer));
+    CHECK_INT(write_with(writer, under_a_head, "", true), 0);
+    CHECK(!writer_pending(writer));
+    reads(writer, 256, "");
+    writer_free(writer);
+}
+
 static int counting(struct file_context *context, const struct input *input, struct text *said,
                     struct outcome *outcome)
 {
@@ -388,6 +422,7 @@ int main(void)
     replies_init(&replies);
     test_principals();
     test_clears();
+    test_stays();
     test_retaken();
     test_pieces();
     test_error();

@@ -4,6 +4,7 @@
 #include "agent/cpython/exception_words.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/record/recorder.h"
+#include "agent/record/rings.h"
 #include "agent/torch_sources.h"
 
 #include <errno.h>
@@ -12,12 +13,19 @@
 #include <string.h>
 
 #define RATE 0.05
+#define STEPS 5
+#define STEPS_MAX 100
 #define ROW_ARGUMENTS 11
+#define PROFILE_ROW_ARGUMENTS 7
 
 static const struct source sources[] = {
-    {"<probefs torch clocks>", source_clocks}, {"<probefs torch modules>", source_modules},
-    {"<probefs torch calls>", source_calls},   {"<probefs torch optimizers>", source_optimizers},
-    {"<probefs torch trace>", source_trace},   {NULL, NULL},
+    {"<probefs torch clocks>", source_clocks},
+    {"<probefs torch modules>", source_modules},
+    {"<probefs torch calls>", source_calls},
+    {"<probefs torch optimizers>", source_optimizers},
+    {"<probefs torch profile>", source_profile},
+    {"<probefs torch trace>", source_trace},
+    {NULL, NULL},
 };
 
 static PyObject *none(void)
@@ -98,16 +106,65 @@ static PyObject *complete(PyObject *capsule, PyObject *const *args, Py_ssize_t n
     return none();
 }
 
-/* lose(n): so many rows were not written. */
-static PyObject *lose(PyObject *capsule, PyObject *number)
+static PyObject *lose_rows(enum recorded table, PyObject *number)
 {
-    struct ring *ring = recorder_ring(RECORDED_TORCH_TRACE);
+    struct ring *ring = recorder_ring(table);
     unsigned long n = PyLong_AsUnsignedLong(number);
 
     if (PyErr_Occurred())
         return NULL;
     if (ring)
         ring_lose(ring, n);
+    return none();
+}
+
+/* lose(n): so many rows were not written. */
+static PyObject *lose(PyObject *capsule, PyObject *number)
+{
+    return lose_rows(RECORDED_TORCH_TRACE, number);
+}
+
+/* profile_row(ts, run, thread, device, kind, name, duration) */
+static PyObject *profile_row(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
+{
+    struct ring *ring = recorder_ring(RECORDED_TORCH_PROFILE);
+
+    if (n != PROFILE_ROW_ARGUMENTS)
+        return PyErr_Format(PyExc_TypeError, "profile_row() takes %d arguments",
+                            PROFILE_ROW_ARGUMENTS);
+    struct torch_profile_row values = {
+        .ts = real_of(args[0]),
+        .run = integer_of(args[1]),
+        .thread = integer_of(args[2]),
+        .device = text_of(args[3]),
+        .kind = text_of(args[4]),
+        .name = text_of(args[5]),
+        .duration = real_of(args[6]),
+    };
+    if (PyErr_Occurred())
+        return NULL;
+    if (ring)
+        torch_profile_append(ring, &values, NULL);
+    return none();
+}
+
+/* profile_lose(n): so many rows were not written. */
+static PyObject *profile_lose(PyObject *capsule, PyObject *number)
+{
+    return lose_rows(RECORDED_TORCH_PROFILE, number);
+}
+
+/* profile_done(): all rows of a profile are there. */
+static PyObject *profile_done(PyObject *capsule, PyObject *nothing)
+{
+    rings_switch(RECORDED_TORCH_PROFILE, false, 0);
+    return none();
+}
+
+/* profile_give_up(): it has ended by itself. */
+static PyObject *profile_give_up(PyObject *capsule, PyObject *nothing)
+{
+    recorder_gave_up(RECORDED_TORCH_PROFILE, EIO);
     return none();
 }
 
@@ -125,6 +182,10 @@ static PyMethodDef definitions[] = {
     {"complete", (PyCFunction)complete, METH_FASTCALL, NULL},
     {"lose", lose, METH_O, NULL},
     {"give_up", give_up, METH_NOARGS, NULL},
+    {"profile_row", (PyCFunction)profile_row, METH_FASTCALL, NULL},
+    {"profile_lose", profile_lose, METH_O, NULL},
+    {"profile_done", profile_done, METH_NOARGS, NULL},
+    {"profile_give_up", profile_give_up, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 #pragma GCC diagnostic pop
@@ -151,10 +212,21 @@ static PyObject *make_namespace(const struct guest *guest)
     return probe ? source_namespace(sources, probe) : NULL;
 }
 
-/* on(rate) in the namespace. Its errno, with its words; -EIO with an exception set. */
-static int call_on(PyObject *namespace, double rate, char words[PROTO_WORDS_MAX])
+/* What is recorded by the one namespace of an interpreter that both recorders share. */
+struct half {
+    enum recorded table, other;
+    const char *on, *off; /* its functions */
+};
+
+static const struct half trace = {RECORDED_TORCH_TRACE, RECORDED_TORCH_PROFILE, "on", "trace_off"};
+static const struct half profile = {RECORDED_TORCH_PROFILE, RECORDED_TORCH_TRACE, "profile",
+                                    "profile_off"};
+
+/* on(rate), or profile(steps), in the namespace. Its errno, with its words; -EIO with an exception
+ * set. */
+static int call_on(PyObject *namespace, const char *name, double rate, char words[PROTO_WORDS_MAX])
 {
-    PyObject *on = PyDict_GetItemString(namespace, "on"); /* borrowed */
+    PyObject *on = PyDict_GetItemString(namespace, name); /* borrowed */
     _cleanup_unref_ PyObject *said = on ? PyObject_CallFunction(on, "d", rate) : NULL;
     PyObject *text;
     int error;
@@ -165,28 +237,37 @@ static int call_on(PyObject *namespace, double rate, char words[PROTO_WORDS_MAX]
     return -error;
 }
 
-static int torch_on(struct interpreter *interpreter, const struct proto_record *record,
-                    char words[PROTO_WORDS_MAX])
+static int half_on(const struct half *half, struct interpreter *interpreter, double rate,
+                   char words[PROTO_WORDS_MAX])
 {
-    PyObject **namespace = recorder_kept(interpreter, RECORDED_TORCH_TRACE);
+    PyObject **namespace = recorder_kept(interpreter, half->table);
+    PyObject *others = *recorder_kept(interpreter, half->other);
     bool made = !*namespace;
 
-    if (made)
+    if (made && others) {
+        Py_IncRef(others);
+        *namespace = others;
+    } else if (made) {
         *namespace = make_namespace(&interpreter->guest);
+    }
     if (!*namespace)
         return -EIO;
-    int r = call_on(*namespace, record->rate, words);
-    if (r < 0 && made)
+    int r = call_on(*namespace, half->on, rate, words);
+    if (r < 0 && made && others)
+        python_clear(namespace);
+    else if (r < 0 && made)
         source_drop(namespace);
     return r;
 }
 
 /* A thread that may still be in our code, on a machine where it hardly gets a turn, needs the
  * namespace: the garbage collector has it then, and until it has run the library stays. */
-static void torch_off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+static void half_off(const struct half *half, struct interpreter *interpreter,
+                     char words[PROTO_WORDS_MAX])
 {
-    PyObject **namespace = recorder_kept(interpreter, RECORDED_TORCH_TRACE);
-    PyObject *off = PyDict_GetItemString(*namespace, "off"); /* borrowed */
+    PyObject **namespace = recorder_kept(interpreter, half->table);
+    bool last = !*recorder_kept(interpreter, half->other);
+    PyObject *off = PyDict_GetItemString(*namespace, half->off); /* borrowed */
     _cleanup_unref_ PyObject *said = off ? PyObject_CallFunctionObjArgs(off, NULL) : NULL;
     PyObject *text;
     int left = 0;
@@ -194,10 +275,32 @@ static void torch_off(struct interpreter *interpreter, char words[PROTO_WORDS_MA
     if (said && PyArg_ParseTuple(said, "pO", &left, &text))
         words_copy(text, words, PROTO_WORDS_MAX);
     PyErr_Clear();
-    if (left)
+    if (left && last)
         source_drop(namespace);
     else
         python_clear(namespace);
+}
+
+static int torch_on(struct interpreter *interpreter, const struct proto_record *record,
+                    char words[PROTO_WORDS_MAX])
+{
+    return half_on(&trace, interpreter, record->rate, words);
+}
+
+static void torch_off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    half_off(&trace, interpreter, words);
+}
+
+static int profile_on(struct interpreter *interpreter, const struct proto_record *record,
+                      char words[PROTO_WORDS_MAX])
+{
+    return half_on(&profile, interpreter, record->rate, words);
+}
+
+static void profile_off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    half_off(&profile, interpreter, words);
 }
 
 const struct recorder torch_trace_recorder = {
@@ -206,4 +309,13 @@ const struct recorder torch_trace_recorder = {
     .python = true,
     .rate = RATE,
     .rate_max = 1,
+};
+
+/* Ends by itself after so many steps. */
+const struct recorder torch_profile_recorder = {
+    .on = profile_on,
+    .off = profile_off,
+    .python = true,
+    .rate = STEPS,
+    .rate_max = STEPS_MAX,
 };

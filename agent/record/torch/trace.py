@@ -5,8 +5,9 @@ to optimize among those that take turns; the others' steps are parts of its step
 the optimizer counts, if it does, and the same on all ranks, which therefore record the same ones: those whose
 number is a multiple of `interval`.
 
-`live` is what our functions in the program find us by: "training", and "step" while one is recorded. It is
-emptied to end it all: then nothing of ours does anything any more."""
+`live` is what our functions in the program find us by: "training", "step" while one is recorded, "profile" while
+there is one (profile.py), and "writing" while its rows are written. It is emptied to end it all: then nothing of
+ours does anything any more."""
 import os
 import sys
 import _signal
@@ -76,7 +77,7 @@ def size_of(optimizer):
 
 class Training:
     def __init__(self, interval):
-        self.interval = interval
+        self.interval = interval # None: none is recorded
         self.pid = os.getpid()
         self.modules, self.labels = Modules(), Labels()
         self.seen = {}          # id -> weak reference: optimizers, until there is a leader
@@ -88,6 +89,7 @@ class Training:
         self.step = None        # the one that is recorded
         self.clocks = []        # of steps that wait for the GPU
         self.recorded = self.cut = 0
+        self.leaving = False    # all is to go as soon as its profile ends
         self.compiled = False
 
     # ---- what the optimizers call
@@ -148,6 +150,13 @@ class Training:
             step.remove()
             self.step = None
             self.finish(step)
+        if "profile" in live:
+            if os.getpid() == self.pid:
+                live["profile"].turn(lambda: count_of(leader) or self.count)
+            else:
+                live.pop("profile")
+        if self.interval is None:
+            return
         if not self.learned:
             self.learned = step is not None and step.silent
             if not self.learned:
@@ -202,6 +211,10 @@ def stop():
     """Takes everything out of the program. Any thread, but what others are just putting in; may be called
     again."""
     training, step = live.pop("training", None), live.pop("step", None)
+    profile, _ = live.pop("profile", None), live.pop("writing", None)
+    if profile is not None:
+        profile.interrupt()
+        profile.unguard()
     unwatch()
     unhook()
     for one in step, training and training.step:
@@ -233,10 +246,13 @@ def fail(problem):
     at = problem.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
+    profiling = "profile" in live or "writing" in live
     where = f" ({at.tb_frame.f_code.co_filename}:{at.tb_lineno})" if at is not None else ""
     words = f"it ended by itself: {type(problem).__name__}: {problem}{where}"
     stop()
     _probe.give_up()
+    if profiling:
+        _probe.profile_give_up()
 
 
 def wait(busy):
@@ -274,9 +290,8 @@ def inside():
 
 # ---- what the agent calls
 
-def on(rate):
-    """Returns (errno or 0, words)."""
-    global words
+def ready():
+    """(errno or 0, words) of whether anything can be seen; then `kept` and `live` are as they should be."""
     torch = sys.modules.get("torch")
     if torch is None:
         return 2, "this program has not imported torch (yet)"
@@ -287,24 +302,109 @@ def on(rate):
     kept["torch"] = torch
     if steps_are_compiled():
         return 95, "torch.compile() has compiled an optimizer's step(), and would compile it anew"
-    interval = max(1, round(1 / rate))
+    return 0, ""
+
+
+def begin():
+    """The training that is looked at from now on."""
     training = live.get("training")
-    before, words = words, ""
     if training is None:
-        training = live["training"] = Training(interval)
-    training.interval = interval
+        training = live["training"] = Training(None)
     try:
         watch(live)
     except BaseException:
         stop()
         raise
+    return training
+
+
+def on(rate):
+    """Returns (errno or 0, words)."""
+    global words
+    error, said = ready()
+    if error:
+        return error, said
+    interval = max(1, round(1 / rate))
+    before, words = words, ""
+    training = begin()
+    training.interval = interval
     every = "every step" if interval == 1 else f"steps whose number is a multiple of {interval}"
     return 0, f"{every}; {training.describe()}" + (f"; before, {before}" if before else "")
 
 
-def off():
-    """Returns (whether no thread is in our code any more, words). None comes in again, for `live` is empty."""
+def profile(steps):
+    """Returns (errno or 0, words)."""
+    global words
+    error, said = ready()
+    if error:
+        return error, said
+    if "profile" in live or "writing" in live:
+        return 16, "there is a profile already: " + (live.get("profile") or live["writing"]).describe()
+    words = ""
+    begin()
+    live["profile"] = Profile(int(steps), live, fail, profiled)
+    return 0, ""
+
+
+def profiled(one):
+    """In the thread that trains: a profile is over."""
     training = live.get("training")
+    live.pop("profile", None)
+    if training is not None and training.interval is None:
+        stop()
+    if training is not None and not training.leaving:
+        written(one, live, fail)
+
+
+def end_profile():
+    """Ends one where its thread comes by soon. Whether there is none any more."""
+    live.pop("writing", None)
+    one = live.get("profile")
+    if one is None:
+        return True
+    one.ending = "it was ended"
+    if not one.on:
+        live.pop("profile", None)
+    return wait(lambda: one.on)
+
+
+def forget_steps():
+    """None is recorded any more."""
+    training = live.get("training")
+    if training is not None:
+        training.interval = None
+        wait(raising)
+        step = live.pop("step", None)
+        if step is not None:
+            step.remove()
+        training.step = None
+
+
+def trace_off():
+    """The same as off(), but for a profile."""
+    if "profile" not in live and "writing" not in live:
+        return off()
+    forget_steps()
+    return False, words
+
+
+def profile_off():
+    """The same as off(), but for the steps that are recorded."""
+    training = live.get("training")
+    if training is None or training.interval is None:
+        return off()
+    end_profile()
+    return False, words
+
+
+def off():
+    """Returns (whether no thread is in our code any more, words). None comes in again, for `live` is empty, unless a
+    profile runs whose thread doesn't come by: that ends the rest when it does."""
+    training = live.get("training")
+    if not end_profile() and training is not None:
+        training.leaving = True
+        forget_steps()
+        return False, words
     wait(raising)
     stop()
     left = wait(inside)

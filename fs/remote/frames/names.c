@@ -354,7 +354,8 @@ void names_refresh(struct names *names, const struct offsets *offsets, uint64_t 
 
 static bool is_alive(const struct names *names, pid_t tid)
 {
-    return syscall(SYS_tgkill, names->memory->pid, tid, 0) == 0 || errno == EPERM;
+    return names->memory->core || syscall(SYS_tgkill, names->memory->pid, tid, 0) == 0 ||
+           errno == EPERM;
 }
 
 const char *names_find(struct names *names, const struct offsets *offsets, uint64_t interp,

@@ -10,6 +10,23 @@
 #define SYMBOLS_MAX 4000000u
 #define NOTES_MAX 4096
 
+size_t elf_notes_build_id(const uint8_t *notes, size_t size, uint8_t *id, size_t cap)
+{
+    for (uint64_t at = 0; at + sizeof(Elf64_Nhdr) <= size;) {
+        uint64_t name_size = load32(notes + at), desc_size = load32(notes + at + 4);
+        uint64_t name = at + sizeof(Elf64_Nhdr), desc = name + ((name_size + 3) & ~3ull);
+        if (desc > size || desc_size > size - desc)
+            return 0;
+        if (load32(notes + at + 8) == NT_GNU_BUILD_ID && name_size == 4 &&
+            !memcmp(notes + name, "GNU", 4) && desc_size <= cap) {
+            memcpy(id, notes + desc, desc_size);
+            return desc_size;
+        }
+        at = desc + ((desc_size + 3) & ~3ull);
+    }
+    return 0;
+}
+
 static void read_build_id(const struct memory *m, uint64_t addr, uint64_t size,
                           struct elf_image *image)
 {
@@ -17,22 +34,9 @@ static void read_build_id(const struct memory *m, uint64_t addr, uint64_t size,
 
     if (size > sizeof notes)
         size = sizeof notes;
-    if (memory_read(m, addr, notes, size) < 0)
-        return;
-    for (uint64_t at = 0; at + 12 <= size;) {
-        uint64_t name_size = load32(notes + at), desc_size = load32(notes + at + 4);
-        uint32_t type = load32(notes + at + 8);
-        uint64_t desc = at + 12 + ((name_size + 3) & ~3ull);
-        if (desc > size || desc_size > size - desc)
-            return;
-        if (type == NT_GNU_BUILD_ID && name_size == 4 && !memcmp(notes + at + 12, "GNU", 4) &&
-            desc_size <= sizeof image->build_id) {
-            memcpy(image->build_id, notes + desc, desc_size);
-            image->build_id_size = (uint8_t)desc_size;
-            return;
-        }
-        at = desc + ((desc_size + 3) & ~3ull);
-    }
+    if (memory_read(m, addr, notes, size) == 0)
+        image->build_id_size =
+            (uint8_t)elf_notes_build_id(notes, size, image->build_id, sizeof image->build_id);
 }
 
 /* Addresses in PT_DYNAMIC are relocated in place by glibc, but not by musl or for the vDSO. */

@@ -21,6 +21,10 @@ struct elf_image {
  * -EFAULT, -ESRCH, -EPERM as memory_read(). */
 int elf_image_read(const struct memory *m, uint64_t base, struct elf_image *out);
 
+/* The build id among the notes of a segment (PT_NOTE), at most cap bytes; returns its size, 0: it
+ * is not among them. */
+size_t elf_notes_build_id(const uint8_t *notes, size_t size, uint8_t *id, size_t cap);
+
 /* Looks up an exported, defined symbol. -ENOENT: not exported. size may be NULL. */
 int elf_image_symbol(const struct memory *m, const struct elf_image *image, const char *name,
                      uint64_t *addr, uint64_t *size);

@@ -1,6 +1,7 @@
 #include "fs/remote/memory/elf_file.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/remote/memory/elf.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -8,6 +9,8 @@
 
 #define SECTIONS_MAX 1024
 #define NAMES_MAX (64u << 10)
+#define PROGRAM_MAX 64
+#define NOTES_MAX 4096
 
 static int read_at(int fd, void *buf, size_t size, uint64_t offset)
 {
@@ -53,4 +56,23 @@ int elf_file_section(int fd, const char *name, uint64_t *addr, uint64_t *size)
             return 0;
         }
     return -ENOENT;
+}
+
+size_t elf_file_build_id(int fd, uint8_t *id, size_t cap)
+{
+    Elf64_Ehdr header;
+    Elf64_Phdr program[PROGRAM_MAX];
+    uint8_t notes[NOTES_MAX];
+    size_t found = 0;
+
+    if (read_at(fd, &header, sizeof header, 0) < 0 || header.e_phentsize != sizeof *program ||
+        header.e_phnum > PROGRAM_MAX ||
+        read_at(fd, program, header.e_phnum * sizeof *program, header.e_phoff) < 0)
+        return 0;
+    for (size_t i = 0; i < header.e_phnum && !found; i++) {
+        uint64_t size = program[i].p_filesz < sizeof notes ? program[i].p_filesz : sizeof notes;
+        if (program[i].p_type == PT_NOTE && read_at(fd, notes, size, program[i].p_offset) == 0)
+            found = elf_notes_build_id(notes, size, id, cap);
+    }
+    return found;
 }

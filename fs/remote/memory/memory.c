@@ -1,5 +1,7 @@
 #include "fs/remote/memory/memory.h"
 
+#include "fs/remote/memory/core.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -54,6 +56,11 @@ static int read_batch(const struct memory *m, struct span *spans, size_t n)
 
 int memory_read_spans(const struct memory *m, struct span *spans, size_t n)
 {
+    if (m->core) {
+        for (size_t i = 0; i < n; i++)
+            spans[i].ok = core_read(m->core, spans[i].addr, spans[i].data, spans[i].len);
+        return 0;
+    }
     if (m->image) {
         for (size_t i = 0; i < n; i++)
             spans[i].ok = image_copy(m->image, spans[i].addr, spans[i].data, spans[i].len);

@@ -1,4 +1,5 @@
-/* The memory of another process, read from outside and never written. */
+/* The memory of another process, or of one that a core file has; read from outside and never
+ * written. */
 #pragma once
 
 #include "agent/base/load.h"
@@ -16,10 +17,13 @@ struct span {
     bool ok; /* set by memory_read_spans(): every byte arrived */
 };
 
-/* Where bytes come from. `pid` is a live process, read by process_vm_readv(2); a synthetic
- * image (unit tests, fuzzers) sets `image` instead. */
+struct core;
+
+/* Where bytes come from. `pid` is a live process, read by process_vm_readv(2); a core file
+ * (core.h) sets `core` instead, and a synthetic image (unit tests, fuzzers) `image`. */
 struct memory {
     pid_t pid;
+    const struct core *core;
     const struct memory_image *image;
 };
 

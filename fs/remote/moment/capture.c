@@ -1,6 +1,7 @@
 #include "fs/remote/moment/capture.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/remote/memory/core.h"
 #include "fs/trace/tracer.h"
 
 #include <errno.h>
@@ -22,6 +23,27 @@ static void note_state(struct lwp *lwp, const struct native_stack *stack, bool r
         lwp->state = 'S';
 }
 
+/* A core file has the registers of all threads. */
+static int capture_core(struct capture *capture)
+{
+    const struct target *target = capture->target;
+    const struct lwp_list *lwps = capture->lwps;
+
+    for (size_t i = 0; i < lwps->n; i++) {
+        struct native_stack *stack = &capture->stacks[i];
+        const struct core_thread *thread = core_thread(target->core, stack->tid);
+        if (!thread || !is_wanted(capture, i))
+            continue;
+        native_regs_set(&stack->regs, &thread->regs);
+        stack->tls = thread->regs.fs_base;
+        stack->stopped = true;
+        int r = native_capture(target->native, &target->maps, stack, 1);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 int capture_begin(struct capture *capture, struct target *target, struct lwp_list *lwps, pid_t only)
 {
     *capture = (struct capture){.target = target, .lwps = lwps, .only = only};
@@ -34,6 +56,8 @@ int capture_begin(struct capture *capture, struct target *target, struct lwp_lis
         capture->stacks[i].syscall = -1;
     }
     native_begin(target->native);
+    if (target->core)
+        return capture_core(capture);
     /* each run of sleeping threads in one call */
     for (size_t i = 0, from; i < lwps->n; i++) {
         for (from = i; i < lwps->n && lwps->items[i].state != 'R' && is_wanted(capture, i); i++)

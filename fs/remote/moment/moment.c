@@ -5,6 +5,7 @@
 #include "fs/base/array.h"
 #include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
+#include "fs/remote/memory/core.h"
 #include "fs/trace/tracer.h"
 
 #include <errno.h>
@@ -55,6 +56,10 @@ static const uint32_t tid_in_pthread[] = {0x2d0, 0x30};
 
 pid_t moment_tid(struct target *target, const struct lwp_list *lwps, const struct stack *stack)
 {
+    if (target->core) {
+        const struct core_thread *thread = core_thread_of(target->core, stack->thread_id);
+        return thread ? thread->tid : 0;
+    }
     const struct lwp *lwp = stack->native_id > 0 ? lwp_find_inner(lwps, stack->native_id) : NULL;
 
     for (size_t i = 0; !lwp && i < ARRAY_SIZE(tid_in_pthread); i++) {
@@ -261,6 +266,10 @@ static int try_once(struct search *search)
 {
     struct target *target = search->target;
 
+    if (target->core) {
+        int done = walk_once(search);
+        return done == 0 ? run_work(search) : done;
+    }
     int r = look_at_takers(search);
     if (r == 0 && search->nrunning && !search->no_stopping &&
         pacing_wait(&target->pacing, target->pid))
@@ -376,7 +385,7 @@ int moment_run(struct target *target, moment_work *work, void *arg, struct momen
         search.torn = 0;
         r = try_once(&search);
     }
-    for (int i = 0; i < MOMENT_TRIES && r == -EAGAIN; i++) {
+    for (int i = 0; i < MOMENT_TRIES && r == -EAGAIN && !target->core; i++) {
         moment->verified = false;
         r = compare_walks(&search);
     }

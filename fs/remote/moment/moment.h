@@ -1,5 +1,7 @@
 /* One moment of a running interpreter: finding it, and reading within it.
  *
+ * A core file is one.
+ *
  * Python frames change only under the GIL. So they stand still while the thread that took it last
  * doesn't run and nobody else takes it. That thread
  *   - rests: whatever was read is read again, equal bytes mean that nothing happened in between,

@@ -5,6 +5,7 @@
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
+#include "fs/remote/memory/core.h"
 #include "fs/remote/frames/names.h"
 #include "fs/remote/moment/capture.h"
 #include "fs/remote/moment/moment.h"
@@ -74,6 +75,15 @@ static void describe_state(const struct reading *reading, const struct lwp *lwp,
         snprintf(out->wait, sizeof out->wait, "syscall %d", lwp->syscall);
     else
         snprintf(out->wait, sizeof out->wait, "unknown");
+}
+
+static void describe_fault(const struct core *core, struct thread *out)
+{
+    _cleanup_(text_deinit) struct text text = TEXT_INIT;
+
+    core_add_signal(core, &text);
+    out->state = THREAD_FAULTED;
+    snprintf(out->wait, sizeof out->wait, "%s", text.data ? text.data : "");
 }
 
 static bool holds_gil(const struct reading *reading, const struct stack *const *stacks, size_t n)
@@ -176,10 +186,12 @@ static int add_thread(struct reading *reading, struct lwp *lwp, const struct sta
     if (lwp) {
         uint64_t tick_ns = 1000000000u / (uint64_t)sysconf(_SC_CLK_TCK);
         t->tid = lwp->tid;
-        t->is_main = lwp->tid == target->pid;
+        t->is_main = lwp->tid == target_number(target);
         t->cpu_user_ns = lwp->user_ticks * tick_ns;
         t->cpu_system_ns = lwp->system_ticks * tick_ns;
         describe_state(reading, lwp, t);
+        if (target->core && target->core->faulted == t->tid)
+            describe_fault(target->core, t);
         if (reading->capture.stacks)
             native = &reading->capture.stacks[lwp - reading->lwps.items];
     }
@@ -202,6 +214,8 @@ static int by_order(const void *a, const void *b)
 {
     const struct thread *x = a, *y = b;
 
+    if ((x->state == THREAD_FAULTED) != (y->state == THREAD_FAULTED))
+        return x->state == THREAD_FAULTED ? -1 : 1;
     if (!x->tstate != !y->tstate)
         return !x->tstate ? 1 : -1;
     if (x->interp_id != y->interp_id)
@@ -297,6 +311,14 @@ static int read_python(struct reading *reading)
     if (!target->runtime.supported)
         return 0;
     int r = run_moment(reading);
+    if (r == -EAGAIN && target->core) { /* it stays as it is */
+        reading->moment.walk = NULL;
+        snapshot->supported = false;
+        snprintf(snapshot->why, sizeof snapshot->why,
+                 "the interpreter's lists of threads make no "
+                 "sense: the core file lacks parts of them");
+        return 0;
+    }
     if (r < 0)
         return r;
     struct walk *walk = reading->moment.walk;
@@ -329,11 +351,11 @@ static int read_stacks(struct reading *reading)
     static const struct walk nothing;
     bool native = reading->options->native;
 
-    int r = lwp_list_read(target->pid,
-                          native                    ? LWP_STATES
-                          : reading->options->still ? LWP_RUNS
-                                                    : LWP_SYSCALLS,
-                          &reading->lwps);
+    int r = target_lwps(target,
+                        native                    ? LWP_STATES
+                        : reading->options->still ? LWP_RUNS
+                                                  : LWP_SYSCALLS,
+                        &reading->lwps);
     if (r < 0)
         return r;
     reading->snapshot->cut = reading->lwps.cut;
@@ -345,7 +367,7 @@ static int read_stacks(struct reading *reading)
         r = read_python(reading);
     if (r == 0 && native)
         r = capture_unwind(capture, reading->moment.walk ? reading->moment.walk : &nothing);
-    else if (r == 0 && reading->options->still)
+    else if (r == 0 && reading->options->still && !target->core)
         lwp_list_see_moved(target->pid, &reading->lwps);
     reading->snapshot->cost.pause_ns += capture->pause_ns;
     if (r == 0 && (has_new_threads(reading) || (native && capture_too_short(capture))))
@@ -396,7 +418,8 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
     if (!snapshot || strings_new(&snapshot->strings) < 0)
         return -ENOMEM;
     reading.frames = (struct frames){.strings = snapshot->strings, .native = target->native};
-    snapshot->pid = target->pid;
+    snapshot->pid = target_number(target);
+    snapshot->core = target->core;
     snapshot->supported = target->runtime.supported;
     snprintf(snapshot->why, sizeof snapshot->why, "%s", target->runtime.why);
 
@@ -427,6 +450,7 @@ const char *thread_state_name(enum thread_state state)
     static const char *const names[] = {
         [THREAD_RUNNING] = "running", [THREAD_IDLE] = "idle",     [THREAD_GIL_WAIT] = "gil-wait",
         [THREAD_STOPPED] = "stopped", [THREAD_TRACED] = "traced", [THREAD_DEAD] = "dead",
+        [THREAD_FAULTED] = "faulted",
     };
 
     return names[state];
@@ -437,7 +461,8 @@ void thread_describe(const struct thread *thread, struct text *out)
     if (*thread->held) { /* it waits, but for moments in which it runs what it is asked to */
         text_printf(out, "held, %s", thread->held);
     } else {
-        text_puts(out, thread_state_name(thread->state));
+        text_puts(out, thread->state == THREAD_FAULTED ? thread->wait
+                                                       : thread_state_name(thread->state));
         if (thread->state == THREAD_IDLE)
             text_printf(out, ", %s", thread->waits ? thread->waits : thread->wait);
     }

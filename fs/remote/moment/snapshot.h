@@ -39,6 +39,7 @@ enum thread_state {
     THREAD_STOPPED,  /* by a job control signal */
     THREAD_TRACED,   /* stopped by a debugger */
     THREAD_DEAD,     /* has ended, or its kernel thread is unknown */
+    THREAD_FAULTED,  /* of a core file: it got the signal in `wait`, of which the process died */
 };
 
 #define THREAD_HELD_MAX 24
@@ -57,7 +58,7 @@ struct thread {
         COLLECTING_UNKNOWN, /* its interpreter collects garbage, in which thread isn't known */
     } collecting;
     enum thread_state state;
-    char wait[32];              /* THREAD_IDLE: the system call's name */
+    char wait[80];              /* THREAD_IDLE: the system call's name */
     char held[THREAD_HELD_MAX]; /* what holds it, set by recording/held_threads.h; "": nothing */
     const char *waits;    /* "waits for inventory.lock held by 68", set by format/locks.h; NULL: it
                              isn't known to; owned by the snapshot */
@@ -71,6 +72,7 @@ struct thread {
 
 struct snapshot {
     pid_t pid;
+    const struct core *core; /* the target's, if it is a core file; NULL: a living process */
     uint32_t version;
     bool supported; /* else only native frames, and `why` */
     char why[160];
@@ -112,7 +114,7 @@ void snapshot_free(struct snapshot *snapshot);
 /* For _cleanup_(). */
 static inline void cleanup_snapshot(struct snapshot **snapshot) { snapshot_free(*snapshot); }
 
-/* "running", "idle", "gil-wait", "stopped", "traced" or "dead". */
+/* "running", "idle", "gil-wait", "stopped", "traced", "dead" or "faulted". */
 const char *thread_state_name(enum thread_state state);
 /* "running, gil", "idle, futex", "gil-wait", "held, breakpoint 3": what stands in brackets behind a
  * thread's name, before for how long. */

@@ -5,6 +5,7 @@
 #include "fs/proc/procfs.h"
 #include "fs/remote/frames/code.h"
 #include "fs/remote/frames/names.h"
+#include "fs/remote/memory/core.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/caches.h"
 #include "fs/remote/moment/imports.h"
@@ -53,7 +54,8 @@ static int read_start(struct target *target)
 
 static int find_runtime(struct target *target)
 {
-    int r = maps_read(target->pid, &target->maps);
+    int r = target->core ? core_maps(target->core, &target->maps)
+                         : maps_read(target->pid, &target->maps);
     if (r < 0)
         return r;
     return runtime_find(&target->memory, &target->maps, &target->runtime);
@@ -73,21 +75,24 @@ static int open_pidfd(pid_t pid, int *out)
     return 0;
 }
 
-int target_open(pid_t pid, struct target **out)
+static struct target *new_target(pid_t pid)
 {
     struct target *target = calloc(1, sizeof *target);
     if (!target)
-        return -ENOMEM;
+        return NULL;
     target->pid = pid;
     target->pidfd = -1;
     target->memory.pid = pid;
     atomic_init(&target->refs, 1);
     pthread_mutex_init(&target->tracing, NULL);
     pthread_mutex_init(&target->lock, NULL);
+    return target;
+}
 
-    int r = read_start(target);
-    if (r == 0)
-        r = open_pidfd(pid, &target->pidfd);
+/* Finds what it runs, once its memory can be read; r: what went before. The target is freed if
+ * anything failed. */
+static int finish(struct target *target, int r, struct target **out)
+{
     if (r == 0)
         r = find_runtime(target);
     if (r == 0)
@@ -98,13 +103,45 @@ int target_open(pid_t pid, struct target **out)
         r = names_new(&target->memory, &target->names);
     if (r == 0)
         r = native_new(&target->memory, &target->native);
-    target->foreign = lwp_foreign(pid);
     if (r < 0) {
         target_unref(target);
         return r;
     }
     *out = target;
     return 0;
+}
+
+int target_open(pid_t pid, struct target **out)
+{
+    struct target *target = new_target(pid);
+    if (!target)
+        return -ENOMEM;
+    int r = read_start(target);
+    if (r == 0)
+        r = open_pidfd(pid, &target->pidfd);
+    target->foreign = lwp_foreign(pid);
+    return finish(target, r, out);
+}
+
+int target_open_core(struct core *core, unsigned number, struct target **out)
+{
+    struct target *target = new_target(TARGET_CORE_PID + (pid_t)number);
+    if (!target) {
+        core_free(core);
+        return -ENOMEM;
+    }
+    target->memory.core = target->core = core;
+    return finish(target, 0, out);
+}
+
+pid_t target_number(const struct target *target)
+{
+    return target->core ? target->core->pid : target->pid;
+}
+
+int target_lwps(const struct target *target, enum lwp_detail detail, struct lwp_list *out)
+{
+    return target->core ? core_lwps(target->core, out) : lwp_list_read(target->pid, detail, out);
 }
 
 struct target *target_ref(struct target *target)
@@ -132,6 +169,7 @@ void target_unref(struct target *target)
     walk_deinit(&target->walk);
     view_free(target->view);
     maps_deinit(&target->maps);
+    core_free(target->core);
     pthread_mutex_destroy(&target->lock);
     pthread_mutex_destroy(&target->tracing);
     free(target);
@@ -149,6 +187,8 @@ bool target_alive(const struct target *target)
 {
     uint64_t start;
 
+    if (target->core)
+        return true;
     if (target->pidfd >= 0) {
         struct pollfd p = {.fd = target->pidfd, .events = POLLIN};
         return poll(&p, 1, 0) == 0; /* readable once the process has ended, zombie or not */
@@ -169,6 +209,8 @@ int target_why_not(const struct target *target)
 {
     uint64_t word;
 
+    if (target->core)
+        return -ETIMEDOUT;
     if (!target_alive(target) || proc_ending(target->pid) ||
         memory_read(&target->memory, target->runtime.addr, &word, sizeof word) < 0)
         return -ESRCH;
@@ -179,6 +221,8 @@ int target_refresh_maps(struct target *target)
 {
     struct maps maps;
 
+    if (target->core)
+        return 0;
     int r = maps_read(target->pid, &maps);
     if (r < 0)
         return r;

@@ -1,4 +1,4 @@
-/* One process that is looked at.
+/* One process that is looked at, alive or as a core file has it.
  *
  * Identity is pid + start time, and a pidfd that keeps the two apart for good: a recycled pid is
  * a new target. Its parts (mappings, runtime, caches) are shared by all readers under `lock`, which
@@ -6,6 +6,7 @@
 #pragma once
 
 #include "fs/base/text.h"
+#include "fs/proc/lwp.h"
 #include "fs/proc/maps.h"
 #include "fs/remote/frames/frames.h"
 #include "fs/remote/memory/memory.h"
@@ -16,8 +17,8 @@
 #include <stdatomic.h>
 
 struct code_cache;
+struct core;
 struct import_list;
-struct lwp_list;
 struct moment;
 struct names;
 struct native;
@@ -32,12 +33,19 @@ struct target_kept {
 enum target_keeper {
     KEPT_BY_LINK,   /* of its agent */
     KEPT_BY_SINCE,  /* since when its threads stand */
+    KEPT_BY_HEAP,   /* censuses to compare with */
     KEPT_BY_STATUS, /* why it can't go on */
     TARGET_KEEPERS,
 };
 
+/* Numbers that no process has (the kernel's PID_MAX_LIMIT is 4,194,304): who asks for one of a core
+ * file's finds nothing, in whatever way. */
+#define TARGET_CORE_PID 0x40000000
+
 struct target {
     pid_t pid;
+    struct core *core; /* owned; NULL: it is a process that lives. Its number is core->pid then, and
+                          pid is one that nothing has */
     uint64_t start_time; /* clock ticks since boot, field 22 of /proc/PID/stat */
     /* what the kernel told its program of where and as whom it runs (getauxval(3)): its own copy,
      * which the program can't change; another program is told otherwise */
@@ -77,6 +85,9 @@ struct target {
  * it runs no CPython; -EPERM, -EACCES: the daemon may not inspect it; -ENOMEM, -EMFILE. The caller
  * owns one reference. */
 int target_open(pid_t pid, struct target **out);
+/* The same of a core file, which belongs to the target from now on, also on failure; number: the
+ * how manieth it is. -ENOENT: it is none of CPython, or its files are missing. */
+int target_open_core(struct core *core, unsigned number, struct target **out);
 struct target *target_ref(struct target *target);
 void target_unref(struct target *target);
 /* Has kept->free() called when the target goes, and target->kept[keeper] be it from now on. Returns
@@ -84,7 +95,12 @@ void target_unref(struct target *target);
 struct target_kept *target_keep(struct target *target, enum target_keeper keeper,
                                 struct target_kept *kept);
 
-/* Whether the process still exists and is no zombie. */
+/* The number that the process has, or had: what is shown. */
+pid_t target_number(const struct target *target);
+/* Its threads: as lwp_list_read(). Of a core file all is told that it has, whatever is asked. */
+int target_lwps(const struct target *target, enum lwp_detail detail, struct lwp_list *out);
+
+/* Whether the process still exists and is no zombie; a core file stays. */
 bool target_alive(const struct target *target);
 /* Whether it also still runs the program that it ran when it was opened. Of a process that has a
  * thread stopped by us, this stays so until that thread goes on or is gone. */

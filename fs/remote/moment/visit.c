@@ -53,7 +53,7 @@ static int visit_locked(struct visit *visit)
 
     if (!target->runtime.supported)
         return -EOPNOTSUPP;
-    int r = lwp_list_read(target->pid, LWP_STATES, &visit->lwps);
+    int r = target_lwps(target, LWP_STATES, &visit->lwps);
     if (r == 0 && !lwp_find(&visit->lwps, visit->tid))
         r = -ESRCH;
     if (r == 0)

@@ -220,10 +220,9 @@ bool modules_symbol(struct modules *modules, struct module *module, uint64_t add
 
     if (module->state != MODULE_READ || module->symbols_state == MODULE_NONE)
         return false;
-    _cleanup_close_ int fd =
-        modules->memory->image
-            ? -1
-            : symbols_open(modules->memory->pid, &module->mapping, &module->image);
+    _cleanup_close_ int fd = modules->memory->image
+                                 ? -1
+                                 : symbols_open(modules->memory, &module->mapping, &module->image);
     if (module->symbols_state == MODULE_UNREAD)
         read_symbols(modules, module, fd);
     module->used = ++modules->clock;

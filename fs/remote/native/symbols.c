@@ -1,6 +1,7 @@
 #include "fs/remote/native/symbols.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/remote/memory/core.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -301,14 +302,17 @@ static bool same_build_id(int fd, const struct elf_image *image)
     return false;
 }
 
-int symbols_open(pid_t pid, const struct mapping *mapping, const struct elf_image *image)
+int symbols_open(const struct memory *m, const struct mapping *mapping,
+                 const struct elf_image *image)
 {
     char path[4096 + 32];
     struct stat st;
 
+    if (m->core)
+        return core_open_file(m->core, mapping->start);
     if (!mapping->inode)
         return -ENOENT;
-    snprintf(path, sizeof path, "/proc/%d/map_files/%llx-%llx", (int)pid,
+    snprintf(path, sizeof path, "/proc/%d/map_files/%llx-%llx", (int)m->pid,
              (unsigned long long)mapping->start, (unsigned long long)mapping->end);
     int fd = open_regular(path, &st);
     if (fd >= 0)
@@ -316,7 +320,7 @@ int symbols_open(pid_t pid, const struct mapping *mapping, const struct elf_imag
     if (mapping->path[0] != '/')
         return fd;
     /* map_files needs capabilities; the path may mean another file by now */
-    snprintf(path, sizeof path, "/proc/%d/root%.4095s", (int)pid, mapping->path);
+    snprintf(path, sizeof path, "/proc/%d/root%.4095s", (int)m->pid, mapping->path);
     fd = open_regular(path, &st);
     if (fd < 0)
         return fd;

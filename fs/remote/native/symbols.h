@@ -18,10 +18,12 @@ struct symbol {
     uint32_t name; /* for symbols_name() */
 };
 
-/* Opens the file behind a mapping of pid: /proc/PID/map_files, else through /proc/PID/root if it
- * is the same file (device and inode, or the build id of image). Read-only, not blocking, regular
- * files only. A descriptor, or -ENOENT, -EACCES, -EPERM and the like. */
-int symbols_open(pid_t pid, const struct mapping *mapping, const struct elf_image *image);
+/* Opens the file behind a mapping: /proc/PID/map_files, else through /proc/PID/root if it is the
+ * same file (device and inode, or the build id of image); of a core file's mapping as core.h says.
+ * Read-only, not blocking, regular files only. A descriptor, or -ENOENT, -EACCES, -EPERM and the
+ * like. */
+int symbols_open(const struct memory *m, const struct mapping *mapping,
+                 const struct elf_image *image);
 
 /* Reads .symtab, else .dynsym, of an ELF file. -ENOENT: it has none; -ENOEXEC; -EIO; -ENOMEM. The
  * caller owns *out. fd stays the caller's. */

@@ -324,6 +324,21 @@ static bool recover(struct walk *w, const struct cfi_row *row, unsigned reg, uin
     }
 }
 
+/* Something was called that is no code, a function at NULL say: nothing of it has run, and the
+ * return address is still the last word of the stack. */
+static int step_back(struct walk *w, struct native_frame *frame)
+{
+    uint64_t sp = w->regs.value[DW_RSP], caller;
+
+    if (!frame->exact || !load_stack(w, sp, &caller) || !called_from(w->u, caller, frame->pc))
+        return NATIVE_NO_MODULE;
+    frame->cfa = sp + 8;
+    regs_put(&w->regs, DW_RIP, caller);
+    regs_put(&w->regs, DW_RSP, sp + 8);
+    w->exact = false;
+    return 0;
+}
+
 /* Steps to the caller. 0, or why there is none. */
 static int step(struct walk *w, struct pc *pc, struct native_frame *frame)
 {
@@ -332,7 +347,7 @@ static int step(struct walk *w, struct pc *pc, struct native_frame *frame)
     uint64_t cfa, sp = w->regs.value[DW_RSP];
 
     if (!pc->module)
-        return NATIVE_NO_MODULE;
+        return step_back(w, frame);
     if (pc->rules != 0)
         return pc->module->base ? NATIVE_NO_INFO : NATIVE_NO_MODULE;
     if (row->regs[DW_RIP].how == CFI_UNDEFINED)

@@ -1,6 +1,7 @@
 #include "fs/remote/objects/runtime.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/remote/memory/core.h"
 #include "fs/remote/memory/elf.h"
 #include "fs/remote/memory/elf_file.h"
 
@@ -27,13 +28,14 @@ static void refuse(struct runtime *rt, const char *why)
 }
 
 /* 3.11 and later export their version as a number. Before, the symbols that a minor added to the
- * stable ABI tell (Doc/data/stable_abi.dat): Py_NewRef came with 3.10, PyFrame_GetCode with 3.9. */
+ * stable ABI tell (Doc/data/stable_abi.dat): Py_NewRef came with 3.10, PyFrame_GetCode with 3.9.
+ * 0: that number isn't readable. */
 static uint32_t version_by_symbols(const struct memory *m, const struct elf_image *image)
 {
     uint64_t addr, value;
 
-    if (!elf_image_symbol(m, image, "Py_Version", &addr, NULL) && !memory_read(m, addr, &value, 8))
-        return (uint32_t)value;
+    if (!elf_image_symbol(m, image, "Py_Version", &addr, NULL))
+        return memory_read(m, addr, &value, 8) < 0 ? 0 : (uint32_t)value;
     if (!elf_image_symbol(m, image, "Py_NewRef", &addr, NULL))
         return 0x030a0000;
     if (!elf_image_symbol(m, image, "PyFrame_GetCode", &addr, NULL))
@@ -63,7 +65,9 @@ static void identify(const struct memory *m, const struct elf_image *image, stru
         r = rt->version >= OLDEST && offsets_for_version(rt->version, &rt->offsets) ? 0
                                                                                     : -EOPNOTSUPP;
     }
-    if (r == -EOPNOTSUPP) {
+    if (!rt->version) {
+        refuse(rt, "which version it is can't be read, for want of its file");
+    } else if (r == -EOPNOTSUPP) {
         snprintf(why, sizeof why, "CPython %u.%u is not supported: 3.9 to 3.15 are",
                  rt->version >> 24, rt->version >> 16 & 255);
         refuse(rt, why);
@@ -71,21 +75,39 @@ static void identify(const struct memory *m, const struct elf_image *image, stru
         snprintf(why, sizeof why, "the debug offsets of CPython %u.%u make no sense",
                  rt->version >> 24, rt->version >> 16 & 255);
         refuse(rt, why);
+    } else if (m->core &&
+               memory_read(m, rt->addr + rt->offsets.rt_interpreters_head, blob, 8) < 0) {
+        refuse(rt, "the core file lacks the interpreter's state: it was cut, or not dumped");
     } else if (rt->free_threaded) {
         refuse(rt, "free-threaded builds of CPython are not supported");
     }
+}
+
+static int open_executable(const struct memory *m)
+{
+    char path[64];
+
+    if (m->core)
+        return core_open_executable(m->core);
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)m->pid);
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+static bool is_executable(const struct memory *m, const struct mapping *map, const struct stat *st)
+{
+    if (m->core)
+        return core_is_executable(m->core, map->start);
+    return map->inode == st->st_ino && makedev(map->dev_major, map->dev_minor) == st->st_dev;
 }
 
 /* A stripped executable that exports nothing still has its .PyRuntime section (3.10 on). */
 static int find_by_section(const struct memory *m, const struct maps *maps, struct runtime *rt,
                            struct elf_image *image)
 {
-    char path[64];
     struct stat st;
     uint64_t addr, size;
 
-    snprintf(path, sizeof path, "/proc/%d/exe", (int)m->pid);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_close_ int fd = open_executable(m);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return -ENOENT;
     int r = elf_file_section(fd, ".PyRuntime", &addr, &size);
@@ -93,8 +115,7 @@ static int find_by_section(const struct memory *m, const struct maps *maps, stru
         return -ENOENT;
     for (size_t i = 0; i < maps->n; i++) {
         const struct mapping *map = &maps->items[i];
-        if (!is_image(maps, i) || map->inode != st.st_ino ||
-            makedev(map->dev_major, map->dev_minor) != st.st_dev)
+        if (!is_image(maps, i) || !is_executable(m, map, &st))
             continue;
         r = elf_image_read(m, map->start, image);
         if (r < 0)

@@ -6,6 +6,10 @@ void version_add(uint32_t version, struct text *out)
 {
     static const char *const levels[16] = {[0xa] = "a", [0xb] = "b", [0xc] = "rc"};
 
+    if (!version) {
+        text_puts(out, "unknown");
+        return;
+    }
     text_printf(out, "%u.%u", version >> 24, version >> 16 & 0xff);
     if (version & 0xff)
         text_printf(out, ".%u", version >> 8 & 0xff);

@@ -488,13 +488,14 @@ static void describe(const struct target *target, const struct since *since, str
     case THREAD_TRACED: thread->standing = asleep(target, seen, since->looked_ns, until); break;
     case THREAD_RUNNING: thread->standing = seen_at(since, seen, thread); break;
     case THREAD_GIL_WAIT:
+    case THREAD_FAULTED:
     case THREAD_DEAD: break;
     }
 }
 
 void since_threads(struct target *target, struct snapshot *snapshot)
 {
-    struct since *since = since_of(target);
+    struct since *since = target->core ? NULL : since_of(target);
 
     if (!since)
         return;
@@ -515,7 +516,7 @@ void since_threads(struct target *target, struct snapshot *snapshot)
 
 struct standing since_thread(struct target *target, pid_t tid)
 {
-    struct since *since = since_of(target);
+    struct since *since = target->core ? NULL : since_of(target);
 
     if (!since)
         return (struct standing){0};
@@ -550,7 +551,7 @@ static void describe_loop(const struct target *target, const struct since *since
 
 void since_tasks(struct target *target, const struct asyncio *asyncio, struct tasks *tasks)
 {
-    struct since *since = since_of(target);
+    struct since *since = target->core ? NULL : since_of(target);
 
     if (!since)
         return;

@@ -102,7 +102,7 @@ static int read_section(const struct memory *memory, const struct mapping *mappi
         return r == -ENOEXEC || r == -EFAULT ? -ENOENT : r;
     r = elf_image_symbol(memory, &image, "_AsyncioDebug", &addr, &size);
     if (r < 0) { /* not exported: the file tells */
-        _cleanup_close_ int fd = symbols_open(memory->pid, mapping, &image);
+        _cleanup_close_ int fd = symbols_open(memory, mapping, &image);
         if (fd < 0)
             return -EOPNOTSUPP;
         r = elf_file_section(fd, SECTION, &addr, &size);

@@ -1,0 +1,88 @@
+#include "fs/history/stacks.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/profile/render.h"
+
+#include <errno.h>
+
+#define DEPTH_MAX 1024
+
+/* The others are other views of the same samples. */
+static const enum profile_mode modes[] = {MODE_CPU, MODE_OFF, MODE_FAULTS, MODE_ALLOC};
+
+static int by_weight(const void *a, const void *b)
+{
+    const struct sum_cell *x = a, *y = b;
+
+    if (x->weight != y->weight)
+        return x->weight > y->weight ? -1 : 1;
+    return x->node < y->node ? -1 : x->node > y->node;
+}
+
+static void add_path(const struct trie *trie, uint32_t node, struct text *out)
+{
+    uint32_t path[DEPTH_MAX], n = 0;
+
+    for (; node != TRIE_ROOT && n < DEPTH_MAX; node = trie->nodes[node].parent)
+        path[n++] = trie->nodes[node].frame;
+    while (n--) {
+        const struct profile_frame frame = trie_frame_of(trie, path[n]);
+        render_frame_folded(&frame, out);
+        if (n)
+            text_putc(out, ';');
+    }
+}
+
+static int add_sum(struct history_file *file, const struct history_front *front, struct sum *sum,
+                   const struct history_stack *common)
+{
+    _cleanup_(text_deinit) struct text path = TEXT_INIT;
+    struct history_stack rest = *common;
+    int r = 0;
+
+    rest.thread = "";
+    rest.stack = "[other]";
+    qsort(sum->cells, sum->ncells, sizeof *sum->cells, by_weight);
+    for (size_t i = 0; i < sum->ncells && r == 0; i++) {
+        const struct sum_cell *cell = &sum->cells[i];
+        struct history_stack stack = *common;
+        if (i >= HISTORY_STACKS_MAX) {
+            rest.weight += cell->weight;
+            rest.samples += (int64_t)cell->count;
+            continue;
+        }
+        text_clear(&path);
+        add_path(&sum->trie, cell->node, &path);
+        stack.stack = path.data ? path.data : "";
+        stack.tid = sum->threads[cell->thread].tid;
+        stack.thread = sum->threads[cell->thread].name;
+        stack.weight = cell->weight;
+        stack.samples = (int64_t)cell->count;
+        r = path.error ? path.error : history_file_add_stack(file, front, &stack);
+    }
+    return r == 0 && rest.samples ? history_file_add_stack(file, front, &rest) : r;
+}
+
+int history_add_stacks(struct history_file *file, const struct history_front *front,
+                       struct store *store, uint64_t from, uint64_t to)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(modes) && r == 0; i++) {
+        const struct store_view view = {.mode = modes[i], .from = from, .to = to};
+        struct sum sum;
+        r = sum_init(&sum, modes[i]);
+        if (r < 0)
+            return r;
+        r = store_sum(store, &view, &sum);
+        const struct history_stack common = {
+            .ts = (double)(from + sum.wall_zero) * 1e-9,
+            .seconds = (double)(to - from) * 1e-9,
+            .mode = profile_mode_name(modes[i]),
+        };
+        if (r == 0)
+            r = add_sum(file, front, &sum, &common);
+        sum_deinit(&sum);
+    }
+    return r;
+}

@@ -1,0 +1,197 @@
+#include "fs/remote/heap/scan.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/remote/memory/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PAGE 4096u
+#define PAGES (SCAN_PIECE / PAGE)
+
+/* Documentation/admin-guide/mm/pagemap.rst */
+#define PAGE_PRESENT (1ull << 63)
+#define PAGE_SWAPPED (1ull << 62)
+
+struct scanner {
+    struct scan *scan;
+    int pagemap; /* -1: what is in memory isn't known, and all is read */
+    uint64_t deadline_ns;
+    uint8_t *data;
+    uint64_t pages[PAGES];
+    struct span spans[PAGES];
+    uint8_t heads[PAGES][SCAN_HEAD];
+};
+
+static bool is_anonymous(const struct mapping *m)
+{
+    return !m->inode && (!*m->path || !strncmp(m->path, "[anon:", 6));
+}
+
+static bool is_wanted(const struct scan *scan, const struct mapping *m)
+{
+    if (!m->readable || !m->writable || m->shared)
+        return false;
+    return is_anonymous(m) || (scan->libraries && (m->inode || !strcmp(m->path, "[heap]")));
+}
+
+/* Which pages are in memory. */
+static void learn_pages(struct scanner *scanner, uint64_t addr, size_t n)
+{
+    ssize_t got = -1;
+
+    if (scanner->pagemap >= 0)
+        got = pread(scanner->pagemap, scanner->pages, n * 8, (off_t)(addr / PAGE * 8));
+    for (size_t i = 0; got != (ssize_t)(n * 8) && i < n; i++)
+        scanner->pages[i] = PAGE_PRESENT;
+}
+
+/* Forgets the pages of what isn't to be copied. -ESRCH, -EPERM. */
+static int choose(struct scanner *scanner, uint64_t addr, size_t size)
+{
+    const struct scan *scan = scanner->scan;
+    uint64_t first = (addr + scan->step - 1) / scan->step * scan->step;
+    size_t n = 0, each = scan->step / PAGE;
+
+    for (uint64_t at = first; at + scan->step <= addr + size; at += scan->step)
+        if (scanner->pages[(at - addr) / PAGE] & PAGE_PRESENT) {
+            scanner->spans[n] = (struct span){at, scanner->heads[n], SCAN_HEAD};
+            n++;
+        }
+    int r = n ? memory_read_spans(&scan->target->memory, scanner->spans, n) : 0;
+    if (r < 0)
+        return r;
+    uint64_t wanted[PAGES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        const struct span *span = &scanner->spans[i];
+        size_t page = (span->addr - addr) / PAGE;
+        if (span->ok && scan->begins(span->data, scan->step, span->addr))
+            memcpy(wanted + page, scanner->pages + page, each * sizeof *wanted);
+    }
+    for (size_t i = 0; i < size / PAGE; i++)
+        scanner->pages[i] = wanted[i] | (scanner->pages[i] & PAGE_SWAPPED);
+    return 0;
+}
+
+/* One span for each run of pages that are there; the rest is 0. */
+static size_t plan_spans(struct scanner *scanner, uint64_t addr, size_t n)
+{
+    size_t spans = 0;
+    bool runs = false;
+
+    for (size_t i = 0; i < n; i++) {
+        bool there = scanner->pages[i] & PAGE_PRESENT;
+        struct span *last = &scanner->spans[spans];
+        if (there && runs)
+            last[-1].len += PAGE;
+        else if (there)
+            scanner->spans[spans++] =
+                (struct span){addr + i * PAGE, scanner->data + i * PAGE, PAGE};
+        else
+            memset(scanner->data + i * PAGE, 0, PAGE);
+        if (!there && scanner->pages[i] & PAGE_SWAPPED)
+            scanner->scan->swapped += PAGE;
+        runs = there;
+    }
+    return spans;
+}
+
+/* Of a run, some of which has gone meanwhile, what is still there. -ESRCH, -EPERM. */
+static int copy_by_page(struct scanner *scanner, const struct span *span)
+{
+    uint8_t *data = span->data;
+    int r = 0;
+
+    for (uint32_t at = 0; at < span->len && (r == 0 || r == -EFAULT); at += PAGE) {
+        r = memory_read(&scanner->scan->target->memory, span->addr + at, data + at, PAGE);
+        if (r == 0)
+            scanner->scan->copied += PAGE;
+        else
+            memset(data + at, 0, PAGE);
+    }
+    return r == -EFAULT ? 0 : r;
+}
+
+/* 1: there is something; 0: nothing of it is in memory, or wanted. */
+static int copy(struct scanner *scanner, uint64_t addr, size_t size)
+{
+    learn_pages(scanner, addr, size / PAGE);
+    int r = scanner->scan->begins ? choose(scanner, addr, size) : 0;
+    size_t n = r == 0 ? plan_spans(scanner, addr, size / PAGE) : 0;
+    r = n ? memory_read_spans(&scanner->scan->target->memory, scanner->spans, n) : r;
+
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        if (scanner->spans[i].ok)
+            scanner->scan->copied += scanner->spans[i].len;
+        else
+            r = copy_by_page(scanner, &scanner->spans[i]);
+    }
+    return r < 0 ? r : n > 0;
+}
+
+static int go_through(struct scanner *scanner, const struct mapping *m, scan_visit *visit,
+                      void *arg)
+{
+    struct scan *scan = scanner->scan;
+
+    for (uint64_t at = m->start; at < m->end && !scan->cut;) {
+        uint64_t end = (at + SCAN_PIECE) & ~(uint64_t)(SCAN_PIECE - 1);
+        size_t size = (size_t)((end < m->end ? end : m->end) - at);
+        int r = scan->unwanted ? scan->unwanted(scan->unwanted_arg) : 0;
+        if (r == 0)
+            r = copy(scanner, at, size);
+        if (r == 1)
+            r = visit(arg, scanner->data, size, at);
+        if (r)
+            return r;
+        at += size;
+        scan->passed += size;
+        scan->cut = scan->copied > SCAN_BYTES_MAX || monotonic_ns() > scanner->deadline_ns;
+    }
+    return 0;
+}
+
+static int run(struct scanner *scanner, scan_visit *visit, void *arg)
+{
+    struct scan *scan = scanner->scan;
+    char path[32];
+
+    snprintf(path, sizeof path, "/proc/%d/pagemap", (int)scan->target->pid);
+    _cleanup_close_ int pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    scanner->pagemap = pagemap;
+    int r = scan->target->core ? core_maps(scan->target->core, &scan->maps)
+                               : maps_read(scan->target->pid, &scan->maps);
+    for (size_t i = 0; r == 0 && i < scan->maps.n; i++)
+        if (is_wanted(scan, &scan->maps.items[i]))
+            scan->total += scan->maps.items[i].end - scan->maps.items[i].start;
+    for (size_t i = 0; r == 0 && !scan->cut && i < scan->maps.n; i++)
+        if (is_wanted(scan, &scan->maps.items[i]))
+            r = go_through(scanner, &scan->maps.items[i], visit, arg);
+    scan->cut &= scan->passed < scan->total;
+    return r;
+}
+
+int scan_run(struct scan *scan, scan_visit *visit, void *arg)
+{
+    _cleanup_free_ struct scanner *scanner = malloc(sizeof *scanner);
+    _cleanup_free_ uint8_t *data = malloc(SCAN_PIECE);
+    uint64_t start = monotonic_ns();
+
+    if (!scanner || !data)
+        return -ENOMEM;
+    scanner->scan = scan;
+    scanner->data = data;
+    scanner->deadline_ns = start + SCAN_NS;
+    int r = run(scanner, visit, arg);
+    scan->ns = monotonic_ns() - start;
+    return r;
+}
+
+void scan_deinit(struct scan *scan)
+{
+    maps_deinit(&scan->maps);
+    scan->maps = (struct maps){0};
+}

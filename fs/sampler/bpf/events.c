@@ -1,0 +1,148 @@
+#include "fs/sampler/bpf/events.h"
+
+#include "agent/base/clock.h"
+#include "fs/base/array.h"
+#include "fs/proc/procfs.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define COST_PERIOD_NS 50000 /* of the event whose cost is measured */
+#define COST_SPIN_NS 4000000 /* for which the processor is kept busy, each time */
+#define COST_ROUNDS 6        /* with it, and without */
+
+struct opening {
+    struct events *events;
+    struct perf_event_attr attr;
+    int part;
+    struct text *why;
+};
+
+static int event_new(struct perf_event_attr *attr, pid_t tid)
+{
+    int fd = (int)syscall(SYS_perf_event_open, attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+
+    return fd < 0 ? -errno : fd;
+}
+
+static int open_thread(void *arg, int tasks, pid_t tid)
+{
+    struct opening *o = arg;
+    struct events *events = o->events;
+
+    if (events->n >= EVENTS_MAX) {
+        text_printf(o->why, "the process has more than %d threads", EVENTS_MAX);
+        return -E2BIG;
+    }
+    if (ARRAY_GROW(events->fds, events->alloc, events->n + 1) < 0)
+        return -ENOMEM;
+    int fd = event_new(&o->attr, tid);
+    if (fd == -ESRCH)
+        return 0; /* that thread has ended */
+    if (fd == -EPERM || fd == -EACCES)
+        text_puts(o->why, "not allowed to open performance events: the daemon needs CAP_PERFMON, "
+                          "or to be root");
+    else if (fd == -EMFILE || fd == -ENFILE)
+        text_printf(o->why, "too few file descriptors for an event in each of its threads");
+    else if (fd < 0)
+        text_printf(o->why, "a performance event can't be opened: %s", strerror(-fd));
+    if (fd < 0)
+        return fd;
+    events->fds[events->n++] = fd;
+    if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, o->part) < 0) {
+        int error = errno;
+        text_printf(o->why, "a program can't be attached to a performance event: %s",
+                    strerror(error));
+        return -error;
+    }
+    return 0;
+}
+
+int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, uint64_t period,
+                bool children, int part, struct text *why)
+{
+    struct events all = {0};
+    struct opening o = {&all,
+                        {.size = sizeof o.attr,
+                         .type = PERF_TYPE_SOFTWARE,
+                         .config = config,
+                         .sample_period = period,
+                         .disabled = 1,
+                         .inherit = !tid,
+                         .inherit_thread = !tid && !children,
+                         .exclude_hv = 1},
+                        part,
+                        why};
+    int r = tid ? open_thread(&o, -1, tid) : proc_each_task(pid, open_thread, &o);
+
+    if (r == 0 && !all.n)
+        r = -ESRCH;
+    for (size_t i = 0; i < all.n && r == 0; i++)
+        if (ioctl(all.fds[i], PERF_EVENT_IOC_ENABLE, 0) < 0)
+            r = -errno;
+    if (r < 0 && !why->size)
+        text_printf(why, "%s", r == -ESRCH ? "the process has ended" : strerror(-r));
+    if (r < 0)
+        events_deinit(&all);
+    *events = all;
+    return r;
+}
+
+void events_deinit(struct events *events)
+{
+    for (size_t i = 0; i < events->n; i++)
+        close(events->fds[i]);
+    free(events->fds);
+    *events = (struct events){0};
+}
+
+/* ---- what one costs ---- */
+
+static uint64_t thread_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return timespec_ns(&t);
+}
+
+/* Turns of a loop that does nothing, in so much processor time. */
+static uint64_t spin(uint64_t ns, uint64_t turns)
+{
+    uint64_t start = thread_ns(), done = 0;
+
+    while (turns ? done < turns : thread_ns() - start < ns) {
+        for (volatile int i = 0; i < 1000; i++)
+            ;
+        done++;
+    }
+    return turns ? thread_ns() - start : done;
+}
+
+uint64_t event_cost(void)
+{
+    struct perf_event_attr attr = {.size = sizeof attr,
+                                   .type = PERF_TYPE_SOFTWARE,
+                                   .config = PERF_COUNT_SW_TASK_CLOCK,
+                                   .sample_period = COST_PERIOD_NS,
+                                   .disabled = 1,
+                                   .exclude_hv = 1};
+    int fd = event_new(&attr, 0);
+    if (fd < 0)
+        return 0;
+    uint64_t turns = spin(COST_SPIN_NS, 0), without = UINT64_MAX, with = UINT64_MAX;
+
+    for (int i = 0; i < COST_ROUNDS && turns; i++) { /* the least of each: the rest is noise */
+        uint64_t ns = spin(0, turns);
+        without = ns < without ? ns : without;
+        ioctl(fd, PERF_EVENT_IOC_ENABLE, 0);
+        ns = spin(0, turns);
+        ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
+        with = ns < with ? ns : with;
+    }
+    close(fd);
+    return with > without ? (with - without) / (with / COST_PERIOD_NS) : 0;
+}

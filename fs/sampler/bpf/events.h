@@ -1,0 +1,30 @@
+/* The events of a process: one for each of its threads, which those that they start inherit. */
+#pragma once
+
+#include "fs/base/text.h"
+
+#include <linux/perf_event.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define EVENTS_MAX 4096 /* threads that a process may have when its profile begins */
+
+struct events {
+    int *fds;
+    size_t n, alloc;
+};
+
+/* Opens an event of PERF_TYPE_SOFTWARE (config, period) for all threads that there are, or only for
+ * tid, if that isn't 0; children: those that it forks inherit it, too. Runs `part` whenever it
+ * happens, and begins. -ESRCH: it has ended; -EPERM, -EMFILE, -ENOMEM and
+ * whatever perf_event_open(2) says: *why says it in words. The caller owns *events
+ * (events_deinit). */
+int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, uint64_t period,
+                bool children, int part, struct text *why);
+void events_deinit(struct events *events);
+
+/* What an event costs the thread that it interrupts, when nobody looks at it: measured here, in
+ * 50 ms of processor time. [ns]; 0: it can't be told. */
+uint64_t event_cost(void);

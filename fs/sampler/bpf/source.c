@@ -1,0 +1,614 @@
+/* The best source of samples: a program in the kernel (program.bpf.c) takes each in the very
+ * thread, as its quantum of processor time ends, or as it leaves the processor. Nothing of the
+ * target is stopped or written. What the program wrote is read here, by the sampler's thread and by
+ * whoever wants to see it now. */
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/base/array.h"
+#include "fs/remote/frames/names.h"
+#include "fs/sampler/bpf/events.h"
+#include "fs/sampler/bpf/own_state.h"
+#include "fs/sampler/bpf/program.h"
+#include "fs/sampler/bpf/ring.h"
+#include "fs/sampler/bpf/stacks.h"
+#include "fs/sampler/sampler.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#define RING_MIN (1u << 18)   /* bytes; about half a second of samples, ... */
+#define RING_MAX (1u << 24)   /* ... up to that */
+#define RECORD_USUAL 1024     /* bytes of a sample, to reckon with */
+#define WAIT_MS 100           /* the reader comes at least so often */
+#define OPEN_NS 1000000000u   /* a wait that lasts is noted so often */
+#define NAMES_NS 10000000000u /* threads' names are looked at so often */
+#define FAULTS_PERIOD 1       /* pages */
+#define THREADS_MAX 16384     /* that are told apart */
+#define CHILDREN_MAX 64 /* whose memory is read; others' names are looked up in the parent's */
+#define PROCESSORS_MAX 4096
+
+/* A thread that was heard of. */
+struct heard {
+    pid_t tid;
+    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at */
+    bool away;      /* it waits: */
+    uint64_t since; /* ... since then, */
+    uint64_t until; /* and so far that was noted */
+    enum sample_kind kind;
+    uint32_t *ids; /* the stack, outermost first */
+    size_t n, alloc;
+};
+
+/* A process that the target has forked. */
+struct child {
+    pid_t pid;
+    uint32_t word;               /* the frame [child PID] */
+    struct target *target;       /* NULL: it has ended already */
+    struct sampler_names *names; /* of it; NULL: none */
+    struct stacks *stacks;
+};
+
+struct kernel {
+    struct sampler *sampler;
+    struct program *program;
+    struct ring ring;
+    struct events clocks, faults;
+    uint32_t slot, serial;
+    bool watched, hears, slotted;
+
+    pthread_mutex_t lock; /* guards what follows */
+    struct stacks *stacks;
+    struct heard *threads; /* ascending by tid */
+    size_t nthreads, threads_alloc;
+    struct child *children;
+    size_t nchildren, children_alloc;
+    struct kernel_native **natives; /* by processor: belongs to the record that comes next */
+    size_t nnatives, natives_alloc;
+    uint32_t *ids; /* with the word for a child before them */
+    uint64_t lost; /* that the store knows of */
+    uint64_t clocked, daemon_ns;
+};
+
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return timespec_ns(&t);
+}
+
+/* ---- slots ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    bool taken[KERNEL_SLOTS];
+    uint32_t serial;
+} slots = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int slot_take(struct kernel *k, struct text *why)
+{
+    _guard_mutex_(&slots.lock);
+
+    for (uint32_t i = 0; i < KERNEL_SLOTS; i++)
+        if (!slots.taken[i]) {
+            k->slotted = slots.taken[i] = true;
+            k->slot = i;
+            k->serial = ++slots.serial;
+            return 0;
+        }
+    text_printf(why, "%d processes are profiled already", KERNEL_SLOTS);
+    return -ENOSPC;
+}
+
+static void slot_give(struct kernel *k)
+{
+    _guard_mutex_(&slots.lock);
+    slots.taken[k->slot] = false;
+}
+
+/* ---- figures of the program ---- */
+
+static long processors(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_CONF);
+
+    return n < 1 || n > PROCESSORS_MAX ? PROCESSORS_MAX : n;
+}
+
+/* Those of all processors. False: they can't be read. */
+static bool sum_figures(const struct kernel *k, struct kernel_figures *out)
+{
+    long n = processors();
+    _cleanup_free_ struct kernel_figures *each = calloc((size_t)n, sizeof *each);
+
+    *out = (struct kernel_figures){0};
+    if (!each || map_get(k->program->maps[MAP_FIGURES], &k->slot, each) < 0)
+        return false;
+    for (long i = 0; i < n; i++) {
+        out->samples += each[i].samples;
+        out->lost += each[i].lost;
+        out->no_stack += each[i].no_stack;
+        out->unreadable += each[i].unreadable;
+        out->switches += each[i].switches;
+        out->ns += each[i].ns;
+    }
+    return true;
+}
+
+static int clear_figures(const struct kernel *k)
+{
+    _cleanup_free_ struct kernel_figures *each = calloc((size_t)processors(), sizeof *each);
+
+    return each ? map_set(k->program->maps[MAP_FIGURES], &k->slot, each) : -ENOMEM;
+}
+
+/* ---- threads ---- */
+
+static struct heard *find_thread(struct kernel *k, pid_t tid)
+{
+    size_t low = 0, high = k->nthreads;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (k->threads[middle].tid < tid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low < k->nthreads && k->threads[low].tid == tid)
+        return &k->threads[low];
+    if (k->nthreads >= THREADS_MAX || ARRAY_GROW(k->threads, k->threads_alloc, k->nthreads + 1) < 0)
+        return NULL;
+    memmove(&k->threads[low + 1], &k->threads[low], (k->nthreads - low) * sizeof *k->threads);
+    k->nthreads++;
+    k->threads[low] = (struct heard){.tid = tid};
+    return &k->threads[low];
+}
+
+/* What threading calls it, if it has a thread state and a name. */
+static void name_thread(struct kernel *k, struct heard *heard, const struct kernel_record *record)
+{
+    struct target *target = k->sampler->target;
+    uint64_t now = record->when;
+
+    if (!record->interp || (heard->named && now - heard->named < NAMES_NS))
+        return;
+    heard->named = now;
+    _guard_mutex_(&target->lock);
+    names_refresh(target->names, &target->runtime.offsets, record->interp, OPEN_NS);
+    const char *name = names_find(target->names, &target->runtime.offsets, record->interp,
+                                  record->thread, heard->tid);
+    if (name)
+        store_thread_name(k->sampler->store, heard->tid, name);
+}
+
+/* ---- children ---- */
+
+static void child_deinit(struct child *child)
+{
+    stacks_free(child->stacks);
+    sampler_names_free(child->names);
+    target_unref(child->target);
+}
+
+static struct child *find_child(struct kernel *k, pid_t pid)
+{
+    struct store *store = k->sampler->store;
+    char word[32];
+
+    for (size_t i = 0; i < k->nchildren; i++)
+        if (k->children[i].pid == pid)
+            return &k->children[i];
+    if (k->nchildren >= CHILDREN_MAX) { /* the oldest one goes */
+        child_deinit(&k->children[0]);
+        memmove(k->children, k->children + 1, --k->nchildren * sizeof *k->children);
+    }
+    if (ARRAY_GROW(k->children, k->children_alloc, k->nchildren + 1) < 0)
+        return NULL;
+    struct child child = {.pid = pid};
+    snprintf(word, sizeof word, "[child %d]", (int)pid);
+    struct profile_frame frame = {.kind = PROFILE_WORD, .func = word, .file = ""};
+    if (store_intern(store, &frame, &child.word) < 0)
+        return NULL;
+    if (target_open(pid, &child.target) == 0 &&
+        (sampler_names_new(child.target, store, &child.names) < 0 ||
+         stacks_new(child.target, child.names, store, &child.stacks) < 0)) {
+        child_deinit(&child);
+        return NULL;
+    }
+    k->children[k->nchildren] = child;
+    return &k->children[k->nchildren++];
+}
+
+/* ---- records ---- */
+
+static void add_sample(struct kernel *k, const struct kernel_record *record, enum sample_kind kind,
+                       const uint32_t *ids, size_t n)
+{
+    struct sample sample = {.when = record->when,
+                            .tid = (pid_t)record->tid,
+                            .kind = kind,
+                            .gil = record->flags & RECORD_GIL,
+                            .weight = (int64_t)record->weight,
+                            .frames = ids,
+                            .n = n};
+
+    store_add(k->sampler->store, &sample);
+}
+
+/* What of a wait hasn't been noted so far. */
+static void add_wait(struct kernel *k, struct heard *heard, uint64_t now, int64_t ns)
+{
+    struct sample sample = {.when = now,
+                            .tid = heard->tid,
+                            .kind = heard->kind,
+                            .weight = ns,
+                            .frames = heard->ids,
+                            .n = heard->n};
+
+    if (ns)
+        store_add(k->sampler->store, &sample);
+    heard->until = now;
+}
+
+static void leave(struct kernel *k, struct heard *heard, const struct kernel_record *record,
+                  const uint32_t *ids, size_t n)
+{
+    heard->away = false;
+    if (ARRAY_GROW(heard->ids, heard->alloc, n) < 0)
+        return;
+    memcpy(heard->ids, ids, n * sizeof *ids);
+    heard->n = n;
+    heard->kind = record->kind == KERNEL_READY ? SAMPLE_PREEMPTED : SAMPLE_OFF;
+    heard->away = true;
+    heard->since = heard->until = record->when;
+}
+
+static void come_back(struct kernel *k, const struct kernel_record *record)
+{
+    struct heard *heard = find_thread(k, (pid_t)record->tid);
+
+    if (!heard || !heard->away || heard->since != record->since)
+        return; /* the record with its stack was lost, and is counted as such */
+    uint64_t noted = heard->until - heard->since;
+    add_wait(k, heard, record->when, (int64_t)(record->weight - noted));
+    heard->away = false;
+}
+
+/* The native half of a record, if it has one. */
+static const struct kernel_native *take_native(struct kernel *k, const struct kernel_record *record)
+{
+    if (record->processor >= k->nnatives)
+        return NULL;
+    const struct kernel_native *native = k->natives[record->processor];
+    return native && native->tid == record->tid && native->when == record->when ? native : NULL;
+}
+
+static void keep_native(struct kernel *k, const struct kernel_native *native, size_t size)
+{
+    if (native->processor >= PROCESSORS_MAX || size > sizeof *native ||
+        ARRAY_GROW(k->natives, k->natives_alloc, native->processor + 1) < 0)
+        return;
+    if (native->processor >= k->nnatives)
+        k->nnatives = native->processor + 1;
+    struct kernel_native **kept = &k->natives[native->processor];
+    if (!*kept)
+        *kept = malloc(sizeof **kept);
+    if (*kept)
+        memcpy(*kept, native, size);
+}
+
+static void take_stack(struct kernel *k, const struct kernel_record *record)
+{
+    bool is_child = (pid_t)record->pid != k->sampler->target->pid;
+    struct child *child = is_child ? find_child(k, (pid_t)record->pid) : NULL;
+    struct heard *heard = find_thread(k, (pid_t)record->tid);
+    struct stacks *stacks = child && child->stacks ? child->stacks : k->stacks;
+    const uint32_t *ids;
+
+    if (!heard || (is_child && !child))
+        return;
+    ssize_t n = stacks_resolve(stacks, record, take_native(k, record), &ids);
+    if (n < 0)
+        return;
+    if (child) {
+        memcpy(k->ids + 1, ids, (size_t)n * sizeof *ids);
+        k->ids[0] = child->word;
+        ids = k->ids;
+        n++;
+    } else
+        name_thread(k, heard, record);
+    if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY)
+        leave(k, heard, record, ids, (size_t)n);
+    else
+        add_sample(k, record, record->kind == KERNEL_FAULT ? SAMPLE_FAULT : SAMPLE_CPU, ids,
+                   (size_t)n);
+}
+
+static void take_record(void *arg, const void *data, size_t size)
+{
+    const struct kernel_record *record = data;
+    struct kernel *k = arg;
+
+    if (record->serial != k->serial) /* of a profile that had this slot before */
+        return;
+    if (record->kind == KERNEL_NATIVE) {
+        keep_native(k, data, size);
+        return;
+    }
+    if (k->sampler->options.tid && (pid_t)record->tid != k->sampler->options.tid)
+        return;
+    if (record->kind == KERNEL_BACK) {
+        come_back(k, record);
+        return;
+    }
+    if (record->kind == KERNEL_CPU)
+        k->clocked++;
+    take_stack(k, record);
+}
+
+/* Waits that last: they are noted so far. */
+static void note_waits(struct kernel *k, uint64_t now, uint64_t least)
+{
+    for (size_t i = 0; i < k->nthreads; i++) {
+        struct heard *heard = &k->threads[i];
+        if (heard->away && now > heard->until && now - heard->until >= least)
+            add_wait(k, heard, now, (int64_t)(now - heard->until));
+    }
+}
+
+static void read_all(struct kernel *k, uint64_t least)
+{
+    uint64_t cpu = thread_cpu_ns(), now = monotonic_ns();
+    struct kernel_figures figures;
+    _guard_mutex_(&k->lock);
+
+    ring_read(&k->ring, take_record, k);
+    if (target_alive(k->sampler->target))
+        note_waits(k, now, least);
+    if (sum_figures(k, &figures) && figures.lost > k->lost) {
+        store_lose(k->sampler->store, figures.lost - k->lost);
+        k->lost = figures.lost;
+    }
+    k->daemon_ns += thread_cpu_ns() - cpu;
+}
+
+/* ---- begin and end ---- */
+
+static int32_t offset(int32_t value, int32_t most)
+{
+    return value >= 0 && value <= most ? value : -1;
+}
+
+/* What the program has to know of this process. */
+static int describe(struct kernel *k, struct kernel_watched *out, struct text *why)
+{
+    struct sampler *sampler = k->sampler;
+    struct target *target = sampler->target;
+    const struct runtime *rt = &target->runtime;
+    const struct offsets *o = &rt->offsets;
+    int32_t last = KERNEL_FRAME_BYTES - 8, instr = o->frame_instr;
+
+    if (!rt->supported) {
+        text_puts(why, "this interpreter's memory is not understood");
+        return -EOPNOTSUPP;
+    }
+    if (instr < 0)
+        instr = o->frame_lasti;
+    *out = (struct kernel_watched){
+        .slot = k->slot,
+        .serial = k->serial,
+        .tstate_frame = o->tstate_frame,
+        .tstate_cframe = o->tstate_cframe,
+        .cframe_frame = o->cframe_current_frame,
+        .tstate_thread_id = o->tstate_thread_id,
+        .tstate_interp = o->tstate_interp,
+        .interp_gil = o->interp_gil,
+        .gil_holder = o->gil_last_holder,
+        .gil_locked = rt->free_threaded ? -1 : o->gil_locked,
+        .frame_previous = offset(o->frame_previous, last),
+        .frame_code = offset(o->frame_code, last),
+        .frame_instr = offset(instr, last),
+        .frame_owner = offset(o->frame_owner, last),
+        .frame_entry = offset(o->frame_is_entry, last),
+        .owner_mark = rt->version >= 0x030c0000 ? 3 : UINT32_MAX, /* FRAME_OWNED_BY_CSTACK */
+    };
+    int32_t size = 0;
+    const int32_t fields[] = {out->frame_previous + 8, out->frame_code + 8, out->frame_instr + 8,
+                              out->frame_owner + 1, out->frame_entry + 1};
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
+        size = fields[i] > size ? fields[i] : size;
+    out->frame_size = size;
+    if (out->frame_previous < 0 || out->frame_code < 0 || out->frame_instr < 0 ||
+        size >= KERNEL_FRAME_BYTES) {
+        text_puts(why, "this interpreter's frames are too large");
+        return -EOPNOTSUPP;
+    }
+    out->flags = (sampler->options.modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
+                 (sampler->options.native ? WATCHED_NATIVE : 0) |
+                 (sampler->options.children ? WATCHED_CHILDREN : 0);
+    pthread_mutex_lock(&target->lock);
+    int r = own_state_learn(target, out->tls, &out->gil);
+    pthread_mutex_unlock(&target->lock);
+    if (r == -EAGAIN)
+        text_puts(why, "no thread of it runs Python yet");
+    else if (r == -ENOENT)
+        text_puts(why, "its threads don't keep their thread state where it was looked for");
+    else if (r < 0)
+        text_printf(why, "its threads can't be read: %s", strerror(-r));
+    return r;
+}
+
+static uint32_t ring_size(const struct sampler_options *options)
+{
+    uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_MAX : 0), wanted, size = RING_MIN;
+    uint64_t each = options->modes & SAMPLER_OFF_MODES
+                        ? 1000000000u / KERNEL_WINDOW_NS * (uint64_t)KERNEL_WINDOW_SWITCHES
+                        : 0;
+
+    wanted = (options->hz + each) * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * one / 2;
+    while (size < wanted && size < RING_MAX)
+        size *= 2;
+    return (uint32_t)size;
+}
+
+/* Takes the process, and those it has forked, out of the program's sight. */
+static void unwatch(struct kernel *k)
+{
+    int map = k->program->maps[MAP_WATCHED];
+    struct kernel_watched watched;
+    uint32_t key, next;
+
+    for (bool found = true; found;) { /* a fork may copy an entry meanwhile */
+        found = false;
+        for (int r = map_next(map, NULL, &next); r == 0; r = map_next(map, &key, &next)) {
+            key = next;
+            if (map_get(map, &key, &watched) == 0 && watched.serial == k->serial &&
+                map_drop(map, &key) == 0)
+                found = true;
+        }
+    }
+}
+
+static void kernel_free(struct kernel *k)
+{
+    uint32_t slot = k->slot;
+
+    events_deinit(&k->clocks);
+    events_deinit(&k->faults);
+    if (k->hears)
+        program_ignore_switches(k->program);
+    if (k->watched)
+        unwatch(k);
+    if (k->slotted) {
+        map_drop(k->program->maps[MAP_RINGS], &slot);
+        slot_give(k);
+    }
+    ring_deinit(&k->ring);
+    program_put(k->program);
+    stacks_free(k->stacks);
+    for (size_t i = 0; i < k->nthreads; i++)
+        free(k->threads[i].ids);
+    free(k->threads);
+    for (size_t i = 0; i < k->nchildren; i++)
+        child_deinit(&k->children[i]);
+    free(k->children);
+    for (size_t i = 0; i < k->nnatives; i++)
+        free(k->natives[i]);
+    free(k->natives);
+    free(k->ids);
+    pthread_mutex_destroy(&k->lock);
+    free(k);
+}
+
+static int begin(struct kernel *k, struct text *why)
+{
+    struct sampler *sampler = k->sampler;
+    const struct sampler_options *options = &sampler->options;
+    uint32_t pid = (uint32_t)sampler->target->pid;
+    struct kernel_watched watched;
+
+    int r = program_get(&k->program, why);
+    if (r == 0)
+        r = slot_take(k, why);
+    if (r == 0)
+        r = describe(k, &watched, why);
+    if (r < 0)
+        return r;
+    r = ring_init(&k->ring, ring_size(options));
+    if (r == 0)
+        r = clear_figures(k);
+    if (r == 0)
+        r = map_set(k->program->maps[MAP_RINGS], &k->slot, &k->ring.fd);
+    if (r == 0)
+        r = map_set(k->program->maps[MAP_WATCHED], &pid, &watched);
+    k->watched = r == 0;
+    if (r < 0)
+        text_printf(why, "a BPF map can't be made: %s", strerror(-r));
+    if (r == 0 && options->modes & SAMPLER_OFF_MODES) {
+        r = program_hear_switches(k->program);
+        k->hears = r == 0;
+        if (r < 0)
+            text_printf(why, "sched_switch can't be heard: %s", strerror(-r));
+    }
+    if (r == 0 && options->modes & SAMPLER_ON_MODES)
+        r = events_open(&k->clocks, sampler->target->pid, options->tid, PERF_COUNT_SW_TASK_CLOCK,
+                        1000000000u / options->hz, options->children,
+                        k->program->parts[PART_SAMPLED], why);
+    if (r == 0 && options->modes & SAMPLER_MODE(MODE_FAULTS))
+        r = events_open(&k->faults, sampler->target->pid, options->tid, PERF_COUNT_SW_PAGE_FAULTS,
+                        FAULTS_PERIOD, options->children, k->program->parts[PART_FAULTED], why);
+    return r;
+}
+
+static int start(struct sampler *sampler, struct text *why)
+{
+    struct kernel *k = calloc(1, sizeof *k);
+
+    if (!k)
+        return -ENOMEM;
+    k->sampler = sampler;
+    k->ring.fd = -1;
+    pthread_mutex_init(&k->lock, NULL);
+    k->ids = calloc(STACKS_IDS_MAX + 1, sizeof *k->ids);
+    int r = k->ids ? stacks_new(sampler->target, sampler->names, sampler->store, &k->stacks)
+                   : -ENOMEM;
+    if (r == 0)
+        r = begin(k, why);
+    if (r < 0) {
+        kernel_free(k);
+        return r;
+    }
+    sampler->of = k;
+    return 0;
+}
+
+static void stop(struct sampler *sampler) { kernel_free(sampler->of); }
+
+static void collect(struct sampler *sampler) { read_all(sampler->of, 0); }
+
+static uint64_t tick(struct sampler *sampler, uint64_t now)
+{
+    struct kernel *k = sampler->of;
+    struct pollfd full = {k->ring.fd, POLLIN, 0};
+
+    poll(&full, 1, WAIT_MS);
+    bool alive = target_alive(sampler->target);
+    read_all(k, OPEN_NS);
+    return alive ? now : UINT64_MAX;
+}
+
+static void figures(struct sampler *sampler, struct sampler_figures *out)
+{
+    struct kernel *k = sampler->of;
+    struct kernel_figures f;
+    _guard_mutex_(&k->lock);
+
+    *out = (struct sampler_figures){
+        .daemon_ns = k->daemon_ns,
+        .native = sampler->options.native,
+        .missing = sampler->options.modes & ~sampler_bpf.modes,
+    };
+    if (!sum_figures(k, &f))
+        return;
+    out->target_ns = f.ns + k->clocked * k->program->event_ns;
+    size_t at = 0;
+    if (f.unreadable)
+        at += (size_t)snprintf(out->note, sizeof out->note, "%llu stacks in part paged out",
+                               (unsigned long long)f.unreadable);
+    if (stacks_incomplete(k->stacks) && at < sizeof out->note)
+        snprintf(out->note + at, sizeof out->note - at, "%s%llu native stacks end too early",
+                 at ? ", " : "", (unsigned long long)stacks_incomplete(k->stacks));
+}
+
+const struct sampler_source sampler_bpf = {
+    .name = "bpf",
+    .modes = SAMPLER_ON_MODES | SAMPLER_OFF_MODES | SAMPLER_MODE(MODE_FAULTS),
+    .start = start,
+    .stop = stop,
+    .tick = tick,
+    .collect = collect,
+    .figures = figures,
+};

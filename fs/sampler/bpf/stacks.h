@@ -1,0 +1,27 @@
+/* From what the kernel's program wrote down to the frames of a profile.
+ *
+ * Not thread-safe. Takes the target's lock for short. */
+#pragma once
+
+#include "fs/profile/store.h"
+#include "fs/remote/moment/target.h"
+#include "fs/remote/native/native.h"
+#include "fs/sampler/bpf/records.h"
+#include "fs/sampler/names.h"
+
+/* Frames of a stack: Python's, native ones between them, and a few words. */
+#define STACKS_IDS_MAX (KERNEL_FRAMES_MAX + NATIVE_FRAMES_MAX + 4)
+
+struct stacks;
+
+/* target, names and store outlive it. -ENOMEM. */
+int stacks_new(struct target *target, struct sampler_names *names, struct store *store,
+               struct stacks **out);
+void stacks_free(struct stacks *stacks);
+/* Of a record with frames: the numbers of its frames, the outermost first. native: what belongs to
+ * it, or NULL. The reason of a wait is the innermost one. *ids belongs to stacks, until the next
+ * call. How many; -ENOMEM, -ESRCH. */
+ssize_t stacks_resolve(struct stacks *stacks, const struct kernel_record *record,
+                       const struct kernel_native *native, const uint32_t **ids);
+/* Native stacks that weren't complete. */
+uint64_t stacks_incomplete(const struct stacks *stacks);

@@ -1,0 +1,227 @@
+#include "fs/sampler/names.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/base/array.h"
+#include "fs/remote/native/native.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define HEAD_MAX 512 /* bytes of a code object */
+
+struct place {
+    uint64_t at; /* the code object, or the pc */
+    int32_t lasti;
+    enum { PLACE_PYTHON, PLACE_RETURN, PLACE_EXACT } kind;
+    uint32_t id;
+    bool entered;
+    uint64_t key;  /* of the code object that it was */
+    uint64_t seen; /* CLOCK_MONOTONIC, ns: when that was looked up */
+};
+
+struct sampler_names {
+    struct target *target;
+    struct store *store;
+    pthread_mutex_t lock; /* taken after the target's */
+    struct place *places;
+    size_t n, alloc;
+    struct index by_place;
+};
+
+int sampler_names_new(struct target *target, struct store *store, struct sampler_names **out)
+{
+    struct sampler_names *names = calloc(1, sizeof *names);
+
+    if (!names)
+        return -ENOMEM;
+    names->target = target;
+    names->store = store;
+    pthread_mutex_init(&names->lock, NULL);
+    *out = names;
+    return 0;
+}
+
+void sampler_names_free(struct sampler_names *names)
+{
+    if (!names)
+        return;
+    free(names->places);
+    index_clear(&names->by_place);
+    pthread_mutex_destroy(&names->lock);
+    free(names);
+}
+
+static uint64_t hash_place(uint64_t at, int32_t lasti, int kind)
+{
+    return hash_add(hash_add((uint64_t)kind + 1, at), (uint32_t)lasti);
+}
+
+/* NULL: not known. The caller holds lock, here as below. */
+static struct place *find(struct sampler_names *names, uint64_t at, int32_t lasti, int kind)
+{
+    uint64_t hash = hash_place(at, lasti, kind);
+    size_t step = 0;
+    uint32_t i;
+
+    while (index_next(&names->by_place, hash, &step, &i)) {
+        struct place *place = &names->places[i];
+        if (place->at == at && place->lasti == lasti && (int)place->kind == kind)
+            return place;
+    }
+    return NULL;
+}
+
+/* A place that is not known yet; NULL: no memory. */
+static struct place *add(struct sampler_names *names, uint64_t at, int32_t lasti, int kind)
+{
+    if (names->n >= SAMPLER_NAMES_MAX) {
+        names->n = 0;
+        index_clear(&names->by_place);
+    }
+    if (ARRAY_GROW(names->places, names->alloc, names->n + 1) < 0 ||
+        index_add(&names->by_place, hash_place(at, lasti, kind), (uint32_t)names->n) < 0)
+        return NULL;
+    struct place *place = &names->places[names->n++];
+    *place = (struct place){.at = at, .lasti = lasti, .kind = (unsigned)kind};
+    return place;
+}
+
+static uint64_t hash_key(const struct code *code)
+{
+    uint64_t hash = hash_add(1, code->key.filename);
+
+    hash = hash_add(hash, code->key.name);
+    hash = hash_add(hash, code->key.linetable);
+    return hash_add(hash, (uint64_t)code->key.first_line << 32 | code->key.version);
+}
+
+static int intern_python(struct sampler_names *names, const struct code *code, int32_t lasti,
+                         uint32_t *id)
+{
+    struct profile_frame frame = {.kind = PROFILE_PYTHON, .func = "?", .file = ""};
+
+    if (code && code->state == CODE_LOADED) {
+        int line = linetable_line(&code->lines, lasti);
+        frame.func = code->name;
+        frame.file = code->file;
+        frame.first_line = code->lines.first_line;
+        frame.line = line > 0 ? line : 0;
+    }
+    return store_intern(names->store, &frame, id);
+}
+
+/* Brings a place up to date. code: NULL or unreadable, it is called "?". */
+static int learn(struct sampler_names *names, struct place *place, const struct code *code,
+                 uint64_t now)
+{
+    bool known = code && code->state == CODE_LOADED;
+    uint64_t key = known ? hash_key(code) : 0;
+
+    if (place->seen && place->key == key) {
+        place->seen = now;
+        return 0;
+    }
+    int error = intern_python(names, code, place->lasti, &place->id);
+    if (error)
+        return error;
+    place->entered = !known || place->lasti >= code->first_traceable;
+    place->key = key;
+    place->seen = now;
+    return 0;
+}
+
+int sampler_names_raw(struct sampler_names *names, const struct raw_frame *frame, uint32_t *id)
+{
+    _guard_mutex_(&names->lock);
+    struct place *place = find(names, frame->code, frame->lasti, PLACE_PYTHON);
+
+    if (!place)
+        place = add(names, frame->code, frame->lasti, PLACE_PYTHON);
+    if (!place)
+        return -ENOMEM;
+    int error = learn(names, place, frame->info, monotonic_ns());
+    *id = place->id;
+    return error;
+}
+
+/* The code object as it is now; NULL: there is none. The caller holds target->lock. */
+static struct code *read_code(struct target *target, uint64_t addr)
+{
+    const struct offsets *offsets = &target->runtime.offsets;
+    uint8_t head[HEAD_MAX];
+    uint32_t size = code_head_size(offsets);
+
+    if (size > sizeof head || memory_read(&target->memory, addr, head, size) < 0)
+        return NULL;
+    struct code *code = code_cache_find(target->codes, offsets, addr, head);
+    if (code && code->state == CODE_NEW &&
+        code_cache_load(target->codes, &target->memory, offsets) < 0)
+        return NULL;
+    return code;
+}
+
+int sampler_names_python(struct sampler_names *names, uint64_t code, int32_t lasti,
+                         bool of_generator, uint32_t *id)
+{
+    uint64_t now = monotonic_ns();
+    int error = 0;
+    {
+        _guard_mutex_(&names->lock);
+        const struct place *place = find(names, code, lasti, PLACE_PYTHON);
+        if (place && now - place->seen < SAMPLER_NAMES_FRESH_NS) {
+            *id = place->id;
+            return place->entered || of_generator ? 0 : -ENOENT;
+        }
+    }
+    pthread_mutex_lock(&names->target->lock);
+    code_cache_trim(names->target->codes);
+    struct code *found = read_code(names->target, code);
+    pthread_mutex_lock(&names->lock);
+    struct place *place = find(names, code, lasti, PLACE_PYTHON);
+    if (!place)
+        place = add(names, code, lasti, PLACE_PYTHON);
+    error = place ? learn(names, place, found, now) : -ENOMEM;
+    if (!error) {
+        *id = place->id;
+        error = place->entered || of_generator ? 0 : -ENOENT;
+    }
+    pthread_mutex_unlock(&names->lock);
+    pthread_mutex_unlock(&names->target->lock);
+    return error;
+}
+
+int sampler_names_native(struct sampler_names *names, uint64_t pc, bool exact, uint32_t *id)
+{
+    struct native_frame at = {.pc = pc, .exact = exact};
+    int kind = exact ? PLACE_EXACT : PLACE_RETURN;
+    uint64_t now = monotonic_ns();
+    {
+        _guard_mutex_(&names->lock);
+        const struct place *place = find(names, pc, 0, kind);
+        if (place && now - place->seen < SAMPLER_NAMES_FRESH_NS) {
+            *id = place->id;
+            return 0;
+        }
+    }
+    _guard_mutex_(&names->target->lock);
+    struct native_symbol symbol;
+    char unknown[64];
+
+    native_resolve(names->target->native, &at, &symbol);
+    snprintf(unknown, sizeof unknown, "[%s]", *symbol.module ? symbol.module : "native code");
+    struct profile_frame frame = {.kind = PROFILE_NATIVE,
+                                  .func = symbol.name ? symbol.name : unknown,
+                                  .file = symbol.module};
+    int error = store_intern(names->store, &frame, id);
+    pthread_mutex_lock(&names->lock);
+    struct place *place = error ? NULL : find(names, pc, 0, kind);
+    if (!place && !error)
+        place = add(names, pc, 0, kind);
+    if (place) {
+        place->id = *id;
+        place->seen = now;
+    }
+    pthread_mutex_unlock(&names->lock);
+    return error;
+}

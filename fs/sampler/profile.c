@@ -1,0 +1,275 @@
+#include "fs/sampler/profile.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+
+#include <errno.h>
+
+struct profile {
+    pid_t pid;
+    uint64_t serial;      /* no two have the same */
+    pthread_mutex_t lock; /* guards what follows */
+    struct store *store;
+    struct sampler *sampler; /* NULL: none runs */
+    struct sampler_options options;
+    uint64_t duration, since, until;
+    const char *source;
+    struct text why;
+    struct sampler_figures figures; /* of the last sampler, once it has ended */
+    bool
+        resumes; /* it was handed over, and is to go on: for so long; ns, 0: until told otherwise */
+    uint64_t resumes_for;
+    uint64_t tried;  /* CLOCK_MONOTONIC, ns: when it was last to be started unasked; 0: never */
+    uint64_t parent; /* the serial of whose child it is; 0: nobody's */
+    bool over;       /* the process has ended */
+};
+
+/* What all profiles have. Like the memory that it counts, it belongs to the process. */
+static struct store_budget budget;
+static _Atomic uint64_t serials;
+
+int profile_new(pid_t pid, struct profile **out)
+{
+    struct profile *profile = calloc(1, sizeof *profile);
+
+    if (!profile)
+        return -ENOMEM;
+    profile->pid = pid;
+    profile->serial = atomic_fetch_add(&serials, 1) + 1;
+    pthread_mutex_init(&profile->lock, NULL);
+    *out = profile;
+    return 0;
+}
+
+/* Ends the sampler. The caller holds lock, here as below. */
+static bool stop(struct profile *profile)
+{
+    struct sampler *sampler = steal_pointer(profile->sampler);
+
+    if (!sampler)
+        return false;
+    bool ended = sampler_over(sampler);
+    sampler_collect(sampler);
+    sampler_figures(sampler, &profile->figures);
+    sampler_stop(sampler);
+    if (!ended || !profile->until)
+        profile->until = monotonic_ns();
+    return !ended;
+}
+
+/* Takes note of one that has ended by itself. */
+static void settle(struct profile *profile)
+{
+    if (profile->sampler && sampler_over(profile->sampler))
+        stop(profile);
+}
+
+void profile_free(struct profile *profile)
+{
+    if (!profile)
+        return;
+    stop(profile);
+    store_unref(profile->store);
+    text_deinit(&profile->why);
+    pthread_mutex_destroy(&profile->lock);
+    free(profile);
+}
+
+static int start(struct profile *profile, struct target *target,
+                 const struct sampler_options *options, uint64_t duration, struct text *why)
+{
+    struct store *store = store_ref(profile->store);
+    struct sampler *sampler;
+
+    int error = store ? 0 : store_new(profile->pid, &budget, &store);
+    if (!error)
+        error = sampler_start(target, store, options, duration, why, &sampler);
+    if (error) {
+        store_unref(store);
+        return error;
+    }
+    stop(profile);
+    store_unref(profile->store);
+    profile->store = store;
+    store_period(store, UINT64_C(1000000000) / options->hz);
+    profile->sampler = sampler;
+    profile->options = *options;
+    profile->duration = duration;
+    profile->since = sampler->since;
+    profile->until = duration ? sampler->since + duration : 0;
+    profile->source = sampler->source->name;
+    profile->figures = (struct sampler_figures){0};
+    text_clear(&profile->why);
+    if (sampler->why.size)
+        text_add(&profile->why, sampler->why.data, sampler->why.size);
+    return 0;
+}
+
+int profile_start(struct profile *profile, struct target *target,
+                  const struct sampler_options *options, uint64_t duration, struct text *why)
+{
+    _guard_mutex_(&profile->lock);
+
+    if (profile->over) {
+        text_puts(why, "the process has ended");
+        return -ESRCH;
+    }
+    return start(profile, target, options, duration, why);
+}
+
+bool profile_stop(struct profile *profile)
+{
+    _guard_mutex_(&profile->lock);
+    return stop(profile);
+}
+
+void profile_end(struct profile *profile)
+{
+    if (!profile)
+        return;
+    _guard_mutex_(&profile->lock);
+    profile->over = true;
+    stop(profile);
+}
+
+void profile_hand_over(struct profile *from, struct profile *to)
+{
+    pthread_mutex_lock(&from->lock);
+    uint64_t now = monotonic_ns();
+    bool on = from->sampler && (!from->until || from->until > now);
+    uint64_t until = from->until;
+    struct sampler_options options = from->options;
+    stop(from);
+    from->over = true;
+    struct store *store = steal_pointer(from->store);
+    pthread_mutex_unlock(&from->lock);
+
+    _guard_mutex_(&to->lock);
+    if (!store || to->store) {
+        store_unref(store);
+        return;
+    }
+    to->store = store;
+    to->options = options;
+    to->options.tid = 0; /* its threads have ended */
+    to->since = to->until = now;
+    to->source = from->source;
+    to->resumes = on;
+    to->resumes_for = until ? until - now : 0;
+    store_mark(store, "exec", now);
+}
+
+void profile_resume(struct profile *profile, struct target *target)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    _guard_mutex_(&profile->lock);
+    struct sampler_options options = profile->options;
+
+    if (!profile->resumes || profile->over)
+        return;
+    profile->resumes = false;
+    if (start(profile, target, &options, profile->resumes_for, &why) < 0 && why.size)
+        text_add(&profile->why, why.data, why.size);
+}
+
+int profile_clear(struct profile *profile)
+{
+    _guard_mutex_(&profile->lock);
+
+    if (!profile->store)
+        return -ENODATA;
+    if (profile->sampler)
+        sampler_collect(profile->sampler);
+    store_clear(profile->store);
+    return 0;
+}
+
+int profile_mark(struct profile *profile, const char *name)
+{
+    _guard_mutex_(&profile->lock);
+
+    if (!profile->store)
+        return -ENODATA;
+    if (profile->sampler)
+        sampler_collect(profile->sampler);
+    return store_mark(profile->store, name, monotonic_ns());
+}
+
+struct store *profile_store(struct profile *profile)
+{
+    _guard_mutex_(&profile->lock);
+
+    if (profile->sampler)
+        sampler_collect(profile->sampler);
+    settle(profile);
+    return profile->store ? store_ref(profile->store) : NULL;
+}
+
+bool profile_any(struct profile *profile)
+{
+    if (!profile)
+        return false;
+    _guard_mutex_(&profile->lock);
+    return profile->store != NULL;
+}
+
+bool profile_running(struct profile *profile)
+{
+    _guard_mutex_(&profile->lock);
+    settle(profile);
+    return profile->sampler != NULL;
+}
+
+bool profile_try(struct profile *profile, uint64_t now, uint64_t again)
+{
+    _guard_mutex_(&profile->lock);
+    if (profile->tried && now - profile->tried < again)
+        return false;
+    profile->tried = now;
+    return true;
+}
+
+void profile_forgive(struct profile *profile)
+{
+    _guard_mutex_(&profile->lock);
+    profile->tried = 0;
+}
+
+void profile_adopt(struct profile *child, const struct profile *parent)
+{
+    _guard_mutex_(&child->lock);
+    child->parent = parent->serial;
+}
+
+bool profile_is_child(struct profile *child, const struct profile *parent)
+{
+    _guard_mutex_(&child->lock);
+    return child->parent == parent->serial;
+}
+
+int profile_look(struct profile *profile, struct profile_state *out)
+{
+    _guard_mutex_(&profile->lock);
+
+    *out = (struct profile_state){.started = profile->store != NULL};
+    if (!profile->store)
+        return 0;
+    settle(profile);
+    out->running = profile->sampler != NULL;
+    out->options = profile->options;
+    out->asked_for = profile->duration;
+    out->since = profile->since;
+    out->until = profile->until;
+    out->source = profile->source;
+    out->figures = profile->figures;
+    if (profile->sampler) {
+        sampler_collect(profile->sampler);
+        sampler_figures(profile->sampler, &out->figures);
+    }
+    store_stats(profile->store, &out->stats);
+    if (profile->why.size)
+        text_add(&out->why, profile->why.data, profile->why.size);
+    return text_finish(&out->why);
+}
+
+void profile_state_deinit(struct profile_state *state) { text_deinit(&state->why); }

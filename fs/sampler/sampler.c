@@ -1,0 +1,199 @@
+#include "fs/sampler/sampler.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/base/worker.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A tick may wait for a file system that doesn't answer: so long its end is waited for. */
+#define STOP_DEADLINE_NS 200000000u
+
+static void unref(struct sampler *sampler)
+{
+    if (atomic_fetch_sub(&sampler->references, 1) > 1)
+        return;
+    sampler_names_free(sampler->names);
+    store_unref(sampler->store);
+    target_unref(sampler->target);
+    text_deinit(&sampler->why);
+    pthread_cond_destroy(&sampler->changed);
+    pthread_mutex_destroy(&sampler->using);
+    pthread_mutex_destroy(&sampler->lock);
+    free(sampler);
+}
+
+/* Ends the source; only the first time. */
+static void finish(struct sampler *sampler)
+{
+    _guard_mutex_(&sampler->using);
+
+    if (sampler->stopped)
+        return;
+    if (sampler->source->collect)
+        sampler->source->collect(sampler);
+    sampler->source->figures(sampler, &sampler->last);
+    sampler->source->stop(sampler);
+    sampler->of = NULL;
+    sampler->stopped = true;
+}
+
+/* Waits until `due`, or until something else is to be done. The caller holds lock. */
+static void wait_until(struct sampler *sampler, uint64_t due)
+{
+    if (due == UINT64_MAX) {
+        pthread_cond_wait(&sampler->changed, &sampler->lock);
+        return;
+    }
+    const struct timespec at = timespec_of(due);
+    pthread_cond_clockwait(&sampler->changed, &sampler->lock, CLOCK_MONOTONIC, &at);
+}
+
+static void *ticking(void *arg)
+{
+    struct sampler *sampler = arg;
+    uint64_t due = 0;
+
+    pthread_mutex_lock(&sampler->lock);
+    while (!sampler->stopping && !sampler->over) {
+        uint64_t now = monotonic_ns();
+        uint64_t end = sampler->until ? sampler->until : UINT64_MAX;
+        if (now >= end) {
+            sampler->over = true;
+        } else if (!sampler->source->tick || now < due) {
+            wait_until(sampler, sampler->source->tick && due < end ? due : end);
+        } else {
+            pthread_mutex_unlock(&sampler->lock);
+            due = sampler->source->tick(sampler, now);
+            pthread_mutex_lock(&sampler->lock);
+            sampler->over |= due == UINT64_MAX;
+        }
+    }
+    pthread_mutex_unlock(&sampler->lock);
+    finish(sampler);
+    pthread_mutex_lock(&sampler->lock);
+    sampler->threaded = false;
+    pthread_cond_broadcast(&sampler->changed);
+    pthread_mutex_unlock(&sampler->lock);
+    unref(sampler);
+    return NULL;
+}
+
+static int start_thread(struct sampler *sampler)
+{
+    pthread_t thread;
+
+    if (!sampler->source->tick && !sampler->until)
+        return 0;
+    sampler->threaded = true;
+    atomic_fetch_add(&sampler->references, 1);
+    int error = worker_start(ticking, sampler, "probefs-sample", &thread);
+    if (error) {
+        sampler->threaded = false;
+        unref(sampler);
+        return error;
+    }
+    pthread_detach(thread);
+    return 0;
+}
+
+/* The first source that can do any of it. */
+static int start_source(struct sampler *sampler, struct text *why)
+{
+    int error = -EOPNOTSUPP;
+
+    for (size_t i = 0; sampler_sources[i]; i++) {
+        _cleanup_(text_deinit) struct text reason = TEXT_INIT;
+        sampler->source = sampler_sources[i];
+        if (!(sampler->source->modes & sampler->options.modes))
+            continue;
+        error = sampler->source->start(sampler, &reason);
+        if (!error)
+            return 0;
+        text_printf(&sampler->why, "%s: %s\n", sampler->source->name,
+                    reason.data ? reason.data : strerror(-error));
+        if (error == -ESRCH || error == -ENOMEM)
+            break;
+    }
+    if (sampler->why.size)
+        text_add(why, sampler->why.data, sampler->why.size - 1);
+    else
+        text_puts(why, "nothing here can sample that");
+    return error;
+}
+
+int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
+                  uint64_t duration, struct text *why, struct sampler **out)
+{
+    struct sampler *sampler = calloc(1, sizeof *sampler);
+
+    if (!sampler)
+        return -ENOMEM;
+    sampler->references = 1;
+    pthread_mutex_init(&sampler->lock, NULL);
+    pthread_mutex_init(&sampler->using, NULL);
+    pthread_cond_init(&sampler->changed, NULL);
+    sampler->target = target_ref(target);
+    sampler->store = store_ref(store);
+    sampler->options = *options;
+    int error = sampler_names_new(target, store, &sampler->names);
+    if (!error)
+        error = start_source(sampler, why);
+    if (error) {
+        unref(sampler);
+        return error;
+    }
+    sampler->since = monotonic_ns();
+    sampler->until = duration ? sampler->since + duration : 0;
+    error = start_thread(sampler);
+    if (error) {
+        finish(sampler);
+        unref(sampler);
+        return error;
+    }
+    *out = sampler;
+    return 0;
+}
+
+void sampler_stop(struct sampler *sampler)
+{
+    if (!sampler)
+        return;
+    const struct timespec end = timespec_of(monotonic_ns() + STOP_DEADLINE_NS);
+    pthread_mutex_lock(&sampler->lock);
+    bool threaded = sampler->threaded;
+    sampler->stopping = true;
+    pthread_cond_broadcast(&sampler->changed);
+    while (sampler->threaded)
+        if (pthread_cond_clockwait(&sampler->changed, &sampler->lock, CLOCK_MONOTONIC, &end) ==
+            ETIMEDOUT)
+            break; /* it ends once it can, and frees what it has */
+    pthread_mutex_unlock(&sampler->lock);
+    if (!threaded)
+        finish(sampler);
+    unref(sampler);
+}
+
+bool sampler_over(struct sampler *sampler)
+{
+    _guard_mutex_(&sampler->lock);
+    return sampler->over;
+}
+
+void sampler_collect(struct sampler *sampler)
+{
+    _guard_mutex_(&sampler->using);
+
+    if (!sampler->stopped && sampler->source->collect)
+        sampler->source->collect(sampler);
+}
+
+void sampler_figures(struct sampler *sampler, struct sampler_figures *out)
+{
+    _guard_mutex_(&sampler->using);
+
+    if (!sampler->stopped)
+        sampler->source->figures(sampler, &sampler->last);
+    *out = sampler->last;
+}

@@ -1,0 +1,97 @@
+/* Where the samples of a process come from: of several sources the first that may be used here. */
+#pragma once
+
+#include "fs/base/interrupt.h"
+#include "fs/base/text.h"
+#include "fs/sampler/names.h"
+
+#define SAMPLER_HZ_MIN 1
+#define SAMPLER_HZ_MAX 10000
+#define SAMPLER_HZ_USUAL 97
+
+#define SAMPLER_MODE(mode) (1u << (mode))
+/* Those that need to know what happens off the processor. */
+#define SAMPLER_OFF_MODES (SAMPLER_MODE(MODE_OFF) | SAMPLER_MODE(MODE_WALL))
+#define SAMPLER_ON_MODES                                                       \
+ (SAMPLER_MODE(MODE_CPU) | SAMPLER_MODE(MODE_GIL) | SAMPLER_MODE(MODE_NOGIL) | \
+  SAMPLER_MODE(MODE_WALL))
+
+struct sampler_options {
+    unsigned modes;          /* SAMPLER_MODE() of each */
+    enum profile_mode shown; /* the first of them: what files show that name none */
+    unsigned hz;
+    bool native;   /* native frames too */
+    bool children; /* processes that it starts, too */
+    pid_t tid;     /* only this thread; 0: all */
+};
+
+/* What a source says of itself. */
+struct sampler_figures {
+    uint64_t target_ns; /* what sampling has cost the process so far, of its processor time */
+    uint64_t daemon_ns; /* what it has cost the daemon */
+    bool native;        /* it has native frames */
+    unsigned missing;   /* modes that were asked for, and that it can't */
+    char note[128];     /* in words, what else is to be known; "": nothing */
+};
+
+struct sampler;
+
+/* A way to come by samples. */
+struct sampler_source {
+    const char *name; /* "bpf" */
+    unsigned modes;   /* that it can */
+    /* Begins. -errno: it can't be used here, why says it in words, and the next one is tried. */
+    int (*start)(struct sampler *sampler, struct text *why);
+    /* Ends, soon; frees what start made. Once, and never while tick() runs. */
+    void (*stop)(struct sampler *sampler);
+    /* NULL, or called on a thread of the sampler's own: does what is due and returns when it wants
+     * to be called again (CLOCK_MONOTONIC, ns). UINT64_MAX: the process is gone. */
+    uint64_t (*tick)(struct sampler *sampler, uint64_t now);
+    /* NULL, or takes in what is pending, before the store is read. */
+    void (*collect)(struct sampler *sampler);
+    void (*figures)(struct sampler *sampler, struct sampler_figures *out);
+};
+
+/* A program in the kernel takes them: bpf/. */
+extern const struct sampler_source sampler_bpf;
+/* Wakes up and reads from outside: timer.c. */
+extern const struct sampler_source sampler_timer;
+/* Reads what the agent samples of allocations: allocations.c. */
+extern const struct sampler_source sampler_allocations;
+/* In order of preference; ends with NULL. */
+extern const struct sampler_source *const sampler_sources[];
+
+/* One that runs, or ran. What follows `of` is for its source. */
+struct sampler {
+    struct target *target; /* a reference */
+    struct store *store;   /* a reference */
+    struct sampler_names *names;
+    struct sampler_options options;
+    const struct sampler_source *source;
+    void *of;        /* the source's own */
+    uint64_t since;  /* CLOCK_MONOTONIC, ns */
+    struct text why; /* why no better source is used, one a line */
+
+    /* the sampler's own */
+    _Atomic unsigned references;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    bool threaded; /* a thread of its own ticks, and ends the source */
+    bool stopping, over;
+    uint64_t until;        /* CLOCK_MONOTONIC, ns: when it ends by itself; 0: it doesn't */
+    pthread_mutex_t using; /* held while the source is asked, or ended; guards what follows */
+    bool stopped;          /* source->stop() was called */
+    struct sampler_figures last;
+};
+
+/* Starts one. duration: for so long, from when its source has begun; ns, 0: until it is stopped.
+ * -EOPNOTSUPP: no source can do any of it here; -ESRCH, -ENOMEM: why says it in words. */
+int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
+                  uint64_t duration, struct text *why, struct sampler **out);
+/* Ends it and drops the reference; NULL is fine. What is pending is taken in. */
+void sampler_stop(struct sampler *sampler);
+/* Whether it has ended by itself: its time was over, or the process has gone. */
+bool sampler_over(struct sampler *sampler);
+/* Takes in what is pending. */
+void sampler_collect(struct sampler *sampler);
+void sampler_figures(struct sampler *sampler, struct sampler_figures *out);

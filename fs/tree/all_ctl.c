@@ -1,0 +1,114 @@
+/* all/ctl, and that of a job: each line is a verb of <pid>/ctl, done in every process that its
+ * opener and its writers may control, side by side; `on 0,2-3` in front: in these ranks themselves.
+ */
+#include "fs/tree/everywhere.h"
+
+#include "agent/base/cleanup.h"
+#include "fs/base/caret.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A line without its newline. */
+struct line {
+    size_t size;
+    char text[];
+};
+
+static int run(const void *of, struct file_context *context, struct text *said,
+               struct outcome *outcome)
+{
+    const struct line *line = of;
+    const struct input input = {.text = line->text, .size = line->size, .last = true};
+
+    return ctl_run(context, &input, said, outcome);
+}
+
+static bool is_pause(const struct line *line)
+{
+    const char *verb = line->text + strspn(line->text, " \t");
+
+    return !strncmp(verb, "pause", 5) && (!verb[5] || verb[5] == ' ' || verb[5] == '\t');
+}
+
+/* What goes on while ranks are held. */
+static void add_timeouts(const struct everywhere *all, struct text *said)
+{
+    const char *launcher = all->items[0].who.of.launcher;
+
+    text_puts(said, "Timeouts go on meanwhile: that of torch.distributed's groups, 30 min unless "
+                    "the job says otherwise, with NCCL 10 min in newer versions");
+    if (!strcmp(launcher, "torchrun"))
+        text_puts(said, "; torchrun ends all ranks here once one has exited");
+    text_puts(said, ".\n");
+}
+
+static int run_all(struct file_context *context, struct line *line, const struct ranges *ranks,
+                   struct text *said)
+{
+    _cleanup_everywhere_ struct everywhere *all = NULL;
+
+    int r = everywhere_new(context, run, line, free, &all);
+    if (r == 0)
+        r = everywhere_list(all, context, ranks);
+    if (r < 0)
+        return r;
+    everywhere_do(all, context->interrupt);
+    r = everywhere_tell(all, false, said, &context->why);
+    if (r == 0 && all->njobs && is_pause(line))
+        add_timeouts(all, said);
+    return r;
+}
+
+static bool is_empty(const char *text, size_t size)
+{
+    while (size && strchr(" \t\r", text[size - 1]))
+        size--;
+    return !size;
+}
+
+static int run_line(struct file_context *context, const char *text, size_t size, struct text *said)
+{
+    const char *verb = text, *wrong;
+    struct ranges ranks;
+
+    int has_ranks = everywhere_read_on(text, size, &ranks, &verb, &wrong);
+    if (has_ranks < 0) {
+        text_puts(&context->why, "ranks belong here: 0,2-3");
+        text_add_caret(&context->why, text, size, wrong);
+        return -EINVAL;
+    }
+    size_t left = (size_t)(text + size - verb);
+    if (is_empty(verb, left)) {
+        if (!has_ranks)
+            return 0;
+        text_puts(&context->why, "a verb belongs here, as in ctl of a process");
+        text_add_caret(&context->why, text, size, verb);
+        return -EINVAL;
+    }
+    struct line *line = malloc(sizeof *line + left + 1);
+    if (!line)
+        return -ENOMEM;
+    line->size = left;
+    memcpy(line->text, verb, left);
+    line->text[left] = 0;
+    return run_all(context, line, has_ranks ? &ranks : NULL, said);
+}
+
+int all_ctl_run(struct file_context *context, const struct input *input, struct text *said,
+                struct outcome *outcome)
+{
+    while (outcome->consumed < input->size) {
+        const char *text = input->text + outcome->consumed;
+        size_t rest = input->size - outcome->consumed;
+        const char *newline = memchr(text, '\n', rest);
+        if (!newline && !input->last)
+            return 0;
+        size_t size = newline ? (size_t)(newline - text) : rest;
+        int r = run_line(context, text, size, said);
+        if (r < 0)
+            return r;
+        outcome->consumed += size + (newline != NULL);
+    }
+    return 0;
+}

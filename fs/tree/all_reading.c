@@ -1,0 +1,178 @@
+#include "fs/tree/all_reading.h"
+
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/proc/may_hang.h"
+#include "fs/tables/every_process.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* One process while it is read. */
+struct reading {
+    struct may_hang work;
+    struct process *process; /* a reference */
+    stacks_text *render;
+    struct text text, why;
+    int error;
+};
+
+static void read_run(struct may_hang *work)
+{
+    struct reading *reading = (struct reading *)work;
+    struct target *target = process_target(reading->process);
+
+    reading->error = target ? reading->render(target, process_recording(reading->process),
+                                              &reading->why, &reading->text)
+                            : -ESRCH;
+    target_unref(target);
+}
+
+static void reading_free(struct may_hang *work)
+{
+    struct reading *reading = (struct reading *)work;
+
+    text_deinit(&reading->text);
+    text_deinit(&reading->why);
+    process_unref(reading->process);
+    free(reading);
+}
+
+/* NULL without memory. error: why it hasn't begun. */
+static struct reading *reading_start(struct process *process, stacks_text *render)
+{
+    struct reading *reading = calloc(1, sizeof *reading);
+    if (!reading)
+        return NULL;
+    reading->work = (struct may_hang){.pid = process->pid, .run = read_run, .free = reading_free};
+    reading->process = process_ref(process);
+    reading->render = render;
+    may_hang_init(&reading->work);
+    reading->error = may_hang_start(&reading->work);
+    return reading;
+}
+
+struct all {
+    struct file_context *context;
+    stacks_text *render;
+    all_take *take;
+    void *arg;
+    struct process_list list;
+    size_t bytes; /* that were taken */
+};
+
+/* By rank; those without one come behind the others, by number. */
+static int by_rank(const void *a, const void *b)
+{
+    const struct process *x = *(struct process *const *)a, *y = *(struct process *const *)b;
+    uint64_t rank_x = (uint64_t)x->rank, rank_y = (uint64_t)y->rank; /* of -1 the highest */
+
+    if (rank_x != rank_y)
+        return rank_x < rank_y ? -1 : 1;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static bool may_look(const struct all *all, const struct process *process)
+{
+    const struct file_context *context = all->context;
+
+    return principals_look(context->access, context->principals, process->pid) == 0;
+}
+
+static int list(struct all *all)
+{
+    struct process_list *list = &all->list;
+
+    int r = context_processes(all->context, list);
+    if (r == 0 && list->n)
+        qsort(list->items, list->n, sizeof *list->items, by_rank);
+    return r;
+}
+
+/* Why a process has no stacks here: also among its errors. */
+static int take_failure(const struct all *all, struct process *process, int error, const char *why)
+{
+    const struct file_context *context = all->context;
+
+    error_ring_add(&process->errors, context->principals->opener, context->file, error, why);
+    return all->take(all->arg, process, NULL, why);
+}
+
+static int take_reading(struct all *all, struct reading *reading, int error)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+    struct process *process = reading->process;
+
+    if (error == 0 && !may_look(all, process))
+        return 0; /* it has executed another program meanwhile */
+    if (error == 0 && reading->error == 0) {
+        all->bytes += reading->text.size;
+        return all->take(all->arg, process, &reading->text, NULL);
+    }
+    if (error)
+        may_hang_explain(error, &why);
+    else
+        text_add(&why, reading->why.data, reading->why.size);
+    if (!why.size)
+        text_puts(&why, strerror(error ? -error : -reading->error));
+    if (error == -ESRCH || reading->error == -ESRCH)
+        return 0;
+    return take_failure(all, process, error ? error : reading->error, why.data);
+}
+
+/* So many of them at once. -ENOMEM. */
+static int read_some(struct all *all, struct process **some, size_t n)
+{
+    struct may_hang *works[ALL_THREADS] = {0};
+    int errors[ALL_THREADS], r = 0;
+
+    for (size_t i = 0; i < n && r == 0; i++) {
+        struct reading *reading = reading_start(some[i], all->render);
+        if (!reading) {
+            r = -ENOMEM;
+            break;
+        }
+        works[i] = &reading->work;
+        errors[i] = reading->error;
+    }
+    struct may_hang *waited[ALL_THREADS];
+    for (size_t i = 0; i < ALL_THREADS; i++)
+        waited[i] = works[i] && errors[i] == 0 ? works[i] : NULL;
+    may_hang_wait_all(waited, n);
+    for (size_t i = 0; i < n && works[i]; i++) {
+        if (r == 0 && waited[i] && works[i]->state != MAY_HANG_DONE)
+            r = take_failure(all, some[i], -ETIMEDOUT, "it hangs, or some of its memory does");
+        else if (r == 0)
+            r = take_reading(all, (struct reading *)works[i], errors[i]);
+        may_hang_unref(works[i]);
+    }
+    return r;
+}
+
+static int read_all(struct all *all)
+{
+    uint64_t until = monotonic_ns() + ALL_DEADLINE_NS;
+
+    int r = list(all);
+    for (size_t i = 0, n; r == 0 && i < all->list.n; i += n) {
+        n = all->list.n - i < ALL_THREADS ? all->list.n - i : ALL_THREADS;
+        if (interrupted(all->context->interrupt))
+            return -EINTR;
+        if (monotonic_ns() < until && all->bytes < ALL_BYTES_MAX)
+            r = read_some(all, &all->list.items[i], n);
+        else
+            for (size_t k = 0; k < n && r == 0; k++)
+                r = take_failure(all, all->list.items[i + k], -ETIMEDOUT,
+                                 "it was not read in time, or the others are too much already");
+    }
+    return r;
+}
+
+int all_read(struct file_context *context, stacks_text *render, all_take *take, void *arg)
+{
+    struct all all = {.context = context, .render = render, .take = take, .arg = arg};
+
+    int r = read_all(&all);
+    process_list_deinit(&all.list);
+    return r;
+}

@@ -1,0 +1,7 @@
+/* The names cores/<name>: the core files that the mount was given. */
+#pragma once
+
+#include "fs/tree/names.h"
+
+extern const struct naming cores;
+bool cores_are_there(struct file_context *context);

@@ -1,0 +1,192 @@
+"""jobs/: distributed jobs, which ranks of them are here, and who is the rank itself."""
+import os
+import random
+import select
+import signal
+
+import pytest
+
+from commands import write
+from interpreters import eventually, patience
+from sql import ask, rows, value
+from test_access import run_as
+from test_tree import ALL, TABLES
+
+FORK = """
+import os, sys
+child = os.fork()
+if not child:
+    sys.stdin.read()
+    os._exit(0)
+print(child)
+print("ready")
+sys.stdin.read()
+"""
+
+# says in the course of its life what it is, as torch.multiprocessing.spawn and Ray have it
+LATE = """
+import os, sys
+print("ready")
+for line in sys.stdin:
+    name, _, said = line.strip().partition("=")
+    if said:
+        os.environ[name] = said
+    else:
+        del os.environ[name]
+    print("done")
+"""
+
+WAIT = "import sys; print('ready'); sys.stdin.read()"
+
+
+def job_of(world, **more):
+    """The environment of a job that there is only once, and its name."""
+    port = str(random.randrange(10**6, 10**9))
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world), **more}, f"127.0.0.1:{port}"
+
+
+def status(probe, job):
+    return dict(line.split(": ", 1) for line in probe.read("jobs", job, "status").splitlines())
+
+
+def links(directory):
+    """{name: pid}"""
+    return {name: int(os.path.basename(os.readlink(directory / name))) for name in os.listdir(directory)}
+
+
+def test_a_job(probe, any_python):
+    env, name = job_of(4, TORCHELASTIC_RUN_ID="none", TORCHELASTIC_RESTART_COUNT="0")
+    ranks = {rank: any_python.run_source(FORK, env={**env, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "4"},
+                                         ready=False) for rank in "013"}
+    children = {rank: int(target.readline()) for rank, target in ranks.items()}
+    other, others_name = job_of(9)
+    any_python.run_source(WAIT, env={**other, "RANK": "5"})
+    for target in ranks.values():
+        target.expect("ready")
+    assert {name, others_name} <= set(os.listdir(probe.path / "jobs"))
+    job = probe.path / "jobs" / name
+    assert set(os.listdir(job)) == {*ALL, "status", "ranks", "workers"}
+    assert set(os.listdir(job / "tables")) == TABLES
+    assert links(job / "ranks") == {rank: target.pid for rank, target in ranks.items()}
+    assert links(job / "workers") == {f"{rank}.0": child for rank, child in children.items()}
+    assert (job / "ranks" / "1" / "status").read_text().startswith(f"Pid: {ranks['1'].pid}\n")
+    said = status(probe, name)
+    assert said.pop("Started")[:2] == "20"
+    assert said == {"Job": name, "World": "4", "Here": "0-1,3", "Missing": "2", "Workers": "3", "Launcher": "torchrun",
+                    "Restarts": "0", "Uid": str(os.getuid())}
+    said = status(probe, others_name)
+    assert (said["Here"], said["Elsewhere or missing"]) == ("5", "0-4,6-8")
+    assert not {"Launcher", "Restarts", "Missing"} & said.keys()
+
+    # what is asked there is asked of its processes
+    mine = {target.pid for target in ranks.values()} | set(children.values())
+    asked = ask(job / "query", "SELECT pid, rank, job, world, worker, role FROM process")
+    assert {int(row["pid"]) for row in asked} == mine
+    assert {(row["job"], row["world"], row["role"]) for row in asked} == {(name, "4", "")}
+    assert {(row["rank"], int(row["pid"])) for row in asked if row["worker"] == "1"} == set(children.items())
+    assert {int(row["pid"]) for row in rows((job / "tables" / "process.csv").read_text())} == mine
+    heads = [line for line in (job / "backtrace.python").read_text().splitlines() if line.startswith("host=")]
+    assert len(heads) == 6 and all(str(pid) in " ".join(heads) for pid in mine)
+    # and what is answered to a job isn't to another
+    write(job / "query", "SELECT 17 AS x\n")
+    assert (job / "query").read_text() == "x\n17\n"
+    assert "17" not in (probe.path / "jobs" / others_name / "query").read_text()
+
+    # who dies is missing; what it has started is no rank
+    os.kill(ranks["3"].pid, signal.SIGKILL)
+    eventually(lambda: status(probe, name)["Missing"] == "2-3", what="the end of rank 3")
+    assert set(os.listdir(job / "ranks")) == {"0", "1"}
+    assert links(job / "workers")["3.0"] == children["3"]
+    assert not os.path.lexists(probe.path / "by-rank" / "3") or \
+        links(probe.path / "by-rank")["3"] != children["3"]
+    for child in children.values():
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.python(minimum=(3, 9))
+def test_ranks_that_are_told_later(probe, python):
+    env, name = job_of(3)
+    target = python.run_source(LATE)
+    rank = random.randrange(10**5, 10**6)
+    assert name not in os.listdir(probe.path / "jobs")
+    for variable, said in {**env, "RANK": rank}.items():
+        target.send(f"{variable}={said}")
+        target.expect("done")
+    eventually(lambda: name in os.listdir(probe.path / "jobs"), what="the job")
+    assert links(probe.path / "jobs" / name / "ranks") == {str(rank): target.pid}
+    assert links(probe.path / "by-rank")[str(rank)] == target.pid
+    assert f"Rank: {rank}\n" in probe.read(target.pid, "status")
+    assert value(probe.path / "all" / "query", f"SELECT pid FROM process WHERE rank = {rank}") == str(target.pid)
+    target.send("RANK=")
+    target.expect("done")
+    eventually(lambda: name not in os.listdir(probe.path / "jobs"), what="the end of the job")
+
+
+def test_an_elastic_job_that_begins_again(probe, any_python):
+    """What the first start has left is no rank, though it says so."""
+    env, name = job_of(1, RANK="0", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", TORCHELASTIC_RUN_ID="again")
+    first = any_python.run_source(WAIT, env={**env, "TORCHELASTIC_RESTART_COUNT": "0"})
+    name += "@again"
+    assert links(probe.path / "jobs" / name / "ranks") == {"0": first.pid}
+    second = any_python.run_source(WAIT, env={**env, "TORCHELASTIC_RESTART_COUNT": "1"})
+    assert links(probe.path / "jobs" / name / "ranks") == {"0": second.pid}
+    assert links(probe.path / "jobs" / name / "workers") == {"0.0": first.pid}
+    assert status(probe, name)["Restarts"] == "1"
+    second.close()
+    eventually(lambda: links(probe.path / "jobs" / name / "ranks") == {"0": first.pid}, what="the end of the second")
+
+
+@pytest.mark.attack
+def test_jobs_of_two_users(probe, any_python, nobody):
+    """What others say of themselves is never of one's own job, and nobody sees what they may not look at."""
+    mount = probe.mount("allow_other", "hidepid=0")
+    env, name = job_of(2)
+    own = any_python.run_source(WAIT, env={**env, "RANK": "0"})
+    theirs = any_python.run_source(WAIT, env={**env, "RANK": "0"}, user=nobody)
+    intruder = any_python.run_source(WAIT, env={**env, "RANK": "1"}, user=nobody)
+    uid = os.stat(f"/proc/{theirs.pid}").st_uid
+    jobs = mount.path / "jobs"
+    assert {job for job in os.listdir(jobs) if job.startswith(name)} == {name, f"{name}~{uid}"}
+    assert links(jobs / name / "ranks") == {"0": own.pid}
+    assert links(jobs / f"{name}~{uid}" / "ranks") == {"0": theirs.pid, "1": intruder.pid}
+    seen = run_as(nobody, "ls", jobs).stdout.split()
+    assert [job for job in seen if job.startswith(name)] == [name]
+    assert run_as(nobody, "readlink", jobs / name / "ranks" / "0").stdout == f"../../../{theirs.pid}\n"
+    said = run_as(nobody, "sh", "-c", 'echo "SELECT pid FROM process" > "$1"; cat "$1"', "sh", jobs / name / "query")
+    assert {int(row["pid"]) for row in rows(said.stdout)} == {theirs.pid, intruder.pid}, said.stderr
+
+
+def test_events_of_a_job(probe, any_python):
+    """Of ranks that come later, too; one that ends before it is found is never of it, so some are tried."""
+    env, name = job_of(2)
+    first = any_python.run_source(WAIT, env={**env, "RANK": "0"})
+    events = os.open(probe.path / "jobs" / name / "events", os.O_RDONLY | os.O_NONBLOCK)
+    said, late, others = "", [], []
+    try:
+        def is_seen():
+            nonlocal said
+            others.append(any_python.run_source(WAIT))
+            late.append(any_python.run_source(WAIT, env={**env, "RANK": "1"}))
+            select.select([events], [], [], len(late))
+            others[-1].close()
+            late[-1].close()
+            if select.select([events], [], [], 1)[0]:
+                said += os.read(events, 1 << 16).decode()
+            return any(f'"pid": {target.pid}, "status": null, "signal": 9' in said for target in late)
+
+        eventually(is_seen, what="the end of a rank")
+        first.close()
+        while f'"pid": {first.pid},' not in said:
+            assert select.select([events], [], [], patience(60))[0], said
+            said += os.read(events, 1 << 16).decode()
+        assert not any(f'"pid": {other.pid},' in said for other in others)
+    finally:
+        os.close(events)
+
+
+def test_names_that_are_none(probe, any_python):
+    env, name = job_of(2)
+    any_python.run_source(WAIT, env={**env, "RANK": "0"})
+    for path in (f"jobs/{name}x", "jobs/0", f"jobs/{name}/ranks/1", f"jobs/{name}/ranks/00", f"jobs/{name}/workers/0",
+                 f"jobs/{name}/workers/0.0", f"jobs/{name}/workers/0.x", "jobs/" + "x" * 255):
+        assert not os.path.lexists(probe.path / path), path
