@@ -148,8 +148,8 @@ static enum MHD_Result answer_file(const struct server *server, struct MHD_Conne
                                                            : "text/plain; charset=utf-8");
 }
 
-/* Makes of each line of the file an event; a line may come in pieces, and is shorter than a block
- * never read as more than an eighth of one. */
+/* Makes of each line of the file an event. A line may come in pieces, and no more of it is read
+ * than fits. */
 static ssize_t stream_read(void *arg, uint64_t position, char *out, size_t max)
 {
     struct stream *stream = arg;
@@ -159,7 +159,7 @@ static ssize_t stream_read(void *arg, uint64_t position, char *out, size_t max)
     size_t size = 0;
 
     int ready = poll(fds, ARRAY_SIZE(fds), ALIVE_MS);
-    if (fds[1].revents || max < STREAM_BLOCK / 2)
+    if (fds[1].revents || max < LINE_ADDS)
         return MHD_CONTENT_READER_END_OF_STREAM;
     if (ready == 0 && !stream->is_inside)
         return snprintf(out, max, ": still here\n\n");
