@@ -96,10 +96,9 @@ class Browser:
         self.run(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.focus(); e.value = {json.dumps(text)}; }})()")
 
     def press(self, key, control=False):
-        code = {"Enter": 13, "Escape": 27}.get(key, ord(key[0].upper()))
-        for kind in "keyDown", "keyUp":
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, modifiers=2 if control else 0,
-                      **({"text": key} if len(key) == 1 and kind == "keyDown" else {}))
+        """In what has the focus, as the page hears of it."""
+        event = json.dumps({"key": key, "ctrlKey": control, "bubbles": True, "cancelable": True})
+        self.run(f"void document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {event}))")
 
     def screen(self, width, height, scheme="light"):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)

@@ -112,7 +112,7 @@ export async function debug(root, {directory, signal, every}) {
         else
             panel?.querySelector('.here')?.scrollIntoView({block: 'center'});
         show(values, variables(bound, `${tid}/${depth}`));
-        show(set, lines.length ? table(lines.map(one => ({...one, '': one.id})), {'': id => button('remove', () => breakpoints(`-${id}`), {'data-key': `remove ${id}`})}) :
+        show(set, lines.length ? table(lines.map(one => ({'': one.id, ...one})), {'': id => button('remove', () => breakpoints(`-${id}`), {'data-key': `remove ${id}`})}) :
             h('p', {class: 'dim'}, 'None is set.'));
     }
 

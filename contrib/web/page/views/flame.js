@@ -86,7 +86,7 @@ export async function flame(root, {directory, signal, pause}) {
         tick('live', live, on => { live = on; }), tick('C frames', native, on => { native = on; restart(); }),
         button('All of it', () => { zoomed = []; draw(); }), button('From now', restart),
         h('input', {type: 'search', placeholder: 'find', 'aria-label': 'Find', oninput: event => { wanted = event.target.value.toLowerCase(); draw(); }}), info),
-    h('p', {class: 'dim'}, collected ? 'Choose a box to make it the widest.' : 'Each look counts every thread once, also those that wait. Choose a box to make it the widest. For processor time: `profile cpu` in ctl, where this probefs has it.'), failed, graph);
+    h('p', {class: 'dim'}, collected ? 'Choose a box to make it the widest.' : 'Each look counts every thread once, also those that wait. Choose a box to make it the widest. For processor time write `profile cpu` to ctl (in files), and come back.'), failed, graph);
     addEventListener('keydown', event => {
         if (event.key === 'Escape') {
             zoomed = [];
