@@ -210,6 +210,8 @@ static void charge(struct store *store)
 
 static void drop_slices(struct store *store, size_t n)
 {
+    if (!n)
+        return;
     for (size_t i = 0; i < n; i++) {
         store->slices_bytes -= store->slices[i].size;
         free(store->slices[i].bytes);

@@ -7,8 +7,9 @@
 
 struct profile {
     pid_t pid;
-    uint64_t serial;      /* no two have the same */
-    pthread_mutex_t lock; /* guards what follows */
+    uint64_t serial;          /* no two have the same */
+    pthread_mutex_t starting; /* held while a sampler is made, which may hang */
+    pthread_mutex_t lock;     /* for a moment, by anybody; guards what follows */
     struct store *store;
     struct sampler *sampler; /* NULL: none runs */
     struct sampler_options options;
@@ -36,6 +37,7 @@ int profile_new(pid_t pid, struct profile **out)
         return -ENOMEM;
     profile->pid = pid;
     profile->serial = atomic_fetch_add(&serials, 1) + 1;
+    pthread_mutex_init(&profile->starting, NULL);
     pthread_mutex_init(&profile->lock, NULL);
     *out = profile;
     return 0;
@@ -49,9 +51,8 @@ static bool stop(struct profile *profile)
     if (!sampler)
         return false;
     bool ended = sampler_over(sampler);
-    sampler_collect(sampler);
-    sampler_figures(sampler, &profile->figures);
-    sampler_stop(sampler);
+    sampler_stop(sampler, &profile->figures);
+    sampler_unref(sampler);
     if (!ended || !profile->until)
         profile->until = monotonic_ns();
     return !ended;
@@ -71,29 +72,41 @@ void profile_free(struct profile *profile)
     stop(profile);
     store_unref(profile->store);
     text_deinit(&profile->why);
+    pthread_mutex_destroy(&profile->starting);
     pthread_mutex_destroy(&profile->lock);
     free(profile);
 }
 
-static int start(struct profile *profile, struct target *target,
-                 const struct sampler_options *options, uint64_t duration, struct text *why)
+/* Has what is pending taken in, without the lock: that may hang. */
+static void collect(struct profile *profile)
 {
-    struct store *store = store_ref(profile->store);
-    struct sampler *sampler;
+    pthread_mutex_lock(&profile->lock);
+    struct sampler *sampler = sampler_ref(profile->sampler);
+    pthread_mutex_unlock(&profile->lock);
+    if (sampler)
+        sampler_collect(sampler);
+    sampler_unref(sampler);
+}
 
-    int error = store ? 0 : store_new(profile->pid, &budget, &store);
-    if (!error)
-        error = sampler_start(target, store, options, duration, why, &sampler);
-    if (error) {
+/* Puts a sampler that has just begun in the place of the last one. -ESRCH: the process has ended
+ * meanwhile. The caller holds lock, and gives its references away. */
+static int install(struct profile *profile, struct store *store, struct sampler *sampler,
+                   uint64_t duration)
+{
+    struct sampler_figures figures;
+
+    if (profile->over) {
+        sampler_stop(sampler, &figures);
+        sampler_unref(sampler);
         store_unref(store);
-        return error;
+        return -ESRCH;
     }
     stop(profile);
     store_unref(profile->store);
     profile->store = store;
-    store_period(store, UINT64_C(1000000000) / options->hz);
+    store_period(store, UINT64_C(1000000000) / sampler->options.hz);
     profile->sampler = sampler;
-    profile->options = *options;
+    profile->options = sampler->options;
     profile->duration = duration;
     profile->since = sampler->since;
     profile->until = duration ? sampler->since + duration : 0;
@@ -108,13 +121,28 @@ static int start(struct profile *profile, struct target *target,
 int profile_start(struct profile *profile, struct target *target,
                   const struct sampler_options *options, uint64_t duration, struct text *why)
 {
-    _guard_mutex_(&profile->lock);
+    struct sampler *sampler;
 
-    if (profile->over) {
-        text_puts(why, "the process has ended");
-        return -ESRCH;
+    if (pthread_mutex_trylock(&profile->starting)) {
+        text_puts(why, "a profile of it is just being started: try again");
+        return -EBUSY;
     }
-    return start(profile, target, options, duration, why);
+    pthread_mutex_lock(&profile->lock);
+    struct store *store = store_ref(profile->store);
+    pthread_mutex_unlock(&profile->lock);
+    int error = store ? 0 : store_new(profile->pid, &budget, &store);
+    if (!error)
+        error = sampler_start(target, store, options, duration, why, &sampler);
+    if (error) {
+        store_unref(store);
+    } else {
+        _guard_mutex_(&profile->lock);
+        error = install(profile, store, sampler, duration);
+        if (error)
+            text_puts(why, "the process has ended");
+    }
+    pthread_mutex_unlock(&profile->starting);
+    return error;
 }
 
 bool profile_stop(struct profile *profile)
@@ -162,45 +190,45 @@ void profile_hand_over(struct profile *from, struct profile *to)
 void profile_resume(struct profile *profile, struct target *target)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
-    _guard_mutex_(&profile->lock);
-    struct sampler_options options = profile->options;
 
-    if (!profile->resumes || profile->over)
-        return;
+    pthread_mutex_lock(&profile->lock);
+    bool resumes = profile->resumes && !profile->over;
+    struct sampler_options options = profile->options;
+    uint64_t duration = profile->resumes_for;
     profile->resumes = false;
-    if (start(profile, target, &options, profile->resumes_for, &why) < 0 && why.size)
-        text_add(&profile->why, why.data, why.size);
+    pthread_mutex_unlock(&profile->lock);
+    if (!resumes || profile_start(profile, target, &options, duration, &why) == 0 || !why.size)
+        return;
+    _guard_mutex_(&profile->lock);
+    text_add(&profile->why, why.data, why.size);
 }
 
 int profile_clear(struct profile *profile)
 {
+    collect(profile);
     _guard_mutex_(&profile->lock);
 
     if (!profile->store)
         return -ENODATA;
-    if (profile->sampler)
-        sampler_collect(profile->sampler);
     store_clear(profile->store);
     return 0;
 }
 
 int profile_mark(struct profile *profile, const char *name)
 {
+    collect(profile);
     _guard_mutex_(&profile->lock);
 
     if (!profile->store)
         return -ENODATA;
-    if (profile->sampler)
-        sampler_collect(profile->sampler);
     return store_mark(profile->store, name, monotonic_ns());
 }
 
 struct store *profile_store(struct profile *profile)
 {
+    collect(profile);
     _guard_mutex_(&profile->lock);
 
-    if (profile->sampler)
-        sampler_collect(profile->sampler);
     settle(profile);
     return profile->store ? store_ref(profile->store) : NULL;
 }
@@ -249,6 +277,7 @@ bool profile_is_child(struct profile *child, const struct profile *parent)
 
 int profile_look(struct profile *profile, struct profile_state *out)
 {
+    collect(profile);
     _guard_mutex_(&profile->lock);
 
     *out = (struct profile_state){.started = profile->store != NULL};
@@ -262,10 +291,8 @@ int profile_look(struct profile *profile, struct profile_state *out)
     out->until = profile->until;
     out->source = profile->source;
     out->figures = profile->figures;
-    if (profile->sampler) {
-        sampler_collect(profile->sampler);
+    if (profile->sampler)
         sampler_figures(profile->sampler, &out->figures);
-    }
     store_stats(profile->store, &out->stats);
     if (profile->why.size)
         text_add(&out->why, profile->why.data, profile->why.size);

@@ -10,9 +10,16 @@
 /* A tick may wait for a file system that doesn't answer: so long its end is waited for. */
 #define STOP_DEADLINE_NS 200000000u
 
-static void unref(struct sampler *sampler)
+struct sampler *sampler_ref(struct sampler *sampler)
 {
-    if (atomic_fetch_sub(&sampler->references, 1) > 1)
+    if (sampler)
+        atomic_fetch_add(&sampler->references, 1);
+    return sampler;
+}
+
+void sampler_unref(struct sampler *sampler)
+{
+    if (!sampler || atomic_fetch_sub(&sampler->references, 1) > 1)
         return;
     sampler_names_free(sampler->names);
     store_unref(sampler->store);
@@ -24,6 +31,16 @@ static void unref(struct sampler *sampler)
     free(sampler);
 }
 
+/* The caller holds using. */
+static void note_figures(struct sampler *sampler)
+{
+    struct sampler_figures now;
+
+    sampler->source->figures(sampler, &now);
+    _guard_mutex_(&sampler->lock);
+    sampler->last = now;
+}
+
 /* Ends the source; only the first time. */
 static void finish(struct sampler *sampler)
 {
@@ -33,7 +50,7 @@ static void finish(struct sampler *sampler)
         return;
     if (sampler->source->collect)
         sampler->source->collect(sampler);
-    sampler->source->figures(sampler, &sampler->last);
+    note_figures(sampler);
     sampler->source->stop(sampler);
     sampler->of = NULL;
     sampler->stopped = true;
@@ -76,7 +93,7 @@ static void *ticking(void *arg)
     sampler->threaded = false;
     pthread_cond_broadcast(&sampler->changed);
     pthread_mutex_unlock(&sampler->lock);
-    unref(sampler);
+    sampler_unref(sampler);
     return NULL;
 }
 
@@ -91,7 +108,7 @@ static int start_thread(struct sampler *sampler)
     int error = worker_start(ticking, sampler, "probefs-sample", &thread);
     if (error) {
         sampler->threaded = false;
-        unref(sampler);
+        sampler_unref(sampler);
         return error;
     }
     pthread_detach(thread);
@@ -141,7 +158,7 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
     if (!error)
         error = start_source(sampler, why);
     if (error) {
-        unref(sampler);
+        sampler_unref(sampler);
         return error;
     }
     sampler->since = monotonic_ns();
@@ -149,18 +166,17 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
     error = start_thread(sampler);
     if (error) {
         finish(sampler);
-        unref(sampler);
+        sampler_unref(sampler);
         return error;
     }
     *out = sampler;
     return 0;
 }
 
-void sampler_stop(struct sampler *sampler)
+void sampler_stop(struct sampler *sampler, struct sampler_figures *last)
 {
-    if (!sampler)
-        return;
     const struct timespec end = timespec_of(monotonic_ns() + STOP_DEADLINE_NS);
+
     pthread_mutex_lock(&sampler->lock);
     bool threaded = sampler->threaded;
     sampler->stopping = true;
@@ -172,7 +188,8 @@ void sampler_stop(struct sampler *sampler)
     pthread_mutex_unlock(&sampler->lock);
     if (!threaded)
         finish(sampler);
-    unref(sampler);
+    _guard_mutex_(&sampler->lock);
+    *last = sampler->last;
 }
 
 bool sampler_over(struct sampler *sampler)
@@ -191,9 +208,11 @@ void sampler_collect(struct sampler *sampler)
 
 void sampler_figures(struct sampler *sampler, struct sampler_figures *out)
 {
-    _guard_mutex_(&sampler->using);
-
-    if (!sampler->stopped)
-        sampler->source->figures(sampler, &sampler->last);
+    if (!pthread_mutex_trylock(&sampler->using)) {
+        if (!sampler->stopped)
+            note_figures(sampler);
+        pthread_mutex_unlock(&sampler->using);
+    }
+    _guard_mutex_(&sampler->lock);
     *out = sampler->last;
 }

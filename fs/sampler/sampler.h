@@ -78,20 +78,25 @@ struct sampler {
     pthread_cond_t changed;
     bool threaded; /* a thread of its own ticks, and ends the source */
     bool stopping, over;
-    uint64_t until;        /* CLOCK_MONOTONIC, ns: when it ends by itself; 0: it doesn't */
+    uint64_t until; /* CLOCK_MONOTONIC, ns: when it ends by itself; 0: it doesn't */
+    struct sampler_figures last;
     pthread_mutex_t using; /* held while the source is asked, or ended; guards what follows */
     bool stopped;          /* source->stop() was called */
-    struct sampler_figures last;
 };
 
 /* Starts one. duration: for so long, from when its source has begun; ns, 0: until it is stopped.
  * -EOPNOTSUPP: no source can do any of it here; -ESRCH, -ENOMEM: why says it in words. */
 int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
                   uint64_t duration, struct text *why, struct sampler **out);
-/* Ends it and drops the reference; NULL is fine. What is pending is taken in. */
-void sampler_stop(struct sampler *sampler);
+struct sampler *sampler_ref(struct sampler *sampler);
+void sampler_unref(struct sampler *sampler); /* NULL is fine */
+/* Ends it. What is pending is taken in, and *last is what it came to; where that takes longer than
+ * a moment (a file system that doesn't answer) it is done later, and *last as it was known before.
+ */
+void sampler_stop(struct sampler *sampler, struct sampler_figures *last);
 /* Whether it has ended by itself: its time was over, or the process has gone. */
 bool sampler_over(struct sampler *sampler);
-/* Takes in what is pending. */
+/* Takes in what is pending; as whatever reads a process, it may hang. */
 void sampler_collect(struct sampler *sampler);
+/* Never waits: while it is busy they are as they were before. */
 void sampler_figures(struct sampler *sampler, struct sampler_figures *out);

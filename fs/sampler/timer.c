@@ -31,7 +31,7 @@
 #define CARRY_NS 1000000000u      /* time that fits no stack is kept so long */
 #define FLUSH_NS 500000000u       /* what a sleeping thread has slept is noted so often */
 #define DESCRIPTORS_MAX 256       /* of threads, that stay open */
-#define DAEMON_SHARE 4            /* readings take a quarter of a processor at most */
+#define DAEMON_SHARE 4 /* looks take a quarter of a processor at most, those of all one */
 #define DEPTH_MAX STORE_DEPTH_MAX
 
 struct stack_ids {
@@ -66,6 +66,9 @@ struct timer {
     unsigned random;
     _Atomic uint64_t daemon_ns, slowed;
 };
+
+/* How many there are. Like the processors that it is for, it belongs to the process. */
+static _Atomic unsigned timers;
 
 static uint64_t thread_cpu_ns(void)
 {
@@ -534,8 +537,9 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
      */
     uint64_t took = monotonic_ns() - now;
     uint64_t wait = timer->period / 2 + (uint64_t)rand_r(&timer->random) * timer->period / RAND_MAX;
-    if (wait < took * DAEMON_SHARE) {
-        wait = took * DAEMON_SHARE;
+    unsigned share = atomic_load(&timers) > DAEMON_SHARE ? atomic_load(&timers) : DAEMON_SHARE;
+    if (wait < took * share) {
+        wait = took * share;
         timer->slowed++;
     }
     return now + wait;
@@ -575,10 +579,15 @@ static int start(struct sampler *sampler, struct text *why)
         return -ENOMEM;
     }
     sampler->of = timer;
+    atomic_fetch_add(&timers, 1);
     return 0;
 }
 
-static void stop(struct sampler *sampler) { free_timer(sampler->of); }
+static void stop(struct sampler *sampler)
+{
+    free_timer(sampler->of);
+    atomic_fetch_sub(&timers, 1);
+}
 
 static void figures(struct sampler *sampler, struct sampler_figures *out)
 {
@@ -590,7 +599,7 @@ static void figures(struct sampler *sampler, struct sampler_figures *out)
     };
     if (timer->slowed)
         snprintf(out->note, sizeof out->note,
-                 "%lu looks came later: they take a quarter of a processor at most",
+                 "%lu looks came later: all of them take one processor at most",
                  (unsigned long)timer->slowed);
 }
 

@@ -4,6 +4,7 @@
 #include "fs/process/registry.h"
 #include "fs/sampler/profile.h"
 #include "fs/tree/file.h"
+#include "fs/tree/jobs.h"
 #include "fs/tree/profile_view.h"
 
 #include <errno.h>
@@ -144,11 +145,10 @@ static int status_of_all(struct file_context *context, struct text *out)
     _cleanup_(process_list_deinit) struct process_list list = {0};
     size_t before = out->size;
 
-    int error = registry_list(context->registry, &list);
+    int error = context_processes(context, &list);
     for (size_t i = 0; !error && i < list.n; i++) {
         struct process *process = list.items[i];
-        if (!profile_any(process->profile) ||
-            principals_look(context->access, context->principals, process->pid) < 0)
+        if (!profile_any(process->profile))
             continue;
         text_printf(out, "pid=%d ", (int)process->pid);
         if (process->rank >= 0)

@@ -7,6 +7,7 @@
 #include "fs/process/exited.h"
 #include "fs/process/registry.h"
 #include "fs/sampler/profile.h"
+#include "fs/tree/jobs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -150,16 +151,14 @@ static int list_all(struct file_context *context, struct process_list *list)
 {
     size_t n = 0;
 
-    int error = registry_list(context->registry, list);
+    int error = context_processes(context, list);
     if (error)
         return error;
     for (size_t i = 0; i < list->n; i++) {
-        struct process *process = list->items[i];
-        if (profile_any(process->profile) && context->principals &&
-            principals_look(context->access, context->principals, process->pid) == 0)
-            list->items[n++] = process;
+        if (profile_any(list->items[i]->profile))
+            list->items[n++] = list->items[i];
         else
-            process_unref(process);
+            process_unref(list->items[i]);
     }
     list->n = n;
     return 0;

@@ -44,7 +44,7 @@ def samples(probe, pid):
     return int(status(probe, pid).get("Samples", 0))
 
 
-def started(probe, target, line="profile cpu", enough=200):
+def started(probe, target, line="profile cpu 997hz", enough=200):
     commands = Commands(probe, target.pid)
     commands.run("ctl", line + "\n")
     eventually(lambda: samples(probe, target.pid) >= enough, patience(60), f"{enough} samples")
@@ -436,7 +436,7 @@ def test_children(probe, any_python, forbidden):
 @pytest.mark.alone
 def test_everything_all_the_time(probe, any_python):
     before = any_python.run("shares.py", "python")
-    own = probe.mount("profile=cpu:97hz")
+    own = probe.mount("profile=cpu:997hz")
     after = any_python.run("shares.py", "calls")
     for target in before, after:
         eventually(lambda target=target: samples(own, target.pid) > 50, patience(60), "samples")
