@@ -30,7 +30,7 @@ function route() {
     const directory = parts.slice(0, depth).join('/');
     const views = !directory ? {} : parts[0] === 'exited' ? ENDED : /^\d+$/.test(directory) ? PROCESS : MANY;
     const view = views[parts[depth]] ? parts[depth] : Object.keys(views)[0];
-    return {directory, views, view, rest: parts.slice(depth + 1).join('/')};
+    return {directory, views, view, rest: parts.slice(depth + 1).join('/') + (parts.length > depth + 1 && location.hash.endsWith('/') ? '/' : '')};
 }
 
 const link = (directory, view, rest = '') => `#/${directory}/${view}${rest && '/' + rest}`;
