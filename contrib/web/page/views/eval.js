@@ -6,7 +6,7 @@ import {query, write} from '/probe.js';
 const PAST = 50;
 
 export async function evaluate(root, {directory, signal}) {
-    const where = h('select', {'aria-label': 'Where'}), past = h('div', {class: 'log', role: 'log'});
+    const main = h('option', {value: `${directory}/eval`}, 'in __main__'), where = h('select', {'aria-label': 'Where'}, main), past = h('div', {class: 'log', role: 'log'});
     const text = box({'aria-label': 'Python', placeholder: 'an expression, or a script'}, run);
     let running = null;
     const stop = button('Stop it', () => running?.abort(), {disabled: true});
@@ -39,7 +39,6 @@ export async function evaluate(root, {directory, signal}) {
     root.append(h('div', {class: 'note'}, 'What you write here runs in the process. Everywhere else looking runs nothing.'), text,
         h('div', {class: 'row'}, button('Run', run, {class: 'main'}), stop, where, h('small', {}, 'Ctrl-Enter runs it, ↑ in the empty box brings the last one back')), past);
     const threads = await query(directory, 'SELECT tid, thread FROM threads WHERE depth > 0', signal);
-    show(where, h('option', {value: `${directory}/eval`}, 'in __main__'),
-        threads.map(one => h('option', {value: `${directory}/threads/${one.tid}/eval`}, `as ${one.thread} (${one.tid}) sees it`)));
+    where.append(...threads.map(one => h('option', {value: `${directory}/threads/${one.tid}/eval`}, `as ${one.thread} (${one.tid}) sees it`)));
     text.focus();
 }

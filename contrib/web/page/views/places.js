@@ -3,8 +3,8 @@
 import {base, empty, h, show} from '/dom.js';
 import {query, readIfThere} from '/probe.js';
 
-const SQL = `SELECT pid, rank, func, file, lineno, state, stands FROM backtrace JOIN threads USING (host, pid, tid)
-    WHERE is_main AND backtrace.depth = 0 ORDER BY rank, pid`;
+const SQL = `SELECT b.pid AS pid, b.rank AS rank, func, file, lineno, state, stands FROM backtrace AS b JOIN threads AS t
+    ON t.host = b.host AND t.pid = b.pid AND t.tid = b.tid WHERE is_main AND b.depth = 0 ORDER BY b.rank, b.pid`;
 const NAMED = 64;
 
 export async function places(root, {directory, signal, every}) {

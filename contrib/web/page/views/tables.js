@@ -21,7 +21,7 @@ export function drawing(rows) {
 export async function tables(root, {directory, rest, signal, go}) {
     const out = h('div'), known = h('div', {class: 'row'});
     const text = box({'aria-label': 'SQL', 'data-key': 'sql'}, run);
-    const first = directory === 'all' || directory.startsWith('jobs/') ? 'SELECT pid, rank, func, file, lineno FROM backtrace JOIN threads USING (host, pid, tid) WHERE is_main AND backtrace.depth = 0' :
+    const first = directory === 'all' || directory.startsWith('jobs/') ? 'SELECT pid, rank, thread, func, file, lineno FROM backtrace WHERE depth = 0' :
         directory.startsWith('exited/') ? 'SELECT name, kept, lost FROM tables WHERE kept IS NOT NULL' : 'SELECT thread, func, file, lineno FROM backtrace WHERE depth = 0';
     text.value = rest ? `SELECT * FROM ${rest} LIMIT 500` : first;
 
