@@ -25,6 +25,8 @@
 struct look {
     struct may_hang work;
     struct process *process; /* a reference */
+    size_t index;            /* in the list */
+    bool executed;           /* it runs another program now */
 };
 
 static uint64_t wait_of(const struct process *process, uint64_t took_ns)
@@ -41,7 +43,8 @@ static uint64_t wait_of(const struct process *process, uint64_t took_ns)
 
 static void look_run(struct may_hang *work)
 {
-    struct process *process = ((struct look *)work)->process;
+    struct look *look = (struct look *)work;
+    struct process *process = look->process;
     struct target *target = process_target(process);
     uint64_t begun = monotonic_ns();
     struct membership now;
@@ -50,8 +53,9 @@ static void look_run(struct may_hang *work)
         return;
     membership_now(target, &now);
     bool lives = target_alive(target); /* else it may be a successor's */
+    look->executed = lives && !target_same_program(target);
     target_unref(target);
-    if (!lives)
+    if (!lives || look->executed)
         return;
     uint64_t ended = monotonic_ns();
     _guard_mutex_(&process->lock);
@@ -72,17 +76,38 @@ static bool is_due(struct process *process)
     return monotonic_ns() >= process->membership_again;
 }
 
-static void end_looks(struct may_hang **works, size_t *n)
+/* A listing doesn't notice that a process has executed the program that it ran before, as a child
+ * of multiprocessing does when it begins. */
+static void find_again(struct registry *registry, struct process_list *list, struct look *look)
 {
+    struct process *now;
+
+    if (registry_lookup(registry, look->work.pid, &now) < 0)
+        return;
+    process_unref(list->items[look->index]);
+    list->items[look->index] = now;
+}
+
+static void end_looks(struct registry *registry, struct process_list *list, struct look **looks,
+                      size_t *n)
+{
+    struct may_hang *works[LOOKS];
+
+    for (size_t i = 0; i < *n; i++)
+        works[i] = &looks[i]->work;
     may_hang_wait_all(works, *n);
-    while (*n)
-        may_hang_unref(works[--*n]);
+    while (*n) {
+        struct look *look = looks[--*n];
+        if (look->work.state == MAY_HANG_DONE && look->executed)
+            find_again(registry, list, look);
+        may_hang_unref(&look->work);
+    }
 }
 
 /* One that hangs, or for which there is no memory, is as it was known. */
-static void learn(const struct process_list *list)
+static void learn(struct registry *registry, struct process_list *list)
 {
-    struct may_hang *works[LOOKS] = {0};
+    struct look *looks[LOOKS] = {0};
     size_t n = 0;
 
     for (size_t i = 0; i < list->n; i++) {
@@ -92,15 +117,16 @@ static void learn(const struct process_list *list)
         look->work =
             (struct may_hang){.pid = list->items[i]->pid, .run = look_run, .free = look_free};
         look->process = process_ref(list->items[i]);
+        look->index = i;
         may_hang_init(&look->work);
         if (may_hang_start(&look->work) == 0)
-            works[n++] = &look->work;
+            looks[n++] = look;
         else
             may_hang_unref(&look->work);
         if (n == LOOKS)
-            end_looks(works, &n);
+            end_looks(registry, list, looks, &n);
     }
-    end_looks(works, &n);
+    end_looks(registry, list, looks, &n);
 }
 
 /* ---- who is what ---- */
@@ -281,7 +307,7 @@ int job_members_list(struct registry *registry, job_sees *sees, void *arg, struc
     int r = registry_list(registry, &list);
     if (r < 0)
         return r;
-    learn(&list);
+    learn(registry, &list);
     for (size_t i = 0; r == 0 && i < list.n; i++)
         r = add(out, &list.items[i]);
     if (r < 0 || !out->n)
@@ -351,7 +377,7 @@ int job_processes(struct registry *registry, const char *word, uid_t uid, job_se
     if (!word || !*word) {
         int r = registry_list(registry, out);
         if (r == 0)
-            learn(out);
+            learn(registry, out);
         return r;
     }
     int r = job_members_list(registry, sees, arg, &members);
@@ -363,4 +389,20 @@ int job_processes(struct registry *registry, const char *word, uid_t uid, job_se
     }
     process_list_sort(out);
     return r;
+}
+
+int job_identity(struct registry *registry, const char *word, uid_t uid, job_sees *sees, void *arg,
+                 char job[JOB_NAME_MAX], uid_t *owner)
+{
+    _cleanup_(job_members_deinit) struct job_members members = {0};
+    size_t first;
+
+    int r = job_members_list(registry, sees, arg, &members);
+    if (r == 0 && !job_find(&members, word, uid, &first))
+        r = -ENOENT;
+    if (r < 0)
+        return r;
+    memcpy(job, members.items[first].of.job, JOB_NAME_MAX);
+    *owner = members.items[first].uid;
+    return 0;
 }

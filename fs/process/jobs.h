@@ -48,5 +48,9 @@ size_t job_find(const struct job_members *members, const char *word, uid_t uid, 
 int job_processes(struct registry *registry, const char *word, uid_t uid, job_sees *sees, void *arg,
                   struct process_list *out);
 
+/* The job's own name, and whose it is. -ENOENT: there is no such job. */
+int job_identity(struct registry *registry, const char *word, uid_t uid, job_sees *sees, void *arg,
+                 char job[JOB_NAME_MAX], uid_t *owner);
+
 /* Whether a process is in that job of uid's, as far as is known of it by now. */
 bool job_has(const char *job, uid_t uid, struct process *process);

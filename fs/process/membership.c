@@ -4,6 +4,7 @@
 #include "fs/base/text.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/environment.h"
+#include "fs/process/torch_group.h"
 #include "fs/remote/moment/target.h"
 
 #include <ctype.h>
@@ -169,6 +170,25 @@ void membership_parse(const char *text, size_t size, struct membership *out)
 
 /* ---- a process ---- */
 
+/* What the process group says counts more, and where its ranks met names a job that else has no
+ * name. */
+static void add_group(const struct torch_group *group, struct membership *out)
+{
+    const char *address = strstr(group->origin, "://");
+
+    if (group->rank != out->rank) {
+        out->inherited = false;
+        out->by_launcher = false;
+    }
+    out->rank = group->rank;
+    out->world = group->world;
+    memcpy(out->backend, group->backend, sizeof out->backend);
+    if (!*out->job && address && strncmp(group->origin, "env:", 4)) {
+        snprintf(out->job, JOB_NAME_MAX, "%.*s", (int)strcspn(address + 3, "?"), address + 3);
+        clean(out->job);
+    }
+}
+
 /* Ranks of which nothing says which job they are of: those that were started together. */
 static void name_by_session(pid_t pid, struct membership *membership)
 {
@@ -204,6 +224,7 @@ void membership_now(struct target *target, struct membership *out)
 {
     _cleanup_(text_deinit) struct text block = TEXT_INIT;
     struct membership start;
+    struct torch_group group;
 
     membership_of_start(target->pid, &start);
     if (environment_read(target, &block) < 0 || block.error) {
@@ -212,5 +233,7 @@ void membership_now(struct target *target, struct membership *out)
     }
     membership_parse(block.data, block.size, out);
     out->inherited = out->rank >= 0 && out->rank == start.rank && start.inherited;
+    if (torch_group_read(target, &group) == 0)
+        add_group(&group, out);
     name_by_session(target->pid, out);
 }

@@ -3,8 +3,8 @@
  *
  * The environment of the start is what the kernel has. What Python has set since is in os.environ:
  * that is read from outside, for ranks that are started as one program and told apart later
- * (torch.multiprocessing.spawn, Ray). Names: torch/distributed/elastic/agent/server, srun(1),
- * mpirun(1), Hydra's pm/pmiserv. */
+ * (torch.multiprocessing.spawn, Ray). What torch.distributed itself has counts most. Names:
+ * torch/distributed/elastic/agent/server, srun(1), mpirun(1), Hydra's pm/pmiserv. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,6 +28,7 @@ struct membership {
     char job[JOB_NAME_MAX];  /* can be a file's name; "": not said */
     char launcher[16];       /* "torchrun"; "": not said */
     char role[JOB_NAME_MAX]; /* "dp=1,tp=0"; "": not said */
+    char backend[32];        /* of torch.distributed: "gloo"; "": not said */
 };
 
 /* Reads a block of NAME=value, each ending with a NUL; what it doesn't say is -1 or "". */

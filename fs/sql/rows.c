@@ -7,7 +7,8 @@
 #include <sqlite3.h>
 #include <string.h>
 
-static const uint8_t lead_types[ROWS_LEAD] = {COLUMN_TEXT, COLUMN_INTEGER, COLUMN_INTEGER};
+static const uint8_t lead_types[ROWS_LEAD] = {COLUMN_TEXT, COLUMN_INTEGER, COLUMN_INTEGER,
+                                              COLUMN_REAL};
 
 static uint64_t bits_of(double value)
 {
@@ -28,9 +29,9 @@ static void add_slot(struct rows *rows, enum column_type type)
 void rows_init(struct rows *rows, const struct table *table, uint64_t used,
                const struct rows_front *front)
 {
-    *rows = (struct rows){.front = front};
+    *rows = (struct rows){.front = front, .lead = front ? table_lead(table) : 0};
     memset(rows->slots, ROWS_UNUSED, sizeof rows->slots);
-    for (unsigned i = 0; front && i < ROWS_LEAD; i++)
+    for (unsigned i = 0; front && i < table_lead(table); i++)
         add_slot(rows, lead_types[i]);
     for (unsigned i = 0; i < table->ncolumns; i++)
         if (used >> i & 1) {
@@ -101,6 +102,8 @@ static bool begin(struct rows *rows)
         rows->blank[0] = texts_add(&rows->texts[0], front->host, strlen(front->host));
         rows->blank[1] = (uint64_t)front->pid;
         rows->blank[2] = (uint64_t)front->rank;
+        if (rows->lead == ROWS_LEAD)
+            rows->blank[3] = bits_of(front->ended);
     }
     if (!rows->texts || (rows->front && !rows->blank[0]))
         rows->error = -ENOMEM;

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #define TABLE_COLUMNS_MAX 48
-#define ROWS_LEAD 3 /* host, pid, rank */
+#define ROWS_LEAD 4 /* host, pid, rank; of what was recorded also ended */
 #define ROWS_SLOTS_MAX (TABLE_COLUMNS_MAX + ROWS_LEAD)
 #define ROWS_MAX (16u << 20) /* rows of one table; memory ends it earlier, mostly */
 #define ROWS_NULL INT64_MIN  /* in an INTEGER column */
@@ -22,6 +22,7 @@ struct rows_front {
     const char *host; /* lives as long as rows are added */
     int64_t pid;
     int64_t rank; /* ROWS_NULL: none */
+    double ended; /* [s] since 1970; NaN: it lives */
 };
 
 struct rows {
@@ -29,6 +30,7 @@ struct rows {
     uint8_t slots[TABLE_COLUMNS_MAX];
     uint8_t types[ROWS_SLOTS_MAX]; /* enum column_type, by slot */
     unsigned width;                /* words of a row */
+    unsigned lead;                 /* of them, those in front */
     const struct rows_front *front;
     uint64_t blank[ROWS_SLOTS_MAX]; /* a row to begin with */
     /* row after row. INTEGER: the number, or ROWS_NULL; REAL: its bits, NaN is NULL; TEXT: its

@@ -28,6 +28,12 @@ struct table {
     int recorded; /* enum recorded, of what agents record; else -1 */
 };
 
+/* How many columns stand in front of it where there are rows of many processes. */
+static inline unsigned table_lead(const struct table *table)
+{
+    return table->recorded >= 0 ? ROWS_LEAD : ROWS_LEAD - 1;
+}
+
 struct tables {
     const struct table *items;
     size_t n;

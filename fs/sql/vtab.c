@@ -11,6 +11,7 @@ static const struct column lead_columns[ROWS_LEAD] = {
     {"host", COLUMN_TEXT, NULL, "the machine"},
     {"pid", COLUMN_INTEGER, NULL, "the process"},
     {"rank", COLUMN_INTEGER, NULL, "its rank"},
+    {"ended", COLUMN_REAL, "s", "when it ended, since 1970; NULL: it lives"},
 };
 
 struct cursor {
@@ -23,9 +24,9 @@ struct cursor {
 
 /* ---- the shape of a table ---- */
 
-static bool is_lead(const char *name)
+static bool is_lead(const struct vtab_table *t, const char *name)
 {
-    for (unsigned i = 0; i < ROWS_LEAD; i++)
+    for (unsigned i = 0; i < t->lead; i++)
         if (!strcmp(lead_columns[i].name, name))
             return true;
     return false;
@@ -35,10 +36,10 @@ static void shape(struct vtab_table *t, bool many)
 {
     const struct table *table = t->wanted.table;
 
-    t->lead = many && !table->rows->catalog ? ROWS_LEAD : 0;
+    t->lead = many && !table->rows->catalog ? table_lead(table) : 0;
     t->ncolumns = t->lead;
     for (unsigned i = 0; i < table->ncolumns; i++)
-        if (!t->lead || !is_lead(table->columns[i].name))
+        if (!t->lead || !is_lead(t, table->columns[i].name))
             t->own[t->ncolumns++] = (uint8_t)i;
 }
 

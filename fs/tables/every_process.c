@@ -9,12 +9,14 @@
 #include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/control.h"
+#include "fs/process/exited.h"
 #include "fs/process/jobs.h"
 #include "fs/sql/heap.h"
 #include "fs/tables/scene.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdatomic.h>
 
 #define LOOK_NS 20000000u /* how often the waiting statement looks whether it was interrupted */
@@ -25,7 +27,8 @@ static atomic_int readers;
 /* One process. */
 struct item {
     struct process *process; /* a reference */
-    struct rows *rows;       /* of each table; NULL until it is read */
+    bool ended;
+    struct rows *rows; /* of each table; NULL until it is read */
     struct text why;
     int error;
     bool done;
@@ -153,28 +156,87 @@ static int list(struct job *job, const struct every *every, struct wanted *const
     return r;
 }
 
+static bool is_any_recorded(const struct job *job)
+{
+    for (size_t i = 0; i < job->ntables; i++)
+        if (job->table[i]->rows->recorded)
+            return true;
+    return false;
+}
+
+/* job: of whose, or NULL: of any. */
+static bool sees_ended(const struct every *every, struct process *process, const char *job,
+                       uid_t owner)
+{
+    const struct membership of = process_membership(process);
+    struct access_target left;
+
+    return process_left(process, &left) &&
+           look_may_all(every->access, every->principals, process) == 0 &&
+           (!job || (of.rank >= 0 && !strcmp(of.job, job) && left.uid[1] == owner));
+}
+
+/* Those that have ended have what they recorded, and nothing else. */
+static int list_ended(struct job *job, const struct every *every, struct wanted *const *wanted)
+{
+    _cleanup_(process_list_deinit) struct process_list found = {0};
+    char name[JOB_NAME_MAX];
+    uid_t owner = 0;
+    int r = 0;
+
+    if (!is_any_recorded(job))
+        return 0;
+    if (every->job)
+        r = job_identity(every->registry, every->job, every->principals->opener->who.fsuid, sees,
+                         (void *)every, name, &owner);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    r = exited_list(registry_exited(every->registry), monotonic_ns(), &found);
+    for (size_t i = 0; r == 0 && i < found.n; i++) {
+        if (!is_wanted(found.items[i], wanted, job->ntables) ||
+            !sees_ended(every, found.items[i], every->job ? name : NULL, owner))
+            continue;
+        r = ARRAY_GROW(job->items, job->alloc, job->n + 1);
+        if (r == 0)
+            job->items[job->n++] =
+                (struct item){.process = steal_pointer(found.items[i]), .ended = true};
+    }
+    return r;
+}
+
 /* ---- reading ---- */
 
-static int read_target(const struct job *job, struct process *process, struct wanted *wanted,
-                       struct text *why)
+static double ended_at(const struct process *process)
 {
+    const struct timespec *when = &process->ending.when;
+
+    return (double)when->tv_sec + (double)when->tv_nsec / 1e9;
+}
+
+static int read_process(const struct job *job, const struct item *item, struct wanted *wanted,
+                        struct text *why)
+{
+    struct process *process = item->process;
     const struct rows_front front = {
         .host = job->host,
         .pid = process_number(process),
         .rank = process->rank < 0 ? ROWS_NULL : process->rank,
+        .ended = item->ended ? ended_at(process) : NAN,
     };
     _cleanup_free_ struct wanted **list = calloc(job->ntables, sizeof *list);
+    size_t n = 0;
 
     for (size_t i = 0; list && i < job->ntables; i++) {
         wanted[i] = (struct wanted){.table = job->table[i], .use = job->uses[i]};
         rows_init(&wanted[i].rows, wanted[i].table, wanted[i].use.columns, &front);
-        list[i] = &wanted[i];
+        if (!item->ended || job->table[i]->rows->recorded)
+            list[n++] = &wanted[i];
     }
-    struct target *target = process_target(process);
+    struct target *target = item->ended ? NULL : process_target(process);
     const struct subject of = {process, target, process_recording(process), &job->looker};
-    int r = !list     ? -ENOMEM
-            : !target ? -ESRCH
-                      : scene_fill(job->tables, &of, list, job->ntables, &job->stop, why);
+    int r = !list                     ? -ENOMEM
+            : !target && !item->ended ? -ESRCH
+                                      : scene_fill(job->tables, &of, list, n, &job->stop, why);
     target_unref(target);
     return r;
 }
@@ -195,8 +257,7 @@ static void read_run(struct may_hang *work)
 
     _cleanup_free_ struct wanted *wanted = calloc(job->ntables, sizeof *wanted);
     item->rows = calloc(job->ntables, sizeof *item->rows);
-    item->error = wanted && item->rows ? read_target(job, item->process, wanted, &item->why)
-                                       : -ENOMEM;
+    item->error = wanted && item->rows ? read_process(job, item, wanted, &item->why) : -ENOMEM;
     for (size_t i = 0; wanted && item->rows && i < job->ntables; i++)
         item->rows[i] = wanted[i].rows;
     heap_enter(before);
@@ -213,15 +274,18 @@ static void reading_free(struct may_hang *work)
     free(reading);
 }
 
-static int read_apart(struct job *job, struct process *process, struct item *out)
+static int read_apart(struct job *job, const struct item *item, struct item *out)
 {
     struct reading *reading = calloc(1, sizeof *reading);
     if (!reading)
         return -ENOMEM;
-    reading->work = (struct may_hang){.pid = process->pid, .run = read_run, .free = reading_free};
+    reading->work = (struct may_hang){.pid = item->ended ? 0 : item->process->pid,
+                                      .run = read_run,
+                                      .free = reading_free};
     reading->job = job;
     atomic_fetch_add(&job->refs, 1);
-    reading->item.process = process_ref(process);
+    reading->item.process = process_ref(item->process);
+    reading->item.ended = item->ended;
     may_hang_init(&reading->work);
     int r = may_hang_run(&reading->work, NULL);
     if (r == 0) {
@@ -239,7 +303,7 @@ static void read_item(struct job *job, struct item *item)
 {
     struct item outcome = {0};
 
-    int r = read_apart(job, item->process, &outcome);
+    int r = read_apart(job, item, &outcome);
     _guard_mutex_(&job->lock);
     item->rows = outcome.rows;
     item->error = r;
@@ -361,6 +425,8 @@ static int provide_rows(const struct every *every, struct wanted *const *wanted,
     int r = job_new(wanted, n, &job);
     if (r == 0)
         r = list(job, every, wanted);
+    if (r == 0)
+        r = list_ended(job, every, wanted);
     if (r == 0)
         r = start_readers(job, why);
     if (r == 0)

@@ -20,7 +20,8 @@ struct every {
     const char *file; /* under whose name a process's errors say why it has no rows */
 };
 
-/* A provider; arg is a const struct every. Only processes that all of them may look at have rows.
+/* A provider; arg is a const struct every. Only processes that all of them may look at have rows;
+ * of tables that are recorded those that have ended, too.
  * One that can't be read, or not in time, has none, and its errors say why. */
 int all_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
                 struct text *why);

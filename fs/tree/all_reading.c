@@ -61,15 +61,34 @@ struct all {
     size_t bytes; /* that were taken */
 };
 
+/* What a process says of its rank may change while they are sorted. */
+struct ranked {
+    struct process *process;
+    uint64_t rank; /* the highest: it has none */
+};
+
 /* By rank; those without one come behind the others, by number. */
 static int by_rank(const void *a, const void *b)
 {
-    const struct process *x = *(struct process *const *)a, *y = *(struct process *const *)b;
-    uint64_t rank_x = (uint64_t)x->rank, rank_y = (uint64_t)y->rank; /* of -1 the highest */
+    const struct ranked *x = a, *y = b;
 
-    if (rank_x != rank_y)
-        return rank_x < rank_y ? -1 : 1;
-    return (x->pid > y->pid) - (x->pid < y->pid);
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return (x->process->pid > y->process->pid) - (x->process->pid < y->process->pid);
+}
+
+static int sort(struct process_list *list)
+{
+    _cleanup_free_ struct ranked *ranked = calloc(list->n + 1, sizeof *ranked);
+
+    if (!ranked)
+        return -ENOMEM;
+    for (size_t i = 0; i < list->n; i++)
+        ranked[i] = (struct ranked){list->items[i], (uint64_t)list->items[i]->rank};
+    qsort(ranked, list->n, sizeof *ranked, by_rank);
+    for (size_t i = 0; i < list->n; i++)
+        list->items[i] = ranked[i].process;
+    return 0;
 }
 
 static bool may_look(const struct all *all, const struct process *process)
@@ -84,9 +103,7 @@ static int list(struct all *all)
     struct process_list *list = &all->list;
 
     int r = context_processes(all->context, list);
-    if (r == 0 && list->n)
-        qsort(list->items, list->n, sizeof *list->items, by_rank);
-    return r;
+    return r == 0 ? sort(list) : r;
 }
 
 /* Why a process has no stacks here: also among its errors. */

@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/base/caret.h"
 #include "fs/proc/procfs.h"
+#include "fs/tree/everywhere.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -75,6 +76,23 @@ static void split(struct ctl_line *line)
     }
 }
 
+/* Takes `on RANKS` off the line. 0: it is for other ranks; 1: it is for this one, or for any. */
+static int read_ranks(struct ctl_line *line)
+{
+    struct process *process = line->context->process;
+    const char *verb, *wrong;
+    struct ranges ranges;
+
+    int r = everywhere_read_on(line->text, line->size, &ranges, &verb, &wrong);
+    if (r < 0)
+        return ctl_complain(line, wrong, "ranks belong here: 0,2-3");
+    if (r == 0)
+        return 1;
+    line->size -= (size_t)(verb - line->text);
+    line->text = verb;
+    return !process_is_worker(process) && ranges_have(&ranges, process->rank);
+}
+
 int ctl_run_verbs(const struct ctl_verb *verbs, size_t n, struct file_context *context,
                   const struct input *input, struct text *said, struct outcome *outcome)
 {
@@ -90,11 +108,15 @@ int ctl_run_verbs(const struct ctl_verb *verbs, size_t n, struct file_context *c
             .size = newline ? (size_t)(newline - text) : rest,
             .said = said,
         };
-        split(&line);
-        int r = line.nwords ? run_line(verbs, n, &line) : 0;
+        size_t size = line.size;
+        int r = read_ranks(&line);
+        if (r > 0) {
+            split(&line);
+            r = line.nwords ? run_line(verbs, n, &line) : 0;
+        }
         if (r < 0)
             return r;
-        outcome->consumed += line.size + (newline != NULL);
+        outcome->consumed += size + (newline != NULL);
     }
     return 0;
 }

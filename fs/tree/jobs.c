@@ -3,7 +3,9 @@
 #include "fs/tree/jobs.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/base/ranges.h"
+#include "fs/process/exited.h"
 
 #include <errno.h>
 #include <string.h>
@@ -83,15 +85,11 @@ static int list_job(const struct file_context *context, struct job_members *out,
 
 int context_job_identity(const struct file_context *context, char job[JOB_NAME_MAX], uid_t *uid)
 {
-    _cleanup_(job_members_deinit) struct job_members members = {0};
-    size_t first, n;
+    struct viewer viewer = viewer_of(context);
 
-    int r = list_job(context, &members, &first, &n);
-    if (r < 0 || !n)
-        return r < 0 ? r : -ESRCH;
-    memcpy(job, members.items[first].of.job, JOB_NAME_MAX);
-    *uid = members.items[first].uid;
-    return 0;
+    int r = job_identity(context->registry, context->word, context_uid(context), sees, &viewer, job,
+                         uid);
+    return r == -ENOENT ? -ESRCH : r;
 }
 
 /* ---- names ---- */
@@ -234,7 +232,50 @@ static int ranks_find(struct file_context *context, unsigned value)
 
 const struct naming rank_names = {NUMBER_RANK, ranks_list, ranks_find};
 
+static int by_rank_then_end(const void *a, const void *b)
+{
+    const struct process *x = *(struct process *const *)a, *y = *(struct process *const *)b;
+    const struct timespec *p = &x->ending.when, *q = &y->ending.when;
+
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    if (p->tv_sec != q->tv_sec)
+        return p->tv_sec > q->tv_sec ? -1 : 1;
+    return (p->tv_nsec < q->tv_nsec) - (p->tv_nsec > q->tv_nsec);
+}
+
+static int exited_ranks_list(struct file_context *context, struct numbers *out)
+{
+    _cleanup_(process_list_deinit) struct process_list list = {0};
+
+    int r = exited_list(registry_exited(context->registry), monotonic_ns(), &list);
+    if (r < 0 || !list.n)
+        return r;
+    qsort(list.items, list.n, sizeof *list.items, by_rank_then_end);
+    for (size_t i = 0; r == 0 && i < list.n; i++) {
+        struct process *process = list.items[i];
+        if (process->rank < 0 || process_is_worker(process) ||
+            (out->n && out->items[out->n - 1].value == (unsigned)process->rank))
+            continue;
+        r = numbers_add(out, (unsigned)process->rank, process_ref(process));
+    }
+    return r;
+}
+
+static int exited_ranks_find(struct file_context *context, unsigned value)
+{
+    return find_member(context, exited_ranks_list, value);
+}
+
+const struct naming exited_rank_names = {NUMBER_RANK, exited_ranks_list, exited_ranks_find};
+
 /* ---- content ---- */
+
+int exited_link_render(struct file_context *context, struct text *out)
+{
+    text_printf(out, "../%d", (int)context->process->pid);
+    return 0;
+}
 
 int job_link_render(struct file_context *context, struct text *out)
 {
@@ -344,6 +385,7 @@ static int add_summary(const char *word, const struct summary *of, struct text *
     text_printf(out, "Workers: %zu\nStarted: ", of->nworkers);
     text_add_time(out, one->process->started.tv_sec);
     text_putc(out, '\n');
+    add_field("Backend", one->of.backend, out);
     add_field("Launcher", one->of.launcher, out);
     if (one->of.restarts >= 0)
         text_printf(out, "Restarts: %lld\n", (long long)one->of.restarts);

@@ -12,6 +12,9 @@ extern const struct naming worker_names;   /* jobs/<job>/workers/<worker> */
  * own hides nobody else's: the caller's own jobs come first, and then those that it may look at. */
 extern const struct naming rank_names;
 
+/* exited/by-rank/<rank>: the one of that rank that has ended last. */
+extern const struct naming exited_rank_names;
+
 /* The job that a file is below; NULL: it is of all processes. */
 const char *context_job(const struct file_context *context);
 /* Its own name, and whose it is, for who waits for what will be in it. -ESRCH: it has ended. */

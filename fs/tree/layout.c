@@ -110,6 +110,8 @@ const struct entry layout[] = {
 #define JOB_TABLE(name, about) TABLE("jobs/<job>/tables/" #name ".csv", 0444, NULL),
     PYTHON_TABLES(JOB_TABLE)
     DIRECTORY("exited", 0555, NULL, "<pid>/: what is left of ended ones; rmdir drops it"),
+    DIRECTORY("exited/by-rank", 0555, NULL, NULL),
+    SYMLINK("exited/by-rank/<rank>", &exited_rank_names, exited_link_render, NULL),
     DIRECTORY("exited/<pid>", 0500, &exited_pids, NULL),
     CONTENT("exited/<pid>/status", 0400, exited_status_render, NULL),
     QUESTION("exited/<pid>/query", 0600, query_run, NULL),

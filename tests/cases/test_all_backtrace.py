@@ -33,15 +33,14 @@ step(int(sys.argv[1]))
 
 
 def groups(text):
-    """(the lines above, {who: (state and so on, frames)}, the last line)."""
+    """(the lines above, {who: (state and so on, frames)}, the last line); of who has several, the first."""
     head, *rest = text.split("\n\n")
     last = rest.pop() if "without Python" in rest[-1] else ""
     said = {}
     for group in rest:
         first, *frames = group.splitlines()
         who, _, name = first.partition(": ")
-        assert who not in said
-        said[who] = name, [frame.split("  ")[-1].split(" (")[0] for frame in frames]
+        said.setdefault(who, (name, [frame.split("  ")[-1].split(" (")[0] for frame in frames]))
     return head.splitlines(), said, last
 
 

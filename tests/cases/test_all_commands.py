@@ -147,6 +147,10 @@ def test_ctl(probe, job, any_python):
     eventually(lambda: not any(held(probe, target) for target in targets), what="all that go on")
     write(directory / "ctl", "on 2 record exceptions on\n")
     assert ["Record: exceptions" in probe.read(target.pid, "ctl") for target in targets] == [False, False, True, False]
+    # a process's own file has the same words
+    write(directory / "ranks" / "1" / "ctl", "on 0,2-3 record gc on\non 1 record spans on\n")
+    said = probe.read(targets[1].pid, "ctl")
+    assert "Record: spans" in said and "Record: gc" not in said
     number, said = refused(directory / "ctl", "nonsense\n")
     assert number == errno.EINVAL and said.startswith("unknown verb") and said.endswith("\n  nonsense\n  ^")
     number, said = refused(directory / "ctl", "on 1,x pause\n")

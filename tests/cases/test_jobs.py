@@ -1,4 +1,5 @@
 """jobs/: distributed jobs, which ranks of them are here, and who is the rank itself."""
+import contextlib
 import os
 import random
 import select
@@ -8,7 +9,7 @@ import pytest
 
 from commands import write
 from interpreters import eventually, patience
-from sql import ask, rows, value
+from sql import ask, reply, rows, value
 from test_access import run_as
 from test_tree import ALL, TABLES
 
@@ -38,6 +39,13 @@ for line in sys.stdin:
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 
+RAISES = """
+import os, sys
+print("ready")
+CASE
+raise ValueError(f"rank {os.environ['RANK']} is bad")
+"""
+
 
 def job_of(world, **more):
     """The environment of a job that there is only once, and its name."""
@@ -50,8 +58,12 @@ def status(probe, job):
 
 
 def links(directory):
-    """{name: pid}"""
-    return {name: int(os.path.basename(os.readlink(directory / name))) for name in os.listdir(directory)}
+    """{name: pid}, but of what goes meanwhile."""
+    found = {}
+    for name in os.listdir(directory):
+        with contextlib.suppress(FileNotFoundError):
+            found[name] = int(os.path.basename(os.readlink(directory / name)))
+    return found
 
 
 def test_a_job(probe, any_python):
@@ -65,7 +77,7 @@ def test_a_job(probe, any_python):
         target.expect("ready")
     assert {name, others_name} <= set(os.listdir(probe.path / "jobs"))
     job = probe.path / "jobs" / name
-    assert set(os.listdir(job)) == {*ALL, "status", "ranks", "workers"}
+    assert set(os.listdir(job)) == {*ALL, "status", "ranks", "workers"} - {"profile"}
     assert set(os.listdir(job / "tables")) == TABLES
     assert links(job / "ranks") == {rank: target.pid for rank, target in ranks.items()}
     assert links(job / "workers") == {f"{rank}.0": child for rank, child in children.items()}
@@ -136,6 +148,20 @@ def test_an_elastic_job_that_begins_again(probe, any_python):
     eventually(lambda: links(probe.path / "jobs" / name / "ranks") == {"0": first.pid}, what="the end of the second")
 
 
+def test_a_rank_that_executes_itself(probe, any_python):
+    """The same program again, as a child of multiprocessing does: it is another process to look at, and to act on."""
+    env, name = job_of(2)
+    source = ("import os, sys\nprint('ready')\nsys.stdin.readline()\n"
+              "os.environ['RANK'] = '1'\nos.execv(sys.executable, sys.orig_argv if hasattr(sys, 'orig_argv') else "
+              "[sys.executable, '-u', *sys.argv])\n")
+    target = any_python.run_source(source, name="executes_itself.py", env={**env, "RANK": "0"})
+    assert links(probe.path / "jobs" / name / "ranks") == {"0": target.pid}
+    target.send("go")
+    target.expect("ready")
+    eventually(lambda: links(probe.path / "jobs" / name / "ranks") == {"1": target.pid}, what="the other rank")
+    assert reply(probe.path / "jobs" / name / "eval", "os.environ['RANK']\n") == "rank 1 (1): '1'\n"
+
+
 @pytest.mark.attack
 def test_jobs_of_two_users(probe, any_python, nobody):
     """What others say of themselves is never of one's own job, and nobody sees what they may not look at."""
@@ -182,6 +208,58 @@ def test_events_of_a_job(probe, any_python):
         assert not any(f'"pid": {other.pid},' in said for other in others)
     finally:
         os.close(events)
+
+
+def test_after_it_is_over(probe, any_python):
+    """Who died first, and of what, is one statement; and what each rank has left is there by rank."""
+    env, name = job_of(3)
+    source = RAISES.replace("CASE", "sys.stdin.readline()")
+    targets = [any_python.run_source(source, name="raises_in_turn.py", env={**env, "RANK": str(rank)}) for rank in range(3)]
+    plain = any_python.run_source(WAIT)
+    write(probe.path / "jobs" / name / "ctl", "on-crash record\n")
+    for rank in 1, 0:
+        targets[rank].send("go")
+        targets[rank].process.wait(patience(60))
+    mine = ", ".join(str(target.pid) for target in targets)
+    query = probe.path / "all" / "query"
+    asked = f"SELECT rank, name, value, ended FROM crash WHERE pid IN ({mine}) AND kind = 'exception' ORDER BY ts"
+
+    def told():
+        said = ask(query, asked)
+        return said if len(said) == 2 and all(row["ended"] for row in said) else None
+    first, second = eventually(told, what="what both have left")
+    assert (first["rank"], first["name"], first["value"]) == ("1", "ValueError", "rank 1 is bad")
+    assert second["rank"] == "0" and 0 < float(first["ended"]) <= float(second["ended"])
+    # the same of the job as long as one of it lives, and of no other
+    assert [row["rank"] for row in ask(probe.path / "jobs" / name / "query", asked)] == ["1", "0"]
+    env, other = job_of(1)
+    any_python.run_source(WAIT, env={**env, "RANK": "0"})
+    assert not ask(probe.path / "jobs" / other / "query", asked)
+    assert not ask(query, f"SELECT * FROM crash WHERE pid = {plain.pid}")
+    # what is read of those that are there has none of them
+    assert not ask(query, f"SELECT pid FROM process WHERE pid IN ({targets[0].pid}, {targets[1].pid})")
+    left = links(probe.path / "exited" / "by-rank")
+    assert {left["0"], left["1"]} == {targets[0].pid, targets[1].pid}
+    assert (probe.path / "exited" / "by-rank" / "1" / "crash" / "traceback").read_text().rstrip().endswith("rank 1 is bad")
+    targets[2].send("go")
+    targets[2].process.wait(patience(60))
+    eventually(lambda: name not in os.listdir(probe.path / "jobs"), what="the end of the job")
+    eventually(lambda: [row["rank"] for row in ask(query, asked)] == ["1", "0", "2"], what="all that they have left")
+
+
+@pytest.mark.attack
+def test_others_do_not_see_what_is_left(probe, any_python, nobody):
+    mount = probe.mount("allow_other", "hidepid=0")
+    env, name = job_of(2)
+    target = any_python.run_source(RAISES.replace("CASE", "sys.stdin.readline()"), name="raises_in_turn.py",
+                                   env={**env, "RANK": "1"})
+    write(mount.path / "jobs" / name / "ctl", "on-crash record\n")
+    target.send("go")
+    target.process.wait(patience(60))
+    asked = f"SELECT rank, name FROM crash WHERE pid = {target.pid} AND kind = 'exception'"
+    eventually(lambda: ask(mount.path / "all" / "query", asked) == [{"rank": "1", "name": "ValueError"}], what="what it left")
+    said = run_as(nobody, "sh", "-c", 'echo "$2" > "$1"; cat "$1"', "sh", mount.path / "all" / "query", asked)
+    assert (said.stdout, said.stderr) == ("rank,name\n", "")
 
 
 def test_names_that_are_none(probe, any_python):

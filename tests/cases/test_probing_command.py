@@ -359,7 +359,7 @@ def test_nobody_runs_on(any_probing, worker, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.deadline(300)
-def test_torch(any_probing, any_python):
+def test_torch(any_probing, any_python, tmp_path):
     """The flames of a model have all the time of its steps, each module below the one that calls it."""
     if subprocess.run(any_python.command("-c", "import torch"), capture_output=True).returncode:
         pytest.skip("no torch")
@@ -376,6 +376,13 @@ def test_torch(any_probing, any_python):
     assert all(stack.split(";")[0] == "iteration" for stack in stacks), stacks
     assert abs(sum(map(int, stacks.values())) / 1e6 - iterations) < 0.02 * iterations + len(stacks) * 1e-6
     assert any("forward" in stack and stack.count(";") >= 2 for stack in stacks), stacks
+    any_probing(target.pid, "flamegraph", "torch", "-o", tmp_path / "torch.html")
+    data = json.loads(re.search(r'id="data">(.*)</script>', (tmp_path / "torch.html").read_text())[1])
+    names = [""]
+    for parent, frame in zip(data["nodes"][2::2], data["nodes"][3::2]):
+        names.append(";".join(filter(None, [names[parent], data["frames"][frame][0]])))
+    assert {names[node]: str(weight // 1000) for node, weight in zip(data["cells"][1::4], data["cells"][2::4])} == stacks
+    assert len(json.loads(any_probing(target.pid, "flame", "torch", "--json").stdout)) > len(stacks)
 
 
 COMPLETION = REPOSITORY / "contrib" / "completion"

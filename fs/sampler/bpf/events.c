@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #define COST_PERIOD_NS 50000 /* of the event whose cost is measured */
-#define COST_SPIN_NS 4000000 /* for which the processor is kept busy, each time */
-#define COST_ROUNDS 6        /* with it, and without */
+#define COST_SPIN_NS 2000000 /* for which the processor is kept busy, each time */
+#define COST_ROUNDS 4        /* with it, and without */
 
 struct opening {
     struct events *events;

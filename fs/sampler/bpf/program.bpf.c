@@ -2,8 +2,8 @@
  * program_bytes.h of it, which the daemon loads (program.c).
  *
  * A task-clock event ends a thread's quantum of processor time: `sampled` runs in that very thread
- * and walks its Python frames. `switched` does the same as a thread leaves the processor, and says
- * for how long it was away when it is back. Nothing is stopped, nothing is written but our own
+ * and walks its Python frames. `departed` does the same as a thread leaves the processor;
+ * `returned` says for how long it was away. Nothing is stopped, nothing is written but our own
  * maps, and memory is only read: what is not there is not fetched. What an address leads to is
  * never trusted, and each loop has an end that the kernel has checked.
  *
@@ -285,9 +285,9 @@ SECTION("perf_event") int faulted(struct context *context) { return take(context
 /* ---- waits ---- */
 
 /* A thread that goes on: says for how long it was away. */
-INLINE void came_back(const struct kernel_layout *l, uint64_t task, uint64_t now,
-                      struct kernel_record *r)
+INLINE void come_back(const struct kernel_layout *l, uint64_t task, struct kernel_record *r)
 {
+    uint64_t now = clock_ns();
     uint32_t tid = 0;
 
     read_kernel(&tid, sizeof tid, task + l->task_pid);
@@ -332,8 +332,7 @@ INLINE uint32_t wait_taken(struct kernel_figures *f, uint64_t now)
 }
 
 /* The current thread leaves the processor. */
-INLINE void left(const struct kernel_layout *l, struct kernel_scratch *s, uint64_t now,
-                 uint32_t ready)
+INLINE void leave(const struct kernel_layout *l, struct kernel_scratch *s, uint32_t ready)
 {
     struct number who = whoami(l);
     struct kernel_record *r = &s->record;
@@ -360,7 +359,7 @@ INLINE void left(const struct kernel_layout *l, struct kernel_scratch *s, uint64
     begin(w, r, who, ready ? KERNEL_READY : KERNEL_AWAY);
     away->kind = r->kind;
     away->when = r->when;
-    away->taken = wait_taken(figures, now);
+    away->taken = wait_taken(figures, r->when);
     if (away->taken) {
         look_at_python(l, w, s);
         /* of the registers only what the system call needs, unless they are wanted */
@@ -378,20 +377,30 @@ INLINE void left(const struct kernel_layout *l, struct kernel_scratch *s, uint64
 }
 
 /* TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next, ...):
- * include/trace/events/sched.h. prev is still the current one. */
-SECTION("raw_tp/sched_switch") int switched(uint64_t *arguments)
+ * include/trace/events/sched.h. prev is still the current one. Two programs: together they would
+ * take the kernel twice as long to verify. */
+SECTION("raw_tp/sched_switch") int departed(uint64_t *arguments)
 {
     uint32_t zero = 0, state = 0;
-    uint64_t now = clock_ns();
     struct kernel_layout *l = map_lookup(&map_layout, &zero);
     struct kernel_scratch *s = map_lookup(&map_scratch, &zero);
 
     if (!l || !s)
         return 0;
-    came_back(l, arguments[2], now, &s->record);
     read_kernel(&state, sizeof state, arguments[1] + l->task_state);
     if (!(state & TASK_DEAD))
-        left(l, s, now, (arguments[0] & 1) || !state);
+        leave(l, s, (arguments[0] & 1) || !state);
+    return 0;
+}
+
+SECTION("raw_tp/sched_switch") int returned(uint64_t *arguments)
+{
+    uint32_t zero = 0;
+    struct kernel_layout *l = map_lookup(&map_layout, &zero);
+    struct kernel_scratch *s = map_lookup(&map_scratch, &zero);
+
+    if (l && s)
+        come_back(l, arguments[2], &s->record);
     return 0;
 }
 

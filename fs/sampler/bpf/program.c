@@ -114,13 +114,14 @@ static const struct part {
 /* clang-format off */
 #define PART(name, type, tracepoint) \
     {#name, type, tracepoint, name##_code, ARRAY_SIZE(name##_code), name##_maps, ARRAY_SIZE(name##_maps)}
-    [PART_SAMPLED] = PART(sampled, BPF_PROG_TYPE_PERF_EVENT, NULL),
-    [PART_FAULTED] = PART(faulted, BPF_PROG_TYPE_PERF_EVENT, NULL),
-    [PART_SWITCHED] = PART(switched, BPF_PROG_TYPE_RAW_TRACEPOINT, "sched_switch"),
+    [PART_INTRODUCED] = PART(introduced, BPF_PROG_TYPE_RAW_TRACEPOINT, NULL),
     [PART_FORKED] = PART(forked, BPF_PROG_TYPE_RAW_TRACEPOINT, "sched_process_fork"),
     [PART_EXECUTED] = PART(executed, BPF_PROG_TYPE_RAW_TRACEPOINT, "sched_process_exec"),
     [PART_ENDED] = PART(ended, BPF_PROG_TYPE_RAW_TRACEPOINT, "sched_process_exit"),
-    [PART_INTRODUCED] = PART(introduced, BPF_PROG_TYPE_RAW_TRACEPOINT, NULL),
+    [PART_DEPARTED] = PART(departed, BPF_PROG_TYPE_RAW_TRACEPOINT, "sched_switch"),
+    [PART_RETURNED] = PART(returned, BPF_PROG_TYPE_RAW_TRACEPOINT, "sched_switch"),
+    [PART_SAMPLED] = PART(sampled, BPF_PROG_TYPE_PERF_EVENT, NULL),
+    [PART_FAULTED] = PART(faulted, BPF_PROG_TYPE_PERF_EVENT, NULL),
     /* clang-format on */
 };
 
@@ -183,14 +184,17 @@ static int load_part(struct program *p, enum kernel_part which, struct text *why
     return error;
 }
 
-static int attach(struct program *p, enum kernel_part which)
+static int attach(struct program *p, enum kernel_part which, struct text *why)
 {
     union bpf_attr attr = {0};
 
     attr.raw_tracepoint.name = pointer(parts[which].tracepoint);
     attr.raw_tracepoint.prog_fd = (uint32_t)p->parts[which];
     p->links[which] = bpf(BPF_RAW_TRACEPOINT_OPEN, &attr);
-    return p->links[which] < 0 ? p->links[which] : 0;
+    if (p->links[which] >= 0)
+        return 0;
+    text_printf(why, "%s can't be heard: %s", parts[which].tracepoint, strerror(-p->links[which]));
+    return p->links[which];
 }
 
 /* ---- the kernel that runs here ---- */
@@ -265,15 +269,12 @@ static int load(struct program *p, struct text *why)
                        "root");
     else if (r < 0)
         text_printf(why, "a BPF map can't be made: %s", strerror(-r));
-    for (int i = 0; i < KERNEL_PARTS && r == 0; i++)
+    for (int i = 0; i < PART_DEPARTED && r == 0; i++)
         r = load_part(p, (enum kernel_part)i, why);
     if (r == 0)
         r = introduce(p, &layout, why);
-    for (int i = PART_FORKED; i <= PART_ENDED && r == 0; i++) {
-        r = attach(p, (enum kernel_part)i);
-        if (r < 0)
-            text_printf(why, "%s can't be heard: %s", parts[i].tracepoint, strerror(-r));
-    }
+    for (int i = PART_FORKED; i < PART_DEPARTED && r == 0; i++)
+        r = attach(p, (enum kernel_part)i, why);
     return r;
 }
 
@@ -296,6 +297,7 @@ static void program_free(struct program *p)
 static struct {
     pthread_mutex_t lock;
     struct program *program;
+    uint64_t event_ns; /* measured once */
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 int program_get(struct program **out, struct text *why)
@@ -312,7 +314,9 @@ int program_get(struct program **out, struct text *why)
             program_free(p);
             return r;
         }
-        p->event_ns = event_cost();
+        if (!shared.event_ns)
+            shared.event_ns = event_cost();
+        p->event_ns = shared.event_ns;
         shared.program = p;
     }
     shared.program->users++;
@@ -331,11 +335,41 @@ void program_put(struct program *program)
     program_free(program);
 }
 
-int program_hear_switches(struct program *program)
+/* Loads one that isn't wanted by everybody. The caller holds the lock. */
+static int need_part(struct program *p, enum kernel_part part, struct text *why)
+{
+    return p->parts[part] >= 0 ? 0 : load_part(p, part, why);
+}
+
+int program_part(struct program *program, enum kernel_part part, struct text *why)
 {
     _guard_mutex_(&shared.lock);
-    int r = program->switch_users ? 0 : attach(program, PART_SWITCHED);
-    program->switch_users += r == 0;
+    int r = need_part(program, part, why);
+
+    return r < 0 ? r : program->parts[part];
+}
+
+static void unlink_part(struct program *p, enum kernel_part part)
+{
+    if (p->links[part] >= 0)
+        close(p->links[part]);
+    p->links[part] = -1;
+}
+
+int program_hear_switches(struct program *program, struct text *why)
+{
+    _guard_mutex_(&shared.lock);
+    int r = 0;
+
+    for (int i = PART_DEPARTED; i <= PART_RETURNED && !program->switch_users && r == 0; i++) {
+        r = need_part(program, (enum kernel_part)i, why);
+        if (r == 0)
+            r = attach(program, (enum kernel_part)i, why);
+    }
+    if (r < 0)
+        unlink_part(program, PART_DEPARTED);
+    else
+        program->switch_users++;
     return r;
 }
 
@@ -344,6 +378,6 @@ void program_ignore_switches(struct program *program)
     _guard_mutex_(&shared.lock);
     if (--program->switch_users)
         return;
-    close(program->links[PART_SWITCHED]);
-    program->links[PART_SWITCHED] = -1;
+    unlink_part(program, PART_DEPARTED);
+    unlink_part(program, PART_RETURNED);
 }

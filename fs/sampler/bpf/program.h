@@ -13,13 +13,14 @@
 #include <stdint.h>
 
 enum kernel_part {
-    PART_SAMPLED,
-    PART_FAULTED,
-    PART_SWITCHED,
-    PART_FORKED,
+    PART_INTRODUCED,
+    PART_FORKED, /* always listens, as do the next two */
     PART_EXECUTED,
     PART_ENDED,
-    PART_INTRODUCED,
+    PART_DEPARTED, /* listens as long as anybody wants it */
+    PART_RETURNED,
+    PART_SAMPLED, /* for events */
+    PART_FAULTED,
     KERNEL_PARTS
 };
 
@@ -27,7 +28,7 @@ struct program {
     int maps[KERNEL_MAPS]; /* descriptors, -1: not made */
     int parts[KERNEL_PARTS];
     int links[KERNEL_PARTS]; /* what attaches those that listen to the whole machine */
-    unsigned switch_users;   /* of PART_SWITCHED */
+    unsigned switch_users;   /* of PART_DEPARTED and PART_RETURNED */
     unsigned users;
     uint64_t event_ns; /* what an event costs a thread, without the program; 0: not known */
 };
@@ -36,8 +37,10 @@ struct program {
  * words why not, and what would help. */
 int program_get(struct program **out, struct text *why);
 void program_put(struct program *program);
-/* Listens for threads that leave and come back, as long as anybody wants that. */
-int program_hear_switches(struct program *program);
+/* A part that is for events: its descriptor, which stays ours; below 0 as program_get(). */
+int program_part(struct program *program, enum kernel_part part, struct text *why);
+/* Listens for threads that leave and come back, as long as anybody wants that. As program_get(). */
+int program_hear_switches(struct program *program, struct text *why);
 void program_ignore_switches(struct program *program);
 
 /* bpf(2) on a map; 0 or -errno. */

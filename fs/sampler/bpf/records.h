@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define KERNEL_FRAMES_MAX 512      /* Python frames of one stack, from its innermost end */
+#define KERNEL_FRAMES_MAX 256      /* Python frames of one stack, from its innermost end */
 #define KERNEL_FRAME_BYTES 128     /* of a frame in the target, that are read at most */
 #define KERNEL_STACK_MAX 16384     /* bytes of a C stack that are copied */
 #define KERNEL_STACK_STEP 4096     /* ... in pieces that end with a page */

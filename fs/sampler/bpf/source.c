@@ -5,7 +5,9 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
+#include "fs/proc/lwp.h"
 #include "fs/remote/frames/names.h"
+#include "fs/remote/moment/moment.h"
 #include "fs/sampler/bpf/events.h"
 #include "fs/sampler/bpf/own_state.h"
 #include "fs/sampler/bpf/program.h"
@@ -33,9 +35,10 @@
 struct heard {
     pid_t tid;
     uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at */
-    bool away;      /* it waits: */
-    uint64_t since; /* ... since then, */
-    uint64_t until; /* and so far that was noted */
+    bool away;      /* it waits */
+    bool before;    /* ... since before the profile began: it ends with the first that is heard */
+    uint64_t since; /* when it left, or the profile began */
+    uint64_t until; /* so far the wait was noted */
     enum sample_kind kind;
     uint32_t *ids; /* the stack, outermost first */
     size_t n, alloc;
@@ -69,6 +72,7 @@ struct kernel {
     uint32_t *ids; /* with the word for a child before them */
     uint64_t lost; /* that the store knows of */
     uint64_t clocked, daemon_ns;
+    uint64_t gil; /* of the main interpreter */
 };
 
 static uint64_t thread_cpu_ns(void)
@@ -167,21 +171,27 @@ static struct heard *find_thread(struct kernel *k, pid_t tid)
     return &k->threads[low];
 }
 
-/* What threading calls it, if it has a thread state and a name. */
-static void name_thread(struct kernel *k, struct heard *heard, const struct kernel_record *record)
+/* What threading calls a thread, if it has a thread state and a name. The caller holds
+ * target->lock. */
+static void name_thread(struct kernel *k, struct heard *heard, uint64_t interp, uint64_t thread)
 {
     struct target *target = k->sampler->target;
-    uint64_t now = record->when;
+    const struct offsets *o = &target->runtime.offsets;
 
-    if (!record->interp || (heard->named && now - heard->named < NAMES_NS))
-        return;
-    heard->named = now;
-    _guard_mutex_(&target->lock);
-    names_refresh(target->names, &target->runtime.offsets, record->interp, OPEN_NS);
-    const char *name = names_find(target->names, &target->runtime.offsets, record->interp,
-                                  record->thread, heard->tid);
+    heard->named = monotonic_ns();
+    names_refresh(target->names, o, interp, OPEN_NS);
+    const char *name = names_find(target->names, o, interp, thread, heard->tid);
     if (name)
         store_thread_name(k->sampler->store, heard->tid, name);
+}
+
+static void name_now_and_then(struct kernel *k, struct heard *heard,
+                              const struct kernel_record *record)
+{
+    if (!record->interp || (heard->named && record->when - heard->named < NAMES_NS))
+        return;
+    _guard_mutex_(&k->sampler->target->lock);
+    name_thread(k, heard, record->interp, record->thread);
 }
 
 /* ---- children ---- */
@@ -253,17 +263,19 @@ static void add_wait(struct kernel *k, struct heard *heard, uint64_t now, int64_
     heard->until = now;
 }
 
-static void leave(struct kernel *k, struct heard *heard, const struct kernel_record *record,
-                  const uint32_t *ids, size_t n)
+/* It waits with this stack from now on. */
+static int begin_wait(struct heard *heard, enum sample_kind kind, const uint32_t *ids, size_t n,
+                      uint64_t since)
 {
-    heard->away = false;
+    heard->away = heard->before = false;
     if (ARRAY_GROW(heard->ids, heard->alloc, n) < 0)
-        return;
+        return -ENOMEM;
     memcpy(heard->ids, ids, n * sizeof *ids);
     heard->n = n;
-    heard->kind = record->kind == KERNEL_READY ? SAMPLE_PREEMPTED : SAMPLE_OFF;
+    heard->kind = kind;
     heard->away = true;
-    heard->since = heard->until = record->when;
+    heard->since = heard->until = since;
+    return 0;
 }
 
 static void come_back(struct kernel *k, const struct kernel_record *record)
@@ -310,6 +322,10 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
 
     if (!heard || (is_child && !child))
         return;
+    if (heard->before && record->when > heard->until)
+        add_wait(k, heard, record->when, (int64_t)(record->when - heard->until));
+    if (heard->before)
+        heard->away = heard->before = false;
     ssize_t n = stacks_resolve(stacks, record, take_native(k, record), &ids);
     if (n < 0)
         return;
@@ -319,9 +335,10 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
         ids = k->ids;
         n++;
     } else
-        name_thread(k, heard, record);
+        name_now_and_then(k, heard, record);
     if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY)
-        leave(k, heard, record, ids, (size_t)n);
+        begin_wait(heard, record->kind == KERNEL_READY ? SAMPLE_PREEMPTED : SAMPLE_OFF, ids,
+                   (size_t)n, record->when);
     else
         add_sample(k, record, record->kind == KERNEL_FAULT ? SAMPLE_FAULT : SAMPLE_CPU, ids,
                    (size_t)n);
@@ -373,6 +390,82 @@ static void read_all(struct kernel *k, uint64_t least)
         k->lost = figures.lost;
     }
     k->daemon_ns += thread_cpu_ns() - cpu;
+}
+
+/* ---- waits that began before the profile ---- */
+
+/* The Python frames of a thread of a walk, outermost first, and the reason it sleeps. */
+static ssize_t old_stack(struct kernel *k, const struct stack *stack, const struct lwp *lwp)
+{
+    const struct runtime *rt = &k->sampler->target->runtime;
+    struct kernel_record record = {.kind = KERNEL_AWAY, .syscall = lwp->syscall};
+    size_t n = 0;
+
+    for (size_t i = stack ? stack->n : 0; i-- > 0 && n < KERNEL_FRAMES_MAX; n++) {
+        int r = sampler_names_raw(k->sampler->names, &stack->frames[i], &k->ids[n]);
+        if (r < 0)
+            return r;
+    }
+    if (!n)
+        k->ids[n++] = STORE_NO_STACK;
+    record.argument = lwp->args[0];
+    record.gil = rt->free_threaded ? 0 : k->gil;
+    int r = stacks_reason(k->stacks, &record, &k->ids[n]);
+    return r < 0 ? r : (ssize_t)n + 1;
+}
+
+static int note_sleepers(struct kernel *k, struct walk *walk, const struct lwp_list *lwps)
+{
+    struct target *target = k->sampler->target;
+    uint64_t now = monotonic_ns();
+    int r = 0;
+
+    for (size_t w = 0; w < walk->n; w++)
+        walk->stacks[w].tid = moment_tid(target, lwps, &walk->stacks[w]);
+    for (size_t i = 0; i < lwps->n && r == 0; i++) {
+        const struct lwp *lwp = &lwps->items[i];
+        const struct stack *found = NULL;
+        if (lwp->state == 'R' || (k->sampler->options.tid && lwp->tid != k->sampler->options.tid))
+            continue;
+        for (size_t w = 0; w < walk->n && !found; w++)
+            if (walk->stacks[w].tid == lwp->tid)
+                found = &walk->stacks[w];
+        struct heard *heard = find_thread(k, lwp->tid);
+        if (!heard || heard->since)
+            continue; /* it has run meanwhile, and was heard of */
+        ssize_t n = old_stack(k, found, lwp);
+        r = n < 0 ? (int)n : begin_wait(heard, SAMPLE_OFF, k->ids, (size_t)n, now);
+        heard->before = r == 0;
+        if (r == 0 && found)
+            name_thread(k, heard, found->interp, found->thread_id);
+    }
+    return r;
+}
+
+/* Threads that sleep as the profile begins may never be heard of: their stacks are read from
+ * outside. What can't be read is left out. */
+static void see_sleepers(struct kernel *k)
+{
+    struct target *target = k->sampler->target;
+    struct lwp_list lwps = {0};
+    struct walk walk = {0};
+    struct view *view;
+
+    if (view_new(&target->memory, &view) < 0)
+        return;
+    _guard_mutex_(&k->lock);
+    pthread_mutex_lock(&target->lock);
+    int r = walk_run(&walk, view, &target->runtime, target->codes);
+    if (r == 0)
+        r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
+    if (r == 0)
+        r = lwp_list_read(target->pid, LWP_SYSCALLS, &lwps);
+    if (r == 0)
+        note_sleepers(k, &walk, &lwps);
+    pthread_mutex_unlock(&target->lock);
+    lwp_list_deinit(&lwps);
+    walk_deinit(&walk);
+    view_free(view);
 }
 
 /* ---- begin and end ---- */
@@ -503,6 +596,18 @@ static void kernel_free(struct kernel *k)
     free(k);
 }
 
+static int begin_events(struct kernel *k, struct events *events, uint64_t config, uint64_t period,
+                        enum kernel_part part, struct text *why)
+{
+    const struct sampler *sampler = k->sampler;
+    int fd = program_part(k->program, part, why);
+
+    if (fd < 0)
+        return fd;
+    return events_open(events, sampler->target->pid, sampler->options.tid, config, period,
+                       sampler->options.children, fd, why);
+}
+
 static int begin(struct kernel *k, struct text *why)
 {
     struct sampler *sampler = k->sampler;
@@ -525,21 +630,21 @@ static int begin(struct kernel *k, struct text *why)
     if (r == 0)
         r = map_set(k->program->maps[MAP_WATCHED], &pid, &watched);
     k->watched = r == 0;
+    k->gil = watched.gil;
     if (r < 0)
         text_printf(why, "a BPF map can't be made: %s", strerror(-r));
     if (r == 0 && options->modes & SAMPLER_OFF_MODES) {
-        r = program_hear_switches(k->program);
+        r = program_hear_switches(k->program, why);
         k->hears = r == 0;
-        if (r < 0)
-            text_printf(why, "sched_switch can't be heard: %s", strerror(-r));
+        if (r == 0)
+            see_sleepers(k);
     }
     if (r == 0 && options->modes & SAMPLER_ON_MODES)
-        r = events_open(&k->clocks, sampler->target->pid, options->tid, PERF_COUNT_SW_TASK_CLOCK,
-                        1000000000u / options->hz, options->children,
-                        k->program->parts[PART_SAMPLED], why);
+        r = begin_events(k, &k->clocks, PERF_COUNT_SW_TASK_CLOCK, 1000000000u / options->hz,
+                         PART_SAMPLED, why);
     if (r == 0 && options->modes & SAMPLER_MODE(MODE_FAULTS))
-        r = events_open(&k->faults, sampler->target->pid, options->tid, PERF_COUNT_SW_PAGE_FAULTS,
-                        FAULTS_PERIOD, options->children, k->program->parts[PART_FAULTED], why);
+        r = begin_events(k, &k->faults, PERF_COUNT_SW_PAGE_FAULTS, FAULTS_PERIOD, PART_FAULTED,
+                         why);
     return r;
 }
 

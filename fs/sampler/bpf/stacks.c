@@ -165,19 +165,18 @@ static int name_native(struct stacks *s, const struct native_frame *frame, uint3
 {
     uint64_t addr = frame->pc - !frame->exact;
     struct named_pc *known = &s->pcs[(addr ^ addr >> 12) & (PC_CACHE - 1)];
-    char unknown[32];
+    char unknown[64];
 
     if (known->addr == addr) {
         *id = known->id;
         return 0;
     }
     const struct pc *pc = unwinder_name(&s->unwinder, frame->pc, frame->exact);
-    snprintf(unknown, sizeof unknown, "0x%llx", (unsigned long long)frame->pc);
+    const char *module = pc->module ? pc->module->name : "";
+    snprintf(unknown, sizeof unknown, "[%s]", *module ? module : "native code");
     struct profile_frame named = {.kind = PROFILE_NATIVE,
                                   .func = pc->shown ? pc->shown : unknown,
-                                  .file = pc->module ? pc->module->name : ""};
-    if (!pc->shown && pc->module) /* one frame for all that a file doesn't name */
-        named.func = "?";
+                                  .file = module};
     int r = store_intern(s->store, &named, id);
     if (r == 0)
         *known = (struct named_pc){addr, *id};
@@ -200,11 +199,19 @@ static void say_reason(const struct stacks *s, const struct kernel_record *recor
         sampler_reason((int)record->syscall, out);
 }
 
-static int add_word(struct stacks *s, const char *word, size_t *at)
+static int name_word(const struct stacks *s, const char *word, uint32_t *id)
 {
     struct profile_frame frame = {.kind = PROFILE_WORD, .func = word, .file = ""};
 
-    return store_intern(s->store, &frame, &s->ids[--*at]);
+    return store_intern(s->store, &frame, id);
+}
+
+int stacks_reason(const struct stacks *stacks, const struct kernel_record *record, uint32_t *id)
+{
+    char word[SAMPLER_REASON_MAX];
+
+    say_reason(stacks, record, word);
+    return name_word(stacks, word, id);
 }
 
 /* ---- the whole ---- */
@@ -214,15 +221,12 @@ ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
 {
     enum native_end end;
     size_t n, ngroups, at = STACKS_IDS_MAX;
-    char word[SAMPLER_REASON_MAX];
 
     int r = name_python(s, record, &n, &ngroups);
     if (r < 0)
         return r;
-    if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY) {
-        say_reason(s, record, word);
-        r = add_word(s, word, &at);
-    }
+    if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY)
+        r = stacks_reason(s, record, &s->ids[--at]);
     size_t nnative = unwind_copy(s, record, native, ngroups, &end);
     size_t nitems = nnative ? merge_stacks(s->frames, nnative, end, s->groups, ngroups, s->items)
                             : n;
@@ -235,9 +239,9 @@ ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
             r = name_native(s, &s->frames[item.index], &s->ids[--at]);
     }
     if (record->flags & RECORD_UNREADABLE && r == 0)
-        r = add_word(s, "[paged out]", &at);
+        r = name_word(s, "[paged out]", &s->ids[--at]);
     else if (record->flags & RECORD_CUT && r == 0)
-        r = add_word(s, "[deeper]", &at);
+        r = name_word(s, "[deeper]", &s->ids[--at]);
     else if (!n && !nnative && at < STACKS_IDS_MAX)
         s->ids[--at] = STORE_NO_STACK;
     *ids = s->ids + at;

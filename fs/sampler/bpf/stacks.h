@@ -23,5 +23,7 @@ void stacks_free(struct stacks *stacks);
  * call. How many; -ENOMEM, -ESRCH. */
 ssize_t stacks_resolve(struct stacks *stacks, const struct kernel_record *record,
                        const struct kernel_native *native, const uint32_t **ids);
+/* The frame that says why a thread left the processor. -ENOMEM. */
+int stacks_reason(const struct stacks *stacks, const struct kernel_record *record, uint32_t *id);
 /* Native stacks that weren't complete. */
 uint64_t stacks_incomplete(const struct stacks *stacks);

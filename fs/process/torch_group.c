@@ -1,0 +1,159 @@
+/* What torch/distributed/distributed_c10d.py binds, the same from PyTorch 1.8 to 2.9: _pg_map,
+ * whose first entry is that of the default group, and _pg_group_ranks, which has its ranks. Which
+ * of them this process is only the group itself knows, an object of C++: c10d::ProcessGroup keeps
+ * two ints one behind the other, its rank and its size, not far from its beginning. Where they are
+ * differs from version to version, so they are looked for; if there is more than one place where
+ * they may be, nothing is said. */
+#include "fs/process/torch_group.h"
+
+#include "fs/proc/maps.h"
+#include "fs/remote/frames/locals.h"
+#include "fs/remote/memory/view.h"
+#include "fs/remote/moment/imports.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define HOLDER 16       /* of pybind11's instance: its pointer to the object of C++ */
+#define OBJECT_FIRST 16 /* bytes of that where its own fields may begin, behind its count, ... */
+#define OBJECT_LAST 128 /* ... and where they are all looked at */
+
+struct reading {
+    const struct offsets *offsets;
+    struct view *view;
+    uint64_t map, ranks, init_method; /* objects; 0: not bound */
+    uint64_t group;                   /* a ProcessGroup of Python's */
+    struct torch_group out;
+    bool found;
+};
+
+static int visit_global(void *arg, const struct local *global)
+{
+    struct reading *r = arg;
+
+    if (!global->name)
+        return 0;
+    if (str_equals(r->view, r->offsets, global->name, "_pg_map"))
+        r->map = global->reference;
+    else if (str_equals(r->view, r->offsets, global->name, "_pg_group_ranks"))
+        r->ranks = global->reference;
+    else if (str_equals(r->view, r->offsets, global->name, "_default_pg_init_method"))
+        r->init_method = global->reference;
+    return 0;
+}
+
+static void take_str(struct reading *r, uint64_t object, char *to, size_t cap)
+{
+    struct text text = TEXT_INIT;
+
+    if (str_decode(r->view, r->offsets, object, cap - 1, &text) == 0 && text.size)
+        snprintf(to, cap, "%s", text.data);
+    text_deinit(&text);
+}
+
+/* The first is the default group. */
+static int visit_group(void *arg, uint64_t key, uint64_t value)
+{
+    struct reading *r = arg;
+    uint64_t backend;
+
+    r->group = key;
+    if (tuple_item(r->view, r->offsets, value, 0, &backend) == 0)
+        take_str(r, backend, r->out.backend, sizeof r->out.backend);
+    return 1;
+}
+
+static int count(void *arg, uint64_t key, uint64_t value)
+{
+    ++*(int64_t *)arg;
+    return 0;
+}
+
+static int visit_ranks(void *arg, uint64_t key, uint64_t value)
+{
+    struct reading *r = arg;
+
+    if (key != r->group)
+        return 0;
+    r->out.world = 0;
+    dict_iterate(r->view, r->offsets, value, count, &r->out.world, NULL);
+    return 1;
+}
+
+/* The rank, if there is one place where it may be. */
+static bool find_rank(struct reading *r)
+{
+    int32_t words[(OBJECT_LAST - OBJECT_FIRST) / 4];
+    unsigned places = 0;
+    uint64_t object;
+
+    if (!view_read64(r->view, r->group + HOLDER, &object))
+        return false;
+    const uint8_t *bytes = view_read(r->view, object + OBJECT_FIRST, sizeof words);
+    if (!bytes)
+        return false;
+    memcpy(words, bytes, sizeof words);
+    for (size_t i = 0; i + 1 < sizeof words / sizeof *words; i += 2) {
+        if (words[i + 1] != r->out.world || words[i] < 0 || words[i] >= r->out.world)
+            continue;
+        r->out.rank = words[i];
+        places++;
+    }
+    return places == 1;
+}
+
+static int read_module(void *arg, struct view *view, const struct import *module)
+{
+    struct reading *r = arg;
+    uint64_t left;
+
+    r->view = view;
+    globals_iterate(view, r->offsets, module->object, visit_global, r, &left);
+    if (!r->map || !r->ranks || dict_iterate(view, r->offsets, r->map, visit_group, r, NULL) != 1 ||
+        dict_iterate(view, r->offsets, r->ranks, visit_ranks, r, NULL) != 1 || r->out.world < 1)
+        return 0;
+    if (r->init_method)
+        take_str(r, r->init_method, r->out.origin, sizeof r->out.origin);
+    r->found = find_rank(r);
+    return 0;
+}
+
+static void again(void *arg)
+{
+    struct reading *r = arg;
+
+    *r = (struct reading){.offsets = r->offsets};
+}
+
+static bool is(const char *name, const char *wanted) { return !strcmp(name, wanted); }
+
+/* Else its modules needn't be looked through. */
+static bool has_torch(const struct target *target)
+{
+    struct maps maps;
+    bool has = false;
+
+    if (maps_read(target->pid, &maps) < 0)
+        return false;
+    for (size_t i = 0; i < maps.n && !has; i++)
+        has = strstr(maps.items[i].path, "/libtorch_python.so") != NULL;
+    maps_deinit(&maps);
+    return has;
+}
+
+int torch_group_read(struct target *target, struct torch_group *out)
+{
+    static const struct import_reader reader = {.read = read_module, .again = again};
+    struct reading reading = {.offsets = &target->runtime.offsets};
+
+    if (!has_torch(target))
+        return -ENOENT;
+    int r = imports_read_one(target, is, "torch.distributed.distributed_c10d", &reader, &reading);
+    if (r < 0)
+        return r;
+    if (!reading.found)
+        return -ENOENT;
+    *out = reading.out;
+    return 0;
+}

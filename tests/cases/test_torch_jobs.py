@@ -1,0 +1,190 @@
+"""Real ranks of torch.distributed (gloo, CPU) that misbehave: what one command says of them.
+
+Needs an interpreter that can import torch: Debian's python3-torch."""
+import errno
+import os
+import random
+import re
+
+import pytest
+
+from interpreters import eventually
+from sql import reply
+from test_all_backtrace import groups
+from test_jobs import links, status
+from test_torch import torch_python  # noqa: F401
+
+pytestmark = [pytest.mark.long, pytest.mark.deadline(300)]
+WORLD, BAD = 4, 3
+
+# CASE WORLD BAD PORT HOW: one rank of a job, or what starts them; rank BAD does at its fifth step what CASE says
+RANKS = """
+import ctypes, os, sys, time
+import torch, torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+case, world, bad, port, how = sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]
+
+class Samples(Dataset):
+    def __init__(self, rank):
+        self.rank = rank
+    def __len__(self):
+        return 1 << 20
+    def __getitem__(self, i):
+        if case == "loader" and self.rank == bad and i == 5:
+            decode_image()
+        return torch.ones(4)
+
+def decode_image():
+    time.sleep(100000)
+
+def evaluate(group):
+    dist.barrier(group=group)
+
+def hang_in_c():
+    ctypes.PyDLL(None).sleep(100000)
+
+def reduce_gradients(gradient):
+    dist.all_reduce(gradient)
+
+def train(rank):
+    if how == "tcp":
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    else:
+        dist.init_process_group("gloo")
+    other = dist.new_group()
+    if case == "raise":
+        sys.stdin.readline()
+    loader = DataLoader(Samples(rank), batch_size=1, num_workers=1 if case == "loader" else 0)
+    for step, batch in enumerate(loader):
+        loss = torch.full((1,), float(rank))
+        if step == 5 and rank == bad:
+            if case == "skip":
+                evaluate(other)
+            if case == "raise":
+                raise ValueError(f"bad sample in batch {step}")
+            if case == "native":
+                hang_in_c()
+        if step == 6:
+            print("stepped", flush=True)
+        reduce_gradients(batch)
+        time.sleep(0.01)
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if how == "env":
+        print("ready", flush=True)
+        train(int(os.environ["RANK"]))
+    else:
+        import torch.multiprocessing as mp
+        print("ready", flush=True)
+        mp.spawn(train, nprocs=world)
+"""
+
+
+@pytest.fixture
+def ranks(torch_python, probe):  # noqa: F811
+    """Starts a job; its name. ranks.targets: what was started."""
+    def start(case, how="env"):
+        port = random.randrange(20000, 30000)
+        args = (case, WORLD, BAD, port, how)
+        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(WORLD), "OMP_NUM_THREADS": "1"}
+        start.targets = []
+        for rank in range(WORLD) if how == "env" else [0]:
+            own = {**env, "RANK": str(rank)} if how == "env" else {"OMP_NUM_THREADS": "1"}
+            start.targets.append(torch_python.run_source(RANKS, *args, name="ranks_of_torch.py", env=own))
+        return f"127.0.0.1:{port}"
+    return start
+
+
+def stacks(probe, job):
+    return groups((probe.path / "jobs" / job / "backtrace").read_text())
+
+
+def all_wait(probe, job, where="reduce_gradients"):
+    """The groups of stacks, once the ranks but the bad one wait in a collective for good."""
+    def stand():
+        _, said, _ = stacks(probe, job)
+        return said if any(who.startswith("ranks 0-2 (3)") and where in frames for who, (_, frames) in said.items()) else None
+    return eventually(stand, 120, "ranks 0-2 in one place")
+
+
+def test_a_rank_in_another_collective(probe, ranks):
+    job = ranks("skip")
+    eventually(lambda: "evaluate" in str(stacks(probe, job)[1]), 120, "rank 3 in its barrier")
+    said = all_wait(probe, job)
+    first, (_, frames) = next(iter(said.items()))
+    assert first == "rank 3 (1)" and frames[:2] == ["barrier", "evaluate"], "the culprit is on top"
+    _, frames = said["ranks 0-2 (3)"]
+    assert frames[:2] == ["all_reduce", "reduce_gradients"]
+    said = status(probe, job)
+    assert (said["World"], said["Here"], said["Missing"], said["Backend"]) == ("4", "0-3", "none", "gloo")
+    # natively, too: gloo's own threads are in what they do for it
+    folded = (probe.path / "jobs" / job / "stacks.folded").read_text()
+    assert re.search(r"gloo::\w*barrier|ProcessGroupGloo::AsyncWork::execute", folded)
+    assert reply(probe.path / "jobs" / job / "eval", "step\n") == "ranks 0-3 (4): 5\n"
+
+
+def test_ranks_that_no_environment_has(probe, ranks):
+    """torch.multiprocessing.spawn with init_method=tcp://: by the process group."""
+    job = ranks("skip", "tcp")
+    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(probe.path / "jobs" / job / "ranks")) == WORLD, 120,
+               "all ranks")
+    assert not links(probe.path / "jobs" / job / "workers"), "what has started them is none"
+    said = eventually(lambda: "evaluate" in str(stacks(probe, job)[1]) and all_wait(probe, job), 120, "rank 3 in its barrier")
+    assert next(iter(said)) == "rank 3 (1)"
+    assert status(probe, job)["Backend"] == "gloo"
+    assert reply(probe.path / "jobs" / job / "eval", "on 1-3\nrank\n") == "".join(f"rank {n} (1): {n}\n" for n in (1, 2, 3))
+
+
+def test_a_worker_that_hangs(probe, ranks):
+    job = ranks("loader")
+    eventually(lambda: "decode_image" in str(stacks(probe, job)[1]), 120, "the worker")
+    said = all_wait(probe, job)
+    (worker,) = [who for who, (_, frames) in said.items() if "decode_image" in frames]
+    assert worker == "workers of rank 3 (1)"
+    assert "rank 3 (1)" in said, "it waits for its worker"
+    assert {name.split(".")[0] for name in links(probe.path / "jobs" / job / "workers")} == set("0123")
+    ids = links(probe.path / "jobs" / job / "ranks")
+    for rank in "0123":
+        assert links(probe.path / "by-rank")[rank] == ids[rank]
+    # the job is killed: what it leaves is no rank
+    left = links(probe.path / "jobs" / job / "workers")["3.0"]
+    for pid in ids.values():
+        os.kill(pid, 9)
+    eventually(lambda: not os.listdir(probe.path / "jobs" / job / "ranks"), what="the end of all ranks")
+    assert links(probe.path / "jobs" / job / "workers")["3.0"] == left
+    assert status(probe, job)["Here"] == "none"
+    assert stacks(probe, job)[1]["workers of rank 3 (1)"][1][0] == "decode_image"
+    os.kill(left, 9)
+
+
+def test_a_rank_that_raises(probe, ranks):
+    job = ranks("raise")
+    directory = probe.path / "jobs" / job
+    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(directory / "ranks")) == WORLD, 120, "all ranks")
+    said = reply(directory / "ctl", "on-crash stop for 5m\n")
+    assert said == "ranks 0-3 (4): OnCrash: stop\n"
+    for target in ranks.targets:
+        target.send("go")
+    eventually(lambda: "[held, crash" in (directory / "backtrace").read_text(), 120, "the exception")
+    said = all_wait(probe, job)
+    state, frames = said["rank 3 (1)"]
+    assert "held, crash" in state
+    assert (directory / "ranks" / "3" / "crash" / "traceback").read_text().rstrip().endswith("ValueError: bad sample in batch 5")
+    assert reply(directory / "ranks" / "3" / "crash" / "frames" / "0" / "eval", "loss.item(), step\n") == "(3.0, 5)\n"
+    assert reply(directory / "eval", "on 0-2\nstep\n") == "ranks 0-2 (3): 5\n"
+
+
+def test_a_rank_that_hangs_in_c(probe, ranks):
+    job = ranks("native")
+    eventually(lambda: "hang_in_c" in str(stacks(probe, job)[1]), 120, "rank 3 in C")
+    said = all_wait(probe, job)
+    assert next(iter(said)) == "rank 3 (1)" and said["rank 3 (1)"][1][0] == "hang_in_c"
+    said = reply(probe.path / "jobs" / job / "eval", "step\n")
+    assert said.startswith("ranks 0-2 (3): 5\nrank 3 (1): error: ") and "GIL" in said
+    fd = os.open(probe.path / "jobs" / job / "eval", os.O_RDWR)
+    with pytest.raises(OSError) as refused:
+        os.write(fd, b"-- strict\nstep\n")
+    os.close(fd)
+    assert refused.value.errno == errno.ETIMEDOUT
