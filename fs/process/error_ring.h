@@ -9,7 +9,7 @@
 #include <time.h>
 
 #define ERROR_RING_LINES 8
-#define ERROR_WORDS_MAX 256 /* bytes; longer words are cut */
+#define ERROR_WORDS_MAX 1024 /* bytes; longer words are cut */
 
 struct error_line {
     struct timespec when;

@@ -172,7 +172,8 @@ def test_code_that_does_not_end(python):
         time.sleep(0.6)
         assert client.eval("1 + 1").text == "2\n"
         stuck.append(number)
-    assert len(os.listdir(f"/proc/{target.pid}/task")) == threads + 3
+    # on a busy machine one that was only slow may have been taken over from, too: it ends
+    eventually(lambda: len(os.listdir(f"/proc/{target.pid}/task")) == threads + 3, what="the threads that are stuck")
     assert all(client.answers[number].done is None for number in stuck)
     assert client.wait(client.send(agent.DETACH)).error == errno.EBUSY
     assert client.eval("1 + 1").text == "2\n"
