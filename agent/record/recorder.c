@@ -28,6 +28,8 @@ int recorder_check(const struct proto_record *record, char words[PROTO_WORDS_MAX
                       RING_SIZE_MAX >> 20);
     if (record->flags & ~(uint32_t)(record->table == RECORDED_EXCEPTIONS ? RECORD_LOCALS : 0))
         return refuse(EINVAL, words, "%s has no locals", recorded_layouts[record->table].name);
+    if (record->layers && record->table != RECORDED_TORCH_TRACE)
+        return refuse(EINVAL, words, "%s has no layers", recorded_layouts[record->table].name);
     if (record->rate != 0 && recorders[record->table]->rate <= 0)
         return refuse(EINVAL, words, "%s has no rate", recorded_layouts[record->table].name);
     if (!(record->rate >= 0 && record->rate <= recorders[record->table]->rate_max))

@@ -152,8 +152,9 @@ struct proto_record {
     uint32_t table;  /* enum recorded (schema/rows.h) */
     uint32_t action; /* enum proto_record_action */
     uint32_t flags;  /* enum proto_record_flags: what isn't asked for isn't recorded any more */
-    uint32_t zero;
-    uint64_t size; /* of its ring, bytes; 0: as it is, or RING_SIZE_DEFAULT. Rows are kept */
+    uint32_t layers; /* torch_trace: of so many modules one is looked at in a step, each time
+                        another one; 0: all are */
+    uint64_t size;   /* of its ring, bytes; 0: as it is, or RING_SIZE_DEFAULT. Rows are kept */
     /* torch_trace: the share of the steps, above 0 to 1; 0: as it is, or 0.05. loop: [s] from how
      * long on it is blocked, 0.01 to 3600; 0: as it is, or 0.1. torch_profile: how many steps, 1 to
      * 100; 0: 5 */

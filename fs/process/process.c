@@ -272,6 +272,8 @@ int process_new_core(struct core *core, unsigned number, const struct user_ns *n
         r = target_open_core(core, number, &process->target);
     if (r == 0)
         r = recording_new(&process->recording);
+    if (r == 0)
+        r = profile_new(process->target->pid, &process->profile); /* which stays empty */
     if (r < 0) {
         process_unref(process);
         return r;

@@ -205,7 +205,7 @@ static void figures(struct sampler *sampler, struct sampler_figures *out)
         .missing = sampler->options.modes & ~sampler_allocations.modes,
     };
     snprintf(out->note, sizeof out->note,
-             "one in %lu bytes is sampled; an allocation takes some 2 ns more",
+             "one in %lu bytes is sampled; an allocation takes a few ns more",
              (unsigned long)reader->read->mean);
 }
 

@@ -130,7 +130,8 @@ static const struct ctl_verb verbs[] = {
      "profile [MODE...] [97hz] [for TIME] [native] [children] [tid N]|off|clear|mark NAME|torch "
      "[steps=N|off]",
      1, CTL_WORDS_MAX, ctl_profile},
-    {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]]", 1, 5, ctl_record},
+    {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [layers=L] [locals]]", 1, 6,
+     ctl_record},
 };
 
 int ctl_run(struct file_context *context, const struct input *input, struct text *said,

@@ -56,9 +56,9 @@ static int read_size(struct ctl_line *line, const struct ctl_word *word, uint64_
     uint64_t size;
 
     if (!size_parse(word->text, word->size, &size))
-        return ctl_complain(
-            line, word->text,
-            "write on, off, a size as 64M, rate=0.05, locals, or for loop a limit as 100ms");
+        return ctl_complain(line, word->text,
+                            "write on, off, a size as 64M, rate=0.05, layers=0.5, locals, or for "
+                            "loop a limit as 100ms");
     if (size < RING_SIZE_MIN || size > RING_SIZE_MAX)
         return ctl_complain(line, word->text, "a ring has 64K to 1G");
     if (*out)
@@ -82,6 +82,26 @@ static int read_rate(struct ctl_line *line, const struct ctl_word *word,
     if (record->table != RECORDED_TORCH_TRACE)
         return ctl_complain(line, word->text, "only torch has a rate");
     record->rate = rate;
+    return 0;
+}
+
+/* A share of the modules. */
+static int read_layers(struct ctl_line *line, const struct ctl_word *word,
+                       struct proto_record *record)
+{
+    const char *text = word->text + strlen("layers=");
+    size_t size = word->size - strlen("layers=");
+    char number[32] = "", *end;
+
+    if (size < sizeof number)
+        memcpy(number, text, size);
+    double share = strtod(number, &end);
+    if (!*number || *end || !(share >= 0.001 && share <= 1))
+        return ctl_complain(line, text,
+                            "layers= is the share of the modules that one step has: 0.001 to 1");
+    if (record->table != RECORDED_TORCH_TRACE)
+        return ctl_complain(line, word->text, "only torch has layers");
+    record->layers = (uint32_t)(1 / share + 0.5);
     return 0;
 }
 
@@ -118,6 +138,8 @@ static int read_line(struct ctl_line *line, struct proto_record *out)
             out->flags |= RECORD_LOCALS;
         } else if (word->size >= 5 && !memcmp(word->text, "rate=", 5)) {
             r = read_rate(line, word, out);
+        } else if (word->size >= 7 && !memcmp(word->text, "layers=", 7)) {
+            r = read_layers(line, word, out);
         } else if (duration_parse(word->text, word->size, &ns)) {
             r = read_limit(line, word, ns, out);
         } else {

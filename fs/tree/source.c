@@ -9,6 +9,7 @@
  * Below the current line, carets mark what of it is executed, unless it is all of it. Where there
  * are none to show, the line below the first says why. */
 #include "agent/base/cleanup.h"
+#include "fs/remote/memory/core.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/object.h"
 #include "fs/tree/file.h"
@@ -216,11 +217,13 @@ int source_read_lines(const struct file_context *context, const char *path, int 
     char link[64];
     const struct credentials *opener = context->principals->opener;
 
+    const struct core *core = context->target->core; /* whose working directory isn't known */
+
     snprintf(link, sizeof link, "/proc/%d/root", context->target->pid);
-    root = open(link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    root = open(core ? core->root : link, O_PATH | O_DIRECTORY | O_CLOEXEC);
     int error = root < 0 ? -errno : 0;
     snprintf(link, sizeof link, "/proc/%d/cwd", context->target->pid);
-    cwd = open(link, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    cwd = open(core ? core->root : link, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (cwd < 0)
         error = -errno;
     if (!error && !target_alive(context->target)) /* the two may be another process's */

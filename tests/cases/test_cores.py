@@ -67,7 +67,7 @@ class Seen:
 
     def __init__(self, top, version):
         files = ["backtrace", "stacks.folded", "stacks.python.folded", "globals/__main__"]
-        files += [str(path.relative_to(top)) for path in (top / "threads").rglob("locals")]
+        files += [str(path.relative_to(top)) for name in ("locals", "source") for path in (top / "threads").rglob(name)]
         if version >= (3, 12):
             files.append("tasks")
         self.texts = {file: without_times((top / file).read_text()) for file in files}
@@ -196,6 +196,7 @@ def test_no_core_files(probe, tmp_path):
 
 def test_files_elsewhere(probe, core, tmp_path):
     """Where the files that were mapped aren't, or others are."""
+    assert refused(tmp_path, f"core={core}", f"sysroot={tmp_path}/none") == f"sysroot {tmp_path}/none: No such file or directory"
     (tmp_path / "root").mkdir()
     words = refused(tmp_path, f"core={core}", f"sysroot={tmp_path}/root")
     assert "no CPython is found in it; files that it had mapped can't be read: " in words
@@ -266,6 +267,10 @@ def test_several(probe, core, tmp_path):
     assert names == [core.name, f"{core.name}.2", "a:b,c"]
     said = {name: (mounted.path / "cores" / name / "backtrace").read_text() for name in names}
     assert len(set(said.values())) == 1
+    tables = [path.stem for path in (mounted.path / "cores" / core.name / "tables").iterdir()]
+    for name in tables:
+        assert (mounted.path / "cores" / core.name / "tables" / f"{name}.csv").read_text().count("\n") > 0
+        ask(mounted.path / "all" / "query", f"SELECT * FROM {name} LIMIT 1")
     (row,) = ask(mounted.path / "all" / "query", "SELECT count(*) AS n FROM process WHERE state IS NULL")
     assert row["n"] == "3"
     assert not (probe.path / "cores").exists() and "cores" not in os.listdir(probe.path)

@@ -46,6 +46,21 @@ def test_counts_to_the_object(probe, python):
     assert int(value(query, "SELECT count FROM heap WHERE type IS NULL")) > 0
 
 
+def test_debug_allocator(probe, python):
+    """It puts 16 bytes in front of each block."""
+    target = python.run(SCRIPT, "2000", env={"PYTHONMALLOC": "debug"})
+    found, _ = census(probe, target)
+    assert {kind: found[f"__main__.{kind}"][0] for kind in KINDS} == dict.fromkeys(KINDS, 2000)
+
+
+def test_no_pools(probe, any_python):
+    """malloc() gives everything: then there is nothing that could be counted, and the file says so."""
+    target = any_python.run(SCRIPT, "2000", env={"PYTHONMALLOC": "malloc"})
+    found, notes = census(probe, target)
+    assert found == {} and notes[0].startswith("# 0 objects in 0.0 MB of pools")
+    assert re.match(r"# not in it: [1-9]", notes[1])
+
+
 def diff(probe, target, between):
     """{type: (count, bytes)}, in the file's order."""
     lines = [line for line in probe.read(target.pid, "heap", "diff", between).splitlines() if not line.startswith("#")]

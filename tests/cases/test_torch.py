@@ -18,8 +18,10 @@ import ring_file
 from agents import clients, connect, library
 from commands import Commands, Refused
 from interpreters import eventually
+from sql import ask
 
 pytestmark = [pytest.mark.long, pytest.mark.deadline(300)]
+MEASURES = {"recording", "shadow"}  # what recording itself costs: a case of its own
 PROGRAMS = ["transformer", "branches", "gan", "closures", "wrapped", "deep", "workers"]
 
 
@@ -59,11 +61,11 @@ class Training:
         assert done.error == 0, done.words
         return done.words
 
-    def read(self):
+    def read(self, but=frozenset(MEASURES)):
         """(rows, how many are not there)."""
         with ring_file.rings(self.target.pid)["torch_trace"] as ring:
             rows, lost = ring.read()
-            return rows, lost + ring.dropped
+            return [row for row in rows if row.stage not in but], lost + ring.dropped
 
     @property
     def rows(self):
@@ -515,7 +517,7 @@ def test_sql(probe, torch_python):
             (SELECT max(step) - 5 FROM python.torch_trace) GROUP BY module, stage ORDER BY avg_time DESC LIMIT 10""")
         lines = said.splitlines()
         assert lines[0] == "module,stage,avg_time" and len(lines) == 11
-        steps = sorted(by_step(seen.rows).items())[-5:]
+        steps = sorted(by_step(seen.read(but=())[0]).items())[-5:]
         means = {}
         for _, rows in steps:
             for row in rows:
@@ -528,3 +530,95 @@ def test_sql(probe, torch_python):
 
 def ask_sql(probe, training, text):
     return Commands(probe, training.target.pid).run("query", text)
+
+
+# a loader that takes 20 ms a batch, and collectives of a group of one
+WAITS = """
+import os, sys, time, torch, torch.distributed as dist
+from torch._C._distributed_c10d import ProcessGroup, Work
+from torch.utils.data import DataLoader, Dataset, dataloader
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meet", rank=0, world_size=1)
+class Samples(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, number):
+        time.sleep(0.005)
+        return torch.full((4,), float(number))
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+def epoch():
+    for batch in DataLoader(Samples(), batch_size=4):
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        work.wait()
+        optimizer.step()
+    dist.barrier()
+def stand():
+    return [one.__dict__[name] for one, name in ((ProcessGroup, "allreduce"), (ProcessGroup, "barrier"), (Work, "wait"),
+                                                 (dataloader._BaseDataLoaderIter, "__next__"))]
+before = stand()
+print("ready", flush=True)
+for line in sys.stdin:
+    for _ in range(int(line)):
+        epoch()
+    print(sum(p.sum().item() for p in model.parameters()), stand() == before, flush=True)
+"""
+
+
+def test_loader_and_collectives(probe, torch_python):
+    """How long the batch took, and each collective, in the order in which they came; and what recording cost."""
+    alone, seen = (torch_python.run_source(WAITS) for _ in range(2))
+    commands = Commands(probe, seen.pid)
+    for target in alone, seen:
+        target.send("2")
+        answer = target.readline(60)
+    commands.run("ctl", "record torch on rate=0.5\n")
+    for target in alone, seen:
+        target.send("10")
+    expected = alone.readline(60).split()[0]
+    assert seen.readline(60).split()[0] == expected, "to the last bit"
+    commands.run("ctl", "record torch off\n")
+    for target in alone, seen:
+        target.send("2")
+    assert seen.readline(60) == alone.readline(60) and answer.endswith("True")
+    steps = {}
+    for row in ask(commands.directory / "query", "SELECT * FROM torch_trace ORDER BY step, seq"):
+        steps.setdefault(int(row["step"]), []).append(row)
+    shadows = {number: rows for number, rows in steps.items() if rows[0]["stage"] == "shadow"}
+    steps = {number: rows for number, rows in steps.items() if rows[0]["stage"] == "iteration"}
+    assert len(steps) >= 5 and {number - 1 for number in shadows} <= set(steps) and shadows
+    for rows in steps.values():
+        stages = [(row["stage"], row["module"]) for row in rows if row["stage"] != "backward"]
+        barrier = [("collective", "barrier")] if ("collective", "barrier") in stages else []
+        assert stages == [("iteration", ""), *barrier, ("loader", "Samples"), ("forward", "Linear"),
+                          *[("collective", "allreduce")] * 3, ("step", "SGD"), ("recording", "")]
+        whole, loader = float(rows[0]["duration"]), next(float(row["duration"]) for row in rows if row["stage"] == "loader")
+        assert 0.02 <= loader <= whole
+        assert all(0 < float(row["duration"]) < whole for row in rows if row["stage"] in ("collective", "recording"))
+    assert all(len(rows) == 1 and float(rows[0]["duration"]) > 0.02 for rows in shadows.values())
+
+
+def test_layers(probe, torch_python):
+    """Of some modules in each step, in turn of all, with what they took and no other name."""
+    with Training(torch_python, "transformer", watched=False) as seen:
+        commands = Commands(probe, seen.target.pid)
+        seen.ask("run 3")
+        for line, words in (("torch on layers=2", "0.001 to 1"), ("gc on layers=0.5", "only torch has layers")):
+            with pytest.raises(Refused, match=words):
+                commands.run("ctl", f"record {line}\n")
+        commands.run("ctl", "record torch on rate=1\n")
+        seen.ask("run 4")
+        everything = "SELECT step, stage, module FROM torch_trace WHERE stage IN ('forward', 'backward')"
+        all_of = {(row["stage"], row["module"]) for row in ask(commands.directory / "query", everything)}
+        last = max(int(row["step"]) for row in ask(commands.directory / "query", everything))
+        commands.run("ctl", "record torch on rate=1 layers=0.25\n")
+        seen.ask("run 9")
+        steps = {}
+        for row in ask(commands.directory / "query", everything + f" AND step > {last + 1} AND step < {last + 10}"):
+            steps.setdefault(row["step"], set()).add((row["stage"], row["module"]))
+        assert all(0 < len(found) < len(all_of) for found in steps.values()), steps
+        assert set().union(*steps.values()) == all_of

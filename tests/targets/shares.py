@@ -8,6 +8,7 @@ paced    wakes every 10 ms, as a timer of 100 Hz does, and computes 2 ms in tick
 threads  four of them: two in Python, which fight for the GIL, one in C without it, one asleep
 """
 import json
+import os
 import select
 import sys
 import threading
@@ -126,13 +127,13 @@ def in_turns(*work):
 
 def listen():
     """Answers what was asked, and says whether to go on."""
-    if select.select([sys.stdin], [], [], 0)[0]:
-        asked = sys.stdin.readline()
-        if asked == "end\n":
-            print(json.dumps(truth), flush=True)
-        elif not asked:
-            return False
-        truth.clear()
+    if select.select([0], [], [], 0)[0]:
+        asked = os.read(0, 1 << 10).decode()
+        for line in asked.splitlines():
+            if line == "end":
+                print(json.dumps(truth), flush=True)
+            truth.clear()
+        return bool(asked)
     return True
 
 

@@ -42,7 +42,9 @@ static void put_note(struct file *file, uint32_t type, const void *data, size_t 
 
 static void put_thread(struct file *file, pid_t tid, int signal, uint64_t fs_base, int64_t call)
 {
-    struct elf_prstatus status = {.pr_pid = tid, .pr_cursig = (short)signal};
+    struct elf_prstatus status = {.pr_pid = tid,
+                                  .pr_cursig = (short)signal,
+                                  .pr_utime = {tid == 40 ? 3 : 1, 500000}};
     struct user_regs_struct regs = {
         .orig_rax = (uint64_t)call, .rdi = 77, .fs_base = fs_base, .rsp = STACK + 64};
 
@@ -156,6 +158,8 @@ static void test_what_it_tells(const struct core *core)
     CHECK_INT(core->lwps.items[0].tid, 40);
     CHECK_INT(core->lwps.items[0].syscall, LWP_FUTEX);
     CHECK_INT(core->lwps.items[0].args[0], 77);
+    CHECK_INT(core->lwps.items[0].user_ticks, 2 * sysconf(_SC_CLK_TCK)); /* not the other's too */
+    CHECK_INT(core->lwps.items[1].user_ticks, sysconf(_SC_CLK_TCK) * 3 / 2);
     CHECK_INT(core->lwps.items[1].state, 'R');
     CHECK(core_thread(core, 42)->regs.fs_base == 0x5000 && !core_thread(core, 41));
     CHECK_INT(core_thread_of(core, 0x6000)->tid, 40);

@@ -8,11 +8,17 @@ The engine runs the nodes in the opposite order of their making. The backward pa
 stretch of time, from the gradient of its outputs until that of its inputs is complete, or until the backward pass
 of a call begins that was made earlier. A second backward pass through the same call isn't told, nor what modules do in
 another thread than the one that trains: there the GPU's backward pass recomputes what was not kept."""
+import sys
 from _thread import get_ident
 from time import perf_counter
 from types import FunctionType
 
 CALLS_MAX = 10000  # that are recorded of one step
+WORKS_MAX = 1000   # collectives that are waited for at once
+COLLECTIVES = ("allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "_allgather_base",
+               "allgather_coalesced", "allgather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter",
+               "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "send", "recv",
+               "recv_anysource", "barrier")  # methods of a process group
 ITEMS_MAX = 64     # of a container of tensors that are looked at
 
 
@@ -90,11 +96,47 @@ def take_out(handle):
         hooks.pop(handle.id, None)
 
 
+def timed(original, live, stage):
+    """Calls original, a method of the program's; knows nothing of our namespace, which may have been emptied when that
+    returns. stage: as in the rows; "wait" for the end of a collective."""
+    def call(*args, **kwargs):
+        step, mark = live.get("step"), None
+        if step is not None:
+            try:
+                mark = step.before(stage, original, args)
+            except Exception as problem:
+                step.fail(problem)
+        result = original(*args, **kwargs)
+        if mark is not None and live.get("step") is step:
+            try:
+                step.after(mark, result)
+            except Exception as problem:
+                step.fail(problem)
+        return result
+    return call
+
+
+TIMED = timed(None, None, None).__code__
+
+
+def methods():
+    """(class, name, stage) of what is timed beside the calls of modules, as far as the program has imported it."""
+    loader = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
+    if isinstance(loader, type):
+        yield loader, "__next__", "loader"
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    for one in getattr(c10d, "ProcessGroup", None), getattr(c10d, "Work", None):
+        if isinstance(one, type):
+            for name in COLLECTIVES if one.__name__ != "Work" else ("wait",):
+                yield one, name, "collective" if one.__name__ != "Work" else "wait"
+
+
 class Call:
     __slots__ = "name", "parent", "order", "last", "seq", "start", "sources", "awaited", "began", "ended"
 
     def __init__(self, name, parent, order, seq):
-        self.name, self.parent, self.order, self.seq = name, parent, order, seq
+        self.name, self.parent, self.order = name, parent, order
+        self.seq = seq       # None: it isn't looked at, only what it calls may be
         self.last = None     # order of the last call made by it; None: it hasn't returned
         self.sources = ()    # nodes of its inputs, until it returns
         self.awaited = 0     # of these, whose gradient isn't complete
@@ -103,15 +145,19 @@ class Call:
 
 
 class Step:
-    """live: as in trace.py. silent: only for the names."""
+    """live: as in trace.py. silent: only for the names. layers: of so many modules one is looked at, another one in
+    each step that is recorded, which is the turn-th one on all ranks."""
 
-    def __init__(self, clock, modules, live, fail, silent):
+    def __init__(self, clock, modules, live, fail, silent, layers, turn):
+        self.layers, self.turn = layers, turn
         self.clock, self.modules, self.live, self.fail, self.silent = clock, modules, live, fail, silent
         self.thread = get_ident()
         self.stack = []    # (module, Call or None) that have not returned
         self.open = []     # calls whose backward pass has begun and not ended
         self.armed = False # the engine tells us of the end of the backward pass
         self.handles = []  # of our hooks on nodes
+        self.replaced = [] # (class, name, what stood there, ours)
+        self.works = []    # (what a collective returned, seq, name, when it began)
         self.calls = self.cut = 0
         self.seqs = 1      # 0 is the whole step's
 
@@ -123,6 +169,10 @@ class Step:
     def row(self, seq, name, stage, begin, end):
         if not self.silent:
             self.clock.row(seq, name, stage, begin, end)
+
+    def chooses(self, name):
+        """Whether a module is looked at: the same ones on all ranks."""
+        return self.layers == 1 or (sum(map(ord, name)) + self.turn) % self.layers == 0
 
     # ---- forward
 
@@ -136,10 +186,12 @@ class Step:
         else:
             parent = next((call for _, call in reversed(self.stack) if call is not None), None)
             name = self.modules.name(module, parent.name if parent is not None else None)
-            call = Call(name, parent, self.calls, self.take_seq())
+            chosen = self.chooses(name)
+            call = Call(name, parent, self.calls, self.take_seq() if chosen else None)
             self.calls += 1
             self.stack.append((module, call))
-            self.watch_inputs(call, args)
+            if chosen:
+                self.watch_inputs(call, args)
             self.clock.spent += perf_counter() - at
             call.start = self.clock.now()
 
@@ -157,8 +209,37 @@ class Step:
         del self.stack[depth:]  # calls that raised didn't tell
         if call is not None:
             call.last = self.calls - 1
+        if call is not None and call.seq is not None:
             self.row(call.seq, call.name, "forward", call.start, now)
             self.watch_outputs(call, output)
+        self.clock.spent += perf_counter() - at
+
+    # ---- the loader, and collectives
+
+    def before(self, stage, original, args):
+        """None: it isn't recorded."""
+        if get_ident() != self.thread or self.calls >= CALLS_MAX:
+            return None
+        if stage == "wait":
+            found = [work for work in self.works if work[0] is args[0]]
+            return (stage, *found[0]) if found else None
+        if stage == "loader":
+            name = type(getattr(args[0], "_dataset", args[0])).__name__
+        else:
+            name = original.__name__.strip("_")
+        self.calls += 1
+        return stage, None, self.take_seq(), name, self.clock.now()
+
+    def after(self, mark, result):
+        at = perf_counter()
+        stage, work, seq, name, begun = mark
+        if stage == "loader" or stage == "collective" and (result is None or len(self.works) >= WORKS_MAX):
+            self.row(seq, name, stage, begun, self.clock.now(at))
+        elif stage == "collective":
+            self.works.append((result, seq, name, begun))
+        else:
+            self.works = [one for one in self.works if one[0] is not work]
+            self.row(seq, name, "collective", begun, self.clock.now(at))
         self.clock.spent += perf_counter() - at
 
     # ---- the graph
@@ -212,7 +293,9 @@ class Step:
             beginning.append(call)
             call = call.parent
         for one in reversed(beginning):
-            one.began, one.seq = now, self.take_seq()
+            one.began = now
+            if one.seq is not None:
+                one.seq = self.take_seq()
             self.open.append(one)
         self.clock.spent += perf_counter() - at
 
@@ -231,7 +314,8 @@ class Step:
         if not call.ended:
             call.ended = True
             self.open.remove(call)
-            self.row(call.seq, call.name, "backward", call.began, now)
+            if call.seq is not None:
+                self.row(call.seq, call.name, "backward", call.began, now)
 
     def arm(self):
         live, fail, mine = self.live, self.fail, self
@@ -279,11 +363,22 @@ class Step:
         module = kept["torch"].nn.modules.module
         module.register_module_forward_pre_hook(entering)
         module.register_module_forward_hook(leaving)
+        for one, name, stage in methods():
+            original = one.__dict__.get(name)
+            if callable(original) and getattr(original, "__code__", None) is not TIMED:
+                ours = timed(original, live, stage)
+                self.replaced.append((one, name, original, ours))
+                setattr(one, name, ours)
 
     def remove(self):
         """Takes all hooks out. May be called again, and by another thread."""
         self.live.pop("step", None)
         unhook()
+        replaced, self.replaced = self.replaced, []
+        for one, name, original, ours in replaced:
+            if one.__dict__.get(name) is ours:
+                setattr(one, name, original)
+        self.works = []
         handles, self.handles = self.handles, []
         for handle in handles:
             take_out(handle)

@@ -36,6 +36,11 @@ class Clock:
         _probe.row(self.ts + offset + self.spent, self.number, seq, module, stage, offset, end - begin,
                    *self.memory())
 
+    def took(self, seq):
+        """What recording took of the step: of the processor, on a GPU's clock, too."""
+        offset = perf_counter() - self.spent - (self.begun if type(self.begun) is float else self.begun[0])
+        _probe.row(self.ts + offset, self.number, seq, None, "recording", offset, self.spent, *NO_MEMORY)
+
     def settle(self):
         """Whether nothing is left to be completed."""
         return True

@@ -222,12 +222,14 @@ static const struct half trace = {RECORDED_TORCH_TRACE, RECORDED_TORCH_PROFILE, 
 static const struct half profile = {RECORDED_TORCH_PROFILE, RECORDED_TORCH_TRACE, "profile",
                                     "profile_off"};
 
-/* on(rate), or profile(steps), in the namespace. Its errno, with its words; -EIO with an exception
- * set. */
-static int call_on(PyObject *namespace, const char *name, double rate, char words[PROTO_WORDS_MAX])
+/* on(rate, layers), or profile(steps, 0), in the namespace. Its errno, with its words; -EIO with an
+ * exception set. */
+static int call_on(PyObject *namespace, const char *name, const struct proto_record *record,
+                   char words[PROTO_WORDS_MAX])
 {
     PyObject *on = PyDict_GetItemString(namespace, name); /* borrowed */
-    _cleanup_unref_ PyObject *said = on ? PyObject_CallFunction(on, "d", rate) : NULL;
+    _cleanup_unref_ PyObject *said =
+        on ? PyObject_CallFunction(on, "dI", record->rate, record->layers) : NULL;
     PyObject *text;
     int error;
 
@@ -237,8 +239,8 @@ static int call_on(PyObject *namespace, const char *name, double rate, char word
     return -error;
 }
 
-static int half_on(const struct half *half, struct interpreter *interpreter, double rate,
-                   char words[PROTO_WORDS_MAX])
+static int half_on(const struct half *half, struct interpreter *interpreter,
+                   const struct proto_record *record, char words[PROTO_WORDS_MAX])
 {
     PyObject **namespace = recorder_kept(interpreter, half->table);
     PyObject *others = *recorder_kept(interpreter, half->other);
@@ -252,7 +254,7 @@ static int half_on(const struct half *half, struct interpreter *interpreter, dou
     }
     if (!*namespace)
         return -EIO;
-    int r = call_on(*namespace, half->on, rate, words);
+    int r = call_on(*namespace, half->on, record, words);
     if (r < 0 && made && others)
         python_clear(namespace);
     else if (r < 0 && made)
@@ -284,7 +286,7 @@ static void half_off(const struct half *half, struct interpreter *interpreter,
 static int torch_on(struct interpreter *interpreter, const struct proto_record *record,
                     char words[PROTO_WORDS_MAX])
 {
-    return half_on(&trace, interpreter, record->rate, words);
+    return half_on(&trace, interpreter, record, words);
 }
 
 static void torch_off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
@@ -295,7 +297,7 @@ static void torch_off(struct interpreter *interpreter, char words[PROTO_WORDS_MA
 static int profile_on(struct interpreter *interpreter, const struct proto_record *record,
                       char words[PROTO_WORDS_MAX])
 {
-    return half_on(&profile, interpreter, record->rate, words);
+    return half_on(&profile, interpreter, record, words);
 }
 
 static void profile_off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])

@@ -78,6 +78,7 @@ def size_of(optimizer):
 class Training:
     def __init__(self, interval):
         self.interval = interval # None: none is recorded
+        self.layers = 1         # of so many modules one is looked at
         self.pid = os.getpid()
         self.modules, self.labels = Modules(), Labels()
         self.seen = {}          # id -> weak reference: optimizers, until there is a leader
@@ -87,6 +88,7 @@ class Training:
         self.learned = False    # the names of modules, and how many steps there were
         self.changes = None     # while that is learned
         self.step = None        # the one that is recorded
+        self.shadow = None      # the clock of one that is only timed
         self.clocks = []        # of steps that wait for the GPU
         self.recorded = self.cut = 0
         self.leaving = False    # all is to go as soon as its profile ends
@@ -150,6 +152,11 @@ class Training:
             step.remove()
             self.step = None
             self.finish(step)
+        if self.shadow is not None:
+            clock, self.shadow = self.shadow, None
+            clock.row(0, None, "shadow", clock.begun, clock.now())
+            if not clock.settle():
+                self.clocks.append(clock)
         if "profile" in live:
             if os.getpid() == self.pid:
                 live["profile"].turn(lambda: count_of(leader) or self.count)
@@ -169,12 +176,15 @@ class Training:
                 stop()
             else:
                 self.record(leader, self.count + 1)
+        elif step is not None and not step.silent:
+            self.shadow = clock_for(leader, self.count + 1)
 
     def record(self, leader, number, silent=False):
         self.modules.prepare()
         self.compiled = dynamo_is_used()
         clock = Clock(number) if silent else clock_for(leader, number)
-        step = self.step = Step(clock, self.modules, live, fail, silent)
+        step = self.step = Step(clock, self.modules, live, fail, silent, 1 if silent else self.layers,
+                                number // self.interval)
         if not self.compiled:
             step.install()
 
@@ -182,6 +192,8 @@ class Training:
         step.row(0, None, "iteration", step.clock.begun, step.clock.now())
         if step.silent:
             return
+        if step.clock.spent:
+            step.clock.took(step.take_seq())
         self.recorded += 1
         self.cut += step.cut
         if step.cut:
@@ -276,13 +288,15 @@ def raising():
 
 
 def inside():
-    """Whether a thread is just running our code; where we have called a step(), we don't before it is back."""
+    """Whether a thread is just running our code; where we have called a step(), or what is timed, we don't before it is
+    back."""
     mine = _thread.get_ident()
     for thread, frame in sys._current_frames().items():
         innermost = True
         while frame is not None and thread != mine:
             code = frame.f_code
-            if code.co_filename.startswith("<probefs torch") and (innermost or code is not CODE):
+            if code.co_filename.startswith("<probefs torch") and (
+                    innermost or code is not CODE and code is not TIMED):
                 return True
             frame, innermost = frame.f_back, False
     return False
@@ -318,7 +332,7 @@ def begin():
     return training
 
 
-def on(rate):
+def on(rate, layers):
     """Returns (errno or 0, words)."""
     global words
     error, said = ready()
@@ -327,12 +341,12 @@ def on(rate):
     interval = max(1, round(1 / rate))
     before, words = words, ""
     training = begin()
-    training.interval = interval
+    training.interval, training.layers = interval, max(1, layers)
     every = "every step" if interval == 1 else f"steps whose number is a multiple of {interval}"
     return 0, f"{every}; {training.describe()}" + (f"; before, {before}" if before else "")
 
 
-def profile(steps):
+def profile(steps, _):
     """Returns (errno or 0, words)."""
     global words
     error, said = ready()

@@ -26,8 +26,15 @@ static uint64_t *slot(uint64_t *slots, size_t room, uint64_t address)
     return &slots[i];
 }
 
+static size_t bit_of(uint64_t address) { return address >> 4 & (ADDRESS_BITS - 1); }
+
 static int addresses_add(struct addresses *of, uint64_t address)
 {
+    if (!of->seen)
+        of->seen = calloc(ADDRESS_BITS / 8, 1);
+    if (!of->seen)
+        return -ENOMEM;
+    of->seen[bit_of(address) / 8] |= (uint8_t)(1u << bit_of(address) % 8);
     if (of->n * 2 >= of->room) {
         size_t room = of->room ? of->room * 2 : 64;
         uint64_t *slots = calloc(room, sizeof *slots);
@@ -53,6 +60,7 @@ static int addresses_add(struct addresses *of, uint64_t address)
 static bool addresses_have(const struct addresses *of, uint64_t address)
 {
     return of->n && address >= of->low && address <= of->high &&
+           of->seen[bit_of(address) / 8] >> bit_of(address) % 8 & 1 &&
            *slot(of->slots, of->room, address);
 }
 
@@ -309,7 +317,7 @@ static uint64_t take_tables_of(struct finding *finding, const uint8_t *object, c
         return take_range(finding, field(object, end, o->list_items),
                           8 * field(object, end, OBJECT_SIZE));
     case KIND_DICT:
-        at = field(object, end, o->dict_keys);
+        at = field(object, end, o->dict_used) ? field(object, end, o->dict_keys) : 0;
         return is_before_any(finding, at) ? take_range(finding, at, keys_size(finding, at)) : 0;
     case KIND_SET:
         return take_range(finding, field(object, end, o->set_table),
@@ -321,6 +329,8 @@ static uint64_t take_tables_of(struct finding *finding, const uint8_t *object, c
 
 static int own_tables_in(struct finding *finding, const struct pool *pool, uint64_t addr)
 {
+    const struct stretches *tables = &finding->tables;
+
     for (uint32_t at = pool_next(pool, POOL_HEADER); at < pool->end;
          at = pool_next(pool, at + pool->block)) {
         const uint8_t *block = pool->data + at;
@@ -330,7 +340,9 @@ static int own_tables_in(struct finding *finding, const struct pool *pool, uint6
             continue;
         for (uint32_t i = 0; finding->tables.n && i + 8 <= pool->block; i += 8) {
             uint64_t word = load64(block + i);
-            size_t table = stretch_find(&finding->tables, word);
+            if (word < tables->items[0].start || word >= tables->items[tables->n - 1].end)
+                continue;
+            size_t table = stretch_find(tables, word);
             if (table < finding->tables.n && word >= finding->tables.items[table].start) {
                 count += finding->tables.items[table].count;
                 finding->tables.items[table].count = 0;
@@ -498,6 +510,7 @@ int referrers_init(struct referrers *referrers, struct target *target)
 void referrers_clear(struct referrers *referrers)
 {
     free(referrers->of.slots);
+    free(referrers->of.seen);
     free(referrers->items);
     referrers->of = (struct addresses){0};
     referrers->items = NULL;

@@ -17,10 +17,14 @@ struct referrer {
     uint64_t count;  /* how often it refers to them */
 };
 
+#define ADDRESS_BITS (1u << 22)
+
 struct addresses {
     uint64_t *slots; /* hashed, 0: none */
     size_t n, room;
     uint64_t low, high;
+    uint8_t
+        *seen; /* a bit for all addresses that are alike: mostly it is 0, which is enough to know */
 };
 
 struct referrers {

@@ -35,7 +35,7 @@ struct piece {
 
 struct opening {
     struct core *core;
-    const char *executable, *sysroot;
+    const char *executable; /* NULL: as the core file names it */
     struct text *why;
     struct piece *pieces; /* ascending from merge_pieces() on */
     size_t n, alloc;
@@ -122,6 +122,14 @@ bool core_read(const struct core *core, uint64_t addr, void *buf, size_t len)
 
 /* ---- notes ---- */
 
+static uint64_t ticks_of(const struct timeval *time)
+{
+    uint64_t seconds = time->tv_sec > 0 ? (uint64_t)time->tv_sec : 0;
+    uint64_t micros = time->tv_usec > 0 ? (uint64_t)time->tv_usec : 0;
+
+    return (seconds * 1000000 + micros) * (uint64_t)sysconf(_SC_CLK_TCK) / 1000000;
+}
+
 static int add_thread(struct core *core, const struct elf_prstatus *status)
 {
     struct core_thread thread = {.tid = status->pr_pid};
@@ -132,6 +140,8 @@ static int add_thread(struct core *core, const struct elf_prstatus *status)
         return -ENOMEM;
     _Static_assert(sizeof thread.regs == sizeof status->pr_reg, "elf_gregset_t");
     memcpy(&thread.regs, &status->pr_reg, sizeof thread.regs);
+    thread.user_ticks = ticks_of(&status->pr_utime);
+    thread.system_ticks = ticks_of(&status->pr_stime);
     if (!core->lwps.n) {
         core->signal = status->pr_cursig;
         core->faulted = thread.tid;
@@ -411,8 +421,8 @@ static int add_files(struct opening *o)
 
 /* ---- the mapped files ---- */
 
-/* Below sysroot, if there is one, where links lead nowhere else. Not open for reading yet: to open
- * a device may do something. */
+/* Below the root, where links lead nowhere else. Not open for reading yet: to open a device may do
+ * something. */
 static int find_path(const struct opening *o, const struct core_object *object)
 {
     const int flags = O_PATH | O_CLOEXEC;
@@ -424,9 +434,7 @@ static int find_path(const struct opening *o, const struct core_object *object)
         errno = ENOENT; /* of no file system */
         return -1;
     }
-    if (!o->sysroot)
-        return open(object->path, flags);
-    _cleanup_close_ int root = open(o->sysroot, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int root = open(o->core->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return root < 0 ? -1 : (int)syscall(SYS_openat2, root, object->path, &how, sizeof how);
 }
 
@@ -628,6 +636,8 @@ static void set_lwp(const struct core *core, const struct core_thread *thread, s
     *lwp = (struct lwp){.tid = thread->tid,
                         .inner_tid = thread->tid,
                         .state = 'R',
+                        .user_ticks = thread->user_ticks,
+                        .system_ticks = thread->system_ticks,
                         .syscall = -1,
                         .blocking = {.number = -1, .fd = -1}};
     snprintf(lwp->comm, sizeof lwp->comm, "%s", core->comm);
@@ -642,6 +652,27 @@ static void set_lwp(const struct core *core, const struct core_thread *thread, s
     (void)blocking_parse(line, &lwp->blocking);
 }
 
+/* The kernel gives the first thread the times of all. Source: fill_prstatus(), fs/binfmt_elf.c. */
+static void share_times(struct core *core)
+{
+    struct core_thread *first = NULL;
+    uint64_t user = 0, system = 0;
+
+    for (size_t i = 0; i < core->lwps.n; i++) {
+        struct core_thread *thread = &core->threads[i];
+        if (thread->tid == core->pid) {
+            first = thread;
+            continue;
+        }
+        user += thread->user_ticks;
+        system += thread->system_ticks;
+    }
+    if (first && first->user_ticks >= user && first->system_ticks >= system) {
+        first->user_ticks -= user;
+        first->system_ticks -= system;
+    }
+}
+
 static int set_threads(struct core *core)
 {
     size_t n = 0;
@@ -651,6 +682,7 @@ static int set_threads(struct core *core)
         if (!n || core->threads[n - 1].tid != core->threads[i].tid)
             core->threads[n++] = core->threads[i];
     core->lwps.n = n;
+    share_times(core);
     core->lwps.items = calloc(n, sizeof *core->lwps.items);
     if (!core->lwps.items)
         return -ENOMEM;
@@ -730,6 +762,16 @@ static int unpack(struct opening *o)
     return 0;
 }
 
+static int find_root(struct opening *o, const char *path)
+{
+    o->core->root = realpath(path, NULL);
+    if (o->core->root)
+        return 0;
+    int error = errno;
+    text_printf(o->why, "sysroot %s: %s", path, strerror(error));
+    return -error;
+}
+
 static int open_core(struct opening *o, const char *path)
 {
     struct core *core = o->core;
@@ -792,14 +834,15 @@ int core_open(const char *path, const char *executable, const char *sysroot, str
 {
     _cleanup_(opening_deinit) struct opening o = {.core = calloc(1, sizeof *o.core),
                                                   .executable = executable,
-                                                  .sysroot = sysroot,
                                                   .why = why};
 
     if (!o.core)
         return -ENOMEM;
     o.core->fd = -1;
     o.core->executable = -1;
-    int r = open_core(&o, path);
+    int r = find_root(&o, sysroot ? sysroot : "/");
+    if (r == 0)
+        r = open_core(&o, path);
     if (r == 0)
         r = read_core(&o);
     if (r == 0)
@@ -824,6 +867,7 @@ void core_free(struct core *core)
     free(core->lwps.items);
     free(core->threads);
     free(core->name);
+    free(core->root);
     free(core->path);
     free(core);
 }

@@ -24,6 +24,7 @@
 struct core_thread {
     pid_t tid; /* as the dumper knew it */
     struct user_regs_struct regs;
+    uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK); 0: not told, as by gcore */
 };
 
 /* A file that was mapped. */
@@ -45,6 +46,7 @@ struct core_mapping {
 struct core {
     char *path; /* absolute */
     char *name; /* in the tree */
+    char *root; /* absolute; below it lie the program's files: / unless sysroot= says otherwise */
     int fd;
     struct stat stat; /* st_size: unpacked */
     uint64_t wanted;  /* bytes that it should have: more than stat.st_size if it was truncated */

@@ -113,7 +113,8 @@ static const struct part {
 } parts[KERNEL_PARTS] = {
 /* clang-format off */
 #define PART(name, type, tracepoint) \
-    {#name, type, tracepoint, name##_code, ARRAY_SIZE(name##_code), name##_maps, ARRAY_SIZE(name##_maps)}
+    {#name, type, tracepoint, name##_code, ARRAY_SIZE(name##_code), name##_maps, \
+     ARRAY_SIZE(name##_maps)}
     [PART_INTRODUCED] = PART(introduced, BPF_PROG_TYPE_RAW_TRACEPOINT, NULL),
     [PART_FORKED] = PART(forked, BPF_PROG_TYPE_RAW_TRACEPOINT, "sched_process_fork"),
     [PART_EXECUTED] = PART(executed, BPF_PROG_TYPE_RAW_TRACEPOINT, "sched_process_exec"),

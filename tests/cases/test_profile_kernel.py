@@ -1,0 +1,175 @@
+"""Samples that are taken in the kernel: what they say of programs that measure themselves, and what is left there by a
+daemon that is killed, by a program that ends, and after storms of forks, execs and threads."""
+import ctypes
+import errno
+import math
+import os
+import pathlib
+import signal
+
+import pytest
+
+import shares
+from commands import Commands
+from interpreters import eventually, patience
+from test_profile import samples, started, status
+
+BPF, PROG_GET_FD_BY_ID = 321, 13
+
+# forks, executes, and has a new thread each moment; says how many of them did what they should
+STORM = """
+import os, subprocess, sys, threading, time
+done = wrong = 0
+def short():
+    global done
+    done += 1
+def spin(n):
+    x = 1
+    for _ in range(n):
+        x = x * 3 % 1000003
+print("ready")
+until = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    begun = [threading.Thread(target=short) for _ in range(40)]
+    before = done
+    for thread in begun:
+        thread.start()
+    for thread in begun:
+        thread.join()
+    wrong += done != before + 40
+    child = os.fork()
+    if not child:
+        spin(20000)
+        os._exit(7)
+    wrong += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 7
+    wrong += subprocess.run([sys.executable, "-S", "-c", "print(6 * 7)"], capture_output=True).stdout != b"42\\n"
+print(wrong, done, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def kernel(probe, any_python):
+    """Skips where the kernel, or who may use it, doesn't allow it: a daemon's own word for it."""
+    target = any_python.run("shares.py", "python")
+    started(probe, target, "profile cpu 97hz", 1)
+    said = status(probe, target.pid)
+    Commands(probe, target.pid).run("ctl", "profile off\n")
+    target.close()
+    if said["Source"] != "bpf":
+        pytest.skip("this machine's kernel takes no samples itself: " + said["NotBetter"])
+
+
+def descriptors(pid, kind):
+    """Of a process: what /proc says of each that is of this kind."""
+    found = []
+    for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if os.readlink(link) == f"anon_inode:{kind}":
+                found.append(pathlib.Path(f"/proc/{pid}/fdinfo/{link.name}").read_text())
+        except FileNotFoundError:
+            pass
+    return found
+
+
+def programs(pid):
+    """The kernel's numbers of the BPF programs that it holds."""
+    return {int(line.split()[1]) for info in descriptors(pid, "bpf-prog") for line in info.splitlines()
+            if line.startswith("prog_id:")}
+
+
+def program_there(number):
+    attributes = (ctypes.c_uint32 * 32)(number)
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.syscall(BPF, PROG_GET_FD_BY_ID, attributes, ctypes.sizeof(attributes))
+    if fd >= 0:
+        os.close(fd)
+        return True
+    assert ctypes.get_errno() == errno.ENOENT
+    return False
+
+
+def judged(probe, target, mode, spent):
+    return shares.judge(probe.read(target.pid, "profile", "modes", mode, "folded"), spent)
+
+
+def noise(n):
+    """Points that a share may be off by, of n samples: four standard deviations of a half, and what the profile has before
+    and after the program's own account."""
+    return 400 * math.sqrt(0.25 / n) + 2
+
+
+@pytest.mark.long
+def test_truth(probe, python, kernel):
+    """All modes of one profile of a program that computes with the GIL, without it, and sleeps."""
+    target = python.run("shares.py", "mix")
+    commands = started(probe, target, "profile wall 997hz", 20)
+    assert status(probe, target.pid)["Source"] == "bpf"
+    commands.run("ctl", "profile clear\n")
+    shares.begin(target)
+    eventually(lambda: samples(probe, target.pid) > 1500, patience(60), "samples")
+    spent = shares.end(target)
+    commands.run("ctl", "profile off\n")
+    said = status(probe, target.pid)
+    assert said["Lost"].startswith("0 ") and said["Torn"].startswith("0 ") and said["NoStack"].startswith("0 ")
+    cpu = {name: own for name, (own, _) in spent.items()}
+    with_gil = {name: own for name, own in cpu.items() if name != "in_c_nogil"}
+    waited = {name: wall - cpu[name] if name == "asleep" else 0.0 for name, (_, wall) in spent.items()}
+    wall = {name: all_of_it for name, (_, all_of_it) in spent.items()}
+    for mode, truth in ("cpu", cpu), ("gil", with_gil), ("off", waited), ("wall", wall):
+        found = judged(probe, target, mode, truth)
+        assert found.impossible == 0
+        assert found.worst < noise(300), (mode, found, spent)
+    without = judged(probe, target, "nogil", {"in_c_nogil": 1.0, "in_python": 0.0, "in_c_gil": 0.0})
+    assert without.worst < noise(300), without
+
+
+@pytest.mark.long
+def test_no_stack_that_never_was(probe, python, kernel):
+    target = python.run("shares.py", "calls")
+    commands = started(probe, target, "profile cpu 9973hz", 5000)
+    commands.run("ctl", "profile off\n")
+    found = shares.judge(probe.read(target.pid, "profile", "folded"), {"hot_a": 1.0, "hot_b": 3.0})
+    assert found.impossible == 0
+    assert found.worst < noise(5000)
+    said = status(probe, target.pid)
+    assert said["Torn"].startswith("0 ")
+
+
+def test_a_killed_daemon_leaves_nothing(probe, any_python, kernel):
+    target = any_python.run("shares.py", "mix")
+    own = probe.mount()
+    started(own, target, "profile wall 997hz", 50)
+    loaded = programs(own.pid)
+    assert loaded and descriptors(own.pid, "[perf_event]")
+    assert all(map(program_there, loaded))
+    own.kill()
+    own.close(check=False)
+    eventually(lambda: not any(map(program_there, loaded)), patience(30), "the end of its programs")
+    shares.begin(target)  # and who was sampled goes on
+    assert shares.end(target) is not None
+
+
+def test_an_ended_process_leaves_nothing(probe, any_python, kernel):
+    target = any_python.run("shares.py", "mix")
+    own = probe.mount()
+    started(own, target, "profile wall 997hz", 50)
+    os.kill(target.pid, signal.SIGKILL)
+    target.process.wait(patience(30))
+    eventually(lambda: not descriptors(own.pid, "[perf_event]"), patience(30), "the end of its events")
+    target.close()
+    eventually(lambda: (own.path / "exited" / str(target.pid)).exists(), patience(30), "what is left")
+    assert "in_python" in own.read("exited", target.pid, "profile", "top")
+
+
+@pytest.mark.long
+def test_storm(probe, any_python, kernel):
+    """2,000 threads a second, forks and execs: none of them notices, and no event of theirs stays."""
+    target = any_python.run_source(STORM, 4)
+    own = probe.mount()
+    started(own, target, "profile wall 997hz children", 50)
+    wrong, done = map(int, target.readline(patience(60)).split())
+    assert wrong == 0 and done > 40
+    assert samples(own, target.pid) > 50
+    Commands(own, target.pid).run("ctl", "profile off\n")
+    eventually(lambda: not descriptors(own.pid, "[perf_event]"), patience(30), "the end of its events")
