@@ -33,6 +33,9 @@ struct record {
     struct sighting sighting;
     uint64_t pages;          /* of its address space, when it was last seen */
     struct process *process; /* NULL: no CPython, `error` says why not */
+    /* what it was before it executed a program that isn't CPython, or not yet; a reference, NULL:
+     * nothing that matters now */
+    struct process *before;
     int error;
     struct record *next;
 };
@@ -191,6 +194,7 @@ static void retire(struct registry *registry, struct process *process)
 static void record_free(struct registry *registry, struct record *record)
 {
     retire(registry, record->process);
+    process_unref(record->before);
     if (record->statm >= 0)
         close(record->statm);
     free(record);
@@ -327,8 +331,14 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
         retire(registry, process);
         return -ENOMEM;
     }
-    if (process && record->process && record->process->start_time == process->start_time)
-        profile_hand_over(record->process->profile, process->profile);
+    struct process *before = record->process ? record->process : record->before;
+    if (process && before && before->start_time == process->start_time)
+        profile_hand_over(before->profile, process->profile);
+    if (process || record->process) {
+        process_unref(record->before);
+        record->before =
+            !process && profile_any(record->process->profile) ? process_ref(record->process) : NULL;
+    }
     retire(registry, record->process);
     record->process = process;
     record->error = error;

@@ -156,6 +156,11 @@ void profile_end(struct profile *profile)
     if (!profile)
         return;
     _guard_mutex_(&profile->lock);
+    uint64_t now = monotonic_ns();
+    if (profile->sampler && (!profile->until || profile->until > now)) {
+        profile->resumes = true; /* if it turns out to have executed another program */
+        profile->resumes_for = profile->until ? profile->until - now : 0;
+    }
     profile->over = true;
     stop(profile);
 }
@@ -164,8 +169,8 @@ void profile_hand_over(struct profile *from, struct profile *to)
 {
     pthread_mutex_lock(&from->lock);
     uint64_t now = monotonic_ns();
-    bool on = from->sampler && (!from->until || from->until > now);
-    uint64_t until = from->until;
+    bool on = from->sampler ? !from->until || from->until > now : from->resumes;
+    uint64_t left = !from->sampler ? from->resumes_for : on && from->until ? from->until - now : 0;
     struct sampler_options options = from->options;
     stop(from);
     from->over = true;
@@ -183,7 +188,7 @@ void profile_hand_over(struct profile *from, struct profile *to)
     to->since = to->until = now;
     to->source = from->source;
     to->resumes = on;
-    to->resumes_for = until ? until - now : 0;
+    to->resumes_for = left;
     store_mark(store, "exec", now);
 }
 
