@@ -77,7 +77,7 @@ def test_a_job(probe, any_python):
         target.expect("ready")
     assert {name, others_name} <= set(os.listdir(probe.path / "jobs"))
     job = probe.path / "jobs" / name
-    assert set(os.listdir(job)) == {*ALL, "status", "ranks", "workers"} - {"profile"}
+    assert set(os.listdir(job)) == {*ALL, "status", "ranks", "workers"}
     assert set(os.listdir(job / "tables")) == TABLES
     assert links(job / "ranks") == {rank: target.pid for rank, target in ranks.items()}
     assert links(job / "workers") == {f"{rank}.0": child for rank, child in children.items()}
