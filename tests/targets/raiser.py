@@ -545,7 +545,8 @@ def recursion_in_c():
         try:
             sorted([Odd([0]), Odd([0])])
         except RecursionError as error:
-            words.add(re.sub(r"\d+ kB", "N kB", str(error)))  # how far below the limit it was noticed
+            # how far below the limit it was noticed, and by whom, is chance
+            words.add(re.sub(r"\d+ kB\)( while calling a Python object)?", "N kB)", str(error)))
     log.append([sorted(words)])
 
 
