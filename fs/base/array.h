@@ -31,3 +31,11 @@ if (grown_)                                                         \
 (array) = grown_;                                                  \
 grown_ || (n) == 0 ? 0 : -ENOMEM;                                   \
  })
+
+/* As qsort(3), which takes no NULL, not even for no items. */
+static inline void array_sort(void *array, size_t n, size_t item,
+                              int (*compare)(const void *a, const void *b))
+{
+    if (n > 1)
+        qsort(array, n, item, compare);
+}

@@ -1,6 +1,7 @@
 #include "fs/format/stacks.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 #include "fs/format/backtrace.h"
 #include "fs/format/frames.h"
 #include "fs/format/locks.h"
@@ -124,7 +125,7 @@ static void raise_concern(struct shown *all, size_t n, const struct actor *who,
 /* Who waits for what another one holds, and who that is: but of the GIL, which runs round. */
 static void add_concerns(const struct waits *waits, struct shown *all, size_t n)
 {
-    qsort(all, n, sizeof *all, by_tid);
+    array_sort(all, n, sizeof *all, by_tid);
     for (size_t i = 0; i < waits->n; i++) {
         const struct wait *wait = &waits->items[i];
         enum concern concern = wait->cycle == WAITS_NONE ? HOLDS_UP : IN_DEADLOCK;
@@ -241,7 +242,7 @@ static size_t find_groups(const struct shown *threads, size_t n, struct group *o
         else
             out[ngroups++] = (struct group){threads + i, 1};
     }
-    qsort(out, ngroups, sizeof *out, compare_groups);
+    array_sort(out, ngroups, sizeof *out, compare_groups);
     return ngroups;
 }
 
@@ -264,7 +265,7 @@ int stacks_python_text(struct target *target, struct recording *recording, struc
         if (snapshot->threads[i].tstate)
             threads[n++] = (struct shown){&snapshot->threads[i], concern_of(&snapshot->threads[i])};
     add_concerns(&reading.waits, threads, n);
-    qsort(threads, n, sizeof *threads, compare);
+    array_sort(threads, n, sizeof *threads, compare);
     snapshot_add_head(snapshot, out);
     n = find_groups(threads, n, groups);
     for (size_t i = 0; i < n; i++)

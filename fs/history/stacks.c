@@ -1,6 +1,7 @@
 #include "fs/history/stacks.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 #include "fs/profile/render.h"
 
 #include <errno.h>
@@ -42,7 +43,7 @@ static int add_sum(struct history_file *file, const struct history_front *front,
 
     rest.thread = "";
     rest.stack = "[other]";
-    qsort(sum->cells, sum->ncells, sizeof *sum->cells, by_weight);
+    array_sort(sum->cells, sum->ncells, sizeof *sum->cells, by_weight);
     for (size_t i = 0; i < sum->ncells && r == 0; i++) {
         const struct sum_cell *cell = &sum->cells[i];
         struct history_stack stack = *common;

@@ -239,7 +239,7 @@ static void tell_apart(struct job_members *members)
     for (size_t i = 0, end; i < members->n; i = end) {
         end = rank_end(members, i);
         find_rank(&members->items[i], end - i);
-        qsort(&members->items[i], end - i, sizeof *members->items, compare);
+        array_sort(&members->items[i], end - i, sizeof *members->items, compare);
         for (size_t k = i, number = 0; k < end; k++) {
             struct job_member *member = &members->items[k];
             if (member->worker)
@@ -312,7 +312,7 @@ int job_members_list(struct registry *registry, job_sees *sees, void *arg, struc
         r = add(out, &list.items[i]);
     if (r < 0 || !out->n)
         return r;
-    qsort(out->items, out->n, sizeof *out->items, compare);
+    array_sort(out->items, out->n, sizeof *out->items, compare);
     tell_apart(out);
     if (sees)
         keep_seen(out, sees, arg);

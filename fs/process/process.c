@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/facts.h"
@@ -161,7 +162,7 @@ void process_list_deinit(struct process_list *list)
 void process_list_sort(struct process_list *list)
 {
     if (list->n)
-        qsort(list->items, list->n, sizeof *list->items, by_pid);
+        array_sort(list->items, list->n, sizeof *list->items, by_pid);
 }
 
 struct membership process_membership(struct process *process)

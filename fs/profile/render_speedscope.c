@@ -2,6 +2,7 @@
 #include "fs/profile/render.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 
 #include <errno.h>
 #include <string.h>
@@ -112,7 +113,7 @@ static int add_profile(const struct sum *sum, struct text *out)
     for (size_t i = 0; i < n; i++)
         cells[i] = &sum->cells[i];
     if (n)
-        qsort(cells, n, sizeof *cells, by_thread);
+        array_sort(cells, n, sizeof *cells, by_thread);
     text_puts(out, "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
                    "\"exporter\":\"probefs\",\"name\":");
     text_printf(out, "\"%s\",\"activeProfileIndex\":%zu,\"shared\":{\"frames\":[",

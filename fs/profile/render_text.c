@@ -85,7 +85,7 @@ int render_folded(const struct sum *sum, struct text *out)
             lines[n++] = (struct line){node, count};
     }
     if (n)
-        qsort(lines, n, sizeof *lines, by_count);
+        array_sort(lines, n, sizeof *lines, by_count);
     for (size_t i = 0; i < n && !out->cut; i++) {
         add_stack(&sum->trie, lines[i].node, out);
         text_printf(out, " %" PRId64 "\n", lines[i].count);
@@ -183,7 +183,7 @@ int sum_places(const struct sum *sum, bool by_line, struct place_sum **out, size
         }
     }
     if (*n)
-        qsort(sums, *n, sizeof *sums, by_self);
+        array_sort(sums, *n, sizeof *sums, by_self);
     *out = sums;
     return 0;
 }

@@ -164,7 +164,7 @@ static int pack_cells(struct cell *cells, size_t n, uint8_t **bytes, size_t *siz
     uint32_t lane = 0, node = 0;
 
     if (n)
-        qsort(cells, n, sizeof *cells, by_lane_and_node);
+        array_sort(cells, n, sizeof *cells, by_lane_and_node);
     _cleanup_free_ uint8_t *packed = malloc(n * (5 + 5 + 10 + 10) + 1);
     if (!packed)
         return -ENOMEM;
@@ -700,7 +700,7 @@ int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const c
     size_t n = store->nthreads - 1;
     memcpy(threads, store->threads + 1, n * sizeof *threads);
     pthread_mutex_unlock(&store->lock);
-    qsort(threads, n, sizeof *threads, by_tid);
+    array_sort(threads, n, sizeof *threads, by_tid);
     for (size_t i = 0; !error && i < n; i++)
         error = each(arg, threads[i].tid, threads[i].name);
     return error;
@@ -896,7 +896,7 @@ int store_sum(struct store *store, const struct store_view *view, struct sum *su
     sum->period = store->period;
     int error = into_slices(&into);
     if (!error && sum->nmoments)
-        qsort(sum->moments, sum->nmoments, sizeof *sum->moments, by_when);
+        array_sort(sum->moments, sum->nmoments, sizeof *sum->moments, by_when);
     return error;
 }
 

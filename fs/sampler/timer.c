@@ -189,7 +189,7 @@ static int list_threads(struct sampler *sampler, struct timer *timer, uint64_t n
     }
     timer->n = kept;
     if (kept)
-        qsort(timer->threads, kept, sizeof *timer->threads, by_tid);
+        array_sort(timer->threads, kept, sizeof *timer->threads, by_tid);
     timer->listed = now;
     if (sampler->target->foreign || sampler->target->runtime.version < 0x030b0000) {
         lwp_list_deinit(&timer->lwps);

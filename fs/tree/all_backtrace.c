@@ -130,7 +130,7 @@ static int find_groups(struct all *all)
     all->groups = calloc(all->nstacks + 1, sizeof *all->groups);
     if (!all->groups)
         return -ENOMEM;
-    qsort(all->stacks, all->nstacks, sizeof *all->stacks, compare_stacks);
+    array_sort(all->stacks, all->nstacks, sizeof *all->stacks, compare_stacks);
     for (size_t i = 0, end; i < all->nstacks; i = end) {
         struct group *group = &all->groups[all->ngroups++];
         *group = (struct group){.stacks = &all->stacks[i]};
@@ -139,7 +139,7 @@ static int find_groups(struct all *all)
             group->processes += end == i || all->stacks[end].one != all->stacks[end - 1].one;
         group->n = end - i;
     }
-    qsort(all->groups, all->ngroups, sizeof *all->groups, compare_groups);
+    array_sort(all->groups, all->ngroups, sizeof *all->groups, compare_groups);
     return 0;
 }
 
@@ -308,7 +308,7 @@ static int read_all(struct file_context *context, stacks_text *text, struct all 
     int r = all_read(context, text, take, all);
 
     if (r == 0 && all->n)
-        qsort(all->ones, all->n, sizeof *all->ones, compare_ones);
+        array_sort(all->ones, all->n, sizeof *all->ones, compare_ones);
     for (size_t i = 0; i < all->n && has_job(&all->ones[i]); i = end_of_job(all, i))
         all->njobs++;
     return r;

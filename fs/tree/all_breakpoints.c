@@ -4,6 +4,7 @@
 #include "fs/tree/breakpoints.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 #include "fs/tree/everywhere.h"
 
 #include <errno.h>
@@ -151,7 +152,7 @@ static int carry_out_all(struct file_context *context, struct breakpoint_request
         return -ESRCH;
     }
     everywhere_do(all, context->interrupt);
-    qsort(all->items, all->n, sizeof *all->items, by_rank);
+    array_sort(all->items, all->n, sizeof *all->items, by_rank);
     r = collect(request, all, &context->why, said);
     outcome->cleared = r == 0 && (request->sets || empty);
     outcome->keeps = r == 0;

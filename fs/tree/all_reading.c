@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
 #include "fs/tables/every_process.h"
 
@@ -85,7 +86,7 @@ static int sort(struct process_list *list)
         return -ENOMEM;
     for (size_t i = 0; i < list->n; i++)
         ranked[i] = (struct ranked){list->items[i], (uint64_t)list->items[i]->rank};
-    qsort(ranked, list->n, sizeof *ranked, by_rank);
+    array_sort(ranked, list->n, sizeof *ranked, by_rank);
     for (size_t i = 0; i < list->n; i++)
         list->items[i] = ranked[i].process;
     return 0;

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/array.h"
 #include "fs/base/worker.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/control.h"
@@ -322,7 +323,7 @@ static int list(const struct choice *choice, const struct file_context *context)
         else
             who_deinit(&who);
     }
-    qsort(all->items, all->n, sizeof *all->items, compare);
+    array_sort(all->items, all->n, sizeof *all->items, compare);
     for (size_t i = 0; i < all->n && all->items[i].who.of.rank >= 0; i++)
         all->njobs += i == 0 || !who_same_job(&all->items[i - 1].who, &all->items[i].who);
     return 0;

@@ -4,6 +4,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "agent/wire/allocations.h"
+#include "fs/base/array.h"
 #include "fs/link/found.h"
 #include "fs/process/process.h"
 #include "fs/tree/heap.h"
@@ -67,7 +68,7 @@ static int add_sites(const struct allocations *read, struct text *out)
         return -ENOMEM;
     for (uint32_t i = 0; i < read->sites; i++)
         sites[i] = &read->site[i];
-    qsort(sites, read->sites, sizeof *sites, by_living);
+    array_sort(sites, read->sites, sizeof *sites, by_living);
     for (uint32_t i = 0; i < read->sites; i++) {
         const struct allocation_site *site = sites[i];
         text_printf(out, "%lu %lu ", site->living, site->allocated);

@@ -4,6 +4,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/array.h"
 #include "fs/base/ranges.h"
 #include "fs/process/exited.h"
 
@@ -112,7 +113,7 @@ static int jobs_names(struct file_context *context, struct numbers *out)
         r = numbers_add_word(out, word, NULL);
     }
     if (r == 0 && out->n)
-        qsort(out->items, out->n, sizeof *out->items, by_word);
+        array_sort(out->items, out->n, sizeof *out->items, by_word);
     return r;
 }
 
@@ -216,7 +217,7 @@ static int ranks_list(struct file_context *context, struct numbers *out)
         if (!members.items[i].worker)
             claims[n++] =
                 (struct claim){&members.items[i], members.items[i].uid == context_uid(context)};
-    qsort(claims, n, sizeof *claims, by_rank);
+    array_sort(claims, n, sizeof *claims, by_rank);
     for (size_t i = 0; r == 0 && i < n; i++) {
         int64_t rank = claims[i].member->of.rank;
         if (i == 0 || claims[i - 1].member->of.rank != rank)
@@ -251,7 +252,7 @@ static int exited_ranks_list(struct file_context *context, struct numbers *out)
     int r = exited_list(registry_exited(context->registry), monotonic_ns(), &list);
     if (r < 0 || !list.n)
         return r;
-    qsort(list.items, list.n, sizeof *list.items, by_rank_then_end);
+    array_sort(list.items, list.n, sizeof *list.items, by_rank_then_end);
     for (size_t i = 0; r == 0 && i < list.n; i++) {
         struct process *process = list.items[i];
         if (process->rank < 0 || process_is_worker(process) ||

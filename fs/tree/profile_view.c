@@ -421,7 +421,7 @@ static int collect_paths(const struct sum *sum, struct paths *paths)
         paths->n++;
     }
     if (paths->n)
-        qsort(paths->items, paths->n, sizeof *paths->items, by_text);
+        array_sort(paths->items, paths->n, sizeof *paths->items, by_text);
     for (size_t i = 0; i < paths->n; i++) {
         if (kept && !strcmp(paths->items[kept - 1], paths->items[i]))
             free(paths->items[i]);

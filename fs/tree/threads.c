@@ -1,5 +1,6 @@
 #include "fs/tree/threads.h"
 
+#include "fs/base/array.h"
 #include "fs/proc/procfs.h"
 #include "fs/recording/held_threads.h"
 #include "fs/remote/memory/core.h"
@@ -50,7 +51,7 @@ static int tids_list(struct file_context *context, struct numbers *out)
                                   : proc_each_task(context->target->pid, add_tid, &listing);
     held_list_deinit(&listing.agent);
     if (out->n)
-        qsort(out->items, out->n, sizeof *out->items, by_value);
+        array_sort(out->items, out->n, sizeof *out->items, by_value);
     return r;
 }
 

@@ -136,7 +136,7 @@ static int trace_read(struct file_context *context, struct trace *trace)
     }
     trace->lost += counts.lost;
     if (r == 0)
-        qsort(trace->events, trace->n, sizeof *trace->events, in_order);
+        array_sort(trace->events, trace->n, sizeof *trace->events, in_order);
     return r;
 }
 
@@ -262,7 +262,7 @@ static size_t sum_up(struct portion *portions, size_t n)
 {
     size_t sums = 0;
 
-    qsort(portions, n, sizeof *portions, by_name);
+    array_sort(portions, n, sizeof *portions, by_name);
     for (size_t i = 0; i < n; i++) {
         if (sums && by_name(&portions[sums - 1], &portions[i]) == 0) {
             portions[sums - 1].own += portions[i].own;
@@ -272,7 +272,7 @@ static size_t sum_up(struct portion *portions, size_t n)
             portions[sums++] = portions[i];
         }
     }
-    qsort(portions, sums, sizeof *portions, by_own);
+    array_sort(portions, sums, sizeof *portions, by_own);
     return sums;
 }
 

@@ -117,7 +117,7 @@ def test_a_rank_in_another_collective(probe, ranks):
     assert first == "rank 3 (1)" and frames[:2] == ["barrier", "evaluate"], "the culprit is on top"
     _, frames = said["ranks 0-2 (3)"]
     assert frames[:2] == ["all_reduce", "reduce_gradients"]
-    said = status(probe, job)
+    said = eventually(lambda: "Backend" in status(probe, job) and status(probe, job), what="what torch says of its group")
     assert (said["World"], said["Here"], said["Missing"], said["Backend"]) == ("4", "0-3", "none", "gloo")
     # natively, too: gloo's own threads are in what they do for it
     folded = (probe.path / "jobs" / job / "stacks.folded").read_text()

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int r = options_parse(n, words, &options, &why);
     if (r == 0) {
         if (options.hidepid > HIDEPID_INVISIBLE || options.fuse.argc < 2 ||
-            (!options.mountpoint && !options.help && !options.version))
+            (!options.mountpoint && !options.help && !options.version && !options.check))
             abort();
         options_deinit(&options);
     } else if (!why.size) {

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/array.h"
 
 #include <errno.h>
 #include <string.h>
@@ -199,7 +200,7 @@ static int read_table(struct view *view, const struct offsets *offsets, uint64_t
         for (size_t i = 0; i < list.n; i++)
             add_thread(view, offsets, list.idents[i], list.threads[i], table);
         if (table->n)
-            qsort(table->items, table->n, sizeof *table->items, by_thread_id);
+            array_sort(table->items, table->n, sizeof *table->items, by_thread_id);
         r = table->text.error;
     }
     free(list.idents);

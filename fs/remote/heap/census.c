@@ -84,7 +84,7 @@ static void merge(struct census *census)
 {
     size_t n = 0;
 
-    qsort(census->types, census->n, sizeof *census->types, by_name);
+    array_sort(census->types, census->n, sizeof *census->types, by_name);
     for (size_t i = 0; i < census->n; i++) {
         struct census_type *type = &census->types[i], *last = n ? &census->types[n - 1] : NULL;
         if (last && !strcmp(last->name, type->name)) {
@@ -96,7 +96,7 @@ static void merge(struct census *census)
         }
     }
     census->n = n;
-    qsort(census->types, census->n, sizeof *census->types, by_bytes);
+    array_sort(census->types, census->n, sizeof *census->types, by_bytes);
 }
 
 static int name_types(struct counting *counting, struct census *census)

@@ -1,6 +1,7 @@
 #include "fs/remote/heap/marks.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 #include "fs/base/budget.h"
 
 #include <ctype.h>
@@ -239,7 +240,7 @@ int census_compare(const struct census *from, const struct census *to, struct ce
     for (size_t i = 0; i < to->n; i++, all++)
         changes[all] = (struct census_change){to->types[i].name, (int64_t)to->types[i].count,
                                               (int64_t)to->types[i].bytes};
-    qsort(changes, all, sizeof *changes, by_name);
+    array_sort(changes, all, sizeof *changes, by_name);
     for (size_t i = 0, same; i < all; i += same) {
         struct census_change sum = changes[i];
         for (same = 1; i + same < all && !strcmp(changes[i + same].name, sum.name); same++) {
@@ -249,7 +250,7 @@ int census_compare(const struct census *from, const struct census *to, struct ce
         if (sum.count || sum.bytes)
             changes[left++] = sum;
     }
-    qsort(changes, left, sizeof *changes, by_growth);
+    array_sort(changes, left, sizeof *changes, by_growth);
     *out = changes;
     *n = left;
     return 0;

@@ -463,7 +463,7 @@ static void merge(struct referrers *referrers)
 
     if (!referrers->n)
         return;
-    qsort(referrers->items, referrers->n, sizeof *referrers->items, by_object);
+    array_sort(referrers->items, referrers->n, sizeof *referrers->items, by_object);
     for (size_t i = 1; i < referrers->n; i++) {
         if (referrers->items[i].object == referrers->items[n].object)
             referrers->items[n].count += referrers->items[i].count;
@@ -471,7 +471,7 @@ static void merge(struct referrers *referrers)
             referrers->items[++n] = referrers->items[i];
     }
     referrers->n = n + 1;
-    qsort(referrers->items, referrers->n, sizeof *referrers->items, by_count);
+    array_sort(referrers->items, referrers->n, sizeof *referrers->items, by_count);
 }
 
 int referrers_find(struct referrers *referrers)

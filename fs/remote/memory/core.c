@@ -315,7 +315,7 @@ static void merge_pieces(struct opening *o)
     size_t n = 0;
 
     if (o->n)
-        qsort(o->pieces, o->n, sizeof *o->pieces, by_start);
+        array_sort(o->pieces, o->n, sizeof *o->pieces, by_start);
     for (size_t i = 0; i < o->n; i++)
         if (!n || o->pieces[i].mapping.start >= o->pieces[n - 1].mapping.end)
             o->pieces[n++] = o->pieces[i];
@@ -677,7 +677,7 @@ static int set_threads(struct core *core)
 {
     size_t n = 0;
 
-    qsort(core->threads, core->lwps.n, sizeof *core->threads, by_tid);
+    array_sort(core->threads, core->lwps.n, sizeof *core->threads, by_tid);
     for (size_t i = 0; i < core->lwps.n; i++)
         if (!n || core->threads[n - 1].tid != core->threads[i].tid)
             core->threads[n++] = core->threads[i];

@@ -246,7 +246,7 @@ static int add_threads(struct reading *reading)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         stacks[i] = &walk->stacks[i];
-    qsort(stacks, n, sizeof *stacks, by_tid);
+    array_sort(stacks, n, sizeof *stacks, by_tid);
     /* those with a number have just ended; of the others it isn't known which thread they are */
     for (; at < n && !stacks[at]->tid && r == 0; at++)
         if (stacks[at]->n && !reading->options->tid && !stacks[at]->native_id)
@@ -440,7 +440,7 @@ int snapshot_take(struct target *target, const struct snapshot_options *options,
         r = -ESRCH;
     if (r < 0)
         return r == -EAGAIN ? target_why_not(target) : r;
-    qsort(snapshot->threads, snapshot->nthreads, sizeof *snapshot->threads, by_order);
+    array_sort(snapshot->threads, snapshot->nthreads, sizeof *snapshot->threads, by_order);
     *out = steal_pointer(snapshot);
     return 0;
 }

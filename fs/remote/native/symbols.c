@@ -1,6 +1,7 @@
 #include "fs/remote/native/symbols.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 #include "fs/remote/memory/core.h"
 
 #include <elf.h>
@@ -76,7 +77,7 @@ static void finish(struct symbols *symbols)
     size_t kept = 0;
 
     if (symbols->n)
-        qsort(symbols->entries, symbols->n, sizeof *symbols->entries, compare_entries);
+        array_sort(symbols->entries, symbols->n, sizeof *symbols->entries, compare_entries);
     for (size_t i = 0; i < symbols->n; i++)
         if (!kept || symbols->entries[kept - 1].addr != symbols->entries[i].addr)
             symbols->entries[kept++] = symbols->entries[i];

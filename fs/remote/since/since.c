@@ -294,7 +294,7 @@ static void note_tasks(struct since *since, const struct tasks *tasks)
         if (old && old->state == all[i].state && now - since->tasks_ns < UNSEEN_NS)
             all[i].first_ns = old->first_ns;
     }
-    qsort(all, tasks->n, sizeof *all, by_addr);
+    array_sort(all, tasks->n, sizeof *all, by_addr);
     free(since->tasks);
     since->tasks = all;
     since->ntasks = tasks->n;
@@ -349,7 +349,7 @@ static bool count_runs(struct target *target, struct since *since, uint64_t now)
         free(listing.items);
         return false;
     }
-    qsort(listing.items, listing.n, sizeof *listing.items, by_tid);
+    array_sort(listing.items, listing.n, sizeof *listing.items, by_tid);
     free(since->threads);
     since->threads = listing.items;
     since->n = listing.n;
