@@ -12,11 +12,15 @@ int writer_new(int flags, bool clears, const struct reply_key *key, struct budge
                struct writer **out)
 {
     struct writer *writer = calloc(1, sizeof *writer);
-    if (!writer)
+    char *word = writer ? strdup(key->word ? key->word : "") : NULL;
+    if (!word) {
+        free(writer);
         return -ENOMEM;
+    }
     writer->flags = flags;
     writer->clears = clears && flags & O_TRUNC;
     writer->key = *key;
+    writer->key.word = writer->word = word; /* the node may be forgotten while a command runs */
     credentials_ref(key->credentials);
     writer->budget = budget;
     pthread_mutex_init(&writer->turn, NULL);
@@ -42,6 +46,7 @@ void writer_free(struct writer *writer)
     reply_unref(writer->reply);
     pthread_mutex_destroy(&writer->lock);
     pthread_mutex_destroy(&writer->turn);
+    free(writer->word);
     free(writer);
 }
 

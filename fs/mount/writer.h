@@ -20,6 +20,7 @@
 struct writer {
     int flags; /* of its open(2) */
     struct reply_key key;
+    char *word; /* key's */
     struct budget *budget;
     pthread_mutex_t turn; /* held while a command runs */
     struct text pending;  /* guarded by that */
