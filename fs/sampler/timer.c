@@ -102,18 +102,18 @@ static int read_runs(pid_t pid, struct seen *seen, struct runs *out)
     return runs_parse(text, out) ? 0 : -EOPNOTSUPP;
 }
 
+static int by_tid(const void *a, const void *b)
+{
+    const struct seen *x = a, *y = b;
+
+    return (x->tid > y->tid) - (x->tid < y->tid);
+}
+
 static struct seen *find_thread(struct timer *timer, pid_t tid)
 {
-    size_t low = 0, high = timer->n;
+    const struct seen key = {.tid = tid};
 
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (timer->threads[middle].tid < tid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < timer->n && timer->threads[low].tid == tid ? &timer->threads[low] : NULL;
+    return timer->n ? bsearch(&key, timer->threads, timer->n, sizeof key, by_tid) : NULL;
 }
 
 struct listing {
@@ -161,13 +161,6 @@ static int list_thread(void *arg, int tasks, pid_t tid)
     }
     timer->threads[timer->n++] = seen;
     return 0;
-}
-
-static int by_tid(const void *a, const void *b)
-{
-    const struct seen *x = a, *y = b;
-
-    return (x->tid > y->tid) - (x->tid < y->tid);
 }
 
 /* Brings the list of threads up to date. -ESRCH, -EACCES, -ENOMEM. */
