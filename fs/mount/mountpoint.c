@@ -5,8 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <libmount/libmount.h>
 #include <limits.h>
+#include <mntent.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,29 +16,33 @@
 
 #define OUR_TYPE "fuse.probefs"
 
-static void cleanup_table(struct libmnt_table **table) { mnt_unref_table(*table); }
-
-bool mount_info_find(const char *mountinfo, const char *path, struct mount_info *out)
+static void cleanup_mounts(FILE **file)
 {
-    _cleanup_(cleanup_table) struct libmnt_table *table = mnt_new_table_from_file(mountinfo);
-    /* a later line is mounted over an earlier one */
-    struct libmnt_fs *fs = table ? mnt_table_find_target(table, path, MNT_ITER_BACKWARD) : NULL;
-    const char *type = fs ? mnt_fs_get_fstype(fs) : NULL;
-    char *user;
-    size_t size;
+    if (*file)
+        endmntent(*file);
+}
 
-    if (!type)
-        return false;
-    snprintf(out->type, sizeof out->type, "%s", type);
-    out->user = (uid_t)-1;
-    if (mnt_fs_get_option(fs, "user_id", &user, &size) == 0)
-        out->user = (uid_t)strtoul(user, NULL, 10);
-    return true;
+bool mount_info_find(const char *mounts, const char *path, struct mount_info *out)
+{
+    _cleanup_(cleanup_mounts) FILE *file = setmntent(mounts, "re");
+    char line[2 * PATH_MAX]; /* a path has up to four characters for one; a longer line is cut */
+    struct mntent entry;
+    bool found = false;
+
+    while (file && getmntent_r(file, &entry, line, sizeof line)) {
+        if (strcmp(entry.mnt_dir, path))
+            continue;
+        const char *user = hasmntopt(&entry, "user_id");
+        found = true; /* a later one is mounted over it */
+        snprintf(out->type, sizeof out->type, "%s", entry.mnt_type);
+        out->user = user ? (uid_t)strtoul(user + strlen("user_id="), NULL, 10) : (uid_t)-1;
+    }
+    return found;
 }
 
 static bool mounted_at(const char *path, struct mount_info *out)
 {
-    return mount_info_find("/proc/self/mountinfo", path, out);
+    return mount_info_find("/proc/self/mounts", path, out);
 }
 
 /* realpath(3) that also names the root of a dead mount, which can't be looked at. */

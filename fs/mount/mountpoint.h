@@ -9,9 +9,9 @@ struct mount_info {
     uid_t user;    /* user_id= of a FUSE mount, (uid_t)-1 if there is none */
 };
 
-/* The mount that is on top at path, of those in a file like /proc/PID/mountinfo. False: none is,
+/* The mount that is on top at path, of those in a file like /proc/PID/mounts. False: none is,
  * or there is no such file. */
-bool mount_info_find(const char *mountinfo, const char *path, struct mount_info *out);
+bool mount_info_find(const char *mounts, const char *path, struct mount_info *out);
 
 /* Checks options->mountpoint and what mounting needs, and makes the path absolute. A probefs
  * mount there whose daemon has died is removed. On failure -errno, and `why` says what is wrong
