@@ -18,6 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #define COMMANDS_END_NS 5000000000u
@@ -41,6 +43,24 @@ static void raise_limit(int resource)
     }
 }
 
+/* Tells a supervisor that the mount serves, where one wants to know it: see sd_notify(3). */
+static void tell_supervisor(void)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    static const char ready[] = "READY=1";
+
+    if (!path || !*path || strlen(path) >= sizeof address.sun_path)
+        return;
+    strcpy(address.sun_path, path);
+    if (*path == '@') /* a name that is in no file system */
+        address.sun_path[0] = 0;
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        sendto(fd, ready, strlen(ready), MSG_NOSIGNAL, (struct sockaddr *)&address,
+               (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
+}
+
 /* The mount serves: lets the parent go, and the terminal too. The session is left only now: autofs
  * lets no other process group than its own reach a mount point before something is mounted there.
  */
@@ -48,6 +68,7 @@ static void let_parent_go(void *arg)
 {
     int *fd = arg;
 
+    tell_supervisor();
     if (*fd < 0)
         return;
     setsid();

@@ -5,6 +5,7 @@ import pwd
 import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
@@ -39,9 +40,9 @@ def probefs(*args, under=(), **options):
                           **options)
 
 
-def foreground(path):
+def foreground(path, **options):
     process = subprocess.Popen([daemon.build() / "fs" / "probefs", "-f", path],
-                               stdin=subprocess.DEVNULL)
+                               stdin=subprocess.DEVNULL, **options)
     eventually(lambda: os.path.ismount(path) or process.poll() is not None, what="the mount")
     assert process.poll() is None
     return process
@@ -204,6 +205,22 @@ def test_mount_command(directory, command):
     assert {"nosuid", "nodev", "noexec"} <= set(mounted[1].split(","))
     assert mounted[2] == ("probefs" if command.endswith("# at") else "none")
     assert ("allow_other" in mounted[3].split(",")) == ("allow_other" in command)
+
+
+@pytest.mark.parametrize("name", ["in a file system", "abstract"])
+def test_supervisor(directory, name):
+    """As systemd's Type=notify hears that the unit is ready."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        path = f"{directory.name}-notify" if name == "abstract" else f"{tempfile.mkdtemp()}/notify"
+        listening.bind(f"\0{path}" if name == "abstract" else path)
+        listening.settimeout(patience(60))
+        process = foreground(directory, env={**os.environ, "NOTIFY_SOCKET": f"@{path}" if name == "abstract" else path})
+        assert listening.recv(100) == b"READY=1"
+        assert (directory / "help").read_text()
+    process.terminate()
+    assert process.wait(patience(60)) == 0
+    if name != "abstract":
+        shutil.rmtree(pathlib.Path(path).parent)
 
 
 def test_fstab(directory):
