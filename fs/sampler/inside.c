@@ -180,6 +180,7 @@ static int take(struct sampler *sampler, struct inside *inside, const struct tra
 {
     struct kernel_record *record = &inside->record;
     struct spent *spent = find_thread(sampler, inside, sample->tid);
+    struct store_place *place;
     const uint32_t *ids;
 
     if (!spent)
@@ -187,13 +188,11 @@ static int take(struct sampler *sampler, struct inside *inside, const struct tra
     uint64_t weight = weigh(spent, sample, inside->begun);
     spent->cpu_ns = sample->cpu_ns;
     spent->when = sample->when;
-    *record = (struct kernel_record){
-        .kind = KERNEL_CPU,
-        .flags = sample->flags & TRAP_SAMPLE_CUT ? RECORD_CUT : 0,
-        .n = sample->n < TRAP_FRAMES_MAX ? sample->n : TRAP_FRAMES_MAX,
-    };
+    record->kind = KERNEL_CPU; /* all else that it has is 0 */
+    record->flags = sample->flags & TRAP_SAMPLE_CUT ? RECORD_CUT : 0;
+    record->n = sample->n < TRAP_FRAMES_MAX ? sample->n : TRAP_FRAMES_MAX;
     memcpy(record->frames, sample->frames, record->n * sizeof *record->frames);
-    ssize_t n = stacks_resolve(inside->stacks, record, NULL, &ids);
+    ssize_t n = stacks_resolve(inside->stacks, record, NULL, &ids, &place);
     if (n < 0)
         return (int)n;
     name_thread(sampler, spent, sample);
@@ -204,6 +203,7 @@ static int take(struct sampler *sampler, struct inside *inside, const struct tra
         .kind = SAMPLE_CPU,
         .gil = sample->flags & TRAP_SAMPLE_GIL && !sampler->target->runtime.free_threaded,
         .weight = (int64_t)weight,
+        .place = place,
         .frames = ids,
         .n = (size_t)n,
     };
