@@ -20,6 +20,7 @@
 struct stacks {
     struct target *target;
     struct sampler_names *names;
+    struct sampler_tasks *tasks;
     struct store *store;
     struct unwinder unwinder;
     bool unwinds;       /* the unwinder knows what is mapped ... */
@@ -34,10 +35,11 @@ struct stacks {
     struct merge_item items[MERGE_ITEMS(NATIVE_FRAMES_MAX, KERNEL_FRAMES_MAX, GROUPS_MAX)];
     uint32_t python[KERNEL_FRAMES_MAX]; /* innermost first */
     uint32_t ids[STACKS_IDS_MAX];       /* filled from the end */
+    uint32_t shown[STACKS_IDS_MAX];     /* with the task in place of the event loop */
 };
 
-int stacks_new(struct target *target, struct sampler_names *names, struct store *store,
-               struct stacks **out)
+int stacks_new(struct target *target, struct sampler_names *names, struct sampler_tasks *tasks,
+               struct store *store, struct stacks **out)
 {
     struct stacks *s = calloc(1, sizeof *s);
 
@@ -45,6 +47,7 @@ int stacks_new(struct target *target, struct sampler_names *names, struct store 
         return -ENOMEM;
     s->target = target;
     s->names = names;
+    s->tasks = tasks;
     s->store = store;
     unwinder_init(&s->unwinder, &target->memory);
     *out = s;
@@ -63,16 +66,24 @@ uint64_t stacks_incomplete(const struct stacks *stacks) { return stacks->incompl
 
 /* ---- Python ---- */
 
+/* The task that runs; NULL: none. */
+static const struct kernel_task *task_of(const struct kernel_record *record)
+{
+    return record->flags & RECORD_TASK ? (const void *)&record->frames[record->n] : NULL;
+}
+
 /* The names of the Python frames, and which call of the evaluation loop runs which of them. Frames
- * that have not begun are left out. */
+ * that have not begun are left out. *task: the one of the running task's coroutine, or SIZE_MAX. */
 static int name_python(struct stacks *s, const struct kernel_record *record, size_t *n,
-                       size_t *ngroups)
+                       size_t *ngroups, size_t *task)
 {
     const struct runtime *rt = &s->target->runtime;
+    const struct kernel_task *running = task_of(record);
     bool old = rt->version < 0x030b0000;
     size_t from = 0;
 
     *n = *ngroups = 0;
+    *task = SIZE_MAX;
     for (uint32_t i = 0; i < record->n; i++) {
         const struct kernel_frame *f = &record->frames[i];
         uint64_t code = f->code & ~7ull;
@@ -92,6 +103,8 @@ static int name_python(struct stacks *s, const struct kernel_record *record, siz
             sampler_names_python(s->names, code, lasti, f->code & FRAME_GENERATOR, &s->python[*n]);
         if (r < 0 && r != -ENOENT)
             return r;
+        if (r == 0 && running && running->at == i)
+            *task = *n;
         *n += r == 0;
         if ((old && r == 0) || (f->code & FRAME_ENTRY)) {
             s->groups[(*ngroups)++] = (struct merge_group){*n - from, 0};
@@ -216,13 +229,26 @@ int stacks_reason(const struct stacks *stacks, const struct kernel_record *recor
 
 /* ---- the whole ---- */
 
+/* The frames from `at` on, of which the task's is at task_at. */
+static ssize_t show_task(struct stacks *s, const struct kernel_task *task, size_t at,
+                         size_t task_at, const uint32_t **ids)
+{
+    const struct running_task running = {
+        .task = task->task, .coro = task->coro, .name = task->name, .size = task->size};
+    ssize_t n = sampler_tasks_show(s->tasks, &running, s->ids + at, STACKS_IDS_MAX - at,
+                                   task_at - at, s->shown);
+
+    *ids = s->shown;
+    return n;
+}
+
 ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
                        const struct kernel_native *native, const uint32_t **ids)
 {
     enum native_end end;
-    size_t n, ngroups, at = STACKS_IDS_MAX;
+    size_t n, ngroups, task, task_at = 0, at = STACKS_IDS_MAX;
 
-    int r = name_python(s, record, &n, &ngroups);
+    int r = name_python(s, record, &n, &ngroups, &task);
     if (r < 0)
         return r;
     if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY)
@@ -233,9 +259,11 @@ ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
     for (size_t i = 0; i < nitems && r == 0; i++) {
         const struct merge_item item = nnative ? s->items[i]
                                                : (struct merge_item){MERGE_PYTHON, i, NULL};
-        if (item.kind == MERGE_PYTHON && item.index < n)
+        if (item.kind == MERGE_PYTHON && item.index < n) {
             s->ids[--at] = s->python[item.index];
-        else if (item.kind == MERGE_NATIVE)
+            if (item.index == task)
+                task_at = at;
+        } else if (item.kind == MERGE_NATIVE)
             r = name_native(s, &s->frames[item.index], &s->ids[--at]);
     }
     if (record->flags & RECORD_UNREADABLE && r == 0)
@@ -244,6 +272,8 @@ ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
         r = name_word(s, "[deeper]", &s->ids[--at]);
     else if (!n && !nnative && at < STACKS_IDS_MAX)
         s->ids[--at] = STORE_NO_STACK;
+    if (r == 0 && task_at && s->tasks)
+        return show_task(s, task_of(record), at, task_at, ids);
     *ids = s->ids + at;
     return r < 0 ? r : (ssize_t)(STACKS_IDS_MAX - at);
 }
