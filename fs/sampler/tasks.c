@@ -71,12 +71,12 @@ struct sampler_tasks {
     uint64_t find_at, find_wait, due, last; /* CLOCK_MONOTONIC, ns */
 
     pthread_mutex_t lock; /* guards what follows */
-    bool looking;
-    bool known;  /* asyncio is there */
-    bool wanted; /* there was none yet, or a task ran since the last one */
+    bool known;           /* asyncio is there */
+    bool wanted;          /* there was none yet, or a task ran since the last one */
     struct asyncio asyncio;
     uint64_t running;
     struct census now, before;
+    uint64_t censuses; /* so far */
     struct known_name *words;
     size_t nwords, words_alloc, unnamed, named;
     struct index by_name;
@@ -333,6 +333,16 @@ static ssize_t add_above(struct sampler_tasks *t, const struct census *census,
         n += path[depth]->n;
     }
     return (ssize_t)n;
+}
+
+void sampler_tasks_key(struct sampler_tasks *t, const struct running_task *running,
+                       struct task_key *out)
+{
+    char name[NAME_BYTES];
+    _guard_mutex_(&t->lock);
+
+    *out = (struct task_key){running->task, running->coro,
+                             read_name(t, running, name) ? hash_text(name) : 0, t->censuses};
 }
 
 ssize_t sampler_tasks_show(struct sampler_tasks *t, const struct running_task *running,
@@ -680,6 +690,7 @@ static int take_census(struct sampler_tasks *t, uint64_t now, bool waits, pid_t 
         t->before = t->now;
         t->now = oldest;
         t->wanted = false;
+        t->censuses++;
         r = count_names(t, tasks);
         if (r == 0)
             r = fill_census(t, tasks, &t->now);

@@ -42,6 +42,12 @@ struct running_task {
     const uint8_t *name; /* the object that is its name, as it begins */
     size_t size;         /* bytes of that */
 };
+/* Two samples with the same key show the same task and the same ones above it. */
+struct task_key {
+    uint64_t task, coro, name, census;
+};
+void sampler_tasks_key(struct sampler_tasks *tasks, const struct running_task *running,
+                       struct task_key *out);
 /* Of a sample's frames, the outermost first, the one at index `at` is that of the task's coroutine:
  * in place of the frames of the event loop, from the outermost one to that, come those that await
  * the task, and its name. out: room for n + SAMPLER_TASKS_ABOVE. How many there are; -ENOMEM. */
