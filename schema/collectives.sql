@@ -14,7 +14,7 @@ CREATE TABLE collectives(
     dtype TEXT,         -- of that
     bytes INTEGER,      -- of that
     peer INTEGER,       -- of send and recv the other's rank among all
-    func TEXT,          -- the program's function that has called it
+    func TEXT,          -- of 'stack' and 'native' the program's function that has called it
     file TEXT,          -- where that is
     lineno INTEGER      -- its line
 );

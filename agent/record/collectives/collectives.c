@@ -19,7 +19,7 @@
 
 #define PERIOD_NS 100000000u
 #define SHAPE_MAX 96
-#define BEGIN_ARGUMENTS 4
+#define BEGIN_ARGUMENTS 3
 #define COUNT_ARGUMENTS 6
 
 static const struct source sources[] = {
@@ -65,12 +65,18 @@ static int64_t integer_of(PyObject *value)
     return RING_NULL_INTEGER;
 }
 
-/* Borrowed: the first tensor of what a method was given: a tensor, or a list of them, or one of
- * such lists. kinds: (classes, ...). NULL: there is none. */
-static PyObject *first_tensor(PyObject *args, PyObject *kinds)
+/* Borrowed: of what learn() in collectives.py has; NULL: nothing. */
+static PyObject *known_as(PyObject *known, const char *name)
 {
-    PyObject *classes = PyTuple_GetItem(kinds, 0);
-    PyObject *one = PyTuple_Size(args) > 1 ? PyTuple_GetItem(args, 1) : NULL;
+    return PyDict_GetItemString(known, name);
+}
+
+/* Borrowed: the first tensor of what a method was given: a tensor, or a list of them, or one of
+ * such lists. NULL: there is none. */
+static PyObject *first_tensor(PyObject *args, PyObject *known)
+{
+    PyObject *classes = known_as(known, "classes");
+    PyObject *one = classes && PyTuple_Size(args) > 1 ? PyTuple_GetItem(args, 1) : NULL;
 
     for (unsigned depth = 0; one && depth < 2 && PyList_CheckExact(one); depth++)
         one = PyList_Size(one) > 0 ? PyList_GetItem(one, 0) : NULL;
@@ -81,15 +87,18 @@ static PyObject *first_tensor(PyObject *args, PyObject *kinds)
 }
 
 /* Into row: text is where the shape stays. */
-static void take_tensor(PyObject *tensor, PyObject *kinds, struct collectives_row *row,
+static void take_tensor(PyObject *tensor, PyObject *known, struct collectives_row *row,
                         char text[SHAPE_MAX])
 {
-    _cleanup_unref_ PyObject *shape = PyObject_GetAttrString(tensor, "shape");
-    _cleanup_unref_ PyObject *dtype = PyObject_GetAttrString(tensor, "dtype");
-    PyObject *known = dtype ? PyDict_GetItem(PyTuple_GetItem(kinds, 1), dtype) : NULL;
+    PyObject *names = known_as(known, "names"), *dtypes = known_as(known, "dtypes");
     int64_t items = 1;
     size_t size = 0;
 
+    if (!names || !dtypes)
+        return;
+    _cleanup_unref_ PyObject *shape = PyObject_GetAttr(tensor, PyTuple_GetItem(names, 0));
+    _cleanup_unref_ PyObject *dtype = PyObject_GetAttr(tensor, PyTuple_GetItem(names, 1));
+    PyObject *type = dtype ? PyDict_GetItem(dtypes, dtype) : NULL;
     if (!shape || !PyTuple_Check(shape))
         return;
     for (Py_ssize_t i = 0; i < PyTuple_Size(shape) && size < SHAPE_MAX; i++) {
@@ -99,10 +108,26 @@ static void take_tensor(PyObject *tensor, PyObject *kinds, struct collectives_ro
             (size_t)snprintf(text + size, SHAPE_MAX - size, i ? ", %lld" : "%lld", (long long)n);
     }
     row->shape = (struct ring_text){text, size < SHAPE_MAX ? size : SHAPE_MAX - 1};
-    if (known) {
-        row->dtype = text_of(PyTuple_GetItem(known, 0));
-        row->bytes = items * integer_of(PyTuple_GetItem(known, 1));
+    if (!type)
+        return;
+    row->dtype = text_of(PyTuple_GetItem(type, 0));
+    int64_t bytes = integer_of(PyTuple_GetItem(type, 1));
+    if (bytes != RING_NULL_INTEGER)
+        row->bytes = items * bytes;
+}
+
+/* What find() in collectives.py says of a group, a new reference; NULL: nothing. */
+static PyObject *find_group(PyObject *group, PyObject *known)
+{
+    _cleanup_unref_ PyObject *address = PyLong_FromVoidPtr(group);
+    PyObject *found = address ? PyDict_GetItem(known, address) : NULL;
+
+    if (found) {
+        Py_IncRef(found);
+        return found;
     }
+    PyObject *find = known_as(known, "find");
+    return find ? PyObject_CallFunctionObjArgs(find, group, NULL) : NULL;
 }
 
 static bool is_operation(PyObject *operation, const char *name)
@@ -135,28 +160,31 @@ static PyObject *ticket_new(const struct ticket *ticket)
     return PyBytes_FromStringAndSize((const char *)ticket, sizeof *ticket);
 }
 
-/* begin(operation, args, group, kinds): what recorded() and find() in collectives.py say. The
- * ticket of the row, None if it was not written. */
+/* begin(operation, args, known): what recorded() in collectives.py says. The ticket of the row,
+ * None if it was not written. */
 static PyObject *begin(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
 {
-    struct ring *ring = recorder_ring(RECORDED_COLLECTIVES);
     struct ticket ticket = {.start = realtime_s()};
     char shape[SHAPE_MAX];
 
-    if (n != BEGIN_ARGUMENTS || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]))
-        return PyErr_Format(PyExc_TypeError, "begin(operation, args, group, kinds)");
-    if (!ring)
+    if (n != BEGIN_ARGUMENTS || !PyTuple_Check(args[1]) || !PyDict_Check(args[2]))
+        return PyErr_Format(PyExc_TypeError, "begin(operation, args, known)");
+    if (!recorder_ring(RECORDED_COLLECTIVES) || PyTuple_Size(args[1]) < 1)
         return none();
-    PyObject *group = args[2];
+    PyObject *group = PyTuple_GetItem(args[1], 0);
+    _cleanup_unref_ PyObject *its = find_group(group, args[2]);
+    if (!its) {
+        PyErr_Clear();
+        return none();
+    }
     bool point = is_operation(args[0], "send") || is_operation(args[0], "recv");
     struct collectives_row row = {
         .source = {"recorded", 8},
         .tid = thread_tid(),
-        .group_name = text_of(PyTuple_GetItem(group, 0)),
-        .group_size = integer_of(PyTuple_GetItem(group, 1)),
-        .group_rank = integer_of(PyTuple_GetItem(group, 2)),
-        .seq = point ? RING_NULL_INTEGER
-                     : next_number(PyTuple_GetItem(group, 3), PyTuple_GetItem(args[1], 0)),
+        .group_name = text_of(PyTuple_GetItem(its, 0)),
+        .group_size = integer_of(PyTuple_GetItem(its, 1)),
+        .group_rank = integer_of(PyTuple_GetItem(its, 2)),
+        .seq = point ? RING_NULL_INTEGER : next_number(PyTuple_GetItem(its, 3), group),
         .start = ticket.start,
         .duration = (double)NAN,
         .op = text_of(args[0]),
@@ -165,12 +193,12 @@ static PyObject *begin(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
         .lineno = RING_NULL_INTEGER,
     };
     if (point)
-        take_peer(args[1], PyTuple_GetItem(group, 4), &row);
-    PyObject *tensor = first_tensor(args[1], args[3]);
+        take_peer(args[1], PyTuple_GetItem(its, 4), &row);
+    PyObject *tensor = first_tensor(args[1], args[2]);
     if (tensor)
-        take_tensor(tensor, args[3], &row, shape);
+        take_tensor(tensor, args[2], &row, shape);
     PyErr_Clear();
-    ring = recorder_ring(RECORDED_COLLECTIVES); /* asking for the number gives up the GIL */
+    struct ring *ring = recorder_ring(RECORDED_COLLECTIVES); /* the GIL may have been given up */
     if (!ring || !collectives_append(ring, &row, &ticket.row))
         return none();
     return ticket_new(&ticket);

@@ -8,25 +8,28 @@ from _weakref import ref
 
 GROUPS_MAX = 64    # that are counted
 WORKS_MAX = 4096   # results that are waited for at once
+SIZES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4,
+         "float64": 8, "complex32": 4, "complex64": 8, "complex128": 16}  # before 2.1
 OPERATIONS = ("allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "_allgather_base",
               "allgather_coalesced", "allgather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter",
               "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "send", "recv",
               "recv_anysource", "barrier", "monitored_barrier")  # methods of a process group
 
-live = {}     # "begin", "end", "works", "find" while this is recorded
+live = {}     # "begin", "end" and "works" while this is recorded
+works = {}    # address of what a collective returned -> ticket of its row, until it was waited for
 replaced = [] # (class, name, what stood there, ours)
 known = {}    # address of a process group -> what find() says
 counted = {}  # the same -> (number, ticket of its row, since when)
 
 
-def recorded(original, operation, live, kinds):
+def recorded(original, operation, live, known):
     """Calls original, a method of a process group."""
     def call(*args, **kwargs):
         ticket = None
         if live:
             try:
-                ticket = live["begin"](operation, args, live["find"](args[0]), kinds)
-            except (KeyError, IndexError):
+                ticket = live["begin"](operation, args, known)
+            except KeyError:
                 pass
         try:
             work = original(*args, **kwargs)
@@ -53,10 +56,10 @@ def awaited(original, live):
     """Calls original, Work.wait()."""
     def wait(*args, **kwargs):
         ticket = None
-        if live:
+        if live and args:
             try:
                 ticket = live["works"].pop(id(args[0]), None)
-            except (KeyError, IndexError):
+            except KeyError:
                 pass
         try:
             return original(*args, **kwargs)
@@ -69,16 +72,6 @@ def awaited(original, live):
     return wait
 
 
-class Works(dict):
-    """By the address of what a collective returned; of very many that nobody waits for the first ones are given up."""
-    __slots__ = ()
-
-    def __setitem__(self, key, ticket):
-        if len(self) >= WORKS_MAX:
-            self.pop(next(iter(self)), None)
-        dict.__setitem__(self, key, ticket)
-
-
 def module():
     return sys.modules.get("torch.distributed.distributed_c10d")
 
@@ -87,31 +80,28 @@ def find(group):
     """(name, size, rank, what gives the number of its last one, ranks among all, reference) of a group, as far as is
     known."""
     found = known.get(id(group))
-    if found is None or found[-1]() is not group:
+    if found is None:
         c10d = module()
+        address = id(group)
         name = getattr(c10d, "_pg_names", {}).get(group)
         ranks = getattr(c10d, "_pg_group_ranks", {}).get(group) or {}
         everybody = [of_all for of_all, _ in sorted(ranks.items(), key=lambda pair: pair[1])]
         number = getattr(type(group), "_get_sequence_number_for_group", None)
-        found = name, group.size(), group.rank(), number, everybody, ref(group)
-        if name is None or len(known) >= GROUPS_MAX:  # it is just being made
-            return found
-        known[id(group)] = found
+        found = (name, group.size(), group.rank(), number, everybody,
+                 ref(group, lambda _: (known.pop(address, None), counted.pop(address, None))))
+        if name is not None and len(known) < GROUPS_MAX:  # else it is just being made
+            known[address] = found
     return found
 
 
-def kinds(torch):
-    """What _probe.begin() knows tensors by: (classes, {dtype: (name, bytes)})."""
-    dtypes = {}
+def learn(torch):
+    """What _probe.begin() knows tensors by: their classes, and {dtype: (name, bytes)}."""
+    known.update(classes=(torch.Tensor, torch.nn.Parameter), names=("shape", "dtype"), find=find, dtypes={})
     for name in dir(torch):
         dtype = getattr(torch, name)
         if type(dtype) is torch.dtype:
-            try:
-                size = torch.empty(0, dtype=dtype).element_size()
-            except (RuntimeError, TypeError):
-                continue
-            dtypes[dtype] = str(dtype).rpartition(".")[2], size
-    return (torch.Tensor, torch.nn.Parameter), dtypes
+            name = str(dtype).rpartition(".")[2]
+            known["dtypes"][dtype] = name, getattr(dtype, "itemsize", SIZES.get(name))
 
 
 def replace(one, name, make):
@@ -133,10 +123,10 @@ def on():
     if live:
         return 0, ""
     off()
-    live.update(begin=_probe.begin, end=_probe.end, find=find, works=Works())
-    what = kinds(torch)
+    learn(torch)
+    live.update(begin=_probe.begin, end=_probe.end, works=works)
     for name in OPERATIONS:
-        replace(bindings.ProcessGroup, name, lambda original: recorded(original, name.strip("_"), live, what))
+        replace(bindings.ProcessGroup, name, lambda original: recorded(original, name.strip("_"), live, known))
     if hasattr(bindings, "Work"):
         replace(bindings.Work, "wait", lambda original: awaited(original, live))
     sample()
@@ -151,16 +141,22 @@ def off():
             setattr(one, name, original)
     known.clear()
     counted.clear()
+    works.clear()
+
+
+def checks_first():
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL: ranks wait for each other before PyTorch counts, so that all have the same number."""
+    level = getattr(sys.modules.get("torch.distributed"), "get_debug_level", None)
+    return level is not None and level().name == "DETAIL"
 
 
 def sample():
-    """Looks how far each group has come."""
-    groups = list(getattr(module(), "_pg_map", ()))[:GROUPS_MAX]
-    there = set(map(id, groups))
-    for gone in [address for address in (*known, *counted) if address not in there]:
-        counted.pop(gone, None)
-        known.pop(gone, None)
-    for group in groups:
+    """Looks how far each group has come. Of very many results that nobody waits for the first ones are given up."""
+    while len(works) > WORKS_MAX:
+        works.pop(next(iter(works)), None)
+    if checks_first():
+        return
+    for group in list(getattr(module(), "_pg_map", ()))[:GROUPS_MAX]:
         name, size, rank, number, *_ = find(group)
         try:
             seq = number(group) if number is not None else None
