@@ -161,8 +161,15 @@ static struct code *read_code(struct target *target, uint64_t addr)
     return code;
 }
 
+static void note_until(const struct place *place, uint64_t *until)
+{
+    uint64_t end = place->seen + SAMPLER_NAMES_FRESH_NS;
+
+    *until = end < *until ? end : *until;
+}
+
 int sampler_names_python(struct sampler_names *names, uint64_t code, int32_t lasti,
-                         bool of_generator, uint32_t *id)
+                         bool of_generator, uint32_t *id, uint64_t *until)
 {
     uint64_t now = monotonic_ns();
     int error = 0;
@@ -171,6 +178,7 @@ int sampler_names_python(struct sampler_names *names, uint64_t code, int32_t las
         const struct place *place = find(names, code, lasti, PLACE_PYTHON);
         if (place && now - place->seen < SAMPLER_NAMES_FRESH_NS) {
             *id = place->id;
+            note_until(place, until);
             return place->entered || of_generator ? 0 : -ENOENT;
         }
     }
@@ -184,6 +192,7 @@ int sampler_names_python(struct sampler_names *names, uint64_t code, int32_t las
     error = place ? learn(names, place, found, now) : -ENOMEM;
     if (!error) {
         *id = place->id;
+        note_until(place, until);
         error = place->entered || of_generator ? 0 : -ENOENT;
     }
     pthread_mutex_unlock(&names->lock);

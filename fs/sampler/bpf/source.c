@@ -29,7 +29,6 @@
 #define FAULTS_PERIOD 1       /* pages */
 #define THREADS_MAX 16384     /* that are told apart */
 #define CHILDREN_MAX 64 /* whose memory is read; others' names are looked up in the parent's */
-#define PROCESSORS_MAX 4096
 
 /* A thread that was heard of. */
 struct heard {
@@ -114,23 +113,16 @@ static void slot_give(struct kernel *k)
 
 /* ---- figures of the program ---- */
 
-static long processors(void)
-{
-    long n = sysconf(_SC_NPROCESSORS_CONF);
-
-    return n < 1 || n > PROCESSORS_MAX ? PROCESSORS_MAX : n;
-}
-
 /* Those of all processors. False: they can't be read. */
 static bool sum_figures(const struct kernel *k, struct kernel_figures *out)
 {
-    long n = processors();
-    _cleanup_free_ struct kernel_figures *each = calloc((size_t)n, sizeof *each);
+    unsigned n = k->program->processors;
+    _cleanup_free_ struct kernel_figures *each = calloc(n, sizeof *each);
 
     *out = (struct kernel_figures){0};
     if (!each || map_get(k->program->maps[MAP_FIGURES], &k->slot, each) < 0)
         return false;
-    for (long i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         out->samples += each[i].samples;
         out->lost += each[i].lost;
         out->no_stack += each[i].no_stack;
@@ -143,7 +135,7 @@ static bool sum_figures(const struct kernel *k, struct kernel_figures *out)
 
 static int clear_figures(const struct kernel *k)
 {
-    _cleanup_free_ struct kernel_figures *each = calloc((size_t)processors(), sizeof *each);
+    _cleanup_free_ struct kernel_figures *each = calloc(k->program->processors, sizeof *each);
 
     return each ? map_set(k->program->maps[MAP_FIGURES], &k->slot, each) : -ENOMEM;
 }
@@ -235,7 +227,7 @@ static struct child *find_child(struct kernel *k, pid_t pid)
 /* ---- records ---- */
 
 static void add_sample(struct kernel *k, const struct kernel_record *record, enum sample_kind kind,
-                       const uint32_t *ids, size_t n)
+                       const uint32_t *ids, size_t n, struct store_place *place)
 {
     struct sample sample = {.when = record->when,
                             .tid = (pid_t)record->tid,
@@ -243,7 +235,8 @@ static void add_sample(struct kernel *k, const struct kernel_record *record, enu
                             .gil = record->flags & RECORD_GIL,
                             .weight = (int64_t)record->weight,
                             .frames = ids,
-                            .n = n};
+                            .n = n,
+                            .place = place};
 
     store_add(k->sampler->store, &sample);
 }
@@ -318,6 +311,7 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
     struct child *child = is_child ? find_child(k, (pid_t)record->pid) : NULL;
     struct heard *heard = find_thread(k, (pid_t)record->tid);
     struct stacks *stacks = child && child->stacks ? child->stacks : k->stacks;
+    struct store_place *place;
     const uint32_t *ids;
 
     if (!heard || (is_child && !child))
@@ -326,7 +320,7 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
         add_wait(k, heard, record->when, (int64_t)(record->when - heard->until));
     if (heard->before)
         heard->away = heard->before = false;
-    ssize_t n = stacks_resolve(stacks, record, take_native(k, record), &ids);
+    ssize_t n = stacks_resolve(stacks, record, take_native(k, record), &ids, &place);
     if (n < 0)
         return;
     if (child) {
@@ -334,6 +328,8 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
         k->ids[0] = child->word;
         ids = k->ids;
         n++;
+        if (stacks == k->stacks) /* the store has it where it is the parent's */
+            place = NULL;
     } else
         name_now_and_then(k, heard, record);
     if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY)
@@ -341,7 +337,7 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
                    (size_t)n, record->when);
     else
         add_sample(k, record, record->kind == KERNEL_FAULT ? SAMPLE_FAULT : SAMPLE_CPU, ids,
-                   (size_t)n);
+                   (size_t)n, place);
 }
 
 static void take_record(void *arg, const void *data, size_t size)

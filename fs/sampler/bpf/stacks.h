@@ -20,9 +20,11 @@ int stacks_new(struct target *target, struct sampler_names *names, struct store 
 void stacks_free(struct stacks *stacks);
 /* Of a record with frames: the numbers of its frames, the outermost first. native: what belongs to
  * it, or NULL. The reason of a wait is the innermost one. *ids belongs to stacks, until the next
- * call. How many; -ENOMEM, -ESRCH. */
+ * call, and so does *place: where the store has this stack; NULL: it isn't remembered. How many;
+ * -ENOMEM, -ESRCH. */
 ssize_t stacks_resolve(struct stacks *stacks, const struct kernel_record *record,
-                       const struct kernel_native *native, const uint32_t **ids);
+                       const struct kernel_native *native, const uint32_t **ids,
+                       struct store_place **place);
 /* The frame that says why a thread left the processor. -ENOMEM. */
 int stacks_reason(const struct stacks *stacks, const struct kernel_record *record, uint32_t *id);
 /* Native stacks that weren't complete. */
