@@ -71,6 +71,7 @@ struct store {
     struct mark marks[STORE_MARKS_MAX];
     size_t nmarks;
     uint64_t tidied, period;
+    uint64_t epoch;           /* of the nodes' numbers */
     struct store_stats stats; /* its counts */
 };
 
@@ -361,6 +362,7 @@ static bool tidy(struct store *store, uint64_t now)
     for (size_t i = 0; i < store->nslices; i++)
         for (struct cells_reader reader = read_cells(&store->slices[i]); next_cell(&reader);)
             nodes[reader.cell.node] = 1;
+    store->epoch++;
     uint32_t other;
     if (trie_find(&store->trie, TRIE_ROOT, STORE_OTHER, &other))
         nodes[other] = 1;
@@ -438,8 +440,8 @@ static int child(struct store *store, uint32_t frame, uint32_t *node)
     return trie_child(&store->trie, *node, frame, node);
 }
 
-/* The node of a stack: of its outermost frames and [other] where there is no room for more of them.
- * -ENOMEM. */
+/* The node of a stack: of its outermost frames and [other] where there is no room for more of them:
+ * then 1. -ENOMEM. */
 static int node_of(struct store *store, const struct sample *sample, uint32_t *out)
 {
     size_t n = sample->n < STORE_DEPTH_MAX ? sample->n : STORE_DEPTH_MAX;
@@ -463,7 +465,25 @@ static int node_of(struct store *store, const struct sample *sample, uint32_t *o
     /* Where not even that fits, [other] of what is outside of it: the root always has one. */
     while (trie_child(&store->trie, node, STORE_OTHER, out) < 0 && node != TRIE_ROOT)
         node = store->trie.nodes[node].parent;
-    return 0;
+    return 1;
+}
+
+static bool is_placed(const struct store *store, const struct sample *sample)
+{
+    return sample->place && sample->place->epoch == store->epoch;
+}
+
+/* The same, and it is remembered where that is. */
+static int place(struct store *store, const struct sample *sample, uint32_t *out)
+{
+    if (is_placed(store, sample)) {
+        *out = sample->place->node;
+        return 0;
+    }
+    int r = node_of(store, sample, out);
+    if (r == 0 && sample->place)
+        *sample->place = (struct store_place){store->epoch, *out};
+    return r < 0 ? r : 0;
 }
 
 static int count(struct store *store, uint32_t lane, uint32_t node, const struct sample *sample)
@@ -508,7 +528,7 @@ static int add(struct store *store, const struct sample *sample)
 {
     uint32_t node;
 
-    for (size_t i = 0; i < sample->n; i++)
+    for (size_t i = 0; i < sample->n && !is_placed(store, sample); i++)
         if (sample->frames[i] >= store->trie.nframes)
             return -EINVAL;
     if ((store->now_to && sample->when >= store->now_to) || store->ncells >= CELLS_MAX)
@@ -521,7 +541,7 @@ static int add(struct store *store, const struct sample *sample)
         store->now_to = (sample->when / STORE_SLICE + 1) * STORE_SLICE;
         store->stats.first = store->stats.first ? store->stats.first : sample->when;
     }
-    int error = node_of(store, sample, &node);
+    int error = place(store, sample, &node);
     uint32_t lane = lane_of(thread, sample->kind, sample->gil);
     if (!error)
         error = count(store, lane, node, sample);
@@ -558,7 +578,7 @@ int store_new(pid_t pid, struct store_budget *budget, struct store **out)
 
     if (!store)
         return -ENOMEM;
-    store->references = 1;
+    store->references = store->epoch = 1;
     store->pid = pid;
     store->budget = budget;
     pthread_mutex_init(&store->lock, NULL);
@@ -716,6 +736,7 @@ void store_clear(struct store *store)
     store->now_from = store->now_to = 0;
     index_clear(&store->by_cell);
     trie_clear(&store->trie);
+    store->epoch++;
     trie_child(&store->trie, TRIE_ROOT, STORE_OTHER, &node);
     store->stats = (struct store_stats){0};
     charge(store);

@@ -39,6 +39,12 @@ enum sample_kind {
     SAMPLE_KINDS,
 };
 
+/* Where a store has a stack; zero at first. */
+struct store_place {
+    uint64_t epoch; /* of the store: whenever nodes get other numbers there is a new one */
+    uint32_t node;
+};
+
 struct sample {
     uint64_t when; /* CLOCK_MONOTONIC ns */
     pid_t tid;
@@ -49,6 +55,9 @@ struct sample {
     uint64_t count;         /* samples that it stands for; 0 is 1 */
     const uint32_t *frames; /* of store_intern(), the outermost first */
     size_t n;               /* 0: no stack was found, it is kept as [no stack] */
+    /* NULL, or kept by who brings this very stack (frames, torn) again and again: with it the
+     * frames are not looked up another time. */
+    struct store_place *place;
 };
 
 /* What all stores together have; one for the daemon, zero at first. */

@@ -285,6 +285,33 @@ static void test_tidy(void)
     store_unref(store);
 }
 
+/* Who remembers where a stack is finds it there, also when nodes have got other numbers. */
+static void test_places(void)
+{
+    struct store *store = make();
+    uint32_t stack[] = {intern(store, "main", 3), intern(store, "leaf", 8)}, lines[300];
+    struct store_place place = {0};
+    struct sample sample = {
+        .when = START, .tid = 1, .weight = 1, .frames = stack, .n = 2, .place = &place};
+    struct sum sum;
+
+    for (unsigned i = 0; i < 300; i++)
+        lines[i] = intern(store, "f", (int)i);
+    for (uint32_t i = 0; i < 120000; i++, sample.when += STORE_KEPT / 15000) {
+        uint32_t others[] = {lines[i % 300], lines[i / 300 % 300], lines[i / 90000]};
+        add(store, sample.when, 1, SAMPLE_OFF, false, 1, others, 3);
+        if (i == 40000)
+            store_clear(store);
+        CHECK(!store_add(store, &sample));
+    }
+    CHECK(!sum_init(&sum, MODE_CPU));
+    CHECK(!store_sum(store, &(struct store_view){.mode = MODE_CPU}, &sum));
+    CHECK_INT(sum.ncells, 1);
+    check_path(&sum, sum.cells[0].node, (const char *const[]){"leaf", "main", NULL});
+    sum_deinit(&sum);
+    store_unref(store);
+}
+
 static void test_merge_sums(void)
 {
     struct store *one = make(), *two = make();
@@ -335,6 +362,7 @@ int main(void)
     test_ten_days();
     test_limits();
     test_tidy();
+    test_places();
     test_merge_sums();
     CHECK_INT(budget.used, 0);
     return 0;

@@ -1,10 +1,12 @@
 #include "fs/sampler/bpf/program.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/ranges.h"
 #include "fs/sampler/bpf/btf.h"
 #include "fs/sampler/bpf/events.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -21,7 +23,8 @@ struct map_use {
 
 #include "fs/sampler/bpf/program_bytes.h"
 
-#define CODE_MAX 4096      /* instructions of a part */
+#define CODE_MAX 4096 /* instructions of a part */
+#define POSSIBLE_FILE "/sys/devices/system/cpu/possible"
 #define LOG_MAX (1u << 16) /* of the kernel's verifier */
 
 static int bpf(int command, union bpf_attr *attr)
@@ -257,6 +260,24 @@ static int introduce(struct program *p, struct kernel_layout *l, struct text *wh
     return r;
 }
 
+/* Those that the kernel can ever have: it writes so many values, and more than there are now. */
+static unsigned possible_processors(void)
+{
+    _cleanup_close_ int fd = open(POSSIBLE_FILE, O_RDONLY | O_CLOEXEC);
+    struct ranges ranges;
+    const char *wrong;
+    char text[256];
+    unsigned n = 0;
+
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text);
+    if (size < 2 || text[size - 1] != '\n' ||
+        !ranges_parse(text, (size_t)size - 1, &ranges, &wrong))
+        return PROCESSORS_MAX;
+    for (size_t i = 0; i < ranges.n; i++)
+        n += ranges.items[i].high - ranges.items[i].low + 1;
+    return n < PROCESSORS_MAX ? n : PROCESSORS_MAX;
+}
+
 static int load(struct program *p, struct text *why)
 {
     struct kernel_layout layout = {0};
@@ -264,6 +285,7 @@ static int load(struct program *p, struct text *why)
 
     if (r < 0)
         return r;
+    p->processors = possible_processors();
     r = make_maps(p);
     if (r == -EPERM)
         text_puts(why, "not allowed to use BPF: the daemon needs CAP_BPF and CAP_PERFMON, or to be "
@@ -316,7 +338,7 @@ int program_get(struct program **out, struct text *why)
             return r;
         }
         if (!shared.event_ns)
-            shared.event_ns = event_cost();
+            shared.event_ns = event_cost(false);
         p->event_ns = shared.event_ns;
         shared.program = p;
     }

@@ -24,13 +24,16 @@ enum kernel_part {
     KERNEL_PARTS
 };
 
+#define PROCESSORS_MAX 8192 /* Linux has no more on x86-64 */
+
 struct program {
     int maps[KERNEL_MAPS]; /* descriptors, -1: not made */
     int parts[KERNEL_PARTS];
     int links[KERNEL_PARTS]; /* what attaches those that listen to the whole machine */
     unsigned switch_users;   /* of PART_DEPARTED and PART_RETURNED */
     unsigned users;
-    uint64_t event_ns; /* what an event costs a thread, without the program; 0: not known */
+    unsigned processors; /* how many values a map has that is kept per processor */
+    uint64_t event_ns;   /* what an event costs a thread, without the program; 0: not known */
 };
 
 /* Loads it, or takes part in it: a reference, given back by program_put(). Below 0: *why says in

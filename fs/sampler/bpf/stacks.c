@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/array.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/memory/bytes.h"
 #include "fs/remote/moment/merge.h"
@@ -14,12 +15,28 @@
 #include <sys/syscall.h>
 
 #define MAPS_NS 1000000000u /* new mappings are looked for so often at most */
+#define NO_REASON UINT32_MAX
 #define GROUPS_MAX (KERNEL_FRAMES_MAX + 1)
 #define PC_CACHE 4096 /* entries; a power of two */
+#define KNOWN 1024    /* stacks; a power of two */
+
+/* A stack of Python frames alone that was seen before: the same words of the kernel's are the same
+ * names, until one of them is to be looked up again. */
+struct known_stack {
+    struct kernel_frame *frames;
+    size_t nframes, frames_alloc;
+    uint32_t reason, flags; /* reason: a frame, or NO_REASON */
+    struct task_key task;
+    uint32_t *ids;
+    size_t n, ids_alloc;
+    uint64_t until; /* CLOCK_MONOTONIC, ns */
+    struct store_place place;
+};
 
 struct stacks {
     struct target *target;
     struct sampler_names *names;
+    struct sampler_tasks *tasks;
     struct store *store;
     struct unwinder unwinder;
     bool unwinds;       /* the unwinder knows what is mapped ... */
@@ -29,15 +46,17 @@ struct stacks {
         uint64_t addr; /* of the instruction */
         uint32_t id;
     } pcs[PC_CACHE];
+    struct known_stack known[KNOWN];
     struct native_frame frames[NATIVE_FRAMES_MAX];
     struct merge_group groups[GROUPS_MAX];
     struct merge_item items[MERGE_ITEMS(NATIVE_FRAMES_MAX, KERNEL_FRAMES_MAX, GROUPS_MAX)];
     uint32_t python[KERNEL_FRAMES_MAX]; /* innermost first */
     uint32_t ids[STACKS_IDS_MAX];       /* filled from the end */
+    uint32_t shown[STACKS_IDS_MAX];     /* with the task in place of the event loop */
 };
 
-int stacks_new(struct target *target, struct sampler_names *names, struct store *store,
-               struct stacks **out)
+int stacks_new(struct target *target, struct sampler_names *names, struct sampler_tasks *tasks,
+               struct store *store, struct stacks **out)
 {
     struct stacks *s = calloc(1, sizeof *s);
 
@@ -45,6 +64,7 @@ int stacks_new(struct target *target, struct sampler_names *names, struct store 
         return -ENOMEM;
     s->target = target;
     s->names = names;
+    s->tasks = tasks;
     s->store = store;
     unwinder_init(&s->unwinder, &target->memory);
     *out = s;
@@ -56,6 +76,10 @@ void stacks_free(struct stacks *stacks)
     if (!stacks)
         return;
     unwinder_deinit(&stacks->unwinder);
+    for (size_t i = 0; i < KNOWN; i++) {
+        free(stacks->known[i].frames);
+        free(stacks->known[i].ids);
+    }
     free(stacks);
 }
 
@@ -63,16 +87,24 @@ uint64_t stacks_incomplete(const struct stacks *stacks) { return stacks->incompl
 
 /* ---- Python ---- */
 
+/* The task that runs; NULL: none. */
+static const struct kernel_task *task_of(const struct kernel_record *record)
+{
+    return record->flags & RECORD_TASK ? (const void *)&record->frames[record->n] : NULL;
+}
+
 /* The names of the Python frames, and which call of the evaluation loop runs which of them. Frames
- * that have not begun are left out. */
+ * that have not begun are left out. *task: the one of the running task's coroutine, or SIZE_MAX. */
 static int name_python(struct stacks *s, const struct kernel_record *record, size_t *n,
-                       size_t *ngroups)
+                       size_t *ngroups, size_t *task, uint64_t *until)
 {
     const struct runtime *rt = &s->target->runtime;
+    const struct kernel_task *running = task_of(record);
     bool old = rt->version < 0x030b0000;
     size_t from = 0;
 
     *n = *ngroups = 0;
+    *task = SIZE_MAX;
     for (uint32_t i = 0; i < record->n; i++) {
         const struct kernel_frame *f = &record->frames[i];
         uint64_t code = f->code & ~7ull;
@@ -88,10 +120,12 @@ static int name_python(struct stacks *s, const struct kernel_record *record, siz
             lasti = (int32_t)(f->at - code - (uint64_t)rt->offsets.code_adaptive);
         else if (rt->version >= 0x030a0000 && lasti > 0)
             lasti *= 2; /* counted in instructions */
-        int r =
-            sampler_names_python(s->names, code, lasti, f->code & FRAME_GENERATOR, &s->python[*n]);
+        int r = sampler_names_python(s->names, code, lasti, f->code & FRAME_GENERATOR,
+                                     &s->python[*n], until);
         if (r < 0 && r != -ENOENT)
             return r;
+        if (r == 0 && running && running->at == i)
+            *task = *n;
         *n += r == 0;
         if ((old && r == 0) || (f->code & FRAME_ENTRY)) {
             s->groups[(*ngroups)++] = (struct merge_group){*n - from, 0};
@@ -214,28 +248,77 @@ int stacks_reason(const struct stacks *stacks, const struct kernel_record *recor
     return name_word(stacks, word, id);
 }
 
+/* ---- stacks that come again ---- */
+
+static uint64_t hash_record(const struct kernel_record *record, uint32_t reason,
+                            const struct task_key *task)
+{
+    uint64_t hash =
+        hash_add(hash_add(task->name, task->task), (uint64_t)record->flags << 32 | reason);
+
+    for (uint32_t i = 0; i < record->n; i++)
+        hash = hash_add(hash_add(hash, record->frames[i].code), record->frames[i].at);
+    return hash;
+}
+
+static bool is_known(const struct known_stack *known, const struct kernel_record *record,
+                     uint32_t reason, const struct task_key *task)
+{
+    return known->n && !memcmp(&known->task, task, sizeof *task) && known->reason == reason &&
+           known->flags == record->flags && known->nframes == record->n &&
+           (!record->n ||
+            !memcmp(known->frames, record->frames, record->n * sizeof *record->frames)) &&
+           monotonic_ns() < known->until;
+}
+
+/* Takes a stack in, in the place of another one. Not if there is no memory. */
+static void know(struct known_stack *known, const struct kernel_record *record, uint32_t reason,
+                 const struct task_key *task, const uint32_t *ids, size_t n, uint64_t until)
+{
+    known->n = 0;
+    if (!n || ARRAY_GROW(known->frames, known->frames_alloc, record->n) < 0 ||
+        ARRAY_GROW(known->ids, known->ids_alloc, n) < 0)
+        return;
+    if (record->n)
+        memcpy(known->frames, record->frames, record->n * sizeof *record->frames);
+    memcpy(known->ids, ids, n * sizeof *ids);
+    known->nframes = record->n;
+    known->reason = reason;
+    known->flags = record->flags;
+    known->task = *task;
+    known->n = n;
+    known->until = until;
+    known->place = (struct store_place){0};
+}
+
 /* ---- the whole ---- */
 
-ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
-                       const struct kernel_native *native, const uint32_t **ids)
+/* Fills s->ids from its end. *until: when the Python frames are to be looked up again. *task_at:
+ * where the frame of the running task's coroutine is; 0: no task. */
+static ssize_t name_all(struct stacks *s, const struct kernel_record *record,
+                        const struct kernel_native *native, uint32_t reason, uint64_t *until,
+                        size_t *task_at)
 {
     enum native_end end;
-    size_t n, ngroups, at = STACKS_IDS_MAX;
+    size_t n, ngroups, task, at = STACKS_IDS_MAX;
 
-    int r = name_python(s, record, &n, &ngroups);
+    *task_at = 0;
+    int r = name_python(s, record, &n, &ngroups, &task, until);
     if (r < 0)
         return r;
-    if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY)
-        r = stacks_reason(s, record, &s->ids[--at]);
+    if (reason != NO_REASON)
+        s->ids[--at] = reason;
     size_t nnative = unwind_copy(s, record, native, ngroups, &end);
     size_t nitems = nnative ? merge_stacks(s->frames, nnative, end, s->groups, ngroups, s->items)
                             : n;
     for (size_t i = 0; i < nitems && r == 0; i++) {
         const struct merge_item item = nnative ? s->items[i]
                                                : (struct merge_item){MERGE_PYTHON, i, NULL};
-        if (item.kind == MERGE_PYTHON && item.index < n)
+        if (item.kind == MERGE_PYTHON && item.index < n) {
             s->ids[--at] = s->python[item.index];
-        else if (item.kind == MERGE_NATIVE)
+            if (item.index == task)
+                *task_at = at;
+        } else if (item.kind == MERGE_NATIVE)
             r = name_native(s, &s->frames[item.index], &s->ids[--at]);
     }
     if (record->flags & RECORD_UNREADABLE && r == 0)
@@ -244,6 +327,62 @@ ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
         r = name_word(s, "[deeper]", &s->ids[--at]);
     else if (!n && !nnative && at < STACKS_IDS_MAX)
         s->ids[--at] = STORE_NO_STACK;
-    *ids = s->ids + at;
     return r < 0 ? r : (ssize_t)(STACKS_IDS_MAX - at);
+}
+
+/* The task that runs; false: none. */
+static bool find_task(const struct stacks *s, const struct kernel_record *record,
+                      struct running_task *out)
+{
+    const struct kernel_task *task = task_of(record);
+
+    if (!task || !s->tasks)
+        return false;
+    *out = (struct running_task){
+        .task = task->task, .coro = task->coro, .name = task->name, .size = task->size};
+    return true;
+}
+
+ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
+                       const struct kernel_native *native, const uint32_t **ids,
+                       struct store_place **place)
+{
+    uint32_t reason = NO_REASON;
+    uint64_t until = UINT64_MAX;
+    struct running_task task;
+    struct task_key key = {0};
+    size_t task_at;
+    int r = 0;
+
+    *place = NULL;
+    if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY)
+        r = stacks_reason(s, record, &reason);
+    if (r < 0)
+        return r;
+    bool in_task = find_task(s, record, &task);
+    if (in_task)
+        sampler_tasks_key(s->tasks, &task, &key);
+    struct known_stack *known = native ? NULL
+                                       : &s->known[hash_record(record, reason, &key) & (KNOWN - 1)];
+    if (known && is_known(known, record, reason, &key)) {
+        *ids = known->ids;
+        *place = &known->place;
+        return (ssize_t)known->n;
+    }
+    ssize_t n = name_all(s, record, native, reason, &until, &task_at);
+    if (n < 0)
+        return n;
+    *ids = s->ids + STACKS_IDS_MAX - n;
+    if (in_task && task_at) {
+        n = sampler_tasks_show(s->tasks, &task, *ids, (size_t)n,
+                               task_at - (STACKS_IDS_MAX - (size_t)n), s->shown);
+        if (n < 0)
+            return n;
+        *ids = s->shown;
+    }
+    if (known)
+        know(known, record, reason, &key, *ids, (size_t)n, until);
+    if (known && known->n)
+        *place = &known->place;
+    return n;
 }
