@@ -1,0 +1,93 @@
+"""The packages, as far as they can be looked at without making them: contrib/packaging/package makes them."""
+import pathlib
+import re
+import shutil
+import subprocess
+import tomllib
+
+import pytest
+
+import mount as daemon
+from commands import Commands
+from interpreters import eventually
+
+PACKAGING = daemon.REPOSITORY / "contrib" / "packaging"
+DEBIAN = PACKAGING / "debian"
+UNIT = (DEBIAN / "probefs.service").read_text()
+OF_PYTHON = "usr/lib/python3*"  # of a build with -Dpython
+PREFIX = "usr/local"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """What `ninja install` puts where, below /usr."""
+    to = tmp_path_factory.mktemp("installed")
+    subprocess.run(["meson", "install", "-C", daemon.build(), "--no-rebuild", "--quiet", "--destdir", to], check=True,
+                   capture_output=True)
+    (to / PREFIX).rename(to / "moved")
+    (to / "usr").rmdir()
+    (to / "moved").rename(to / "usr")
+    return {str(path.relative_to(to)): path for path in (to / "usr").rglob("*") if path.is_file()}
+
+
+def listed():
+    return [(file.stem, line) for file in DEBIAN.glob("*.install") for line in file.read_text().splitlines()]
+
+
+def test_debian_has_all_that_is_installed(installed):
+    for name in installed:
+        of = [package for package, place in listed()
+              if pathlib.PurePath(name).match(place) or name.startswith(place + "/")]
+        assert len(of) == 1, f"{name} is in {of}"
+    for package, place in listed():
+        assert place == OF_PYTHON or any(pathlib.PurePath(name).match(place) or name.startswith(place + "/")
+                                         for name in installed), f"{package} wants {place}"
+
+
+def test_versions():
+    version = re.search(r"version: '(.*)'", (daemon.REPOSITORY / "meson.build").read_text())[1]
+    assert (DEBIAN / "changelog").read_text().startswith(f"probefs ({version}) ")
+    project = tomllib.loads((PACKAGING / "pyproject.toml").read_text())["project"]
+    assert project["name"] == "probefs" and project["dynamic"] == ["version"]
+
+
+def test_what_is_vendored_has_its_licence():
+    named = re.findall(r"^Files: (.*)", (DEBIAN / "copyright").read_text(), re.M)
+    for licence in daemon.REPOSITORY.glob("*/**/LICENSE*"):
+        assert f"{licence.parent.relative_to(daemon.REPOSITORY)}/*" in named, licence
+
+
+def test_unit(tmp_path):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not installed (Debian: systemd)")
+    unit = tmp_path / "probefs.service"
+    unit.write_text(UNIT.replace("/usr/bin/probefs", str(daemon.build() / "fs" / "probefs")))
+    said = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True)
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_capabilities_of_the_unit(any_python):
+    """All works with what the unit leaves the daemon, also on a process of another user."""
+    words = " ".join(re.findall(r"^CapabilityBoundingSet=(.*)", UNIT, re.M)).split()
+    bounds = "-all," + ",".join("+" + word.removeprefix("CAP_").lower() for word in words)
+    probe = daemon.Probe("allow_other", within=["setpriv", f"--bounding-set={bounds}", f"--inh-caps={bounds}", "--"])
+    try:
+        with any_python.run_source("""
+                import time
+                def wait():
+                    total = 0
+                    while True:
+                        total += 1
+                        time.sleep(.001)
+                print("ready", flush=True)
+                wait()
+                """, user="nobody") as target:
+            directory = probe.path / str(target.pid)
+            assert "wait (" in (directory / "backtrace").read_text()
+            assert Commands(probe, target.pid).value("6 * 7") == "42"
+            (directory / "ctl").write_text("profile cpu 97hz\n")
+            eventually(lambda: "wait" in (directory / "profile" / "folded").read_text(), what="samples")
+            assert re.search(r"^Source:\s+kernel", (directory / "profile" / "status").read_text(), re.M)
+            (directory / "ctl").write_text("detach\n")
+    finally:
+        probe.close()
