@@ -2,11 +2,10 @@
 
 #include "fs/process/control.h"
 #include "fs/process/exited.h"
-#include "fs/remote/memory/core.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <unistd.h>
+#include <string.h>
 
 static void interrupt(fuse_req_t req, void *call)
 {
@@ -167,52 +166,41 @@ int call_may_enter(struct call *call, const struct place *place)
     return r < 0 && call->mount->access.hidepid == HIDEPID_INVISIBLE ? -ENOENT : r;
 }
 
-static bool thread_exists(const struct target *target, pid_t tid)
+struct server place_server(struct mount *mount, const struct place *place)
 {
-    char path[64];
-
-    if (target->core)
-        return core_thread(target->core, tid);
-    snprintf(path, sizeof path, "/proc/%d/task/%d", target->pid, tid);
-    return access(path, F_OK) == 0;
-}
-
-int context_init(struct file_context *context, struct mount *mount, const struct place *place)
-{
-    *context = (struct file_context){
+    return (struct server){
         .registry = mount->registry,
         .history = mount->history,
         .replies = place_replies(mount, place),
         .access = &mount->access,
-        .file = place->entry->path,
+    };
+}
+
+struct owner_call place_call(const struct place *place, const struct caller *caller)
+{
+    struct owner_call call = {
+        .entry = (uint32_t)(place->entry - layout),
         .tid = place->tid,
         .depth = place->depth,
         .rank = place->rank,
-        .word = place->word,
+        .caller = *caller,
     };
-    if (!place->process)
-        return 0;
-    context->process = process_ref(place->process);
-    context->recording = process_recording(place->process);
-    if (entry_exited(place->entry))
-        return exited_has(registry_exited(mount->registry), place->process) ? 0 : -ESRCH;
-    context->target = process_target(place->process);
-    if (!context->target || (place->tid && !thread_exists(context->target, place->tid)))
-        return -ESRCH;
-    return target_alive(context->target) ? 0 : -ESRCH;
+
+    if (place->process) {
+        call.pid = place->process->pid;
+        call.start_time = place->process->start_time;
+    }
+    memcpy(call.word, place->word, sizeof call.word);
+    return call;
 }
 
-void context_refresh(struct file_context *context)
+int call_there(struct call *call, const struct place *place)
 {
-    if (context->target && !context->target->core)
-        registry_watch(context->registry, context->process);
-}
+    const struct server server = place_server(call->mount, place);
+    const struct owner_call at = place_call(place, &call->caller);
+    _cleanup_context_ struct file_context context = {0};
 
-void context_deinit(struct file_context *context)
-{
-    target_unref(context->target);
-    process_unref(context->process);
-    text_deinit(&context->why);
+    return context_init(&context, &server, place->process, &at);
 }
 
 /* The bytes that the caller has open of a file, or will have; 0: neither. */

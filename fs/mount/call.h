@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fs/mount/ops.h"
+#include "fs/owner/serve.h"
 #include "fs/trace/callers.h"
 
 struct call {
@@ -60,13 +61,13 @@ struct reply_key place_reply_key(const struct place *place, struct credentials *
 /* Where the replies of command files at a place are kept. */
 struct replies *place_replies(struct mount *mount, const struct place *place);
 
-/* The context of a place for the layout's functions. -ESRCH: its process or thread has ended. To be
- * released in any case. */
-int context_init(struct file_context *context, struct mount *mount, const struct place *place);
-/* Takes what the agent of its process has recorded by now. */
-void context_refresh(struct file_context *context);
-void context_deinit(struct file_context *context);
-#define _cleanup_context_ _cleanup_(context_deinit)
+/* Whether the process and the thread of a place are there: 0 or -ESRCH. */
+int call_there(struct call *call, const struct place *place);
+
+/* What answers are made from, at a place. */
+struct server place_server(struct mount *mount, const struct place *place);
+/* What is asked about a place, but for op; valid for itself. */
+struct owner_call place_call(const struct place *place, const struct caller *caller);
 
 /* The attributes of a node as they are now, for this caller. */
 void node_attributes(struct call *call, const struct node *node, struct stat *attr);

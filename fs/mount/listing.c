@@ -1,7 +1,5 @@
 #include "fs/mount/listing.h"
 
-#include "agent/base/cleanup.h"
-
 #include <errno.h>
 #include <stdio.h>
 
@@ -21,30 +19,29 @@ static int add(struct listing *listing, const char *name, const struct place *pl
     return 0;
 }
 
-static int add_numbers(struct listing *listing, const struct place *child,
-                       struct file_context *context,
-                       bool (*sees)(void *arg, struct process *process), void *arg)
+/* Not of a process that isn't to be seen. */
+static int add_answered(struct listing *listing, const struct place *place,
+                        const struct owner_name *answered,
+                        bool (*sees)(void *arg, struct process *process), void *arg)
 {
-    _cleanup_(numbers_deinit) struct numbers numbers = {0};
+    const struct number *number = &answered->number;
+    struct place child = *place;
     char name[16];
 
-    int r = child->entry->naming->list(context, &numbers);
-    for (size_t i = 0; r == 0 && i < numbers.n; i++) {
-        struct number *number = &numbers.items[i];
-        struct place place = *child;
-        if (number->process) {
-            if (!sees(arg, number->process))
-                continue;
-            place.process = number->process;
-        }
-        place_set(&place, child->entry->naming->kind, number->value, number->word);
-        name_format(child->entry->naming->kind, number->value, name);
-        r = add(listing, number->word ? number->word : name, &place);
+    child.entry = &layout[answered->entry];
+    if (!child.entry->naming)
+        return add(listing, entry_name(child.entry), &child);
+    if (number->process) {
+        if (!sees(arg, number->process))
+            return 0;
+        child.process = number->process;
     }
-    return r;
+    place_set(&child, child.entry->naming->kind, number->value, number->word);
+    name_format(child.entry->naming->kind, number->value, name);
+    return add(listing, number->word ? number->word : name, &child);
 }
 
-int listing_new(const struct place *place, struct file_context *context,
+int listing_new(const struct place *place, const struct owner_answer *answer,
                 bool (*sees)(void *arg, struct process *process), void *arg, struct listing **out)
 {
     struct listing *listing = calloc(1, sizeof *listing);
@@ -53,16 +50,8 @@ int listing_new(const struct place *place, struct file_context *context,
     int r = add(listing, ".", place);
     if (r == 0)
         r = add(listing, "..", place);
-    for (const struct entry *e = NULL; r == 0 && (e = layout_next(place->entry, e));) {
-        struct place child = *place;
-        if (e->listed && !e->listed(context))
-            continue;
-        child.entry = e;
-        if (e->is_there && !e->is_there(context))
-            continue;
-        r = e->naming ? add_numbers(listing, &child, context, sees, arg)
-                      : add(listing, entry_name(e), &child);
-    }
+    for (size_t i = 0; r == 0 && i < answer->nnames; i++)
+        r = add_answered(listing, place, &answer->names[i], sees, arg);
     if (r < 0) {
         listing_free(listing);
         return r;

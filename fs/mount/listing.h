@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fs/mount/node.h"
+#include "fs/owner/serve.h"
 
 struct listing_name {
     char name[NAME_MAX + 1];
@@ -15,8 +16,8 @@ struct listing {
     size_t n, alloc;
 };
 
-/* Lists a directory; context is that of place. A process for which `sees` says no is left out.
- * The caller owns *out. -ENOMEM, or what finding the names failed with. */
-int listing_new(const struct place *place, struct file_context *context,
+/* The listing of a directory whose names are answered. A process for which `sees` says no is left
+ * out. The caller owns *out. -ENOMEM. */
+int listing_new(const struct place *place, const struct owner_answer *answer,
                 bool (*sees)(void *arg, struct process *process), void *arg, struct listing **out);
 void listing_free(struct listing *listing);

@@ -10,7 +10,6 @@
 /* Steps from a directory to a name in it. */
 static int step(struct call *call, const struct place *from, const char *name, struct place *to)
 {
-    _cleanup_context_ struct file_context context = {0};
     struct process *process = NULL;
     unsigned value;
 
@@ -26,8 +25,8 @@ static int step(struct call *call, const struct place *from, const char *name, s
     if (entry->naming) {
         r = place_find(call, from, entry, value, name, &process);
     } else {
-        r = context_init(&context, call->mount, from);
-        process = steal_pointer(context.process);
+        r = call_there(call, from);
+        process = from->process && r == 0 ? process_ref(from->process) : NULL;
     }
     if (r < 0) {
         process_unref(process);

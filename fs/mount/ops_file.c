@@ -30,6 +30,8 @@ struct job {
     struct credentials *acting; /* a reference; NULL: nobody acts any more */
     struct place place;         /* with a reference to its process */
     struct handle *handle;      /* a reference */
+    struct server server;
+    struct owner_call at; /* that place, of who asks */
     struct file_context context;
     bool last;
     int error;       /* that it ended with ... */
@@ -102,7 +104,7 @@ static void job_write(struct may_hang *work)
     struct input input = {.text = job->data, .size = job->size, .last = job->last};
     struct file_context *context = &job->context;
 
-    int r = context_init(context, job->mount, &job->place);
+    int r = context_init(context, &job->server, job->place.process, &job->at);
     context->interrupt = &job->command.interrupt;
     context->flags = job->handle->writer->flags;
     if (r == 0) {
@@ -176,6 +178,8 @@ static int job_new(struct call *call, const struct place *place, struct handle *
         .tid = call->caller.pid,
         .acting = acting ? credentials_ref(acting) : NULL,
         .place = *place,
+        .server = place_server(call->mount, place),
+        .at = place_call(place, &call->caller),
         .handle = handle_ref(handle),
         .last = input->last,
         .size = input->size,
@@ -250,13 +254,14 @@ static void job_start(struct call *call, const struct place *place, struct handl
 static int open_events(struct call *call, const struct place *place, struct text *why,
                        struct handle **out)
 {
+    const struct server server = place_server(call->mount, place);
+    const struct owner_call at = place_call(place, &call->caller);
     _cleanup_context_ struct file_context context = {0};
     struct event_reader *events;
     char job[JOB_NAME_MAX];
     uid_t uid = 0;
 
-    int r = context_init(&context, call->mount, place);
-    context.caller = &call->caller;
+    int r = context_init(&context, &server, place->process, &at);
     context_refresh(&context);
     bool of_job = r == 0 && context_job(&context);
     if (of_job)

@@ -4,50 +4,31 @@
 #include "fs/proc/may_hang.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 struct place_work {
     struct may_hang work;
-    int (*run)(struct place_work *work);
-    struct call *call; /* only where there is no process: that isn't left behind */
-    struct mount *mount;
-    struct caller caller;
+    struct server server;
+    struct process *process; /* a reference; NULL outside of processes */
     struct credentials *who; /* a reference; NULL where that isn't asked */
-    struct principals principals;
-    struct place place; /* a reference to its process */
-    const struct entry *entry;
-    unsigned value; /* of a name that is looked for */
-
-    struct file_context context;
-    struct text text; /* what was rendered */
-    struct listing *listing;
-    int error;
+    struct owner_call call;
+    struct owner_answer answer;
 };
 
 static void place_work_run(struct may_hang *may_hang)
 {
     struct place_work *work = (struct place_work *)may_hang;
 
-    work->error = context_init(&work->context, work->mount, &work->place);
-    work->context.caller = &work->caller;
-    if (work->who) {
-        principals_init(&work->principals, work->who);
-        work->context.principals = &work->principals;
-    }
-    work->context.interrupt = &may_hang->unwanted;
-    if (work->error < 0)
-        return;
-    context_refresh(&work->context);
-    work->error = work->run(work);
+    owner_serve(&work->server, work->process, work->who, &work->call, &may_hang->unwanted,
+                &work->answer);
 }
 
 static void place_work_free(struct may_hang *may_hang)
 {
     struct place_work *work = (struct place_work *)may_hang;
 
-    context_deinit(&work->context);
-    text_deinit(&work->text);
-    listing_free(work->listing);
-    process_unref(work->place.process);
+    owner_answer_deinit(&work->answer);
+    process_unref(work->process);
     credentials_unref(work->who);
     free(work);
 }
@@ -67,7 +48,7 @@ static bool is_read(const struct place *place)
 }
 
 static struct place_work *place_work_new(struct call *call, const struct place *place,
-                                         int (*run)(struct place_work *work))
+                                         enum owner_op op)
 {
     struct place_work *work = calloc(1, sizeof *work);
     if (!work)
@@ -76,112 +57,85 @@ static struct place_work *place_work_new(struct call *call, const struct place *
         .work = {.pid = is_read(place) ? place->process->pid : 0,
                  .run = place_work_run,
                  .free = place_work_free},
-        .run = run,
-        .call = place->process ? NULL : call,
-        .mount = call->mount,
-        .caller = call->caller,
-        .place = *place,
-        .text = TEXT_INIT,
+        .server = place_server(call->mount, place),
+        .process = place->process ? process_ref(place->process) : NULL,
+        .call = place_call(place, &call->caller),
+        .answer = {.text = TEXT_INIT, .why = TEXT_INIT},
     };
-    if (place->process)
-        process_ref(place->process);
+    work->call.op = op;
     may_hang_init(&work->work);
     return work;
 }
 
-/* Nothing of the work may be touched if it returns true. */
-static bool is_lost(struct call *call, struct place_work *work, int *error)
+/* The error of the answer; *lost: it was left behind, and nothing of it may be touched. */
+static int ask(struct call *call, struct place_work *work, bool *lost)
 {
-    *error = may_hang_run(&work->work, &call->interrupt);
-    return *error < 0;
-}
+    int r = may_hang_run(&work->work, &call->interrupt);
 
-static int render(struct place_work *work)
-{
-    int r = work->place.entry->render(&work->context, &work->text);
-
-    return r == 0 ? text_finish(&work->text) : r;
+    *lost = r < 0;
+    return *lost ? r : work->answer.error;
 }
 
 int place_render(struct call *call, const struct place *place, struct credentials *who,
                  struct text *out, struct text *why)
 {
-    _cleanup_work_ struct place_work *work = place_work_new(call, place, render);
-    int r;
+    _cleanup_work_ struct place_work *work = place_work_new(call, place, OWNER_RENDER);
+    bool lost;
 
     if (!work)
         return -ENOMEM;
     work->who = who ? credentials_ref(who) : NULL;
-    if (is_lost(call, work, &r)) {
+    int r = ask(call, work, &lost);
+    if (lost) {
         may_hang_explain(r, why);
         return r;
     }
-    text_add(why, work->context.why.data, work->context.why.size);
-    if (work->error == 0) {
-        *out = work->text;
-        work->text = TEXT_INIT;
+    text_add(why, work->answer.why.data, work->answer.why.size);
+    if (r == 0) {
+        *out = work->answer.text;
+        work->answer.text = TEXT_INIT;
     }
-    return work->error;
+    return r;
 }
 
 static bool sees(void *call, struct process *process) { return call_sees(call, process); }
 
-/* Only a directory outside of processes has names of processes. */
-static int list(struct place_work *work)
-{
-    return listing_new(&work->place, &work->context, sees, work->call, &work->listing);
-}
-
 int place_list(struct call *call, const struct place *place, struct listing **out)
 {
-    _cleanup_work_ struct place_work *work = place_work_new(call, place, list);
-    int r;
+    _cleanup_work_ struct place_work *work = place_work_new(call, place, OWNER_LIST);
+    bool lost;
 
     if (!work)
         return -ENOMEM;
-    if (is_lost(call, work, &r))
-        return r;
-    if (work->error == 0)
-        *out = steal_pointer(work->listing);
-    return work->error;
-}
-
-static int find(struct place_work *work)
-{
-    return work->entry->naming->find(&work->context, work->value);
+    int r = ask(call, work, &lost);
+    return r == 0 ? listing_new(place, &work->answer, sees, call, out) : r;
 }
 
 int place_find(struct call *call, const struct place *place, const struct entry *entry,
                unsigned value, const char *word, struct process **out)
 {
-    _cleanup_work_ struct place_work *work = place_work_new(call, place, find);
-    int r;
+    _cleanup_work_ struct place_work *work = place_work_new(call, place, OWNER_FIND);
+    bool lost;
 
     if (!work)
         return -ENOMEM;
-    work->entry = entry;
-    work->value = value;
+    work->call.child = (uint32_t)(entry - layout);
+    work->call.value = value;
     if (name_is_word(entry->naming->kind))
-        place_set(&work->place, entry->naming->kind, 0, word);
-    if (is_lost(call, work, &r))
-        return r;
-    if (work->error == 0)
-        *out = steal_pointer(work->context.process);
-    return work->error;
-}
-
-static int has(struct place_work *work)
-{
-    return work->entry->is_there(&work->context) ? 0 : -ENOENT;
+        snprintf(work->call.word, sizeof work->call.word, "%s", word);
+    int r = ask(call, work, &lost);
+    if (r == 0)
+        *out = steal_pointer(work->answer.process);
+    return r;
 }
 
 int place_has(struct call *call, const struct place *place, const struct entry *entry)
 {
-    _cleanup_work_ struct place_work *work = place_work_new(call, place, has);
-    int r;
+    _cleanup_work_ struct place_work *work = place_work_new(call, place, OWNER_HAS);
+    bool lost;
 
     if (!work)
         return -ENOMEM;
-    work->entry = entry;
-    return is_lost(call, work, &r) ? r : work->error;
+    work->call.child = (uint32_t)(entry - layout);
+    return ask(call, work, &lost);
 }

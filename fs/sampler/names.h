@@ -18,9 +18,9 @@ int sampler_names_new(struct target *target, struct store *store, struct sampler
 void sampler_names_free(struct sampler_names *names);
 
 /* The frame of a Python function: the address of its code object, without tags, and the offset of
- * the instruction in its bytecode, in bytes. One that can't be read is called "?". *until becomes when
- * that is to be looked up again, if it is later than that (CLOCK_MONOTONIC, ns). -ENOENT: it has not
- * been entered yet, and is left out; -ENOMEM, -ESRCH. */
+ * the instruction in its bytecode, in bytes. One that can't be read is called "?". *until becomes
+ * when that is to be looked up again, if it is later than that (CLOCK_MONOTONIC, ns). -ENOENT: it
+ * has not been entered yet, and is left out; -ENOMEM, -ESRCH. */
 int sampler_names_python(struct sampler_names *names, uint64_t code, int32_t lasti,
                          bool of_generator, uint32_t *id, uint64_t *until);
 /* The same for a frame that a walk has found. The caller holds target->lock. -ENOMEM. */

@@ -34,5 +34,6 @@ void events_add(struct events *events, pid_t tid);
 void events_deinit(struct events *events);
 
 /* What an event costs the thread that it interrupts, when nobody looks at it: measured here, in
- * some 20 ms of processor time. [ns]; 0: it can't be told. */
-uint64_t event_cost(void);
+ * some 20 ms of processor time. trapped: one that sends SIGTRAP, handler included. [ns]; 0: it
+ * can't be told. */
+uint64_t event_cost(bool trapped);

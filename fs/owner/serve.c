@@ -1,0 +1,167 @@
+#include "fs/owner/serve.h"
+
+#include "fs/base/array.h"
+#include "fs/process/exited.h"
+#include "fs/process/registry.h"
+#include "fs/remote/memory/core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void owner_answer_deinit(struct owner_answer *answer)
+{
+    for (size_t i = 0; i < answer->nnames; i++) {
+        process_unref(answer->names[i].number.process);
+        free(answer->names[i].number.word);
+    }
+    free(answer->names);
+    text_deinit(&answer->text);
+    text_deinit(&answer->why);
+    process_unref(answer->process);
+}
+
+int owner_answer_add(struct owner_answer *answer, const struct owner_name *name)
+{
+    int r = ARRAY_GROW(answer->names, answer->alloc, answer->nnames + 1);
+    if (r < 0) {
+        process_unref(name->number.process);
+        free(name->number.word);
+        return r;
+    }
+    answer->names[answer->nnames++] = *name;
+    return 0;
+}
+
+static bool thread_exists(const struct target *target, pid_t tid)
+{
+    char path[64];
+
+    if (target->core)
+        return core_thread(target->core, tid);
+    snprintf(path, sizeof path, "/proc/%d/task/%d", target->pid, tid);
+    return access(path, F_OK) == 0;
+}
+
+int context_init(struct file_context *context, const struct server *server, struct process *process,
+                 const struct owner_call *call)
+{
+    const struct entry *entry = &layout[call->entry];
+
+    *context = (struct file_context){
+        .registry = server->registry,
+        .history = server->history,
+        .replies = server->replies,
+        .access = server->access,
+        .caller = &call->caller,
+        .file = entry->path,
+        .tid = call->tid,
+        .depth = call->depth,
+        .rank = call->rank,
+        .word = call->word,
+    };
+    if (!process)
+        return 0;
+    context->process = process_ref(process);
+    context->recording = process_recording(process);
+    if (entry_exited(entry))
+        return exited_has(registry_exited(server->registry), process) ? 0 : -ESRCH;
+    context->target = process_target(process);
+    if (!context->target || (call->tid && !thread_exists(context->target, call->tid)))
+        return -ESRCH;
+    return target_alive(context->target) ? 0 : -ESRCH;
+}
+
+void context_refresh(struct file_context *context)
+{
+    if (context->target && !context->target->core)
+        registry_watch(context->registry, context->process);
+}
+
+void context_deinit(struct file_context *context)
+{
+    target_unref(context->target);
+    process_unref(context->process);
+    text_deinit(&context->why);
+}
+
+static int render(struct file_context *context, const struct entry *entry, struct text *out)
+{
+    int r = entry->render(context, out);
+
+    return r == 0 ? text_finish(out) : r;
+}
+
+static int list_numbers(struct file_context *context, const struct entry *entry,
+                        struct owner_answer *answer)
+{
+    _cleanup_(numbers_deinit) struct numbers numbers = {0};
+    struct owner_name name = {.entry = (uint32_t)(entry - layout)};
+
+    int r = entry->naming->list(context, &numbers);
+    for (size_t i = 0; r == 0 && i < numbers.n; i++) {
+        name.number = numbers.items[i];
+        numbers.items[i] = (struct number){0};
+        r = owner_answer_add(answer, &name);
+    }
+    return r;
+}
+
+static int list(struct file_context *context, const struct entry *directory,
+                struct owner_answer *answer)
+{
+    int r = 0;
+
+    for (const struct entry *e = NULL; r == 0 && (e = layout_next(directory, e));) {
+        const struct owner_name name = {.entry = (uint32_t)(e - layout)};
+        if ((e->listed && !e->listed(context)) || (e->is_there && !e->is_there(context)))
+            continue;
+        r = e->naming ? list_numbers(context, e, answer) : owner_answer_add(answer, &name);
+    }
+    return r;
+}
+
+static int find(struct file_context *context, const struct owner_call *call,
+                struct owner_answer *answer)
+{
+    int r = layout[call->child].naming->find(context, call->value);
+
+    if (r == 0)
+        answer->process = steal_pointer(context->process);
+    return r;
+}
+
+static int answer_in(struct file_context *context, const struct owner_call *call,
+                     struct owner_answer *answer)
+{
+    switch (call->op) {
+    case OWNER_RENDER: return render(context, &layout[call->entry], &answer->text);
+    case OWNER_LIST: return list(context, &layout[call->entry], answer);
+    case OWNER_FIND: return find(context, call, answer);
+    case OWNER_HAS: return layout[call->child].is_there(context) ? 0 : -ENOENT;
+    default: return -EOPNOTSUPP;
+    }
+}
+
+int owner_serve(const struct server *server, struct process *process, struct credentials *who,
+                const struct owner_call *call, const struct interrupt *interrupt,
+                struct owner_answer *answer)
+{
+    _cleanup_context_ struct file_context context = {0};
+    struct principals principals;
+
+    int r = context_init(&context, server, process, call);
+    if (who) {
+        principals_init(&principals, who);
+        context.principals = &principals;
+    }
+    context.interrupt = interrupt;
+    if (r == 0) {
+        context_refresh(&context);
+        r = answer_in(&context, call, answer);
+    }
+    answer->why = context.why;
+    context.why = TEXT_INIT;
+    answer->error = r;
+    return r;
+}

@@ -1,0 +1,76 @@
+/* One question about the tree, and its answer: the border between who asks and who looks.
+ *
+ * The mount knows callers, nodes and open files, and who may look; it asks for what a file says,
+ * and for the names in a directory, with a call that is plain data. Whoever answers it knows
+ * processes and reads them. */
+#pragma once
+
+#include "agent/base/cleanup.h"
+#include "fs/tree/layout.h"
+
+struct process;
+
+enum owner_op {
+    OWNER_RENDER = 1, /* what the file says, or where the link points to */
+    OWNER_LIST,       /* the names in the directory */
+    OWNER_FIND,       /* whether the directory has what the child stands for */
+    OWNER_HAS,        /* whether the directory has the child now (entry->is_there) */
+};
+
+/* What is asked. */
+struct owner_call {
+    uint32_t op;         /* enum owner_op */
+    uint32_t entry;      /* index in the layout of the file or directory */
+    uint32_t child;      /* that of the child, of OWNER_FIND and OWNER_HAS */
+    uint32_t value;      /* of OWNER_FIND: the number, where the child's name is one */
+    int32_t pid;         /* 0 outside of processes */
+    int32_t tid;         /* 0: no thread */
+    uint64_t start_time; /* of the process, in clock ticks since boot */
+    uint32_t depth, rank;
+    struct caller caller;
+    char word[NAME_MAX + 1]; /* ends with a 0; of OWNER_FIND the child's, where that is one */
+};
+
+/* One name in a directory. */
+struct owner_name {
+    uint32_t entry;       /* index in the layout */
+    struct number number; /* where the entry stands for many */
+};
+
+struct owner_answer {
+    int error;                /* 0 or -errno */
+    struct text text;         /* of OWNER_RENDER, ended by a 0 that isn't counted */
+    struct text why;          /* on failure, words; may be empty */
+    struct owner_name *names; /* of OWNER_LIST */
+    size_t nnames, alloc;
+    struct process *process; /* of OWNER_FIND: a reference, where the name is that of a process */
+};
+
+/* Of an answer that is zero but for texts that are TEXT_INIT. */
+void owner_answer_deinit(struct owner_answer *answer);
+/* Adds a name, whose word it takes over, with the reference to its process. -ENOMEM. */
+int owner_answer_add(struct owner_answer *answer, const struct owner_name *name);
+
+/* What an answer is made from. */
+struct server {
+    struct registry *registry;
+    struct history *history; /* NULL: none is kept */
+    struct replies *replies; /* of the command files at the place */
+    const struct access *access;
+};
+
+/* The context of a place for the layout's functions. process: the one meant, NULL outside. call
+ * stays valid meanwhile. -ESRCH: its process or thread has ended. To be released in any case. */
+int context_init(struct file_context *context, const struct server *server, struct process *process,
+                 const struct owner_call *call);
+/* Takes what the agent of its process has recorded by now. */
+void context_refresh(struct file_context *context);
+void context_deinit(struct file_context *context);
+#define _cleanup_context_ _cleanup_(context_deinit)
+
+/* Answers a call. process: the one meant, NULL outside of processes; who: in whose name a file is
+ * read, NULL where that isn't asked; interrupt is raised when nobody waits for the answer any more.
+ * Returns answer->error. */
+int owner_serve(const struct server *server, struct process *process, struct credentials *who,
+                const struct owner_call *call, const struct interrupt *interrupt,
+                struct owner_answer *answer);
