@@ -43,8 +43,7 @@ struct kernel_layout {
 #define WATCHED_NATIVE 2u   /* registers and a copy of the C stack, too */
 #define WATCHED_CHILDREN 4u /* processes that it forks are watched as well */
 #define WATCHED_TASKS 8u    /* it has asyncio, and where is known */
-
-#define WATCHED_EVENTS 8u /* threads without an event are told of */
+#define WATCHED_EVENTS 16u  /* threads without an event are told of */
 
 /* A process: how its interpreter lies in memory. Offsets in bytes, -1: this version has no such
  * field. */
