@@ -18,6 +18,7 @@
 #include "agent/record/collectives/collectives.h"
 #include "agent/record/loop.h"
 #include "agent/record/recorder.h"
+#include "agent/sample/sample.h"
 #include "agent/serve/ending.h"
 #include "agent/stop/hold.h"
 #include "agent/stop/orders.h"
@@ -137,6 +138,12 @@ static void allocations_run(struct interpreter *interpreter, struct request *req
                  out);
 }
 
+static void samples_run(struct interpreter *interpreter, struct request *request, PyObject *here,
+                        struct evaluation *out)
+{
+    finish_order(request, sample_begin(interpreter, out->done.words), out);
+}
+
 /* What is run in an interpreter, with its GIL and its guest made; each leaves something
  * to answer, and no exception. */
 static const struct {
@@ -151,6 +158,7 @@ static const struct {
     {PROTO_ON_CRASH, crash_run},
     {PROTO_ARMED, armed_run},
     {PROTO_ALLOCATIONS, allocations_run},
+    {PROTO_SAMPLES, samples_run},
 };
 
 static void operate(struct interpreter *interpreter, struct request *request, PyObject *here,

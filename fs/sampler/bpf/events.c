@@ -5,6 +5,8 @@
 #include "fs/proc/procfs.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -122,17 +124,22 @@ static uint64_t spin(uint64_t ns, uint64_t turns)
     return turns ? thread_ns() - start : done;
 }
 
-uint64_t event_cost(void)
+static void on_trap(int number) {}
+
+/* Has SIGTRAP come to this thread, and do nothing. */
+static void let_trap(struct sigaction *before, sigset_t *mask)
 {
-    struct perf_event_attr attr = {.size = sizeof attr,
-                                   .type = PERF_TYPE_SOFTWARE,
-                                   .config = PERF_COUNT_SW_TASK_CLOCK,
-                                   .sample_period = COST_PERIOD_NS,
-                                   .disabled = 1,
-                                   .exclude_hv = 1};
-    int fd = event_new(&attr, 0);
-    if (fd < 0)
-        return 0;
+    const struct sigaction ours = {.sa_handler = on_trap};
+    sigset_t trap;
+
+    sigemptyset(&trap);
+    sigaddset(&trap, SIGTRAP);
+    sigaction(SIGTRAP, &ours, before);
+    pthread_sigmask(SIG_UNBLOCK, &trap, mask);
+}
+
+static uint64_t compare(int fd)
+{
     uint64_t turns = spin(COST_SPIN_NS, 0), without = UINT64_MAX, with = UINT64_MAX;
 
     for (int i = 0; i < COST_ROUNDS && turns; i++) { /* the least of each: the rest is noise */
@@ -143,6 +150,32 @@ uint64_t event_cost(void)
         ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
         with = ns < with ? ns : with;
     }
-    close(fd);
     return with > without ? (with - without) / (with / COST_PERIOD_NS) : 0;
+}
+
+uint64_t event_cost(bool trapped)
+{
+    struct perf_event_attr attr = {.size = sizeof attr,
+                                   .type = PERF_TYPE_SOFTWARE,
+                                   .config = PERF_COUNT_SW_TASK_CLOCK,
+                                   .sample_period = COST_PERIOD_NS,
+                                   .disabled = 1,
+                                   .exclude_kernel = trapped,
+                                   .exclude_hv = 1,
+                                   .remove_on_exec = trapped,
+                                   .sigtrap = trapped};
+    struct sigaction before;
+    sigset_t mask;
+    int fd = event_new(&attr, 0);
+    if (fd < 0)
+        return 0;
+    if (trapped)
+        let_trap(&before, &mask);
+    uint64_t ns = compare(fd);
+    close(fd);
+    if (trapped) {
+        pthread_sigmask(SIG_SETMASK, &mask, NULL);
+        sigaction(SIGTRAP, &before, NULL);
+    }
+    return ns;
 }

@@ -26,5 +26,6 @@ int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, ui
 void events_deinit(struct events *events);
 
 /* What an event costs the thread that it interrupts, when nobody looks at it: measured here, in
- * some 20 ms of processor time. [ns]; 0: it can't be told. */
-uint64_t event_cost(void);
+ * some 20 ms of processor time. trapped: one that sends SIGTRAP, handler included. [ns]; 0: it
+ * can't be told. */
+uint64_t event_cost(bool trapped);

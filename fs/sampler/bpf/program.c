@@ -338,7 +338,7 @@ int program_get(struct program **out, struct text *why)
             return r;
         }
         if (!shared.event_ns)
-            shared.event_ns = event_cost();
+            shared.event_ns = event_cost(false);
         p->event_ns = shared.event_ns;
         shared.program = p;
     }
