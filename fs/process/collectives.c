@@ -7,6 +7,7 @@
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/values.h"
 #include "fs/remote/since/since.h"
+#include "fs/remote/torch/models.h"
 #include "schema/rows.h"
 #include "schema/schema.h"
 
