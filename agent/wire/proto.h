@@ -23,13 +23,12 @@
  *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop
  *   6  ALLOCATIONS, and where they are in the record; the table
  *      torch_profile
- *   7  SAMPLES, and where they are in the record
- *   8  the table collectives */
+ *   7  SAMPLES, and where they are in the record; the table collectives */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 8
+#define PROTO_VERSION 7
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */

@@ -2,7 +2,7 @@
 import ctypes
 import os
 
-MAGIC, VERSION = 0x5346424F5250, 8
+MAGIC, VERSION = 0x5346424F5250, 7
 
 
 class Place(ctypes.Structure):
