@@ -35,7 +35,7 @@ RECORD_BODY = struct.Struct("=IIIIQdqQ")
 LOCALS = 1  # flags of RECORD
 RECORD = struct.Struct("=QIIiiiiiiQQ")
 STOPS = struct.Struct("=QIIIIQQQ")
-ALLOCATIONS_AT = struct.Struct("=Q")  # the last field
+ALLOCATIONS_AT = struct.Struct("=QQ")  # the last fields: samples, too
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQ")
