@@ -13,6 +13,7 @@ import pytest
 import shares
 from commands import Commands
 from interpreters import eventually, patience
+from mount import REPOSITORY
 from test_profile import samples, started, status
 
 BPF, PROG_GET_FD_BY_ID = 321, 13
@@ -233,6 +234,39 @@ def test_a_code_object_where_another_one_was(probe, python, kernel):
     finally:
         for flag in flags:
             flag.unlink(missing_ok=True)
+
+
+FORBIDS = [[REPOSITORY / "tests" / "seccomp-exec", "EPERM", "perf_event_open"], ["prlimit", "--nofile=300"]]
+
+
+@pytest.mark.parametrize("within", FORBIDS, ids=["events", "descriptors"])
+def test_refused_half_way(probe, any_python, kernel, within):
+    """The programs are loaded, the events aren't all to be had: it is told why, another source is taken, and nothing
+    stays in the kernel."""
+    target = any_python.run_source(CHAIN)
+    own = probe.mount(within=within)
+    started(own, target, "profile cpu 97hz", 5)
+    words = "not allowed to open performance events" if within == FORBIDS[0] else "too few file descriptors"
+    assert f"NotBetter: bpf: {words}" in own.read(target.pid, "profile", "status")
+    assert status(own, target.pid)["Source"] != "bpf"
+    assert not programs(own.pid) and not descriptors(own.pid, "[perf_event]") and not descriptors(own.pid, "bpf-map")
+
+
+def test_sixteen_at_once(probe, any_python, kernel):
+    """No memory has to be locked for it, and one program serves them all."""
+    own = probe.mount(within=["prlimit", "--memlock=0"])
+    targets = [any_python.run("shares.py", "python") for _ in range(16)]
+    for target in targets:
+        Commands(own, target.pid).run("ctl", "profile cpu 97hz\n")
+    for target in targets:
+        eventually(lambda target=target: samples(own, target.pid) > 5, patience(60), "samples")
+        assert status(own, target.pid)["Source"] == "bpf"
+    loaded = programs(own.pid)
+    assert 0 < len(loaded) <= 8
+    for target in targets:
+        Commands(own, target.pid).run("ctl", "profile off\n")
+    assert not descriptors(own.pid, "bpf-map")
+    eventually(lambda: not any(map(program_there, loaded)), patience(30), "the end of its programs")
 
 
 def test_a_killed_daemon_leaves_nothing(probe, any_python, kernel):
