@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import signal
 
 import pytest
@@ -104,6 +105,20 @@ for line in sys.stdin:
         if i % 4 == 3:
             kept.clear()
     print(json.dumps(pages), flush=True)
+"""
+
+# computes below some hundred native frames: more of a C stack than one piece
+DEEP = """
+def spin(_):
+    x = 1
+    for _ in range(100000):
+        x = x * 3 % 1000003
+    return x
+def nested(n):
+    return max([n - 1], key=nested if n > 1 else spin)
+print("ready")
+while True:
+    nested(40)
 """
 
 # many threads wait; one computes and starts its successor, and so on
@@ -312,6 +327,19 @@ def test_who_makes_memory_grow(probe, python, kernel):
     for name, pages in truth.items():
         assert abs(found[name] - pages) < 0.01 * sum(truth.values()), (truth, found)
     assert found["gives_back"] < found["grow_list"] < found["grow_bytes"]
+
+
+def test_deep_native_stacks(probe, python, kernel):
+    target = python.run_source(DEEP)
+    commands = started(probe, target, "profile cpu 997hz native", 300)
+    commands.run("ctl", "profile off\n")
+    said = status(probe, target.pid)
+    early = re.search(r"(\d+) native stacks end too early", said.get("Note", ""))
+    assert int(early[1] if early else 0) <= 0.02 * int(said["Samples"]), said
+    whole = sum(count for _, count in shares.stacks(probe.read(target.pid, "profile", "folded")))
+    deep = sum(count for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded"))
+               if sum(frame.startswith("nested ") for frame in stack) == 40)
+    assert deep > 0.9 * whole
 
 
 def processor_seconds(pid):
