@@ -10,6 +10,8 @@
 #define KERNEL_STACK_PIECE 16384   /* bytes of a C stack that one record has, */
 #define KERNEL_STACK_STEP 4096     /* ... copied up to the end of a page each time, */
 #define KERNEL_STACK_PIECES 4      /* ... and so many records at most */
+#define KERNEL_RUNNING_MAX 4       /* event loops of which it is seen which task they run */
+#define KERNEL_NAME_BYTES 128      /* of the object that is a task's name */
 #define KERNEL_SLOTS 256           /* profiles at a time */
 #define KERNEL_PROCESSES_MAX 4096  /* processes that are watched, children included */
 #define KERNEL_THREADS_MAX 32768   /* threads whose absence is measured at a time */
@@ -41,8 +43,8 @@ struct kernel_layout {
 #define WATCHED_SWITCHES 1u /* waits are wanted */
 #define WATCHED_NATIVE 2u   /* registers and a copy of the C stack, too */
 #define WATCHED_CHILDREN 4u /* processes that it forks are watched as well */
-
-#define WATCHED_EVENTS 8u /* threads without an event are told of */
+#define WATCHED_TASKS 8u    /* it has asyncio, and where is known */
+#define WATCHED_EVENTS 16u  /* threads without an event are told of */
 
 /* A process: how its interpreter lies in memory. Offsets in bytes, -1: this version has no such
  * field. */
@@ -57,6 +59,14 @@ struct kernel_watched {
     int32_t frame_previous, frame_code, frame_instr, frame_owner, frame_entry;
     uint32_t owner_mark; /* a frame with this owner or a higher one marks a call of the loop */
     uint64_t gil;
+    /* WATCHED_TASKS: which task runs says the thread state (3.14 on), or a dict by event loops */
+    uint64_t running;                               /* that dict */
+    int32_t tstate_task;                            /* -1: in the dict */
+    int32_t dict_keys, keys_nentries, keys_indices; /* of it; its table of indices is ... */
+    int32_t keys_log2_index_bytes, keys_size;       /* ... 1 << this long, or has so many bytes */
+    int32_t task_coro, task_name;
+    int32_t gen_frame;         /* of a coroutine: its frame, ... */
+    uint32_t gen_frame_points; /* ... or a pointer to it (up to 3.10) */
 };
 
 /* Since the profile began; those of all processors are summed up. */
@@ -85,6 +95,7 @@ enum kernel_kind {
 #define RECORD_NO_STATE 2u   /* it has no thread state */
 #define RECORD_UNREADABLE 4u /* the frames end where memory could not be read */
 #define RECORD_CUT 8u        /* there are more frames */
+#define RECORD_TASK 16u      /* a struct kernel_task stands behind the frames */
 
 /* Low bits of a frame's code. */
 #define FRAME_MARK                                                             \
@@ -98,6 +109,15 @@ struct kernel_frame {
     uint64_t at;   /* 3.11 on: the instruction; before: f_lasti */
 };
 
+/* The asyncio task that runs: its coroutine's frame is one of the stack's, so that it isn't another
+ * one's. */
+struct kernel_task {
+    uint64_t task, coro;
+    uint32_t at, size;               /* the frame's index; bytes of the name that are valid */
+    uint8_t name[KERNEL_NAME_BYTES]; /* the str or int object that is its name, as it begins */
+};
+#define KERNEL_TASK_FRAMES (sizeof(struct kernel_task) / sizeof(struct kernel_frame))
+
 struct kernel_record {
     uint32_t kind; /* enum kernel_kind */
     uint32_t serial, pid, tid, processor, flags;
@@ -108,7 +128,8 @@ struct kernel_record {
     int64_t syscall;    /* KERNEL_AWAY: the system call that it is in; below 0: none */
     uint64_t argument;  /* the first one of that */
     uint32_t n, unused; /* frames */
-    struct kernel_frame frames[KERNEL_FRAMES_MAX]; /* innermost first; n of them are written */
+    /* innermost first; n of them are written, and then the task */
+    struct kernel_frame frames[KERNEL_FRAMES_MAX + KERNEL_TASK_FRAMES];
 };
 
 /* A thread, or a process, that starts without an event: its parent has none yet. */
@@ -136,6 +157,11 @@ struct kernel_away {
 
 struct kernel_scratch {
     uint8_t head[KERNEL_FRAME_BYTES + 8];
+    struct kernel_running {
+        uint64_t task, coro, frame;
+    } running[KERNEL_RUNNING_MAX];                  /* tasks that may run in this thread */
+    uint64_t entries[3 * (KERNEL_RUNNING_MAX + 1)]; /* of the dict */
+    uint32_t task, at; /* the one that does, from 1 on, and its frame's index */
     struct kernel_record record;
     struct kernel_native native;
 };
