@@ -7,8 +7,9 @@
 
 #define KERNEL_FRAMES_MAX 256      /* Python frames of one stack, from its innermost end */
 #define KERNEL_FRAME_BYTES 128     /* of a frame in the target, that are read at most */
-#define KERNEL_STACK_MAX 16384     /* bytes of a C stack that are copied */
-#define KERNEL_STACK_STEP 4096     /* ... in pieces that end with a page */
+#define KERNEL_STACK_PIECE 16384   /* bytes of a C stack that one record has, */
+#define KERNEL_STACK_STEP 4096     /* ... copied up to the end of a page each time, */
+#define KERNEL_STACK_PIECES 4      /* ... and so many records at most */
 #define KERNEL_RUNNING_MAX 4       /* event loops of which it is seen which task they run */
 #define KERNEL_NAME_BYTES 128      /* of the object that is a task's name */
 #define KERNEL_SLOTS 256           /* profiles at a time */
@@ -33,9 +34,9 @@ enum kernel_map {
 /* Where the running kernel's structures have their fields (bytes), and which pid namespace is the
  * daemon's: level 0 is the first one, `space` its struct pid_namespace. */
 struct kernel_layout {
-    uint32_t task_fsbase, task_pid, task_state, task_leader, task_thread_pid;
+    uint32_t task_fsbase, task_pid, task_state, task_leader, task_thread_pid, task_events;
     uint32_t pid_level, pid_numbers, upid_size, upid_nr, upid_ns;
-    uint32_t level, unused;
+    uint32_t level;
     uint64_t space;
 };
 
@@ -43,6 +44,7 @@ struct kernel_layout {
 #define WATCHED_NATIVE 2u   /* registers and a copy of the C stack, too */
 #define WATCHED_CHILDREN 4u /* processes that it forks are watched as well */
 #define WATCHED_TASKS 8u    /* it has asyncio, and where is known */
+#define WATCHED_EVENTS 16u  /* threads without an event are told of */
 
 /* A process: how its interpreter lies in memory. Offsets in bytes, -1: this version has no such
  * field. */
@@ -84,7 +86,9 @@ enum kernel_kind {
     KERNEL_AWAY,   /* a thread leaves the processor, and waits */
     KERNEL_READY,  /* ... though it could go on */
     KERNEL_BACK,   /* it is back: `since` says since when it was away, weight for how long */
-    KERNEL_NATIVE, /* struct kernel_native: belongs to the record that this processor writes next */
+    KERNEL_BORN,   /* struct kernel_born */
+    KERNEL_NATIVE, /* struct kernel_native, one or more: belongs to the record that this processor
+                      writes next */
 };
 
 #define RECORD_GIL 1u        /* the thread holds the GIL */
@@ -128,11 +132,18 @@ struct kernel_record {
     struct kernel_frame frames[KERNEL_FRAMES_MAX + KERNEL_TASK_FRAMES];
 };
 
+/* A thread, or a process, that starts without an event: its parent has none yet. */
+struct kernel_born {
+    uint32_t kind, serial, pid, tid;
+};
+
 struct kernel_native {
     uint32_t kind, serial, pid, tid, processor, size; /* bytes of the stack that are written */
-    uint64_t when;                                    /* as in the record that follows */
-    uint64_t regs[21];                                /* struct pt_regs of x86-64 */
-    uint8_t stack[KERNEL_STACK_MAX];                  /* from the stack pointer upwards */
+    uint32_t offset;                   /* of them in the stack: 0 is the first piece */
+    uint32_t full;                     /* there may be more behind it */
+    uint64_t when;                     /* as in the record that follows */
+    uint64_t regs[21];                 /* struct pt_regs of x86-64 */
+    uint8_t stack[KERNEL_STACK_PIECE]; /* from the stack pointer upwards */
 };
 
 /* A thread that left the processor. skipped: ns of waits whose stack wasn't taken, since the last

@@ -67,7 +67,7 @@ struct kernel {
     size_t nthreads, threads_alloc;
     struct child *children;
     size_t nchildren, children_alloc;
-    struct kernel_native **natives; /* by processor: belongs to the record that comes next */
+    struct native_copy **natives; /* by processor: belongs to the record that comes next */
     size_t nnatives, natives_alloc;
     uint32_t *ids; /* with the word for a child before them */
     uint64_t lost; /* that the store knows of */
@@ -286,26 +286,42 @@ static void come_back(struct kernel *k, const struct kernel_record *record)
 }
 
 /* The native half of a record, if it has one. */
-static const struct kernel_native *take_native(struct kernel *k, const struct kernel_record *record)
+static const struct native_copy *take_native(struct kernel *k, const struct kernel_record *record)
 {
     if (record->processor >= k->nnatives)
         return NULL;
-    const struct kernel_native *native = k->natives[record->processor];
-    return native && native->tid == record->tid && native->when == record->when ? native : NULL;
+    const struct native_copy *native = k->natives[record->processor];
+    return native && native->tid == (pid_t)record->tid && native->when == record->when ? native
+                                                                                       : NULL;
 }
 
+/* A piece of the native half of the record that comes next from this processor. */
 static void keep_native(struct kernel *k, const struct kernel_native *native, size_t size)
 {
     if (native->processor >= PROCESSORS_MAX || size > sizeof *native ||
+        size < offsetof(struct kernel_native, stack) + native->size ||
         ARRAY_GROW(k->natives, k->natives_alloc, native->processor + 1) < 0)
         return;
     if (native->processor >= k->nnatives)
         k->nnatives = native->processor + 1;
-    struct kernel_native **kept = &k->natives[native->processor];
-    if (!*kept)
-        *kept = malloc(sizeof **kept);
-    if (*kept)
-        memcpy(*kept, native, size);
+    struct native_copy **at = &k->natives[native->processor];
+    if (!*at)
+        *at = calloc(1, sizeof **at);
+    struct native_copy *kept = *at;
+    if (!kept)
+        return;
+    if (native->offset == 0) {
+        kept->tid = (pid_t)native->tid;
+        kept->when = native->when;
+        kept->size = 0;
+        memcpy(kept->regs, native->regs, sizeof kept->regs);
+    }
+    if (kept->tid != (pid_t)native->tid || kept->when != native->when ||
+        kept->size != native->offset || native->size > sizeof kept->stack - kept->size)
+        return; /* what is between them was lost */
+    memcpy(kept->stack + kept->size, native->stack, native->size);
+    kept->size += native->size;
+    kept->cut = native->full;
 }
 
 static void take_stack(struct kernel *k, const struct kernel_record *record)
@@ -343,6 +359,15 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
                    (size_t)n, place);
 }
 
+/* A thread that started before its parent had an event. */
+static void equip(struct kernel *k, pid_t tid)
+{
+    if (k->clocks.n)
+        events_add(&k->clocks, tid);
+    if (k->faults.n)
+        events_add(&k->faults, tid);
+}
+
 static void take_record(void *arg, const void *data, size_t size)
 {
     const struct kernel_record *record = data;
@@ -350,6 +375,10 @@ static void take_record(void *arg, const void *data, size_t size)
 
     if (record->serial != k->serial) /* of a profile that had this slot before */
         return;
+    if (record->kind == KERNEL_BORN) {
+        equip(k, (pid_t)record->tid);
+        return;
+    }
     if (record->kind == KERNEL_NATIVE) {
         keep_native(k, data, size);
         return;
@@ -539,9 +568,13 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
         text_puts(why, "this interpreter's frames are too large");
         return -EOPNOTSUPP;
     }
-    out->flags = (sampler->options.modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
+    unsigned modes = sampler->options.modes;
+    bool inherited = modes & (SAMPLER_ON_MODES | SAMPLER_MODE(MODE_FAULTS)) &&
+                     !sampler->options.tid;
+    out->flags = (modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
                  (sampler->options.native ? WATCHED_NATIVE : 0) |
-                 (sampler->options.children ? WATCHED_CHILDREN : 0);
+                 (sampler->options.children ? WATCHED_CHILDREN : 0) |
+                 (inherited ? WATCHED_EVENTS : 0);
     sampler_tasks_look(sampler->tasks, monotonic_ns(), false, 0);
     describe_tasks(k, out);
     pthread_mutex_lock(&target->lock);
@@ -558,7 +591,8 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
 
 static uint32_t ring_size(const struct sampler_options *options)
 {
-    uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_MAX : 0), wanted, size = RING_MIN;
+    uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_PIECE : 0), wanted,
+             size = RING_MIN;
     uint64_t each = options->modes & SAMPLER_OFF_MODES
                         ? 1000000000u / KERNEL_WINDOW_NS * (uint64_t)KERNEL_WINDOW_SWITCHES
                         : 0;
