@@ -4,6 +4,7 @@
 #include "agent/base/load.h"
 
 #include <errno.h>
+#include <complex.h>
 #include <math.h>
 #include <string.h>
 
@@ -68,7 +69,7 @@ static void convert(const struct tensor_type *type, const uint8_t *p, size_t n, 
         convert_floats(p, n, step, type->size / 2, out);
         convert_floats(p + type->size / 2, n, step, type->size / 2, imaginary);
         for (size_t i = 0; i < n; i++)
-            out[i] = hypot(out[i], imaginary[i]);
+            out[i] = cabs(CMPLX(out[i], imaginary[i])); /* hypot() wants a newer libc */
         break;
     }
     case TENSOR_SIGNED:
