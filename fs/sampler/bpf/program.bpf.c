@@ -46,6 +46,7 @@ enum { REGS_DI = 14, REGS_ORIG_AX = 15, REGS_SP = 19 }; /* struct pt_regs, in wo
 /* What a program on an event gets: struct bpf_perf_event_data of x86-64. */
 struct context {
     uint64_t regs[21], period, address;
+    /* As the kernel has it, there are three pointers instead: to registers, data and the event. */
 };
 
 struct number {
@@ -372,6 +373,12 @@ INLINE void end(struct kernel_figures *figures, const struct kernel_record *r)
     __sync_fetch_and_add(&figures->ns, clock_ns() - r->when);
 }
 
+/* Whose period is what has just ended: the context says the one that it began with. */
+INLINE uint64_t event_of(const struct context *context)
+{
+    return kernel_word((uint64_t)context + 16); /* struct bpf_perf_event_data_kern */
+}
+
 INLINE int take(const struct context *context, uint32_t kind)
 {
     uint32_t zero = 0;
@@ -388,7 +395,7 @@ INLINE int take(const struct context *context, uint32_t kind)
     if (!figures)
         return 0;
     begin(w, &s->record, who, kind);
-    s->record.weight = context->period;
+    s->record.weight = kernel_word(event_of(context) + l->event_period);
     look_at_python(l, w, s);
     if (w->flags & WATCHED_NATIVE)
         put_native(figures, slot, s);

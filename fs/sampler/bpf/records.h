@@ -35,6 +35,7 @@ enum kernel_map {
  * daemon's: level 0 is the first one, `space` its struct pid_namespace. */
 struct kernel_layout {
     uint32_t task_fsbase, task_pid, task_state, task_leader, task_thread_pid, task_events;
+    uint32_t event_period; /* struct perf_event */
     uint32_t pid_level, pid_numbers, upid_size, upid_nr, upid_ns;
     uint32_t level;
     uint64_t space;
