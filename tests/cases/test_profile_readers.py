@@ -23,19 +23,6 @@ FORMATS = "folded", "flamegraph.html", "speedscope.json", "gecko.json", "pprof"
 PARTS = "whole", "thread", "mark", "mode", "all", "job"
 PICTURES = os.environ.get("PROBEFS_TEST_PICTURES")
 
-WIDE = """
-import random
-def a(n): return turn(n)
-def b(n): return turn(n)
-def c(n): return turn(n)
-def turn(n):
-    if n: random.choice((a, b, c))(n - 1)
-    else: sum(range(20000))
-print("ready", flush=True)
-while True: turn(70)
-"""
-
-
 def tool(name):
     """Where a program is, or skips by its name."""
     found = shutil.which(name)
@@ -295,7 +282,7 @@ def test_a_browser_draws_it(page, saved):
 
 @pytest.mark.long
 def test_as_many_nodes_as_are_kept(page, probe, any_python, tmp_path):
-    target = any_python.run_source(WIDE)
+    target = any_python.run("wide.py")
     Commands(probe, target.pid).run("ctl", "profile cpu 9973hz\n")
     status = probe.path / str(target.pid) / "profile" / "status"
     eventually(lambda: re.search(r"Stacks: (\d+)", status.read_text()) and
