@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
 
@@ -188,7 +189,7 @@ def test_nothing_before(probe, any_python):
     """Looking starts nothing."""
     target = any_python.run("shares.py", "python")
     directory = probe.path / str(target.pid) / "profile"
-    assert set(os.listdir(directory)) == FILES | PARTS
+    assert set(os.listdir(directory)) == FILES | PARTS | {"live"}
     for name in FILES - {"status"}:
         assert (directory / name).read_bytes() == b"", name
     assert "echo 'profile cpu' > ctl" in probe.read(target.pid, "profile", "status")
@@ -249,6 +250,7 @@ def test_parts(probe, any_python):
     eventually(lambda: probe.read(target.pid, "profile", "marks", "warm", "folded"), patience(30), "samples behind the mark")
     commands.run("ctl", "profile mark steady\n")
     eventually(lambda: probe.read(target.pid, "profile", "marks", "steady", "folded"), patience(30), "samples behind it")
+    eventually(lambda: "in_c_nogil" in probe.read(target.pid, "profile", "modes", "nogil", "top"), patience(60), "nogil")
     commands.run("ctl", "profile off\n")
     directory = probe.path / str(target.pid) / "profile"
     whole = folded((directory / "folded").read_text())
@@ -457,3 +459,39 @@ def test_of_a_job(probe, any_python):
     found = folded(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "folded"))
     assert {stack[0] for stack in found} == {"rank 1", "rank 3"}
     assert len(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "status").splitlines()) == 2
+
+
+def blocks(text):
+    """[(its first line, {function: (self, total)})] of what `live` says."""
+    found = []
+    for block in text.split("\n\n")[:-1]:
+        head, rest = block.split("\n", 1)
+        found.append((head, top("\n".join(line for line in rest.splitlines() if not line.startswith("#")))))
+    return found
+
+
+def test_live(probe, any_python):
+    """A block each second, of this process alone and among all, with poll, until it ends."""
+    target = any_python.run("shares.py", "python")
+    directory = probe.path / str(target.pid) / "profile"
+    fd = os.open(directory / "live", os.O_RDONLY | os.O_NONBLOCK)
+    waits = select.poll()
+    waits.register(fd, select.POLLIN)
+    assert not waits.poll(0)
+    with pytest.raises(BlockingIOError):
+        os.read(fd, 1 << 16)
+    with subprocess.Popen(["cat", directory / "live"], stdout=subprocess.PIPE, text=True) as own, \
+            subprocess.Popen(["head", "-n", "1", probe.path / "all" / "profile" / "live"], stdout=subprocess.PIPE,
+                             text=True) as everybody:
+        started(probe, target, "profile cpu 997hz", 20)
+        assert waits.poll(patience(60) * 1000)
+        os.close(fd)
+        said = ""
+        while len(blocks(said)) < 3:
+            said += own.stdout.readline()
+        for head, functions in blocks(said):
+            assert re.fullmatch(rf"# \S+ pid {target.pid} cpu", head)
+            assert "burn40" in functions
+        assert everybody.stdout.readline().startswith("# ")
+        target.process.kill()
+        assert own.wait(patience(60)) == 0
