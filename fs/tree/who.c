@@ -85,3 +85,37 @@ int who_add(const struct who *const *some, size_t n, bool with_jobs, struct text
     }
     return 0;
 }
+
+int who_add_job(const struct who *const *some, size_t n, struct text *out)
+{
+    _cleanup_free_ int64_t *ranks = calloc(n + 1, sizeof *ranks);
+    int64_t world = -1, next = 0, missing = 0;
+    size_t found = 0;
+
+    if (!ranks)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        if (some[i]->of.world > world)
+            world = some[i]->of.world;
+        if (!some[i]->worker)
+            ranks[found++] = some[i]->of.rank;
+    }
+    text_printf(out, "Job %s: ranks ", some[0]->of.job);
+    if (found)
+        ranges_add_text(ranks, found, out);
+    else
+        text_puts(out, "none");
+    if (world >= 0)
+        text_printf(out, " of %lld", (long long)world);
+    for (size_t i = 0; world >= 0 && i <= found; i++) {
+        int64_t rank = i < found ? ranks[i] : world;
+        if (rank > next) {
+            text_printf(out, missing++ ? "," : ", not here: ");
+            text_printf(out, rank - 1 > next ? "%lld-%lld" : "%lld", (long long)next,
+                        (long long)rank - 1);
+        }
+        next = rank + 1;
+    }
+    text_putc(out, '\n');
+    return 0;
+}

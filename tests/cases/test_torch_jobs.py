@@ -47,12 +47,21 @@ def hang_in_c():
 def reduce_gradients(gradient):
     dist.all_reduce(gradient)
 
+def train_wrapped(rank):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    for step in range(1 << 20):
+        if step == 5 and rank == bad:
+            decode_image()
+        model(torch.ones(4, 8)).sum().backward()
+
 def train(rank):
     if how == "tcp":
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     else:
         dist.init_process_group("gloo")
     other = dist.new_group()
+    if case == "wrapped":
+        train_wrapped(rank)
     if case == "raise":
         sys.stdin.readline()
     loader = DataLoader(Samples(rank), batch_size=1, num_workers=1 if case == "loader" else 0)
@@ -109,6 +118,19 @@ def all_wait(probe, job, where="reduce_gradients"):
     return eventually(stand, 120, "ranks 0-2 in one place")
 
 
+def collectives(probe, job):
+    """{group, or "" for none that is known: {who: what is said of them}}"""
+    said, group = {}, None
+    for line in (probe.path / "jobs" / job / "collectives").read_text().splitlines():
+        if line.startswith("  "):
+            who, _, what = line.strip().partition(": ")
+            said[group][who] = what
+        elif line.startswith(("group ", "Of no known group:")):
+            group = line.removeprefix("Of no known group:")
+            said[group] = {}
+    return said
+
+
 def test_a_rank_in_another_collective(probe, ranks):
     job = ranks("skip")
     eventually(lambda: "evaluate" in str(stacks(probe, job)[1]), 120, "rank 3 in its barrier")
@@ -123,6 +145,27 @@ def test_a_rank_in_another_collective(probe, ranks):
     folded = (probe.path / "jobs" / job / "stacks.folded").read_text()
     assert re.search(r"gloo::\w*barrier|ProcessGroupGloo::AsyncWork::execute", folded)
     assert reply(probe.path / "jobs" / job / "eval", "step\n") == "ranks 0-3 (4): 5\n"
+    # and in one glance
+    said = collectives(probe, job)
+    assert list(said) == ["group 0 (default), gloo, 4 ranks", "group 1, gloo, 4 ranks"]
+    of_all, of_other = said.values()
+    assert list(of_all) == list(of_other) == ["ranks 0-2 (3)", "rank 3 (1)"]
+    assert re.fullmatch(r"in all_reduce float32\[1, 4\]( for \S+ s)?, by reduce_gradients \(.*ranks_of_torch.py:\d+\)",
+                        of_all["ranks 0-2 (3)"])
+    assert re.fullmatch(r"in barrier of group 1( for \S+ s)?, by evaluate \(.*ranks_of_torch.py:\d+\)", of_all["rank 3 (1)"])
+    assert re.match(r"in barrier( for \S+ s)?, by evaluate", of_other["rank 3 (1)"])
+    assert re.match(r"in all_reduce float32\[1, 4\] of group 0\b", of_other["ranks 0-2 (3)"])
+
+
+def test_ranks_whose_collectives_no_python_calls(probe, ranks):
+    """DistributedDataParallel's reducer: native frames say what Python's don't."""
+    job = ranks("wrapped")
+    said = eventually(lambda: collectives(probe, job).get("", {}) if "decode_image" in str(stacks(probe, job)[1]) else None, 120,
+                      "rank 3 decodes")
+    said = eventually(lambda: "c10d::" in collectives(probe, job)[""].get("ranks 0-2 (3)", "") and collectives(probe, job)[""], 120,
+                      "the others in the reducer")
+    assert re.match(r"in c10d::Reducer::finalize_backward \[native\]( for \S+ s)?, by train_wrapped \(", said["ranks 0-2 (3)"])
+    assert re.match(r"in decode_image \(.*ranks_of_torch.py:\d+\) \[\w+\]", said["rank 3 (1)"])
 
 
 def test_ranks_that_no_environment_has(probe, ranks):
@@ -148,6 +191,10 @@ def test_a_worker_that_hangs(probe, ranks):
     ids = links(probe.path / "jobs" / job / "ranks")
     for rank in "0123":
         assert links(probe.path / "by-rank")[rank] == ids[rank]
+    (said,) = collectives(probe, job).values()
+    assert set(said) == {"ranks 0-2 (3)", "rank 3 (1)"}
+    assert re.fullmatch(r"in _BaseDataLoaderIter.__next__ \[\w+\]( for \S+ s)?, by train \(.*ranks_of_torch.py:\d+\).*",
+                        said["rank 3 (1)"])
     # the job is killed: what it leaves is no rank
     left = links(probe.path / "jobs" / job / "workers")["3.0"]
     for pid in ids.values():
