@@ -327,6 +327,10 @@ def test_outlives_its_process(probe, any_python):
     assert folded(probe.read("exited", pid, "profile", "last", "1h", "folded")) == left
     assert probe.read("exited", pid, "profile", "marks", "half", "top")
     assert "the process has ended" in probe.read("exited", pid, "profile", "source", "shares.py")
+    query = probe.path / "exited" / str(pid) / "query"
+    assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
+    assert value(query, "SELECT count(*) > 0 FROM profile JOIN profile_stacks USING (stack) WHERE func = 'burn40'") == "1"
+    assert "burn40" in probe.read("exited", pid, "tables", "profile_stacks.csv")
     (probe.path / "exited" / str(pid)).rmdir()
 
 
