@@ -71,6 +71,7 @@ static const struct recorder by_itself = {.by_itself = true};
 /* clang-format off */
 const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_BREAKPOINTS] = &by_itself,
+    [RECORDED_COLLECTIVES] = &collectives_recorder,
     [RECORDED_CRASH] = &by_itself,
     [RECORDED_EVENTS] = &events_recorder,
     [RECORDED_EXCEPTIONS] = &exceptions_recorder,

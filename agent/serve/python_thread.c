@@ -15,6 +15,7 @@
 #include "agent/eval/requests.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/interpreter/own_threads.h"
+#include "agent/record/collectives/collectives.h"
 #include "agent/record/loop.h"
 #include "agent/record/recorder.h"
 #include "agent/sample/sample.h"
@@ -357,9 +358,12 @@ static void welcome(struct own_thread *self)
  * look again; also where there is nothing to look at. */
 static bool look_until_request(void)
 {
-    uint64_t newcomers = newcomers_look(), loops = loop_look();
-    uint64_t ns = newcomers && (!loops || newcomers < loops) ? newcomers : loops;
+    const uint64_t looks[] = {newcomers_look(), loop_look(), collectives_look()};
+    uint64_t ns = 0;
 
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
+        if (looks[i] && (!ns || looks[i] < ns))
+            ns = looks[i];
     return !ns || requests_wait(ns);
 }
 

@@ -23,7 +23,7 @@
  *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop
  *   6  ALLOCATIONS, and where they are in the record; the table
  *      torch_profile
- *   7  SAMPLES, and where they are in the record */
+ *   7  SAMPLES, and where they are in the record; the table collectives */
 #pragma once
 
 #include <stdint.h>

@@ -450,7 +450,7 @@ static int begin(struct sampler *sampler, struct inside *inside, struct text *wh
         inside->wait = inside->wait > LOOK_NS_MAX ? LOOK_NS_MAX : LOOK_NS_MIN;
     inside->read = malloc(sizeof *inside->read);
     int r = inside->read
-                ? stacks_new(sampler->target, sampler->names, sampler->store, &inside->stacks)
+                ? stacks_new(sampler->target, sampler->names, NULL, sampler->store, &inside->stacks)
                 : -ENOMEM;
     if (r == 0)
         r = prepare(sampler, inside, why);

@@ -30,6 +30,7 @@ struct sampler_names {
     struct place *places;
     size_t n, alloc;
     struct index by_place;
+    uint8_t of_loop[STORE_FRAMES_MAX / 8 + 1]; /* a bit for each frame */
 };
 
 int sampler_names_new(struct target *target, struct store *store, struct sampler_names **out)
@@ -99,6 +100,26 @@ static uint64_t hash_key(const struct code *code)
     return hash_add(hash, (uint64_t)code->key.first_line << 32 | code->key.version);
 }
 
+/* A file of those that run an event loop: what calls a task's steps, and what starts that. */
+static bool is_loop_file(const char *file)
+{
+    static const char *const ends[] = {"/asyncio/base_events.py", "/asyncio/events.py",
+                                       "/asyncio/runners.py", "/asyncio/unix_events.py",
+                                       "/uvloop/__init__.py"};
+    size_t n = strlen(file);
+
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+        if (n >= strlen(ends[i]) && !strcmp(file + n - strlen(ends[i]), ends[i]))
+            return true;
+    return false;
+}
+
+bool sampler_names_of_loop(struct sampler_names *names, uint32_t id)
+{
+    _guard_mutex_(&names->lock);
+    return id < STORE_FRAMES_MAX && names->of_loop[id / 8] >> id % 8 & 1;
+}
+
 static int intern_python(struct sampler_names *names, const struct code *code, int32_t lasti,
                          uint32_t *id)
 {
@@ -111,7 +132,10 @@ static int intern_python(struct sampler_names *names, const struct code *code, i
         frame.first_line = code->lines.first_line;
         frame.line = line > 0 ? line : 0;
     }
-    return store_intern(names->store, &frame, id);
+    int error = store_intern(names->store, &frame, id);
+    if (!error && *id < STORE_FRAMES_MAX && is_loop_file(frame.file))
+        names->of_loop[*id / 8] |= (uint8_t)(1 << *id % 8);
+    return error;
 }
 
 /* Brings a place up to date. code: NULL or unreadable, it is called "?". */

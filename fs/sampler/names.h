@@ -30,6 +30,8 @@ int sampler_names_raw(struct sampler_names *names, const struct raw_frame *frame
  */
 void sampler_names_thread(struct sampler_names *names, uint64_t interp, uint64_t thread, pid_t tid,
                           uint64_t max_age_ns);
+/* Whether a frame that it has named is one of those that asyncio, or uvloop, calls tasks from. */
+bool sampler_names_of_loop(struct sampler_names *names, uint32_t id);
 /* The frame of native code, as the modules were when the target's native stacks were unwound last.
  * exact: pc is the instruction itself, else a return address. -ENOMEM. */
 int sampler_names_native(struct sampler_names *names, uint64_t pc, bool exact, uint32_t *id);

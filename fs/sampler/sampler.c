@@ -21,6 +21,7 @@ void sampler_unref(struct sampler *sampler)
 {
     if (!sampler || atomic_fetch_sub(&sampler->references, 1) > 1)
         return;
+    sampler_tasks_free(sampler->tasks);
     sampler_names_free(sampler->names);
     store_unref(sampler->store);
     target_unref(sampler->target);
@@ -156,6 +157,8 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
     sampler->store = store_ref(store);
     sampler->options = *options;
     int error = sampler_names_new(target, store, &sampler->names);
+    if (!error)
+        error = sampler_tasks_new(target, sampler->names, store, &sampler->tasks);
     if (!error)
         error = start_source(sampler, why);
     if (error) {

@@ -3,7 +3,7 @@
 
 #include "fs/base/interrupt.h"
 #include "fs/base/text.h"
-#include "fs/sampler/names.h"
+#include "fs/sampler/tasks.h"
 
 #define SAMPLER_HZ_MIN 1
 #define SAMPLER_HZ_MAX 10000
@@ -69,6 +69,7 @@ struct sampler {
     struct target *target; /* a reference */
     struct store *store;   /* a reference */
     struct sampler_names *names;
+    struct sampler_tasks *tasks;
     struct sampler_options options;
     const struct sampler_source *source;
     void *of;        /* the source's own */

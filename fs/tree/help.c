@@ -62,7 +62,7 @@ int help_render(struct file_context *context, struct text *out)
         "open again to see the next. Only writing acts: to eval, ctl, breakpoints, by the\n"
         "process's owner. SQL selects from the tables; tables and columns describe them.\n"
         "`record TABLE [on|off] [SIZE] [rate=R|LIMIT] [locals]` in ctl: exceptions, gc, loop,\n"
-        "torch, process, spans, events (probing.span(), .event()); `record` says what is.\n"
+        "torch, collectives, process, spans, events (probing.*); `record` says what is.\n"
         "`profile [MODE...] [97hz] [for TIME] [native] [children] [inside] [tid N]`, off,\n"
         "  clear, mark NAME; MODE: cpu gil nogil off wall faults alloc heap. profile/: status\n"
         "  top live folded lines flamegraph.html speedscope.json gecko.json pprof\n"

@@ -27,7 +27,7 @@ struct event {
 struct watch_perf {
     pid_t pid;
     struct perf_event_attr attr;
-    bool unblocked; /* only threads that don't block SIGTRAP */
+    bool unblocked;   /* only threads that don't block SIGTRAP */
     uint64_t settled; /* CLOCK_MONOTONIC: from then on all new threads have inherited it */
     struct event *events;
     size_t n, alloc;

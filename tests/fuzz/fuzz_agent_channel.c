@@ -205,11 +205,11 @@ static size_t order_size(uint16_t op)
 /* A well-formed frame of the input: op, id, size of the text, bytes. Returns the bytes used. */
 static size_t make_frame(const uint8_t *data, size_t size)
 {
-    static const uint16_t ops[] = {PROTO_EVAL,       PROTO_TEXT,     PROTO_CANCEL,
-                                   PROTO_RECORD,     PROTO_STATUS,   PROTO_DETACH,
-                                   PROTO_HELLO,      PROTO_OUTPUT,   PROTO_BREAKPOINTS,
-                                   PROTO_THREAD,     PROTO_ON_CRASH, PROTO_ARMED,
-                                   PROTO_CRASH_SEEN, PROTO_EVAL,     PROTO_TEXT,
+    static const uint16_t ops[] = {PROTO_EVAL,        PROTO_TEXT,     PROTO_CANCEL,
+                                   PROTO_RECORD,      PROTO_STATUS,   PROTO_DETACH,
+                                   PROTO_HELLO,       PROTO_OUTPUT,   PROTO_BREAKPOINTS,
+                                   PROTO_THREAD,      PROTO_ON_CRASH, PROTO_ARMED,
+                                   PROTO_CRASH_SEEN,  PROTO_EVAL,     PROTO_TEXT,
                                    PROTO_ALLOCATIONS, PROTO_SAMPLES};
     struct proto_eval eval = {.text_size = (uint32_t)(data[3] * (data[3] & 1 ? 1u : 8200u))};
     size_t given = data[4] < size - 5 ? data[4] : size - 5;

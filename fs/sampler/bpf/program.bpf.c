@@ -86,6 +86,17 @@ INLINE struct number whoami(const struct kernel_layout *l)
     return (struct number){number_of(l, kernel_word(task + l->task_leader)), number_of(l, task)};
 }
 
+/* Whether a frame is that of a task's own coroutine. */
+INLINE void look_for_task(struct kernel_scratch *s, uint64_t frame, uint32_t at)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < KERNEL_RUNNING_MAX; k++)
+        if (frame == s->running[k].frame && !s->task) {
+            s->task = k + 1;
+            s->at = at;
+        }
+}
+
 /* The frames, innermost first. A mark is kept with its own address, which lies on the C stack. */
 INLINE void walk(const struct kernel_watched *w, struct kernel_scratch *s, uint64_t frame)
 {
@@ -98,6 +109,8 @@ INLINE void walk(const struct kernel_watched *w, struct kernel_scratch *s, uint6
     for (uint32_t i = 0; i < KERNEL_FRAMES_MAX; i++) {
         if (!frame)
             return;
+        if (w->flags & WATCHED_TASKS)
+            look_for_task(s, frame, i);
         if (read_user(s->head, size, frame)) {
             r->flags |= RECORD_UNREADABLE;
             return;
@@ -157,6 +170,88 @@ INLINE void look_at_gil(const struct kernel_watched *w, struct kernel_record *r)
         r->flags |= RECORD_GIL;
 }
 
+/* A task that may run in this thread: it does if its coroutine's frame is on the stack. */
+INLINE void may_run(const struct kernel_watched *w, struct kernel_running *running, uint64_t task)
+{
+    uint64_t frame;
+
+    if (!task || read_user(&running->coro, sizeof running->coro, task + (uint64_t)w->task_coro) ||
+        !running->coro)
+        return;
+    frame = running->coro + (uint64_t)w->gen_frame;
+    if (w->gen_frame_points && read_user(&frame, sizeof frame, frame))
+        return;
+    running->task = task;
+    running->frame = frame;
+}
+
+/* Up to 3.13 a dict has the running task of each event loop. The last entries of its table are the
+ * only ones that are in use, as it is filled from the front. */
+INLINE void look_at_loops(const struct kernel_watched *w, struct kernel_scratch *s)
+{
+    uint64_t keys = 0, n = 0, first = 0, size = 0, at;
+    uint8_t log2 = 0;
+
+    read_user(&keys, sizeof keys, w->running + (uint64_t)w->dict_keys);
+    if (!keys || read_user(&n, sizeof n, keys + (uint64_t)w->keys_nentries) || !n)
+        return;
+    if (w->keys_log2_index_bytes >= 0) {
+        read_user(&log2, sizeof log2, keys + (uint64_t)w->keys_log2_index_bytes);
+        size = 1ull << (log2 & 15);
+    } else
+        read_user(&size, sizeof size, keys + (uint64_t)w->keys_size);
+    if (n > KERNEL_RUNNING_MAX)
+        first = n - KERNEL_RUNNING_MAX;
+    at = keys + (uint64_t)w->keys_indices + size + first * 24;
+    if (read_user(s->entries, 24 * KERNEL_RUNNING_MAX, at))
+        return;
+#pragma unroll
+    for (uint32_t k = 0; k < KERNEL_RUNNING_MAX; k++)
+        if (k < n)
+            may_run(w, &s->running[k], s->entries[3 * k + 2]);
+}
+
+INLINE void look_at_tasks(const struct kernel_watched *w, struct kernel_scratch *s)
+{
+    uint64_t task = 0;
+
+#pragma unroll
+    for (uint32_t k = 0; k < KERNEL_RUNNING_MAX; k++)
+        s->running[k].frame = 0;
+    s->task = 0;
+    if (!(w->flags & WATCHED_TASKS))
+        return;
+    if (w->tstate_task < 0) {
+        look_at_loops(w, s);
+        return;
+    }
+    read_user(&task, sizeof task, s->record.tstate + (uint64_t)w->tstate_task);
+    may_run(w, &s->running[0], task);
+}
+
+/* Adds the task behind the frames. */
+INLINE void add_task(const struct kernel_watched *w, struct kernel_scratch *s)
+{
+    struct kernel_record *r = &s->record;
+    uint32_t n = r->n, which = s->task - 1;
+    uint64_t name = 0;
+
+    if (which >= KERNEL_RUNNING_MAX || n > KERNEL_FRAMES_MAX)
+        return;
+    struct kernel_task *t = (void *)&r->frames[n];
+    t->task = s->running[which].task;
+    t->coro = s->running[which].coro;
+    t->at = s->at;
+    t->size = KERNEL_NAME_BYTES;
+    read_user(&name, sizeof name, t->task + (uint64_t)w->task_name);
+    if (read_user(t->name, KERNEL_NAME_BYTES, name)) {
+        t->size = KERNEL_NAME_BYTES / 2; /* it may be the last one that its memory has room for */
+        if (read_user(t->name, KERNEL_NAME_BYTES / 2, name))
+            t->size = 0;
+    }
+    r->flags |= RECORD_TASK;
+}
+
 INLINE void look_at_python(const struct kernel_layout *l, const struct kernel_watched *w,
                            struct kernel_scratch *s)
 {
@@ -176,7 +271,9 @@ INLINE void look_at_python(const struct kernel_layout *l, const struct kernel_wa
         read_user(&frame, sizeof frame, r->tstate + (uint64_t)w->tstate_frame);
     else if (read_user(&frame, sizeof frame, r->cframe + (uint64_t)w->cframe_frame))
         r->flags |= RECORD_UNREADABLE;
+    look_at_tasks(w, s);
     walk(w, s, frame);
+    add_task(w, s);
 }
 
 INLINE void begin(const struct kernel_watched *w, struct kernel_record *r, struct number who,
@@ -213,6 +310,8 @@ INLINE void put_record(struct kernel_figures *figures, uint32_t slot, struct ker
 
     if (n > KERNEL_FRAMES_MAX)
         n = KERNEL_FRAMES_MAX;
+    if (r->flags & RECORD_TASK)
+        n += KERNEL_TASK_FRAMES;
     put(figures, slot, r, sizeof *r - sizeof r->frames + n * sizeof r->frames[0]);
 }
 
@@ -406,24 +505,40 @@ SECTION("raw_tp/sched_switch") int returned(uint64_t *arguments)
 
 /* ---- processes that come and go ---- */
 
+/* What starts has inherited its parent's event, or none. */
+INLINE void tell_of(const struct kernel_watched *w, uint32_t pid, uint32_t tid)
+{
+    struct kernel_born born = {KERNEL_BORN, w->serial, pid, tid};
+    uint32_t slot = w->slot;
+    void *ring = map_lookup(&map_rings, &slot);
+
+    if (ring)
+        ring_output(ring, &born, sizeof born, RING_WAKE);
+}
+
 /* (struct task_struct *parent, struct task_struct *child): a child's memory is its parent's. */
 SECTION("raw_tp/sched_process_fork") int forked(uint64_t *arguments)
 {
-    uint32_t zero = 0, child;
+    uint32_t zero = 0, child = 0;
     struct kernel_watched copy;
     struct kernel_layout *l = map_lookup(&map_layout, &zero);
-    if (!l || kernel_word(arguments[1] + l->task_leader) != arguments[1])
-        return 0; /* a thread */
+    if (!l)
+        return 0;
+    uint32_t is_thread = kernel_word(arguments[1] + l->task_leader) != arguments[1];
     struct number who = whoami(l);
     struct kernel_watched *w = map_lookup(&map_watched, &who.pid);
-    if (!w || !(w->flags & WATCHED_CHILDREN))
+    if (!w || !(is_thread || w->flags & WATCHED_CHILDREN))
         return 0;
-    copy = *w;
     if (l->level)
         child = number_of(l, arguments[1]);
     else
         read_kernel(&child, sizeof child, arguments[1] + l->task_pid);
-    map_update(&map_watched, &child, &copy, ANY);
+    if (w->flags & WATCHED_EVENTS && !kernel_word(arguments[1] + l->task_events))
+        tell_of(w, is_thread ? who.pid : child, child);
+    if (!is_thread) {
+        copy = *w;
+        map_update(&map_watched, &child, &copy, ANY);
+    }
     return 0;
 }
 

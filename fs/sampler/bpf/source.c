@@ -49,6 +49,7 @@ struct child {
     uint32_t word;               /* the frame [child PID] */
     struct target *target;       /* NULL: it has ended already */
     struct sampler_names *names; /* of it; NULL: none */
+    struct sampler_tasks *tasks; /* ... whose names alone are shown */
     struct stacks *stacks;
 };
 
@@ -186,6 +187,7 @@ static void name_now_and_then(struct kernel *k, struct heard *heard,
 static void child_deinit(struct child *child)
 {
     stacks_free(child->stacks);
+    sampler_tasks_free(child->tasks);
     sampler_names_free(child->names);
     target_unref(child->target);
 }
@@ -211,7 +213,8 @@ static struct child *find_child(struct kernel *k, pid_t pid)
         return NULL;
     if (target_open(pid, &child.target) == 0 &&
         (sampler_names_new(child.target, store, &child.names) < 0 ||
-         stacks_new(child.target, child.names, store, &child.stacks) < 0)) {
+         sampler_tasks_new(child.target, child.names, store, &child.tasks) < 0 ||
+         stacks_new(child.target, child.names, child.tasks, store, &child.stacks) < 0)) {
         child_deinit(&child);
         return NULL;
     }
@@ -335,6 +338,15 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
                    (size_t)n, place);
 }
 
+/* A thread that started before its parent had an event. */
+static void equip(struct kernel *k, pid_t tid)
+{
+    if (k->clocks.n)
+        events_add(&k->clocks, tid);
+    if (k->faults.n)
+        events_add(&k->faults, tid);
+}
+
 static void take_record(void *arg, const void *data, size_t size)
 {
     const struct kernel_record *record = data;
@@ -342,6 +354,10 @@ static void take_record(void *arg, const void *data, size_t size)
 
     if (record->serial != k->serial) /* of a profile that had this slot before */
         return;
+    if (record->kind == KERNEL_BORN) {
+        equip(k, (pid_t)record->tid);
+        return;
+    }
     if (record->kind == KERNEL_NATIVE) {
         keep_native(k, data, size);
         return;
@@ -461,6 +477,27 @@ static void see_sleepers(struct kernel *k)
 
 /* ---- begin and end ---- */
 
+/* Where it is found which task runs; as far as it is known yet. */
+static void describe_tasks(const struct kernel *k, struct kernel_watched *out)
+{
+    const struct offsets *o = &k->sampler->target->runtime.offsets;
+    struct asyncio asyncio;
+
+    if (!sampler_tasks_where(k->sampler->tasks, &asyncio, &out->running))
+        return;
+    out->tstate_task = asyncio.tstate_task;
+    out->task_coro = asyncio.coro;
+    out->task_name = asyncio.name;
+    out->gen_frame_points = o->gen_iframe < 0;
+    out->gen_frame = out->gen_frame_points ? o->gen_frame : o->gen_iframe;
+    out->dict_keys = o->dict_keys;
+    out->keys_nentries = o->keys_nentries;
+    out->keys_indices = o->keys_indices;
+    out->keys_log2_index_bytes = o->keys_log2_index_bytes;
+    out->keys_size = o->keys_size;
+    out->flags |= WATCHED_TASKS;
+}
+
 static int32_t offset(int32_t value, int32_t most)
 {
     return value >= 0 && value <= most ? value : -1;
@@ -510,9 +547,15 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
         text_puts(why, "this interpreter's frames are too large");
         return -EOPNOTSUPP;
     }
-    out->flags = (sampler->options.modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
+    unsigned modes = sampler->options.modes;
+    bool inherited = modes & (SAMPLER_ON_MODES | SAMPLER_MODE(MODE_FAULTS)) &&
+                     !sampler->options.tid;
+    out->flags = (modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
                  (sampler->options.native ? WATCHED_NATIVE : 0) |
-                 (sampler->options.children ? WATCHED_CHILDREN : 0);
+                 (sampler->options.children ? WATCHED_CHILDREN : 0) |
+                 (inherited ? WATCHED_EVENTS : 0);
+    sampler_tasks_look(sampler->tasks, monotonic_ns(), false, 0);
+    describe_tasks(k, out);
     pthread_mutex_lock(&target->lock);
     int r = own_state_learn(target, out->tls, &out->gil);
     pthread_mutex_unlock(&target->lock);
@@ -649,7 +692,8 @@ static int start(struct sampler *sampler, struct text *why)
     k->ring.fd = -1;
     pthread_mutex_init(&k->lock, NULL);
     k->ids = calloc(STACKS_IDS_MAX + 1, sizeof *k->ids);
-    int r = k->ids ? stacks_new(sampler->target, sampler->names, sampler->store, &k->stacks)
+    int r = k->ids ? stacks_new(sampler->target, sampler->names, sampler->tasks, sampler->store,
+                                &k->stacks)
                    : -ENOMEM;
     if (r == 0)
         r = begin(k, why);
@@ -665,6 +709,25 @@ static void stop(struct sampler *sampler) { kernel_free(sampler->of); }
 
 static void collect(struct sampler *sampler) { read_all(sampler->of, 0); }
 
+/* Tasks that wait; and tells the program once there is asyncio. */
+static void look_at_tasks(struct kernel *k, uint64_t now)
+{
+    const struct sampler_options *options = &k->sampler->options;
+    int map = k->program->maps[MAP_WATCHED];
+    uint32_t pid = (uint32_t)k->sampler->target->pid;
+    struct kernel_watched watched;
+    uint64_t cpu = thread_cpu_ns();
+
+    if (sampler_tasks_look(k->sampler->tasks, now, options->modes & SAMPLER_OFF_MODES,
+                           options->tid) &&
+        map_get(map, &pid, &watched) == 0 && watched.serial == k->serial) {
+        describe_tasks(k, &watched);
+        map_set(map, &pid, &watched);
+    }
+    _guard_mutex_(&k->lock);
+    k->daemon_ns += thread_cpu_ns() - cpu;
+}
+
 static uint64_t tick(struct sampler *sampler, uint64_t now)
 {
     struct kernel *k = sampler->of;
@@ -673,6 +736,8 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
     poll(&full, 1, WAIT_MS);
     bool alive = target_alive(sampler->target);
     read_all(k, OPEN_NS);
+    if (alive)
+        look_at_tasks(k, monotonic_ns());
     return alive ? now : UINT64_MAX;
 }
 

@@ -7,16 +7,16 @@
 #include "fs/remote/moment/target.h"
 #include "fs/remote/native/native.h"
 #include "fs/sampler/bpf/records.h"
-#include "fs/sampler/names.h"
+#include "fs/sampler/tasks.h"
 
 /* Frames of a stack: Python's, native ones between them, and a few words. */
-#define STACKS_IDS_MAX (KERNEL_FRAMES_MAX + NATIVE_FRAMES_MAX + 4)
+#define STACKS_IDS_MAX (KERNEL_FRAMES_MAX + NATIVE_FRAMES_MAX + 4 + SAMPLER_TASKS_ABOVE)
 
 struct stacks;
 
-/* target, names and store outlive it. -ENOMEM. */
-int stacks_new(struct target *target, struct sampler_names *names, struct store *store,
-               struct stacks **out);
+/* target, names, tasks and store outlive it. tasks: NULL, and none is shown. -ENOMEM. */
+int stacks_new(struct target *target, struct sampler_names *names, struct sampler_tasks *tasks,
+               struct store *store, struct stacks **out);
 void stacks_free(struct stacks *stacks);
 /* Of a record with frames: the numbers of its frames, the outermost first. native: what belongs to
  * it, or NULL. The reason of a wait is the innermost one. *ids belongs to stacks, until the next
