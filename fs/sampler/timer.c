@@ -16,7 +16,6 @@
 #include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
-#include "fs/remote/frames/names.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/remote/moment/thread_stack.h"
 #include "fs/sampler/reason.h"
@@ -198,24 +197,15 @@ static pid_t stack_tid(struct sampler *sampler, struct timer *timer, const struc
     return moment_tid(sampler->target, &timer->lwps, stack);
 }
 
-/* The names that threading has for them, else the kernel's. The caller holds the target's lock. */
+/* The caller holds the target's lock. */
 static void name_threads(struct sampler *sampler, struct timer *timer, const struct walk *walk)
 {
-    struct target *target = sampler->target;
-    const struct offsets *offsets = &target->runtime.offsets;
-    uint64_t interp = 0;
-
     for (size_t i = 0; i < walk->n; i++) {
         const struct stack *stack = &walk->stacks[i];
         pid_t tid = stack_tid(sampler, timer, stack);
-        if (!tid || !find_thread(timer, tid))
-            continue;
-        if (stack->interp != interp)
-            names_refresh(target->names, offsets, stack->interp, NAME_EVERY_NS);
-        interp = stack->interp;
-        const char *name = names_find(target->names, offsets, interp, stack->thread_id, tid);
-        if (name)
-            store_thread_name(sampler->store, tid, name);
+        if (tid && find_thread(timer, tid))
+            sampler_names_thread(sampler->names, stack->interp, stack->thread_id, tid,
+                                 NAME_EVERY_NS);
     }
 }
 
