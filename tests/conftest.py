@@ -113,7 +113,7 @@ def python(request):
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def any_python():
     """Debian's own where there is one, since every user may run it; else the newest."""
     found = machine.interpreters()

@@ -21,10 +21,10 @@ def settle(target):
 
 
 def columns(table):
-    """[(name, type), ...], as SQLite itself understands schema/TABLE.sql."""
+    """[(name, type), ...] of SELECT *, as SQLite itself understands schema/TABLE.sql."""
     with sqlite3.connect(":memory:") as db:
         db.execute(SCHEMA[table].read_text())
-        return [(row[1], row[2]) for row in db.execute(f"PRAGMA table_info({table})")]
+        return [(row[1], row[2]) for row in db.execute(f"PRAGMA table_info({table})") if not row[2].endswith(" HIDDEN")]
 
 
 def reply(path, text):

@@ -7,6 +7,8 @@
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/values.h"
 #include "fs/remote/since/since.h"
+#include "fs/remote/torch/models.h"
+#include "schema/rows.h"
 #include "schema/schema.h"
 
 #include <errno.h>
@@ -393,6 +395,84 @@ static int add_threads(struct target *target, struct recording *recording, struc
     return r == 0 && !out->n && out->groups.n ? add_natives(target, recording, out) : r;
 }
 
+/* ---- what was recorded ---- */
+
+static bool is_text(const struct ring_row *row, unsigned column, const char *wanted)
+{
+    uint32_t size;
+    bool cut;
+
+    const char *text = ring_text(row, column, &size, &cut);
+    return text && size == strlen(wanted) && !memcmp(text, wanted, size);
+}
+
+static void take_count(struct collectives *out, const struct ring_row *row)
+{
+    for (size_t i = 0; i < out->groups.n; i++) {
+        int64_t seq;
+        if (!is_text(row, COLLECTIVES_GROUP_NAME, out->groups.items[i].name) ||
+            !ring_integer(row, COLLECTIVES_SEQ, &seq))
+            continue;
+        out->counts[i] = (struct collective_count){seq, ring_real(row, COLLECTIVES_START)};
+    }
+}
+
+/* The last call of the thread that is in one, if it is of that group and not over: its own. */
+static void take_call(struct collectives *out, const struct ring_row *row)
+{
+    int64_t tid, seq;
+
+    if (!ring_integer(row, COLLECTIVES_TID, &tid))
+        return;
+    for (size_t i = 0; i < out->n; i++) {
+        struct collective *one = &out->items[i];
+        bool is_open = isnan(ring_real(row, COLLECTIVES_DURATION)) &&
+                       is_text(row, COLLECTIVES_GROUP_NAME, one->group);
+        if (one->kind != COLLECTIVE_STACK || one->tid != tid)
+            continue;
+        one->seq = is_open && ring_integer(row, COLLECTIVES_SEQ, &seq) ? seq : -1;
+        one->start = is_open ? ring_real(row, COLLECTIVES_START) : (double)NAN;
+    }
+}
+
+static int take_row(void *arg, const struct ring_row *row)
+{
+    struct collectives *out = arg;
+
+    if (row && is_text(row, COLLECTIVES_SOURCE, "counter"))
+        take_count(out, row);
+    else if (row)
+        take_call(out, row);
+    return 0;
+}
+
+/* Who waits in a collective of which no call was recorded waits in the last one that was counted:
+ * PyTorch counts those that begin, and one that has begun is waited for here. */
+static void number_waits(struct collectives *out)
+{
+    for (size_t i = 0; i < out->n; i++) {
+        struct collective *one = &out->items[i];
+        for (size_t k = 0; k < out->groups.n; k++)
+            if (one->kind == COLLECTIVE_STACK && one->seq < 0 && isnan(one->start) &&
+                one->standing.kind == STANDS && *one->group && one->peer < 0 &&
+                !strcmp(one->group, out->groups.items[k].name))
+                one->seq = out->counts[k].seq;
+    }
+}
+
+static int read_recorded(struct recording *recording, struct collectives *out)
+{
+    struct ring_reader *ring = recording ? recording_ring(recording, RECORDED_COLLECTIVES) : NULL;
+
+    if (!ring)
+        return 0;
+    int r = ring_reader_scan(ring, take_row, out, NULL);
+    ring_reader_unref(ring);
+    if (r == 0)
+        number_waits(out);
+    return r;
+}
+
 int collectives_read(struct target *target, struct recording *recording, struct text *why,
                      struct collectives *out)
 {
@@ -405,5 +485,7 @@ int collectives_read(struct target *target, struct recording *recording, struct 
     r = add_threads(target, recording, out);
     if (r < 0)
         return snapshot_explain(target, 0, r, why);
-    return out->groups.n || out->n ? 0 : -ENOENT;
+    if (!out->groups.n && !out->n)
+        return -ENOENT;
+    return read_recorded(recording, out);
 }

@@ -19,7 +19,6 @@ struct text;
 enum collective_kind {
     COLLECTIVE_STACK,  /* a thread is in that function of torch.distributed */
     COLLECTIVE_NATIVE, /* a thread is in it, as only its native frames say */
-    COLLECTIVE_OPEN,   /* recorded: it has begun, and nobody has waited for it to the end */
     COLLECTIVE_NONE,   /* the main thread is in none, but somewhere else */
 };
 

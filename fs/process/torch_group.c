@@ -6,10 +6,10 @@
  * they may be, nothing is said. */
 #include "fs/process/torch_group.h"
 
-#include "fs/proc/maps.h"
 #include "fs/remote/frames/locals.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/imports.h"
+#include "fs/remote/torch/models.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -129,19 +129,6 @@ static void again(void *arg)
 }
 
 static bool is(const char *name, const char *wanted) { return !strcmp(name, wanted); }
-
-bool torch_is_loaded(const struct target *target)
-{
-    struct maps maps;
-    bool has = false;
-
-    if (maps_read(target->pid, &maps) < 0)
-        return false;
-    for (size_t i = 0; i < maps.n && !has; i++)
-        has = strstr(maps.items[i].path, "/libtorch_python.so") != NULL;
-    maps_deinit(&maps);
-    return has;
-}
 
 int torch_group_read(struct target *target, struct torch_group *out)
 {

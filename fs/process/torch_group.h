@@ -37,5 +37,3 @@ struct torch_groups {
 
 /* The same of all groups: -ENOENT only where there is none at all. */
 int torch_groups_read(struct target *target, struct torch_groups *out);
-/* Whether PyTorch is in the process: else it has no groups, and it needn't be looked for. */
-bool torch_is_loaded(const struct target *target);

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#define LEAVE_TRIES 10 /* of 0.2 s each */
+
 struct profile {
     pid_t pid;
     uint64_t serial;          /* no two have the same */
@@ -151,16 +153,40 @@ bool profile_stop(struct profile *profile)
     return stop(profile);
 }
 
+/* What runs is to go on some time. The caller holds lock. */
+static void keep_wish(struct profile *profile)
+{
+    uint64_t now = monotonic_ns();
+
+    if (!profile->sampler || (profile->until && profile->until <= now))
+        return;
+    profile->resumes = true;
+    profile->resumes_for = profile->until ? profile->until - now : 0;
+}
+
+int profile_leave_agent(struct profile *profile)
+{
+    bool ended = false;
+    _guard_mutex_(&profile->lock);
+
+    if (!profile->sampler || profile->sampler->source != &sampler_inside)
+        return 0;
+    for (int i = 0; i < LEAVE_TRIES && !ended; i++)
+        ended = sampler_stop(profile->sampler, &profile->figures);
+    if (!ended)
+        return -EBUSY;
+    if (!sampler_over(profile->sampler))
+        keep_wish(profile);
+    stop(profile);
+    return 0;
+}
+
 void profile_end(struct profile *profile)
 {
     if (!profile)
         return;
     _guard_mutex_(&profile->lock);
-    uint64_t now = monotonic_ns();
-    if (profile->sampler && (!profile->until || profile->until > now)) {
-        profile->resumes = true; /* if it turns out to have executed another program */
-        profile->resumes_for = profile->until ? profile->until - now : 0;
-    }
+    keep_wish(profile); /* if it turns out to have executed another program */
     profile->over = true;
     stop(profile);
 }

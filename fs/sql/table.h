@@ -13,6 +13,7 @@ struct column {
     enum column_type type;
     const char *unit; /* NULL: none */
     const char *comment;
+    bool hidden; /* only in what names it, not in SELECT * */
 };
 
 struct row_source;

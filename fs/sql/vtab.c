@@ -56,8 +56,8 @@ static int declare(sqlite3 *db, const struct vtab_table *t)
         return sqlite3_declare_vtab(db, t->wanted.table->sql);
     for (unsigned i = 0; i < t->ncolumns; i++) {
         const struct column *c = vtab_column(t, (int)i);
-        text_printf(&sql, "%s%s %s", i ? ", " : "CREATE TABLE x(", c->name,
-                    column_type_name(c->type));
+        text_printf(&sql, "%s%s %s%s", i ? ", " : "CREATE TABLE x(", c->name,
+                    column_type_name(c->type), c->hidden ? " HIDDEN" : "");
     }
     text_puts(&sql, ")");
     int r = sql.error ? SQLITE_NOMEM : sqlite3_declare_vtab(db, sql.data);

@@ -127,7 +127,7 @@ static void add_operation(const struct collective *c, const char *of, struct tex
 static void add_where(const struct collective *c, const char *of, struct text *out)
 {
     if (c->kind != COLLECTIVE_NONE) {
-        text_puts(out, c->kind == COLLECTIVE_OPEN ? "not waited for: " : "in ");
+        text_puts(out, "in ");
         add_operation(c, of, out);
     } else if (*c->op) {
         text_printf(out, "in %s", c->op);

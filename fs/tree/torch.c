@@ -7,6 +7,7 @@
 #include "fs/base/strings.h"
 #include "fs/process/process.h"
 #include "fs/recording/recording.h"
+#include "fs/remote/torch/models.h"
 #include "fs/tree/file.h"
 #include "schema/schema.h"
 
@@ -140,13 +141,18 @@ static int trace_read(struct file_context *context, struct trace *trace)
     return r;
 }
 
-bool torch_is_there(struct file_context *context)
+bool torch_profile_is_there(struct file_context *context)
 {
     struct ring_reader *ring =
         context->recording ? recording_ring(context->recording, RECORDED_TORCH_PROFILE) : NULL;
 
     ring_reader_unref(ring);
     return ring;
+}
+
+bool torch_is_there(struct file_context *context)
+{
+    return torch_profile_is_there(context) || (context->target && torch_is_loaded(context->target));
 }
 
 /* ---- trace.json ---- */

@@ -1,12 +1,10 @@
 """profile: what ctl starts, and what the files of profile/ say, against a program that measures itself and against each
-other; each format as its own tools read it."""
+other. What the real tools make of them: test_profile_readers.py."""
 import errno
 import gzip
 import json
 import os
 import re
-import shutil
-import subprocess
 
 import pytest
 
@@ -357,44 +355,6 @@ def test_without_the_kernels_help(probe, python):
     assert {"[sleep]", "[poll]"} & set(found)  # up to 3.10 time.sleep() is select(2)
     error, words = commands.refused("ctl", "profile faults\n")
     assert error in {errno.EPERM, errno.EOPNOTSUPP} and "bpf" in words
-
-
-def tool(*command):
-    if not shutil.which(command[0]):
-        pytest.skip(f"{command[0]} is not installed")
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=patience(100),
-                          env={**os.environ, "HOME": os.environ.get("HOME", "/tmp")})
-
-
-@pytest.fixture
-def saved(probe, any_python, tmp_path):
-    """A directory with what a short profile left."""
-    target = any_python.run("shares.py", "python")
-    started(probe, target).run("ctl", "profile off\n")
-    for name in FILES - {"status"}:
-        (tmp_path / name).write_bytes((probe.path / str(target.pid) / "profile" / name).read_bytes())
-    return tmp_path
-
-
-def test_go_reads_pprof(saved):
-    done = tool("go", "tool", "pprof", "-top", saved / "pprof")
-    assert done.returncode == 0, done.stderr
-    assert "burn40" in done.stdout and "Type: cpu" in done.stdout
-
-
-def test_flamegraph_pl_reads_folded(saved):
-    done = tool("flamegraph.pl", saved / "folded")
-    assert done.returncode == 0 and "burn40" in done.stdout, done.stderr
-
-
-@pytest.mark.long
-def test_a_browser_draws_it(saved):
-    done = tool("chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={saved}/chromium", "--dump-dom",
-                f"file://{saved}/flamegraph.html")
-    ready = re.search(r'<body data-ready="(\d+)" data-frames="(\d+)"', done.stdout)
-    assert ready, done.stderr[-2000:]
-    assert int(ready[2]) > 10
-    assert "frames; click a frame to enter it" in done.stdout
 
 
 FORKS = """

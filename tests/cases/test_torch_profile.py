@@ -102,7 +102,7 @@ def test_five_steps(probe, torch_python, program):  # noqa: F811
     of ours in it afterwards."""
     alone = Program(probe, torch_python)
     expected = alone.ask("steps(20)"), alone.ask("raw(4)"), alone.ask("steps(9)")
-    assert not program.torch.exists()
+    assert not (program.torch / "top").exists()
     program.ask("steps(3)")
     assert "5 steps" in program.profile()
     first = program.ask("steps(17)")

@@ -14,7 +14,7 @@
 
 struct stacks;
 
-/* target, names, tasks and store outlive it. -ENOMEM. */
+/* target, names, tasks and store outlive it. tasks: NULL, and none is shown. -ENOMEM. */
 int stacks_new(struct target *target, struct sampler_names *names, struct sampler_tasks *tasks,
                struct store *store, struct stacks **out);
 void stacks_free(struct stacks *stacks);
