@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/proc/may_hang.h"
+#include "fs/sampler/profile.h"
 #include "fs/tree/profile_view.h"
 #include "fs/tree/threads.h"
 
@@ -19,13 +20,13 @@ struct place_work {
     struct owner_answer answer;
 };
 
-/* What is known of the process here, and the answer is to say. */
+/* The line of status that says how the process is sampled, which is known here. */
 static void describe(struct place_work *work)
 {
     _cleanup_(text_deinit) struct text sampled = TEXT_INIT;
 
-    work->call.process_rank = work->process->rank;
-    if (work->call.op != OWNER_RENDER || layout[work->call.entry].render != status_render)
+    if (!work->process || work->call.op != OWNER_RENDER ||
+        layout[work->call.entry].render != status_render)
         return;
     profile_add_line(work->process, &sampled);
     if (sampled.size <= OWNER_SAMPLED_MAX && sampled.size)
@@ -36,11 +37,8 @@ static void place_work_run(struct may_hang *may_hang)
 {
     struct place_work *work = (struct place_work *)may_hang;
 
-    if (work->process)
-        describe(work);
-    if (work->owners)
-        owners_ask(work->owners, work->process, work->who, &work->call, may_hang, &work->answer);
-    else
+    describe(work);
+    if (!work->owners)
         owner_serve(&work->server, work->process, work->who, &work->call, &may_hang->unwanted,
                     &work->answer);
 }
@@ -85,6 +83,7 @@ static struct place_work *place_work_new(struct call *call, const struct place *
         .answer = {.text = TEXT_INIT, .why = TEXT_INIT},
     };
     work->call.op = op;
+    work->call.process_rank = place->process ? place->process->rank : -1;
     may_hang_init(&work->work);
     return work;
 }
@@ -109,12 +108,17 @@ static bool is_told_by_owner(const struct place_work *work)
 /* The error of the answer; *lost: it was left behind, and nothing of it may be touched. */
 static int ask(struct call *call, struct place_work *work, bool *lost)
 {
+    int r = 0;
+
     if (work->work.pid && is_told_by_owner(work))
         work->owners = call->mount->owners;
-    int r = may_hang_run(&work->work, &call->interrupt);
-
+    if (!work->owners || profile_any(work->process->profile))
+        r = may_hang_run(&work->work, &call->interrupt);
     *lost = r < 0;
-    return *lost ? r : work->answer.error;
+    if (*lost || !work->owners)
+        return *lost ? r : work->answer.error;
+    return owners_ask(work->owners, work->process, work->who, &work->call, &work->work,
+                      &call->interrupt, &work->answer);
 }
 
 /* For <pid>/errors. */

@@ -1,6 +1,7 @@
 #include "fs/owner/owners.h"
 
 #include "agent/base/clock.h"
+#include "fs/base/worker.h"
 #include "fs/owner/message.h"
 #include "fs/owner/owner.h"
 #include "fs/proc/procfs.h"
@@ -16,9 +17,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define LOOK_MS 100
 #define IDLE_MAX 8 /* connections of one owner process that nobody uses */
 #define START_MS 5000
+#define END_MS 100                 /* a process whose connections are closed ends within */
 #define CLASSES 512                /* processes whose class is remembered */
 #define CLASS_FRESH_NS 1000000000u /* a process may take on other rights at any moment */
 #define CRASHES_FREE 3             /* without a pause before the next start ... */
@@ -39,7 +40,8 @@ struct owner {
     unsigned generation; /* how often it was started */
     bool starting;
     struct connection *idle;
-    unsigned nidle, asking; /* connections that nobody uses; those who ask, or are about to */
+    unsigned nidle, asking; /* connections that nobody uses; those who ask, or are about to ... */
+    unsigned nleft;         /* ... and those of them that were left behind */
     unsigned crashes;       /* in a row */
     uint64_t crashed_ns, again_ns, used_ns;
 };
@@ -260,7 +262,7 @@ static bool has_ended_idle(pid_t pid)
 {
     siginfo_t info = {0};
 
-    for (int i = 0; i < LOOK_MS && !info.si_pid; i++) {
+    for (int i = 0; i < END_MS && !info.si_pid; i++) {
         if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
             return false;
         if (!info.si_pid)
@@ -378,7 +380,7 @@ static int take_connection(struct asking *asking, const struct owner_class *clas
                     OWNERS_MAX);
         return -EAGAIN;
     }
-    if (owner->asking == OWNER_CONNECTIONS_MAX) {
+    if (owner->asking == OWNER_CONNECTIONS_MAX || owner->asking - owner->nleft == OWNER_CALLS_MAX) {
         text_puts(why, "too many files of processes of that user are read at once: try again");
         return -EAGAIN;
     }
@@ -445,47 +447,109 @@ static bool is_stopped(pid_t tid)
     return proc_stat_read(tid, &stat) == 0 && (stat.state == 'T' || stat.state == 't');
 }
 
-/* Receives one message of the answer. Bytes; -EIO: nobody is there any more; -EINTR: nobody waits
- * for the answer; -ETIMEDOUT: it will not come. */
-static ssize_t receive(const struct connection *connection, struct may_hang *work, uint64_t until,
-                       char *message, size_t cap)
+/* What waits for a thread that was left behind. */
+struct left {
+    struct owners *owners;
+    struct owner *owner;
+    struct connection *connection;
+    struct may_hang *work;
+};
+
+static void left_end(struct left *left)
+{
+    close_connection(left->connection);
+    {
+        _guard_mutex_(&left->owners->lock);
+        left->owner->asking--;
+        left->owner->nleft--;
+    }
+    may_hang_end(left->work);
+    free(left);
+}
+
+/* Whatever it says then, nobody wants to hear it. */
+static void *left_main(void *arg)
+{
+    struct left *left = arg;
+    char byte;
+
+    while (recv(left->connection->fd, &byte, 1, 0) < 0 && errno == EINTR)
+        continue;
+    left_end(left);
+    return NULL;
+}
+
+/* Takes over the connection, and the reference to the work. */
+static void leave(struct asking *asking, struct may_hang *work)
+{
+    struct left *left = malloc(sizeof *left);
+    pthread_t thread;
+
+    if (!left) { /* then it counts as done */
+        give_up(asking, false);
+        may_hang_end(work);
+        return;
+    }
+    *left = (struct left){asking->owners, asking->owner, asking->connection, work};
+    {
+        _guard_mutex_(&asking->owners->lock);
+        asking->owner->nleft++;
+    }
+    if (worker_start(left_main, left, "probefs-left", &thread) == 0)
+        pthread_detach(thread);
+    else
+        left_end(left);
+}
+
+/* One call that is being answered. */
+struct waiting {
+    struct may_hang *work;
+    const struct interrupt *interrupt;
+    uint64_t until;
+    unsigned stopped; /* looks in a row */
+    bool left;        /* it is left behind */
+};
+
+/* Looks why there is no answer yet. 0, or why there will be none. */
+static int look(const struct connection *connection, struct waiting *waiting)
+{
+    int r = may_hang_look(waiting->work, waiting->interrupt);
+
+    waiting->left = r < 0;
+    if (r)
+        return r < 0 ? r : -EINTR;
+    waiting->stopped = is_stopped(connection->tid) ? waiting->stopped + 1 : 0;
+    return waiting->stopped == OWNER_STOPPED_LOOKS || monotonic_ns() > waiting->until ? -ETIME : 0;
+}
+
+/* Receives one message of the answer. Bytes; -EIO: nobody is there any more; or what look() says.
+ */
+static ssize_t receive(const struct connection *connection, struct waiting *waiting, char *message,
+                       size_t cap)
 {
     struct pollfd poll_fd = {.fd = connection->fd, .events = POLLIN};
-    unsigned stopped = 0;
+    int r;
 
-    for (;;) {
-        int r = poll(&poll_fd, 1, LOOK_MS);
-        if (r > 0) {
-            ssize_t n = recv(connection->fd, message, cap, MSG_DONTWAIT);
-            if (n > 0)
-                return n;
-            return n < 0 && (errno == EAGAIN || errno == EINTR) ? -EAGAIN : -EIO;
-        }
-        /* what hangs in the kernel is waited for, and its process is said to hang meanwhile */
-        if (may_hang_is_left(work))
-            continue;
-        if (interrupted(&work->unwanted))
-            return -EINTR;
-        stopped = is_stopped(connection->tid) ? stopped + 1 : 0;
-        if (stopped == OWNER_STOPPED_LOOKS || monotonic_ns() > until)
-            return -ETIMEDOUT;
+    while ((r = poll(&poll_fd, 1, MAY_HANG_LOOK_MS)) <= 0) {
+        r = look(connection, waiting);
+        if (r < 0)
+            return r;
     }
+    ssize_t n = recv(connection->fd, message, cap, 0);
+    return n > 0 ? n : -EIO;
 }
 
 static int converse(const struct connection *connection, const struct owner_request *request,
-                    struct may_hang *work, struct owner_answer *answer)
+                    struct waiting *waiting, struct owner_answer *answer)
 {
     _cleanup_(owner_receipt_deinit) struct owner_receipt receipt = {.call = &request->call};
-    uint64_t until = monotonic_ns() + OWNER_ANSWER_NS;
     char message[OWNER_PIECE];
     int r = 1;
 
     if (send(connection->fd, request, sizeof *request, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
         return -EPIPE;
     while (r > 0) {
-        ssize_t n = receive(connection, work, until, message, sizeof message);
-        if (n == -EAGAIN)
-            continue;
+        ssize_t n = receive(connection, waiting, message, sizeof message);
         r = n < 0 ? (int)n : owner_receipt_take(&receipt, message, (size_t)n);
     }
     return r < 0 ? r : owner_receipt_answer(&receipt, answer);
@@ -510,39 +574,65 @@ static int greet(struct asking *asking)
     return has_thread(asking->pid, tid) ? 0 : -EPROTO;
 }
 
+/* Why there is no answer, if nobody has said so. */
+static void explain(int error, bool left, struct text *why)
+{
+    if (why->size)
+        return;
+    if (left)
+        may_hang_explain(error, why);
+    else if (error == -EIO || error == -EPROTO || error == -EPIPE)
+        text_puts(why, "what reads the processes of that user has crashed: read again");
+    else if (error == -ETIME)
+        text_puts(why, "what reads the processes of that user was stopped, or did not answer; it "
+                       "was ended: read again");
+    else if (error != -EINTR)
+        text_puts(why, "what reads the processes of that user can't be started: try again");
+}
+
+/* One call by one connection. Gives back the connection, or up. */
+static int ask_connected(struct asking *asking, const struct owner_request *request,
+                         struct waiting *waiting, struct owner_answer *answer)
+{
+    int r = asking->fresh ? greet(asking) : 0;
+
+    if (r == 0) {
+        r = may_hang_begin(waiting->work, asking->connection->tid);
+        if (r < 0) {
+            waiting->left = true; /* as it was before */
+            give_back(asking);
+            return r;
+        }
+        r = converse(asking->connection, request, waiting, answer);
+        if (waiting->left) {
+            leave(asking, waiting->work);
+            return r;
+        }
+        may_hang_end(waiting->work);
+    }
+    if (r == 0)
+        give_back(asking);
+    else
+        give_up(asking, r != -EINTR && r != -ENOMEM);
+    return r;
+}
+
 static int ask_class(struct owners *owners, const struct owner_class *class,
-                     const struct owner_request *request, struct may_hang *work, bool *retries,
-                     struct owner_answer *answer)
+                     const struct owner_request *request, struct may_hang *work,
+                     const struct interrupt *interrupt, bool *retries, struct owner_answer *answer)
 {
     struct asking asking = {.owners = owners};
+    struct waiting waiting = {.work = work,
+                              .interrupt = interrupt,
+                              .until = monotonic_ns() + OWNER_ANSWER_NS};
 
     int r = take_connection(&asking, class, &answer->why);
-    if (r == 0 && asking.fresh)
-        r = greet(&asking);
-    if (r == 0) {
-        may_hang_follow(work, asking.connection->tid);
-        r = converse(asking.connection, request, work, answer);
-        may_hang_follow(work, 0);
-    }
-    if (r == 0) {
-        give_back(&asking);
-        return 0;
-    }
-    bool ended = r == -EIO || r == -EPROTO || r == -EPIPE;
-    if (asking.connection)
-        give_up(&asking, ended || r == -ETIMEDOUT);
+    if (r == 0)
+        r = ask_connected(&asking, request, &waiting, answer);
     *retries = r == -EPIPE || (asking.retries && r == -EIO);
-    if (answer->why.size)
-        return r;
-    if (ended)
-        text_puts(&answer->why, "what reads the processes of that user has crashed: read again");
-    else if (r == -ETIMEDOUT)
-        text_puts(&answer->why, "what reads the processes of that user was stopped, or did not "
-                                "answer; it was ended: read again");
-    else if (r != -EINTR)
-        text_puts(&answer->why,
-                  "what reads the processes of that user can't be started: try again");
-    return ended ? -EIO : r;
+    if (r < 0)
+        explain(r, waiting.left, &answer->why);
+    return r == -EPIPE || r == -EPROTO ? -EIO : r == -ETIME ? -ETIMEDOUT : r;
 }
 
 /* ---- whom to ask ---- */
@@ -592,14 +682,14 @@ static void clear(struct owner_answer *answer)
 /* Once more if it had ended before it was asked. */
 static int ask(struct owners *owners, const struct owner_class *class,
                const struct owner_request *request, struct may_hang *work,
-               struct owner_answer *answer)
+               const struct interrupt *interrupt, struct owner_answer *answer)
 {
     bool retries = false;
 
-    int r = ask_class(owners, class, request, work, &retries, answer);
+    int r = ask_class(owners, class, request, work, interrupt, &retries, answer);
     if (retries) {
         clear(answer);
-        r = ask_class(owners, class, request, work, &retries, answer);
+        r = ask_class(owners, class, request, work, interrupt, &retries, answer);
     }
     if (r < 0)
         answer->error = r;
@@ -618,7 +708,8 @@ static int refuse(struct owner_answer *answer)
 }
 
 int owners_ask(struct owners *owners, struct process *process, const struct credentials *who,
-               const struct owner_call *call, struct may_hang *work, struct owner_answer *answer)
+               const struct owner_call *call, struct may_hang *work,
+               const struct interrupt *interrupt, struct owner_answer *answer)
 {
     struct owner_request request = {.call = *call, .reads = who != NULL};
     struct owner_class class;
@@ -632,7 +723,7 @@ int owners_ask(struct owners *owners, struct process *process, const struct cred
         return r;
     }
     if (!class.own) {
-        r = ask(owners, &class, &request, work, answer);
+        r = ask(owners, &class, &request, work, interrupt, answer);
         if (!is_refusal(r))
             return r;
         note_refusal(owners, process);
@@ -642,5 +733,5 @@ int owners_ask(struct owners *owners, struct process *process, const struct cred
     if (owners->contain == CONTAIN_STRICT &&
         (access_read_target(process->pid, &target) < 0 || target.uid[0] || target.uid[1]))
         return refuse(answer);
-    return ask(owners, &class, &request, work, answer);
+    return ask(owners, &class, &request, work, interrupt, answer);
 }

@@ -247,8 +247,9 @@ def test_parts(probe, any_python):
     eventually(lambda: probe.read(target.pid, "profile", "marks", "warm", "folded"), patience(30), "samples behind the mark")
     commands.run("ctl", "profile mark steady\n")
     eventually(lambda: probe.read(target.pid, "profile", "marks", "steady", "folded"), patience(30), "samples behind it")
-    commands.run("ctl", "profile off\n")
     directory = probe.path / str(target.pid) / "profile"
+    eventually(lambda: "in_c_nogil" in (directory / "modes" / "nogil" / "top").read_text(), patience(30), "a sample without the GIL")
+    commands.run("ctl", "profile off\n")
     whole = folded((directory / "folded").read_text())
     parts = [folded((directory / "threads" / tid / "folded").read_text()) for tid in os.listdir(directory / "threads")]
     assert len([part for part in parts if part]) >= 4

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import signal
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import shares
 from commands import Commands
 from interpreters import eventually, patience
+from mount import REPOSITORY
 from test_profile import samples, started, status
 
 BPF, PROG_GET_FD_BY_ID = 321, 13
@@ -103,6 +105,20 @@ for line in sys.stdin:
         if i % 4 == 3:
             kept.clear()
     print(json.dumps(pages), flush=True)
+"""
+
+# computes below some hundred native frames: more of a C stack than one piece
+DEEP = """
+def spin(_):
+    x = 1
+    for _ in range(100000):
+        x = x * 3 % 1000003
+    return x
+def nested(n):
+    return max([n - 1], key=nested if n > 1 else spin)
+print("ready")
+while True:
+    nested(40)
 """
 
 # many threads wait; one computes and starts its successor, and so on
@@ -235,6 +251,39 @@ def test_a_code_object_where_another_one_was(probe, python, kernel):
             flag.unlink(missing_ok=True)
 
 
+FORBIDS = [[REPOSITORY / "tests" / "seccomp-exec", "EPERM", "perf_event_open"], ["prlimit", "--nofile=300"]]
+
+
+@pytest.mark.parametrize("within", FORBIDS, ids=["events", "descriptors"])
+def test_refused_half_way(probe, any_python, kernel, within):
+    """The programs are loaded, the events aren't all to be had: it is told why, another source is taken, and nothing
+    stays in the kernel."""
+    target = any_python.run_source(CHAIN)
+    own = probe.mount(within=within)
+    started(own, target, "profile cpu 97hz", 5)
+    words = "not allowed to open performance events" if within == FORBIDS[0] else "too few file descriptors"
+    assert f"NotBetter: bpf: {words}" in own.read(target.pid, "profile", "status")
+    assert status(own, target.pid)["Source"] != "bpf"
+    assert not programs(own.pid) and not descriptors(own.pid, "[perf_event]") and not descriptors(own.pid, "bpf-map")
+
+
+def test_sixteen_at_once(probe, any_python, kernel):
+    """No memory has to be locked for it, and one program serves them all."""
+    own = probe.mount(within=["prlimit", "--memlock=0"])
+    targets = [any_python.run("shares.py", "python") for _ in range(16)]
+    for target in targets:
+        Commands(own, target.pid).run("ctl", "profile cpu 97hz\n")
+    for target in targets:
+        eventually(lambda target=target: samples(own, target.pid) > 5, patience(60), "samples")
+        assert status(own, target.pid)["Source"] == "bpf"
+    loaded = programs(own.pid)
+    assert 0 < len(loaded) <= 8
+    for target in targets:
+        Commands(own, target.pid).run("ctl", "profile off\n")
+    assert not descriptors(own.pid, "bpf-map")
+    eventually(lambda: not any(map(program_there, loaded)), patience(30), "the end of its programs")
+
+
 def test_a_killed_daemon_leaves_nothing(probe, any_python, kernel):
     target = any_python.run("shares.py", "mix")
     own = probe.mount()
@@ -278,6 +327,19 @@ def test_who_makes_memory_grow(probe, python, kernel):
     for name, pages in truth.items():
         assert abs(found[name] - pages) < 0.01 * sum(truth.values()), (truth, found)
     assert found["gives_back"] < found["grow_list"] < found["grow_bytes"]
+
+
+def test_deep_native_stacks(probe, python, kernel):
+    target = python.run_source(DEEP)
+    commands = started(probe, target, "profile cpu 997hz native", 300)
+    commands.run("ctl", "profile off\n")
+    said = status(probe, target.pid)
+    early = re.search(r"(\d+) native stacks end too early", said.get("Note", ""))
+    assert int(early[1] if early else 0) <= 0.02 * int(said["Samples"]), said
+    whole = sum(count for _, count in shares.stacks(probe.read(target.pid, "profile", "folded")))
+    deep = sum(count for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded"))
+               if sum(frame.startswith("nested ") for frame in stack) == 40)
+    assert deep > 0.9 * whole
 
 
 def processor_seconds(pid):

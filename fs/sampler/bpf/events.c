@@ -42,7 +42,11 @@ static int open_event(struct events *events, struct event *event, struct text *w
     int fd = event_new(&events->attr, event->tid);
 
     if (fd == -ESRCH)
-        return 0; /* that thread has ended */
+        return 0;                           /* that thread has ended */
+    if (fd >= 0 && !descriptor_spare(fd)) { /* others need some, too */
+        close(fd);
+        fd = -EMFILE;
+    }
     if (fd == -EPERM || fd == -EACCES)
         text_puts(why, "not allowed to open performance events: the daemon needs CAP_PERFMON, "
                        "or to be root");

@@ -339,6 +339,27 @@ INLINE void put_record(struct kernel_figures *figures, uint32_t slot, struct ker
     put(figures, slot, r, sizeof *r - sizeof r->frames + n * sizeof r->frames[0]);
 }
 
+/* As much of a stack as one record has, or as there is. */
+INLINE uint32_t copy_piece(struct kernel_native *n, uint64_t at)
+{
+    uint32_t size = 0;
+
+    n->full = 1;
+    for (int i = 0; i < KERNEL_STACK_PIECE / KERNEL_STACK_STEP; i++) {
+        uint32_t step = KERNEL_STACK_STEP - ((uint32_t)at & (KERNEL_STACK_STEP - 1));
+        if (size > KERNEL_STACK_PIECE - KERNEL_STACK_STEP || step > KERNEL_STACK_STEP)
+            break;
+        if (read_user(n->stack + size, step, at)) {
+            n->full = 0;
+            break;
+        }
+        size += step;
+        at += step;
+    }
+    n->size = size;
+    return size;
+}
+
 /* Registers in user mode and the stack above them, up to the end of the stack. */
 INLINE void put_native(struct kernel_figures *figures, uint32_t slot, struct kernel_scratch *s)
 {
@@ -353,18 +374,16 @@ INLINE void put_native(struct kernel_figures *figures, uint32_t slot, struct ker
     n->when = r->when;
     read_kernel(n->regs, sizeof n->regs, (uint64_t)task_registers(current_task_btf()));
     uint64_t at = n->regs[REGS_SP];
-    uint32_t size = 0;
-    for (int i = 0; i < KERNEL_STACK_MAX / KERNEL_STACK_STEP; i++) {
-        uint32_t step = KERNEL_STACK_STEP - ((uint32_t)at & (KERNEL_STACK_STEP - 1));
-        if (size > KERNEL_STACK_MAX - KERNEL_STACK_STEP || step > KERNEL_STACK_STEP ||
-            read_user(n->stack + size, step, at))
+    n->offset = 0;
+    for (int i = 0; i < KERNEL_STACK_PIECES; i++) {
+        uint32_t size = copy_piece(n, at);
+        if (size <= KERNEL_STACK_PIECE)
+            put(figures, slot, n, sizeof *n - sizeof n->stack + size);
+        if (!n->full)
             break;
-        size += step;
-        at += step;
+        n->offset += size;
+        at += size;
     }
-    n->size = size;
-    if (size <= KERNEL_STACK_MAX)
-        put(figures, slot, n, sizeof *n - sizeof n->stack + size);
 }
 
 INLINE void end(struct kernel_figures *figures, const struct kernel_record *r)

@@ -7,8 +7,9 @@
 
 #define KERNEL_FRAMES_MAX 256      /* Python frames of one stack, from its innermost end */
 #define KERNEL_FRAME_BYTES 128     /* of a frame in the target, that are read at most */
-#define KERNEL_STACK_MAX 16384     /* bytes of a C stack that are copied */
-#define KERNEL_STACK_STEP 4096     /* ... in pieces that end with a page */
+#define KERNEL_STACK_PIECE 16384   /* bytes of a C stack that one record has, */
+#define KERNEL_STACK_STEP 4096     /* ... copied up to the end of a page each time, */
+#define KERNEL_STACK_PIECES 4      /* ... and so many records at most */
 #define KERNEL_RUNNING_MAX 4       /* event loops of which it is seen which task they run */
 #define KERNEL_NAME_BYTES 128      /* of the object that is a task's name */
 #define KERNEL_SLOTS 256           /* profiles at a time */
@@ -87,7 +88,8 @@ enum kernel_kind {
     KERNEL_READY,  /* ... though it could go on */
     KERNEL_BACK,   /* it is back: `since` says since when it was away, weight for how long */
     KERNEL_BORN,   /* struct kernel_born */
-    KERNEL_NATIVE, /* struct kernel_native: belongs to the record that this processor writes next */
+    KERNEL_NATIVE, /* struct kernel_native, one or more: belongs to the record that this processor
+                      writes next */
 };
 
 #define RECORD_GIL 1u        /* the thread holds the GIL */
@@ -139,9 +141,11 @@ struct kernel_born {
 
 struct kernel_native {
     uint32_t kind, serial, pid, tid, processor, size; /* bytes of the stack that are written */
-    uint64_t when;                                    /* as in the record that follows */
-    uint64_t regs[21];                                /* struct pt_regs of x86-64 */
-    uint8_t stack[KERNEL_STACK_MAX];                  /* from the stack pointer upwards */
+    uint32_t offset;                   /* of them in the stack: 0 is the first piece */
+    uint32_t full;                     /* there may be more behind it */
+    uint64_t when;                     /* as in the record that follows */
+    uint64_t regs[21];                 /* struct pt_regs of x86-64 */
+    uint8_t stack[KERNEL_STACK_PIECE]; /* from the stack pointer upwards */
 };
 
 /* A thread that left the processor. skipped: ns of waits whose stack wasn't taken, since the last

@@ -67,7 +67,7 @@ struct kernel {
     size_t nthreads, threads_alloc;
     struct child *children;
     size_t nchildren, children_alloc;
-    struct kernel_native **natives; /* by processor: belongs to the record that comes next */
+    struct native_copy **natives; /* by processor: belongs to the record that comes next */
     size_t nnatives, natives_alloc;
     uint32_t *ids; /* with the word for a child before them */
     uint64_t lost; /* that the store knows of */
@@ -286,26 +286,42 @@ static void come_back(struct kernel *k, const struct kernel_record *record)
 }
 
 /* The native half of a record, if it has one. */
-static const struct kernel_native *take_native(struct kernel *k, const struct kernel_record *record)
+static const struct native_copy *take_native(struct kernel *k, const struct kernel_record *record)
 {
     if (record->processor >= k->nnatives)
         return NULL;
-    const struct kernel_native *native = k->natives[record->processor];
-    return native && native->tid == record->tid && native->when == record->when ? native : NULL;
+    const struct native_copy *native = k->natives[record->processor];
+    return native && native->tid == (pid_t)record->tid && native->when == record->when ? native
+                                                                                       : NULL;
 }
 
+/* A piece of the native half of the record that comes next from this processor. */
 static void keep_native(struct kernel *k, const struct kernel_native *native, size_t size)
 {
     if (native->processor >= PROCESSORS_MAX || size > sizeof *native ||
+        size < offsetof(struct kernel_native, stack) + native->size ||
         ARRAY_GROW(k->natives, k->natives_alloc, native->processor + 1) < 0)
         return;
     if (native->processor >= k->nnatives)
         k->nnatives = native->processor + 1;
-    struct kernel_native **kept = &k->natives[native->processor];
-    if (!*kept)
-        *kept = malloc(sizeof **kept);
-    if (*kept)
-        memcpy(*kept, native, size);
+    struct native_copy **at = &k->natives[native->processor];
+    if (!*at)
+        *at = calloc(1, sizeof **at);
+    struct native_copy *kept = *at;
+    if (!kept)
+        return;
+    if (native->offset == 0) {
+        kept->tid = (pid_t)native->tid;
+        kept->when = native->when;
+        kept->size = 0;
+        memcpy(kept->regs, native->regs, sizeof kept->regs);
+    }
+    if (kept->tid != (pid_t)native->tid || kept->when != native->when ||
+        kept->size != native->offset || native->size > sizeof kept->stack - kept->size)
+        return; /* what is between them was lost */
+    memcpy(kept->stack + kept->size, native->stack, native->size);
+    kept->size += native->size;
+    kept->cut = native->full;
 }
 
 static void take_stack(struct kernel *k, const struct kernel_record *record)
@@ -577,7 +593,8 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
 
 static uint32_t ring_size(const struct sampler_options *options)
 {
-    uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_MAX : 0), wanted, size = RING_MIN;
+    uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_PIECE : 0), wanted,
+             size = RING_MIN;
     uint64_t each = options->modes & SAMPLER_OFF_MODES
                         ? 1000000000u / KERNEL_WINDOW_NS * (uint64_t)KERNEL_WINDOW_SWITCHES
                         : 0;

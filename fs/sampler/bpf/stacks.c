@@ -174,7 +174,7 @@ static void find_anchors(struct stacks *s, uint64_t cframe, const struct stack_c
 }
 
 static size_t unwind_copy(struct stacks *s, const struct kernel_record *record,
-                          const struct kernel_native *native, size_t ngroups, enum native_end *end)
+                          const struct native_copy *native, size_t ngroups, enum native_end *end)
 {
     struct user_regs_struct user = {0};
     struct native_regs regs = {0};
@@ -188,7 +188,7 @@ static size_t unwind_copy(struct stacks *s, const struct kernel_record *record,
     struct stack_copy copy = {.low = user.rsp,
                               .high = user.rsp + native->size,
                               .data = native->stack,
-                              .cut = native->size > KERNEL_STACK_MAX - KERNEL_STACK_STEP};
+                              .cut = native->cut};
     *end = unwind(&s->unwinder, &copy, &regs, s->frames, NATIVE_FRAMES_MAX, &n);
     s->incomplete += *end != NATIVE_BASE;
     find_anchors(s, record->cframe, &copy, ngroups);
@@ -296,7 +296,7 @@ static void know(struct known_stack *known, const struct kernel_record *record, 
 /* Fills s->ids from its end. *until: when the Python frames are to be looked up again. *task_at:
  * where the frame of the running task's coroutine is; 0: no task. */
 static ssize_t name_all(struct stacks *s, const struct kernel_record *record,
-                        const struct kernel_native *native, uint32_t reason, uint64_t *until,
+                        const struct native_copy *native, uint32_t reason, uint64_t *until,
                         size_t *task_at)
 {
     enum native_end end;
@@ -348,7 +348,7 @@ static bool find_task(const struct stacks *s, const struct kernel_record *record
 }
 
 ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
-                       const struct kernel_native *native, const uint32_t **ids,
+                       const struct native_copy *native, const uint32_t **ids,
                        struct store_place **place)
 {
     uint32_t reason = NO_REASON;
