@@ -526,6 +526,8 @@ static void describe_tasks(const struct kernel *k, struct kernel_watched *out)
     out->tstate_task = asyncio.tstate_task;
     out->task_coro = asyncio.coro;
     out->task_name = asyncio.name;
+    out->task_callback = asyncio.callback0;
+    out->task_waiter = asyncio.waiter;
     out->gen_frame_points = o->gen_iframe < 0;
     out->gen_frame = out->gen_frame_points ? o->gen_frame : o->gen_iframe;
     out->dict_keys = o->dict_keys;
