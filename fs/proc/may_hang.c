@@ -280,7 +280,7 @@ static bool is_same_sleep(struct may_hang *work)
 
     if (!work->tid)
         return false;
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)work->tid);
+    snprintf(path, sizeof path, "/proc/%d/syscall", (int)work->tid);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, sleep, sizeof sleep - 1);
     bool same = n > 0 && is_asleep(work, sleep) && !strcmp(sleep, work->sleep);
@@ -343,6 +343,20 @@ int may_hang_run(struct may_hang *work, const struct interrupt *interrupt)
 
     return r < 0 ? r : may_hang_wait(work, interrupt);
 }
+
+void may_hang_follow(struct may_hang *work, pid_t tid)
+{
+    _guard_mutex_(&all.lock);
+    work->tid = tid ? tid : (pid_t)syscall(SYS_gettid);
+}
+
+bool may_hang_is_left(const struct may_hang *work)
+{
+    _guard_mutex_(&all.lock);
+    return work->state == MAY_HANG_LEFT;
+}
+
+void may_hang_left_by_others(pid_t pid) { current = pid; }
 
 void may_hang_explain(int error, struct text *why)
 {

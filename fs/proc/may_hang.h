@@ -33,7 +33,7 @@ struct may_hang {
     unsigned refs;
     enum { MAY_HANG_RUNS, MAY_HANG_DONE, MAY_HANG_LEFT } state;
     pthread_cond_t done;
-    pid_t tid;             /* of the thread that does it */
+    pid_t tid;             /* of the thread that does it, of whatever process */
     unsigned sleeps;       /* looks in a row that saw it in the same sleep */
     char sleep[192];       /* that one, as /proc says it */
     struct may_hang *next; /* of those that sleep, or are left behind */
@@ -60,6 +60,15 @@ int may_hang_wait(struct may_hang *work, const struct interrupt *interrupt);
 void may_hang_wait_all(struct may_hang *const *works, size_t n);
 /* Both. */
 int may_hang_run(struct may_hang *work, const struct interrupt *interrupt);
+
+/* From within run: a thread of another process does it, for which this one waits; that one is
+ * looked at then. 0: this one again. */
+void may_hang_follow(struct may_hang *work, pid_t tid);
+/* Whether it was left behind. */
+bool may_hang_is_left(const struct may_hang *work);
+/* The calling thread can be left behind by another process, and works on that process from now on:
+ * what it starts on it is done here. */
+void may_hang_left_by_others(pid_t pid);
 
 /* Why one of these errors came, and what to do. */
 void may_hang_explain(int error, struct text *why);

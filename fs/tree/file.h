@@ -30,10 +30,12 @@ struct file_context {
     unsigned rank;                     /* at by-rank/<rank>, and below jobs/<job> */
     const char *word;                  /* at globals/<module>, at and below jobs/<job>, else "" */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
-    int flags;       /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
-    bool clears;     /* of a command that clears (layout.h): what was there is still to go */
-    struct text why; /* on failure: what failed, why, what to do; no newline at the end.
-                        Shown by <pid>/errors, and by the next read of a command file */
+    const char *sampled; /* the line of status about the profile of its process, or "" */
+    int noted;           /* -errno: what a file that could be rendered doesn't show; why says it */
+    int flags;           /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
+    bool clears;         /* of a command that clears (layout.h): what was there is still to go */
+    struct text why;     /* of either: what failed, why, what to do; no newline at the end.
+                            Shown by <pid>/errors, and by the next read of a command file */
 };
 
 /* Renders one file into out. Returns 0 or -errno, the error of open(2); a link renders what it

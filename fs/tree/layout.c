@@ -241,6 +241,44 @@ const size_t layout_size = ARRAY_SIZE(layout);
 
 bool entry_exited(const struct entry *entry) { return !strncmp(entry->path, "exited/", 7); }
 
+/* Tables that show nothing but the process. */
+static bool is_passive_table(const char *name)
+{
+    static const char *const names[] = {
+        "backtrace.csv", "environ.csv", "globals.csv",    "heap.csv",  "locals.csv",  "maps.csv",
+        "modules.csv",   "process.csv", "task_edges.csv", "tasks.csv", "threads.csv",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+bool entry_passive(const struct entry *entry)
+{
+    static file_render *const renders[] = {
+        status_render,         backtrace_render, backtrace_python_render,
+        stacks_folded_render,  tasks_render,     stacks_python_folded_render,
+        thread_status_render,  locals_render,    thread_backtrace_render,
+        frame_locals_render,   globals_render,   heap_census_render,
+        heap_referrers_render,
+    };
+    static const struct naming *const namings[] = {&tids, &depths, &modules, &heap_objects};
+
+    if (strncmp(entry->path, "<pid>/", 6))
+        return false;
+    if (entry->render == table_render)
+        return is_passive_table(entry_name(entry));
+    for (size_t i = 0; i < ARRAY_SIZE(renders); i++)
+        if (entry->render == renders[i])
+            return true;
+    for (size_t i = 0; !entry->render && i < ARRAY_SIZE(namings); i++)
+        if (entry->naming == namings[i])
+            return true;
+    return false;
+}
+
 const char *entry_name(const struct entry *entry)
 {
     const char *slash = strrchr(entry->path, '/');

@@ -191,6 +191,28 @@ def judge(report, sampler, interpreter, kind, mode, loops, args):
         report.budget(f"{what}: impossible", found.impossible, 0, lambda stacks: f"{stacks:g}")
 
 
+def measure_impossible(report, probe, chosen, args):
+    """Of very many samples of the shortest calls: stacks that never were."""
+    each = -(-args.stacks // len(chosen))
+    print(f"\n== Impossible stacks of {args.stacks}, 9973 Hz")
+    for interpreter in chosen:
+        with interpreter.run("shares.py", "calls") as target:
+            control = probe.path / str(target.pid) / "ctl"
+            shares.begin(target)
+            control.write_text("profile cpu 9973hz python\n")
+            while int(status(probe, target)["Samples"].split()[0]) < each:
+                time.sleep(1)
+            control.write_text("profile off\n")
+            spent = shares.end(target)
+            said = status(probe, target)
+            folded = (probe.path / str(target.pid) / "profile" / "folded").read_text()
+        found = shares.judge(folded, expected(spent, "cpu"))
+        report.row(f"{interpreter}: {said['Samples']} samples", f"{found.impossible:g}",
+                   f"worst error {found.worst:.2f}, lost {said['Lost']}, torn {said['Torn']}, no stack {said['NoStack']}, "
+                   f"source {said['Source']}")
+        report.budget(f"impossible stacks, {interpreter}", found.impossible, 0, lambda stacks: f"{stacks:g}")
+
+
 # --- cost ------------------------------------------------------------------------------------------
 
 
@@ -408,6 +430,8 @@ def measure_profile(report, probe, chosen, args, start):
             for interpreter in chosen:
                 measure_truth(report, [Ours(probe), *others], interpreter, loops, interpreter is newest, args)
             measure_cost(report, probe, others, newest, start, loops, args)
+    if args.stacks:
+        measure_impossible(report, probe, chosen, args)
     measure_daemon(report, probe, newest, start, args)
     measure_allocations(report, probe, newest, not args.no_peers, args)
     measure_census(report, probe, newest)

@@ -2,6 +2,7 @@
 daemon that is killed, by a program that ends, and after storms of forks, execs and threads."""
 import ctypes
 import errno
+import json
 import math
 import os
 import pathlib
@@ -65,6 +66,61 @@ while not others or id(others[-1].__code__) != at and len(others) < 100000:
     others.append(begun("later"))
 print(id(others[-1].__code__) == at, flush=True)
 others[-1](sys.argv[2], os.path.exists)
+"""
+
+
+# its memory grows by what each function says itself, in pages that it has touched first
+GROWS = """
+import json, resource, sys, zlib
+try:
+    import numpy
+except ImportError:
+    numpy = None
+packed = zlib.compress(bytes(8 << 20))
+kept, pages = [], {}
+def grow_list():
+    kept.append([i for i in range(100000, 200000)])
+def grow_bytes():
+    kept.append(b"x" * (12 << 20))
+def grow_zlib():
+    kept.append(zlib.decompress(packed))
+def grow_numpy():
+    kept.append(numpy.ones(500000))
+def gives_back():
+    for _ in range(20):
+        b"y" * (100 << 10)
+def touched():
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+def rounds():
+    for function in (grow_list, grow_bytes, grow_zlib, gives_back) + ((grow_numpy,) if numpy else ()):
+        before = touched()
+        function()
+        pages[function.__name__] = pages.get(function.__name__, 0) + touched() - before
+print("ready")
+for line in sys.stdin:
+    for i in range(12):
+        rounds()
+        if i % 4 == 3:
+            kept.clear()
+    print(json.dumps(pages), flush=True)
+"""
+
+# many threads wait; one computes and starts its successor, and so on
+CHAIN = """
+import threading, time
+threading.stack_size(512 << 10)
+never = threading.Lock()
+never.acquire()
+def link():
+    end = time.thread_time() + 0.003
+    while time.thread_time() < end:
+        pass
+    threading.Thread(target=link, daemon=True).start()
+for _ in range(200):
+    threading.Thread(target=never.acquire, daemon=True).start()
+link()
+print("ready")
+never.acquire()
 """
 
 
@@ -203,6 +259,46 @@ def test_an_ended_process_leaves_nothing(probe, any_python, kernel):
     target.close()
     eventually(lambda: (own.path / "exited" / str(target.pid)).exists(), patience(30), "what is left")
     assert "in_python" in own.read("exited", target.pid, "profile", "top")
+
+
+def test_who_makes_memory_grow(probe, python, kernel):
+    """By function, as the kernel counts it for the thread; what C code touches too."""
+    target = python.run_source(GROWS)
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "profile faults\n")
+    target.send("go")
+    truth = json.loads(target.readline(patience(60)))
+    commands.run("ctl", "profile off\n")
+    said = status(probe, target.pid)
+    assert said["Lost"].startswith("0 ") and said["NoStack"].startswith("0 ")
+    found = dict.fromkeys(truth, 0)
+    for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded")):
+        for name in truth:
+            found[name] += count if any(frame.startswith(name) for frame in stack) else 0
+    for name, pages in truth.items():
+        assert abs(found[name] - pages) < 0.01 * sum(truth.values()), (truth, found)
+    assert found["gives_back"] < found["grow_list"] < found["grow_bytes"]
+
+
+def processor_seconds(pid):
+    """Of all threads that the process ever had."""
+    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.long
+def test_threads_that_start_as_it_begins(probe, any_python, kernel):
+    """Each is sampled, and once: whoever is not, or twice, has successors of which that is as true."""
+    target = any_python.run_source(CHAIN)
+    commands = Commands(probe, target.pid)
+    for _ in range(6):
+        commands.run("ctl", "profile cpu 997hz\n")
+        commands.run("ctl", "profile clear\n")
+        before = processor_seconds(target.pid)
+        eventually(lambda: processor_seconds(target.pid) > before + 0.4, patience(30), "its work")
+        commands.run("ctl", "profile off\n")
+        spent = processor_seconds(target.pid) - before
+        seen = sum(count for _, count in shares.stacks(probe.read(target.pid, "profile", "folded"))) / 1e6
+        assert 0.5 < seen / spent < 1.5, (seen, spent)
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 #include "fs/sampler/bpf/events.h"
 
+#include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/proc/procfs.h"
@@ -16,13 +17,6 @@
 #define COST_SPIN_NS 2000000 /* for which the processor is kept busy, each time */
 #define COST_ROUNDS 4        /* with it, and without */
 
-struct opening {
-    struct events *events;
-    struct perf_event_attr attr;
-    int part;
-    struct text *why;
-};
-
 static int event_new(struct perf_event_attr *attr, pid_t tid)
 {
     int fd = (int)syscall(SYS_perf_event_open, attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
@@ -30,34 +24,38 @@ static int event_new(struct perf_event_attr *attr, pid_t tid)
     return fd < 0 ? -errno : fd;
 }
 
-static int open_thread(void *arg, int tasks, pid_t tid)
+/* Threads are listed first: one that has inherited an event mustn't get another one. */
+static int list_thread(void *arg, int tasks, pid_t tid)
 {
-    struct opening *o = arg;
-    struct events *events = o->events;
+    struct events *events = arg;
 
-    if (events->n >= EVENTS_MAX) {
-        text_printf(o->why, "the process has more than %d threads", EVENTS_MAX);
+    if (events->n >= EVENTS_MAX)
         return -E2BIG;
-    }
-    if (ARRAY_GROW(events->fds, events->alloc, events->n + 1) < 0)
+    if (ARRAY_GROW(events->items, events->alloc, events->n + 1) < 0)
         return -ENOMEM;
-    int fd = event_new(&o->attr, tid);
+    events->items[events->n++] = (struct event){-1, tid};
+    return 0;
+}
+
+static int open_event(struct events *events, struct event *event, struct text *why)
+{
+    int fd = event_new(&events->attr, event->tid);
+
     if (fd == -ESRCH)
         return 0; /* that thread has ended */
     if (fd == -EPERM || fd == -EACCES)
-        text_puts(o->why, "not allowed to open performance events: the daemon needs CAP_PERFMON, "
-                          "or to be root");
+        text_puts(why, "not allowed to open performance events: the daemon needs CAP_PERFMON, "
+                       "or to be root");
     else if (fd == -EMFILE || fd == -ENFILE)
-        text_printf(o->why, "too few file descriptors for an event in each of its threads");
+        text_printf(why, "too few file descriptors for an event in each of its threads");
     else if (fd < 0)
-        text_printf(o->why, "a performance event can't be opened: %s", strerror(-fd));
+        text_printf(why, "a performance event can't be opened: %s", strerror(-fd));
     if (fd < 0)
         return fd;
-    events->fds[events->n++] = fd;
-    if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, o->part) < 0) {
+    event->fd = fd;
+    if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, events->part) < 0) {
         int error = errno;
-        text_printf(o->why, "a program can't be attached to a performance event: %s",
-                    strerror(error));
+        text_printf(why, "a program can't be attached to a performance event: %s", strerror(error));
         return -error;
     }
     return 0;
@@ -66,24 +64,28 @@ static int open_thread(void *arg, int tasks, pid_t tid)
 int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, uint64_t period,
                 bool children, int part, struct text *why)
 {
-    struct events all = {0};
-    struct opening o = {&all,
-                        {.size = sizeof o.attr,
-                         .type = PERF_TYPE_SOFTWARE,
-                         .config = config,
-                         .sample_period = period,
-                         .disabled = 1,
-                         .inherit = !tid,
-                         .inherit_thread = !tid && !children,
-                         .exclude_hv = 1},
-                        part,
-                        why};
-    int r = tid ? open_thread(&o, -1, tid) : proc_each_task(pid, open_thread, &o);
+    struct events all = {.attr = {.size = sizeof all.attr,
+                                  .type = PERF_TYPE_SOFTWARE,
+                                  .config = config,
+                                  .sample_period = period,
+                                  .disabled = 1,
+                                  .inherit = !tid,
+                                  .inherit_thread = !tid && !children,
+                                  .exclude_hv = 1},
+                         .part = part};
+    int r = tid ? list_thread(&all, -1, tid) : proc_each_task(pid, list_thread, &all);
+    bool any = false;
 
-    if (r == 0 && !all.n)
+    if (r == -E2BIG)
+        text_printf(why, "the process has more than %d threads", EVENTS_MAX);
+    for (size_t i = 0; i < all.n && r == 0; i++) {
+        r = open_event(&all, &all.items[i], why);
+        any |= all.items[i].fd >= 0;
+    }
+    if (r == 0 && !any)
         r = -ESRCH;
     for (size_t i = 0; i < all.n && r == 0; i++)
-        if (ioctl(all.fds[i], PERF_EVENT_IOC_ENABLE, 0) < 0)
+        if (all.items[i].fd >= 0 && ioctl(all.items[i].fd, PERF_EVENT_IOC_ENABLE, 0) < 0)
             r = -errno;
     if (r < 0 && !why->size)
         text_printf(why, "%s", r == -ESRCH ? "the process has ended" : strerror(-r));
@@ -93,11 +95,29 @@ int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, ui
     return r;
 }
 
+void events_add(struct events *events, pid_t tid)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+
+    for (size_t i = 0; i < events->n; i++)
+        if (events->items[i].tid == tid)
+            return;
+    if (list_thread(events, -1, tid) < 0)
+        return;
+    struct event *event = &events->items[events->n - 1];
+    open_event(events, event, &why);
+    if (event->fd >= 0)
+        ioctl(event->fd, PERF_EVENT_IOC_ENABLE, 0);
+    else
+        events->n--;
+}
+
 void events_deinit(struct events *events)
 {
     for (size_t i = 0; i < events->n; i++)
-        close(events->fds[i]);
-    free(events->fds);
+        if (events->items[i].fd >= 0)
+            close(events->items[i].fd);
+    free(events->items);
     *events = (struct events){0};
 }
 

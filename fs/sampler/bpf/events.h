@@ -12,8 +12,13 @@
 #define EVENTS_MAX 4096 /* threads that a process may have when its profile begins */
 
 struct events {
-    int *fds;
+    struct event {
+        int fd;
+        pid_t tid;
+    } * items;
     size_t n, alloc;
+    struct perf_event_attr attr;
+    int part;
 };
 
 /* Opens an event of PERF_TYPE_SOFTWARE (config, period) for all threads that there are, or only for
@@ -23,6 +28,9 @@ struct events {
  * (events_deinit). */
 int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, uint64_t period,
                 bool children, int part, struct text *why);
+/* The same for a thread that started meanwhile, and that has inherited none; for none that has one.
+ * Where that isn't possible any more nothing happens. */
+void events_add(struct events *events, pid_t tid);
 void events_deinit(struct events *events);
 
 /* What an event costs the thread that it interrupts, when nobody looks at it: measured here, in

@@ -505,24 +505,40 @@ SECTION("raw_tp/sched_switch") int returned(uint64_t *arguments)
 
 /* ---- processes that come and go ---- */
 
+/* What starts has inherited its parent's event, or none. */
+INLINE void tell_of(const struct kernel_watched *w, uint32_t pid, uint32_t tid)
+{
+    struct kernel_born born = {KERNEL_BORN, w->serial, pid, tid};
+    uint32_t slot = w->slot;
+    void *ring = map_lookup(&map_rings, &slot);
+
+    if (ring)
+        ring_output(ring, &born, sizeof born, RING_WAKE);
+}
+
 /* (struct task_struct *parent, struct task_struct *child): a child's memory is its parent's. */
 SECTION("raw_tp/sched_process_fork") int forked(uint64_t *arguments)
 {
-    uint32_t zero = 0, child;
+    uint32_t zero = 0, child = 0;
     struct kernel_watched copy;
     struct kernel_layout *l = map_lookup(&map_layout, &zero);
-    if (!l || kernel_word(arguments[1] + l->task_leader) != arguments[1])
-        return 0; /* a thread */
+    if (!l)
+        return 0;
+    uint32_t is_thread = kernel_word(arguments[1] + l->task_leader) != arguments[1];
     struct number who = whoami(l);
     struct kernel_watched *w = map_lookup(&map_watched, &who.pid);
-    if (!w || !(w->flags & WATCHED_CHILDREN))
+    if (!w || !(is_thread || w->flags & WATCHED_CHILDREN))
         return 0;
-    copy = *w;
     if (l->level)
         child = number_of(l, arguments[1]);
     else
         read_kernel(&child, sizeof child, arguments[1] + l->task_pid);
-    map_update(&map_watched, &child, &copy, ANY);
+    if (w->flags & WATCHED_EVENTS && !kernel_word(arguments[1] + l->task_events))
+        tell_of(w, is_thread ? who.pid : child, child);
+    if (!is_thread) {
+        copy = *w;
+        map_update(&map_watched, &child, &copy, ANY);
+    }
     return 0;
 }
 

@@ -33,9 +33,9 @@ enum kernel_map {
 /* Where the running kernel's structures have their fields (bytes), and which pid namespace is the
  * daemon's: level 0 is the first one, `space` its struct pid_namespace. */
 struct kernel_layout {
-    uint32_t task_fsbase, task_pid, task_state, task_leader, task_thread_pid;
+    uint32_t task_fsbase, task_pid, task_state, task_leader, task_thread_pid, task_events;
     uint32_t pid_level, pid_numbers, upid_size, upid_nr, upid_ns;
-    uint32_t level, unused;
+    uint32_t level;
     uint64_t space;
 };
 
@@ -43,6 +43,7 @@ struct kernel_layout {
 #define WATCHED_NATIVE 2u   /* registers and a copy of the C stack, too */
 #define WATCHED_CHILDREN 4u /* processes that it forks are watched as well */
 #define WATCHED_TASKS 8u    /* it has asyncio, and where is known */
+#define WATCHED_EVENTS 16u  /* threads without an event are told of */
 
 /* A process: how its interpreter lies in memory. Offsets in bytes, -1: this version has no such
  * field. */
@@ -84,6 +85,7 @@ enum kernel_kind {
     KERNEL_AWAY,   /* a thread leaves the processor, and waits */
     KERNEL_READY,  /* ... though it could go on */
     KERNEL_BACK,   /* it is back: `since` says since when it was away, weight for how long */
+    KERNEL_BORN,   /* struct kernel_born */
     KERNEL_NATIVE, /* struct kernel_native: belongs to the record that this processor writes next */
 };
 
@@ -126,6 +128,11 @@ struct kernel_record {
     uint32_t n, unused; /* frames */
     /* innermost first; n of them are written, and then the task */
     struct kernel_frame frames[KERNEL_FRAMES_MAX + KERNEL_TASK_FRAMES];
+};
+
+/* A thread, or a process, that starts without an event: its parent has none yet. */
+struct kernel_born {
+    uint32_t kind, serial, pid, tid;
 };
 
 struct kernel_native {

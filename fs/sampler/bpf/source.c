@@ -343,6 +343,15 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
                    (size_t)n, place);
 }
 
+/* A thread that started before its parent had an event. */
+static void equip(struct kernel *k, pid_t tid)
+{
+    if (k->clocks.n)
+        events_add(&k->clocks, tid);
+    if (k->faults.n)
+        events_add(&k->faults, tid);
+}
+
 static void take_record(void *arg, const void *data, size_t size)
 {
     const struct kernel_record *record = data;
@@ -350,6 +359,10 @@ static void take_record(void *arg, const void *data, size_t size)
 
     if (record->serial != k->serial) /* of a profile that had this slot before */
         return;
+    if (record->kind == KERNEL_BORN) {
+        equip(k, (pid_t)record->tid);
+        return;
+    }
     if (record->kind == KERNEL_NATIVE) {
         keep_native(k, data, size);
         return;
@@ -539,9 +552,13 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
         text_puts(why, "this interpreter's frames are too large");
         return -EOPNOTSUPP;
     }
-    out->flags = (sampler->options.modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
+    unsigned modes = sampler->options.modes;
+    bool inherited = modes & (SAMPLER_ON_MODES | SAMPLER_MODE(MODE_FAULTS)) &&
+                     !sampler->options.tid;
+    out->flags = (modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
                  (sampler->options.native ? WATCHED_NATIVE : 0) |
-                 (sampler->options.children ? WATCHED_CHILDREN : 0);
+                 (sampler->options.children ? WATCHED_CHILDREN : 0) |
+                 (inherited ? WATCHED_EVENTS : 0);
     sampler_tasks_look(sampler->tasks, monotonic_ns(), false, 0);
     describe_tasks(k, out);
     pthread_mutex_lock(&target->lock);
