@@ -432,7 +432,8 @@ static void note(struct sampler *sampler, const struct seen *seen, enum sample_k
     if (!weight)
         return;
     if (word) {
-        memcpy(with_word, sample.frames, sample.n * sizeof *with_word);
+        if (sample.n)
+            memcpy(with_word, sample.frames, sample.n * sizeof *with_word);
         with_word[sample.n++] = *word;
         sample.frames = with_word;
     }
