@@ -107,6 +107,24 @@ for line in sys.stdin:
     print(json.dumps(pages), flush=True)
 """
 
+# as regular as a timer, by its own processor time: two thirds in one(), a third in other()
+REGULAR = """
+import time
+PERIOD = 1 / 97
+def one(end):
+    while time.thread_time() < end:
+        pass
+def other(end):
+    while time.thread_time() < end:
+        pass
+print("ready")
+turn = 0
+while True:
+    turn += 1
+    one((turn - 1 / 3) * PERIOD)
+    other(turn * PERIOD)
+"""
+
 # computes below some hundred native frames: more of a C stack than one piece
 DEEP = """
 def spin(_):
@@ -327,6 +345,22 @@ def test_who_makes_memory_grow(probe, python, kernel):
     for name, pages in truth.items():
         assert abs(found[name] - pages) < 0.01 * sum(truth.values()), (truth, found)
     assert found["gives_back"] < found["grow_list"] < found["grow_bytes"]
+
+
+@pytest.mark.long
+def test_never_in_step(probe, any_python, kernel):
+    """What comes as regularly as samples would isn't met at the same point each time; nothing is lost of the time."""
+    target = any_python.run_source(REGULAR)
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "profile cpu 97hz\n")
+    before = processor_seconds(target.pid)
+    eventually(lambda: processor_seconds(target.pid) > before + 2.5, patience(60), "its work")
+    commands.run("ctl", "profile off\n")
+    spent = processor_seconds(target.pid) - before
+    found = {name: sum(count for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded"))
+                       if any(frame.startswith(name + " ") for frame in stack)) / 1e6 for name in ("one", "other")}
+    assert abs(found["one"] / (found["one"] + found["other"]) - 2 / 3) < 0.15, (found, spent)
+    assert abs(sum(found.values()) / spent - 1) < 0.1, (found, spent)
 
 
 def test_deep_native_stacks(probe, python, kernel):

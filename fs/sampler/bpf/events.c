@@ -10,9 +10,11 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define VARY_UNIT 1024       /* the usual rate */
 #define COST_PERIOD_NS 50000 /* of the event whose cost is measured */
 #define COST_SPIN_NS 2000000 /* for which the processor is kept busy, each time */
 #define COST_ROUNDS 4        /* with it, and without */
@@ -114,6 +116,24 @@ void events_add(struct events *events, pid_t tid)
         ioctl(event->fd, PERF_EVENT_IOC_ENABLE, 0);
     else
         events->n--;
+}
+
+uint64_t events_vary(struct events *events, pid_t tid)
+{
+    struct event *event = events->items, *end = events->items + events->n;
+    uint64_t usual = events->attr.sample_period, random;
+
+    while (event < end && event->tid != tid)
+        event++;
+    if (event == end || event->fd < 0 ||
+        getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+        return 0;
+    uint64_t rate = VARY_UNIT / 2 + random % VARY_UNIT, period = usual * VARY_UNIT / rate;
+    if (ioctl(event->fd, PERF_EVENT_IOC_PERIOD, &period) < 0)
+        return 0;
+    uint64_t before = event->period ? event->period : usual;
+    event->period = period;
+    return before / 2;
 }
 
 void events_deinit(struct events *events)

@@ -223,6 +223,7 @@ static int learn_layout(struct kernel_layout *l, struct text *why)
         {"task_struct", "thread_pid", &l->task_thread_pid},
         {"task_struct", "__state", &l->task_state},
         {"task_struct", "perf_event_ctxp", &l->task_events},
+        {"perf_event", "hw.sample_period", &l->event_period},
         {"pid", "level", &l->pid_level},
         {"pid", "numbers", &l->pid_numbers},
         {"upid", "nr", &l->upid_nr},

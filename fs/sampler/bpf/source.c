@@ -6,7 +6,6 @@
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
-#include "fs/remote/frames/names.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/sampler/bpf/events.h"
 #include "fs/sampler/bpf/own_state.h"
@@ -26,6 +25,7 @@
 #define WAIT_MS 100           /* the reader comes at least so often */
 #define OPEN_NS 1000000000u   /* a wait that lasts is noted so often */
 #define NAMES_NS 10000000000u /* threads' names are looked at so often */
+#define VARY_NS 1000000000u   /* periods are changed so often */
 #define FAULTS_PERIOD 1       /* pages */
 #define THREADS_MAX 16384     /* that are told apart */
 #define CHILDREN_MAX 64 /* whose memory is read; others' names are looked up in the parent's */
@@ -33,7 +33,10 @@
 /* A thread that was heard of. */
 struct heard {
     pid_t tid;
-    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at */
+    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at ... */
+    bool in_python; /* ... as a thread of Python */
+    bool sampled;   /* since its period was changed */
+    uint64_t owed;  /* ns that no sample has, since that was changed while they passed */
     bool away;      /* it waits */
     bool before;    /* ... since before the profile began: it ends with the first that is heard */
     uint64_t since; /* when it left, or the profile began */
@@ -69,8 +72,9 @@ struct kernel {
     size_t nchildren, children_alloc;
     struct native_copy **natives; /* by processor: belongs to the record that comes next */
     size_t nnatives, natives_alloc;
-    uint32_t *ids; /* with the word for a child before them */
-    uint64_t lost; /* that the store knows of */
+    uint32_t *ids;   /* with the word for a child before them */
+    uint64_t lost;   /* that the store knows of */
+    uint64_t varied; /* CLOCK_MONOTONIC, ns: when periods were changed */
     uint64_t clocked, daemon_ns;
     uint64_t gil; /* of the main interpreter */
 };
@@ -164,24 +168,19 @@ static struct heard *find_thread(struct kernel *k, pid_t tid)
     return &k->threads[low];
 }
 
-/* What threading calls a thread, if it has a thread state and a name. The caller holds
- * target->lock. */
+/* The caller holds target->lock. */
 static void name_thread(struct kernel *k, struct heard *heard, uint64_t interp, uint64_t thread)
 {
-    struct target *target = k->sampler->target;
-    const struct offsets *o = &target->runtime.offsets;
-
     heard->named = monotonic_ns();
-    names_refresh(target->names, o, interp, OPEN_NS);
-    const char *name = names_find(target->names, o, interp, thread, heard->tid);
-    if (name)
-        store_thread_name(k->sampler->store, heard->tid, name);
+    heard->in_python = interp;
+    sampler_names_thread(k->sampler->names, interp, thread, heard->tid, OPEN_NS);
 }
 
 static void name_now_and_then(struct kernel *k, struct heard *heard,
                               const struct kernel_record *record)
 {
-    if (!record->interp || (heard->named && record->when - heard->named < NAMES_NS))
+    if (heard->named && record->when - heard->named < NAMES_NS &&
+        (heard->in_python || !record->interp))
         return;
     _guard_mutex_(&k->sampler->target->lock);
     name_thread(k, heard, record->interp, record->thread);
@@ -229,18 +228,22 @@ static struct child *find_child(struct kernel *k, pid_t pid)
 
 /* ---- records ---- */
 
-static void add_sample(struct kernel *k, const struct kernel_record *record, enum sample_kind kind,
+static void add_sample(struct kernel *k, struct heard *heard, const struct kernel_record *record,
                        const uint32_t *ids, size_t n, struct store_place *place)
 {
+    bool of_time = record->kind == KERNEL_CPU;
+    uint64_t owed = of_time ? heard->owed : 0;
     struct sample sample = {.when = record->when,
                             .tid = (pid_t)record->tid,
-                            .kind = kind,
+                            .kind = of_time ? SAMPLE_CPU : SAMPLE_FAULT,
                             .gil = record->flags & RECORD_GIL,
-                            .weight = (int64_t)record->weight,
+                            .weight = (int64_t)(record->weight + owed),
                             .frames = ids,
                             .n = n,
                             .place = place};
 
+    heard->owed -= owed;
+    heard->sampled |= of_time;
     store_add(k->sampler->store, &sample);
 }
 
@@ -355,8 +358,7 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
         begin_wait(heard, record->kind == KERNEL_READY ? SAMPLE_PREEMPTED : SAMPLE_OFF, ids,
                    (size_t)n, record->when);
     else
-        add_sample(k, record, record->kind == KERNEL_FAULT ? SAMPLE_FAULT : SAMPLE_CPU, ids,
-                   (size_t)n, place);
+        add_sample(k, heard, record, ids, (size_t)n, place);
 }
 
 /* A thread that started before its parent had an event. */
@@ -404,6 +406,20 @@ static void note_waits(struct kernel *k, uint64_t now, uint64_t least)
     }
 }
 
+/* Changes the periods of threads that run. */
+static void vary(struct kernel *k, uint64_t now)
+{
+    if (now - k->varied < VARY_NS)
+        return;
+    k->varied = now;
+    for (size_t i = 0; i < k->nthreads; i++) {
+        struct heard *heard = &k->threads[i];
+        if (heard->sampled)
+            heard->owed += events_vary(&k->clocks, heard->tid);
+        heard->sampled = false;
+    }
+}
+
 static void read_all(struct kernel *k, uint64_t least)
 {
     uint64_t cpu = thread_cpu_ns(), now = monotonic_ns();
@@ -411,6 +427,7 @@ static void read_all(struct kernel *k, uint64_t least)
     _guard_mutex_(&k->lock);
 
     ring_read(&k->ring, take_record, k);
+    vary(k, now);
     if (target_alive(k->sampler->target))
         note_waits(k, now, least);
     if (sum_figures(k, &figures) && figures.lost > k->lost) {
@@ -509,6 +526,8 @@ static void describe_tasks(const struct kernel *k, struct kernel_watched *out)
     out->tstate_task = asyncio.tstate_task;
     out->task_coro = asyncio.coro;
     out->task_name = asyncio.name;
+    out->task_callback = asyncio.callback0;
+    out->task_waiter = asyncio.waiter;
     out->gen_frame_points = o->gen_iframe < 0;
     out->gen_frame = out->gen_frame_points ? o->gen_frame : o->gen_iframe;
     out->dict_keys = o->dict_keys;
