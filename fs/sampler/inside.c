@@ -17,7 +17,6 @@
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
 #include "fs/remote/frames/gil.h"
-#include "fs/remote/frames/names.h"
 #include "fs/sampler/bpf/events.h"
 #include "fs/sampler/bpf/stacks.h"
 #include "fs/sampler/sampler.h"
@@ -45,7 +44,8 @@ struct spent {
     pid_t tid; /* as the agent calls it, and as we do */
     pid_t outer;
     uint64_t cpu_ns, when;
-    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at */
+    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at ... */
+    bool in_python; /* ... as a thread of Python */
 };
 
 struct inside {
@@ -136,7 +136,10 @@ static int note_threads(struct sampler *sampler, struct inside *inside)
         struct spent *spent = find_thread(sampler, inside, lwp->inner_tid);
         r = spent ? 0 : -ENOMEM;
         if (spent)
-            *spent = (struct spent){lwp->inner_tid, lwp->tid, runs.ns, monotonic_ns(), 0};
+            *spent = (struct spent){.tid = lwp->inner_tid,
+                                    .outer = lwp->tid,
+                                    .cpu_ns = runs.ns,
+                                    .when = monotonic_ns()};
     }
     lwp_list_deinit(&list);
     return r;
@@ -145,18 +148,15 @@ static int note_threads(struct sampler *sampler, struct inside *inside)
 static void name_thread(struct sampler *sampler, struct spent *spent,
                         const struct trap_sample *sample)
 {
-    struct target *target = sampler->target;
-    const struct offsets *o = &target->runtime.offsets;
     uint64_t now = monotonic_ns();
 
-    if (!sample->interp || (spent->named && now - spent->named < NAMES_NS))
+    if (spent->named && now - spent->named < NAMES_NS && (spent->in_python || !sample->interp))
         return;
     spent->named = now;
-    _guard_mutex_(&target->lock);
-    names_refresh(target->names, o, sample->interp, NAMES_NS / 10);
-    const char *name = names_find(target->names, o, sample->interp, sample->thread, spent->outer);
-    if (name)
-        store_thread_name(sampler->store, spent->outer, name);
+    spent->in_python = sample->interp;
+    _guard_mutex_(&sampler->target->lock);
+    sampler_names_thread(sampler->names, sample->interp, sample->thread, spent->outer,
+                         NAMES_NS / 10);
 }
 
 /* ---- samples ---- */

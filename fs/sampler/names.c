@@ -3,10 +3,13 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
+#include "fs/proc/procfs.h"
+#include "fs/remote/frames/names.h"
 #include "fs/remote/native/native.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #define HEAD_MAX 512 /* bytes of a code object */
 
@@ -257,4 +260,36 @@ int sampler_names_native(struct sampler_names *names, uint64_t pc, bool exact, u
     }
     pthread_mutex_unlock(&names->lock);
     return error;
+}
+
+/* ---- threads ---- */
+
+static void name_by_kernel(struct store *store, pid_t tid)
+{
+    char name[32];
+
+    if (store_thread_named(store, tid) || proc_read(tid, "comm", name, sizeof name) <= 0)
+        return;
+    name[strcspn(name, "\n")] = 0;
+    for (char *c = name; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    store_thread_name(store, tid, name);
+}
+
+void sampler_names_thread(struct sampler_names *names, uint64_t interp, uint64_t thread, pid_t tid,
+                          uint64_t max_age_ns)
+{
+    struct target *target = names->target;
+    const struct offsets *offsets = &target->runtime.offsets;
+    const char *name = NULL;
+
+    if (interp) {
+        names_refresh(target->names, offsets, interp, max_age_ns);
+        name = names_find(target->names, offsets, interp, thread, tid);
+    }
+    if (name)
+        store_thread_name(names->store, tid, name);
+    else
+        name_by_kernel(names->store, tid);
 }

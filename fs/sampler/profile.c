@@ -166,16 +166,22 @@ static void keep_wish(struct profile *profile)
 
 int profile_leave_agent(struct profile *profile)
 {
+    struct sampler_figures last;
     bool ended = false;
-    _guard_mutex_(&profile->lock);
 
-    if (!profile->sampler || profile->sampler->source != &sampler_inside)
-        return 0;
-    for (int i = 0; i < LEAVE_TRIES && !ended; i++)
-        ended = sampler_stop(profile->sampler, &profile->figures);
+    pthread_mutex_lock(&profile->lock);
+    bool is_agents = profile->sampler && profile->sampler->source == &sampler_inside;
+    struct sampler *sampler = is_agents ? sampler_ref(profile->sampler) : NULL;
+    pthread_mutex_unlock(&profile->lock);
+    for (int i = 0; i < LEAVE_TRIES && sampler && !ended; i++)
+        ended = sampler_stop(sampler, &last);
+    sampler_unref(sampler);
     if (!ended)
+        return is_agents ? -EBUSY : 0;
+    _guard_mutex_(&profile->lock);
+    if (profile->sampler != sampler) /* somebody has begun another one meanwhile */
         return -EBUSY;
-    if (!sampler_over(profile->sampler))
+    if (!sampler_over(sampler))
         keep_wish(profile);
     stop(profile);
     return 0;
@@ -261,6 +267,15 @@ struct store *profile_store(struct profile *profile)
     _guard_mutex_(&profile->lock);
 
     settle(profile);
+    return profile->store ? store_ref(profile->store) : NULL;
+}
+
+struct store *profile_peek(struct profile *profile, enum profile_mode *shown)
+{
+    if (!profile)
+        return NULL;
+    _guard_mutex_(&profile->lock);
+    *shown = profile->options.shown;
     return profile->store ? store_ref(profile->store) : NULL;
 }
 

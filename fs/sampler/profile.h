@@ -34,6 +34,9 @@ int profile_mark(struct profile *profile, const char *name);
 /* What it has sampled, with a reference; NULL: nothing was ever started. What is pending is taken
  * in first. */
 struct store *profile_store(struct profile *profile);
+/* The same without taking in what is pending, so that it never waits, and what files show that name
+ * no mode. */
+struct store *profile_peek(struct profile *profile, enum profile_mode *shown);
 /* Whether anything was ever started. */
 bool profile_any(struct profile *profile);
 

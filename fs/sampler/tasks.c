@@ -19,6 +19,8 @@
 #define LINEAGE_MAX 32           /* tasks above each other */
 #define VIEW_KEPT (16u << 20)    /* bytes of copies that are kept between two censuses */
 #define NAME_BYTES (SAMPLER_TASKS_NAME * 6 + 8)
+#define NAME_OBJECT 128 /* bytes of the object that is a name */
+#define RUNNING_MAX 64  /* event loops looked at */
 #define NONE UINT32_MAX
 
 /* One task of a census. */
@@ -307,25 +309,31 @@ static const struct lineage *find_task(const struct census *census, uint64_t tas
     return NULL;
 }
 
-/* Adds those that await it, the outermost one first, and their frames; of very many the nearest.
- * How many; -ENOMEM. out: room for `most`. */
+static const struct lineage *above(const struct census *census, const struct lineage *lineage)
+{
+    return lineage->above == NONE ? NULL : &census->items[lineage->above];
+}
+
+/* Adds a task that awaits another one and those that await it, the outermost one first, and their
+ * frames; of very many the nearest. How many; -ENOMEM. awaiter: or NULL; out: room for `most`. */
 static ssize_t add_above(struct sampler_tasks *t, const struct census *census,
-                         const struct lineage *lineage, uint32_t *out, size_t most)
+                         const struct lineage *awaiter, uint32_t *out, size_t most)
 {
     const struct lineage *path[LINEAGE_MAX];
     size_t depth = 0, total = 1, n = 0;
 
-    while (lineage->above != NONE && depth < LINEAGE_MAX) {
-        lineage = &census->items[lineage->above];
-        for (size_t i = 0; i < depth; i++)
-            if (path[i] == lineage)
-                lineage = NULL; /* they await each other in a circle */
-        if (!lineage || total + lineage->n + 1 > most)
+    for (; awaiter && depth < LINEAGE_MAX; awaiter = above(census, awaiter)) {
+        size_t i = 0;
+        while (i < depth && path[i] != awaiter)
+            i++;
+        if (i < depth)
+            awaiter = NULL; /* they await each other in a circle */
+        if (!awaiter || total + awaiter->n + 1 > most)
             break;
-        total += lineage->n + 1;
-        path[depth++] = lineage;
+        total += awaiter->n + 1;
+        path[depth++] = awaiter;
     }
-    if (lineage && lineage->above != NONE && intern_word(t, "[deeper]", &out[n++]) < 0)
+    if (awaiter && intern_word(t, "[deeper]", &out[n++]) < 0)
         return -ENOMEM;
     while (depth-- > 0) {
         out[n++] = path[depth]->word;
@@ -335,13 +343,28 @@ static ssize_t add_above(struct sampler_tasks *t, const struct census *census,
     return (ssize_t)n;
 }
 
+/* Who awaits it: as it was in the very moment, or as the census has it, where that has the same
+ * task. NULL: nobody, as far as is known. */
+static const struct lineage *find_awaiter(const struct census *census,
+                                          const struct running_task *running, const char *name)
+{
+    const struct lineage *found = running->awaiter ? find_task(census, running->awaiter) : NULL;
+
+    if (found && found->coro == running->awaiter_coro)
+        return found;
+    found = find_task(census, running->task);
+    if (!found || !name || found->coro != running->coro || found->name != hash_text(name))
+        return NULL;
+    return above(census, found);
+}
+
 void sampler_tasks_key(struct sampler_tasks *t, const struct running_task *running,
                        struct task_key *out)
 {
     char name[NAME_BYTES];
     _guard_mutex_(&t->lock);
 
-    *out = (struct task_key){running->task, running->coro,
+    *out = (struct task_key){running->task, running->coro, running->awaiter,
                              read_name(t, running, name) ? hash_text(name) : 0, t->censuses};
 }
 
@@ -352,23 +375,22 @@ ssize_t sampler_tasks_show(struct sampler_tasks *t, const struct running_task *r
     size_t loop = 0, to;
     _guard_mutex_(&t->lock);
     bool named = read_name(t, running, name);
-    const struct census *censuses[] = {&t->now, &t->before};
 
     while (loop < at && !sampler_names_of_loop(t->names, ids[loop]))
         loop++;
     memcpy(out, ids, loop * sizeof *out);
     to = loop;
     t->wanted = true;
-    for (size_t i = 0; i < ARRAY_SIZE(censuses) && named; i++) {
-        const struct lineage *lineage = find_task(censuses[i], running->task);
-        if (!lineage || lineage->coro != running->coro || lineage->name != hash_text(name))
-            continue;
-        ssize_t above = add_above(t, censuses[i], lineage, out + to, SAMPLER_TASKS_ABOVE - 1);
-        if (above < 0)
-            return above;
-        to += (size_t)above;
-        break;
+    const struct census *census = &t->now;
+    const struct lineage *awaiter = find_awaiter(census, running, named ? name : NULL);
+    if (!awaiter) {
+        census = &t->before;
+        awaiter = find_awaiter(census, running, named ? name : NULL);
     }
+    ssize_t added = add_above(t, census, awaiter, out + to, SAMPLER_TASKS_ABOVE - 1);
+    if (added < 0)
+        return added;
+    to += (size_t)added;
     int r = task_word(t, named ? name : "?", &out[to++]);
     if (r < 0)
         return r;
@@ -377,6 +399,63 @@ ssize_t sampler_tasks_show(struct sampler_tasks *t, const struct running_task *r
 }
 
 /* ---- finding asyncio ---- */
+
+struct candidates {
+    uint64_t tasks[RUNNING_MAX];
+    size_t n;
+};
+
+static int add_candidate(void *arg, uint64_t key, uint64_t value)
+{
+    struct candidates *c = arg;
+
+    c->tasks[c->n++] = value;
+    return c->n == RUNNING_MAX;
+}
+
+/* Whether a task's coroutine is on the stack: *at is its frame's index. */
+static bool is_on_stack(struct sampler_tasks *t, struct view *view, const struct stack *stack,
+                        struct running_task *running, size_t *at)
+{
+    const struct offsets *o = &t->target->runtime.offsets;
+    uint64_t frame;
+
+    if (!object_field(view, running->task, t->asyncio.coro, &running->coro))
+        return false;
+    frame = running->coro + (uint64_t)o->gen_iframe;
+    if (o->gen_iframe < 0 && !object_field(view, running->coro, o->gen_frame, &frame))
+        return false;
+    for (*at = 0; *at < stack->n; ++*at)
+        if (stack->frames[*at].addr == frame)
+            return true;
+    return false;
+}
+
+bool sampler_tasks_find(struct sampler_tasks *t, struct view *view, const struct stack *stack,
+                        struct running_task *running, size_t *at)
+{
+    struct candidates c = {.n = 0};
+    bool found = false;
+    uint64_t name;
+    _guard_mutex_(&t->lock);
+
+    if (!t->known)
+        return false;
+    if (t->asyncio.tstate_task < 0)
+        (void)dict_iterate(view, &t->target->runtime.offsets, t->running, add_candidate, &c, NULL);
+    else if (object_field(view, stack->tstate, t->asyncio.tstate_task, &c.tasks[0]))
+        c.n = 1;
+    for (size_t i = 0; i < c.n && !found; i++) {
+        *running = (struct running_task){.task = c.tasks[i]};
+        found = running->task && is_on_stack(t, view, stack, running, at);
+    }
+    if (!found || !object_field(view, running->task, t->asyncio.name, &name))
+        return found;
+    for (running->size = NAME_OBJECT; running->size >= 64 && !running->name; running->size /= 2)
+        running->name = view_read(view, name, (uint32_t)running->size);
+    running->size *= running->name ? 2 : 0;
+    return true;
+}
 
 bool sampler_tasks_where(struct sampler_tasks *t, struct asyncio *asyncio, uint64_t *running)
 {
@@ -402,7 +481,7 @@ static bool find_asyncio(struct sampler_tasks *t, struct asyncio *asyncio, uint6
         dict_lookup_str(t->view, o, modules, "asyncio.tasks", &module) < 0)
         return false;
     if (target_refresh_maps(target) < 0 ||
-        asyncio_find(&target->memory, &target->maps, &target->runtime, asyncio) < 0 ||
+        asyncio_find_running(&target->memory, &target->maps, &target->runtime, asyncio) < 0 ||
         !asyncio->known)
         return false;
     if (asyncio->tstate_task < 0 &&
@@ -418,7 +497,7 @@ static bool find_now_and_then(struct sampler_tasks *t, uint64_t now)
     struct asyncio asyncio;
     uint64_t running;
 
-    if (t->known || now < t->find_at || t->target->runtime.version < TASKS_OLDEST)
+    if (t->known || now < t->find_at || !t->target->runtime.supported)
         return false;
     pthread_mutex_lock(&t->target->lock);
     bool found = find_asyncio(t, &asyncio, &running);
@@ -563,6 +642,21 @@ static int add_frames(struct sampler_tasks *t, const struct tasks *tasks, const 
     return 0;
 }
 
+/* The frames that a task had when it was seen to wait before. */
+static int keep_frames(const struct census *before, const struct lineage *task,
+                       struct census *census)
+{
+    const struct lineage *known = find_task(before, task->task);
+
+    if (!known || known->coro != task->coro || known->name != task->name)
+        return 0;
+    if (ARRAY_GROW(census->ids, census->ids_alloc, census->nids + known->n) < 0)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < known->n; i++)
+        census->ids[census->nids++] = before->ids[known->first + i];
+    return 0;
+}
+
 /* Takes down who awaits whom, and where. */
 static int fill_census(struct sampler_tasks *t, const struct tasks *tasks, struct census *census)
 {
@@ -582,8 +676,10 @@ static int fill_census(struct sampler_tasks *t, const struct tasks *tasks, struc
                                     .first = (uint32_t)census->nids,
                                     .above = NONE};
         int r = task_word(t, name, &lineage->word);
-        if (r == 0 && task->state != TASK_UNREADABLE)
+        if (r == 0 && (task->state == TASK_WAITING || task->state == TASK_READY))
             r = add_frames(t, tasks, task, census);
+        else if (r == 0)
+            r = keep_frames(&t->before, lineage, census);
         if (r == 0)
             r = index_add(&census->by_task, hash_add(0, task->addr), i);
         if (r < 0)
@@ -646,10 +742,11 @@ static int add_waits(struct sampler_tasks *t, const struct tasks *tasks, pid_t t
         uint32_t *ids = rows->ids + rows->nids;
         size_t n = 0;
         ids[n++] = awaiting;
-        ssize_t above = add_above(t, &t->now, lineage, ids + n, SAMPLER_TASKS_ABOVE);
-        if (above < 0)
-            return (int)above;
-        n += (size_t)above;
+        ssize_t added =
+            add_above(t, &t->now, above(&t->now, lineage), ids + n, SAMPLER_TASKS_ABOVE);
+        if (added < 0)
+            return (int)added;
+        n += (size_t)added;
         ids[n++] = lineage->word;
         memcpy(ids + n, t->now.ids + lineage->first, lineage->n * sizeof *ids);
         n += lineage->n;
@@ -704,7 +801,7 @@ static int take_census(struct sampler_tasks *t, uint64_t now, bool waits, pid_t 
     if (r == 0 && waits && t->last)
         store_waits(t, &rows, now);
     if (r == 0)
-        t->last = now;
+        t->last = waits ? now : 0;
     free(rows.items);
     free(rows.ids);
     index_clear(&rows.by_hash);
@@ -722,7 +819,8 @@ static uint64_t thread_cpu_ns(void)
 static bool is_due(struct sampler_tasks *t, uint64_t now, bool waits)
 {
     _guard_mutex_(&t->lock);
-    return t->known && now >= t->due && (waits || t->wanted);
+    return t->known && t->target->runtime.version >= TASKS_OLDEST && now >= t->due &&
+           (waits || t->wanted);
 }
 
 bool sampler_tasks_look(struct sampler_tasks *t, uint64_t now, bool waits, pid_t tid)

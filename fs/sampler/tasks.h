@@ -4,8 +4,7 @@
  * Which task runs, whoever takes a sample says, in that very moment. The rest is a census: all
  * tasks as fs/remote/tasks finds them, read now and then while the process goes on; what two
  * readings in a row don't agree on is left out. It reads ten times a second, and so seldom that it
- * takes one fiftieth of a processor at most. CPython 3.12 to 3.15; in older ones there are no
- * tasks.
+ * takes one fiftieth of a processor at most. CPython 3.9 to 3.15; a census from 3.12 on.
  *
  * Thread-safe. Takes the target's lock. */
 #pragma once
@@ -39,12 +38,18 @@ bool sampler_tasks_look(struct sampler_tasks *tasks, uint64_t now, bool waits, p
 /* One that ran in a sample. */
 struct running_task {
     uint64_t task, coro;
-    const uint8_t *name; /* the object that is its name, as it begins */
-    size_t size;         /* bytes of that */
+    uint64_t awaiter, awaiter_coro; /* the task that awaits it, if that is known; 0 */
+    const uint8_t *name;            /* the object that is its name, as it begins */
+    size_t size;                    /* bytes of that */
 };
+/* Finds it in a stack that was read through a view, at the same moment: *at is the index of its
+ * coroutine's frame. running->name is the view's. False: none runs that is known. The caller holds
+ * target->lock. */
+bool sampler_tasks_find(struct sampler_tasks *tasks, struct view *view, const struct stack *stack,
+                        struct running_task *running, size_t *at);
 /* Two samples with the same key show the same task and the same ones above it. */
 struct task_key {
-    uint64_t task, coro, name, census;
+    uint64_t task, coro, awaiter, name, census;
 };
 void sampler_tasks_key(struct sampler_tasks *tasks, const struct running_task *running,
                        struct task_key *out);

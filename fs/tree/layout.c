@@ -29,6 +29,8 @@
     {path, S_IFREG | (mode), render, NULL, about, .sized = true}
 #define NAMED(path, mode, render, naming, about) {path, S_IFREG | (mode), render, naming, about}
 #define STREAM(path, mode, about) {path, S_IFREG | (mode), NULL, NULL, about, .streams = true}
+#define LIVE(path, mode) \
+    {path, S_IFREG | (mode), NULL, NULL, NULL, .streams = true, .live = true}
 #define SYMLINK(path, naming, render, about) {path, S_IFLNK | 0777, render, naming, about}
 
 /* What a profile shows, of one process or of all, and of parts of it. */
@@ -84,6 +86,7 @@ const struct entry layout[] = {
     CONTENT("all/stacks.python.folded", 0444, all_stacks_python_folded_render, NULL),
     DIRECTORY("all/profile", 0555, NULL, NULL),
     CONTENT("all/profile/status", 0444, profile_status_render, NULL),
+    LIVE("all/profile/live", 0444),
     PROFILE_FILES("all/profile", 0444),
     PROFILE_PARTS("all/profile", 0555, 0444),
         DIRECTORY("all/tables", 0555, NULL, NULL),
@@ -108,6 +111,7 @@ const struct entry layout[] = {
     STREAM("jobs/<job>/events", 0444, NULL),
     DIRECTORY("jobs/<job>/profile", 0555, NULL, NULL),
     CONTENT("jobs/<job>/profile/status", 0444, profile_status_render, NULL),
+    LIVE("jobs/<job>/profile/live", 0444),
     PROFILE_FILES("jobs/<job>/profile", 0444),
     DIRECTORY("jobs/<job>/tables", 0555, NULL, NULL),
 #define JOB_TABLE(name, about, sized) TABLE("jobs/<job>/tables/" #name ".csv", 0444, NULL, sized),
@@ -189,6 +193,7 @@ const struct entry layout[] = {
     CONTENT("<pid>/top", 0400, top_render, "functions by processor time of the last second"),
     DIRECTORY("<pid>/profile", 0500, NULL, "where the time goes: flamegraph.html, top, folded ..."),
     CONTENT("<pid>/profile/status", 0400, profile_status_render, NULL),
+    LIVE("<pid>/profile/live", 0400),
     PROFILE_OF_PROCESS("<pid>/profile"),
     CONTENT("<pid>/exceptions.top", 0400, exceptions_top_render,
             "recorded ones by type and place, the last first"),

@@ -22,6 +22,7 @@ struct entry {
      * truncated; if nothing is written, nothing is there any more */
     bool clears;
     bool streams; /* of a file: not rendered, a read waits for what happens (events/events.h) */
+    bool live;    /* ... that is, for what is sampled */
     bool sized;   /* of a file: rendered when it is looked up, so that its size is
                      known before it is opened */
     bool (*is_there)(struct file_context *context); /* NULL: always */

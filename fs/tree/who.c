@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/ranges.h"
+#include "fs/process/jobs.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,8 +12,10 @@ void who_init(struct who *who, struct process *process)
     *who = (struct who){
         .process = process_ref(process),
         .of = process_membership(process),
+        .uid = (uid_t)-1,
         .worker = process_is_worker(process),
     };
+    (void)job_owner(process, &who->uid);
 }
 
 void who_deinit(struct who *who) { process_unref(who->process); }
@@ -21,7 +24,10 @@ static int compare_jobs(const struct who *a, const struct who *b)
 {
     if ((a->of.rank < 0) != (b->of.rank < 0))
         return a->of.rank < 0 ? 1 : -1;
-    return a->of.rank < 0 ? 0 : strcmp(a->of.job, b->of.job);
+    if (a->of.rank < 0)
+        return 0;
+    int r = strcmp(a->of.job, b->of.job);
+    return r ? r : (a->uid > b->uid) - (a->uid < b->uid);
 }
 
 int who_compare(const struct who *a, const struct who *b)

@@ -7,6 +7,7 @@
 struct who {
     struct process *process; /* a reference */
     struct membership of;
+    uid_t uid; /* whose it is; -1: it has ended */
     bool worker;
 };
 

@@ -10,13 +10,14 @@ import time
 
 import browser
 import shares
-from interpreters import eventually, patience
+from interpreters import eventually
 from mount import build
 from peers import PyPI, proc_in_root
 from report import median, show, skip
 
 KINDS = ("python", "calls", "mix", "threads")
 MODES = ("cpu", "gil", "nogil", "off", "wall")
+LATE = 20  # seconds that a tool may need to begin and to write
 
 
 # --- who samples: each writes folded stacks of `seconds` of a process ----------------------------
@@ -55,9 +56,9 @@ class Command:
             inside = target.interpreter.path(out.relative_to(target.interpreter.directory))
             command = self.command(target, mode, hertz, seconds, out, inside)
             try:
-                done = subprocess.run(command, capture_output=True, timeout=seconds + patience(10))
-            except subprocess.TimeoutExpired as late:
-                skip(self.name, f"on {target.interpreter}: not ready {late.timeout - seconds:.0f} s late")
+                done = subprocess.run(command, capture_output=True, timeout=seconds + LATE)
+            except subprocess.TimeoutExpired:
+                skip(self.name, f"on {target.interpreter}: not ready {LATE} s after it was to be")
                 return None
             if done.returncode or not out.exists():
                 words = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines() or ["nothing"]
@@ -154,7 +155,7 @@ def load(count):
 def measure_truth(report, samplers, interpreter, loops, newest, args):
     print(f"\n== Shares of processor time, {args.hertz} Hz for {args.profile_seconds:g} s: the worst error of a function in points, "
           f"and what a sleeping one got ({interpreter}, {loops} loops beside)")
-    for kind in KINDS:
+    for kind in ("python", "threads") if loops else KINDS:
         for sampler in samplers:
             judge(report, sampler, interpreter, kind, "cpu", loops, args)
     if not newest or loops:
@@ -427,7 +428,7 @@ def measure_profile(report, probe, chosen, args, start):
     newest = chosen[-1]
     for loops in args.load:
         with load(loops):
-            for interpreter in chosen:
+            for interpreter in [newest] if loops and not args.interpreters else chosen:
                 measure_truth(report, [Ours(probe), *others], interpreter, loops, interpreter is newest, args)
             measure_cost(report, probe, others, newest, start, loops, args)
     if args.stacks:

@@ -5,6 +5,8 @@ import gzip
 import json
 import os
 import re
+import select
+import subprocess
 
 import pytest
 
@@ -186,7 +188,7 @@ def test_nothing_before(probe, any_python):
     """Looking starts nothing."""
     target = any_python.run("shares.py", "python")
     directory = probe.path / str(target.pid) / "profile"
-    assert set(os.listdir(directory)) == FILES | PARTS
+    assert set(os.listdir(directory)) == FILES | PARTS | {"live"}
     for name in FILES - {"status"}:
         assert (directory / name).read_bytes() == b"", name
     assert "echo 'profile cpu' > ctl" in probe.read(target.pid, "profile", "status")
@@ -324,6 +326,10 @@ def test_outlives_its_process(probe, any_python):
     assert folded(probe.read("exited", pid, "profile", "last", "1h", "folded")) == left
     assert probe.read("exited", pid, "profile", "marks", "half", "top")
     assert "the process has ended" in probe.read("exited", pid, "profile", "source", "shares.py")
+    query = probe.path / "exited" / str(pid) / "query"
+    assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
+    assert value(query, "SELECT count(*) > 0 FROM profile JOIN profile_stacks USING (stack) WHERE func = 'burn40'") == "1"
+    assert "burn40" in probe.read("exited", pid, "tables", "profile_stacks.csv")
     (probe.path / "exited" / str(pid)).rmdir()
 
 
@@ -418,3 +424,39 @@ def test_of_a_job(probe, any_python):
     found = folded(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "folded"))
     assert {stack[0] for stack in found} == {"rank 1", "rank 3"}
     assert len(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "status").splitlines()) == 2
+
+
+def blocks(text):
+    """[(its first line, {function: (self, total)})] of what `live` says."""
+    found = []
+    for block in text.split("\n\n")[:-1]:
+        head, rest = block.split("\n", 1)
+        found.append((head, top("\n".join(line for line in rest.splitlines() if not line.startswith("#")))))
+    return found
+
+
+def test_live(probe, any_python):
+    """A block each second, of this process alone and among all, with poll, until it ends."""
+    target = any_python.run("shares.py", "python")
+    directory = probe.path / str(target.pid) / "profile"
+    fd = os.open(directory / "live", os.O_RDONLY | os.O_NONBLOCK)
+    waits = select.poll()
+    waits.register(fd, select.POLLIN)
+    assert not waits.poll(0)
+    with pytest.raises(BlockingIOError):
+        os.read(fd, 1 << 16)
+    with subprocess.Popen(["cat", directory / "live"], stdout=subprocess.PIPE, text=True) as own, \
+            subprocess.Popen(["head", "-n", "1", probe.path / "all" / "profile" / "live"], stdout=subprocess.PIPE,
+                             text=True) as everybody:
+        started(probe, target, "profile cpu 997hz", 20)
+        assert waits.poll(patience(60) * 1000)
+        os.close(fd)
+        said = ""
+        while len(blocks(said)) < 3:
+            said += own.stdout.readline()
+        for head, functions in blocks(said):
+            assert re.fullmatch(rf"# \S+ pid {target.pid} cpu", head)
+            assert "burn40" in functions
+        assert everybody.stdout.readline().startswith("# ")
+        target.process.kill()
+        assert own.wait(patience(60)) == 0

@@ -42,19 +42,6 @@ static PyObject *none(void)
     return Py_None;
 }
 
-static struct ring_text text_of(PyObject *value)
-{
-    struct ring_text text = {0};
-    Py_ssize_t size;
-
-    if (value == Py_None)
-        return text;
-    text.bytes = PyUnicode_AsUTF8AndSize(value, &size);
-    text.size = text.bytes ? (size_t)size : 0;
-    PyErr_Clear();
-    return text;
-}
-
 static int64_t integer_of(PyObject *value)
 {
     int64_t integer = PyLong_AsLongLong(value);
@@ -110,7 +97,7 @@ static void take_tensor(PyObject *tensor, PyObject *known, struct collectives_ro
     row->shape = (struct ring_text){text, size < SHAPE_MAX ? size : SHAPE_MAX - 1};
     if (!type)
         return;
-    row->dtype = text_of(PyTuple_GetItem(type, 0));
+    row->dtype = recorder_text(PyTuple_GetItem(type, 0));
     int64_t bytes = integer_of(PyTuple_GetItem(type, 1));
     if (bytes != RING_NULL_INTEGER)
         row->bytes = items * bytes;
@@ -181,13 +168,13 @@ static PyObject *begin(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
     struct collectives_row row = {
         .source = {"recorded", 8},
         .tid = thread_tid(),
-        .group_name = text_of(PyTuple_GetItem(its, 0)),
+        .group_name = recorder_text(PyTuple_GetItem(its, 0)),
         .group_size = integer_of(PyTuple_GetItem(its, 1)),
         .group_rank = integer_of(PyTuple_GetItem(its, 2)),
         .seq = point ? RING_NULL_INTEGER : next_number(PyTuple_GetItem(its, 3), group),
         .start = ticket.start,
         .duration = (double)NAN,
-        .op = text_of(args[0]),
+        .op = recorder_text(args[0]),
         .bytes = RING_NULL_INTEGER,
         .peer = RING_NULL_INTEGER,
         .lineno = RING_NULL_INTEGER,
@@ -239,7 +226,7 @@ static PyObject *count(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
     struct collectives_row row = {
         .source = {"counter", 7},
         .tid = RING_NULL_INTEGER,
-        .group_name = text_of(args[1]),
+        .group_name = recorder_text(args[1]),
         .group_size = integer_of(args[2]),
         .group_rank = integer_of(args[3]),
         .seq = integer_of(args[4]),

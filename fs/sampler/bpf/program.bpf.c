@@ -40,6 +40,7 @@ static void *(*const task_registers)(void *task) = (void *)175;
 enum { ANY = 0 };                                       /* of map_update */
 enum { RING_AVAILABLE = 0, RING_SIZE = 1 };             /* of ring_query */
 enum { RING_QUIET = 1, RING_WAKE = 2 };                 /* of ring_output */
+enum { BUILTIN_SELF = 24 };                             /* PyCFunctionObject.m_self */
 enum { TASK_DEAD = 0x80 };                              /* include/linux/sched.h */
 enum { REGS_DI = 14, REGS_ORIG_AX = 15, REGS_SP = 19 }; /* struct pt_regs, in words */
 
@@ -87,17 +88,6 @@ INLINE struct number whoami(const struct kernel_layout *l)
     return (struct number){number_of(l, kernel_word(task + l->task_leader)), number_of(l, task)};
 }
 
-/* Whether a frame is that of a task's own coroutine. */
-INLINE void look_for_task(struct kernel_scratch *s, uint64_t frame, uint32_t at)
-{
-#pragma unroll
-    for (uint32_t k = 0; k < KERNEL_RUNNING_MAX; k++)
-        if (frame == s->running[k].frame && !s->task) {
-            s->task = k + 1;
-            s->at = at;
-        }
-}
-
 /* The frames, innermost first. A mark is kept with its own address, which lies on the C stack. */
 INLINE void walk(const struct kernel_watched *w, struct kernel_scratch *s, uint64_t frame)
 {
@@ -110,8 +100,7 @@ INLINE void walk(const struct kernel_watched *w, struct kernel_scratch *s, uint6
     for (uint32_t i = 0; i < KERNEL_FRAMES_MAX; i++) {
         if (!frame)
             return;
-        if (w->flags & WATCHED_TASKS)
-            look_for_task(s, frame, i);
+        s->addresses[i] = frame;
         if (read_user(s->head, size, frame)) {
             r->flags |= RECORD_UNREADABLE;
             return;
@@ -219,9 +208,6 @@ INLINE void look_at_tasks(const struct kernel_watched *w, struct kernel_scratch 
 #pragma unroll
     for (uint32_t k = 0; k < KERNEL_RUNNING_MAX; k++)
         s->running[k].frame = 0;
-    s->task = 0;
-    if (!(w->flags & WATCHED_TASKS))
-        return;
     if (w->tstate_task < 0) {
         look_at_loops(w, s);
         return;
@@ -230,18 +216,55 @@ INLINE void look_at_tasks(const struct kernel_watched *w, struct kernel_scratch 
     may_run(w, &s->running[0], task);
 }
 
+/* Who awaits a task directly is woken up by the first callback of it, a method of C, and says
+ * itself what it waits for. */
+INLINE void look_at_awaiter(const struct kernel_watched *w, struct kernel_task *t)
+{
+    uint64_t callback = 0, self = 0, waits_for = 0;
+
+    t->awaiter = t->awaiter_coro = 0;
+    if (w->task_waiter < 0)
+        return;
+    read_user(&callback, sizeof callback, t->task + (uint64_t)w->task_callback);
+    if (!callback || read_user(&self, sizeof self, callback + BUILTIN_SELF) || !self ||
+        read_user(&waits_for, sizeof waits_for, self + (uint64_t)w->task_waiter) ||
+        waits_for != t->task)
+        return;
+    if (!read_user(&t->awaiter_coro, sizeof t->awaiter_coro, self + (uint64_t)w->task_coro))
+        t->awaiter = self;
+}
+
+/* Which of them has its coroutine's frame on the stack. False: none. */
+INLINE int find_task(struct kernel_scratch *s)
+{
+    uint32_t n = s->record.n;
+
+    for (uint32_t i = 0; i < KERNEL_FRAMES_MAX && i < n; i++) {
+        uint64_t frame = s->addresses[i];
+        for (uint32_t k = 0; k < KERNEL_RUNNING_MAX; k++)
+            if (frame == s->running[k].frame) {
+                s->task = k;
+                s->at = i;
+                return 1;
+            }
+    }
+    return 0;
+}
+
 /* Adds the task behind the frames. */
 INLINE void add_task(const struct kernel_watched *w, struct kernel_scratch *s)
 {
     struct kernel_record *r = &s->record;
-    uint32_t n = r->n, which = s->task - 1;
+    uint32_t n = r->n;
     uint64_t name = 0;
 
-    if (which >= KERNEL_RUNNING_MAX || n > KERNEL_FRAMES_MAX)
+    look_at_tasks(w, s);
+    if (!find_task(s) || n > KERNEL_FRAMES_MAX)
         return;
+    struct kernel_running *running = &s->running[s->task & (KERNEL_RUNNING_MAX - 1)];
     struct kernel_task *t = (void *)&r->frames[n];
-    t->task = s->running[which].task;
-    t->coro = s->running[which].coro;
+    t->task = running->task;
+    t->coro = running->coro;
     t->at = s->at;
     t->size = KERNEL_NAME_BYTES;
     read_user(&name, sizeof name, t->task + (uint64_t)w->task_name);
@@ -250,6 +273,7 @@ INLINE void add_task(const struct kernel_watched *w, struct kernel_scratch *s)
         if (read_user(t->name, KERNEL_NAME_BYTES / 2, name))
             t->size = 0;
     }
+    look_at_awaiter(w, t);
     r->flags |= RECORD_TASK;
 }
 
@@ -272,9 +296,9 @@ INLINE void look_at_python(const struct kernel_layout *l, const struct kernel_wa
         read_user(&frame, sizeof frame, r->tstate + (uint64_t)w->tstate_frame);
     else if (read_user(&frame, sizeof frame, r->cframe + (uint64_t)w->cframe_frame))
         r->flags |= RECORD_UNREADABLE;
-    look_at_tasks(w, s);
     walk(w, s, frame);
-    add_task(w, s);
+    if (w->flags & WATCHED_TASKS)
+        add_task(w, s);
 }
 
 INLINE void begin(const struct kernel_watched *w, struct kernel_record *r, struct number who,

@@ -66,8 +66,9 @@ struct kernel_watched {
     int32_t dict_keys, keys_nentries, keys_indices; /* of it; its table of indices is ... */
     int32_t keys_log2_index_bytes, keys_size;       /* ... 1 << this long, or has so many bytes */
     int32_t task_coro, task_name;
-    int32_t gen_frame;         /* of a coroutine: its frame, ... */
-    uint32_t gen_frame_points; /* ... or a pointer to it (up to 3.10) */
+    int32_t task_callback, task_waiter; /* -1: who awaits it isn't looked for */
+    int32_t gen_frame;                  /* of a coroutine: its frame, ... */
+    uint32_t gen_frame_points;          /* ... or a pointer to it (up to 3.10) */
 };
 
 /* Since the profile began; those of all processors are summed up. */
@@ -114,6 +115,7 @@ struct kernel_frame {
  * one's. */
 struct kernel_task {
     uint64_t task, coro;
+    uint64_t awaiter, awaiter_coro;  /* the task that awaits it, itself and first; 0: none */
     uint32_t at, size;               /* the frame's index; bytes of the name that are valid */
     uint8_t name[KERNEL_NAME_BYTES]; /* the str or int object that is its name, as it begins */
 };
@@ -162,7 +164,8 @@ struct kernel_scratch {
         uint64_t task, coro, frame;
     } running[KERNEL_RUNNING_MAX];                  /* tasks that may run in this thread */
     uint64_t entries[3 * (KERNEL_RUNNING_MAX + 1)]; /* of the dict */
-    uint32_t task, at; /* the one that does, from 1 on, and its frame's index */
+    uint64_t addresses[KERNEL_FRAMES_MAX];          /* of the frames */
+    uint32_t task, at;                              /* which of them does, and its frame's index */
     struct kernel_record record;
     struct kernel_native native;
 };

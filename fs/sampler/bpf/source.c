@@ -6,7 +6,6 @@
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
-#include "fs/remote/frames/names.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/sampler/bpf/events.h"
 #include "fs/sampler/bpf/own_state.h"
@@ -34,7 +33,8 @@
 /* A thread that was heard of. */
 struct heard {
     pid_t tid;
-    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at */
+    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at ... */
+    bool in_python; /* ... as a thread of Python */
     bool sampled;   /* since its period was changed */
     uint64_t owed;  /* ns that no sample has, since that was changed while they passed */
     bool away;      /* it waits */
@@ -168,24 +168,19 @@ static struct heard *find_thread(struct kernel *k, pid_t tid)
     return &k->threads[low];
 }
 
-/* What threading calls a thread, if it has a thread state and a name. The caller holds
- * target->lock. */
+/* The caller holds target->lock. */
 static void name_thread(struct kernel *k, struct heard *heard, uint64_t interp, uint64_t thread)
 {
-    struct target *target = k->sampler->target;
-    const struct offsets *o = &target->runtime.offsets;
-
     heard->named = monotonic_ns();
-    names_refresh(target->names, o, interp, OPEN_NS);
-    const char *name = names_find(target->names, o, interp, thread, heard->tid);
-    if (name)
-        store_thread_name(k->sampler->store, heard->tid, name);
+    heard->in_python = interp;
+    sampler_names_thread(k->sampler->names, interp, thread, heard->tid, OPEN_NS);
 }
 
 static void name_now_and_then(struct kernel *k, struct heard *heard,
                               const struct kernel_record *record)
 {
-    if (!record->interp || (heard->named && record->when - heard->named < NAMES_NS))
+    if (heard->named && record->when - heard->named < NAMES_NS &&
+        (heard->in_python || !record->interp))
         return;
     _guard_mutex_(&k->sampler->target->lock);
     name_thread(k, heard, record->interp, record->thread);
@@ -531,6 +526,8 @@ static void describe_tasks(const struct kernel *k, struct kernel_watched *out)
     out->tstate_task = asyncio.tstate_task;
     out->task_coro = asyncio.coro;
     out->task_name = asyncio.name;
+    out->task_callback = asyncio.callback0;
+    out->task_waiter = asyncio.waiter;
     out->gen_frame_points = o->gen_iframe < 0;
     out->gen_frame = out->gen_frame_points ? o->gen_frame : o->gen_iframe;
     out->dict_keys = o->dict_keys;

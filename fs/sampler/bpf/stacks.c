@@ -338,8 +338,12 @@ static bool find_task(const struct stacks *s, const struct kernel_record *record
 
     if (!task || !s->tasks)
         return false;
-    *out = (struct running_task){
-        .task = task->task, .coro = task->coro, .name = task->name, .size = task->size};
+    *out = (struct running_task){.task = task->task,
+                                 .coro = task->coro,
+                                 .awaiter = task->awaiter,
+                                 .awaiter_coro = task->awaiter_coro,
+                                 .name = task->name,
+                                 .size = task->size};
     return true;
 }
 
