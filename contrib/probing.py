@@ -9,6 +9,13 @@
     def load(): ...
 
     probing.event("saved", path="a.pt")     # a row of the table events
+    probing.step()                          # one more "step" among them, numbered; step(42): that number
+    probing.set_role(dp=1, tp=0)            # the column role: which part of a distributed job this is
+
+    @probing.table                          # a dataclass: Loss(0.1, 7).save() is a row of events called "Loss"
+    class Loss:
+        value: float
+        step: int
 
 This file is for programs that are to run anywhere: put it beside them, or into them. It wants nothing
 but Python 3.8, PyPy included. Until an agent of probefs is in the process (`echo attach > /probe/PID/ctl`) span() and
@@ -18,9 +25,10 @@ before, and until it is detached.
 Where `import probing` finds the module of probefs itself (meson's option -Dpython, which also starts an
 agent) or an agent was put in that brings one along, this file isn't needed."""
 import functools
+import os
 import sys
 
-__all__ = ["span", "event", "start"]
+__all__ = ["span", "event", "start", "step", "set_role", "table"]
 
 _probefs_agent = None  # the agent's module; it sets this itself when it comes and goes
 
@@ -93,7 +101,46 @@ def start():
     agent.start()
 
 
-# --- the decorator; the agent's own module executes this file for it ---
+# --- what follows the agent's own module executes this file for ---
+
+_steps = 0
+
+
+def step(number=None, /, **attrs):
+    """Says that a step begins: an event "step" with its number, one more than the last one's or that one. Returns it."""
+    global _steps
+    _steps = _steps + 1 if number is None else int(number)
+    event("step", step=_steps, **attrs)
+    return _steps
+
+
+def set_role(**parts):
+    """Says which part of a distributed job this process is: the column role, "dp=1,tp=0". It stands in the environment, as
+    PROBING_DP_RANK=1, and so children that begin later have it, too. None takes one out."""
+    for name, rank in parts.items():
+        if not name.isalnum() or not name.isascii() or rank is not None and (type(rank) is not int or rank < 0):
+            raise ValueError(f"set_role() wants numbers from 0 on: set_role(dp=1, tp=0), not {name}={rank!r:.100}")
+    for name, rank in parts.items():
+        if rank is None:
+            os.environ.pop(f"PROBING_{name.upper()}_RANK", None)
+        else:
+            os.environ[f"PROBING_{name.upper()}_RANK"] = str(rank)
+
+
+def _save(row):
+    event(type(row).__name__, **{name: getattr(row, name) for name in row.__dataclass_fields__})
+
+
+def table(cls):
+    """Gives a class, which becomes a dataclass unless it is one, a method save(): a row of events with the class's name, and
+    its fields as attrs."""
+    if "__dataclass_fields__" not in vars(cls):
+        import dataclasses
+        cls = dataclasses.dataclass(cls)
+    cls.save = _save
+    return cls
+
+
 
 _GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200  # inspect.CO_*
 

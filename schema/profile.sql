@@ -1,6 +1,6 @@
 -- the last samples of a profile
 -- What `profile` in ctl has sampled: the last 65,536 of it as such. The files of profile/ have all of it, added up.
--- source: passive
+-- source: sampled
 CREATE TABLE profile(
     ts REAL,        -- [s] since 1970; of a wait, when it ended or was last looked at
     tid INTEGER,    -- the kernel's number of the thread; 0: one of many short ones

@@ -1,5 +1,5 @@
 -- the stacks of those samples, a row a frame
--- source: passive
+-- source: sampled
 CREATE TABLE profile_stacks(
     stack INTEGER,  -- number of the stack, as profile has it
     depth INTEGER,  -- 0 is the innermost frame

@@ -21,7 +21,7 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 6
+VERSION = 7
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")
@@ -35,7 +35,7 @@ RECORD_BODY = struct.Struct("=IIIIQdqQ")
 LOCALS = 1  # flags of RECORD
 RECORD = struct.Struct("=QIIiiiiiiQQ")
 STOPS = struct.Struct("=QIIIIQQQ")
-ALLOCATIONS_AT = struct.Struct("=Q")  # the last field
+SAMPLED = struct.Struct("=QQ")  # where allocations and samples are
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQ")
@@ -106,7 +106,7 @@ class Record:
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
                             for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
         assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + \
-            WATCHES * WATCH_SLOT.size + ALLOCATIONS_AT.size
+            WATCHES * WATCH_SLOT.size + SAMPLED.size
         return self
 
     def threads(self):

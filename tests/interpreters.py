@@ -4,10 +4,10 @@ A victim is a script of tests/targets. It prints "ready" once it is what the tes
 and lives until its standard input ends or the test does. Victims run from a private copy of
 tests/targets, which lies inside the root of an interpreter that has its own.
 """
+import ast
 import ctypes
 import functools
 import glob
-import json
 import os
 import pathlib
 import re
@@ -23,6 +23,7 @@ import harm
 OLDEST, NEWEST = (3, 9), (3, 15)
 DEADLINE = 30.0  # seconds until a victim must have said what it was asked
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets"
+IMPORTED = ["oracle.py", "evaluator_server.py", "storm/workload.py"]
 CACHE = pathlib.Path(os.environ.get("PROBEFS_TEST_CACHE", "/var/cache/probefs-tests"))
 
 running = []      # every Target not yet closed
@@ -105,10 +106,14 @@ class Interpreter:
     def __repr__(self):
         return self.id
 
-    @property
+    @functools.cached_property
     def directory(self):
-        """The private directory of the victims, as seen from outside the root."""
-        return _directory(self.root)
+        """The private directory of the victims, as seen from outside the root; what most of them import is compiled."""
+        made = _directory(self.root)
+        shared = ["/" + str((made / name).relative_to(self.root)) for name in IMPORTED]
+        subprocess.run(self.command("-c", "import py_compile, sys\nfor name in sys.argv[1:]: py_compile.compile(name)",
+                                    *shared), stdin=subprocess.DEVNULL, check=True)
+        return made
 
     def path(self, script):
         """A victim's path as the interpreter sees it, which is its co_filename."""
@@ -213,9 +218,7 @@ class Target:
         {tid: {"name": str, "main": bool, "frames": [(function, file, line), ...]}}, innermost
         frame first, functions by co_qualname where there is one (3.11)."""
         self.send("stacks")
-        said = json.loads(self.readline())
-        return {int(tid): dict(thread, frames=[tuple(f) for f in thread["frames"]])
-                for tid, thread in said.items()}
+        return ast.literal_eval(self.readline())
 
     def traceback(self):
         """What faulthandler says on SIGUSR1 (victims that import oracle.py): works with the GIL

@@ -12,6 +12,8 @@ import harm
 from interpreters import eventually, patience, written
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+# the mode that all mounts are in, unless a case says its own
+CONTAIN = [f"contain={os.environ['PROBEFS_TEST_CONTAIN']}"] if "PROBEFS_TEST_CONTAIN" in os.environ else []
 SANITIZER = re.compile(r"(Address|Leak|Memory|Thread|UndefinedBehavior)Sanitizer|runtime error:")
 
 
@@ -40,8 +42,9 @@ class Probe:
 
     def start(self):
         arguments = [*self.within, str(self.executable), "-f"]
-        if self.options:
-            arguments += ["-o", ",".join(self.options)]
+        options = [*self.options, *CONTAIN] if not any("contain" in o for o in self.options) else self.options
+        if options:
+            arguments += ["-o", ",".join(options)]
         who = {}
         if self.user:
             import pwd

@@ -101,11 +101,17 @@ class Mounted:
                 raise Harm("wrong", f"was evaluated in: {said!r}", victim)
 
     def _clean(self, commands):
-        """What is refused half-way must not stay."""
-        try:
-            commands.detach()
-        except OSError:
-            pass
+        """What is refused half-way must not stay. The agent of a killed daemon answers nobody before what that had left in the
+        debug registers is cleared (agent/watch/stale_registers.h): seconds on a busy machine."""
+        end = time.monotonic() + patience(CALM)
+        while True:
+            try:
+                commands.detach()
+                return
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > end:
+                    return
+                time.sleep(0.05)
 
 
 class Recorded(Mounted):

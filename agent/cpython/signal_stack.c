@@ -18,13 +18,20 @@ static struct {
 
 bool signal_stack_bind(void)
 {
-    api.line = (int (*)(PyObject *, int))dlsym(RTLD_DEFAULT, "PyCode_Addr2Line");
+    int (*line)(PyObject *, int) =
+        (int (*)(PyObject *, int))dlsym(RTLD_DEFAULT, "PyCode_Addr2Line");
     /* 3.13 */
-    api.current = (PyThreadState * (*)(void)) dlsym(RTLD_DEFAULT, "PyThreadState_GetUnchecked");
-    if (!api.current)
-        api.current = (PyThreadState * (*)(void))
-            dlsym(RTLD_DEFAULT, "_PyThreadState_UncheckedGet");
-    return api.line && api.current && layout_find();
+    PyThreadState *(*current)(void) = (PyThreadState * (*)(void))
+        dlsym(RTLD_DEFAULT, "PyThreadState_GetUnchecked");
+
+    if (!current)
+        current = (PyThreadState * (*)(void)) dlsym(RTLD_DEFAULT, "_PyThreadState_UncheckedGet");
+    if (!line || !current || !layout_find())
+        return false;
+    /* handlers may run by now, in other threads: there is never another word here for a moment */
+    api.line = line;
+    api.current = current;
+    return true;
 }
 
 PyThreadState *signal_state(bool *gil)

@@ -30,7 +30,7 @@ enum request_state {
 struct request {
     enum request_state state;
     /* PROTO_EVAL, PROTO_BREAKPOINTS, PROTO_RECORD, PROTO_THREAD, PROTO_ON_CRASH,
-     * PROTO_ARMED, PROTO_ALLOCATIONS or PROTO_DETACH */
+     * PROTO_ARMED, PROTO_ALLOCATIONS, PROTO_SAMPLES or PROTO_DETACH */
     uint16_t op;
     bool answered;           /* or nobody waits for it: it must not begin any more */
     bool interrupted;        /* cancelled while it ran ... */
@@ -46,6 +46,7 @@ struct request {
         struct proto_on_crash on_crash; /* of ON_CRASH */
         struct proto_armed armed;       /* of ARMED */
         struct proto_allocations allocations;
+        struct proto_samples samples;
     };
     char *text;  /* of EVAL and BREAKPOINTS: eval.text_size bytes, mapped; NULL if that is 0 */
     size_t have; /* bytes of it that came */
@@ -63,8 +64,8 @@ enum cancelled {
  * -ESHUTDOWN: it is to be answered so. */
 int requests_eval(const struct wire_frame *frame, bool *queued);
 int requests_text(const struct wire_frame *frame, bool *queued);
-/* Takes in an order, RECORD, THREAD, ON_CRASH, ARMED or ALLOCATIONS, with its body, that is to be
- * run in that interpreter. -EPROTO, -EBUSY, -ESHUTDOWN, as above. */
+/* Takes in an order, RECORD, THREAD, ON_CRASH, ARMED, ALLOCATIONS or SAMPLES, with its body, that
+ * is to be run in that interpreter. -EPROTO, -EBUSY, -ESHUTDOWN, as above. */
 int requests_order(uint16_t op, uint64_t id, const void *body, size_t size, int64_t interp,
                    uint64_t gil_interval);
 /* Takes in a DETACH. -EBUSY: one is under way already, or there are too many requests. */

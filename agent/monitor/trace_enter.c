@@ -17,8 +17,10 @@
  * may be unloaded under it. */
 #if defined(__clang__)
 #define LEAVES
+#define LAST_CALL __attribute__((musttail))
 #else
 #define LEAVES __attribute__((optimize("optimize-sibling-calls")))
+#define LAST_CALL
 #endif
 
 /* CPython's _PyFrameEvalFunction; the frame is a PyFrameObject, or from 3.11 on
@@ -230,15 +232,17 @@ static __attribute__((noinline)) enum way way_of(struct trace *self, PyThreadSta
     return !is ? WAY_AS_IT_IS : wanted ? WAY_APART_ON : WAY_APART_OFF;
 }
 
+static PyObject *code_of(void *frame) { return ((PyObject **)frame)[api.code]; }
+
 static __attribute__((noinline)) LEAVES PyObject *enter_slowly(PyThreadState *state, void *frame,
-                                                               int throwing, PyObject *code)
+                                                               int throwing)
 {
     struct trace *self = find(state);
-    enum way way = way_of(self, state, code);
+    enum way way = way_of(self, state, code_of(frame));
 
     if (way != WAY_AS_IT_IS)
         return apart(self, state, frame, throwing, way == WAY_APART_ON);
-    return api.run(state, frame, throwing);
+    LAST_CALL return api.run(state, frame, throwing);
 }
 
 /* Nothing is to be done for it. */
@@ -249,11 +253,9 @@ static inline bool is_resting(const PyThreadState *state)
 
 static LEAVES PyObject *enter(PyThreadState *state, void *frame, int throwing)
 {
-    PyObject *code = ((PyObject **)frame)[api.code];
-
-    if (__builtin_expect(is_unwanted(code) && is_resting(state) && has_room(state), 1))
-        return api.run(state, frame, throwing);
-    return enter_slowly(state, frame, throwing, code);
+    if (__builtin_expect(is_unwanted(code_of(frame)) && is_resting(state) && has_room(state), 1))
+        LAST_CALL return api.run(state, frame, throwing);
+    LAST_CALL return enter_slowly(state, frame, throwing);
 }
 
 /* ---- getting there ---- */
@@ -267,7 +269,7 @@ static LEAVES PyObject *look(PyThreadState *state, void *frame, int throwing)
     for (size_t i = 1; i < WORDS_MAX && !api.code; i++)
         if (words[i] == sought)
             api.code = i;
-    return api.run(state, frame, throwing);
+    LAST_CALL return api.run(state, frame, throwing);
 }
 
 /* Runs a frame to find where its code is. */

@@ -3,6 +3,7 @@
 #include "agent/base/lock.h"
 #include "agent/probing/event.h"
 #include "agent/probing/finder.h"
+#include "agent/probing/python_part.h"
 #include "agent/probing/span.h"
 #include "agent/probing/span_context.h"
 #include "agent/probing/start.h"
@@ -115,7 +116,7 @@ void probing_drop(void)
     finder_remove(probing);
     span_context_forget_all(probing);
     python_clear(&probing->span_type);
-    python_clear(&probing->decorate);
+    python_clear(&probing->python);
     PyErr_Clear();
     set_installed(probing, false);
 }
@@ -153,6 +154,7 @@ static PyMethodDef functions[] = {
     {"start", start_function, METH_NOARGS,
      "start($module)\n--\n\n"
      "Starts the agent if it does not run: in a child after fork, or after it was detached."},
+    {"__getattr__", python_part_attribute, METH_O, NULL},
     {NULL},
 };
 

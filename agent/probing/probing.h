@@ -17,7 +17,7 @@ struct probing {
     bool installed;       /* with agent_lock */
     PyObject *finder;     /* in sys.meta_path: finder.c */
     PyObject *span_type;  /* span.c; NULL: not needed yet */
-    PyObject *decorate;   /* a function: span.c; NULL: not needed yet */
+    PyObject *python;     /* a dict: python_part.c; NULL: not needed yet */
     /* span_context.c */
     struct thread_spans *threads; /* all of them */
     struct thread_spans *last;    /* that asked last */

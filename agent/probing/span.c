@@ -3,9 +3,8 @@
 #include "agent/base/clock.h"
 #include "agent/base/fork_count.h"
 #include "agent/cpython/attrs_json.h"
-#include "agent/cpython/embedded.h"
 #include "agent/cpython/text.h"
-#include "agent/decorating.h"
+#include "agent/probing/python_part.h"
 #include "agent/record/recorder.h"
 
 #include <math.h>
@@ -214,36 +213,11 @@ static PyObject *span_copy(PyObject *object, PyObject *unused)
 
 /* ---- as a decorator ---- */
 
-/* The decorator of contrib/probing.py, executed when it is first needed; new. */
-static PyObject *load_decorator(void)
-{
-    _cleanup_unref_ PyObject *globals = PyDict_New();
-    _cleanup_unref_ PyObject *builtins = PyImport_ImportModule("builtins");
-    /* by this name it knows that it isn't imported */
-    _cleanup_unref_ PyObject *name = PyUnicode_FromString("<probefs>");
-
-    if (!globals || !builtins || !name ||
-        PyDict_SetItemString(globals, "__builtins__", builtins) < 0 ||
-        PyDict_SetItemString(globals, "__name__", name) < 0)
-        return NULL;
-    if (source_execute(source_probing, "<probefs decorator>", globals) < 0)
-        return NULL;
-    PyObject *function = PyDict_GetItemString(globals, "_decorate"); /* borrowed */
-    Py_IncRef(function);
-    return function;
-}
-
 /* A function that does what `function` does, each time in a span that copy() makes; new. */
 static PyObject *decorate(struct probing *probing, PyObject *copy, PyObject *function)
 {
-    _cleanup_unref_ PyObject *decorator = probing->decorate ? probing->decorate : load_decorator();
-
-    if (!decorator)
-        return NULL;
-    if (!probing->decorate)
-        probing->decorate = decorator;
-    Py_IncRef(decorator);
-    return PyObject_CallFunctionObjArgs(decorator, copy, function, NULL);
+    _cleanup_unref_ PyObject *decorator = python_part(probing, "_decorate");
+    return decorator ? PyObject_CallFunctionObjArgs(decorator, copy, function, NULL) : NULL;
 }
 
 /* span(function) */

@@ -14,6 +14,19 @@ PyObject *recorders_keep[INTERPRETERS_MAX][RECORDED_TABLES];
 
 /* ---- requests ---- */
 
+struct ring_text recorder_text(PyObject *value)
+{
+    struct ring_text text = {0};
+    Py_ssize_t size;
+
+    if (value == Py_None)
+        return text;
+    text.bytes = PyUnicode_AsUTF8AndSize(value, &size);
+    text.size = text.bytes ? (size_t)size : 0;
+    PyErr_Clear();
+    return text;
+}
+
 int recorder_check(const struct proto_record *record, char words[PROTO_WORDS_MAX])
 {
     if (record->table >= RECORDED_TABLES || !recorders[record->table])

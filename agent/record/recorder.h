@@ -82,8 +82,13 @@ struct recorder {
 
 /* By table: serve/parts.c; each in the .c of its table (gc.c, span.c, ...). NULL: not to be had. */
 extern const struct recorder *const recorders[RECORDED_TABLES];
-extern const struct recorder events_recorder, exceptions_recorder, gc_recorder, loop_recorder,
-    process_recorder, spans_recorder, torch_profile_recorder, torch_trace_recorder;
+extern const struct recorder collectives_recorder, events_recorder, exceptions_recorder,
+    gc_recorder, loop_recorder, process_recorder, spans_recorder, torch_profile_recorder,
+    torch_trace_recorder;
+
+/* What a row keeps of a str, whose bytes live as long as it does: NULL for None, for what isn't
+ * one, or can't be told in UTF-8. Leaves no exception. With the GIL. */
+struct ring_text recorder_text(PyObject *value);
 
 /* ---- for the agent's own threads ---- */
 

@@ -8,6 +8,7 @@
 #include "agent/eval/interrupt.h"
 #include "agent/eval/requests.h"
 #include "agent/record/recorder.h"
+#include "agent/sample/sample.h"
 #include "agent/serve/ending.h"
 #include "agent/serve/python_thread.h"
 #include "agent/serve/serve.h"
@@ -134,6 +135,8 @@ static const struct {
     {PROTO_ARMED, 0, 0},
     {PROTO_ALLOCATIONS, offsetof(struct proto_allocations, interp),
      offsetof(struct proto_allocations, gil_interval)},
+    {PROTO_SAMPLES, offsetof(struct proto_samples, interp),
+     offsetof(struct proto_samples, gil_interval)},
 };
 
 /* -EPROTO: it is none. */
@@ -175,6 +178,18 @@ static int thread(const struct wire_frame *frame)
     if (r == -EPROTO)
         return r;
     return r < 0 ? refuse(id, r) : start_python(id);
+}
+
+/* To end them needs nothing of Python. */
+static int samples(const struct wire_frame *frame)
+{
+    struct proto_samples wanted;
+
+    memcpy(&wanted, frame->body, sizeof wanted);
+    if (wanted.on)
+        return order(frame);
+    sample_end();
+    return send_done(frame->header.id, 0, 0, "");
 }
 
 void dispatch_interrupt(uint64_t id)
@@ -230,6 +245,7 @@ int dispatch(const struct wire_frame *frame)
     case PROTO_TEXT: return eval(frame);
     case PROTO_RECORD: return record(frame);
     case PROTO_THREAD: return thread(frame);
+    case PROTO_SAMPLES: return samples(frame);
     case PROTO_CRASH_SEEN: fatal_seen(); return 0;
     case PROTO_CANCEL: return cancel(id);
     case PROTO_STATUS: return send_ready(id);

@@ -11,12 +11,19 @@
 #include "agent/monitor/trace.h"
 #include "agent/probing/probing.h"
 #include "agent/record/recorder.h"
+#include "agent/sample/sample.h"
 #include "agent/stop/hold.h"
 #include "agent/stop/step.h"
 #include "agent/stop/stop_row.h"
 #include "agent/watch/storage.h"
 #include "agent/watch/watch.h"
 
+static const struct part sample = {
+    .disarm = sample_leave, /* before `watch`, which takes the handler out */
+    .let_go = sample_let_go,
+    .daemon_gone = sample_daemon_gone,
+    .forget = sample_forget,
+};
 static const struct part watch = {
     .lend = storage_add_functions,
     .disarm = watch_leave,
@@ -53,8 +60,8 @@ static const struct part probing = {
 };
 
 const struct part *const parts[] = {
-    &watch, &monitor, &step,      &set,        &hit,     &row, &recorder,
-    &crash, &hold,    &interrupt, &allocation, &probing, NULL,
+    &sample,   &watch, &monitor, &step,      &set,        &hit,     &row,
+    &recorder, &crash, &hold,    &interrupt, &allocation, &probing, NULL,
 };
 
 /* Their rows are written by what makes them, once it is asked for (breakpoint/hit.h,
@@ -64,6 +71,7 @@ static const struct recorder by_itself = {.by_itself = true};
 /* clang-format off */
 const struct recorder *const recorders[RECORDED_TABLES] = {
     [RECORDED_BREAKPOINTS] = &by_itself,
+    [RECORDED_COLLECTIVES] = &collectives_recorder,
     [RECORDED_CRASH] = &by_itself,
     [RECORDED_EVENTS] = &events_recorder,
     [RECORDED_EXCEPTIONS] = &exceptions_recorder,

@@ -15,8 +15,10 @@
 #include "agent/eval/requests.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/interpreter/own_threads.h"
+#include "agent/record/collectives/collectives.h"
 #include "agent/record/loop.h"
 #include "agent/record/recorder.h"
+#include "agent/sample/sample.h"
 #include "agent/serve/ending.h"
 #include "agent/stop/hold.h"
 #include "agent/stop/orders.h"
@@ -136,6 +138,12 @@ static void allocations_run(struct interpreter *interpreter, struct request *req
                  out);
 }
 
+static void samples_run(struct interpreter *interpreter, struct request *request, PyObject *here,
+                        struct evaluation *out)
+{
+    finish_order(request, sample_begin(interpreter, out->done.words), out);
+}
+
 /* What is run in an interpreter, with its GIL and its guest made; each leaves something
  * to answer, and no exception. */
 static const struct {
@@ -150,6 +158,7 @@ static const struct {
     {PROTO_ON_CRASH, crash_run},
     {PROTO_ARMED, armed_run},
     {PROTO_ALLOCATIONS, allocations_run},
+    {PROTO_SAMPLES, samples_run},
 };
 
 static void operate(struct interpreter *interpreter, struct request *request, PyObject *here,
@@ -349,9 +358,12 @@ static void welcome(struct own_thread *self)
  * look again; also where there is nothing to look at. */
 static bool look_until_request(void)
 {
-    uint64_t newcomers = newcomers_look(), loops = loop_look();
-    uint64_t ns = newcomers && (!loops || newcomers < loops) ? newcomers : loops;
+    const uint64_t looks[] = {newcomers_look(), loop_look(), collectives_look()};
+    uint64_t ns = 0;
 
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
+        if (looks[i] && (!ns || looks[i] < ns))
+            ns = looks[i];
     return !ns || requests_wait(ns);
 }
 

@@ -31,7 +31,8 @@ static struct {
     struct slot slots[PROTO_WATCHES_MAX];
     /* a tracer may have armed some since all were last cleared */
     bool traced;
-    bool stands;
+    bool stands, kept;
+    void (*sample)(bool late);
     /* what the program wants done, for what isn't ours; the other is for the next change of it */
     struct sigaction wanted[2];
     unsigned now;
@@ -171,15 +172,28 @@ static bool is_ours(const siginfo_t *info)
            (fault->data & 0xff) < PROTO_WATCHES_MAX && fault->data >> 8 <= UINT32_MAX;
 }
 
+/* By its data alone: of an event that a thread has inherited the kernel tells another type, the one
+ * that it has for that clock. */
+static bool is_sample(const siginfo_t *info)
+{
+    const struct perf_fault *fault = (const struct perf_fault *)info;
+
+    return info->si_code == TRAP_PERF_CODE && fault->data == PROTO_SAMPLE_DATA;
+}
+
 static void on_trap(int number, siginfo_t *info, void *context)
 {
     const struct perf_fault *fault = (const struct perf_fault *)info;
+    bool late = info->si_code == TRAP_PERF_CODE && fault->flags & PERF_FLAG_ASYNC;
     int before = errno;
 
-    if (is_ours(info)) {
+    if (is_sample(info)) {
+        void (*sample)(bool late) = __atomic_load_n(&trap.sample, __ATOMIC_ACQUIRE);
+        if (sample)
+            sample(late);
+    } else if (is_ours(info)) {
         const greg_t *registers = ((const ucontext_t *)context)->uc_mcontext.gregs;
         uint64_t ip = (uint64_t)registers[REG_RIP], stack = (uint64_t)registers[REG_RSP];
-        bool late = info->si_code == TRAP_PERF_CODE && fault->flags & PERF_FLAG_ASYNC;
         if (info->si_code == TRAP_PERF_CODE)
             __atomic_add_fetch(&trap.slots[fault->data & 0xff].traps, 1, __ATOMIC_RELAXED);
         for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) /* one instruction may write to several */
@@ -308,19 +322,35 @@ static int stand(void)
     return 0;
 }
 
-int trap_begin(char words[PROTO_WORDS_MAX])
+static int explain(int r, char words[PROTO_WORDS_MAX])
+{
+    if (r < 0)
+        snprintf(words, PROTO_WORDS_MAX, "no handler of SIGTRAP: %s", strerrordesc_np(-r));
+    return r;
+}
+
+int trap_stand(char words[PROTO_WORDS_MAX])
 {
     if (!signal_stack_bind()) {
         snprintf(words, PROTO_WORDS_MAX,
                  "this interpreter's frames can't be read where the program is interrupted");
         return -EOPNOTSUPP;
     }
-    int r = trap_queue_make();
-    if (r == 0 && !trap.stands)
-        r = stand();
-    if (r < 0)
-        snprintf(words, PROTO_WORDS_MAX, "no handler of SIGTRAP: %s", strerrordesc_np(-r));
-    return r;
+    return explain(trap.stands && trap_check() ? 0 : stand(), words);
+}
+
+void trap_on_sample(void (*take)(bool late))
+{
+    __atomic_store_n(&trap.sample, take, __ATOMIC_RELEASE);
+}
+
+void trap_keep(bool keep) { trap.kept = keep; }
+
+int trap_begin(char words[PROTO_WORDS_MAX])
+{
+    int r = explain(trap_queue_make(), words);
+
+    return r == 0 ? trap_stand(words) : r;
 }
 
 bool trap_check(void)
@@ -341,6 +371,8 @@ bool trap_end(void)
 
     for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
         trap_clear(i);
+    if (trap.kept)
+        return false;
     if (trap.stands) {
         trap_guard_end();
         __atomic_store_n(&probe_agent_record.trap, 0, __ATOMIC_RELEASE);

@@ -4,7 +4,8 @@
  * writes there gets SIGTRAP right after the instruction that wrote. The handler takes down what was
  * and what is there now and what Python code the thread runs, puts that into a queue, and returns:
  * it takes no memory, no lock, no reference (trap_value.h), and calls nothing of CPython but what
- * faulthandler does. SIGTRAP for other reasons goes on to the program's own handler.
+ * faulthandler does. SIGTRAP for other reasons goes on to the program's own handler, but for
+ * samples of processor time (agent/sample/).
  *
  * All of this is for whoever has the main interpreter's GIL. */
 #pragma once
@@ -55,6 +56,13 @@ static inline bool trap_is_there(const struct trap_memory *memory)
 }
 
 /* Installs the handler. 0, or -errno with words. */
+int trap_stand(char words[PROTO_WORDS_MAX]);
+/* Whom it calls where the kernel says that a quantum of processor time has ended; late: the thread
+ * had blocked SIGTRAP until now. As all of it, it takes no memory and no lock. */
+void trap_on_sample(void (*take)(bool late));
+/* Whether the handler must stay at trap_end(): somebody may still be told of such a quantum. */
+void trap_keep(bool keep);
+/* The same as trap_stand(), and makes the queue for what is written. */
 int trap_begin(char words[PROTO_WORDS_MAX]);
 /* Takes the handler out again, now that a daemon has disarmed all, or none has armed anything:
  * whether nothing calls it any more. */

@@ -22,12 +22,13 @@
  *   4  the agent's own threads, evals and ring_bytes in the record; lines before an EVAL
  *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop
  *   6  ALLOCATIONS, and where they are in the record; the table
- *      torch_profile */
+ *      torch_profile
+ *   7  SAMPLES, and where they are in the record; the table collectives */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 6
+#define PROTO_VERSION 7
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -45,7 +46,7 @@ enum proto_op {
     PROTO_CANCEL,
     PROTO_STATUS, /* no body; answered by READY with the same id, without needing Python */
     /* no body. Ends what runs, gives up all that is Python's, answers DONE, and ends. Whoever says
-     * it has disarmed all watches */
+     * it has disarmed all watches, and closed the events that samples come of */
     PROTO_DETACH,
     /* struct proto_record; answered by DONE. Run like an EVAL, under the GIL, unless the table's
      * rows are written without it */
@@ -64,6 +65,8 @@ enum proto_op {
     PROTO_ARMED,
     PROTO_CRASH_SEEN, /* no body, any id, not answered: what CRASHED spoke of has been taken down */
     PROTO_ALLOCATIONS, /* struct proto_allocations; answered by DONE */
+    /* struct proto_samples; answered by DONE, if none are wanted any more without needing Python */
+    PROTO_SAMPLES,
     /* agent to daemon */
     PROTO_READY = 64, /* struct proto_ready */
     PROTO_STARTED,    /* no body: the request has the GIL and its code begins to run */
@@ -256,6 +259,18 @@ struct proto_allocations {
     uint64_t gil_interval; /* as in struct proto_eval */
 };
 
+/* Threads are to be told by SIGTRAP that a quantum of their processor time has ended, and a handler
+ * is to take samples (agent/wire/trap_samples.h); or no thread is told any more. The daemon does
+ * the telling, by perf events with this as sig_data. */
+#define PROTO_SAMPLE_DATA 0x454c504d4153ull /* "SAMPLE": beyond any PROTO_WATCH_DATA's use */
+
+struct proto_samples {
+    uint32_t on;
+    uint32_t zero;
+    int64_t interp;        /* 0: it is one of all interpreters */
+    uint64_t gil_interval; /* as in struct proto_eval */
+};
+
 #define PROTO_CRASH_NS 1000000000ull
 
 struct proto_crashed {
@@ -378,6 +393,7 @@ struct probe_agent_record {
     uint64_t evals, ring_bytes; /* as in struct proto_ready */
     struct probe_watch watches[PROTO_WATCHES_MAX];
     uint64_t allocations; /* address of struct allocations (allocations.h); 0: never sampled */
+    uint64_t samples;     /* address of struct trap_samples (trap_samples.h); 0: never taken */
 };
 
 /* The entry point that an injection calls on a thread of its own, without the GIL, perhaps before
@@ -410,5 +426,6 @@ _Static_assert(sizeof(struct proto_armed) == 216, "protocol");
 _Static_assert(sizeof(struct probe_stop) == 40, "protocol");
 _Static_assert(sizeof(struct probe_watch) == 24, "protocol");
 _Static_assert(sizeof(struct proto_allocations) == 24, "protocol");
-_Static_assert(sizeof(struct probe_agent_record) == 848, "protocol");
+_Static_assert(sizeof(struct proto_samples) == 24, "protocol");
+_Static_assert(sizeof(struct probe_agent_record) == 856, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

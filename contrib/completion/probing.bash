@@ -102,7 +102,7 @@ _probefs() {
     local cur=${COMP_WORDS[COMP_CWORD]}
     COMPREPLY=()
     if [[ ${COMP_WORDS[COMP_CWORD - 1]} == -o ]]; then
-        _probing_words allow_other hidepid= nonempty ro fsname=
+        _probing_words allow_other hidepid= contain= nonempty ro fsname=
     elif [[ $cur == -* ]]; then
         _probing_words -f --foreground -d -h --help -V --version --check -o
     else

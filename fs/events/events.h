@@ -1,7 +1,7 @@
-/* The readers of <pid>/events, and of all/events. Each gets what happens after its open; one
- * that has read all of it waits, which takes no thread: its request is answered when
- * something comes, by the one thread that looks at all processes that have readers. There is
- * nothing to look at where nobody reads.
+/* The readers of <pid>/events, and of all/events; of <pid>/profile/live, and of all/profile/live.
+ * Each gets what happens after its open; one that has read all of it waits, which takes no thread:
+ * its request is answered when something comes, by the one thread that looks at all processes that
+ * have readers. There is nothing to look at where nobody reads.
  *
  * The thread looks often while something comes and rarely else, at what can be seen from outside
  * (feed.h): nobody in the process waits, or takes part. */
@@ -33,14 +33,14 @@ void events_free(struct events *events); /* once its readers are; NULL is fine *
 
 /* -ENFILE: there are too many, of all or of this user, which why says; -EAGAIN: no thread; -ENOMEM.
  */
-int event_reader_new(struct events *events, struct process *process, uid_t uid, struct text *why,
-                     struct event_reader **out);
+int event_reader_new(struct events *events, struct process *process, enum feed_kind kind, uid_t uid,
+                     struct text *why, struct event_reader **out);
 /* Of all processes that the caller may look at, those to come as well: it never ends. Each line
  * begins with host and rank. access must outlive it. job: of those alone that are in that job of
  * uid's; NULL: all. Also what listing processes fails with. */
 int event_reader_new_all(struct events *events, const struct access *access,
-                         const struct access_caller *caller, const char *job, uid_t uid,
-                         struct text *why, struct event_reader **out);
+                         const struct access_caller *caller, enum feed_kind kind, const char *job,
+                         uid_t uid, struct text *why, struct event_reader **out);
 /* None of its requests waits. NULL is fine. */
 void event_reader_free(struct event_reader *reader);
 
@@ -84,7 +84,8 @@ struct tap {
 
 struct event_reader {
     struct events *events;
-    uid_t uid;         /* whose it is */
+    uid_t uid; /* whose it is */
+    enum feed_kind kind;
     struct tap *taps;  /* one; of one that reads of all processes, those that it may look at */
     struct tap *last;  /* which its lines were taken from; NULL: none of those */
     struct text lines; /* taken from there, and not read yet from `given` on */

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/events/live.h"
 #include "fs/format/event.h"
 #include "schema/schema.h"
 
@@ -24,8 +25,14 @@ struct followed {
 
 #define FOLLOWED 4 /* rings */
 
+#define SECOND UINT64_C(1000000000)
+#define SETTLED_NS 300000000u /* until all of a second's samples have been read */
+#define SECONDS_MAX 10u       /* blocks that are made at a time */
+
 struct feed {
     struct process *process;
+    enum feed_kind kind;
+    uint64_t second;                    /* of CLOCK_MONOTONIC: of FEED_LIVE the next one */
     struct line *lines[FEED_LINES_MAX]; /* by number, modulo */
     uint64_t first, next;               /* numbers of the oldest one, and of the one to come */
     uint64_t events;                    /* that were told */
@@ -224,12 +231,31 @@ static void note_agent(struct feed *feed, bool attached)
     add_line(feed, 1);
 }
 
+static void look_live(struct feed *feed, bool ended)
+{
+    uint64_t now = monotonic_ns();
+    uint64_t end = ended ? now / SECOND + 1 : (now - SETTLED_NS) / SECOND;
+
+    if (end > feed->second + SECONDS_MAX)
+        feed->second = end - SECONDS_MAX;
+    for (; feed->second < end; feed->second++) {
+        live_block(feed->process, feed->second, &feed->text);
+        if (feed->text.size)
+            add_line(feed, 1);
+    }
+    feed->ended = ended;
+}
+
 bool feed_look(struct feed *feed)
 {
     uint64_t before = feed->next;
 
     if (feed->ended)
         return false;
+    if (feed->kind == FEED_LIVE) {
+        look_live(feed, process_ended(feed->process));
+        return feed->next != before || feed->ended;
+    }
     /* asked first: then all that there will be is there */
     bool ended = process_ended(feed->process);
     bool attached = recording_attached(process_recording(feed->process));
@@ -261,13 +287,15 @@ static void begin_now(struct feed *feed)
     feed->attached = recording_attached(process_recording(feed->process));
 }
 
-int feed_new(struct process *process, double since, struct feed **out)
+int feed_new(struct process *process, enum feed_kind kind, double since, struct feed **out)
 {
     struct feed *feed = calloc(1, sizeof *feed);
 
     if (!feed)
         return -ENOMEM;
     feed->process = process_ref(process);
+    feed->kind = kind;
+    feed->second = monotonic_ns() / SECOND;
     feed->began = since;
     if (since == 0)
         begin_now(feed);
@@ -293,6 +321,8 @@ void feed_free(struct feed *feed)
 
 struct process *feed_process(const struct feed *feed) { return feed->process; }
 
+enum feed_kind feed_kind(const struct feed *feed) { return feed->kind; }
+
 struct feed_cursor feed_end(const struct feed *feed)
 {
     return (struct feed_cursor){feed->next, feed->events};
@@ -310,11 +340,24 @@ void feed_forget(struct feed *feed, uint64_t line)
 }
 
 /* A line with fields in front. */
-static void add_with(const char *front, const char *line, size_t size, struct text *out)
+static void add_with(const struct feed *feed, const char *front, const char *line, size_t size,
+                     struct text *out)
 {
+    if (feed->kind == FEED_LIVE) {
+        text_add(out, line, size);
+        return;
+    }
     text_putc(out, '{');
     text_puts(out, front);
     text_add(out, line + 1, size - 1);
+}
+
+static void add_lost(struct feed *feed, uint64_t count)
+{
+    if (feed->kind == FEED_LIVE)
+        text_printf(&feed->text, "# %lu blocks were lost\n\n", (unsigned long)count);
+    else
+        event_text_lost(feed->process->pid, count, &feed->text);
 }
 
 void feed_take(struct feed *feed, struct feed_cursor *at, size_t size, const char *front,
@@ -329,15 +372,15 @@ void feed_take(struct feed *feed, struct feed_cursor *at, size_t size, const cha
         if (out->size > 0 && out->size + more + line->size > size)
             return;
         if (line->before > at->events) {
-            event_text_lost(feed->process->pid, line->before - at->events, &feed->text);
+            add_lost(feed, line->before - at->events);
             if (!feed->text.error)
-                add_with(front, feed->text.data, feed->text.size, out);
+                add_with(feed, front, feed->text.data, feed->text.size, out);
             text_clear(&feed->text);
             at->events = line->before;
             if (out->size + more + line->size > size)
                 return;
         }
-        add_with(front, line->text, line->size, out);
+        add_with(feed, front, line->text, line->size, out);
         at->events += line->count;
     }
 }

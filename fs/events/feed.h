@@ -2,6 +2,8 @@
  * which each reader takes at its own pace. What it has no room for it forgets, the oldest first,
  * and a reader that comes too late is told how much it lost.
  *
+ * Or what is sampled of it: a block of text for each second (live.h).
+ *
  * All of it is seen from outside, without the process taking part: rows in the ring of its
  * events, its agent's record, its end. So it also works of one that hangs. Whoever uses a feed
  * from several threads locks. */
@@ -22,13 +24,16 @@ struct feed_cursor {
     uint64_t events; /* what these told of */
 };
 
+enum feed_kind { FEED_EVENTS, FEED_LIVE };
+
 /* Takes its own reference to the process. since: when that began to be of interest ([s] since
  * 1970), although it is found only now; 0: now. -ENOMEM. */
-int feed_new(struct process *process, double since, struct feed **out);
+int feed_new(struct process *process, enum feed_kind kind, double since, struct feed **out);
 void feed_free(struct feed *feed); /* NULL is fine */
 /* Lets it keep that many bytes, at most FEED_BYTES_MAX, if it doesn't keep more; none at first. */
 void feed_widen(struct feed *feed, size_t bytes);
 struct process *feed_process(const struct feed *feed);
+enum feed_kind feed_kind(const struct feed *feed);
 
 /* Takes in what has happened. Whether there was anything. */
 bool feed_look(struct feed *feed);
@@ -40,6 +45,6 @@ bool feed_readable(const struct feed *feed, const struct feed_cursor *at);
 void feed_forget(struct feed *feed, uint64_t line);
 /* Adds whole lines to out, of at most `size` bytes together, but at least one, and moves
  * `at` behind them. front: fields that each of them is to begin with, as JSON, each with a
- * comma and a blank behind it. */
+ * comma and a blank behind it; not with blocks. */
 void feed_take(struct feed *feed, struct feed_cursor *at, size_t size, const char *front,
                struct text *out);

@@ -15,16 +15,16 @@
 /* ---- taps; with the lock ---- */
 
 /* The thread frees a source that gets no reader. */
-static int source_for(struct events *events, struct process *process, double since, size_t bytes,
-                      struct source **out)
+static int source_for(struct events *events, struct process *process, enum feed_kind kind,
+                      double since, size_t bytes, struct source **out)
 {
     struct source *source = events->first;
 
-    while (source && feed_process(source->feed) != process)
+    while (source && (feed_process(source->feed) != process || feed_kind(source->feed) != kind))
         source = source->next;
     if (!source) {
         source = calloc(1, sizeof *source);
-        int r = source ? feed_new(process, since, &source->feed) : -ENOMEM;
+        int r = source ? feed_new(process, kind, since, &source->feed) : -ENOMEM;
         if (r < 0) {
             free(source);
             return r;
@@ -44,7 +44,7 @@ static int tap_new(struct event_reader *reader, struct process *process, double 
 {
     struct source *source;
     struct tap *tap = calloc(1, sizeof *tap);
-    int r = tap ? source_for(reader->events, process, since,
+    int r = tap ? source_for(reader->events, process, reader->kind, since,
                              reader->all ? ALL_BYTES_MAX : FEED_BYTES_MAX, &source)
                 : -ENOMEM;
 
@@ -215,21 +215,22 @@ static int reader_open(struct event_reader *reader, struct process *process,
     return r;
 }
 
-static struct event_reader *reader_new(struct events *events, uid_t uid)
+static struct event_reader *reader_new(struct events *events, enum feed_kind kind, uid_t uid)
 {
     struct event_reader *reader = calloc(1, sizeof *reader);
 
     if (reader) {
         reader->events = events;
         reader->uid = uid;
+        reader->kind = kind;
     }
     return reader;
 }
 
-int event_reader_new(struct events *events, struct process *process, uid_t uid, struct text *why,
-                     struct event_reader **out)
+int event_reader_new(struct events *events, struct process *process, enum feed_kind kind, uid_t uid,
+                     struct text *why, struct event_reader **out)
 {
-    _cleanup_free_ struct event_reader *reader = reader_new(events, uid);
+    _cleanup_free_ struct event_reader *reader = reader_new(events, kind, uid);
 
     int r = reader ? reader_open(reader, process, NULL, why) : -ENOMEM;
     if (r == 0)
@@ -249,11 +250,11 @@ static void read_host(char host[HOST_NAME_MAX + 1])
 }
 
 int event_reader_new_all(struct events *events, const struct access *access,
-                         const struct access_caller *caller, const char *job, uid_t uid,
-                         struct text *why, struct event_reader **out)
+                         const struct access_caller *caller, enum feed_kind kind, const char *job,
+                         uid_t uid, struct text *why, struct event_reader **out)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
-    _cleanup_free_ struct event_reader *reader = reader_new(events, caller->fsuid);
+    _cleanup_free_ struct event_reader *reader = reader_new(events, kind, caller->fsuid);
 
     if (!reader)
         return -ENOMEM;

@@ -75,6 +75,11 @@ static void take_lost(struct event_reader *reader)
     _cleanup_(text_deinit) struct text line = TEXT_INIT;
     char front[FRONT_MAX];
 
+    if (reader->kind == FEED_LIVE) {
+        text_printf(&reader->lines, "# %lu blocks were lost\n\n", (unsigned long)reader->lost);
+        reader->lost = 0;
+        return;
+    }
     print_front(reader, -1, front);
     event_text_lost(0, reader->lost, &line);
     text_printf(&reader->lines, "{%s%s", front, line.data ? line.data + 1 : "}\n");

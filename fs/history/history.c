@@ -106,7 +106,7 @@ static int add_item(struct history *history, struct process *process)
                 ? ARRAY_GROW(history->items, history->alloc, history->n + 1)
                 : -EMFILE;
     if (r == 0)
-        r = feed_new(process, nextafter(now->upto, INFINITY), &item.feed);
+        r = feed_new(process, FEED_EVENTS, nextafter(now->upto, INFINITY), &item.feed);
     if (r < 0) {
         process_unref(process);
         return r;

@@ -7,6 +7,8 @@
 #include <errno.h>
 
 #define DEPTH_MAX 1024
+#define SEVERAL "[several]" /* threads */
+#define UNNAMED "[unnamed]" /* a thread that had ended before its name was read */
 
 /* The others are other views of the same samples. */
 static const enum profile_mode modes[] = {MODE_CPU, MODE_OFF, MODE_FAULTS, MODE_ALLOC};
@@ -41,7 +43,7 @@ static int add_sum(struct history_file *file, const struct history_front *front,
     struct history_stack rest = *common;
     int r = 0;
 
-    rest.thread = "";
+    rest.thread = SEVERAL;
     rest.stack = "[other]";
     array_sort(sum->cells, sum->ncells, sizeof *sum->cells, by_weight);
     for (size_t i = 0; i < sum->ncells && r == 0; i++) {
@@ -56,7 +58,8 @@ static int add_sum(struct history_file *file, const struct history_front *front,
         add_path(&sum->trie, cell->node, &path);
         stack.stack = path.data ? path.data : "";
         stack.tid = sum->threads[cell->thread].tid;
-        stack.thread = sum->threads[cell->thread].name;
+        const char *name = sum->threads[cell->thread].name;
+        stack.thread = *name ? name : stack.tid ? UNNAMED : SEVERAL;
         stack.weight = cell->weight;
         stack.samples = (int64_t)cell->count;
         r = path.error ? path.error : history_file_add_stack(file, front, &stack);

@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS profile(
     seconds REAL,        -- [s] how long that was
     mode TEXT,           -- 'cpu' (weight: ns on a processor), 'off' (ns off it), 'faults' (pages), 'alloc' (bytes)
     tid INTEGER,         -- the kernel's number of the thread; 0: of several
-    thread TEXT,         -- its name
+    thread TEXT,         -- its name; '[several]', or '[unnamed]': it ended before that was read
     stack TEXT,          -- `func (file:line)`, outermost first, joined by semicolons; '[other]': what is beyond the largest 200
     weight INTEGER,      -- ns, pages or bytes
     samples INTEGER      -- of how many samples

@@ -9,6 +9,7 @@
 #include "fs/mount/mountpoint.h"
 #include "fs/mount/ops.h"
 #include "fs/mount/options.h"
+#include "fs/owner/owner.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
 #include "fs/remote/memory/core.h"
@@ -218,6 +219,8 @@ static int run(struct options *options)
     mount.serves = let_parent_go;
     mount.serves_arg = &report;
     r = access_init(&mount.access, options->hidepid);
+    if (r == 0 && options->contain)
+        r = owners_new(options->contain, &mount.access, &mount.owners);
     if (r == 0)
         r = registry_new(&mount.registry);
     if (r == 0)
@@ -244,6 +247,7 @@ static int run(struct options *options)
     history_free(mount.history);
     events_free(mount.events);
     nodes_free(mount.nodes);
+    owners_free(mount.owners);
     registry_free(mount.registry);
     budget_deinit(&mount.handles.budget); /* out of which replies have their bytes */
     return r;
@@ -266,6 +270,9 @@ static int check(void)
 
 int main(int argc, char **argv)
 {
+    if (argc == 1 && !strcmp(argv[0], OWNER_PROCESS_NAME))
+        return owner_main();
+
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
     struct options options;
 

@@ -13,12 +13,14 @@
 #include "fs/mount/command.h"
 #include "fs/mount/draft.h"
 #include "fs/mount/handle.h"
+#include "fs/owner/owners.h"
 
 #include <fuse_lowlevel.h>
 
 /* The userdata of the FUSE session. */
 struct mount {
     struct registry *registry;
+    struct owners *owners; /* who read processes; NULL: this process does */
     struct nodes *nodes;
     struct events *events;
     struct history *history; /* NULL: none is kept */

@@ -257,6 +257,7 @@ static int open_events(struct call *call, const struct place *place, struct text
     const struct server server = place_server(call->mount, place);
     const struct owner_call at = place_call(place, &call->caller);
     _cleanup_context_ struct file_context context = {0};
+    const enum feed_kind kind = place->entry->live ? FEED_LIVE : FEED_EVENTS;
     struct event_reader *events;
     char job[JOB_NAME_MAX];
     uid_t uid = 0;
@@ -268,10 +269,10 @@ static int open_events(struct call *call, const struct place *place, struct text
         r = context_job_identity(&context, job, &uid);
     if (r == 0)
         r = place->process
-                ? event_reader_new(call->mount->events, place->process, call->caller.uid, why,
+                ? event_reader_new(call->mount->events, place->process, kind, call->caller.uid, why,
                                    &events)
                 : event_reader_new_all(call->mount->events, &call->mount->access, call_who(call),
-                                       of_job ? job : NULL, uid, why, &events);
+                                       kind, of_job ? job : NULL, uid, why, &events);
     return r < 0 ? r : handle_open_events(&call->mount->handles, events, out);
 }
 

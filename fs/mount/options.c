@@ -27,6 +27,7 @@ static const struct fuse_opt specs[] = {
     {"allow_other", offsetof(struct options, allow_other), true},
     {"nonempty", offsetof(struct options, nonempty), true},
     {"hidepid=%u", offsetof(struct options, hidepid), 0},
+    {"contain=%s", offsetof(struct options, contain_word), 0},
     {"sysroot=%s", offsetof(struct options, sysroot), 0},
     FUSE_OPT_KEY("core=", KEY_CORE),
     {"profile=%s", offsetof(struct options, profile), 0},
@@ -167,6 +168,24 @@ static int read_profile(struct options *options, struct text *why)
     return 0;
 }
 
+static int read_contain(struct options *options, struct text *why)
+{
+    static const char *const words[] = {
+        [CONTAIN_NO] = "no", [CONTAIN_YES] = "yes", [CONTAIN_STRICT] = "strict"};
+
+    for (unsigned i = 0; options->contain_word && i < ARRAY_SIZE(words); i++) {
+        if (!strcmp(options->contain_word, words[i])) {
+            options->contain = (enum contain)i;
+            return 0;
+        }
+    }
+    if (!options->contain_word)
+        return 0;
+    text_puts(why, "contain takes no, yes (what reads a process has that process's rights) or "
+                   "strict (and nobody reads what these aren't enough for)");
+    return -1;
+}
+
 int options_parse(int argc, char **argv, struct options *out, struct text *why)
 {
     struct parse parse = {
@@ -185,6 +204,8 @@ int options_parse(int argc, char **argv, struct options *out, struct text *why)
                        "or 2 (nothing can be seen)");
         r = -1;
     }
+    if (r == 0)
+        r = read_contain(options, why);
     if (r == 0)
         r = read_limits(options, why);
     if (r == 0)
@@ -217,6 +238,7 @@ void options_deinit(struct options *options)
     }
     free(options->cores);
     free(options->sysroot);
+    free(options->contain_word);
     free(options->profile);
     free(options->history);
     free(options->history_age);
@@ -246,6 +268,10 @@ void options_help(struct text *out)
         "    -o hidepid=N      what a user sees of processes that they may not look at:\n"
         "                      0: their directories and the names in them, 1: only the\n"
         "                      directories, 2 (the default): nothing\n"
+        "    -o contain=WORD   yes: each user's processes are read by a process with that\n"
+        "                      user's rights, which is all that a hostile one can take over\n"
+        "                      or crash; strict: what needs root's rights isn't read;\n"
+        "                      no, the default: the daemon reads all\n"
         "    -o core=FILE[:EXECUTABLE]  show a core file of a CPython process in cores/; it\n"
         "                      may be given several times\n"
         "    -o sysroot=DIR    look for the files that core files name below DIR\n"

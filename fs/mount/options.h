@@ -6,6 +6,7 @@
 #include "fs/access/access.h"
 #include "fs/base/text.h"
 #include "fs/history/history.h"
+#include "fs/owner/owners.h"
 
 #include "fs/sampler/request.h"
 
@@ -22,9 +23,11 @@ struct options {
     int help, version, check;
     int foreground; /* -f, and implied by -d */
     int allow_other;
-    int nonempty;     /* mount over a directory that holds something */
-    unsigned hidepid; /* an enum hidepid */
-    char *history;    /* a file that is appended to; NULL: none; owned */
+    int nonempty;       /* mount over a directory that holds something */
+    unsigned hidepid;   /* an enum hidepid */
+    char *contain_word; /* as it was given; NULL: not; owned */
+    enum contain contain;
+    char *history; /* a file that is appended to; NULL: none; owned */
     char *history_age, *history_size, *history_interval; /* as they were given; NULL: not; owned */
     char *profile;                                       /* as it was given; NULL: not; owned */
     struct profile_request profile_request;

@@ -2,25 +2,45 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/proc/may_hang.h"
+#include "fs/sampler/profile.h"
+#include "fs/tree/profile_view.h"
+#include "fs/tree/threads.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 struct place_work {
     struct may_hang work;
     struct server server;
+    struct owners *owners;   /* who reads it; NULL: this process does */
     struct process *process; /* a reference; NULL outside of processes */
     struct credentials *who; /* a reference; NULL where that isn't asked */
     struct owner_call call;
     struct owner_answer answer;
 };
 
+/* The line of status that says how the process is sampled, which is known here. */
+static void describe(struct place_work *work)
+{
+    _cleanup_(text_deinit) struct text sampled = TEXT_INIT;
+
+    if (!work->process || work->call.op != OWNER_RENDER ||
+        layout[work->call.entry].render != status_render)
+        return;
+    profile_add_line(work->process, &sampled);
+    if (sampled.size <= OWNER_SAMPLED_MAX && sampled.size)
+        memcpy(work->call.sampled, sampled.data, sampled.size);
+}
+
 static void place_work_run(struct may_hang *may_hang)
 {
     struct place_work *work = (struct place_work *)may_hang;
 
-    owner_serve(&work->server, work->process, work->who, &work->call, &may_hang->unwanted,
-                &work->answer);
+    describe(work);
+    if (!work->owners)
+        owner_serve(&work->server, work->process, work->who, &work->call, &may_hang->unwanted,
+                    &work->answer);
 }
 
 static void place_work_free(struct may_hang *may_hang)
@@ -63,17 +83,52 @@ static struct place_work *place_work_new(struct call *call, const struct place *
         .answer = {.text = TEXT_INIT, .why = TEXT_INIT},
     };
     work->call.op = op;
+    work->call.process_rank = place->process ? place->process->rank : -1;
     may_hang_init(&work->work);
     return work;
+}
+
+/* Whether an owner process can tell: what is asked for is the entry's, or its child's name. */
+static bool is_told_by_owner(const struct place_work *work)
+{
+    uint32_t entry = work->call.op == OWNER_FIND ? work->call.child : work->call.entry;
+
+    switch (work->call.op) {
+    case OWNER_RENDER: return entry_passive(&layout[entry]);
+    case OWNER_FIND: /* which threads there are /proc says */
+        return entry_passive(&layout[entry]) && layout[entry].naming != &tids;
+    case OWNER_LIST: {
+        const struct entry *child = layout_next(&layout[entry], NULL);
+        return child && entry_passive(child) && child->naming;
+    }
+    default: return false;
+    }
 }
 
 /* The error of the answer; *lost: it was left behind, and nothing of it may be touched. */
 static int ask(struct call *call, struct place_work *work, bool *lost)
 {
-    int r = may_hang_run(&work->work, &call->interrupt);
+    int r = 0;
 
+    if (work->work.pid && is_told_by_owner(work))
+        work->owners = call->mount->owners;
+    if (!work->owners || profile_any(work->process->profile))
+        r = may_hang_run(&work->work, &call->interrupt);
     *lost = r < 0;
-    return *lost ? r : work->answer.error;
+    if (*lost || !work->owners)
+        return *lost ? r : work->answer.error;
+    return owners_ask(work->owners, work->process, work->who, &work->call, &work->work,
+                      &call->interrupt, &work->answer);
+}
+
+/* For <pid>/errors. */
+static void note(const struct place *place, struct credentials *who,
+                 const struct owner_answer *answer)
+{
+    char path[64 + NAME_MAX];
+
+    place_path(place, path, sizeof path);
+    error_ring_add(&place->process->errors, who, path, answer->noted, answer->why.data);
 }
 
 int place_render(struct call *call, const struct place *place, struct credentials *who,
@@ -90,7 +145,10 @@ int place_render(struct call *call, const struct place *place, struct credential
         may_hang_explain(r, why);
         return r;
     }
-    text_add(why, work->answer.why.data, work->answer.why.size);
+    if (work->answer.noted)
+        note(place, who, &work->answer);
+    if (r < 0)
+        text_add(why, work->answer.why.data, work->answer.why.size);
     if (r == 0) {
         *out = work->answer.text;
         work->answer.text = TEXT_INIT;
@@ -124,7 +182,9 @@ int place_find(struct call *call, const struct place *place, const struct entry 
     if (name_is_word(entry->naming->kind))
         snprintf(work->call.word, sizeof work->call.word, "%s", word);
     int r = ask(call, work, &lost);
-    if (r == 0)
+    if (r == 0 && work->owners) /* names in a process's own directories are its own */
+        *out = process_ref(place->process);
+    else if (r == 0)
         *out = steal_pointer(work->answer.process);
     return r;
 }

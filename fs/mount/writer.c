@@ -53,11 +53,12 @@ void writer_free(struct writer *writer)
 /* Whether one of the last lines is just these words, as of a traceback. */
 static bool says_already(const struct text *said, const struct text *why)
 {
+    if (!said->size)
+        return false;
     const char *at = said->data, *end = said->data + said->size;
-
     if (said->size > ERROR_LOOKED_AT)
         at = end - ERROR_LOOKED_AT;
-    while (said->size && (at = memmem(at, (size_t)(end - at), why->data, why->size))) {
+    while ((at = memmem(at, (size_t)(end - at), why->data, why->size))) {
         const char *after = at + why->size;
         if ((at == said->data || at[-1] == '\n') && (after == end || *after == '\n'))
             return true;

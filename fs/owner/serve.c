@@ -59,6 +59,7 @@ int context_init(struct file_context *context, const struct server *server, stru
         .depth = call->depth,
         .rank = call->rank,
         .word = call->word,
+        .sampled = call->sampled,
     };
     if (!process)
         return 0;
@@ -160,6 +161,7 @@ int owner_serve(const struct server *server, struct process *process, struct cre
         context_refresh(&context);
         r = answer_in(&context, call, answer);
     }
+    answer->noted = r == 0 ? context.noted : 0;
     answer->why = context.why;
     context.why = TEXT_INIT;
     answer->error = r;

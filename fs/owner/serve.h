@@ -17,6 +17,8 @@ enum owner_op {
     OWNER_HAS,        /* whether the directory has the child now (entry->is_there) */
 };
 
+#define OWNER_SAMPLED_MAX 191
+
 /* What is asked. */
 struct owner_call {
     uint32_t op;         /* enum owner_op */
@@ -27,6 +29,8 @@ struct owner_call {
     int32_t tid;         /* 0: no thread */
     uint64_t start_time; /* of the process, in clock ticks since boot */
     uint32_t depth, rank;
+    int64_t process_rank;                /* of the process in its job, -1: none */
+    char sampled[OWNER_SAMPLED_MAX + 1]; /* the line of status about its profile; may be empty */
     struct caller caller;
     char word[NAME_MAX + 1]; /* ends with a 0; of OWNER_FIND the child's, where that is one */
 };
@@ -38,9 +42,10 @@ struct owner_name {
 };
 
 struct owner_answer {
-    int error;                /* 0 or -errno */
-    struct text text;         /* of OWNER_RENDER, ended by a 0 that isn't counted */
-    struct text why;          /* on failure, words; may be empty */
+    int error;        /* 0 or -errno */
+    int noted;        /* -errno: what the file could not show, for <pid>/errors; why says it */
+    struct text text; /* of OWNER_RENDER, ended by a 0 that isn't counted */
+    struct text why;  /* of either, words; may be empty */
     struct owner_name *names; /* of OWNER_LIST */
     size_t nnames, alloc;
     struct process *process; /* of OWNER_FIND: a reference, where the name is that of a process */

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#define LOOK_NS 100000000u /* between two looks at a thread that is waited for */
-#define SLEEPS_MAX 20      /* looks; then it is left behind ... */
-#define SLEEPS_FEW 3       /* ... or now, where it hung before, or many of that user's do */
-#define MANY 8             /* of one user's */
+#define LOOK_NS (MAY_HANG_LOOK_MS * 1000000u)
+#define SLEEPS_MAX 20 /* looks; then it is left behind ... */
+#define SLEEPS_FEW 3  /* ... or now, where it hung before, or many of that user's do */
+#define MANY 8        /* of one user's */
 #define AGAIN_NS 10000000000u
 #define AGAIN_DOUBLED 6 /* times at most */
 #define IDLE_MAX 8      /* threads that wait for work */
@@ -280,7 +280,7 @@ static bool is_same_sleep(struct may_hang *work)
 
     if (!work->tid)
         return false;
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", (int)work->tid);
+    snprintf(path, sizeof path, "/proc/%d/syscall", (int)work->tid);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, sleep, sizeof sleep - 1);
     bool same = n > 0 && is_asleep(work, sleep) && !strcmp(sleep, work->sleep);
@@ -343,6 +343,31 @@ int may_hang_run(struct may_hang *work, const struct interrupt *interrupt)
 
     return r < 0 ? r : may_hang_wait(work, interrupt);
 }
+
+int may_hang_begin(struct may_hang *work, pid_t tid)
+{
+    _guard_mutex_(&all.lock);
+    if (all.listed && is_refused(work->pid))
+        return -ETIMEDOUT;
+    work->refs++;
+    work->state = MAY_HANG_RUNS;
+    work->sleeps = 0;
+    work->tid = tid;
+    return 0;
+}
+
+int may_hang_look(struct may_hang *work, const struct interrupt *interrupt)
+{
+    _guard_mutex_(&all.lock);
+    look_at(work, interrupt);
+    if (work->state == MAY_HANG_LEFT)
+        return interrupted(interrupt) ? -EINTR : -ETIMEDOUT;
+    return interrupted(interrupt) && !work->sleeps;
+}
+
+void may_hang_end(struct may_hang *work) { finish(work); }
+
+void may_hang_left_by_others(pid_t pid) { current = pid; }
 
 void may_hang_explain(int error, struct text *why)
 {

@@ -18,8 +18,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define MAY_HANG_USER 32   /* of one user's processes, left behind: then none is looked at */
-#define MAY_HANG_TOTAL 256 /* of all but root's */
+#define MAY_HANG_USER 32     /* of one user's processes, left behind: then none is looked at */
+#define MAY_HANG_LOOK_MS 100 /* between two looks at a thread that is waited for */
+#define MAY_HANG_TOTAL 256   /* of all but root's */
 
 /* A member of a larger structure on the heap, which is all that `run` touches: its caller may be
  * gone before it is. */
@@ -33,7 +34,7 @@ struct may_hang {
     unsigned refs;
     enum { MAY_HANG_RUNS, MAY_HANG_DONE, MAY_HANG_LEFT } state;
     pthread_cond_t done;
-    pid_t tid;             /* of the thread that does it */
+    pid_t tid;             /* of the thread that does it, of whatever process */
     unsigned sleeps;       /* looks in a row that saw it in the same sleep */
     char sleep[192];       /* that one, as /proc says it */
     struct may_hang *next; /* of those that sleep, or are left behind */
@@ -60,6 +61,19 @@ int may_hang_wait(struct may_hang *work, const struct interrupt *interrupt);
 void may_hang_wait_all(struct may_hang *const *works, size_t n);
 /* Both. */
 int may_hang_run(struct may_hang *work, const struct interrupt *interrupt);
+
+/* For work that a thread of another process does, while the caller waits for its answer. It isn't
+ * run here, and may have been before. Begins it: the caller has a second reference then.
+ * -ETIMEDOUT as may_hang_start(). */
+int may_hang_begin(struct may_hang *work, pid_t tid);
+/* To be called every MAY_HANG_LOOK_MS until the answer comes. 0; -ETIMEDOUT, -EINTR: it is left
+ * behind, as may_hang_wait(); 1: interrupt is raised, and it doesn't hang. */
+int may_hang_look(struct may_hang *work, const struct interrupt *interrupt);
+/* The thread is done with it, or its process has ended: gives up that reference. */
+void may_hang_end(struct may_hang *work);
+/* The calling thread can be left behind by another process, and works on that process from now on:
+ * what it starts on it is done here. */
+void may_hang_left_by_others(pid_t pid);
 
 /* Why one of these errors came, and what to do. */
 void may_hang_explain(int error, struct text *why);

@@ -252,7 +252,7 @@ static void tell_apart(struct job_members *members)
 
 /* ---- all of them ---- */
 
-static bool owner_of(const struct process *process, uid_t *uid)
+bool job_owner(const struct process *process, uid_t *uid)
 {
     struct stat owner;
     char path[32];
@@ -269,7 +269,7 @@ bool job_has(const char *job, uid_t uid, struct process *process)
     const struct membership of = process_membership(process);
     uid_t its;
 
-    return of.rank >= 0 && !strcmp(of.job, job) && owner_of(process, &its) && its == uid;
+    return of.rank >= 0 && !strcmp(of.job, job) && job_owner(process, &its) && its == uid;
 }
 
 /* Takes over the reference, where it is a member. */
@@ -277,7 +277,7 @@ static int add(struct job_members *members, struct process **process)
 {
     struct job_member member = {.of = process_membership(*process)};
 
-    if (member.of.rank < 0 || !*member.of.job || !owner_of(*process, &member.uid))
+    if (member.of.rank < 0 || !*member.of.job || !job_owner(*process, &member.uid))
         return 0;
     int r = ARRAY_GROW(members->items, members->alloc, members->n + 1);
     if (r == 0) {

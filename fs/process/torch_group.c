@@ -6,10 +6,10 @@
  * they may be, nothing is said. */
 #include "fs/process/torch_group.h"
 
-#include "fs/proc/maps.h"
 #include "fs/remote/frames/locals.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/imports.h"
+#include "fs/remote/torch/models.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@
 struct reading {
     const struct offsets *offsets;
     struct view *view;
-    uint64_t map, ranks, init_method; /* objects; 0: not bound */
-    uint64_t group;                   /* a ProcessGroup of Python's */
+    uint64_t map, ranks, names, init_method; /* objects; 0: not bound */
+    uint64_t group;                          /* a ProcessGroup of Python's */
     struct torch_group out;
     bool found;
 };
@@ -38,6 +38,8 @@ static int visit_global(void *arg, const struct local *global)
         r->map = global->reference;
     else if (str_equals(r->view, r->offsets, global->name, "_pg_group_ranks"))
         r->ranks = global->reference;
+    else if (str_equals(r->view, r->offsets, global->name, "_pg_names"))
+        r->names = global->reference;
     else if (str_equals(r->view, r->offsets, global->name, "_default_pg_init_method"))
         r->init_method = global->reference;
     return 0;
@@ -128,26 +130,12 @@ static void again(void *arg)
 
 static bool is(const char *name, const char *wanted) { return !strcmp(name, wanted); }
 
-/* Else its modules needn't be looked through. */
-static bool has_torch(const struct target *target)
-{
-    struct maps maps;
-    bool has = false;
-
-    if (maps_read(target->pid, &maps) < 0)
-        return false;
-    for (size_t i = 0; i < maps.n && !has; i++)
-        has = strstr(maps.items[i].path, "/libtorch_python.so") != NULL;
-    maps_deinit(&maps);
-    return has;
-}
-
 int torch_group_read(struct target *target, struct torch_group *out)
 {
     static const struct import_reader reader = {.read = read_module, .again = again};
     struct reading reading = {.offsets = &target->runtime.offsets};
 
-    if (!has_torch(target))
+    if (!torch_is_loaded(target))
         return -ENOENT;
     int r = imports_read_one(target, is, "torch.distributed.distributed_c10d", &reader, &reading);
     if (r < 0)
@@ -156,4 +144,123 @@ int torch_group_read(struct target *target, struct torch_group *out)
         return -ENOENT;
     *out = reading.out;
     return 0;
+}
+
+/* ---- all of them ---- */
+
+struct listing {
+    struct reading reading;
+    struct torch_groups *out;
+    int64_t rank; /* of this process among all; -1: unknown */
+};
+
+static struct torch_its_group *find(struct torch_groups *groups, uint64_t object)
+{
+    for (size_t i = 0; i < groups->n; i++)
+        if (groups->items[i].object == object)
+            return &groups->items[i];
+    return NULL;
+}
+
+static int list_group(void *arg, uint64_t key, uint64_t value)
+{
+    struct listing *l = arg;
+    struct torch_groups *out = l->out;
+    uint64_t backend;
+
+    out->cut = out->n == TORCH_GROUPS_MAX;
+    if (out->cut)
+        return 1;
+    struct torch_its_group *group = &out->items[out->n++];
+    *group = (struct torch_its_group){.object = key, .size = -1, .rank = -1};
+    if (tuple_item(l->reading.view, l->reading.offsets, value, 0, &backend) == 0)
+        take_str(&l->reading, backend, group->backend, sizeof group->backend);
+    return 0;
+}
+
+static int list_name(void *arg, uint64_t key, uint64_t value)
+{
+    struct listing *l = arg;
+    struct torch_its_group *group = find(l->out, key);
+
+    if (group)
+        take_str(&l->reading, value, group->name, sizeof group->name);
+    return 0;
+}
+
+struct search {
+    const struct listing *listing;
+    struct torch_its_group *group;
+};
+
+/* A rank among all is its rank in the group. */
+static int find_own(void *arg, uint64_t key, uint64_t value)
+{
+    struct search *search = arg;
+    const struct reading *r = &search->listing->reading;
+    int64_t rank, own;
+
+    if (int_to_i64(r->view, r->offsets, key, &rank) < 0 || rank != search->listing->rank ||
+        int_to_i64(r->view, r->offsets, value, &own) < 0)
+        return 0;
+    search->group->rank = own;
+    return 1;
+}
+
+static int nothing(void *arg, uint64_t key, uint64_t value) { return 1; }
+
+static int list_ranks(void *arg, uint64_t key, uint64_t value)
+{
+    struct listing *l = arg;
+    struct search search = {l, find(l->out, key)};
+    uint64_t size = 0;
+
+    if (!search.group)
+        return 0;
+    if (dict_iterate(l->reading.view, l->reading.offsets, value, nothing, NULL, &size) >= 0)
+        search.group->size = (int64_t)size;
+    if (l->rank >= 0)
+        (void)dict_iterate(l->reading.view, l->reading.offsets, value, find_own, &search, NULL);
+    return 0;
+}
+
+static int list_module(void *arg, struct view *view, const struct import *module)
+{
+    struct listing *l = arg;
+    struct reading *r = &l->reading;
+    uint64_t left;
+
+    r->view = view;
+    globals_iterate(view, r->offsets, module->object, visit_global, r, &left);
+    if (r->map)
+        (void)dict_iterate(view, r->offsets, r->map, list_group, l, NULL);
+    if (r->names)
+        (void)dict_iterate(view, r->offsets, r->names, list_name, l, NULL);
+    if (!r->ranks || !l->out->n)
+        return 0;
+    r->group = l->out->items[0].object;
+    (void)dict_iterate(view, r->offsets, r->ranks, visit_ranks, r, NULL);
+    l->rank = r->out.world > 0 && find_rank(r) ? r->out.rank : -1;
+    (void)dict_iterate(view, r->offsets, r->ranks, list_ranks, l, NULL);
+    return 0;
+}
+
+static void list_again(void *arg)
+{
+    struct listing *l = arg;
+
+    again(&l->reading);
+    *l->out = (struct torch_groups){0};
+}
+
+int torch_groups_read(struct target *target, struct torch_groups *out)
+{
+    static const struct import_reader reader = {.read = list_module, .again = list_again};
+    struct listing listing = {.reading = {.offsets = &target->runtime.offsets}, .out = out};
+
+    *out = (struct torch_groups){0};
+    if (!torch_is_loaded(target))
+        return -ENOENT;
+    int r = imports_read_one(target, is, "torch.distributed.distributed_c10d", &reader, &listing);
+    return r < 0 ? r : out->n ? 0 : -ENOENT;
 }

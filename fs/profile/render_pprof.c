@@ -78,7 +78,8 @@ static void add_type(struct strings *strings, struct text *out, unsigned field, 
     add_message(out, field, &message);
 }
 
-/* A function for each frame's name, place and first line, a location for each frame. */
+/* A function for each frame's name, place and first line, a location for each frame. A function has
+ * no system_name: where it is the name, pprof takes that for C++ and leaves out what is in <>. */
 static int add_frames(const struct trie *trie, struct strings *strings, struct text *out)
 {
     struct trie functions;
@@ -98,7 +99,6 @@ static int add_frames(const struct trie *trie, struct strings *strings, struct t
             _cleanup_(text_deinit) struct text body = TEXT_INIT;
             add_number(&body, 1, id + 1);
             add_number(&body, 2, string(strings, frame.func));
-            add_number(&body, 3, string(strings, frame.func));
             add_number(&body, 4, string(strings, frame.file));
             add_number(&body, 5, (uint64_t)frame.first_line);
             add_message(out, FUNCTION, &body);

@@ -40,14 +40,20 @@ void render_weight(enum profile_mode mode, int64_t weight, struct text *out)
 
 struct line {
     uint32_t node;
-    int64_t count;
+    int64_t now, before;
 };
 
-static int by_count(const void *a, const void *b)
+static uint64_t change(const struct line *line)
+{
+    int64_t change = line->now - line->before;
+
+    return change < 0 ? -(uint64_t)change : (uint64_t)change;
+}
+
+static int by_change(const void *a, const void *b)
 {
     const struct line *x = a, *y = b;
-    uint64_t m = x->count < 0 ? -(uint64_t)x->count : (uint64_t)x->count;
-    uint64_t n = y->count < 0 ? -(uint64_t)y->count : (uint64_t)y->count;
+    uint64_t m = change(x), n = change(y);
 
     if (m != n)
         return m > n ? -1 : 1;
@@ -68,27 +74,38 @@ static void add_stack(const struct trie *trie, uint32_t node, struct text *out)
     }
 }
 
+static int64_t rounded(int64_t weight, int64_t unit)
+{
+    return (weight + (weight < 0 ? -unit : unit) / 2) / unit;
+}
+
+/* Of a difference both, as difffolded.pl writes them: flamegraph.pl draws that in two colours. */
 int render_folded(const struct sum *sum, struct text *out)
 {
     int64_t unit = !strcmp(profile_mode_unit(sum->mode), "ns") ? 1000 : 1;
-    _cleanup_free_ int64_t *weights = calloc(sum->trie.nnodes, sizeof *weights);
     _cleanup_free_ struct line *lines = calloc(sum->trie.nnodes, sizeof *lines);
     size_t n = 0;
 
-    if (!weights || !lines)
+    if (!lines)
         return -ENOMEM;
-    for (size_t i = 0; i < sum->ncells; i++)
-        weights[sum->cells[i].node] += sum->cells[i].weight - sum->cells[i].before;
-    for (uint32_t node = 1; node < sum->trie.nnodes; node++) {
-        int64_t count = (weights[node] + (weights[node] < 0 ? -unit : unit) / 2) / unit;
-        if (count)
-            lines[n++] = (struct line){node, count};
+    for (size_t i = 0; i < sum->ncells; i++) {
+        const struct sum_cell *cell = &sum->cells[i];
+        lines[cell->node].now += cell->weight;
+        lines[cell->node].before += cell->before;
+    }
+    for (uint32_t node = 1; node < sum->trie.nnodes; node++) { /* n stays behind node */
+        struct line line = {node, rounded(lines[node].now, unit),
+                            rounded(lines[node].before, unit)};
+        if (line.now || line.before)
+            lines[n++] = line;
     }
     if (n)
-        array_sort(lines, n, sizeof *lines, by_count);
+        array_sort(lines, n, sizeof *lines, by_change);
     for (size_t i = 0; i < n && !out->cut; i++) {
         add_stack(&sum->trie, lines[i].node, out);
-        text_printf(out, " %" PRId64 "\n", lines[i].count);
+        if (sum->compares)
+            text_printf(out, " %" PRId64, lines[i].before);
+        text_printf(out, " %" PRId64 "\n", lines[i].now);
     }
     return 0;
 }

@@ -710,6 +710,14 @@ static int by_tid(const void *a, const void *b)
     return (x->tid > y->tid) - (x->tid < y->tid);
 }
 
+bool store_thread_named(struct store *store, pid_t tid)
+{
+    _guard_mutex_(&store->lock);
+    uint32_t thread = thread_number(store, tid, store->stats.last);
+
+    return *store->threads[thread].name;
+}
+
 int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const char *name),
                   void *arg)
 {

@@ -80,6 +80,8 @@ int store_add(struct store *store, const struct sample *sample);
 /* Samples that the source has lost, as far as it knows. */
 void store_lose(struct store *store, uint64_t n);
 void store_thread_name(struct store *store, pid_t tid, const char *name);
+/* Whether it has one. */
+bool store_thread_named(struct store *store, pid_t tid);
 /* What ns a sample stands for where nothing else is known. */
 void store_period(struct store *store, uint64_t period);
 

@@ -3,10 +3,13 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
+#include "fs/proc/procfs.h"
+#include "fs/remote/frames/names.h"
 #include "fs/remote/native/native.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #define HEAD_MAX 512 /* bytes of a code object */
 
@@ -27,6 +30,7 @@ struct sampler_names {
     struct place *places;
     size_t n, alloc;
     struct index by_place;
+    uint8_t of_loop[STORE_FRAMES_MAX / 8 + 1]; /* a bit for each frame */
 };
 
 int sampler_names_new(struct target *target, struct store *store, struct sampler_names **out)
@@ -96,6 +100,26 @@ static uint64_t hash_key(const struct code *code)
     return hash_add(hash, (uint64_t)code->key.first_line << 32 | code->key.version);
 }
 
+/* A file of those that run an event loop: what calls a task's steps, and what starts that. */
+static bool is_loop_file(const char *file)
+{
+    static const char *const ends[] = {"/asyncio/base_events.py", "/asyncio/events.py",
+                                       "/asyncio/runners.py", "/asyncio/unix_events.py",
+                                       "/uvloop/__init__.py"};
+    size_t n = strlen(file);
+
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+        if (n >= strlen(ends[i]) && !strcmp(file + n - strlen(ends[i]), ends[i]))
+            return true;
+    return false;
+}
+
+bool sampler_names_of_loop(struct sampler_names *names, uint32_t id)
+{
+    _guard_mutex_(&names->lock);
+    return id < STORE_FRAMES_MAX && names->of_loop[id / 8] >> id % 8 & 1;
+}
+
 static int intern_python(struct sampler_names *names, const struct code *code, int32_t lasti,
                          uint32_t *id)
 {
@@ -108,7 +132,10 @@ static int intern_python(struct sampler_names *names, const struct code *code, i
         frame.first_line = code->lines.first_line;
         frame.line = line > 0 ? line : 0;
     }
-    return store_intern(names->store, &frame, id);
+    int error = store_intern(names->store, &frame, id);
+    if (!error && *id < STORE_FRAMES_MAX && is_loop_file(frame.file))
+        names->of_loop[*id / 8] |= (uint8_t)(1 << *id % 8);
+    return error;
 }
 
 /* Brings a place up to date. code: NULL or unreadable, it is called "?". */
@@ -233,4 +260,36 @@ int sampler_names_native(struct sampler_names *names, uint64_t pc, bool exact, u
     }
     pthread_mutex_unlock(&names->lock);
     return error;
+}
+
+/* ---- threads ---- */
+
+static void name_by_kernel(struct store *store, pid_t tid)
+{
+    char name[32];
+
+    if (store_thread_named(store, tid) || proc_read(tid, "comm", name, sizeof name) <= 0)
+        return;
+    name[strcspn(name, "\n")] = 0;
+    for (char *c = name; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    store_thread_name(store, tid, name);
+}
+
+void sampler_names_thread(struct sampler_names *names, uint64_t interp, uint64_t thread, pid_t tid,
+                          uint64_t max_age_ns)
+{
+    struct target *target = names->target;
+    const struct offsets *offsets = &target->runtime.offsets;
+    const char *name = NULL;
+
+    if (interp) {
+        names_refresh(target->names, offsets, interp, max_age_ns);
+        name = names_find(target->names, offsets, interp, thread, tid);
+    }
+    if (name)
+        store_thread_name(names->store, tid, name);
+    else
+        name_by_kernel(names->store, tid);
 }

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#define LEAVE_TRIES 10 /* of 0.2 s each */
+
 struct profile {
     pid_t pid;
     uint64_t serial;          /* no two have the same */
@@ -151,16 +153,46 @@ bool profile_stop(struct profile *profile)
     return stop(profile);
 }
 
+/* What runs is to go on some time. The caller holds lock. */
+static void keep_wish(struct profile *profile)
+{
+    uint64_t now = monotonic_ns();
+
+    if (!profile->sampler || (profile->until && profile->until <= now))
+        return;
+    profile->resumes = true;
+    profile->resumes_for = profile->until ? profile->until - now : 0;
+}
+
+int profile_leave_agent(struct profile *profile)
+{
+    struct sampler_figures last;
+    bool ended = false;
+
+    pthread_mutex_lock(&profile->lock);
+    bool is_agents = profile->sampler && profile->sampler->source == &sampler_inside;
+    struct sampler *sampler = is_agents ? sampler_ref(profile->sampler) : NULL;
+    pthread_mutex_unlock(&profile->lock);
+    for (int i = 0; i < LEAVE_TRIES && sampler && !ended; i++)
+        ended = sampler_stop(sampler, &last);
+    sampler_unref(sampler);
+    if (!ended)
+        return is_agents ? -EBUSY : 0;
+    _guard_mutex_(&profile->lock);
+    if (profile->sampler != sampler) /* somebody has begun another one meanwhile */
+        return -EBUSY;
+    if (!sampler_over(sampler))
+        keep_wish(profile);
+    stop(profile);
+    return 0;
+}
+
 void profile_end(struct profile *profile)
 {
     if (!profile)
         return;
     _guard_mutex_(&profile->lock);
-    uint64_t now = monotonic_ns();
-    if (profile->sampler && (!profile->until || profile->until > now)) {
-        profile->resumes = true; /* if it turns out to have executed another program */
-        profile->resumes_for = profile->until ? profile->until - now : 0;
-    }
+    keep_wish(profile); /* if it turns out to have executed another program */
     profile->over = true;
     stop(profile);
 }
@@ -235,6 +267,15 @@ struct store *profile_store(struct profile *profile)
     _guard_mutex_(&profile->lock);
 
     settle(profile);
+    return profile->store ? store_ref(profile->store) : NULL;
+}
+
+struct store *profile_peek(struct profile *profile, enum profile_mode *shown)
+{
+    if (!profile)
+        return NULL;
+    _guard_mutex_(&profile->lock);
+    *shown = profile->options.shown;
     return profile->store ? store_ref(profile->store) : NULL;
 }
 

@@ -16,6 +16,9 @@ int profile_start(struct profile *profile, struct target *target,
                   const struct sampler_options *options, uint64_t duration, struct text *why);
 /* Ends the sampling. False: it didn't run. */
 bool profile_stop(struct profile *profile);
+/* Ends it if it is the agent that takes the samples, which is to be detached; profile_resume() goes
+ * on with it. -EBUSY: it doesn't end just now. */
+int profile_leave_agent(struct profile *profile);
 /* The process has ended: nothing can be started any more. NULL is fine, here and next. */
 void profile_end(struct profile *profile);
 /* The process has executed another program: what there is goes over to that, with a mark `exec`. */
@@ -31,6 +34,9 @@ int profile_mark(struct profile *profile, const char *name);
 /* What it has sampled, with a reference; NULL: nothing was ever started. What is pending is taken
  * in first. */
 struct store *profile_store(struct profile *profile);
+/* The same without taking in what is pending, so that it never waits, and what files show that name
+ * no mode. */
+struct store *profile_peek(struct profile *profile, enum profile_mode *shown);
 /* Whether anything was ever started. */
 bool profile_any(struct profile *profile);
 

@@ -174,10 +174,13 @@ static int read_word(struct reading *reading)
         options->native = is(reading, "native");
     } else if (is(reading, "children")) {
         options->children = true;
+    } else if (is(reading, "inside")) {
+        options->inside = true;
     } else {
-        return complain(reading, "write it as: profile [MODE...] [97hz] [for 30s] [native] "
-                                 "[children] [tid N], or profile off|clear|mark NAME|status; MODE "
-                                 "is cpu, gil, nogil, off, wall, faults, alloc or heap");
+        return complain(reading,
+                        "write it as: profile [MODE...] [97hz] [for 30s] [native] "
+                        "[children] [inside] [tid N], or profile off|clear|mark NAME|status; MODE "
+                        "is cpu, gil, nogil, off, wall, faults, alloc or heap");
     }
     return 0;
 }

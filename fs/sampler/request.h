@@ -1,7 +1,7 @@
 /* What `profile ...` asks for: the rest of a line of ctl, or what is behind -o profile= with blanks
  * for its colons.
  *
- *   [MODE...] [N hz] [for DURATION] [native|python] [children] [tid N]
+ *   [MODE...] [N hz] [for DURATION] [native|python] [children] [inside] [tid N]
  *   off | clear | mark NAME | status
  *
  * MODE: cpu gil nogil off wall faults alloc heap; `off` alone ends the profile. */

@@ -21,6 +21,7 @@ void sampler_unref(struct sampler *sampler)
 {
     if (!sampler || atomic_fetch_sub(&sampler->references, 1) > 1)
         return;
+    sampler_tasks_free(sampler->tasks);
     sampler_names_free(sampler->names);
     store_unref(sampler->store);
     target_unref(sampler->target);
@@ -123,7 +124,8 @@ static int start_source(struct sampler *sampler, struct text *why)
     for (size_t i = 0; sampler_sources[i]; i++) {
         _cleanup_(text_deinit) struct text reason = TEXT_INIT;
         sampler->source = sampler_sources[i];
-        if (!(sampler->source->modes & sampler->options.modes))
+        if (sampler->options.inside ? sampler->source != &sampler_inside
+                                    : !(sampler->source->modes & sampler->options.modes))
             continue;
         error = sampler->source->start(sampler, &reason);
         if (!error)
@@ -156,6 +158,8 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
     sampler->options = *options;
     int error = sampler_names_new(target, store, &sampler->names);
     if (!error)
+        error = sampler_tasks_new(target, sampler->names, store, &sampler->tasks);
+    if (!error)
         error = start_source(sampler, why);
     if (error) {
         sampler_unref(sampler);
@@ -173,7 +177,7 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
     return 0;
 }
 
-void sampler_stop(struct sampler *sampler, struct sampler_figures *last)
+bool sampler_stop(struct sampler *sampler, struct sampler_figures *last)
 {
     const struct timespec end = timespec_of(monotonic_ns() + STOP_DEADLINE_NS);
 
@@ -185,11 +189,13 @@ void sampler_stop(struct sampler *sampler, struct sampler_figures *last)
         if (pthread_cond_clockwait(&sampler->changed, &sampler->lock, CLOCK_MONOTONIC, &end) ==
             ETIMEDOUT)
             break; /* it ends once it can, and frees what it has */
+    bool ended = !sampler->threaded;
     pthread_mutex_unlock(&sampler->lock);
     if (!threaded)
         finish(sampler);
     _guard_mutex_(&sampler->lock);
     *last = sampler->last;
+    return ended;
 }
 
 bool sampler_over(struct sampler *sampler)

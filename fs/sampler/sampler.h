@@ -3,7 +3,7 @@
 
 #include "fs/base/interrupt.h"
 #include "fs/base/text.h"
-#include "fs/sampler/names.h"
+#include "fs/sampler/tasks.h"
 
 #define SAMPLER_HZ_MIN 1
 #define SAMPLER_HZ_MAX 10000
@@ -22,6 +22,7 @@ struct sampler_options {
     unsigned hz;
     bool native;   /* native frames too */
     bool children; /* processes that it starts, too */
+    bool inside;   /* by the agent in the process, and nobody else */
     pid_t tid;     /* only this thread; 0: all */
 };
 
@@ -54,6 +55,8 @@ struct sampler_source {
 
 /* A program in the kernel takes them: bpf/. */
 extern const struct sampler_source sampler_bpf;
+/* The agent takes them, where one is in: inside.c. */
+extern const struct sampler_source sampler_inside;
 /* Wakes up and reads from outside: timer.c. */
 extern const struct sampler_source sampler_timer;
 /* Reads what the agent samples of allocations: allocations.c. */
@@ -66,6 +69,7 @@ struct sampler {
     struct target *target; /* a reference */
     struct store *store;   /* a reference */
     struct sampler_names *names;
+    struct sampler_tasks *tasks;
     struct sampler_options options;
     const struct sampler_source *source;
     void *of;        /* the source's own */
@@ -91,9 +95,9 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
 struct sampler *sampler_ref(struct sampler *sampler);
 void sampler_unref(struct sampler *sampler); /* NULL is fine */
 /* Ends it. What is pending is taken in, and *last is what it came to; where that takes longer than
- * a moment (a file system that doesn't answer) it is done later, and *last as it was known before.
- */
-void sampler_stop(struct sampler *sampler, struct sampler_figures *last);
+ * a moment (a file system that doesn't answer) it is done later, and *last as it was known before:
+ * false. */
+bool sampler_stop(struct sampler *sampler, struct sampler_figures *last);
 /* Whether it has ended by itself: its time was over, or the process has gone. */
 bool sampler_over(struct sampler *sampler);
 /* Takes in what is pending; as whatever reads a process, it may hang. */

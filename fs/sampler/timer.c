@@ -16,7 +16,6 @@
 #include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
-#include "fs/remote/frames/names.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/remote/moment/thread_stack.h"
 #include "fs/sampler/reason.h"
@@ -61,6 +60,7 @@ struct timer {
     struct view *view;
     struct seen *threads; /* ascending by tid */
     size_t n, alloc, descriptors;
+    uint32_t shown[DEPTH_MAX + SAMPLER_TASKS_ABOVE];
     struct lwp_list lwps; /* where threads are numbered otherwise */
     uint64_t listed, named, period;
     unsigned random;
@@ -198,24 +198,15 @@ static pid_t stack_tid(struct sampler *sampler, struct timer *timer, const struc
     return moment_tid(sampler->target, &timer->lwps, stack);
 }
 
-/* The names that threading has for them, else the kernel's. The caller holds the target's lock. */
+/* The caller holds the target's lock. */
 static void name_threads(struct sampler *sampler, struct timer *timer, const struct walk *walk)
 {
-    struct target *target = sampler->target;
-    const struct offsets *offsets = &target->runtime.offsets;
-    uint64_t interp = 0;
-
     for (size_t i = 0; i < walk->n; i++) {
         const struct stack *stack = &walk->stacks[i];
         pid_t tid = stack_tid(sampler, timer, stack);
-        if (!tid || !find_thread(timer, tid))
-            continue;
-        if (stack->interp != interp)
-            names_refresh(target->names, offsets, stack->interp, NAME_EVERY_NS);
-        interp = stack->interp;
-        const char *name = names_find(target->names, offsets, interp, stack->thread_id, tid);
-        if (name)
-            store_thread_name(sampler->store, tid, name);
+        if (tid && find_thread(timer, tid))
+            sampler_names_thread(sampler->names, stack->interp, stack->thread_id, tid,
+                                 NAME_EVERY_NS);
     }
 }
 
@@ -259,10 +250,31 @@ static const struct stack *same_thread(const struct walk *walk, const struct sta
     return other && other->thread_id == stack->thread_id ? other : NULL;
 }
 
+/* Puts the task that runs in the place of the event loop's frames. */
+static int show_task(struct sampler *sampler, struct timer *timer, struct seen *seen,
+                     const struct stack *stack)
+{
+    struct running_task running;
+    size_t at;
+
+    if (!sampler_tasks_find(sampler->tasks, timer->view, stack, &running, &at) ||
+        stack->n - 1 - at >= seen->stack.n)
+        return 0; /* or it is within what isn't certain */
+    ssize_t n = sampler_tasks_show(sampler->tasks, &running, seen->stack.ids, seen->stack.n,
+                                   stack->n - 1 - at, timer->shown);
+    if (n < 0)
+        return (int)n;
+    seen->stack.n = 0;
+    for (ssize_t i = 0; i < n; i++)
+        if (add_id(&seen->stack, timer->shown[i]) < 0)
+            return -ENOMEM;
+    return 0;
+}
+
 /* Takes over the stack of a thread, as the last walk has it; before: another reading, if the thread
  * may have run. */
-static int take_stack(struct sampler *sampler, struct seen *seen, const struct stack *stack,
-                      const struct walk *before)
+static int take_stack(struct sampler *sampler, struct timer *timer, struct seen *seen,
+                      const struct stack *stack, const struct walk *before)
 {
     const struct stack *other = before ? same_thread(before, stack) : stack;
     size_t n = stack->n;
@@ -279,7 +291,7 @@ static int take_stack(struct sampler *sampler, struct seen *seen, const struct s
         if (!error)
             error = add_id(&seen->stack, id);
     }
-    return error;
+    return error ? error : show_task(sampler, timer, seen, stack);
 }
 
 /* Several interpreters' frames of one thread are pieces of one stack. */
@@ -328,6 +340,19 @@ static int walk_once(struct sampler *sampler, struct timer *timer, struct walk *
     return error;
 }
 
+/* Has the next copy of the view, which is made in one call, include which tasks run. */
+static void touch_tasks(struct sampler *sampler, struct timer *timer, const struct walk *walk)
+{
+    struct running_task running;
+    size_t at;
+
+    for (size_t i = 0; i < walk->n; i++) {
+        const struct seen *seen = find_thread(timer, stack_tid(sampler, timer, &walk->stacks[i]));
+        if (seen && seen->running)
+            (void)sampler_tasks_find(sampler->tasks, timer->view, &walk->stacks[i], &running, &at);
+    }
+}
+
 /* Reads the stacks of those that have moved. The caller holds the target's lock. */
 static int read_stacks(struct sampler *sampler, struct timer *timer, uint64_t now)
 {
@@ -340,6 +365,7 @@ static int read_stacks(struct sampler *sampler, struct timer *timer, uint64_t no
         if (error == -EAGAIN) {
             before = &timer->walks[0];
             walk = &timer->walks[1];
+            touch_tasks(sampler, timer, before);
             error = walk_once(sampler, timer, walk);
         }
     }
@@ -355,7 +381,7 @@ static int read_stacks(struct sampler *sampler, struct timer *timer, uint64_t no
             continue;
         }
         seen->gil = holds_gil(walk, stack);
-        error = take_stack(sampler, seen, stack, seen->running ? before : NULL);
+        error = take_stack(sampler, timer, seen, stack, seen->running ? before : NULL);
     }
     if (!error && (!timer->named || now - timer->named > NAME_EVERY_NS)) {
         name_threads(sampler, timer, walk);
@@ -406,7 +432,8 @@ static void note(struct sampler *sampler, const struct seen *seen, enum sample_k
     if (!weight)
         return;
     if (word) {
-        memcpy(with_word, sample.frames, sample.n * sizeof *with_word);
+        if (sample.n)
+            memcpy(with_word, sample.frames, sample.n * sizeof *with_word);
         with_word[sample.n++] = *word;
         sample.frames = with_word;
     }
@@ -522,6 +549,8 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
     if (!target_alive(sampler->target))
         return UINT64_MAX;
     int error = look(sampler, timer, now);
+    sampler_tasks_look(sampler->tasks, now, sampler->options.modes & SAMPLER_OFF_MODES,
+                       sampler->options.tid);
     atomic_fetch_add(&timer->daemon_ns, thread_cpu_ns() - cpu);
     if (error == -ESRCH || error == -EPERM || error == -EACCES)
         return UINT64_MAX;

@@ -22,7 +22,7 @@ struct table {
     const char *name;
     const char *sql; /* CREATE TABLE, as SQLite gets it */
     const char *comment;
-    const char *source; /* "passive", "recorded", "schema" */
+    const char *source; /* "passive", "recorded", "sampled", "schema" */
     const struct column *columns;
     unsigned ncolumns; /* at most TABLE_COLUMNS_MAX */
     const struct row_source *rows;
@@ -88,6 +88,8 @@ struct row_source {
     /* Adds the rows after all that. */
     int (*fill)(struct scene *scene, const struct use *use, struct rows *rows);
     bool catalog;  /* they are of no process */
+    bool lasting;  /* they are kept by the daemon, of a process that has ended, too: scene->target
+                      may  be NULL */
     bool recorded; /* they are of scene->recording, which may be NULL, and of a process that has
                       ended, too: scene->process and scene->target may be NULL */
 };

@@ -33,4 +33,4 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     return error;
 }
 
-const struct row_source profile_rows = {.fill = fill};
+const struct row_source profile_rows = {.fill = fill, .lasting = true};

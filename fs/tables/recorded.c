@@ -1,9 +1,11 @@
 /* The tables that agents record, all of them: a table's columns are its ring's. Of `breakpoints`
- * only the set is shown, not how it came about. */
+ * only the set is shown, not how it came about; `collectives` has also what is read from outside
+ * (collectives.c). */
 #include "fs/tables/recorded.h"
 
 #include "agent/base/cleanup.h"
 #include "fs/breakpoint/set.h"
+#include "fs/tables/collectives.h"
 #include "fs/tables/scene.h"
 
 #include <string.h>
@@ -158,10 +160,10 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         return fill_breakpoints(scene, use, rows);
     struct ring_reader *ring =
         scene->recording ? recording_ring(scene->recording, (enum recorded)table->recorded) : NULL;
-    if (!ring)
-        return 0;
-    int r = recorded_add(ring, table, use, scene->stop, rows);
+    int r = ring ? recorded_add(ring, table, use, scene->stop, rows) : 0;
     ring_reader_unref(ring);
+    if (r == 0 && table->recorded == (int)RECORDED_COLLECTIVES && scene->target)
+        r = collectives_add(scene, use, rows);
     return r;
 }
 

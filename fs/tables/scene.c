@@ -43,7 +43,7 @@ static void make_plan(struct scene *scene)
 {
     for (size_t i = 0; i < scene->nwanted; i++) {
         const struct row_source *source = scene->wanted[i]->table->rows;
-        scene->passive |= !source->catalog && !source->recorded;
+        scene->passive |= !source->catalog && !source->recorded && !source->lasting;
         if (source->plan)
             source->plan(&scene->wanted[i]->use, &scene->plan);
     }

@@ -16,6 +16,7 @@
  * that comes later is kept. */
 struct callers_entry {
     pid_t tid;
+    unsigned slot; /* where other processes see it; CALLERS_SHARED_MAX: nowhere */
     struct callers_entry *previous, *next;
 };
 
@@ -27,3 +28,13 @@ void callers_remove(struct callers_entry *entry);
 
 /* Whether thread tid waits for an answer of this daemon now. */
 bool callers_has(pid_t tid);
+
+/* So many of the set can be seen by other processes of the daemon. */
+#define CALLERS_SHARED_MAX 4096
+
+/* From now on the set can be seen in a file in memory, which nobody else can write to or change in
+ * size. To be called once, before there are other threads. A descriptor, the caller's; -errno. */
+int callers_share(void);
+/* In another process of the daemon: the set is what that file says, all the time. Takes over the
+ * descriptor. 0 or -errno. */
+int callers_follow(int fd);

@@ -9,7 +9,6 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
-#include "fs/base/ranges.h"
 
 #include <errno.h>
 #include <string.h>
@@ -179,38 +178,11 @@ static void drop_lines(char *text)
 
 static int add_job(const struct all *all, size_t first, size_t end, struct text *out)
 {
-    _cleanup_free_ int64_t *ranks = calloc(end - first, sizeof *ranks);
-    const struct who *one = &all->ones[first].who;
-    int64_t world = -1, next = 0, missing = 0;
-    size_t n = 0;
+    _cleanup_free_ const struct who **some = calloc(end - first, sizeof *some);
 
-    if (!ranks)
-        return -ENOMEM;
-    for (size_t i = first; i < end; i++) {
-        const struct who *who = &all->ones[i].who;
-        if (who->of.world > world)
-            world = who->of.world;
-        if (!who->worker)
-            ranks[n++] = who->of.rank;
-    }
-    text_printf(out, "Job %s: ranks ", one->of.job);
-    if (n)
-        ranges_add_text(ranks, n, out);
-    else
-        text_puts(out, "none");
-    if (world >= 0)
-        text_printf(out, " of %lld", (long long)world);
-    for (size_t i = 0; world >= 0 && i <= n; i++) {
-        int64_t rank = i < n ? ranks[i] : world;
-        if (rank > next) {
-            text_printf(out, missing++ ? "," : ", not here: ");
-            text_printf(out, rank - 1 > next ? "%lld-%lld" : "%lld", (long long)next,
-                        (long long)rank - 1);
-        }
-        next = rank + 1;
-    }
-    text_putc(out, '\n');
-    return 0;
+    for (size_t i = first; some && i < end; i++)
+        some[i - first] = &all->ones[i].who;
+    return some ? who_add_job(some, end - first, out) : -ENOMEM;
 }
 
 static void add_counts(const struct all *all, size_t threads, struct text *out)

@@ -1,5 +1,6 @@
 /* all/ctl, and that of a job: each line is a verb of <pid>/ctl, done in every process that its
  * opener and its writers may control, side by side; `on 0,2-3` in front: in these ranks themselves.
+ * `stop all` holds all of them at their next line, `stop all LOCATION` each where it comes there.
  */
 #include "fs/tree/everywhere.h"
 
@@ -12,6 +13,8 @@
 /* A line without its newline. */
 struct line {
     size_t size;
+    bool holds;  /* threads, from then on */
+    bool is_set; /* it is one of `breakpoints` */
     char text[];
 };
 
@@ -21,14 +24,52 @@ static int run(const void *of, struct file_context *context, struct text *said,
     const struct line *line = of;
     const struct input input = {.text = line->text, .size = line->size, .last = true};
 
-    return ctl_run(context, &input, said, outcome);
+    return line->is_set ? breakpoints_run(context, &input, said, outcome)
+                        : ctl_run(context, &input, said, outcome);
 }
 
-static bool is_pause(const struct line *line)
+/* What is behind a word that a text begins with; NULL: it doesn't. */
+static const char *behind(const char *text, const char *word)
 {
-    const char *verb = line->text + strspn(line->text, " \t");
+    size_t n = strlen(word);
 
-    return !strncmp(verb, "pause", 5) && (!verb[5] || verb[5] == ' ' || verb[5] == '\t');
+    text += strspn(text, " \t");
+    if (strncmp(text, word, n) || (text[n] && !strchr(" \t\r", text[n])))
+        return NULL;
+    return text + n + strspn(text + n, " \t\r");
+}
+
+/* Behind `for TIME`, if a text begins with that. */
+static const char *behind_time(const char *text)
+{
+    const char *time = behind(text, "for");
+
+    if (!time)
+        return text;
+    time += strcspn(time, " \t\r");
+    return time + strspn(time, " \t\r");
+}
+
+/* A line of ctl, or, of `stop all LOCATION`, of breakpoints. NULL: -ENOMEM. */
+static struct line *line_new(const char *text, size_t size)
+{
+    static const char pause[] = "pause ", stop[] = "stop ";
+    struct line *line = calloc(1, sizeof *line + sizeof pause + size);
+
+    if (!line)
+        return NULL;
+    memcpy(line->text, text, size);
+    const char *all = behind(line->text, "stop");
+    const char *rest = all ? behind(all, "all") : NULL;
+    line->holds = rest || behind(line->text, "pause");
+    if (rest) {
+        line->is_set = *behind_time(rest);
+        const char *verb = line->is_set ? stop : pause;
+        memmove(line->text + strlen(verb), rest, strlen(rest) + 1);
+        memcpy(line->text, verb, strlen(verb));
+    }
+    line->size = strlen(line->text);
+    return line;
 }
 
 /* What goes on while ranks are held. */
@@ -55,7 +96,7 @@ static int run_all(struct file_context *context, struct line *line, const struct
         return r;
     everywhere_do(all, context->interrupt);
     r = everywhere_tell(all, false, said, &context->why);
-    if (r == 0 && all->njobs && is_pause(line))
+    if (r == 0 && all->njobs && line->holds)
         add_timeouts(all, said);
     return r;
 }
@@ -86,12 +127,9 @@ static int run_line(struct file_context *context, const char *text, size_t size,
         text_add_caret(&context->why, text, size, verb);
         return -EINVAL;
     }
-    struct line *line = malloc(sizeof *line + left + 1);
+    struct line *line = line_new(verb, left);
     if (!line)
         return -ENOMEM;
-    line->size = left;
-    memcpy(line->text, verb, left);
-    line->text[left] = 0;
     return run_all(context, line, has_ranks ? &ranks : NULL, said);
 }
 

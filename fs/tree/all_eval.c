@@ -3,21 +3,13 @@
  *
  * Lines at the beginning of what is written say where, and count for all that follows in the same
  * open file: `on 0,2-3`, these ranks themselves; `-- strict`: it fails where it failed in any. */
+#include "fs/tree/eval_head.h"
 #include "fs/tree/everywhere.h"
 
 #include "agent/base/cleanup.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <string.h>
-
-#define HEAD_LINE_MAX 4096 /* bytes */
-
-struct head {
-    struct ranges ranks;
-    bool has_ranks, strict;
-    size_t size; /* of its lines */
-};
 
 /* What all are to run. */
 struct eval_text {
@@ -31,57 +23,6 @@ static void free_code(void *of)
 
     free(code->text);
     free(code);
-}
-
-/* Whether a line is `on` and a digit: no Python begins like that. */
-static bool begins_with_ranks(const char *line, size_t size)
-{
-    size_t i = 2;
-
-    if (size < 3 || memcmp(line, "on", 2) || (line[2] != ' ' && line[2] != '\t'))
-        return false;
-    while (i < size && (line[i] == ' ' || line[i] == '\t'))
-        i++;
-    return i < size && isdigit((unsigned char)line[i]);
-}
-
-static bool is_strict(const char *line, size_t size)
-{
-    static const char word[] = "-- strict";
-
-    while (size && (line[size - 1] == ' ' || line[size - 1] == '\t'))
-        size--;
-    return size == sizeof word - 1 && memcmp(line, word, size) == 0;
-}
-
-static int complain(struct file_context *context)
-{
-    text_puts(&context->why, "ranks belong behind `on`, and nothing else: on 0,2-3");
-    return -EINVAL;
-}
-
-/* 1: its last line isn't whole, and what it will be one can't know. */
-static int read_head(struct file_context *context, const struct input *input, struct head *out)
-{
-    while (out->size < input->size) {
-        const char *line = input->text + out->size, *rest, *wrong;
-        size_t left = input->size - out->size;
-        const char *newline = memchr(line, '\n', left);
-        size_t size = newline ? (size_t)(newline - line) : left;
-        bool ranks = begins_with_ranks(line, size), strict = is_strict(line, size);
-        if (!newline && !input->last && (ranks || size < 10) && left < HEAD_LINE_MAX &&
-            (ranks || !strncmp(line, "-- strict", size) || !strncmp(line, "on ", size)))
-            return 1;
-        if (!ranks && !strict)
-            return 0;
-        out->strict |= strict;
-        if (ranks && (everywhere_read_on(line, size, &out->ranks, &rest, &wrong) < 0 ||
-                      strspn(rest, " \t") < (size_t)(line + size - rest)))
-            return complain(context);
-        out->has_ranks |= ranks;
-        out->size += size + (newline != NULL);
-    }
-    return 0;
 }
 
 static int run(const void *of, struct file_context *context, struct text *said,
@@ -109,8 +50,8 @@ static struct eval_text *code_new(const struct input *input, size_t head)
     return code;
 }
 
-static int run_all(struct file_context *context, const struct input *input, const struct head *head,
-                   struct text *said, struct outcome *outcome)
+static int run_all(struct file_context *context, const struct input *input,
+                   const struct eval_head *head, struct text *said, struct outcome *outcome)
 {
     _cleanup_everywhere_ struct everywhere *all = NULL;
     struct eval_text *code = code_new(input, head->size);
@@ -118,7 +59,7 @@ static int run_all(struct file_context *context, const struct input *input, cons
 
     int r = code ? everywhere_new(context, run, code, free_code, &all) : -ENOMEM;
     if (r == 0)
-        r = everywhere_list(all, context, head->has_ranks ? &head->ranks : NULL);
+        r = everywhere_list(all, context, head->has_ranks ? &head->ranges : NULL);
     if (r < 0)
         return r;
     everywhere_do(all, context->interrupt);
@@ -132,9 +73,9 @@ static int run_all(struct file_context *context, const struct input *input, cons
 int all_eval_run(struct file_context *context, const struct input *input, struct text *said,
                  struct outcome *outcome)
 {
-    struct head head = {0};
+    struct eval_head head = {0};
 
-    int r = read_head(context, input, &head);
+    int r = eval_head_read(context, input, &head);
     if (r < 0)
         return r;
     outcome->stays = head.size;

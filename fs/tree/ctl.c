@@ -6,6 +6,7 @@
 #include "fs/format/held.h"
 #include "fs/format/recorded.h"
 #include "fs/process/registry.h"
+#include "fs/sampler/profile.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl_on_crash.h"
 #include "fs/tree/profile_view.h"
@@ -53,14 +54,16 @@ static int detach(struct file_context *context, bool *unloaded)
     pid_t waiting = 0;
 
     bool disarmed = watches_hold(context->process->watches);
-    if (disarmed)
+    bool sampled = profile_leave_agent(context->process->profile) < 0;
+    if (disarmed && !sampled)
         waiting = watch_waiting(context->target->pid);
     if (waiting)
         text_printf(&context->why,
-                    "thread %d blocks SIGTRAP, and that of a watchpoint waits for it: without the "
-                    "agent the "
-                    "program would die of it",
+                    "thread %d blocks SIGTRAP, and that of a watchpoint or of a profile waits for "
+                    "it: without the agent the program would die of it",
                     (int)waiting);
+    else if (sampled)
+        text_puts(&context->why, "the agent's profile doesn't end just now: try again");
     else if (disarmed)
         r = agent_detach(context->target, context->interrupt, unloaded, &context->why);
     else
@@ -68,6 +71,7 @@ static int detach(struct file_context *context, bool *unloaded)
             &context->why,
             "a thread with a watchpoint can't be stopped just now, and may still need the agent");
     watches_let_go(context->process->watches);
+    profile_resume(context->process->profile, context->target);
     return r;
 }
 
@@ -127,8 +131,8 @@ static const struct ctl_verb verbs[] = {
     {"continue", "continue", 1, 1, ctl_continue},
     {"heap", "heap mark NAME|drop NAME|sites on [BYTES]|sites off", 3, 4, ctl_heap},
     {"profile",
-     "profile [MODE...] [97hz] [for TIME] [native] [children] [tid N]|off|clear|mark NAME|torch "
-     "[steps=N|off]",
+     "profile [MODE...] [97hz] [for TIME] [native] [children] [inside] [tid N]|off|clear|mark "
+     "NAME|torch [steps=N|off]",
      1, CTL_WORDS_MAX, ctl_profile},
     {"record", "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [layers=L] [locals]]", 1, 6,
      ctl_record},

@@ -3,6 +3,7 @@
 #include "agent/wire/allocations.h"
 #include "fs/process/registry.h"
 #include "fs/sampler/profile.h"
+#include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
 #include "fs/tree/heap.h"
 #include "fs/tree/profile_view.h"
@@ -35,6 +36,17 @@ static int start_allocations(struct ctl_line *line, const struct profile_request
     return heap_sites_order(line->context, ALLOCATION_MEAN, line->said);
 }
 
+/* `inside`: an agent is put in for it. */
+static int attach(struct ctl_line *line)
+{
+    struct session *session;
+
+    int error = agent_session_attach(line->context, ATTACH_ANY, &session);
+    if (!error)
+        session_unref(session);
+    return error;
+}
+
 static int stop(struct ctl_line *line, struct profile *profile)
 {
     struct profile_state state;
@@ -55,6 +67,8 @@ static int start(struct ctl_line *line, const struct profile_request *request)
         return -ENOENT;
     }
     int error = start_allocations(line, request);
+    if (!error && request->options.inside)
+        error = attach(line);
     if (error)
         return error;
     error = profile_start(context->process->profile, context->target, &request->options,

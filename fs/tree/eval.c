@@ -6,6 +6,7 @@
 #include "fs/process/registry.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/tree/agent_session.h"
+#include "fs/tree/eval_head.h"
 #include "fs/tree/from_snapshot.h"
 
 #include <errno.h>
@@ -77,8 +78,8 @@ static int fill_request(struct file_context *context, const struct input *input,
     return 0;
 }
 
-int eval_run(struct file_context *context, const struct input *input, struct text *said,
-             struct outcome *outcome)
+static int run_code(struct file_context *context, const struct input *input, struct text *said,
+                    struct outcome *outcome)
 {
     struct session_eval eval = {
         .text = input->text,
@@ -103,4 +104,37 @@ int eval_run(struct file_context *context, const struct input *input, struct tex
     }
     outcome->consumed = done.consumed < input->size ? done.consumed : input->size;
     return r < 0 ? agent_session_explain(context, r, &done, "the code will not run") : 0;
+}
+
+/* Whether the process is one of these ranks itself. */
+static bool is_for(const struct eval_head *head, struct process *process)
+{
+    return !head->has_ranks ||
+           (!process_is_worker(process) && ranges_have(&head->ranges, atomic_load(&process->rank)));
+}
+
+int eval_run(struct file_context *context, const struct input *input, struct text *said,
+             struct outcome *outcome)
+{
+    struct eval_head head = {0};
+
+    if (context->tid || in_crash(context))
+        return run_code(context, input, said, outcome);
+    int r = eval_head_read(context, input, &head);
+    if (r < 0)
+        return r;
+    outcome->stays = head.size;
+    if (r > 0 || head.size == input->size)
+        return 0;
+    if (!is_for(&head, context->process)) {
+        outcome->consumed = input->size;
+        return 0;
+    }
+    struct input code = *input;
+    code.text += head.size;
+    code.size -= head.size;
+    code.before = input->before > head.size ? input->before - head.size : 0;
+    r = run_code(context, &code, said, outcome);
+    outcome->consumed += head.size;
+    return r;
 }

@@ -30,10 +30,12 @@ struct file_context {
     unsigned rank;                     /* at by-rank/<rank>, and below jobs/<job> */
     const char *word;                  /* at globals/<module>, at and below jobs/<job>, else "" */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
-    int flags;       /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
-    bool clears;     /* of a command that clears (layout.h): what was there is still to go */
-    struct text why; /* on failure: what failed, why, what to do; no newline at the end.
-                        Shown by <pid>/errors, and by the next read of a command file */
+    const char *sampled; /* the line of status about the profile of its process, or "" */
+    int noted;           /* -errno: what a file that could be rendered doesn't show; why says it */
+    int flags;           /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
+    bool clears;         /* of a command that clears (layout.h): what was there is still to go */
+    struct text why;     /* of either: what failed, why, what to do; no newline at the end.
+                            Shown by <pid>/errors, and by the next read of a command file */
 };
 
 /* Renders one file into out. Returns 0 or -errno, the error of open(2); a link renders what it
@@ -81,7 +83,7 @@ file_render help_render, status_render, exited_status_render, core_status_render
     globals_render, heap_census_render, source_render, self_render, job_render, job_link_render,
     exited_link_render, table_render, exceptions_top_render, crash_traceback_render,
     crash_locals_render, crash_backtrace_render, crash_frame_locals_render, crash_source_render,
-    history_render, torch_trace_render, torch_top_render, torch_modules_render;
+    history_render, torch_trace_render, torch_top_render, torch_modules_render, collectives_render;
 /* Those of a profile. */
 file_render profile_status_render, profile_folded_render, profile_top_render, profile_lines_render,
     profile_source_render, profile_flamegraph_render, profile_speedscope_render,

@@ -23,12 +23,14 @@
     {path, S_IFREG | (mode), reply_render, NULL, about, run, .looks = true}
 #define SET(path, mode, render, run, about) \
     {path, S_IFREG | (mode), render, NULL, about, run, .clears = true}
-#define TABLE(path, mode, about) \
-    {path, S_IFREG | (mode), table_render, NULL, about, .sized = true}
+#define TABLE(path, mode, about, is_sized) \
+    {path, S_IFREG | (mode), table_render, NULL, about, .sized = is_sized}
 #define SIZED(path, mode, render, about) \
     {path, S_IFREG | (mode), render, NULL, about, .sized = true}
 #define NAMED(path, mode, render, naming, about) {path, S_IFREG | (mode), render, naming, about}
 #define STREAM(path, mode, about) {path, S_IFREG | (mode), NULL, NULL, about, .streams = true}
+#define LIVE(path, mode) \
+    {path, S_IFREG | (mode), NULL, NULL, NULL, .streams = true, .live = true}
 #define SYMLINK(path, naming, render, about) {path, S_IFLNK | 0777, render, naming, about}
 
 /* What a profile shows, of one process or of all, and of parts of it. */
@@ -78,14 +80,17 @@ const struct entry layout[] = {
     CONTENT("all/backtrace", 0444, all_backtrace_render,
             "equal stacks once, the rarest first, with their ranks"),
     CONTENT("all/stacks.folded", 0444, all_stacks_folded_render, NULL),
+    CONTENT("all/collectives", 0444, collectives_render,
+            "torch.distributed: which rank is in which collective"),
     CONTENT("all/backtrace.python", 0444, all_backtrace_python_render, NULL),
     CONTENT("all/stacks.python.folded", 0444, all_stacks_python_folded_render, NULL),
     DIRECTORY("all/profile", 0555, NULL, NULL),
     CONTENT("all/profile/status", 0444, profile_status_render, NULL),
+    LIVE("all/profile/live", 0444),
     PROFILE_FILES("all/profile", 0444),
     PROFILE_PARTS("all/profile", 0555, 0444),
         DIRECTORY("all/tables", 0555, NULL, NULL),
-#define ALL_TABLE(name, about) TABLE("all/tables/" #name ".csv", 0444, ""),
+#define ALL_TABLE(name, about, sized) TABLE("all/tables/" #name ".csv", 0444, "", sized),
     PYTHON_TABLES(ALL_TABLE)
     DIRECTORY("jobs", 0555, NULL, "<job>/: status ranks/ workers/<rank>.<n>, and as in all/"),
     DIRECTORY("jobs/<job>", 0555, &job_names, NULL),
@@ -97,6 +102,7 @@ const struct entry layout[] = {
     QUESTION("jobs/<job>/query", 0666, query_run, NULL),
     CONTENT("jobs/<job>/backtrace", 0444, all_backtrace_render, NULL),
     CONTENT("jobs/<job>/stacks.folded", 0444, all_stacks_folded_render, NULL),
+    CONTENT("jobs/<job>/collectives", 0444, collectives_render, NULL),
     CONTENT("jobs/<job>/backtrace.python", 0444, all_backtrace_python_render, NULL),
     CONTENT("jobs/<job>/stacks.python.folded", 0444, all_stacks_python_folded_render, NULL),
     COMMAND("jobs/<job>/eval", 0666, reply_render, all_eval_run, NULL),
@@ -105,9 +111,10 @@ const struct entry layout[] = {
     STREAM("jobs/<job>/events", 0444, NULL),
     DIRECTORY("jobs/<job>/profile", 0555, NULL, NULL),
     CONTENT("jobs/<job>/profile/status", 0444, profile_status_render, NULL),
+    LIVE("jobs/<job>/profile/live", 0444),
     PROFILE_FILES("jobs/<job>/profile", 0444),
     DIRECTORY("jobs/<job>/tables", 0555, NULL, NULL),
-#define JOB_TABLE(name, about) TABLE("jobs/<job>/tables/" #name ".csv", 0444, NULL),
+#define JOB_TABLE(name, about, sized) TABLE("jobs/<job>/tables/" #name ".csv", 0444, NULL, sized),
     PYTHON_TABLES(JOB_TABLE)
     DIRECTORY("exited", 0555, NULL, "<pid>/: what is left of ended ones; rmdir drops it"),
     DIRECTORY("exited/by-rank", 0555, NULL, NULL),
@@ -117,7 +124,7 @@ const struct entry layout[] = {
     QUESTION("exited/<pid>/query", 0600, query_run, NULL),
     CONTENT("exited/<pid>/exceptions.top", 0400, exceptions_top_render, NULL),
     DIRECTORY("exited/<pid>/tables", 0500, NULL, NULL),
-#define EXITED_TABLE(name) TABLE("exited/<pid>/tables/" #name ".csv", 0400, ""),
+#define EXITED_TABLE(name, sized) TABLE("exited/<pid>/tables/" #name ".csv", 0400, "", sized),
     PYTHON_LASTING_TABLES(EXITED_TABLE)
     DIRECTORY("exited/<pid>/profile", 0500, NULL, NULL),
     CONTENT("exited/<pid>/profile/status", 0400, profile_status_render, NULL),
@@ -143,7 +150,7 @@ const struct entry layout[] = {
     CONTENT("cores/<name>/locks", 0400, locks_render, NULL),
     QUESTION("cores/<name>/query", 0600, query_run, NULL),
     DIRECTORY("cores/<name>/tables", 0500, NULL, NULL),
-#define CORE_TABLE(name) TABLE("cores/<name>/tables/" #name ".csv", 0400, ""),
+#define CORE_TABLE(name, sized) TABLE("cores/<name>/tables/" #name ".csv", 0400, "", sized),
     PYTHON_PASSIVE_TABLES(CORE_TABLE)
     CONTENT("cores/<name>/errors", 0400, errors_render, NULL),
     DIRECTORY("cores/<name>/globals", 0500, NULL, NULL),
@@ -181,11 +188,12 @@ const struct entry layout[] = {
     STREAM("<pid>/events", 0400, "what happens from now on, as JSON lines; waits for it"),
     QUESTION("<pid>/query", 0600, query_run, "write SQL; read what it selects"),
     DIRECTORY("<pid>/tables", 0500, NULL, "what SQL selects from, as <name>.csv"),
-#define PID_TABLE(name, about) TABLE("<pid>/tables/" #name ".csv", 0400, about),
+#define PID_TABLE(name, about, sized) TABLE("<pid>/tables/" #name ".csv", 0400, about, sized),
     PYTHON_TABLES(PID_TABLE)
     CONTENT("<pid>/top", 0400, top_render, "functions by processor time of the last second"),
     DIRECTORY("<pid>/profile", 0500, NULL, "where the time goes: flamegraph.html, top, folded ..."),
     CONTENT("<pid>/profile/status", 0400, profile_status_render, NULL),
+    LIVE("<pid>/profile/live", 0400),
     PROFILE_OF_PROCESS("<pid>/profile"),
     CONTENT("<pid>/exceptions.top", 0400, exceptions_top_render,
             "recorded ones by type and place, the last first"),
@@ -237,6 +245,44 @@ const struct entry layout[] = {
 const size_t layout_size = ARRAY_SIZE(layout);
 
 bool entry_exited(const struct entry *entry) { return !strncmp(entry->path, "exited/", 7); }
+
+/* Tables that show nothing but the process. */
+static bool is_passive_table(const char *name)
+{
+    static const char *const names[] = {
+        "backtrace.csv", "environ.csv", "globals.csv",    "heap.csv",  "locals.csv",  "maps.csv",
+        "modules.csv",   "process.csv", "task_edges.csv", "tasks.csv", "threads.csv",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+bool entry_passive(const struct entry *entry)
+{
+    static file_render *const renders[] = {
+        status_render,         backtrace_render, backtrace_python_render,
+        stacks_folded_render,  tasks_render,     stacks_python_folded_render,
+        thread_status_render,  locals_render,    thread_backtrace_render,
+        frame_locals_render,   globals_render,   heap_census_render,
+        heap_referrers_render,
+    };
+    static const struct naming *const namings[] = {&tids, &depths, &modules, &heap_objects};
+
+    if (strncmp(entry->path, "<pid>/", 6))
+        return false;
+    if (entry->render == table_render)
+        return is_passive_table(entry_name(entry));
+    for (size_t i = 0; i < ARRAY_SIZE(renders); i++)
+        if (entry->render == renders[i])
+            return true;
+    for (size_t i = 0; !entry->render && i < ARRAY_SIZE(namings); i++)
+        if (entry->naming == namings[i])
+            return true;
+    return false;
+}
 
 const char *entry_name(const struct entry *entry)
 {

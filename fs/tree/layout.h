@@ -22,6 +22,7 @@ struct entry {
      * truncated; if nothing is written, nothing is there any more */
     bool clears;
     bool streams; /* of a file: not rendered, a read waits for what happens (events/events.h) */
+    bool live;    /* ... that is, for what is sampled */
     bool sized;   /* of a file: rendered when it is looked up, so that its size is
                      known before it is opened */
     bool (*is_there)(struct file_context *context); /* NULL: always */
@@ -34,6 +35,10 @@ extern const size_t layout_size;
 
 /* Whether it is below exited/: its process has ended. */
 bool entry_exited(const struct entry *entry);
+
+/* Whether all that its file says, or all that names its children, is read from the process itself,
+ * and nothing that the daemon keeps of it: whoever may read the process can tell. */
+bool entry_passive(const struct entry *entry);
 
 /* The last part of an entry's path: its name, or "<pid>" and the like. */
 const char *entry_name(const struct entry *entry);

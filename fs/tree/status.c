@@ -9,7 +9,6 @@
 #include "fs/process/registry.h"
 #include "fs/recording/held_threads.h"
 #include "fs/tree/file.h"
-#include "fs/tree/profile_view.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/version.h"
 
@@ -162,7 +161,7 @@ int status_render(struct file_context *context, struct text *out)
         text_printf(out, "Rank: %ld\n", (long)process->rank);
     agent_text_passive(context->target, out);
     held_text_all(context->target, out);
-    profile_add_line(context->process, out);
+    text_puts(out, context->sampled);
     text_add(out, cost.data, cost.size);
     if (snapshot)
         identity_interpreter(snapshot, out);

@@ -35,8 +35,7 @@ int table_render(struct file_context *context, struct text *out)
     if (r < 0)
         engine_explain(engine, &context->why);
     if (r == -EOPNOTSUPP && context->process) {
-        error_ring_add(&context->process->errors, context->principals->opener,
-                       strchr(context->file, '/') + 1, r, context->why.data);
+        context->noted = r;
         snprintf(sql, sizeof sql, "SELECT * FROM %s LIMIT 0", name);
         r = engine_select(engine, sql, FORMAT_CSV, out);
     }

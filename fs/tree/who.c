@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/ranges.h"
+#include "fs/process/jobs.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,8 +12,10 @@ void who_init(struct who *who, struct process *process)
     *who = (struct who){
         .process = process_ref(process),
         .of = process_membership(process),
+        .uid = (uid_t)-1,
         .worker = process_is_worker(process),
     };
+    (void)job_owner(process, &who->uid);
 }
 
 void who_deinit(struct who *who) { process_unref(who->process); }
@@ -21,7 +24,10 @@ static int compare_jobs(const struct who *a, const struct who *b)
 {
     if ((a->of.rank < 0) != (b->of.rank < 0))
         return a->of.rank < 0 ? 1 : -1;
-    return a->of.rank < 0 ? 0 : strcmp(a->of.job, b->of.job);
+    if (a->of.rank < 0)
+        return 0;
+    int r = strcmp(a->of.job, b->of.job);
+    return r ? r : (a->uid > b->uid) - (a->uid < b->uid);
 }
 
 int who_compare(const struct who *a, const struct who *b)
@@ -83,5 +89,39 @@ int who_add(const struct who *const *some, size_t n, bool with_jobs, struct text
         add_ranks(some + i, end - i, false, ranks, "", out);
         add_ranks(some + i, end - i, true, ranks, some[i]->worker ? "" : ", ", out);
     }
+    return 0;
+}
+
+int who_add_job(const struct who *const *some, size_t n, struct text *out)
+{
+    _cleanup_free_ int64_t *ranks = calloc(n + 1, sizeof *ranks);
+    int64_t world = -1, next = 0, missing = 0;
+    size_t found = 0;
+
+    if (!ranks)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        if (some[i]->of.world > world)
+            world = some[i]->of.world;
+        if (!some[i]->worker)
+            ranks[found++] = some[i]->of.rank;
+    }
+    text_printf(out, "Job %s: ranks ", some[0]->of.job);
+    if (found)
+        ranges_add_text(ranks, found, out);
+    else
+        text_puts(out, "none");
+    if (world >= 0)
+        text_printf(out, " of %lld", (long long)world);
+    for (size_t i = 0; world >= 0 && i <= found; i++) {
+        int64_t rank = i < found ? ranks[i] : world;
+        if (rank > next) {
+            text_printf(out, missing++ ? "," : ", not here: ");
+            text_printf(out, rank - 1 > next ? "%lld-%lld" : "%lld", (long long)next,
+                        (long long)rank - 1);
+        }
+        next = rank + 1;
+    }
+    text_putc(out, '\n');
     return 0;
 }

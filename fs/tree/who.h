@@ -7,6 +7,7 @@
 struct who {
     struct process *process; /* a reference */
     struct membership of;
+    uid_t uid; /* whose it is; -1: it has ended */
     bool worker;
 };
 
@@ -23,3 +24,5 @@ size_t who_jobs(const struct who *const *some, size_t n);
 /* "ranks 0-2,4-7", "rank 3, workers of rank 3", "pid 12, 14": n that ascend; with_jobs: behind the
  * names of their jobs. -ENOMEM. */
 int who_add(const struct who *const *some, size_t n, bool with_jobs, struct text *out);
+/* "Job 10.0.0.1:29500: ranks 0-2,4 of 6, not here: 3,5", as a line: n of one job, at least one. */
+int who_add_job(const struct who *const *some, size_t n, struct text *out);

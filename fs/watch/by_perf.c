@@ -26,31 +26,16 @@ struct event {
 
 struct watch_perf {
     pid_t pid;
-    struct watch_place place;
+    struct perf_event_attr attr;
+    bool unblocked;   /* only threads that don't block SIGTRAP */
     uint64_t settled; /* CLOCK_MONOTONIC: from then on all new threads have inherited it */
     struct event *events;
     size_t n, alloc;
 };
 
-static int open_event(pid_t tid, const struct watch_place *place)
+static int open_event(pid_t tid, struct perf_event_attr *attr)
 {
-    struct perf_event_attr attr = {
-        .type = PERF_TYPE_BREAKPOINT,
-        .size = sizeof attr,
-        .bp_type = HW_BREAKPOINT_W,
-        .bp_addr = place->address,
-        .bp_len = place->length,
-        .sample_period = 1,
-        .exclude_kernel = 1,
-        .exclude_hv = 1,
-        .inherit = 1,
-        .inherit_thread = 1,
-        .remove_on_exec = 1,
-        .sigtrap = 1,
-        .sig_data = place->data,
-    };
-
-    int fd = (int)syscall(SYS_perf_event_open, &attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+    int fd = (int)syscall(SYS_perf_event_open, attr, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
 
@@ -108,12 +93,12 @@ static int arm_listed(struct watch_perf *perf, const pid_t *tids, size_t n, bool
 {
     *more = false;
     for (size_t i = 0; i < n; i++) {
-        if (is_known(perf, tids[i]))
+        if (is_known(perf, tids[i]) || (perf->unblocked && watch_blocks(tids[i])))
             continue;
         int r = ARRAY_GROW(perf->events, perf->alloc, perf->n + 1);
         if (r < 0)
             return r;
-        int fd = open_event(tids[i], &perf->place);
+        int fd = open_event(tids[i], &perf->attr);
         if (fd >= 0 && !descriptor_spare(fd)) {
             close(fd);
             fd = -EMFILE;
@@ -139,8 +124,8 @@ static int pass(struct watch_perf *perf, bool must, bool *more, struct text *why
     return r;
 }
 
-int watch_perf_arm(pid_t pid, const struct watch_place *place, struct watch_perf **out,
-                   struct text *why)
+int watch_perf_open(pid_t pid, pid_t tid, const struct perf_event_attr *attr, bool unblocked,
+                    struct watch_perf **out, struct text *why)
 {
     struct watch_perf *perf = calloc(1, sizeof *perf);
     bool more = true;
@@ -148,16 +133,40 @@ int watch_perf_arm(pid_t pid, const struct watch_place *place, struct watch_perf
 
     if (!perf)
         return -ENOMEM;
-    *perf = (struct watch_perf){.pid = pid, .place = *place};
-    for (int i = 0; r == 0 && more && i < PASSES_MAX; i++)
+    *perf = (struct watch_perf){.pid = pid, .attr = *attr, .unblocked = unblocked};
+    if (tid)
+        r = arm_listed(perf, &tid, 1, true, &more, why);
+    for (int i = 0; !tid && r == 0 && more && i < PASSES_MAX; i++)
         r = pass(perf, i == 0, &more, why);
     if (r < 0) {
         watch_perf_free(perf);
         return r;
     }
-    perf->settled = monotonic_ns() + SETTLE_NS;
+    perf->settled = tid ? 0 : monotonic_ns() + SETTLE_NS;
     *out = perf;
     return 0;
+}
+
+int watch_perf_arm(pid_t pid, const struct watch_place *place, struct watch_perf **out,
+                   struct text *why)
+{
+    const struct perf_event_attr attr = {
+        .type = PERF_TYPE_BREAKPOINT,
+        .size = sizeof attr,
+        .bp_type = HW_BREAKPOINT_W,
+        .bp_addr = place->address,
+        .bp_len = place->length,
+        .sample_period = 1,
+        .exclude_kernel = 1,
+        .exclude_hv = 1,
+        .inherit = 1,
+        .inherit_thread = 1,
+        .remove_on_exec = 1,
+        .sigtrap = 1,
+        .sig_data = place->data,
+    };
+
+    return watch_perf_open(pid, 0, &attr, false, out, why);
 }
 
 void watch_perf_follow(struct watch_perf *perf)

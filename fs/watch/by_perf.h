@@ -6,8 +6,15 @@
 
 #include "fs/watch/registers.h"
 
+#include <linux/perf_event.h>
+
 struct watch_perf;
 
+/* Opens an event of the kind that sends SIGTRAP in each thread, or, tid above 0, in that one;
+ * attr->inherit: in those that they make, too. unblocked: not in threads that block SIGTRAP, nor in
+ * the agent's. Errors as watch_perf_arm(). */
+int watch_perf_open(pid_t pid, pid_t tid, const struct perf_event_attr *attr, bool unblocked,
+                    struct watch_perf **out, struct text *why);
 /* Arms all threads. -EPERM: perf_event_open(2) is not allowed; -EOPNOTSUPP: this kernel or machine
  * has nothing of the kind; -EBUSY: a thread has no debug register left; -EMFILE, -ENOMEM, -ESRCH,
  * -E2BIG; why says it in words. */

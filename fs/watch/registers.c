@@ -84,6 +84,13 @@ static bool has_trap(const char *status, const char *mask)
     return field && strtoull(field, NULL, 16) >> (SIGTRAP - 1) & 1;
 }
 
+bool watch_blocks(pid_t tid)
+{
+    char status[STATUS_MAX];
+
+    return proc_read(tid, "status", status, sizeof status) > 0 && has_trap(status, "SigBlk");
+}
+
 static bool blocks_trap(pid_t tid)
 {
     char status[STATUS_MAX];

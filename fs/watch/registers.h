@@ -27,6 +27,8 @@ bool watch_handled(int stat_fd);
 /* The threads of a process, in no order; the caller's to free. -ESRCH, -EACCES,
  * -ENOMEM; -E2BIG: more than LWP_MAX. */
 int watch_threads(pid_t pid, pid_t **out, size_t *n);
+/* Whether a thread blocks SIGTRAP; the agent's own do. 10 us. */
+bool watch_blocks(pid_t tid);
 /* How many threads block SIGTRAP, the agent's own apart: what they write isn't
  * told of. 10 us a thread. */
 size_t watch_blocking(pid_t pid);

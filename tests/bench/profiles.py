@@ -1,17 +1,23 @@
 """The profiler and its peers on programs that know their own shares, and what sampling costs."""
 import contextlib
 import pathlib
+import re
+import shutil
+import signal
 import subprocess
 import tempfile
 import time
 
+import browser
 import shares
+from interpreters import eventually
 from mount import build
 from peers import PyPI, proc_in_root
-from report import median, skip
+from report import median, show, skip
 
 KINDS = ("python", "calls", "mix", "threads")
 MODES = ("cpu", "gil", "nogil", "off", "wall")
+LATE = 20  # seconds that a tool may need to begin and to write
 
 
 # --- who samples: each writes folded stacks of `seconds` of a process ----------------------------
@@ -36,13 +42,24 @@ class Ours:
 
 
 class Command:
+    def begin(self, target, mode, hertz, seconds, directory):
+        """Starts it for so long. It writes into a directory in the target's root."""
+        out = pathlib.Path(directory) / "folded"
+        inside = target.interpreter.path(out.relative_to(target.interpreter.directory))
+        return subprocess.Popen(self.command(target, mode, hertz, seconds, out, inside), stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL)
+
     def record(self, target, mode, hertz, seconds):
         with tempfile.TemporaryDirectory(dir=target.interpreter.directory) as made:
             pathlib.Path(made).chmod(0o755)
             out = pathlib.Path(made) / "folded"
             inside = target.interpreter.path(out.relative_to(target.interpreter.directory))
             command = self.command(target, mode, hertz, seconds, out, inside)
-            done = subprocess.run(command, capture_output=True, timeout=seconds + 60)
+            try:
+                done = subprocess.run(command, capture_output=True, timeout=seconds + LATE)
+            except subprocess.TimeoutExpired:
+                skip(self.name, f"on {target.interpreter}: not ready {LATE} s after it was to be")
+                return None
             if done.returncode or not out.exists():
                 words = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines() or ["nothing"]
                 skip(self.name, f"on {target.interpreter}: {words[-1][:120]}")
@@ -135,20 +152,22 @@ def load(count):
             loop.wait()
 
 
-def measure_truth(report, samplers, interpreter, args):
-    print(f"\n== Shares of processor time, {args.hertz} Hz for {args.profile_seconds} s, worst error in points "
-          f"({interpreter}, {args.load} loops beside)")
-    for kind in KINDS:
+def measure_truth(report, samplers, interpreter, loops, newest, args):
+    print(f"\n== Shares of processor time, {args.hertz} Hz for {args.profile_seconds:g} s: the worst error of a function in points, "
+          f"and what a sleeping one got ({interpreter}, {loops} loops beside)")
+    for kind in ("python", "threads") if loops else KINDS:
         for sampler in samplers:
-            judge(report, sampler, interpreter, kind, "cpu", args)
+            judge(report, sampler, interpreter, kind, "cpu", loops, args)
+    if not newest or loops:
+        return
     print("\n== The other modes")
     for mode in MODES[1:]:
         for sampler in samplers:
             if mode in ABILITIES.get(sampler.name, MODES):
-                judge(report, sampler, interpreter, "threads" if mode == "wall" else "mix", mode, args)
+                judge(report, sampler, interpreter, "threads" if mode == "wall" else "mix", mode, loops, args)
 
 
-def judge(report, sampler, interpreter, kind, mode, args):
+def judge(report, sampler, interpreter, kind, mode, loops, args):
     with interpreter.run("shares.py", kind) as target, proc_in_root(interpreter.root):
         if not sampler.can(target):
             return
@@ -156,14 +175,43 @@ def judge(report, sampler, interpreter, kind, mode, args):
         shares.begin(target)
         folded = sampler.record(target, mode, args.hertz, args.profile_seconds)
         spent = shares.end(target)
+        samples = int(status(sampler.probe, target)["Samples"]) if sampler.name == "probefs" else 0
     if folded is None:
         return
     found = shares.judge(folded, expected(spent, mode))
+    asleep = f", asleep {found.errors['asleep']:+.1f}" if "asleep" in found.errors and mode != "off" else ""
+    # ours are microseconds, and austin's; how many they were says its status
     report.row(f"{kind}, {mode}: {sampler.name}", f"{found.worst:.1f}",
-               f"elsewhere {found.elsewhere:.1f} %, impossible {found.impossible:g} of {found.samples:g}")
+               f"elsewhere {found.elsewhere:.1f} %, impossible {100 * found.impossible / max(found.samples, 1):.3f} %{asleep}" +
+               (f", {samples} samples" if samples else ""))
     if sampler.name == "probefs":
-        report.budget(f"{kind}, {mode}: worst error", found.worst, 1.0, lambda points: f"{points:.2f} pp")
-        report.budget(f"{kind}, {mode}: impossible stacks", found.impossible, 0, lambda stacks: f"{stacks:g}")
+        what = f"{interpreter}, {loops} loops: {kind}, {mode}"
+        # a point with 10,000 samples; with fewer it is their noise
+        report.budget(f"{what}: worst error", found.worst, max(1.0, (10000 / max(samples, 1)) ** .5),
+                      lambda points: f"{points:.2f} pp")
+        report.budget(f"{what}: impossible", found.impossible, 0, lambda stacks: f"{stacks:g}")
+
+
+def measure_impossible(report, probe, chosen, args):
+    """Of very many samples of the shortest calls: stacks that never were."""
+    each = -(-args.stacks // len(chosen))
+    print(f"\n== Impossible stacks of {args.stacks}, 9973 Hz")
+    for interpreter in chosen:
+        with interpreter.run("shares.py", "calls") as target:
+            control = probe.path / str(target.pid) / "ctl"
+            shares.begin(target)
+            control.write_text("profile cpu 9973hz python\n")
+            while int(status(probe, target)["Samples"].split()[0]) < each:
+                time.sleep(1)
+            control.write_text("profile off\n")
+            spent = shares.end(target)
+            said = status(probe, target)
+            folded = (probe.path / str(target.pid) / "profile" / "folded").read_text()
+        found = shares.judge(folded, expected(spent, "cpu"))
+        report.row(f"{interpreter}: {said['Samples']} samples", f"{found.impossible:g}",
+                   f"worst error {found.worst:.2f}, lost {said['Lost']}, torn {said['Torn']}, no stack {said['NoStack']}, "
+                   f"source {said['Source']}")
+        report.budget(f"impossible stacks, {interpreter}", found.impossible, 0, lambda stacks: f"{stacks:g}")
 
 
 # --- cost ------------------------------------------------------------------------------------------
@@ -175,27 +223,29 @@ def processor_ns(pid):
 
 
 def speed(target, seconds):
-    """Rounds of a busy victim for each second of its own processor time."""
+    """Rounds of a busy victim for each second of its own processor time, and for each second."""
     def ask():
         target.send("count")
-        return int(target.readline().split()[0]), processor_ns(target.pid)
+        rounds, when = target.readline().split()
+        return int(rounds), processor_ns(target.pid), float(when)
 
-    first, began = ask()
+    first = ask()
     time.sleep(seconds)
-    last, ended = ask()
-    return (last - first) / (ended - began)
+    rounds, processor, passed = (last - before for last, before in zip(ask(), first))
+    return rounds / processor, rounds / passed
 
 
 def loss(target, turns, seconds, begin, end):
-    """Medians of the share of work lost for each second of processor time between begin() and end()."""
+    """Medians of the share of work lost between begin() and end(): by its processor time, and by the clock."""
     losses = []
     for _ in range(turns):
         before = speed(target, seconds)
         begin()
         during = speed(target, seconds)
         end()
-        losses.append(1 - during / ((before + speed(target, seconds)) / 2))
-    return median(losses)
+        after = speed(target, seconds)
+        losses.append([1 - now / ((one + other) / 2) for now, one, other in zip(during, before, after)])
+    return [median(column) for column in zip(*losses)]
 
 
 def empty_event(target, hertz):
@@ -204,13 +254,15 @@ def empty_event(target, hertz):
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def measure_cost(report, probe, interpreter, start, args):
-    print(f"\n== What sampling costs the target: work a second of its own processor time ({interpreter})")
+def measure_cost(report, probe, others, interpreter, start, loops, args):
+    print(f"\n== What sampling costs the target: work lost of its processor time, and of the time by the clock ({interpreter}, "
+          f"{loops} loops beside)")
     limits = {97: 0.003, 997: 0.05}
-    for threads in 1, 100:
-        with start(interpreter, threads, 30, "busy") as target:
+    for threads in (1,) if loops else (1, 100):
+        with start(interpreter, threads, 30, "busy") as target, proc_in_root(interpreter.root):
             control = probe.path / str(target.pid) / "ctl"
-            for hertz in 97, 997, 9973:
+            for hertz in (997,) if loops else (97, 997, 9973):
+                what = f"{threads} x 30, {hertz} Hz: "
                 event = []
 
                 def begin():
@@ -223,12 +275,38 @@ def measure_cost(report, probe, interpreter, start, args):
                 bare = loss(target, args.turns, 1.0, begin, end)
                 ours = loss(target, args.turns, 1.0, lambda: control.write_text(f"profile cpu {hertz}hz python\n"),
                             lambda: control.write_text("profile off\n"))
+                report.row(what + "an empty event", *lost(bare))
                 told = status(probe, target).get("TargetCost", "")
-                report.row(f"{threads} x 30, {hertz} Hz: an empty event", f"{bare * 100:.2f} %")
-                report.row(f"{threads} x 30, {hertz} Hz: probefs", f"{ours * 100:.2f} %", f"status: {told}")
-                if hertz in limits:
-                    report.budget(f"cost to the target, {threads} x 30, {hertz} Hz", ours, limits[hertz],
+                percent, clock = lost(ours)
+                report.row(what + "probefs", percent, f"{clock}; status: {told}")
+                if hertz in limits and not loops:
+                    report.budget(f"cost to the target, {threads} x 30, {hertz} Hz", ours[0], limits[hertz],
                                   lambda share: f"{share * 100:.2f} %")
+                for other in others if hertz == 997 else []:
+                    if other.can(target):
+                        report.row(what + other.name, *lost(loss_by(other, target, hertz)))
+
+
+def lost(losses):
+    return f"{losses[0] * 100:.2f} %", f"{losses[1] * 100:.1f} % by the clock"
+
+
+def loss_by(other, target, hertz):
+    """That of a command, which takes some time to begin."""
+    with tempfile.TemporaryDirectory(dir=target.interpreter.directory) as made:
+        pathlib.Path(made).chmod(0o755)
+        before = speed(target, 1.0)
+        command = other.begin(target, "cpu", hertz, 60, made)
+        time.sleep(2)
+        during = speed(target, 2.0)
+        command.send_signal(signal.SIGINT)  # what it found isn't asked for
+        try:
+            command.wait(10)
+        except subprocess.TimeoutExpired:
+            command.kill()
+            command.wait()
+        after = speed(target, 1.0)
+    return [1 - now / ((one + other) / 2) for now, one, other in zip(during, before, after)]
 
 
 def status(probe, target):
@@ -253,11 +331,109 @@ def measure_daemon(report, probe, interpreter, start, args):
         report.budget(f"the daemon, a sample, {threads} x 30", each, 1e-6, lambda seconds: f"{seconds * 1e6:.2f} us")
 
 
+# --- memory ----------------------------------------------------------------------------------------
+
+
+def measure_allocations(report, probe, interpreter, peers, args):
+    print("\n== What sampling allocations costs: ns of object(), bytes(100) and a small structure, made and freed")
+    script = interpreter.directory / "allocations.py"
+    shutil.copy(pathlib.Path(__file__).with_name(script.name), script)
+
+    def ask(target, line="measure"):
+        target.send(line)
+        return [float(word) for word in target.readline().split()]
+
+    def told(what, took, base):
+        report.row(what, " ".join(f"{ns:.0f}" for ns in took),
+                   ", ".join(f"{100 * (now / before - 1):+.0f} %" for now, before in zip(took, base)))
+
+    with interpreter.run(script.name) as target:
+        control = probe.path / str(target.pid) / "ctl"
+        base = ask(target)
+        told(f"{interpreter}", base, base)
+        for line in "heap sites on", "heap sites on 64K":
+            control.write_text(line + "\n")
+            told(line, ask(target), base)
+            control.write_text("heap sites off\n")
+        told("off again", ask(target), base)
+        for line in "tracemalloc 1", "tracemalloc 30":
+            told(line, ask(target, line), base)
+    memray = PyPI("memray", "memray")
+    why = memray.install() if peers else "no peers are wanted"
+    if why:
+        skip("memray", why)
+        return
+    python = memray.environment / "bin" / "python3"
+    with tempfile.TemporaryDirectory() as made:
+        for name, options in ("", None), ("memray run", []), ("memray run --trace-python-allocators", ["--trace-python-allocators"]):
+            run = [] if options is None else ["-m", "memray", "run", "-q", "-o", f"{made}/{len(options)}", *options]
+            done = subprocess.run([str(python), *run, str(script)], input="measure\n", capture_output=True, text=True)
+            took = [line.split() for line in done.stdout.splitlines() if re.fullmatch(r"[\d.]+ [\d.]+ [\d.]+", line)]
+            if not took:
+                skip("memray", (done.stderr.strip().splitlines() or ["it printed nothing"])[-1][:120])
+                return
+            took = [float(word) for word in took[0]]
+            base = took if options is None else base
+            told(name or "the Python that memray is installed for", took, base)
+
+
+def measure_census(report, probe, interpreter):
+    print("\n== The census of the heap, from outside")
+    with interpreter.run("heap.py", "1000000", "2") as target:
+        census = probe.path / str(target.pid) / "heap" / "census"
+        for what in "the first, which looks for the types", "the next", "one more":
+            begun = time.perf_counter()
+            text = census.read_text()
+            took = time.perf_counter() - begun
+            objects = sum(int(line.split(" ")[0]) for line in text.splitlines() if not line.startswith("#"))
+            report.row(f"{interpreter}: {what}", show(took), f"{objects} objects, {objects / took / 1e6:.1f} million a second")
+
+
+# --- the page --------------------------------------------------------------------------------------
+
+
+def measure_page(report, probe, interpreter):
+    print("\n== A flame graph of 50,000 nodes")
+    with interpreter.run("wide.py") as target:
+        directory = probe.path / str(target.pid)
+        (directory / "ctl").write_text("profile cpu 9973hz python\n")
+        eventually(lambda: int(status(probe, target).get("Stacks", "0").split()[0]) > 60000, what="60,000 nodes")
+        (directory / "ctl").write_text("profile off\n")
+        begun = time.perf_counter()
+        page = (directory / "profile" / "flamegraph.html").read_bytes()
+        report.row("reading it", show(time.perf_counter() - begun), f"{len(page) / 1e6:.1f} MB")
+    if not browser.PROGRAM:
+        skip("the flame graph", "chromium is not installed")
+        return
+    shown = browser.Browser()
+    try:
+        with tempfile.NamedTemporaryFile(suffix=".html") as file:
+            file.write(page)
+            file.flush()
+            opened = []
+            for _ in range(3):
+                shown.open("about:blank")
+                shown.open(f"file://{file.name}")
+                shown.until("document.body?.dataset.ready", "the flame graph")
+                opened.append(shown.run("new Promise(r => requestAnimationFrame(() => setTimeout(() => r(performance.now()))))") / 1e3)
+            took = median(opened)
+            report.row("until it is drawn", show(took), f"{shown.run('document.body.dataset.frames')} nodes")
+            report.budget("a flame graph of 50,000 nodes is drawn", took, 1.0)
+    finally:
+        shown.close()
+
+
 def measure_profile(report, probe, chosen, args, start):
-    samplers = [Ours(probe), *usable(not args.no_peers)]
-    for interpreter in chosen:
-        with load(args.load):
-            measure_truth(report, samplers, interpreter, args)
+    others = list(usable(not args.no_peers))
     newest = chosen[-1]
-    measure_cost(report, probe, newest, start, args)
+    for loops in args.load:
+        with load(loops):
+            for interpreter in [newest] if loops and not args.interpreters else chosen:
+                measure_truth(report, [Ours(probe), *others], interpreter, loops, interpreter is newest, args)
+            measure_cost(report, probe, others, newest, start, loops, args)
+    if args.stacks:
+        measure_impossible(report, probe, chosen, args)
     measure_daemon(report, probe, newest, start, args)
+    measure_allocations(report, probe, newest, not args.no_peers, args)
+    measure_census(report, probe, newest)
+    measure_page(report, probe, newest)

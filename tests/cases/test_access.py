@@ -1,13 +1,13 @@
 """Who may look at whom, seen from a second user; the kernel's own answer for /proc is the oracle."""
 import errno
 import os
-import pwd
 import shlex
 import subprocess
 
 import pytest
 
 from interpreters import patience
+from users import answer, run_as
 
 pytestmark = pytest.mark.attack
 
@@ -26,23 +26,6 @@ DENIED = {errno.EACCES, errno.EPERM}
 @pytest.fixture
 def shared(probe, nobody):
     return probe.mount("allow_other")
-
-
-def run_as(user, *command, under=()):
-    """A command with all the ids of a user and no capability; under: more options of setpriv."""
-    entry = pwd.getpwnam(user)
-    return subprocess.run(
-        ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups",
-         *under, *map(str, command)],
-        capture_output=True, text=True, timeout=patience(60), env={"PATH": os.environ["PATH"], "LC_ALL": "C"})
-
-
-def answer(result):
-    """None when a command went well, else the errno it named."""
-    if result.returncode == 0:
-        return None
-    words = result.stderr.strip().rpartition(": ")[2]
-    return next(number for number in range(1, 134) if os.strerror(number) == words)
 
 
 def read_as(user, path, **options):

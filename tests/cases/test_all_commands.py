@@ -145,6 +145,19 @@ def test_ctl(probe, job, any_python):
         "ranks 0-1 (2): MainThread [held, pause]" in (directory / "backtrace").read_text()
     assert reply(directory / "ctl", "\ncontinue\n") == ""
     eventually(lambda: not any(held(probe, target) for target in targets), what="all that go on")
+    said = reply(directory / "ctl", "stop all for 5m\n")
+    assert said.count("Timeouts go on meanwhile") == 1
+    eventually(lambda: all(held(probe, target) for target in targets), what="all that are held")
+    assert reply(directory / "ctl", "continue\n") == ""
+    eventually(lambda: not any(held(probe, target) for target in targets), what="all that go on")
+    said = reply(directory / "ctl", "on 1-2 stop all for 5m here_is.py:7 if x\n")
+    assert "Timeouts go on meanwhile" in said
+    assert ["stop for 300s here_is.py:7 if x" in probe.read(target.pid, "breakpoints").replace("5m", "300s")
+            for target in targets] == [False, True, True, False]
+    write(directory / "breakpoints", "")
+    # eval of one process has the same first line
+    own = [probe.path / str(target.pid) / "eval" for target in targets[:2]]
+    assert [reply(file, "on 1-2\nx = 5\nx + 1\n") for file in own] == ["", "6\n"]
     write(directory / "ctl", "on 2 record exceptions on\n")
     assert ["Record: exceptions" in probe.read(target.pid, "ctl") for target in targets] == [False, False, True, False]
     # a process's own file has the same words

@@ -14,7 +14,7 @@ from sql import RECORDED, ask, columns, value
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
 FILES = {"status", "query", "tables", "exceptions.top", "profile"}  # and crash, where there was one
-TABLES = {f"{name}.csv" for name in RECORDED | {"tables", "columns"}}
+TABLES = {f"{name}.csv" for name in RECORDED | {"profile", "profile_stacks", "tables", "columns"}}
 
 
 def failure(function, *args):

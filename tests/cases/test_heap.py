@@ -1,10 +1,12 @@
 """heap/: what fills the memory of a process. The oracle is the program itself, which makes so many of each."""
 import errno
+import json
 import re
 
 import pytest
 
 from commands import failure, shell, write
+from shares import stacks
 from sql import ask, value
 
 SCRIPT = "heap.py"
@@ -252,3 +254,23 @@ def test_profile(probe, any_python, mode):
     assert sites(probe, target)[1].startswith("# off")
     assert failure(write, ctl, f"profile cpu {mode}\n") == errno.EINVAL
     assert "one after the other" in probe.read(target.pid, "errors")
+
+
+def test_which_line_faults(probe, any_python):
+    """Who makes the memory grow, C libraries too, from outside."""
+    target = any_python.run("grows.py")
+    ctl = probe.path / str(target.pid) / "ctl"
+    try:
+        write(ctl, "profile faults\n")
+    except OSError:
+        pytest.skip("page faults can't be sampled without bpf")
+    target.send("round")
+    truth = json.loads(target.readline())
+    write(ctl, "profile off\n")
+    found = dict.fromkeys(truth, 0)
+    for frames, pages in stacks(probe.read(target.pid, "profile", "folded")):
+        for name in found:
+            found[name] += pages * any(frame.startswith(name + " (") for frame in frames)
+    assert truth["in_bytes"] > 10 * 2048 and truth["again"] < 1000
+    for name, pages in truth.items():
+        assert abs(found[name] - pages) < 0.05 * sum(truth.values()), (name, found, truth)

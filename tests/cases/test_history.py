@@ -125,6 +125,7 @@ def test_profile(probe, any_python, directory):
                         "AND stack LIKE '%<module>%;spin (%' HAVING n", target.pid)
     assert row["ns"] / 1e9 == pytest.approx(used, rel=0.2) and row["n"] > 20
     assert rows(file, "SELECT DISTINCT tid FROM profile WHERE pid = ?", target.pid) == [{"tid": target.pid}]
+    assert not rows(file, "SELECT * FROM profile WHERE pid = ? AND coalesce(thread, '') = ''", target.pid)
 
 
 def test_kill_9(probe, any_python, directory):

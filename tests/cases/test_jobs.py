@@ -180,6 +180,8 @@ def test_jobs_of_two_users(probe, any_python, nobody):
     assert run_as(nobody, "readlink", jobs / name / "ranks" / "0").stdout == f"../../../{theirs.pid}\n"
     said = run_as(nobody, "sh", "-c", 'echo "SELECT pid FROM process" > "$1"; cat "$1"', "sh", jobs / name / "query")
     assert {int(row["pid"]) for row in rows(said.stdout)} == {theirs.pid, intruder.pid}, said.stderr
+    said = [line for line in (mount.path / "all" / "backtrace").read_text().splitlines() if line.startswith(f"Job {name}:")]
+    assert said == [f"Job {name}: ranks 0 of 2, not here: 1", f"Job {name}: ranks 0-1 of 2"], "who may see both sees two"
 
 
 def test_events_of_a_job(probe, any_python):

@@ -2,7 +2,6 @@
 import errno
 import os
 import pathlib
-import pwd
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ import pytest
 from commands import Commands, stops
 from interpreters import eventually, interpreters, patience
 from mount import REPOSITORY
+from users import answer, run_as
 from victims import Victim
 
 pytestmark = pytest.mark.attack
@@ -39,22 +39,6 @@ for path in f"/proc/{{pid}}/fd", f"/proc/{{pid}}/mem":
     except OSError as error:
         print(error.errno)
 """
-
-
-def run_as(user, *command, stdin=None):
-    entry = pwd.getpwnam(user)
-    return subprocess.run(
-        ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups",
-         *map(str, command)], capture_output=True, text=True, timeout=patience(60), input=stdin,
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C"})
-
-
-def answer(result):
-    """None when a command went well, else the errno it named."""
-    if result.returncode == 0:
-        return None
-    words = result.stderr.strip().rpartition(": ")[2]
-    return next(number for number in range(1, 134) if os.strerror(number) == words)
 
 
 def write_as(user, path, text):

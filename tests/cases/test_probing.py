@@ -9,6 +9,7 @@ from agents import clients, connect, ended, library, start  # noqa: F401, a fixt
 from commands import Commands
 from interpreters import eventually, patience
 from mount import REPOSITORY
+from sql import ask
 from stopping import hogs_gil
 from test_attach import agent_threads, images
 
@@ -521,3 +522,49 @@ def test_exit_within_spans(python):
     client.eval("1")
     target.send("")
     assert target.process.wait(patience(30)) == 0 and target.stderr() == ""
+
+
+SAYS = """probing.step(), probing.step(42), probing.step(micro_batches=4)
+probing.set_role(dp=1, tp=0)
+probing.set_role(dp=-1, tp=3)
+probing.set_role(tp=None)
+probing.nothing
+table = probing.table(type('Loss', (), {'__annotations__': {'value': float, 'step': int}}))
+table(0.5, 7).save()
+from probing import step, table; step()
+""".splitlines()
+
+
+def says(target):
+    return [tell(target, line) for line in SAYS]
+
+
+def judge_says(said):
+    assert said == ["(1, 42, 43)", "None",
+                    "ValueError: set_role() wants numbers from 0 on: set_role(dp=1, tp=0), not dp=-1", "None",
+                    "AttributeError: module 'probing' has no attribute 'nothing'", "None", "None", "None"]
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_steps_roles_and_tables(probe, worker, commands):
+    commands.attach()
+    wait_importable(worker)
+    assert tell(worker, "import probing") == "None"
+    judge_says(says(worker))
+    rows = ask(probe.path / str(worker.pid) / "query",
+               "SELECT name, attrs->>'step' AS step, attrs->>'micro_batches' AS micro, attrs->>'value' AS value FROM events")
+    assert [tuple(row.values()) for row in rows] == [("step", "1", "", ""), ("step", "42", "", ""), ("step", "43", "4", ""),
+                                                     ("Loss", "7", "", "0.5"), ("step", "44", "", "")]
+    assert tell(worker, "import os") == "None"
+    assert tell(worker, "[os.environ.get(f'PROBING_{part}_RANK') for part in ('DP', 'TP')]") == "['1', None]"
+    commands.detach()
+    assert tell(worker, "step(), table(type('Other', (), {}))().save()") == "(45, None)"
+
+
+@pytest.mark.python(minimum=(3, 9))
+def test_steps_roles_and_tables_without_an_agent(python, worker):
+    file = place(python, "probing.py", FALLBACK.read_text())
+    said = tell(worker, "import probing")
+    file.unlink()  # other victims are there, too
+    assert said == "None"
+    judge_says(says(worker))

@@ -1,11 +1,11 @@
 """profile: what ctl starts, and what the files of profile/ say, against a program that measures itself and against each
-other; each format as its own tools read it."""
+other. What the real tools make of them: test_profile_readers.py."""
 import errno
 import gzip
 import json
 import os
 import re
-import shutil
+import select
 import subprocess
 
 import pytest
@@ -188,7 +188,7 @@ def test_nothing_before(probe, any_python):
     """Looking starts nothing."""
     target = any_python.run("shares.py", "python")
     directory = probe.path / str(target.pid) / "profile"
-    assert set(os.listdir(directory)) == FILES | PARTS
+    assert set(os.listdir(directory)) == FILES | PARTS | {"live"}
     for name in FILES - {"status"}:
         assert (directory / name).read_bytes() == b"", name
     assert "echo 'profile cpu' > ctl" in probe.read(target.pid, "profile", "status")
@@ -249,8 +249,9 @@ def test_parts(probe, any_python):
     eventually(lambda: probe.read(target.pid, "profile", "marks", "warm", "folded"), patience(30), "samples behind the mark")
     commands.run("ctl", "profile mark steady\n")
     eventually(lambda: probe.read(target.pid, "profile", "marks", "steady", "folded"), patience(30), "samples behind it")
-    commands.run("ctl", "profile off\n")
     directory = probe.path / str(target.pid) / "profile"
+    eventually(lambda: "in_c_nogil" in (directory / "modes" / "nogil" / "top").read_text(), patience(30), "a sample without the GIL")
+    commands.run("ctl", "profile off\n")
     whole = folded((directory / "folded").read_text())
     parts = [folded((directory / "threads" / tid / "folded").read_text()) for tid in os.listdir(directory / "threads")]
     assert len([part for part in parts if part]) >= 4
@@ -325,6 +326,10 @@ def test_outlives_its_process(probe, any_python):
     assert folded(probe.read("exited", pid, "profile", "last", "1h", "folded")) == left
     assert probe.read("exited", pid, "profile", "marks", "half", "top")
     assert "the process has ended" in probe.read("exited", pid, "profile", "source", "shares.py")
+    query = probe.path / "exited" / str(pid) / "query"
+    assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
+    assert value(query, "SELECT count(*) > 0 FROM profile JOIN profile_stacks USING (stack) WHERE func = 'burn40'") == "1"
+    assert "burn40" in probe.read("exited", pid, "tables", "profile_stacks.csv")
     (probe.path / "exited" / str(pid)).rmdir()
 
 
@@ -357,44 +362,6 @@ def test_without_the_kernels_help(probe, python):
     assert {"[sleep]", "[poll]"} & set(found)  # up to 3.10 time.sleep() is select(2)
     error, words = commands.refused("ctl", "profile faults\n")
     assert error in {errno.EPERM, errno.EOPNOTSUPP} and "bpf" in words
-
-
-def tool(*command):
-    if not shutil.which(command[0]):
-        pytest.skip(f"{command[0]} is not installed")
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=patience(100),
-                          env={**os.environ, "HOME": os.environ.get("HOME", "/tmp")})
-
-
-@pytest.fixture
-def saved(probe, any_python, tmp_path):
-    """A directory with what a short profile left."""
-    target = any_python.run("shares.py", "python")
-    started(probe, target).run("ctl", "profile off\n")
-    for name in FILES - {"status"}:
-        (tmp_path / name).write_bytes((probe.path / str(target.pid) / "profile" / name).read_bytes())
-    return tmp_path
-
-
-def test_go_reads_pprof(saved):
-    done = tool("go", "tool", "pprof", "-top", saved / "pprof")
-    assert done.returncode == 0, done.stderr
-    assert "burn40" in done.stdout and "Type: cpu" in done.stdout
-
-
-def test_flamegraph_pl_reads_folded(saved):
-    done = tool("flamegraph.pl", saved / "folded")
-    assert done.returncode == 0 and "burn40" in done.stdout, done.stderr
-
-
-@pytest.mark.long
-def test_a_browser_draws_it(saved):
-    done = tool("chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={saved}/chromium", "--dump-dom",
-                f"file://{saved}/flamegraph.html")
-    ready = re.search(r'<body data-ready="(\d+)" data-frames="(\d+)"', done.stdout)
-    assert ready, done.stderr[-2000:]
-    assert int(ready[2]) > 10
-    assert "frames; click a frame to enter it" in done.stdout
 
 
 FORKS = """
@@ -457,3 +424,39 @@ def test_of_a_job(probe, any_python):
     found = folded(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "folded"))
     assert {stack[0] for stack in found} == {"rank 1", "rank 3"}
     assert len(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "status").splitlines()) == 2
+
+
+def blocks(text):
+    """[(its first line, {function: (self, total)})] of what `live` says."""
+    found = []
+    for block in text.split("\n\n")[:-1]:
+        head, rest = block.split("\n", 1)
+        found.append((head, top("\n".join(line for line in rest.splitlines() if not line.startswith("#")))))
+    return found
+
+
+def test_live(probe, any_python):
+    """A block each second, of this process alone and among all, with poll, until it ends."""
+    target = any_python.run("shares.py", "python")
+    directory = probe.path / str(target.pid) / "profile"
+    fd = os.open(directory / "live", os.O_RDONLY | os.O_NONBLOCK)
+    waits = select.poll()
+    waits.register(fd, select.POLLIN)
+    assert not waits.poll(0)
+    with pytest.raises(BlockingIOError):
+        os.read(fd, 1 << 16)
+    with subprocess.Popen(["cat", directory / "live"], stdout=subprocess.PIPE, text=True) as own, \
+            subprocess.Popen(["head", "-n", "1", probe.path / "all" / "profile" / "live"], stdout=subprocess.PIPE,
+                             text=True) as everybody:
+        started(probe, target, "profile cpu 997hz", 20)
+        assert waits.poll(patience(60) * 1000)
+        os.close(fd)
+        said = ""
+        while len(blocks(said)) < 3:
+            said += own.stdout.readline()
+        for head, functions in blocks(said):
+            assert re.fullmatch(rf"# \S+ pid {target.pid} cpu", head)
+            assert "burn40" in functions
+        assert everybody.stdout.readline().startswith("# ")
+        target.process.kill()
+        assert own.wait(patience(60)) == 0

@@ -2,9 +2,11 @@
 daemon that is killed, by a program that ends, and after storms of forks, execs and threads."""
 import ctypes
 import errno
+import json
 import math
 import os
 import pathlib
+import re
 import signal
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import shares
 from commands import Commands
 from interpreters import eventually, patience
+from mount import REPOSITORY
 from test_profile import samples, started, status
 
 BPF, PROG_GET_FD_BY_ID = 321, 13
@@ -65,6 +68,93 @@ while not others or id(others[-1].__code__) != at and len(others) < 100000:
     others.append(begun("later"))
 print(id(others[-1].__code__) == at, flush=True)
 others[-1](sys.argv[2], os.path.exists)
+"""
+
+
+# its memory grows by what each function says itself, in pages that it has touched first
+GROWS = """
+import json, resource, sys, zlib
+try:
+    import numpy
+except ImportError:
+    numpy = None
+packed = zlib.compress(bytes(8 << 20))
+kept, pages = [], {}
+def grow_list():
+    kept.append([i for i in range(100000, 200000)])
+def grow_bytes():
+    kept.append(b"x" * (12 << 20))
+def grow_zlib():
+    kept.append(zlib.decompress(packed))
+def grow_numpy():
+    kept.append(numpy.ones(500000))
+def gives_back():
+    for _ in range(20):
+        b"y" * (100 << 10)
+def touched():
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+def rounds():
+    for function in (grow_list, grow_bytes, grow_zlib, gives_back) + ((grow_numpy,) if numpy else ()):
+        before = touched()
+        function()
+        pages[function.__name__] = pages.get(function.__name__, 0) + touched() - before
+print("ready")
+for line in sys.stdin:
+    for i in range(12):
+        rounds()
+        if i % 4 == 3:
+            kept.clear()
+    print(json.dumps(pages), flush=True)
+"""
+
+# as regular as a timer, by its own processor time: two thirds in one(), a third in other()
+REGULAR = """
+import time
+PERIOD = 1 / 97
+def one(end):
+    while time.thread_time() < end:
+        pass
+def other(end):
+    while time.thread_time() < end:
+        pass
+print("ready")
+turn = 0
+while True:
+    turn += 1
+    one((turn - 1 / 3) * PERIOD)
+    other(turn * PERIOD)
+"""
+
+# computes below some hundred native frames: more of a C stack than one piece
+DEEP = """
+def spin(_):
+    x = 1
+    for _ in range(100000):
+        x = x * 3 % 1000003
+    return x
+def nested(n):
+    return max([n - 1], key=nested if n > 1 else spin)
+print("ready")
+while True:
+    nested(40)
+"""
+
+# many threads wait; one computes and starts its successor, and so on
+CHAIN = """
+import threading, time
+threading.stack_size(512 << 10)
+never = threading.Lock()
+never.acquire()
+def link():
+    end = time.thread_time() + 0.003
+    while time.thread_time() < end:
+        pass
+    threading.Thread(target=link, daemon=True).start()
+for _ in range(200):
+    threading.Thread(target=never.acquire, daemon=True).start()
+link()
+print("ready")
+never.acquire()
 """
 
 
@@ -179,6 +269,39 @@ def test_a_code_object_where_another_one_was(probe, python, kernel):
             flag.unlink(missing_ok=True)
 
 
+FORBIDS = [[REPOSITORY / "tests" / "seccomp-exec", "EPERM", "perf_event_open"], ["prlimit", "--nofile=300"]]
+
+
+@pytest.mark.parametrize("within", FORBIDS, ids=["events", "descriptors"])
+def test_refused_half_way(probe, any_python, kernel, within):
+    """The programs are loaded, the events aren't all to be had: it is told why, another source is taken, and nothing
+    stays in the kernel."""
+    target = any_python.run_source(CHAIN)
+    own = probe.mount(within=within)
+    started(own, target, "profile cpu 97hz", 5)
+    words = "not allowed to open performance events" if within == FORBIDS[0] else "too few file descriptors"
+    assert f"NotBetter: bpf: {words}" in own.read(target.pid, "profile", "status")
+    assert status(own, target.pid)["Source"] != "bpf"
+    assert not programs(own.pid) and not descriptors(own.pid, "[perf_event]") and not descriptors(own.pid, "bpf-map")
+
+
+def test_sixteen_at_once(probe, any_python, kernel):
+    """No memory has to be locked for it, and one program serves them all."""
+    own = probe.mount(within=["prlimit", "--memlock=0"])
+    targets = [any_python.run("shares.py", "python") for _ in range(16)]
+    for target in targets:
+        Commands(own, target.pid).run("ctl", "profile cpu 97hz\n")
+    for target in targets:
+        eventually(lambda target=target: samples(own, target.pid) > 5, patience(60), "samples")
+        assert status(own, target.pid)["Source"] == "bpf"
+    loaded = programs(own.pid)
+    assert 0 < len(loaded) <= 8
+    for target in targets:
+        Commands(own, target.pid).run("ctl", "profile off\n")
+    assert not descriptors(own.pid, "bpf-map")
+    eventually(lambda: not any(map(program_there, loaded)), patience(30), "the end of its programs")
+
+
 def test_a_killed_daemon_leaves_nothing(probe, any_python, kernel):
     target = any_python.run("shares.py", "mix")
     own = probe.mount()
@@ -203,6 +326,75 @@ def test_an_ended_process_leaves_nothing(probe, any_python, kernel):
     target.close()
     eventually(lambda: (own.path / "exited" / str(target.pid)).exists(), patience(30), "what is left")
     assert "in_python" in own.read("exited", target.pid, "profile", "top")
+
+
+def test_who_makes_memory_grow(probe, python, kernel):
+    """By function, as the kernel counts it for the thread; what C code touches too."""
+    target = python.run_source(GROWS)
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "profile faults\n")
+    target.send("go")
+    truth = json.loads(target.readline(patience(60)))
+    commands.run("ctl", "profile off\n")
+    said = status(probe, target.pid)
+    assert said["Lost"].startswith("0 ") and said["NoStack"].startswith("0 ")
+    found = dict.fromkeys(truth, 0)
+    for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded")):
+        for name in truth:
+            found[name] += count if any(frame.startswith(name) for frame in stack) else 0
+    for name, pages in truth.items():
+        assert abs(found[name] - pages) < 0.01 * sum(truth.values()), (truth, found)
+    assert found["gives_back"] < found["grow_list"] < found["grow_bytes"]
+
+
+@pytest.mark.long
+def test_never_in_step(probe, any_python, kernel):
+    """What comes as regularly as samples would isn't met at the same point each time; nothing is lost of the time."""
+    target = any_python.run_source(REGULAR)
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "profile cpu 97hz\n")
+    before = processor_seconds(target.pid)
+    eventually(lambda: processor_seconds(target.pid) > before + 2.5, patience(60), "its work")
+    commands.run("ctl", "profile off\n")
+    spent = processor_seconds(target.pid) - before
+    found = {name: sum(count for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded"))
+                       if any(frame.startswith(name + " ") for frame in stack)) / 1e6 for name in ("one", "other")}
+    assert abs(found["one"] / (found["one"] + found["other"]) - 2 / 3) < 0.15, (found, spent)
+    assert abs(sum(found.values()) / spent - 1) < 0.1, (found, spent)
+
+
+def test_deep_native_stacks(probe, python, kernel):
+    target = python.run_source(DEEP)
+    commands = started(probe, target, "profile cpu 997hz native", 300)
+    commands.run("ctl", "profile off\n")
+    said = status(probe, target.pid)
+    early = re.search(r"(\d+) native stacks end too early", said.get("Note", ""))
+    assert int(early[1] if early else 0) <= 0.02 * int(said["Samples"]), said
+    whole = sum(count for _, count in shares.stacks(probe.read(target.pid, "profile", "folded")))
+    deep = sum(count for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded"))
+               if sum(frame.startswith("nested ") for frame in stack) == 40)
+    assert deep > 0.9 * whole
+
+
+def processor_seconds(pid):
+    """Of all threads that the process ever had."""
+    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.long
+def test_threads_that_start_as_it_begins(probe, any_python, kernel):
+    """Each is sampled, and once: whoever is not, or twice, has successors of which that is as true."""
+    target = any_python.run_source(CHAIN)
+    commands = Commands(probe, target.pid)
+    for _ in range(6):
+        commands.run("ctl", "profile cpu 997hz\n")
+        commands.run("ctl", "profile clear\n")
+        before = processor_seconds(target.pid)
+        eventually(lambda: processor_seconds(target.pid) > before + 0.4, patience(30), "its work")
+        commands.run("ctl", "profile off\n")
+        spent = processor_seconds(target.pid) - before
+        seen = sum(count for _, count in shares.stacks(probe.read(target.pid, "profile", "folded"))) / 1e6
+        assert 0.5 < seen / spent < 1.5, (seen, spent)
 
 
 @pytest.mark.long

@@ -434,7 +434,7 @@ def test_tables_describe_themselves(query):
     tables = {r["name"]: r for r in ask(query, "SELECT * FROM python.tables")}
     assert set(tables) == set(SCHEMA)
     for name, row in tables.items():
-        assert row["comment"] and row["source"] in {"passive", "recorded", "schema"}
+        assert row["comment"] and row["source"] in {"passive", "recorded", "sampled", "schema"}
         described = ask(query, f"SELECT name, type FROM columns WHERE table_name = '{name}' "
                                "ORDER BY position")
         assert [(r["name"], r["type"]) for r in described] == columns(name)

@@ -27,7 +27,7 @@ def generate(tmp_path, kind, text, name="good"):
 
 def test_what_is_generated(tmp_path):
     header = generate(tmp_path, "header", GOOD).stdout
-    assert 'X(good, "what it is")' in header
+    assert 'X(good, "what it is", true)' in header
     assert "enum good_column {\n    GOOD_A,\n    GOOD_B,\n};" in header
     source = generate(tmp_path, "source", GOOD).stdout
     assert '{"a", COLUMN_INTEGER, "s", "its time"},' in source

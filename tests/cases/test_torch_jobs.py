@@ -9,7 +9,7 @@ import re
 import pytest
 
 from interpreters import eventually
-from sql import reply
+from sql import ask, reply
 from test_all_backtrace import groups
 from test_jobs import links, status
 from test_torch import torch_python  # noqa: F401
@@ -47,14 +47,28 @@ def hang_in_c():
 def reduce_gradients(gradient):
     dist.all_reduce(gradient)
 
+def train_wrapped(rank):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    for step in range(1 << 20):
+        if step == 5 and rank == bad:
+            decode_image()
+        model(torch.ones(4, 8)).sum().backward()
+
 def train(rank):
     if how == "tcp":
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     else:
         dist.init_process_group("gloo")
     other = dist.new_group()
+    if case == "wrapped":
+        train_wrapped(rank)
     if case == "raise":
         sys.stdin.readline()
+        pair = dist.new_group([1, 3])
+        if rank == 1:
+            dist.send(torch.ones(2, 3, dtype=torch.int64), 3, group=pair)
+        if rank == 3:
+            dist.recv(torch.ones(2, 3, dtype=torch.int64), 1, group=pair)
     loader = DataLoader(Samples(rank), batch_size=1, num_workers=1 if case == "loader" else 0)
     for step, batch in enumerate(loader):
         loss = torch.full((1,), float(rank))
@@ -109,6 +123,19 @@ def all_wait(probe, job, where="reduce_gradients"):
     return eventually(stand, 120, "ranks 0-2 in one place")
 
 
+def collectives(probe, job):
+    """{group, or "" for none that is known: {who: what is said of them}}"""
+    said, group = {}, None
+    for line in (probe.path / "jobs" / job / "collectives").read_text().splitlines():
+        if line.startswith("  "):
+            who, _, what = line.strip().partition(": ")
+            said[group][who] = what
+        elif line.startswith(("group ", "Of no known group:")):
+            group = line.removeprefix("Of no known group:")
+            said[group] = {}
+    return said
+
+
 def test_a_rank_in_another_collective(probe, ranks):
     job = ranks("skip")
     eventually(lambda: "evaluate" in str(stacks(probe, job)[1]), 120, "rank 3 in its barrier")
@@ -123,6 +150,27 @@ def test_a_rank_in_another_collective(probe, ranks):
     folded = (probe.path / "jobs" / job / "stacks.folded").read_text()
     assert re.search(r"gloo::\w*barrier|ProcessGroupGloo::AsyncWork::execute", folded)
     assert reply(probe.path / "jobs" / job / "eval", "step\n") == "ranks 0-3 (4): 5\n"
+    # and in one glance
+    said = collectives(probe, job)
+    assert list(said) == ["group 0 (default), gloo, 4 ranks", "group 1, gloo, 4 ranks"]
+    of_all, of_other = said.values()
+    assert list(of_all) == list(of_other) == ["ranks 0-2 (3)", "rank 3 (1)"]
+    assert re.fullmatch(r"in all_reduce float32\[1, 4\]( for \S+ s)?, by reduce_gradients \(.*ranks_of_torch.py:\d+\)",
+                        of_all["ranks 0-2 (3)"])
+    assert re.fullmatch(r"in barrier of group 1( for \S+ s)?, by evaluate \(.*ranks_of_torch.py:\d+\)", of_all["rank 3 (1)"])
+    assert re.match(r"in barrier( for \S+ s)?, by evaluate", of_other["rank 3 (1)"])
+    assert re.match(r"in all_reduce float32\[1, 4\] of group 0\b", of_other["ranks 0-2 (3)"])
+
+
+def test_ranks_whose_collectives_no_python_calls(probe, ranks):
+    """DistributedDataParallel's reducer: native frames say what Python's don't."""
+    job = ranks("wrapped")
+    said = eventually(lambda: collectives(probe, job).get("", {}) if "decode_image" in str(stacks(probe, job)[1]) else None, 120,
+                      "rank 3 decodes")
+    said = eventually(lambda: "c10d::" in collectives(probe, job)[""].get("ranks 0-2 (3)", "") and collectives(probe, job)[""], 120,
+                      "the others in the reducer")
+    assert re.match(r"in c10d::Reducer::finalize_backward \[native\]( for \S+ s)?, by train_wrapped \(", said["ranks 0-2 (3)"])
+    assert re.match(r"in decode_image \(.*ranks_of_torch.py:\d+\) \[\w+\]", said["rank 3 (1)"])
 
 
 def test_ranks_that_no_environment_has(probe, ranks):
@@ -148,6 +196,10 @@ def test_a_worker_that_hangs(probe, ranks):
     ids = links(probe.path / "jobs" / job / "ranks")
     for rank in "0123":
         assert links(probe.path / "by-rank")[rank] == ids[rank]
+    (said,) = collectives(probe, job).values()
+    assert set(said) == {"ranks 0-2 (3)", "rank 3 (1)"}
+    assert re.fullmatch(r"in _BaseDataLoaderIter.__next__ \[\w+\]( for \S+ s)?, by train \(.*ranks_of_torch.py:\d+\).*",
+                        said["rank 3 (1)"])
     # the job is killed: what it leaves is no rank
     left = links(probe.path / "jobs" / job / "workers")["3.0"]
     for pid in ids.values():
@@ -165,6 +217,8 @@ def test_a_rank_that_raises(probe, ranks):
     eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(directory / "ranks")) == WORLD, 120, "all ranks")
     said = reply(directory / "ctl", "on-crash stop for 5m\n")
     assert said == "ranks 0-3 (4): OnCrash: stop\n"
+    said = reply(directory / "ctl", "record collectives on\n")
+    assert "Record: collectives on" in said and "error" not in said
     for target in ranks.targets:
         target.send("go")
     eventually(lambda: "[held, crash" in (directory / "backtrace").read_text(), 120, "the exception")
@@ -174,6 +228,33 @@ def test_a_rank_that_raises(probe, ranks):
     assert (directory / "ranks" / "3" / "crash" / "traceback").read_text().rstrip().endswith("ValueError: bad sample in batch 5")
     assert reply(directory / "ranks" / "3" / "crash" / "frames" / "0" / "eval", "loss.item(), step\n") == "(3.0, 5)\n"
     assert reply(directory / "eval", "on 0-2\nstep\n") == "ranks 0-2 (3): 5\n"
+    # what was recorded: each call, its number as PyTorch counts, and how far each group has come
+    last = int(reply(directory / "ranks" / "0" / "eval",
+                     "torch.distributed.distributed_c10d._get_default_group()._get_sequence_number_for_group()\n"))
+    calls = ask(directory / "query", "SELECT rank, seq, duration, shape, dtype, bytes FROM collectives "
+                "WHERE source = 'recorded' AND op = 'allreduce' AND group_name = '0' ORDER BY 1, 2")
+    for rank in range(WORLD):
+        mine = [row for row in calls if row["rank"] == str(rank)]
+        assert [int(row["seq"]) for row in mine] == list(range(last - 5, last + (rank != BAD)))
+        assert [bool(row["duration"]) for row in mine] == [True] * 5 + [False] * (rank != BAD), "the last one is open"
+        assert {(row["shape"], row["dtype"], row["bytes"]) for row in mine} == {("1, 4", "float32", "16")}
+    assert [tuple(row.values()) for row in ask(
+        directory / "query", "SELECT rank, op, shape, dtype, bytes, peer, group_size, group_rank FROM collectives "
+        "WHERE peer IS NOT NULL AND source = 'recorded' ORDER BY rank")] == [
+            ("1", "send", "2, 3", "int64", "48", "3", "2", "0"), ("3", "recv", "2, 3", "int64", "48", "1", "2", "1")]
+    eventually(lambda: sorted((row["rank"], int(row["seq"]) - last) for row in ask(
+        directory / "query", "SELECT rank, seq FROM collectives WHERE source = 'counter' AND group_name = '0'")) == [
+            ("0", 0), ("1", 0), ("2", 0), ("3", -1)], what="the counts")
+    said = eventually(lambda: f": at #{last}, rank 3 behind" in "".join(collectives(probe, job)) and collectives(probe, job))
+    of_all = said[f"group 0 (default), gloo, 4 ranks: at #{last}, rank 3 behind"]
+    assert of_all["ranks 0-2 (3)"].startswith(f"in all_reduce #{last} float32[1, 4]")
+    assert of_all["rank 3 (1)"].startswith(f"has begun #{last - 1}; in ")
+    # and it stays
+    for target in ranks.targets:
+        target.process.kill()
+    query = probe.path / "all" / "query"
+    eventually(lambda: len(ask(query, "SELECT rank FROM collectives WHERE ended IS NOT NULL AND duration IS NULL AND "
+                               f"source = 'recorded' AND seq = {last}")) == 3, what="what they left")
 
 
 def test_a_rank_that_hangs_in_c(probe, ranks):

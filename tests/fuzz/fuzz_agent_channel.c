@@ -8,6 +8,7 @@
 #include "agent/eval/interrupt.h"
 #include "agent/eval/requests.c" /* whose table is looked at */
 #include "agent/record/recorder.h"
+#include "agent/sample/sample.h"
 #include "agent/serve/dispatch.h"
 #include "agent/serve/ending.h"
 #include "agent/serve/python_thread.h"
@@ -75,6 +76,7 @@ bool ending_nobody_writes(void) { return false; }
 void python_thread_welcome(void) {}
 void python_thread_give_up_welcome(void) {}
 void recorder_end(bool nobody_writes) {}
+void sample_end(void) {}
 void fatal_seen(void) {}
 int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX]) { return tid ? -ESRCH : 0; }
 
@@ -195,6 +197,7 @@ static size_t order_size(uint16_t op)
     case PROTO_THREAD: return sizeof(struct proto_thread);
     case PROTO_ON_CRASH: return sizeof(struct proto_on_crash);
     case PROTO_ALLOCATIONS: return sizeof(struct proto_allocations);
+    case PROTO_SAMPLES: return sizeof(struct proto_samples);
     default: return sizeof(struct proto_armed);
     }
 }
@@ -202,17 +205,17 @@ static size_t order_size(uint16_t op)
 /* A well-formed frame of the input: op, id, size of the text, bytes. Returns the bytes used. */
 static size_t make_frame(const uint8_t *data, size_t size)
 {
-    static const uint16_t ops[] = {PROTO_EVAL,       PROTO_TEXT,     PROTO_CANCEL,
-                                   PROTO_RECORD,     PROTO_STATUS,   PROTO_DETACH,
-                                   PROTO_HELLO,      PROTO_OUTPUT,   PROTO_BREAKPOINTS,
-                                   PROTO_THREAD,     PROTO_ON_CRASH, PROTO_ARMED,
-                                   PROTO_CRASH_SEEN, PROTO_EVAL,     PROTO_TEXT,
-                                   PROTO_ALLOCATIONS};
+    static const uint16_t ops[] = {PROTO_EVAL,        PROTO_TEXT,     PROTO_CANCEL,
+                                   PROTO_RECORD,      PROTO_STATUS,   PROTO_DETACH,
+                                   PROTO_HELLO,       PROTO_OUTPUT,   PROTO_BREAKPOINTS,
+                                   PROTO_THREAD,      PROTO_ON_CRASH, PROTO_ARMED,
+                                   PROTO_CRASH_SEEN,  PROTO_EVAL,     PROTO_TEXT,
+                                   PROTO_ALLOCATIONS, PROTO_SAMPLES};
     struct proto_eval eval = {.text_size = (uint32_t)(data[3] * (data[3] & 1 ? 1u : 8200u))};
     size_t given = data[4] < size - 5 ? data[4] : size - 5;
 
     uint64_t id = data[1] + (data[2] & 1) * 44u;
-    frame.header = (struct proto_header){.op = ops[data[0] % 16], .id = id ? id : 1};
+    frame.header = (struct proto_header){.op = ops[data[0] % ARRAY_SIZE(ops)], .id = id ? id : 1};
     size_t body = 0;
     switch (frame.header.op) {
     case PROTO_EVAL:
@@ -231,6 +234,7 @@ static size_t make_frame(const uint8_t *data, size_t size)
     case PROTO_ON_CRASH:
     case PROTO_ARMED:
     case PROTO_ALLOCATIONS:
+    case PROTO_SAMPLES:
         body = order_size(frame.header.op);
         memset(frame.body, 0, body);
         memcpy(frame.body, data + 5, given < body ? given : body);
@@ -250,7 +254,7 @@ static int feed(void)
     uint64_t id = frame.header.id;
     bool asks = op == PROTO_EVAL || op == PROTO_BREAKPOINTS || op == PROTO_RECORD ||
                 op == PROTO_THREAD || op == PROTO_ON_CRASH || op == PROTO_ARMED ||
-                op == PROTO_ALLOCATIONS || op == PROTO_DETACH;
+                op == PROTO_ALLOCATIONS || op == PROTO_SAMPLES || op == PROTO_DETACH;
 
     if (wire_check(&frame.header, frame.header.size) < 0)
         abort();

@@ -34,6 +34,7 @@ static bool well_formed(const uint8_t *data, size_t size)
     case PROTO_ON_CRASH: return body == sizeof(struct proto_on_crash);
     case PROTO_ARMED: return body == sizeof(struct proto_armed);
     case PROTO_ALLOCATIONS: return body == sizeof(struct proto_allocations);
+    case PROTO_SAMPLES: return body == sizeof(struct proto_samples);
     case PROTO_CRASHED: return body == sizeof(struct proto_crashed);
     case PROTO_DONE: return body == sizeof(struct proto_done);
     case PROTO_CANCEL:

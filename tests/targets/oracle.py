@@ -1,13 +1,12 @@
 """What a victim says of itself, for the tests to compare with.
 
-A thread named "oracle" reads commands from standard input: "stacks" prints one line of JSON with
+A thread named "oracle" reads commands from standard input: "stacks" prints one line, a literal of Python, with
 the stacks of all other threads, as sys._current_frames() has them; "stop" sets the event of that
 name, which busy victims heed. At the end of the input the victim ends. SIGUSR1 makes faulthandler write all stacks to standard error.
 """
+import _signal  # json and signal would take longer to import than Python to start
 import faulthandler
-import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -70,14 +69,14 @@ def _listen(parked):
         print("ready", flush=True)
     for line in sys.stdin:
         if line == "stacks\n":
-            print(json.dumps(stacks()), flush=True)
+            print(ascii(stacks()), flush=True)
         elif line == "stop\n":
             stop.set()
     os._exit(0)
 
 
 def _start(parked):
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    faulthandler.register(_signal.SIGUSR1, all_threads=True)
     threading.Thread(target=_listen, args=(parked,), name="oracle", daemon=True).start()
 
 

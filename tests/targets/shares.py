@@ -6,10 +6,14 @@ calls    two chains (hot_a -> leaf_a, hot_b -> leaf_b) of the shortest calls: a 
 mix      Python, C with the GIL, C without it, and sleep, a quarter of the time each
 paced    wakes every 10 ms, as a timer of 100 Hz does, and computes 2 ms in tick_a and 1 ms in tick_b
 threads  four of them: two in Python, which fight for the GIL, one in C without it, one asleep
+tasks    of asyncio: four that compute, two of them gathered, one of them made anew each time; others wait for time, a
+         queue, a lock, a socket. Here {task: [processor seconds in burnN(), seconds that it awaited something]}
 """
+import asyncio
 import json
 import os
 import select
+import socket
 import sys
 import threading
 import time
@@ -194,10 +198,118 @@ def side_by_side():
     barrier.wait()
 
 
+def spend(task, cpu, waited):
+    spent = truth.setdefault(task, [0.0, 0.0])
+    spent[0] += cpu
+    spent[1] += waited
+
+
+def compute(task, function):
+    begin = time.thread_time()
+    function(3000)
+    spend(task, time.thread_time() - begin, 0)
+
+
+async def waited(task, awaitable):
+    begin = time.perf_counter()
+    result = await awaitable
+    spend(task, 0, time.perf_counter() - max(begin, since))
+    return result
+
+
+async def nested(task, function):
+    compute(task, function)
+    await waited(task, asyncio.sleep(0))
+
+
+async def computes(task, function):
+    while True:
+        await nested(task, function)
+
+
+async def gathers(task):
+    both = asyncio.gather(asyncio.create_task(computes("twenty", burn20), name="twenty"),
+                          asyncio.create_task(computes("thirty", burn30), name="thirty"))
+    await waited(task, both)
+
+
+async def once_only(task, function):
+    compute(task, function)
+
+
+async def makes(task):
+    while True:
+        await waited(task, asyncio.create_task(once_only("forty", burn40), name="forty"))
+
+
+async def sleeps(task):
+    while True:
+        await waited(task, asyncio.sleep(0.03))
+
+
+async def takes(task, queue):
+    while True:
+        await waited(task, queue.get())
+
+
+async def puts(task, queue):
+    while True:
+        await waited(task, asyncio.sleep(0.05))
+        queue.put_nowait(1)
+
+
+async def locks(task, lock):
+    while True:
+        await waited(task, lock.acquire())
+        await waited(task, asyncio.sleep(0.02))
+        lock.release()
+
+
+async def reads(task, stream):
+    while True:
+        await waited(task, asyncio.get_running_loop().sock_recv(stream, 1))
+
+
+async def for_ever(task):
+    await waited(task, asyncio.Event().wait())
+
+
+async def many():
+    global since
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    queue, lock = asyncio.Queue(), asyncio.Lock()
+    work = {"ten": computes("ten", burn10), "gatherer": gathers("gatherer"), "maker": makes("maker"),
+            "sleeper": sleeps("sleeper"), "taker": takes("taker", queue), "giver": puts("giver", queue),
+            "locker-1": locks("locker-1", lock), "locker-2": locks("locker-2", lock), "reader": reads("reader", here),
+            "waiter": for_ever("waiter")}
+    kept = [asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()]
+    loop, stay = asyncio.get_running_loop(), asyncio.Event()
+
+    def asked():
+        global since
+        if not listen():
+            stay.set()
+        since = time.perf_counter()
+        there.send(b"1")
+
+    loop.add_reader(0, asked)
+    await stay.wait()
+    for task in kept:
+        task.cancel()
+
+
+def tasks():
+    asyncio.run(many())
+
+
+since = 0.0
+
+
 def deep(left, function):
     return deep(left - 1, function) if left else function()
 
 
-KINDS = {"python": python, "calls": calls, "mix": mix, "paced": paced, "threads": side_by_side}
+KINDS = {"python": python, "calls": calls, "mix": mix, "paced": paced, "threads": side_by_side, "tasks": tasks}
 print("ready", flush=True)
 deep(20, KINDS[sys.argv[1]])

@@ -72,7 +72,7 @@ static void test_text(void)
     sum_deinit(&sum);
 }
 
-/* A difference: less than before is negative. */
+/* A difference says what was before, too. */
 static void test_diff(void)
 {
     struct sum sum, both;
@@ -83,9 +83,9 @@ static void test_diff(void)
     CHECK(!sum_merge(&both, &sum, &(struct sum_role){.factor = 0.5}));
     CHECK(!sum_merge(&both, &sum, &(struct sum_role){.before = true}));
     check_render(render_folded, &both,
-                 "main (/w/a.py:10);main (/w/a.py:12);f(int) [native] -1500\n"
-                 "main (/w/a.py:10);main (/w/a.py:12) -1000\n"
-                 "main (/w/a.py:10);[futex] -500\n");
+                 "main (/w/a.py:10);main (/w/a.py:12);f(int) [native] 3000 1500\n"
+                 "main (/w/a.py:10);main (/w/a.py:12) 2000 1000\n"
+                 "main (/w/a.py:10);[futex] 1000 500\n");
     CHECK_INT(sum_whole(&both), -3000200);
     sum_deinit(&both);
     sum_deinit(&sum);

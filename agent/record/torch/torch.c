@@ -41,21 +41,6 @@ static int64_t integer_of(PyObject *value)
     return value == Py_None ? RING_NULL_INTEGER : PyLong_AsLongLong(value);
 }
 
-/* Of a str, whose bytes live as long as it does; NULL for what isn't one, or
- * can't be told in UTF-8. */
-static struct ring_text text_of(PyObject *value)
-{
-    struct ring_text text = {0};
-    Py_ssize_t size;
-
-    if (value == Py_None)
-        return text;
-    text.bytes = PyUnicode_AsUTF8AndSize(value, &size);
-    text.size = text.bytes ? (size_t)size : 0;
-    PyErr_Clear();
-    return text;
-}
-
 /* row(ts, step, seq, module, stage, time_offset, duration, allocated, max_allocated, cached,
  * max_cached): the ticket of the row, None if it was not written. */
 static PyObject *row(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
@@ -69,8 +54,8 @@ static PyObject *row(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
         .ts = real_of(args[0]),
         .step = integer_of(args[1]),
         .seq = integer_of(args[2]),
-        .module = text_of(args[3]),
-        .stage = text_of(args[4]),
+        .module = recorder_text(args[3]),
+        .stage = recorder_text(args[4]),
         .time_offset = real_of(args[5]),
         .duration = real_of(args[6]),
         .allocated = integer_of(args[7]),
@@ -136,9 +121,9 @@ static PyObject *profile_row(PyObject *capsule, PyObject *const *args, Py_ssize_
         .ts = real_of(args[0]),
         .run = integer_of(args[1]),
         .thread = integer_of(args[2]),
-        .device = text_of(args[3]),
-        .kind = text_of(args[4]),
-        .name = text_of(args[5]),
+        .device = recorder_text(args[3]),
+        .kind = recorder_text(args[4]),
+        .name = recorder_text(args[5]),
         .duration = real_of(args[6]),
     };
     if (PyErr_Occurred())

@@ -154,6 +154,8 @@ static int copy_runs(struct view *view, struct piece *const *chosen, size_t n, u
     size_t nruns = 0;
     uint32_t len;
 
+    if (!n)
+        return 0;
     if (ARRAY_GROW(view->spans, view->spans_alloc, 2 * n) < 0)
         return -ENOMEM;
     struct span *runs = view->spans + n, *spans = view->spans;

@@ -165,3 +165,25 @@ int asyncio_find(const struct memory *memory, const struct maps *maps,
     *out = found;
     return 0;
 }
+
+int asyncio_find_running(const struct memory *memory, const struct maps *maps,
+                         const struct runtime *runtime, struct asyncio *out)
+{
+    static const struct {
+        uint32_t before;
+        int32_t coro, name;
+    } old[] = {{0x030a0000, 152, 160}, {0x030b0000, 160, 168}, {0x030c0000, 136, 144}};
+    struct asyncio found;
+
+    for (size_t i = 0; i < ARRAY_SIZE(old); i++)
+        if (runtime->version < old[i].before) {
+            memset(&found, -1, sizeof found);
+            found.known = true;
+            found.loop = 16;
+            found.coro = old[i].coro;
+            found.name = old[i].name;
+            *out = found;
+            return runtime->version < 0x03090000 ? -EOPNOTSUPP : 0;
+        }
+    return asyncio_find(memory, maps, runtime, out);
+}

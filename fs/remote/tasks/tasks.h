@@ -44,7 +44,7 @@ struct task_frame {
 };
 
 struct task {
-    uint64_t addr;
+    uint64_t addr, coro_addr; /* of it, and of its coroutine */
     enum task_state state;
     bool cancelling; /* it was asked to cancel, and hasn't ended yet */
     bool torn;       /* what the innermost frame awaits could not be read */

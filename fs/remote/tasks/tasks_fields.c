@@ -275,6 +275,7 @@ void tasks_read_fields(struct reading *reading)
             continue;
         task->name = read_name(reading, l->name);
         task->coro = read_coro(reading, l->coro);
+        task->coro_addr = l->coro;
         task->waiter = l->waiter;
         task->state = l->waiter && !is_done(reading, l->waiter) ? TASK_WAITING : TASK_READY;
         l->next = l->coro;

@@ -1,25 +1,23 @@
 #include "fs/sampler/bpf/events.h"
 
+#include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/proc/procfs.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define VARY_UNIT 1024       /* the usual rate */
 #define COST_PERIOD_NS 50000 /* of the event whose cost is measured */
 #define COST_SPIN_NS 2000000 /* for which the processor is kept busy, each time */
 #define COST_ROUNDS 4        /* with it, and without */
-
-struct opening {
-    struct events *events;
-    struct perf_event_attr attr;
-    int part;
-    struct text *why;
-};
 
 static int event_new(struct perf_event_attr *attr, pid_t tid)
 {
@@ -28,34 +26,42 @@ static int event_new(struct perf_event_attr *attr, pid_t tid)
     return fd < 0 ? -errno : fd;
 }
 
-static int open_thread(void *arg, int tasks, pid_t tid)
+/* Threads are listed first: one that has inherited an event mustn't get another one. */
+static int list_thread(void *arg, int tasks, pid_t tid)
 {
-    struct opening *o = arg;
-    struct events *events = o->events;
+    struct events *events = arg;
 
-    if (events->n >= EVENTS_MAX) {
-        text_printf(o->why, "the process has more than %d threads", EVENTS_MAX);
+    if (events->n >= EVENTS_MAX)
         return -E2BIG;
-    }
-    if (ARRAY_GROW(events->fds, events->alloc, events->n + 1) < 0)
+    if (ARRAY_GROW(events->items, events->alloc, events->n + 1) < 0)
         return -ENOMEM;
-    int fd = event_new(&o->attr, tid);
+    events->items[events->n++] = (struct event){-1, tid};
+    return 0;
+}
+
+static int open_event(struct events *events, struct event *event, struct text *why)
+{
+    int fd = event_new(&events->attr, event->tid);
+
     if (fd == -ESRCH)
-        return 0; /* that thread has ended */
+        return 0;                           /* that thread has ended */
+    if (fd >= 0 && !descriptor_spare(fd)) { /* others need some, too */
+        close(fd);
+        fd = -EMFILE;
+    }
     if (fd == -EPERM || fd == -EACCES)
-        text_puts(o->why, "not allowed to open performance events: the daemon needs CAP_PERFMON, "
-                          "or to be root");
+        text_puts(why, "not allowed to open performance events: the daemon needs CAP_PERFMON, "
+                       "or to be root");
     else if (fd == -EMFILE || fd == -ENFILE)
-        text_printf(o->why, "too few file descriptors for an event in each of its threads");
+        text_printf(why, "too few file descriptors for an event in each of its threads");
     else if (fd < 0)
-        text_printf(o->why, "a performance event can't be opened: %s", strerror(-fd));
+        text_printf(why, "a performance event can't be opened: %s", strerror(-fd));
     if (fd < 0)
         return fd;
-    events->fds[events->n++] = fd;
-    if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, o->part) < 0) {
+    event->fd = fd;
+    if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, events->part) < 0) {
         int error = errno;
-        text_printf(o->why, "a program can't be attached to a performance event: %s",
-                    strerror(error));
+        text_printf(why, "a program can't be attached to a performance event: %s", strerror(error));
         return -error;
     }
     return 0;
@@ -64,24 +70,28 @@ static int open_thread(void *arg, int tasks, pid_t tid)
 int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, uint64_t period,
                 bool children, int part, struct text *why)
 {
-    struct events all = {0};
-    struct opening o = {&all,
-                        {.size = sizeof o.attr,
-                         .type = PERF_TYPE_SOFTWARE,
-                         .config = config,
-                         .sample_period = period,
-                         .disabled = 1,
-                         .inherit = !tid,
-                         .inherit_thread = !tid && !children,
-                         .exclude_hv = 1},
-                        part,
-                        why};
-    int r = tid ? open_thread(&o, -1, tid) : proc_each_task(pid, open_thread, &o);
+    struct events all = {.attr = {.size = sizeof all.attr,
+                                  .type = PERF_TYPE_SOFTWARE,
+                                  .config = config,
+                                  .sample_period = period,
+                                  .disabled = 1,
+                                  .inherit = !tid,
+                                  .inherit_thread = !tid && !children,
+                                  .exclude_hv = 1},
+                         .part = part};
+    int r = tid ? list_thread(&all, -1, tid) : proc_each_task(pid, list_thread, &all);
+    bool any = false;
 
-    if (r == 0 && !all.n)
+    if (r == -E2BIG)
+        text_printf(why, "the process has more than %d threads", EVENTS_MAX);
+    for (size_t i = 0; i < all.n && r == 0; i++) {
+        r = open_event(&all, &all.items[i], why);
+        any |= all.items[i].fd >= 0;
+    }
+    if (r == 0 && !any)
         r = -ESRCH;
     for (size_t i = 0; i < all.n && r == 0; i++)
-        if (ioctl(all.fds[i], PERF_EVENT_IOC_ENABLE, 0) < 0)
+        if (all.items[i].fd >= 0 && ioctl(all.items[i].fd, PERF_EVENT_IOC_ENABLE, 0) < 0)
             r = -errno;
     if (r < 0 && !why->size)
         text_printf(why, "%s", r == -ESRCH ? "the process has ended" : strerror(-r));
@@ -91,11 +101,47 @@ int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, ui
     return r;
 }
 
+void events_add(struct events *events, pid_t tid)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+
+    for (size_t i = 0; i < events->n; i++)
+        if (events->items[i].tid == tid)
+            return;
+    if (list_thread(events, -1, tid) < 0)
+        return;
+    struct event *event = &events->items[events->n - 1];
+    open_event(events, event, &why);
+    if (event->fd >= 0)
+        ioctl(event->fd, PERF_EVENT_IOC_ENABLE, 0);
+    else
+        events->n--;
+}
+
+uint64_t events_vary(struct events *events, pid_t tid)
+{
+    struct event *event = events->items, *end = events->items + events->n;
+    uint64_t usual = events->attr.sample_period, random;
+
+    while (event < end && event->tid != tid)
+        event++;
+    if (event == end || event->fd < 0 ||
+        getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+        return 0;
+    uint64_t rate = VARY_UNIT / 2 + random % VARY_UNIT, period = usual * VARY_UNIT / rate;
+    if (ioctl(event->fd, PERF_EVENT_IOC_PERIOD, &period) < 0)
+        return 0;
+    uint64_t before = event->period ? event->period : usual;
+    event->period = period;
+    return before / 2;
+}
+
 void events_deinit(struct events *events)
 {
     for (size_t i = 0; i < events->n; i++)
-        close(events->fds[i]);
-    free(events->fds);
+        if (events->items[i].fd >= 0)
+            close(events->items[i].fd);
+    free(events->items);
     *events = (struct events){0};
 }
 
@@ -122,17 +168,22 @@ static uint64_t spin(uint64_t ns, uint64_t turns)
     return turns ? thread_ns() - start : done;
 }
 
-uint64_t event_cost(void)
+static void on_trap(int number) {}
+
+/* Has SIGTRAP come to this thread, and do nothing. */
+static void let_trap(struct sigaction *before, sigset_t *mask)
 {
-    struct perf_event_attr attr = {.size = sizeof attr,
-                                   .type = PERF_TYPE_SOFTWARE,
-                                   .config = PERF_COUNT_SW_TASK_CLOCK,
-                                   .sample_period = COST_PERIOD_NS,
-                                   .disabled = 1,
-                                   .exclude_hv = 1};
-    int fd = event_new(&attr, 0);
-    if (fd < 0)
-        return 0;
+    const struct sigaction ours = {.sa_handler = on_trap};
+    sigset_t trap;
+
+    sigemptyset(&trap);
+    sigaddset(&trap, SIGTRAP);
+    sigaction(SIGTRAP, &ours, before);
+    pthread_sigmask(SIG_UNBLOCK, &trap, mask);
+}
+
+static uint64_t compare(int fd)
+{
     uint64_t turns = spin(COST_SPIN_NS, 0), without = UINT64_MAX, with = UINT64_MAX;
 
     for (int i = 0; i < COST_ROUNDS && turns; i++) { /* the least of each: the rest is noise */
@@ -143,6 +194,32 @@ uint64_t event_cost(void)
         ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
         with = ns < with ? ns : with;
     }
-    close(fd);
     return with > without ? (with - without) / (with / COST_PERIOD_NS) : 0;
+}
+
+uint64_t event_cost(bool trapped)
+{
+    struct perf_event_attr attr = {.size = sizeof attr,
+                                   .type = PERF_TYPE_SOFTWARE,
+                                   .config = PERF_COUNT_SW_TASK_CLOCK,
+                                   .sample_period = COST_PERIOD_NS,
+                                   .disabled = 1,
+                                   .exclude_kernel = trapped,
+                                   .exclude_hv = 1,
+                                   .remove_on_exec = trapped,
+                                   .sigtrap = trapped};
+    struct sigaction before;
+    sigset_t mask;
+    int fd = event_new(&attr, 0);
+    if (fd < 0)
+        return 0;
+    if (trapped)
+        let_trap(&before, &mask);
+    uint64_t ns = compare(fd);
+    close(fd);
+    if (trapped) {
+        pthread_sigmask(SIG_SETMASK, &mask, NULL);
+        sigaction(SIGTRAP, &before, NULL);
+    }
+    return ns;
 }

@@ -12,8 +12,14 @@
 #define EVENTS_MAX 4096 /* threads that a process may have when its profile begins */
 
 struct events {
-    int *fds;
+    struct event {
+        int fd;
+        pid_t tid;
+        uint64_t period; /* it has now; 0: the usual one */
+    } * items;
     size_t n, alloc;
+    struct perf_event_attr attr;
+    int part;
 };
 
 /* Opens an event of PERF_TYPE_SOFTWARE (config, period) for all threads that there are, or only for
@@ -23,8 +29,16 @@ struct events {
  * (events_deinit). */
 int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, uint64_t period,
                 bool children, int part, struct text *why);
+/* The same for a thread that started meanwhile, and that has inherited none; for none that has one.
+ * Where that isn't possible any more nothing happens. */
+void events_add(struct events *events, pid_t tid);
+/* Gives the event of a thread another period, at random: the usual rate more or less by half, so
+ * that nothing that comes as regularly stays in step with it. What has passed of the old one is
+ * lost: half of it on average, which is what is returned; 0: it has no event of its own. */
+uint64_t events_vary(struct events *events, pid_t tid);
 void events_deinit(struct events *events);
 
 /* What an event costs the thread that it interrupts, when nobody looks at it: measured here, in
- * some 20 ms of processor time. [ns]; 0: it can't be told. */
-uint64_t event_cost(void);
+ * some 20 ms of processor time. trapped: one that sends SIGTRAP, handler included. [ns]; 0: it
+ * can't be told. */
+uint64_t event_cost(bool trapped);

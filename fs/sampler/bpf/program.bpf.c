@@ -40,12 +40,14 @@ static void *(*const task_registers)(void *task) = (void *)175;
 enum { ANY = 0 };                                       /* of map_update */
 enum { RING_AVAILABLE = 0, RING_SIZE = 1 };             /* of ring_query */
 enum { RING_QUIET = 1, RING_WAKE = 2 };                 /* of ring_output */
+enum { BUILTIN_SELF = 24 };                             /* PyCFunctionObject.m_self */
 enum { TASK_DEAD = 0x80 };                              /* include/linux/sched.h */
 enum { REGS_DI = 14, REGS_ORIG_AX = 15, REGS_SP = 19 }; /* struct pt_regs, in words */
 
 /* What a program on an event gets: struct bpf_perf_event_data of x86-64. */
 struct context {
     uint64_t regs[21], period, address;
+    /* As the kernel has it, there are three pointers instead: to registers, data and the event. */
 };
 
 struct number {
@@ -98,6 +100,7 @@ INLINE void walk(const struct kernel_watched *w, struct kernel_scratch *s, uint6
     for (uint32_t i = 0; i < KERNEL_FRAMES_MAX; i++) {
         if (!frame)
             return;
+        s->addresses[i] = frame;
         if (read_user(s->head, size, frame)) {
             r->flags |= RECORD_UNREADABLE;
             return;
@@ -157,6 +160,123 @@ INLINE void look_at_gil(const struct kernel_watched *w, struct kernel_record *r)
         r->flags |= RECORD_GIL;
 }
 
+/* A task that may run in this thread: it does if its coroutine's frame is on the stack. */
+INLINE void may_run(const struct kernel_watched *w, struct kernel_running *running, uint64_t task)
+{
+    uint64_t frame;
+
+    if (!task || read_user(&running->coro, sizeof running->coro, task + (uint64_t)w->task_coro) ||
+        !running->coro)
+        return;
+    frame = running->coro + (uint64_t)w->gen_frame;
+    if (w->gen_frame_points && read_user(&frame, sizeof frame, frame))
+        return;
+    running->task = task;
+    running->frame = frame;
+}
+
+/* Up to 3.13 a dict has the running task of each event loop. The last entries of its table are the
+ * only ones that are in use, as it is filled from the front. */
+INLINE void look_at_loops(const struct kernel_watched *w, struct kernel_scratch *s)
+{
+    uint64_t keys = 0, n = 0, first = 0, size = 0, at;
+    uint8_t log2 = 0;
+
+    read_user(&keys, sizeof keys, w->running + (uint64_t)w->dict_keys);
+    if (!keys || read_user(&n, sizeof n, keys + (uint64_t)w->keys_nentries) || !n)
+        return;
+    if (w->keys_log2_index_bytes >= 0) {
+        read_user(&log2, sizeof log2, keys + (uint64_t)w->keys_log2_index_bytes);
+        size = 1ull << (log2 & 15);
+    } else
+        read_user(&size, sizeof size, keys + (uint64_t)w->keys_size);
+    if (n > KERNEL_RUNNING_MAX)
+        first = n - KERNEL_RUNNING_MAX;
+    at = keys + (uint64_t)w->keys_indices + size + first * 24;
+    if (read_user(s->entries, 24 * KERNEL_RUNNING_MAX, at))
+        return;
+#pragma unroll
+    for (uint32_t k = 0; k < KERNEL_RUNNING_MAX; k++)
+        if (k < n)
+            may_run(w, &s->running[k], s->entries[3 * k + 2]);
+}
+
+INLINE void look_at_tasks(const struct kernel_watched *w, struct kernel_scratch *s)
+{
+    uint64_t task = 0;
+
+#pragma unroll
+    for (uint32_t k = 0; k < KERNEL_RUNNING_MAX; k++)
+        s->running[k].frame = 0;
+    if (w->tstate_task < 0) {
+        look_at_loops(w, s);
+        return;
+    }
+    read_user(&task, sizeof task, s->record.tstate + (uint64_t)w->tstate_task);
+    may_run(w, &s->running[0], task);
+}
+
+/* Who awaits a task directly is woken up by the first callback of it, a method of C, and says
+ * itself what it waits for. */
+INLINE void look_at_awaiter(const struct kernel_watched *w, struct kernel_task *t)
+{
+    uint64_t callback = 0, self = 0, waits_for = 0;
+
+    t->awaiter = t->awaiter_coro = 0;
+    if (w->task_waiter < 0)
+        return;
+    read_user(&callback, sizeof callback, t->task + (uint64_t)w->task_callback);
+    if (!callback || read_user(&self, sizeof self, callback + BUILTIN_SELF) || !self ||
+        read_user(&waits_for, sizeof waits_for, self + (uint64_t)w->task_waiter) ||
+        waits_for != t->task)
+        return;
+    if (!read_user(&t->awaiter_coro, sizeof t->awaiter_coro, self + (uint64_t)w->task_coro))
+        t->awaiter = self;
+}
+
+/* Which of them has its coroutine's frame on the stack. False: none. */
+INLINE int find_task(struct kernel_scratch *s)
+{
+    uint32_t n = s->record.n;
+
+    for (uint32_t i = 0; i < KERNEL_FRAMES_MAX && i < n; i++) {
+        uint64_t frame = s->addresses[i];
+        for (uint32_t k = 0; k < KERNEL_RUNNING_MAX; k++)
+            if (frame == s->running[k].frame) {
+                s->task = k;
+                s->at = i;
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* Adds the task behind the frames. */
+INLINE void add_task(const struct kernel_watched *w, struct kernel_scratch *s)
+{
+    struct kernel_record *r = &s->record;
+    uint32_t n = r->n;
+    uint64_t name = 0;
+
+    look_at_tasks(w, s);
+    if (!find_task(s) || n > KERNEL_FRAMES_MAX)
+        return;
+    struct kernel_running *running = &s->running[s->task & (KERNEL_RUNNING_MAX - 1)];
+    struct kernel_task *t = (void *)&r->frames[n];
+    t->task = running->task;
+    t->coro = running->coro;
+    t->at = s->at;
+    t->size = KERNEL_NAME_BYTES;
+    read_user(&name, sizeof name, t->task + (uint64_t)w->task_name);
+    if (read_user(t->name, KERNEL_NAME_BYTES, name)) {
+        t->size = KERNEL_NAME_BYTES / 2; /* it may be the last one that its memory has room for */
+        if (read_user(t->name, KERNEL_NAME_BYTES / 2, name))
+            t->size = 0;
+    }
+    look_at_awaiter(w, t);
+    r->flags |= RECORD_TASK;
+}
+
 INLINE void look_at_python(const struct kernel_layout *l, const struct kernel_watched *w,
                            struct kernel_scratch *s)
 {
@@ -177,6 +297,8 @@ INLINE void look_at_python(const struct kernel_layout *l, const struct kernel_wa
     else if (read_user(&frame, sizeof frame, r->cframe + (uint64_t)w->cframe_frame))
         r->flags |= RECORD_UNREADABLE;
     walk(w, s, frame);
+    if (w->flags & WATCHED_TASKS)
+        add_task(w, s);
 }
 
 INLINE void begin(const struct kernel_watched *w, struct kernel_record *r, struct number who,
@@ -213,7 +335,30 @@ INLINE void put_record(struct kernel_figures *figures, uint32_t slot, struct ker
 
     if (n > KERNEL_FRAMES_MAX)
         n = KERNEL_FRAMES_MAX;
+    if (r->flags & RECORD_TASK)
+        n += KERNEL_TASK_FRAMES;
     put(figures, slot, r, sizeof *r - sizeof r->frames + n * sizeof r->frames[0]);
+}
+
+/* As much of a stack as one record has, or as there is. */
+INLINE uint32_t copy_piece(struct kernel_native *n, uint64_t at)
+{
+    uint32_t size = 0;
+
+    n->full = 1;
+    for (int i = 0; i < KERNEL_STACK_PIECE / KERNEL_STACK_STEP; i++) {
+        uint32_t step = KERNEL_STACK_STEP - ((uint32_t)at & (KERNEL_STACK_STEP - 1));
+        if (size > KERNEL_STACK_PIECE - KERNEL_STACK_STEP || step > KERNEL_STACK_STEP)
+            break;
+        if (read_user(n->stack + size, step, at)) {
+            n->full = 0;
+            break;
+        }
+        size += step;
+        at += step;
+    }
+    n->size = size;
+    return size;
 }
 
 /* Registers in user mode and the stack above them, up to the end of the stack. */
@@ -230,18 +375,16 @@ INLINE void put_native(struct kernel_figures *figures, uint32_t slot, struct ker
     n->when = r->when;
     read_kernel(n->regs, sizeof n->regs, (uint64_t)task_registers(current_task_btf()));
     uint64_t at = n->regs[REGS_SP];
-    uint32_t size = 0;
-    for (int i = 0; i < KERNEL_STACK_MAX / KERNEL_STACK_STEP; i++) {
-        uint32_t step = KERNEL_STACK_STEP - ((uint32_t)at & (KERNEL_STACK_STEP - 1));
-        if (size > KERNEL_STACK_MAX - KERNEL_STACK_STEP || step > KERNEL_STACK_STEP ||
-            read_user(n->stack + size, step, at))
+    n->offset = 0;
+    for (int i = 0; i < KERNEL_STACK_PIECES; i++) {
+        uint32_t size = copy_piece(n, at);
+        if (size <= KERNEL_STACK_PIECE)
+            put(figures, slot, n, sizeof *n - sizeof n->stack + size);
+        if (!n->full)
             break;
-        size += step;
-        at += step;
+        n->offset += size;
+        at += size;
     }
-    n->size = size;
-    if (size <= KERNEL_STACK_MAX)
-        put(figures, slot, n, sizeof *n - sizeof n->stack + size);
 }
 
 INLINE void end(struct kernel_figures *figures, const struct kernel_record *r)
@@ -252,6 +395,12 @@ INLINE void end(struct kernel_figures *figures, const struct kernel_record *r)
     if (r->flags & RECORD_UNREADABLE)
         __sync_fetch_and_add(&figures->unreadable, 1);
     __sync_fetch_and_add(&figures->ns, clock_ns() - r->when);
+}
+
+/* Whose period is what has just ended: the context says the one that it began with. */
+INLINE uint64_t event_of(const struct context *context)
+{
+    return kernel_word((uint64_t)context + 16); /* struct bpf_perf_event_data_kern */
 }
 
 INLINE int take(const struct context *context, uint32_t kind)
@@ -270,7 +419,7 @@ INLINE int take(const struct context *context, uint32_t kind)
     if (!figures)
         return 0;
     begin(w, &s->record, who, kind);
-    s->record.weight = context->period;
+    s->record.weight = kernel_word(event_of(context) + l->event_period);
     look_at_python(l, w, s);
     if (w->flags & WATCHED_NATIVE)
         put_native(figures, slot, s);
@@ -406,24 +555,40 @@ SECTION("raw_tp/sched_switch") int returned(uint64_t *arguments)
 
 /* ---- processes that come and go ---- */
 
+/* What starts has inherited its parent's event, or none. */
+INLINE void tell_of(const struct kernel_watched *w, uint32_t pid, uint32_t tid)
+{
+    struct kernel_born born = {KERNEL_BORN, w->serial, pid, tid};
+    uint32_t slot = w->slot;
+    void *ring = map_lookup(&map_rings, &slot);
+
+    if (ring)
+        ring_output(ring, &born, sizeof born, RING_WAKE);
+}
+
 /* (struct task_struct *parent, struct task_struct *child): a child's memory is its parent's. */
 SECTION("raw_tp/sched_process_fork") int forked(uint64_t *arguments)
 {
-    uint32_t zero = 0, child;
+    uint32_t zero = 0, child = 0;
     struct kernel_watched copy;
     struct kernel_layout *l = map_lookup(&map_layout, &zero);
-    if (!l || kernel_word(arguments[1] + l->task_leader) != arguments[1])
-        return 0; /* a thread */
+    if (!l)
+        return 0;
+    uint32_t is_thread = kernel_word(arguments[1] + l->task_leader) != arguments[1];
     struct number who = whoami(l);
     struct kernel_watched *w = map_lookup(&map_watched, &who.pid);
-    if (!w || !(w->flags & WATCHED_CHILDREN))
+    if (!w || !(is_thread || w->flags & WATCHED_CHILDREN))
         return 0;
-    copy = *w;
     if (l->level)
         child = number_of(l, arguments[1]);
     else
         read_kernel(&child, sizeof child, arguments[1] + l->task_pid);
-    map_update(&map_watched, &child, &copy, ANY);
+    if (w->flags & WATCHED_EVENTS && !kernel_word(arguments[1] + l->task_events))
+        tell_of(w, is_thread ? who.pid : child, child);
+    if (!is_thread) {
+        copy = *w;
+        map_update(&map_watched, &child, &copy, ANY);
+    }
     return 0;
 }
 

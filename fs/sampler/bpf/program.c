@@ -222,6 +222,8 @@ static int learn_layout(struct kernel_layout *l, struct text *why)
         {"task_struct", "group_leader", &l->task_leader},
         {"task_struct", "thread_pid", &l->task_thread_pid},
         {"task_struct", "__state", &l->task_state},
+        {"task_struct", "perf_event_ctxp", &l->task_events},
+        {"perf_event", "hw.sample_period", &l->event_period},
         {"pid", "level", &l->pid_level},
         {"pid", "numbers", &l->pid_numbers},
         {"upid", "nr", &l->upid_nr},
@@ -236,6 +238,8 @@ static int learn_layout(struct kernel_layout *l, struct text *why)
         }
         *fields[i].out = (uint32_t)at;
     }
+    if (btf_size(btf, "perf_event_pmu_context") < 0)
+        l->task_events += 8; /* before Linux 6.2 it is an array: hardware's, software's */
     l->upid_size = (uint32_t)btf_size(btf, "upid");
     btf_free(btf);
     return r;
@@ -338,7 +342,7 @@ int program_get(struct program **out, struct text *why)
             return r;
         }
         if (!shared.event_ns)
-            shared.event_ns = event_cost();
+            shared.event_ns = event_cost(false);
         p->event_ns = shared.event_ns;
         shared.program = p;
     }

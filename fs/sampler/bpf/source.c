@@ -6,7 +6,6 @@
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
-#include "fs/remote/frames/names.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/sampler/bpf/events.h"
 #include "fs/sampler/bpf/own_state.h"
@@ -26,6 +25,7 @@
 #define WAIT_MS 100           /* the reader comes at least so often */
 #define OPEN_NS 1000000000u   /* a wait that lasts is noted so often */
 #define NAMES_NS 10000000000u /* threads' names are looked at so often */
+#define VARY_NS 1000000000u   /* periods are changed so often */
 #define FAULTS_PERIOD 1       /* pages */
 #define THREADS_MAX 16384     /* that are told apart */
 #define CHILDREN_MAX 64 /* whose memory is read; others' names are looked up in the parent's */
@@ -33,7 +33,10 @@
 /* A thread that was heard of. */
 struct heard {
     pid_t tid;
-    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at */
+    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at ... */
+    bool in_python; /* ... as a thread of Python */
+    bool sampled;   /* since its period was changed */
+    uint64_t owed;  /* ns that no sample has, since that was changed while they passed */
     bool away;      /* it waits */
     bool before;    /* ... since before the profile began: it ends with the first that is heard */
     uint64_t since; /* when it left, or the profile began */
@@ -49,6 +52,7 @@ struct child {
     uint32_t word;               /* the frame [child PID] */
     struct target *target;       /* NULL: it has ended already */
     struct sampler_names *names; /* of it; NULL: none */
+    struct sampler_tasks *tasks; /* ... whose names alone are shown */
     struct stacks *stacks;
 };
 
@@ -66,10 +70,11 @@ struct kernel {
     size_t nthreads, threads_alloc;
     struct child *children;
     size_t nchildren, children_alloc;
-    struct kernel_native **natives; /* by processor: belongs to the record that comes next */
+    struct native_copy **natives; /* by processor: belongs to the record that comes next */
     size_t nnatives, natives_alloc;
-    uint32_t *ids; /* with the word for a child before them */
-    uint64_t lost; /* that the store knows of */
+    uint32_t *ids;   /* with the word for a child before them */
+    uint64_t lost;   /* that the store knows of */
+    uint64_t varied; /* CLOCK_MONOTONIC, ns: when periods were changed */
     uint64_t clocked, daemon_ns;
     uint64_t gil; /* of the main interpreter */
 };
@@ -163,24 +168,19 @@ static struct heard *find_thread(struct kernel *k, pid_t tid)
     return &k->threads[low];
 }
 
-/* What threading calls a thread, if it has a thread state and a name. The caller holds
- * target->lock. */
+/* The caller holds target->lock. */
 static void name_thread(struct kernel *k, struct heard *heard, uint64_t interp, uint64_t thread)
 {
-    struct target *target = k->sampler->target;
-    const struct offsets *o = &target->runtime.offsets;
-
     heard->named = monotonic_ns();
-    names_refresh(target->names, o, interp, OPEN_NS);
-    const char *name = names_find(target->names, o, interp, thread, heard->tid);
-    if (name)
-        store_thread_name(k->sampler->store, heard->tid, name);
+    heard->in_python = interp;
+    sampler_names_thread(k->sampler->names, interp, thread, heard->tid, OPEN_NS);
 }
 
 static void name_now_and_then(struct kernel *k, struct heard *heard,
                               const struct kernel_record *record)
 {
-    if (!record->interp || (heard->named && record->when - heard->named < NAMES_NS))
+    if (heard->named && record->when - heard->named < NAMES_NS &&
+        (heard->in_python || !record->interp))
         return;
     _guard_mutex_(&k->sampler->target->lock);
     name_thread(k, heard, record->interp, record->thread);
@@ -191,6 +191,7 @@ static void name_now_and_then(struct kernel *k, struct heard *heard,
 static void child_deinit(struct child *child)
 {
     stacks_free(child->stacks);
+    sampler_tasks_free(child->tasks);
     sampler_names_free(child->names);
     target_unref(child->target);
 }
@@ -216,7 +217,8 @@ static struct child *find_child(struct kernel *k, pid_t pid)
         return NULL;
     if (target_open(pid, &child.target) == 0 &&
         (sampler_names_new(child.target, store, &child.names) < 0 ||
-         stacks_new(child.target, child.names, store, &child.stacks) < 0)) {
+         sampler_tasks_new(child.target, child.names, store, &child.tasks) < 0 ||
+         stacks_new(child.target, child.names, child.tasks, store, &child.stacks) < 0)) {
         child_deinit(&child);
         return NULL;
     }
@@ -226,18 +228,22 @@ static struct child *find_child(struct kernel *k, pid_t pid)
 
 /* ---- records ---- */
 
-static void add_sample(struct kernel *k, const struct kernel_record *record, enum sample_kind kind,
+static void add_sample(struct kernel *k, struct heard *heard, const struct kernel_record *record,
                        const uint32_t *ids, size_t n, struct store_place *place)
 {
+    bool of_time = record->kind == KERNEL_CPU;
+    uint64_t owed = of_time ? heard->owed : 0;
     struct sample sample = {.when = record->when,
                             .tid = (pid_t)record->tid,
-                            .kind = kind,
+                            .kind = of_time ? SAMPLE_CPU : SAMPLE_FAULT,
                             .gil = record->flags & RECORD_GIL,
-                            .weight = (int64_t)record->weight,
+                            .weight = (int64_t)(record->weight + owed),
                             .frames = ids,
                             .n = n,
                             .place = place};
 
+    heard->owed -= owed;
+    heard->sampled |= of_time;
     store_add(k->sampler->store, &sample);
 }
 
@@ -283,26 +289,42 @@ static void come_back(struct kernel *k, const struct kernel_record *record)
 }
 
 /* The native half of a record, if it has one. */
-static const struct kernel_native *take_native(struct kernel *k, const struct kernel_record *record)
+static const struct native_copy *take_native(struct kernel *k, const struct kernel_record *record)
 {
     if (record->processor >= k->nnatives)
         return NULL;
-    const struct kernel_native *native = k->natives[record->processor];
-    return native && native->tid == record->tid && native->when == record->when ? native : NULL;
+    const struct native_copy *native = k->natives[record->processor];
+    return native && native->tid == (pid_t)record->tid && native->when == record->when ? native
+                                                                                       : NULL;
 }
 
+/* A piece of the native half of the record that comes next from this processor. */
 static void keep_native(struct kernel *k, const struct kernel_native *native, size_t size)
 {
     if (native->processor >= PROCESSORS_MAX || size > sizeof *native ||
+        size < offsetof(struct kernel_native, stack) + native->size ||
         ARRAY_GROW(k->natives, k->natives_alloc, native->processor + 1) < 0)
         return;
     if (native->processor >= k->nnatives)
         k->nnatives = native->processor + 1;
-    struct kernel_native **kept = &k->natives[native->processor];
-    if (!*kept)
-        *kept = malloc(sizeof **kept);
-    if (*kept)
-        memcpy(*kept, native, size);
+    struct native_copy **at = &k->natives[native->processor];
+    if (!*at)
+        *at = calloc(1, sizeof **at);
+    struct native_copy *kept = *at;
+    if (!kept)
+        return;
+    if (native->offset == 0) {
+        kept->tid = (pid_t)native->tid;
+        kept->when = native->when;
+        kept->size = 0;
+        memcpy(kept->regs, native->regs, sizeof kept->regs);
+    }
+    if (kept->tid != (pid_t)native->tid || kept->when != native->when ||
+        kept->size != native->offset || native->size > sizeof kept->stack - kept->size)
+        return; /* what is between them was lost */
+    memcpy(kept->stack + kept->size, native->stack, native->size);
+    kept->size += native->size;
+    kept->cut = native->full;
 }
 
 static void take_stack(struct kernel *k, const struct kernel_record *record)
@@ -336,8 +358,16 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
         begin_wait(heard, record->kind == KERNEL_READY ? SAMPLE_PREEMPTED : SAMPLE_OFF, ids,
                    (size_t)n, record->when);
     else
-        add_sample(k, record, record->kind == KERNEL_FAULT ? SAMPLE_FAULT : SAMPLE_CPU, ids,
-                   (size_t)n, place);
+        add_sample(k, heard, record, ids, (size_t)n, place);
+}
+
+/* A thread that started before its parent had an event. */
+static void equip(struct kernel *k, pid_t tid)
+{
+    if (k->clocks.n)
+        events_add(&k->clocks, tid);
+    if (k->faults.n)
+        events_add(&k->faults, tid);
 }
 
 static void take_record(void *arg, const void *data, size_t size)
@@ -347,6 +377,10 @@ static void take_record(void *arg, const void *data, size_t size)
 
     if (record->serial != k->serial) /* of a profile that had this slot before */
         return;
+    if (record->kind == KERNEL_BORN) {
+        equip(k, (pid_t)record->tid);
+        return;
+    }
     if (record->kind == KERNEL_NATIVE) {
         keep_native(k, data, size);
         return;
@@ -372,6 +406,20 @@ static void note_waits(struct kernel *k, uint64_t now, uint64_t least)
     }
 }
 
+/* Changes the periods of threads that run. */
+static void vary(struct kernel *k, uint64_t now)
+{
+    if (now - k->varied < VARY_NS)
+        return;
+    k->varied = now;
+    for (size_t i = 0; i < k->nthreads; i++) {
+        struct heard *heard = &k->threads[i];
+        if (heard->sampled)
+            heard->owed += events_vary(&k->clocks, heard->tid);
+        heard->sampled = false;
+    }
+}
+
 static void read_all(struct kernel *k, uint64_t least)
 {
     uint64_t cpu = thread_cpu_ns(), now = monotonic_ns();
@@ -379,6 +427,7 @@ static void read_all(struct kernel *k, uint64_t least)
     _guard_mutex_(&k->lock);
 
     ring_read(&k->ring, take_record, k);
+    vary(k, now);
     if (target_alive(k->sampler->target))
         note_waits(k, now, least);
     if (sum_figures(k, &figures) && figures.lost > k->lost) {
@@ -466,6 +515,29 @@ static void see_sleepers(struct kernel *k)
 
 /* ---- begin and end ---- */
 
+/* Where it is found which task runs; as far as it is known yet. */
+static void describe_tasks(const struct kernel *k, struct kernel_watched *out)
+{
+    const struct offsets *o = &k->sampler->target->runtime.offsets;
+    struct asyncio asyncio;
+
+    if (!sampler_tasks_where(k->sampler->tasks, &asyncio, &out->running))
+        return;
+    out->tstate_task = asyncio.tstate_task;
+    out->task_coro = asyncio.coro;
+    out->task_name = asyncio.name;
+    out->task_callback = asyncio.callback0;
+    out->task_waiter = asyncio.waiter;
+    out->gen_frame_points = o->gen_iframe < 0;
+    out->gen_frame = out->gen_frame_points ? o->gen_frame : o->gen_iframe;
+    out->dict_keys = o->dict_keys;
+    out->keys_nentries = o->keys_nentries;
+    out->keys_indices = o->keys_indices;
+    out->keys_log2_index_bytes = o->keys_log2_index_bytes;
+    out->keys_size = o->keys_size;
+    out->flags |= WATCHED_TASKS;
+}
+
 static int32_t offset(int32_t value, int32_t most)
 {
     return value >= 0 && value <= most ? value : -1;
@@ -515,9 +587,15 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
         text_puts(why, "this interpreter's frames are too large");
         return -EOPNOTSUPP;
     }
-    out->flags = (sampler->options.modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
+    unsigned modes = sampler->options.modes;
+    bool inherited = modes & (SAMPLER_ON_MODES | SAMPLER_MODE(MODE_FAULTS)) &&
+                     !sampler->options.tid;
+    out->flags = (modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
                  (sampler->options.native ? WATCHED_NATIVE : 0) |
-                 (sampler->options.children ? WATCHED_CHILDREN : 0);
+                 (sampler->options.children ? WATCHED_CHILDREN : 0) |
+                 (inherited ? WATCHED_EVENTS : 0);
+    sampler_tasks_look(sampler->tasks, monotonic_ns(), false, 0);
+    describe_tasks(k, out);
     pthread_mutex_lock(&target->lock);
     int r = own_state_learn(target, out->tls, &out->gil);
     pthread_mutex_unlock(&target->lock);
@@ -532,7 +610,8 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
 
 static uint32_t ring_size(const struct sampler_options *options)
 {
-    uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_MAX : 0), wanted, size = RING_MIN;
+    uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_PIECE : 0), wanted,
+             size = RING_MIN;
     uint64_t each = options->modes & SAMPLER_OFF_MODES
                         ? 1000000000u / KERNEL_WINDOW_NS * (uint64_t)KERNEL_WINDOW_SWITCHES
                         : 0;
@@ -654,7 +733,8 @@ static int start(struct sampler *sampler, struct text *why)
     k->ring.fd = -1;
     pthread_mutex_init(&k->lock, NULL);
     k->ids = calloc(STACKS_IDS_MAX + 1, sizeof *k->ids);
-    int r = k->ids ? stacks_new(sampler->target, sampler->names, sampler->store, &k->stacks)
+    int r = k->ids ? stacks_new(sampler->target, sampler->names, sampler->tasks, sampler->store,
+                                &k->stacks)
                    : -ENOMEM;
     if (r == 0)
         r = begin(k, why);
@@ -670,6 +750,25 @@ static void stop(struct sampler *sampler) { kernel_free(sampler->of); }
 
 static void collect(struct sampler *sampler) { read_all(sampler->of, 0); }
 
+/* Tasks that wait; and tells the program once there is asyncio. */
+static void look_at_tasks(struct kernel *k, uint64_t now)
+{
+    const struct sampler_options *options = &k->sampler->options;
+    int map = k->program->maps[MAP_WATCHED];
+    uint32_t pid = (uint32_t)k->sampler->target->pid;
+    struct kernel_watched watched;
+    uint64_t cpu = thread_cpu_ns();
+
+    if (sampler_tasks_look(k->sampler->tasks, now, options->modes & SAMPLER_OFF_MODES,
+                           options->tid) &&
+        map_get(map, &pid, &watched) == 0 && watched.serial == k->serial) {
+        describe_tasks(k, &watched);
+        map_set(map, &pid, &watched);
+    }
+    _guard_mutex_(&k->lock);
+    k->daemon_ns += thread_cpu_ns() - cpu;
+}
+
 static uint64_t tick(struct sampler *sampler, uint64_t now)
 {
     struct kernel *k = sampler->of;
@@ -678,6 +777,8 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
     poll(&full, 1, WAIT_MS);
     bool alive = target_alive(sampler->target);
     read_all(k, OPEN_NS);
+    if (alive)
+        look_at_tasks(k, monotonic_ns());
     return alive ? now : UINT64_MAX;
 }
 

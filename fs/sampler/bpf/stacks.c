@@ -26,6 +26,7 @@ struct known_stack {
     struct kernel_frame *frames;
     size_t nframes, frames_alloc;
     uint32_t reason, flags; /* reason: a frame, or NO_REASON */
+    struct task_key task;
     uint32_t *ids;
     size_t n, ids_alloc;
     uint64_t until; /* CLOCK_MONOTONIC, ns */
@@ -35,6 +36,7 @@ struct known_stack {
 struct stacks {
     struct target *target;
     struct sampler_names *names;
+    struct sampler_tasks *tasks;
     struct store *store;
     struct unwinder unwinder;
     bool unwinds;       /* the unwinder knows what is mapped ... */
@@ -50,10 +52,11 @@ struct stacks {
     struct merge_item items[MERGE_ITEMS(NATIVE_FRAMES_MAX, KERNEL_FRAMES_MAX, GROUPS_MAX)];
     uint32_t python[KERNEL_FRAMES_MAX]; /* innermost first */
     uint32_t ids[STACKS_IDS_MAX];       /* filled from the end */
+    uint32_t shown[STACKS_IDS_MAX];     /* with the task in place of the event loop */
 };
 
-int stacks_new(struct target *target, struct sampler_names *names, struct store *store,
-               struct stacks **out)
+int stacks_new(struct target *target, struct sampler_names *names, struct sampler_tasks *tasks,
+               struct store *store, struct stacks **out)
 {
     struct stacks *s = calloc(1, sizeof *s);
 
@@ -61,6 +64,7 @@ int stacks_new(struct target *target, struct sampler_names *names, struct store 
         return -ENOMEM;
     s->target = target;
     s->names = names;
+    s->tasks = tasks;
     s->store = store;
     unwinder_init(&s->unwinder, &target->memory);
     *out = s;
@@ -83,16 +87,24 @@ uint64_t stacks_incomplete(const struct stacks *stacks) { return stacks->incompl
 
 /* ---- Python ---- */
 
+/* The task that runs; NULL: none. */
+static const struct kernel_task *task_of(const struct kernel_record *record)
+{
+    return record->flags & RECORD_TASK ? (const void *)&record->frames[record->n] : NULL;
+}
+
 /* The names of the Python frames, and which call of the evaluation loop runs which of them. Frames
- * that have not begun are left out. */
+ * that have not begun are left out. *task: the one of the running task's coroutine, or SIZE_MAX. */
 static int name_python(struct stacks *s, const struct kernel_record *record, size_t *n,
-                       size_t *ngroups, uint64_t *until)
+                       size_t *ngroups, size_t *task, uint64_t *until)
 {
     const struct runtime *rt = &s->target->runtime;
+    const struct kernel_task *running = task_of(record);
     bool old = rt->version < 0x030b0000;
     size_t from = 0;
 
     *n = *ngroups = 0;
+    *task = SIZE_MAX;
     for (uint32_t i = 0; i < record->n; i++) {
         const struct kernel_frame *f = &record->frames[i];
         uint64_t code = f->code & ~7ull;
@@ -112,6 +124,8 @@ static int name_python(struct stacks *s, const struct kernel_record *record, siz
                                      &s->python[*n], until);
         if (r < 0 && r != -ENOENT)
             return r;
+        if (r == 0 && running && running->at == i)
+            *task = *n;
         *n += r == 0;
         if ((old && r == 0) || (f->code & FRAME_ENTRY)) {
             s->groups[(*ngroups)++] = (struct merge_group){*n - from, 0};
@@ -160,7 +174,7 @@ static void find_anchors(struct stacks *s, uint64_t cframe, const struct stack_c
 }
 
 static size_t unwind_copy(struct stacks *s, const struct kernel_record *record,
-                          const struct kernel_native *native, size_t ngroups, enum native_end *end)
+                          const struct native_copy *native, size_t ngroups, enum native_end *end)
 {
     struct user_regs_struct user = {0};
     struct native_regs regs = {0};
@@ -174,7 +188,7 @@ static size_t unwind_copy(struct stacks *s, const struct kernel_record *record,
     struct stack_copy copy = {.low = user.rsp,
                               .high = user.rsp + native->size,
                               .data = native->stack,
-                              .cut = native->size > KERNEL_STACK_MAX - KERNEL_STACK_STEP};
+                              .cut = native->cut};
     *end = unwind(&s->unwinder, &copy, &regs, s->frames, NATIVE_FRAMES_MAX, &n);
     s->incomplete += *end != NATIVE_BASE;
     find_anchors(s, record->cframe, &copy, ngroups);
@@ -236,9 +250,11 @@ int stacks_reason(const struct stacks *stacks, const struct kernel_record *recor
 
 /* ---- stacks that come again ---- */
 
-static uint64_t hash_record(const struct kernel_record *record, uint32_t reason)
+static uint64_t hash_record(const struct kernel_record *record, uint32_t reason,
+                            const struct task_key *task)
 {
-    uint64_t hash = hash_add(0, (uint64_t)record->flags << 32 | reason);
+    uint64_t hash =
+        hash_add(hash_add(task->name, task->task), (uint64_t)record->flags << 32 | reason);
 
     for (uint32_t i = 0; i < record->n; i++)
         hash = hash_add(hash_add(hash, record->frames[i].code), record->frames[i].at);
@@ -246,10 +262,10 @@ static uint64_t hash_record(const struct kernel_record *record, uint32_t reason)
 }
 
 static bool is_known(const struct known_stack *known, const struct kernel_record *record,
-                     uint32_t reason)
+                     uint32_t reason, const struct task_key *task)
 {
-    return known->n && known->reason == reason && known->flags == record->flags &&
-           known->nframes == record->n &&
+    return known->n && !memcmp(&known->task, task, sizeof *task) && known->reason == reason &&
+           known->flags == record->flags && known->nframes == record->n &&
            (!record->n ||
             !memcmp(known->frames, record->frames, record->n * sizeof *record->frames)) &&
            monotonic_ns() < known->until;
@@ -257,7 +273,7 @@ static bool is_known(const struct known_stack *known, const struct kernel_record
 
 /* Takes a stack in, in the place of another one. Not if there is no memory. */
 static void know(struct known_stack *known, const struct kernel_record *record, uint32_t reason,
-                 const uint32_t *ids, size_t n, uint64_t until)
+                 const struct task_key *task, const uint32_t *ids, size_t n, uint64_t until)
 {
     known->n = 0;
     if (!n || ARRAY_GROW(known->frames, known->frames_alloc, record->n) < 0 ||
@@ -269,6 +285,7 @@ static void know(struct known_stack *known, const struct kernel_record *record, 
     known->nframes = record->n;
     known->reason = reason;
     known->flags = record->flags;
+    known->task = *task;
     known->n = n;
     known->until = until;
     known->place = (struct store_place){0};
@@ -276,14 +293,17 @@ static void know(struct known_stack *known, const struct kernel_record *record, 
 
 /* ---- the whole ---- */
 
-/* Fills s->ids from its end. *until: when the Python frames are to be looked up again. */
+/* Fills s->ids from its end. *until: when the Python frames are to be looked up again. *task_at:
+ * where the frame of the running task's coroutine is; 0: no task. */
 static ssize_t name_all(struct stacks *s, const struct kernel_record *record,
-                        const struct kernel_native *native, uint32_t reason, uint64_t *until)
+                        const struct native_copy *native, uint32_t reason, uint64_t *until,
+                        size_t *task_at)
 {
     enum native_end end;
-    size_t n, ngroups, at = STACKS_IDS_MAX;
+    size_t n, ngroups, task, at = STACKS_IDS_MAX;
 
-    int r = name_python(s, record, &n, &ngroups, until);
+    *task_at = 0;
+    int r = name_python(s, record, &n, &ngroups, &task, until);
     if (r < 0)
         return r;
     if (reason != NO_REASON)
@@ -294,9 +314,11 @@ static ssize_t name_all(struct stacks *s, const struct kernel_record *record,
     for (size_t i = 0; i < nitems && r == 0; i++) {
         const struct merge_item item = nnative ? s->items[i]
                                                : (struct merge_item){MERGE_PYTHON, i, NULL};
-        if (item.kind == MERGE_PYTHON && item.index < n)
+        if (item.kind == MERGE_PYTHON && item.index < n) {
             s->ids[--at] = s->python[item.index];
-        else if (item.kind == MERGE_NATIVE)
+            if (item.index == task)
+                *task_at = at;
+        } else if (item.kind == MERGE_NATIVE)
             r = name_native(s, &s->frames[item.index], &s->ids[--at]);
     }
     if (record->flags & RECORD_UNREADABLE && r == 0)
@@ -308,12 +330,32 @@ static ssize_t name_all(struct stacks *s, const struct kernel_record *record,
     return r < 0 ? r : (ssize_t)(STACKS_IDS_MAX - at);
 }
 
+/* The task that runs; false: none. */
+static bool find_task(const struct stacks *s, const struct kernel_record *record,
+                      struct running_task *out)
+{
+    const struct kernel_task *task = task_of(record);
+
+    if (!task || !s->tasks)
+        return false;
+    *out = (struct running_task){.task = task->task,
+                                 .coro = task->coro,
+                                 .awaiter = task->awaiter,
+                                 .awaiter_coro = task->awaiter_coro,
+                                 .name = task->name,
+                                 .size = task->size};
+    return true;
+}
+
 ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
-                       const struct kernel_native *native, const uint32_t **ids,
+                       const struct native_copy *native, const uint32_t **ids,
                        struct store_place **place)
 {
     uint32_t reason = NO_REASON;
     uint64_t until = UINT64_MAX;
+    struct running_task task;
+    struct task_key key = {0};
+    size_t task_at;
     int r = 0;
 
     *place = NULL;
@@ -321,19 +363,29 @@ ssize_t stacks_resolve(struct stacks *s, const struct kernel_record *record,
         r = stacks_reason(s, record, &reason);
     if (r < 0)
         return r;
+    bool in_task = find_task(s, record, &task);
+    if (in_task)
+        sampler_tasks_key(s->tasks, &task, &key);
     struct known_stack *known = native ? NULL
-                                       : &s->known[hash_record(record, reason) & (KNOWN - 1)];
-    if (known && is_known(known, record, reason)) {
+                                       : &s->known[hash_record(record, reason, &key) & (KNOWN - 1)];
+    if (known && is_known(known, record, reason, &key)) {
         *ids = known->ids;
         *place = &known->place;
         return (ssize_t)known->n;
     }
-    ssize_t n = name_all(s, record, native, reason, &until);
+    ssize_t n = name_all(s, record, native, reason, &until, &task_at);
     if (n < 0)
         return n;
     *ids = s->ids + STACKS_IDS_MAX - n;
+    if (in_task && task_at) {
+        n = sampler_tasks_show(s->tasks, &task, *ids, (size_t)n,
+                               task_at - (STACKS_IDS_MAX - (size_t)n), s->shown);
+        if (n < 0)
+            return n;
+        *ids = s->shown;
+    }
     if (known)
-        know(known, record, reason, *ids, (size_t)n, until);
+        know(known, record, reason, &key, *ids, (size_t)n, until);
     if (known && known->n)
         *place = &known->place;
     return n;

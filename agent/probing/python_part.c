@@ -1,0 +1,72 @@
+#include "agent/probing/python_part.h"
+
+#include "agent/cpython/embedded.h"
+#include "agent/decorating.h"
+
+static PyObject *execute(void)
+{
+    _cleanup_unref_ PyObject *globals = PyDict_New();
+    _cleanup_unref_ PyObject *builtins = PyImport_ImportModule("builtins");
+    /* by this name it knows that it isn't imported */
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString("<probefs>");
+
+    if (!globals || !builtins || !name ||
+        PyDict_SetItemString(globals, "__builtins__", builtins) < 0 ||
+        PyDict_SetItemString(globals, "__name__", name) < 0 ||
+        source_execute(source_probing, "<probefs decorator>", globals) < 0)
+        return NULL;
+    Py_IncRef(globals);
+    return globals;
+}
+
+PyObject *python_part(struct probing *probing, const char *name)
+{
+    _cleanup_unref_ PyObject *globals = probing->python;
+
+    if (!globals)
+        globals = execute();
+    if (!globals)
+        return NULL;
+    if (!probing->python)
+        probing->python = globals;
+    Py_IncRef(globals);
+    PyObject *part = PyDict_GetItemString(globals, name); /* borrowed */
+    Py_IncRef(part);
+    return part;
+}
+
+static bool is_offered(PyObject *name)
+{
+    static const char *const names[] = {"step", "set_role", "table"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* They write events by the module that they are an attribute of. */
+static int give(struct probing *probing, PyObject *name, PyObject *function)
+{
+    _cleanup_unref_ PyObject *module = probing_module(probing);
+
+    if (!module || PyDict_SetItemString(probing->python, "_probefs_agent", module) < 0)
+        return -1;
+    return PyObject_SetAttr(module, name, function);
+}
+
+PyObject *python_part_attribute(PyObject *capsule, PyObject *name)
+{
+    struct probing *probing = probing_of(capsule);
+
+    if (!probing)
+        return NULL;
+    if (!is_offered(name))
+        return PyErr_Format(PyExc_AttributeError, "module 'probing' has no attribute %R", name);
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    _cleanup_unref_ PyObject *function = text ? python_part(probing, text) : NULL;
+    if (!function || give(probing, name, function) < 0)
+        return NULL;
+    Py_IncRef(function);
+    return function;
+}

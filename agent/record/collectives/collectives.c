@@ -1,0 +1,339 @@
+/* The collectives of torch.distributed. What finds them is Python (collectives.py), in a namespace
+ * of its own; here is what it writes its rows with, which must not take long.
+ *
+ * How far each group has come is looked at by Python's thread, ten times a second. */
+#include "agent/record/collectives/collectives.h"
+
+#include "agent/base/clock.h"
+#include "agent/base/thread.h"
+#include "agent/collectives_sources.h"
+#include "agent/cpython/embedded.h"
+#include "agent/cpython/exception_words.h"
+#include "agent/interpreter/interpreter.h"
+#include "agent/record/recorder.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PERIOD_NS 100000000u
+#define SHAPE_MAX 96
+#define BEGIN_ARGUMENTS 3
+#define COUNT_ARGUMENTS 6
+
+static const struct source sources[] = {
+    {"<probefs collectives>", source_collectives},
+    {NULL, NULL},
+};
+
+static bool samples; /* the main interpreter is recorded; read without the GIL */
+static uint64_t hint;
+
+/* What Python keeps of a row. */
+struct ticket {
+    struct ring_ticket row;
+    double start;
+};
+
+static PyObject *none(void)
+{
+    Py_IncRef(Py_None);
+    return Py_None;
+}
+
+static int64_t integer_of(PyObject *value)
+{
+    int64_t integer = PyLong_AsLongLong(value);
+
+    if (!PyErr_Occurred())
+        return integer;
+    PyErr_Clear();
+    return RING_NULL_INTEGER;
+}
+
+/* Borrowed: of what learn() in collectives.py has; NULL: nothing. */
+static PyObject *known_as(PyObject *known, const char *name)
+{
+    return PyDict_GetItemString(known, name);
+}
+
+/* Borrowed: the first tensor of what a method was given: a tensor, or a list of them, or one of
+ * such lists. NULL: there is none. */
+static PyObject *first_tensor(PyObject *args, PyObject *known)
+{
+    PyObject *classes = known_as(known, "classes");
+    PyObject *one = classes && PyTuple_Size(args) > 1 ? PyTuple_GetItem(args, 1) : NULL;
+
+    for (unsigned depth = 0; one && depth < 2 && PyList_CheckExact(one); depth++)
+        one = PyList_Size(one) > 0 ? PyList_GetItem(one, 0) : NULL;
+    for (Py_ssize_t i = 0; one && i < PyTuple_Size(classes); i++)
+        if ((PyObject *)Py_TYPE(one) == PyTuple_GetItem(classes, i))
+            return one;
+    return NULL;
+}
+
+/* Into row: text is where the shape stays. */
+static void take_tensor(PyObject *tensor, PyObject *known, struct collectives_row *row,
+                        char text[SHAPE_MAX])
+{
+    PyObject *names = known_as(known, "names"), *dtypes = known_as(known, "dtypes");
+    int64_t items = 1;
+    size_t size = 0;
+
+    if (!names || !dtypes)
+        return;
+    _cleanup_unref_ PyObject *shape = PyObject_GetAttr(tensor, PyTuple_GetItem(names, 0));
+    _cleanup_unref_ PyObject *dtype = PyObject_GetAttr(tensor, PyTuple_GetItem(names, 1));
+    PyObject *type = dtype ? PyDict_GetItem(dtypes, dtype) : NULL;
+    if (!shape || !PyTuple_Check(shape))
+        return;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(shape) && size < SHAPE_MAX; i++) {
+        int64_t n = integer_of(PyTuple_GetItem(shape, i));
+        items *= n;
+        size +=
+            (size_t)snprintf(text + size, SHAPE_MAX - size, i ? ", %lld" : "%lld", (long long)n);
+    }
+    row->shape = (struct ring_text){text, size < SHAPE_MAX ? size : SHAPE_MAX - 1};
+    if (!type)
+        return;
+    row->dtype = recorder_text(PyTuple_GetItem(type, 0));
+    int64_t bytes = integer_of(PyTuple_GetItem(type, 1));
+    if (bytes != RING_NULL_INTEGER)
+        row->bytes = items * bytes;
+}
+
+/* What find() in collectives.py says of a group, a new reference; NULL: nothing. */
+static PyObject *find_group(PyObject *group, PyObject *known)
+{
+    _cleanup_unref_ PyObject *address = PyLong_FromVoidPtr(group);
+    PyObject *found = address ? PyDict_GetItem(known, address) : NULL;
+
+    if (found) {
+        Py_IncRef(found);
+        return found;
+    }
+    PyObject *find = known_as(known, "find");
+    return find ? PyObject_CallFunctionObjArgs(find, group, NULL) : NULL;
+}
+
+static bool is_operation(PyObject *operation, const char *name)
+{
+    return PyUnicode_CompareWithASCIIString(operation, name) == 0;
+}
+
+/* The numbers among all of a send or recv, whose second argument is that in the group. */
+static void take_peer(PyObject *args, PyObject *everybody, struct collectives_row *row)
+{
+    int64_t peer = PyTuple_Size(args) > 2 ? integer_of(PyTuple_GetItem(args, 2)) : -1;
+
+    if (peer >= 0 && peer < PyList_Size(everybody))
+        row->peer = integer_of(PyList_GetItem(everybody, peer));
+}
+
+/* The one that begins now is the next one. */
+static int64_t next_number(PyObject *number, PyObject *group)
+{
+    _cleanup_unref_ PyObject *last =
+        number == Py_None ? NULL : PyObject_CallFunctionObjArgs(number, group, NULL);
+    int64_t seq = last ? integer_of(last) : RING_NULL_INTEGER;
+
+    PyErr_Clear();
+    return seq == RING_NULL_INTEGER ? seq : seq + 1;
+}
+
+static PyObject *ticket_new(const struct ticket *ticket)
+{
+    return PyBytes_FromStringAndSize((const char *)ticket, sizeof *ticket);
+}
+
+/* begin(operation, args, known): what recorded() in collectives.py says. The ticket of the row,
+ * None if it was not written. */
+static PyObject *begin(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
+{
+    struct ticket ticket = {.start = realtime_s()};
+    char shape[SHAPE_MAX];
+
+    if (n != BEGIN_ARGUMENTS || !PyTuple_Check(args[1]) || !PyDict_Check(args[2]))
+        return PyErr_Format(PyExc_TypeError, "begin(operation, args, known)");
+    if (!recorder_ring(RECORDED_COLLECTIVES) || PyTuple_Size(args[1]) < 1)
+        return none();
+    PyObject *group = PyTuple_GetItem(args[1], 0);
+    _cleanup_unref_ PyObject *its = find_group(group, args[2]);
+    if (!its) {
+        PyErr_Clear();
+        return none();
+    }
+    bool point = is_operation(args[0], "send") || is_operation(args[0], "recv");
+    struct collectives_row row = {
+        .source = {"recorded", 8},
+        .tid = thread_tid(),
+        .group_name = recorder_text(PyTuple_GetItem(its, 0)),
+        .group_size = integer_of(PyTuple_GetItem(its, 1)),
+        .group_rank = integer_of(PyTuple_GetItem(its, 2)),
+        .seq = point ? RING_NULL_INTEGER : next_number(PyTuple_GetItem(its, 3), group),
+        .start = ticket.start,
+        .duration = (double)NAN,
+        .op = recorder_text(args[0]),
+        .bytes = RING_NULL_INTEGER,
+        .peer = RING_NULL_INTEGER,
+        .lineno = RING_NULL_INTEGER,
+    };
+    if (point)
+        take_peer(args[1], PyTuple_GetItem(its, 4), &row);
+    PyObject *tensor = first_tensor(args[1], args[2]);
+    if (tensor)
+        take_tensor(tensor, args[2], &row, shape);
+    PyErr_Clear();
+    struct ring *ring = recorder_ring(RECORDED_COLLECTIVES); /* the GIL may have been given up */
+    if (!ring || !collectives_append(ring, &row, &ticket.row))
+        return none();
+    return ticket_new(&ticket);
+}
+
+static bool ticket_of(PyObject *bytes, struct ticket *out)
+{
+    if (PyBytes_Size(bytes) != sizeof *out) {
+        PyErr_Clear();
+        return false;
+    }
+    memcpy(out, PyBytes_AsString(bytes), sizeof *out);
+    return true;
+}
+
+/* end(ticket): it was waited for. */
+static PyObject *end(PyObject *capsule, PyObject *bytes)
+{
+    struct ring *ring = recorder_ring(RECORDED_COLLECTIVES);
+    struct ticket ticket;
+
+    if (ring && ticket_of(bytes, &ticket))
+        collectives_patch_duration(ring, &ticket.row, realtime_s() - ticket.start);
+    return none();
+}
+
+/* count(ticket, name, size, rank, seq, since): the row of a group, by its ticket or None; since:
+ * how long it has been that number, None: it just became that. (ticket, since). */
+static PyObject *count(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
+{
+    struct ring *ring = recorder_ring(RECORDED_COLLECTIVES);
+    struct ticket ticket = {.start = realtime_s()};
+
+    if (n != COUNT_ARGUMENTS)
+        return PyErr_Format(PyExc_TypeError, "count(ticket, name, size, rank, seq, since)");
+    if (!ring)
+        return Py_BuildValue("(OO)", Py_None, Py_None);
+    struct collectives_row row = {
+        .source = {"counter", 7},
+        .tid = RING_NULL_INTEGER,
+        .group_name = recorder_text(args[1]),
+        .group_size = integer_of(args[2]),
+        .group_rank = integer_of(args[3]),
+        .seq = integer_of(args[4]),
+        .start = args[5] == Py_None ? ticket.start : PyFloat_AsDouble(args[5]),
+        .duration = (double)NAN,
+        .bytes = RING_NULL_INTEGER,
+        .peer = RING_NULL_INTEGER,
+        .lineno = RING_NULL_INTEGER,
+    };
+    if (args[0] == Py_None || !ticket_of(args[0], &ticket) ||
+        !collectives_patch_seq_start(ring, &ticket.row, row.seq, row.start))
+        if (!collectives_append(ring, &row, &ticket.row))
+            return Py_BuildValue("(OO)", Py_None, Py_None);
+    _cleanup_unref_ PyObject *bytes = ticket_new(&ticket);
+    return bytes ? Py_BuildValue("(Od)", bytes, row.start) : NULL;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wcast-function-type" /* how CPython has it for METH_FASTCALL */
+static PyMethodDef definitions[] = {
+    {"begin", (PyCFunction)begin, METH_FASTCALL, NULL},
+    {"end", end, METH_O, NULL},
+    {"count", (PyCFunction)count, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+#pragma GCC diagnostic pop
+
+static PyObject *make_namespace(const struct guest *guest)
+{
+    _cleanup_unref_ PyObject *probe = PyModule_New("_probe");
+
+    if (!probe)
+        return NULL;
+    for (PyMethodDef *definition = definitions; definition->ml_name; definition++) {
+        _cleanup_unref_ PyObject *function = guest_function(guest, definition);
+        if (!function || PyObject_SetAttrString(probe, definition->ml_name, function) < 0)
+            return NULL;
+    }
+    return source_namespace(sources, probe);
+}
+
+static PyObject *call(PyObject *namespace, const char *name)
+{
+    PyObject *function = PyDict_GetItemString(namespace, name); /* borrowed */
+    return function ? PyObject_CallObject(function, NULL) : NULL;
+}
+
+static int collectives_on(struct interpreter *interpreter, const struct proto_record *record,
+                          char words[PROTO_WORDS_MAX])
+{
+    PyObject **namespace = recorder_kept(interpreter, RECORDED_COLLECTIVES);
+    bool made = !*namespace;
+    PyObject *text;
+    int error;
+
+    if (made)
+        *namespace = make_namespace(&interpreter->guest);
+    if (!*namespace)
+        return -EIO;
+    _cleanup_unref_ PyObject *said = call(*namespace, "on");
+    if (!said || !PyArg_ParseTuple(said, "iO", &error, &text))
+        error = EIO;
+    else
+        words_copy(text, words, PROTO_WORDS_MAX);
+    if (error && made)
+        source_drop(namespace);
+    if (!error && interpreter_is_main(interpreter)) {
+        hint = record->gil_interval;
+        __atomic_store_n(&samples, true, __ATOMIC_RELEASE);
+    }
+    return -error;
+}
+
+/* A thread may wait in what stood in for a method: it finds nothing of ours when it goes on. */
+static void collectives_off(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    PyObject **namespace = recorder_kept(interpreter, RECORDED_COLLECTIVES);
+
+    if (interpreter_is_main(interpreter))
+        __atomic_store_n(&samples, false, __ATOMIC_RELEASE);
+    _cleanup_unref_ PyObject *said = call(*namespace, "off");
+    PyErr_Clear();
+    source_drop(namespace);
+}
+
+static void collectives_forget(void) { samples = false; }
+
+const struct recorder collectives_recorder = {
+    .on = collectives_on,
+    .off = collectives_off,
+    .forget = collectives_forget,
+    .python = true,
+};
+
+uint64_t collectives_look(void)
+{
+    struct interpreter *entered;
+
+    if (!__atomic_load_n(&samples, __ATOMIC_ACQUIRE) || !recorder_ring(RECORDED_COLLECTIVES))
+        return 0;
+    if (interpreter_enter(interpreter_main()->id, hint, &entered) < 0)
+        return 0;
+    PyObject *namespace = *recorder_kept(entered, RECORDED_COLLECTIVES);
+    if (namespace && interpreter_is_main(entered)) {
+        _cleanup_unref_ PyObject *said = call(namespace, "sample");
+        PyErr_Clear();
+    }
+    interpreter_leave(entered);
+    return PERIOD_NS;
+}

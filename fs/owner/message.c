@@ -1,0 +1,246 @@
+#include "fs/owner/message.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define ERROR_MAX 4095 /* as the kernel's MAX_ERRNO */
+
+/* A name as it is sent, without padding; its word follows. */
+struct name_head {
+    uint32_t entry, value, word;
+};
+
+/* ---- sending ---- */
+
+static void add_names(const struct owner_answer *answer, struct text *out)
+{
+    for (size_t i = 0; i < answer->nnames; i++) {
+        const struct number *number = &answer->names[i].number;
+        const struct name_head head = {
+            .entry = answer->names[i].entry,
+            .value = number->value,
+            .word = number->word ? (uint32_t)strlen(number->word) : 0,
+        };
+        text_add(out, (const char *)&head, sizeof head);
+        if (head.word)
+            text_add(out, number->word, head.word);
+    }
+}
+
+/* Sends all that is in the parts, which are used up. */
+static int send_parts(int fd, struct iovec *parts, size_t n)
+{
+    struct iovec piece[8];
+
+    while (n) {
+        size_t used = 0, room = OWNER_PIECE;
+        for (size_t i = 0; i < n && room; i++) {
+            if (!parts[i].iov_len)
+                continue;
+            size_t size = parts[i].iov_len < room ? parts[i].iov_len : room;
+            piece[used++] = (struct iovec){parts[i].iov_base, size};
+            room -= size;
+        }
+        const struct msghdr message = {.msg_iov = piece, .msg_iovlen = used};
+        ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return -errno;
+        for (size_t left = (size_t)sent; n; parts++, n--) {
+            size_t size = parts->iov_len < left ? parts->iov_len : left;
+            if (!parts->iov_len)
+                continue;
+            parts->iov_base = (char *)parts->iov_base + size;
+            parts->iov_len -= size;
+            left -= size;
+            if (parts->iov_len)
+                break;
+        }
+    }
+    return 0;
+}
+
+int owner_reply_send(int fd, const struct owner_answer *answer)
+{
+    _cleanup_(text_deinit) struct text names = TEXT_INIT;
+    struct owner_reply reply = {.error = answer->error, .noted = answer->noted};
+    size_t why = answer->why.size < OWNER_WHY_MAX ? answer->why.size : OWNER_WHY_MAX;
+
+    if (answer->error == 0)
+        add_names(answer, &names);
+    if (names.error || names.size > OWNER_NAMES_BYTES || answer->nnames > OWNER_NAMES_MAX)
+        reply.error = names.error ? -ENOMEM : -E2BIG;
+    bool told = reply.error == 0;
+    reply.why = (uint32_t)why;
+    reply.nnames = told ? (uint32_t)answer->nnames : 0;
+    reply.names = told ? (uint32_t)names.size : 0;
+    reply.text = told ? answer->text.size : 0;
+    struct iovec parts[] = {
+        {&reply, sizeof reply},
+        {answer->why.data, reply.why},
+        {names.data, reply.names},
+        {answer->text.data, reply.text},
+    };
+    return send_parts(fd, parts, ARRAY_SIZE(parts));
+}
+
+/* ---- receiving ---- */
+
+static bool is_sane(const struct owner_reply *reply)
+{
+    return reply->error <= 0 && reply->error >= -ERROR_MAX && reply->noted <= 0 &&
+           reply->noted >= -ERROR_MAX && reply->why <= OWNER_WHY_MAX &&
+           reply->nnames <= OWNER_NAMES_MAX && reply->names <= OWNER_NAMES_BYTES &&
+           reply->text <= TEXT_MAX;
+}
+
+/* Moves what belongs to one part of the reply to it. */
+static void fill(struct text *part, uint64_t wants, const char **message, size_t *size)
+{
+    size_t n = wants - part->size < *size ? (size_t)(wants - part->size) : *size;
+
+    if (n)
+        text_add(part, *message, n);
+    *message += n;
+    *size -= n;
+}
+
+int owner_receipt_take(struct owner_receipt *receipt, const char *message, size_t size)
+{
+    struct owner_reply *reply = &receipt->reply;
+
+    if (!size)
+        return -EPROTO;
+    if (!receipt->begun) {
+        if (size < sizeof *reply)
+            return -EPROTO;
+        memcpy(reply, message, sizeof *reply);
+        if (!is_sane(reply))
+            return -EPROTO;
+        receipt->begun = true;
+        message += sizeof *reply;
+        size -= sizeof *reply;
+    }
+    fill(&receipt->why, reply->why, &message, &size);
+    fill(&receipt->names, reply->names, &message, &size);
+    fill(&receipt->text, reply->text, &message, &size);
+    if (receipt->why.error || receipt->names.error || receipt->text.error)
+        return -ENOMEM;
+    if (size)
+        return -EPROTO;
+    return receipt->why.size < reply->why || receipt->names.size < reply->names ||
+           receipt->text.size < reply->text;
+}
+
+/* How many bytes at p a terminal would obey: control characters but tab and newline, those of C1
+ * too, which are two bytes in UTF-8. */
+static size_t control_length(const unsigned char *p, const unsigned char *end)
+{
+    if ((*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7f)
+        return 1;
+    return *p == 0xc2 && p + 1 < end && p[1] >= 0x80 && p[1] < 0xa0 ? 2 : 0;
+}
+
+static void drop_controls(struct text *text)
+{
+    unsigned char *p = (unsigned char *)text->data, *end = text->size ? p + text->size : p;
+
+    while (p < end) {
+        size_t n = control_length(p, end);
+        memset(p, '?', n);
+        p += n ? n : 1;
+    }
+}
+
+/* Whether the directory that was asked for has such an entry. */
+static bool is_child(const struct owner_call *call, uint32_t entry)
+{
+    const struct entry *directory = &layout[call->entry];
+
+    if (call->op != OWNER_LIST || entry >= layout_size)
+        return false;
+    for (const struct entry *e = NULL; (e = layout_next(directory, e));)
+        if (e == &layout[entry])
+            return true;
+    return false;
+}
+
+/* Whether it can be the name of a file. */
+static bool is_name(const char *word, size_t size)
+{
+    const unsigned char *p = (const unsigned char *)word, *end = p + size;
+
+    if (!size || size > NAME_MAX ||
+        (word[0] == '.' && (size == 1 || (size == 2 && word[1] == '.'))))
+        return false;
+    for (; p < end; p++)
+        if (*p == '/' || *p == '\n' || *p == '\t' || control_length(p, end))
+            return false;
+    return true;
+}
+
+static int take_name(const struct owner_call *call, const struct name_head *head, const char *word,
+                     struct owner_answer *answer)
+{
+    struct owner_name name = {.entry = head->entry, .number = {.value = head->value}};
+    const struct naming *naming = layout[head->entry].naming;
+    bool is_word = naming && name_is_word(naming->kind);
+
+    if (is_word != (head->word > 0) || (is_word && !is_name(word, head->word)))
+        return -EPROTO;
+    if (is_word) {
+        name.number.word = strndup(word, head->word);
+        if (!name.number.word)
+            return -ENOMEM;
+    }
+    return owner_answer_add(answer, &name);
+}
+
+static int take_names(const struct owner_receipt *receipt, struct owner_answer *answer)
+{
+    const char *p = receipt->names.data;
+    size_t left = receipt->names.size;
+    struct name_head head;
+
+    for (uint32_t i = 0; i < receipt->reply.nnames; i++) {
+        if (left < sizeof head)
+            return -EPROTO;
+        memcpy(&head, p, sizeof head);
+        p += sizeof head;
+        left -= sizeof head;
+        if (head.word > left || !is_child(receipt->call, head.entry))
+            return -EPROTO;
+        int r = take_name(receipt->call, &head, p, answer);
+        if (r < 0)
+            return r;
+        p += head.word;
+        left -= head.word;
+    }
+    return left ? -EPROTO : 0;
+}
+
+int owner_receipt_answer(struct owner_receipt *receipt, struct owner_answer *answer)
+{
+    int r = take_names(receipt, answer);
+
+    if (r < 0)
+        return r;
+    drop_controls(&receipt->why);
+    drop_controls(&receipt->text);
+    answer->error = receipt->reply.error;
+    answer->noted = receipt->reply.noted;
+    answer->why = receipt->why;
+    answer->text = receipt->text;
+    receipt->why = receipt->text = TEXT_INIT;
+    return 0;
+}
+
+void owner_receipt_deinit(struct owner_receipt *receipt)
+{
+    text_deinit(&receipt->why);
+    text_deinit(&receipt->names);
+    text_deinit(&receipt->text);
+}

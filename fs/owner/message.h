@@ -1,0 +1,56 @@
+/* How an owner process is asked: over pairs of SOCK_SEQPACKET sockets, one request at a time and
+ * then its reply, which comes in pieces. Both ends are one binary.
+ *
+ * Who asks believes nothing of a reply: sizes are held against limits, names against the directory
+ * that was asked for, and control characters never get to a terminal. */
+#pragma once
+
+#include "fs/owner/class.h"
+#include "fs/owner/serve.h"
+
+#include <assert.h>
+
+#define OWNER_CONTROL 3      /* descriptors of an owner process: where connections come from ... */
+#define OWNER_CALLERS 4      /* ... and the file of trace/callers.h */
+#define OWNER_PIECE 61440u   /* bytes of one message */
+#define OWNER_WHY_MAX 65536u /* bytes of words */
+#define OWNER_NAMES_MAX 65536u        /* in one directory ... */
+#define OWNER_NAMES_BYTES (16u << 20) /* ... and so many bytes of them */
+
+/* The first message of a connection: the thread at its other end. */
+struct owner_hello {
+    int32_t error; /* -errno: it can't be used */
+    int32_t tid;
+};
+
+struct owner_request {
+    struct owner_call call;
+    uint32_t reads;           /* a file, in the name of `who` */
+    struct access_caller who; /* complete */
+};
+static_assert(sizeof(struct owner_request) < OWNER_PIECE, "one message");
+
+/* Followed by the words, the names and the text, in this order. */
+struct owner_reply {
+    int32_t error, noted;
+    uint32_t why, nnames, names; /* bytes, but for nnames */
+    uint64_t text;
+};
+
+/* Sends the reply. -errno: nobody is there to have it. */
+int owner_reply_send(int fd, const struct owner_answer *answer);
+
+/* A reply that is being received. */
+struct owner_receipt {
+    const struct owner_call *call;
+    struct owner_reply reply;
+    bool begun;
+    struct text why, names, text;
+};
+
+/* Takes in one message. 1: there are more to come; 0: that was all of it; -EPROTO: no owner process
+ * says that. -ENOMEM. */
+int owner_receipt_take(struct owner_receipt *receipt, const char *message, size_t size);
+/* Makes an answer of one that is complete. -EPROTO, -ENOMEM. */
+int owner_receipt_answer(struct owner_receipt *receipt, struct owner_answer *answer);
+void owner_receipt_deinit(struct owner_receipt *receipt);

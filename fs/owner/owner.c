@@ -1,0 +1,247 @@
+#include "fs/owner/owner.h"
+
+#include "fs/base/array.h"
+#include "fs/base/worker.h"
+#include "fs/owner/message.h"
+#include "fs/proc/may_hang.h"
+#include "fs/process/registry.h"
+#include "fs/trace/callers.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+/* One connection and the thread that answers it. */
+struct connection {
+    struct owner_self *self;
+    int fd;
+    struct interrupt unwanted; /* raised when the other end is closed */
+    atomic_bool ended;
+    struct connection *next;
+};
+
+struct owner_self {
+    struct registry *registry;
+    struct replies replies; /* none are ever given */
+    struct access access;
+    bool own;             /* it has the daemon's rights */
+    atomic_uint answered; /* calls, so far and now */
+    struct connection *connections;
+    size_t n;
+};
+
+/* ---- answering ---- */
+
+/* Finds the process that is meant, and no successor. What looks like no interpreter from here may
+ * do so for want of rights: who asks has seen that it was one. */
+static int find(struct owner_self *self, const struct owner_call *call, struct process **out)
+{
+    struct process *process;
+
+    int r = registry_lookup(self->registry, call->pid, &process);
+    if (r < 0)
+        return r != -ENOENT ? r : self->own ? -ESRCH : -EPERM;
+    if (process->start_time != call->start_time) {
+        process_unref(process);
+        return -ESRCH;
+    }
+    atomic_store(&process->rank, call->process_rank);
+    *out = process;
+    return 0;
+}
+
+/* Who it is read for, as far as the files that are read here ask that. */
+static void name_reader(const struct owner_request *request, struct credentials *out)
+{
+    *out = (struct credentials){.refs = 1, .who = request->who, .ns = -1};
+}
+
+static void answer(struct connection *connection, const struct owner_request *request,
+                   struct owner_answer *out)
+{
+    struct owner_self *self = connection->self;
+    const struct server server = {
+        .registry = self->registry,
+        .replies = &self->replies,
+        .access = &self->access,
+    };
+    struct credentials who;
+    struct process *process;
+
+    name_reader(request, &who);
+    out->error = find(self, &request->call, &process);
+    if (out->error < 0)
+        return;
+    owner_serve(&server, process, request->reads ? &who : NULL, &request->call,
+                &connection->unwanted, out);
+    process_unref(steal_pointer(out->process)); /* who asks knows it */
+    process_unref(process);
+}
+
+/* Whether there is something to be answered. */
+static bool receive(int fd, struct owner_request *out)
+{
+    ssize_t n;
+
+    do
+        n = recv(fd, out, sizeof *out, 0);
+    while (n < 0 && errno == EINTR);
+    return n == sizeof *out && out->call.entry < layout_size && out->call.child < layout_size;
+}
+
+static void *connection_main(void *arg)
+{
+    struct connection *connection = arg;
+    const struct owner_hello hello = {.tid = (int32_t)syscall(SYS_gettid)};
+    struct owner_request request;
+    int sent = 0;
+
+    if (send(connection->fd, &hello, sizeof hello, MSG_NOSIGNAL) < 0)
+        sent = -errno;
+    while (sent == 0 && receive(connection->fd, &request)) {
+        struct owner_answer out = {.text = TEXT_INIT, .why = TEXT_INIT};
+        atomic_fetch_add(&connection->self->answered, 1);
+        may_hang_left_by_others(request.call.pid);
+        answer(connection, &request, &out);
+        may_hang_left_by_others(0);
+        sent = owner_reply_send(connection->fd, &out);
+        owner_answer_deinit(&out);
+    }
+    shutdown(connection->fd, SHUT_RDWR);
+    atomic_store(&connection->ended, true);
+    return NULL;
+}
+
+/* ---- connections ---- */
+
+/* Takes over the descriptor. */
+static void connection_start(struct owner_self *self, int fd)
+{
+    struct connection *connection = calloc(1, sizeof *connection);
+    pthread_t thread;
+
+    if (connection) {
+        *connection = (struct connection){.self = self, .fd = fd, .unwanted = {.fd = -1}};
+        if (worker_start_deep(connection_main, connection, "probefs-look", &thread) == 0) {
+            pthread_detach(thread);
+            connection->next = self->connections;
+            self->connections = connection;
+            self->n++;
+            return;
+        }
+    }
+    free(connection);
+    const struct owner_hello hello = {.error = -EAGAIN};
+    (void)send(fd, &hello, sizeof hello, MSG_NOSIGNAL);
+    close(fd);
+}
+
+/* The next connection of the control connection. -1: there is none any more. */
+static int accept_one(void)
+{
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    char byte;
+    struct iovec io = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    int fd = -1;
+
+    if (recvmsg(OWNER_CONTROL, &message, MSG_CMSG_CLOEXEC) <= 0)
+        return -1;
+    const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (head && head->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(head), sizeof fd);
+    return fd;
+}
+
+static void forget_ended(struct owner_self *self)
+{
+    struct connection **at = &self->connections;
+
+    while (*at) {
+        struct connection *connection = *at;
+        if (!atomic_load(&connection->ended)) {
+            at = &connection->next;
+            continue;
+        }
+        *at = connection->next;
+        self->n--;
+        close(connection->fd);
+        free(connection);
+    }
+}
+
+/* Waits for a new connection, and tells those that answer who has gone. False: all is to end. */
+static bool look_after(struct owner_self *self)
+{
+    struct pollfd *fds = calloc(self->n + 1, sizeof *fds);
+    size_t n = 1;
+
+    if (!fds)
+        return false;
+    fds[0] = (struct pollfd){.fd = OWNER_CONTROL, .events = POLLIN};
+    for (struct connection *c = self->connections; c; c = c->next) {
+        /* one that was told is no longer listened to */
+        bool told = atomic_load(&c->unwanted.raised) && !atomic_load(&c->ended);
+        fds[n++] = (struct pollfd){.fd = told ? -1 : c->fd, .events = POLLRDHUP};
+    }
+    unsigned before = atomic_load(&self->answered);
+    int r = poll(fds, n, OWNER_IDLE_MS);
+    bool goes_on = r > 0 || (r < 0 && errno == EINTR) || atomic_load(&self->answered) != before;
+    n = 1;
+    for (struct connection *c = self->connections; r > 0 && c; c = c->next, n++)
+        if (fds[n].revents)
+            atomic_store(&c->unwanted.raised, true);
+    if (r > 0 && fds[0].revents) {
+        int fd = accept_one();
+        goes_on = fd >= 0;
+        if (goes_on)
+            connection_start(self, fd);
+    }
+    free(fds);
+    forget_ended(self);
+    return goes_on;
+}
+
+/* ---- the whole ---- */
+
+/* Gives up all rights but those that it is told to have. */
+static int become(bool *own)
+{
+    struct owner_class class;
+
+    close_range(OWNER_CALLERS + 1, ~0u, 0);
+    for (int fd = 0; fd < OWNER_CONTROL; fd++)
+        if (isatty(fd))
+            close(fd); /* who gets hold of this process writes to nobody's terminal */
+    if (recv(OWNER_CONTROL, &class, sizeof class, 0) != sizeof class)
+        return -EPROTO;
+    *own = class.own;
+    int r = class_become(&class);
+    return r < 0 ? r : callers_follow(OWNER_CALLERS);
+}
+
+int owner_main(void)
+{
+    struct owner_self self = {0};
+
+    prctl(PR_SET_NAME, OWNER_PROCESS_NAME);
+    int r = become(&self.own);
+    if (r == 0)
+        r = access_init(&self.access, HIDEPID_INVISIBLE);
+    if (r == 0)
+        r = registry_new(&self.registry);
+    replies_init(&self.replies);
+    const struct owner_hello hello = {.error = r, .tid = getpid()};
+    if (send(OWNER_CONTROL, &hello, sizeof hello, MSG_NOSIGNAL) < 0 || r < 0)
+        _exit(1);
+    while (look_after(&self))
+        continue;
+    _exit(0); /* whoever still reads has nobody to tell */
+}

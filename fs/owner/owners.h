@@ -1,0 +1,37 @@
+/* The owner processes of a mount (owner.h): they are started when they are first needed, one for
+ * each class of rights, and asked.
+ *
+ * One that crashes costs those who wait for it an error, and is started again; one that crashes
+ * again and again, only now and then. One that is stopped, or doesn't answer at all, is killed. A
+ * thread of it that hangs in the kernel is left behind (proc/may_hang.h). */
+#pragma once
+
+#include "fs/owner/serve.h"
+#include "fs/proc/may_hang.h"
+
+#define OWNERS_MAX 64            /* at once */
+#define OWNER_CONNECTIONS_MAX 48 /* of one: those that are left behind count */
+#define OWNER_CALLS_MAX 16 /* of one that are waited for, each by one of the mount's 32 threads */
+#define OWNER_ANSWER_NS 60000000000u /* nothing that it reads takes so long */
+#define OWNER_STOPPED_LOOKS 20       /* 100 ms each */
+
+enum contain {
+    CONTAIN_NO,     /* the mount's process reads */
+    CONTAIN_YES,    /* what owner processes may not read, one with the daemon's own rights does */
+    CONTAIN_STRICT, /* nobody does */
+};
+
+struct owners;
+
+/* contain: not CONTAIN_NO. To be called before there are other threads. */
+int owners_new(enum contain contain, const struct access *access, struct owners **out);
+/* Ends the processes. Nobody may be asking any more; NULL is fine. */
+void owners_free(struct owners *owners);
+
+/* Asks for what entry_passive() says is read from a process. who: in whose name a file is read, or
+ * NULL; work: of that process, which a thread there does, and never run here. Returns
+ * answer->error; what only this side can come to: -EIO: the owner process has ended; -ETIMEDOUT,
+ * -EINTR, -EAGAIN, and why says more. */
+int owners_ask(struct owners *owners, struct process *process, const struct credentials *who,
+               const struct owner_call *call, struct may_hang *work,
+               const struct interrupt *interrupt, struct owner_answer *answer);

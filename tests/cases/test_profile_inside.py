@@ -1,0 +1,244 @@
+"""Samples that the agent takes in a handler of SIGTRAP: when it is their turn, what they say of programs that measure
+themselves, and that nobody is harmed by storms of threads, forks and execs, by a detach, or by the daemon's death."""
+import errno
+import os
+import pathlib
+import signal
+
+import pytest
+
+import shares
+from commands import Commands, Refused
+from interpreters import eventually, patience
+from mount import REPOSITORY
+from sql import value
+from test_profile import samples, started, status
+from test_profile_kernel import STORM, descriptors, judged, noise
+from watching import needs_hardware
+
+# has a handler of its own, in Python; says how often that was called
+HANDLES = """
+import signal, sys, threading
+called = []
+signal.signal(signal.SIGTRAP, lambda *_: called.append(1))
+def spin():
+    x = 1
+    while not over:
+        x = x * 3 % 1000003
+over = False
+print("ready")
+threading.Thread(target=spin).start()
+for line in sys.stdin:
+    print(len(called), flush=True)
+over = True
+"""
+
+# writes where it can be watched, and computes
+WRITES = """
+import array
+cells = array.array("d", [0.0])
+def work():
+    while True:
+        cells[0] += 1
+        sum(range(20000))
+print("ready")
+work()
+"""
+
+# its main thread ends while others compute, one of which is never waited for
+ENDS = """
+import sys, threading, time, zlib
+block = bytes(1 << 22)
+def without_gil():
+    while True:
+        zlib.crc32(block)
+def with_gil():
+    x = 1
+    while not over:
+        x = x * 3 % 1000003
+over = False
+threading.Thread(target=without_gil, daemon=True).start()
+threading.Thread(target=with_gil).start()
+print("ready")
+sys.stdin.read()
+over = True
+"""
+
+
+def without(*calls):
+    return [REPOSITORY / "tests" / "seccomp-exec", "EPERM", ",".join(calls)]
+
+
+@pytest.fixture
+def own(probe):
+    """A daemon that may not use BPF."""
+    return probe.mount(within=without("bpf"))
+
+
+@pytest.fixture
+def allowed(probe, any_python):
+    """Skips where perf events can't send SIGTRAP here: a daemon's own word for it."""
+    target = any_python.run("shares.py", "python")
+    commands = Commands(probe, target.pid)
+    try:
+        commands.run("ctl", "profile cpu inside\n")
+    except Refused as refused:
+        pytest.skip(str(refused))
+    commands.run("ctl", "profile off\n")
+    target.close()
+
+
+def handled(pid):
+    """Whether SIGTRAP has a handler."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signal.SIGTRAP - 1) & 1)
+
+
+def test_whose_turn_it_is(probe, any_python, allowed):
+    """The kernel's own, then the agent's where one is in already, then reading from outside; each says why not more."""
+    for refused, source in (("bpf",), "inside"), (("bpf", "perf_event_open"), "timer"):
+        target = any_python.run("shares.py", "python")
+        mount = probe.mount(within=without(*refused))
+        commands = started(mount, target, "profile cpu 997hz", 20)
+        said = status(mount, target.pid)
+        assert said["Source"] == "timer" and "no agent" in mount.read(target.pid, "profile", "status")
+        assert not handled(target.pid)
+        commands.attach()
+        started(mount, target, "profile cpu 997hz", 20)
+        said = status(mount, target.pid)
+        assert said["Source"] == source and "NotBetter" in said
+        assert handled(target.pid) == (source == "inside")
+        commands.run("ctl", "profile wall 997hz\n")
+        assert status(mount, target.pid)["Source"] == "timer"
+        commands.detach()
+        assert not handled(target.pid)
+        mount.close()
+        target.close()
+    target = any_python.run("shares.py", "python")
+    commands = Commands(probe, target.pid)
+    error, words = commands.refused("ctl", "profile wall inside\n")
+    assert error == errno.EOPNOTSUPP and "processor time only" in words
+
+
+@pytest.mark.long
+@pytest.mark.python(minimum=(3, 10))
+def test_truth(probe, python, allowed):
+    """And stacks that never were."""
+    for kind in "mix", "calls":
+        target = python.run("shares.py", kind)
+        commands = started(probe, target, "profile cpu 997hz inside", 20)
+        commands.run("ctl", "profile clear\n")
+        shares.begin(target)
+        eventually(lambda: samples(probe, target.pid) > 1500, patience(60), "samples")
+        spent = shares.end(target)
+        commands.run("ctl", "profile off\n")
+        said = status(probe, target.pid)
+        assert said["Source"] == "inside"
+        assert said["Lost"].startswith("0 ") and said["Torn"].startswith("0 ") and said["NoStack"].startswith("0 ")
+        assert not said["TargetCost"].startswith("0 ")
+        cpu = {name: own for name, (own, _) in spent.items()}
+        with_gil = {name: own for name, own in cpu.items() if name != "in_c_nogil"}
+        for mode, truth in ("cpu", cpu), ("gil", with_gil):
+            found = judged(probe, target, mode, truth)
+            assert found.impossible == 0
+            assert found.worst < noise(1500), (mode, found, spent)
+        commands.detach()
+        shares.begin(target)
+        assert shares.end(target) is not None
+        target.close()
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_its_own_handler(probe, python, allowed):
+    """A program's handler of SIGTRAP is called for its own, and for no sample; and is there again after a detach."""
+    target = python.run_source(HANDLES)
+    commands = started(probe, target, "profile cpu 997hz inside", 50)
+    os.kill(target.pid, signal.SIGTRAP)
+    said = lambda: (target.send(""), int(target.readline()))[1]
+    eventually(lambda: said() == 1, patience(30), "its handler's call")
+    commands.detach()
+    os.kill(target.pid, signal.SIGTRAP)
+    eventually(lambda: said() == 2, patience(30), "its handler's call")
+    target.stdin.close()
+    assert target.process.wait(patience(30)) == 0
+
+
+@needs_hardware
+def test_beside_a_watchpoint(probe, any_python, allowed):
+    target = any_python.run_source(WRITES)
+    commands = started(probe, target, "profile cpu 997hz inside", 50)
+    commands.run("breakpoints", "log watch cells[0]\n")
+    hits = lambda: int(value(probe.path / str(target.pid) / "query", "SELECT count(*) FROM hits"))
+    eventually(lambda: hits() > 20, patience(60), "hits")
+    before, there = samples(probe, target.pid), hits()
+    eventually(lambda: samples(probe, target.pid) > before + 50 and hits() > there, patience(60), "samples and hits")
+    commands.run("breakpoints", "")
+    eventually(lambda: samples(probe, target.pid) > before + 150, patience(60), "samples")
+    commands.detach()
+    assert target.process.poll() is None and not handled(target.pid)
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_sampled_to_its_end(probe, python, allowed):
+    """An interpreter that ends frees what the handler looks at, while a daemon thread still computes."""
+    for _ in range(3):
+        target = python.run_source(ENDS)
+        started(probe, target, "profile cpu 9973hz inside", 50)
+        target.stdin.close()
+        assert target.process.wait(patience(60)) == 0
+        target.close()
+
+
+def test_goes_on_by_another_source(own, any_python, allowed):
+    target = any_python.run("shares.py", "python")
+    Commands(own, target.pid).attach()
+    commands = started(own, target, "profile cpu 997hz for 1h", 20)
+    assert status(own, target.pid)["Source"] == "inside"
+    assert descriptors(own.pid, "[perf_event]")
+    commands.detach()
+    said = status(own, target.pid)
+    assert said["Source"] == "timer" and said["State"] == "running" and "Left" in said
+    assert not descriptors(own.pid, "[perf_event]") and not handled(target.pid)
+    before = samples(own, target.pid)
+    eventually(lambda: samples(own, target.pid) > before, patience(60), "more samples")
+
+
+def test_a_killed_daemon(probe, own, any_python, allowed):
+    """The events end with it; the next daemon takes the rest out."""
+    target = any_python.run("shares.py", "mix")
+    started(own, target, "profile cpu 997hz inside", 50)
+    own.kill()
+    own.close(check=False)
+    shares.begin(target)
+    assert shares.end(target) is not None
+    started(probe, target, "profile cpu 997hz inside", 50)
+    Commands(probe, target.pid).detach()
+    assert target.process.poll() is None
+    shares.begin(target)
+    assert shares.end(target) is not None
+
+
+@pytest.mark.long
+def test_storm(probe, any_python, allowed):
+    """2,000 threads a second, forks and execs, while stacks are read, the profile begins and ends, the agent comes and goes, and
+    the daemon dies: none of them notices."""
+    target = any_python.run_source(STORM, 8)
+    for last in False, True:
+        own = probe.mount(within=without("bpf"))
+        commands = started(own, target, "profile cpu 9973hz inside", 50)
+        for i in range(12):
+            assert own.read(target.pid, "backtrace")
+            if i % 4 == 1:
+                commands.run("ctl", "profile off\n")
+            if i % 4 == 2:
+                commands.detach()
+            commands.run("ctl", "profile cpu 9973hz inside\n")
+        if not last:
+            own.kill()
+            own.close(check=False)
+    wrong, done = map(int, target.readline(patience(120)).split())
+    assert wrong == 0 and done > 40
+    commands.detach()
+    target.stdin.close()
+    assert target.process.wait(patience(30)) == 0

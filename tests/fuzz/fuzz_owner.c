@@ -1,0 +1,58 @@
+/* The replies of an owner process that somebody has taken over: any messages. What is made of them
+ * keeps all limits, and nothing in it drives a terminal or names what isn't there. */
+#include "fs/owner/message.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+static void check_text(const struct text *text)
+{
+    for (size_t i = 0; i < text->size; i++) {
+        unsigned char c = (unsigned char)text->data[i];
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+            abort();
+    }
+    if (text->size > TEXT_MAX)
+        abort();
+}
+
+static void check_name(const struct owner_call *call, const struct owner_name *name)
+{
+    size_t size = strlen(layout[call->entry].path);
+
+    if (name->entry >= layout_size ||
+        strncmp(layout[name->entry].path, layout[call->entry].path, size))
+        abort();
+    if (name->number.word &&
+        (strchr(name->number.word, '/') || strlen(name->number.word) > NAME_MAX))
+        abort();
+}
+
+/* The first two bytes say what is asked; then messages, each after its size. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct owner_call call = {.op = OWNER_RENDER};
+    struct owner_receipt receipt = {.call = &call};
+    struct owner_answer answer = {0};
+    int r = 1;
+
+    if (size < 2)
+        return 0;
+    call.op = data[0] & 1 ? OWNER_LIST : OWNER_RENDER;
+    call.entry = data[1] % layout_size;
+    for (size_t at = 2; r > 0 && at < size; at += 1 + data[at]) {
+        size_t n = data[at] < size - at - 1 ? data[at] : size - at - 1;
+        r = owner_receipt_take(&receipt, (const char *)data + at + 1, n);
+    }
+    if (r == 0)
+        r = owner_receipt_answer(&receipt, &answer);
+    if (r && answer.text.size)
+        abort(); /* it waits for more, or nothing comes of it */
+    check_text(&answer.text);
+    check_text(&answer.why);
+    for (size_t i = 0; i < answer.nnames; i++)
+        check_name(&call, &answer.names[i]);
+    owner_answer_deinit(&answer);
+    owner_receipt_deinit(&receipt);
+    return 0;
+}

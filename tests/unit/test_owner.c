@@ -1,0 +1,270 @@
+/* What passes between who asks and who reads, and whose rights that takes. */
+#include "fs/owner/message.h"
+#include "fs/process/process.h"
+#include "tests/unit/check.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#define LARGE 1000000
+
+static uint32_t index_of(const char *path)
+{
+    for (size_t i = 0; i < layout_size; i++)
+        if (!strcmp(layout[i].path, path))
+            return (uint32_t)i;
+    CHECK(!"in the layout");
+    return 0;
+}
+
+/* ---- replies ---- */
+
+struct sending {
+    int fd;
+    const struct owner_answer *answer;
+};
+
+static void *send_answer(void *arg)
+{
+    const struct sending *sending = arg;
+
+    CHECK_INT(owner_reply_send(sending->fd, sending->answer), 0);
+    close(sending->fd);
+    return NULL;
+}
+
+/* Sends what is answered and takes it in at the other end. What that says. */
+static int pass(const struct owner_call *call, const struct owner_answer *answer,
+                struct owner_answer *out)
+{
+    struct owner_receipt receipt = {.call = call};
+    struct sending sending = {.answer = answer};
+    char message[OWNER_PIECE];
+    pthread_t thread;
+    int ends[2], r = 1;
+
+    CHECK_INT(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    sending.fd = ends[0];
+    CHECK_INT(pthread_create(&thread, NULL, send_answer, &sending), 0);
+    while (r > 0) {
+        ssize_t n = recv(ends[1], message, sizeof message, 0);
+        CHECK(n > 0);
+        r = owner_receipt_take(&receipt, message, (size_t)n);
+    }
+    pthread_join(thread, NULL);
+    close(ends[1]);
+    if (r == 0)
+        r = owner_receipt_answer(&receipt, out);
+    owner_receipt_deinit(&receipt);
+    return r;
+}
+
+static void texts(void)
+{
+    const struct owner_call call = {.op = OWNER_RENDER, .entry = index_of("<pid>/backtrace")};
+    struct owner_answer answer = {.error = 0, .noted = -EOPNOTSUPP}, out = {0};
+
+    for (int i = 0; i < LARGE; i++)
+        text_putc(&answer.text, 'x');
+    text_puts(&answer.why, "why");
+    CHECK_INT(pass(&call, &answer, &out), 0);
+    CHECK_INT(out.error, 0);
+    CHECK_INT(out.noted, -EOPNOTSUPP);
+    CHECK_STR(out.why.data, "why");
+    CHECK_INT(out.text.size, LARGE);
+    CHECK(!memcmp(out.text.data, answer.text.data, LARGE));
+    owner_answer_deinit(&out);
+
+    out = (struct owner_answer){0};
+    answer.error = -ESRCH; /* then there is no text */
+    CHECK_INT(pass(&call, &answer, &out), 0);
+    CHECK_INT(out.error, -ESRCH);
+    CHECK_INT(out.text.size, 0);
+    owner_answer_deinit(&out);
+    owner_answer_deinit(&answer);
+}
+
+/* What a terminal would obey doesn't come through, whoever says it. */
+static void controls(void)
+{
+    const struct owner_call call = {.op = OWNER_RENDER, .entry = index_of("<pid>/backtrace")};
+    struct owner_answer answer = {0}, out = {0};
+
+    text_puts(&answer.text, "a\tb\n\x1b[2J\r\x7f\xc2\x9b"
+                            "2J\xc2\xa0\xc3\xa9");
+    text_puts(&answer.why, "\x1b");
+    CHECK_INT(pass(&call, &answer, &out), 0);
+    CHECK_STR(out.text.data, "a\tb\n?[2J????2J\xc2\xa0\xc3\xa9");
+    CHECK_STR(out.why.data, "?");
+    owner_answer_deinit(&out);
+    owner_answer_deinit(&answer);
+}
+
+static int pass_name(uint32_t directory, uint32_t entry, unsigned value, const char *word,
+                     struct owner_answer *out)
+{
+    const struct owner_call call = {.op = OWNER_LIST, .entry = directory};
+    struct owner_answer answer = {0};
+    struct owner_name name = {.entry = entry, .number.value = value};
+
+    if (word)
+        name.number.word = strdup(word);
+    CHECK_INT(owner_answer_add(&answer, &name), 0);
+    *out = (struct owner_answer){0};
+    int r = pass(&call, &answer, out);
+    owner_answer_deinit(&answer);
+    return r;
+}
+
+/* Names are those of the directory that was asked for, and can be a file's. */
+static void names(void)
+{
+    static const char *const bad[] = {"a/b", ".", "..", "a\nb", "\x1b", "\xc2\x9b"};
+    uint32_t threads = index_of("<pid>/threads"), tid = index_of("<pid>/threads/<tid>");
+    uint32_t globals = index_of("<pid>/globals"), module = index_of("<pid>/globals/<module>");
+    char longest[NAME_MAX + 2] = "";
+    struct owner_answer out;
+
+    CHECK_INT(pass_name(threads, tid, 77, NULL, &out), 0);
+    CHECK(out.nnames == 1 && out.names[0].entry == tid && out.names[0].number.value == 77);
+    owner_answer_deinit(&out);
+    memset(longest, 'n', NAME_MAX);
+    CHECK_INT(pass_name(globals, module, 0, longest, &out), 0);
+    CHECK(out.nnames == 1);
+    CHECK_STR(out.names[0].number.word, longest);
+    owner_answer_deinit(&out);
+
+    longest[NAME_MAX] = 'n';
+    CHECK_INT(pass_name(globals, module, 0, longest, &out), -EPROTO);
+    owner_answer_deinit(&out);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        CHECK_INT(pass_name(globals, module, 0, bad[i], &out), -EPROTO);
+        owner_answer_deinit(&out);
+    }
+    CHECK_INT(pass_name(globals, module, 1, NULL, &out), -EPROTO); /* a word it has to be */
+    owner_answer_deinit(&out);
+    CHECK_INT(pass_name(threads, tid, 1, "word", &out), -EPROTO); /* and here none */
+    owner_answer_deinit(&out);
+    CHECK_INT(pass_name(threads, module, 0, "word", &out), -EPROTO); /* another directory's */
+    owner_answer_deinit(&out);
+    CHECK_INT(pass_name(threads, (uint32_t)layout_size, 0, NULL, &out), -EPROTO);
+    owner_answer_deinit(&out);
+}
+
+/* Sizes that it can't have, and messages that no reply has. */
+static void lies(void)
+{
+    static const struct owner_reply bad[] = {
+        {.error = 1},
+        {.error = -4096},
+        {.noted = 5},
+        {.why = OWNER_WHY_MAX + 1},
+        {.nnames = OWNER_NAMES_MAX + 1},
+        {.names = OWNER_NAMES_BYTES + 1},
+        {.text = TEXT_MAX + 1},
+        {.text = UINT64_MAX},
+    };
+    const struct owner_call call = {.op = OWNER_RENDER};
+    struct owner_reply reply = {.text = 3};
+    char message[sizeof reply + 8] = "";
+
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct owner_receipt receipt = {.call = &call};
+        CHECK_INT(owner_receipt_take(&receipt, (const char *)&bad[i], sizeof bad[i]), -EPROTO);
+        owner_receipt_deinit(&receipt);
+    }
+    memcpy(message, &reply, sizeof reply);
+    struct owner_receipt receipt = {.call = &call};
+    CHECK_INT(owner_receipt_take(&receipt, message, sizeof reply - 1), -EPROTO); /* cut */
+    CHECK_INT(owner_receipt_take(&receipt, message, sizeof reply + 1), 1);
+    CHECK_INT(owner_receipt_take(&receipt, message, 0), -EPROTO);
+    CHECK_INT(owner_receipt_take(&receipt, message, 3), -EPROTO); /* one byte too many */
+    owner_receipt_deinit(&receipt);
+}
+
+/* ---- whose rights ---- */
+
+#define ALL_CAPS ((UINT64_C(1) << 41) - 1)
+#define NET_RAW (UINT64_C(1) << 13)
+
+static const struct user_ns first = {.dev = 4, .ino = 1}, by_user = {4, 2, 1000},
+                            by_root = {4, 3, 0}, inner = {4, 5, 7};
+
+static struct access_target target_of(uid_t uid, gid_t gid, uint64_t caps)
+{
+    return (struct access_target){
+        .pid = 1,
+        .uid = {uid, uid, uid},
+        .gid = {gid, gid, gid},
+        .permitted = caps,
+        .ns = {first},
+        .nns = 1,
+    };
+}
+
+static struct owner_class decide(const struct access_target *target)
+{
+    static const struct access access = {.daemon = {.ns = first, .effective = ALL_CAPS}};
+    static const gid_t groups[] = {10, 20};
+    struct owner_class class;
+
+    memset(&class, 0xff, sizeof class);
+    class_decide(&access, target, groups, 2, &class);
+    return class;
+}
+
+static void is_own(const struct access_target *target)
+{
+    const struct owner_class own = {.own = true}, class = decide(target);
+
+    CHECK(!memcmp(&class, &own, sizeof own));
+}
+
+static void classes(void)
+{
+    struct access_target target = target_of(1000, 100, 0);
+    struct owner_class class = decide(&target);
+
+    CHECK(!class.own && class.uid == 1000 && class.gid == 100 && class.caps == 0);
+    CHECK(class.ngroups == 2 && class.groups[1] == 20 && class.groups[2] == 0);
+    target.permitted = NET_RAW;
+    CHECK(decide(&target).caps == NET_RAW);
+
+    target.uid[2] = 0; /* setuid */
+    is_own(&target);
+    target.uid[2] = 1000;
+    target.gid[1] = 5; /* setgid */
+    is_own(&target);
+
+    target = target_of(0, 0, ALL_CAPS);
+    is_own(&target);
+    target = target_of(0, 0, NET_RAW); /* a container's root, without a namespace of its own */
+    class = decide(&target);
+    CHECK(!class.own && class.uid == 0 && class.caps == NET_RAW);
+
+    /* whoever made the outermost namespace may do anything in it, root's are root's */
+    target = target_of(100000, 100000, ALL_CAPS);
+    target.ns[0] = inner;
+    target.ns[1] = by_user;
+    target.ns[2] = first;
+    target.nns = 3;
+    class = decide(&target);
+    CHECK(!class.own && class.uid == 1000 && class.caps == 0 && class.ngroups == 0);
+    target.ns[1] = by_root;
+    is_own(&target);
+    target.nns = 2; /* whose it is can't be seen */
+    is_own(&target);
+    target.nns = 0;
+    is_own(&target);
+}
+
+int main(void)
+{
+    texts();
+    controls();
+    names();
+    lies();
+    classes();
+    return 0;
+}
