@@ -1,7 +1,7 @@
 """Where the value of a watched expression is kept.
 
 find() says it as one of
-    ("memory", owner, address, bytes, format)   numbers in a buffer; format as of struct
+    ("memory", owner, address, bytes, format)   numbers in a buffer; format as of struct, or "version": of a whole tensor
     ("member", object, descriptor)              in one of its __slots__
     ("list", list, index)
     ("dict", dict, key)                         also of the variables of modules
@@ -39,12 +39,14 @@ class Watched:
             self.base = compiled(tree.value)
             self.index = compiled(tree.slice)
         self.plain = is_plain(tree)
+        self.versioned = False
 
     def value(self, frame=None):
         """What it is now, in a frame (None: as eval sees it)."""
         names = self.names(frame)
         try:
-            return eval(self.code, names.home, names)
+            value = eval(self.code, names.home, names)
+            return Version(value, value._version, "", False) if self.versioned and is_tensor(value) else value
         finally:
             names.release()
 
@@ -55,9 +57,16 @@ class Watched:
         names = self.names(None)
         try:
             value = eval(self.code, names.home, names)  # it has one
+            self.versioned = False
             element = single(value)
             if element is not None:
                 return element
+            if is_tensor(value):
+                again = eval(self.code, names.home, names)  # tensor.data has another one each time
+                counter = counter_of(value)
+                if counter and counter == counter_of(again):
+                    self.versioned = True
+                    return "memory", value, counter, 4, "version"
             if self.kind is Name:
                 return of_name(self.name, names)
             if self.base is None:
@@ -201,6 +210,79 @@ def single(value):
     return None
 
 
+class Version:
+    """What a tensor is after so many changes in place: the operator that made the last one ("": not known), and the norm of
+    its values, if they were read before the next change; None: they weren't."""
+    __slots__ = "tensor", "version", "operator", "norm"
+
+    def __init__(self, tensor, version, operator, last):
+        self.tensor, self.version, self.operator = id(tensor), version, operator
+        self.norm = norm_of(tensor) if last else None
+
+    def __repr__(self):
+        norm = "" if self.norm is None else f", norm {self.norm:.9g}"
+        return f"version {self.version}" + (f" by {self.operator}" if self.operator else "") + norm
+
+
+NORM_BYTES_MAX = 16 << 20  # of a larger one the norm isn't computed: at each change that would be too much
+FLOATS = {"torch.float64": "d", "torch.float32": "f", "torch.bfloat16": "b"}
+
+
+def norm_of(tensor):
+    """Of one that lies in one piece in main memory, without running anything of PyTorch that computes."""
+    format, size = FLOATS.get(str(tensor.dtype)), tensor.numel() * tensor.element_size()
+    if not format or tensor.device.type != "cpu" or size > NORM_BYTES_MAX or not tensor.is_contiguous():
+        return None
+    squares = _probe.squares(tensor.data_ptr(), size, format)
+    return None if squares is None else squares ** 0.5
+
+
+def counter_at(tensor):
+    """Where TensorImpl (c10/core/TensorImpl.h) has the number of changes: it has, behind its counts, the storage, what autograd
+    knows, names, and a pointer to the counter, and close to that the pointer back to the Python object. A thing that is counted
+    begins with a table of functions and two counts, which are one word in newer versions. None: it is otherwise."""
+    for offset in 24, 16:
+        impl = _probe.word(id(tensor) + offset)
+        words = [_probe.word(impl + 8 * i) for i in range(12)] if impl and impl % 8 == 0 else [None]
+        backs = [i for i, word in enumerate(words) if word is not None and word & ~1 == id(tensor)]
+        if None in words or not backs:
+            continue
+        counter = words[counts(words[1]) + 3]
+        head = _probe.word(counter + 8) if counter % 8 == 0 else None
+        if backs[0] - counts(words[1]) in (4, 5) and head:
+            return counter + 8 * counts(head)
+    return None
+
+
+def counts(word):
+    """Where what is counted has the first word behind its counts."""
+    return 2 if word >> 32 else 3
+
+
+def counter_of(tensor):
+    """The same, proven: of a tensor of ours it counts what is done to it, and of this one it says what PyTorch says."""
+    if "counter" not in proven:
+        proven["counter"] = is_counted()
+    try:
+        at = counter_at(tensor) if proven["counter"] else None
+        return at if at and _probe.word(at) & 0xFFFFFFFF == tensor._version else None
+    except RuntimeError:  # of inference: it has none
+        return None
+
+
+def is_counted():
+    one = sys.modules["torch"].zeros(2, device="cpu")
+    for count in range(4):
+        at = counter_at(one)
+        if not at or _probe.word(at) & 0xFFFFFFFF != count:
+            return False
+        one.zero_()
+    return True
+
+
+proven = {}
+
+
 def shown(format, bits, size):
     """The number that some bytes of memory are."""
     data = bits.to_bytes(8, "little")[:size]
@@ -256,6 +338,8 @@ def same(old, new):
     if old is new:
         return True
     kind = type(old)
+    if kind is Version is type(new):
+        return (old.tensor, old.version) == (new.tensor, new.version)
     if kind is not type(new) and not (is_tensor(old) and is_tensor(new)):
         return False
     if kind in COMPARED:

@@ -80,6 +80,78 @@ static PyObject *try_layout(PyObject *capsule, PyObject *none)
     return PyBool_FromLong(layout_find() != NULL);
 }
 
+/* word(address): the eight bytes there; None: there is no memory. */
+static PyObject *word_at(PyObject *capsule, PyObject *address)
+{
+    uint64_t bytes;
+    struct iovec to = {&bytes, sizeof bytes}, from = {0, sizeof bytes};
+
+    from.iov_base = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(address);
+    if (PyErr_Occurred())
+        return NULL;
+    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)sizeof bytes)
+        return PyLong_FromUnsignedLongLong(bytes);
+    Py_IncRef(Py_None);
+    return Py_None;
+}
+
+#define SUM_PIECE 8192 /* bytes */
+
+/* Adds the squares of a piece of elements, whose format is as of struct. */
+static double squares(const char *piece, size_t size, char format)
+{
+    double sum = 0;
+
+    for (size_t at = 0; at < size;) {
+        double value = 0;
+        if (format == 'd') {
+            memcpy(&value, piece + at, sizeof value);
+            at += sizeof value;
+        } else {
+            uint32_t bits = 0;
+            float single;
+            if (format == 'f')
+                memcpy(&bits, piece + at, sizeof bits);
+            else /* bfloat16: the first half of a float */
+                memcpy((char *)&bits + 2, piece + at, 2);
+            memcpy(&single, &bits, sizeof single);
+            value = (double)single;
+            at += format == 'f' ? 4 : 2;
+        }
+        sum += value * value;
+    }
+    return sum;
+}
+
+/* squares(address, bytes, format): the sum of the squares of the elements there, 'd', 'f' or 'b'
+ * for bfloat16; read without the GIL, of what may change or go meanwhile. None: it has gone. */
+static PyObject *sum_squares(PyObject *capsule, PyObject *args)
+{
+    unsigned long long address, size;
+    char piece[SUM_PIECE];
+    double sum = 0;
+    bool there = true;
+    const char *format;
+
+    if (!PyArg_ParseTuple(args, "KKs", &address, &size, &format))
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    for (unsigned long long at = 0; there && at < size; at += sizeof piece) {
+        size_t some = (size_t)(size - at < sizeof piece ? size - at : sizeof piece);
+        struct iovec to = {piece, some}, from = {(void *)(uintptr_t)(address + at), some};
+        there = process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)some;
+        if (there)
+            sum += squares(piece, some, *format);
+    }
+    PyEval_RestoreThread(state);
+    if (there)
+        return PyFloat_FromDouble(sum);
+    Py_IncRef(Py_None);
+    return Py_None;
+}
+
+static PyMethodDef word_def = {"word", word_at, METH_O, NULL};
+static PyMethodDef squares_def = {"squares", sum_squares, METH_VARARGS, NULL};
 static PyMethodDef buffer_def = {"buffer", buffer, METH_O, NULL};
 static PyMethodDef layout_def = {"layout", try_layout, METH_NOARGS, NULL};
 
@@ -89,7 +161,12 @@ int storage_add_functions(struct guest *guest)
     api.release = (void (*)(struct buffer *))dlsym(RTLD_DEFAULT, "PyBuffer_Release");
     _cleanup_unref_ PyObject *shown = guest_function(guest, &buffer_def);
     _cleanup_unref_ PyObject *tried = guest_function(guest, &layout_def);
-    return shown && tried && PyObject_SetAttrString(guest->probe, "buffer", shown) == 0
+    _cleanup_unref_ PyObject *word = guest_function(guest, &word_def);
+    _cleanup_unref_ PyObject *summed = guest_function(guest, &squares_def);
+    return shown && tried && word && summed &&
+                   PyObject_SetAttrString(guest->probe, "buffer", shown) == 0 &&
+                   PyObject_SetAttrString(guest->probe, "word", word) == 0 &&
+                   PyObject_SetAttrString(guest->probe, "squares", summed) == 0
                ? PyObject_SetAttrString(guest->probe, "layout", tried)
                : -1;
 }
@@ -134,7 +211,13 @@ static int take_memory(PyObject *said, struct storage *out)
     take(out, STORAGE_MEMORY, owner, NULL, format);
     bool floating = PyUnicode_CompareWithASCIIString(format, "d") == 0 ||
                     PyUnicode_CompareWithASCIIString(format, "f") == 0;
-    out->memory = (struct trap_memory){.address = address, .length = length, .floating = floating};
+    bool version = PyUnicode_CompareWithASCIIString(format, "version") == 0;
+    out->memory = (struct trap_memory){
+        .address = address,
+        .length = length,
+        .floating = floating,
+        .version = version && torch_callers_bind(),
+    };
     return 0;
 }
 
@@ -237,9 +320,28 @@ bool storage_is_same(const struct storage *a, const struct storage *b)
 
 /* ---- values ---- */
 
-PyObject *storage_number(struct interpreter *interpreter, const struct storage *storage,
-                         uint64_t bytes)
+static PyObject *version(struct interpreter *interpreter, const struct storage *storage,
+                         uint64_t bytes, const struct trap_hit *hit)
 {
+    char operator_name[TORCH_OPERATOR_MAX] = "";
+    PyObject *class = function(interpreter, "Version");
+
+    if (hit)
+        torch_callers_name(&hit->callers, operator_name);
+    PyObject *made = class ? PyObject_CallFunction(class, "OKsi", storage->owner,
+                                                   (unsigned long long)bytes, operator_name,
+                                                   !hit || trap_is_last(hit))
+                           : NULL;
+    if (made && hit && !trap_is_last(hit)) /* it has been changed again meanwhile */
+        PyObject_SetAttrString(made, "norm", Py_None);
+    return made;
+}
+
+PyObject *storage_number(struct interpreter *interpreter, const struct storage *storage,
+                         uint64_t bytes, const struct trap_hit *hit)
+{
+    if (storage->memory.version)
+        return version(interpreter, storage, bytes, hit);
     PyObject *shown = storage->format ? function(interpreter, "shown") : NULL;
 
     if (!storage->format)
@@ -313,7 +415,7 @@ PyObject *watch_value(struct interpreter *interpreter, struct watch *watch, PyFr
     } else if (storage_at(watch->breakpoint->address, watch->breakpoint->length, &there) == 0) {
         uint64_t bytes = 0;
         memcpy(&bytes, (const void *)(uintptr_t)there.memory.address, there.memory.length);
-        value = storage_number(interpreter, &there, bytes);
+        value = storage_number(interpreter, &there, bytes, NULL);
     } else {
         value = NULL;
     }
@@ -331,7 +433,7 @@ PyObject *watch_stored(struct interpreter *interpreter, struct watch *watch)
     if (memory->object)
         return storage_object(&watch->storage);
     memcpy(&bytes, (const void *)(uintptr_t)memory->address, memory->length);
-    PyObject *value = storage_number(interpreter, &watch->storage, bytes);
+    PyObject *value = storage_number(interpreter, &watch->storage, bytes, NULL);
     PyErr_Clear();
     return value;
 }

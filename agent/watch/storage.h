@@ -39,10 +39,11 @@ void storage_clear(struct storage *storage);
 /* Whether two storages are the same dict entry, variable or memory. */
 bool storage_is_same(const struct storage *a, const struct storage *b);
 
-/* Makes a Python value of bytes that were read from a storage whose memory holds no object. A new
- * reference; NULL with an exception set. */
+/* Makes a Python value of bytes that were read from a storage whose memory holds no object. Of a
+ * version: hit is what was seen, NULL if nothing was; what the tensor's values come to is read, if
+ * nothing was written since. A new reference; NULL with an exception set. */
 PyObject *storage_number(struct interpreter *interpreter, const struct storage *storage,
-                         uint64_t bytes);
+                         uint64_t bytes, const struct trap_hit *hit);
 /* The object that a storage holds now. A new reference; NULL: none, and no exception is set. */
 PyObject *storage_object(const struct storage *storage);
 /* Whether two values count as the same, so that a change from one to the other is no hit. NULL:

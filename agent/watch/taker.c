@@ -61,7 +61,7 @@ static PyObject *value_of(struct interpreter *interpreter, const struct watch *w
         return trap_value_object(&hit->value,
                                  trap_is_last(hit) && trap_is_there(&watch->storage.memory));
     }
-    return storage_number(interpreter, &watch->storage, hit->new_bytes);
+    return storage_number(interpreter, &watch->storage, hit->new_bytes, hit);
 }
 
 static void take(struct interpreter *interpreter, const struct trap_hit *hit)

@@ -77,7 +77,8 @@ static bool is_address(uint64_t address)
     return !address || process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)sizeof bytes;
 }
 
-static void fill(struct trap_hit *hit, const struct slot *slot, bool late, bool *gil)
+static void fill(struct trap_hit *hit, const struct slot *slot, uint64_t stack, bool late,
+                 bool *gil)
 {
     hit->state = late ? NULL : signal_state(gil);
     hit->tid = (int32_t)syscall(SYS_gettid);
@@ -90,11 +91,14 @@ static void fill(struct trap_hit *hit, const struct slot *slot, bool late, bool 
         if (!hit->lost)
             trap_value_copy(hit->new_bytes, &hit->value);
     }
+    hit->callers.n = 0;
+    if (slot->memory.version && !late)
+        torch_callers_capture(stack, &hit->callers);
     signal_stack_capture(hit->state, &hit->writer);
 }
 
 /* Adds a hit if what is in a slot has changed. */
-static void look(unsigned number, uint64_t ip, bool late)
+static void look(unsigned number, uint64_t ip, uint64_t stack, bool late)
 {
     struct slot *slot = &trap.slots[number];
     uint32_t change = __atomic_load_n(&slot->change, __ATOMIC_ACQUIRE);
@@ -122,7 +126,7 @@ static void look(unsigned number, uint64_t ip, bool late)
     hit->old_bytes = before;
     hit->new_bytes = bytes;
     hit->address = ip;
-    fill(hit, slot, late, &gil);
+    fill(hit, slot, stack, late, &gil);
     trap_queue_end(hit);
     if (slot->stop && gil)
         trap_queue_wait(is_nan(&memory, bytes));
@@ -188,11 +192,12 @@ static void on_trap(int number, siginfo_t *info, void *context)
         if (sample)
             sample(late);
     } else if (is_ours(info)) {
-        uint64_t ip = (uint64_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+        const greg_t *registers = ((const ucontext_t *)context)->uc_mcontext.gregs;
+        uint64_t ip = (uint64_t)registers[REG_RIP], stack = (uint64_t)registers[REG_RSP];
         if (info->si_code == TRAP_PERF_CODE)
             __atomic_add_fetch(&trap.slots[fault->data & 0xff].traps, 1, __ATOMIC_RELAXED);
         for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) /* one instruction may write to several */
-            look(i, ip, late);
+            look(i, ip, stack, late);
     } else {
         chain(number, info, context);
     }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "agent/cpython/signal_stack.h"
+#include "agent/watch/torch_callers.h"
 #include "agent/watch/trap_value.h"
 #include "agent/wire/proto.h"
 
@@ -20,6 +21,7 @@ struct trap_memory {
     uint32_t length;
     bool object;   /* it holds a reference to an object, or NULL */
     bool floating; /* a float, or double */
+    bool version;  /* how often a tensor of PyTorch was changed in place */
     /* what it belongs to lies in memory that stays; NULL: so does this */
     const char *const *base; /* it is there while *base + offset is the address, ... */
     int64_t offset;
@@ -42,6 +44,7 @@ struct trap_hit {
     PyThreadState *state; /* of the thread, perhaps gone since; NULL: none */
     double ts;
     struct signal_stack writer;
+    struct torch_callers callers; /* of a version; else none */
 };
 
 /* Whether what is watched is still there, and not something else in memory that was given back. */

@@ -148,6 +148,8 @@ void watch_describe(const struct watch *watch, char note[PROTO_WORDS_MAX])
     if (watch->whole &&
         (watch->by == BY_DICT || (watch->by == BY_TRAP && watch->storage.memory.object)))
         add_note(note, "tells that it is another one, not of changes inside it: watch an element");
+    if (watch->storage.memory.version)
+        add_note(note, "by its version: each change in place by an operator of PyTorch");
     if (watch->moves)
         add_note(note, "its storage has moved %u time%s", watch->moves,
                  watch->moves > 1 ? "s" : "");

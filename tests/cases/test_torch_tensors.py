@@ -95,7 +95,7 @@ def pythons():
 
 class Program:
     def __init__(self, probe, python, source=PROGRAM):
-        self.target = python.run_source(source, ready=False)
+        self.target = python.run_source(source, ready=False, env={"UCX_LOG_LEVEL": "fatal"})
         self.target.expect("ready", 120)
         self.directory = probe.path / str(self.target.pid)
 

@@ -1,0 +1,171 @@
+#include "agent/watch/torch_callers.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PAGE 4096u
+#define WINDOW (2 * PAGE) /* bytes of the stack that are looked through, at most */
+#define KNOWN_MAX 64      /* addresses whose names are kept */
+#define NAME_SIZE 48
+
+struct range {
+    uint64_t start, end;
+};
+
+static struct {
+    struct range operators, python; /* code of libtorch_cpu and of libtorch_python */
+    bool busy;                      /* somebody's stack is in the window */
+    uint64_t window[WINDOW / 8];
+} torch;
+
+/* ---- where it is ---- */
+
+static int visit(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct range *range = !info->dlpi_name                                 ? NULL
+                          : strstr(info->dlpi_name, "/libtorch_cpu.so")    ? &torch.operators
+                          : strstr(info->dlpi_name, "/libtorch_python.so") ? &torch.python
+                                                                           : NULL;
+
+    for (unsigned i = 0; range && i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (header->p_type == PT_LOAD && header->p_flags & PF_X)
+            *range = (struct range){info->dlpi_addr + header->p_vaddr,
+                                    info->dlpi_addr + header->p_vaddr + header->p_memsz};
+    }
+    return 0;
+}
+
+bool torch_callers_bind(void)
+{
+    if (!torch.operators.end)
+        dl_iterate_phdr(visit, NULL);
+    return torch.operators.end;
+}
+
+/* ---- in the handler ---- */
+
+static bool is_in(const struct range *range, uint64_t address)
+{
+    return address >= range->start + 8 && address < range->end;
+}
+
+/* Whether a call ends before that address, which is in code: a direct one, or one through memory or
+ * a register. */
+static bool is_behind_call(uint64_t address)
+{
+    const uint8_t *p = (const uint8_t *)(uintptr_t)address;
+
+    return p[-5] == 0xe8 || (p[-2] == 0xff && (p[-1] & 0x38) == 0x10) ||
+           (p[-3] == 0xff && (p[-2] & 0x38) == 0x10) || (p[-6] == 0xff && (p[-5] & 0x38) == 0x10);
+}
+
+/* How many words could be copied. */
+static size_t copy_stack(uint64_t stack)
+{
+    uint64_t first = PAGE - stack % PAGE;
+    struct iovec to = {torch.window, WINDOW};
+    struct iovec from[] = {
+        {(void *)(uintptr_t)stack, first},
+        {(void *)(uintptr_t)(stack + first), PAGE},
+        {(void *)(uintptr_t)(stack + first + PAGE), WINDOW - PAGE - first},
+    };
+
+    ssize_t size = process_vm_readv(getpid(), &to, 1, from, first < PAGE ? 3 : 2, 0);
+    return size > 0 ? (size_t)size / 8 : 0;
+}
+
+void torch_callers_capture(uint64_t stack, struct torch_callers *out)
+{
+    out->n = 0;
+    if (stack % 8 || __atomic_exchange_n(&torch.busy, true, __ATOMIC_ACQUIRE))
+        return;
+    size_t n = copy_stack(stack);
+    for (size_t i = 0; i < n && out->n < TORCH_CALLERS_MAX; i++) {
+        uint64_t word = torch.window[i];
+        if (is_in(&torch.operators, word) && is_behind_call(word))
+            out->addresses[out->n++] = word;
+        else if (is_in(&torch.python, word) && is_behind_call(word))
+            break;
+    }
+    __atomic_store_n(&torch.busy, false, __ATOMIC_RELEASE);
+}
+
+/* ---- names ---- */
+
+/* The name of an operator without that of its overload, if it is one that changes what it is given:
+ * of "add__Tensor" "add_", of "__ior___Tensor" "__ior__". Its length; 0: it is none. */
+static size_t in_place(const char *name, size_t size)
+{
+    for (size_t i = size; i-- > 1;)
+        if (name[i] == '_' && name[i - 1] == '_' && i + 1 < size && name[i + 1] != '_')
+            return i;
+    return size > 1 && name[size - 1] == '_' ? size : 0;
+}
+
+/* Of an address in at::_ops::NAME::call() or ::redispatch(), as the Itanium ABI writes it. */
+static void find_name(uint64_t address, char out[NAME_SIZE])
+{
+    static const char prefix[] = "_ZN2at4_ops";
+    Dl_info info;
+    int size = 0, digits = 0;
+
+    out[0] = '\0';
+    if (!dladdr((void *)(uintptr_t)(address - 1), &info) || !info.dli_sname ||
+        strncmp(info.dli_sname, prefix, sizeof prefix - 1))
+        return;
+    const char *name = info.dli_sname + sizeof prefix - 1;
+    if (sscanf(name, "%3d%n", &size, &digits) != 1 || size <= 0 ||
+        strlen(name) < (size_t)size + (size_t)digits)
+        return;
+    name += digits;
+    const char *method = name + size;
+    if (strncmp(method, "4call", 5) && strncmp(method, "10redispatch", 12))
+        return;
+    size_t length = in_place(name, (size_t)size);
+    if (length && length < NAME_SIZE)
+        snprintf(out, NAME_SIZE, "%.*s", (int)length, name);
+}
+
+/* The same; looking it up takes a millisecond, so the last ones are kept. */
+static const char *name_of(uint64_t address)
+{
+    static struct {
+        uint64_t address;
+        char name[NAME_SIZE];
+    } * known;
+    static unsigned next;
+
+    if (!known)
+        known = calloc(KNOWN_MAX, sizeof *known);
+    if (!known)
+        return "";
+    for (unsigned i = 0; i < KNOWN_MAX; i++)
+        if (known[i].address == address)
+            return known[i].name;
+    __auto_type one = &known[next++ % KNOWN_MAX];
+    one->address = address;
+    find_name(address, one->name);
+    return one->name;
+}
+
+void torch_callers_name(const struct torch_callers *callers, char out[TORCH_OPERATOR_MAX])
+{
+    char inner[NAME_SIZE] = "", outer[NAME_SIZE] = "";
+
+    for (uint32_t i = 0; i < callers->n; i++) {
+        const char *name = name_of(callers->addresses[i]);
+        if (!*name)
+            continue;
+        snprintf(outer, sizeof outer, "%s", name);
+        if (!*inner)
+            snprintf(inner, sizeof inner, "%s", name);
+    }
+    snprintf(out, TORCH_OPERATOR_MAX, "%s%s%s", outer, strcmp(inner, outer) ? " by " : "",
+             strcmp(inner, outer) ? inner : "");
+}

@@ -1,0 +1,120 @@
+"""`watch TENSOR`: who changed it in place, and by which operator. Under each interpreter that can import torch."""
+import math
+import re
+
+import pytest
+
+from commands import Commands
+from interpreters import eventually
+from sql import ask
+from test_torch_tensors import Program, pythons  # noqa: F401, a fixture
+from watching import needs_hardware
+
+pytestmark = [pytest.mark.long, pytest.mark.deadline(300), needs_hardware]
+
+# runs each line in a function of its own, whose last line it is
+PROGRAM = """
+import json, sys, torch
+from torch import nn
+torch.manual_seed(1)
+torch.set_num_threads(1)
+model = nn.Linear(4, 3)
+adam = torch.optim.Adam(model.parameters(), foreach=True)
+weight, other = torch.randn(5, 6), torch.randn(5, 6)
+large = torch.randn(64, 64)
+def train():
+    model(torch.randn(2, 4)).sum().backward()
+    adam.step()
+def run(statement):
+    exec(compile("def writer():\\n    " + statement + "\\nwriter()\\n", "writer.py", "exec"), globals())
+    return None
+train()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(json.dumps(eval(line)), flush=True)
+"""
+
+
+@pytest.fixture
+def programs(probe, pythons):  # noqa: F811
+    programs = [Program(probe, python, PROGRAM) for python in pythons]
+    for program in programs:
+        program.commands = Commands(probe, program.target.pid)
+    return programs
+
+
+def watch(program, line):
+    program.commands.run("breakpoints", line + "\n")
+    return eventually(lambda: re.search(r"hw; by (perf|ptrace).*", (program.directory / "breakpoints").read_text()) or
+                      re.search(r"# hw.*", (program.directory / "breakpoints").read_text()), what="a debug register")
+
+
+def hits(program, n):
+    return eventually(lambda: len(found := program.select("SELECT * FROM hits ORDER BY ts, hit")) >= n and found,
+                      what=f"{n} hits")
+
+
+def operator(row):
+    return re.match(r"version \d+(?: by ([^,]+))?", row["new_value"])[1]
+
+
+STATEMENTS = {
+    "weight.add_(other)": "add_", "weight.mul_(2)": "mul_", "weight.sub_(1)": "sub_", "weight.zero_()": "zero_",
+    "weight[2] = 5": "fill_", "weight.copy_(other)": "copy_", "torch.nn.init.normal_(weight)": "normal_",
+    "weight.t().clamp_(-1, 1)": "clamp_", "torch._foreach_add_([other, weight], 1)": "_foreach_add_",
+    "weight[:, 1].relu_()": "relu_",
+}
+
+
+def test_operators(programs):
+    for program in programs:
+        version = program.ask("weight._version")
+        norm = program.ask("weight.norm().item()")
+        watch(program, "log watch weight")
+        for n, (statement, name) in enumerate(STATEMENTS.items()):
+            program.ask(f"run({statement!r})")
+            row = hits(program, n + 1)[n]
+            assert (operator(row) or "").split(" by ")[0] == name, (statement, row)
+            assert row["tid"] == str(program.target.pid)
+            assert "writer (writer.py:2)" in row["stack"]
+            before = float(re.search(r"norm (\S+)", row["old_value"])[1])
+            after = re.search(r"norm (\S+)", row["new_value"])
+            assert row["new_value"].startswith(f"version {version + n + 1} ")
+            assert math.isclose(before, norm, rel_tol=1e-5, abs_tol=1e-6)
+            norm = program.ask("weight.norm().item()")
+            assert math.isclose(float(after[1]), norm, rel_tol=1e-5, abs_tol=1e-6), (statement, row)
+        program.ask("run('other.add_(1)')")
+        program.ask("run('weight + other')")
+        assert len(hits(program, len(STATEMENTS))) == len(STATEMENTS)
+
+
+def test_training(programs):
+    """Whoever trains: the optimizer changes a parameter, autograd its gradient."""
+    for program in programs:
+        watch(program, "log watch model.weight")
+        program.ask("train()")
+        rows = hits(program, 1)
+        assert all("step" in row["stack"] and operator(row) for row in rows)
+        assert any("addcdiv_" in operator(row) for row in rows)
+        program.commands.run("breakpoints", "log watch model.weight.grad\n")
+        known = len(program.select("SELECT * FROM hits"))
+        program.ask("model(torch.randn(2, 4)).sum().backward()")
+        row = hits(program, known + 1)[-1]
+        assert "backward" in row["stack"] and operator(row) == "add_"
+
+
+def test_where_it_moves(programs):
+    """Another tensor under the same name is followed; conditions see the operator."""
+    for program in programs:
+        watch(program, "log watch large if new.operator != 'add_'")
+        program.ask("run('large.add_(1)')")
+        program.ask("run('large.mul_(1000)')")
+        row, = hits(program, 1)
+        assert operator(row) == "mul_"
+        program.ask("globals().update(large=torch.ones(64, 64))")
+        eventually(lambda: "moved 1 time" in (program.directory / "breakpoints").read_text(), what="its new place")
+
+        def seen():  # once it is armed there
+            program.ask("run('large.fill_(9999)')")
+            return any(operator(row) == "fill_" for row in program.select("SELECT * FROM hits"))
+        eventually(seen, what="the hit")
