@@ -1,6 +1,7 @@
 """contrib/probefs-pdb: the words of pdb at a terminal."""
 import contextlib
 import os
+import pathlib
 import pty
 import re
 import select
@@ -127,8 +128,11 @@ def test_ctrl_c(probe, session):
     os.write(pdb.master, b"c\n")
     directory = probe.path / str(target.pid)
     eventually(lambda: "Stopped: none" in (directory / "status").read_text(), what="that it runs")
+    eventually(lambda: pathlib.Path(f"/proc/{pdb.process.pid}/syscall").read_text().split()[0] in ("23", "270"),
+               what="that it waits, in select(2)")
     os.killpg(pdb.process.pid, 2)
-    assert place(pdb.until_prompt())[1] in ("main", "leaf")
+    shown = pdb.until_prompt()
+    assert "Pausing" in shown and place(shown)[1] in ("main", "leaf"), shown
     pdb.say("u")
     assert pdb.end("\x04") == 0
     assert goes_on(probe, target) > 0
