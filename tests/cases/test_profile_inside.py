@@ -8,9 +8,9 @@ import signal
 import pytest
 
 import shares
-from commands import Commands, Refused
+from commands import Commands, Refused, shell
 from interpreters import eventually, patience
-from mount import REPOSITORY
+from mount import REPOSITORY, build
 from sql import value
 from test_profile import samples, started, status
 from test_profile_kernel import STORM, descriptors, judged, noise
@@ -119,6 +119,35 @@ def test_whose_turn_it_is(probe, any_python, allowed):
     commands = Commands(probe, target.pid)
     error, words = commands.refused("ctl", "profile wall inside\n")
     assert error == errno.EOPNOTSUPP and "processor time only" in words
+
+
+# in a user namespace of its own: no capability is worth anything outside of it, as in a rootless container
+CONTAINED = """
+$1 $3 || exit 1
+$2 -c 'def spin():
+    while True:
+        sum(range(1000))
+spin()' &
+for words in 'profile cpu 997hz' 'profile cpu 997hz inside'; do
+    until echo "$words" >$3/$!/ctl; do sleep .1; done
+    until grep -q spin $3/$!/profile/folded; do sleep .1; done
+    grep -E '^(Source|NotBetter): ' $3/$!/profile/status
+done
+kill $!
+umount $3
+"""
+
+
+def test_without_a_capability(any_python, allowed, tmp_path):
+    """What an ordinary user or a container gets: first what reads from outside, which names the capabilities that more
+    would take; what the agent does takes none."""
+    path = str(tmp_path)
+    done = shell('exec unshare --user --map-root-user --mount --pid --fork --mount-proc bash -c "$1" bash "${@:2}"', CONTAINED, build() / "fs" / "probefs", any_python.executable, path)
+    if "unshare failed" in done.stderr:
+        pytest.skip("user namespaces are not allowed here")
+    said = done.stdout.splitlines()
+    assert said[0] == "Source: timer" and "CAP_BPF and CAP_PERFMON" in said[1], done
+    assert said[-1] == "Source: inside" or pathlib.Path("/proc/sys/kernel/perf_event_paranoid").read_text() > "2", done
 
 
 @pytest.mark.long
