@@ -136,3 +136,21 @@ def test_ctrl_c(probe, session):
     pdb.say("u")
     assert pdb.end("\x04") == 0
     assert goes_on(probe, target) > 0
+
+
+def test_held_by_somebody_else(probe, any_python):
+    """It is taken as it is held, and stays so."""
+    target = any_python.run_source(SOURCE, name="stepped.py")
+    directory = probe.path / str(target.pid)
+    (directory / "breakpoints").write_text("stop stepped.py:4\n")
+    state = directory / "threads" / str(target.pid) / "ctl"
+    eventually(lambda: state.read_text().startswith("stopped by breakpoint"), what="the stop")
+    pdb = Terminal("-m", probe.path, target.pid)
+    try:
+        assert place(pdb.until_prompt()) == (4, "leaf")
+        assert pdb.end("q") == 0
+    finally:
+        pdb.close()
+    assert state.read_text().startswith("stopped by breakpoint")
+    (directory / "breakpoints").write_text("\n")
+    assert goes_on(probe, target) > 0
