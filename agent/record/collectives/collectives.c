@@ -307,7 +307,7 @@ static void collectives_off(struct interpreter *interpreter, char words[PROTO_WO
 
     if (interpreter_is_main(interpreter))
         __atomic_store_n(&samples, false, __ATOMIC_RELEASE);
-    _cleanup_unref_ PyObject *said = call(*namespace, "off");
+    Py_XDECREF(call(*namespace, "off"));
     PyErr_Clear();
     source_drop(namespace);
 }
@@ -331,7 +331,7 @@ uint64_t collectives_look(void)
         return 0;
     PyObject *namespace = *recorder_kept(entered, RECORDED_COLLECTIVES);
     if (namespace && interpreter_is_main(entered)) {
-        _cleanup_unref_ PyObject *said = call(namespace, "sample");
+        Py_XDECREF(call(namespace, "sample"));
         PyErr_Clear();
     }
     interpreter_leave(entered);

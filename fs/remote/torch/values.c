@@ -69,7 +69,7 @@ static void convert(const struct tensor_type *type, const uint8_t *p, size_t n, 
         convert_floats(p, n, step, type->size / 2, out);
         convert_floats(p + type->size / 2, n, step, type->size / 2, imaginary);
         for (size_t i = 0; i < n; i++)
-            out[i] = cabs(CMPLX(out[i], imaginary[i])); /* hypot() wants a newer libc */
+            out[i] = cabs(__builtin_complex(out[i], imaginary[i])); /* hypot() wants a newer libc */
         break;
     }
     case TENSOR_SIGNED:
