@@ -20,11 +20,12 @@ def settle(target):
     eventually(lambda: asleep() and not time.sleep(0.05) and asleep(), what="all threads asleep")
 
 
-def columns(table):
-    """[(name, type), ...] of SELECT *, as SQLite itself understands schema/TABLE.sql."""
+def columns(table, hidden=False):
+    """[(name, type), ...] of SELECT *, as SQLite itself understands schema/TABLE.sql; hidden: and those that must be named."""
     with sqlite3.connect(":memory:") as db:
         db.execute(SCHEMA[table].read_text())
-        return [(row[1], row[2]) for row in db.execute(f"PRAGMA table_info({table})") if not row[2].endswith(" HIDDEN")]
+        return [(row[1], row[2].removesuffix(" HIDDEN")) for row in db.execute(f"PRAGMA table_info({table})")
+                if hidden or not row[2].endswith(" HIDDEN")]
 
 
 def reply(path, text):

@@ -19,7 +19,7 @@
 /* For the agent to take note of what became of a watch: it may have to wait for the GIL. */
 #define TELL_NS 10000000000ull
 #define DISARM_NS 1000000000ull
-#define SETTLE_NS 300000000ull
+#define SETTLE_NS 3000000000ull /* more than by_ptrace.c takes at most */
 
 struct watches {
     struct watches_owner owner;

@@ -196,7 +196,7 @@ def test_numpy_without_a_value(probe, any_python):
     """Numbers whose width depends on the machine are shown as objects."""
     if subprocess.run(any_python.command("-c", "import numpy"), capture_output=True).returncode:
         pytest.skip(f"{any_python} has no numpy")
-    target = any_python.run_source(NUMPY, name="wide.py")
+    target = any_python.run_source(NUMPY, name="wide_numbers.py")
     settle(target)
     text = probe.read(target.pid, "threads", target.pid, "locals")
     shown = next(names for head, names in parse(text) if names is not None and function(head) == "main")

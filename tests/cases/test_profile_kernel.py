@@ -337,13 +337,14 @@ def test_who_makes_memory_grow(probe, python, kernel):
     truth = json.loads(target.readline(patience(60)))
     commands.run("ctl", "profile off\n")
     said = status(probe, target.pid)
-    assert said["Lost"].startswith("0 ") and said["NoStack"].startswith("0 ")
+    assert said["NoStack"].startswith("0 ")
+    lost = int(said["Lost"].split()[0])  # more than the buffer holds, where the daemon gets no processor meanwhile
     found = dict.fromkeys(truth, 0)
     for stack, count in shares.stacks(probe.read(target.pid, "profile", "folded")):
         for name in truth:
             found[name] += count if any(frame.startswith(name) for frame in stack) else 0
     for name, pages in truth.items():
-        assert abs(found[name] - pages) < 0.01 * sum(truth.values()), (truth, found)
+        assert -0.01 * sum(truth.values()) < pages - found[name] < 0.01 * sum(truth.values()) + lost, (truth, found, said)
     assert found["gives_back"] < found["grow_list"] < found["grow_bytes"]
 
 

@@ -160,8 +160,8 @@ def main():
 
 def write(python, name):
     source = HEAD + PROGRAMS[name] + TAIL
-    (python.directory / f"{name}.py").write_text(source)
-    return source, python.path(f"{name}.py")
+    (python.directory / f"stepped_{name}.py").write_text(source)
+    return source, python.path(f"stepped_{name}.py")
 
 
 def oracle(python, path, commands):

@@ -1,0 +1,156 @@
+"""contrib/probefs-pdb: the words of pdb at a terminal."""
+import contextlib
+import os
+import pathlib
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+import mount
+from interpreters import eventually, patience
+
+SOURCE = """import sys, time
+def leaf(x):
+    y = x + 1
+    z = y * 2
+    return z
+def main():
+    total = 0
+    while working:
+        total += leaf(
+            1)
+        time.sleep(0.001)
+    return total
+working = True
+print("ready", flush=True)
+print(main(), flush=True)
+sys.stdin.read()
+"""
+
+
+class Terminal:
+    def __init__(self, *arguments):
+        self.master, other = pty.openpty()
+        self.process = subprocess.Popen([sys.executable, mount.REPOSITORY / "contrib" / "probefs-pdb", *map(str, arguments)],
+                                        stdin=other, stdout=other, stderr=other, start_new_session=True,
+                                        env={**os.environ, "TERM": "dumb"})
+        os.close(other)
+
+    def until_prompt(self, prompt="(Pdb) "):
+        """What it has shown by its next prompt."""
+        shown, end = "", time.monotonic() + patience(60)
+        while not shown.endswith(prompt):
+            assert select.select([self.master], [], [], max(0, end - time.monotonic()))[0], shown
+            shown += os.read(self.master, 4096).decode().replace("\r", "")
+        return shown.removesuffix(prompt)
+
+    def say(self, line):
+        """What it answers, without the echo."""
+        os.write(self.master, f"{line}\n".encode())
+        return self.until_prompt().partition("\n")[2]
+
+    def end(self, line):
+        os.write(self.master, f"{line}\n".encode())
+        with contextlib.suppress(OSError):  # its end of the terminal is closed
+            while os.read(self.master, 4096):
+                pass
+        return self.process.wait(patience(30))
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+
+@pytest.fixture
+def session(probe, any_python):
+    target = any_python.run_source(SOURCE, name="stepped.py")
+    terminal = Terminal("-m", probe.path, target.pid)
+    try:
+        terminal.until_prompt()
+        yield target, terminal
+    finally:
+        terminal.close()
+
+
+def place(text):
+    """(line, function) of the last place that is shown."""
+    line, function = re.findall(r"^> .*stepped\.py\((\d+)\)(\w+|<module>)\(\)$", text, re.M)[-1]
+    return int(line), function
+
+
+def goes_on(probe, target):
+    directory = probe.path / str(target.pid)
+    eventually(lambda: "Stopped: none" in (directory / "status").read_text(), what="that nothing is held")
+    assert not re.search(r"^\d+:", (directory / "breakpoints").read_text(), re.M)
+    with open(directory / "eval", "w") as code:
+        code.write("working = False\n")
+    return int(target.readline())
+
+
+def test_words(probe, session):
+    target, pdb = session
+    assert "Breakpoint 1 at " in pdb.say("b leaf")
+    assert place(pdb.say("c")) == (3, "leaf")
+    assert place(pdb.say("n")) == (4, "leaf")
+    assert pdb.say("p x, y") == "(1, 2)\n"
+    assert pdb.say("!y = 50") == "" and pdb.say("a") == "x = 1\n"
+    assert "NameError" in pdb.say("nothing")
+    stack = pdb.say("w")
+    assert re.findall(r"\(\d+\)(\S+)\(\)", stack) == ["<module>", "main", "leaf"] and place(stack) == (4, "leaf")
+    assert re.search(r"^  4  -> +z = y \* 2$", pdb.say("l"), re.M)
+    assert pdb.say("ll").splitlines()[0].split(None, 1) == ["2", "def leaf(x):"]
+    assert "display z: ** raised NameError" in pdb.say("display z")
+    assert "display z: 100  [old:" in pdb.say("s")
+    assert place(pdb.say("u"))[1] == "main"
+    assert "Newest frame" in pdb.say("d\nd")[-40:] or "Newest frame" in pdb.until_prompt()
+    assert "Deleted breakpoint 1" in pdb.say("cl 1")
+    returned = pdb.say("r")
+    assert "--Return--" in returned and place(returned) == (5, "leaf")
+    assert place(pdb.say("n"))[1] == "main"
+    pdb.say("tbreak 11, total > 0")
+    assert place(pdb.say("c")) == (11, "main")
+    assert place(pdb.say("j 7")) == (7, "main")
+    assert place(pdb.say("unt 9"))[0] >= 9
+    assert "the files have nothing for that" in pdb.say("restart")
+    assert pdb.end("q") == 0
+    assert goes_on(probe, target) > 0
+
+
+def test_ctrl_c(probe, session):
+    """It pauses what runs, and ends what an expression runs."""
+    target, pdb = session
+    os.write(pdb.master, b"c\n")
+    directory = probe.path / str(target.pid)
+    eventually(lambda: "Stopped: none" in (directory / "status").read_text(), what="that it runs")
+    eventually(lambda: pathlib.Path(f"/proc/{pdb.process.pid}/syscall").read_text().split()[0] in ("23", "270"),
+               what="that it waits, in select(2)")
+    os.killpg(pdb.process.pid, 2)
+    shown = pdb.until_prompt()
+    assert "Pausing" in shown and place(shown)[1] in ("main", "leaf"), shown
+    pdb.say("u")
+    assert pdb.end("\x04") == 0
+    assert goes_on(probe, target) > 0
+
+
+def test_held_by_somebody_else(probe, any_python):
+    """It is taken as it is held, and stays so."""
+    target = any_python.run_source(SOURCE, name="stepped.py")
+    directory = probe.path / str(target.pid)
+    (directory / "breakpoints").write_text("stop stepped.py:4\n")
+    state = directory / "threads" / str(target.pid) / "ctl"
+    eventually(lambda: state.read_text().startswith("stopped by breakpoint"), what="the stop")
+    pdb = Terminal("-m", probe.path, target.pid)
+    try:
+        assert place(pdb.until_prompt()) == (4, "leaf")
+        assert pdb.end("q") == 0
+    finally:
+        pdb.close()
+    assert state.read_text().startswith("stopped by breakpoint")
+    (directory / "breakpoints").write_text("\n")
+    assert goes_on(probe, target) > 0
