@@ -1,6 +1,9 @@
 #include "agent/cpython/gil.h"
 
-#define SHORT_US 100    /* shorter ones gain nothing: waking up takes as long */
+#include "agent/cpython/struct_layout.h"
+
+#define SHORT_US 100 /* shorter ones gain nothing: waking up takes as long */
+#define USUAL_US 5000
 #define SANE_US 1000000 /* an interval beyond is none, or somebody's decision */
 
 /* The interval that is shortened, and what it was; NULL: none is. */
@@ -17,6 +20,22 @@ static unsigned long *check_hint(uint64_t hint)
         hint - start > python.runtime_size - sizeof(long))
         return NULL;
     return (unsigned long *)(uintptr_t)hint;
+}
+
+/* By the layout that this version has: 0 where it isn't known, or the program has chosen one. */
+static uint64_t usual_interval(void)
+{
+    struct offsets o;
+    const PyInterpreterState *main = python.interpreter_main();
+
+    if (!main || !python.runtime || !layout_table(&o) || o.gil_last_holder < 0)
+        return 0;
+    uint64_t gil = (uint64_t)(uintptr_t)python.runtime + (uint64_t)o.rt_gil;
+    if (python.version >= 0x030c)
+        gil = (uint64_t)(uintptr_t)layout_pointer(main, o.interp_gil);
+    uint64_t hint = gil + (uint64_t)o.gil_last_holder - sizeof(long);
+    const unsigned long *interval = check_hint(hint);
+    return interval && __atomic_load_n(interval, __ATOMIC_RELAXED) == USUAL_US ? hint : 0;
 }
 
 /* The interval that is short from now on, and *us what it was; NULL: none. */
@@ -52,7 +71,7 @@ void gil_restore_interval(void)
 void gil_take(PyThreadState *state, uint64_t hint)
 {
     unsigned long us;
-    unsigned long *interval = shorten(hint, &us);
+    unsigned long *interval = shorten(hint == GIL_USUAL ? usual_interval() : hint, &us);
 
     PyEval_RestoreThread(state);
     if (interval) {

@@ -8,38 +8,65 @@
 #include "agent/wire/refuse.h"
 #include "agent/wire/trap_samples.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define LEAVE_NS 100000000ull /* until nobody is in the handler any more */
 #define GONE_NS 1000000000ull /* a daemon that is killed takes so long to end, at most */
 #define OWNED_BY_GENERATOR 1
+#define FRAME_MAX 256 /* bytes of a frame that are looked at, at most */
 
 static struct trap_samples *samples; /* NULL: never begun. Stays until a detach */
 static uint32_t inside;              /* threads in the handler */
 static bool ending;                  /* Python's thread states may be freed */
-static uint64_t gone;                /* when the daemon went that had begun; 0: it is there */
+static pid_t self;                   /* this process */
+static PyTypeObject *code_type;
+static size_t frame_size; /* bytes of a frame that are looked at */
+static uint64_t gone;     /* when the daemon went that had begun; 0: it is there */
 
 /* ---- in the program's threads, in a handler ---- */
+
+/* A thread may be interrupted while it puts a frame on top, or takes one away: a pointer may lead
+ * to what is no frame then, or no memory. So the kernel copies it, which says when it can't. */
+static bool copy(uint64_t from, void *to, size_t size)
+{
+    struct iovec local = {to, size}, remote = {(void *)(uintptr_t)from, size};
+
+    return process_vm_readv(self, &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+static bool is_code(uint64_t address)
+{
+    PyObject head;
+
+    return copy(address, &head, sizeof head) && Py_TYPE(&head) == code_type;
+}
 
 /* As the kernel's sampler has them. Calls of the evaluation loop are left out. */
 static void take_frames(const PyThreadState *state, struct trap_sample *out)
 {
     const struct offsets *o = layout();
-    const char *frame = state ? layout_frame(state) : NULL;
+    uint64_t at = state ? (uint64_t)(uintptr_t)layout_frame(state) : 0;
+    char frame[FRAME_MAX];
     int offset;
 
-    for (; frame && out->n < TRAP_FRAMES_MAX; frame = layout_frame_back(frame)) {
+    for (; at && out->n < TRAP_FRAMES_MAX; at = (uint64_t)(uintptr_t)layout_frame_back(frame)) {
+        if (!copy(at, frame, frame_size))
+            return;
         PyObject *code = layout_frame_code(frame, &offset);
         struct trap_frame *to = &out->frames[out->n];
         if (!code)
             continue;
         to->code = (uint64_t)(uintptr_t)code & ~7ull;
+        if (!out->n && !is_code(to->code)) /* the others were there before */
+            return;
         if (o->frame_owner >= 0 && frame[o->frame_owner] == OWNED_BY_GENERATOR)
             to->code |= TRAP_FRAME_GENERATOR;
         to->at = python.version < 0x030b
@@ -47,7 +74,7 @@ static void take_frames(const PyThreadState *state, struct trap_sample *out)
                      : (uint64_t)(uintptr_t)layout_pointer(frame, o->frame_instr);
         out->n++;
     }
-    if (frame)
+    if (at)
         out->flags |= TRAP_SAMPLE_CUT;
 }
 
@@ -129,11 +156,31 @@ static int make_samples(char words[PROTO_WORDS_MAX])
     return 0;
 }
 
+/* Of what a handler needs; one may run meanwhile, and finds the same. False: it can't be had. */
+static bool find_needs(void)
+{
+    const struct offsets *o = layout();
+    const int64_t fields[] = {o->frame_previous, o->frame_code, o->frame_owner, o->frame_lasti,
+                              o->frame_instr};
+    size_t size = 0;
+    char copied;
+
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i] >= 0 && (size_t)fields[i] + sizeof(void *) > size)
+            size = (size_t)fields[i] + sizeof(void *);
+    frame_size = size;
+    self = getpid();
+    code_type = dlsym(RTLD_DEFAULT, "PyCode_Type");
+    return size <= FRAME_MAX && code_type && copy((uint64_t)(uintptr_t)&self, &copied, 1);
+}
+
 int sample_begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 {
     if (guest_watching(&interpreter->guest) < 0) /* tries out the layout of frames */
         PyErr_Clear();                           /* then the next says no */
     int r = trap_stand(words);
+    if (r == 0 && !find_needs())
+        r = refuse(EOPNOTSUPP, words, "the program may not use process_vm_readv(2) here");
     if (r == 0)
         r = make_samples(words);
     if (r < 0)

@@ -9,6 +9,7 @@
 #include "agent/breakpoint/change.h"
 #include "agent/breakpoint/newcomers.h"
 #include "agent/cpython/exception_words.h"
+#include "agent/cpython/gil.h"
 #include "agent/crash/crash.h"
 #include "agent/eval/eval.h"
 #include "agent/eval/interrupt.h"
@@ -339,7 +340,8 @@ static void welcome(struct own_thread *self)
 {
     struct interpreter *interpreter;
 
-    if (interpreter_enter(0, 0, &interpreter) < 0)
+    /* a program that takes it again at once, time after time, would have it wait for long */
+    if (interpreter_enter(0, GIL_USUAL, &interpreter) < 0)
         interpreter = NULL;
     bool wanted;
     {

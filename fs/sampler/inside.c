@@ -11,6 +11,7 @@
 #include "agent/base/clock.h"
 #include "agent/wire/trap_samples.h"
 #include "fs/base/array.h"
+#include "fs/inject/seccomp.h"
 #include "fs/link/attach.h"
 #include "fs/link/found.h"
 #include "fs/proc/asleep.h"
@@ -29,7 +30,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#define GIL_NS 2000000000u /* for the agent to have its handler stand */
+#define GIL_NS 10000000000ull /* for the agent to get the GIL */
 #define END_NS 1000000000u /* ... and to hear that nothing comes any more */
 #define LOOK_NS_MIN 2000000u
 #define LOOK_NS_MAX 50000000u
@@ -467,6 +468,10 @@ static int start(struct sampler *sampler, struct text *why)
     }
     if (!kernel_waits()) {
         text_puts(why, "before Linux 5.18 a thread that blocks SIGTRAP would be killed");
+        return -EOPNOTSUPP;
+    }
+    if (seccomp_has_filters(sampler->target->pid)) {
+        text_puts(why, "the program has seccomp filters, which may forbid what a handler calls");
         return -EOPNOTSUPP;
     }
     struct inside *inside = calloc(1, sizeof *inside);

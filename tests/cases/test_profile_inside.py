@@ -78,14 +78,24 @@ def own(probe):
 @pytest.fixture
 def allowed(probe, any_python):
     """Skips where perf events can't send SIGTRAP here: a daemon's own word for it."""
-    target = any_python.run("shares.py", "python")
+    target = any_python.run("shares.py", "mix")
     commands = Commands(probe, target.pid)
+    commands.attach()
+    commands.eval("1")
     try:
         commands.run("ctl", "profile cpu inside\n")
     except Refused as refused:
         pytest.skip(str(refused))
     commands.run("ctl", "profile off\n")
     target.close()
+
+
+def begun(probe, target, line, enough):
+    """Of a program that lets go of the GIL and takes it again at once the agent may get it late, the first time."""
+    commands = Commands(probe, target.pid)
+    commands.attach()
+    commands.eval("1")
+    return started(probe, target, line, enough)
 
 
 def handled(pid):
@@ -98,14 +108,13 @@ def handled(pid):
 def test_whose_turn_it_is(probe, any_python, allowed):
     """The kernel's own, then the agent's where one is in already, then reading from outside; each says why not more."""
     for refused, source in (("bpf",), "inside"), (("bpf", "perf_event_open"), "timer"):
-        target = any_python.run("shares.py", "python")
+        target = any_python.run("shares.py", "mix")
         mount = probe.mount(within=without(*refused))
         commands = started(mount, target, "profile cpu 997hz", 20)
         said = status(mount, target.pid)
         assert said["Source"] == "timer" and "no agent" in mount.read(target.pid, "profile", "status")
         assert not handled(target.pid)
-        commands.attach()
-        started(mount, target, "profile cpu 997hz", 20)
+        begun(mount, target, "profile cpu 997hz", 20)
         said = status(mount, target.pid)
         assert said["Source"] == source and "NotBetter" in said
         assert handled(target.pid) == (source == "inside")
@@ -115,7 +124,7 @@ def test_whose_turn_it_is(probe, any_python, allowed):
         assert not handled(target.pid)
         mount.close()
         target.close()
-    target = any_python.run("shares.py", "python")
+    target = any_python.run("shares.py", "mix")
     commands = Commands(probe, target.pid)
     error, words = commands.refused("ctl", "profile wall inside\n")
     assert error == errno.EOPNOTSUPP and "processor time only" in words
@@ -156,7 +165,7 @@ def test_truth(probe, python, allowed):
     """And stacks that never were."""
     for kind in "mix", "calls":
         target = python.run("shares.py", kind)
-        commands = started(probe, target, "profile cpu 997hz inside", 20)
+        commands = begun(probe, target, "profile cpu 997hz inside", 20)
         commands.run("ctl", "profile clear\n")
         shares.begin(target)
         eventually(lambda: samples(probe, target.pid) > 1500, patience(60), "samples")
@@ -182,7 +191,7 @@ def test_truth(probe, python, allowed):
 def test_its_own_handler(probe, python, allowed):
     """A program's handler of SIGTRAP is called for its own, and for no sample; and is there again after a detach."""
     target = python.run_source(HANDLES)
-    commands = started(probe, target, "profile cpu 997hz inside", 50)
+    commands = begun(probe, target, "profile cpu 997hz inside", 50)
     os.kill(target.pid, signal.SIGTRAP)
     said = lambda: (target.send(""), int(target.readline()))[1]
     eventually(lambda: said() == 1, patience(30), "its handler's call")
@@ -196,7 +205,7 @@ def test_its_own_handler(probe, python, allowed):
 @needs_hardware
 def test_beside_a_watchpoint(probe, any_python, allowed):
     target = any_python.run_source(WRITES)
-    commands = started(probe, target, "profile cpu 997hz inside", 50)
+    commands = begun(probe, target, "profile cpu 997hz inside", 50)
     commands.run("breakpoints", "log watch cells[0]\n")
     hits = lambda: int(value(probe.path / str(target.pid) / "query", "SELECT count(*) FROM hits"))
     eventually(lambda: hits() > 20, patience(60), "hits")
@@ -213,16 +222,15 @@ def test_sampled_to_its_end(probe, python, allowed):
     """An interpreter that ends frees what the handler looks at, while a daemon thread still computes."""
     for _ in range(3):
         target = python.run_source(ENDS)
-        started(probe, target, "profile cpu 9973hz inside", 50)
+        begun(probe, target, "profile cpu 9973hz inside", 50)
         target.stdin.close()
         assert target.process.wait(patience(60)) == 0
         target.close()
 
 
 def test_goes_on_by_another_source(own, any_python, allowed):
-    target = any_python.run("shares.py", "python")
-    Commands(own, target.pid).attach()
-    commands = started(own, target, "profile cpu 997hz for 1h", 20)
+    target = any_python.run("shares.py", "mix")
+    commands = begun(own, target, "profile cpu 997hz for 1h", 20)
     assert status(own, target.pid)["Source"] == "inside"
     assert descriptors(own.pid, "[perf_event]")
     commands.detach()
@@ -236,12 +244,12 @@ def test_goes_on_by_another_source(own, any_python, allowed):
 def test_a_killed_daemon(probe, own, any_python, allowed):
     """The events end with it; the next daemon takes the rest out."""
     target = any_python.run("shares.py", "mix")
-    started(own, target, "profile cpu 997hz inside", 50)
+    begun(own, target, "profile cpu 997hz inside", 50)
     own.kill()
     own.close(check=False)
     shares.begin(target)
     assert shares.end(target) is not None
-    started(probe, target, "profile cpu 997hz inside", 50)
+    begun(probe, target, "profile cpu 997hz inside", 50)
     Commands(probe, target.pid).detach()
     assert target.process.poll() is None
     shares.begin(target)
@@ -255,7 +263,7 @@ def test_storm(probe, any_python, allowed):
     target = any_python.run_source(STORM, 8)
     for last in False, True:
         own = probe.mount(within=without("bpf"))
-        commands = started(own, target, "profile cpu 9973hz inside", 50)
+        commands = begun(own, target, "profile cpu 9973hz inside", 50)
         for i in range(12):
             assert own.read(target.pid, "backtrace")
             if i % 4 == 1:
