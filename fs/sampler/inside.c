@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 #define GIL_NS 10000000000ull /* for the agent to get the GIL */
-#define END_NS 1000000000u /* ... and to hear that nothing comes any more */
+#define END_NS 1000000000u    /* ... and to hear that nothing comes any more */
 #define LOOK_NS_MIN 2000000u
 #define LOOK_NS_MAX 50000000u
 #define UNFINISHED_NS 50000000u /* a slot that is begun is waited for so long */
