@@ -1,6 +1,7 @@
 #include "agent/base/thread.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "agent/base/fork_count.h"
 
 #include <errno.h>
@@ -12,6 +13,11 @@
 
 /* Thread-local variables are cut from the stack: of a program with many of them it wants more. */
 #define STACK_RETRY (256u * 1024)
+
+/* While another thread execs, the kernel makes none (EAGAIN; copy_fs() of its kernel/fork.c): that
+ * ends this process, or fails, soon. */
+#define EXEC_NS 1000000000u
+#define EXEC_POLL_NS 1000000u
 
 #define PAGE 4096u
 
@@ -96,6 +102,20 @@ static int create(size_t stack, void *(*run)(void *), void *arg, pthread_t *out,
     return -r;
 }
 
+static int create_beside_exec(size_t stack, void *(*run)(void *), void *arg, pthread_t *out,
+                              bool detached)
+{
+    const struct timespec pause = timespec_of(EXEC_POLL_NS);
+    uint64_t end = monotonic_ns() + EXEC_NS;
+    int r = create(stack, run, arg, out, detached);
+
+    while (r == -EAGAIN && monotonic_ns() < end) {
+        nanosleep(&pause, NULL);
+        r = create(stack, run, arg, out, detached);
+    }
+    return r;
+}
+
 int thread_spawn(size_t stack, bool faults, void *(*run)(void *), void *arg, pthread_t *out)
 {
     const size_t sizes[] = {stack, STACK_RETRY, 0};
@@ -112,7 +132,7 @@ int thread_spawn(size_t stack, bool faults, void *(*run)(void *), void *arg, pth
             sigdelset(&all, fault_signals[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits it */
     for (size_t i = 0; i < ARRAY_SIZE(sizes) && r == -EINVAL; i++)
-        r = create(sizes[i], run_start, start, &thread, !out);
+        r = create_beside_exec(sizes[i], run_start, start, &thread, !out);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r < 0)
         give_back(start);

@@ -31,7 +31,7 @@ PyObject *source_namespace(const struct source *sources, PyObject *probe)
     if (!globals || !builtins || !own_name ||
         PyDict_SetItemString(globals, "__builtins__", builtins) < 0 ||
         PyDict_SetItemString(globals, "__name__", own_name) < 0 ||
-        PyDict_SetItemString(globals, "_probe", probe) < 0)
+        (probe && PyDict_SetItemString(globals, "_probe", probe) < 0))
         return NULL;
     for (; sources->parts; sources++)
         if (source_execute(sources->parts, sources->name, globals) < 0)

@@ -9,8 +9,9 @@ struct source {
     const char *name, *parts;
 };
 
-/* Executes sources in this order, up to one without parts, in a new namespace where `probe` is
- * called _probe. Returns the namespace, a new reference, or NULL with an exception set. */
+/* Executes sources in this order, up to one without parts, in a new namespace where `probe`, unless
+ * it is NULL, is called _probe. Returns the namespace, a new reference, or NULL with an exception
+ * set. */
 PyObject *source_namespace(const struct source *sources, PyObject *probe);
 /* Empties a namespace and releases it. The functions defined in it refer to it, so that it would
  * never be freed otherwise. */

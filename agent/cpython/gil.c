@@ -28,12 +28,9 @@ static uint64_t usual_interval(void)
     struct offsets o;
     const PyInterpreterState *main = python.interpreter_main();
 
-    if (!main || !python.runtime || !layout_table(&o) || o.gil_last_holder < 0)
+    if (!main || !python.runtime || !layout_table(&o))
         return 0;
-    uint64_t gil = (uint64_t)(uintptr_t)python.runtime + (uint64_t)o.rt_gil;
-    if (python.version >= 0x030c)
-        gil = (uint64_t)(uintptr_t)layout_pointer(main, o.interp_gil);
-    uint64_t hint = gil + (uint64_t)o.gil_last_holder - sizeof(long);
+    uint64_t hint = layout_gil_interval_by(&o, main);
     const unsigned long *interval = check_hint(hint);
     return interval && __atomic_load_n(interval, __ATOMIC_RELAXED) == USUAL_US ? hint : 0;
 }

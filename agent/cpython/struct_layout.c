@@ -116,13 +116,16 @@ size_t layout_str(const PyObject *str, char *out, size_t max)
     return used;
 }
 
+uint64_t layout_gil_interval_by(const struct offsets *o, const PyInterpreterState *state)
+{
+    if (python.version >= 0x030c)
+        return (uint64_t)(uintptr_t)layout_pointer(state, o->interp_gil);
+    return (uint64_t)(uintptr_t)(python.runtime + o->rt_gil);
+}
+
 uint64_t layout_gil_interval(const PyInterpreterState *state)
 {
-    if (!layout())
-        return 0;
-    if (python.version >= 0x030c)
-        return (uint64_t)(uintptr_t)layout_pointer(state, found.interp_gil);
-    return (uint64_t)(uintptr_t)(python.runtime + found.rt_gil);
+    return layout() ? layout_gil_interval_by(&found, state) : 0;
 }
 
 unsigned long layout_gil_switches(const PyInterpreterState *state, bool *is_known)

@@ -3,28 +3,13 @@
 #include "agent/cpython/embedded.h"
 #include "agent/decorating.h"
 
-static PyObject *execute(void)
-{
-    _cleanup_unref_ PyObject *globals = PyDict_New();
-    _cleanup_unref_ PyObject *builtins = PyImport_ImportModule("builtins");
-    /* by this name it knows that it isn't imported */
-    _cleanup_unref_ PyObject *name = PyUnicode_FromString("<probefs>");
-
-    if (!globals || !builtins || !name ||
-        PyDict_SetItemString(globals, "__builtins__", builtins) < 0 ||
-        PyDict_SetItemString(globals, "__name__", name) < 0 ||
-        source_execute(source_probing, "<probefs decorator>", globals) < 0)
-        return NULL;
-    Py_IncRef(globals);
-    return globals;
-}
-
 PyObject *python_part(struct probing *probing, const char *name)
 {
+    static const struct source sources[] = {{"<probefs decorator>", source_probing}, {NULL, NULL}};
     _cleanup_unref_ PyObject *globals = probing->python;
 
     if (!globals)
-        globals = execute();
+        globals = source_namespace(sources, NULL);
     if (!globals)
         return NULL;
     if (!probing->python)

@@ -79,11 +79,8 @@ def own(probe):
 def allowed(probe, any_python):
     """Skips where perf events can't send SIGTRAP here: a daemon's own word for it."""
     target = any_python.run("shares.py", "mix")
-    commands = Commands(probe, target.pid)
-    commands.attach()
-    commands.eval("1")
     try:
-        commands.run("ctl", "profile cpu inside\n")
+        commands = begun(probe, target, "profile cpu inside", 0)
     except Refused as refused:
         pytest.skip(str(refused))
     commands.run("ctl", "profile off\n")
