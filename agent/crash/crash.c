@@ -107,16 +107,21 @@ static void hold(struct interpreter *interpreter, PyObject *exception, PyObject 
     _cleanup_unref_ PyObject *code = frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)frame)
                                            : NULL;
     const long line = number && number != Py_None ? PyLong_AsLong(number) : 0;
-    const struct hold hold = {
+    struct exception_text *raised = &(*reader_of(interpreter))->raised;
+    const struct exception_type *type = exception_text_type(raised, exception);
+    _cleanup_unref_ PyObject *owner = NULL;
+    struct hold hold = {
         .why = STOP_CRASH,
         .for_ns = stop_ns,
         .line = line > 0 ? (int)line : 0,
         .value = exception,
+        .exception = type->name,
     };
 
     PyErr_Clear();
     /* where it goes on is told: as the program ends then, a daemon could not find a new ring */
     recorder_first_use(RECORDED_EVENTS);
+    exception_text_message(raised, type, exception, &hold.message, &owner);
     /* without the exception: its repr() would be shown, which is the program's */
     stop_hold(interpreter, &hold, (PyFrameObject *)frame, code, NULL);
     PyErr_Clear(); /* what a signal handler raised, as Ctrl-C does, would be taken for a mistake of
