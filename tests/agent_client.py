@@ -12,7 +12,7 @@ from interpreters import patience
 
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH, BREAKPOINTS = range(1, 9)
 THREAD, ON_CRASH, ARMED, CRASH_SEEN, ALLOCATIONS = range(9, 14)
-READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED = range(64, 71)
+READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED, HAPPENED = range(64, 72)
 ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
 CUT, UNLOADABLE = 1, 2
@@ -38,8 +38,8 @@ STOPS = struct.Struct("=QIIIIQQQ")
 SAMPLED = struct.Struct("=QQ")  # where allocations and samples are
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
-THREAD_BODY = struct.Struct("=IiiIQqQ")
-CONTINUE, STEP, NEXT, FINISH, JUMP, PAUSE = range(1, 7)
+THREAD_BODY = struct.Struct("=IiiIQqQQ")
+CONTINUE, STEP, NEXT, FINISH, JUMP, PAUSE, RETURN, UNTIL, STEP_OWN = range(1, 10)
 BY_BREAKPOINT, BY_WATCH, BY_STEP, BY_RETURN, BY_PAUSE, BY_CRASH = range(1, 7)  # why a thread is stopped
 WATCH_SLOT = struct.Struct("=IIQII")
 WATCHES = 4
@@ -247,8 +247,8 @@ class Client:
         """Tells a stopped thread, or all, what to do."""
         return self.wait(self.start_order(verb, tid, **options))
 
-    def start_order(self, verb, tid=0, line=0, seconds=0, interp=0, gil_interval=0):
-        return self.send(THREAD, THREAD_BODY.pack(verb, tid, line, 0, int(seconds * 1e9), interp, gil_interval))
+    def start_order(self, verb, tid=0, line=0, seconds=0, interp=0, gil_interval=0, thread=0):
+        return self.send(THREAD, THREAD_BODY.pack(verb, tid, line, 0, int(seconds * 1e9), interp, gil_interval, thread))
 
     def cancel(self, number):
         self.send(CANCEL, b"", number)
@@ -276,7 +276,7 @@ class Client:
             assert number == 0 and not body
             self.rings_told += 1
             return
-        if op == WATCHES_CHANGED:
+        if op in (WATCHES_CHANGED, HAPPENED):
             assert number == 0 and not body
             return
         if op == CRASHED:

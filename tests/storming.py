@@ -170,7 +170,7 @@ class Debugged(Mounted):
     """The same with breakpoints at random places of the victim, and everything that one does with them."""
     MOST = 6          # things done in a cycle
     KILLED_EVERY = 6  # cycles, about
-    VERBS = ["continue", "step", "next", "finish", "step"]
+    VERBS = ["continue", "step", "next", "finish", "return", "until", "step own"]
     CONDITIONS = ["", "", " if True", " if False", " if 1 / 0", " if nothing_has_that_name", " {__name__, 1 / 0}",
                   " {[x for x in range(3)]}", " x 3"]
     WATCHED = ["workload.harmed", "workload._rounds[0]", "workload._wrong", "workload._slowest", "WAITS"]

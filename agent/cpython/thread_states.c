@@ -137,9 +137,19 @@ int thread_states_each_now(PyInterpreterState *interpreter,
 
 /* ---- pictures of them ---- */
 
+static uint64_t ident_of(const PyThreadState *state, int64_t at)
+{
+    unsigned long ident = 0;
+
+    if (at >= 0)
+        memcpy(&ident, (const char *)state + at, sizeof ident);
+    return ident;
+}
+
 struct seen {
     struct thread_seen *all;
     size_t count, room;
+    int64_t ident_at; /* of a thread state's pthread_t; -1: not known */
     bool full;
 };
 
@@ -158,6 +168,7 @@ static bool note(PyThreadState *state, void *arg)
     }
     seen->all[seen->count++] = (struct thread_seen){.id = PyThreadState_GetID(state),
                                                     .state = state,
+                                                    .ident = ident_of(state, seen->ident_at),
                                                     .frame = PyThreadState_GetFrame(state)};
     return true;
 }
@@ -165,7 +176,9 @@ static bool note(PyThreadState *state, void *arg)
 int thread_states_all(PyInterpreterState *interpreter, struct thread_seen **out, size_t *count)
 {
     struct seen seen = {0};
+    struct offsets table;
 
+    seen.ident_at = layout_table(&table) ? table.tstate_thread_id : -1;
     int r = thread_states_each(interpreter, note, &seen);
     if (r == 0 && seen.full)
         r = -ENOMEM;

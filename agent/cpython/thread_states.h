@@ -41,6 +41,7 @@ int thread_states_each_now(PyInterpreterState *interpreter,
 struct thread_seen {
     uint64_t id;          /* PyThreadState_GetID() */
     PyThreadState *state; /* an address and no more */
+    uint64_t ident;       /* pthread_t, of thread_states_all(); 0: not known */
     PyFrameObject *frame; /* the innermost one of Python, a reference; NULL: none, or no memory */
 };
 /* All threads of an interpreter. thread_states_drop() frees *out. -ENOMEM. */

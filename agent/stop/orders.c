@@ -113,31 +113,35 @@ static int jump(const struct hold *hold, int line, char words[PROTO_WORDS_MAX])
     return 0;
 }
 
-/* ---- step, next, finish ---- */
+/* ---- step, next, finish and the like ---- */
 
-static int step(struct interpreter *interpreter, const struct hold *hold, enum thread_verb verb,
-                char words[PROTO_WORDS_MAX])
+static int step(struct interpreter *interpreter, const struct hold *hold,
+                const struct proto_thread *order, char words[PROTO_WORDS_MAX])
 {
     static const char *const names[] = {
-        [THREAD_STEP] = "step", [THREAD_NEXT] = "next", [THREAD_FINISH] = "finish"};
+        [THREAD_STEP] = "step",     [THREAD_NEXT] = "next",   [THREAD_FINISH] = "finish",
+        [THREAD_RETURN] = "return", [THREAD_UNTIL] = "until", [THREAD_STEP_OWN] = "step"};
     const struct step_place place = {.frame = hold->frame,
                                      .returning = hold->why == STOP_RETURN,
-                                     .skip = hold_told_line()};
+                                     .skip = hold_told_line(),
+                                     .value = hold->value};
+    const int line = order->line ? order->line : hold->line + 1;
 
     if (!hold->frame)
         return refuse(EINVAL, words, "an exception holds the thread: it can only go on");
-    int r = step_from(interpreter, &place, verb, hold->for_ns, words);
+    int r = step_from(interpreter, &place, order->verb, line, hold->for_ns, words);
     if (r == -ENOMEM)
         return refuse(ENOMEM, words, "no memory");
     if (r == 0)
-        hold_go(names[verb]);
+        hold_go(names[order->verb]);
     return r;
 }
 
 /* ---- pause ---- */
 
 struct pausing {
-    uint64_t for_ns;
+    uint64_t thread, for_ns;
+    size_t found;
     char *words;
     int error;
 };
@@ -145,16 +149,21 @@ struct pausing {
 static void pause_one(struct interpreter *interpreter, void *arg)
 {
     struct pausing *pausing = arg;
-    int r = step_pause(interpreter, pausing->for_ns, pausing->words);
+    size_t found = 0;
+    int r = step_pause(interpreter, pausing->thread, pausing->for_ns, &found, pausing->words);
+    pausing->found += found;
     pausing->error = pausing->error ? pausing->error : r;
 }
 
-static int pause_all(struct interpreter *interpreter, uint64_t for_ns, char words[PROTO_WORDS_MAX])
+static int pause_them(struct interpreter *interpreter, const struct proto_thread *order,
+                      char words[PROTO_WORDS_MAX])
 {
-    struct pausing pausing = {for_ns, words, 0};
+    struct pausing pausing = {order->thread, order->stop_ns, 0, words, 0};
 
     pause_one(interpreter, &pausing);
     interpreter_each_there(pause_one, &pausing);
+    if (pausing.error == 0 && !pausing.found)
+        return refuse(ESRCH, words, "the thread runs no Python");
     return pausing.error;
 }
 
@@ -164,12 +173,14 @@ int order_run(struct interpreter *interpreter, const struct proto_thread *order,
     const struct hold *hold = hold_own();
 
     switch (order->verb) {
-    case THREAD_PAUSE: return pause_all(interpreter, order->stop_ns, words);
+    case THREAD_PAUSE: return pause_them(interpreter, order, words);
     case THREAD_JUMP: return hold ? jump(hold, order->line, words) : -ESRCH;
     case THREAD_STEP:
     case THREAD_NEXT:
     case THREAD_FINISH:
-        return hold ? step(interpreter, hold, (enum thread_verb)order->verb, words) : -ESRCH;
+    case THREAD_RETURN:
+    case THREAD_UNTIL:
+    case THREAD_STEP_OWN: return hold ? step(interpreter, hold, order, words) : -ESRCH;
     default: return refuse(EINVAL, words, "no such order");
     }
 }

@@ -1,3 +1,4 @@
+#include "agent/cpython/own_code.h"
 #include "agent/cpython/thread_states.h"
 #include "agent/interpreter/own_threads.h"
 #include "agent/record/recorder.h"
@@ -78,12 +79,31 @@ struct step steps_take_out(struct interpreter *interpreter, struct step *step)
     return taken;
 }
 
+void steps_drop(struct step *taken)
+{
+    PyObject *type, *value, *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    Py_DecRef(taken->frame);
+    Py_DecRef(taken->code);
+    Py_DecRef(taken->caller);
+    Py_DecRef(taken->returned);
+    PyErr_Restore(type, value, traceback);
+}
+
 static void drop(struct interpreter *interpreter, struct step *step)
 {
     struct step taken = steps_take_out(interpreter, step);
-    Py_DecRef(taken.frame);
-    Py_DecRef(taken.code);
-    Py_DecRef(taken.caller);
+    steps_drop(&taken);
+}
+
+PyObject *steps_returned(struct step *step, PyObject *value)
+{
+    PyObject *before = step->returned;
+
+    Py_IncRef(value);
+    step->returned = value;
+    return before;
 }
 
 /* Drops those that were cancelled, and those whose thread has ended. */
@@ -119,12 +139,29 @@ static int add(struct interpreter *interpreter, const struct step *step)
     return 0;
 }
 
+/* The nearest of a frame's callers that a step may stop in; new, with its code. NULL: there is
+ * none. */
+static PyObject *caller_of(const struct step *step, PyFrameObject *frame, PyObject **code)
+{
+    PyObject *back = (PyObject *)python.frame_back(frame);
+
+    *code = back ? (PyObject *)PyFrame_GetCode((PyFrameObject *)back) : NULL;
+    while (step->own && back && !own_code_is(*code)) {
+        PyObject *next = (PyObject *)python.frame_back((PyFrameObject *)back);
+        Py_DecRef(*code);
+        Py_DecRef(back);
+        back = next;
+        *code = back ? (PyObject *)PyFrame_GetCode((PyFrameObject *)back) : NULL;
+    }
+    return back;
+}
+
 void steps_follow(struct interpreter *interpreter, struct step *step, PyFrameObject *frame)
 {
-    _cleanup_unref_ PyObject *back = (PyObject *)python.frame_back(frame);
-    _cleanup_unref_ PyObject *code = back ? (PyObject *)PyFrame_GetCode((PyFrameObject *)back)
-                                          : NULL;
+    _cleanup_unref_ PyObject *code = NULL;
+    _cleanup_unref_ PyObject *back = caller_of(step, frame, &code);
 
+    step->until = 0;
     if (step->verb == THREAD_STEP) {
         steps_look_at(interpreter, step, code);
     } else if (back) {
@@ -149,10 +186,14 @@ static int begin(struct interpreter *interpreter, uint64_t thread, char words[PR
 }
 
 int step_from(struct interpreter *interpreter, const struct step_place *place,
-              enum thread_verb verb, uint64_t for_ns, char words[PROTO_WORDS_MAX])
+              enum thread_verb verb, int line, uint64_t for_ns, char words[PROTO_WORDS_MAX])
 {
     const struct step new = {.thread = steps_own_thread(),
-                             .verb = verb,
+                             .verb = verb == THREAD_STEP_OWN ? THREAD_STEP
+                                     : verb == THREAD_UNTIL  ? THREAD_NEXT
+                                                             : verb,
+                             .own = verb == THREAD_STEP_OWN,
+                             .until = verb == THREAD_UNTIL ? line : 0,
                              .why = STOP_STEP,
                              .for_ns = for_ns,
                              .skip = place->skip,
@@ -163,12 +204,14 @@ int step_from(struct interpreter *interpreter, const struct step_place *place,
     if (r < 0)
         return r;
     struct step *step = steps_find(steps_of(interpreter), new.thread);
-    if (verb == THREAD_STEP) {
+    if (new.verb == THREAD_STEP) {
         _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(place->frame);
         steps_look_at(interpreter, step, code);
     } else {
         wait_in(interpreter, step, place->frame);
     }
+    if (place->returning)
+        (void)steps_returned(step, place->value); /* it is new: nothing was there */
     if (place->returning)
         steps_follow(interpreter, step, place->frame);
     return begin(interpreter, new.thread, words);
@@ -218,7 +261,8 @@ static int pause_one(struct interpreter *interpreter, const struct thread_seen *
     return 0;
 }
 
-int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROTO_WORDS_MAX])
+int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns, size_t *found,
+               char words[PROTO_WORDS_MAX])
 {
     struct thread_seen *all;
     size_t count;
@@ -229,8 +273,12 @@ int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROT
         snprintf(words, PROTO_WORDS_MAX, "%s", thread_states_words(r));
         return r;
     }
+    *found = 0;
     for (size_t i = 0; i < count && r == 0; i++)
-        r = pause_one(interpreter, &all[i], for_ns);
+        if (!thread || all[i].ident == thread) {
+            r = pause_one(interpreter, &all[i], for_ns);
+            ++*found;
+        }
     thread_states_drop(all, count);
     int heard = steps_hear(interpreter, words);
     if (heard < 0)

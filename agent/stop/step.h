@@ -2,11 +2,12 @@
  * where a watchpoint was hit.
  *
  * A step follows its thread: one code object at a time is watched, that of the frame that it waits
- * for (next, finish), or of the innermost one (step, pause), which changes as functions are entered
- * and left. From 3.12 on these are local events of a tool id of its own in sys.monitoring, so that
- * lines that breakpoints have had enough of (DISABLE) are seen; before, monitor/trace.h.
+ * for (next, finish, return, until), or of the innermost one (step, pause), which changes as
+ * functions are entered and left. From 3.12 on these are local events of a tool id of its own in
+ * sys.monitoring, so that lines that breakpoints have had enough of (DISABLE) are seen; before,
+ * monitor/trace.h.
  *
- * Generators and coroutines: `next` and `finish` mean the frame, however often
+ * Generators and coroutines: `next`, `finish` and the like mean the frame, however often
  * it gives up control before. */
 #pragma once
 
@@ -18,14 +19,17 @@ struct step_place {
     PyFrameObject *frame; /* borrowed */
     bool returning;       /* it is about to leave the frame */
     int skip; /* of this line of the frame it may be told yet, which doesn't count; 0: none */
+    PyObject *value; /* borrowed; what it is about to return; NULL: nothing */
 };
 
-/* This thread, which is held there, is to stop again: verb is THREAD_STEP, THREAD_NEXT or
- * THREAD_FINISH. With the GIL. -errno with words: it can't. */
+/* This thread, which is held there, is to stop again: verb is any but THREAD_CONTINUE, THREAD_JUMP
+ * and THREAD_PAUSE; line: of THREAD_UNTIL. With the GIL. -errno with words: it can't. */
 int step_from(struct interpreter *interpreter, const struct step_place *place,
-              enum thread_verb verb, uint64_t for_ns, char words[PROTO_WORDS_MAX]);
-/* Every thread stops at the next line that it runs. With the GIL. -errno with words. */
-int step_pause(struct interpreter *interpreter, uint64_t for_ns, char words[PROTO_WORDS_MAX]);
+              enum thread_verb verb, int line, uint64_t for_ns, char words[PROTO_WORDS_MAX]);
+/* Every thread, or, if it isn't 0, the one with that pthread_t, stops at the next line that it
+ * runs. With the GIL. *found: how many of them there are here. -errno with words. */
+int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns, size_t *found,
+               char words[PROTO_WORDS_MAX]);
 /* A thread, which may be another one, by PyThreadState_GetID(), stops at the next line that it
  * runs, in `frame`, its innermost, or elsewhere, because of a watchpoint. With the GIL. -errno. */
 int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObject *frame,

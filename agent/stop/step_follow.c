@@ -1,6 +1,7 @@
 /* What a thread that steps does, as that is heard, and where the step ends. */
 #include "agent/stop/steps.h"
 
+#include "agent/cpython/own_code.h"
 #include "agent/cpython/statement.h"
 #include "agent/monitor/hear.h"
 #include "agent/stop/stop_row.h"
@@ -26,7 +27,8 @@ static bool hold(struct interpreter *interpreter, const struct step *step,
                               .frame = where->frame,
                               .line = where->line,
                               .value = where->value,
-                              .event = where->event};
+                              .event = where->event,
+                              .returned = where->value ? where->value : step->returned};
 
     return stop_hold(interpreter, &hold, where->frame, where->code, where->value);
 }
@@ -46,9 +48,7 @@ static bool stop(struct interpreter *interpreter, struct step *step, const struc
     PyErr_Fetch(&type, &value, &traceback);
     Py_DecRef(where->value);
     Py_DecRef((PyObject *)where->frame);
-    Py_DecRef(taken.frame);
-    Py_DecRef(taken.code);
-    Py_DecRef(taken.caller);
+    steps_drop(&taken);
     PyErr_Restore(type, value, traceback);
     hold_inside(-1);
     return fine;
@@ -108,7 +108,7 @@ static bool entered(struct interpreter *interpreter, const struct heard *heard)
     struct step *step = find_own(interpreter);
     PyObject *code = heard->code;
 
-    if (!step || step->verb != THREAD_STEP)
+    if (!step || step->verb != THREAD_STEP || (step->own && !own_code_is(code)))
         return true;
     steps_look_at(interpreter, step, code);
     if (heard->event != HEAR_START || python.version < 0x030c || !is_one_line(code))
@@ -124,10 +124,12 @@ static bool at_line(struct interpreter *interpreter, const struct heard *heard, 
 {
     struct step *step = find_own(interpreter);
 
-    if (!step || step->verb == THREAD_FINISH)
+    if (!step || step->verb == THREAD_FINISH || step->verb == THREAD_RETURN)
         return true;
     PyFrameObject *frame = heard_frame(heard);
-    if (step->verb == THREAD_NEXT && (PyObject *)frame != step->frame)
+    if (step->own && !own_code_is(heard->code))
+        return true;
+    if (step->verb == THREAD_NEXT && ((PyObject *)frame != step->frame || line < step->until))
         return true;
     bool skipped = is_skipped(step, frame, line);
     step->skip = 0;
@@ -157,7 +159,7 @@ static bool left(struct interpreter *interpreter, const struct heard *heard)
     if (step->verb != THREAD_STEP &&
         ((PyObject *)frame != step->frame || heard->event == HEAR_YIELD))
         return true;
-    if (step->verb == THREAD_FINISH && heard->event == HEAR_RETURN) {
+    if (step->verb == THREAD_RETURN && heard->event == HEAR_RETURN) {
         step->why = STOP_RETURN;
         return stop(interpreter, step,
                     &(struct where){.frame = frame,
@@ -166,7 +168,10 @@ static bool left(struct interpreter *interpreter, const struct heard *heard)
                                     .event = heard->event,
                                     .value = heard->value});
     }
+    PyObject *value = heard->event == HEAR_RETURN ? heard->value : NULL;
+    PyObject *before = heard->event == HEAR_YIELD ? NULL : steps_returned(step, value);
     steps_follow(interpreter, step, frame);
+    Py_DecRef(before);
     return true;
 }
 

@@ -7,13 +7,16 @@
 struct step {
     uint64_t thread;       /* PyThreadState_GetID() */
     unsigned turn;         /* of step_cancel() */
-    enum thread_verb verb; /* THREAD_STEP: in any frame */
+    enum thread_verb verb; /* THREAD_STEP, in any frame, THREAD_NEXT, _FINISH or _RETURN */
+    bool own;              /* of THREAD_STEP: not in libraries */
+    int until;             /* of THREAD_NEXT: in `frame` from this line on; 0: at any */
     enum stop_why why;
     uint32_t id; /* of the watchpoint */
     uint64_t for_ns;
-    PyObject *frame;        /* owned; of THREAD_NEXT and THREAD_FINISH */
+    PyObject *frame;        /* owned; of all but THREAD_STEP */
     PyObject *code;         /* owned: that is watched now; NULL: none */
     PyObject *caller;       /* owned: of a watchpoint, code that is watched besides; NULL: none */
+    PyObject *returned;     /* owned: of a function that it has left; NULL: nothing */
     int skip;               /* struct step_place; until it is told of a line */
     const void *skip_frame; /* no more than a number */
 };
@@ -36,6 +39,12 @@ bool steps_is_cancelled(const struct step *step);
 void steps_look_at(struct interpreter *interpreter, struct step *step, PyObject *code);
 /* It goes on in the caller of a frame that is left; where there is none it may be dropped. */
 void steps_follow(struct interpreter *interpreter, struct step *step, PyFrameObject *frame);
+/* What a function returned that it leaves; NULL: it raised. Returns what was there: the caller's to
+ * give up, which may run code of the program. */
+PyObject *steps_returned(struct step *step, PyObject *value);
+/* Gives up what one held that was taken out. Runs code of the program; an exception that is set
+ * stays. */
+void steps_drop(struct step *taken);
 /* Takes one out; what it holds is the caller's to give up, which may run code of the program. */
 struct step steps_take_out(struct interpreter *interpreter, struct step *step);
 /* Drops those that were cancelled, and those whose thread has ended. */

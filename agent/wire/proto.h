@@ -24,7 +24,8 @@
  *   6  ALLOCATIONS, and where they are in the record; the table
  *      torch_profile
  *   7  SAMPLES, and where they are in the record; the table collectives
- *   8  HAPPENED; the number of a stop; why a thread was held, in hits */
+ *   8  HAPPENED; the number of a stop; why a thread was held, in hits;
+ *      RETURN, UNTIL, STEP_OWN and PAUSE of one thread; FINISH goes to the caller */
 #pragma once
 
 #include <stdint.h>
@@ -233,9 +234,12 @@ enum thread_verb {
     THREAD_CONTINUE = 1, /* tid 0: all */
     THREAD_STEP,         /* to the next line of Python that it runs */
     THREAD_NEXT,         /* to the next line of this frame, or, where it returns, of its caller */
-    THREAD_FINISH,       /* until this frame returns */
+    THREAD_FINISH,       /* until this frame has returned, to the next line of its caller */
     THREAD_JUMP,         /* `line` of this frame is to be next; the thread stays stopped */
-    THREAD_PAUSE,        /* tid 0: each thread stops at the next line of Python that it runs */
+    THREAD_PAUSE,    /* each thread stops at the next line of Python that it runs, or `thread` */
+    THREAD_RETURN,   /* until this frame is about to return */
+    THREAD_UNTIL,    /* as NEXT, but to no line of this frame above `line` */
+    THREAD_STEP_OWN, /* as STEP, but to no line of the standard library or an installed one */
 };
 
 struct proto_thread {
@@ -246,6 +250,7 @@ struct proto_thread {
     uint64_t stop_ns;      /* of PAUSE, as in struct proto_breakpoint */
     int64_t interp;        /* as in struct proto_eval; of PAUSE ignored */
     uint64_t gil_interval; /* as in struct proto_eval */
+    uint64_t thread;       /* of PAUSE: pthread_t of the only one that is meant; 0: all are */
 };
 
 enum crash_mode { CRASH_OFF, CRASH_RECORD, CRASH_STOP };
@@ -425,7 +430,7 @@ _Static_assert(sizeof(struct proto_done) == 232, "protocol");
 _Static_assert(sizeof(struct proto_record) == 48, "protocol");
 _Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
 _Static_assert(sizeof(struct proto_breakpoint) == 72, "protocol");
-_Static_assert(sizeof(struct proto_thread) == 40, "protocol");
+_Static_assert(sizeof(struct proto_thread) == 48, "protocol");
 _Static_assert(sizeof(struct proto_on_crash) == 32, "protocol");
 _Static_assert(sizeof(struct proto_crashed) == 16, "protocol");
 _Static_assert(sizeof(struct proto_armed) == 216, "protocol");

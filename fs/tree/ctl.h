@@ -41,5 +41,7 @@ int ctl_heap(struct ctl_line *line);
 int ctl_record(struct ctl_line *line);
 int ctl_profile_torch(struct ctl_line *line);
 int ctl_pause(struct ctl_line *line);
+/* `for TIME` behind the verb, or nothing: *ns stays as it is. */
+int ctl_pause_duration(struct ctl_line *line, uint64_t *ns);
 int ctl_profile(struct ctl_line *line);
 int ctl_continue(struct ctl_line *line);

@@ -30,7 +30,7 @@ static bool all_held(struct file_context *context, void *unused)
     return all;
 }
 
-static int read_duration(struct ctl_line *line, uint64_t *ns)
+int ctl_pause_duration(struct ctl_line *line, uint64_t *ns)
 {
     if (line->nwords == 1)
         return 0;
@@ -49,7 +49,7 @@ int ctl_pause(struct ctl_line *line)
     struct file_context *context = line->context;
     struct session *session;
 
-    int r = read_duration(line, &order.stop_ns);
+    int r = ctl_pause_duration(line, &order.stop_ns);
     if (r == 0)
         r = agent_session_attach(context, ATTACH_ANY, &session);
     if (r < 0)

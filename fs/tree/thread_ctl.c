@@ -1,11 +1,17 @@
 /* threads/<tid>/ctl: how a thread is held, and what it is to do. */
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/format/held.h"
 #include "fs/proc/lwp.h"
+#include "fs/process/registry.h"
+#include "fs/recording/ring_reader.h"
+#include "fs/remote/moment/snapshot.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
 #include "fs/tree/from_snapshot.h"
 #include "fs/tree/thread_order.h"
+#include "schema/rows.h"
+#include "schema/schema.h"
 
 #include <errno.h>
 #include <string.h>
@@ -23,6 +29,81 @@ static int read_own(struct file_context *context, struct held *out)
     return r;
 }
 
+/* ---- what it was held by, as its row in hits has it ---- */
+
+#define ROWS_BACK 256u /* the newest, among which the row of a thread that is held is looked for \
+                        */
+
+#define ROW_NS 20000000u /* how long after the beginning of a stop its row is waited for */
+
+struct stop_row {
+    uint32_t number;
+    struct text *out;
+};
+
+/* `bytes` of a column, escaped. False: there is nothing. */
+static bool add_column(const struct ring_row *row, unsigned column, const char *front,
+                       struct text *out)
+{
+    uint32_t size;
+    bool cut;
+    const char *bytes = ring_text(row, column, &size, &cut);
+
+    if (bytes) {
+        text_puts(out, front);
+        text_add_escaped(out, bytes, size);
+    }
+    return bytes;
+}
+
+static int add_row(void *arg, const struct ring_row *row)
+{
+    struct stop_row *stop = arg;
+    int64_t number;
+
+    if (!ring_integer(row, HITS_STOP, &number) || number != stop->number)
+        return 0;
+    if (add_column(row, HITS_EXCEPTION, "Exception: ", stop->out)) {
+        add_column(row, HITS_MESSAGE, ": ", stop->out);
+        text_putc(stop->out, '\n');
+    }
+    if (add_column(row, HITS_RETURNED, "-> ", stop->out))
+        text_putc(stop->out, '\n');
+    return 1;
+}
+
+static void ignore_lost(void *arg, uint64_t count) {}
+
+/* Whether its row was found. */
+static bool find_row(struct file_context *context, const struct held *held, struct text *out)
+{
+    struct stop_row stop = {held->number, out};
+    const struct ring_follower follower = {add_row, ignore_lost, &stop};
+    struct ring_position at;
+
+    registry_watch(context->registry, context->process);
+    struct ring_reader *ring = recording_ring(context->recording, RECORDED_HITS);
+    if (!ring)
+        return false;
+    ring_reader_end(ring, &at);
+    at.row -= at.row < ROWS_BACK ? at.row : ROWS_BACK;
+    bool found = ring_reader_follow(ring, &at, &follower) == 1;
+    ring_reader_unref(ring);
+    return found;
+}
+
+/* `Exception: TYPE: MESSAGE` and `-> VALUE`, where there are such. The row is written right after
+ * the thread can be seen to be held. */
+static void add_values(struct file_context *context, const struct held *held, struct text *out)
+{
+    const struct timespec moment = {.tv_nsec = 500000};
+
+    while (!find_row(context, held, out) && realtime_ns() < held->since_ns + ROW_NS)
+        nanosleep(&moment, NULL);
+}
+
+/* ---- */
+
 static int add_state(struct file_context *context, struct text *out)
 {
     struct held held;
@@ -34,6 +115,7 @@ static int add_state(struct file_context *context, struct text *out)
         text_puts(out, "stopped by ");
         held_text(context->target, &held, out);
         text_putc(out, '\n');
+        add_values(context, &held, out);
     } else {
         text_puts(out, "running\n");
     }
@@ -105,26 +187,112 @@ static int run(struct ctl_line *line, enum thread_verb verb, int jump)
     return 0;
 }
 
+/* `step own`. */
+static int run_step(struct ctl_line *line)
+{
+    if (line->nwords == 2 && !ctl_word_is(&line->words[1], "own"))
+        return ctl_complain(line, line->words[1].text, "write it as: step, or step own");
+    return run(line, line->nwords == 2 ? THREAD_STEP_OWN : THREAD_STEP, 0);
+}
+
 static int run_continue(struct ctl_line *line) { return run(line, THREAD_CONTINUE, 0); }
-static int run_step(struct ctl_line *line) { return run(line, THREAD_STEP, 0); }
 static int run_next(struct ctl_line *line) { return run(line, THREAD_NEXT, 0); }
 static int run_finish(struct ctl_line *line) { return run(line, THREAD_FINISH, 0); }
+static int run_return(struct ctl_line *line) { return run(line, THREAD_RETURN, 0); }
 
-static int run_jump(struct ctl_line *line)
+static int read_line(struct ctl_line *line, int *out)
 {
     unsigned number;
 
-    if (!ctl_word_number(&line->words[1], &number) || !number)
+    if (!ctl_word_number(&line->words[1], &number) || !number || number > INT32_MAX)
         return ctl_complain(line, line->words[1].text, "a line is a number, from 1");
-    return run(line, THREAD_JUMP, (int)number);
+    *out = (int)number;
+    return 0;
+}
+
+static int run_jump(struct ctl_line *line)
+{
+    int number = 0;
+
+    int r = read_line(line, &number);
+    return r < 0 ? r : run(line, THREAD_JUMP, number);
+}
+
+static int run_until(struct ctl_line *line)
+{
+    int number = 0;
+
+    int r = line->nwords == 2 ? read_line(line, &number) : 0;
+    return r < 0 ? r : run(line, THREAD_UNTIL, number);
+}
+
+/* ---- pause ---- */
+
+/* pthread_t of the thread of the tree. */
+static int find_thread(struct file_context *context, uint64_t *out)
+{
+    const struct snapshot_options options = {.tid = context->tid};
+    struct snapshot *snapshot;
+
+    int r = snapshot_take(context->target, &options, &snapshot);
+    if (r < 0)
+        return snapshot_error(context, r);
+    const struct thread *thread = snapshot->nthreads ? &snapshot->threads[0] : NULL;
+    *out = thread && thread->tid == context->tid && thread->tstate ? thread->thread_id : 0;
+    snapshot_free(snapshot);
+    if (*out)
+        return 0;
+    text_puts(&context->why, "this thread runs no Python: there is no line that it could stop at");
+    return -EINVAL;
+}
+
+static bool is_held(struct file_context *context, void *unused)
+{
+    struct held held;
+
+    return read_own(context, &held) < 0 || held.since_ns;
+}
+
+static int run_pause(struct ctl_line *line)
+{
+    struct proto_thread order = {.verb = THREAD_PAUSE};
+    struct file_context *context = line->context;
+    struct session *session;
+    struct held held;
+    int held_now = 1;
+
+    int r = ctl_pause_duration(line, &order.stop_ns);
+    if (r == 0)
+        r = read_own(context, &held);
+    if (r == 0 && !held.since_ns) {
+        r = find_thread(context, &order.thread);
+        if (r == 0)
+            r = agent_session_attach(context, ATTACH_ANY, &session);
+        if (r < 0)
+            return r;
+        r = thread_order_give(context, session, &order, line->said);
+        session_unref(session);
+        if (r == 0)
+            held_now = r = thread_order_wait(context, is_held, NULL);
+    }
+    if (r < 0)
+        return r;
+    text_clear(line->said);
+    r = add_state(context, line->said);
+    if (r == 0 && !held_now)
+        text_puts(line->said, "It stops at the next line of Python that it runs.\n");
+    return r;
 }
 
 static const struct ctl_verb verbs[] = {
     {"continue", "continue", 1, 1, run_continue},
-    {"step", "step", 1, 1, run_step},
+    {"step", "step [own]", 1, 2, run_step},
     {"next", "next", 1, 1, run_next},
     {"finish", "finish", 1, 1, run_finish},
+    {"return", "return", 1, 1, run_return},
+    {"until", "until [LINE]", 1, 2, run_until},
     {"jump", "jump LINE", 2, 2, run_jump},
+    {"pause", "pause [for TIME]", 1, 3, run_pause},
 };
 
 int thread_ctl_run(struct file_context *context, const struct input *input, struct text *said,
@@ -136,7 +304,12 @@ int thread_ctl_run(struct file_context *context, const struct input *input, stru
 /* What was said of a verb that worked is how the thread was then: that is over. */
 static bool is_state(const char *reply)
 {
-    return !strncmp(reply, "running\n", 8) || !strncmp(reply, "stopped by ", 11);
+    static const char *const fronts[] = {"running\n", "stopped by ", "-> ", "Exception: "};
+    bool is = false;
+
+    for (size_t i = 0; i < ARRAY_SIZE(fronts); i++)
+        is = is || !strncmp(reply, fronts[i], strlen(fronts[i]));
+    return is;
 }
 
 int thread_ctl_render(struct file_context *context, struct text *out)

@@ -65,7 +65,7 @@ def test_random_walk(probe, python, name, seed):
     script = debugged.write(python, name)
     first = debugged.source(name).splitlines().index("def main():") + 2
     dice = random.Random(f"{name} {seed}")
-    commands = dice.choices(["step", "next", "finish"], [6, 3, 1], k=WALK)
+    commands = dice.choices(["step", "next", "return"], [6, 3, 1], k=WALK)
     wanted = debugged.oracle(python, script, [first], commands, once=True)
     seen = walked(probe, python.run(script), script, first, commands[:len(wanted)])
     assert seen[:len(wanted)] == [stop[1:3] for stop in wanted]

@@ -237,17 +237,17 @@ def test_finish(python):
     source = HEAD + PROGRAMS["calls"] + TAIL
     target, client = paused(python, source)
     step_to(client, target.pid, line_of(source, "y = x + 1"))
-    stop = tell(client, target.pid, "finish")
+    stop = tell(client, target.pid, "return")
     assert (stop["line"], stop["why"]) == (line_of(source, "return y"), agent.BY_RETURN)
     assert tell(client, target.pid, "next")["line"] == line_of(source, "for i in range(2):")
-    stop = tell(client, target.pid, "finish")
+    stop = tell(client, target.pid, "return")
     assert (stop["line"], stop["why"]) == (line_of(source, "return total"), agent.BY_RETURN)
     # the row of a stop follows it
     hits = eventually(lambda: rows if (rows := ring_file.rows(target.pid, "hits"))[-1].resumed is None else None,
                       what="the row of this stop")
     assert [hit.captured for hit in hits if hit.captured] == ['{"return": "1"}', '{"return": "3"}']
     assert hits[-1].stopped == 1 and hits[-1].resumed is None and hits[-2].resumed > hits[-2].ts
-    assert tell(client, target.pid, "finish")["line"] == line_of(source, "b = branch(leaf(")
+    assert tell(client, target.pid, "return")["line"] == line_of(source, "b = branch(leaf(")
     done(client.order(agent.CONTINUE))
     target.expect("end")
 
@@ -257,7 +257,7 @@ def test_finish_generator(python):
     source = HEAD + PROGRAMS["generators"] + TAIL
     target, client = paused(python, source)
     step_to(client, target.pid, line_of(source, "got = yield i"))
-    stop = tell(client, target.pid, "finish")
+    stop = tell(client, target.pid, "return")
     assert (stop["line"], stop["why"]) == (line_of(source, "return n"), agent.BY_RETURN)
     done(client.order(agent.CONTINUE))
     target.expect("end")
@@ -287,7 +287,7 @@ def main():
 """ + TAIL
     target, client = paused(python, source)
     step_to(client, target.pid, line_of(source, "x = 1"))
-    stop = tell(client, target.pid, "finish")
+    stop = tell(client, target.pid, "return")
     assert (stop["line"], stop["why"]) == (line_of(source, "return x"), agent.BY_RETURN)
     done(client.order(agent.CONTINUE))
     target.expect("end")
@@ -299,7 +299,7 @@ def test_finish_raises(python):
     target, client = paused(python, source)
     step_to(client, target.pid, line_of(source, "outer(1)"), "step")
     step_to(client, target.pid, line_of(source, "fail(x)"))
-    stop = tell(client, target.pid, "finish")
+    stop = tell(client, target.pid, "return")
     assert (stop["line"], stop["why"]) == (line_of(source, "except ValueError as error:"), agent.BY_STEP)
     done(client.order(agent.CONTINUE))
     target.expect("end")
@@ -383,7 +383,7 @@ def test_jump_over_assignments(python, line, to, seen, warnings):
 def test_jump_on_return(python):
     target, client = paused(python, JUMPS)
     tell(client, target.pid, "step")
-    tell(client, target.pid, "finish")
+    tell(client, target.pid, "return")
     answer = client.order(agent.JUMP, target.pid, line=5)
     assert answer.error == errno.EINVAL and "beginning of a line" in answer.words
     done(client.order(agent.CONTINUE))

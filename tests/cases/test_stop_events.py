@@ -118,3 +118,130 @@ def test_condition_that_raises(program):
         program.target.send("go")
         program.target.expect("done")
         assert events.next("hit")["func"] == "fail"
+
+
+def test_finish_and_return(program):
+    """`finish` goes on in the caller, with what was returned; `return` stops before."""
+    leave, after = line_of("    return [y]"), line_of("    try:")
+    program.breakpoints(f"stop {program.file}:{line_of('    y = x + 1')}\n")
+    with Events(program.probe, program.pid) as events:
+        program.target.send("go")
+        events.next("stop")
+        assert f":{after} (work) for " in (said := program.ctl("finish"))
+        assert said.endswith("\n-> [2]\n") and program.state().partition("\n")[2] == "-> [2]\n"
+        stop = events.next("stop")
+        assert (stop["reason"], stop["lineno"], stop["returned"]) == ("step", after, "[2]")
+        program.ctl("continue")
+        program.target.expect("done")
+        program.target.send("go")
+        events.next("stop")
+        said = program.ctl("return")
+        assert "stopped by the return of its function" in said and f":{leave} (leaf) for " in said
+        assert said.endswith("\n-> [2]\n")
+        events.next("stop")
+        assert f":{after} (work) for " in (said := program.ctl("finish")) and said.endswith("\n-> [2]\n")
+        program.ctl("continue")
+    program.target.expect("done")
+
+
+def test_raised_says_what(program):
+    program.breakpoints("stop raise Bad\n")
+    with Events(program.probe, program.pid) as events:
+        program.target.send("go")
+        events.next("stop")
+    assert program.state().endswith("\nException: __main__.Bad: bad 2\n")
+    program.ctl("continue")
+    program.target.expect("done")
+
+
+LOOPS = """
+import json, sys, threading, time
+
+def loop():
+    total = 0
+    for i in range(5):
+        total += i
+    return total
+
+def own():
+    return json.loads("[1]", object_hook=hook, parse_int=hook)
+
+def hook(value):
+    return value
+
+def turn():
+    global turns
+    while working:
+        turns += 1
+        time.sleep(0.001)
+
+working, turns = True, 0
+threads = [threading.Thread(target=turn) for _ in range(2)]
+for thread in threads:
+    thread.start()
+while turns < 10:
+    time.sleep(0.001)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+working = False
+"""
+
+
+@pytest.fixture
+def loops(probe, python):
+    program = Program.__new__(Program)
+    program.target = python.run_source(LOOPS)
+    program.probe, program.pid = probe, program.target.pid
+    program.commands = Commands(probe, program.pid)
+    program.file, program.directory = program.target.path(), probe.path / str(program.pid)
+    yield program
+    program.commands.run("ctl", "continue\n")
+    program.target.stdin.close()
+    assert program.target.process.wait(60) == 0 and program.target.stderr() == ""
+
+
+def in_loops(text):
+    return LOOPS.splitlines().index(text) + 1
+
+
+def test_until(loops):
+    """Out of a loop, with a line or without."""
+    body, end = in_loops("        total += i"), in_loops("    return total")
+    for verb in "until", f"until {end}":
+        loops.breakpoints(f"stop {loops.file}:{body} x 1\n")
+        with Events(loops.probe, loops.pid) as events:
+            loops.target.send("loop()")
+            events.next("stop")
+            assert f":{end} (loop) for " in loops.ctl(verb)
+            assert (loops.directory / f"threads/{loops.pid}/frames/0/locals").read_text().startswith("total = 10\n")
+            loops.ctl("continue")
+        loops.target.expect("10")
+        loops.breakpoints("\n")
+
+
+def test_step_own(loops):
+    """Through json, to its callback, and back."""
+    call, back = in_loops('    return json.loads("[1]", object_hook=hook, parse_int=hook)'), in_loops("    return value")
+    loops.breakpoints(f"stop {loops.file}:{call}\n")
+    with Events(loops.probe, loops.pid) as events:
+        loops.target.send("own()")
+        events.next("stop")
+        assert f":{back} (hook) for " in loops.ctl("step own")
+        loops.breakpoints("\n")
+        loops.commands.run("ctl", "continue\n")
+    loops.target.expect("['1']")
+
+
+def test_pause_one(loops):
+    """The other one runs on."""
+    one, other = [tid for tid in loops.target.tids() if tid != loops.pid][:2]
+    said = loops.commands.run(f"threads/{one}/ctl", "pause for 60s\n")
+    if "It stops at the next line" in said:
+        eventually(lambda: "stopped by pause" in (loops.directory / f"threads/{one}/ctl").read_text())
+    held = ask(loops.directory / "query", "SELECT tid FROM threads WHERE state = 'held'")
+    assert [int(row["tid"]) for row in held] == [one]
+    loops.target.send("turns")
+    before = int(loops.target.readline())
+    eventually(lambda: loops.target.send("turns") or int(loops.target.readline()) > before + 3)
+    assert loops.commands.run(f"threads/{one}/ctl", "continue\n") == "running\n"

@@ -220,7 +220,7 @@ def test_steps(program):
     said = step_to(program, a, ":5 (inner)")
     assert said.startswith("stopped by a step at") and program.state(a).partition(" for ")[0] == said.partition(" for ")[0]
     assert ":6 (inner)" in program.ctl(a, "next")
-    assert "stopped by the return of its function" in program.ctl(a, "finish")
+    assert "stopped by the return of its function" in program.ctl(a, "return")
     assert ":16 (work)" in program.ctl(a, "next")
     assert ":15 (work)" in program.ctl(a, "jump 15")
     assert ":16 (work)" in program.ctl(a, "next")
@@ -265,7 +265,7 @@ def test_locals_and_eval(program):
     assert (files / "frames/0/locals").read_text() == "x = 2\ny = 1000\n"
     assert (files / "frames/1/locals").read_text() == "total = 5\n"
     assert f"  inner ({program.target.path()}:6)\n" in (files / "backtrace").read_text()
-    program.ctl(a, "finish", "next")
+    program.ctl(a, "finish")
     assert int((files / "frames/0/locals").read_text().removeprefix("total = ")) >= 1000
     assert program.commands.eval("working") == "True\n"  # where nobody is held
 

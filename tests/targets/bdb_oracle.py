@@ -20,7 +20,7 @@ class Oracle(bdb.Bdb):
             self.set_step()
         elif self.last == "next":
             self.set_next(frame)
-        elif self.last == "finish":
+        elif self.last == "return":
             self.set_return(frame)
         else:
             self.set_continue()
@@ -61,7 +61,7 @@ class Oracle(bdb.Bdb):
         self.obey(frame)
 
     def user_return(self, frame, value):
-        if self.last == "finish":
+        if self.last == "return":
             self.stops.append(["return", frame.f_lineno, frame.f_code.co_name, repr(value)])
             self.next_command(frame)
         else:

@@ -1,0 +1,47 @@
+#include "agent/cpython/own_code.h"
+
+#include "agent/cpython/text.h"
+
+#include <string.h>
+
+/* Bytes of the standard library's directory in the file of its module os, with the slash; 0: it
+ * isn't known. */
+static size_t library_size(PyObject **file, struct ring_text *text, PyObject **owner)
+{
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString("os");
+    _cleanup_unref_ PyObject *module = name ? PyImport_GetModule(name) : NULL;
+    const char *slash;
+
+    *file = module ? PyObject_GetAttrString(module, "__file__") : NULL;
+    PyErr_Clear();
+    if (!*file || !text_of(*file, text, owner))
+        return 0;
+    slash = memrchr(text->bytes, '/', text->size);
+    return slash ? (size_t)(slash + 1 - text->bytes) : 0;
+}
+
+static bool has(const struct ring_text *text, const char *part)
+{
+    return memmem(text->bytes, text->size, part, strlen(part));
+}
+
+static bool begins(const struct ring_text *text, const char *bytes, size_t size)
+{
+    return size && text->size >= size && memcmp(text->bytes, bytes, size) == 0;
+}
+
+bool own_code_is(PyObject *code)
+{
+    _cleanup_unref_ PyObject *file = PyObject_GetAttrString(code, "co_filename");
+    _cleanup_unref_ PyObject *owner = NULL, *os = NULL, *os_owner = NULL;
+    struct ring_text name, library = {0};
+
+    PyErr_Clear();
+    if (!file || !text_of(file, &name, &owner))
+        return true;
+    if (begins(&name, "<frozen", 7) || begins(&name, "<probe", 6) ||
+        has(&name, "/site-packages/") || has(&name, "/dist-packages/"))
+        return false;
+    size_t size = library_size(&os, &library, &os_owner);
+    return !begins(&name, library.bytes, size);
+}

@@ -1,0 +1,8 @@
+/* Whether code is the program's own: not of the standard library, nor of an installed one, as its
+ * file says. Code of exec() and the like is. */
+#pragma once
+
+#include "agent/cpython/python.h"
+
+/* With the GIL; no exception is set before and after. */
+bool own_code_is(PyObject *code);
