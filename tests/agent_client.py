@@ -25,7 +25,7 @@ VERSION = 8
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")
-BREAKPOINT = struct.Struct("=IIBBBBIQIIIIIIQQII")
+BREAKPOINT = struct.Struct("=IIBBBBIQIIIIIIQQIIQQII")
 REPLACE = 16
 REMOVE, LINE, FUNCTION, RETURN, RAISE, WATCH, WATCH_ADDRESS = range(1, 8)
 LOG, STOP = range(2)
@@ -122,7 +122,7 @@ class Record:
 
 
 def breakpoint(kind, where="", line=0, condition="", captures=(), text=None, id=0, action=LOG, route=0, address=0,
-               length=0, count=0, stop_ns=0, location=None):
+               length=0, count=0, stop_ns=0, location=None, after=0, every=0, within=""):
     """One entry of a BREAKPOINTS, struct proto_breakpoint and its words. text: made up, where none is given."""
     if location is None:
         location = {LINE: f"{where}:{line}", FUNCTION: f"{where}()", RETURN: f"return {where}()",
@@ -134,10 +134,11 @@ def breakpoint(kind, where="", line=0, condition="", captures=(), text=None, id=
     words = [(text or "").encode(), where.encode(), condition.encode()]
     shown = b"".join(capture.encode() + b"\0" for capture in captures)
     data = b"".join(word + b"\0" for word in words) + shown
+    data += within.encode() + b"\0"
     data += bytes(-len(data) % 8)
     return BREAKPOINT.pack(BREAKPOINT.size + len(data), id, kind, action, route, 0, line, address, length,
                            *map(len, words), len(shown), len(captures), count, stop_ns, max(at, 0),
-                           len(location) if at >= 0 else 0) + data
+                           len(location) if at >= 0 else 0, after, every, len(within), 0) + data
 
 
 class Gone(Exception):

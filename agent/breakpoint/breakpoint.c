@@ -54,7 +54,7 @@ static bool take_words(struct breakpoint *self, const struct proto_breakpoint *e
     if (!take(&words, entry->text_size, &text) || !take(&words, entry->where_size, &self->where) ||
         !take(&words, entry->condition_size, &self->condition) ||
         !take_several(&words, entry->captures_size, entry->captures, &self->captures) ||
-        !is_padding(&words))
+        !take(&words, entry->within_size, &self->within) || !is_padding(&words))
         return false;
     if (!entry->condition_size)
         self->condition = NULL;
@@ -93,11 +93,13 @@ static const char *check(const struct proto_breakpoint *entry, size_t left)
     if (entry->text_size > PROTO_BREAKPOINT_TEXT_MAX ||
         entry->where_size > PROTO_BREAKPOINT_TEXT_MAX ||
         entry->condition_size > PROTO_BREAKPOINT_TEXT_MAX ||
+        entry->within_size > PROTO_BREAKPOINT_TEXT_MAX ||
         entry->captures_size > PROTO_BREAKPOINT_TEXT_MAX + PROTO_CAPTURES_MAX)
         return "it is too long";
     if (entry->captures > PROTO_CAPTURES_MAX)
         return "too many captures";
     if (entry->action > BREAKPOINT_STOP || entry->route > ROUTE_PTRACE || entry->zero ||
+        entry->zero_too || (entry->within_size && entry->kind != BREAKPOINT_RAISE) ||
         (!entry->text_size && entry->kind != BREAKPOINT_REMOVE))
         return "it makes no sense";
     if (entry->location_at > entry->text_size ||
@@ -132,6 +134,8 @@ static struct breakpoint *make(const struct proto_breakpoint *entry, const char 
     self->address = entry->address;
     self->length = entry->length;
     self->count = entry->count;
+    self->after = entry->after;
+    self->every = entry->every;
     self->stop_ns = entry->stop_ns ? entry->stop_ns : PROTO_STOP_NS;
     self->ncaptures = entry->captures;
     return self;

@@ -29,10 +29,13 @@ struct breakpoint {
     const char *where;
     const char *condition; /* NULL: none */
     uint32_t ncaptures;
-    const char *captures; /* one after the other */
+    const char *within;    /* of RAISE: a path, or own; "": any */
+    uint64_t after, every; /* as struct proto_breakpoint has them */
+    const char *captures;  /* one after the other */
 
     /* changed by any thread, atomically */
     uint64_t hits, dropped, errors;
+    uint64_t passed; /* how often its condition held */
     /* code objects or pieces of memory in which it is armed, in all interpreters */
     uint32_t places;
     bool removed;  /* no longer in the set: nothing hits any more */

@@ -248,6 +248,15 @@ static void write_row(struct hit *hit, double now)
 
 /* ---- a hit ---- */
 
+/* Its condition holds once more. Whether this time is one that counts. */
+static bool passes(struct breakpoint *breakpoint)
+{
+    uint64_t number = __atomic_add_fetch(&breakpoint->passed, 1, __ATOMIC_RELAXED);
+
+    return number > breakpoint->after &&
+           (!breakpoint->every || (number - breakpoint->after) % breakpoint->every == 0);
+}
+
 /* Its condition raised. That is written down once where it was to stop the thread, which goes on;
  * else at each hit. Whether it is a hit. */
 static bool raised(struct hit *hit)
@@ -273,7 +282,7 @@ static void reach(struct hit *hit)
     hit_set_scope(hit);
     bool holds = hit_is_true(hit);
     if (hit->escapes || breakpoint_is_over(breakpoint) ||
-        !(holds || (hit->error[0] && raised(hit))))
+        !(holds ? passes(breakpoint) : hit->error[0] && raised(hit)))
         return;
     hit->number = count_hit(breakpoint);
     if (!hit->number)

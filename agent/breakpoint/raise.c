@@ -3,6 +3,7 @@
 #include "agent/breakpoint/places_table.h"
 #include "agent/breakpoint/reach.h"
 #include "agent/breakpoint/set.h"
+#include "agent/cpython/own_code.h"
 #include "agent/record/exceptions_seen.h"
 
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #define VERDICTS 64u /* a power of two */
 #define NAME_MAX_SIZE 1000
 #define CLASSES_DEPTH 100
+#define TRACEBACK_MAX 256u /* entries that are looked through */
 
 /* Whether a class is what a breakpoint means. */
 struct verdict {
@@ -142,17 +144,76 @@ static bool seen_before(struct sightings *sightings, PyObject *code, PyObject *e
     return again;
 }
 
-/* Those that want it, held. */
-static void take(struct raising *raising, const struct places *places, PyObject *type,
-                 struct reach *reach)
+/* Whether a file is, or is below, that path, matched on whole parts. */
+static bool is_below_path(const struct ring_text *file, const char *path)
 {
+    size_t size = strlen(path);
+    const char *at = file->bytes, *end = file->bytes + file->size;
+
+    for (; (at = memmem(at, (size_t)(end - at), path, size)); at++) {
+        bool begins = at == file->bytes || at[-1] == '/' || *path == '/';
+        const char *behind = at + size;
+        if (begins && (behind == end || *behind == '/' || path[size - 1] == '/'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_within(const struct breakpoint *breakpoint, PyObject *code)
+{
+    struct ring_text name;
+
+    if (strcmp(breakpoint->within, "own") == 0)
+        return own_code_is(code);
+    _cleanup_unref_ PyObject *file = PyObject_GetAttrString(code, "co_filename");
+    _cleanup_unref_ PyObject *owner = NULL;
+    PyErr_Clear();
+    return file && text_of(file, &name, &owner) && is_below_path(&name, breakpoint->within);
+}
+
+/* The code of the frame of an entry of a traceback; new. */
+static PyObject *code_of(PyObject *entry)
+{
+    _cleanup_unref_ PyObject *frame = PyObject_GetAttrString(entry, "tb_frame");
+    PyObject *code = frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)frame) : NULL;
+
+    PyErr_Clear();
+    return code;
+}
+
+/* Whether this is the first frame there that the exception has come to. */
+static bool is_first_within(const struct breakpoint *breakpoint, PyObject *code,
+                            PyObject *traceback)
+{
+    bool first = is_within(breakpoint, code);
+    PyObject *entry = first && traceback ? PyObject_GetAttrString(traceback, "tb_next") : NULL;
+
+    for (unsigned n = 0; n < TRACEBACK_MAX && first && entry && entry != Py_None; n++) {
+        _cleanup_unref_ PyObject *inner = code_of(entry);
+        PyObject *next = PyObject_GetAttrString(entry, "tb_next");
+        first = !(inner && is_within(breakpoint, inner));
+        Py_DecRef(entry);
+        entry = next;
+    }
+    Py_DecRef(entry);
+    PyErr_Clear();
+    return first;
+}
+
+/* Those that want it, held. again: it was seen in a frame that it has come up from. */
+static void take(struct raising *raising, const struct places *places, PyObject *code,
+                 PyObject *exception, PyObject *traceback, bool again, struct reach *reach)
+{
+    PyObject *type = (PyObject *)Py_TYPE(exception);
     unsigned count;
     struct breakpoint *const *all = places_raises(places, &count);
 
     reach->count = 0;
     reach->all = count <= REACH_AT_ONCE ? reach->few : malloc(count * sizeof *reach->all);
     for (unsigned i = 0; i < count && reach->all; i++)
-        if (!breakpoint_is_over(all[i]) && is_meant(raising, all[i], type)) {
+        if (!breakpoint_is_over(all[i]) && (all[i]->within[0] || !again) &&
+            is_meant(raising, all[i], type) &&
+            (!all[i]->within[0] || is_first_within(all[i], code, traceback))) {
             breakpoints_found(all[i], &(struct place_report){.known = true});
             reach->all[reach->count++] = breakpoint_ref(all[i]);
         }
@@ -164,9 +225,8 @@ static bool is_wanted(struct places *places, PyObject *code, PyObject *exception
 {
     if (!places->raising && !(places->raising = make()))
         return false;
-    if (seen_before(&places->raising->sightings, code, exception, traceback))
-        return false;
-    take(places->raising, places, (PyObject *)Py_TYPE(exception), reach);
+    bool again = seen_before(&places->raising->sightings, code, exception, traceback);
+    take(places->raising, places, code, exception, traceback, again, reach);
     return reach->count || reach->all != reach->few;
 }
 

@@ -25,7 +25,8 @@
  *      torch_profile
  *   7  SAMPLES, and where they are in the record; the table collectives
  *   8  HAPPENED; the number of a stop; why a thread was held, in hits;
- *      RETURN, UNTIL, STEP_OWN and PAUSE of one thread; FINISH goes to the caller */
+ *      RETURN, UNTIL, STEP_OWN and PAUSE of one thread; FINISH goes to the caller;
+ *      after, every and within of a breakpoint */
 #pragma once
 
 #include <stdint.h>
@@ -207,7 +208,7 @@ enum breakpoint_action { BREAKPOINT_LOG, BREAKPOINT_STOP };
 enum watch_route { ROUTE_ANY, ROUTE_PERF, ROUTE_PTRACE };
 
 /* One change of the set, followed by its words, without NULs, in this order: text, where,
- * condition, and the captures, each with a NUL behind it; then by up to 7 NULs. */
+ * condition, the captures, and within, each with a NUL behind it; then by up to 7 NULs. */
 struct proto_breakpoint {
     uint32_t size; /* of all that; a multiple of 8 */
     /* 0: the agent chooses the lowest that is free. One that is in use: it takes its place */
@@ -227,6 +228,12 @@ struct proto_breakpoint {
     uint64_t stop_ns;        /* how long a thread is held; 0: PROTO_STOP_NS */
     /* the part of text that is the location: what `-LOCATION` is compared with */
     uint32_t location_at, location_size;
+    uint64_t after, every; /* of the times that its condition holds the first ones don't count, and
+                              of the others each every-th one does; 0: all */
+    /* of RAISE: the file or directory in which it is to be seen first, as where of LINE, or `own`:
+     * the program's own code; 0: any */
+    uint32_t within_size;
+    uint32_t zero_too;
 };
 
 /* What a stopped thread is to do. */
@@ -429,7 +436,7 @@ _Static_assert(sizeof(struct proto_eval) == 48, "protocol");
 _Static_assert(sizeof(struct proto_done) == 232, "protocol");
 _Static_assert(sizeof(struct proto_record) == 48, "protocol");
 _Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
-_Static_assert(sizeof(struct proto_breakpoint) == 72, "protocol");
+_Static_assert(sizeof(struct proto_breakpoint) == 96, "protocol");
 _Static_assert(sizeof(struct proto_thread) == 48, "protocol");
 _Static_assert(sizeof(struct proto_on_crash) == 32, "protocol");
 _Static_assert(sizeof(struct proto_crashed) == 16, "protocol");

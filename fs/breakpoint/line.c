@@ -106,29 +106,42 @@ static int read_captures(struct reader *reader)
     return 0;
 }
 
+/* `WORD NUMBER`, or nothing. */
+static int read_number(struct reader *reader, const char *word, uint64_t *out, const char *what)
+{
+    if (!reader_take(reader, word))
+        return 0;
+    if (!parse_number(reader_peek(reader), COUNT_MAX, out) || *out == 0)
+        return reader_complain(reader, reader->at, what);
+    reader->at += reader_peek(reader).size;
+    reader_skip_blanks(reader);
+    return 0;
+}
+
 static int read_conditions(struct reader *reader)
 {
     int r = 0;
 
     if (reader_take(reader, "if"))
         r = reader_expression(reader, ENDS_COUNT, &reader->out->condition);
-    if (r < 0 || !reader_take(reader, "x"))
-        return r;
-    if (!parse_number(reader_peek(reader), COUNT_MAX, &reader->out->count) ||
-        reader->out->count == 0)
-        return reader_complain(reader, reader->at,
-                               "how often it is to hit belongs here, at least 1");
-    reader->at += reader_peek(reader).size;
-    reader_skip_blanks(reader);
-    return 0;
+    if (r == 0)
+        r = read_number(reader, "after", &reader->out->after,
+                        "how often it is passed before belongs here, at least 1");
+    if (r == 0)
+        r = read_number(reader, "every", &reader->out->every,
+                        "each how many-th time it is to hit belongs here, at least 1");
+    if (r == 0)
+        r = read_number(reader, "x", &reader->out->count,
+                        "how often it is to hit belongs here, at least 1");
+    return r;
 }
 
 static int check_end(struct reader *reader)
 {
-    return reader_at_end(reader)
-               ? 0
-               : reader_complain(reader, reader->at,
-                                 "only {EXPR, ...}, if EXPR and x COUNT follow, in this order");
+    return reader_at_end(reader) ? 0
+                                 : reader_complain(reader, reader->at,
+                                                   "only {EXPR, ...}, if EXPR, after N, every N "
+                                                   "and x COUNT follow, in this order");
 }
 
 /* Behind the minus: an id, or a location. */

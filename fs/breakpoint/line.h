@@ -1,8 +1,9 @@
 /* The grammar of <pid>/breakpoints. One line is
  *
- *   [ID:] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR] [x COUNT]
- *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [MODULE.][TYPE]
- *            | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace]
+ *   [ID:] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR]
+ *     [after N] [every N] [x COUNT]
+ *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE] [in
+ * PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace]
  *
  * or, to take something out, [on RANKS] -ID or -LOCATION. `#` begins a comment, but not in a
  * string. FILE stands in quotes, '' or "", where it has a blank, a `{` or a `#` in it. Tabs are
@@ -34,7 +35,8 @@ struct breakpoint_text {
     uint32_t ncaptures;
     struct words captures[PROTO_CAPTURES_MAX];
     struct words condition;
-    uint64_t count; /* 0: none */
+    struct words within;          /* of raise: PATH, or own */
+    uint64_t after, every, count; /* 0: none */
 };
 
 /* What is wrong with a line. */

@@ -2,8 +2,8 @@
 
 #include "fs/base/python_text.h"
 
-#define LOCATIONS                                                                   \
- "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE], " \
+#define LOCATIONS                                                                                 \
+ "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE] [in PATH|own], " \
  "watch EXPR or watch 0xADDR:LEN"
 
 /* Names joined by dots, of which some may be <locals>, <lambda> and the like. */
@@ -76,27 +76,48 @@ static int read_quoted(struct reader *reader)
     return read_line_number(reader, (struct words){begin, (size_t)(end - begin)}, end + 2);
 }
 
-static int read_raise(struct reader *reader)
+/* `in PATH` or `in own`, or nothing. */
+static int read_within(struct reader *reader)
 {
-    struct words type = reader_peek(reader), none = {0};
+    reader_skip_blanks(reader);
+    if (!reader_take(reader, "in"))
+        return 0;
+    reader->out->within = reader_peek(reader);
+    if (!reader->out->within.size)
+        return reader_complain(reader, reader->at, "a file, a directory, or own belongs here");
+    reader->at += reader->out->within.size;
+    return 0;
+}
+
+/* Whether a word of a count stands there, and no class of that name. */
+static bool is_count(const struct reader *reader)
+{
+    static const char *const words[] = {"after", "every", "x"};
     uint64_t count;
 
-    reader->out->kind = BREAKPOINT_RAISE;
-    if (!type.size || is_word(type, "if"))
-        return 0;
-    if (is_word(type, "x")) { /* a class of that name, or COUNT? */
-        struct reader after = *reader;
-        reader_take(&after, "x");
-        if (parse_number(reader_peek(&after), UINT64_MAX / 16, &count))
-            type = none;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        struct reader behind = *reader;
+        if (reader_take(&behind, words[i]))
+            return parse_number(reader_peek(&behind), UINT64_MAX / 16, &count);
     }
-    if (!type.size)
+    return false;
+}
+
+static int read_raise(struct reader *reader)
+{
+    struct words type = reader_peek(reader);
+
+    reader->out->kind = BREAKPOINT_RAISE;
+    if (!type.size || is_word(type, "if") || is_count(reader))
         return 0;
-    if (!is_dotted(type))
-        return reader_complain(reader, type.text, "a type's name belongs here, or nothing for all");
-    reader->out->where = type;
-    reader->at += type.size;
-    return 0;
+    if (!is_word(type, "in")) {
+        if (!is_dotted(type))
+            return reader_complain(reader, type.text,
+                                   "a type's name belongs here, or nothing for all");
+        reader->out->where = type;
+        reader->at += type.size;
+    }
+    return read_within(reader);
 }
 
 /* -1: it is none. */

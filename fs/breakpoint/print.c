@@ -32,6 +32,8 @@ void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct t
     case BREAKPOINT_RAISE:
         text_puts(out, breakpoint->where.size ? "raise " : "raise");
         words_add(out, breakpoint->where);
+        text_puts(out, breakpoint->within.size ? " in " : "");
+        words_add(out, breakpoint->within);
         return;
     case BREAKPOINT_WATCH:
         text_puts(out, "watch ");
@@ -65,6 +67,10 @@ size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct te
         text_puts(out, " if ");
         words_add(out, breakpoint->condition);
     }
+    if (breakpoint->after)
+        text_printf(out, " after %lu", (unsigned long)breakpoint->after);
+    if (breakpoint->every)
+        text_printf(out, " every %lu", (unsigned long)breakpoint->every);
     if (breakpoint->count)
         text_printf(out, " x %lu", (unsigned long)breakpoint->count);
     return location;

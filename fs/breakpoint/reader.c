@@ -64,11 +64,16 @@ bool parse_number(struct words words, uint64_t most, uint64_t *out)
 
 /* ---- expressions ---- */
 
-/* Whether the word before is the x of `x COUNT`, and nothing follows. */
+/* Whether the word before is one of `after N`, `every N`, or of `x COUNT` with nothing behind it.
+ */
 static bool ends_count(struct python_scan scan)
 {
-    return python_is(&scan, "x") && python_next(&scan) == PYTHON_WORD && is_digit(*scan.token) &&
-           python_next(&scan) == PYTHON_END;
+    bool is_count = python_is(&scan, "x");
+
+    if (!is_count && !python_is(&scan, "after") && !python_is(&scan, "every"))
+        return false;
+    return python_next(&scan) == PYTHON_WORD && is_digit(*scan.token) &&
+           (!is_count || python_next(&scan) == PYTHON_END);
 }
 
 static bool ends_watch(const struct python_scan *scan)

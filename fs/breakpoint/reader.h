@@ -39,7 +39,7 @@ bool parse_number(struct words words, uint64_t most, uint64_t *out);
 enum ending {
     ENDS_CAPTURE = 1, /* a comma, a bracket that closes */
     ENDS_WATCH = 2,   /* `{`, `if`, `hw=` */
-    ENDS_COUNT = 4,   /* `x COUNT` */
+    ENDS_COUNT = 4,   /* `after N`, `every N`, `x COUNT` */
 };
 
 /* Takes a Python expression; the reader is then at what ends it. */

@@ -38,6 +38,7 @@ static void add_removal(const struct breakpoint_text *b, struct proto_breakpoint
     entry->where_size = (uint32_t)(out->size - from);
     text_putc(out, 0);
     add_words(out, (struct words){0});
+    add_words(out, (struct words){0});
 }
 
 static void add_setting(const struct breakpoint_text *b, struct proto_breakpoint *entry,
@@ -64,6 +65,9 @@ static void add_setting(const struct breakpoint_text *b, struct proto_breakpoint
     entry->captures = b->ncaptures;
     for (uint32_t i = 0; i < b->ncaptures; i++)
         entry->captures_size += add_words(out, b->captures[i]) + 1;
+    entry->after = b->after;
+    entry->every = b->every;
+    entry->within_size = add_words(out, b->within);
 }
 
 static void add_entry(const struct breakpoint_text *b, struct proto_breakpoint *entry,

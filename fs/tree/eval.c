@@ -78,6 +78,23 @@ static int fill_request(struct file_context *context, const struct input *input,
     return 0;
 }
 
+#define END_OF_TEXT '\4' /* in a line of its own, as on a terminal */
+
+/* The line of an end of text: where it begins; *after: behind it. NULL: there is none. */
+static const char *find_end(const struct input *input, const char **after)
+{
+    const char *end = input->text + input->size, *at = input->text;
+
+    for (; (at = memchr(at, END_OF_TEXT, (size_t)(end - at))); at++) {
+        bool begins = at == input->text || at[-1] == '\n';
+        if (begins && (at + 1 == end || at[1] == '\n')) {
+            *after = at + 1 == end ? end : at + 2;
+            return at;
+        }
+    }
+    return NULL;
+}
+
 static int run_code(struct file_context *context, const struct input *input, struct text *said,
                     struct outcome *outcome)
 {
@@ -106,6 +123,33 @@ static int run_code(struct file_context *context, const struct input *input, str
     return r < 0 ? agent_session_explain(context, r, &done, "the code will not run") : 0;
 }
 
+/* The same where ends of texts are in it: what is before one is whole. */
+static int run_texts(struct file_context *context, const struct input *input, struct text *said,
+                     struct outcome *outcome)
+{
+    struct input rest = *input;
+    const char *end, *after;
+    size_t done = 0;
+    int r = 0;
+
+    while (r == 0 && (end = find_end(&rest, &after))) {
+        struct input part = rest;
+        part.size = (size_t)(end - rest.text);
+        part.last = true;
+        if (part.size)
+            r = run_code(context, &part, said, outcome);
+        done += (size_t)(after - rest.text);
+        rest.size -= (size_t)(after - rest.text);
+        rest.text = after;
+        rest.before = 0;
+    }
+    outcome->consumed = 0;
+    if (r == 0 && rest.size)
+        r = run_code(context, &rest, said, outcome);
+    outcome->consumed += done;
+    return r;
+}
+
 /* Whether the process is one of these ranks itself. */
 static bool is_for(const struct eval_head *head, struct process *process)
 {
@@ -119,7 +163,7 @@ int eval_run(struct file_context *context, const struct input *input, struct tex
     struct eval_head head = {0};
 
     if (context->tid || in_crash(context))
-        return run_code(context, input, said, outcome);
+        return run_texts(context, input, said, outcome);
     int r = eval_head_read(context, input, &head);
     if (r < 0)
         return r;
@@ -134,7 +178,7 @@ int eval_run(struct file_context *context, const struct input *input, struct tex
     code.text += head.size;
     code.size -= head.size;
     code.before = input->before > head.size ? input->before - head.size : 0;
-    r = run_code(context, &code, said, outcome);
+    r = run_texts(context, &code, said, outcome);
     outcome->consumed += head.size;
     return r;
 }

@@ -69,7 +69,7 @@ int help_render(struct file_context *context, struct text *out)
         "  source/<file>; parts of it: last/<duration>/ marks/<mark>/ modes/<mode>/ threads/\n"
         "  diff/<a..b>/\n"
         "breakpoints: [ID:] [on 0-2] [stop [for TIME]|log] LOCATION [{EXPR}] [if EXPR] [x N]\n"
-        "  LOCATION: FILE:LINE, FUNC(), return FUNC(), raise [TYPE], watch EXPR, watch 0xA:8\n"
+        "  LOCATION: FILE:LINE, FUNC(), return FUNC(), raise [TYPE] [in PATH|own], watch EXPR, watch 0xA:8\n"
         "Why something failed: <pid>/errors. -o history=FILE: man 5 probefs. Examples:\n"
         "  grep -r loss 1234/threads/*/locals     what is loss?\n"
         "  echo 'max(grads)' > 1234/eval; cat 1234/eval    runs in it, shows what it gave\n"

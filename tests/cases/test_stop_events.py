@@ -245,3 +245,84 @@ def test_pause_one(loops):
     before = int(loops.target.readline())
     eventually(lambda: loops.target.send("turns") or int(loops.target.readline()) > before + 3)
     assert loops.commands.run(f"threads/{one}/ctl", "continue\n") == "running\n"
+
+
+COUNTS = """
+import json, sys
+
+def passed(i):
+    return i
+
+def parse(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+def inside():
+    try:
+        raise ValueError("mine")
+    except ValueError:
+        pass
+
+def quiet():
+    import importlib.util
+    try:
+        importlib.import_module("there_is_no_such_module").x
+    except ImportError:
+        pass
+
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+def hits_of(target, probe):
+    rows = ask(probe.path / str(target.pid) / "query", "SELECT id, func, captured FROM hits ORDER BY rowid")
+    return [(int(row["id"]), row["func"], row["captured"]) for row in rows]
+
+
+def test_after_and_every(probe, python):
+    target = python.run_source(COUNTS)
+    set_breakpoints(probe, target.pid, "log passed() {i} if i != 1 after 2 every 3 x 2\nlog passed() {i} every 6\nlog passed() {i} after 10\n")
+    target.send("[passed(i) for i in range(12)][-1]")
+    target.expect("11")
+    hits = [(number, captured) for number, _, captured in hits_of(target, probe)]
+    assert sorted(hits) == [(1, '{"i": "5"}'), (1, '{"i": "8"}'), (2, '{"i": "11"}'), (2, '{"i": "5"}'),
+                            (3, '{"i": "10"}'), (3, '{"i": "11"}')]
+    text = (probe.path / str(target.pid) / "breakpoints").read_text()
+    assert "1: log passed() {i} if i != 1 after 2 every 3 x 2  # done" in text
+    set_breakpoints(probe, target.pid, text)
+    assert (probe.path / str(target.pid) / "breakpoints").read_text() == text
+
+
+def test_raise_in(probe, python):
+    """Once an exception comes to the program's own code, or to a file; not where a library catches its own."""
+    target = python.run_source(COUNTS)
+    file = target.path()
+    set_breakpoints(probe, target.pid, f"log raise in own {{1}}\nlog raise ValueError in json {{2}}\n"
+                                       f"log raise in {file.rpartition('/')[2]} {{3}}\nlog raise KeyError in own {{4}}\n")
+    target.send("parse('x'), inside(), quiet()")
+    target.expect("(None, None, None)")
+    hits = hits_of(target, probe)
+    own = [func for number, func, _ in hits if number == 1]
+    assert own == ["parse", "inside", "quiet"] == [func for number, func, _ in hits if number == 3]
+    assert [func.rpartition(".")[2] for number, func, _ in hits if number == 2] == ["raw_decode"]
+    assert not [hit for hit in hits if hit[0] == 4]
+
+
+def test_end_of_text(probe, python):
+    """A line of ^D ends a block on a handle that stays open."""
+    target = python.run_source(COUNTS)
+    with open(probe.path / str(target.pid) / "eval", "r+b", buffering=0) as file:
+        file.write(b"for i in range(2):\n  print(i)\n")
+        assert file.read() == b""
+        file.write(b"\x04\n")
+        assert file.read() == b"0\n1\n"
+        file.write(b"if True:\n  6 * 7\n\x04\n'a'\n")
+        assert file.read() == b"42\n'a'\n"
+        file.write(b"(1 +\n")
+        with pytest.raises(OSError):
+            file.write(b"\x04\n")
+        assert b"SyntaxError" in file.read()

@@ -133,6 +133,17 @@ static void test_writes(void)
     reads("raise{e}", "log raise {e}");
     reads("raise ValueError x 2", "log raise ValueError x 2");
     reads("raise x x 2", "log raise x x 2");
+    reads("raise in own", "log raise in own");
+    reads("stop raise  m.E  in a/b.py {e} if a after 1 every  2 x 3",
+          "stop raise m.E in a/b.py {e} if a after 1 every 2 x 3");
+    reads("raise after 3", "log raise after 3");
+    reads("raise after every 3", "log raise after every 3");
+    reads("f() if x after 2", "log f() if x after 2");
+    reads("watch a.after after 2 every 3", "log watch a.after after 2 every 3");
+    refuses("raise E in", 10, "a file, a directory, or own");
+    refuses("f() after 0", 10, "at least 1");
+    refuses("f() every x", 10, "at least 1");
+    refuses("f() every 2 after 1", 12, "in this order");
     reads("watch\ta  [\t1 ] hw=perf {b}  if\told>new x 007#",
           "log watch a  [ 1 ] hw=perf {b} if old>new x 7");
     reads("watch 0x00F0:4", "log watch 0xf0:4");
