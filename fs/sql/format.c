@@ -8,8 +8,8 @@ static const struct {
     const char *name;
     const struct format_ops *ops;
 } formats[] = {
-    [FORMAT_CSV] = {"csv", &format_csv},
-    [FORMAT_JSON] = {"json", &format_json},
+    [FORMAT_CSV] = {"csv", &format_csv},       [FORMAT_JSON] = {"json", &format_json},
+    [FORMAT_JSONL] = {"jsonl", &format_jsonl}, [FORMAT_METRICS] = {"metrics", &format_metrics},
     [FORMAT_TABLE] = {"table", &format_table},
 };
 

@@ -9,10 +9,13 @@
 enum format {
     FORMAT_CSV,   /* RFC 4180 with a header, lines end in \n: NULL is empty, an empty text is "" */
     FORMAT_JSON,  /* an array of objects, one a line */
-    FORMAT_TABLE, /* aligned columns, for people */
+    FORMAT_JSONL, /* an object a line, and nothing else */
+    FORMAT_METRICS, /* one family of OpenMetrics: the last column is the value and names it, the
+                       others are labels; rows without a value are left out */
+    FORMAT_TABLE,   /* aligned columns, for people */
 };
 
-/* "csv", "json", "table". False: none of them. */
+/* "csv", "json", "jsonl", "metrics", "table". False: none of them. */
 bool format_find(const char *name, size_t size, enum format *out);
 
 struct formatter;
@@ -23,7 +26,7 @@ struct format_ops {
     void (*end)(struct formatter *f);
 };
 
-extern const struct format_ops format_csv, format_json, format_table;
+extern const struct format_ops format_csv, format_json, format_jsonl, format_metrics, format_table;
 
 struct formatter {
     const struct format_ops *ops;

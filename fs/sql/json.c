@@ -1,4 +1,5 @@
-/* JSON as RFC 8259 has it: [{"tid": 1, "func": "f"}, ...], one object a line. */
+/* JSON as RFC 8259 has it: [{"tid": 1, "func": "f"}, ...], one object a line; and without the
+ * array, so that texts of it can be put together line by line. */
 #include "fs/sql/format.h"
 
 #include <string.h>
@@ -20,9 +21,9 @@ static void add_value(struct formatter *f, sqlite3_stmt *stmt, int i)
         text_add_json(f->out, bytes, size);
 }
 
-static void row(struct formatter *f, sqlite3_stmt *stmt)
+static void add_object(struct formatter *f, sqlite3_stmt *stmt)
 {
-    text_puts(f->out, f->rows ? ",\n {" : "{");
+    text_putc(f->out, '{');
     for (int i = 0; i < f->columns; i++) {
         const char *name = sqlite3_column_name(stmt, i);
         if (i)
@@ -34,6 +35,24 @@ static void row(struct formatter *f, sqlite3_stmt *stmt)
     text_putc(f->out, '}');
 }
 
+static void row(struct formatter *f, sqlite3_stmt *stmt)
+{
+    if (f->rows)
+        text_puts(f->out, ",\n ");
+    add_object(f, stmt);
+}
+
 static void end(struct formatter *f) { text_puts(f->out, "]\n"); }
 
+static void begin_lines(struct formatter *f, sqlite3_stmt *stmt) {}
+
+static void line(struct formatter *f, sqlite3_stmt *stmt)
+{
+    add_object(f, stmt);
+    text_putc(f->out, '\n');
+}
+
+static void end_lines(struct formatter *f) {}
+
 const struct format_ops format_json = {begin, row, end};
+const struct format_ops format_jsonl = {begin_lines, line, end_lines};

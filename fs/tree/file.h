@@ -78,7 +78,7 @@ typedef int file_run(struct file_context *context, const struct input *input, st
 file_render help_render, status_render, exited_status_render, core_status_render, backtrace_render,
     backtrace_python_render, stacks_folded_render, stacks_python_folded_render,
     all_backtrace_render, all_stacks_folded_render, all_backtrace_python_render,
-    all_stacks_python_folded_render, tasks_render, locks_render, errors_render,
+    all_stacks_python_folded_render, tasks_render, locks_render, metrics_render, errors_render,
     thread_status_render, thread_backtrace_render, locals_render, frame_locals_render,
     globals_render, heap_census_render, source_render, self_render, job_render, job_link_render,
     exited_link_render, table_render, exceptions_top_render, crash_traceback_render,

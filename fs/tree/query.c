@@ -1,11 +1,11 @@
 /* <pid>/query and all/query: write SQL, read what it selects.
  *
- * The first line may choose how the result is written: `-- format: json|table|csv`. A semicolon
- * ends a statement, and so does the end of what is written. Before that nobody knows: shells write
- * line by line, and a line may make a statement whole that the next one continues. So whatever is
- * whole is run, and run again with what follows, if that continues it; its result then takes the
- * former one's place. What can't continue it (SELECT, WITH and the like at the beginning of a
- * line) begins the next statement. */
+ * The first line may choose how the result is written: `-- format: csv|json|jsonl|metrics|table`. A
+ * semicolon ends a statement, and so does the end of what is written. Before that nobody knows:
+ * shells write line by line, and a line may make a statement whole that the next one continues. So
+ * whatever is whole is run, and run again with what follows, if that continues it; its result then
+ * takes the former one's place. What can't continue it (SELECT, WITH and the like at the beginning
+ * of a line) begins the next statement. */
 #include "fs/tree/file.h"
 
 #include "agent/base/cleanup.h"
@@ -54,7 +54,7 @@ static int read_format(struct query *q)
         return 0;
     text_puts(&q->context->why, "there is no format \"");
     text_add_escaped(&q->context->why, p, (size_t)(end - p));
-    text_puts(&q->context->why, "\": -- format: csv, json or table");
+    text_puts(&q->context->why, "\": -- format: csv, json, jsonl, metrics or table");
     return -EINVAL;
 }
 

@@ -483,7 +483,7 @@ def test_formats(query):
     assert table[0].split() == ["name", "columns"] and set(table[1]) == {"-", " "}
     assert len(table) == 4 and len({len(line) for line in table}) == 1
     number, words = refused(query, "-- format: yaml\nSELECT 1")
-    assert number == errno.EINVAL and "csv, json or table" in words
+    assert number == errno.EINVAL and "csv, json, jsonl, metrics or table" in words
 
 
 def test_errors(query):

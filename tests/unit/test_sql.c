@@ -73,6 +73,10 @@ static void test_formats(void)
           " {\"id\": 5, \"name\": \"bl\\\\xffack\", \"share\": 7.5, \"extra\": null},\n"
           " {\"id\": 6, \"name\": \"line\\nbreak\", \"share\": 9.0, \"extra\": null}]\n");
     gives("SELECT 1 WHERE 0", FORMAT_JSON, "[]\n");
+    gives("SELECT 1 AS a UNION ALL SELECT NULL", FORMAT_JSONL, "{\"a\": 1}\n{\"a\": null}\n");
+    gives("SELECT 'x\"' AS \"a-b\", 2 AS c_bytes UNION ALL SELECT 'no', NULL", FORMAT_METRICS,
+          "# TYPE c_bytes gauge\n# UNIT c_bytes bytes\nc_bytes{a_b=\"x\\\"\"} 2\n");
+    gives("SELECT 3 AS n_total", FORMAT_METRICS, "# TYPE n counter\nn_total 3\n");
     gives("SELECT 1 WHERE 0", FORMAT_CSV, "1\n");
     gives("SELECT 1e999 AS x", FORMAT_JSON, "[{\"x\": \"Inf\"}]\n");
     gives("SELECT name, id FROM colours WHERE id IN (0, 6, 7)", FORMAT_TABLE,
@@ -473,7 +477,7 @@ static void test_limits(void)
               -EFBIG);
 
     for (enum format f = FORMAT_CSV; f <= FORMAT_TABLE; f++) /* the result is memory, too */
-        CHECK_INT(run_on(&from, "SELECT hex(zeroblob(50000)) FROM numbers", f, &out), -EFBIG);
+        CHECK_INT(run_on(&from, "SELECT hex(zeroblob(50000)), 1 FROM numbers", f, &out), -EFBIG);
 
     from = provider();
     CHECK_INT(run_on(&from, "SELECT 1 FROM numbers a, numbers b", FORMAT_CSV, &out), 0);
@@ -481,7 +485,7 @@ static void test_limits(void)
     CHECK_INT(out.size,
               2 + 2 * 1000000 + strlen("[cut: the limit of 1,000,000 rows was reached]\n"));
     for (enum format f = FORMAT_CSV; f <= FORMAT_TABLE; f++) {
-        CHECK_INT(run_on(&from, "SELECT hex(zeroblob(50000)) FROM numbers", f, &out), 0);
+        CHECK_INT(run_on(&from, "SELECT hex(zeroblob(50000)), 1 FROM numbers", f, &out), 0);
         CHECK(strstr(out.data, "[cut: the limit of 31 MiB was reached]\n"));
     }
     text_deinit(&out);
