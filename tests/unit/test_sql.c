@@ -629,7 +629,7 @@ static void test_pieces(void)
     answers("SELECT count(", "error: incomplete input", -EINVAL);
     answers("SELECT nix;", "error: no such column: nix\n  SELECT nix;\n         ^", -EINVAL);
     answers("-- format: xml\nSELECT 1",
-            "error: there is no format \"xml\": -- format: csv, json or "
+            "error: there is no format \"xml\": -- format: csv, json, jsonl, metrics or "
             "table",
             -EINVAL);
     answers("SELECT 'abc", "error: unrecognized token: \"'abc\"\n  SELECT 'abc\n         ^",
