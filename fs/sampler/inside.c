@@ -149,8 +149,9 @@ static void name_thread(struct sampler *sampler, struct spent *spent,
     spent->named = now;
     spent->in_python = sample->interp;
     _guard_mutex_(&sampler->target->lock);
-    sampler_names_thread(sampler->names, sample->interp, sample->thread, spent->outer,
-                         NAMES_NS / 10);
+    if (sample->interp)
+        sampler_names_begin(sampler->names, sample->interp, NAMES_NS / 10);
+    sampler_names_thread(sampler->names, sample->interp, sample->thread, spent->outer);
 }
 
 /* ---- samples ---- */
