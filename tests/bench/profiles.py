@@ -17,6 +17,8 @@ from report import median, show, skip
 
 KINDS = ("python", "calls", "mix", "threads")
 MODES = ("cpu", "gil", "nogil", "off", "wall")
+PERIODS = 5  # of a sampler, that one piece of work takes
+PIECES = 40  # that are measured in a row, at least
 LATE = 20  # seconds that a tool may need to begin and to write
 
 
@@ -222,30 +224,36 @@ def processor_ns(pid):
     return sum(int((task / "schedstat").read_text().split()[0]) for task in pathlib.Path(f"/proc/{pid}/task").iterdir())
 
 
-def speed(target, seconds):
-    """Rounds of a busy victim for each second of its own processor time, and for each second."""
-    def ask():
-        target.send("count")
-        rounds, when = target.readline().split()
-        return int(rounds), processor_ns(target.pid), float(when)
-
-    first = ask()
+def pieces(target, rounds, seconds):
+    """How long each of so many rounds took a busy victim: [ns of its processor time, ns by the clock]."""
+    target.send(f"pieces {rounds}")
+    target.readline()
     time.sleep(seconds)
-    rounds, processor, passed = (last - before for last, before in zip(ask(), first))
-    return rounds / processor, rounds / passed
+    target.send("took")
+    return [tuple(map(int, each.split(","))) for each in target.readline().split()]
 
 
-def loss(target, turns, seconds, begin, end):
-    """Medians of the share of work lost between begin() and end(): by its processor time, and by the clock."""
-    losses = []
+def piece_of(target, hertz):
+    """Rounds that take five periods, so that none of them is without a sample, and seconds for enough of them."""
+    usual = median([worked for worked, _ in pieces(target, 100, 0.3)]) / 100
+    return max(round(PERIODS / hertz * 1e9 / usual), 1), max(PIECES * PERIODS / hertz, 0.3)
+
+
+def quickest(took):
+    """Of the pieces those that nothing else disturbed: what shares a core with it costs it a tenth and more, now and then."""
+    return [sorted(column)[len(column) // 10] for column in zip(*took)]
+
+
+def loss(target, hertz, turns, begin, end):
+    """The share of work that is lost between begin() and end(): of its processor time, and by the clock."""
+    rounds, seconds = piece_of(target, hertz)
+    without, within = [], []
     for _ in range(turns):
-        before = speed(target, seconds)
+        without += pieces(target, rounds, seconds)
         begin()
-        during = speed(target, seconds)
+        within += pieces(target, rounds, seconds)
         end()
-        after = speed(target, seconds)
-        losses.append([1 - now / ((one + other) / 2) for now, one, other in zip(during, before, after)])
-    return [median(column) for column in zip(*losses)]
+    return [1 - before / during for before, during in zip(quickest(without), quickest(within))]
 
 
 def empty_event(target, hertz):
@@ -257,7 +265,7 @@ def empty_event(target, hertz):
 def measure_cost(report, probe, others, interpreter, start, loops, args):
     print(f"\n== What sampling costs the target: work lost of its processor time, and of the time by the clock ({interpreter}, "
           f"{loops} loops beside)")
-    limits = {97: 0.003, 997: 0.05}
+    limits, turns = {97: 0.003, 997: 0.05}, args.turns * 4
     for threads in (1,) if loops else (1, 100):
         with start(interpreter, threads, 30, "busy") as target, proc_in_root(interpreter.root):
             control = probe.path / str(target.pid) / "ctl"
@@ -272,8 +280,8 @@ def measure_cost(report, probe, others, interpreter, start, loops, args):
                 def end():
                     event.pop().communicate()
 
-                bare = loss(target, args.turns, 1.0, begin, end)
-                ours = loss(target, args.turns, 1.0, lambda: control.write_text(f"profile cpu {hertz}hz python\n"),
+                bare = loss(target, hertz, turns, begin, end)
+                ours = loss(target, hertz, turns, lambda: control.write_text(f"profile cpu {hertz}hz python\n"),
                             lambda: control.write_text("profile off\n"))
                 report.row(what + "an empty event", *lost(bare))
                 told = status(probe, target).get("TargetCost", "")
@@ -293,20 +301,21 @@ def lost(losses):
 
 def loss_by(other, target, hertz):
     """That of a command, which takes some time to begin."""
+    rounds, _ = piece_of(target, hertz)
     with tempfile.TemporaryDirectory(dir=target.interpreter.directory) as made:
         pathlib.Path(made).chmod(0o755)
-        before = speed(target, 1.0)
+        without = pieces(target, rounds, 1.0)
         command = other.begin(target, "cpu", hertz, 60, made)
         time.sleep(2)
-        during = speed(target, 2.0)
+        within = pieces(target, rounds, 4.0)
         command.send_signal(signal.SIGINT)  # what it found isn't asked for
         try:
             command.wait(10)
         except subprocess.TimeoutExpired:
             command.kill()
             command.wait()
-        after = speed(target, 1.0)
-    return [1 - now / ((one + other) / 2) for now, one, other in zip(during, before, after)]
+        without += pieces(target, rounds, 3.0)
+    return [1 - before / during for before, during in zip(quickest(without), quickest(within))]
 
 
 def status(probe, target):
