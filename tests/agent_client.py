@@ -12,7 +12,7 @@ from interpreters import patience
 
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH, BREAKPOINTS = range(1, 9)
 THREAD, ON_CRASH, ARMED, CRASH_SEEN, ALLOCATIONS = range(9, 14)
-READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED = range(64, 71)
+READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED, HAPPENED = range(64, 72)
 ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
 CUT, UNLOADABLE = 1, 2
@@ -276,7 +276,7 @@ class Client:
             assert number == 0 and not body
             self.rings_told += 1
             return
-        if op == WATCHES_CHANGED:
+        if op in (WATCHES_CHANGED, HAPPENED):
             assert number == 0 and not body
             return
         if op == CRASHED:
