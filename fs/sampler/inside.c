@@ -104,15 +104,8 @@ static pid_t outer_tid(struct target *target, pid_t tid)
 
 static struct spent *find_thread(struct sampler *sampler, struct inside *inside, pid_t tid)
 {
-    size_t low = 0, high = inside->n;
+    size_t low = LOWER_BOUND(inside->n, i, inside->threads[i].tid < tid);
 
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (inside->threads[middle].tid < tid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     if (low < inside->n && inside->threads[low].tid == tid)
         return &inside->threads[low];
     if (inside->n >= THREADS_MAX) /* most have ended: those that haven't are learned again */

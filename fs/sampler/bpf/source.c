@@ -185,15 +185,8 @@ static struct heard *find_thread(struct kernel *k, pid_t pid, pid_t tid)
 {
     if (k->nthreads >= THREADS_MAX)
         sweep_threads(k);
-    size_t low = 0, high = k->nthreads;
+    size_t low = LOWER_BOUND(k->nthreads, i, k->threads[i].tid < tid);
 
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (k->threads[middle].tid < tid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     if (low < k->nthreads && k->threads[low].tid == tid)
         return &k->threads[low];
     if (k->nthreads >= THREADS_MAX || ARRAY_GROW(k->threads, k->threads_alloc, k->nthreads + 1) < 0)
