@@ -21,7 +21,7 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 7
+VERSION = 8
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")
@@ -116,7 +116,7 @@ class Record:
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
             memory.seek(self.stops)
             table = memory.read(STOPS_MAX * STOP_ENTRY.size)
-        names = ("change", "tid", "why", "id", "line", "zero", "since_ns", "until_ns")
+        names = ("change", "tid", "why", "id", "line", "number", "since_ns", "until_ns")
         stops = [dict(zip(names, stop)) for stop in STOP_ENTRY.iter_unpack(table)]
         return {stop["tid"]: stop for stop in stops if stop["why"] and stop["change"] % 2 == 0}
 
