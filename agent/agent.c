@@ -7,17 +7,29 @@
  * place. A third kind (eval/interrupt.c) lives for the moment in which running code is cancelled.
  * What they share is guarded by one lock (base/lock.h); each part keeps its own. */
 #include "agent/base/lock.h"
+#include "agent/crash/asked.h"
 #include "agent/fork.h"
 #include "agent/serve/serve.h"
 #include "agent/wire/record.h"
+
+static int begin(const struct agent_boot *boot)
+{
+    _guard_agent_;
+    if (boot->handle)
+        probe_agent_record.handle = boot->handle;
+    return record_is_running() ? 0 : serve_begin(boot->origin);
+}
 
 __attribute__((visibility("default"))) int probe_agent_start(const struct agent_boot *boot)
 {
     fork_begin();
     if (record_is_running() && probe_agent_record.pid != getpid())
         fork_forget(); /* forked behind libc's back: its handlers did not run */
-    _guard_agent_;
-    if (boot->handle)
-        probe_agent_record.handle = boot->handle;
-    return record_is_running() ? 0 : serve_begin(boot->origin);
+    const bool by_program = boot->origin == ORIGIN_STARTUP || boot->origin == ORIGIN_IMPORTED;
+    struct interpreter *interpreter =
+        by_program && !record_is_running() && asked_anything() ? interpreter_begin_main() : NULL;
+    int r = begin(boot);
+    if (interpreter && r == 0)
+        asked_begin(interpreter);
+    return r;
 }

@@ -5,6 +5,8 @@
 #include "agent/crash/fatal.h"
 #include "agent/crash/rows.h"
 #include "agent/crash/uncaught.h"
+#include "agent/probing/holder.h"
+#include "agent/probing/probing.h"
 #include "agent/record/recorder.h"
 #include "agent/record/rings.h"
 #include "agent/stop/stop_row.h"
@@ -29,6 +31,8 @@ static struct telling {
 static struct crash_reader *readers[INTERPRETERS_MAX];
 static int64_t numbers;
 static uint64_t stop_ns;
+/* crash_begin() was the last that switched it; with the GIL of the main interpreter */
+static bool alone, by_pdb;
 
 static struct crash_reader **reader_of(const struct interpreter *interpreter)
 {
@@ -99,6 +103,21 @@ static PyObject *innermost(PyObject *traceback)
     return entry;
 }
 
+/* For whoever reads the program's own output: it has asked for that. */
+static void say_held(struct ring_text type)
+{
+    const char *rank = getenv("RANK");
+    int pid = getpid();
+
+    if (!type.bytes)
+        type = (struct ring_text){"an exception", strlen("an exception")};
+    fprintf(stderr,
+            "probing: %s%s%spid %d is held for %g s by %.*s: see /probe/%d/crash; "
+            "echo continue > /probe/%d/ctl lets it go\n",
+            rank ? "rank " : "", rank ? rank : "", rank ? ", " : "", pid, (double)stop_ns * 1e-9,
+            (int)type.size, type.bytes, pid, pid);
+}
+
 static void hold(struct interpreter *interpreter, PyObject *exception, PyObject *traceback)
 {
     _cleanup_unref_ PyObject *entry = traceback ? innermost(traceback) : NULL;
@@ -115,12 +134,15 @@ static void hold(struct interpreter *interpreter, PyObject *exception, PyObject 
         .for_ns = stop_ns,
         .line = line > 0 ? (int)line : 0,
         .value = exception,
+        .alone = alone,
         .exception = type->name,
     };
 
     PyErr_Clear();
     /* where it goes on is told: as the program ends then, a daemon could not find a new ring */
     recorder_first_use(RECORDED_EVENTS);
+    if (alone)
+        say_held(type->name);
     exception_text_message(raised, type, exception, &hold.message, &owner);
     /* without the exception: its repr() would be shown, which is the program's */
     stop_hold(interpreter, &hold, (PyFrameObject *)frame, code, NULL);
@@ -128,10 +150,35 @@ static void hold(struct interpreter *interpreter, PyObject *exception, PyObject 
                       the hook */
 }
 
+/* Has pdb look at it, in the process. Leaves no exception. */
+static void ask_pdb(PyObject *exception)
+{
+    _cleanup_unref_ PyObject *capsule = NULL;
+    struct probing *probing = probing_here(&capsule);
+    _cleanup_unref_ PyObject *module = probing ? probing_module(probing) : NULL;
+    _cleanup_unref_ PyObject *function = module ? PyObject_GetAttrString(module, "_post_mortem")
+                                                : NULL;
+    _cleanup_unref_ PyObject *done =
+        function ? PyObject_CallFunctionObjArgs(function, exception, NULL) : NULL;
+
+    if (!done)
+        PyErr_Clear();
+}
+
+/* By contrib/probing.py, before it was raised again. */
+static bool was_seen(PyObject *exception)
+{
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString("_probing_seen");
+    _cleanup_unref_ PyObject *seen = name ? PyObject_GenericGetAttr(exception, name) : NULL;
+
+    PyErr_Clear();
+    return seen != NULL;
+}
+
 /* Whoever presses Ctrl-C wants the program to end. */
 static bool is_held(PyObject *exception)
 {
-    return mode() == CRASH_STOP &&
+    return mode() == CRASH_STOP && !was_seen(exception) &&
            !PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_KeyboardInterrupt);
 }
 
@@ -141,10 +188,31 @@ static bool uncaught(struct interpreter *interpreter, PyObject *exception, PyObj
         Py_TYPE(exception) == (PyTypeObject *)PyExc_SystemExit || !begin(exception))
         return false;
     crash_rows_write(*reader_of(interpreter), number(), exception, traceback);
-    if (is_held(exception))
+    if (is_held(exception) && by_pdb)
+        ask_pdb(exception);
+    else if (is_held(exception))
         hold(interpreter, exception, traceback);
     return true;
 }
+
+/* For attach_on_error() and the like, which raises it again. */
+static bool hold_asked(PyObject *exception)
+{
+    struct interpreter *interpreter;
+
+    {
+        _guard_agent_;
+        interpreter = interpreter_find(PyInterpreterState_GetID(PyInterpreterState_Get()));
+    }
+    if (!interpreter || !is_wanted() || !*reader_of(interpreter))
+        return false;
+    _cleanup_unref_ PyObject *traceback = PyException_GetTraceback(exception);
+    crash_rows_write(*reader_of(interpreter), number(), exception, traceback);
+    hold(interpreter, exception, traceback);
+    return true;
+}
+
+const struct holder crash_holder = {hold_asked};
 
 static const struct crash_sink sink = {
     .number = number, .wanted = is_wanted, .uncaught = uncaught, .told = told};
@@ -242,6 +310,7 @@ int crash_switch(struct interpreter *interpreter, const struct proto_on_crash *o
         snprintf(words, PROTO_WORDS_MAX, "it is for the whole process, by its main interpreter");
         return -EINVAL;
     }
+    alone = by_pdb = false;
     if (order->mode != CRASH_OFF)
         return switch_on(interpreter, order, words);
     set_mode(CRASH_OFF);
@@ -249,6 +318,15 @@ int crash_switch(struct interpreter *interpreter, const struct proto_on_crash *o
     interpreter_each_other(leave_other, NULL);
     crash_leave(interpreter);
     return 0;
+}
+
+int crash_begin(struct interpreter *interpreter, const struct proto_on_crash *order, bool pdb,
+                char words[PROTO_WORDS_MAX])
+{
+    int r = crash_switch(interpreter, order, words);
+    alone = r == 0 && order->mode == CRASH_STOP;
+    by_pdb = alone && pdb;
+    return r;
 }
 
 /* ---- its end ---- */

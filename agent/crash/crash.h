@@ -11,6 +11,12 @@
 int crash_switch(struct interpreter *interpreter, const struct proto_on_crash *order,
                  char words[PROTO_WORDS_MAX]);
 
+/* The same from the start of a run, as the environment asks: a thread is held with or without a
+ * daemon, and what holds it is said on standard error; by_pdb: contrib/probing.py has it looked at
+ * by pdb in its place. */
+int crash_begin(struct interpreter *interpreter, const struct proto_on_crash *order, bool by_pdb,
+                char words[PROTO_WORDS_MAX]);
+
 /* Gives up what is in an interpreter, with its GIL; leaves no exception. */
 void crash_leave(struct interpreter *interpreter);
 /* Takes the signal handlers out. The last step of a detach, by Python's thread. */

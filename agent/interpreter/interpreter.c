@@ -86,6 +86,16 @@ static int settle(void)
     return r;
 }
 
+struct interpreter *interpreter_begin_main(void)
+{
+    if (check_initialized() < 0 || PyInterpreterState_Get() != python.interpreter_main())
+        return NULL;
+    main_interpreter->state = python.interpreter_main();
+    int r = guest_make(&main_interpreter->guest, main_interpreter);
+    PyErr_Clear();
+    return r < 0 ? NULL : main_interpreter;
+}
+
 /* A free or outlived entry becomes that of an interpreter. */
 static struct interpreter *add_interpreter(int64_t id, PyInterpreterState *state)
 {

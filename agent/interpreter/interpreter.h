@@ -33,6 +33,10 @@ static inline size_t interpreter_index(const struct interpreter *interpreter)
     return (size_t)(interpreter - interpreters);
 }
 
+/* For who starts the agent, in a thread of the program that holds the main interpreter's GIL,
+ * before anything of ours runs: makes the guest. NULL: it isn't the main one, or could not be made;
+ * no exception is set. */
+struct interpreter *interpreter_begin_main(void);
 /* Only Python's thread, without the GIL: enters the interpreter and takes its GIL.
  * -EBUSY: Python is not initialized; -ESHUTDOWN: it ends; -ENOENT: no such
  * interpreter; -ENOMEM: too many of them. */

@@ -3,6 +3,7 @@
 #include "agent/base/lock.h"
 #include "agent/probing/event.h"
 #include "agent/probing/finder.h"
+#include "agent/probing/holder.h"
 #include "agent/probing/python_part.h"
 #include "agent/probing/span.h"
 #include "agent/probing/span_context.h"
@@ -143,6 +144,13 @@ int probing_drop_at_exit(struct probing *probing)
 
 /* ---- the module ---- */
 
+/* Of what contrib/probing.py does with an exception. */
+static PyObject *hold(PyObject *capsule, PyObject *exception)
+{
+    return PyBool_FromLong(PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_BaseException) &&
+                           crash_holder.hold(exception));
+}
+
 static PyMethodDef functions[] = {
     {"span", (PyCFunction)(void (*)(void))span_function, METH_FASTCALL | METH_KEYWORDS,
      "span($module, name, /, **attrs)\n--\n\n"
@@ -154,6 +162,7 @@ static PyMethodDef functions[] = {
     {"start", start_function, METH_NOARGS,
      "start($module)\n--\n\n"
      "Starts the agent if it does not run: in a child after fork, or after it was detached."},
+    {"_hold", hold, METH_O, NULL},
     {"__getattr__", python_part_attribute, METH_O, NULL},
     {NULL},
 };

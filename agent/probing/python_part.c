@@ -22,7 +22,8 @@ PyObject *python_part(struct probing *probing, const char *name)
 
 static bool is_offered(PyObject *name)
 {
-    static const char *const names[] = {"step", "set_role", "table"};
+    static const char *const names[] = {"step",       "set_role", "table",       "attach_on_error",
+                                        "breakpoint", "Debugger", "_post_mortem"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, names[i]) == 0)

@@ -74,9 +74,9 @@ static void tell_all(const struct interpreter *interpreter, const char *why)
             tell(held, why);
 }
 
-static bool may_hold(const struct interpreter *interpreter)
+static bool may_hold(const struct interpreter *interpreter, bool alone)
 {
-    return probe_agent_record.state == RECORD_RUNNING && channel_is_greeted() &&
+    return probe_agent_record.state == RECORD_RUNNING && (alone || channel_is_greeted()) &&
            !agent_life.detaching && !agent_life.detached && !agent_life.ending &&
            !interpreter->closed && !interpreter->exiting;
 }
@@ -111,7 +111,7 @@ static bool enter(struct held *held)
                               .until_ns = since_ns + for_ns};
 
     _guard_agent_;
-    if (!may_hold(held->interpreter) || (hold->removed && *hold->removed))
+    if (!may_hold(held->interpreter, hold->alone) || (hold->removed && *hold->removed))
         return false;
     stop.number = ++stops;
     held->stop = stops_take(&stop);
@@ -372,7 +372,9 @@ void hold_release(void)
 {
     step_cancel();
     _guard_agent_;
-    tell_all(NULL, "daemon gone");
+    for (struct held *held = held_all; held; held = held->next)
+        if (!held->hold->alone)
+            tell(held, "daemon gone");
 }
 
 void hold_leave(const struct interpreter *interpreter)

@@ -4,7 +4,7 @@
  * that are meant for it, in its frames, and Python's signal handlers where it is the main thread,
  * every 50 ms. It goes on when a daemon says so, at its deadline, when there is no daemon any more,
  * when its interpreter begins to end (interpreter/joining.c), at detach, and in a child after fork.
- * Where no daemon is connected no thread is held. */
+ * Where no daemon is connected no thread is held, but for those of `alone`. */
 #pragma once
 
 #include "agent/monitor/hear.h"
@@ -23,6 +23,7 @@ struct hold {
     PyObject *value;       /* borrowed: what is being returned, or the exception of a crash; NULL */
     enum hear_event event; /* that it is held in; with frame only */
     const bool *removed;   /* of the breakpoint: set before hold_removed(). NULL: there is none */
+    bool alone;            /* with or without a daemon: the environment asks for it */
     /* of an exception that holds it: its type and message; bytes NULL: there is none, or it isn't
      * known */
     struct ring_text exception, message;

@@ -23,14 +23,31 @@ static inline void *array_grow(void *array, size_t *alloc, size_t n, size_t item
     return more;
 }
 
+/* clang-format off */
 /* The same as a statement about a variable: 0 or -ENOMEM. */
-#define ARRAY_GROW(array, alloc, n)                                \
- ({                                                                \
-void *grown_ = array_grow((array), &(alloc), (n), sizeof *(array)); \
-if (grown_)                                                         \
-(array) = grown_;                                                  \
-grown_ || (n) == 0 ? 0 : -ENOMEM;                                   \
- })
+#define ARRAY_GROW(array, alloc, n)                                             \
+    ({                                                                          \
+        void *grown_ = array_grow((array), &(alloc), (n), sizeof *(array));     \
+        if (grown_)                                                             \
+            (array) = grown_;                                                   \
+        grown_ || (n) == 0 ? 0 : -ENOMEM;                                       \
+    })
+
+/* Of n things in ascending order, how many there are before a place: `before` says whether that
+ * with the index i is. */
+#define LOWER_BOUND(n, i, before)                                               \
+    ({                                                                          \
+        size_t low_ = 0, high_ = (n);                                           \
+        while (low_ < high_) {                                                  \
+            size_t i = low_ + (high_ - low_) / 2;                               \
+            if (before)                                                         \
+                low_ = i + 1;                                                   \
+            else                                                                \
+                high_ = i;                                                      \
+        }                                                                       \
+        low_;                                                                   \
+    })
+/* clang-format on */
 
 /* As qsort(3), which takes no NULL, not even for no items. */
 static inline void array_sort(void *array, size_t n, size_t item,

@@ -21,16 +21,7 @@ void breakpoint_set_deinit(struct breakpoint_set *set)
 /* Where the row of an id is, or belongs. */
 static size_t find(const struct breakpoint_set *set, int64_t id)
 {
-    size_t low = 0, high = set->n;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if ((int64_t)set->rows[middle]->words[BREAKPOINTS_ID] < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return LOWER_BOUND(set->n, i, (int64_t)set->rows[i]->words[BREAKPOINTS_ID] < id);
 }
 
 static bool is_removed(const struct ring_row *row)

@@ -236,17 +236,9 @@ int libc_symbols_find(struct modules *modules, struct libc_symbols *out, struct 
 const struct libc_entry *libc_entry_find(const struct libc_symbols *symbols, uint64_t start,
                                          uint64_t end)
 {
-    size_t low = 0, high = symbols->nentries;
+    size_t found = LOWER_BOUND(symbols->nentries, i, symbols->entries[i].addr < start);
 
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const struct libc_entry *entry = &symbols->entries[mid];
-        if (entry->addr < start)
-            low = mid + 1;
-        else if (entry->addr >= end)
-            high = mid;
-        else
-            return entry;
-    }
-    return NULL;
+    return found < symbols->nentries && symbols->entries[found].addr < end
+               ? &symbols->entries[found]
+               : NULL;
 }

@@ -218,6 +218,25 @@ static const struct allowed_call watch_calls[] = {
     {SYS_gettid},
 };
 
+/* By the handler, in whichever thread has used up its quantum, and by who puts it in place. The
+ * agent tries out whether it may read memory so, and says so if it fails. */
+static const struct allowed_call sample_calls[] = {
+    {SYS_process_vm_readv, ANY, {1, 0, 1, 0, 1, 0}},
+    {SYS_clock_gettime, 0, {CLOCK_MONOTONIC}},
+    {SYS_clock_gettime, 0, {CLOCK_THREAD_CPUTIME_ID}},
+    {SYS_gettid},
+    {SYS_getpid},
+    {SYS_rt_sigreturn},
+    {SYS_rt_sigaction, 0, {SIGTRAP, 0, 0, 8}},
+    {SYS_tgkill, 0, {1, 1, SIGTRAP}},
+    {SYS_sched_yield, ANY},
+    {SYS_mmap,
+     0,
+     {0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1ull, 0}},
+    {SYS_madvise, ANY, {0, 4096, MADV_DONTNEED}},
+    {SYS_munmap, 0, {0, 4096}},
+};
+
 static const struct {
     const struct allowed_call *calls;
     size_t n;
@@ -226,6 +245,8 @@ static const struct {
     [SECCOMP_LOAD] = {load_calls, ARRAY_SIZE(load_calls),
                       "start the program with PROBING=1, or let it `import probing`"},
     [SECCOMP_WATCH] = {watch_calls, ARRAY_SIZE(watch_calls), "hw=perf needs nothing of the kind"},
+    [SECCOMP_SAMPLE] = {sample_calls, ARRAY_SIZE(sample_calls),
+                        "the other sources call nothing in the process"},
 };
 
 /* Whether one filter lets all through; else which call it is about, and its answer. */
@@ -265,6 +286,21 @@ bool seccomp_has_filters(pid_t tid)
         return true;
     const char *mode = proc_status_field(status, "Seccomp");
     return mode && *mode != '0';
+}
+
+int seccomp_count(pid_t tid)
+{
+    char status[STATUS_MAX];
+
+    if (proc_read(tid, "status", status, sizeof status) <= 0)
+        return -ESRCH;
+    const char *mode = proc_status_field(status, "Seccomp");
+    const char *count = proc_status_field(status, "Seccomp_filters");
+    if (mode && *mode == '0')
+        return 0;
+    if (mode && *mode == '0' + SECCOMP_MODE_STRICT)
+        return -EPERM;
+    return mode && count ? (int)strtoul(count, NULL, 10) : -EOPNOTSUPP;
 }
 
 static int not_readable(pid_t tid, enum seccomp_use use, int error, struct text *why)

@@ -23,6 +23,8 @@ enum seccomp_use {
     /* to have debug registers set by ptrace: its agent may have to clear them
      * (agent/watch/stale_registers.c) */
     SECCOMP_WATCH,
+    /* to have samples taken in a handler of SIGTRAP (agent/sample/sample.c) */
+    SECCOMP_SAMPLE,
 };
 
 /* Reads and judges the filters of a thread that the calling thread has stopped; code: the address
@@ -31,3 +33,6 @@ enum seccomp_use {
 int seccomp_check(pid_t tid, enum seccomp_use use, uint64_t code, struct text *why);
 /* Whether a process has filters at all; true where that can't be seen. */
 bool seccomp_has_filters(pid_t tid);
+/* How many filters a thread has. -EPERM: strict mode, which lets nothing through; -EOPNOTSUPP:
+ * the kernel doesn't say (before 5.9); -ESRCH. */
+int seccomp_count(pid_t tid);

@@ -159,15 +159,8 @@ const struct descriptor *descriptors_find(const struct descriptors *descriptors,
                                           enum descriptor_kind kind, uint64_t inode, size_t *n)
 {
     const struct descriptor key = {.inode = inode, .kind = kind, .pid = 0, .fd = -1};
-    size_t low = 0, high = descriptors->n;
+    size_t low = LOWER_BOUND(descriptors->n, i, by_inode(&descriptors->items[i], &key) < 0);
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (by_inode(&descriptors->items[middle], &key) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     for (*n = 0; low + *n < descriptors->n; (*n)++)
         if (descriptors->items[low + *n].inode != inode ||
             descriptors->items[low + *n].kind != kind)

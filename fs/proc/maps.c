@@ -140,17 +140,7 @@ void maps_deinit(struct maps *maps)
 
 const struct mapping *maps_find(const struct maps *maps, uint64_t addr)
 {
-    size_t low = 0, high = maps->n;
+    size_t found = LOWER_BOUND(maps->n, i, maps->items[i].end <= addr);
 
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const struct mapping *m = &maps->items[mid];
-        if (addr < m->start)
-            high = mid;
-        else if (addr >= m->end)
-            low = mid + 1;
-        else
-            return m;
-    }
-    return NULL;
+    return found < maps->n && maps->items[found].start <= addr ? &maps->items[found] : NULL;
 }

@@ -71,6 +71,7 @@ struct store {
     struct mark marks[STORE_MARKS_MAX];
     size_t nmarks;
     uint64_t tidied, period;
+    uint64_t cleared;         /* samples from before are not taken */
     uint64_t epoch;           /* of the nodes' numbers */
     struct store_stats stats; /* its counts */
 };
@@ -560,7 +561,7 @@ static int add(struct store *store, const struct sample *sample)
 int store_add(struct store *store, const struct sample *sample)
 {
     _guard_mutex_(&store->lock);
-    int error = add(store, sample);
+    int error = sample->when < store->cleared ? 0 : add(store, sample);
 
     store->stats.lost += error != 0;
     return error;
@@ -734,11 +735,12 @@ int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const c
     return error;
 }
 
-void store_clear(struct store *store)
+void store_clear(struct store *store, uint64_t now)
 {
     _guard_mutex_(&store->lock);
     uint32_t node;
 
+    store->cleared = now;
     drop_slices(store, store->nslices);
     store->ncells = store->nrecent = store->next = store->nmarks = 0;
     store->now_from = store->now_to = 0;

@@ -96,8 +96,9 @@ int store_marks(struct store *store, int (*each)(void *arg, const char *name, ui
 /* The same with every thread that has a line of its own, ascending. */
 int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const char *name),
                   void *arg);
-/* Forgets samples, marks and counts; frames stay. */
-void store_clear(struct store *store);
+/* Forgets samples, marks and counts; frames stay. Samples that were taken before `now` and come
+ * later are passed by (CLOCK_MONOTONIC ns). */
+void store_clear(struct store *store, uint64_t now);
 
 /* A part of what there is: the slices that begin in it. Times have the grain of slices: 1 s in the
  * last ten minutes, 10 s in the last hour, then a minute; a mark is exact. */

@@ -21,7 +21,9 @@
 #include "fs/sampler/bpf/events.h"
 #include "fs/sampler/bpf/stacks.h"
 #include "fs/sampler/sampler.h"
+#include "fs/trace/tracer.h"
 #include "fs/watch/by_perf.h"
+#include "fs/watch/registers.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -54,6 +56,7 @@ struct inside {
     struct found_agent agent;
     struct watch_perf *events; /* NULL: there are none any more, `ended` says why */
     int stat;                  /* for watch_handled() */
+    int filters;               /* of seccomp that each thread has */
     uint64_t at;               /* struct trap_samples in the process */
     uint64_t wait;             /* ns between two looks */
     uint64_t begun;            /* CLOCK_MONOTONIC, ns */
@@ -101,15 +104,8 @@ static pid_t outer_tid(struct target *target, pid_t tid)
 
 static struct spent *find_thread(struct sampler *sampler, struct inside *inside, pid_t tid)
 {
-    size_t low = 0, high = inside->n;
+    size_t low = LOWER_BOUND(inside->n, i, inside->threads[i].tid < tid);
 
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (inside->threads[middle].tid < tid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     if (low < inside->n && inside->threads[low].tid == tid)
         return &inside->threads[low];
     if (inside->n >= THREADS_MAX) /* most have ended: those that haven't are learned again */
@@ -156,8 +152,9 @@ static void name_thread(struct sampler *sampler, struct spent *spent,
     spent->named = now;
     spent->in_python = sample->interp;
     _guard_mutex_(&sampler->target->lock);
-    sampler_names_thread(sampler->names, sample->interp, sample->thread, spent->outer,
-                         NAMES_NS / 10);
+    if (sample->interp)
+        sampler_names_begin(sampler->names, sample->interp, NAMES_NS / 10);
+    sampler_names_thread(sampler->names, sample->interp, sample->thread, spent->outer);
 }
 
 /* ---- samples ---- */
@@ -303,6 +300,74 @@ static bool is_debugged(pid_t pid)
     return tracer && access(path, F_OK) < 0;
 }
 
+/* ---- seccomp filters ---- */
+
+static const char own_filters[] =
+    "threads of it have seccomp filters of their own, which may forbid what a handler calls";
+
+struct filters {
+    pid_t tid; /* whose */
+    struct text *why;
+};
+
+static int stop_and_check(struct tracer *tracer, void *arg)
+{
+    struct filters *filters = arg;
+    uint64_t ns;
+
+    int r = tracer_stop(tracer, filters->tid);
+    if (r == 0)
+        r = seccomp_check(filters->tid, SECCOMP_SAMPLE, 0, filters->why);
+    tracer_resume(tracer, &ns);
+    return r;
+}
+
+/* Whether each thread has so many filters. */
+static bool all_have(pid_t pid, int filters)
+{
+    _cleanup_free_ pid_t *tids = NULL;
+    size_t n;
+    bool same = watch_threads(pid, &tids, &n) == 0;
+
+    for (size_t i = 0; same && i < n; i++) {
+        int count = seccomp_count(tids[i]);
+        same = count == filters || count == -ESRCH;
+    }
+    return same;
+}
+
+/* Whether the filters of all threads let the handler make its calls: they are read in the agent's
+ * own thread, whose calls nobody misses, and all have as many as that. */
+static int check_filters(struct sampler *sampler, struct inside *inside, struct text *why)
+{
+    struct target *target = sampler->target;
+    struct filters filters = {.why = why};
+    int count = seccomp_count(target->pid);
+
+    inside->filters = count;
+    if (count < 0 || !all_have(target->pid, count)) {
+        text_puts(why, own_filters);
+        return -EPERM;
+    }
+    if (!count)
+        return 0;
+    int r = found_agent_find(&target->memory, &inside->agent);
+    if (r == 0) {
+        filters.tid = outer_tid(target, inside->agent.record.channel_tid);
+        _guard_mutex_(&target->tracing);
+        r = tracer_run(stop_and_check, &filters);
+    }
+    if (r == 0 && seccomp_count(filters.tid) != count) {
+        text_puts(why, own_filters);
+        r = -EPERM;
+    }
+    if (r < 0 && !why->size)
+        text_printf(why, "its seccomp filters can't be read: %s", strerror(-r));
+    return r;
+}
+
+/* ---- whether it may go on ---- */
+
 /* Why no event may be open; NULL: they may. */
 static const char *why_not(struct sampler *sampler, struct inside *inside)
 {
@@ -313,6 +378,8 @@ static const char *why_not(struct sampler *sampler, struct inside *inside)
         return "the agent has ended, or another daemon has it";
     if (record->samples != inside->at || !record->trap || !watch_handled(inside->stat))
         return "SIGTRAP has no handler of the agent's any more";
+    if (seccomp_count(sampler->target->pid) != inside->filters)
+        return own_filters;
     return is_debugged(sampler->target->pid) ? "the process is traced by a debugger" : NULL;
 }
 
@@ -402,6 +469,8 @@ static int prepare(struct sampler *sampler, struct inside *inside, struct text *
     if (r < 0)
         return r;
     r = try_event(sampler, why);
+    if (r == 0)
+        r = check_filters(sampler, inside, why);
     if (r < 0)
         return r;
     r = order(sampler, inside->session, true, &done);
@@ -470,10 +539,6 @@ static int start(struct sampler *sampler, struct text *why)
         text_puts(why, "before Linux 5.18 a thread that blocks SIGTRAP would be killed");
         return -EOPNOTSUPP;
     }
-    if (seccomp_has_filters(sampler->target->pid)) {
-        text_puts(why, "the program has seccomp filters, which may forbid what a handler calls");
-        return -EOPNOTSUPP;
-    }
     struct inside *inside = calloc(1, sizeof *inside);
     if (!inside)
         return -ENOMEM;
@@ -508,6 +573,8 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
     collect(sampler);
     if (now - inside->counted > BLOCKING_NS) {
         size_t blocking = watch_blocking(sampler->target->pid);
+        if (!all_have(sampler->target->pid, inside->filters))
+            inside->filters = -EPERM; /* it ends with the next look */
         _guard_mutex_(&inside->lock);
         inside->blocking = blocking;
         inside->counted = now;

@@ -277,17 +277,20 @@ static void name_by_kernel(struct store *store, pid_t tid)
     store_thread_name(store, tid, name);
 }
 
-void sampler_names_thread(struct sampler_names *names, uint64_t interp, uint64_t thread, pid_t tid,
-                          uint64_t max_age_ns)
+void sampler_names_begin(struct sampler_names *names, uint64_t interp, uint64_t max_age_ns)
 {
     struct target *target = names->target;
-    const struct offsets *offsets = &target->runtime.offsets;
+
+    names_refresh(target->names, &target->runtime.offsets, interp, max_age_ns);
+}
+
+void sampler_names_thread(struct sampler_names *names, uint64_t interp, uint64_t thread, pid_t tid)
+{
+    struct target *target = names->target;
     const char *name = NULL;
 
-    if (interp) {
-        names_refresh(target->names, offsets, interp, max_age_ns);
-        name = names_find(target->names, offsets, interp, thread, tid);
-    }
+    if (interp)
+        name = names_find(target->names, &target->runtime.offsets, interp, thread, tid);
     if (name)
         store_thread_name(names->store, tid, name);
     else

@@ -25,11 +25,13 @@ int sampler_names_python(struct sampler_names *names, uint64_t code, int32_t las
                          bool of_generator, uint32_t *id, uint64_t *until);
 /* The same for a frame that a walk has found. The caller holds target->lock. -ENOMEM. */
 int sampler_names_raw(struct sampler_names *names, const struct raw_frame *frame, uint32_t *id);
+/* Begins a round of sampler_names_thread() for threads of one interpreter that have been seen by
+ * now: what threading calls them is read again if that was longer ago. However many threads a round
+ * has, they are read twice more at most. The caller holds target->lock, here as below. */
+void sampler_names_begin(struct sampler_names *names, uint64_t interp, uint64_t max_age_ns);
 /* Has the store call a thread what threading does, else, unless it has a name, what the kernel
- * does. interp, thread: of its thread state; interp 0: it has none. The caller holds target->lock.
- */
-void sampler_names_thread(struct sampler_names *names, uint64_t interp, uint64_t thread, pid_t tid,
-                          uint64_t max_age_ns);
+ * does. interp, thread: of its thread state; interp 0: it has none. */
+void sampler_names_thread(struct sampler_names *names, uint64_t interp, uint64_t thread, pid_t tid);
 /* Whether a frame that it has named is one of those that asyncio, or uvloop, calls tasks from. */
 bool sampler_names_of_loop(struct sampler_names *names, uint32_t id);
 /* The frame of native code, as the modules were when the target's native stacks were unwound last.

@@ -247,7 +247,7 @@ int profile_clear(struct profile *profile)
 
     if (!profile->store)
         return -ENODATA;
-    store_clear(profile->store);
+    store_clear(profile->store, monotonic_ns());
     return 0;
 }
 

@@ -201,12 +201,17 @@ static pid_t stack_tid(struct sampler *sampler, struct timer *timer, const struc
 /* The caller holds the target's lock. */
 static void name_threads(struct sampler *sampler, struct timer *timer, const struct walk *walk)
 {
+    uint64_t interp = 0;
+
     for (size_t i = 0; i < walk->n; i++) {
         const struct stack *stack = &walk->stacks[i];
         pid_t tid = stack_tid(sampler, timer, stack);
-        if (tid && find_thread(timer, tid))
-            sampler_names_thread(sampler->names, stack->interp, stack->thread_id, tid,
-                                 NAME_EVERY_NS);
+        if (!tid || !find_thread(timer, tid))
+            continue;
+        if (stack->interp != interp)
+            sampler_names_begin(sampler->names, stack->interp, NAME_EVERY_NS);
+        interp = stack->interp;
+        sampler_names_thread(sampler->names, interp, stack->thread_id, tid);
     }
 }
 

@@ -127,6 +127,71 @@ def test_whose_turn_it_is(probe, any_python, allowed):
     assert error == errno.EOPNOTSUPP and "processor time only" in words
 
 
+# one of its threads has a filter of its own from the line on that says so; the filter lets everything through
+FILTERS = """
+import ctypes, sys, threading
+class sock_filter(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_ushort), ("yes", ctypes.c_ubyte), ("no", ctypes.c_ubyte), ("k", ctypes.c_uint)]
+class sock_fprog(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_ushort), ("filter", ctypes.POINTER(sock_filter))]
+program = sock_fprog(1, ctypes.pointer(sock_filter(6, 0, 0, 0x7fff0000)))
+prctl = ctypes.CDLL(None).prctl
+prctl.argtypes = ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong
+turn, done = threading.Event(), threading.Event()
+def filtered():
+    turn.wait()
+    if not prctl(38, 1, None, 0, 0) and not prctl(22, 2, ctypes.addressof(program), 0, 0):
+        done.set()
+    spin()
+def spin():
+    x = 1
+    while True:
+        x = x * 3 % 1000003
+threading.Thread(target=filtered, daemon=True).start()
+threading.Thread(target=spin, daemon=True).start()
+print("ready")
+sys.stdin.readline()
+turn.set()
+done.wait()
+print("filtered", flush=True)
+sys.stdin.read()
+"""
+
+
+def under(*filters):
+    return [str(word) for action, names in filters for word in (REPOSITORY / "tests" / "seccomp-exec", action, names)]
+
+
+def test_seccomp(probe, any_python, allowed):
+    """What a filter says to the calls of the handler is known before one is made: a container's doesn't mind."""
+    for filters, words in ((("ENOSYS", "clone3"), ("EPERM", "containers")), None), (
+            (("kill", "process_vm_readv"),), "its seccomp filter would answer process_vm_readv() with a signal"), (
+            (("EPERM", "process_vm_readv"),), "may not use process_vm_readv(2)"):
+        target = any_python.run("shares.py", "mix", within=under(*filters))
+        if words:
+            error, said = Commands(probe, target.pid).refused("ctl", "profile cpu inside\n")
+            assert error in (errno.EPERM, errno.EOPNOTSUPP) and words in said
+        else:
+            begun(probe, target, "profile cpu 997hz inside", 20)
+            assert status(probe, target.pid)["Source"] == "inside"
+            assert "in_python" in probe.read(target.pid, "profile", "folded")
+        shares.begin(target)
+        assert shares.end(target) is not None
+        target.close()
+
+
+def test_seccomp_of_one_thread(probe, any_python, allowed):
+    target = any_python.run_source(FILTERS)
+    commands = begun(probe, target, "profile cpu 997hz inside", 20)
+    target.send("filter")
+    assert target.readline() == "filtered"
+    eventually(lambda: status(probe, target.pid)["State"] != "running", patience(60), "its end")
+    assert "seccomp filters of their own" in probe.read(target.pid, "profile", "status")
+    error, words = commands.refused("ctl", "profile cpu inside\n")
+    assert error == errno.EPERM and "seccomp filters of their own" in words
+    assert target.process.poll() is None
+
+
 # in a user namespace of its own: no capability is worth anything outside of it, as in a rootless container
 CONTAINED = """
 $1 $3 || exit 1
@@ -170,7 +235,9 @@ def test_truth(probe, python, allowed):
         commands.run("ctl", "profile off\n")
         said = status(probe, target.pid)
         assert said["Source"] == "inside"
-        assert said["Lost"].startswith("0 ") and said["Torn"].startswith("0 ") and said["NoStack"].startswith("0 ")
+        # a thread that is interrupted as its evaluation loop begins has no frame yet
+        for what in "Lost", "Torn", "NoStack":
+            assert int(said[what].split()[0]) <= 0.01 * int(said["Samples"].split()[0]), said
         assert not said["TargetCost"].startswith("0 ")
         cpu = {name: own for name, (own, _) in spent.items()}
         with_gil = {name: own for name, own in cpu.items() if name != "in_c_nogil"}

@@ -383,6 +383,23 @@ def processor_seconds(pid):
 
 
 @pytest.mark.long
+def test_threads_that_start_as_it_begins(probe, any_python, kernel):
+    """Each is sampled, and once: whoever is not, or twice, has successors of which that is as true."""
+    target = any_python.run_source(CHAIN)
+    commands = Commands(probe, target.pid)
+    for _ in range(6):
+        commands.run("ctl", "profile cpu 997hz\n")
+        commands.run("ctl", "profile clear\n")
+        before = processor_seconds(target.pid)
+        eventually(lambda: processor_seconds(target.pid) > before + 0.4, patience(30), "its work")
+        least = processor_seconds(target.pid) - before
+        commands.run("ctl", "profile off\n")
+        most = processor_seconds(target.pid) - before
+        seen = sum(count for _, count in shares.stacks(probe.read(target.pid, "profile", "folded"))) / 1e6
+        assert 0.5 * least < seen < 1.5 * most, (least, seen, most)
+
+
+@pytest.mark.long
 def test_storm(probe, any_python, kernel):
     """2,000 threads a second, forks and execs: none of them notices, and no event of theirs stays."""
     target = any_python.run_source(STORM, 4)

@@ -205,7 +205,7 @@ static struct access_target target_of(uid_t uid, gid_t gid, uint64_t caps)
 
 static struct owner_class decide(const struct access_target *target)
 {
-    static const struct access access = {.daemon = {.ns = first, .effective = ALL_CAPS}};
+    const struct access access = {.daemon = {.ns = first, .effective = ALL_CAPS}};
     static const gid_t groups[] = {10, 20};
     struct owner_class class;
 

@@ -84,10 +84,11 @@ static void test_views(void)
     CHECK_INT(weigh(store, (struct store_view){.mode = MODE_HEAP}, NULL), 10);
     CHECK_INT(weigh(store, (struct store_view){.mode = MODE_HEAP, .to = START + S}, NULL), 40);
     CHECK_INT(weigh(store, (struct store_view){.mode = MODE_HEAP, .from = START + S}, NULL), -30);
-    store_clear(store);
+    store_clear(store, START);
     CHECK_INT(weigh(store, (struct store_view){.mode = MODE_WALL}, &count), 0);
     CHECK_INT(count, 0);
-    add(store, START, 10, SAMPLE_CPU, true, 5, stack, 2); /* frames are as good as before */
+    add(store, START - 1, 10, SAMPLE_CPU, true, 7, stack, 2); /* from before it was cleared */
+    add(store, START, 10, SAMPLE_CPU, true, 5, stack, 2);     /* frames are as good as before */
     CHECK_INT(weigh(store, (struct store_view){.mode = MODE_CPU}, NULL), 5);
     store_unref(store);
 }
@@ -302,7 +303,7 @@ static void test_places(void)
         add(store, sample.when, 1, SAMPLE_OFF, false, 1, others, 3);
         CHECK(!store_add(store, &sample));
         if (i == 100)
-            store_clear(store);
+            store_clear(store, 0);
     }
     CHECK(!sum_init(&sum, MODE_CPU));
     CHECK(!store_sum(store, &(struct store_view){.mode = MODE_CPU}, &sum));

@@ -116,16 +116,7 @@ static int stretch_add(struct stretches *all, uint64_t start, uint64_t size, uin
 /* The first that ends behind the address; n: none. */
 static size_t stretch_find(const struct stretches *all, uint64_t address)
 {
-    size_t low = 0, high = all->n;
-
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (all->items[middle].end <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return LOWER_BOUND(all->n, i, all->items[i].end <= address);
 }
 
 /* Takes the references out of [start, end). How many there were. */

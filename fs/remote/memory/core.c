@@ -324,19 +324,9 @@ static void merge_pieces(struct opening *o)
 
 static struct piece *find_piece(struct opening *o, size_t n, uint64_t addr)
 {
-    size_t low = 0, high = n;
+    size_t found = LOWER_BOUND(n, i, o->pieces[i].mapping.end <= addr);
 
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        struct piece *p = &o->pieces[mid];
-        if (addr < p->mapping.start)
-            high = mid;
-        else if (addr >= p->mapping.end)
-            low = mid + 1;
-        else
-            return p;
-    }
-    return NULL;
+    return found < n && o->pieces[found].mapping.start <= addr ? &o->pieces[found] : NULL;
 }
 
 /* The object of a path; -1: there are too many. The list has a file's mappings one after the other.

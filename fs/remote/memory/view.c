@@ -240,17 +240,10 @@ int view_refresh(struct view *view)
 
 static struct piece *find(struct view *view, uint64_t addr, uint32_t len)
 {
-    size_t low = 0, high = view->n;
+    size_t behind = LOWER_BOUND(view->n, i, view->pieces[i].addr <= addr);
 
-    while (low < high) { /* the first piece that begins behind addr */
-        size_t mid = low + (high - low) / 2;
-        if (view->pieces[mid].addr <= addr)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    for (size_t back = 1; back <= OVERLAP_MAX && back <= low; back++) {
-        struct piece *p = &view->pieces[low - back];
+    for (size_t back = 1; back <= OVERLAP_MAX && back <= behind; back++) {
+        struct piece *p = &view->pieces[behind - back];
         if (addr - p->addr <= p->len && len <= p->len - (addr - p->addr))
             return p;
     }

@@ -189,20 +189,9 @@ static int list_locked(struct target *target, struct import_list *out)
 
 static struct import *find(const struct import_list *list, const char *name)
 {
-    const struct import key = {.name = (char *)name};
-    size_t low = 0, high = list->n;
+    size_t found = LOWER_BOUND(list->n, i, strcmp(list->items[i].name, name) < 0);
 
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int order = strcmp(list->items[mid].name, key.name);
-        if (!order)
-            return &list->items[mid];
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    return found < list->n && !strcmp(list->items[found].name, name) ? &list->items[found] : NULL;
 }
 
 static int copy(const struct import *ref, struct import_list *to)

@@ -1,6 +1,7 @@
 #include "fs/remote/native/modules.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 
 #include <errno.h>
 #include <string.h>
@@ -145,22 +146,14 @@ static void read_image(struct modules *modules, struct module *module)
 
 struct module *modules_find(struct modules *modules, uint64_t addr)
 {
-    size_t low = 0, high = modules->n;
+    size_t found = LOWER_BOUND(modules->n, i, modules->items[i].end <= addr);
 
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        struct module *module = &modules->items[mid];
-        if (addr < module->start)
-            high = mid;
-        else if (addr >= module->end)
-            low = mid + 1;
-        else {
-            if (module->state == MODULE_UNREAD)
-                read_image(modules, module);
-            return module;
-        }
-    }
-    return NULL;
+    if (found == modules->n || modules->items[found].start > addr)
+        return NULL;
+    struct module *module = &modules->items[found];
+    if (module->state == MODULE_UNREAD)
+        read_image(modules, module);
+    return module;
 }
 
 size_t modules_symbols_size(const struct modules *modules)

@@ -232,16 +232,9 @@ size_t symbols_size(const struct symbols *symbols)
 
 bool symbols_find(const struct symbols *symbols, uint64_t addr, uint64_t start, struct symbol *out)
 {
-    size_t low = 0, high = symbols->n;
+    size_t beyond = LOWER_BOUND(symbols->n, i, symbols->entries[i].addr <= addr);
 
-    while (low < high) { /* the first entry beyond addr */
-        size_t mid = low + (high - low) / 2;
-        if (symbols->entries[mid].addr <= addr)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    for (size_t i = low; i-- > 0 && low - i <= NESTED_MAX;) {
+    for (size_t i = beyond; i-- > 0 && beyond - i <= NESTED_MAX;) {
         const struct entry *entry = &symbols->entries[i];
         bool holds = addr - entry->addr < entry->size;
         /* The entry of a function's table and its symbol can differ in size (assembly); that they

@@ -1,5 +1,7 @@
 #include "fs/remote/objects/linetable.h"
 
+#include "fs/base/array.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -199,16 +201,10 @@ void linetable_deinit(struct linetable *table)
 /* The row of the instruction at an offset, or NULL. */
 static const struct linetable_row *find_row(const struct linetable *table, int64_t offset)
 {
-    size_t low = 0, high = table->n;
-
-    while (low < high && offset >= 0) { /* the first row that begins behind offset */
-        size_t mid = low + (high - low) / 2;
-        if (table->rows[mid].start <= (uint64_t)offset)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low ? &table->rows[low - 1] : NULL;
+    if (offset < 0)
+        return NULL;
+    size_t behind = LOWER_BOUND(table->n, i, table->rows[i].start <= (uint64_t)offset);
+    return behind ? &table->rows[behind - 1] : NULL;
 }
 
 int linetable_line(const struct linetable *table, int64_t offset)

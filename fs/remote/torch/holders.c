@@ -49,16 +49,9 @@ static int by_at(const void *a, const void *b)
 /* The first that has it. */
 static const struct known *find(const struct visiting *v, uint64_t at)
 {
-    size_t low = 0, high = v->n;
+    size_t found = LOWER_BOUND(v->n, i, v->known[i].at < at);
 
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (v->known[middle].at < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < v->n && v->known[low].at == at ? &v->known[low] : NULL;
+    return found < v->n && v->known[found].at == at ? &v->known[found] : NULL;
 }
 
 static int know(struct visiting *v, uint64_t at, size_t held, bool gradient)

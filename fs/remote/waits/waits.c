@@ -196,19 +196,12 @@ static uint32_t first_child(const struct search *s, uint32_t w)
 {
     const struct waits *waits = s->waits;
     const struct wait *wait = &waits->items[w];
-    uint32_t low = 0, high = (uint32_t)waits->n;
 
     if (wait->nholders != 1)
-        return high;
+        return (uint32_t)waits->n;
     const struct actor *holder = &waits->holders[wait->holders].who;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (compare_actors(&waits->items[s->order[middle]].who, holder) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return (uint32_t)LOWER_BOUND(waits->n, i,
+                                 compare_actors(&waits->items[s->order[i]].who, holder) < 0);
 }
 
 /* The next one to go on to; WAITS_NONE: there is none left. */

@@ -41,19 +41,19 @@ void ring_deinit(struct ring *ring)
     *ring = (struct ring){.fd = -1};
 }
 
-void ring_read(struct ring *ring, void (*each)(void *arg, const void *record, size_t size),
+void ring_read(struct ring *ring, bool (*each)(void *arg, const void *record, size_t size),
                void *arg)
 {
     uint64_t at = *ring->read, end = __atomic_load_n(ring->written, __ATOMIC_ACQUIRE);
 
-    while (at < end) {
+    for (bool more = true; more && at < end;) {
         const uint8_t *header = ring->data + (at & (ring->bytes - 1));
         uint32_t length = __atomic_load_n((const uint32_t *)header, __ATOMIC_ACQUIRE);
         if (length & BPF_RINGBUF_BUSY_BIT)
             return;
         uint32_t size = length & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
         if (!(length & BPF_RINGBUF_DISCARD_BIT))
-            each(arg, header + BPF_RINGBUF_HDR_SZ, size);
+            more = each(arg, header + BPF_RINGBUF_HDR_SZ, size);
         at += (size + BPF_RINGBUF_HDR_SZ + 7) & ~7ull;
         __atomic_store_n(ring->read, at, __ATOMIC_RELEASE);
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ring {
@@ -16,7 +17,7 @@ struct ring {
 /* Makes one of so many bytes. -errno; the caller owns it (ring_deinit). */
 int ring_init(struct ring *ring, uint32_t bytes);
 void ring_deinit(struct ring *ring);
-/* Calls each() with all records that are there now, oldest first; they are valid during the call
- * and aligned to 8 bytes. */
-void ring_read(struct ring *ring, void (*each)(void *arg, const void *record, size_t size),
+/* Calls each() with all records that are there now, oldest first, until it says false; they are
+ * valid during the call and aligned to 8 bytes. */
+void ring_read(struct ring *ring, bool (*each)(void *arg, const void *record, size_t size),
                void *arg);

@@ -18,26 +18,33 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define RING_MIN (1u << 18)   /* bytes; about half a second of samples, ... */
 #define RING_MAX (1u << 24)   /* ... up to that */
 #define RECORD_USUAL 1024     /* bytes of a sample, to reckon with */
 #define WAIT_MS 100           /* the reader comes at least so often */
 #define OPEN_NS 1000000000u   /* a wait that lasts is noted so often */
-#define NAMES_NS 10000000000u /* threads' names are looked at so often */
+#define NAMES_NS 10000000000u /* threads' names are looked at so often, ... */
+#define NAMES_SHARE 10        /* ... and for one in so many parts of the time at most */
 #define VARY_NS 1000000000u   /* periods are changed so often */
+#define SWEEP_NS 1000000000u  /* threads that have ended are looked for so often at most */
+#define YIELD_MS 1            /* the reader leaves the lock to others so long */
 #define FAULTS_PERIOD 1       /* pages */
 #define THREADS_MAX 16384     /* that are told apart */
 #define CHILDREN_MAX 64 /* whose memory is read; others' names are looked up in the parent's */
 
 /* A thread that was heard of. */
 struct heard {
-    pid_t tid;
-    uint64_t named; /* CLOCK_MONOTONIC, ns: when its name was looked at ... */
-    bool in_python; /* ... as a thread of Python */
-    bool sampled;   /* since its period was changed */
-    uint64_t owed;  /* ns that no sample has, since that was changed while they passed */
-    bool away;      /* it waits */
+    pid_t pid, tid;
+    uint64_t named;          /* CLOCK_MONOTONIC, ns: when its name was looked at ... */
+    bool in_python;          /* ... as a thread of Python */
+    bool to_name;            /* it is to be looked at */
+    uint64_t interp, thread; /* of its thread state, as last seen */
+    bool sampled;            /* since its period was changed */
+    uint64_t owed;           /* ns that no sample has, since that was changed while they passed */
+    bool away;               /* it waits */
     bool before;    /* ... since before the profile began: it ends with the first that is heard */
     uint64_t since; /* when it left, or the profile began */
     uint64_t until; /* so far the wait was noted */
@@ -64,7 +71,8 @@ struct kernel {
     uint32_t slot, serial;
     bool watched, hears, slotted;
 
-    pthread_mutex_t lock; /* guards what follows */
+    _Atomic unsigned wanted; /* those that wait for the lock: it is left to them */
+    pthread_mutex_t lock;    /* guards what follows */
     struct stacks *stacks;
     struct heard *threads; /* ascending by tid */
     size_t nthreads, threads_alloc;
@@ -74,7 +82,10 @@ struct kernel {
     size_t nnatives, natives_alloc;
     uint32_t *ids;   /* with the word for a child before them */
     uint64_t lost;   /* that the store knows of */
-    uint64_t varied; /* CLOCK_MONOTONIC, ns: when periods were changed */
+    uint64_t varied; /* CLOCK_MONOTONIC, ns: when periods were changed, ... */
+    uint64_t swept;  /* ... threads that have ended were looked for, ... */
+    uint64_t naming; /* ... and names may be looked at again; 0: at once */
+    bool names_due;  /* some thread is to be named */
     uint64_t clocked, daemon_ns;
     uint64_t gil; /* of the main interpreter */
 };
@@ -147,33 +158,50 @@ static int clear_figures(const struct kernel *k)
 
 /* ---- threads ---- */
 
-static struct heard *find_thread(struct kernel *k, pid_t tid)
+static bool has_ended(const struct heard *heard)
 {
-    size_t low = 0, high = k->nthreads;
+    return syscall(SYS_tgkill, heard->pid, heard->tid, 0) < 0 && errno == ESRCH;
+}
 
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (k->threads[middle].tid < tid)
-            low = middle + 1;
+/* Forgets threads that have ended, now and then. What is left of a wait isn't known. */
+static void sweep_threads(struct kernel *k)
+{
+    uint64_t now = monotonic_ns();
+    size_t n = 0;
+
+    if (k->swept && now - k->swept < SWEEP_NS)
+        return;
+    for (size_t i = 0; i < k->nthreads; i++)
+        if (has_ended(&k->threads[i]))
+            free(k->threads[i].ids);
         else
-            high = middle;
-    }
+            k->threads[n++] = k->threads[i];
+    k->nthreads = n;
+    k->swept = monotonic_ns();
+}
+
+/* NULL: there are too many. What comes of such a thread is lost. */
+static struct heard *find_thread(struct kernel *k, pid_t pid, pid_t tid)
+{
+    if (k->nthreads >= THREADS_MAX)
+        sweep_threads(k);
+    size_t low = LOWER_BOUND(k->nthreads, i, k->threads[i].tid < tid);
+
     if (low < k->nthreads && k->threads[low].tid == tid)
         return &k->threads[low];
     if (k->nthreads >= THREADS_MAX || ARRAY_GROW(k->threads, k->threads_alloc, k->nthreads + 1) < 0)
         return NULL;
     memmove(&k->threads[low + 1], &k->threads[low], (k->nthreads - low) * sizeof *k->threads);
     k->nthreads++;
-    k->threads[low] = (struct heard){.tid = tid};
+    k->threads[low] = (struct heard){.pid = pid, .tid = tid};
     return &k->threads[low];
 }
 
-/* The caller holds target->lock. */
-static void name_thread(struct kernel *k, struct heard *heard, uint64_t interp, uint64_t thread)
+static void note_to_name(struct kernel *k, struct heard *heard, uint64_t interp, uint64_t thread)
 {
-    heard->named = monotonic_ns();
-    heard->in_python = interp;
-    sampler_names_thread(k->sampler->names, interp, thread, heard->tid, OPEN_NS);
+    heard->to_name = k->names_due = true;
+    heard->interp = interp;
+    heard->thread = thread;
 }
 
 static void name_now_and_then(struct kernel *k, struct heard *heard,
@@ -182,8 +210,42 @@ static void name_now_and_then(struct kernel *k, struct heard *heard,
     if (heard->named && record->when - heard->named < NAMES_NS &&
         (heard->in_python || !record->interp))
         return;
-    _guard_mutex_(&k->sampler->target->lock);
-    name_thread(k, heard, record->interp, record->thread);
+    note_to_name(k, heard, record->interp, record->thread);
+}
+
+/* Looks at the names of those threads that are to have one, together: it takes a while where there
+ * are many. The caller holds target->lock. */
+static void name_all(struct kernel *k)
+{
+    struct sampler_names *names = k->sampler->names;
+    uint64_t now = monotonic_ns(), interp = 0;
+
+    for (size_t i = 0; i < k->nthreads; i++) {
+        struct heard *heard = &k->threads[i];
+        if (!heard->to_name)
+            continue;
+        if (heard->interp && heard->interp != interp)
+            sampler_names_begin(names, heard->interp, OPEN_NS);
+        interp = heard->interp ? heard->interp : interp;
+        sampler_names_thread(names, heard->interp, heard->thread, heard->tid);
+        heard->to_name = false;
+        heard->named = now;
+        heard->in_python = heard->interp;
+    }
+    k->names_due = false;
+}
+
+static void name_threads(struct kernel *k)
+{
+    uint64_t begun = monotonic_ns();
+
+    if (!k->names_due || begun < k->naming)
+        return;
+    pthread_mutex_lock(&k->sampler->target->lock);
+    name_all(k);
+    pthread_mutex_unlock(&k->sampler->target->lock);
+    uint64_t now = monotonic_ns();
+    k->naming = now + (now - begun) * (NAMES_SHARE - 1);
 }
 
 /* ---- children ---- */
@@ -279,7 +341,7 @@ static int begin_wait(struct heard *heard, enum sample_kind kind, const uint32_t
 
 static void come_back(struct kernel *k, const struct kernel_record *record)
 {
-    struct heard *heard = find_thread(k, (pid_t)record->tid);
+    struct heard *heard = find_thread(k, (pid_t)record->pid, (pid_t)record->tid);
 
     if (!heard || !heard->away || heard->since != record->since)
         return; /* the record with its stack was lost, and is counted as such */
@@ -331,13 +393,15 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
 {
     bool is_child = (pid_t)record->pid != k->sampler->target->pid;
     struct child *child = is_child ? find_child(k, (pid_t)record->pid) : NULL;
-    struct heard *heard = find_thread(k, (pid_t)record->tid);
+    struct heard *heard = find_thread(k, (pid_t)record->pid, (pid_t)record->tid);
     struct stacks *stacks = child && child->stacks ? child->stacks : k->stacks;
     struct store_place *place;
     const uint32_t *ids;
 
-    if (!heard || (is_child && !child))
+    if (!heard || (is_child && !child)) {
+        store_lose(k->sampler->store, 1);
         return;
+    }
     if (heard->before && record->when > heard->until)
         add_wait(k, heard, record->when, (int64_t)(record->when - heard->until));
     if (heard->before)
@@ -370,10 +434,9 @@ static void equip(struct kernel *k, pid_t tid)
         events_add(&k->faults, tid);
 }
 
-static void take_record(void *arg, const void *data, size_t size)
+static void take_record(struct kernel *k, const void *data, size_t size)
 {
     const struct kernel_record *record = data;
-    struct kernel *k = arg;
 
     if (record->serial != k->serial) /* of a profile that had this slot before */
         return;
@@ -394,6 +457,21 @@ static void take_record(void *arg, const void *data, size_t size)
     if (record->kind == KERNEL_CPU)
         k->clocked++;
     take_stack(k, record);
+}
+
+static bool take_each(void *arg, const void *record, size_t size)
+{
+    take_record(arg, record, size);
+    return true;
+}
+
+/* The same for a reader that comes again: others needn't wait until it is through. */
+static bool take_unless_wanted(void *arg, const void *record, size_t size)
+{
+    struct kernel *k = arg;
+
+    take_record(k, record, size);
+    return !atomic_load_explicit(&k->wanted, memory_order_relaxed);
 }
 
 /* Waits that last: they are noted so far. */
@@ -420,13 +498,15 @@ static void vary(struct kernel *k, uint64_t now)
     }
 }
 
-static void read_all(struct kernel *k, uint64_t least)
+/* Takes what the program wrote. The caller holds lock. least: see note_waits(). */
+static void read_ring(struct kernel *k, uint64_t least,
+                      bool (*take)(void *arg, const void *record, size_t size))
 {
     uint64_t cpu = thread_cpu_ns(), now = monotonic_ns();
     struct kernel_figures figures;
-    _guard_mutex_(&k->lock);
 
-    ring_read(&k->ring, take_record, k);
+    ring_read(&k->ring, take, k);
+    name_threads(k);
     vary(k, now);
     if (target_alive(k->sampler->target))
         note_waits(k, now, least);
@@ -475,14 +555,14 @@ static int note_sleepers(struct kernel *k, struct walk *walk, const struct lwp_l
         for (size_t w = 0; w < walk->n && !found; w++)
             if (walk->stacks[w].tid == lwp->tid)
                 found = &walk->stacks[w];
-        struct heard *heard = find_thread(k, lwp->tid);
+        struct heard *heard = find_thread(k, target->pid, lwp->tid);
         if (!heard || heard->since)
             continue; /* it has run meanwhile, and was heard of */
         ssize_t n = old_stack(k, found, lwp);
         r = n < 0 ? (int)n : begin_wait(heard, SAMPLE_OFF, k->ids, (size_t)n, now);
         heard->before = r == 0;
         if (r == 0 && found)
-            name_thread(k, heard, found->interp, found->thread_id);
+            note_to_name(k, heard, found->interp, found->thread_id);
     }
     return r;
 }
@@ -505,8 +585,8 @@ static void see_sleepers(struct kernel *k)
         r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
     if (r == 0)
         r = lwp_list_read(target->pid, LWP_SYSCALLS, &lwps);
-    if (r == 0)
-        note_sleepers(k, &walk, &lwps);
+    if (r == 0 && note_sleepers(k, &walk, &lwps) == 0)
+        name_all(k);
     pthread_mutex_unlock(&target->lock);
     lwp_list_deinit(&lwps);
     walk_deinit(&walk);
@@ -746,9 +826,44 @@ static int start(struct sampler *sampler, struct text *why)
     return 0;
 }
 
-static void stop(struct sampler *sampler) { kernel_free(sampler->of); }
+/* What was sampled until there were no events any more is still taken. */
+static void stop(struct sampler *sampler)
+{
+    struct kernel *k = sampler->of;
 
-static void collect(struct sampler *sampler) { read_all(sampler->of, 0); }
+    events_deinit(&k->clocks);
+    events_deinit(&k->faults);
+    read_ring(k, 0, take_each);
+    kernel_free(k);
+}
+
+/* A lock isn't fair: whoever takes it again and again would keep it. */
+static void lock_wanted(struct kernel *k)
+{
+    atomic_fetch_add(&k->wanted, 1);
+    pthread_mutex_lock(&k->lock);
+    atomic_fetch_sub(&k->wanted, 1);
+}
+
+static void collect(struct sampler *sampler)
+{
+    struct kernel *k = sampler->of;
+
+    lock_wanted(k);
+    read_ring(k, 0, take_each);
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* The sampler's own thread: it leaves the lock to whoever wants it. */
+static void read_in_turn(struct kernel *k)
+{
+    if (atomic_load(&k->wanted)) {
+        poll(NULL, 0, YIELD_MS);
+        return;
+    }
+    _guard_mutex_(&k->lock);
+    read_ring(k, OPEN_NS, take_unless_wanted);
+}
 
 /* Tasks that wait; and tells the program once there is asyncio. */
 static void look_at_tasks(struct kernel *k, uint64_t now)
@@ -776,7 +891,7 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
 
     poll(&full, 1, WAIT_MS);
     bool alive = target_alive(sampler->target);
-    read_all(k, OPEN_NS);
+    read_in_turn(k);
     if (alive)
         look_at_tasks(k, monotonic_ns());
     return alive ? now : UINT64_MAX;
@@ -786,23 +901,26 @@ static void figures(struct sampler *sampler, struct sampler_figures *out)
 {
     struct kernel *k = sampler->of;
     struct kernel_figures f;
-    _guard_mutex_(&k->lock);
+    size_t at = 0;
 
+    lock_wanted(k);
     *out = (struct sampler_figures){
         .daemon_ns = k->daemon_ns,
         .native = sampler->options.native,
         .missing = sampler->options.modes & ~sampler_bpf.modes,
+        .target_ns = k->clocked * k->program->event_ns,
     };
+    uint64_t incomplete = stacks_incomplete(k->stacks);
+    pthread_mutex_unlock(&k->lock);
     if (!sum_figures(k, &f))
         return;
-    out->target_ns = f.ns + k->clocked * k->program->event_ns;
-    size_t at = 0;
+    out->target_ns += f.ns;
     if (f.unreadable)
         at += (size_t)snprintf(out->note, sizeof out->note, "%llu stacks in part paged out",
                                (unsigned long long)f.unreadable);
-    if (stacks_incomplete(k->stacks) && at < sizeof out->note)
+    if (incomplete && at < sizeof out->note)
         snprintf(out->note + at, sizeof out->note - at, "%s%llu native stacks end too early",
-                 at ? ", " : "", (unsigned long long)stacks_incomplete(k->stacks));
+                 at ? ", " : "", (unsigned long long)incomplete);
 }
 
 const struct sampler_source sampler_bpf = {
