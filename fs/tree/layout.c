@@ -233,7 +233,7 @@ const struct entry layout[] = {
     COMMAND("<pid>/threads/<tid>/eval", 0600, reply_render, eval_run,
             "names as its stack sees them"),
     COMMAND("<pid>/threads/<tid>/ctl", 0600, thread_ctl_render, thread_ctl_run,
-            "pause; if stopped: continue, step [own], next, until [LINE], finish, return, jump LINE"),
+            "pause, continue, step [own], next, until, finish, jump"),
     DIRECTORY("<pid>/threads/<tid>/frames", 0500, NULL, "its Python frames"),
     DIRECTORY("<pid>/threads/<tid>/frames/<depth>", 0500, &depths, ""),
     CONTENT("<pid>/threads/<tid>/frames/<depth>/locals", 0400, frame_locals_render,

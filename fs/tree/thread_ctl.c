@@ -31,8 +31,7 @@ static int read_own(struct file_context *context, struct held *out)
 
 /* ---- what it was held by, as its row in hits has it ---- */
 
-#define ROWS_BACK 256u /* the newest, among which the row of a thread that is held is looked for \
-                        */
+#define ROWS_BACK 256u /* the newest, among which a stop is looked for */
 
 #define ROW_NS 20000000u /* how long after the beginning of a stop its row is waited for */
 
