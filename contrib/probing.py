@@ -330,10 +330,10 @@ def _listener(rank):
         listener = socket.socket(socket.AF_UNIX)
         try:
             os.fchmod(listener.fileno(), 0o600)  # which bind() makes it with
-            if os.path.exists(path):
-                os.unlink(path)  # of one that has ended
-            listener.bind(path)
+            made = f"{path}.{os.getpid()}.new"
+            listener.bind(made)
             listener.listen(1)
+            os.rename(made, path)  # in the place of one that has ended; whoever sees it can connect
             return listener, path
         except OSError:
             listener.close()

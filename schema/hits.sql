@@ -18,5 +18,10 @@ CREATE TABLE hits(
     address INTEGER,  -- of a watchpoint: behind the instruction that wrote; NULL: it was not seen by hardware
     error TEXT,       -- what the condition or a capture raised; and, of a watchpoint, what is known of an unproven writer: 'written between FILE:LINE and FILE:LINE'; NULL: nothing
     stopped INTEGER,  -- 1: the thread is, or was, held here
-    resumed REAL      -- [s] since 1970, when it went on; NULL: it is still held, or never was
+    resumed REAL,     -- [s] since 1970, when it went on; NULL: it is still held, or never was
+    stop INTEGER,     -- number of the stop, from 1, as its events and threads/<tid>/ctl have it; NULL: the thread wasn't held
+    reason TEXT(16),  -- of the stop: 'breakpoint', 'watch', 'raise', 'step', 'return', 'pause' or 'crash'; NULL: as above
+    exception TEXT(200), -- of a stop by an exception: its type, with its module if that isn't builtins; else NULL
+    message TEXT(800), -- of that exception: str() of it, cut at its end; NULL: not known
+    returned TEXT(800) -- of a stop as a function returns, or after `finish`: repr() of what it returned, cut at its end; else NULL
 );

@@ -12,7 +12,7 @@ from interpreters import patience
 
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH, BREAKPOINTS = range(1, 9)
 THREAD, ON_CRASH, ARMED, CRASH_SEEN, ALLOCATIONS = range(9, 14)
-READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED = range(64, 71)
+READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED, HAPPENED = range(64, 72)
 ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
 CUT, UNLOADABLE = 1, 2
@@ -21,7 +21,7 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 7
+VERSION = 8
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")
@@ -116,7 +116,7 @@ class Record:
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
             memory.seek(self.stops)
             table = memory.read(STOPS_MAX * STOP_ENTRY.size)
-        names = ("change", "tid", "why", "id", "line", "zero", "since_ns", "until_ns")
+        names = ("change", "tid", "why", "id", "line", "number", "since_ns", "until_ns")
         stops = [dict(zip(names, stop)) for stop in STOP_ENTRY.iter_unpack(table)]
         return {stop["tid"]: stop for stop in stops if stop["why"] and stop["change"] % 2 == 0}
 
@@ -276,7 +276,7 @@ class Client:
             assert number == 0 and not body
             self.rings_told += 1
             return
-        if op == WATCHES_CHANGED:
+        if op in (WATCHES_CHANGED, HAPPENED):
             assert number == 0 and not body
             return
         if op == CRASHED:

@@ -2,12 +2,14 @@
 #include "agent/base/thread.h"
 #include "agent/breakpoint/capture.h"
 #include "agent/breakpoint/set.h"
+#include "agent/cpython/exception_words.h"
 #include "agent/cpython/thread_states.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/record/recorder.h"
 #include "agent/stop/hold.h"
 #include "agent/stop/step.h"
 #include "agent/stop/stop_row.h"
+#include "agent/wire/channel.h"
 
 #include <errno.h>
 #include <math.h>
@@ -33,14 +35,35 @@ struct expressions **hit_expressions(const struct interpreter *interpreter)
     return &own->expressions;
 }
 
+static struct ring_text text_or_null(const char *text)
+{
+    return text ? (struct ring_text){text, strlen(text)} : (struct ring_text){0};
+}
+
 /* ---- holding ---- */
+
+/* str() of an exception, which runs code of the program. */
+static struct ring_text message_of(struct hit *hit, PyObject *exception,
+                                   char message[HITS_MESSAGE_MAX])
+{
+    _cleanup_unref_ PyObject *text = hit->escapes ? NULL : PyObject_Str(exception);
+
+    if (!text) {
+        if (!hit->escapes)
+            hit_note_error(hit);
+        return (struct ring_text){0};
+    }
+    words_copy(text, message, HITS_MESSAGE_MAX);
+    return text_or_null(message);
+}
 
 /* Holds this thread, and writes the row of its stop: that is the hit's own, but for a watchpoint,
  * whose hit is where the value was written, and seen only afterwards. */
 static void hold(struct hit *hit, struct hits_row *row)
 {
     const struct reached *reached = hit->reached;
-    const struct hold hold = {
+    char type[HITS_EXCEPTION_MAX], message[HITS_MESSAGE_MAX];
+    struct hold hold = {
         .why = reached->why,
         .id = hit->breakpoint->id,
         .for_ns = hit->breakpoint->stop_ns,
@@ -49,7 +72,14 @@ static void hold(struct hit *hit, struct hits_row *row)
         .value = reached->value,
         .event = reached->event,
         .removed = &hit->breakpoint->removed,
+        .returned = hit->breakpoint->kind == BREAKPOINT_RETURN ? reached->value : NULL,
     };
+
+    if (hit->breakpoint->kind == BREAKPOINT_RAISE && reached->value) {
+        exception_type_copy(reached->value, type, sizeof type);
+        hold.exception = text_or_null(type);
+        hold.message = message_of(hit, reached->value, message);
+    }
 
     bool fine = reached->change
                     ? stop_hold(hit->interpreter, &hold, reached->frame, reached->code, NULL)
@@ -84,11 +114,6 @@ static bool has_room(struct breakpoint *breakpoint, double now)
     rows = rows >> 32 == second ? rows + 1 : second << 32 | 1;
     __atomic_store_n(&breakpoint->rows, rows, __ATOMIC_RELAXED);
     return (uint32_t)rows <= HIT_ROWS;
-}
-
-static struct ring_text text_or_null(const char *text)
-{
-    return text ? (struct ring_text){text, strlen(text)} : (struct ring_text){0};
 }
 
 /* The innermost frame of a stack, which ends at the end of `stack`, is at another line. */
@@ -195,6 +220,7 @@ static void write_row(struct hit *hit, double now)
         .captured = {hit->captured.text, hit->captured.size},
         .address = change ? (int64_t)change->address : RING_NULL_INTEGER,
         .resumed = NAN,
+        .stop = RING_NULL_INTEGER,
     };
 
     if (change) {
@@ -212,6 +238,8 @@ static void write_row(struct hit *hit, double now)
     struct ring *ring = stops && !change ? NULL : recorder_first_use(RECORDED_HITS);
     if (ring)
         hits_append(ring, &row, NULL);
+    if (ring)
+        channel_tell_happened();
     if (stops && hit->reached->frame)
         hold(hit, &row);
     else if (stops)

@@ -22,6 +22,20 @@ void words_copy(PyObject *text, char *words, size_t size)
     words[length] = '\0';
 }
 
+void exception_type_copy(PyObject *exception, char *words, size_t size)
+{
+    PyObject *type = (PyObject *)Py_TYPE(exception);
+    _cleanup_unref_ PyObject *module = PyObject_GetAttrString(type, "__module__");
+    _cleanup_unref_ PyObject *name = module ? PyObject_GetAttrString(type, "__qualname__") : NULL;
+    bool named = name && PyUnicode_Check(module) && PyUnicode_Check(name);
+    bool builtin = named && PyUnicode_CompareWithASCIIString(module, "builtins") == 0;
+    _cleanup_unref_ PyObject *text = named && !builtin ? PyUnicode_FromFormat("%U.%U", module, name)
+                                                       : NULL;
+
+    PyErr_Clear();
+    words_copy(builtin ? name : text, words, size);
+}
+
 void exception_words(char *words, size_t size)
 {
     PyObject *type, *value, *traceback;

@@ -104,20 +104,18 @@ static PyObject *innermost(PyObject *traceback)
 }
 
 /* For whoever reads the program's own output: it has asked for that. */
-static void say_held(PyObject *exception)
+static void say_held(struct ring_text type)
 {
     const char *rank = getenv("RANK");
     int pid = getpid();
-    _cleanup_unref_ PyObject *name =
-        PyObject_GetAttrString((PyObject *)Py_TYPE(exception), "__name__");
-    const char *type = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
 
-    PyErr_Clear();
+    if (!type.bytes)
+        type = (struct ring_text){"an exception", strlen("an exception")};
     fprintf(stderr,
-            "probing: %s%s%spid %d is held for %g s by %s: see /probe/%d/crash; "
+            "probing: %s%s%spid %d is held for %g s by %.*s: see /probe/%d/crash; "
             "echo continue > /probe/%d/ctl lets it go\n",
             rank ? "rank " : "", rank ? rank : "", rank ? ", " : "", pid, (double)stop_ns * 1e-9,
-            type ? type : "an exception", pid, pid);
+            (int)type.size, type.bytes, pid, pid);
 }
 
 static void hold(struct interpreter *interpreter, PyObject *exception, PyObject *traceback)
@@ -128,19 +126,24 @@ static void hold(struct interpreter *interpreter, PyObject *exception, PyObject 
     _cleanup_unref_ PyObject *code = frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)frame)
                                            : NULL;
     const long line = number && number != Py_None ? PyLong_AsLong(number) : 0;
-    const struct hold hold = {
+    struct exception_text *raised = &(*reader_of(interpreter))->raised;
+    const struct exception_type *type = exception_text_type(raised, exception);
+    _cleanup_unref_ PyObject *owner = NULL;
+    struct hold hold = {
         .why = STOP_CRASH,
         .for_ns = stop_ns,
         .line = line > 0 ? (int)line : 0,
         .value = exception,
         .alone = alone,
+        .exception = type->name,
     };
 
     PyErr_Clear();
     /* where it goes on is told: as the program ends then, a daemon could not find a new ring */
     recorder_first_use(RECORDED_EVENTS);
     if (alone)
-        say_held(exception);
+        say_held(type->name);
+    exception_text_message(raised, type, exception, &hold.message, &owner);
     /* without the exception: its repr() would be shown, which is the program's */
     stop_hold(interpreter, &hold, (PyFrameObject *)frame, code, NULL);
     PyErr_Clear(); /* what a signal handler raised, as Ctrl-C does, would be taken for a mistake of

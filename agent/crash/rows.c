@@ -3,6 +3,7 @@
 #include "agent/base/clock.h"
 #include "agent/cpython/safe_repr.h"
 #include "agent/record/recorder.h"
+#include "agent/wire/channel.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -339,4 +340,5 @@ void crash_rows_write(struct crash_reader *reader, int64_t number, PyObject *exc
     write_frames(&w, "frame", &entries, true);
     write_chain(&w, exception);
     write_members(&w, exception, 0, &members);
+    channel_tell_happened();
 }

@@ -47,6 +47,7 @@ static struct held *held_all;
 static __thread struct held *held_own;
 static int inside; /* threads, hold_inside() */
 static unsigned jobs_run;
+static uint32_t stops; /* so many there were */
 
 /* ---- with the lock ---- */
 
@@ -102,16 +103,17 @@ static bool enter(struct held *held)
     uint64_t for_ns = hold->for_ns ? hold->for_ns : PROTO_STOP_NS;
     for_ns = for_ns < PROTO_STOP_MAX_NS ? for_ns : PROTO_STOP_MAX_NS;
     uint64_t since_ns = realtime_ns();
-    const struct probe_stop stop = {.tid = held->tid,
-                                    .why = hold->why,
-                                    .id = hold->id,
-                                    .line = hold->line,
-                                    .since_ns = since_ns,
-                                    .until_ns = since_ns + for_ns};
+    struct probe_stop stop = {.tid = held->tid,
+                              .why = hold->why,
+                              .id = hold->id,
+                              .line = hold->line,
+                              .since_ns = since_ns,
+                              .until_ns = since_ns + for_ns};
 
     _guard_agent_;
     if (!may_hold(held->interpreter, hold->alone) || (hold->removed && *hold->removed))
         return false;
+    stop.number = ++stops;
     held->stop = stops_take(&stop);
     if (!held->stop)
         return false;
@@ -197,12 +199,13 @@ static void note_going(const struct held *held, double resumed)
     struct ring *ring = recorder_first_use(RECORDED_EVENTS);
     const char *why = held->going ? held->going : "signal";
     double held_s = resumed - (double)held->stop->since_ns * 1e-9;
-    char attrs[64];
+    char attrs[96];
 
     if (held->hold->id)
-        snprintf(attrs, sizeof attrs, "{\"id\": %u, \"held\": %.6f}", held->hold->id, held_s);
+        snprintf(attrs, sizeof attrs, "{\"id\": %u, \"stop\": %u, \"held\": %.6f}", held->hold->id,
+                 held->stop->number, held_s);
     else
-        snprintf(attrs, sizeof attrs, "{\"held\": %.6f}", held_s);
+        snprintf(attrs, sizeof attrs, "{\"stop\": %u, \"held\": %.6f}", held->stop->number, held_s);
     const struct events_row row = {
         .ts = resumed,
         .tid = held->tid,
@@ -213,10 +216,11 @@ static void note_going(const struct held *held, double resumed)
     };
     if (ring)
         events_append(ring, &row, NULL);
+    channel_tell_happened();
 }
 
-bool hold_thread(struct interpreter *interpreter, const struct hold *hold, void (*begun)(void *arg),
-                 void *arg, double *resumed)
+bool hold_thread(struct interpreter *interpreter, const struct hold *hold,
+                 void (*begun)(void *arg, uint32_t number), void *arg, double *resumed)
 {
     struct held held = {.interpreter = interpreter,
                         .hold = hold,
@@ -234,7 +238,7 @@ bool hold_thread(struct interpreter *interpreter, const struct hold *hold, void 
     exit_watch(interpreter);
     if (!enter(&held))
         return true;
-    begun(arg);
+    begun(arg, held.stop->number);
     held_own = &held;
     bool fine = wait_here(&held);
     held_own = NULL;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "agent/monitor/hear.h"
+#include "agent/wire/ring_format.h"
 #include "agent/wire/proto.h"
 
 #include <pthread.h>
@@ -23,14 +24,19 @@ struct hold {
     enum hear_event event; /* that it is held in; with frame only */
     const bool *removed;   /* of the breakpoint: set before hold_removed(). NULL: there is none */
     bool alone;            /* with or without a daemon: the environment asks for it */
+    /* of an exception that holds it: its type and message; bytes NULL: there is none, or it isn't
+     * known */
+    struct ring_text exception, message;
+    PyObject *returned; /* borrowed: what the function returned that `finish` has left; NULL */
 };
 
 /* Holds this thread; with the GIL, which it has again afterwards. begun: is called before the GIL
- * is given up, once whoever hears of it can tell the thread to go on; not where it can't be held.
+ * is given up, once whoever hears of it can tell the thread to go on, with the number of the stop;
+ * not where it can't be held.
  * *resumed: CLOCK_REALTIME [s], 0: it could not be held. False: an exception is set, of a signal
  * handler of the program. */
-bool hold_thread(struct interpreter *interpreter, const struct hold *hold, void (*begun)(void *arg),
-                 void *arg, double *resumed);
+bool hold_thread(struct interpreter *interpreter, const struct hold *hold,
+                 void (*begun)(void *arg, uint32_t number), void *arg, double *resumed);
 
 /* This thread may come to be held, or was: until it has left this library,
  * hold_end() waits for it. By 1 or -1. */

@@ -6,8 +6,10 @@
 #include "agent/cpython/repr.h"
 #include "agent/cpython/stack_text.h"
 #include "agent/record/recorder.h"
+#include "agent/wire/channel.h"
 
 #include <math.h>
+#include <string.h>
 
 /* By interpreter, under its GIL. */
 static struct {
@@ -53,27 +55,78 @@ void stop_row_place(struct interpreter *interpreter, PyFrameObject *frame, PyObj
     row->stack = stack_text(sites, frame, STACK_FRAMES_MAX, stack);
 }
 
+/* ---- why ---- */
+
+static const char *reason_of(const struct hold *hold)
+{
+    switch (hold->why) {
+    case STOP_WATCH: return "watch";
+    case STOP_STEP: return "step";
+    case STOP_RETURN: return "return";
+    case STOP_PAUSE: return "pause";
+    case STOP_CRASH: return "crash";
+    default:
+        return hold->event == HEAR_RAISE    ? "raise"
+               : hold->event == HEAR_RETURN ? "return"
+                                            : "breakpoint";
+    }
+}
+
+/* As much of a text as its column takes, in whole characters. */
+static struct ring_text within(struct ring_text text, size_t most)
+{
+    if (text.size > most)
+        for (text.size = most; text.size && ((unsigned char)text.bytes[text.size] & 0xc0) == 0x80;)
+            text.size--;
+    return text;
+}
+
+/* repr() of a value, which runs code of the program; leaves no exception. */
+static struct ring_text value_text(PyObject *value, char text[RING_TEXT_MAX])
+{
+    size_t size;
+
+    if (!value)
+        return (struct ring_text){0};
+    if (repr_value(value, text, &size))
+        return within((struct ring_text){text, size}, HITS_RETURNED_MAX);
+    PyErr_Clear();
+    return (struct ring_text){0};
+}
+
 /* A thread's row, while it is held. */
 struct stop {
+    const struct hold *hold;
     struct hits_row *row;
     struct ring_ticket ticket;
     bool noted;
 };
 
-static void note(struct stop *stop, bool held)
+/* number: of the stop; 0: it isn't held. */
+static void note(struct stop *stop, uint32_t number)
 {
     struct ring *ring = recorder_first_use(RECORDED_HITS);
+    const char *reason = reason_of(stop->hold);
 
-    stop->row->stopped = held;
+    stop->row->stopped = number > 0;
+    stop->row->stop = number ? number : RING_NULL_INTEGER;
+    if (number)
+        stop->row->reason = (struct ring_text){reason, strlen(reason)};
     stop->row->resumed = NAN;
     stop->noted = ring && hits_append(ring, stop->row, &stop->ticket);
+    channel_tell_happened();
 }
 
-static void begun(void *arg) { note(arg, true); }
+static void begun(void *arg, uint32_t number) { note(arg, number); }
 
 static bool hold(struct interpreter *interpreter, const struct hold *hold, struct stop *stop,
                  double *resumed)
 {
+    char returned[RING_TEXT_MAX];
+
+    stop->row->exception = within(hold->exception, HITS_EXCEPTION_MAX);
+    stop->row->message = within(hold->message, HITS_MESSAGE_MAX);
+    stop->row->returned = value_text(hold->returned, returned);
     bool fine = hold_thread(interpreter, hold, begun, stop, resumed);
     struct ring *ring = stop->noted && *resumed > 0 ? recorder_ring(RECORDED_HITS) : NULL;
     if (ring)
@@ -83,12 +136,12 @@ static bool hold(struct interpreter *interpreter, const struct hold *hold, struc
 
 bool stop_hold_hit(struct interpreter *interpreter, const struct hold *at, struct hits_row *row)
 {
-    struct stop stop = {.row = row};
+    struct stop stop = {.hold = at, .row = row};
     double resumed;
 
     bool fine = hold(interpreter, at, &stop, &resumed);
     if (resumed == 0)
-        note(&stop, false);
+        note(&stop, 0);
     return fine;
 }
 
@@ -105,7 +158,7 @@ bool stop_hold(struct interpreter *interpreter, const struct hold *at, PyFrameOb
         .lineno = at->line > 0 ? at->line : RING_NULL_INTEGER,
         .address = RING_NULL_INTEGER,
     };
-    struct stop stop = {.row = &row};
+    struct stop stop = {.hold = at, .row = &row};
     double resumed;
 
     if (value) {

@@ -2,6 +2,7 @@
  * ours are known by their inode, and looked at before each use. */
 #include "agent/wire/channel.h"
 
+#include "agent/base/clock.h"
 #include "agent/base/lock.h"
 #include "agent/wire/record.h"
 #include "agent/wire/wire.h"
@@ -137,6 +138,17 @@ static void tell(uint16_t op)
 void channel_tell_rings(void) { tell(PROTO_RINGS); }
 
 void channel_tell_watches(void) { tell(PROTO_WATCHES); }
+
+void channel_tell_happened(void)
+{
+    static uint64_t said_ns;
+    uint64_t now = monotonic_ns(), before = __atomic_load_n(&said_ns, __ATOMIC_RELAXED);
+
+    if (now - before >= PROTO_HAPPENED_NS &&
+        __atomic_compare_exchange_n(&said_ns, &before, now, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED))
+        tell(PROTO_HAPPENED);
+}
 
 bool channel_tell_crashed(const struct proto_crashed *crashed)
 {

@@ -39,6 +39,8 @@ int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body
 void channel_tell_rings(void);
 /* The same of probe_agent_record.watches. */
 void channel_tell_watches(void);
+/* The same of rows that readers of events wait for: HAPPENED, if it wasn't said just before. */
+void channel_tell_happened(void);
 /* Tells it of a fatal signal, in the handler. Whether it was told. */
 bool channel_tell_crashed(const struct proto_crashed *crashed);
 

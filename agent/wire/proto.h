@@ -23,12 +23,13 @@
  *   5  flags of RECORD; stack, locals and left_out of exceptions; the table loop
  *   6  ALLOCATIONS, and where they are in the record; the table
  *      torch_profile
- *   7  SAMPLES, and where they are in the record; the table collectives */
+ *   7  SAMPLES, and where they are in the record; the table collectives
+ *   8  HAPPENED; the number of a stop; why a thread was held, in hits */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 7
+#define PROTO_VERSION 8
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -81,7 +82,12 @@ enum proto_op {
     /* struct proto_crashed, id 0: a fatal signal is being handled. The process waits for
      * CRASH_SEEN, for at most PROTO_CRASH_NS, and ends then. As RINGS */
     PROTO_CRASHED,
+    /* no body, id 0: rows were written that readers of events wait for. At any time, at most once
+     * in PROTO_HAPPENED_NS, so others may have been written since; a hint, as RINGS */
+    PROTO_HAPPENED,
 };
+
+#define PROTO_HAPPENED_NS 1000000ull
 
 struct proto_header {
     uint32_t size; /* of the whole frame: as long as the packet */
@@ -346,11 +352,11 @@ enum stop_why {
 
 struct probe_stop {
     uint32_t change;
-    int32_t tid;  /* in the target's own pid namespace */
-    uint32_t why; /* enum stop_why; STOP_NONE: the entry is free */
-    uint32_t id;  /* of the breakpoint, if any */
-    int32_t line; /* where */
-    uint32_t zero;
+    int32_t tid;       /* in the target's own pid namespace */
+    uint32_t why;      /* enum stop_why; STOP_NONE: the entry is free */
+    uint32_t id;       /* of the breakpoint, if any */
+    int32_t line;      /* where */
+    uint32_t number;   /* of the stop, from 1: no other one of this agent has it */
     uint64_t since_ns; /* CLOCK_REALTIME */
     uint64_t until_ns; /* CLOCK_REALTIME: when it goes on by itself */
 };

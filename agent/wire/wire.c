@@ -37,6 +37,7 @@ static const struct {
     {PROTO_RINGS, 0, 0},
     {PROTO_WATCHES, 0, 0},
     {PROTO_CRASHED, sizeof(struct proto_crashed), sizeof(struct proto_crashed)},
+    {PROTO_HAPPENED, 0, 0},
 #undef ANY
 };
 

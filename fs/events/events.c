@@ -6,23 +6,37 @@
 
 #include <errno.h>
 
-#define PAUSE_MIN 5000000u        /* between two looks; twice as long after each in vain */
-#define PAUSE_MAX 80000000u       /* ns */
-#define LOOKUP_INTERVAL 80000000u /* at processes themselves */
-#define LIST_INTERVAL 500000000u  /* for new ones, where somebody reads of all */
+#define PAUSE_MIN 5000000u           /* between two looks; twice as long after each in vain */
+#define PAUSE_MAX 80000000u          /* ns */
+#define PAUSE_TOLD PROTO_HAPPENED_NS /* once an agent has said that there is something */
+#define LOOKUP_INTERVAL 80000000u    /* at processes themselves */
+#define LIST_INTERVAL 500000000u     /* for new ones, where somebody reads of all */
 
 /* ---- the thread ---- */
 
-static bool sleep_until_look(struct events *events, uint64_t pause)
+/* *told: an agent has said that there is something. */
+static bool sleep_until_look(struct events *events, uint64_t pause, bool *told)
 {
     _guard_mutex_(&events->lock);
     while (!events->first && !events->all && !events->ending)
         pthread_cond_wait(&events->changed, &events->lock);
     const struct timespec until = timespec_of(monotonic_ns() + pause);
-    while (!events->ending &&
+    while (!events->ending && !events->happened &&
            pthread_cond_clockwait(&events->changed, &events->lock, CLOCK_MONOTONIC, &until) == 0)
         ;
+    *told = events->happened;
+    events->happened = false;
     return !events->ending;
+}
+
+/* An agent says so, on a thread of its session. */
+static void on_happened(void *arg)
+{
+    struct events *events = arg;
+
+    _guard_mutex_(&events->lock);
+    events->happened = true;
+    pthread_cond_broadcast(&events->changed);
 }
 
 static void drop_unread(struct events *events)
@@ -65,6 +79,20 @@ static void look_up(struct events *events, const struct source *source)
         process_unref(now);
 }
 
+static struct source *first_source(struct events *events)
+{
+    _guard_mutex_(&events->lock);
+    return events->first;
+}
+
+/* Has the rings be found that were made for what has happened. */
+static void expect_rings(struct events *events)
+{
+    for (struct source *source = first_source(events); source; source = source->next)
+        if (!process_ended(feed_process(source->feed)))
+            registry_watch(events->registry, feed_process(source->feed));
+}
+
 /* With the lock. */
 static void forget_read(struct source *source)
 {
@@ -92,12 +120,6 @@ static bool look(struct events *events)
     return any;
 }
 
-static struct source *first_source(struct events *events)
-{
-    _guard_mutex_(&events->lock);
-    return events->first;
-}
-
 static bool any_reads_all(struct events *events)
 {
     _guard_mutex_(&events->lock);
@@ -120,9 +142,12 @@ static void *events_main(void *arg)
 {
     struct events *events = arg;
     uint64_t pause = PAUSE_MIN, looked_up = 0, listed = 0;
+    bool told;
 
-    while (sleep_until_look(events, pause)) {
+    while (sleep_until_look(events, pause, &told)) {
         drop_unread(events);
+        if (told)
+            expect_rings(events);
         uint64_t now = monotonic_ns();
         if (now - looked_up >= LOOKUP_INTERVAL) {
             looked_up = now;
@@ -133,7 +158,10 @@ static void *events_main(void *arg)
             listed = now;
             list_all(events);
         }
-        if (look(events))
+        bool any = look(events);
+        if (told) /* it isn't said again of what comes right behind it */
+            pause = PAUSE_TOLD;
+        else if (any)
             pause = PAUSE_MIN;
         else
             pause = pause * 2 < PAUSE_MAX ? pause * 2 : PAUSE_MAX;
@@ -162,6 +190,7 @@ int events_new(struct registry *registry, struct events **out)
                                      .kept = EVENT_READERS_KEPT};
     pthread_mutex_init(&events->lock, NULL);
     pthread_cond_init(&events->changed, NULL);
+    registry_on_happened(registry, on_happened, events);
     *out = events;
     return 0;
 }
@@ -169,6 +198,8 @@ int events_new(struct registry *registry, struct events **out)
 void events_end(struct events *events)
 {
     struct waiter *done = NULL;
+
+    registry_on_happened(events->registry, NULL, NULL);
     {
         _guard_mutex_(&events->lock);
         events->ending = true;

@@ -4,7 +4,8 @@
  * have readers. There is nothing to look at where nobody reads.
  *
  * The thread looks often while something comes and rarely else, at what can be seen from outside
- * (feed.h): nobody in the process waits, or takes part. */
+ * (feed.h), and at once where an agent says that there is something: nobody in the process waits.
+ */
 #pragma once
 
 #define FUSE_USE_VERSION 314
@@ -115,6 +116,7 @@ struct events {
     struct event_reader *all; /* those that read of all processes */
     struct shares shares;     /* of the readers */
     bool running, ending;
+    bool happened; /* an agent has said that there is something */
     pthread_t thread;
 };
 

@@ -103,11 +103,14 @@ static int on_hit(void *arg, const struct ring_row *row)
 {
     struct feed *feed = arg;
     int64_t number, stopped;
+    uint32_t size;
+    bool cut;
 
     if (is_old(feed, row, HITS_TS))
         return 0;
     feed->ts = ring_real(row, HITS_TS);
-    if (ring_integer(row, HITS_HIT, &number)) {
+    /* without a number it is the condition of a `stop` that raised */
+    if (ring_integer(row, HITS_HIT, &number) || ring_text(row, HITS_ERROR, &size, &cut)) {
         event_text_hit(feed->process->pid, row, &feed->text);
         add_line(feed, 1);
     }

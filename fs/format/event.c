@@ -47,20 +47,28 @@ static bool is_object(const char *bytes, size_t size)
     return false;
 }
 
-static void add_text(struct text *out, const char *name, const struct ring_row *row,
-                     unsigned column, bool object)
+/* `"name": value`, the first of an object. */
+static void add_member(struct text *out, const char *name, const struct ring_row *row,
+                       unsigned column, bool object)
 {
     uint32_t size;
     bool cut;
     const char *bytes = ring_text(row, column, &size, &cut);
 
-    text_printf(out, ", \"%s\": ", name);
+    text_printf(out, "\"%s\": ", name);
     if (!bytes)
         text_puts(out, "null");
     else if (object && !cut && is_object(bytes, size))
         text_add(out, bytes, size);
     else
         text_add_json(out, bytes, size);
+}
+
+static void add_text(struct text *out, const char *name, const struct ring_row *row,
+                     unsigned column, bool object)
+{
+    text_puts(out, ", ");
+    add_member(out, name, row, column, object);
 }
 
 static void add_integer(struct text *out, const char *name, const struct ring_row *row,
@@ -97,6 +105,8 @@ static void begin_hit(struct text *out, double ts, const char *kind, pid_t pid,
     add_integer(out, "id", row, HITS_ID);
 }
 
+static bool is_null(const struct ring_row *row, unsigned column) { return !row->words[column]; }
+
 static void add_place(struct text *out, const struct ring_row *row)
 {
     add_text(out, "func", row, HITS_FUNC, false);
@@ -121,8 +131,21 @@ void event_text_hit(pid_t pid, const struct ring_row *row, struct text *out)
 void event_text_stop(pid_t pid, const struct ring_row *row, struct text *out)
 {
     begin_hit(out, ring_real(row, HITS_TS), "stop", pid, row);
+    add_integer(out, "stop", row, HITS_STOP);
+    add_text(out, "reason", row, HITS_REASON, false);
     add_place(out, row);
     add_text(out, "captured", row, HITS_CAPTURED, true);
+    add_text(out, "returned", row, HITS_RETURNED, false);
+    if (is_null(row, HITS_EXCEPTION)) {
+        text_puts(out, ", \"exception\": null");
+    } else {
+        text_puts(out, ", \"exception\": {");
+        add_member(out, "type", row, HITS_EXCEPTION, false);
+        text_puts(out, ", ");
+        add_member(out, "message", row, HITS_MESSAGE, false);
+        text_puts(out, "}");
+    }
+    add_text(out, "error", row, HITS_ERROR, false);
     text_puts(out, "}\n");
 }
 

@@ -7,7 +7,8 @@
  *             new_value, address, error: as in the table hits
  *     stop a thread is held: by a breakpoint, whose hit comes before it, or where
  *     id is null by a step, `pause`,
- *             or an exception that nobody caught; with tid, id, func, file, lineno, captured
+ *             or an exception that nobody caught; with tid, id, func, file, lineno, captured,
+ *             stop: its number, reason, returned, exception: an object, error
  *     continue it goes on, with tid, name: why ("continue", "step", "deadline", ...),
  *     and attrs: the breakpoint's id,
  *             and for how long it was held

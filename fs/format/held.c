@@ -56,8 +56,8 @@ void held_text(struct target *target, const struct held *held, struct text *out)
 
     add_why(held, out);
     add_where(target, held, out);
-    text_printf(out, " for %.1f s, goes on in %.0f s", now > since ? now - since : 0.,
-                until > now ? until - now + 0.5 : 0.); /* 0 s only at its end */
+    text_printf(out, " for %.1f s, stop %u, goes on in %.0f s", now > since ? now - since : 0.,
+                held->number, until > now ? until - now + 0.5 : 0.); /* 0 s only at its end */
 }
 
 void held_text_all(struct target *target, struct text *out)

@@ -4,7 +4,7 @@
 #include "fs/base/text.h"
 #include "fs/recording/held_threads.h"
 
-/* "breakpoint 3 at train.py:88 (main) for 12.3 s, goes on in 3587 s". */
+/* "breakpoint 3 at train.py:88 (main) for 12.3 s, stop 17, goes on in 3587 s". */
 void held_text(struct target *target, const struct held *held, struct text *out);
 /* `Stopped: ` and the numbers of the threads, or "none"; nothing where no agent
  * runs, which can hold them. */

@@ -56,6 +56,8 @@ static int refuse(struct target *target, struct text *why)
         return r;
     if (rt->free_threaded)
         text_puts(why, "an agent needs a GIL: free-threaded builds are not supported");
+    else if (!minor)
+        text_puts(why, rt->why);
     else if (minor < VERSION_LEAST || minor > VERSION_LATEST)
         text_printf(why, "an agent needs CPython 3.10 to 3.15, this is %u.%u", minor >> 24,
                     minor >> 16 & 0xff);
@@ -63,6 +65,11 @@ static int refuse(struct target *target, struct text *why)
         text_puts(why, rt->why);
     else if (!has_begun(target))
         text_puts(why, "the interpreter is only starting, or has ended; try again in a moment");
+    else if (!rt->exported)
+        text_puts(why,
+                  "the program exports none of Python's functions (it was linked with a static "
+                  "libpython, and stripped), so that an agent can't be linked with them; link "
+                  "it with -Wl,--export-dynamic");
     else
         return 0;
     return -EOPNOTSUPP;

@@ -166,6 +166,8 @@ static int apply_notice(struct exchange *exchange)
     return ++exchange->notices > most ? -EPROTO : 0;
 }
 
+void exchange_new_second(struct exchange *exchange) { exchange->happened = 0; }
+
 int exchange_frame(struct exchange *exchange, const struct wire_frame *frame,
                    struct exchange_request **changed)
 {
@@ -174,6 +176,8 @@ int exchange_frame(struct exchange *exchange, const struct wire_frame *frame,
     *changed = NULL;
     if (frame->header.op < PROTO_READY)
         return -EPROTO; /* ours to send, not to receive */
+    if (frame->header.op == PROTO_HAPPENED)
+        return ++exchange->happened > EXCHANGE_HAPPENED_MAX ? -EPROTO : 0;
     if (frame->header.op >= PROTO_RINGS)
         return apply_notice(exchange);
     int r = find_request(exchange, frame->header.id, &request);

@@ -21,6 +21,9 @@
  * that for each request of ours. */
 #define EXCHANGE_NOTICES_MAX 64
 #define EXCHANGE_NOTICES_EACH 4
+/* HAPPENED, which an agent says at most once in PROTO_HAPPENED_NS, between two calls of
+ * exchange_new_second(). */
+#define EXCHANGE_HAPPENED_MAX 4000
 
 /* One request, from begin to the end or, if nobody waits for it any more, to its last frame. */
 struct exchange_request {
@@ -43,11 +46,12 @@ struct exchange_request {
 struct exchange {
     struct exchange_request *requests;
     size_t n;
-    uint64_t last_id; /* ids count up and are never used again */
-    size_t held;      /* bytes of output, of all requests */
-    unsigned unknown; /* frames for an id that was never given */
-    uint64_t begun;   /* requests, ever */
-    uint64_t notices; /* frames that came without a request */
+    uint64_t last_id;  /* ids count up and are never used again */
+    size_t held;       /* bytes of output, of all requests */
+    unsigned unknown;  /* frames for an id that was never given */
+    uint64_t begun;    /* requests, ever */
+    uint64_t notices;  /* frames that came without a request, but for HAPPENED ... */
+    unsigned happened; /* ... of which there were so many in this second */
 };
 
 /* Makes a request with an id of its own. -EBUSY: PROTO_REQUESTS_MAX are in flight; -ENOMEM. Belongs
@@ -66,6 +70,8 @@ void exchange_abandon(struct exchange *exchange, struct exchange_request *reques
 /* Forgets them all, waited for or not. */
 void exchange_deinit(struct exchange *exchange);
 
+/* Another second has begun. */
+void exchange_new_second(struct exchange *exchange);
 /* Applies one well-formed frame. *changed is the request whose waiting thread has something to
  * see, or NULL. -EPROTO: it breaks the protocol, *changed is NULL. */
 int exchange_frame(struct exchange *exchange, const struct wire_frame *frame,

@@ -51,8 +51,9 @@ void session_end(struct session *session, int error)
 
 /* What the agent said without being asked. */
 struct news {
-    bool came[PROTO_CRASHED - PROTO_RINGS + 1];
+    bool came[PROTO_HAPPENED - PROTO_RINGS + 1];
     struct proto_crashed crashed;
+    uint64_t second; /* of CLOCK_MONOTONIC, when something came last */
 };
 
 static void note_news(struct news *news, const struct wire_frame *frame)
@@ -67,6 +68,11 @@ static void note_news(struct news *news, const struct wire_frame *frame)
 /* Takes what has arrived, up to a number of frames so that a stop is seen. 0 or why it is over. */
 static int receive_some(struct session *session, struct wire_frame *frame, struct news *news)
 {
+    uint64_t second = monotonic_ns() / 1000000000u;
+
+    if (second != news->second)
+        exchange_new_second(&session->exchange);
+    news->second = second;
     for (unsigned i = 0; i < 64; i++) {
         struct exchange_request *changed;
         int r = wire_receive(session->fd, frame);
@@ -98,7 +104,7 @@ static void tell(struct session *session, uint16_t op, const struct proto_crashe
 /* Hands on what came without a request: the last of each kind. */
 static void tell_news(struct session *session, struct news *news)
 {
-    for (uint16_t op = PROTO_RINGS; op <= PROTO_CRASHED; op++)
+    for (uint16_t op = PROTO_RINGS; op <= PROTO_HAPPENED; op++)
         if (news->came[op - PROTO_RINGS])
             tell(session, op, op == PROTO_CRASHED ? &news->crashed : NULL);
     memset(news->came, 0, sizeof news->came);

@@ -39,8 +39,8 @@ bool session_alive(struct session *session);
 
 /* What the agent last said of itself. */
 void session_last_ready(struct session *session, struct proto_ready *out);
-/* What the agent says without being asked: op is PROTO_RINGS, PROTO_WATCHES or
- * PROTO_CRASHED, whose body is `crashed`. */
+/* What the agent says without being asked: op is PROTO_RINGS, PROTO_WATCHES,
+ * PROTO_HAPPENED, or PROTO_CRASHED, whose body is `crashed`. */
 typedef void session_notice(void *arg, uint64_t key, uint16_t op,
                             const struct proto_crashed *crashed);
 /* Has `notice` called, with arg and key, whenever the agent says such a thing, and once now, as if

@@ -49,6 +49,9 @@ struct registry {
     struct ends *ends;
     struct crashes *crashes;
     struct profiler *profiler;
+    pthread_mutex_t telling; /* held while the next is called */
+    void (*happened)(void *arg);
+    void *happened_arg;
     struct process_list cores; /* stays as it is once the mount serves */
 };
 
@@ -58,6 +61,7 @@ int registry_new(struct registry **out)
     if (!registry)
         return -ENOMEM;
     pthread_mutex_init(&registry->lock, NULL);
+    pthread_mutex_init(&registry->telling, NULL);
     int r = exited_new(&exited_limits, &registry->exited);
     if (r == 0)
         r = ends_new(registry->exited, &registry->ends);
@@ -163,11 +167,25 @@ void registry_watch(struct registry *registry, struct process *process)
         ends_watch(registry->ends, process);
 }
 
+void registry_on_happened(struct registry *registry, void (*happened)(void *arg), void *arg)
+{
+    _guard_mutex_(&registry->telling);
+    registry->happened = happened;
+    registry->happened_arg = arg;
+}
+
 /* Whatever it is that the agent of the process of that serial says, there may be
  * something to hold on to. */
 static void listen_to(void *arg, uint64_t serial, uint16_t op, const struct proto_crashed *crashed)
 {
     struct registry *registry = arg;
+
+    if (op == PROTO_HAPPENED) {
+        _guard_mutex_(&registry->telling);
+        if (registry->happened)
+            registry->happened(registry->happened_arg);
+        return;
+    }
     struct process *process = op == PROTO_CRASHED ? ends_find(registry->ends, serial) : NULL;
 
     ends_stir(registry->ends);
@@ -218,6 +236,7 @@ void registry_free(struct registry *registry)
     crashes_free(registry->crashes);
     ends_free(registry->ends);
     exited_free(registry->exited);
+    pthread_mutex_destroy(&registry->telling);
     pthread_mutex_destroy(&registry->lock);
     free(registry);
 }

@@ -40,6 +40,9 @@ void registry_watch(struct registry *registry, struct process *process);
 /* The same for a process whose agent is talked with; whenever that says that it records
  * something else, it is looked at. */
 void registry_listen(struct registry *registry, struct process *process, struct session *session);
+/* Has `happened` called whenever an agent says that there are rows which readers of events wait
+ * for, on a thread of that session; NULL: not any more, once this returns. */
+void registry_on_happened(struct registry *registry, void (*happened)(void *arg), void *arg);
 /* Notes the end of process pid, if it has come. */
 void registry_notice(struct registry *registry, pid_t pid);
 /* The processes that have ended and left a recording. */

@@ -32,6 +32,7 @@ static int read_one(const struct probe_stop *stop, const struct probe_stop *agai
                          .why = (enum stop_why)stop->why,
                          .id = stop->id,
                          .line = stop->line,
+                         .number = stop->number,
                          .since_ns = stop->since_ns,
                          .until_ns = stop->until_ns};
     return 0;

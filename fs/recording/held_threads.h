@@ -11,6 +11,7 @@ struct held {
     enum stop_why why; /* never STOP_NONE */
     uint32_t id;       /* of the breakpoint; 0: none */
     int line;
+    uint32_t number;             /* of the stop; 0: not known */
     uint64_t since_ns, until_ns; /* CLOCK_REALTIME */
 };
 

@@ -26,7 +26,7 @@ def a_row(number, text="log f()", state="armed", note=None, places=1, hits=0, dr
 
 def a_hit(number=None, hit=None, stopped=None, resumed=None, ts=NOW, captured='{"x": "1"}'):
     return (ts, number, hit, 7, "f", "/w/a.py", 3, "main (/w/a.py:9);f (/w/a.py:3)", captured, None, "2", None, None,
-            stopped, resumed)
+            stopped, resumed, *((5, "return", "app.Bad", 'no "x"', "1") if stopped else (None,) * 5))
 
 
 # ---- what is refused ----
@@ -179,7 +179,8 @@ def test_hits_and_stops(probe, recorded):
             "ts": NOW, "kind": "hit", "pid": target.pid, "tid": 7, "id": 1, "hit": 2, "func": "f", "file": "/w/a.py",
             "lineno": 3, "stack": "main (/w/a.py:9);f (/w/a.py:3)", "captured": {"x": "1"}, "old_value": None,
             "new_value": "2", "address": None, "error": None}
-        place = {"func": "f", "file": "/w/a.py", "lineno": 3, "captured": {"x": "1"}}
+        place = {"func": "f", "file": "/w/a.py", "lineno": 3, "captured": {"x": "1"}, "stop": 5, "reason": "return",
+                 "returned": "1", "exception": {"type": "app.Bad", "message": "no \"x\""}, "error": None}
         assert lines[2] == {"ts": NOW + 2, "kind": "stop", "pid": target.pid, "tid": 7, "id": 3, **place}
         assert lines[3] == {"ts": NOW, "kind": "stop", "pid": target.pid, "tid": 7, "id": None, **place}
 

@@ -69,6 +69,7 @@ static void check(const struct exchange *exchange)
     }
     if (n != exchange->n || n > PROTO_REQUESTS_MAX || held != exchange->held ||
         held > EXCHANGE_HELD_MAX || exchange->unknown > EXCHANGE_UNKNOWN_MAX + 1 ||
+        exchange->happened > EXCHANGE_HAPPENED_MAX + 1 ||
         exchange->notices > EXCHANGE_NOTICES_MAX + exchange->begun * EXCHANGE_NOTICES_EACH)
         abort();
 }
@@ -77,8 +78,8 @@ static void check(const struct exchange *exchange)
  * zero. Returns the bytes used. */
 static size_t make_frame(const struct exchange *exchange, const uint8_t *data, size_t size)
 {
-    static const uint16_t ops[] = {PROTO_READY, PROTO_STARTED, PROTO_OUTPUT, PROTO_DONE,
-                                   PROTO_EVAL,  PROTO_CRASHED, PROTO_OUTPUT, PROTO_RINGS};
+    static const uint16_t ops[] = {PROTO_READY, PROTO_STARTED, PROTO_OUTPUT,   PROTO_DONE,
+                                   PROTO_EVAL,  PROTO_CRASHED, PROTO_HAPPENED, PROTO_RINGS};
     size_t given = data[2] < size - 3 ? data[2] : size - 3, body = given;
 
     frame.header = (struct proto_header){.op = ops[data[0] % 8], .id = exchange->last_id + 2};
@@ -86,6 +87,7 @@ static size_t make_frame(const struct exchange *exchange, const uint8_t *data, s
     switch (frame.header.op) {
     case PROTO_READY: body = sizeof(struct proto_ready); break;
     case PROTO_STARTED: body = 0; break;
+    case PROTO_HAPPENED:
     case PROTO_RINGS: body = 0, frame.header.id = 0; break;
     case PROTO_CRASHED: body = sizeof(struct proto_crashed), frame.header.id = 0; break;
     case PROTO_DONE: body = sizeof(struct proto_done); break;

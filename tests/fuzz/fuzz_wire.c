@@ -43,6 +43,7 @@ static bool well_formed(const uint8_t *data, size_t size)
     case PROTO_CRASH_SEEN:
     case PROTO_RINGS:
     case PROTO_WATCHES:
+    case PROTO_HAPPENED:
     case PROTO_STARTED: return body == 0;
     default: return false;
     }

@@ -4,6 +4,7 @@
 #include "fs/remote/memory/core.h"
 #include "fs/remote/memory/elf.h"
 #include "fs/remote/memory/elf_file.h"
+#include "fs/remote/objects/version.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +46,37 @@ static uint32_t version_by_symbols(const struct memory *m, const struct elf_imag
     return 0x03070000; /* the first with a _PyRuntime */
 }
 
-static void identify(const struct memory *m, const struct elf_image *image, struct runtime *rt)
+/* What .symtab tells of a program that exports nothing. 0: not the version (it came with 3.11). */
+static uint32_t version_by_symtab(const struct memory *m, const struct elf_image *image, int fd,
+                                  struct runtime *rt)
+{
+    struct elf_file_symbol symbols[] = {{.name = "PyCode_Type"}, {.name = "Py_Version"}};
+    uint64_t value;
+
+    if (elf_file_symbols(fd, symbols, ARRAY_SIZE(symbols)) < 0)
+        return 0;
+    if (symbols[0].addr)
+        rt->code_type = image->bias + symbols[0].addr;
+    if (!symbols[1].addr || memory_read(m, image->bias + symbols[1].addr, &value, 8) < 0)
+        return 0;
+    return value >> 24 == 3 ? (uint32_t)value : 0;
+}
+
+/* From 3.13 on the runtime says its version itself, and before 3.10 it had no section. */
+static uint32_t version_by_trial(const struct memory *m, uint64_t runtime)
+{
+    for (uint32_t minor = 0x030a0000; minor <= 0x030c0000; minor += 0x10000) {
+        struct runtime tried = {.addr = runtime, .version = minor, .supported = true};
+        uint32_t version = offsets_for_version(minor, &tried.offsets) ? version_read(m, &tried) : 0;
+        if (version)
+            return version;
+    }
+    return 0;
+}
+
+/* fd: the file of a runtime that isn't exported, else -1. */
+static void identify(const struct memory *m, const struct elf_image *image, int fd,
+                     struct runtime *rt)
 {
     uint8_t blob[DEBUG_OFFSETS_SIZE];
     char why[160];
@@ -58,15 +89,21 @@ static void identify(const struct memory *m, const struct elf_image *image, stru
         refuse(rt, "the runtime's state is not readable");
         return;
     }
+    uint32_t by_symtab = fd >= 0 ? version_by_symtab(m, image, fd, rt) : 0;
     if (!memcmp(blob, "xdebugpy", 8)) {
         r = offsets_parse_debug(blob, sizeof blob, &rt->offsets, &rt->version, &rt->free_threaded);
     } else {
-        rt->version = version_by_symbols(m, image);
+        if (fd < 0)
+            rt->version = version_by_symbols(m, image);
+        else
+            rt->version = by_symtab ? by_symtab : version_by_trial(m, rt->addr);
         r = rt->version >= OLDEST && offsets_for_version(rt->version, &rt->offsets) ? 0
                                                                                     : -EOPNOTSUPP;
     }
     if (!rt->version) {
-        refuse(rt, "which version it is can't be read, for want of its file");
+        refuse(rt, fd < 0 ? "which version it is can't be read, for want of its file"
+                          : "which version it is can't be told: it is stripped, exports nothing "
+                            "of Python, and has no interpreter of 3.10 to 3.12 (yet)");
     } else if (r == -EOPNOTSUPP) {
         snprintf(why, sizeof why, "CPython %u.%u is not supported: 3.9 to 3.15 are",
                  rt->version >> 24, rt->version >> 16 & 255);
@@ -101,9 +138,9 @@ static bool is_executable(const struct memory *m, const struct mapping *map, con
 }
 
 /* A stripped executable that exports nothing still has its .PyRuntime section (3.10 on). */
-static int find_by_section(const struct memory *m, const struct maps *maps, struct runtime *rt,
-                           struct elf_image *image)
+static int find_by_section(const struct memory *m, const struct maps *maps, struct runtime *rt)
 {
+    struct elf_image image;
     struct stat st;
     uint64_t addr, size;
 
@@ -117,11 +154,12 @@ static int find_by_section(const struct memory *m, const struct maps *maps, stru
         const struct mapping *map = &maps->items[i];
         if (!is_image(maps, i) || !is_executable(m, map, &st))
             continue;
-        r = elf_image_read(m, map->start, image);
+        r = elf_image_read(m, map->start, &image);
         if (r < 0)
             return r == -ENOEXEC || r == -EFAULT ? -ENOENT : r;
-        rt->addr = image->bias + addr;
-        rt->image_base = image->base;
+        rt->addr = image.bias + addr;
+        rt->image_base = image.base;
+        identify(m, &image, fd, rt);
         return 0;
     }
     return -ENOENT;
@@ -157,7 +195,8 @@ int runtime_find(const struct memory *m, const struct maps *maps, struct runtime
             if (r < 0)
                 continue;
             rt.image_base = image.base;
-            identify(m, &image, &rt);
+            rt.exported = true;
+            identify(m, &image, -1, &rt);
             if (is_started(m, &rt)) {
                 *out = rt;
                 return 0;
@@ -167,10 +206,9 @@ int runtime_find(const struct memory *m, const struct maps *maps, struct runtime
         }
     }
     if (!found.addr) {
-        int r = find_by_section(m, maps, &found, &image);
+        int r = find_by_section(m, maps, &found);
         if (r < 0)
             return r;
-        identify(m, &image, &found);
     }
     *out = found;
     return 0;

@@ -12,6 +12,7 @@ struct runtime {
     uint32_t version;    /* as PY_VERSION_HEX: 0x030d05f0 is 3.13.5; the patch level is 0 where
                             only the minor is known from outside (3.9, 3.10) */
     bool free_threaded;
+    bool exported;  /* its image exports _PyRuntime, and Python's functions with it */
     bool supported; /* offsets are valid */
     char why[160];  /* if not supported: what is missing, in words */
     struct offsets offsets;
@@ -19,5 +20,7 @@ struct runtime {
 
 /* Finds the runtime by the _PyRuntime symbol that an image exports, or by the .PyRuntime section
  * of its file; never by a name. -ENOENT: no CPython (before 3.7, or none at all); -ESRCH, -EPERM.
- * An unknown version is found and not `supported`. */
+ * An unknown version is found and not `supported`. Where nothing is exported, .symtab tells the
+ * version, else the layouts of those that it can be are tried, and believed if sys.hexversion is
+ * found by one and says that it is this version. */
 int runtime_find(const struct memory *m, const struct maps *maps, struct runtime *out);
