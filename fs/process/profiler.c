@@ -72,7 +72,7 @@ static void start(struct may_hang *work)
 
     if (target &&
         profile_start(starting->process->profile, target, &starting->options, starting->duration,
-                      &why) == 0 &&
+                      NULL, &why) == 0 &&
         starting->parent)
         profile_adopt(starting->process->profile, starting->parent);
     target_unref(target);

@@ -403,8 +403,8 @@ static int order(struct sampler *sampler, struct session *session, bool on, stru
         order.gil_interval = 0;
     pthread_mutex_unlock(&target->lock);
     *done = (struct proto_done){0};
-    return session_order(session, PROTO_SAMPLES, &order, sizeof order, on ? GIL_NS : END_NS, NULL,
-                         done);
+    return session_order(session, PROTO_SAMPLES, &order, sizeof order, on ? GIL_NS : END_NS,
+                         on ? sampler->interrupt : NULL, done);
 }
 
 static void inside_free(struct sampler *sampler, struct inside *inside)

@@ -121,7 +121,8 @@ static int install(struct profile *profile, struct store *store, struct sampler 
 }
 
 int profile_start(struct profile *profile, struct target *target,
-                  const struct sampler_options *options, uint64_t duration, struct text *why)
+                  const struct sampler_options *options, uint64_t duration,
+                  const struct interrupt *interrupt, struct text *why)
 {
     struct sampler *sampler;
 
@@ -134,7 +135,7 @@ int profile_start(struct profile *profile, struct target *target,
     pthread_mutex_unlock(&profile->lock);
     int error = store ? 0 : store_new(profile->pid, &budget, &store);
     if (!error)
-        error = sampler_start(target, store, options, duration, why, &sampler);
+        error = sampler_start(target, store, options, duration, interrupt, why, &sampler);
     if (error) {
         store_unref(store);
     } else {
@@ -234,7 +235,8 @@ void profile_resume(struct profile *profile, struct target *target)
     uint64_t duration = profile->resumes_for;
     profile->resumes = false;
     pthread_mutex_unlock(&profile->lock);
-    if (!resumes || profile_start(profile, target, &options, duration, &why) == 0 || !why.size)
+    if (!resumes || profile_start(profile, target, &options, duration, NULL, &why) == 0 ||
+        !why.size)
         return;
     _guard_mutex_(&profile->lock);
     text_add(&profile->why, why.data, why.size);

@@ -13,7 +13,8 @@ void profile_free(struct profile *profile);
 /* Starts, or goes on with other options; what there is stays. duration: ns, 0: until it is told
  * otherwise. -ESRCH: the process has ended; errors as sampler_start(). */
 int profile_start(struct profile *profile, struct target *target,
-                  const struct sampler_options *options, uint64_t duration, struct text *why);
+                  const struct sampler_options *options, uint64_t duration,
+                  const struct interrupt *interrupt, struct text *why);
 /* Ends the sampling. False: it didn't run. */
 bool profile_stop(struct profile *profile);
 /* Ends it if it is the agent that takes the samples, which is to be detached; profile_resume() goes

@@ -132,7 +132,7 @@ static int start_source(struct sampler *sampler, struct text *why)
             return 0;
         text_printf(&sampler->why, "%s: %s\n", sampler->source->name,
                     reason.data ? reason.data : strerror(-error));
-        if (error == -ESRCH || error == -ENOMEM)
+        if (error == -ESRCH || error == -ENOMEM || error == -EINTR)
             break;
     }
     if (sampler->why.size)
@@ -143,7 +143,8 @@ static int start_source(struct sampler *sampler, struct text *why)
 }
 
 int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
-                  uint64_t duration, struct text *why, struct sampler **out)
+                  uint64_t duration, const struct interrupt *interrupt, struct text *why,
+                  struct sampler **out)
 {
     struct sampler *sampler = calloc(1, sizeof *sampler);
 
@@ -156,11 +157,13 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
     sampler->target = target_ref(target);
     sampler->store = store_ref(store);
     sampler->options = *options;
+    sampler->interrupt = interrupt;
     int error = sampler_names_new(target, store, &sampler->names);
     if (!error)
         error = sampler_tasks_new(target, sampler->names, store, &sampler->tasks);
     if (!error)
         error = start_source(sampler, why);
+    sampler->interrupt = NULL;
     if (error) {
         sampler_unref(sampler);
         return error;

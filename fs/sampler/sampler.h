@@ -72,9 +72,10 @@ struct sampler {
     struct sampler_tasks *tasks;
     struct sampler_options options;
     const struct sampler_source *source;
-    void *of;        /* the source's own */
-    uint64_t since;  /* CLOCK_MONOTONIC, ns */
-    struct text why; /* why no better source is used, one a line */
+    void *of;                          /* the source's own */
+    uint64_t since;                    /* CLOCK_MONOTONIC, ns */
+    struct text why;                   /* why no better source is used, one a line */
+    const struct interrupt *interrupt; /* of who starts it; NULL once it has begun */
 
     /* the sampler's own */
     _Atomic unsigned references;
@@ -89,9 +90,10 @@ struct sampler {
 };
 
 /* Starts one. duration: for so long, from when its source has begun; ns, 0: until it is stopped.
- * -EOPNOTSUPP: no source can do any of it here; -ESRCH, -ENOMEM: why says it in words. */
+ * -EOPNOTSUPP: no source can do any of it here; -ESRCH, -ENOMEM, -EINTR: why says it in words. */
 int sampler_start(struct target *target, struct store *store, const struct sampler_options *options,
-                  uint64_t duration, struct text *why, struct sampler **out);
+                  uint64_t duration, const struct interrupt *interrupt, struct text *why,
+                  struct sampler **out);
 struct sampler *sampler_ref(struct sampler *sampler);
 void sampler_unref(struct sampler *sampler); /* NULL is fine */
 /* Ends it. What is pending is taken in, and *last is what it came to; where that takes longer than

@@ -72,7 +72,7 @@ static int start(struct ctl_line *line, const struct profile_request *request)
     if (error)
         return error;
     error = profile_start(context->process->profile, context->target, &request->options,
-                          request->duration, &context->why);
+                          request->duration, context->interrupt, &context->why);
     if (error)
         return error;
     registry_watch(context->registry, context->process);

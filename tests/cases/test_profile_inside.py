@@ -8,6 +8,7 @@ import signal
 import pytest
 
 import shares
+from command_files import writing
 from commands import Commands, Refused, shell
 from interpreters import eventually, patience
 from mount import REPOSITORY, build
@@ -178,6 +179,34 @@ def test_seccomp(probe, any_python, allowed):
         shares.begin(target)
         assert shares.end(target) is not None
         target.close()
+
+
+# keeps the GIL from the line on that says so
+HOGS = """
+import ctypes, sys
+print("ready")
+sys.stdin.readline()
+print("holds", flush=True)
+ctypes.PyDLL(None).sleep(1000)
+"""
+
+
+def test_interrupted(probe, any_python, allowed):
+    """Who waits for the GIL needn't: another source samples as well as before."""
+    target = any_python.run_source(HOGS)
+    commands = Commands(probe, target.pid)
+    commands.attach()
+    commands.eval("1")
+    target.send("now")
+    assert target.readline() == "holds"
+    ctl, script = probe.path / str(target.pid) / "ctl", 'trap : INT; printf "%s" "$2" > "$1"'
+    with writing(ctl, "profile cpu inside\n", script) as process:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=patience(30))
+    assert "Interrupted system call" in err, err
+    said = status(probe, target.pid)
+    assert said["State"] != "running", said
+    assert started(probe, target, "profile wall 97hz", 5) and target.process.poll() is None
 
 
 def test_seccomp_of_one_thread(probe, any_python, allowed):
