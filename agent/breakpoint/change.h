@@ -25,6 +25,11 @@ struct armer {
 };
 extern const struct armer watch_armer;
 
+/* Arms the breakpoints in interpreters that came into being since the last call. Returns after how
+ * many nanoseconds it is worth while to look again; 0: there are no breakpoints. Python's thread,
+ * without the GIL, which has a thread state. */
+uint64_t breakpoints_look(void);
+
 /* Takes all that is armed out of an interpreter: at its end and at detach. With its GIL. No
  * exception is set afterwards. */
 void breakpoints_leave(struct interpreter *interpreter);

@@ -7,7 +7,6 @@
 #include "agent/base/lock.h"
 #include "agent/base/thread.h"
 #include "agent/breakpoint/change.h"
-#include "agent/breakpoint/newcomers.h"
 #include "agent/cpython/exception_words.h"
 #include "agent/cpython/gil.h"
 #include "agent/crash/crash.h"
@@ -360,7 +359,7 @@ static void welcome(struct own_thread *self)
  * look again; also where there is nothing to look at. */
 static bool look_until_request(void)
 {
-    const uint64_t looks[] = {newcomers_look(), loop_look(), collectives_look()};
+    const uint64_t looks[] = {breakpoints_look(), loop_look(), collectives_look()};
     uint64_t ns = 0;
 
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
