@@ -347,11 +347,10 @@ bool hit_list_run(struct hit_list *list, struct interpreter *interpreter, struct
 
 bool hit_wait(void)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     uint64_t end = monotonic_ns() + HIT_LEAVE_NS;
 
     while (is_inside() && monotonic_ns() < end)
-        nanosleep(&moment, NULL);
+        nap_ns(1000000);
     return !is_inside();
 }
 

@@ -78,14 +78,6 @@ static uint64_t cost_ns; /* of a SIGTRAP, and of what makes it come */
 
 static void measure(void) { cost_ns = perf_events_cost(true); }
 
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
-
 /* ---- threads ---- */
 
 static pid_t outer_tid(struct target *target, pid_t tid)

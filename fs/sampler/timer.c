@@ -70,14 +70,6 @@ struct timer {
 /* How many there are. Like the processors that it is for, it belongs to the process. */
 static _Atomic unsigned timers;
 
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
-
 /* ---- threads ---- */
 
 static void forget(struct timer *timer, struct seen *seen)
@@ -405,7 +397,8 @@ static uint32_t read_reason(struct sampler *sampler, struct timer *timer, const 
     uint32_t id = STORE_OTHER;
     int number = -1;
 
-    if (proc_read_task(pid, seen->tid, "syscall", line, sizeof line) <= 0 || sscanf(line, "%d %lx", &number, &arg) < 1)
+    if (proc_read_task(pid, seen->tid, "syscall", line, sizeof line) <= 0 ||
+        sscanf(line, "%d %lx", &number, &arg) < 1)
         number = -1;
     sampler_reason(number, reason);
     for (size_t i = 0; number == LWP_FUTEX && i < timer->walks[0].ngils; i++)

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define NAP_NS 200000 /* between tries that failed because the target ran */
 /* Of being stopped: a thread of ours that has let go may still be its tracer for a moment. */
@@ -379,7 +378,7 @@ int moment_run(struct target *target, moment_work *work, void *arg, struct momen
         if (i >= MOMENT_TRIES_MIN && monotonic_ns() - start > MOMENT_DEADLINE_NS)
             break;
         if (i > 8)
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            nap_ns(NAP_NS);
         if (search.torn)
             pacing_let_run(target->pid, search.torn);
         search.torn = 0;

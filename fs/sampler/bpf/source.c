@@ -90,14 +90,6 @@ struct kernel {
     uint64_t gil; /* of the main interpreter */
 };
 
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
-
 /* ---- slots ---- */
 
 static struct {
