@@ -117,18 +117,26 @@ run(before, CODE)
 
 
 BUSY = """
-import threading, time
+import atexit, threading
 def add(a, b):
     c = a + b
 
     return c
 counts = [0] * 4
+going = True
 def work(n):
-    while True:
+    while going:
         add(counts[n], 1)
         counts[n] += 1
-for n in range(4):
-    threading.Thread(target=work, args=(n,), daemon=True).start()
+threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(4)]
+for thread in threads:
+    thread.start()
+def stop():  # CPython up to 3.11 may crash by itself where daemon threads run on while it ends
+    global going
+    going = False
+    for thread in threads:
+        thread.join()
+atexit.register(stop)
 """
 
 
