@@ -121,7 +121,7 @@ static enum hear_answer get_to(struct interpreter *interpreter, const struct hea
 
     const struct code_place *place = places ? places_at(places, heard->code, event, heard->line)
                                             : NULL;
-    if (places && !place && event == PLACE_LINE && python.version < 0x030c) /* no jump is told of */
+    if (places && !place && event == PLACE_LINE && !hear_tells_of_jumps())
         return hit_again(interpreter, heard, generator_at(places, heard->code, heard->line),
                          heard->line);
     if (!reached.frame ||

@@ -275,8 +275,7 @@ static struct step *find_own(struct interpreter *interpreter)
 
 /* ---- what happens ---- */
 
-/* Whether all of it is one line: then CPython 3.12 and later may say that it is entered,
- * but not that the line begins. */
+/* Whether all of a code object is on one line. */
 static bool is_one_line(PyObject *code)
 {
     _cleanup_unref_ PyObject *first = PyObject_GetAttrString(code, "co_firstlineno");
@@ -316,7 +315,7 @@ static bool entered(struct interpreter *interpreter, const struct heard *heard)
     if (!step || step->verb != THREAD_STEP || (step->own && !own_code_is(code)))
         return true;
     look_at(interpreter, step, code);
-    if (heard->event != HEAR_START || python.version < 0x030c || !is_one_line(code))
+    if (heard->event != HEAR_START || !hear_may_omit_line() || !is_one_line(code))
         return true;
     PyFrameObject *frame = heard_frame(heard);
     return is_skipped(step, frame, first_line(code)) ||
