@@ -7,12 +7,12 @@
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/moment/moment.h"
-#include "fs/sampler/bpf/perf_events.h"
-#include "fs/sampler/bpf/own_state.h"
-#include "fs/sampler/bpf/program.h"
 #include "fs/sampler/bpf/kernel_ring.h"
-#include "fs/sampler/bpf/stacks.h"
+#include "fs/sampler/bpf/own_state.h"
+#include "fs/sampler/bpf/perf_events.h"
+#include "fs/sampler/bpf/program.h"
 #include "fs/sampler/sampler.h"
+#include "fs/sampler/stacks.h"
 
 #include <errno.h>
 #include <poll.h>
