@@ -17,8 +17,8 @@
 #include <string.h>
 
 #define PERIOD_NS 200000000ull
-#define TRIES 25 /* how often an interpreter that can't be entered, or isn't ready, is looked at \
-                  */
+/* How often an interpreter that can't be entered, or isn't ready, is looked at. */
+#define TRIES 25
 
 /* ---- arming ---- */
 

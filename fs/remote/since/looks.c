@@ -6,7 +6,6 @@
 #include "fs/proc/may_hang.h"
 #include "fs/remote/since/since.h"
 
-
 static struct {
     pthread_mutex_t lock;
     bool running; /* the thread that looks */
