@@ -102,7 +102,8 @@ class Record:
             for table, place in zip(TABLES, PLACE.iter_unpack(memory.read(PLACES * PLACE.size))):
                 names = ("change", "on", "fd", "error", "inode", "size", "rate")
                 self.rings[table] = dict(zip(names, place))
-            self.stops, self.stopped, self.on_crash, self.trap, _, self.own, self.evals, self.ring_bytes = STOPS.unpack(memory.read(STOPS.size))
+            (self.stops, self.stopped, self.on_crash, self.trap, _, self.own, self.evals,
+             self.ring_bytes) = STOPS.unpack(memory.read(STOPS.size))
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
                             for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
         assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + \

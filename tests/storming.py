@@ -1,10 +1,9 @@
 """Attaching and detaching again and again, and what that does to a victim.
 
-A way in is what does some cycles: Mounted writes to the files of a mount, as a person does;
-Recorded has the flight recorder switched on and off meanwhile; Sampled has allocations sampled; Debugged sets breakpoints and watchpoints, stops threads
-and steps, and kills the daemon now and then; Injected runs tests/inject_cycle, without agent and daemon. storm() takes
-victims through many and returns what came of it.
-"""
+A way in is what does some cycles: Mounted writes to the files of a mount, as a person does; Recorded has the flight
+recorder switched on and off meanwhile; Sampled has allocations sampled; Debugged sets breakpoints and watchpoints,
+stops threads and steps, and kills the daemon now and then; Injected runs tests/inject_cycle, without agent and daemon.
+storm() takes victims through many and returns what came of it. """
 import collections
 import errno
 import os
@@ -101,8 +100,8 @@ class Mounted:
                 raise Harm("wrong", f"was evaluated in: {said!r}", victim)
 
     def _clean(self, commands):
-        """What is refused half-way must not stay. The agent of a killed daemon answers nobody before what that had left in the
-        debug registers is cleared (agent/watch/stale_registers.h): seconds on a busy machine."""
+        """What is refused half-way must not stay. The agent of a killed daemon answers nobody before what that had left
+        in the debug registers is cleared (agent/watch/stale_registers.h): seconds on a busy machine."""
         end = time.monotonic() + patience(CALM)
         while True:
             try:
@@ -143,7 +142,8 @@ class Recorded(Mounted):
 
 
 class Sampled(Mounted):
-    """The same with allocations sampled, on and off, and met by the detach; and a daemon that is killed now and then."""
+    """The same with allocations sampled, on and off, and met by the detach; and a daemon that is killed now and
+    then."""
     KILLED_EVERY = 6  # cycles, about
 
     def __init__(self, probe, way="", seed=None):

@@ -1,4 +1,5 @@
-"""A client of the Debug Adapter Protocol, as far as setting breakpoints in Python needs it: how an editor talks to debugpy."""
+"""A client of the Debug Adapter Protocol, as far as setting breakpoints in Python needs it: how an editor talks to
+debugpy."""
 import contextlib
 import json
 import socket

@@ -155,7 +155,8 @@ def load(count):
 
 
 def measure_truth(report, samplers, interpreter, loops, newest, args):
-    print(f"\n== Shares of processor time, {args.hertz} Hz for {args.profile_seconds:g} s: the worst error of a function in points, "
+    print(f"\n== Shares of processor time, {args.hertz} Hz for {args.profile_seconds:g} s: the worst error of a "
+          f"function in points, "
           f"and what a sleeping one got ({interpreter}, {loops} loops beside)")
     for kind in ("python", "threads") if loops else KINDS:
         for sampler in samplers:
@@ -184,7 +185,8 @@ def judge(report, sampler, interpreter, kind, mode, loops, args):
     asleep = f", asleep {found.errors['asleep']:+.1f}" if "asleep" in found.errors and mode != "off" else ""
     # ours are microseconds, and austin's; how many they were says its status
     report.row(f"{kind}, {mode}: {sampler.name}", f"{found.worst:.1f}",
-               f"elsewhere {found.elsewhere:.1f} %, impossible {100 * found.impossible / max(found.samples, 1):.3f} %{asleep}" +
+               f"elsewhere {found.elsewhere:.1f} %, impossible {100 * found.impossible / max(found.samples, 1):.3f} "
+               f"%{asleep}" +
                (f", {samples} samples" if samples else ""))
     if sampler.name == "probefs":
         what = f"{interpreter}, {loops} loops: {kind}, {mode}"
@@ -211,7 +213,8 @@ def measure_impossible(report, probe, chosen, args):
             folded = (probe.path / str(target.pid) / "profile" / "folded").read_text()
         found = shares.judge(folded, expected(spent, "cpu"))
         report.row(f"{interpreter}: {said['Samples']} samples", f"{found.impossible:g}",
-                   f"worst error {found.worst:.2f}, lost {said['Lost']}, torn {said['Torn']}, no stack {said['NoStack']}, "
+                   f"worst error {found.worst:.2f}, lost {said['Lost']}, torn {said['Torn']}, no stack "
+                   f"{said['NoStack']}, "
                    f"source {said['Source']}")
         report.budget(f"impossible stacks, {interpreter}", found.impossible, 0, lambda stacks: f"{stacks:g}")
 
@@ -240,7 +243,8 @@ def piece_of(target, hertz):
 
 
 def quickest(took):
-    """Of the pieces those that nothing else disturbed: what shares a core with it costs it a tenth and more, now and then."""
+    """Of the pieces those that nothing else disturbed: what shares a core with it costs it a tenth and more, now and
+    then."""
     return [sorted(column)[len(column) // 10] for column in zip(*took)]
 
 
@@ -263,7 +267,8 @@ def empty_event(target, hertz):
 
 
 def measure_cost(report, probe, others, interpreter, start, loops, args):
-    print(f"\n== What sampling costs the target: work lost of its processor time, and of the time by the clock ({interpreter}, "
+    print(f"\n== What sampling costs the target: work lost of its processor time, and of the time by the clock "
+          f"({interpreter}, "
           f"{loops} loops beside)")
     limits, turns = {97: 0.003, 997: 0.05}, args.turns * 4
     for threads in (1,) if loops else (1, 100):
@@ -374,7 +379,8 @@ def measure_allocations(report, probe, interpreter, peers, args):
         return
     python = memray.environment / "bin" / "python3"
     with tempfile.TemporaryDirectory() as made:
-        for name, options in ("", None), ("memray run", []), ("memray run --trace-python-allocators", ["--trace-python-allocators"]):
+        for name, options in (("", None), ("memray run", []),
+                              ("memray run --trace-python-allocators", ["--trace-python-allocators"])):
             run = [] if options is None else ["-m", "memray", "run", "-q", "-o", f"{made}/{len(options)}", *options]
             done = subprocess.run([str(python), *run, str(script)], input="measure\n", capture_output=True, text=True)
             took = [line.split() for line in done.stdout.splitlines() if re.fullmatch(r"[\d.]+ [\d.]+ [\d.]+", line)]
@@ -395,7 +401,8 @@ def measure_census(report, probe, interpreter):
             text = census.read_text()
             took = time.perf_counter() - begun
             objects = sum(int(line.split(" ")[0]) for line in text.splitlines() if not line.startswith("#"))
-            report.row(f"{interpreter}: {what}", show(took), f"{objects} objects, {objects / took / 1e6:.1f} million a second")
+            report.row(f"{interpreter}: {what}", show(took),
+                       f"{objects} objects, {objects / took / 1e6:.1f} million a second")
 
 
 # --- the page --------------------------------------------------------------------------------------
@@ -424,7 +431,8 @@ def measure_page(report, probe, interpreter):
                 shown.open("about:blank")
                 shown.open(f"file://{file.name}")
                 shown.until("document.body?.dataset.ready", "the flame graph")
-                opened.append(shown.run("new Promise(r => requestAnimationFrame(() => setTimeout(() => r(performance.now()))))") / 1e3)
+                opened.append(shown.run("new Promise(r => requestAnimationFrame"
+                                        "(() => setTimeout(() => r(performance.now()))))") / 1e3)
             took = median(opened)
             report.row("until it is drawn", show(took), f"{shown.run('document.body.dataset.frames')} nodes")
             report.budget("a flame graph of 50,000 nodes is drawn", took, 1.0)

@@ -35,8 +35,9 @@ def across(tmp_path, probe):
         (tmp_path / host / "here").symlink_to(probe.path)
 
     def run(hosts, *args, status=0):
-        said = subprocess.run([REPOSITORY / "contrib" / "across", "-e", f"clush -O ssh_path={ssh}", "-w", hosts, "-m", "here",
-                               *args], capture_output=True, text=True, timeout=patience(60), stdin=subprocess.DEVNULL)
+        said = subprocess.run([REPOSITORY / "contrib" / "across", "-e", f"clush -O ssh_path={ssh}", "-w", hosts, "-m",
+                               "here", *args], capture_output=True, text=True, timeout=patience(60),
+                              stdin=subprocess.DEVNULL)
         assert said.returncode == status, said
         return said
     run.path = tmp_path
@@ -58,7 +59,8 @@ def test_query(across, any_python):
 def test_backtrace(across):
     """What the hosts say is a file here: ranks of one job on two hosts."""
     for host, ranks, stacks in (("h1", "0-1", "ranks 0-1 (2): MainThread [idle]\n  #0 g\n"),
-                                ("h2", "2-3", "rank 2 (1): MainThread [idle]\n  #0 f\n\nrank 3 (1): MainThread [idle]\n  #0 g\n")):
+                                ("h2", "2-3",
+                                 "rank 2 (1): MainThread [idle]\n  #0 f\n\nrank 3 (1): MainThread [idle]\n  #0 g\n")):
         (across.path / host / "here").unlink()
         (across.path / host / "here" / "all").mkdir(parents=True)
         (across.path / host / "here" / "all" / "backtrace").write_text(

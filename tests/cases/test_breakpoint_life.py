@@ -160,7 +160,8 @@ def test_set_and_removed_under_load(python):
 
 def test_a_thousand_at_once(python):
     target, client = program(python, BUSY)
-    said = set_all(client, *(agent.breakpoint(agent.LINE, "source.py", 3 + n % 4, condition=f"a == -{n}", captures=["a"])
+    said = set_all(client,
+                   *(agent.breakpoint(agent.LINE, "source.py", 3 + n % 4, condition=f"a == -{n}", captures=["a"])
                              for n in range(1000)))
     assert said.count("# armed") == 1000
     assert len(breakpoints(target)) == 1000
@@ -253,7 +254,8 @@ def run():
 def test_hostile_requests(python):
     target, client = program(python, LOOP)
     good = agent.breakpoint(agent.LINE, "source.py", 2)
-    for text in (good[:-1], good[:40], b"\1" * 100, good + b"\0" * 8, bytes(len(good)), good[:8] + b"\xff" * 64 + good[72:],
+    for text in (good[:-1], good[:40], b"\1" * 100, good + b"\0" * 8, bytes(len(good)),
+                 good[:8] + b"\xff" * 64 + good[72:],
                  agent.breakpoint(agent.WATCH_ADDRESS, address=3, length=4, text="watch 0x3:4"),
                  agent.breakpoint(9, "x", text="x"), agent.breakpoint(agent.LINE, "a\0b", 3, text="ab"),
                  agent.breakpoint(agent.LINE, "x" * 3000, 3)):

@@ -180,8 +180,10 @@ def test_jobs_of_two_users(probe, any_python, nobody):
     assert run_as(nobody, "readlink", jobs / name / "ranks" / "0").stdout == f"../../../{theirs.pid}\n"
     said = run_as(nobody, "sh", "-c", 'echo "SELECT pid FROM process" > "$1"; cat "$1"', "sh", jobs / name / "query")
     assert {int(row["pid"]) for row in rows(said.stdout)} == {theirs.pid, intruder.pid}, said.stderr
-    said = [line for line in (mount.path / "all" / "backtrace").read_text().splitlines() if line.startswith(f"Job {name}:")]
-    assert said == [f"Job {name}: ranks 0 of 2, not here: 1", f"Job {name}: ranks 0-1 of 2"], "who may see both sees two"
+    said = [line
+            for line in (mount.path / "all" / "backtrace").read_text().splitlines() if line.startswith(f"Job {name}:")]
+    assert said == [f"Job {name}: ranks 0 of 2, not here: 1",
+                    f"Job {name}: ranks 0-1 of 2"], "who may see both sees two"
 
 
 def test_events_of_a_job(probe, any_python):
@@ -216,7 +218,8 @@ def test_after_it_is_over(probe, any_python):
     """Who died first, and of what, is one statement; and what each rank has left is there by rank."""
     env, name = job_of(3)
     source = RAISES.replace("CASE", "sys.stdin.readline()")
-    targets = [any_python.run_source(source, name="raises_in_turn.py", env={**env, "RANK": str(rank)}) for rank in range(3)]
+    targets = [any_python.run_source(source, name="raises_in_turn.py", env={**env, "RANK": str(rank)})
+               for rank in range(3)]
     plain = any_python.run_source(WAIT)
     write(probe.path / "jobs" / name / "ctl", "on-crash record\n")
     for rank in 1, 0:
@@ -242,7 +245,8 @@ def test_after_it_is_over(probe, any_python):
     assert not ask(query, f"SELECT pid FROM process WHERE pid IN ({targets[0].pid}, {targets[1].pid})")
     left = links(probe.path / "exited" / "by-rank")
     assert {left["0"], left["1"]} == {targets[0].pid, targets[1].pid}
-    assert (probe.path / "exited" / "by-rank" / "1" / "crash" / "traceback").read_text().rstrip().endswith("rank 1 is bad")
+    traceback = (probe.path / "exited" / "by-rank" / "1" / "crash" / "traceback").read_text()
+    assert traceback.rstrip().endswith("rank 1 is bad")
     targets[2].send("go")
     targets[2].process.wait(patience(60))
     eventually(lambda: name not in os.listdir(probe.path / "jobs"), what="the end of the job")
@@ -259,7 +263,8 @@ def test_others_do_not_see_what_is_left(probe, any_python, nobody):
     target.send("go")
     target.process.wait(patience(60))
     asked = f"SELECT rank, name FROM crash WHERE pid = {target.pid} AND kind = 'exception'"
-    eventually(lambda: ask(mount.path / "all" / "query", asked) == [{"rank": "1", "name": "ValueError"}], what="what it left")
+    eventually(lambda: ask(mount.path / "all" / "query", asked) == [{"rank": "1", "name": "ValueError"}],
+               what="what it left")
     said = run_as(nobody, "sh", "-c", 'echo "$2" > "$1"; cat "$1"', "sh", mount.path / "all" / "query", asked)
     assert (said.stdout, said.stderr) == ("rank,name\n", "")
 

@@ -36,7 +36,8 @@ sys.stdin.read()
 class Terminal:
     def __init__(self, *arguments):
         self.master, other = pty.openpty()
-        self.process = subprocess.Popen([sys.executable, mount.REPOSITORY / "contrib" / "probefs-pdb", *map(str, arguments)],
+        self.process = subprocess.Popen([sys.executable, mount.REPOSITORY / "contrib" / "probefs-pdb",
+                                         *map(str, arguments)],
                                         stdin=other, stdout=other, stderr=other, start_new_session=True,
                                         env={**os.environ, "TERM": "dumb"})
         os.close(other)

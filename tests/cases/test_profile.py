@@ -18,9 +18,10 @@ from sql import ask, value
 
 FILES = {"status", "folded", "top", "lines", "flamegraph.html", "speedscope.json", "gecko.json", "pprof"}
 PARTS = {"last", "marks", "modes", "diff", "threads", "source"}
-BROKEN = ["cpu 0hz", "cpu 10001hz", "cpu 97", "97hz 19hz", "cpu 99999999999999999999hz", "cpu 12mhz", "sleep", "cpu for",
-          "for 5", "for 1ms", "for 31d", "for 99999999999999999999s", "tid", "tid 0", "tid x", "tid 4294967296", "mark",
-          "mark a/b", "mark .a", "mark a..b", "mark 30s", "mark " + "x" * 64, "mark a b", "clear all", "status now", "cpu;"]
+BROKEN = ["cpu 0hz", "cpu 10001hz", "cpu 97", "97hz 19hz", "cpu 99999999999999999999hz", "cpu 12mhz", "sleep",
+          "cpu for", "for 5", "for 1ms", "for 31d", "for 99999999999999999999s", "tid", "tid 0", "tid x",
+          "tid 4294967296", "mark", "mark a/b", "mark .a", "mark a..b", "mark 30s", "mark " + "x" * 64, "mark a b",
+          "clear all", "status now", "cpu;"]
 
 EXECS = """
 import os, sys
@@ -104,7 +105,8 @@ def pprof(data):
     fields = list(messages(gzip.decompress(data)))
     strings = [value.decode() for number, value in fields if number == 6]
     assert strings[0] == ""
-    functions = {body[1]: strings[body[2]] for number, value in fields if number == 5 for body in [dict(messages(value))]}
+    functions = {body[1]: strings[body[2]] for number, value in fields if number == 5
+                 for body in [dict(messages(value))]}
     places = {}
     for number, value in fields:
         if number == 4:
@@ -193,7 +195,8 @@ def test_nothing_before(probe, any_python):
         assert (directory / name).read_bytes() == b"", name
     assert "echo 'profile cpu' > ctl" in probe.read(target.pid, "profile", "status")
     assert "self%" in probe.read(target.pid, "top")
-    assert os.listdir(directory / "source") == os.listdir(directory / "marks") == os.listdir(directory / "threads") == []
+    for name in "source", "marks", "threads":
+        assert os.listdir(directory / name) == []
     assert status(probe, target.pid)["State"].startswith("never started")
 
 
@@ -225,15 +228,18 @@ def test_every_format_says_the_same(probe, any_python):
     for name, (own, total) in top(lines).items():
         assert abs(own - sum(n for stack, n in functions.items() if stack[-1] == name) / 1e9) < 1e-3, name
         assert abs(total - sum(n for stack, n in functions.items() if name in stack) / 1e9) < 1e-3, name
-    heat = {line.split(" ")[0]: float(line.split(" ")[1]) for line in probe.read(target.pid, "profile", "lines").splitlines()}
+    heat = {line.split(" ")[0]: float(line.split(" ")[1])
+            for line in probe.read(target.pid, "profile", "lines").splitlines()}
     assert abs(sum(heat.values()) - whole / 1e6) < whole / 1e6 * 0.2  # `?? (torn)` has no line
     source = probe.read(target.pid, "profile", "source", "shares.py").splitlines()
     for number, line in enumerate(target.path_seen("shares.py").read_text().splitlines(), 1):
         own, _, shown, *rest = source[number - 1].split(None, 3)
         assert int(shown) == number and line.strip() == (rest[0] if rest else "").strip()
-        assert own == "." if target.path() + f":{number}" not in heat else float(own) == heat[target.path() + f":{number}"]
+        place = target.path() + f":{number}"
+        assert own == "." if place not in heat else float(own) == heat[place]
     query = probe.path / str(target.pid) / "query"
-    rows = ask(query, "SELECT s.stack, sum(weight) AS weight, func FROM profile p JOIN profile_stacks s ON s.stack = p.stack AND "
+    rows = ask(query, "SELECT s.stack, sum(weight) AS weight, func FROM profile p JOIN profile_stacks s ON s.stack = "
+                      "p.stack AND "
                       "depth = 0 WHERE mode = 'cpu' GROUP BY s.stack")
     assert abs(sum(int(row["weight"]) for row in rows) - whole * 1000) < 1000 * len(stacks)
     assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
@@ -246,11 +252,14 @@ def test_parts(probe, any_python):
     target = any_python.run("shares.py", "threads")
     commands = started(probe, target, "profile wall 97hz")
     commands.run("ctl", "profile mark warm\n")
-    eventually(lambda: probe.read(target.pid, "profile", "marks", "warm", "folded"), patience(30), "samples behind the mark")
+    eventually(lambda: probe.read(target.pid, "profile", "marks", "warm", "folded"), patience(30),
+               "samples behind the mark")
     commands.run("ctl", "profile mark steady\n")
-    eventually(lambda: probe.read(target.pid, "profile", "marks", "steady", "folded"), patience(30), "samples behind it")
+    eventually(lambda: probe.read(target.pid, "profile", "marks", "steady", "folded"), patience(30),
+               "samples behind it")
     directory = probe.path / str(target.pid) / "profile"
-    eventually(lambda: "in_c_nogil" in (directory / "modes" / "nogil" / "top").read_text(), patience(30), "a sample without the GIL")
+    eventually(lambda: "in_c_nogil" in (directory / "modes" / "nogil" / "top").read_text(), patience(30),
+               "a sample without the GIL")
     commands.run("ctl", "profile off\n")
     whole = folded((directory / "folded").read_text())
     parts = [folded((directory / "threads" / tid / "folded").read_text()) for tid in os.listdir(directory / "threads")]
@@ -328,7 +337,8 @@ def test_outlives_its_process(probe, any_python):
     assert "the process has ended" in probe.read("exited", pid, "profile", "source", "shares.py")
     query = probe.path / "exited" / str(pid) / "query"
     assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
-    assert value(query, "SELECT count(*) > 0 FROM profile JOIN profile_stacks USING (stack) WHERE func = 'burn40'") == "1"
+    assert value(query,
+                 "SELECT count(*) > 0 FROM profile JOIN profile_stacks USING (stack) WHERE func = 'burn40'") == "1"
     assert "burn40" in probe.read("exited", pid, "tables", "profile_stacks.csv")
     (probe.path / "exited" / str(pid)).rmdir()
 
@@ -389,7 +399,8 @@ def test_children(probe, any_python, forbidden):
     """Sampled in the kernel they are below their parent from the first instruction; else they have a profile of their
     own, which the parent's sums up."""
     target = any_python.run_source(FORKS)
-    own = probe.mount(within=[REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]) if forbidden else probe
+    within = [REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]
+    own = probe.mount(within=within) if forbidden else probe
     Commands(own, target.pid).run("ctl", "profile cpu children\n")
     target.send("")
     child = target.readline()
@@ -408,7 +419,8 @@ def test_everything_all_the_time(probe, any_python):
     after = any_python.run("shares.py", "calls")
     for target in before, after:
         eventually(lambda target=target: samples(own, target.pid) > 50, patience(60), "samples")
-    assert {stack[0] for stack in folded(own.read("all", "profile", "folded"))} >= {f"pid {before.pid}", f"pid {after.pid}"}
+    outermost = {stack[0] for stack in folded(own.read("all", "profile", "folded"))}
+    assert outermost >= {f"pid {before.pid}", f"pid {after.pid}"}
     Commands(own, after.pid).run("ctl", "profile off\n")
     taken = samples(own, after.pid)
     some = samples(own, before.pid)

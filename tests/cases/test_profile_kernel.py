@@ -204,8 +204,8 @@ def judged(probe, target, mode, spent):
 
 
 def noise(n):
-    """Points that a share may be off by, of n samples: four standard deviations of a half, and what the profile has before
-    and after the program's own account."""
+    """Points that a share may be off by, of n samples: four standard deviations of a half, and what the profile has
+    before and after the program's own account."""
     return 400 * math.sqrt(0.25 / n) + 2
 
 
@@ -344,7 +344,8 @@ def test_who_makes_memory_grow(probe, python, kernel):
         for name in truth:
             found[name] += count if any(frame.startswith(name) for frame in stack) else 0
     for name, pages in truth.items():
-        assert -0.01 * sum(truth.values()) < pages - found[name] < 0.01 * sum(truth.values()) + lost, (truth, found, said)
+        part = 0.01 * sum(truth.values())
+        assert -part < pages - found[name] < part + lost, (truth, found, said)
     assert found["gives_back"] < found["grow_list"] < found["grow_bytes"]
 
 
@@ -379,7 +380,8 @@ def test_deep_native_stacks(probe, python, kernel):
 
 def processor_seconds(pid):
     """Of all threads that the process ever had."""
-    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    ticks = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.long

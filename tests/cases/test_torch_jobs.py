@@ -119,7 +119,8 @@ def all_wait(probe, job, where="reduce_gradients"):
     """The groups of stacks, once the ranks but the bad one wait in a collective for good."""
     def stand():
         _, said, _ = stacks(probe, job)
-        return said if any(who.startswith("ranks 0-2 (3)") and where in frames for who, (_, frames) in said.items()) else None
+        return said if any(who.startswith("ranks 0-2 (3)") and where in frames
+                           for who, (_, frames) in said.items()) else None
     return eventually(stand, 120, "ranks 0-2 in one place")
 
 
@@ -144,7 +145,8 @@ def test_a_rank_in_another_collective(probe, ranks):
     assert first == "rank 3 (1)" and frames[:2] == ["barrier", "evaluate"], "the culprit is on top"
     _, frames = said["ranks 0-2 (3)"]
     assert frames[:2] == ["all_reduce", "reduce_gradients"]
-    said = eventually(lambda: "Backend" in status(probe, job) and status(probe, job), what="what torch says of its group")
+    said = eventually(lambda: "Backend" in status(probe, job) and status(probe, job),
+                      what="what torch says of its group")
     assert (said["World"], said["Here"], said["Missing"], said["Backend"]) == ("4", "0-3", "none", "gloo")
     # natively, too: gloo's own threads are in what they do for it
     folded = (probe.path / "jobs" / job / "stacks.folded").read_text()
@@ -157,7 +159,8 @@ def test_a_rank_in_another_collective(probe, ranks):
     assert list(of_all) == list(of_other) == ["ranks 0-2 (3)", "rank 3 (1)"]
     assert re.fullmatch(r"in all_reduce float32\[1, 4\]( for \S+ s)?, by reduce_gradients \(.*ranks_of_torch.py:\d+\)",
                         of_all["ranks 0-2 (3)"])
-    assert re.fullmatch(r"in barrier of group 1( for \S+ s)?, by evaluate \(.*ranks_of_torch.py:\d+\)", of_all["rank 3 (1)"])
+    assert re.fullmatch(r"in barrier of group 1( for \S+ s)?, by evaluate \(.*ranks_of_torch.py:\d+\)",
+                        of_all["rank 3 (1)"])
     assert re.match(r"in barrier( for \S+ s)?, by evaluate", of_other["rank 3 (1)"])
     assert re.match(r"in all_reduce float32\[1, 4\] of group 0\b", of_other["ranks 0-2 (3)"])
 
@@ -165,24 +168,27 @@ def test_a_rank_in_another_collective(probe, ranks):
 def test_ranks_whose_collectives_no_python_calls(probe, ranks):
     """DistributedDataParallel's reducer: native frames say what Python's don't."""
     job = ranks("wrapped")
-    said = eventually(lambda: collectives(probe, job).get("", {}) if "decode_image" in str(stacks(probe, job)[1]) else None, 120,
-                      "rank 3 decodes")
-    said = eventually(lambda: "c10d::" in collectives(probe, job)[""].get("ranks 0-2 (3)", "") and collectives(probe, job)[""], 120,
-                      "the others in the reducer")
-    assert re.match(r"in c10d::Reducer::finalize_backward \[native\]( for \S+ s)?, by train_wrapped \(", said["ranks 0-2 (3)"])
+    said = eventually(lambda: collectives(probe, job).get("", {})
+                      if "decode_image" in str(stacks(probe, job)[1]) else None, 120, "rank 3 decodes")
+    said = eventually(lambda: "c10d::" in collectives(probe, job)[""].get("ranks 0-2 (3)", "")
+                      and collectives(probe, job)[""], 120, "the others in the reducer")
+    assert re.match(r"in c10d::Reducer::finalize_backward \[native\]( for \S+ s)?, by train_wrapped \(",
+                    said["ranks 0-2 (3)"])
     assert re.match(r"in decode_image \(.*ranks_of_torch.py:\d+\) \[\w+\]", said["rank 3 (1)"])
 
 
 def test_ranks_that_no_environment_has(probe, ranks):
     """torch.multiprocessing.spawn with init_method=tcp://: by the process group."""
     job = ranks("skip", "tcp")
-    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(probe.path / "jobs" / job / "ranks")) == WORLD, 120,
-               "all ranks")
+    eventually(lambda: job in os.listdir(probe.path / "jobs")
+               and len(links(probe.path / "jobs" / job / "ranks")) == WORLD, 120, "all ranks")
     assert not links(probe.path / "jobs" / job / "workers"), "what has started them is none"
-    said = eventually(lambda: "evaluate" in str(stacks(probe, job)[1]) and all_wait(probe, job), 120, "rank 3 in its barrier")
+    said = eventually(lambda: "evaluate" in str(stacks(probe, job)[1]) and all_wait(probe, job), 120,
+                      "rank 3 in its barrier")
     assert next(iter(said)) == "rank 3 (1)"
     assert status(probe, job)["Backend"] == "gloo"
-    assert reply(probe.path / "jobs" / job / "eval", "on 1-3\nrank\n") == "".join(f"rank {n} (1): {n}\n" for n in (1, 2, 3))
+    said = reply(probe.path / "jobs" / job / "eval", "on 1-3\nrank\n")
+    assert said == "".join(f"rank {n} (1): {n}\n" for n in (1, 2, 3))
 
 
 def test_a_worker_that_hangs(probe, ranks):
@@ -214,7 +220,8 @@ def test_a_worker_that_hangs(probe, ranks):
 def test_a_rank_that_raises(probe, ranks):
     job = ranks("raise")
     directory = probe.path / "jobs" / job
-    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(directory / "ranks")) == WORLD, 120, "all ranks")
+    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(directory / "ranks")) == WORLD, 120,
+               "all ranks")
     said = reply(directory / "ctl", "on-crash stop for 5m\n")
     assert said == "ranks 0-3 (4): OnCrash: stop\n"
     said = reply(directory / "ctl", "record collectives on\n")
@@ -225,7 +232,8 @@ def test_a_rank_that_raises(probe, ranks):
     said = all_wait(probe, job)
     state, frames = said["rank 3 (1)"]
     assert "held, crash" in state
-    assert (directory / "ranks" / "3" / "crash" / "traceback").read_text().rstrip().endswith("ValueError: bad sample in batch 5")
+    traceback = (directory / "ranks" / "3" / "crash" / "traceback").read_text()
+    assert traceback.rstrip().endswith("ValueError: bad sample in batch 5")
     assert reply(directory / "ranks" / "3" / "crash" / "frames" / "0" / "eval", "loss.item(), step\n") == "(3.0, 5)\n"
     assert reply(directory / "eval", "on 0-2\nstep\n") == "ranks 0-2 (3): 5\n"
     # what was recorded: each call, its number as PyTorch counts, and how far each group has come
@@ -245,7 +253,8 @@ def test_a_rank_that_raises(probe, ranks):
     eventually(lambda: sorted((row["rank"], int(row["seq"]) - last) for row in ask(
         directory / "query", "SELECT rank, seq FROM collectives WHERE source = 'counter' AND group_name = '0'")) == [
             ("0", 0), ("1", 0), ("2", 0), ("3", -1)], what="the counts")
-    said = eventually(lambda: f": at #{last}, rank 3 behind" in "".join(collectives(probe, job)) and collectives(probe, job))
+    said = eventually(lambda: f": at #{last}, rank 3 behind" in "".join(collectives(probe, job))
+                      and collectives(probe, job))
     of_all = said[f"group 0 (default), gloo, 4 ranks: at #{last}, rank 3 behind"]
     assert of_all["ranks 0-2 (3)"].startswith(f"in all_reduce #{last} float32[1, 4]")
     assert of_all["rank 3 (1)"].startswith(f"has begun #{last - 1}; in ")

@@ -61,7 +61,8 @@ base = torch.randn(40, 30)
 views = {"plain": base, "transposed": base.t(), "sliced": base[3:30:2, 5::3], "expanded": base[:1].expand(7, 30),
          "scalar": torch.tensor(3.0), "empty": torch.zeros(0, 4), "middle": torch.randn(9, 11, 13)[:, 2:7, ::4]}
 for name in "float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool complex64".split():
-    views[name] = (torch.arange(600) % 97 - 40).to(getattr(torch, name)) if name != "bool" else torch.arange(600) % 3 == 0
+    numbers = torch.arange(600)
+    views[name] = (numbers % 97 - 40).to(getattr(torch, name)) if name != "bool" else numbers % 3 == 0
 views["float16"][:3] = torch.tensor([float("inf"), 6e-8, -65504.0])
 views["large"] = torch.randn(300000)
 def number(value):
@@ -74,8 +75,9 @@ def values(t):
 def said(t):
     return [str(list(t.shape)), str(t.dtype)[6:], str(t.device), t.numel() * t.element_size()]
 def parameters(model):
-    return {name: said(p) + [int(p.requires_grad), p._version, p.data_ptr(), p.grad.data_ptr() if p.grad is not None else None,
-                             id(p), values(p), values(p.grad)[:3] if p.grad is not None else None]
+    return {name: said(p) + [int(p.requires_grad), p._version, p.data_ptr(),
+                             p.grad.data_ptr() if p.grad is not None else None, id(p), values(p),
+                             values(p.grad)[:3] if p.grad is not None else None]
             for name, p in model.named_parameters()}
 loss = model(torch.randn(4, 8))
 print("ready", flush=True)
@@ -128,21 +130,25 @@ def test_parameters(programs):
     for program in programs:
         for model in "model", "second", "third":
             expected = program.ask(f"parameters({model})")
-            known, = program.select(f"SELECT model FROM torch_parameters WHERE address = {next(iter(expected.values()))[8]}")
+            known, = program.select(f"SELECT model FROM torch_parameters WHERE address = "
+                                    f"{next(iter(expected.values()))[8]}")
             rows = {row["name"]: row for row in program.select(
                 f"SELECT *, {', '.join(VALUES)}, grad_norm, grad_nan, grad_inf FROM torch_parameters "
                 f"WHERE model = '{known['model']}'")}
             assert list(rows) == list(expected)
             for path, (*facts, values, gradient) in expected.items():
                 row = rows[path]
-                assert [row[column] for column in PARAMETERS] == ["" if fact is None else str(fact) for fact in facts], path
+                told = ["" if fact is None else str(fact) for fact in facts]
+                assert [row[column] for column in PARAMETERS] == told, path
                 assert all(map(is_close, [row[column] for column in VALUES], values)), (path, row, values)
-                assert all(map(is_close, [row["grad_" + column] for column in VALUES[:3]], gradient or [None] * 3)), path
+                assert all(map(is_close, [row["grad_" + column] for column in VALUES[:3]],
+                               gradient or [None] * 3)), path
         assert sorted(row["model"] for row in program.select("SELECT DISTINCT model FROM torch_parameters")) == \
             ["Linear", "Linear#2", "Net"]
         broken = program.select("SELECT name FROM torch_parameters WHERE nan + inf > 0")
         assert [row["name"] for row in broken] == ["blocks.1.up.weight"]
-        assert [row["name"] for row in program.select("SELECT name FROM torch_parameters WHERE grad_nan > 0")] == ["weight"]
+        rows = program.select("SELECT name FROM torch_parameters WHERE grad_nan > 0")
+        assert [row["name"] for row in rows] == ["weight"]
 
 
 def test_version(programs):
@@ -173,7 +179,8 @@ def test_tensors(programs):
                  program.select("SELECT holder, count(*) AS n FROM torch_tensors GROUP BY holder")}
         assert count["parameter"] == program.ask("sum(len(list(m.parameters())) for m in (model, second, third))")
         assert count["buffer"] == program.ask("len(list(model.buffers()))")
-        assert count["gradient"] == program.ask("sum(p.grad is not None for m in (model, second) for p in m.parameters())")
+        assert count["gradient"] == program.ask("sum(p.grad is not None for m in (model, second) "
+                                                "for p in m.parameters())")
         assert count["optimizer"] == program.ask("sum(torch.is_tensor(one) for o in (adam, sgd) for state in "
                                                  "o.state.values() for one in state.values())")
         shared = program.select("SELECT storage, count(*) AS n FROM torch_tensors GROUP BY storage HAVING n > 3")
@@ -201,7 +208,8 @@ def test_optimizers(programs):
                                "for o in (adam, sgd) for i, g in enumerate(o.param_groups)]")
         assert [[row["optimizer"], int(row["param_group"]), float(row["lr"]), float(row["weight_decay"]),
                  int(row["parameters"]), int(row["address"])] for row in rows] == expected
-        sizes = program.ask("[sum(one.numel() * one.element_size() for state in o.state.values() for one in state.values() "
+        sizes = program.ask("[sum(one.numel() * one.element_size() for state in o.state.values() for one in "
+                            "state.values() "
                             "if torch.is_tensor(one)) for o in (adam, sgd)]")
         assert [int(row["state_bytes"]) for row in rows] == [sizes[0], sizes[0], sizes[1]]
         assert [row["step"] for row in rows] == ["3.0", "3.0", ""]
@@ -257,6 +265,7 @@ for line in sys.stdin:"""))
             assert {row["name"]: row["shape"] for row in rows if row["shape"]} == \
                 {row["name"]: expected[row["name"]] for row in rows if row["shape"]}
             assert set(expected) == {row["name"] for row in rows}
-            held = program.select("SELECT shape FROM torch_tensors WHERE holder IN ('parameter', 'gradient', 'optimizer')"
+            held = program.select("SELECT shape FROM torch_tensors WHERE holder IN ('parameter', 'gradient', "
+                                  "'optimizer')"
                                   " AND model IN ('Net', 'Adam')")
             assert {row["shape"] for row in held} <= shapes | {"[]"}

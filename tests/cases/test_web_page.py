@@ -1,4 +1,5 @@
-"""The page of probefs-web, in a browser: each view by what it shows. PROBEFS_TEST_PICTURES: a directory for pictures of them."""
+"""The page of probefs-web, in a browser: each view by what it shows. PROBEFS_TEST_PICTURES: a directory for pictures of
+them."""
 import os
 import pathlib
 import textwrap
@@ -82,7 +83,8 @@ def test_looking(page, target):
     keep(page, "stacks")
 
     go(page, target, "flame")
-    page.until("[...document.querySelectorAll('.flame button')].some(e => e.innerText.startsWith('price'))", "a box of price()")
+    page.until("[...document.querySelectorAll('.flame button')].some(e => e.innerText.startsWith('price'))",
+               "a box of price()")
     keep(page, "flame")
 
     go(page, target, "tables")
@@ -160,7 +162,8 @@ def test_acting(page, target):
 
 
 def test_ended(page, any_python):
-    target = any_python.run_source("import sys\nprint('ready', flush=True)\nsys.stdin.readline()\nbasket = [1, 2]\nraise KeyError('gone')\n", name="ends.py")
+    target = any_python.run_source("import sys\nprint('ready', flush=True)\nsys.stdin.readline()\nbasket = [1, 2]\n"
+                                   "raise KeyError('gone')\n", name="ends.py")
     go(page, target, "record")
     page.click("on-crash record")
     page.shows("OnCrash: record")
