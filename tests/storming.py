@@ -256,7 +256,7 @@ while read -r line; do case $line in pause*|on-crash*) echo "here $line" >&4;; *
 
     def _left(self, commands):
         """What is here of an open file, and threads that are held for longer than other lines say."""
-        left = [line for line in commands.directory.joinpath("breakpoints").read_text().splitlines() if ": here " in line]
+        left = [line for line in commands.directory.joinpath("breakpoints").read_text().splitlines() if re.match(r"\d+: here ", line)]
         for thread in (commands.directory / "threads").iterdir():
             with contextlib.suppress(FileNotFoundError):  # it has ended
                 said = thread.joinpath("ctl").read_text()
