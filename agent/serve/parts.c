@@ -41,6 +41,7 @@ static const struct part set = {
     .disarm = breakpoints_leave,
     .look = breakpoints_look,
     .end = breakpoints_end,
+    .daemon_gone = breakpoints_daemon_gone,
     .forget = breakpoints_forget,
 };
 static const struct part hit = {.give_up = hit_leave, .wait = hit_wait, .forget = hit_forget};
@@ -54,13 +55,13 @@ static const struct part recorder = {
 static const struct part crash = {
     .give_up = crash_leave,
     .end = crash_end,
-    .daemon_gone = fatal_seen,
+    .daemon_gone = crash_daemon_gone,
     .remains = crash_remains,
     .forget = crash_forget,
 };
 static const struct part hold = {
     .let_go = hold_leave,
-    .daemon_gone = hold_release,
+    .daemon_gone = hold_daemon_gone,
     .forget = hold_forget,
 };
 static const struct part interrupt = {.interrupt = interrupt_all, .forget = interrupt_forget};
