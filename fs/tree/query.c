@@ -279,11 +279,28 @@ struct provider tables_provider(const struct file_context *context, struct table
     };
 }
 
+/* One process's rows; which rank it is, or works for, those of the others tell. */
+static int provide_one(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
+                       struct text *why)
+{
+    struct tables_of *of = arg;
+
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(wanted[i]->table->name, "process"))
+            (void)jobs_learn(of->every.registry); /* else it is what is known of it */
+    return scene_provide(&of->one, wanted, n, stop, why);
+}
+
 int query_run(struct file_context *context, const struct input *input, struct text *said,
               struct outcome *outcome)
 {
     struct tables_of of;
-    const struct provider provider = tables_provider(context, &of);
+    struct provider provider = tables_provider(context, &of);
+
+    if (context->target && !context->target->core) {
+        provider.fill = provide_one;
+        provider.arg = &of;
+    }
 
     return query_feed(&provider, context, input, said, outcome);
 }
