@@ -446,12 +446,27 @@ static int take_row(void *arg, const struct ring_row *row)
     return 0;
 }
 
+/* Whether another thread is in a collective of that group too, or in one whose group isn't known:
+ * then nobody knows which of them began last. */
+static bool has_other(const struct collectives *out, const struct collective *one)
+{
+    for (size_t i = 0; i < out->n; i++) {
+        const struct collective *other = &out->items[i];
+        if (other != one && other->kind != COLLECTIVE_NONE &&
+            (!*other->group || !strcmp(other->group, one->group)))
+            return true;
+    }
+    return false;
+}
+
 /* Who waits in a collective of which no call was recorded waits in the last one that was counted:
- * PyTorch counts those that begin, and one that has begun is waited for here. */
+ * PyTorch counts those that begin, and the only thread that is in one has begun none since. */
 static void number_waits(struct collectives *out)
 {
     for (size_t i = 0; i < out->n; i++) {
         struct collective *one = &out->items[i];
+        if (has_other(out, one))
+            continue;
         for (size_t k = 0; k < out->groups.n; k++)
             if (one->kind == COLLECTIVE_STACK && one->seq < 0 && isnan(one->start) &&
                 one->standing.kind == STANDS && *one->group && one->peer < 0 &&
