@@ -440,11 +440,33 @@ def test_everything_all_the_time(probe, any_python):
 def test_of_a_job(probe, any_python):
     job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(40000 + os.getpid() % 20000), "WORLD_SIZE": "4"}
     ranks = [any_python.run("shares.py", "python", env={**job, "RANK": rank}) for rank in "13"]
+    directory = probe.path / "jobs" / f"127.0.0.1:{job['MASTER_PORT']}"
+    roots = {"rank 1", "rank 3"}
+    eventually(lambda: roots <= set(words_of(directory / "top")), patience(30), "both at work")  # nothing is sampled
     for target in ranks:
-        started(probe, target, "profile cpu 997hz", 20)
-    found = folded(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "folded"))
-    assert {stack[0] for stack in found} == {"rank 1", "rank 3"}
-    assert len(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "status").splitlines()) == 2
+        started(probe, target, "profile wall 997hz", 20)
+    for number, target in enumerate(ranks):
+        Commands(probe, target.pid).run("ctl", f"profile mark both\nprofile mark of{number}\n")
+    profile = directory / "profile"
+    assert {stack[0] for stack in folded((profile / "folded").read_text())} == roots
+    assert len((profile / "status").read_text().splitlines()) == 2
+    assert set(os.listdir(profile)) == FILES | {"live", "last", "marks", "modes", "diff"}
+    assert set(os.listdir(profile / "marks")) == {"both", "of0", "of1"}
+    for part, seen in ("last/1h", roots), ("marks/both", roots), ("marks/of0", {"rank 1"}), ("modes/cpu", roots), \
+            ("diff/1h..both", roots), ("diff/both..of1", {"rank 3"}):
+        eventually(lambda: {stack[0] for stack in folded((profile / part / "folded").read_text())} == seen, patience(30), part)
+        assert b"burn40" in (profile / part / "flamegraph.html").read_bytes() or part == "diff/both..of1"
+    for nothing in "marks/none", "last/soon", "diff/both..none", "modes/none":
+        assert not (profile / nothing).exists(), nothing
+    assert "rank 1" in words_of(profile / "marks" / "of0" / "top")
+    for top_file in directory / "top", probe.path / "all" / "top":
+        found = eventually(lambda: (words := words_of(top_file)) and roots <= set(words) and words, patience(30), "the last second")
+        assert any(words.startswith("burn40 ") for words in found), found
+
+
+def words_of(path):
+    """What stands behind the numbers of a top's lines: the function, and where it is."""
+    return [line.split(" ", 4)[4] for line in path.read_text().splitlines()[1:] if not line.startswith("#")]
 
 
 def blocks(text):
