@@ -15,6 +15,7 @@ from commands import Commands
 from interpreters import eventually, patience
 from mount import REPOSITORY
 from sql import ask, value
+from test_torch import torch_python  # noqa: F401, a fixture
 
 FILES = {"status", "folded", "top", "lines", "flamegraph.html", "speedscope.json", "gecko.json", "pprof"}
 PARTS = {"last", "marks", "modes", "diff", "threads", "source"}
@@ -503,3 +504,50 @@ def test_live(probe, any_python):
         assert everybody.stdout.readline().startswith("# ")
         target.process.kill()
         assert own.wait(patience(60)) == 0
+
+
+# trains from a loader that has processes of its own, once for each line
+TRAINS = """
+import sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+torch.set_num_threads(1)
+class Samples(Dataset):
+    def __len__(self):
+        return 200
+    def __getitem__(self, number):
+        time.sleep(0.02)
+        return torch.full((16,), float(number))
+model = torch.nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+def step(batch):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+def train():
+    for batch in DataLoader(Samples(), batch_size=4, num_workers=2):
+        step(batch)
+print("ready", flush=True)
+for line in sys.stdin:
+    train()
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.long
+def test_a_job_that_waits_for_its_loader(probe, torch_python):  # noqa: F811
+    """Twenty lines say what it waits for, whatever else threads of the loader wait for."""
+    target = torch_python.run_source(TRAINS)
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "profile wall\n")
+    target.send("train")
+    target.expect("done", 60)
+    commands.run("ctl", "profile off\n")
+    text = probe.read(target.pid, "profile", "top")
+    lines = [line.split(" ", 4) for line in text.splitlines()[:20] if not line.startswith(("#", "self"))]
+    waits = [line for line in lines if "_next_data < _BaseDataLoaderIter.__next__ < train" in line[4]]
+    assert waits and lines.index(waits[0]) <= 2, text  # [preempted] may be more
+    whole = float(next(line.split(" ")[1] for line in text.splitlines() if " train /" in line))
+    in_loader = float(next(line.split(" ")[1] for line in text.splitlines() if " _BaseDataLoaderIter.__next__ /" in line))
+    assert in_loader > 0.5 * whole, text
+    assert sum(float(line[0]) for line in waits) > 0.3 * in_loader, text
+    assert re.search(r"Condition\.wait \S+ \[futex\] < Queue._feed < ", text), text  # threads of its own that feed the others
