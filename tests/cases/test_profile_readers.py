@@ -57,8 +57,8 @@ def saved(probe, any_python, tmp_path_factory):
             control = Commands(probe, target.pid)
             control.run("ctl", "profile wall 997hz native\n")
             for mark in "cold", "warm":
-                before = samples(probe, target)
                 control.run("ctl", f"profile mark {mark}\n")
+                before = samples(probe, target)
                 eventually(lambda: samples(probe, target) > before + 500, patience(60), "samples")
         for target in ranks:
             Commands(probe, target.pid).run("ctl", "profile off\n")
