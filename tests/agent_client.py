@@ -39,7 +39,7 @@ SAMPLED = struct.Struct("=QQ")  # where allocations and samples are
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQQ")
-CONTINUE, STEP, NEXT, FINISH, JUMP, PAUSE, RETURN, UNTIL, STEP_OWN = range(1, 10)
+CONTINUE, STEP, NEXT, FINISH, JUMP, PAUSE, TO_RETURN, UNTIL, STEP_OWN = range(1, 10)
 BY_BREAKPOINT, BY_WATCH, BY_STEP, BY_RETURN, BY_PAUSE, BY_CRASH = range(1, 7)  # why a thread is stopped
 WATCH_SLOT = struct.Struct("=IIQII")
 WATCHES = 4

@@ -114,7 +114,7 @@ static bool enter(struct held *held)
     if (!may_hold(held->interpreter, hold->alone) || (hold->removed && *hold->removed))
         return false;
     stop.number = ++stops;
-    held->stop = stops_take(&stop);
+    held->stop = stop_table_take(&stop);
     if (!held->stop)
         return false;
     held->until_ns = monotonic_ns() + for_ns;
@@ -132,7 +132,7 @@ static void let_go(struct held *held)
     while (*link != held)
         link = &(*link)->next;
     *link = held->next;
-    stops_free(held->stop);
+    stop_table_free(held->stop);
     pthread_cond_broadcast(&agent_changed);
 }
 
@@ -235,7 +235,7 @@ bool hold_thread(struct interpreter *interpreter, const struct hold *hold,
     if (held_own || own_thread_self() || probe_agent_record.pid != getpid())
         return true;
     held.stepped = step_end(interpreter);
-    exit_watch(interpreter);
+    joining_watch(interpreter);
     if (!enter(&held))
         return true;
     begun(arg, held.stop->number);
@@ -260,7 +260,7 @@ void hold_jumped(int line)
 {
     _guard_agent_;
     held_own->jumped_to = line;
-    stops_set_line(held_own->stop, line);
+    stop_table_set_line(held_own->stop, line);
 }
 
 /* From 3.12 on a line that is jumped to is told of like any other, and so is, once a function is
@@ -400,5 +400,5 @@ void hold_forget(void)
 {
     held_all = NULL;
     inside = 0;
-    stops_forget();
+    stop_table_forget();
 }

@@ -153,8 +153,8 @@ static int take_reading(struct all *all, struct reading *reading, int error)
 /* So many of them at once. -ENOMEM. */
 static int read_some(struct all *all, struct process **some, size_t n)
 {
-    struct may_hang *works[ALL_THREADS] = {0};
-    int errors[ALL_THREADS], r = 0;
+    struct may_hang *works[EVERY_PROCESS_THREADS] = {0};
+    int errors[EVERY_PROCESS_THREADS], r = 0;
 
     for (size_t i = 0; i < n && r == 0; i++) {
         struct reading *reading = reading_start(some[i], all->render);
@@ -165,8 +165,8 @@ static int read_some(struct all *all, struct process **some, size_t n)
         works[i] = &reading->work;
         errors[i] = reading->error;
     }
-    struct may_hang *waited[ALL_THREADS];
-    for (size_t i = 0; i < ALL_THREADS; i++)
+    struct may_hang *waited[EVERY_PROCESS_THREADS];
+    for (size_t i = 0; i < EVERY_PROCESS_THREADS; i++)
         waited[i] = works[i] && errors[i] == 0 ? works[i] : NULL;
     may_hang_wait_all(waited, n);
     for (size_t i = 0; i < n && works[i]; i++) {
@@ -181,11 +181,11 @@ static int read_some(struct all *all, struct process **some, size_t n)
 
 static int read_all(struct all *all)
 {
-    uint64_t until = monotonic_ns() + ALL_DEADLINE_NS;
+    uint64_t until = monotonic_ns() + EVERY_PROCESS_DEADLINE_NS;
 
     int r = list(all);
     for (size_t i = 0, n; r == 0 && i < all->list.n; i += n) {
-        n = all->list.n - i < ALL_THREADS ? all->list.n - i : ALL_THREADS;
+        n = all->list.n - i < EVERY_PROCESS_THREADS ? all->list.n - i : EVERY_PROCESS_THREADS;
         if (interrupted(all->context->interrupt))
             return -EINTR;
         if (monotonic_ns() < until && all->bytes < ALL_BYTES_MAX)

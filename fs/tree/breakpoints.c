@@ -9,7 +9,7 @@
 #include "fs/tree/breakpoints.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/breakpoint/set.h"
+#include "fs/breakpoint/rows.h"
 #include "fs/process/registry.h"
 #include "fs/recording/held_threads.h"
 #include "fs/tree/agent_session.h"
@@ -201,11 +201,11 @@ int breakpoints_lines(struct recording *recording, struct target *target, const 
                       struct text *out)
 {
     _cleanup_(held_list_deinit) struct held_list held = {0};
-    _cleanup_(breakpoint_set_deinit) struct breakpoint_set set = {0};
+    _cleanup_(breakpoint_rows_deinit) struct breakpoint_rows set = {0};
 
     if (!recording_attached(recording)) /* with the agent the set is gone */
         return 0;
-    int r = breakpoint_set_read(recording, &set);
+    int r = breakpoint_rows_read(recording, &set);
     if (target && set.n)
         held_list_read(target, recording, &held); /* which leaves it empty where it fails */
     for (size_t i = 0; r == 0 && i < set.n; i++)

@@ -138,6 +138,26 @@ def test_ctrl_c(probe, session):
     assert goes_on(probe, target) > 0
 
 
+def test_who_waits_is_told(probe, session, tmp_path):
+    """What for, and it is taken away again."""
+    target, pdb = session
+    done = tmp_path / "done"
+    os.write(pdb.master, f"while not __import__('os').path.exists({str(done)!r}): time.sleep(0.01)\n\n".encode())
+    pdb.until_prompt(f"probefs-pdb: waiting for {target.pid} to answer, 2 s; Ctrl-C ends it ")
+    done.touch()
+    assert pdb.until_prompt() == "\x1b[K"
+    assert pdb.end("q") == 0
+    assert goes_on(probe, target) > 0  # and waits for its standard input
+    other = Terminal("-m", probe.path, target.pid)
+    try:
+        assert "waiting for a line of Python: MainThread " in other.until_prompt(" 2 s; Ctrl-C ends it ")
+        os.killpg(other.process.pid, 2)
+        assert other.process.wait(patience(30)) == 1
+    finally:
+        other.close()
+    eventually(lambda: "Stopped: none" in probe.read(target.pid, "status"), what="that nothing is held")
+
+
 def test_held_by_somebody_else(probe, any_python):
     """It is taken as it is held, and stays so."""
     target = any_python.run_source(SOURCE, name="stepped.py")

@@ -100,9 +100,8 @@ enum kernel_kind {
 #define RECORD_TASK 16u      /* a struct kernel_task stands behind the frames */
 
 /* Low bits of a frame's code. */
-#define FRAME_MARK                                                             \
- 1u /* no Python frame but where a call of the loop began; `at` is its address \
-     */
+/* No Python frame but where a call of the loop began; `at` is its address. */
+#define FRAME_MARK 1u
 #define FRAME_GENERATOR 2u /* a generator's */
 #define FRAME_ENTRY 4u     /* the outermost of one call of the loop (3.11) */
 

@@ -7,10 +7,10 @@
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/moment/moment.h"
-#include "fs/sampler/bpf/events.h"
+#include "fs/sampler/bpf/perf_events.h"
 #include "fs/sampler/bpf/own_state.h"
 #include "fs/sampler/bpf/program.h"
-#include "fs/sampler/bpf/ring.h"
+#include "fs/sampler/bpf/kernel_ring.h"
 #include "fs/sampler/bpf/stacks.h"
 #include "fs/sampler/sampler.h"
 
@@ -70,8 +70,8 @@ struct child {
 struct kernel {
     struct sampler *sampler;
     struct program *program;
-    struct ring ring;
-    struct events clocks, faults;
+    struct kernel_ring ring;
+    struct perf_events clocks, faults;
     uint32_t slot, serial, ring_bytes;
     bool watched, hears, slotted;
     uint64_t began; /* how far the ring was written as all threads had their events */
@@ -440,9 +440,9 @@ static void equip(struct kernel *k, pid_t tid)
     bool anew = *k->ring.read >= k->began; /* it wasn't there as threads were listed */
 
     if (k->clocks.n)
-        events_add(&k->clocks, tid, anew);
+        perf_events_add(&k->clocks, tid, anew);
     if (k->faults.n)
-        events_add(&k->faults, tid, anew);
+        perf_events_add(&k->faults, tid, anew);
 }
 
 static void take_record(struct kernel *k, const void *data, size_t size)
@@ -504,7 +504,7 @@ static void vary(struct kernel *k, uint64_t now)
     for (size_t i = 0; i < k->nthreads; i++) {
         struct heard *heard = &k->threads[i];
         if (heard->sampled)
-            heard->owed += events_vary(&k->clocks, heard->tid);
+            heard->owed += perf_events_vary(&k->clocks, heard->tid);
         heard->sampled = false;
     }
 }
@@ -516,7 +516,7 @@ static void read_ring(struct kernel *k, uint64_t least,
     uint64_t cpu = thread_cpu_ns(), now = monotonic_ns();
     struct kernel_figures figures;
 
-    ring_read(&k->ring, take, k);
+    kernel_ring_read(&k->ring, take, k);
     name_threads(k);
     vary(k, now);
     if (target_alive(k->sampler->target))
@@ -740,8 +740,8 @@ static void kernel_free(struct kernel *k)
 {
     uint32_t slot = k->slot;
 
-    events_deinit(&k->clocks);
-    events_deinit(&k->faults);
+    perf_events_deinit(&k->clocks);
+    perf_events_deinit(&k->faults);
     if (k->hears)
         program_ignore_switches(k->program);
     if (k->watched)
@@ -750,7 +750,7 @@ static void kernel_free(struct kernel *k)
         map_drop(k->program->maps[MAP_RINGS], &slot);
         slot_give(k);
     }
-    ring_deinit(&k->ring);
+    kernel_ring_deinit(&k->ring);
     program_put(k->program);
     stacks_free(k->stacks);
     for (size_t i = 0; i < k->nthreads; i++)
@@ -767,16 +767,16 @@ static void kernel_free(struct kernel *k)
     free(k);
 }
 
-static int begin_events(struct kernel *k, struct events *events, uint64_t config, uint64_t period,
-                        enum kernel_part part, struct text *why)
+static int begin_events(struct kernel *k, struct perf_events *events, uint64_t config,
+                        uint64_t period, enum kernel_part part, struct text *why)
 {
     const struct sampler *sampler = k->sampler;
     int fd = program_part(k->program, part, why);
 
     if (fd < 0)
         return fd;
-    return events_open(events, sampler->target->pid, sampler->options.tid, config, period,
-                       sampler->options.children, fd, why);
+    return perf_events_open(events, sampler->target->pid, sampler->options.tid, config, period,
+                            sampler->options.children, fd, why);
 }
 
 static int begin(struct kernel *k, struct text *why)
@@ -793,7 +793,7 @@ static int begin(struct kernel *k, struct text *why)
         r = describe(k, &watched, why);
     if (r < 0)
         return r;
-    r = ring_init(&k->ring, ring_size(k));
+    r = kernel_ring_init(&k->ring, ring_size(k));
     if (r == 0)
         r = clear_figures(k);
     if (r == 0)
@@ -849,8 +849,8 @@ static void stop(struct sampler *sampler)
 {
     struct kernel *k = sampler->of;
 
-    events_deinit(&k->clocks);
-    events_deinit(&k->faults);
+    perf_events_deinit(&k->clocks);
+    perf_events_deinit(&k->faults);
     read_ring(k, 0, take_each);
     kernel_free(k);
 }

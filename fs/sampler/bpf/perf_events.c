@@ -1,4 +1,4 @@
-#include "fs/sampler/bpf/events.h"
+#include "fs/sampler/bpf/perf_events.h"
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
@@ -27,13 +27,13 @@ static int event_new(struct perf_event_attr *attr, pid_t tid)
 }
 
 /* The last one of this thread, or the first of a later one; the end: there is none. */
-static struct event *first_from(const struct events *events, pid_t tid)
+static struct event *first_from(const struct perf_events *events, pid_t tid)
 {
     return events->items + LOWER_BOUND(events->n, i, events->items[i].tid < tid);
 }
 
 /* NULL: none is its own. */
-static struct event *find_event(const struct events *events, pid_t tid)
+static struct event *find_event(const struct perf_events *events, pid_t tid)
 {
     struct event *at = first_from(events, tid);
 
@@ -43,9 +43,9 @@ static struct event *find_event(const struct events *events, pid_t tid)
 /* Threads are listed first: one that has inherited an event mustn't get another one. */
 static int list_thread(void *arg, int tasks, pid_t tid)
 {
-    struct events *events = arg;
+    struct perf_events *events = arg;
 
-    if (events->n >= EVENTS_MAX)
+    if (events->n >= PERF_EVENTS_MAX)
         return -E2BIG;
     if (ARRAY_GROW(events->items, events->alloc, events->n + 1) < 0)
         return -ENOMEM;
@@ -56,7 +56,7 @@ static int list_thread(void *arg, int tasks, pid_t tid)
     return 0;
 }
 
-static int open_event(struct events *events, struct event *event, struct text *why)
+static int open_event(struct perf_events *events, struct event *event, struct text *why)
 {
     int fd = event_new(&events->attr, event->tid);
 
@@ -84,23 +84,23 @@ static int open_event(struct events *events, struct event *event, struct text *w
     return 0;
 }
 
-int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, uint64_t period,
-                bool children, int part, struct text *why)
+int perf_events_open(struct perf_events *events, pid_t pid, pid_t tid, uint64_t config,
+                     uint64_t period, bool children, int part, struct text *why)
 {
-    struct events all = {.attr = {.size = sizeof all.attr,
-                                  .type = PERF_TYPE_SOFTWARE,
-                                  .config = config,
-                                  .sample_period = period,
-                                  .disabled = 1,
-                                  .inherit = !tid,
-                                  .inherit_thread = !tid && !children,
-                                  .exclude_hv = 1},
-                         .part = part};
+    struct perf_events all = {.attr = {.size = sizeof all.attr,
+                                       .type = PERF_TYPE_SOFTWARE,
+                                       .config = config,
+                                       .sample_period = period,
+                                       .disabled = 1,
+                                       .inherit = !tid,
+                                       .inherit_thread = !tid && !children,
+                                       .exclude_hv = 1},
+                              .part = part};
     int r = tid ? list_thread(&all, -1, tid) : proc_each_task(pid, list_thread, &all);
     bool any = false;
 
     if (r == -E2BIG)
-        text_printf(why, "the process has more than %d threads", EVENTS_MAX);
+        text_printf(why, "the process has more than %d threads", PERF_EVENTS_MAX);
     for (size_t i = 0; i < all.n && r == 0; i++) {
         r = open_event(&all, &all.items[i], why);
         any |= all.items[i].fd >= 0;
@@ -113,12 +113,12 @@ int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, ui
     if (r < 0 && !why->size)
         text_printf(why, "%s", r == -ESRCH ? "the process has ended" : strerror(-r));
     if (r < 0)
-        events_deinit(&all);
+        perf_events_deinit(&all);
     *events = all;
     return r;
 }
 
-void events_add(struct events *events, pid_t tid, bool anew)
+void perf_events_add(struct perf_events *events, pid_t tid, bool anew)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
 
@@ -134,7 +134,7 @@ void events_add(struct events *events, pid_t tid, bool anew)
     memmove(event, event + 1, (size_t)(events->items + events->n - event) * sizeof *event);
 }
 
-uint64_t events_vary(struct events *events, pid_t tid)
+uint64_t perf_events_vary(struct perf_events *events, pid_t tid)
 {
     struct event *event = find_event(events, tid);
     uint64_t usual = events->attr.sample_period, random;
@@ -150,13 +150,13 @@ uint64_t events_vary(struct events *events, pid_t tid)
     return before / 2;
 }
 
-void events_deinit(struct events *events)
+void perf_events_deinit(struct perf_events *events)
 {
     for (size_t i = 0; i < events->n; i++)
         if (events->items[i].fd >= 0)
             close(events->items[i].fd);
     free(events->items);
-    *events = (struct events){0};
+    *events = (struct perf_events){0};
 }
 
 /* ---- what one costs ---- */
@@ -211,7 +211,7 @@ static uint64_t compare(int fd)
     return with > without ? (with - without) / (with / COST_PERIOD_NS) : 0;
 }
 
-uint64_t event_cost(bool trapped)
+uint64_t perf_events_cost(bool trapped)
 {
     struct perf_event_attr attr = {.size = sizeof attr,
                                    .type = PERF_TYPE_SOFTWARE,
