@@ -157,7 +157,7 @@ static int arm(struct interpreter *interpreter, struct breakpoint *const *breakp
     for (unsigned i = 0; i < count; i++)
         if (breakpoints[i]->kind == BREAKPOINT_RAISE) {
             places->raises[places->nraises++] = breakpoint_ref(breakpoints[i]);
-            reports[i].known = raising_knows(places, breakpoints[i]->where);
+            reports[i].known = raise_knows(places, breakpoints[i]->where);
         }
     r = say(arm_located(places, breakpoints, count, reports), words);
     if (r == 0)
@@ -204,7 +204,7 @@ void places_disarm(struct interpreter *interpreter)
         return;
     }
     places_take_out(places, NULL);
-    raising_free(places->raising);
+    raise_free(places->raising);
     places->raising = NULL;
     places_apply(interpreter, places);
     PyErr_Clear();

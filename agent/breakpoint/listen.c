@@ -61,7 +61,7 @@ static bool has_started(const PyFrameObject *frame, const PyObject *code)
 }
 
 static enum hear_answer hit_again(struct interpreter *interpreter, const struct heard *heard,
-                                  const struct place *place, int line)
+                                  const struct code_place *place, int line)
 {
     struct reached reached = {
         heard_frame(heard), heard->code, line, NULL, NULL, STOP_BREAKPOINT, heard->event,
@@ -79,9 +79,9 @@ static enum hear_answer hit_again(struct interpreter *interpreter, const struct 
 
 /* A generator expression that stands on one line begins that again at each turn. It was hit as it
  * started; but not if it runs already. */
-static const struct place *generator_at(const struct places *places, PyObject *code, int line)
+static const struct code_place *generator_at(const struct places *places, PyObject *code, int line)
 {
-    const struct place *place = places_at(places, code, PLACE_START, 0);
+    const struct code_place *place = places_at(places, code, PLACE_START, 0);
     bool is = place && line == codes_number(code, CODE_FIRST_LINE) &&
               codes_number(code, CODE_FLAGS) & (CO_GENERATOR | CO_ASYNC_GENERATOR);
     return is ? place : NULL;
@@ -99,7 +99,8 @@ static enum hear_answer get_to(struct interpreter *interpreter, const struct hea
     };
     struct reach here;
 
-    const struct place *place = places ? places_at(places, heard->code, event, heard->line) : NULL;
+    const struct code_place *place = places ? places_at(places, heard->code, event, heard->line)
+                                            : NULL;
     if (places && !place && event == PLACE_LINE && python.version < 0x030c) /* no jump is told of */
         return hit_again(interpreter, heard, generator_at(places, heard->code, heard->line),
                          heard->line);
@@ -117,7 +118,7 @@ static enum hear_answer get_back(struct interpreter *interpreter, const struct h
 {
     const struct places *places = places_here(interpreter);
     int line = places ? statement_jump(heard->code, heard->from, heard->to) : 0;
-    const struct place *place = line ? places_at(places, heard->code, PLACE_LINE, line) : NULL;
+    const struct code_place *place = line ? places_at(places, heard->code, PLACE_LINE, line) : NULL;
 
     if (!place && line)
         place = generator_at(places, heard->code, line);
@@ -133,7 +134,7 @@ static enum hear_answer get_to_raise(struct interpreter *interpreter, const stru
     if (!frame)
         return HEAR_ON;
     Py_IncRef(frame);
-    return raising_seen(interpreter, (PyFrameObject *)frame, heard->value, heard->traceback)
+    return raise_seen(interpreter, (PyFrameObject *)frame, heard->value, heard->traceback)
                ? HEAR_ON
                : HEAR_RAISED;
 }

@@ -9,13 +9,13 @@
 
 #include <errno.h>
 
-#define SPOTS_LEAST 256 /* buckets; a power of two */
+#define BUCKETS_LEAST 256 /* buckets; a power of two */
 #define AGAIN_MAX 8
 
-/* What is at one place. */
-struct spot {
-    struct spot *next;   /* in the bucket */
-    struct place *first; /* never NULL */
+/* What is at one line, start or return of one code object. */
+struct place_list {
+    struct place_list *next;  /* in the bucket */
+    struct code_place *first; /* never NULL */
     unsigned nagain;
     int again[AGAIN_MAX]; /* offsets of instructions in the midst of the line */
 };
@@ -50,33 +50,33 @@ static size_t hash(const PyObject *code, unsigned salt)
     return x * 0x9e3779b97f4a7c15 >> 32;
 }
 
-static struct spot **spot_at(const struct places *places, const PyObject *code,
-                             enum place_event event, int line)
+static struct place_list **list_at(const struct places *places, const PyObject *code,
+                                   enum place_event event, int line)
 {
-    struct spot **link =
-        &places->spots[hash(code, (unsigned)line * 4 + event) & (places->nbuckets - 1)];
+    struct place_list **link =
+        &places->lists[hash(code, (unsigned)line * 4 + event) & (places->nbuckets - 1)];
 
     for (; *link; link = &(*link)->next) {
-        const struct place *place = (*link)->first;
+        const struct code_place *place = (*link)->first;
         if (place->code == code && place->line == line && place->event == event)
             break;
     }
     return link;
 }
 
-const struct place *places_at(const struct places *places, const PyObject *code,
-                              enum place_event event, int line)
+const struct code_place *places_at(const struct places *places, const PyObject *code,
+                                   enum place_event event, int line)
 {
-    const struct spot *spot = *spot_at(places, code, event, line);
-    return spot ? spot->first : NULL;
+    const struct place_list *list = *list_at(places, code, event, line);
+    return list ? list->first : NULL;
 }
 
-bool places_again(const struct places *places, const struct place *place, int offset)
+bool places_again(const struct places *places, const struct code_place *place, int offset)
 {
-    const struct spot *spot = *spot_at(places, place->code, place->event, place->line);
+    const struct place_list *list = *list_at(places, place->code, place->event, place->line);
 
-    for (unsigned i = 0; spot && i < spot->nagain; i++)
-        if (spot->again[i] == offset)
+    for (unsigned i = 0; list && i < list->nagain; i++)
+        if (list->again[i] == offset)
             return true;
     return false;
 }
@@ -129,20 +129,20 @@ static bool grow(struct places *places)
 
     if (places->count < places->nbuckets)
         return true;
-    grown.spots = calloc(grown.nbuckets, sizeof *grown.spots);
+    grown.lists = calloc(grown.nbuckets, sizeof *grown.lists);
     grown.armed = calloc(grown.nbuckets, sizeof *grown.armed);
-    if (!grown.spots || !grown.armed) {
-        free(grown.spots);
+    if (!grown.lists || !grown.armed) {
+        free(grown.lists);
         free(grown.armed);
         return false;
     }
     for (size_t i = 0; i < places->nbuckets; i++) {
-        for (struct spot *spot; (spot = places->spots[i]);) {
-            const struct place *place = spot->first;
-            struct spot **link = spot_at(&grown, place->code, place->event, place->line);
-            places->spots[i] = spot->next;
-            spot->next = NULL;
-            *link = spot;
+        for (struct place_list *list; (list = places->lists[i]);) {
+            const struct code_place *place = list->first;
+            struct place_list **link = list_at(&grown, place->code, place->event, place->line);
+            places->lists[i] = list->next;
+            list->next = NULL;
+            *link = list;
         }
         for (struct armed *armed; (armed = places->armed[i]);) {
             struct armed **link = armed_at(&grown, armed->code);
@@ -151,9 +151,9 @@ static bool grow(struct places *places)
             *link = armed;
         }
     }
-    free(places->spots);
+    free(places->lists);
     free(places->armed);
-    places->spots = grown.spots;
+    places->lists = grown.lists;
     places->armed = grown.armed;
     places->nbuckets = grown.nbuckets;
     return true;
@@ -174,10 +174,10 @@ static struct armed *have_armed(struct places *places, PyObject *code)
     return *link = armed;
 }
 
-static struct spot *have_spot(struct places *places, PyObject *code, enum place_event event,
-                              int line)
+static struct place_list *have_list(struct places *places, PyObject *code, enum place_event event,
+                                    int line)
 {
-    struct spot **link = spot_at(places, code, event, line);
+    struct place_list **link = list_at(places, code, event, line);
 
     if (*link)
         return *link;
@@ -187,18 +187,18 @@ static struct spot *have_spot(struct places *places, PyObject *code, enum place_
     return *link;
 }
 
-static bool is_there(const struct spot *spot, const struct breakpoint *breakpoint)
+static bool is_there(const struct place_list *list, const struct breakpoint *breakpoint)
 {
-    for (const struct place *place = spot->first; place; place = place->next)
+    for (const struct code_place *place = list->first; place; place = place->next)
         if (place->breakpoint == breakpoint)
             return true;
     return false;
 }
 
 /* In the order of their ids. */
-static void link_place(struct spot *spot, struct place *place)
+static void link_place(struct place_list *list, struct code_place *place)
 {
-    struct place **link = &spot->first;
+    struct code_place **link = &list->first;
 
     while (*link && (*link)->breakpoint->id < place->breakpoint->id)
         link = &(*link)->next;
@@ -213,15 +213,15 @@ int places_add(struct places *places, struct breakpoint *breakpoint, PyObject *c
         line = 0;
     if (places->count == PLACES_MAX)
         return -ENOSPC;
-    struct place *place = grow(places) ? malloc(sizeof *place) : NULL;
+    struct code_place *place = grow(places) ? malloc(sizeof *place) : NULL;
     struct armed *armed = place ? have_armed(places, code) : NULL;
-    struct spot *spot = armed ? have_spot(places, code, event, line) : NULL;
-    if (!spot || is_there(spot, breakpoint)) {
+    struct place_list *list = armed ? have_list(places, code, event, line) : NULL;
+    if (!list || is_there(list, breakpoint)) {
         free(place);
-        return spot ? -EEXIST : -ENOMEM;
+        return list ? -EEXIST : -ENOMEM;
     }
-    *place = (struct place){NULL, breakpoint_ref(breakpoint), code, event, line, spot->nagain};
-    link_place(spot, place);
+    *place = (struct code_place){NULL, breakpoint_ref(breakpoint), code, event, line, list->nagain};
+    link_place(list, place);
     armed->counts[event]++;
     armed->changed = true;
     places->count++;
@@ -229,7 +229,7 @@ int places_add(struct places *places, struct breakpoint *breakpoint, PyObject *c
     return 0;
 }
 
-static void free_place(struct places *places, struct place *place)
+static void free_place(struct places *places, struct code_place *place)
 {
     places->count--;
     __atomic_fetch_sub(&place->breakpoint->places, 1, __ATOMIC_RELAXED);
@@ -237,13 +237,13 @@ static void free_place(struct places *places, struct place *place)
     free(place);
 }
 
-static void take_out(struct places *places, struct spot **link, const PyObject *gone)
+static void take_out(struct places *places, struct place_list **link, const PyObject *gone)
 {
-    struct spot *spot = *link;
-    struct place **at = &spot->first;
+    struct place_list *list = *link;
+    struct code_place **at = &list->first;
 
     while (*at) {
-        struct place *place = *at;
+        struct code_place *place = *at;
         if (place->code != gone && !place->breakpoint->removed) {
             at = &place->next;
             continue;
@@ -257,20 +257,20 @@ static void take_out(struct places *places, struct spot **link, const PyObject *
         breakpoints_count(breakpoint);
         breakpoint_unref(breakpoint);
     }
-    if (!spot->first) {
-        *link = spot->next;
-        free(spot);
+    if (!list->first) {
+        *link = list->next;
+        free(list);
     }
 }
 
 void places_take_out(struct places *places, const PyObject *gone)
 {
     for (size_t i = 0; i < places->nbuckets; i++)
-        for (struct spot **link = &places->spots[i]; *link;) {
-            struct spot *spot = *link;
+        for (struct place_list **link = &places->lists[i]; *link;) {
+            struct place_list *list = *link;
             take_out(places, link, gone);
-            if (*link == spot)
-                link = &spot->next;
+            if (*link == list)
+                link = &list->next;
         }
 }
 
@@ -314,14 +314,14 @@ struct places *places_new(void)
     if (!places)
         return NULL;
     places->forks = fork_count();
-    places->nbuckets = SPOTS_LEAST;
-    places->spots = calloc(places->nbuckets, sizeof *places->spots);
+    places->nbuckets = BUCKETS_LEAST;
+    places->lists = calloc(places->nbuckets, sizeof *places->lists);
     places->armed = calloc(places->nbuckets, sizeof *places->armed);
     places->wanted = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->wanted);
     places->raises = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->raises);
-    if (places->spots && places->armed && places->wanted && places->raises)
+    if (places->lists && places->armed && places->wanted && places->raises)
         return places;
-    free(places->spots);
+    free(places->lists);
     free(places->armed);
     free(places->wanted);
     free(places->raises);
@@ -339,23 +339,23 @@ static void free_list(struct breakpoint **all, unsigned count)
 static void free_places(struct places *places)
 {
     for (size_t i = 0; i < places->nbuckets; i++) {
-        for (struct spot *spot; (spot = places->spots[i]);) {
-            for (struct place *place; (place = spot->first);) {
-                spot->first = place->next;
+        for (struct place_list *list; (list = places->lists[i]);) {
+            for (struct code_place *place; (place = list->first);) {
+                list->first = place->next;
                 free_place(places, place);
             }
-            places->spots[i] = spot->next;
-            free(spot);
+            places->lists[i] = list->next;
+            free(list);
         }
         while (places->armed[i])
             drop_armed(&places->armed[i]);
     }
-    free(places->spots);
+    free(places->lists);
     free(places->armed);
     free_list(places->wanted, places->nwanted);
     free_list(places->raises, places->nraises);
     Py_DecRef(places->file);
-    raising_free(places->raising);
+    raise_free(places->raising);
     free(places);
 }
 

@@ -6,20 +6,20 @@
 
 #define PLACES_FILTER 4096u /* bits */
 
-struct spot;
+struct place_list;
 struct armed;
-struct raising;
+struct raise;
 
 struct places {
-    unsigned forks;       /* fork_count() when it was made */
-    struct spot **spots;  /* a hash of what is at one place, and ... */
-    struct armed **armed; /* ... of code objects with something in them; both have nbuckets */
+    unsigned forks;            /* fork_count() when it was made */
+    struct place_list **lists; /* a hash of what is at one place, and ... */
+    struct armed **armed;      /* ... of code objects with something in them; both have nbuckets */
     size_t nbuckets, count;
     struct breakpoint **wanted; /* of kinds LINE, FUNCTION and RETURN: references */
     unsigned nwanted;
     struct breakpoint **raises; /* of kind RAISE: references */
     unsigned nraises;
-    struct raising *raising; /* raise.h; NULL: no exception was seen yet */
+    struct raise *raising; /* raise.h; NULL: no exception was seen yet */
     /* of the code object that came last; held, so that the next one's is known again */
     PyObject *file;
     bool file_wanted;

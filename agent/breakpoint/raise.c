@@ -21,8 +21,8 @@ struct verdict {
     bool is;
 };
 
-struct raising {
-    struct sightings sightings;
+struct raise {
+    struct exceptions_seen all_seen;
     struct attribute module, qualname, mro; /* of type */
     struct verdict verdicts[VERDICTS];
 };
@@ -30,7 +30,7 @@ struct raising {
 /* ---- classes ---- */
 
 /* Whether `where` is the end, on whole parts, of what a class is called with its module. */
-static bool is_called(const struct raising *raising, const char *where, PyObject *type)
+static bool is_called(const struct raise *raising, const char *where, PyObject *type)
 {
     _cleanup_unref_ PyObject *module = attribute_of(&raising->module, type),
                              *name = attribute_of(&raising->qualname, type);
@@ -52,7 +52,7 @@ static bool is_called(const struct raising *raising, const char *where, PyObject
 }
 
 /* Also by a class that it is derived from. */
-static bool find_out(const struct raising *raising, const char *where, PyObject *type)
+static bool find_out(const struct raise *raising, const char *where, PyObject *type)
 {
     _cleanup_unref_ PyObject *mro = attribute_of(&raising->mro, type);
     Py_ssize_t count = mro && is_exactly(mro, &PyTuple_Type) ? PyTuple_Size(mro) : 0;
@@ -70,7 +70,7 @@ static bool ends_iteration(PyObject *type)
            type == PyExc_GeneratorExit;
 }
 
-static bool is_meant(struct raising *raising, const struct breakpoint *breakpoint, PyObject *type)
+static bool is_meant(struct raise *raising, const struct breakpoint *breakpoint, PyObject *type)
 {
     struct verdict *verdict =
         &raising->verdicts[(((uintptr_t)type ^ (uintptr_t)breakpoint) >> 5) % VERDICTS];
@@ -87,23 +87,22 @@ static bool is_meant(struct raising *raising, const struct breakpoint *breakpoin
 
 /* ---- exceptions ---- */
 
-static struct raising *make(void)
+static struct raise *make(void)
 {
     PyObject *type = (PyObject *)&PyType_Type;
-    struct raising *raising = calloc(1, sizeof *raising);
+    struct raise *raising = calloc(1, sizeof *raising);
 
-    if (raising && sightings_init(&raising->sightings) == 0 &&
+    if (raising && exceptions_seen_init(&raising->all_seen) == 0 &&
         attribute_find(type, "__module__", &raising->module) &&
         attribute_find(type, "__qualname__", &raising->qualname) &&
         attribute_find(type, "__mro__", &raising->mro))
         return raising;
-    raising_free(raising);
+    raise_free(raising);
     return NULL;
 }
 
 /* Among a class and those that are derived from it. */
-static bool is_below(const struct raising *raising, const char *where, PyObject *type,
-                     unsigned depth)
+static bool is_below(const struct raise *raising, const char *where, PyObject *type, unsigned depth)
 {
     if (is_called(raising, where, type))
         return true;
@@ -120,7 +119,7 @@ static bool is_below(const struct raising *raising, const char *where, PyObject 
     return false;
 }
 
-bool raising_knows(struct places *places, const char *where)
+bool raise_knows(struct places *places, const char *where)
 {
     if (!places->raising && !(places->raising = make()))
         return true; /* nobody knows */
@@ -130,17 +129,18 @@ bool raising_knows(struct places *places, const char *where)
 }
 
 /* Whether it was seen in a frame that it has come up from; else it is from now on. */
-static bool seen_before(struct sightings *sightings, PyObject *code, PyObject *exception,
+static bool seen_before(struct exceptions_seen *all, PyObject *code, PyObject *exception,
                         PyObject *traceback)
 {
-    struct sighting *sighting = sighting_find(sightings, exception);
-    PyObject *older = traceback ? sighting_older(sightings, traceback) : NULL;
-    bool again = older && sighting && sighting_is(sightings, sighting, older);
+    struct seen_exception *seen = exceptions_seen_find(all, exception);
+    PyObject *older = traceback ? exceptions_seen_older(all, traceback) : NULL;
+    bool again = older && seen && seen_exception_is(all, seen, older);
 
-    sighting_own(sightings, traceback, exception);
+    exceptions_seen_own(all, traceback, exception);
     if (!again)
-        sighting = sighting_add(sightings, exception, sighting);
-    sighting_note(sighting, traceback, code, traceback ? sighting_lasti(sightings, traceback) : -1);
+        seen = exceptions_seen_add(all, exception, seen);
+    seen_exception_note(seen, traceback, code,
+                        traceback ? exceptions_seen_lasti(all, traceback) : -1);
     return again;
 }
 
@@ -201,7 +201,7 @@ static bool is_first_within(const struct breakpoint *breakpoint, PyObject *code,
 }
 
 /* Those that want it, held. again: it was seen in a frame that it has come up from. */
-static void take(struct raising *raising, const struct places *places, PyObject *code,
+static void take(struct raise *raising, const struct places *places, PyObject *code,
                  PyObject *exception, PyObject *traceback, bool again, struct reach *reach)
 {
     PyObject *type = (PyObject *)Py_TYPE(exception);
@@ -225,13 +225,13 @@ static bool is_wanted(struct places *places, PyObject *code, PyObject *exception
 {
     if (!places->raising && !(places->raising = make()))
         return false;
-    bool again = seen_before(&places->raising->sightings, code, exception, traceback);
+    bool again = seen_before(&places->raising->all_seen, code, exception, traceback);
     take(places->raising, places, code, exception, traceback, again, reach);
     return reach->count || reach->all != reach->few;
 }
 
-bool raising_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
-                  PyObject *traceback)
+bool raise_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
+                PyObject *traceback)
 {
     struct places *places = places_here(interpreter);
     struct reach reach;
@@ -248,11 +248,11 @@ bool raising_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObjec
     return reach_hit(&reach, interpreter, &reached);
 }
 
-void raising_free(struct raising *raising)
+void raise_free(struct raise *raising)
 {
     if (!raising)
         return;
-    sightings_clear(&raising->sightings);
+    exceptions_seen_clear(&raising->all_seen);
     attribute_clear(&raising->module);
     attribute_clear(&raising->qualname);
     attribute_clear(&raising->mro);

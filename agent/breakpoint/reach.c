@@ -5,15 +5,15 @@ static bool is_meant(const struct breakpoint *breakpoint, bool lines)
     return !breakpoint_is_over(breakpoint) && (!lines || breakpoint->kind == BREAKPOINT_LINE);
 }
 
-bool reach_take(struct reach *reach, const struct place *place, bool lines)
+bool reach_take(struct reach *reach, const struct code_place *place, bool lines)
 {
     unsigned count = 0;
 
-    for (const struct place *at = place; at; at = at->next)
+    for (const struct code_place *at = place; at; at = at->next)
         count += is_meant(at->breakpoint, lines);
     reach->count = 0;
     reach->all = count <= REACH_AT_ONCE ? reach->few : malloc(count * sizeof *reach->all);
-    for (const struct place *at = place; at && reach->all; at = at->next)
+    for (const struct code_place *at = place; at && reach->all; at = at->next)
         if (is_meant(at->breakpoint, lines))
             reach->all[reach->count++] = breakpoint_ref(at->breakpoint);
     return reach->count > 0;

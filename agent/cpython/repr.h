@@ -16,10 +16,10 @@ struct repr {
 
 /* Begins an object, adds a name and its value (NULL: null), ends it. False: an exception is set, of
  * a repr(): then the value is null. */
-void repr_begin(struct repr *captured);
-bool repr_add(struct repr *captured, const char *name, PyObject *value);
-void repr_end(struct repr *captured);
-/* The same with a text that is there already. */
-void repr_add_text(struct repr *captured, const char *name, const struct ring_text *text);
+void repr_begin(struct repr *repr);
+bool repr_add(struct repr *repr, const char *name, PyObject *value);
+void repr_end(struct repr *repr);
+/* Adds a name and a text that is there already. */
+void repr_add_text(struct repr *repr, const char *name, const struct ring_text *text);
 /* One value alone, as plain text. False as above, with nothing shown. */
-bool repr_value(PyObject *value, char out[RING_TEXT_MAX], size_t *size);
+bool repr_value(PyObject *value, char text[RING_TEXT_MAX], size_t *size);

@@ -32,7 +32,7 @@ static int find_lock(void)
 
     if (api.lock)
         return 0;
-    if (!python.runtime || !layout_table(&table))
+    if (!python.runtime || !struct_layout_table(&table))
         return -EOPNOTSUPP;
     size_t head = (size_t)table.rt_interpreters_head;
     PyInterpreterState *const *words = (PyInterpreterState *const *)(python.runtime + head);
@@ -178,7 +178,7 @@ int thread_states_all(PyInterpreterState *interpreter, struct thread_seen **out,
     struct seen seen = {0};
     struct offsets table;
 
-    seen.ident_at = layout_table(&table) ? table.tstate_thread_id : -1;
+    seen.ident_at = struct_layout_table(&table) ? table.tstate_thread_id : -1;
     int r = thread_states_each(interpreter, note, &seen);
     if (r == 0 && seen.full)
         r = -ENOMEM;
@@ -235,7 +235,7 @@ struct sought_number {
 
 static bool has_number(const PyThreadState *state, int32_t tid)
 {
-    const struct offsets *table = layout();
+    const struct offsets *table = struct_layout();
     unsigned long number;
 
     if (!table || table->tstate_native_thread_id < 0)

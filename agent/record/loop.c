@@ -35,7 +35,7 @@
 #define PERIOD_MAX_NS 100000000ull
 
 /* What was seen of a loop that is blocked. */
-struct place {
+struct blocked_at {
     struct ring_text task, coro, func, file, stack; /* in the buffers, or NULL */
     int64_t line;
     char texts[5][RING_TEXT_MAX];
@@ -47,10 +47,10 @@ struct running {
     PyObject *weak; /* a reference to it; NULL: there was none yet */
     PyThreadState *thread;
     int32_t tid;
-    bool round;          /* it has looked up _run_once, and not _process_events since */
-    struct place *place; /* NULL: none was needed yet */
-    uint64_t placed;     /* of the block that began then ... */
-    uint64_t told;       /* ... and which one has a row, there: */
+    bool round;               /* it has looked up _run_once, and not _process_events since */
+    struct blocked_at *place; /* NULL: none was needed yet */
+    uint64_t placed;          /* of the block that began then ... */
+    uint64_t told;            /* ... and which one has a row, there: */
     struct ring *ring;
     struct ring_ticket ticket;
 };
@@ -86,7 +86,7 @@ static void set_busy(size_t slot, size_t i, uint64_t ns)
 /* duration: [s], NAN while it lasts. */
 static void write_row(struct running *running, uint64_t since, double duration)
 {
-    const struct place *place = running->placed == since ? running->place : NULL;
+    const struct blocked_at *place = running->placed == since ? running->place : NULL;
     struct ring *ring = recorder_ring(RECORDED_LOOP);
     struct loop_row row = {
         .ts = realtime_s() - (double)(monotonic_ns() - since) * 1e-9,
@@ -507,7 +507,7 @@ static void copy_text(struct ring_text *to, char buffer[RING_TEXT_MAX],
 }
 
 /* The task that a loop runs. */
-static void see_task(struct loops *self, PyObject *loop, struct place *place)
+static void see_task(struct loops *self, PyObject *loop, struct blocked_at *place)
 {
     _cleanup_unref_ PyObject *task = current_task_find(&self->tasks, loop);
     _cleanup_unref_ PyObject *name = task ? current_task_name(&self->tasks, task) : NULL;
@@ -523,12 +523,12 @@ static void see_task(struct loops *self, PyObject *loop, struct place *place)
     PyErr_Clear();
 }
 
-static void see_frames(struct loops *self, PyFrameObject *frame, struct place *place)
+static void see_frames(struct loops *self, PyFrameObject *frame, struct blocked_at *place)
 {
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
     struct code_site site;
 
-    stack_site(&self->sites, frame, code, &site);
+    stack_text_site(&self->sites, frame, code, &site);
     copy_text(&place->func, place->texts[2], &site.func);
     copy_text(&place->file, place->texts[3], &site.file);
     place->line = site.line;

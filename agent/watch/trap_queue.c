@@ -74,7 +74,7 @@ bool trap_push(uint32_t number, PyObject *object)
                              .object = object,
                              .tid = (int32_t)syscall(SYS_gettid),
                              .ts = realtime_s(),
-                             .state = signal_state(&gil)};
+                             .state = signal_stack_state(&gil)};
     Py_IncRef(object);
     signal_stack_capture(hit->state, &hit->writer);
     trap_queue_end(hit);

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define REPLY_MAX \
- (64u << 20) /* bytes of one file, or of one answer; what is behind that is left out */
+/* Bytes of one file, or of one answer; what is behind that is left out. */
+#define REPLY_MAX (64u << 20)
 
 struct question {
     const char *mount; /* where it is mounted */

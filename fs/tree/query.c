@@ -260,7 +260,7 @@ struct provider tables_provider(const struct file_context *context, struct table
     of->history = (struct attached_file){0};
     of->looker = (struct looker){context->access, *context->principals};
     of->one = (struct subject){context->process, context->target, context->recording, &of->looker};
-    of->every = (struct every){
+    of->every = (struct every_process){
         .registry = context->registry,
         .access = context->access,
         .principals = context->principals,
@@ -273,7 +273,7 @@ struct provider tables_provider(const struct file_context *context, struct table
         .tables = &python_tables,
         .many = !one,
         .attached = of->history.path ? &of->history : NULL,
-        .fill = one ? scene_provide : all_provide,
+        .fill = one ? scene_provide : every_process_provide,
         .arg = one ? (void *)&of->one : (void *)&of->every,
         .uid = context->principals->opener->who.fsuid,
     };

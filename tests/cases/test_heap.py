@@ -267,10 +267,12 @@ def test_which_line_faults(probe, any_python):
     target.send("round")
     truth = json.loads(target.readline())
     write(ctl, "profile off\n")
+    # more than the buffer holds comes to that, where the daemon gets no processor meanwhile
+    lost = int(re.search(r"(?m)^Lost: (\d+)", probe.read(target.pid, "profile", "status"))[1])
     found = dict.fromkeys(truth, 0)
     for frames, pages in stacks(probe.read(target.pid, "profile", "folded")):
         for name in found:
             found[name] += pages * any(frame.startswith(name + " (") for frame in frames)
     assert truth["in_bytes"] > 10 * 2048 and truth["again"] < 1000
     for name, pages in truth.items():
-        assert abs(found[name] - pages) < 0.05 * sum(truth.values()), (name, found, truth)
+        assert -0.05 * sum(truth.values()) < pages - found[name] < 0.05 * sum(truth.values()) + lost, (name, found, truth)

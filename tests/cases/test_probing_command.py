@@ -223,9 +223,10 @@ def test_stopping(probing, worker):
     line = WORKER.splitlines().index("        inner(box)") + 1
     assert "stop" in probing(pid, "break", f"stop \"a worker's.py\":{line}").stdout
     held(rf"stopped by breakpoint 1 at .*:{line}\b")
-    for verb in "next", "step":
-        assert "stopped" in probing(pid, verb, tid).stdout
-    assert "takes the number of a thread" in probing(pid, "jump", tid, status=2).stderr
+    for words in ["step", tid], ["return", tid], ["next", tid], ["until", tid, line + 1], ["step", tid, "own"]:
+        assert "stopped" in probing(pid, *words).stdout
+    for words in ["jump", tid], ["next"], ["until", "here"], ["continue", tid, tid], ["pause", tid, 5], ["return"]:
+        assert f"{words[0]} takes the number of a thread" in probing(pid, *words, status=2).stderr
     assert probing(pid, "bp", "-1").stdout == ""
     probing(pid, "continue", tid)
     assert "Pausing" in probing(pid, "debug", "--pause", "--address", "127.0.0.1:9922").stderr
@@ -233,6 +234,9 @@ def test_stopping(probing, worker):
     probing(pid, "continue", tid)
     probing(pid, "continue")
     held("running")
+    assert "stopped by pause at" in probing(pid, "pause", tid, "for", "1m").stdout
+    assert re.search(r"^Stopped: \d+$", probing.probe.read(pid, "status"), re.M)  # no other one
+    probing(pid, "continue", tid)
     assert "^" in probing(pid, "watch", "x x", status=1).stderr
     probing(pid, "break", "stop (", status=1)
 
@@ -441,7 +445,7 @@ def test_completion(probe, worker):
     pid = str(worker.pid)
     tid = ask(probe.path / pid / "query", "SELECT tid FROM threads WHERE thread = 'worker'")[0]["tid"]
     lines = {f"{pid} backtr": "backtrace", f"{pid} tables process_": "process_samples", f"{pid} b {tid[:-1]}": tid,
-             f"-p {pid} globals __mai": "__main__", f"{pid} query -f js": "json", "clus": "cluster", f"{pid} perf --t": "--torch"}
+             f"-p {pid} globals __mai": "__main__", f"{pid} query -f js": "json", f"{pid} step {tid} ow": "own", "clus": "cluster", f"{pid} perf --t": "--torch"}
     shells = [(in_bash, "bash"), (in_fish, "fish")]
     for line, wanted in lines.items():
         for complete, name in shells:
@@ -473,7 +477,7 @@ def test_words(any_probing):
     completions = [path.read_text() for path in COMPLETION.iterdir() if "paths" not in path.name]
     commands = re.search(r"^run\(\).*?^}", COMMAND.read_text(), re.M | re.S)[0]
     for line in re.findall(r"^    ([a-z |]+)\)", commands, re.M):
-        names = [name for name in line.split(" | ") if name not in ("attach", "return")]
+        names = [name for name in line.split(" | ") if name != "attach"]
         if "rdma" not in names:
             assert all(re.search(rf"\b{name}\b", text) for name in names for text in (said, page)), names
             assert all(re.search(rf"\b{name}\b", text) for name in names if len(name) > 4 for text in completions), names

@@ -2,8 +2,6 @@
 import ctypes
 import os
 
-MAGIC, VERSION = 0x5346424F5250, 7
-
 
 class Place(ctypes.Structure):
     _fields_ = [("change", ctypes.c_uint32), ("on", ctypes.c_uint32), ("fd", ctypes.c_int32),

@@ -22,7 +22,7 @@
 #define BEGIN_ARGUMENTS 3
 #define COUNT_ARGUMENTS 6
 
-static const struct source sources[] = {
+static const struct embedded sources[] = {
     {"<probefs collectives>", source_collectives},
     {NULL, NULL},
 };
@@ -265,7 +265,7 @@ static PyObject *make_namespace(const struct guest *guest)
         if (!function || PyObject_SetAttrString(probe, definition->ml_name, function) < 0)
             return NULL;
     }
-    return source_namespace(sources, probe);
+    return embedded_namespace(sources, probe);
 }
 
 static PyObject *call(PyObject *namespace, const char *name)
@@ -292,7 +292,7 @@ static int collectives_on(struct interpreter *interpreter, const struct proto_re
     else
         words_copy(text, words, PROTO_WORDS_MAX);
     if (error && made)
-        source_drop(namespace);
+        embedded_drop(namespace);
     if (!error && interpreter_is_main(interpreter)) {
         hint = record->gil_interval;
         __atomic_store_n(&samples, true, __ATOMIC_RELEASE);
@@ -309,7 +309,7 @@ static void collectives_off(struct interpreter *interpreter, char words[PROTO_WO
         __atomic_store_n(&samples, false, __ATOMIC_RELEASE);
     Py_XDECREF(call(*namespace, "off"));
     PyErr_Clear();
-    source_drop(namespace);
+    embedded_drop(namespace);
 }
 
 static void collectives_forget(void) { samples = false; }

@@ -1,4 +1,4 @@
-#include "fs/breakpoint/set.h"
+#include "fs/breakpoint/rows.h"
 
 #include "agent/base/cleanup.h"
 #include "agent/wire/proto.h"
@@ -10,16 +10,16 @@
 /* Of one that doesn't keep to the limit the rest isn't shown. */
 #define SET_MAX (2 * PROTO_BREAKPOINTS_MAX)
 
-void breakpoint_set_deinit(struct breakpoint_set *set)
+void breakpoint_rows_deinit(struct breakpoint_rows *set)
 {
     for (size_t i = 0; i < set->n; i++)
         free(set->rows[i]);
     free(set->rows);
-    *set = (struct breakpoint_set){0};
+    *set = (struct breakpoint_rows){0};
 }
 
 /* Where the row of an id is, or belongs. */
-static size_t find(const struct breakpoint_set *set, int64_t id)
+static size_t find(const struct breakpoint_rows *set, int64_t id)
 {
     return LOWER_BOUND(set->n, i, (int64_t)set->rows[i]->words[BREAKPOINTS_ID] < id);
 }
@@ -34,14 +34,14 @@ static bool is_removed(const struct ring_row *row)
     return !state || (size == sizeof removed - 1 && !memcmp(state, removed, size));
 }
 
-static void take_out(struct breakpoint_set *set, size_t at)
+static void take_out(struct breakpoint_rows *set, size_t at)
 {
     free(set->rows[at]);
     set->n--;
     memmove(&set->rows[at], &set->rows[at + 1], (set->n - at) * sizeof *set->rows);
 }
 
-static int put_in(struct breakpoint_set *set, size_t at, struct ring_row *row)
+static int put_in(struct breakpoint_rows *set, size_t at, struct ring_row *row)
 {
     int r = ARRAY_GROW(set->rows, set->alloc, set->n + 1);
     if (r < 0)
@@ -54,7 +54,7 @@ static int put_in(struct breakpoint_set *set, size_t at, struct ring_row *row)
 
 static int take_row(void *arg, const struct ring_row *row)
 {
-    struct breakpoint_set *set = arg;
+    struct breakpoint_rows *set = arg;
     int64_t id;
 
     if (!row) { /* what came so far doesn't count */
@@ -79,11 +79,11 @@ static int take_row(void *arg, const struct ring_row *row)
     return r;
 }
 
-int breakpoint_set_read(struct recording *recording, struct breakpoint_set *out)
+int breakpoint_rows_read(struct recording *recording, struct breakpoint_rows *out)
 {
     struct ring_reader *ring = recording_ring(recording, RECORDED_BREAKPOINTS);
 
-    *out = (struct breakpoint_set){0};
+    *out = (struct breakpoint_rows){0};
     if (!ring)
         return 0;
     int r = ring_reader_scan(ring, take_row, out, NULL);

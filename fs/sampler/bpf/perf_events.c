@@ -1,4 +1,4 @@
-#include "fs/sampler/bpf/events.h"
+#include "fs/sampler/bpf/perf_events.h"
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
@@ -26,20 +26,37 @@ static int event_new(struct perf_event_attr *attr, pid_t tid)
     return fd < 0 ? -errno : fd;
 }
 
+/* The last one of this thread, or the first of a later one; the end: there is none. */
+static struct event *first_from(const struct perf_events *events, pid_t tid)
+{
+    return events->items + LOWER_BOUND(events->n, i, events->items[i].tid < tid);
+}
+
+/* NULL: none is its own. */
+static struct event *find_event(const struct perf_events *events, pid_t tid)
+{
+    struct event *at = first_from(events, tid);
+
+    return at < events->items + events->n && at->tid == tid ? at : NULL;
+}
+
 /* Threads are listed first: one that has inherited an event mustn't get another one. */
 static int list_thread(void *arg, int tasks, pid_t tid)
 {
-    struct events *events = arg;
+    struct perf_events *events = arg;
 
-    if (events->n >= EVENTS_MAX)
+    if (events->n >= PERF_EVENTS_MAX)
         return -E2BIG;
     if (ARRAY_GROW(events->items, events->alloc, events->n + 1) < 0)
         return -ENOMEM;
-    events->items[events->n++] = (struct event){-1, tid};
+    struct event *at = first_from(events, tid);
+    memmove(at + 1, at, (size_t)(events->items + events->n - at) * sizeof *at);
+    *at = (struct event){-1, tid};
+    events->n++;
     return 0;
 }
 
-static int open_event(struct events *events, struct event *event, struct text *why)
+static int open_event(struct perf_events *events, struct event *event, struct text *why)
 {
     int fd = event_new(&events->attr, event->tid);
 
@@ -67,23 +84,23 @@ static int open_event(struct events *events, struct event *event, struct text *w
     return 0;
 }
 
-int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, uint64_t period,
-                bool children, int part, struct text *why)
+int perf_events_open(struct perf_events *events, pid_t pid, pid_t tid, uint64_t config,
+                     uint64_t period, bool children, int part, struct text *why)
 {
-    struct events all = {.attr = {.size = sizeof all.attr,
-                                  .type = PERF_TYPE_SOFTWARE,
-                                  .config = config,
-                                  .sample_period = period,
-                                  .disabled = 1,
-                                  .inherit = !tid,
-                                  .inherit_thread = !tid && !children,
-                                  .exclude_hv = 1},
-                         .part = part};
+    struct perf_events all = {.attr = {.size = sizeof all.attr,
+                                       .type = PERF_TYPE_SOFTWARE,
+                                       .config = config,
+                                       .sample_period = period,
+                                       .disabled = 1,
+                                       .inherit = !tid,
+                                       .inherit_thread = !tid && !children,
+                                       .exclude_hv = 1},
+                              .part = part};
     int r = tid ? list_thread(&all, -1, tid) : proc_each_task(pid, list_thread, &all);
     bool any = false;
 
     if (r == -E2BIG)
-        text_printf(why, "the process has more than %d threads", EVENTS_MAX);
+        text_printf(why, "the process has more than %d threads", PERF_EVENTS_MAX);
     for (size_t i = 0; i < all.n && r == 0; i++) {
         r = open_event(&all, &all.items[i], why);
         any |= all.items[i].fd >= 0;
@@ -96,36 +113,33 @@ int events_open(struct events *events, pid_t pid, pid_t tid, uint64_t config, ui
     if (r < 0 && !why->size)
         text_printf(why, "%s", r == -ESRCH ? "the process has ended" : strerror(-r));
     if (r < 0)
-        events_deinit(&all);
+        perf_events_deinit(&all);
     *events = all;
     return r;
 }
 
-void events_add(struct events *events, pid_t tid)
+void perf_events_add(struct perf_events *events, pid_t tid, bool anew)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
 
-    for (size_t i = 0; i < events->n; i++)
-        if (events->items[i].tid == tid)
-            return;
-    if (list_thread(events, -1, tid) < 0)
+    if ((!anew && find_event(events, tid)) || list_thread(events, -1, tid) < 0)
         return;
-    struct event *event = &events->items[events->n - 1];
+    struct event *event = find_event(events, tid);
     open_event(events, event, &why);
-    if (event->fd >= 0)
+    if (event->fd >= 0) {
         ioctl(event->fd, PERF_EVENT_IOC_ENABLE, 0);
-    else
-        events->n--;
+        return;
+    }
+    events->n--;
+    memmove(event, event + 1, (size_t)(events->items + events->n - event) * sizeof *event);
 }
 
-uint64_t events_vary(struct events *events, pid_t tid)
+uint64_t perf_events_vary(struct perf_events *events, pid_t tid)
 {
-    struct event *event = events->items, *end = events->items + events->n;
+    struct event *event = find_event(events, tid);
     uint64_t usual = events->attr.sample_period, random;
 
-    while (event < end && event->tid != tid)
-        event++;
-    if (event == end || event->fd < 0 ||
+    if (!event || event->fd < 0 ||
         getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
         return 0;
     uint64_t rate = VARY_UNIT / 2 + random % VARY_UNIT, period = usual * VARY_UNIT / rate;
@@ -136,13 +150,13 @@ uint64_t events_vary(struct events *events, pid_t tid)
     return before / 2;
 }
 
-void events_deinit(struct events *events)
+void perf_events_deinit(struct perf_events *events)
 {
     for (size_t i = 0; i < events->n; i++)
         if (events->items[i].fd >= 0)
             close(events->items[i].fd);
     free(events->items);
-    *events = (struct events){0};
+    *events = (struct perf_events){0};
 }
 
 /* ---- what one costs ---- */
@@ -197,7 +211,7 @@ static uint64_t compare(int fd)
     return with > without ? (with - without) / (with / COST_PERIOD_NS) : 0;
 }
 
-uint64_t event_cost(bool trapped)
+uint64_t perf_events_cost(bool trapped)
 {
     struct perf_event_attr attr = {.size = sizeof attr,
                                    .type = PERF_TYPE_SOFTWARE,

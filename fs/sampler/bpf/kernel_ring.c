@@ -1,4 +1,4 @@
-#include "fs/sampler/bpf/ring.h"
+#include "fs/sampler/bpf/kernel_ring.h"
 
 #include "fs/sampler/bpf/program.h"
 
@@ -7,10 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int ring_init(struct ring *ring, uint32_t bytes)
+int kernel_ring_init(struct kernel_ring *ring, uint32_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    struct ring made = {.fd = map_new_ring(bytes), .bytes = bytes};
+    struct kernel_ring made = {.fd = map_new_ring(bytes), .bytes = bytes};
 
     if (made.fd < 0)
         return made.fd;
@@ -21,14 +21,14 @@ int ring_init(struct ring *ring, uint32_t bytes)
     made.written = rest != MAP_FAILED ? rest : NULL;
     made.data = rest != MAP_FAILED ? (uint8_t *)rest + page : NULL;
     if (!made.read || !made.written) {
-        ring_deinit(&made);
+        kernel_ring_deinit(&made);
         return -error;
     }
     *ring = made;
     return 0;
 }
 
-void ring_deinit(struct ring *ring)
+void kernel_ring_deinit(struct kernel_ring *ring)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
@@ -38,11 +38,11 @@ void ring_deinit(struct ring *ring)
         munmap((void *)ring->written, page + 2 * (size_t)ring->bytes);
     if (ring->fd >= 0)
         close(ring->fd);
-    *ring = (struct ring){.fd = -1};
+    *ring = (struct kernel_ring){.fd = -1};
 }
 
-void ring_read(struct ring *ring, bool (*each)(void *arg, const void *record, size_t size),
-               void *arg)
+void kernel_ring_read(struct kernel_ring *ring,
+                      bool (*each)(void *arg, const void *record, size_t size), void *arg)
 {
     uint64_t at = *ring->read, end = __atomic_load_n(ring->written, __ATOMIC_ACQUIRE);
 

@@ -6,11 +6,11 @@
 
 #include "fs/recording/recording.h"
 
-struct breakpoint_set {
+struct breakpoint_rows {
     struct ring_row **rows; /* of the ring's layout, by id; each is malloc'ed */
     size_t n, alloc;
 };
 
 /* Ascending by id; empty where nothing was recorded. -ENOMEM. To be released in any case. */
-int breakpoint_set_read(struct recording *recording, struct breakpoint_set *out);
-void breakpoint_set_deinit(struct breakpoint_set *set);
+int breakpoint_rows_read(struct recording *recording, struct breakpoint_rows *out);
+void breakpoint_rows_deinit(struct breakpoint_rows *set);

@@ -12,21 +12,21 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define OWNER_GROUPS_MAX 1024
+#define FILE_USER_GROUPS_MAX 1024
 
-struct owner {
+struct file_user {
     uid_t uid;
     gid_t gid;
     size_t ngroups;
-    gid_t groups[OWNER_GROUPS_MAX];
+    gid_t groups[FILE_USER_GROUPS_MAX];
 };
 
 /* Who a process accesses files as. -EPERM: it has more rights than its user, who could change what
  * it is given, why says so; -ESRCH, -EACCES. */
-int owner_read(pid_t pid, struct owner *out, struct text *why);
+int file_user_read(pid_t pid, struct file_user *out, struct text *why);
 /* Runs work(arg) on a thread that has the owner's ids and groups, and no capabilities. Returns what
  * it returned; -EPERM: the daemon may not take these ids; -EAGAIN, -ENOMEM: there is no thread. */
-int owner_run(const struct owner *owner, int (*work)(void *arg), void *arg);
+int file_user_run(const struct file_user *owner, int (*work)(void *arg), void *arg);
 
 /* A descriptor of a process's root directory, the caller's: for open_beneath() only. With the
  * daemon's own rights, since /proc asks for those of a debugger. -ESRCH, -EACCES. */
@@ -49,5 +49,5 @@ struct library_places {
 
 /* Tries one after the other. -ENOSPC: where one might be, there is no room; -EACCES: nowhere; why
  * says what each lacks; -ENOMEM, -EAGAIN, -EMFILE. */
-int library_put(const struct owner *owner, int root, const struct library_places *places,
+int library_put(const struct file_user *owner, int root, const struct library_places *places,
                 struct text *why);

@@ -1,4 +1,4 @@
-#include "fs/inject/owner.h"
+#include "fs/inject/file_user.h"
 
 #include "agent/base/cleanup.h"
 #include "fs/base/worker.h"
@@ -60,7 +60,7 @@ static bool is_dumpable(pid_t pid, uid_t uid)
     return stat(path, &st) == 0 && st.st_uid == uid;
 }
 
-int owner_read(pid_t pid, struct owner *out, struct text *why)
+int file_user_read(pid_t pid, struct file_user *out, struct text *why)
 {
     _cleanup_free_ char *status = malloc(STATUS_MAX);
     bool same_uids, same_gids;
@@ -73,9 +73,9 @@ int owner_read(pid_t pid, struct owner *out, struct text *why)
     if (!parse_ids(status, "Uid", &out->uid, &same_uids) ||
         !parse_ids(status, "Gid", &out->gid, &same_gids))
         return -ESRCH;
-    n = proc_status_groups(status, out->groups, OWNER_GROUPS_MAX);
+    n = proc_status_groups(status, out->groups, FILE_USER_GROUPS_MAX);
     if (n < 0) {
-        text_printf(why, "it is in more than %d groups", OWNER_GROUPS_MAX);
+        text_printf(why, "it is in more than %d groups", FILE_USER_GROUPS_MAX);
         return -EPERM;
     }
     out->ngroups = (size_t)n;
@@ -91,14 +91,14 @@ int owner_read(pid_t pid, struct owner *out, struct text *why)
 
 /* One piece of work, on its way to the thread and back. */
 struct work {
-    const struct owner *owner;
+    const struct file_user *owner;
     int (*run)(void *arg);
     void *arg;
     int result;
 };
 
 /* Of the calling thread alone: the C library's functions would change those of all. */
-static int become(const struct owner *owner)
+static int become(const struct file_user *owner)
 {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
@@ -123,7 +123,7 @@ static void *work_main(void *arg)
     return NULL;
 }
 
-int owner_run(const struct owner *owner, int (*run)(void *arg), void *arg)
+int file_user_run(const struct file_user *owner, int (*run)(void *arg), void *arg)
 {
     struct work work = {.owner = owner, .run = run, .arg = arg};
     pthread_t thread;
@@ -217,7 +217,7 @@ static const char *words_of(int error)
     return strerror(-error);
 }
 
-int library_put(const struct owner *owner, int root, const struct library_places *places,
+int library_put(const struct file_user *owner, int root, const struct library_places *places,
                 struct text *why)
 {
     struct putting putting = {.places = places, .root = root};
@@ -226,7 +226,7 @@ int library_put(const struct owner *owner, int root, const struct library_places
     text_puts(why, "no directory of the process can hold the library: ");
     for (size_t i = 0; i < places->n; i++) {
         putting.index = i;
-        int r = owner_run(owner, put, &putting);
+        int r = file_user_run(owner, put, &putting);
         if (r == 0 || r == -ENOMEM || r == -EAGAIN || r == -EMFILE) {
             text_clear(why);
             return r;
