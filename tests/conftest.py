@@ -54,7 +54,7 @@ LONGEST = [f"test_{name}" for name in ("torch", "storm", "step", "watch_hw", "wa
 # What these ask for is done inside of Python, by its own rules, which are those of a minor version; how it was built, and where
 # its structures lie, is the others' subject.
 INSIDE = {f"test_{name}" for name in ("as_pdb", "breakpoint_code", "breakpoint_life", "breakpoints", "breakpoints_file",
-                                      "breakpoints_set", "eval", "evaluate_names", "evaluate_output", "evaluate_text", "exceptions",
+                                      "breakpoints_set", "dap", "eval", "evaluate_names", "evaluate_output", "evaluate_text", "exceptions",
                                       "jump", "probing", "programs", "record", "record_ctl", "record_end", "record_gc",
                                       "record_loop", "record_process", "recorded_sql", "spans", "step", "stop", "thread_ctl",
                                       "trace", "watch")}

@@ -1,6 +1,7 @@
 #include "contrib/web/server.h"
 
 #include "agent/base/cleanup.h"
+#include "contrib/listen.h"
 #include "contrib/web/files.h"
 #include "contrib/web/pages.h"
 
@@ -265,15 +266,6 @@ static bool is_this_machine(const char *host)
     return false;
 }
 
-static bool is_own_user(struct MHD_Connection *connection)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-
-    return getsockopt(client_of(connection), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-           (peer.uid == geteuid() || peer.uid == 0);
-}
-
 /* Why it isn't answered, and the status in *code; NULL: it is. */
 static const char *refusal(const struct server *server, struct MHD_Connection *connection,
                            const char *url, const char *method, unsigned *code)
@@ -283,7 +275,7 @@ static const char *refusal(const struct server *server, struct MHD_Connection *c
     bool is_read = !strcmp(method, MHD_HTTP_METHOD_GET);
 
     *code = MHD_HTTP_FORBIDDEN;
-    if (server->is_local && !is_own_user(connection))
+    if (server->is_local && !listen_is_own(client_of(connection)))
         return "This is another user's.\n";
     *code = MHD_HTTP_MISDIRECTED_REQUEST; /* a name that somebody has lead here (DNS rebinding) */
     if (!is_this_machine(host))

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from commands import Commands
-from dap import Dap
+from dap import Connected
 from interpreters import eventually
 from mount import build
 from peers import Debugpy
@@ -96,10 +96,10 @@ class Editor:
         one = {"line": self.loops.marks[mark]}
         one.update({"condition": condition} if condition else {})
         one.update({"logMessage": "{i} {total}"} if logged else {})
-        self.dap.set(self.loops.path, one)
+        assert self.dap.set(self.loops.path, [one])[0]["verified"]
 
     def clear(self):
-        self.dap.set(self.loops.path)
+        self.dap.set(self.loops.path, [])
 
 
 class Ours:
@@ -132,8 +132,9 @@ def _with(kind, interpreter, probe):
             port = loops.target.readline()
             if not port:
                 raise OSError((loops.target.stderr().strip().splitlines() or ["it ended"])[-1])
-            dap = Dap(int(port))
+            dap = Connected(int(port))
             try:
+                dap.attach(justMyCode=False)
                 yield loops, Editor(loops, dap)
             finally:
                 dap.close()
