@@ -5,7 +5,8 @@ import {query, readIfThere, write} from '/probe.js';
 import {listing} from '/source.js';
 import {variables} from '/values.js';
 
-export const VERBS = {continue: 'c', next: 'n', step: 's', finish: 'f'};
+// What a held thread can be told, with its key.
+export const VERBS = {continue: 'c', next: 'n', step: 's', 'step own': 'o', finish: 'f', return: 'r', until: 'u'};
 
 export const STACKS = `SELECT tid, t.thread AS thread, is_main, state, holds_gil, wchan, stands, number, b.depth AS depth, func, file, lineno, frame_type, module
     FROM threads AS t LEFT JOIN backtrace AS b USING (tid) ORDER BY state <> 'held', state <> 'running', state <> 'gil-wait', tid, number`;
