@@ -7,6 +7,7 @@
 #include "fs/remote/moment/target.h"
 
 struct history;
+struct lifetime;
 struct process;
 struct recording;
 struct registry;
@@ -33,9 +34,11 @@ struct file_context {
     const char *sampled; /* the line of status about the profile of its process, or "" */
     int noted;           /* -errno: what a file that could be rendered doesn't show; why says it */
     int flags;           /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
-    bool clears;         /* of a command that clears (layout.h): what was there is still to go */
-    struct text why;     /* of either: what failed, why, what to do; no newline at the end.
-                            Shown by <pid>/errors, and by the next read of a command file */
+    struct lifetime
+        *lifetime;   /* of a command: of what it asks for with `here`; NULL: there is none */
+    bool clears;     /* of a command that clears (layout.h): what was there is still to go */
+    struct text why; /* of either: what failed, why, what to do; no newline at the end.
+                        Shown by <pid>/errors, and by the next read of a command file */
 };
 
 /* Renders one file into out. Returns 0 or -errno, the error of open(2); a link renders what it
