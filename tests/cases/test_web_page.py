@@ -1,12 +1,14 @@
 """The page of probefs-web, in a browser: each view by what it shows. PROBEFS_TEST_PICTURES: a directory for pictures of them."""
 import os
 import pathlib
+import re
+import signal
 import textwrap
 
 import pytest
 
 import browser as browsers
-from interpreters import patience
+from interpreters import eventually, patience
 from test_torch import torch_python  # noqa: F401
 from web import Web
 
@@ -42,7 +44,7 @@ def page(probe):
     with Web(probe.path) as web:
         shown = browsers.Browser()
         try:
-            shown.link = web.link
+            shown.link, shown.mount = web.link, probe.path
             shown.screen(1300, 850)
             shown.open(web.link)
             shown.shows("Choose a process")
@@ -165,6 +167,24 @@ def test_acting(page, target):
     page.shows("click a line", ".debug")  # it goes on
     go(page, target, "stacks")
     page.shows("price")
+
+
+def test_killed_browser(page, target):
+    """Its lines go, and what they hold goes on."""
+    go(page, target, "debug")
+    page.shows("main", ".debug")
+    line = next(n for n, text in enumerate(SOURCE.splitlines(), 1) if "time.sleep" in text)
+    page.until(f"[...document.querySelectorAll('.source button')].some(e => e.innerText == '{line}')", "the line")
+    page.click(str(line), ".source button")
+    page.shows("stopped by breakpoint 1", "p.held")
+    page.shows("here stop", ".of-set")
+    page.run("document.activeElement.blur()")
+    page.press("n")
+    page.shows("stopped by a step", "p.held")
+    os.killpg(page.process.pid, signal.SIGKILL)
+    directory = page.mount / str(target.pid)
+    eventually(lambda: re.search(r"^Stopped: none$", (directory / "status").read_text(), re.M), what="that it runs")
+    eventually(lambda: "shop.py" not in (directory / "breakpoints").read_text(), what="no line")
 
 
 def test_ended(page, any_python):
