@@ -25,6 +25,7 @@ DEADLINE = 30.0  # seconds until a victim must have said what it was asked
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets"
 IMPORTED = ["oracle.py", "evaluator_server.py", "storm/workload.py"]
 CACHE = pathlib.Path(os.environ.get("PROBEFS_TEST_CACHE", "/var/cache/probefs-tests"))
+QUIET_TORCH = {"UCX_LOG_LEVEL": "fatal"}  # a library of sid's PyTorch tells on stdout that a root has no /proc
 
 running = []      # every Target not yet closed
 crashed = []      # those that were closed, and had died by a signal of their own
@@ -162,7 +163,8 @@ class Target:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, cwd=self.cwd,
             start_new_session=True,  # so that close() finds its children
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1",
-                 "PYTHONDONTWRITEBYTECODE": "1", **env}, **options)
+                 "PYTHONDONTWRITEBYTECODE": "1",
+                 **QUIET_TORCH, **env}, **options)
         self.pid = self.process.pid
         harm.allow_core(self.pid)
         self.stdin = self.process.stdin

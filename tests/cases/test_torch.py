@@ -1,10 +1,12 @@
 """torch_trace: a running PyTorch training loop that never heard of us (tests/targets/training.py).
 
-Needs an interpreter that can import torch: Debian's python3-torch."""
+Needs an interpreter that can import torch: Debian's python3-torch, here that of Debian 12."""
 import errno
+import functools
 import json
 import os
 import random
+import re
 import select
 import subprocess
 import time
@@ -25,15 +27,28 @@ MEASURES = {"recording", "shadow"}  # what recording itself costs: a case of its
 PROGRAMS = ["transformer", "branches", "gan", "closures", "wrapped", "deep", "workers"]
 
 
+@functools.lru_cache(maxsize=None)
+def with_torch():
+    """The interpreters that can import torch, with its version: Debian 12's own first, then the newest."""
+    found = []
+    for python in sorted(reversed(machine.interpreters()), key=lambda python: python.source != "debian"):
+        said = subprocess.run(python.command("-c", "import torch; print(torch.__version__)"), capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, env={"PATH": os.environ["PATH"], **machine.QUIET_TORCH})
+        if said.returncode == 0 and python.version >= (3, 10):
+            found.append((python, tuple(int(part) for part in re.findall(r"\d+", said.stdout)[:2])))
+    return found or pytest.skip("no interpreter here can import torch (python3-torch)")
+
+
 @pytest.fixture(scope="session")
 def torch_python():
-    """The first interpreter that can import torch."""
-    for python in reversed(machine.interpreters()):
-        if python.version >= (3, 10) and subprocess.run(
-                python.command("-c", "import torch"), capture_output=True, stdin=subprocess.DEVNULL,
-                env={"PATH": os.environ["PATH"]}).returncode == 0:
-            return python
-    pytest.skip("no interpreter here can import torch (python3-torch)")
+    return with_torch()[0][0]
+
+
+@pytest.fixture(scope="session")
+def newer_torch():
+    """One with PyTorch 2."""
+    return next((python for python, version in with_torch() if version >= (2, 4)), None) or \
+        pytest.skip("no interpreter here has PyTorch 2 (tests/sid-root makes one)")
 
 
 class Training:
