@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -90,6 +91,39 @@ def test_events(web, target):
     target.close()
     assert any('"exit"' in line.decode() for line in answer)  # and it ends with the process
     connection.close()
+
+
+def visit(web, name):
+    """A page that is open."""
+    connection = http.client.HTTPConnection(web.host, timeout=patience(60))
+    connection.request("GET", f"/visit/{name}", headers={"Authorization": f"Bearer {web.token}"})
+    answer = connection.getresponse()
+    assert answer.status == 200 and answer.readline().startswith(b":")
+    return connection
+
+
+def test_visit(probe, web, target):
+    """What a page sets and holds goes with it; what another one sets stays."""
+    pid, directory = target.pid, probe.path / str(target.pid)
+    page, other = visit(web, "page"), visit(web, "other")
+    line = PROGRAM_TEXT.splitlines().index("        time.sleep(0.01)") + 1
+    assert "here stop" in web.ask(f"{pid}/breakpoints?visit=page", f"here stop source.py:{line}\n")[2]
+    assert web.ask(f"{pid}/breakpoints?visit=other", "here log nowhere.py:1\n")[0] == 200
+    ctl = directory / "threads" / str(pid) / "ctl"
+    eventually(lambda: ctl.read_text().startswith("stopped by breakpoint"), what="the stop")
+    assert web.ask(f"{pid}/threads/{pid}/ctl?visit=page", "here next\n")[2].startswith("stopped by a step")
+    status, headers, text = web.ask(f"{pid}/breakpoints?visit=page", "here stop nonsense\n")
+    assert status == 422 and headers["X-Probe-Errno"] == "EINVAL" and "^" in text
+    assert web.ask(f"{pid}/breakpoints?visit=page", "here log nowhere.py:2\n")[0] == 200  # it goes on
+    assert web.ask("/visit/page", raw=True)[0] == 409 and web.ask("/visit/third", token="", raw=True)[0] == 401
+    page.close()
+    eventually(lambda: ctl.read_text().startswith("running"), what="that it runs")
+    eventually(lambda: re.findall(r"^\d+: (.*?) +#", (directory / "breakpoints").read_text(),
+                                  re.M) == ["here log nowhere.py:1"],
+               what="the other page's line alone")
+    assert web.ask(f"{pid}/breakpoints?visit=page", "here log nowhere.py:3\n")[0] == 410
+    other.close()
+    eventually(lambda: "nowhere" not in (directory / "breakpoints").read_text(), what="no line")
 
 
 def test_token(web):
