@@ -15,6 +15,12 @@ def begin(target):
     target.send("begin")
 
 
+def hold(target):
+    """Has it do nothing until begin() or end(), so that a profile begins and ends with what it measures."""
+    target.send("hold")
+    assert target.readline() == "held"
+
+
 def end(target):
     """{function: (processor seconds, seconds)} since begin()."""
     target.send("end")

@@ -398,7 +398,7 @@ static int idle_init(struct idle *idle, const struct sum *sum)
     }
     for (size_t i = 0; i < sum->ncells; i++) {
         const struct sum_cell *cell = &sum->cells[i];
-        if (!idle->awaited[cell->node])
+        if (cell->node && !idle->awaited[cell->node])
             add_time(sum, cell, ran, waited);
     }
     find_threads(sum, ran, waited, idle);

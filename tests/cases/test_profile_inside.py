@@ -351,7 +351,7 @@ def test_a_killed_daemon(probe, own, any_python, allowed):
 
 @pytest.mark.long
 def test_storm(probe, any_python, allowed):
-    """2,000 threads a second, forks and execs, while stacks are read, the profile begins and ends, the agent comes and goes, and
+    """Threads, 200 at once, forks and execs, while stacks are read, the profile begins and ends, the agent comes and goes, and
     the daemon dies: none of them notices."""
     target = any_python.run_source(STORM, 8)
     for last in False, True:
@@ -368,7 +368,7 @@ def test_storm(probe, any_python, allowed):
             own.kill()
             own.close(check=False)
     wrong, done = map(int, target.readline(patience(120)).split())
-    assert wrong == 0 and done > 40
+    assert wrong == 0 and done >= 200
     commands.detach()
     target.stdin.close()
     assert target.process.wait(patience(30)) == 0

@@ -35,13 +35,13 @@ def spin(n):
 print("ready")
 until = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < until:
-    begun = [threading.Thread(target=short) for _ in range(40)]
+    begun = [threading.Thread(target=short) for _ in range(200)]
     before = done
     for thread in begun:
         thread.start()
     for thread in begun:
         thread.join()
-    wrong += done != before + 40
+    wrong += done != before + 200
     child = os.fork()
     if not child:
         spin(20000)
@@ -232,14 +232,15 @@ def test_truth(probe, python, kernel):
     target = python.run("shares.py", "mix")
     commands = started(probe, target, "profile wall 9973hz", 20)
     assert status(probe, target.pid)["Source"] == "bpf"
-    begun = time.monotonic()
+    shares.hold(target)
     commands.run("ctl", "profile clear\n")
     least = -waited(target.pid)
     shares.begin(target)
-    eventually(lambda: samples(probe, target.pid) > ENOUGH, patience(100), "samples")
-    spent = shares.end(target)
+    eventually(lambda: seconds(probe, target, "cpu", "<module>") * 9973 > ENOUGH, patience(100), "samples of processor time")
+    shares.hold(target)
     least += waited(target.pid)
     commands.run("ctl", "profile off\n")
+    spent = shares.end(target)
     said = status(probe, target.pid)
     assert said["Lost"].startswith("0 ") and said["Torn"].startswith("0 ") and said["NoStack"].startswith("0 ")
     cpu = {name: own for name, (own, _) in spent.items()}
@@ -249,13 +250,12 @@ def test_truth(probe, python, kernel):
         found = judged(probe, target, mode, truth)
         assert found.impossible == 0
         assert found.worst < 1.5, (mode, found, spent)
-    before_and_after = time.monotonic() - begun - sum(wall.values())
     for mode, name, truth in ("nogil", "in_c_nogil", cpu["in_c_nogil"]), ("wall", "asleep", wall["asleep"]), (
             "wall", "in_python", wall["in_python"]), ("cpu", "in_c_gil", cpu["in_c_gil"]):
-        assert 0.95 * truth < seconds(probe, target, mode, name) < 1.05 * truth + before_and_after, (mode, name, spent)
-    off = {name: seconds(probe, target, "off", name) for name in spent}
-    most = wall["asleep"] - cpu["asleep"]  # until it had a processor again
-    assert 0.95 * least < off["asleep"] < 1.05 * most + before_and_after, (least, off, most)
+        assert seconds(probe, target, mode, name) == pytest.approx(truth, rel=0.05), (mode, name, spent)
+    off = {name: seconds(probe, target, "off", name) for name in (*spent, "<module>")}
+    assert 0.95 * least < off.pop("<module>")
+    assert off["asleep"] < 1.05 * (wall["asleep"] - cpu["asleep"])  # until it had a processor again
     assert off["asleep"] > 0.95 * sum(off.values()), off
 
 
@@ -426,12 +426,13 @@ def test_threads_that_start_as_it_begins(probe, any_python, kernel):
 
 @pytest.mark.long
 def test_storm(probe, any_python, kernel):
-    """2,000 threads a second, forks and execs: none of them notices, and no event of theirs stays."""
+    """Threads, 200 at once and some thousands a second where nothing else runs (the benchmark says how many), forks and execs:
+    none of them notices, and no event of theirs stays."""
     target = any_python.run_source(STORM, 4)
     own = probe.mount()
     started(own, target, "profile wall 997hz children", 50)
     wrong, done = map(int, target.readline(patience(60)).split())
-    assert wrong == 0 and done > 40
+    assert wrong == 0 and done >= 200
     assert samples(own, target.pid) > 50
     Commands(own, target.pid).run("ctl", "profile off\n")
     eventually(lambda: not descriptors(own.pid, "[perf_event]"), patience(30), "the end of its events")
