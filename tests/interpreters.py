@@ -44,7 +44,8 @@ def patience(seconds):
 
 
 def eventually(condition, timeout=DEADLINE, what="condition"):
-    """Polls until condition() is true and returns its value. Only a case that fails waits to the end, so that is far."""
+    """Polls until condition() is true and returns its value. Only a case that fails waits to the end, so that is
+    far."""
     begun, timeout = time.monotonic(), max(timeout, DEADLINE)
     while True:
         value = condition()

@@ -36,8 +36,8 @@ def stacks(folded):
 
 
 def judge(folded, truth):
-    """truth: {function: what it spent}. Shares in points of what fell into the functions; elsewhere and impossible stacks
-    as points and as a count of everything."""
+    """truth: {function: what it spent}. Shares in points of what fell into the functions; elsewhere and impossible
+    stacks as points and as a count of everything."""
     got = collections.Counter()
     impossible = elsewhere = 0
     for stack, count in stacks(folded):

@@ -29,6 +29,10 @@ struct armer {
 };
 extern const struct armer watch_armer;
 
+/* Arms the breakpoints in interpreters that came into being since the last call. Returns after how
+ * many nanoseconds it is worth while to look again; 0: there are no breakpoints. Python's thread,
+ * without the GIL, which has a thread state. */
+uint64_t breakpoints_look(void);
 /* The daemon has gone: nothing that lives as long as an open file hits any more, and Python's
  * thread is to take it out. Any thread, without the GIL. */
 void breakpoints_daemon_gone(void);

@@ -18,7 +18,8 @@ from report import median, show, skip
 KINDS = ("python", "calls", "mix", "threads")
 ENOUGH = 10000  # samples, for a point of error
 PROCESSES = 30  # that do nothing, sampled all the time
-WITHOUT = [REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]  # a daemon that has to read from outside
+# a daemon that has to read from outside
+WITHOUT = [REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]
 SHORT = """
 import sys, threading, time
 print("ready", flush=True)
@@ -45,7 +46,8 @@ LATE = 20  # seconds that a tool may need to begin and to write
 
 
 class Ours:
-    """The best source there is; or, at a mount whose daemon may not use it, the next one; or the one that is asked for."""
+    """The best source there is; or, at a mount whose daemon may not use it, the next one; or the one that is asked
+    for."""
 
     def __init__(self, probe, name="probefs", source="bpf", words=""):
         self.probe, self.name, self.source, self.words = probe, name, source, words
@@ -182,7 +184,8 @@ def load(count):
 
 
 def measure_truth(report, samplers, interpreter, loops, newest, args):
-    print(f"\n== Shares of processor time, {args.hertz} Hz for {args.profile_seconds:g} s: the worst error of a function in points, "
+    print(f"\n== Shares of processor time, {args.hertz} Hz for {args.profile_seconds:g} s: the worst error of a "
+          f"function in points, "
           f"and what a sleeping one got ({interpreter}, {loops} loops beside)")
     for kind in ("python", "threads") if loops else KINDS:
         for sampler in samplers:
@@ -211,15 +214,18 @@ def judge(report, sampler, interpreter, kind, mode, loops, args):
     asleep = f", asleep {found.errors['asleep']:+.1f}" if "asleep" in found.errors else ""
     # ours are microseconds, and austin's; how many they were says its status
     report.row(f"{kind}, {mode}: {sampler.name}", f"{found.worst:.1f}",
-               f"elsewhere {found.elsewhere:.1f} %, impossible {100 * found.impossible / max(found.samples, 1):.3f} %{asleep}" +
+               f"elsewhere {found.elsewhere:.1f} %, impossible {100 * found.impossible / max(found.samples, 1):.3f} "
+               f"%{asleep}" +
                (f", {samples} samples" if samples else ""))
     if sampler.name == "probefs":
-        report.budget(f"{interpreter}, {loops} loops: {kind}, {mode}: impossible", found.impossible, 0, lambda stacks: f"{stacks:g}")
+        report.budget(f"{interpreter}, {loops} loops: {kind}, {mode}: impossible", found.impossible, 0,
+                      lambda stacks: f"{stacks:g}")
 
 
 def quanta(directory):
     """Samples of processor time at 9973 Hz: there are those of waits, too."""
-    return sum(count for _, count in shares.stacks((directory / "profile" / "modes" / "cpu" / "folded").read_text())) * 9973e-6
+    return sum(count for _, count
+               in shares.stacks((directory / "profile" / "modes" / "cpu" / "folded").read_text())) * 9973e-6
 
 
 def measure_points(report, probe, interpreter, loops):
@@ -239,7 +245,8 @@ def measure_points(report, probe, interpreter, loops):
             (directory / "ctl").write_text("profile off\n")
             spent = shares.end(target)
             said = status(probe, target)
-            by_mode = {mode: (directory / "profile" / "modes" / mode / "folded").read_text() for mode in (*modes, "nogil", "off")}
+            by_mode = {mode: (directory / "profile" / "modes" / mode / "folded").read_text()
+                       for mode in (*modes, "nogil", "off")}
             taken = quanta(directory)
         for mode in modes:
             found = shares.judge(by_mode[mode], expected(spent, mode))
@@ -274,7 +281,8 @@ def measure_impossible(report, probe, chosen, args):
             folded = (probe.path / str(target.pid) / "profile" / "folded").read_text()
         found = shares.judge(folded, expected(spent, "cpu"))
         report.row(f"{interpreter}: {said['Samples']} samples", f"{found.impossible:g}",
-                   f"worst error {found.worst:.2f}, lost {said['Lost']}, torn {said['Torn']}, no stack {said['NoStack']}, "
+                   f"worst error {found.worst:.2f}, lost {said['Lost']}, torn {said['Torn']}, no stack "
+                   f"{said['NoStack']}, "
                    f"source {said['Source']}")
         report.budget(f"impossible stacks, {interpreter}", found.impossible, 0, lambda stacks: f"{stacks:g}")
 
@@ -303,12 +311,14 @@ def piece_of(target, hertz):
 
 
 def quickest(took):
-    """Of the pieces those that nothing else disturbed: what shares a core with it costs it a tenth and more, now and then."""
+    """Of the pieces those that nothing else disturbed: what shares a core with it costs it a tenth and more, now and
+    then."""
     return [sorted(column)[len(column) // 10] for column in zip(*took)]
 
 
 def loss(target, hertz, turns, begin, end):
-    """The share of work that is lost between begin() and end(): of its processor time, and by the clock; of how many pieces."""
+    """The share of work that is lost between begin() and end(): of its processor time, and by the clock; of how many
+    pieces."""
     rounds, seconds = piece_of(target, hertz)
     without, within = [], []
     for _ in range(turns):
@@ -326,7 +336,8 @@ def empty_event(target, hertz):
 
 
 def measure_cost(report, probe, others, interpreter, start, loops, args):
-    print(f"\n== What sampling costs the target: work lost of its processor time, and of the time by the clock ({interpreter}, "
+    print(f"\n== What sampling costs the target: work lost of its processor time, and of the time by the clock "
+          f"({interpreter}, "
           f"{loops} loops beside)")
     limits, turns = {97: 0.003, 997: 0.05}, args.turns * 4
     for threads in (1,) if loops else (1, 100):
@@ -387,7 +398,8 @@ def status(probe, target):
 
 
 def measure_daemon(report, probe, interpreter, start, args):
-    """A sample costs what reading it does, and a part of the reader's coming: that is per second, however few there are."""
+    """A sample costs what reading it does, and a part of the reader's coming: that is per second, however few there
+    are."""
     print(f"\n== The daemon's own processor time ({interpreter})")
     for threads, hertz in (1, 19), (1, 97), (1, 997), (1, 9973), (10, 9973), (100, 9973):
         seconds = 3 if hertz > 100 else 10
@@ -404,7 +416,8 @@ def measure_daemon(report, probe, interpreter, start, args):
         report.row(f"{threads} x 30, {hertz} Hz", f"{each * 1e6:.2f} us",
                    f"a sample, {samples} in {seconds} s; {100 * used / seconds / 1e9:.3f} % of a processor")
         if hertz == 9973:
-            report.budget(f"the daemon, a sample, {threads} x 30, {hertz} Hz", each, 1e-6, lambda seconds: f"{seconds * 1e6:.2f} us")
+            report.budget(f"the daemon, a sample, {threads} x 30, {hertz} Hz", each, 1e-6,
+                          lambda seconds: f"{seconds * 1e6:.2f} us")
 
 
 def measure_idle(report, interpreter):
@@ -414,7 +427,8 @@ def measure_idle(report, interpreter):
         used = []
         for options in (), ("profile=cpu:19hz",):
             with Probe(*options) as own:
-                eventually(lambda: len([name for name in own.path.iterdir() if name.name.isdigit()]) >= PROCESSES, what="all of them")
+                eventually(lambda: len([name for name in own.path.iterdir() if name.name.isdigit()]) >= PROCESSES,
+                           what="all of them")
                 time.sleep(5)
                 before = processor_ns(own.pid)
                 time.sleep(10)
@@ -472,7 +486,8 @@ def measure_allocations(report, probe, interpreter, peers, args):
         return
     python = memray.environment / "bin" / "python3"
     with tempfile.TemporaryDirectory() as made:
-        for name, options in ("", None), ("memray run", []), ("memray run --trace-python-allocators", ["--trace-python-allocators"]):
+        for name, options in (("", None), ("memray run", []),
+                              ("memray run --trace-python-allocators", ["--trace-python-allocators"])):
             run = [] if options is None else ["-m", "memray", "run", "-q", "-o", f"{made}/{len(options)}", *options]
             done = subprocess.run([str(python), *run, str(script)], input="measure\n", capture_output=True, text=True)
             took = [line.split() for line in done.stdout.splitlines() if re.fullmatch(r"[\d.]+ [\d.]+ [\d.]+", line)]
@@ -493,7 +508,8 @@ def measure_census(report, probe, interpreter):
             text = census.read_text()
             took = time.perf_counter() - begun
             objects = sum(int(line.split(" ")[0]) for line in text.splitlines() if not line.startswith("#"))
-            report.row(f"{interpreter}: {what}", show(took), f"{objects} objects, {objects / took / 1e6:.1f} million a second")
+            report.row(f"{interpreter}: {what}", show(took),
+                       f"{objects} objects, {objects / took / 1e6:.1f} million a second")
 
 
 # --- the page --------------------------------------------------------------------------------------
@@ -522,7 +538,8 @@ def measure_page(report, probe, interpreter):
                 shown.open("about:blank")
                 shown.open(f"file://{file.name}")
                 shown.until("document.body?.dataset.ready", "the flame graph")
-                opened.append(shown.run("new Promise(r => requestAnimationFrame(() => setTimeout(() => r(performance.now()))))") / 1e3)
+                opened.append(shown.run("new Promise(r => requestAnimationFrame"
+                                        "(() => setTimeout(() => r(performance.now()))))") / 1e3)
             took = median(opened)
             report.row("until it is drawn", show(took), f"{shown.run('document.body.dataset.frames')} nodes")
             report.budget("a flame graph of 50,000 nodes is drawn", took, 1.0)

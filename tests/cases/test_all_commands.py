@@ -49,7 +49,8 @@ def test_eval(job, any_python):
     directory, targets = job
     assert reply(directory / "eval", "loss\n") == "ranks 0,2 (2): 0\nranks 1,3 (2): 1\n"
     assert reply(directory / "eval", "rank > 9\n") == "ranks 0-3 (4): False\n"
-    assert reply(directory / "eval", "print('a')\nprint(rank // 3)\n") == "ranks 0-2 (3):\n  a\n  0\nrank 3 (1):\n  a\n  1\n"
+    assert reply(directory / "eval",
+                 "print('a')\nprint(rank // 3)\n") == "ranks 0-2 (3):\n  a\n  0\nrank 3 (1):\n  a\n  1\n"
     assert reply(directory / "eval", "None\n") == ""
     # some fail: these say so, and it has been done
     said = reply(directory / "eval", "1 / loss\n")
@@ -92,7 +93,8 @@ def test_eval_on_some_ranks(job, any_python):
     for write_all in reply, in_lines:
         assert write_all(directory / "eval", "on 1,3\nrank\n") == "rank 1 (1): 1\nrank 3 (1): 3\n"
         # for all that follows in the same open file, and in no other
-        said = write_all(directory / "eval", "on 2-3\nmark = rank\nfor i in range(1):\n    mark += 1\n\n'mark' in globals()\n")
+        said = write_all(directory / "eval",
+                         "on 2-3\nmark = rank\nfor i in range(1):\n    mark += 1\n\n'mark' in globals()\n")
         assert said == "ranks 2-3 (2): True\n"
         assert reply(directory / "eval", "'mark' in globals()\n") == "ranks 0-1 (2): False\nranks 2-3 (2): True\n"
         assert reply(directory / "eval", "on 2-3\nmark, rank\n") == "rank 2 (1): (3, 2)\nrank 3 (1): (4, 3)\n"
@@ -232,6 +234,7 @@ def test_only_where_they_may(probe, any_python, nobody):
     said = run_as(nobody, "sh", "-c", 'echo "rank" > "$1"; cat "$1"', "sh", mount.path / "jobs" / name / "eval")
     assert (said.stdout, said.stderr) == ("rank 1 (1): 1\n", "")
     said = run_as(nobody, "sh", "-c", 'echo "on 0 pause" > "$1"; cat "$1"', "sh", mount.path / "all" / "ctl")
-    assert "there is none of these ranks" in said.stdout and "write error" in said.stderr.lower() or "I/O error" in said.stderr
+    assert "there is none of these ranks" in said.stdout
+    assert "write error" in said.stderr.lower() or "I/O error" in said.stderr
     assert "Agent: none" in probe.read(mine.pid, "status")
     assert theirs.process.poll() is None

@@ -47,7 +47,8 @@ forked = os.fork()
 if not forked:
     sys.stdin.read()
     os._exit(0)
-started = subprocess.Popen([sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"], stdout=subprocess.PIPE)
+started = subprocess.Popen([sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"],
+                           stdout=subprocess.PIPE)
 started.stdout.readline()
 print(forked, started.pid)
 print("ready")
@@ -173,7 +174,8 @@ def told_by_query(of):
 
 
 def told_by_table(of):
-    return [int(row["pid"]) for file in of.each("tables/process.csv") for row in rows(file.read_text()) if row["worker"] == "0"]
+    return [int(row["pid"]) for file in of.each("tables/process.csv")
+            for row in rows(file.read_text()) if row["worker"] == "0"]
 
 
 def told_by_all_tables(of):
@@ -183,12 +185,14 @@ def told_by_all_tables(of):
 
 def told_by_metrics(of):
     said = (of.probe.path / "all" / "metrics").read_text().splitlines()
-    found = [re.search(r'pid="(\d+)",rank="(\d+)",worker="0"', line) for line in said if line.startswith("probefs_process_info{")]
+    found = [re.search(r'pid="(\d+)",rank="(\d+)",worker="0"', line)
+             for line in said if line.startswith("probefs_process_info{")]
     return [int(one[1]) for one in found if one and one[2] == str(of.rank)]
 
 
 def asked_of_all(of):
-    assert reply(of.probe.path / "all" / "eval", f"on {of.rank}\n__import__('os').getpid()\n") == f"rank {of.rank} (1): {of.pid}\n"
+    assert reply(of.probe.path / "all" / "eval",
+                 f"on {of.rank}\n__import__('os').getpid()\n") == f"rank {of.rank} (1): {of.pid}\n"
     return of.with_agent()
 
 
@@ -228,9 +232,10 @@ def left_by_rank(of):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("look", [
-    backtrace_of_all, told_by("all/query"), told_by_all_tables, told_by_query, told_by_table, told_by_metrics, asked_of_all,
-    asked_of_each, written_to_all("ctl", "attach"), written_to_each("ctl", "attach"), written_to_all("breakpoints", "log a.py:1"),
-    written_to_each("breakpoints", "log a.py:1"), left_by_rank], ids=lambda look: look.__qualname__.split(".")[0])
+    backtrace_of_all, told_by("all/query"), told_by_all_tables, told_by_query, told_by_table, told_by_metrics,
+    asked_of_all, asked_of_each, written_to_all("ctl", "attach"), written_to_each("ctl", "attach"),
+    written_to_all("breakpoints", "log a.py:1"), written_to_each("breakpoints", "log a.py:1"), left_by_rank],
+                         ids=lambda look: look.__qualname__.split(".")[0])
 def test_workers_before_any_job_was_listed(probe, any_python, look):
     """Each file by itself knows who is the rank itself, and acts in nobody else."""
     of = Worked(probe, any_python)
@@ -305,8 +310,10 @@ def test_jobs_of_two_users(probe, any_python, nobody):
     assert run_as(nobody, "readlink", jobs / name / "ranks" / "0").stdout == f"../../../{theirs.pid}\n"
     said = run_as(nobody, "sh", "-c", 'echo "SELECT pid FROM process" > "$1"; cat "$1"', "sh", jobs / name / "query")
     assert {int(row["pid"]) for row in rows(said.stdout)} == {theirs.pid, intruder.pid}, said.stderr
-    said = [line for line in (mount.path / "all" / "backtrace").read_text().splitlines() if line.startswith(f"Job {name}:")]
-    assert said == [f"Job {name}: ranks 0 of 2, not here: 1", f"Job {name}: ranks 0-1 of 2"], "who may see both sees two"
+    said = [line
+            for line in (mount.path / "all" / "backtrace").read_text().splitlines() if line.startswith(f"Job {name}:")]
+    assert said == [f"Job {name}: ranks 0 of 2, not here: 1",
+                    f"Job {name}: ranks 0-1 of 2"], "who may see both sees two"
 
 
 def test_events_of_a_job(probe, any_python):
@@ -341,7 +348,8 @@ def test_after_it_is_over(probe, any_python):
     """Who died first, and of what, is one statement; and what each rank has left is there by rank."""
     env, name = job_of(3)
     source = RAISES.replace("CASE", "sys.stdin.readline()")
-    targets = [any_python.run_source(source, name="raises_in_turn.py", env={**env, "RANK": str(rank)}) for rank in range(3)]
+    targets = [any_python.run_source(source, name="raises_in_turn.py", env={**env, "RANK": str(rank)})
+               for rank in range(3)]
     plain = any_python.run_source(WAIT)
     write(probe.path / "jobs" / name / "ctl", "on-crash record\n")
     for rank in 1, 0:
@@ -367,7 +375,8 @@ def test_after_it_is_over(probe, any_python):
     assert not ask(query, f"SELECT pid FROM process WHERE pid IN ({targets[0].pid}, {targets[1].pid})")
     left = links(probe.path / "exited" / "by-rank")
     assert {left["0"], left["1"]} == {targets[0].pid, targets[1].pid}
-    assert (probe.path / "exited" / "by-rank" / "1" / "crash" / "traceback").read_text().rstrip().endswith("rank 1 is bad")
+    traceback = (probe.path / "exited" / "by-rank" / "1" / "crash" / "traceback").read_text()
+    assert traceback.rstrip().endswith("rank 1 is bad")
     targets[2].send("go")
     targets[2].process.wait(patience(60))
     eventually(lambda: name not in os.listdir(probe.path / "jobs"), what="the end of the job")
@@ -384,7 +393,8 @@ def test_others_do_not_see_what_is_left(probe, any_python, nobody):
     target.send("go")
     target.process.wait(patience(60))
     asked = f"SELECT rank, name FROM crash WHERE pid = {target.pid} AND kind = 'exception'"
-    eventually(lambda: ask(mount.path / "all" / "query", asked) == [{"rank": "1", "name": "ValueError"}], what="what it left")
+    eventually(lambda: ask(mount.path / "all" / "query", asked) == [{"rank": "1", "name": "ValueError"}],
+               what="what it left")
     said = run_as(nobody, "sh", "-c", 'echo "$2" > "$1"; cat "$1"', "sh", mount.path / "all" / "query", asked)
     assert (said.stdout, said.stderr) == ("rank,name\n", "")
 

@@ -1,4 +1,5 @@
-"""The packages, made and tried where nothing else of probefs is. To make them compiles all twice: in tests/run --full alone."""
+"""The packages, made and tried where nothing else of probefs is. To make them compiles all twice: in tests/run --full
+alone."""
 import os
 import re
 import shutil
@@ -93,7 +94,8 @@ class Root:
         self.mount("-t", "tmpfs", "tmpfs", over)
         (over / "upper").mkdir()
         (over / "work").mkdir()
-        self.mount("-t", "overlay", "overlay", "-o", f"lowerdir={lower},upperdir={over}/upper,workdir={over}/work", self.path)
+        self.mount("-t", "overlay", "overlay", "-o", f"lowerdir={lower},upperdir={over}/upper,workdir={over}/work",
+                   self.path)
         self.mount("-t", "proc", "proc", self.path / "proc")
         self.mount("--rbind", "/dev", self.path / "dev")
         shutil.copy("/etc/resolv.conf", self.path / "etc")
@@ -149,13 +151,15 @@ def doors_open(root, programs, python="python3"):
         assert target.stdout.readline() == invited.stdout.readline() == "ready\n"
         files = root.path / "probe" / str(target.pid)
         eventually(lambda: "work (/loop.py:4)" in (files / "backtrace").read_text(), what="the stack")
-        eventually(lambda: (files.parent / str(invited.pid) / "ctl").read_text().startswith("Agent: running"), what="its agent")
+        eventually(lambda: (files.parent / str(invited.pid) / "ctl").read_text().startswith("Agent: running"),
+                   what="its agent")
         assert (files / "ctl").read_text().startswith("Agent: none")
         assert root.run(f"{programs}/probing", target.pid, "eval", "6 * 7") == "42\n"
         assert root.run(f"{programs}/probefs-pdb", "-c", "p n", "-c", "q", target.pid).endswith("\n5\n")
         assert "usage: across" in root.run(f"{programs}/across", "--help")
         link, _, token = web.stdout.readline().strip().partition("/#token=")
-        asked = urllib.request.Request(f"{link}/probe/{target.pid}/status", headers={"Authorization": f"Bearer {token}"})
+        asked = urllib.request.Request(f"{link}/probe/{target.pid}/status",
+                                       headers={"Authorization": f"Bearer {token}"})
         assert urllib.request.urlopen(asked, timeout=patience(30)).read().startswith(b"Pid: ")
     finally:
         for process in target, invited, web:
@@ -176,7 +180,8 @@ def test_debian_packages_of_sid(root, tmp_path):
     wanted = re.search("^Build-Depends: (.*?)^[A-Z]", control, re.M | re.S)[1]
     root.install("git", "build-essential", "debhelper", *re.findall(r"^ *([a-z0-9-]+)(?: \([^)]*\))?,?$", wanted, re.M))
     (root.path / "debs").mkdir()
-    subprocess.run(f"git -c safe.directory='*' clone -q --no-local {daemon.REPOSITORY} {root.path}/source", shell=True, check=True)
+    subprocess.run(["git", "-c", "safe.directory=*", "clone", "-q", "--no-local", daemon.REPOSITORY, root.path / "source"],
+                   check=True)
     root.run("/source/contrib/packaging/package", "deb", "/debs")
     tried(root, sorted(path for path in (root.path / "debs").iterdir() if "dbgsym" not in path.name))
 
@@ -199,7 +204,8 @@ def test_wheel_in_debian(root, wheel):
     root.run("python3", "-m", "venv", "/venv")
     root.run("/venv/bin/pip", "install", "--no-index", *root.add(wheel))
     doors_open(root, "/venv/bin", "/venv/bin/python3")
-    assert (root.path / "venv/share/man/man5/probefs.5").exists() and (root.path / "venv/share/probefs/flamegraph.html").exists()
+    for file in "man/man5/probefs.5", "probefs/flamegraph.html":
+        assert (root.path / "venv/share" / file).exists()
 
 
 def installed(python, directory, what):
@@ -214,10 +220,12 @@ def works(programs, mounted):
     """The daemon there shows a process of its interpreter that has invited it."""
     mounted.mkdir()
     subprocess.run([programs / "probefs", mounted], check=True)
-    target = subprocess.Popen([programs / "python3", "-c", LOOP], stdout=subprocess.PIPE, env={**os.environ, "PROBING": "1"})
+    target = subprocess.Popen([programs / "python3", "-c", LOOP], stdout=subprocess.PIPE,
+                              env={**os.environ, "PROBING": "1"})
     try:
         assert target.stdout.readline() == b"ready\n"
-        eventually(lambda: (mounted / str(target.pid) / "ctl").read_text().startswith("Agent: running"), what="its agent")
+        eventually(lambda: (mounted / str(target.pid) / "ctl").read_text().startswith("Agent: running"),
+                   what="its agent")
         said = subprocess.run([programs / "probing", str(target.pid), "eval", "6 * 7"], capture_output=True, text=True,
                               env={**os.environ, "PROBE": str(mounted)})
         assert said.stdout == "42\n", said
@@ -261,11 +269,13 @@ def test_under_systemd(root, debs):
     wanted = root.path / "etc/systemd/system/default.target.wants"
     wanted.mkdir(exist_ok=True)
     (wanted / "try.service").symlink_to("../try.service")
-    boot = ("umount -l /sys/fs/cgroup \"$1/dev\" \"$1/proc\"; mount -t cgroup2 cgroup2 /sys/fs/cgroup && SYSTEMD_SECCOMP=0 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 "
-            "exec systemd-nspawn --quiet --boot --register=no --keep-unit --capability=all --bind=/dev/fuse --console=pipe "
+    boot = ("umount -l /sys/fs/cgroup \"$1/dev\" \"$1/proc\"; mount -t cgroup2 cgroup2 /sys/fs/cgroup && "
+            "SYSTEMD_SECCOMP=0 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 "
+            "exec systemd-nspawn --quiet --boot --register=no --keep-unit --capability=all --bind=/dev/fuse "
+            "--console=pipe "
             "--private-network --directory=\"$1\"")
-    said = subprocess.run(["unshare", "--mount", "--cgroup", "sh", "-c", boot, "sh", root.path], stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=patience(300))
+    said = subprocess.run(["unshare", "--mount", "--cgroup", "sh", "-c", boot, "sh", root.path],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience(300))
     tried = root.path / "tried"
     assert tried.exists(), said
     assert tried.read_text().splitlines() == [

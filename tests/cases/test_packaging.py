@@ -71,8 +71,9 @@ def test_image():
     pod = recipe["spec"]["template"]["spec"]
     (container,), (volume,) = pod["containers"], pod["volumes"]
     (mounted,) = container["volumeMounts"]
-    assert pod["hostPID"] and container["securityContext"]["privileged"] and mounted["mountPropagation"] == "Bidirectional"
-    assert container["command"][0] == "probefs" and container["command"][-1] == mounted["mountPath"] == volume["hostPath"]["path"]
+    assert pod["hostPID"] and mounted["mountPropagation"] == "Bidirectional" and container["securityContext"]["privileged"]
+    assert container["command"][0] == "probefs"
+    assert container["command"][-1] == mounted["mountPath"] == volume["hostPath"]["path"]
     assert mounted["name"] == volume["name"]
 
 
@@ -86,16 +87,17 @@ def test_unit(tmp_path):
 
 
 def test_unit_has_no_filter_of_system_calls():
-    """Neither by that name, nor by what systemd.exec(5) says that it is made of one: it would keep the daemon from reading
-    those of containers, and from acting there."""
+    """Neither by that name, nor by what systemd.exec(5) says that it is made of one: it would keep the daemon from
+    reading those of containers, and from acting there."""
     for name in ("SystemCall", "RestrictAddressFamilies", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID",
-                 "LockPersonality", "MemoryDenyWriteExecute", "ProtectClock", "ProtectHostname", "ProtectKernel", "PrivateDevices"):
+                 "LockPersonality", "MemoryDenyWriteExecute", "ProtectClock", "ProtectHostname", "ProtectKernel",
+                 "PrivateDevices"):
         assert not re.search(f"^{name}", UNIT, re.M), name
 
 
 def test_capabilities_of_the_unit(any_python):
-    """All works with what the unit leaves the daemon, also on a process of another user that has a container's filter of
-    system calls."""
+    """All works with what the unit leaves the daemon, also on a process of another user that has a container's filter
+    of system calls."""
     words = " ".join(re.findall(r"^CapabilityBoundingSet=(.*)", UNIT, re.M)).split()
     bounds = "-all," + ",".join("+" + word.removeprefix("CAP_").lower() for word in words)
     probe = daemon.Probe("allow_other", within=["setpriv", f"--bounding-set={bounds}", "--no-new-privs", "--"])

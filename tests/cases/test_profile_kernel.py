@@ -206,13 +206,14 @@ def judged(probe, target, mode, spent):
 
 
 def noise(n):
-    """Points that a share may be off by, of n samples: four standard deviations of a half, and what the profile has before
-    and after the program's own account."""
+    """Points that a share may be off by, of n samples: four standard deviations of a half, and what the profile has
+    before and after the program's own account."""
     return 400 * math.sqrt(0.25 / n) + 2
 
 
 def waited(pid):
-    """Seconds in which its main thread wanted no processor, of all that there were: as it sleeps, when the kernel has said all."""
+    """Seconds in which its main thread wanted no processor, of all that there were: as it sleeps, when the kernel has
+    said all."""
     def asleep():
         if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S":
             on, ready, _ = map(int, pathlib.Path(f"/proc/{pid}/schedstat").read_text().split())
@@ -236,7 +237,8 @@ def test_truth(probe, python, kernel):
     commands.run("ctl", "profile clear\n")
     least = -waited(target.pid)
     shares.begin(target)
-    eventually(lambda: seconds(probe, target, "cpu", "<module>") * 9973 > ENOUGH, patience(100), "samples of processor time")
+    eventually(lambda: seconds(probe, target, "cpu", "<module>") * 9973 > ENOUGH, patience(100),
+               "samples of processor time")
     shares.hold(target)
     least += waited(target.pid)
     commands.run("ctl", "profile off\n")
@@ -369,7 +371,8 @@ def test_who_makes_memory_grow(probe, python, kernel):
         for name in truth:
             found[name] += count if any(frame.startswith(name) for frame in stack) else 0
     for name, pages in truth.items():
-        assert -0.01 * sum(truth.values()) < pages - found[name] < 0.01 * sum(truth.values()) + lost, (truth, found, said)
+        part = 0.01 * sum(truth.values())
+        assert -part < pages - found[name] < part + lost, (truth, found, said)
     assert found["gives_back"] < found["grow_list"] < found["grow_bytes"]
 
 
@@ -404,7 +407,8 @@ def test_deep_native_stacks(probe, python, kernel):
 
 def processor_seconds(pid):
     """Of all threads that the process ever had."""
-    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    ticks = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.long
@@ -426,8 +430,8 @@ def test_threads_that_start_as_it_begins(probe, any_python, kernel):
 
 @pytest.mark.long
 def test_storm(probe, any_python, kernel):
-    """Threads, 200 at once and some thousands a second where nothing else runs (the benchmark says how many), forks and execs:
-    none of them notices, and no event of theirs stays."""
+    """Threads, 200 at once and some thousands a second where nothing else runs (the benchmark says how many), forks and
+    execs: none of them notices, and no event of theirs stays."""
     target = any_python.run_source(STORM, 4)
     own = probe.mount()
     started(own, target, "profile wall 997hz children", 50)

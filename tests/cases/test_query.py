@@ -573,7 +573,8 @@ def test_comments_in_front(query, before):
             os.write(fd, part.encode())
         os.close(fd)
         assert query.read_text().startswith("name,n\n") and query.read_text().count("\n") == 3
-    result = shell('exec 3> "$1"; echo -n "$2" >&3; echo "SELECT nope FROM threads" >&3; echo $?; exec 3>&-; cat "$1"', query, before)
+    result = shell('exec 3> "$1"; echo -n "$2" >&3; echo "SELECT nope FROM threads" >&3; echo $?; exec 3>&-; cat "$1"',
+                   query, before)
     assert result.stdout.startswith("1\nerror: no such column: nope\n"), result
 
 

@@ -32,7 +32,8 @@ def quickstart(environment, *command):
         pytest.skip("it wants root where a package is missing")
     # whatever it leaves mounted, and its daemon, end with the namespaces
     return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-                           *(command or [QUICKSTART])], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                           *(command or [QUICKSTART])], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True,
                           timeout=patience(100))
 
 

@@ -32,8 +32,9 @@ def with_torch():
     """The interpreters that can import torch, with its version: Debian 12's own first, then the newest."""
     found = []
     for python in sorted(reversed(machine.interpreters()), key=lambda python: python.source != "debian"):
-        said = subprocess.run(python.command("-c", "import torch; print(torch.__version__)"), capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, env={"PATH": os.environ["PATH"], **machine.QUIET_TORCH})
+        said = subprocess.run(python.command("-c", "import torch; print(torch.__version__)"), capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL,
+                              env={"PATH": os.environ["PATH"], **machine.QUIET_TORCH})
         if said.returncode == 0 and python.version >= (3, 10):
             found.append((python, tuple(int(part) for part in re.findall(r"\d+", said.stdout)[:2])))
     return found or pytest.skip("no interpreter here can import torch (python3-torch)")
@@ -475,7 +476,8 @@ class Event:
 class Parameter(torch.nn.Parameter):
     is_cuda = True
 cuda = types.SimpleNamespace(
-    is_initialized=lambda: True, is_current_stream_capturing=lambda: capturing[0], current_device=lambda: 0, Event=Event,
+    is_initialized=lambda: True, is_current_stream_capturing=lambda: capturing[0], current_device=lambda: 0,
+    Event=Event,
     memory_stats_as_nested_dict=lambda: {"allocated_bytes": {"all": {"current": 1, "peak": 2}},
                                          "reserved_bytes": {"all": {"current": 3, "peak": 4}}})
 capturing = [False]
@@ -611,7 +613,8 @@ def test_loader_and_collectives(probe, torch_python):
         barrier = [("collective", "barrier")] if ("collective", "barrier") in stages else []
         assert stages == [("iteration", ""), *barrier, ("loader", "Samples"), ("forward", "Linear"),
                           *[("collective", "allreduce")] * 3, ("step", "SGD"), ("recording", "")]
-        whole, loader = float(rows[0]["duration"]), next(float(row["duration"]) for row in rows if row["stage"] == "loader")
+        whole = float(rows[0]["duration"])
+        loader = next(float(row["duration"]) for row in rows if row["stage"] == "loader")
         assert 0.02 <= loader <= whole
         assert all(0 < float(row["duration"]) < whole for row in rows if row["stage"] in ("collective", "recording"))
     assert all(len(rows) == 1 and float(rows[0]["duration"]) > 0.02 for rows in shadows.values())

@@ -149,7 +149,8 @@ def all_wait(probe, job, where="reduce_gradients"):
     """The groups of stacks, once the ranks but the bad one wait in a collective for good."""
     def stand():
         _, said, _ = stacks(probe, job)
-        return said if any(who.startswith("ranks 0-2 (3)") and where in frames for who, (_, frames) in said.items()) else None
+        return said if any(who.startswith("ranks 0-2 (3)") and where in frames
+                           for who, (_, frames) in said.items()) else None
     return eventually(stand, 120, "ranks 0-2 in one place")
 
 
@@ -174,7 +175,8 @@ def test_a_rank_in_another_collective(probe, ranks):
     assert first == "rank 3 (1)" and frames[:2] == ["barrier", "evaluate"], "the culprit is on top"
     _, frames = said["ranks 0-2 (3)"]
     assert frames[:2] == ["all_reduce", "reduce_gradients"]
-    said = eventually(lambda: "Backend" in status(probe, job) and status(probe, job), what="what torch says of its group")
+    said = eventually(lambda: "Backend" in status(probe, job) and status(probe, job),
+                      what="what torch says of its group")
     assert (said["World"], said["Here"], said["Missing"], said["Backend"]) == ("4", "0-3", "none", "gloo")
     # natively, too: gloo's own threads are in what they do for it
     folded = (probe.path / "jobs" / job / "stacks.folded").read_text()
@@ -187,7 +189,8 @@ def test_a_rank_in_another_collective(probe, ranks):
     assert list(of_all) == list(of_other) == ["ranks 0-2 (3)", "rank 3 (1)"]
     assert re.fullmatch(r"in all_reduce float32\[1, 4\]( for \S+ s)?, by reduce_gradients \(.*ranks_of_torch.py:\d+\)",
                         of_all["ranks 0-2 (3)"])
-    assert re.fullmatch(r"in barrier of group 1( for \S+ s)?, by evaluate \(.*ranks_of_torch.py:\d+\)", of_all["rank 3 (1)"])
+    assert re.fullmatch(r"in barrier of group 1( for \S+ s)?, by evaluate \(.*ranks_of_torch.py:\d+\)",
+                        of_all["rank 3 (1)"])
     assert re.match(r"in barrier( for \S+ s)?, by evaluate", of_other["rank 3 (1)"])
     assert re.match(r"in all_reduce float32\[1, 4\] of group 0\b", of_other["ranks 0-2 (3)"])
 
@@ -195,11 +198,12 @@ def test_a_rank_in_another_collective(probe, ranks):
 def test_ranks_whose_collectives_no_python_calls(probe, ranks):
     """DistributedDataParallel's reducer: native frames say what Python's don't."""
     job = ranks("wrapped")
-    said = eventually(lambda: collectives(probe, job).get("", {}) if "decode_image" in str(stacks(probe, job)[1]) else None, 120,
-                      "rank 3 decodes")
-    said = eventually(lambda: "c10d::" in collectives(probe, job)[""].get("ranks 0-2 (3)", "") and collectives(probe, job)[""], 120,
-                      "the others in the reducer")
-    assert re.match(r"in c10d::Reducer::finalize_backward \[native\]( for \S+ s)?, by train_wrapped \(", said["ranks 0-2 (3)"])
+    said = eventually(lambda: collectives(probe, job).get("", {})
+                      if "decode_image" in str(stacks(probe, job)[1]) else None, 120, "rank 3 decodes")
+    said = eventually(lambda: "c10d::" in collectives(probe, job)[""].get("ranks 0-2 (3)", "")
+                      and collectives(probe, job)[""], 120, "the others in the reducer")
+    assert re.match(r"in c10d::Reducer::finalize_backward \[native\]( for \S+ s)?, by train_wrapped \(",
+                    said["ranks 0-2 (3)"])
     assert re.match(r"in decode_image \(.*ranks_of_torch.py:\d+\) \[\w+\]", said["rank 3 (1)"])
     # what it wraps is there under its names, with each rank's gradients
     directory = probe.path / "jobs" / job
@@ -217,39 +221,48 @@ def test_newer_ways(probe, ranks, newer_torch):  # noqa: F811
 
     def stand(where):
         said = eventually(lambda: job in os.listdir(probe.path / "jobs") and collectives(probe, job), 240, "the group")
-        said = eventually(lambda: where in str(said := collectives(probe, job)) and "wait_to_be_told" in str(said) and said, 240, where)
+        said = eventually(lambda: where in str(said := collectives(probe, job)) and "wait_to_be_told" in str(said)
+                          and said, 240, where)
         return {who: what for group in said.values() for who, what in group.items()}
     said = stand("all_gather")
-    assert re.match(r"in all_gather_(single|into_tensor) float32\[144\]( for \S+ s)?, by train_sharded \(.*py:\d+\)", said["rank 0 (1)"])
+    assert re.match(r"in all_gather_(single|into_tensor) float32\[144\]( for \S+ s)?, by train_sharded \(.*py:\d+\)",
+                    said["rank 0 (1)"])
     assert re.match(r"in wait_to_be_told \(.*ranks_of_torch.py:\d+\)", said["rank 1 (1)"])
     # each rank has a shard of every parameter, and of its gradient
-    shards = reply(directory / "eval", "on 1\n[(name, str(list(p.shape)), p.to_local().numel() * 4, p.to_local().norm().item(), "
+    shards = reply(directory / "eval",
+                   "on 1\n[(name, str(list(p.shape)), p.to_local().numel() * 4, p.to_local().norm().item(), "
                    "p.grad.to_local().norm().item()) for name, p in model.named_parameters()]\n")
     shards = eval(shards.partition(": ")[2])
     seen = ask(directory / "query", "SELECT name, shape, bytes, norm, grad_norm FROM torch_parameters WHERE rank = 1")
     assert len(shards) == len(seen) == 4
     for (name, shape, size, norm, grad_norm), row in zip(shards, seen):
         assert (row["name"], row["shape"], row["bytes"]) == (name, shape, str(size))
-        assert float(row["norm"]) == pytest.approx(norm, rel=1e-5) and float(row["grad_norm"]) == pytest.approx(grad_norm, rel=1e-5)
-    assert (directory / "ranks" / "1" / "torch" / "modules").read_text().splitlines()[1].startswith("0 FSDPLinear weight float32[16, 8]")
+        assert float(row["norm"]) == pytest.approx(norm, rel=1e-5)
+        assert float(row["grad_norm"]) == pytest.approx(grad_norm, rel=1e-5)
+    modules = (directory / "ranks" / "1" / "torch" / "modules").read_text().splitlines()
+    assert modules[1].startswith("0 FSDPLinear weight float32[16, 8]")
     assert "Record: collectives on" in reply(directory / "ctl", "record collectives on\n")
-    said = eventually(lambda: re.search(r": at #\d+ for \S+ s, rank 1 is 1 behind", str(said := collectives(probe, job))) and said)
+    said = eventually(lambda: re.search(r": at #\d+ for \S+ s, rank 1 is 1 behind",
+                                        str(said := collectives(probe, job))) and said)
     assert "has begun" in str(said)
     ranks.targets[1].send("go")
     said = stand("wait_tensor")
-    assert re.match(r"has begun #\d+; in wait_tensor float32\[3, 2\]( for \S+ s)?, by train_functionally \(", said["rank 0 (1)"])
+    assert re.match(r"has begun #\d+; in wait_tensor float32\[3, 2\]( for \S+ s)?, by train_functionally \(",
+                    said["rank 0 (1)"])
 
 
 def test_ranks_that_no_environment_has(probe, ranks):
     """torch.multiprocessing.spawn with init_method=tcp://: by the process group."""
     job = ranks("skip", "tcp")
-    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(probe.path / "jobs" / job / "ranks")) == WORLD, 120,
-               "all ranks")
+    eventually(lambda: job in os.listdir(probe.path / "jobs")
+               and len(links(probe.path / "jobs" / job / "ranks")) == WORLD, 120, "all ranks")
     assert not links(probe.path / "jobs" / job / "workers"), "what has started them is none"
-    said = eventually(lambda: "evaluate" in str(stacks(probe, job)[1]) and all_wait(probe, job), 120, "rank 3 in its barrier")
+    said = eventually(lambda: "evaluate" in str(stacks(probe, job)[1]) and all_wait(probe, job), 120,
+                      "rank 3 in its barrier")
     assert next(iter(said)) == "rank 3 (1)"
     assert status(probe, job)["Backend"] == "gloo"
-    assert reply(probe.path / "jobs" / job / "eval", "on 1-3\nrank\n") == "".join(f"rank {n} (1): {n}\n" for n in (1, 2, 3))
+    said = reply(probe.path / "jobs" / job / "eval", "on 1-3\nrank\n")
+    assert said == "".join(f"rank {n} (1): {n}\n" for n in (1, 2, 3))
 
 
 def test_a_worker_that_hangs(probe, ranks):
@@ -281,7 +294,8 @@ def test_a_worker_that_hangs(probe, ranks):
 def test_a_rank_that_raises(probe, ranks):
     job = ranks("raise")
     directory = probe.path / "jobs" / job
-    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(directory / "ranks")) == WORLD, 120, "all ranks")
+    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(directory / "ranks")) == WORLD, 120,
+               "all ranks")
     said = reply(directory / "ctl", "on-crash stop for 5m\n")
     assert said == "ranks 0-3 (4): OnCrash: stop\n"
     said = reply(directory / "ctl", "record collectives on\n")
@@ -292,7 +306,8 @@ def test_a_rank_that_raises(probe, ranks):
     said = all_wait(probe, job)
     state, frames = said["rank 3 (1)"]
     assert "held, crash" in state
-    assert (directory / "ranks" / "3" / "crash" / "traceback").read_text().rstrip().endswith("ValueError: bad sample in batch 5")
+    traceback = (directory / "ranks" / "3" / "crash" / "traceback").read_text()
+    assert traceback.rstrip().endswith("ValueError: bad sample in batch 5")
     assert reply(directory / "ranks" / "3" / "crash" / "frames" / "0" / "eval", "loss.item(), step\n") == "(3.0, 5)\n"
     assert reply(directory / "eval", "on 0-2\nstep\n") == "ranks 0-2 (3): 5\n"
     # what was recorded: each call, its number as PyTorch counts, and how far each group has come
@@ -314,7 +329,8 @@ def test_a_rank_that_raises(probe, ranks):
             ("0", 0), ("1", 0), ("2", 0), ("3", -1)], what="the counts")
     said = eventually(lambda: collectives(probe, job) if re.search(
         rf": at #{last} for \d+\.\d s, rank 3 is 1 behind", "".join(collectives(probe, job))) else None)
-    (of_all,) = [rows for group, rows in said.items() if group.startswith(f"group 0 (default), gloo, 4 ranks: at #{last} for ")]
+    (of_all,) = [rows for group, rows in said.items()
+                 if group.startswith(f"group 0 (default), gloo, 4 ranks: at #{last} for ")]
     assert of_all["ranks 0-2 (3)"].startswith(f"in all_reduce #{last} float32[1, 4]")
     assert of_all["rank 3 (1)"].startswith(f"has begun #{last - 1}; in ")
     # and it stays

@@ -60,7 +60,8 @@ base = torch.randn(40, 30)
 views = {"plain": base, "transposed": base.t(), "sliced": base[3:30:2, 5::3], "expanded": base[:1].expand(7, 30),
          "scalar": torch.tensor(3.0), "empty": torch.zeros(0, 4), "middle": torch.randn(9, 11, 13)[:, 2:7, ::4]}
 for name in "float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool complex64".split():
-    views[name] = (torch.arange(600) % 97 - 40).to(getattr(torch, name)) if name != "bool" else torch.arange(600) % 3 == 0
+    numbers = torch.arange(600)
+    views[name] = (numbers % 97 - 40).to(getattr(torch, name)) if name != "bool" else numbers % 3 == 0
 views["float16"][:3] = torch.tensor([float("inf"), 6e-8, -65504.0])
 views["large"] = torch.randn(300000)
 def number(value):
@@ -73,8 +74,9 @@ def values(t):
 def said(t):
     return [str(list(t.shape)), str(t.dtype)[6:], str(t.device), t.numel() * t.element_size()]
 def parameters(model):
-    return {name: said(p) + [int(p.requires_grad), p._version, p.data_ptr(), p.grad.data_ptr() if p.grad is not None else None,
-                             id(p), values(p), values(p.grad)[:3] if p.grad is not None else None]
+    return {name: said(p) + [int(p.requires_grad), p._version, p.data_ptr(),
+                             p.grad.data_ptr() if p.grad is not None else None, id(p), values(p),
+                             values(p.grad)[:3] if p.grad is not None else None]
             for name, p in model.named_parameters()}
 loss = model(torch.randn(4, 8))
 print("ready", flush=True)
@@ -125,7 +127,8 @@ VALUES = ["norm", "nan", "inf", "min", "max"]
 def parameters(program):
     for model in "model", "second", "third":
         expected = program.ask(f"parameters({model})")
-        known, = program.select(f"SELECT model FROM torch_parameters WHERE address = {next(iter(expected.values()))[8]}")
+        known, = program.select(f"SELECT model FROM torch_parameters WHERE address = "
+                                f"{next(iter(expected.values()))[8]}")
         rows = {row["name"]: row for row in program.select(
             f"SELECT *, {', '.join(VALUES)}, grad_norm, grad_nan, grad_inf FROM torch_parameters "
             f"WHERE model = '{known['model']}'")}
@@ -248,6 +251,7 @@ for line in sys.stdin:"""))
             assert {row["name"]: row["shape"] for row in rows if row["shape"]} == \
                 {row["name"]: expected[row["name"]] for row in rows if row["shape"]}
             assert set(expected) == {row["name"] for row in rows}
-            held = program.select("SELECT shape FROM torch_tensors WHERE holder IN ('parameter', 'gradient', 'optimizer')"
+            held = program.select("SELECT shape FROM torch_tensors WHERE holder IN ('parameter', 'gradient', "
+                                  "'optimizer')"
                                   " AND model IN ('Net', 'Adam')")
             assert {row["shape"] for row in held} <= shapes | {"[]"}

@@ -1,4 +1,5 @@
-"""The page of probefs-web, in a browser: each view by what it shows. PROBEFS_TEST_PICTURES: a directory for pictures of them."""
+"""The page of probefs-web, in a browser: each view by what it shows. PROBEFS_TEST_PICTURES: a directory for pictures of
+them."""
 import os
 import pathlib
 import re
@@ -65,7 +66,8 @@ def go(page, target, view):
 
 def keep(page, name):
     """Pictures of it, where somebody wants them; nothing of it is broader than a phone."""
-    for kind, size in {"": (1300, 850), "-dark": (1300, 850, "dark"), "-phone": (390, 800), "-phone-dark": (390, 800, "dark")}.items():
+    for kind, size in {"": (1300, 850), "-dark": (1300, 850, "dark"), "-phone": (390, 800),
+                       "-phone-dark": (390, 800, "dark")}.items():
         page.screen(*size)
         page.until("document.documentElement.scrollWidth <= innerWidth", "nothing broader than the screen")
         if directory := os.environ.get("PROBEFS_TEST_PICTURES"):
@@ -91,7 +93,8 @@ def test_looking(page, target):
     keep(page, "stacks")
 
     go(page, target, "flame")
-    page.until("[...document.querySelectorAll('.flame button')].some(e => e.innerText.startsWith('price'))", "a box of price()")
+    page.until("[...document.querySelectorAll('.flame button')].some(e => e.innerText.startsWith('price'))",
+               "a box of price()")
     keep(page, "flame")
 
     go(page, target, "tables")
@@ -188,7 +191,8 @@ def test_killed_browser(page, target):
 
 
 def test_ended(page, any_python):
-    target = any_python.run_source("import sys\nprint('ready', flush=True)\nsys.stdin.readline()\nbasket = [1, 2]\nraise KeyError('gone')\n", name="ends.py")
+    target = any_python.run_source("import sys\nprint('ready', flush=True)\nsys.stdin.readline()\nbasket = [1, 2]\n"
+                                   "raise KeyError('gone')\n", name="ends.py")
     go(page, target, "record")
     page.click("on-crash record")
     page.shows("OnCrash: record")
@@ -210,7 +214,8 @@ def test_ended(page, any_python):
 
 def test_held_at_its_exception(page, any_python):
     """Python can be asked in its frames, and then it ends as it would have."""
-    target = any_python.run_source("import sys\ndef buy(basket):\n    raise KeyError('gone')\nprint('ready', flush=True)\n"
+    target = any_python.run_source("import sys\ndef buy(basket):\n    raise KeyError('gone')\nprint('ready', "
+                                   "flush=True)\n"
                                    "sys.stdin.readline()\nbuy([1, 2])\n", name="ends.py")
     go(page, target, "crash")
     page.click("on-crash stop")
@@ -273,7 +278,8 @@ else:
 @pytest.mark.long
 def test_torch(page, torch_python, tmp_path):  # noqa: F811
     environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29000 + os.getpid() % 1000)}
-    ranks = [torch_python.run_source(RANK, name="rank.py", env={**environment, "RANK": str(rank)}, ready=False) for rank in (0, 1)]
+    ranks = [torch_python.run_source(RANK, name="rank.py", env={**environment, "RANK": str(rank)}, ready=False)
+             for rank in (0, 1)]
     page.click("job: ", "#places a")
     page.click("collectives", "#tabs a")
     page.shows("in all_reduce")
@@ -281,15 +287,16 @@ def test_torch(page, torch_python, tmp_path):  # noqa: F811
     keep(page, "collectives")
     page.click("rank 0", "#view .place a")
     page.shows("all_reduce")
-    shown = {"modules": "up Linear weight float32[8, 4]", "parameters": "down.bias", "tensors": "gradient", "optimizers": "Adam",
-             "memory": "cpu"}
+    shown = {"modules": "up Linear weight float32[8, 4]", "parameters": "down.bias", "tensors": "gradient",
+             "optimizers": "Adam", "memory": "cpu"}
     for name, words in shown.items():
         go(page, ranks[0], f"torch/{name}")
         page.shows(words)
         keep(page, f"torch-{name}")
     go(page, ranks[0], "torch/parameters")
     page.click("With their values")
-    page.until("[...document.querySelectorAll('tbody tr')][0]?.innerText.includes('up.weight')", "what has a NaN, first")
+    page.until("[...document.querySelectorAll('tbody tr')][0]?.innerText.includes('up.weight')",
+               "what has a NaN, first")
 
 
 def test_without_a_token(page):

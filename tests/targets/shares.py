@@ -1,6 +1,6 @@
 """shares.py KIND: spends its time in functions whose shares it measures itself, by its own clocks. "begin" at the input
-starts afresh; "end" prints what came since as JSON: {function: [processor seconds, seconds]}; "hold" has it do nothing until
-the next line, and prints "held".
+starts afresh; "end" prints what came since as JSON: {function: [processor seconds, seconds]}; "hold" has it do nothing
+until the next line, and prints "held".
 
 python   four functions of pure Python, 10, 20, 30 and 40 %
 calls    two chains (hot_a -> leaf_a, hot_b -> leaf_b) of the shortest calls: a stack that never was shows

@@ -7,12 +7,12 @@
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/moment/moment.h"
-#include "fs/sampler/bpf/perf_events.h"
-#include "fs/sampler/bpf/own_state.h"
-#include "fs/sampler/bpf/program.h"
 #include "fs/sampler/bpf/kernel_ring.h"
-#include "fs/sampler/bpf/stacks.h"
+#include "fs/sampler/bpf/own_state.h"
+#include "fs/sampler/bpf/perf_events.h"
+#include "fs/sampler/bpf/program.h"
 #include "fs/sampler/sampler.h"
+#include "fs/sampler/stacks.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -96,14 +96,6 @@ struct kernel {
     uint64_t clocked, daemon_ns;
     uint64_t gil; /* of the main interpreter */
 };
-
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
 
 /* ---- slots ---- */
 
