@@ -180,8 +180,8 @@ def test_debian_packages_of_sid(root, tmp_path):
     wanted = re.search("^Build-Depends: (.*?)^[A-Z]", control, re.M | re.S)[1]
     root.install("git", "build-essential", "debhelper", *re.findall(r"^ *([a-z0-9-]+)(?: \([^)]*\))?,?$", wanted, re.M))
     (root.path / "debs").mkdir()
-    subprocess.run(["git", "-c", "safe.directory=*", "clone", "-q", "--no-local", daemon.REPOSITORY, root.path / "source"],
-                   check=True)
+    subprocess.run(["git", "-c", "safe.directory=*", "clone", "-q", "--no-local", daemon.REPOSITORY,
+                    root.path / "source"], check=True)
     root.run("/source/contrib/packaging/package", "deb", "/debs")
     tried(root, sorted(path for path in (root.path / "debs").iterdir() if "dbgsym" not in path.name))
 

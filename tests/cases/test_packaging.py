@@ -71,10 +71,10 @@ def test_image():
     pod = recipe["spec"]["template"]["spec"]
     (container,), (volume,) = pod["containers"], pod["volumes"]
     (mounted,) = container["volumeMounts"]
-    assert pod["hostPID"] and mounted["mountPropagation"] == "Bidirectional" and container["securityContext"]["privileged"]
+    assert pod["hostPID"] and mounted["mountPropagation"] == "Bidirectional"
+    assert container["securityContext"]["privileged"] and mounted["name"] == volume["name"]
     assert container["command"][0] == "probefs"
     assert container["command"][-1] == mounted["mountPath"] == volume["hostPath"]["path"]
-    assert mounted["name"] == volume["name"]
 
 
 def test_unit(tmp_path):
