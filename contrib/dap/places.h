@@ -18,8 +18,8 @@ enum place_kind {
     PLACE_GLOBALS, /* of its module */
     PLACE_VALUE,   /* what `path` leads to in it */
     PLACE_TARGET,  /* line `depth` of the source `path`, to jump to */
-    PLACE_SHOWN, /* what the expression `path` gave: `rows` are its children, as values.py has them
-                  */
+    PLACE_SHOWN,   /* what the expression `path` gave: `rows` are its children, as shown.py has them
+                    */
 };
 
 struct place {

@@ -186,6 +186,7 @@ static const struct request {
     {"gotoTargets", motion_goto_targets, NULL, LANE_ACT, true},
     {"goto", motion_goto, motion_goto_after, LANE_ACT, true},
     {"(tidy)", nothing, motion_tidy, LANE_ACT, true}, /* our own, which isn't answered */
+    {"(prepare)", nothing, values_prepare, LANE_EVALUATE, true},
     {"threads", stack_threads, NULL, LANE_LOOK, true},
     {"stackTrace", stack_trace, NULL, LANE_LOOK, true},
     {"exceptionInfo", stack_exception, NULL, LANE_LOOK, true},
@@ -230,6 +231,7 @@ static void answer_attach(struct session *session, json_t *request, json_t *proc
     }
     session_tell(session, "process", process);
     session_tell(session, "initialized", NULL);
+    session_order(session, LANE_EVALUATE, "(prepare)", 0);
 }
 
 void requests_serve(struct session *session, json_t *message)

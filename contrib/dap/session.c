@@ -172,6 +172,16 @@ bool session_holds(struct session *session, const json_t *stop)
 
 /* ---- its life ---- */
 
+void session_order(struct session *session, enum lane_kind lane, const char *command,
+                   json_int_t tid)
+{
+    json_t *order =
+        checked(json_pack("{sss{sI}}", "command", command, "arguments", "threadId", tid));
+
+    lane_add(&session->lanes[lane], order);
+    json_decref(order);
+}
+
 static void serve(void *arg, json_t *request) { requests_serve(arg, request); }
 
 static struct session *session_new(const char *mount, int out)
@@ -186,6 +196,7 @@ static struct session *session_new(const char *mount, int out)
     session->first_line = 1;
     pthread_mutex_init(&session->out_lock, NULL);
     pthread_mutex_init(&session->lock, NULL);
+    pthread_mutex_init(&session->helpers_lock, NULL);
     files_init(&session->files);
     paths_init(&session->paths);
     places_init(&session->places);

@@ -13,6 +13,8 @@
 
 #include <stdio.h>
 
+enum helper { HELPER_SHOWN, HELPER_COMPLETED, HELPERS }; /* shown.py, completed.py */
+
 enum lane_kind { LANE_LOOK, LANE_ACT, LANE_EVALUATE, LANES };
 
 struct session {
@@ -24,9 +26,11 @@ struct session {
     struct places places;
     struct breakpoints breakpoints;
     struct lane lanes[LANES];
-    int first_line; /* as the client counts lines: 1 or 0 */
-    bool native;    /* native frames are shown, too */
-    bool own_code;  /* steps and exceptions are told in the program's own code only */
+    pthread_mutex_t helpers_lock; /* guards */
+    char *helpers[HELPERS]; /* as the process's Python has compiled them; NULL: it hasn't yet */
+    int first_line;         /* as the client counts lines: 1 or 0 */
+    bool native;            /* native frames are shown, too */
+    bool own_code;          /* steps and exceptions are told in the program's own code only */
 
     pthread_mutex_t out_lock; /* guards what follows */
     int out;
@@ -58,6 +62,9 @@ bool session_stops(struct session *session, pid_t tid, json_t *stop);
 bool session_goes_on(struct session *session, pid_t tid);
 /* It is held still, elsewhere: what the client knows of its frames is over. */
 void session_moves(struct session *session, pid_t tid);
+/* Has one of its threads do what no client asks for, and isn't answered. tid: a thread, 0: none. */
+void session_order(struct session *session, enum lane_kind lane, const char *command,
+                   json_int_t tid);
 /* The stop of a thread that is held, a new reference; NULL: it isn't, as far as is known. */
 json_t *session_stop_of(struct session *session, pid_t tid);
 /* Of all that are held, by thread; new. */

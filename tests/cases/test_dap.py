@@ -7,6 +7,7 @@ import pytest
 
 from dap import Adapter
 from interpreters import eventually
+from mount import REPOSITORY
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -397,9 +398,8 @@ def test_log_of_mount_that_ends(probe, any_python):
 
 
 def test_json():
-    """values.py writes JSON by itself."""
+    """shown.py writes JSON by itself."""
     names = {}
-    from mount import REPOSITORY
-    exec((REPOSITORY / "contrib/dap/values.py").read_text(), names)
-    value = ["\x00\n\"\\\x7f\u00e4\U0001f600", None, True, [[], "a"]]
+    exec((REPOSITORY / "contrib/dap/shown.py").read_text(), names)
+    value = ["\x00\n\"\\\x7f\u00e4\U0001f600", "plain", None, False, [[], "a"]]
     assert json.loads(names["json"](value)) == value
