@@ -21,7 +21,8 @@ struct session {
     const char *mount;
     struct files files;
     pid_t pid;
-    int events; /* the file of that name, from `attach` on until it is heard; -1: none */
+    int events;      /* the file of that name, from `attach` on until it is heard; -1: none */
+    json_t *process; /* as the client is told of it */
     struct paths paths;
     struct places places;
     struct breakpoints breakpoints;
