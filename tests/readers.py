@@ -1,6 +1,8 @@
 """Programs that know nothing of us and read tables: what they make of a file."""
+import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -17,6 +19,11 @@ PANDAS = """
 import json, sys, pandas
 frame = pandas.read_csv(sys.argv[1], keep_default_na=False, na_values={name: [""] for name in sys.argv[2:]})
 print(frame.to_json(orient="split", index=False))
+"""
+PANDAS_SQL = """
+import contextlib, sqlite3, sys, pandas
+with contextlib.closing(sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)) as database:
+    print(pandas.read_sql(sys.argv[2], database).to_json(orient="split", index=False))
 """
 
 
@@ -42,5 +49,21 @@ def duckdb(sql):
 
 def pandas(path, *numbers):
     """Its rows, as dicts. numbers: columns in which no text means no number."""
-    frame = json.loads(run(_python_with("pandas"), "-c", PANDAS, path, *numbers))
+    return _rows(run(_python_with("pandas"), "-c", PANDAS, path, *numbers))
+
+
+def pandas_sql(path, sql):
+    """What it reads of an SQLite database, as dicts."""
+    return _rows(run(_python_with("pandas"), "-c", PANDAS_SQL, path, sql))
+
+
+def sqlite3(path, sql):
+    """What the program of that name does, as dicts; all values are texts."""
+    if not shutil.which("sqlite3"):
+        pytest.skip("the program sqlite3 is not installed")
+    return list(csv.DictReader(run("sqlite3", "-readonly", "-csv", "-header", path, sql).splitlines()))
+
+
+def _rows(text):
+    frame = json.loads(text)
     return [dict(zip(frame["columns"], row)) for row in frame["data"]]

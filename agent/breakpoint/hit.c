@@ -72,6 +72,7 @@ static void hold(struct hit *hit, struct hits_row *row)
         .value = reached->value,
         .event = reached->event,
         .removed = &hit->breakpoint->removed,
+        .here = hit->breakpoint->here,
         .returned = hit->breakpoint->kind == BREAKPOINT_RETURN ? reached->value : NULL,
     };
 
@@ -99,7 +100,7 @@ static void hold_writer(struct hit *hit)
         thread_states_find(hit->interpreter->state, state, &writer);
     if (writer.frame)
         step_stop_soon(hit->interpreter, writer.id, writer.frame, breakpoint->id,
-                       breakpoint->stop_ns);
+                       breakpoint->stop_ns, breakpoint->here);
     Py_DecRef((PyObject *)writer.frame);
 }
 

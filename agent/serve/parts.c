@@ -32,19 +32,23 @@ static const struct part watch = {
 };
 static const struct part monitor = {.remains = trace_remains, .forget = trace_forget};
 static const struct part step = {.give_up = step_leave};
-static const struct part set = {.disarm = breakpoints_leave, .forget = breakpoints_forget};
+static const struct part set = {
+    .disarm = breakpoints_leave,
+    .daemon_gone = breakpoints_daemon_gone,
+    .forget = breakpoints_forget,
+};
 static const struct part hit = {.give_up = hit_leave, .forget = hit_forget};
 static const struct part row = {.give_up = stop_row_leave};
 static const struct part recorder = {.give_up = recorder_leave, .forget = recorder_forget};
 static const struct part crash = {
     .give_up = crash_leave,
-    .daemon_gone = fatal_seen,
+    .daemon_gone = crash_daemon_gone,
     .remains = crash_remains,
     .forget = crash_forget,
 };
 static const struct part hold = {
     .let_go = hold_leave,
-    .daemon_gone = hold_release,
+    .daemon_gone = hold_daemon_gone,
     .forget = hold_forget,
 };
 static const struct part interrupt = {.interrupt = interrupt_all, .forget = interrupt_forget};

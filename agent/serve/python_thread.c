@@ -23,6 +23,7 @@
 #include "agent/serve/ending.h"
 #include "agent/stop/hold.h"
 #include "agent/stop/orders.h"
+#include "agent/stop/step.h"
 #include "agent/watch/watch.h"
 #include "agent/wire/channel.h"
 #include "agent/wire/record.h"
@@ -111,13 +112,19 @@ static void record_run(struct interpreter *interpreter, struct request *request,
 static void thread_run(struct interpreter *interpreter, struct request *request, PyObject *here,
                        struct evaluation *out)
 {
-    finish_order(request, order_run(interpreter, &request->thread, out->done.words), out);
+    int r = order_run(interpreter, &request->thread, out->done.words);
+    if (requests_forsaken(request))
+        step_cancel(); /* those that came before it have been, when the daemon went */
+    finish_order(request, r, out);
 }
 
 static void crash_run(struct interpreter *interpreter, struct request *request, PyObject *here,
                       struct evaluation *out)
 {
-    finish_order(request, crash_switch(interpreter, &request->on_crash, out->done.words), out);
+    int r = crash_switch(interpreter, &request->on_crash, out->done.words);
+    if (requests_forsaken(request) && crash_release(0))
+        requests_tidy();
+    finish_order(request, r, out);
 }
 
 static void breakpoints_operate(struct interpreter *interpreter, struct request *request,
@@ -356,6 +363,20 @@ static void welcome(struct own_thread *self)
         interpreter_leave(interpreter);
 }
 
+/* What was released (PROTO_RELEASE) is put away. */
+static void tidy(struct request *request)
+{
+    struct interpreter *interpreter;
+
+    requests_free(request); /* what is released from now on is for another time */
+    if (interpreter_enter(0, 0, &interpreter) < 0)
+        return;
+    breakpoints_tidy(interpreter);
+    step_tidy(interpreter);
+    crash_tidy(interpreter);
+    interpreter_leave(interpreter);
+}
+
 /* What nobody tells of is looked at from time to time. Whether a request came before it is time to
  * look again; also where there is nothing to look at. */
 static bool look_until_request(void)
@@ -390,6 +411,8 @@ static void *python_main(void *arg)
         } else if (request->op == PROTO_DETACH) {
             if (ending_detach(request))
                 break;
+        } else if (request->op == REQUEST_TIDY) {
+            tidy(request);
         } else {
             run(request);
         }

@@ -12,7 +12,9 @@
 #define STEPS_MAX 65536u /* threads of an interpreter that step */
 
 static struct steps steps[INTERPRETERS_MAX];
-static unsigned turn; /* of step_cancel() */
+static unsigned turn;   /* of step_cancel() */
+static bool any_here;   /* a step was one that lives as long as an open file */
+static uint64_t tidied; /* so many files were closed when those steps were last given up */
 
 struct steps *steps_of(const struct interpreter *interpreter)
 {
@@ -23,7 +25,14 @@ void step_cancel(void) { __atomic_add_fetch(&turn, 1, __ATOMIC_RELEASE); }
 
 bool steps_is_cancelled(const struct step *step)
 {
-    return step->turn != __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
+    return step->turn != __atomic_load_n(&turn, __ATOMIC_ACQUIRE) || hold_is_released(step->here);
+}
+
+bool step_release(uint64_t number)
+{
+    if (number - __atomic_load_n(&tidied, __ATOMIC_RELAXED) >= HOLD_RELEASED_MAX)
+        step_cancel(); /* nobody knows any more which they were */
+    return __atomic_load_n(&any_here, __ATOMIC_RELAXED);
 }
 
 uint64_t steps_own_thread(void) { return PyThreadState_GetID(PyThreadState_Get()); }
@@ -110,10 +119,9 @@ PyObject *steps_returned(struct step *step, PyObject *value)
 void steps_sweep(struct interpreter *interpreter)
 {
     struct steps *self = steps_of(interpreter);
-    unsigned now = __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
 
     for (size_t i = self->count; i-- > 0;)
-        if (i < self->count && (self->all[i].turn != now ||
+        if (i < self->count && (steps_is_cancelled(&self->all[i]) ||
                                 !thread_states_has(interpreter->state, self->all[i].thread)))
             drop(interpreter, &self->all[i]);
 }
@@ -134,6 +142,8 @@ static int add(struct interpreter *interpreter, const struct step *step)
         self->all = all;
         self->room = room;
     }
+    if (step->here)
+        __atomic_store_n(&any_here, true, __ATOMIC_RELAXED);
     self->all[self->count] = *step;
     self->all[self->count++].turn = __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
     return 0;
@@ -196,6 +206,7 @@ int step_from(struct interpreter *interpreter, const struct step_place *place,
                              .until = verb == THREAD_UNTIL ? line : 0,
                              .why = STOP_STEP,
                              .for_ns = for_ns,
+                             .here = place->here,
                              .skip = place->skip,
                              .skip_frame = place->frame};
 
@@ -228,11 +239,15 @@ static void watch_caller(struct interpreter *interpreter, struct step *step, PyF
 }
 
 int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObject *frame,
-                   uint32_t id, uint64_t for_ns)
+                   uint32_t id, uint64_t for_ns, uint64_t here)
 {
     char words[PROTO_WORDS_MAX];
-    const struct step new = {
-        .thread = thread, .verb = THREAD_STEP, .why = STOP_WATCH, .id = id, .for_ns = for_ns};
+    const struct step new = {.thread = thread,
+                             .verb = THREAD_STEP,
+                             .why = STOP_WATCH,
+                             .id = id,
+                             .for_ns = for_ns,
+                             .here = here};
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
 
     steps_sweep(interpreter);
@@ -246,10 +261,10 @@ int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObje
 }
 
 static int pause_one(struct interpreter *interpreter, const struct thread_seen *seen,
-                     uint64_t for_ns)
+                     uint64_t for_ns, uint64_t here)
 {
     const struct step new = {
-        .thread = seen->id, .verb = THREAD_STEP, .why = STOP_PAUSE, .for_ns = for_ns};
+        .thread = seen->id, .verb = THREAD_STEP, .why = STOP_PAUSE, .for_ns = for_ns, .here = here};
 
     if (own_thread_is(seen->state) || hold_has_state(new.thread))
         return 0;
@@ -261,8 +276,8 @@ static int pause_one(struct interpreter *interpreter, const struct thread_seen *
     return 0;
 }
 
-int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns, size_t *found,
-               char words[PROTO_WORDS_MAX])
+int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns, uint64_t here,
+               size_t *found, char words[PROTO_WORDS_MAX])
 {
     struct thread_seen *all;
     size_t count;
@@ -276,7 +291,7 @@ int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns
     *found = 0;
     for (size_t i = 0; i < count && r == 0; i++)
         if (!thread || all[i].ident == thread) {
-            r = pause_one(interpreter, &all[i], for_ns);
+            r = pause_one(interpreter, &all[i], for_ns, here);
             ++*found;
         }
     thread_states_drop(all, count);
@@ -300,6 +315,23 @@ void step_removed(struct interpreter *interpreter, uint32_t id)
     }
     if (any)
         steps_hear(interpreter, words);
+}
+
+static void tidy(struct interpreter *interpreter, void *unused)
+{
+    char words[PROTO_WORDS_MAX];
+
+    steps_sweep(interpreter);
+    steps_hear(interpreter, words);
+}
+
+void step_tidy(struct interpreter *interpreter)
+{
+    uint64_t count = hold_released();
+
+    tidy(interpreter, NULL);
+    if (interpreter_each_other(tidy, NULL))
+        __atomic_store_n(&tidied, count, __ATOMIC_RELAXED);
 }
 
 bool step_end(struct interpreter *interpreter)

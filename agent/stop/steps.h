@@ -13,6 +13,7 @@ struct step {
     enum stop_why why;
     uint32_t id; /* of the watchpoint */
     uint64_t for_ns;
+    uint64_t here;          /* of struct step_place */
     PyObject *frame;        /* owned; of all but THREAD_STEP */
     PyObject *code;         /* owned: that is watched now; NULL: none */
     PyObject *caller;       /* owned: of a watchpoint, code that is watched besides; NULL: none */

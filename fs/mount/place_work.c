@@ -179,7 +179,9 @@ int place_find(struct call *call, const struct place *place, const struct entry 
         return -ENOMEM;
     work->call.child = (uint32_t)(entry - layout);
     work->call.value = value;
-    if (name_is_word(entry->naming->kind))
+    if (entry->naming->kind == WORD_PROFILE)
+        snprintf(work->call.part, sizeof work->call.part, "%s", word);
+    else if (name_is_word(entry->naming->kind))
         snprintf(work->call.word, sizeof work->call.word, "%s", word);
     int r = ask(call, work, &lost);
     if (r == 0 && work->owners) /* names in a process's own directories are its own */

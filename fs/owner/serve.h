@@ -32,7 +32,8 @@ struct owner_call {
     int64_t process_rank;                /* of the process in its job, -1: none */
     char sampled[OWNER_SAMPLED_MAX + 1]; /* the line of status about its profile; may be empty */
     struct caller caller;
-    char word[NAME_MAX + 1]; /* ends with a 0; of OWNER_FIND the child's, where that is one */
+    /* Both end with a 0; of OWNER_FIND the child's, where that is one. */
+    char word[NAME_MAX + 1], part[NAME_MAX + 1];
 };
 
 /* One name in a directory. */

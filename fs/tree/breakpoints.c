@@ -10,6 +10,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/breakpoint/rows.h"
+#include "fs/link/lifetime.h"
 #include "fs/process/registry.h"
 #include "fs/recording/held_threads.h"
 #include "fs/tree/agent_session.h"
@@ -37,7 +38,14 @@ static int ask(struct file_context *context, struct session *session,
     struct proto_done done = {0};
 
     eval.request.gil_interval = agent_session_gil_interval(context, 0);
-    int r = session_eval(session, &eval, context->interrupt, said, &done);
+    if (context->lifetime)
+        eval.request.thread = lifetime_number(context->lifetime);
+    int r = request->here ? agent_session_here(context, session) : 0;
+    if (r < 0)
+        return r;
+    r = session_eval(session, &eval, context->interrupt, said, &done);
+    if (request->here)
+        lifetime_asked(context->lifetime, session);
     registry_watch(context->registry, context->process);
     if (recording_watching(context->recording))
         watches_settle(context->process->watches);

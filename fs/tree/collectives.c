@@ -454,7 +454,7 @@ int collectives_render(struct file_context *context, struct text *out)
 {
     struct all all = {0};
 
-    int r = all_read(context, read_one, take, &all);
+    int r = all_read(context, NULL, read_one, take, &all);
     if (r == 0)
         array_sort(all.ones, all.n, sizeof *all.ones, compare_ones);
     for (size_t i = 0, end; i < all.n && r == 0; i = end) {

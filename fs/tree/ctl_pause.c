@@ -54,7 +54,7 @@ int ctl_pause(struct ctl_line *line)
         r = agent_session_attach(context, ATTACH_ANY, &session);
     if (r < 0)
         return r;
-    r = thread_order_give(context, session, &order, line->said);
+    r = thread_order_give(context, session, line->here, &order, line->said);
     session_unref(session);
     int held = r == 0 ? thread_order_wait(context, all_held, NULL) : r;
     if (held == 0)
@@ -76,7 +76,7 @@ int ctl_continue(struct ctl_line *line)
     }
     if (r < 0)
         return r;
-    r = thread_order_give(context, session, &order, line->said);
+    r = thread_order_give(context, session, false, &order, line->said);
     session_unref(session);
     return r;
 }

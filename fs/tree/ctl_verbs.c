@@ -36,7 +36,7 @@ static int unknown(const struct ctl_verb *verbs, size_t n, struct ctl_line *line
 
     text_puts(&what, "unknown verb; there are ");
     for (size_t i = 0; i < n; i++)
-        text_printf(&what, "%s%s", i ? ", " : "", verbs[i].usage);
+        text_printf(&what, "%s%s%s", i ? ", " : "", verbs[i].here ? "[here] " : "", verbs[i].usage);
     return ctl_complain(line, line->words[0].text, what.data ? what.data : "unknown verb");
 }
 
@@ -46,6 +46,8 @@ static int run_line(const struct ctl_verb *verbs, size_t n, struct ctl_line *lin
         const struct ctl_verb *verb = &verbs[i];
         if (!ctl_word_is(&line->words[0], verb->name))
             continue;
+        if (line->here && !verb->here)
+            return ctl_complain(line, line->text, "`here` belongs to what holds a thread");
         if (line->nwords < verb->least || line->nwords > verb->most) {
             const char *at = line->nwords > verb->most ? line->words[verb->most].text
                                                        : line->text + line->size;
@@ -74,6 +76,14 @@ static void split(struct ctl_line *line)
             p++;
         word->size = (size_t)(p - word->text);
     }
+}
+
+/* Takes `here` off the words. */
+static void take_here(struct ctl_line *line)
+{
+    line->here = line->nwords > 1 && ctl_word_is(&line->words[0], "here");
+    if (line->here)
+        memmove(line->words, line->words + 1, --line->nwords * sizeof *line->words);
 }
 
 /* Takes `on RANKS` off the line. 0: it is for other ranks; 1: it is for this one, or for any. */
@@ -112,6 +122,7 @@ int ctl_run_verbs(const struct ctl_verb *verbs, size_t n, struct file_context *c
         int r = read_ranks(&line);
         if (r > 0) {
             split(&line);
+            take_here(&line);
             r = line.nwords ? run_line(verbs, n, &line) : 0;
         }
         if (r < 0)

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import signal
+import time
 
 import pytest
 
@@ -18,6 +19,7 @@ from mount import REPOSITORY
 from test_profile import samples, started, status
 
 BPF, PROG_GET_FD_BY_ID = 321, 13
+ENOUGH = 10000  # samples, for a point of error
 
 # forks, executes, and has a new thread each moment; says how many of them did what they should
 STORM = """
@@ -209,39 +211,62 @@ def noise(n):
     return 400 * math.sqrt(0.25 / n) + 2
 
 
+def waited(pid):
+    """Seconds in which its main thread wanted no processor, of all that there were: as it sleeps, when the kernel has said all."""
+    def asleep():
+        if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S":
+            on, ready, _ = map(int, pathlib.Path(f"/proc/{pid}/schedstat").read_text().split())
+            return time.monotonic() - (on + ready) / 1e9
+    return eventually(asleep, patience(30), "its sleep")
+
+
+def seconds(probe, target, mode, name):
+    """Below a function."""
+    return sum(count for stack, count in shares.stacks(probe.read(target.pid, "profile", "modes", mode, "folded"))
+               if any(frame.startswith(name + " ") for frame in stack)) / 1e6
+
+
 @pytest.mark.long
 def test_truth(probe, python, kernel):
-    """All modes of one profile of a program that computes with the GIL, without it, and sleeps."""
+    """All modes of one profile of a program that computes with the GIL, without it, and sleeps: shares and seconds."""
     target = python.run("shares.py", "mix")
-    commands = started(probe, target, "profile wall 997hz", 20)
+    commands = started(probe, target, "profile wall 9973hz", 20)
     assert status(probe, target.pid)["Source"] == "bpf"
+    begun = time.monotonic()
     commands.run("ctl", "profile clear\n")
+    least = -waited(target.pid)
     shares.begin(target)
-    eventually(lambda: samples(probe, target.pid) > 1500, patience(60), "samples")
+    eventually(lambda: samples(probe, target.pid) > ENOUGH, patience(100), "samples")
     spent = shares.end(target)
+    least += waited(target.pid)
     commands.run("ctl", "profile off\n")
     said = status(probe, target.pid)
     assert said["Lost"].startswith("0 ") and said["Torn"].startswith("0 ") and said["NoStack"].startswith("0 ")
     cpu = {name: own for name, (own, _) in spent.items()}
-    with_gil = {name: own for name, own in cpu.items() if name != "in_c_nogil"}
-    waited = {name: wall - cpu[name] if name == "asleep" else 0.0 for name, (_, wall) in spent.items()}
     wall = {name: all_of_it for name, (_, all_of_it) in spent.items()}
-    for mode, truth in ("cpu", cpu), ("gil", with_gil), ("off", waited), ("wall", wall):
+    with_gil = {name: own for name, own in cpu.items() if name != "in_c_nogil"}
+    for mode, truth in ("cpu", cpu), ("gil", with_gil), ("wall", wall):
         found = judged(probe, target, mode, truth)
         assert found.impossible == 0
-        assert found.worst < noise(300), (mode, found, spent)
-    without = judged(probe, target, "nogil", {"in_c_nogil": 1.0, "in_python": 0.0, "in_c_gil": 0.0})
-    assert without.worst < noise(300), without
+        assert found.worst < 1.5, (mode, found, spent)
+    before_and_after = time.monotonic() - begun - sum(wall.values())
+    for mode, name, truth in ("nogil", "in_c_nogil", cpu["in_c_nogil"]), ("wall", "asleep", wall["asleep"]), (
+            "wall", "in_python", wall["in_python"]), ("cpu", "in_c_gil", cpu["in_c_gil"]):
+        assert 0.95 * truth < seconds(probe, target, mode, name) < 1.05 * truth + before_and_after, (mode, name, spent)
+    off = {name: seconds(probe, target, "off", name) for name in spent}
+    most = wall["asleep"] - cpu["asleep"]  # until it had a processor again
+    assert 0.95 * least < off["asleep"] < 1.05 * most + before_and_after, (least, off, most)
+    assert off["asleep"] > 0.95 * sum(off.values()), off
 
 
 @pytest.mark.long
 def test_no_stack_that_never_was(probe, python, kernel):
     target = python.run("shares.py", "calls")
-    commands = started(probe, target, "profile cpu 9973hz", 5000)
+    commands = started(probe, target, "profile cpu 9973hz", ENOUGH)
     commands.run("ctl", "profile off\n")
     found = shares.judge(probe.read(target.pid, "profile", "folded"), {"hot_a": 1.0, "hot_b": 3.0})
     assert found.impossible == 0
-    assert found.worst < noise(5000)
+    assert found.worst < 1.5, found
     said = status(probe, target.pid)
     assert said["Torn"].startswith("0 ")
 

@@ -1,5 +1,6 @@
-"""The formats of a profile as the real tools read them, of each part of the tree. speedscope, profiler-cli, inferno-flamegraph and
-flamegraph.pl are no Debian packages, and go is large: they are taken from PATH. PROBEFS_TEST_PICTURES: a directory for pictures."""
+"""The formats of a profile as the real tools read them, of each part of the tree. flamegraph.pl is part of a Debian package,
+speedscope and profiler-cli come by npm, which tests/run does; go is large, and inferno-flamegraph takes minutes to compile: these
+are taken from PATH where they are. PROBEFS_TEST_PICTURES: a directory for pictures."""
 import collections
 import html
 import json
@@ -14,7 +15,7 @@ import pytest
 import browser as browsers
 import shares
 from commands import Commands
-from interpreters import eventually, patience
+from interpreters import CACHE, eventually, patience
 from mount import REPOSITORY
 
 pytestmark = pytest.mark.deadline(300)
@@ -23,9 +24,12 @@ FORMATS = "folded", "flamegraph.html", "speedscope.json", "gecko.json", "pprof"
 PARTS = "whole", "thread", "mark", "mode", "all", "job"
 PICTURES = os.environ.get("PROBEFS_TEST_PICTURES")
 
+PLACES = os.environ["PATH"], CACHE / "viewers" / "node_modules" / ".bin", "/usr/share/perl5/Devel/NYTProf"
+
+
 def tool(name):
     """Where a program is, or skips by its name."""
-    found = shutil.which(name)
+    found = shutil.which(name, path=os.pathsep.join(map(str, PLACES)))
     if not found:
         pytest.skip(f"{name} is not installed")
     return found
@@ -53,8 +57,8 @@ def saved(probe, any_python, tmp_path_factory):
             control = Commands(probe, target.pid)
             control.run("ctl", "profile wall 997hz native\n")
             for mark in "cold", "warm":
-                before = samples(probe, target)
                 control.run("ctl", f"profile mark {mark}\n")
+                before = samples(probe, target)
                 eventually(lambda: samples(probe, target) > before + 500, patience(60), "samples")
         for target in ranks:
             Commands(probe, target.pid).run("ctl", "profile off\n")
@@ -110,20 +114,24 @@ def test_go_reads_pprof(saved, part):
     assert "MainThread" in tags if part != "mode" else "in_c_nogil" in tags
 
 
+def plain(name):
+    """As flamegraph.pl writes them, some versions of it."""
+    return name.translate(str.maketrans("<>", "()"))
+
+
 @pytest.mark.parametrize("program", ["flamegraph.pl", "inferno-flamegraph"])
 def test_flame_graphs_of_folded(saved, program):
-    tool(program)
     for part in PARTS + ("diff",):
-        picture = html.unescape(run(program, saved / part / "folded"))
+        picture = html.unescape(run(tool(program), saved / part / "folded"))
         titles = re.findall(r"<title>(.*?) \(([\d,]+) samples, ([\d.]+)%(.*?)\)</title>", picture)
-        frames = {name: int(count.replace(",", "")) for name, count, *_ in titles}
+        frames = {plain(name): int(count.replace(",", "")) for name, count, *_ in titles}
         lines = [line.rsplit(" ", 2 if part == "diff" else 1) for line in (saved / part / "folded").read_text().splitlines()]
         assert frames["all"] == sum(int(line[-1]) for line in lines), part
         roots = collections.Counter()
         for line in lines:
-            roots[line[0].split(";")[0]] += int(line[-1])
+            roots[plain(line[0].split(";")[0])] += int(line[-1])
         for name, count in roots.items():
-            if sum(name in line[0].split(";") for line in lines) == sum(line[0].split(";")[0] == name for line in lines):
+            if sum(name in plain(line[0]).split(";") for line in lines) == sum(plain(line[0]).split(";")[0] == name for line in lines):
                 assert count < roots.total() / 1000 or name in frames, (part, name)
         if part == "diff":
             assert any(re.search(r"[-+]\d", more) for *_, more in titles)

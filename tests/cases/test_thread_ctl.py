@@ -241,7 +241,7 @@ def test_wrong(program):
     program.pause()
     step_to(program, a, ":5 (inner)")
     error, words = program.commands.refused(name, "hop\n")
-    assert error == errno.EINVAL and "unknown verb; there are continue, step [own], next, finish, return, until [LINE], jump LINE, pause [for TIME]" in words
+    assert error == errno.EINVAL and "unknown verb; there are continue, [here] step [own], [here] next, [here] finish, [here] return, [here] until [LINE], jump LINE, [here] pause [for TIME]" in words
     error, words = program.commands.refused(name, "jump up\n")
     assert error == errno.EINVAL and "a line is a number" in words
     error, words = program.commands.refused(name, "jump 15\n")

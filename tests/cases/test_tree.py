@@ -24,7 +24,7 @@ PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtr
            "errors", "events", "exceptions.top", "globals", "heap", "profile", "threads",
            "top"}  # and crash, where there was one
 ALL = {"backtrace", "backtrace.python", "breakpoints", "collectives", "ctl", "eval", "events", "metrics", "profile", "query",
-       "stacks.folded", "stacks.python.folded", "tables"}
+       "stacks.folded", "stacks.python.folded", "tables", "top"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}
 FRAME = {"locals", "source", "eval"}
