@@ -14,14 +14,6 @@ void paths_init(struct paths *paths)
     pthread_mutex_init(&paths->lock, NULL);
 }
 
-void paths_deinit(struct paths *paths)
-{
-    free(paths->cwd);
-    json_decref(paths->roots);
-    json_decref(paths->asked);
-    pthread_mutex_destroy(&paths->lock);
-}
-
 /* A new text: without / at its end, and . for the directory of the process. */
 static json_t *tidy(const struct paths *paths, const char *root)
 {

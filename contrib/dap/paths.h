@@ -17,7 +17,6 @@ struct paths {
 };
 
 void paths_init(struct paths *paths);
-void paths_deinit(struct paths *paths);
 /* From what `attach` has: localRoot and remoteRoot, where . is the process's directory. Takes cwd
  * over. */
 void paths_set(struct paths *paths, pid_t pid, char *cwd, const json_t *mappings);

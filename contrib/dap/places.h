@@ -43,7 +43,6 @@ struct places {
 };
 
 void places_init(struct places *places);
-void places_deinit(struct places *places);
 
 /* A number for it, from 1 on; 0: out of memory. Takes path and a reference of rows over. */
 int64_t places_add(struct places *places, struct place place);

@@ -4,7 +4,6 @@
 #include "contrib/dap/events.h"
 #include "contrib/dap/member.h"
 #include "contrib/dap/message.h"
-#include "contrib/dap/motion.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -147,29 +146,6 @@ void session_keep_stack(struct session *session, pid_t tid, const json_t *stop, 
         json_object_set(session->stacks, name_of(tid).text, frames);
 }
 
-void session_gives(struct session *session, pid_t tid)
-{
-    _guard_mutex_(&session->lock);
-
-    json_object_set_new(session->given, name_of(tid).text, json_true());
-}
-
-bool session_holds(struct session *session, const json_t *stop)
-{
-    static const char *const reasons[] = {"step", "return", "pause"};
-    const char *reason = member_words(stop, "reason");
-    pid_t tid = (pid_t)member_number(stop, "tid");
-    bool is_given = false;
-    _guard_mutex_(&session->lock);
-
-    if (!strcmp(reason, "crash"))
-        return session->breakpoints.has_caught;
-    for (size_t i = 0; i < ARRAY_SIZE(reasons); i++)
-        is_given |= !strcmp(reason, reasons[i]);
-    return is_given && (json_object_get(session->given, name_of(tid).text) ||
-                        (!strcmp(reason, "pause") && json_object_get(session->given, "0")));
-}
-
 /* ---- its life ---- */
 
 void session_order(struct session *session, enum lane_kind lane, const char *command,
@@ -201,8 +177,8 @@ static struct session *session_new(const char *mount, int out)
     paths_init(&session->paths);
     places_init(&session->places);
     breakpoints_init(&session->breakpoints);
+    motion_init(&session->motion);
     session->stops = checked(json_object());
-    session->given = checked(json_object());
     session->stacks = checked(json_object());
     for (int i = 0; i < LANES; i++)
         if (lane_start(&session->lanes[i], serve, session) < 0)
@@ -240,15 +216,13 @@ static bool take(struct session *session, json_t *request)
     return true;
 }
 
-/* Leaves the process as if nobody had been there. */
+/* Leaves the process as if nobody had been there: what it has set lives as long as its files. */
 static void leave(struct session *session)
 {
     for (int i = 0; i < LANES; i++)
         lane_stop(&session->lanes[i]);
-    if (!session->is_attached)
-        return;
-    breakpoints_leave(session);
-    motion_leave(session);
+    breakpoints_leave(&session->breakpoints);
+    motion_leave(&session->motion);
 }
 
 void session_run(const char *mount, FILE *in, int out)

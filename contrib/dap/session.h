@@ -8,14 +8,18 @@
 #include "contrib/dap/breakpoints.h"
 #include "contrib/dap/files.h"
 #include "contrib/dap/lane.h"
+#include "contrib/dap/motion.h"
 #include "contrib/dap/paths.h"
 #include "contrib/dap/places.h"
+#include "contrib/dap/request.h"
 
 #include <stdio.h>
 
-enum helper { HELPER_SHOWN, HELPER_COMPLETED, HELPERS }; /* shown.py, completed.py */
+/* How long a thread is held, at most. It is as long as can be: whoever has it held says so with
+ * `here`, and it goes on when that one has gone. */
+#define HOLD "7d"
 
-enum lane_kind { LANE_LOOK, LANE_ACT, LANE_EVALUATE, LANES };
+enum helper { HELPER_SHOWN, HELPER_COMPLETED, HELPERS }; /* shown.py, completed.py */
 
 struct session {
     const char *mount;
@@ -26,6 +30,7 @@ struct session {
     struct paths paths;
     struct places places;
     struct breakpoints breakpoints;
+    struct motion motion;
     struct lane lanes[LANES];
     pthread_mutex_t helpers_lock; /* guards */
     char *helpers[HELPERS]; /* as the process's Python has compiled them; NULL: it hasn't yet */
@@ -39,7 +44,6 @@ struct session {
 
     pthread_mutex_t lock; /* guards what follows */
     json_t *stops;        /* by thread: the `stop` of `events` that holds it */
-    json_t *given;        /* threads that were told to step or to pause; "0": all */
     json_t *stacks;       /* by thread that is held: its frames, as the client has them */
     json_t *attaching;    /* the request that is answered last; NULL: none */
     bool is_attached;
@@ -74,21 +78,3 @@ json_t *session_stops_of_all(struct session *session);
 json_t *session_stack(struct session *session, pid_t tid);
 /* Keeps them until it goes on; unless that isn't its stop any more. */
 void session_keep_stack(struct session *session, pid_t tid, const json_t *stop, json_t *frames);
-/* A thread, or with 0 each, is told to step, or to pause. */
-void session_gives(struct session *session, pid_t tid);
-/* Whether this session has a thread held: by a step or a pause that it gave, or at an exception
- * that nobody caught. */
-bool session_holds(struct session *session, const json_t *stop);
-
-/* One request: its answer's body, new; NULL: *why, the caller's, has the words. */
-typedef json_t *request_run(struct session *session, const json_t *arguments, char **why);
-/* What is done after it was answered. */
-typedef void request_after(struct session *session, const json_t *arguments);
-/* Fails with words, made as by printf(3). Always NULL. */
-json_t *request_fail(char **why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Fails with what a file said. Always NULL. */
-json_t *request_fail_by(const struct reply *reply, char **why);
-/* Every request; also those of the protocol that can't be done have words. Serves one. */
-void requests_serve(struct session *session, json_t *request);
-/* Which thread serves it. */
-enum lane_kind requests_lane(const char *command);

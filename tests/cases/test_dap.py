@@ -83,8 +83,7 @@ def debugged(probe, python):
     if debugged.editor.process.poll() is None:
         assert debugged.editor.close() == 0
     if debugged.target.process.poll() is None:
-        assert debugged.lines() == []
-        eventually(lambda: debugged.held() == "none", what="that the thread goes on")
+        eventually(lambda: debugged.lines() == [] and debugged.held() == "none", what="that nothing is left behind")
         assert debugged.target.stderr() == ""
 
 
@@ -220,7 +219,7 @@ def test_uncaught(debugged):
     assert info["breakMode"] == "unhandled" and "in turn" in info["details"]["stackTrace"]
     editor.ask("disconnect")
     eventually(lambda: debugged.held() == "none", what="the thread's end")
-    assert "OnCrash: record" in (debugged.directory / "ctl").read_text()
+    eventually(lambda: "OnCrash: record" in (debugged.directory / "ctl").read_text(), what="that on-crash is as before")
     eventually(lambda: "TypeError" in debugged.target.stderr(), what="what the program says of it")
     debugged.target.close()
 
@@ -324,6 +323,44 @@ def test_held_before(debugged):
     assert debugged.held() == str(debugged.pid) and len(debugged.lines()) == 1
     (debugged.directory / "breakpoints").write_text("\n")
     debugged.target.expect("7")
+
+
+@pytest.mark.parametrize("what", ["a line", "a step", "a pause", "an exception"])
+def test_killed(debugged, what):
+    """By kill -9 as at the worst moment: nothing of it is left, and who was held runs on."""
+    editor = debugged.editor
+    debugged.attach(BODY)
+    if what == "an exception":
+        editor.set(debugged.file, [])
+        editor.ask("setExceptionBreakpoints", filters=["uncaught", "raised"])
+        debugged.target.send("threading.Thread(target=lambda: turn('a')).start()")
+        debugged.target.expect("None")
+        thread = editor.stopped("exception")
+    else:
+        debugged.target.send("turn(2)")
+        thread = editor.stopped("breakpoint")
+    if what == "a step":
+        editor.ask("next", threadId=thread)
+        editor.set(debugged.file, [])
+        assert editor.stopped("step") == thread
+    if what == "a pause":
+        editor.set(debugged.file, [])
+        editor.ask("continue", threadId=thread)
+        debugged.target.expect("7")
+        debugged.target.send("[turn(2) for _ in range(20000)][0]")
+        editor.ask("pause", threadId=thread)
+        assert editor.stopped("pause") == thread
+    assert debugged.held() == str(thread)
+    state = (debugged.directory / "threads" / str(thread) / "ctl").read_text()
+    assert int(re.search(r"goes on in (\d+) s", state)[1]) > 86400  # nobody waits for an editor that has gone
+    editor.process.kill()
+    editor.process.wait()
+    eventually(lambda: debugged.held() == "none" and debugged.lines() == [], what="that nothing is left behind")
+    eventually(lambda: "OnCrash: off" in (debugged.directory / "ctl").read_text(), what="that on-crash is as before")
+    if what == "an exception":
+        eventually(lambda: "TypeError" in debugged.target.stderr(), what="what the program says of it")
+        return debugged.target.close()
+    return debugged.target.expect("7")
 
 
 def test_pause(debugged):
