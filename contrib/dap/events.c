@@ -36,6 +36,12 @@ static void tell_stop(struct session *session, json_t *stop)
         session_order(session, LANE_ACT, "(tidy)", member_number(stop, "tid"));
         return;
     }
+    bool is_leaving = session_is_leaving(session, (pid_t)member_number(stop, "tid"));
+    if (is_leaving && !strcmp(member_words(stop, "reason"), "step") &&
+        !paths_is_own(&session->paths, member_words(stop, "file"))) {
+        session_order(session, LANE_ACT, "(to own)", member_number(stop, "tid"));
+        return;
+    }
     if (!session_stops(session, (pid_t)member_number(stop, "tid"), stop))
         return;
     json_t *body = json_pack("{sssIsb}", "reason",

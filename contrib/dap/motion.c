@@ -26,8 +26,7 @@ void motion_leave(struct motion *motion)
     free(motion->threads);
 }
 
-/* The file of a thread, 0: of all; -errno. Of one that has ended it is closed once its number is
- * asked for again. */
+/* The file of a thread, 0: of all; -errno. */
 static int file_of(struct session *session, pid_t tid)
 {
     struct motion *motion = &session->motion;
@@ -63,46 +62,76 @@ static void write_verb(struct session *session, pid_t tid, const char *verb, str
     char text[40];
 
     snprintf(text, sizeof text, "%s\n", verb);
-    for (int i = 0; i < 2; i++) { /* the second time to another thread of this number */
-        int fd = file_of(session, tid);
-        reply_deinit(reply);
-        files_ask_open(fd, reply, text);
-        if (reply->error != ESRCH || !tid)
-            return;
-        forget(&session->motion, tid);
-    }
+    reply_deinit(reply);
+    files_ask_open(file_of(session, tid), reply, text);
 }
 
-/* Has a thread go on; where it refuses, and is held still, its stop stands as before. */
-static void give(struct session *session, pid_t tid, const char *verb, struct reply *reply)
+/* Whether a thread is held there, still. */
+static bool is_held(struct session *session, pid_t tid, const json_t *stop)
+{
+    _cleanup_reply_ struct reply state = {0};
+    char number[40];
+
+    files_read(&session->files, &state, "threads/%d/ctl", (int)tid);
+    snprintf(number, sizeof number, ", stop %lld,", (long long)member_number(stop, "stop"));
+    return !state.error && !strncmp(state.text, "stopped", 7) && strstr(state.text, number);
+}
+
+/* Has a thread, 0: each, go on. Whether it hasn't: then *reply has the words, and its stop stands
+ * as before. */
+static bool give(struct session *session, pid_t tid, const char *verb, struct reply *reply)
 {
     json_t *stop = session_stop_of(session, tid);
-    _cleanup_reply_ struct reply state = {0};
+    bool stays = false;
 
     session_goes_on(session, tid);
     write_verb(session, tid, verb, reply);
-    if (reply->error && stop) {
-        files_read(&session->files, &state, "threads/%d/ctl", (int)tid);
-        if (!state.error && !strncmp(state.text, "stopped", 7))
-            session_stops(session, tid, stop);
+    if (reply->error == ESRCH &&
+        tid) { /* it has ended; or the file is of one that had this number */
+        forget(&session->motion, tid);
+        if (stop && is_held(session, tid, stop))
+            write_verb(session, tid, verb, reply);
+        else
+            reply->error = 0;
     }
+    if (reply->error && stop && is_held(session, tid, stop))
+        stays = session_stops(session, tid, stop);
     json_decref(stop);
+    return stays;
 }
 
 /* A step was answered already: the client learns that the thread is where it was. */
 static void step(struct session *session, pid_t tid, const char *verb)
 {
     _cleanup_reply_ struct reply reply = {0};
-
-    give(session, tid, verb, &reply);
-    breakpoints_gone_on(session);
+    bool stays = give(session, tid, verb, &reply);
     _cleanup_free_ char *words = reply.error ? reply_words(&reply) : NULL;
+
+    breakpoints_gone_on(session);
     if (!words)
         return;
+    session_is_leaving(session, tid);
     session_say(session, words);
-    session_tell(session, "stopped",
-                 json_pack("{sssIsbso}", "reason", "step", "threadId", (json_int_t)tid,
-                           "allThreadsStopped", 0, "text", text_of(words, strlen(words))));
+    if (stays)
+        session_tell(session, "stopped",
+                     json_pack("{sssIsbso}", "reason", "step", "threadId", (json_int_t)tid,
+                               "allThreadsStopped", 0, "text", text_of(words, strlen(words))));
+}
+
+/* The same, where the caller may not be the program's own code: then it goes on to that. */
+static void step_over(struct session *session, pid_t tid, const char *verb)
+{
+    json_t *stop = session_stop_of(session, tid);
+
+    if (stop && session->own_code && paths_is_own(&session->paths, member_words(stop, "file")))
+        session_leaves(session, tid);
+    json_decref(stop);
+    step(session, tid, verb);
+}
+
+void motion_to_own(struct session *session, const json_t *arguments)
+{
+    step(session, tid_of(arguments), "here step own");
 }
 
 json_t *motion_step(struct session *session, const json_t *arguments, char **why)
@@ -115,7 +144,7 @@ json_t *motion_step(struct session *session, const json_t *arguments, char **why
 
 void motion_next_after(struct session *session, const json_t *arguments)
 {
-    step(session, tid_of(arguments), "here next");
+    step_over(session, tid_of(arguments), "here next");
 }
 
 void motion_in_after(struct session *session, const json_t *arguments)
@@ -125,7 +154,7 @@ void motion_in_after(struct session *session, const json_t *arguments)
 
 void motion_out_after(struct session *session, const json_t *arguments)
 {
-    step(session, tid_of(arguments), "here finish");
+    step_over(session, tid_of(arguments), "here finish");
 }
 
 json_t *motion_pause(struct session *session, const json_t *arguments, char **why)

@@ -22,6 +22,8 @@ void motion_leave(struct motion *motion);
 request_run motion_continue, motion_step, motion_pause, motion_goto_targets, motion_goto;
 request_after motion_next_after, motion_in_after, motion_out_after, motion_pause_after,
     motion_goto_after;
+/* A step has left the program's own code: on to where that is again. */
+request_after motion_to_own;
 /* A thread has gone on: takes out the lines that were to go. One that such a line holds again goes
  * on. */
 request_after motion_tidy;

@@ -67,7 +67,9 @@ static int64_t read_pid(const json_t *arguments)
 static json_t *read_process(struct session *session, char **why)
 {
     _cleanup_reply_ struct reply reply = {0};
-    json_t *rows = files_query(&session->files, &reply, "SELECT cwd, command FROM process");
+    json_t *rows = files_query(&session->files, &reply,
+                               "SELECT cwd, command, (SELECT file FROM modules WHERE name = 'os' "
+                               "AND interpreter = 0) AS os FROM process");
 
     return rows ? rows : request_fail_by(&reply, why);
 }
@@ -125,8 +127,7 @@ static json_t *attach(struct session *session, const json_t *arguments, char **w
     json_t *rows = reply.error ? NULL : read_process(session, why), *row = json_array_get(rows, 0);
     if (!rows)
         return fail_attach(session, 0, why);
-    const char *cwd = member_text(row, "cwd");
-    paths_set(&session->paths, session->pid, cwd ? strdup(cwd) : NULL,
+    paths_set(&session->paths, session->pid, member_text(row, "cwd"), member_text(row, "os"),
               json_object_get(arguments, "pathMappings"));
     session->process = json_pack("{sOsIsbss}", "name", json_object_get(row, "command"),
                                  "systemProcessId", (json_int_t)pid, "isLocalProcess", 1,
@@ -204,6 +205,7 @@ static const struct request {
     {"gotoTargets", motion_goto_targets, NULL, LANE_ACT, true},
     {"goto", motion_goto, motion_goto_after, LANE_ACT, true},
     {"(tidy)", nothing, motion_tidy, LANE_ACT, true}, /* our own, which isn't answered */
+    {"(to own)", nothing, motion_to_own, LANE_ACT, true},
     {"(prepare)", nothing, values_prepare, LANE_EVALUATE, true},
     {"threads", stack_threads, NULL, LANE_LOOK, true},
     {"stackTrace", stack_trace, NULL, LANE_LOOK, true},

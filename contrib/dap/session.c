@@ -131,6 +131,20 @@ json_t *session_stops_of_all(struct session *session)
     return checked(json_copy(session->stops));
 }
 
+bool session_is_leaving(struct session *session, pid_t tid)
+{
+    _guard_mutex_(&session->lock);
+
+    return json_object_del(session->leaving, name_of(tid).text) == 0;
+}
+
+void session_leaves(struct session *session, pid_t tid)
+{
+    _guard_mutex_(&session->lock);
+
+    json_object_set_new(session->leaving, name_of(tid).text, json_true());
+}
+
 json_t *session_stack(struct session *session, pid_t tid)
 {
     _guard_mutex_(&session->lock);
@@ -180,6 +194,7 @@ static struct session *session_new(const char *mount, int out)
     motion_init(&session->motion);
     session->stops = checked(json_object());
     session->stacks = checked(json_object());
+    session->leaving = checked(json_object());
     for (int i = 0; i < LANES; i++)
         if (lane_start(&session->lanes[i], serve, session) < 0)
             return NULL;

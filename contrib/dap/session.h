@@ -44,6 +44,7 @@ struct session {
 
     pthread_mutex_t lock; /* guards what follows */
     json_t *stops;        /* by thread: the `stop` of `events` that holds it */
+    json_t *leaving;      /* threads that step out of the program's own code, and go on until it */
     json_t *stacks;       /* by thread that is held: its frames, as the client has them */
     json_t *attaching;    /* the request that is answered last; NULL: none */
     bool is_attached;
@@ -74,6 +75,10 @@ void session_order(struct session *session, enum lane_kind lane, const char *com
 json_t *session_stop_of(struct session *session, pid_t tid);
 /* Of all that are held, by thread; new. */
 json_t *session_stops_of_all(struct session *session);
+/* Whether a thread steps out of the program's own code, and isn't there again: it was marked so,
+ * and now isn't. */
+bool session_is_leaving(struct session *session, pid_t tid);
+void session_leaves(struct session *session, pid_t tid);
 /* The frames that were kept of a thread, a new reference; NULL: none are. */
 json_t *session_stack(struct session *session, pid_t tid);
 /* Keeps them until it goes on; unless that isn't its stop any more. */

@@ -394,6 +394,8 @@ json_t *values_complete(struct session *session, const json_t *arguments, char *
     for (last = end; last > start && text[last - 1] != '.';)
         last--;
     bool has_frame = find_frame(session, arguments, &place);
+    if (!has_frame && member_number(arguments, "frameId"))
+        return request_fail(why, "that frame isn't known any more: its thread has gone on");
     _cleanup_free_ char *whole = strndup(text + start, end - start);
     _cleanup_free_ char *name = whole ? literal(whole) : NULL;
     json_t *found = call(session, has_frame ? &place : NULL, &reply, NULL, HELPER_COMPLETED,

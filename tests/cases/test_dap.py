@@ -12,7 +12,7 @@ from mount import REPOSITORY
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
 SOURCE = """
-import sys, threading
+import contextlib, sys, threading
 
 class Node:
     def __init__(self, depth):
@@ -41,6 +41,11 @@ def fail(i):
 
 def calls(i):
     return sum(map(leaf, [i, i + 1]))
+
+def hooked(i):
+    with contextlib.ExitStack() as stack:
+        stack.callback(leaf, i)
+    return i
 
 print("ready", flush=True)
 for line in sys.stdin:
@@ -415,7 +420,7 @@ def test_paths(probe, python, tmp_path):
         assert shown[0]["verified"], shown
         target.send("exec(compile('x = 1\\nleaf(x)', '<made>', 'exec'))")
         frames = editor.frames(editor.stopped("breakpoint"))
-        assert frames[0]["source"] == {"name": "source.py", "path": str(here / "source.py")}
+        assert frames[0]["source"] == {"name": "source.py", "path": str(here / "source.py"), "sourceReference": 0}
         made = next(frame["source"] for frame in frames if frame["source"]["name"] == "<made>")
         assert made["sourceReference"] and "path" not in made
         assert "<made>" in editor.refused("source", source=made, sourceReference=made["sourceReference"])
@@ -440,3 +445,24 @@ def test_json():
     exec((REPOSITORY / "contrib/dap/shown.py").read_text(), names)
     value = ["\x00\n\"\\\x7f\u00e4\U0001f600", "plain", None, False, [[], "a"]]
     assert json.loads(names["json"](value)) == value
+
+
+def test_steps_in_own_code(debugged):
+    """Out of what a library calls: on to the next line of the program's own code, or, where there is none, to the thread's end."""
+    editor = debugged.editor
+    debugged.attach(LEAF + 1)
+    debugged.target.send("threading.Thread(target=leaf, args=(4,)).start()")
+    debugged.target.expect("None")
+    thread = editor.stopped("breakpoint")
+    editor.set(debugged.file, [])
+    editor.ask("stepOut", threadId=thread)
+    eventually(lambda: str(thread) not in os.listdir(debugged.directory / "threads"), what="the thread's end")
+    editor.set(debugged.file, [LEAF])
+    debugged.target.send("hooked(4)")
+    thread = editor.stopped("breakpoint")
+    assert any(frame["source"]["name"] == "contextlib.py" for frame in editor.frames(thread))
+    for name in "leaf", "hooked":
+        editor.ask("next", threadId=thread)
+        assert editor.stopped("step") == thread and editor.frame(thread)["name"] == name
+    editor.ask("continue", threadId=thread)
+    debugged.target.expect("4")
