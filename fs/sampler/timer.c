@@ -14,9 +14,9 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/remote/moment/thread_stack.h"
 #include "fs/sampler/reason.h"
@@ -74,14 +74,6 @@ struct timer {
 
 /* How many there are. Like the processors that it is for, it belongs to the process. */
 static _Atomic unsigned timers;
-
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
 
 /* ---- threads ---- */
 
@@ -413,12 +405,12 @@ static uint32_t read_reason(struct sampler *sampler, struct timer *timer, const 
     pid_t pid = sampler->target->pid;
     uint64_t size = (uint64_t)sampler->target->runtime.offsets.gil_size, arg = 0;
     struct profile_frame frame = {.kind = PROFILE_WORD, .file = ""};
-    char name[40], line[256], reason[SAMPLER_REASON_MAX];
+    char line[256], reason[SAMPLER_REASON_MAX];
     uint32_t id = STORE_OTHER;
     int number = -1;
 
-    snprintf(name, sizeof name, "task/%d/syscall", (int)seen->tid);
-    if (proc_read(pid, name, line, sizeof line) <= 0 || sscanf(line, "%d %lx", &number, &arg) < 1)
+    if (proc_read_task(pid, seen->tid, "syscall", line, sizeof line) <= 0 ||
+        sscanf(line, "%d %lx", &number, &arg) < 1)
         number = -1;
     sampler_reason(number, reason);
     for (size_t i = 0; number == LWP_FUTEX && i < timer->walks[0].ngils; i++)

@@ -89,8 +89,8 @@ def test_samples_and_events(probe, any_python, directory):
 
 @pytest.mark.parametrize("reader", [readers.pandas_sql, readers.sqlite3])
 def test_read_meanwhile(probe, any_python, directory, reader):
-    """By programs that know nothing of us, as it is appended to. DuckDB's reader of SQLite comes by the network, from its own
-    makers alone."""
+    """By programs that know nothing of us, as it is appended to. DuckDB's reader of SQLite comes by the network, from
+    its own makers alone."""
     file = directory / "x.db"
     probe.mount(f"history={file}", "history_interval=1s")
     target = any_python.run_source("import sys; print('ready', flush=True); sys.stdin.read()")
@@ -100,7 +100,8 @@ def test_read_meanwhile(probe, any_python, directory, reader):
     for one, other in zip(found, kept):
         assert float(one.pop("ts")) == pytest.approx(other.pop("ts"), abs=1e-3)
         assert {name: str(value) for name, value in one.items()} == {name: str(value) for name, value in other.items()}
-    more = eventually(lambda: (said := reader(file, sql)) and len(said) > len(found) and said, patience(60), "a further one")
+    more = eventually(lambda: (said := reader(file, sql)) and len(said) > len(found) and said, patience(60),
+                      "a further one")
     assert [row["rss"] for row in more[:len(found)]] == [row["rss"] for row in found]
 
 

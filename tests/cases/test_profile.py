@@ -19,9 +19,10 @@ from test_torch import torch_python  # noqa: F401, a fixture
 
 FILES = {"status", "folded", "top", "lines", "flamegraph.html", "speedscope.json", "gecko.json", "pprof"}
 PARTS = {"last", "marks", "modes", "diff", "threads", "source"}
-BROKEN = ["cpu 0hz", "cpu 10001hz", "cpu 97", "97hz 19hz", "cpu 99999999999999999999hz", "cpu 12mhz", "sleep", "cpu for",
-          "for 5", "for 1ms", "for 31d", "for 99999999999999999999s", "tid", "tid 0", "tid x", "tid 4294967296", "mark",
-          "mark a/b", "mark .a", "mark a..b", "mark 30s", "mark " + "x" * 64, "mark a b", "clear all", "status now", "cpu;"]
+BROKEN = ["cpu 0hz", "cpu 10001hz", "cpu 97", "97hz 19hz", "cpu 99999999999999999999hz", "cpu 12mhz", "sleep",
+          "cpu for", "for 5", "for 1ms", "for 31d", "for 99999999999999999999s", "tid", "tid 0", "tid x",
+          "tid 4294967296", "mark", "mark a/b", "mark .a", "mark a..b", "mark 30s", "mark " + "x" * 64, "mark a b",
+          "clear all", "status now", "cpu;"]
 
 # a daemon that has to read from outside
 WITHOUT = [REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]
@@ -108,7 +109,8 @@ def pprof(data):
     fields = list(messages(gzip.decompress(data)))
     strings = [value.decode() for number, value in fields if number == 6]
     assert strings[0] == ""
-    functions = {body[1]: strings[body[2]] for number, value in fields if number == 5 for body in [dict(messages(value))]}
+    functions = {body[1]: strings[body[2]] for number, value in fields if number == 5
+                 for body in [dict(messages(value))]}
     places = {}
     for number, value in fields:
         if number == 4:
@@ -197,7 +199,8 @@ def test_nothing_before(probe, any_python):
         assert (directory / name).read_bytes() == b"", name
     assert "echo 'profile cpu' > ctl" in probe.read(target.pid, "profile", "status")
     assert "self%" in probe.read(target.pid, "top")
-    assert os.listdir(directory / "source") == os.listdir(directory / "marks") == os.listdir(directory / "threads") == []
+    for name in "source", "marks", "threads":
+        assert os.listdir(directory / name) == []
     assert status(probe, target.pid)["State"].startswith("never started")
 
 
@@ -229,15 +232,18 @@ def test_every_format_says_the_same(probe, any_python):
     for name, (own, total) in top(lines).items():
         assert abs(own - sum(n for stack, n in functions.items() if stack[-1] == name) / 1e9) < 1e-3, name
         assert abs(total - sum(n for stack, n in functions.items() if name in stack) / 1e9) < 1e-3, name
-    heat = {line.split(" ")[0]: float(line.split(" ")[1]) for line in probe.read(target.pid, "profile", "lines").splitlines()}
+    heat = {line.split(" ")[0]: float(line.split(" ")[1])
+            for line in probe.read(target.pid, "profile", "lines").splitlines()}
     assert abs(sum(heat.values()) - whole / 1e6) < whole / 1e6 * 0.2  # `?? (torn)` has no line
     source = probe.read(target.pid, "profile", "source", "shares.py").splitlines()
     for number, line in enumerate(target.path_seen("shares.py").read_text().splitlines(), 1):
         own, _, shown, *rest = source[number - 1].split(None, 3)
         assert int(shown) == number and line.strip() == (rest[0] if rest else "").strip()
-        assert own == "." if target.path() + f":{number}" not in heat else float(own) == heat[target.path() + f":{number}"]
+        place = target.path() + f":{number}"
+        assert own == "." if place not in heat else float(own) == heat[place]
     query = probe.path / str(target.pid) / "query"
-    rows = ask(query, "SELECT s.stack, sum(weight) AS weight, func FROM profile p JOIN profile_stacks s ON s.stack = p.stack AND "
+    rows = ask(query, "SELECT s.stack, sum(weight) AS weight, func FROM profile p JOIN profile_stacks s ON s.stack = "
+                      "p.stack AND "
                       "depth = 0 WHERE mode = 'cpu' GROUP BY s.stack")
     assert abs(sum(int(row["weight"]) for row in rows) - whole * 1000) < 1000 * len(stacks)
     assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
@@ -250,11 +256,14 @@ def test_parts(probe, any_python):
     target = any_python.run("shares.py", "threads")
     commands = started(probe, target, "profile wall 97hz")
     commands.run("ctl", "profile mark warm\n")
-    eventually(lambda: probe.read(target.pid, "profile", "marks", "warm", "folded"), patience(30), "samples behind the mark")
+    eventually(lambda: probe.read(target.pid, "profile", "marks", "warm", "folded"), patience(30),
+               "samples behind the mark")
     commands.run("ctl", "profile mark steady\n")
-    eventually(lambda: probe.read(target.pid, "profile", "marks", "steady", "folded"), patience(30), "samples behind it")
+    eventually(lambda: probe.read(target.pid, "profile", "marks", "steady", "folded"), patience(30),
+               "samples behind it")
     directory = probe.path / str(target.pid) / "profile"
-    eventually(lambda: "in_c_nogil" in (directory / "modes" / "nogil" / "top").read_text(), patience(30), "a sample without the GIL")
+    eventually(lambda: "in_c_nogil" in (directory / "modes" / "nogil" / "top").read_text(), patience(30),
+               "a sample without the GIL")
     commands.run("ctl", "profile off\n")
     whole = folded((directory / "folded").read_text())
     parts = [folded((directory / "threads" / tid / "folded").read_text()) for tid in os.listdir(directory / "threads")]
@@ -332,7 +341,8 @@ def test_outlives_its_process(probe, any_python):
     assert "the process has ended" in probe.read("exited", pid, "profile", "source", "shares.py")
     query = probe.path / "exited" / str(pid) / "query"
     assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
-    assert value(query, "SELECT count(*) > 0 FROM profile JOIN profile_stacks USING (stack) WHERE func = 'burn40'") == "1"
+    assert value(query,
+                 "SELECT count(*) > 0 FROM profile JOIN profile_stacks USING (stack) WHERE func = 'burn40'") == "1"
     assert "burn40" in probe.read("exited", pid, "tables", "profile_stacks.csv")
     (probe.path / "exited" / str(pid)).rmdir()
 
@@ -381,7 +391,8 @@ def test_without_the_kernels_help_on_a_busy_machine(probe, any_python):
     asleep = shares.end(target)["asleep"][1]
     commands.run("ctl", "profile off\n")
     lasted = float(status(own, target.pid)["Lasted"])
-    wall, off = (sum(folded(own.read(target.pid, "profile", "modes", mode, "folded")).values()) / 1e6 for mode in ("wall", "off"))
+    wall, off = (sum(folded(own.read(target.pid, "profile", "modes", mode, "folded")).values()) / 1e6
+                 for mode in ("wall", "off"))
     assert 0.8 * lasted < wall < 1.05 * lasted, (wall, lasted)
     assert off < asleep + 0.05 * lasted, (off, asleep, lasted)
 
@@ -430,7 +441,8 @@ def test_everything_all_the_time(probe, any_python):
     after = any_python.run("shares.py", "calls")
     for target in before, after:
         eventually(lambda target=target: samples(own, target.pid) > 50, patience(60), "samples")
-    assert {stack[0] for stack in folded(own.read("all", "profile", "folded"))} >= {f"pid {before.pid}", f"pid {after.pid}"}
+    outermost = {stack[0] for stack in folded(own.read("all", "profile", "folded"))}
+    assert outermost >= {f"pid {before.pid}", f"pid {after.pid}"}
     Commands(own, after.pid).run("ctl", "profile off\n")
     taken = samples(own, after.pid)
     some = samples(own, before.pid)
@@ -455,13 +467,15 @@ def test_of_a_job(probe, any_python):
     assert set(os.listdir(profile / "marks")) == {"both", "of0", "of1"}
     for part, seen in ("last/1h", roots), ("marks/both", roots), ("marks/of0", {"rank 1"}), ("modes/cpu", roots), \
             ("diff/1h..both", roots), ("diff/both..of1", {"rank 3"}):
-        eventually(lambda: {stack[0] for stack in folded((profile / part / "folded").read_text())} == seen, patience(30), part)
+        eventually(lambda: {stack[0] for stack in folded((profile / part / "folded").read_text())} == seen,
+                   patience(30), part)
         assert flamegraph((profile / part / "flamegraph.html").read_text())
     for nothing in "marks/none", "last/soon", "diff/both..none", "modes/none":
         assert not (profile / nothing).exists(), nothing
     assert "rank 1" in words_of(profile / "marks" / "of0" / "top")
     for top_file in directory / "top", probe.path / "all" / "top":
-        found = eventually(lambda: (words := words_of(top_file)) and roots <= set(words) and words, patience(30), "the last second")
+        found = eventually(lambda: (words := words_of(top_file)) and roots <= set(words) and words, patience(30),
+                           "the last second")
         assert any(words.startswith("burn40 ") for words in found), found
 
 
@@ -547,7 +561,9 @@ def test_a_job_that_waits_for_its_loader(probe, torch_python):  # noqa: F811
     waits = [line for line in lines if "_next_data < _BaseDataLoaderIter.__next__ < train" in line[4]]
     assert waits and lines.index(waits[0]) <= 2, text  # [preempted] may be more
     whole = float(next(line.split(" ")[1] for line in text.splitlines() if " train /" in line))
-    in_loader = float(next(line.split(" ")[1] for line in text.splitlines() if " _BaseDataLoaderIter.__next__ /" in line))
+    in_loader = float(next(line.split(" ")[1]
+                           for line in text.splitlines() if " _BaseDataLoaderIter.__next__ /" in line))
     assert in_loader > 0.5 * whole, text
     assert sum(float(line[0]) for line in waits) > 0.3 * in_loader, text
-    assert re.search(r"Condition\.wait \S+ \[futex\] < Queue._feed < ", text), text  # threads of its own that feed the others
+    # threads of its own that feed the others
+    assert re.search(r"Condition\.wait \S+ \[futex\] < Queue._feed < ", text), text

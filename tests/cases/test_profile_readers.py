@@ -1,6 +1,6 @@
-"""The formats of a profile as the real tools read them, of each part of the tree. flamegraph.pl is part of a Debian package,
-speedscope and profiler-cli come by npm, which tests/run does; go is large, and inferno-flamegraph takes minutes to compile: these
-are taken from PATH where they are. PROBEFS_TEST_PICTURES: a directory for pictures."""
+"""The formats of a profile as the real tools read them, of each part of the tree. flamegraph.pl is part of a Debian
+package, speedscope and profiler-cli come by npm, which tests/run does; go is large, and inferno-flamegraph takes
+minutes to compile: these are taken from PATH where they are. PROBEFS_TEST_PICTURES: a directory for pictures."""
 import collections
 import html
 import json
@@ -36,7 +36,8 @@ def tool(name):
 
 
 def run(*command, **more):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=patience(100), **more)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=patience(100),
+                          **more)
     assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout
 
@@ -100,7 +101,8 @@ def near(one, other, share=0.001):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_go_reads_pprof(saved, part):
-    text = run(tool("go"), "tool", "pprof", "-top", "-unit=us", "-nodecount=10000", "-nodefraction=0", saved / part / "pprof")
+    text = run(tool("go"), "tool", "pprof", "-top", "-unit=us", "-nodecount=10000", "-nodefraction=0",
+               saved / part / "pprof")
     assert re.search(r"^Type: " + ("nogil" if part == "mode" else "wall") + "$", text, re.M)
     found = {}
     for line in re.search(r"flat%.*?\n(.*)", text, re.S)[1].splitlines():
@@ -125,13 +127,15 @@ def test_flame_graphs_of_folded(saved, program):
         picture = html.unescape(run(tool(program), saved / part / "folded"))
         titles = re.findall(r"<title>(.*?) \(([\d,]+) samples, ([\d.]+)%(.*?)\)</title>", picture)
         frames = {plain(name): int(count.replace(",", "")) for name, count, *_ in titles}
-        lines = [line.rsplit(" ", 2 if part == "diff" else 1) for line in (saved / part / "folded").read_text().splitlines()]
+        lines = [line.rsplit(" ", 2 if part == "diff" else 1)
+                 for line in (saved / part / "folded").read_text().splitlines()]
         assert frames["all"] == sum(int(line[-1]) for line in lines), part
         roots = collections.Counter()
         for line in lines:
             roots[plain(line[0].split(";")[0])] += int(line[-1])
         for name, count in roots.items():
-            if sum(name in plain(line[0]).split(";") for line in lines) == sum(plain(line[0]).split(";")[0] == name for line in lines):
+            if sum(name in plain(line[0]).split(";") for line in lines) == sum(plain(line[0]).split(";")[0] == name
+                                                                               for line in lines):
                 assert count < roots.total() / 1000 or name in frames, (part, name)
         if part == "diff":
             assert any(re.search(r"[-+]\d", more) for *_, more in titles)
@@ -174,7 +178,8 @@ def test_speedscope_shows_it(page, saved, tmp_path):
         profile = json.loads(text)
         thread = profile["profiles"][profile["activeProfileIndex"]]
         load = tmp_path / f"{part}.js"
-        load.write_text(f"speedscope.loadFileFromBase64({json.dumps(part)}, btoa(unescape(encodeURIComponent({json.dumps(text)}))))")
+        load.write_text(f"speedscope.loadFileFromBase64({json.dumps(part)}, "
+                        f"btoa(unescape(encodeURIComponent({json.dumps(text)}))))")
         page.open("about:blank")
         page.open(f"file://{release}/index.html#localProfilePath={load}")
         page.until("document.title.includes('speedscope') && document.body.innerText.includes('Sandwich') && "
@@ -182,7 +187,8 @@ def test_speedscope_shows_it(page, saved, tmp_path):
         page.run("[...document.querySelectorAll('div')].findLast(e => e.innerText.includes('Sandwich')).click()")
         page.until("document.body.innerText.includes('Symbol Name')", "the table")
         picture(page, f"speedscope-{part}")
-        rows = page.run("[...document.querySelectorAll('tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))")
+        rows = page.run("[...document.querySelectorAll('tr')]"
+                        ".map(row => [...row.cells].map(cell => cell.innerText.trim()))")
         shown = {row[-1]: row[-2] for row in rows if len(row) >= 3}
         whole = thread["endValue"]
         for number, frame in enumerate(profile["shared"]["frames"]):
@@ -203,7 +209,8 @@ def test_the_profiler_of_firefox_reads_gecko(saved, tmp_path):
         for part in "mode", "job":
             subprocess.run([program, "load", str(saved / part / "gecko.json")], env=home, capture_output=True)
             # its server may need longer than it waits for it
-            eventually(lambda: not subprocess.run([program, "profile", "info"], env=home, capture_output=True).returncode,
+            eventually(lambda: not subprocess.run([program, "profile", "info"], env=home,
+                                                  capture_output=True).returncode,
                        patience(60), "its server")
             processes = ask("profile", "info", "--all")["processes"]
             assert len(processes) == (2 if part in {"all", "job"} else 1)
@@ -232,18 +239,21 @@ def opened(page, path):
 def at(page, x, y):
     """What is said of the frame at a place of the canvas."""
     page.run(f"""(() => {{ const c = document.querySelector('canvas'), r = c.getBoundingClientRect();
-        c.dispatchEvent(new MouseEvent('mousemove', {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
+        c.dispatchEvent(new MouseEvent('mousemove',
+            {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
     return page.text("#tip")
 
 
 def click(page, x, y):
     page.run(f"""(() => {{ const c = document.querySelector('canvas'), r = c.getBoundingClientRect();
-        c.dispatchEvent(new MouseEvent('click', {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
+        c.dispatchEvent(new MouseEvent('click',
+            {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
 
 
 def coloured(page, x, y):
     """Whether something is drawn there, as [red, green, blue]."""
-    return page.run(f"(() => {{ const s = devicePixelRatio || 1; return [...pen.getImageData({x} * s, {y} * s, 1, 1).data]"
+    return page.run(f"(() => {{ const s = devicePixelRatio || 1; return [...pen.getImageData({x} * s, {y} * s, 1, "
+                    f"1).data]"
                     ".slice(0, 3); })()")
 
 

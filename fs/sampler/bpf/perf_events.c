@@ -161,25 +161,17 @@ void perf_events_deinit(struct perf_events *events)
 
 /* ---- what one costs ---- */
 
-static uint64_t thread_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
-
 /* Turns of a loop that does nothing, in so much processor time. */
 static uint64_t spin(uint64_t ns, uint64_t turns)
 {
-    uint64_t start = thread_ns(), done = 0;
+    uint64_t start = thread_cpu_ns(), done = 0;
 
-    while (turns ? done < turns : thread_ns() - start < ns) {
+    while (turns ? done < turns : thread_cpu_ns() - start < ns) {
         for (volatile int i = 0; i < 1000; i++)
             ;
         done++;
     }
-    return turns ? thread_ns() - start : done;
+    return turns ? thread_cpu_ns() - start : done;
 }
 
 static void on_trap(int number) {}

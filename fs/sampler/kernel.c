@@ -7,12 +7,12 @@
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/moment/moment.h"
-#include "fs/sampler/bpf/perf_events.h"
-#include "fs/sampler/bpf/own_state.h"
-#include "fs/sampler/bpf/program.h"
 #include "fs/sampler/bpf/kernel_ring.h"
-#include "fs/sampler/bpf/stacks.h"
+#include "fs/sampler/bpf/own_state.h"
+#include "fs/sampler/bpf/perf_events.h"
+#include "fs/sampler/bpf/program.h"
 #include "fs/sampler/sampler.h"
+#include "fs/sampler/stacks.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -97,14 +97,6 @@ struct kernel {
     uint64_t gil; /* of the main interpreter */
 };
 
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
-
 /* ---- slots ---- */
 
 static struct {
@@ -138,7 +130,7 @@ static void slot_give(struct kernel *k)
 
 /* ---- figures of the program ---- */
 
-/* Those of all processors. False: they can't be read. */
+/* Sums the figures of all processors up. False: they can't be read. */
 static bool sum_figures(const struct kernel *k, struct kernel_figures *out)
 {
     unsigned n = k->program->processors;
@@ -333,7 +325,7 @@ static void add_wait(struct kernel *k, struct heard *heard, uint64_t now, int64_
     heard->until = now;
 }
 
-/* It waits with this stack from now on. */
+/* Notes that a thread waits with this stack from now on. */
 static int begin_wait(struct heard *heard, enum sample_kind kind, const uint32_t *ids, size_t n,
                       uint64_t since)
 {
@@ -476,7 +468,7 @@ static bool take_each(void *arg, const void *record, size_t size)
     return true;
 }
 
-/* The same for a reader that comes again: others needn't wait until it is through. */
+/* take() for a reader that comes again: others needn't wait until it is through. */
 static bool take_unless_wanted(void *arg, const void *record, size_t size)
 {
     struct kernel *k = arg;
@@ -606,7 +598,7 @@ static void see_sleepers(struct kernel *k)
 
 /* ---- begin and end ---- */
 
-/* Where it is found which task runs; as far as it is known yet. */
+/* Describes where it is found which task runs, as far as that is known yet. */
 static void describe_tasks(const struct kernel *k, struct kernel_watched *out)
 {
     const struct offsets *o = &k->sampler->target->runtime.offsets;
