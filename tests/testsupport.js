@@ -1,4 +1,5 @@
-// testsupport.js MODULE ADAPTER MOUNT PID FILE LINES: the protocol's own test client goes through a session. LINES: JSON, where what is.
+// testsupport.js MODULE ADAPTER MOUNT PID FILE LINES: the protocol's own test client goes through a session.
+// LINES: JSON, where what is.
 const [module_, adapter, mount, pid, file, json] = process.argv.slice(2);
 const assert = require('assert');
 const {DebugClient} = require(module_);
@@ -9,7 +10,8 @@ client.defaultTimeout = 120000;
 
 // asks, and waits for the stop that this leads to
 const move = async (request, threadId, reason, line) => {
-    const [stopped] = await Promise.all([client.assertStoppedLocation(reason, {path: file, line}), client[`${request}Request`]({threadId})]);
+    const [stopped] = await Promise.all([client.assertStoppedLocation(reason, {path: file, line}),
+        client[`${request}Request`]({threadId})]);
     return stopped.body.stackFrames;
 };
 
@@ -22,7 +24,8 @@ const steps = {
         await client.waitForEvent('initialized');
         const set = await client.setBreakpointsRequest({source, breakpoints: [{line: lines.body, hitCondition: '2'},
             {line: lines.return, logMessage: 'total is {total}'}]});
-        assert.deepStrictEqual(set.body.breakpoints.map(one => [one.verified, one.line]), [[true, lines.body], [true, lines.return]]);
+        assert.deepStrictEqual(set.body.breakpoints.map(one => [one.verified, one.line]),
+            [[true, lines.body], [true, lines.return]]);
         await client.setExceptionBreakpointsRequest({filters: []});
         await client.configurationDoneRequest();
         await attached;
@@ -44,16 +47,18 @@ const steps = {
         assert(inner.some(one => one.name === 'depth' && one.value === '2'));
     },
     async evaluates() {
-        const {body} = await client.evaluateRequest({expression: 'total + k', frameId: this.frames[0].id, context: 'watch'});
+        const frameId = this.frames[0].id;
+        const {body} = await client.evaluateRequest({expression: 'total + k', frameId, context: 'watch'});
         assert.strictEqual(body.result, '1');
-        await assert.rejects(client.evaluateRequest({expression: '1 / 0', frameId: this.frames[0].id}), /ZeroDivisionError/);
+        await assert.rejects(client.evaluateRequest({expression: '1 / 0', frameId}), /ZeroDivisionError/);
     },
     async changes() {
         const {body} = await client.setVariableRequest({variablesReference: this.scope, name: 'total', value: '1000'});
         assert.strictEqual(body.value, '1000');
     },
     async completes() {
-        const {targets} = (await client.customRequest('completions', {text: 'node.d', column: 7, frameId: this.frames[0].id})).body;
+        const asked = {text: 'node.d', column: 7, frameId: this.frames[0].id};
+        const {targets} = (await client.customRequest('completions', asked)).body;
         assert(targets.some(one => one.label === 'depth'));
     },
     async steps() {

@@ -61,7 +61,8 @@ LEAVES = (int, float, complex, str, bytes, bytearray, type(None), type(json), ty
 
 
 def show(value, limit=TEXT, levels=LEVELS, left=None):
-    """[type, text, children]; children: [[name, path, type, text, children], ...]; None: it has none; False: they aren't shown.
+    """[type, text, children]; children: [[name, path, type, text, children], ...]; None: it has none; False: they
+    aren't shown.
     left: how many more values may be."""
     left = [VALUES] if left is None else left
     rows = None

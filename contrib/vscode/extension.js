@@ -37,13 +37,14 @@ function brief(command) {
 }
 
 function describe(row) {
-    return `${row.rank === null ? '' : `rank ${row.rank}, `}${row.pid}, Python ${row.python}, ${Number(row.cpu).toFixed(0)} s`;
+    const rank = row.rank === null ? '' : `rank ${row.rank}, `;
+    return `${rank}${row.pid}, Python ${row.python}, ${Number(row.cpu).toFixed(0)} s`;
 }
 
 /** Why there is nothing to show, for a person. */
 function why(mount, error) {
     return ['ENOENT', 'ENOTCONN'].includes(error.code)
-        ? `No probefs is mounted on ${mount}. Mount it (probefs ${mount}), or say in the setting probefs.mount where it is.`
+        ? `No probefs is mounted on ${mount}. Mount it (probefs ${mount}), or say where it is in the setting probefs.mount.`
         : `${mount}: ${error.message}`;
 }
 
@@ -51,7 +52,8 @@ function why(mount, error) {
 async function pickProcess(configuration) {
     const mount = configuration && configuration.mount || setting('mount');
     try {
-        const items = (await processes(mount)).map(row => ({label: brief(row.command), description: describe(row), detail: row.command, row}));
+        const items = (await processes(mount)).map(row =>
+            ({label: brief(row.command), description: describe(row), detail: row.command, row}));
         const picked = await vscode.window.showQuickPick(items, {
             placeHolder: items.length ? 'Which Python process?' : `No Python process can be seen below ${mount}`,
             matchOnDescription: true, matchOnDetail: true});
@@ -102,6 +104,7 @@ const provider = {
 };
 
 exports.activate = context => {
+    const {Dynamic} = vscode.DebugConfigurationProviderTriggerKind;
     const view = new Processes();
     context.subscriptions.push(
         vscode.commands.registerCommand('probefs.pickProcess', pickProcess),
@@ -110,9 +113,9 @@ exports.activate = context => {
         vscode.window.registerTreeDataProvider('probefs.processes', view),
         vscode.debug.onDidTerminateDebugSession(() => view.changed.fire()),
         vscode.debug.registerDebugConfigurationProvider('probefs', provider),
-        vscode.debug.registerDebugConfigurationProvider('probefs', provider, vscode.DebugConfigurationProviderTriggerKind.Dynamic),
+        vscode.debug.registerDebugConfigurationProvider('probefs', provider, Dynamic),
         vscode.debug.registerDebugAdapterDescriptorFactory('probefs', {
-            createDebugAdapterDescriptor: session =>
-                new vscode.DebugAdapterExecutable(setting('adapter'), ['--', session.configuration.mount || setting('mount')]),
+            createDebugAdapterDescriptor: ({configuration}) =>
+                new vscode.DebugAdapterExecutable(setting('adapter'), ['--', configuration.mount || setting('mount')]),
         }));
 };

@@ -30,9 +30,12 @@ xmlns:d="http://schemas.microsoft.com/developer/vsx-schema-design/2011">
 </PackageManifest>
 """
 TYPES = """<?xml version="1.0" encoding="utf-8"?>
-<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension=".js" \
-ContentType="application/javascript"/><Default Extension=".json" ContentType="application/json"/><Default Extension=".md" \
-ContentType="text/markdown"/><Default Extension=".vsixmanifest" ContentType="text/xml"/></Types>
+<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
+  <Default Extension=".js" ContentType="application/javascript"/>
+  <Default Extension=".json" ContentType="application/json"/>
+  <Default Extension=".md" ContentType="text/markdown"/>
+  <Default Extension=".vsixmanifest" ContentType="text/xml"/>
+</Types>
 """
 
 

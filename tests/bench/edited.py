@@ -1,4 +1,5 @@
-"""edited.py [debugpy [DIRECTORY]]: a program to stop, look at and step in. debugpy prints the port on which it listens."""
+"""edited.py [debugpy [DIRECTORY]]: a program to stop, look at and step in. debugpy prints the port on which it
+listens."""
 import sys
 import time
 

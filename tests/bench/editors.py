@@ -13,7 +13,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 STOP = (HERE / "edited.py").read_text().splitlines().index("    total = i * 2  # stop") + 1
 SHOWN = "next, until stack and variables are shown"
 # which of ours are held against theirs
-COMPARED = ("stackTrace", "variables, 5 locals", "variables, of an object", "evaluate", "next, until it has stopped", SHOWN)
+COMPARED = ("stackTrace", "variables, 5 locals", "variables, of an object", "evaluate", "next, until it has stopped",
+            SHOWN)
 
 
 @contextlib.contextmanager
@@ -70,7 +71,8 @@ class Editor:
         client = self.client
         began = time.perf_counter()
         client.ask("continue", threadId=self.thread)
-        self._took("continue, until the next hit (5 ms and more of the program's own)", began, client.event("stopped")["at"])
+        stopped = client.event("stopped")["at"]
+        self._took("continue, until the next hit (5 ms and more of the program's own)", began, stopped)
         self.ask("threads", "threads")
         frames = self.ask("stackTrace", "stackTrace", threadId=self.thread, startFrame=0, levels=20)["stackFrames"]
         assert frames[0]["line"] == STOP, frames[0]
@@ -85,13 +87,16 @@ class Editor:
             self._took(SHOWN, began, time.perf_counter())
         frame = client.ask("stackTrace", threadId=self.thread, startFrame=0, levels=1)["stackFrames"][0]["id"]
         scopes = client.ask("scopes", frameId=frame)["scopes"]
-        shown = self.ask("variables, 5 locals", "variables", variablesReference=scopes[0]["variablesReference"])["variables"]
+        of_frame = scopes[0]["variablesReference"]
+        shown = self.ask("variables, 5 locals", "variables", variablesReference=of_frame)["variables"]
         node = next(one for one in shown if one["name"] == "node")
         self.ask("variables, of an object", "variables", variablesReference=node["variablesReference"])
         self.ask("evaluate", "evaluate", expression="node.kids[0].name", frameId=frame, context="watch")
-        self.ask("evaluate, what runs code", "evaluate", expression="len(node.kids) + total", frameId=frame, context="repl")
+        self.ask("evaluate, what runs code", "evaluate", expression="len(node.kids) + total", frameId=frame,
+                 context="repl")
         self.ask("completions", "completions", text="node.", column=6, frameId=frame)
-        self.ask("setBreakpoints", "setBreakpoints", source={"path": self.path}, breakpoints=[{"line": STOP}, {"line": STOP + 4}])
+        self.ask("setBreakpoints", "setBreakpoints", source={"path": self.path},
+                 breakpoints=[{"line": STOP}, {"line": STOP + 4}])
         client.set(self.path, [STOP])
 
 

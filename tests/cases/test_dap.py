@@ -464,7 +464,8 @@ def test_json():
 
 
 def test_steps_in_own_code(debugged):
-    """Out of what a library calls: on to the next line of the program's own code, or, where there is none, to the thread's end."""
+    """Out of what a library calls: on to the next line of the program's own code, or, where there is none, to the
+    thread's end."""
     editor = debugged.editor
     debugged.attach(LEAF + 1)
     debugged.target.send("threading.Thread(target=leaf, args=(4,)).start()")

@@ -22,8 +22,8 @@ def client():
     where = CACHE / "npm" / "testsupport"
     if not (where / "node_modules" / PACKAGE).exists():
         where.mkdir(parents=True, exist_ok=True)
-        run = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", where, f"{PACKAGE}@1.68.0"],
-                             capture_output=True, text=True, timeout=patience(120))
+        run = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", where,
+                              f"{PACKAGE}@1.68.0"], capture_output=True, text=True, timeout=patience(120))
         if run.returncode:
             pytest.skip(f"{PACKAGE}: npm: {(run.stderr.strip().splitlines() or ['failed'])[0]}")
     return where / "node_modules" / PACKAGE
@@ -34,8 +34,9 @@ def test_session(probe, any_python, client):
         pytest.skip("probefs-dap is not built: jansson is missing")
     target = any_python.run_source(SOURCE)
     lines = {"body": BODY, "return": RETURN, "leaf": LEAF, "raise": line_of("        raise KeyError(i)")}
-    run = subprocess.Popen(["node", REPOSITORY / "tests" / "testsupport.js", client, PROGRAM, probe.path, str(target.pid), target.path(),
-                            json.dumps(lines)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(["node", REPOSITORY / "tests" / "testsupport.js", client, PROGRAM, probe.path,
+                            str(target.pid), target.path(), json.dumps(lines)], stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)
     done = []
     for line in run.stdout:
         kind, _, words = line.strip().partition(" ")

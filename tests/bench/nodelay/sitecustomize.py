@@ -1,4 +1,5 @@
-"""Sockets that send at once. debugpy's halves wait for each other's acknowledgements otherwise, some 40 ms a message."""
+"""Sockets that send at once. debugpy's halves wait for each other's acknowledgements otherwise, some 40 ms a
+message."""
 import socket
 
 
