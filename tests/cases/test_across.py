@@ -14,15 +14,11 @@ import sys
 import pytest
 
 from agents import start
-from commands import write
 from interpreters import CACHE, eventually, patience
 from mount import REPOSITORY
-from sql import ask
 from test_jobs import job_of
 
-RECIPES = sorted((REPOSITORY / "contrib" / "recipes").glob("*.sql"))
 WAITS = "import sys; print('ready', flush=True); sys.stdin.read()"
-RAISES = "import sys; print('ready', flush=True); sys.stdin.readline(); raise ValueError('of across')"
 # ssh ... HOST COMMAND
 SSH = """#!/bin/sh
 for last; do host=$before before=$last; done
@@ -185,27 +181,3 @@ def test_without_duckdb(across):
         assert "pip install duckdb" in said.stderr and not said.stdout
     assert "the shell's > does" in across("h1", "query", "-o", "x.csv", "SELECT 1", status=2).stderr
     assert "are for query" in across("h1", "cat", "--duckdb", "all/backtrace", status=2).stderr
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=[path.stem for path in RECIPES])
-def test_recipe_runs(probe, any_python, recipe):
-    target = start(any_python, RAISES)
-    text = recipe.read_text()
-    assert text.startswith("-- ") and RECIPES
-    if recipe.stem == "crash":
-        write(probe.path / str(target.pid) / "ctl", "on-crash record\n")
-        target.send("now")
-        target.process.wait()
-    elif recipe.stem == "leak":
-        write(probe.path / str(target.pid) / "ctl", "record process on\n")
-    wanted = {"crash": target.pid, "leak": target.pid, "slow_rank": target.pid}.get(recipe.stem)
-
-    def answers():
-        rows = ask(probe.path / "all" / "query", text)
-        return wanted is None or any(row["pid"] == str(wanted) for row in rows)
-    eventually(answers, what=recipe.stem)
-    if recipe.stem == "hang":
-        assert any(row["func"] for row in ask(probe.path / "all" / "query", text))
-    elif recipe.stem == "crash":
-        assert any((row["name"], row["value"]) == ("ValueError", "of across")
-                   for row in ask(probe.path / "all" / "query", text))
