@@ -1,12 +1,15 @@
 """contrib/recipes, each asked of a job that has that trouble: what its comment promises is what it answers."""
+import json
 import random
+import subprocess
 
 import pytest
 
-from commands import shell
-from interpreters import eventually, patience
+from agents import start
+from commands import shell, write
+from interpreters import CACHE, eventually, patience
 from mount import REPOSITORY
-from sql import reply, rows
+from sql import ask, reply, rows
 from test_torch import torch_python  # noqa: F401
 
 pytestmark = [pytest.mark.long, pytest.mark.deadline(300)]
@@ -114,3 +117,72 @@ def test_a_job_in_trouble(job):
                       what="what all have left")
     assert (said[0]["rank"], said[0]["name"], said[0]["value"], said[0]["func"]) == ("2", "ValueError", "bad sample", "bad_sample")
     assert {row["rank"] for row in said[1:]} == {"0", "1"} and {row["name"] for row in said[1:]} == {"RuntimeError"}
+
+
+SPANS = """
+import probing, sys
+print("ready", flush=True)
+sys.stdin.readline()
+with probing.span("step", loss=0.5, n=2**53 + 1, ok=True, name='a "b"\\n', nothing=None, of=[1, {"x": 2}]):
+    with probing.span("inner"):
+        pass
+    try:
+        with probing.span("bad"):
+            raise KeyError
+    except KeyError:
+        pass
+runs = probing.span("runs")
+runs.__enter__()
+with probing.span("within"):
+    pass
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+# OTLP's own schema judges each line, once its ids are in base64, as JSON of protobuf has bytes else; it may have no other names.
+JUDGE = """
+import base64, json, sys
+from google.protobuf import json_format
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+for line in sys.stdin:
+    request = json.loads(line)
+    for span in request["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        for name, size in ("traceId", 16), ("spanId", 8), ("parentSpanId", 8):
+            assert len(span[name]) in (2 * size, 0 if name == "parentSpanId" else -1), span
+            span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
+    for span in json_format.ParseDict(request, ExportTraceServiceRequest()).resource_spans[0].scope_spans[0].spans:
+        value = lambda v: getattr(v, v.WhichOneof("value"))
+        print(json.dumps([span.name, span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(), span.start_time_unix_nano,
+                          span.end_time_unix_nano, span.status.code, {a.key: value(a.value) for a in span.attributes}]))
+"""
+
+
+@pytest.fixture
+def otlp_python():
+    python = CACHE / "peers" / "bin" / "python3"
+    if not python.exists() or subprocess.run([python, "-c", "import opentelemetry.proto"], capture_output=True).returncode:
+        pytest.skip("opentelemetry-proto is not installed (tests/run does, where there is a package index)")
+    return python
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_otlp(probe, any_python, otlp_python):
+    target = start(any_python, SPANS)
+    write(probe.path / str(target.pid) / "ctl", "record spans on\n")
+    target.send("go")
+    target.expect("done")
+    said = reply(probe.path / "all" / "query", "-- format: jsonl\n" + RECIPES["otlp"].read_text())
+    lines = [line for line in (json.loads(line)["otlp"] for line in said.splitlines()) if f'"{target.pid}"' in line]
+    judged = subprocess.run([otlp_python, "-c", JUDGE], input="\n".join(lines), capture_output=True, text=True, check=True)
+    found = {span[0]: span[1:] for span in map(json.loads, judged.stdout.splitlines())}
+    assert found.keys() == {"step", "inner", "bad", "within"}, "those that have ended"
+    trace, step, above, *_, code, attributes = found["step"]
+    assert (above, code) == ("", 0)
+    assert attributes == {"loss": 0.5, "n": str(2**53 + 1), "ok": True, "name": 'a "b"\n', "of": '[1,{"x":2}]'} or \
+        attributes == {"loss": 0.5, "n": 2**53 + 1, "ok": True, "name": 'a "b"\n', "of": '[1,{"x":2}]'}
+    assert [found[name][0] for name in ("inner", "bad")] == [trace] * 2 and found["within"][0] != trace
+    assert [found[name][2] for name in ("inner", "bad")] == [step] * 2
+    assert [found[name][5] for name in ("inner", "bad")] == [0, 2]
+    for row in ask(probe.path / str(target.pid) / "query", "SELECT name, start, duration FROM spans WHERE duration IS NOT NULL"):
+        begun, ended = found[row["name"]][3:5]
+        assert abs(begun - float(row["start"]) * 1e9) < 1e4 and abs(ended - begun - float(row["duration"]) * 1e9) < 1e4
