@@ -25,12 +25,14 @@ for last; do host=$before before=$last; done
 [ "$host" != h3 ] || { echo "no route to host" >&2; exit 255; }
 cd "${0%/*}/$host" && exec setsid -w sh -c "$last"
 """
-# srun --overlap -N N -n N -w HOSTS sh -c COMMAND, and scontrol show hostnames HOSTS
+# srun --overlap [--time=0:SECONDS] -N N -n N -w HOSTS sh -c COMMAND, and scontrol show hostnames HOSTS
 SLURM = """#!/bin/sh
 if [ "${0##*/}" = scontrol ]; then exec nodeset -S '\\n' -e "$3"; fi
-[ "$1 $2 $4 $6 $8 $9" = "--overlap -N -n -w sh -c" ] && [ "$3" = "$5" ] || exit 1
-for host in $(nodeset -e "$7"); do
-    [ $host = h3 ] || (cd "${0%/*}/$host" && SLURMD_NODENAME=$host exec setsid -w sh -c "${10}") &
+shift
+case $1 in --time=0:*) shift ;; esac
+[ "$1 $3 $5 $7 $8" = "-N -n -w sh -c" ] && [ "$2" = "$4" ] || exit 1
+for host in $(nodeset -e "$6"); do
+    [ $host = h3 ] || (cd "${0%/*}/$host" && SLURMD_NODENAME=$host exec setsid -w sh -c "$9") &
 done
 wait
 """
@@ -119,6 +121,20 @@ def test_events(across, probe, any_python, engine):
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(patience(60)) == 130
     eventually(lambda: not readers(probe.path / "all" / "events"), what="nobody who reads")
+
+
+@pytest.mark.parametrize("engine", ["clush", "pdsh"])
+def test_one_that_hangs(across, engine):
+    """It is missing, in words; the others' answers are there."""
+    if not shutil.which(engine):
+        pytest.skip(f"{engine} is not installed")
+    for host in "h1", "h2":
+        (across.path / host / "here").unlink()
+        (across.path / host / "here").mkdir()
+    (across.path / "h1" / "here" / "said").write_text("it\n")
+    os.mkfifo(across.path / "h2" / "here" / "said")
+    said = across("h[1-2]", "-t", "5", "cat", "said", engine=engine, status=1)
+    assert said.stdout == "h1 (1):\nit\n" and re.fullmatch("across: h2: missing: .*time.*\n", said.stderr), said
 
 
 def test_whole_names(across):
