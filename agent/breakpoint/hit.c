@@ -72,6 +72,7 @@ static void hold(struct hit *hit, struct hits_row *row)
         .value = reached->value,
         .event = reached->event,
         .removed = &hit->breakpoint->removed,
+        .here = hit->breakpoint->here,
         .returned = hit->breakpoint->kind == BREAKPOINT_RETURN ? reached->value : NULL,
     };
 
@@ -99,7 +100,7 @@ static void hold_writer(struct hit *hit)
         thread_states_find(hit->interpreter->state, state, &writer);
     if (writer.frame)
         step_stop_soon(hit->interpreter, writer.id, writer.frame, breakpoint->id,
-                       breakpoint->stop_ns);
+                       breakpoint->stop_ns, breakpoint->here);
     Py_DecRef((PyObject *)writer.frame);
 }
 
@@ -321,13 +322,36 @@ bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,
 
 static bool is_inside(void) { return __atomic_load_n(&inside, __ATOMIC_ACQUIRE); }
 
+bool hit_list_begin(struct hit_list *list, unsigned room)
+{
+    list->count = 0;
+    list->all = room <= HIT_AT_ONCE ? list->few : malloc(room * sizeof *list->all);
+    return list->all;
+}
+
+bool hit_list_run(struct hit_list *list, struct interpreter *interpreter, struct reached *reached)
+{
+    bool fine = true;
+
+    Py_IncRef((PyObject *)reached->frame);
+    if (list->count && reached->line == 0)
+        reached->line = PyFrame_GetLineNumber(reached->frame);
+    for (unsigned i = 0; i < list->count; i++) {
+        fine = fine && hit_reached(interpreter, list->all[i], reached);
+        breakpoint_unref(list->all[i]);
+    }
+    Py_DecRef((PyObject *)reached->frame);
+    if (list->all != list->few)
+        free(list->all);
+    return fine;
+}
+
 bool hit_wait(void)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     uint64_t end = monotonic_ns() + HIT_LEAVE_NS;
 
     while (is_inside() && monotonic_ns() < end)
-        nanosleep(&moment, NULL);
+        nap_ns(1000000);
     return !is_inside();
 }
 

@@ -1,12 +1,12 @@
 #include "agent/cpython/thread_states.h"
 
+#include "agent/base/clock.h"
 #include "agent/cpython/struct_layout.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define WAIT_US 1000000 /* for the lock */
 #define PAUSE_US 100    /* between two tries */
@@ -60,11 +60,9 @@ static bool try_mutex(void)
 
 static bool wait_mutex(long for_us)
 {
-    const struct timespec pause = {.tv_nsec = PAUSE_US * 1000};
-
     bool got = try_mutex();
     for (long waited = 0; !got && waited < for_us; waited += PAUSE_US) {
-        nanosleep(&pause, NULL);
+        nap_ns(PAUSE_US * 1000);
         got = try_mutex();
     }
     return got;

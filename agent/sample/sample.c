@@ -97,7 +97,6 @@ static void take_python(struct trap_sample *out)
 
 static void take(struct trap_samples *to, uint64_t now)
 {
-    struct timespec cpu;
     uint64_t number = __atomic_fetch_add(&to->next, 1, __ATOMIC_SEQ_CST);
     struct trap_sample *slot = &to->slot[number % TRAP_SAMPLES_MAX];
 
@@ -106,9 +105,8 @@ static void take(struct trap_samples *to, uint64_t now)
         return;
     }
     __atomic_store_n(&slot->turn, 0, __ATOMIC_SEQ_CST);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
     slot->when = now;
-    slot->cpu_ns = timespec_ns(&cpu);
+    slot->cpu_ns = thread_cpu_ns();
     slot->thread = (uint64_t)pthread_self();
     slot->tid = (int32_t)syscall(SYS_gettid);
     slot->flags = slot->n = 0;

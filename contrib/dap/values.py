@@ -75,7 +75,8 @@ class Shown:
         self.left = VALUES
 
     def show(self, value, limit=TEXT, levels=LEVELS):
-        """[type, text, children]; children: [[name, path, type, text, children], ...]; None: it has none; False: they aren't shown."""
+        """[type, text, children]; children: [[name, path, type, text, children], ...]; None: it has none; False: they
+        aren't shown."""
         rows = []
         for name, path, child in children(value):
             if not levels or not self.left:

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "agent/base/cleanup.h"
+#include "fs/process/membership.h"
 #include "fs/tree/layout.h"
 
 struct process;
@@ -29,10 +30,12 @@ struct owner_call {
     int32_t tid;         /* 0: no thread */
     uint64_t start_time; /* of the process, in clock ticks since boot */
     uint32_t depth, rank;
-    int64_t process_rank;                /* of the process in its job, -1: none */
+    struct membership membership;        /* of the process in its job ... */
+    uint32_t is_worker;                  /* ... where it is not the rank itself */
     char sampled[OWNER_SAMPLED_MAX + 1]; /* the line of status about its profile; may be empty */
     struct caller caller;
-    char word[NAME_MAX + 1]; /* ends with a 0; of OWNER_FIND the child's, where that is one */
+    /* Both end with a 0; of OWNER_FIND the child's, where that is one. */
+    char word[NAME_MAX + 1], part[NAME_MAX + 1];
 };
 
 /* One name in a directory. */

@@ -10,7 +10,8 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/breakpoint/rows.h"
-#include "fs/process/registry.h"
+#include "fs/link/lifetime.h"
+#include "fs/process/jobs.h"
 #include "fs/recording/held_threads.h"
 #include "fs/tree/agent_session.h"
 #include "fs/watch/follow.h"
@@ -37,7 +38,14 @@ static int ask(struct file_context *context, struct session *session,
     struct proto_done done = {0};
 
     eval.request.gil_interval = agent_session_gil_interval(context, 0);
-    int r = session_eval(session, &eval, context->interrupt, said, &done);
+    if (context->lifetime)
+        eval.request.thread = lifetime_number(context->lifetime);
+    int r = request->here ? agent_session_here(context, session) : 0;
+    if (r < 0)
+        return r;
+    r = session_eval(session, &eval, context->interrupt, said, &done);
+    if (request->here)
+        lifetime_asked(context->lifetime, session);
     registry_watch(context->registry, context->process);
     if (recording_watching(context->recording))
         watches_settle(context->process->watches);
@@ -72,10 +80,12 @@ static int ask_nobody(struct file_context *context, const struct breakpoint_requ
 static int carry_out_own(struct file_context *context, const struct breakpoint_request *request,
                          struct text *said, struct outcome *outcome)
 {
-    struct breakpoint_request own;
-    struct process *process = context->process;
+    struct breakpoint_request own = {0};
+    int64_t rank;
 
-    int r = breakpoint_request_for(request, process_is_worker(process) ? -1 : process->rank, &own);
+    int r = job_own_rank(context->registry, context->process, &rank);
+    if (r == 0)
+        r = breakpoint_request_for(request, rank, &own);
     if (r == 0 && (own.n || (request->sets && context->clears)))
         r = breakpoints_carry_out(context, &own, said, outcome);
     breakpoint_request_deinit(&own);

@@ -1,5 +1,5 @@
-"""contrib/across over the real clush and pdsh, with stand-ins for ssh and Slurm: a host is a directory, in which `here` is the
-mount."""
+"""contrib/across over the real clush and pdsh, with stand-ins for ssh and Slurm: a host is a directory, in which `here`
+is the mount."""
 import contextlib
 import json
 import os
@@ -110,8 +110,8 @@ def readers(path):
 def test_events(across, probe, any_python, engine):
     """As they come; and nobody reads on for somebody who has gone."""
     target = any_python.run_source(WAITS)
-    with subprocess.Popen(across.command("h[1-2]", "events", engine=engine), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          start_new_session=True, env=across.env) as process:
+    with subprocess.Popen(across.command("h[1-2]", "events", engine=engine), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, start_new_session=True, env=across.env) as process:
         eventually(lambda: len(readers(probe.path / "all" / "events")) == 2, what="two that read")
         target.close()
         said = b""
@@ -173,20 +173,25 @@ def test_duckdb(across, any_python, with_duckdb):
 
     def run(sql, *more, hosts="h[1-2]", **options):
         return across(hosts, "query", "--duckdb", *more, sql, python=with_duckdb, **options)
-    said = run(f"SELECT p.rank, count(*) AS n FROM process p JOIN threads t USING (host, pid, rank) WHERE pid IN ({mine}) "
+    said = run(f"SELECT p.rank, count(*) AS n FROM process p JOIN threads t USING (host, pid, rank) WHERE pid IN "
+               f"({mine}) "
                "GROUP BY 1 ORDER BY 1", "-f", "json")
     assert json.loads(said.stdout) == [{"rank": 0, "n": 4}, {"rank": 1, "n": 4}]
     assert run(f"SELECT typeof(role) AS r, typeof(cpu_user) AS c, typeof(world) AS w FROM process "
                f"WHERE pid = {targets[0].pid}").stdout == "r,c,w\n" + "VARCHAR,DOUBLE,BIGINT\n" * 2
-    assert run("SELECT count(*) AS n, sum(duration) AS s FROM spans WHERE ended > 0 AND duration > 0").stdout == "n,s\n0,\n"
+    assert run("SELECT count(*) AS n, sum(duration) AS s FROM spans WHERE ended > 0 AND duration > "
+               "0").stdout == "n,s\n0,\n"
     said = run("SELECT * FROM nowhere JOIN process USING (pid)", hosts="h[1-3]", status=1)
-    assert said.stdout == "" and "across: h3: missing: " in said.stderr and "across: DuckDB: failed: Catalog Error" in said.stderr
+    assert said.stdout == "" and "across: h3: missing: " in said.stderr
+    assert "across: DuckDB: failed: Catalog Error" in said.stderr
     # what is gathered can be kept, and asked again
     file = across.path / "it's.parquet"
-    said = across("h[1-2]", "query", f"SELECT pid, 'x' AS x FROM process WHERE pid IN ({mine})", "-o", file, python=with_duckdb)
+    said = across("h[1-2]", "query", f"SELECT pid, 'x' AS x FROM process WHERE pid IN ({mine})", "-o", file,
+                  python=with_duckdb)
     assert said.stdout == ""
     kept = file.rename(across.path / "its.parquet")
-    assert run(f"SELECT x, count(DISTINCT pid) AS n, count(*) AS rows FROM '{kept}' GROUP BY 1").stdout == "x,n,rows\nx,2,4\n"
+    assert run(f"SELECT x, count(DISTINCT pid) AS n, count(*) AS rows FROM '{kept}' GROUP BY "
+               f"1").stdout == "x,n,rows\nx,2,4\n"
     run(f"SELECT pid FROM process WHERE pid IN ({mine})", "-o", file)
     assert file.read_bytes()[:4] == b"PAR1"
 

@@ -97,9 +97,11 @@ def test_walk(debugged):
     thread = editor.stopped("breakpoint")
     assert thread == debugged.pid and thread in [one["id"] for one in editor.ask("threads")["threads"]]
     frames = editor.frames(thread)
-    assert [(frame["name"], frame["line"]) for frame in frames[:1]] == [("turn", BODY)] and frames[-1]["name"] == "<module>"
+    assert [(frame["name"], frame["line"])
+            for frame in frames[:1]] == [("turn", BODY)] and frames[-1]["name"] == "<module>"
     variables, scope = editor.locals(frames[0]["id"])
-    assert {name: one["value"] for name, one in variables.items() if name != "node"} == {"i": "21", "total": "0", "k": "0"}
+    assert {name: one["value"] for name, one in variables.items() if name != "node"} == {"i": "21", "total": "0",
+                                                                                         "k": "0"}
     assert variables["i"]["variablesReference"] == 0
     node = editor.variables(variables["node"]["variablesReference"])
     assert node["depth"]["value"] == "2"
@@ -107,13 +109,15 @@ def test_walk(debugged):
     names = editor.variables(editor.variables(kid["variablesReference"])["names"]["variablesReference"])
     assert {name: one["value"] for name, one in names.items()} == {'"a\'b"': "1", "(1, 2)": "{3}"}
     editor.ask("setVariable", variablesReference=scope, name="total", value="100")
-    assert editor.ask("setExpression", expression="node.kids[0].depth", value="7", frameId=frames[0]["id"])["value"] == "7"
+    assert editor.ask("setExpression", expression="node.kids[0].depth", value="7",
+                      frameId=frames[0]["id"])["value"] == "7"
     assert editor.evaluate("total + node.kids[0].depth", frames[0]["id"])["result"] == "107"
     editor.ask("next", threadId=thread)
     assert editor.stopped("step") == thread
     editor.set(debugged.file, [])
-    for request, name, line in (("next", "turn", BODY), ("next", "turn", BODY - 1), ("next", "turn", BODY), ("next", "turn", BODY - 1),
-                                ("next", "turn", BODY + 1), ("stepIn", "leaf", LEAF), ("stepOut", "turn", RETURN)):
+    for request, name, line in (("next", "turn", BODY), ("next", "turn", BODY - 1), ("next", "turn", BODY),
+                                ("next", "turn", BODY - 1), ("next", "turn", BODY + 1), ("stepIn", "leaf", LEAF),
+                                ("stepOut", "turn", RETURN)):
         editor.ask(request, threadId=thread)
         assert editor.stopped("step") == thread
         frame = editor.frame(thread)
@@ -126,7 +130,8 @@ def test_walk(debugged):
 
 
 def test_breakpoints_while_held(debugged):
-    """What is wanted still stays, and what is wanted no more goes once it holds nobody: a new breakpoint lets nobody go."""
+    """What is wanted still stays, and what is wanted no more goes once it holds nobody: a new breakpoint lets nobody
+    go."""
     editor = debugged.editor
     first = debugged.attach(BODY)[0]
     debugged.target.send("turn(1)")
@@ -168,7 +173,8 @@ def test_what_is_logged(debugged):
     editor = debugged.editor
     node = "{node.names[\"a'b\"]}"
     shown = debugged.attach({"line": RETURN, "logMessage": "total is {total!r:>5}, 'i' is \"{i}\" \\ {{so}} " + node},
-                            {"line": LEAF, "logMessage": "never", "condition": "nothing > 1"}, {"line": BODY, "condition": "nothing > 1"})
+                            {"line": LEAF, "logMessage": "never", "condition": "nothing > 1"},
+                            {"line": BODY, "condition": "nothing > 1"})
     assert [one["verified"] for one in shown] == [True, True, True], shown
     debugged.target.send("turn(4)")
     debugged.target.expect("11")
@@ -179,14 +185,17 @@ def test_what_is_logged(debugged):
 
 
 def test_exceptions(debugged):
-    """Raised in the program's own code, of one class or any; and what isn't asked for doesn't stop. There is an answer for each filter."""
+    """Raised in the program's own code, of one class or any; and what isn't asked for doesn't stop. There is an answer
+    for each filter."""
     editor = debugged.editor
     debugged.attach()
-    for options, stops in (({"filters": ["raised"]}, True), ({"filters": [], "filterOptions": [{"filterId": "raised", "condition": "ValueError"}]}, False),
-                           ({"filters": ["uncaught"], "filterOptions": [{"filterId": "raised", "condition": "LookupError"}]}, True),
-                           ({"filters": []}, False)):
+    of_values = [{"filterId": "raised", "condition": "ValueError"}]
+    of_lookups = [{"filterId": "raised", "condition": "LookupError"}]
+    for options, stops in (({"filters": ["raised"]}, True), ({"filters": [], "filterOptions": of_values}, False),
+                           ({"filters": ["uncaught"], "filterOptions": of_lookups}, True), ({"filters": []}, False)):
         shown = editor.ask("setExceptionBreakpoints", **options)["breakpoints"]
-        assert [one["verified"] for one in shown] == [True] * (len(options["filters"]) + len(options.get("filterOptions", [])))
+        asked = len(options["filters"]) + len(options.get("filterOptions", []))
+        assert [one["verified"] for one in shown] == [True] * asked
         debugged.target.send("fail(3)")
         if stops:
             event = editor.event("stopped")
@@ -201,7 +210,8 @@ def test_exceptions(debugged):
 
 
 def test_uncaught(debugged):
-    """A thread is held at what nobody caught: where, with what, and asked in any of its frames. Afterwards on-crash is as before."""
+    """A thread is held at what nobody caught: where, with what, and asked in any of its frames. Afterwards on-crash is
+    as before."""
     editor = debugged.editor
     (debugged.directory / "ctl").write_text("on-crash record\n")
     debugged.attach()
@@ -227,7 +237,8 @@ def test_uncaught(debugged):
 def test_functions_and_data(debugged):
     editor = debugged.editor
     debugged.attach()
-    shown = editor.ask("setFunctionBreakpoints", breakpoints=[{"name": ""}, {"name": "leaf()"}, {"name": "a b"}])["breakpoints"]
+    shown = editor.ask("setFunctionBreakpoints",
+                       breakpoints=[{"name": ""}, {"name": "leaf()"}, {"name": "a b"}])["breakpoints"]
     assert [one["verified"] for one in shown] == [False, True, False]
     debugged.target.send("calls(5)")
     event = editor.event("stopped")
@@ -237,12 +248,14 @@ def test_functions_and_data(debugged):
     names = [frame["name"] for frame in frames if frame.get("presentationHint") != "subtle"]
     assert names == ["leaf", "calls", "<module>", "<module>"][:len(names)]
     subtle = [frame for frame in frames if frame.get("presentationHint") == "subtle"]
-    assert subtle and all(frame["source"]["presentationHint"] == "deemphasize" for frame in subtle)  # sum() and map() call it
+    # sum() and map() call it
+    assert subtle and all(frame["source"]["presentationHint"] == "deemphasize" for frame in subtle)
     assert frames[0]["name"] == "leaf" and frames[-1]["name"] == "<module>"
     _, scope = editor.locals(frames[0]["id"])
     info = editor.ask("dataBreakpointInfo", variablesReference=scope, name="x")
     assert info["dataId"] == "x" and info["accessTypes"] == ["write"]
-    data = editor.ask("setDataBreakpoints", breakpoints=[{"dataId": info["dataId"]}, {"dataId": "x", "accessType": "read"}])["breakpoints"]
+    data = editor.ask("setDataBreakpoints",
+                      breakpoints=[{"dataId": info["dataId"]}, {"dataId": "x", "accessType": "read"}])["breakpoints"]
     assert [one["verified"] for one in data] == [True, False]
     editor.ask("setFunctionBreakpoints", breakpoints=[])
     editor.ask("setDataBreakpoints", breakpoints=[])
@@ -275,8 +288,10 @@ def test_evaluate(debugged):
     debugged.target.send("turn(2)")
     frame = editor.frame(editor.stopped("breakpoint"))["id"]
     shown = editor.evaluate("[node, {'k': (1, 2)}]", frame)
-    assert shown["type"] == "list" and editor.variables(editor.variables(shown["variablesReference"])["1"]["variablesReference"])["'k'"]["value"] == "(1, 2)"
-    for expression, words in (("1 / 0", "ZeroDivisionError: division by zero"), ("nothing", "NameError: name 'nothing' is not defined"), ("1 +", "SyntaxError:")):
+    second = editor.variables(shown["variablesReference"])["1"]
+    assert shown["type"] == "list" and editor.variables(second["variablesReference"])["'k'"]["value"] == "(1, 2)"
+    for expression, words in (("1 / 0", "ZeroDivisionError: division by zero"),
+                              ("nothing", "NameError: name 'nothing' is not defined"), ("1 +", "SyntaxError:")):
         for context in "watch", "repl":
             assert editor.refused("evaluate", expression=expression, frameId=frame, context=context).startswith(words)
     assert editor.evaluate("for i in range(3): print(i)", frame, context="repl")["result"] == "0\n1\n2\n"
@@ -372,7 +387,8 @@ def test_paths(probe, python, tmp_path):
     here.mkdir()
     (here / "source.py").write_text(SOURCE)
     with Adapter(probe.path) as editor:
-        mappings = [{"localRoot": "/somewhere", "remoteRoot": "/elsewhere"}, {"localRoot": str(here) + "/", "remoteRoot": there}]
+        mappings = [{"localRoot": "/somewhere", "remoteRoot": "/elsewhere"},
+                    {"localRoot": str(here) + "/", "remoteRoot": there}]
         shown, = editor.attach((str(here / "source.py"), [LEAF]), processId=target.pid, pathMappings=mappings)
         assert shown[0]["verified"], shown
         target.send("exec(compile('x = 1\\nleaf(x)', '<made>', 'exec'))")

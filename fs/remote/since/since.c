@@ -6,6 +6,7 @@
 #include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/remote/since/looks.h"

@@ -12,7 +12,7 @@
 #define KERNEL_STACK_PIECES 4      /* ... and so many records at most */
 #define KERNEL_RUNNING_MAX 4       /* event loops of which it is seen which task they run */
 #define KERNEL_NAME_BYTES 128      /* of the object that is a task's name */
-#define KERNEL_SLOTS 256           /* profiles at a time */
+#define KERNEL_SLOTS 1024          /* profiles at a time */
 #define KERNEL_PROCESSES_MAX 4096  /* processes that are watched, children included */
 #define KERNEL_THREADS_MAX 32768   /* threads whose absence is measured at a time */
 #define KERNEL_TLS_MAX 4           /* places where a thread may keep its thread state */
