@@ -1,5 +1,5 @@
-"""Hosts that are namespaces of this machine: each has its own network, processes, mounts and name, an sshd, a daemon and some ranks
-of one job. Wants root.
+"""Hosts that are namespaces of this machine: each has its own network, processes, mounts and name, an sshd, a daemon
+and some ranks of one job. Wants root.
 
 A process without a name holds the network that they are all at (`Hosts.head`); what asks them runs there.
 """
@@ -48,7 +48,8 @@ for file in passwd shadow; do mount --bind "$1/$file" "/etc/$file"; done
 echo $! >/run/probefs.pid
 local=0
 while [ $local -lt "$6" ]; do
-    RANK=$((($2 - 1) * $6 + local)) LOCAL_RANK=$local LOCAL_WORLD_SIZE=$6 WORLD_SIZE=$7 MASTER_ADDR=h1 MASTER_PORT=$8 "$5" "$1/rank.py" "$9" &
+    RANK=$((($2 - 1) * $6 + local)) LOCAL_RANK=$local LOCAL_WORLD_SIZE=$6 WORLD_SIZE=$7 MASTER_ADDR=h1 MASTER_PORT=$8 \\
+        "$5" "$1/rank.py" "$9" &
     local=$((local + 1))
 done
 "$4" -D -f "$1/sshd_config" </dev/null >/dev/null 2>&1 &
@@ -66,14 +67,14 @@ class Host:
         hosts = self.hosts
         script = HOST.replace("NETWORK", NETWORK)
         self.process = subprocess.Popen(
-            ["unshare", "--net", "--pid", "--mount", "--uts", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, self.name,
-             str(hosts.directory), str(self.number), str(build() / "fs" / "probefs"), hosts.sshd, hosts.python, str(hosts.local),
-             str(hosts.world), str(hosts.port), str(hosts.bad)],
+            ["unshare", "--net", "--pid", "--mount", "--uts", "--fork", "--kill-child", "--mount-proc",
+             "sh", "-c", script, self.name, str(hosts.directory), str(self.number), str(build() / "fs" / "probefs"),
+             hosts.sshd, hosts.python, str(hosts.local), str(hosts.world), str(hosts.port), str(hosts.bad)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=hosts.log, start_new_session=True)
-        eventually(lambda: os.readlink(f"/proc/{self.process.pid}/ns/net") != os.readlink("/proc/self/ns/net"), what="its network")
-        wire = f"v{self.number}"
-        hosts.at_head("sh", "-c", f"ip link del {wire} 2>/dev/null; ip link add {wire} type veth peer name eth0 netns {self.process.pid} && "
-                      f"ip link set {wire} master br0 up")
+        pid, wire = self.process.pid, f"v{self.number}"
+        eventually(lambda: os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"), what="its network")
+        hosts.at_head("sh", "-c", f"ip link del {wire} 2>/dev/null; ip link add {wire} type veth peer name eth0 "
+                      f"netns {pid} && ip link set {wire} master br0 up")
         self.process.stdin.write(b"go\n")
         self.process.stdin.flush()
 
@@ -86,14 +87,15 @@ class Host:
         """Runs it there."""
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as children:
             first = children.read().split()[0]
-        return subprocess.run(["nsenter", "-t", first, "-m", "-p", "-n", "-u", *map(str, command)], capture_output=True, text=True,
-                              timeout=patience(60))
+        return subprocess.run(["nsenter", "-t", first, "-m", "-p", "-n", "-u", *map(str, command)], capture_output=True,
+                              text=True, timeout=patience(60))
 
     def kill_daemon(self):
         self.inside("sh", "-c", "kill -9 $(cat /run/probefs.pid)")
 
     def kill_rank(self, rank):
-        self.inside("sh", "-c", 'kill -9 $(basename "$(readlink "$1")")', "sh", self.hosts.mount / "by-rank" / str(rank))
+        self.inside("sh", "-c", 'kill -9 $(basename "$(readlink "$1")")', "sh",
+                    self.hosts.mount / "by-rank" / str(rank))
 
     def kill(self):
         """As if its power failed."""
@@ -110,7 +112,8 @@ def hosts_log(hosts):
 
 
 class Hosts:
-    """n of them, each with so many ranks; python: an executable that has no root of its own; bad: the rank that is elsewhere."""
+    """n of them, each with so many ranks; python: an executable that has no root of its own; bad: the rank that is
+    elsewhere."""
 
     def __init__(self, n, local, python=sys.executable, bad=None):
         self.n, self.local, self.world, self.python = n, local, n * local, python
@@ -143,8 +146,8 @@ class Hosts:
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", here / key], check=True)
         shutil.copyfile(here / "key.pub", here / "authorized_keys")
         (here / "sshd_config").write_text(
-            f"HostKey {here}/host_key\nAuthorizedKeysFile {here}/authorized_keys\nStrictModes no\nPermitRootLogin yes\nUsePAM no\n"
-            "PidFile none\nMaxStartups 100\n")
+            f"HostKey {here}/host_key\nAuthorizedKeysFile {here}/authorized_keys\nStrictModes no\nPermitRootLogin yes\n"
+            "UsePAM no\nPidFile none\nMaxStartups 100\n")
         names = "".join(f"Host h{n}\n HostName {NETWORK}.{n // 250}.{n % 250 + 1}\n" for n in range(1, self.n + 1))
         (here / "ssh_config").write_text(
             f"{names}Host *\n User root\n IdentityFile {here}/key\n IdentitiesOnly yes\n StrictHostKeyChecking no\n"
@@ -153,8 +156,8 @@ class Hosts:
     def _hold_network(self):
         script = ("ip link set lo up && ip link add br0 type bridge && "
                   f"ip addr add {NETWORK}.255.254/16 dev br0 && ip link set br0 up && echo ready && exec cat")
-        self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                       stderr=self.log)
+        self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", script], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=self.log)
         assert self.holder.stdout.readline() == b"ready\n", hosts_log(self)
 
     def at_head(self, *command, check=True, **options):
@@ -167,8 +170,9 @@ class Hosts:
 
     def wait_for_ranks(self):
         """Until all of all hosts are seen there, where they stand in the end."""
-        eventually(lambda: re.search(rf": ranks 0-{self.world - 1} of {self.world}\n\nrank {self.bad} \(1\): .*\n.* decode .*\n(.*\n)*\n"
-                                     rf"ranks \S+ \({self.world - 1}\): ", self.across("backtrace").stdout), 120, "all ranks")
+        stand = re.compile(rf": ranks 0-{self.world - 1} of {self.world}\n\n"
+                           rf"rank {self.bad} \(1\): .*\n.* decode .*\n(.*\n)*\nranks \S+ \({self.world - 1}\): ")
+        eventually(lambda: stand.search(self.across("backtrace").stdout), 120, "all ranks")
 
     def engine(self, name="clush"):
         """For across -e, and the environment that goes with it."""
@@ -181,8 +185,9 @@ class Hosts:
         """What it said. timeout: seconds that an idle machine gives a host."""
         command, env = self.engine(engine)
         timeout = int(patience(timeout))
-        return self.at_head(REPOSITORY / "contrib" / "across", "-e", command, "-w", self.names, "-m", self.mount, "-t", timeout, *args,
-                            check=False, capture_output=True, text=True, timeout=3 * timeout, env={**os.environ, **env})
+        return self.at_head(REPOSITORY / "contrib" / "across", "-e", command, "-w", self.names, "-m", self.mount,
+                            "-t", timeout, *args, check=False, capture_output=True, text=True, timeout=3 * timeout,
+                            env={**os.environ, **env})
 
     def close(self):
         for host in self.all:

@@ -1,5 +1,5 @@
-"""A job whose ranks, workers and daemon are killed at random while each command is given to it: what is lost is named or gone, who
-was let alone answers, and nothing takes longer than its deadline. For tests/storm --jobs and its case.
+"""A job whose ranks, workers and daemon are killed at random while each command is given to it: what is lost is named
+or gone, who was let alone answers, and nothing takes longer than its deadline. For tests/storm --jobs and its case.
 """
 import collections
 import errno
@@ -34,7 +34,8 @@ train()
 # of a call while the daemon is killed, and of one that finds the mount of a dead one, or none
 DEAD = {errno.ENOTCONN, errno.ECONNABORTED, errno.ENOENT, errno.EIO, errno.ENODEV, errno.EINTR}
 # of a command none of whose processes is left: they have ended meanwhile
-ENDED = {errno.ESRCH, errno.ENOENT, errno.EIO, errno.ECONNRESET, errno.EPIPE, errno.EAGAIN, errno.ETIMEDOUT, errno.EBUSY}
+ENDED = {errno.ESRCH, errno.ENOENT, errno.EIO, errno.ECONNRESET, errno.EPIPE, errno.EAGAIN, errno.ETIMEDOUT,
+         errno.EBUSY}
 
 
 def ranks_of(text):
@@ -62,7 +63,8 @@ class JobStorm:
     def __init__(self, probe, python, seed, freezes=False):
         self.probe, self.python, self.dice, self.freezes = probe, python, random.Random(seed), freezes
         port = str(self.dice.randrange(10**6, 10**9))
-        self.env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
+        self.env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(WORLD),
+                    "LOCAL_WORLD_SIZE": str(WORLD)}
         self.name = f"127.0.0.1:{port}"
         self.ranks = [Rank(python, n, {**self.env, "LOCAL_RANK": str(n)}) for n in range(WORLD)]
         self.done = collections.Counter()  # words -> how often
@@ -152,8 +154,8 @@ class JobStorm:
         assert set(map(int, re.findall(r"^rank (\d+) \(1\): \d+$", said, re.M))) <= set(some), said
 
     def ctl(self):
-        verb = self.dice.choice(["status", "record gc on", "record gc off", "pause for 20ms", "continue", "stop all for 20ms",
-                                 "on-crash record", "on-crash off"])
+        verb = self.dice.choice(["status", "record gc on", "record gc off", "pause for 20ms", "continue",
+                                 "stop all for 20ms", "on-crash record", "on-crash off"])
         self._ask("ctl", verb + "\n")
 
     def breakpoints(self):

@@ -26,8 +26,9 @@ def lose(hosts, rounds, seed):
         host = dice.choice(hosts.all)
         rank = dice.randrange((host.number - 1) * hosts.local, host.number * hosts.local)
         deed = dice.choice(["host", "daemon", "rank"])
-        command = dice.choice([["backtrace"], ["query", "SELECT rank FROM process"], ["eval", "rank"], ["cat", "all/collectives"],
-                               ["write", "all/breakpoints", ""], ["write", "all/ctl", "status"]])
+        command = dice.choice([["backtrace"], ["query", "SELECT rank FROM process"], ["eval", "rank"],
+                               ["cat", "all/collectives"], ["write", "all/breakpoints", ""],
+                               ["write", "all/ctl", "status"]])
         delay = dice.random() * 1.5
 
         def do():
@@ -41,8 +42,9 @@ def lose(hosts, rounds, seed):
         doing.join()
         judge(hosts, host, rank, deed, command, said)
         assert took < patience(LIMIT + CONNECT), (deed, command, took)
-        named = "named" if f"across: {host.name}: " in said.stderr else "not there yet, or over" if deed != "rank" else ""
-        print(f"  lost {deed} {host.name if deed != 'rank' else rank} after {delay:.1f} s of {command[0]}: {took:.1f} s {named}", flush=True)
+        who = rank if deed == "rank" else host.name
+        named = "named" if f"across: {host.name}: " in said.stderr else "not named" if deed != "rank" else ""
+        print(f"  lost {deed} {who} after {delay:.1f} s of {command[0]}: {took:.1f} s {named}", flush=True)
         host.kill()
         host.start()
         host.wait()

@@ -1,4 +1,4 @@
-"""Servers that cases run: tests/run unpacks them from Debian's packages, since an installed one would be started on the machine."""
+"""Servers that cases run: tests/run unpacks them from Debian's packages, since an installed one would be started."""
 import shutil
 import socket
 

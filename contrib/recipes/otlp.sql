@@ -1,8 +1,11 @@
--- Spans for OpenTelemetry: those that have ended, as lines of OTLP/JSON, up to a thousand traces each. A trace is a span that none is around, and all in it.
--- { echo '-- format: jsonl'; cat otlp.sql; } > /probe/all/query; jq -r .otlp /probe/all/query | while read -r line; do
---     echo "$line" | curl -sS -H 'Content-Type: application/json' --data-binary @- http://localhost:4318/v1/traces; done
+-- Spans for OpenTelemetry: those that have ended, as lines of OTLP/JSON, up to a thousand traces each. A trace is a
+-- span that none is around, and all in it.
+-- { echo '-- format: jsonl'; cat otlp.sql; } > /probe/all/query; jq -r .otlp /probe/all/query |
+-- while read -r line; do
+--     echo "$line" | curl -sS -H 'Content-Type: application/json' --data-binary @- http://localhost:4318/v1/traces
+-- done
 WITH RECURSIVE
-    known AS MATERIALIZED (SELECT host, pid, rank, id, parent, name, tid, task, start, duration, failed, attrs FROM spans),
+    known AS MATERIALIZED (SELECT host, pid, rank, id, parent, name, start, duration, failed, attrs FROM spans),
     traces(host, pid, id, root) AS (
         SELECT host, pid, id, coalesce(parent, id) FROM known
         WHERE (host, pid, parent) NOT IN (SELECT host, pid, id FROM known) OR parent IS NULL
@@ -16,7 +19,8 @@ WITH RECURSIVE
             WHEN 'true' THEN json_object('boolValue', json('true'))
             WHEN 'false' THEN json_object('boolValue', json('false'))
             ELSE json_object('stringValue', CAST(value AS TEXT)) END))
-        FROM known JOIN json_each(iif(json_valid(attrs), attrs, NULL)) WHERE type <> 'null' GROUP BY host, pid, known.id)
+        FROM known JOIN json_each(iif(json_valid(attrs), attrs, NULL)) WHERE type <> 'null'
+        GROUP BY host, pid, known.id)
 SELECT json_object('resourceSpans', json_array(json_object(
     'resource', json_object('attributes', json_array(
         json_object('key', 'service.name', 'value', json_object('stringValue', 'python')),

@@ -73,15 +73,16 @@ def test_rsyslog(probe, any_python, tmp_path):
     socket, config = tmp_path / "log", tmp_path / "rsyslog.conf"
     config.write_text(f'module(load="imuxsock" SysSock.Name="{socket}")\n' +
                       (RECIPES / "rsyslog.conf").read_text().replace("/var/log", str(tmp_path)))
-    modules = ":".join(str(top) for top in (UNPACKED / "usr/lib/x86_64-linux-gnu/rsyslog", "/usr/lib/x86_64-linux-gnu/rsyslog")
-                       if os.path.isdir(top))
+    modules = pathlib.Path("usr/lib/x86_64-linux-gnu/rsyslog")
+    modules = ":".join(str(top / modules) for top in (UNPACKED, pathlib.Path("/")) if (top / modules).is_dir())
     env, _ = job_of(2, RANK="1")
     target = any_python.run_source(RAISES, env=env)
     Commands(probe, target.pid).run("ctl", "on-crash record\n")
     with running(daemon, "-n", "-f", config, "-i", tmp_path / "pid", "-M", modules, log=tmp_path / "rsyslog.log"):
         eventually(socket.exists, what="rsyslog")
-        feed = subprocess.Popen(["sh", "-c", 'cat "$1" | logger -u "$2" -t probefs -S 64K', "sh", probe.path / "all" / "events",
-                                 socket], stdin=subprocess.DEVNULL, start_new_session=True)
+        feed = subprocess.Popen(["sh", "-c", 'cat "$1" | logger -u "$2" -t probefs -S 64K', "sh",
+                                 probe.path / "all" / "events", socket], stdin=subprocess.DEVNULL,
+                                start_new_session=True)
         try:
             eventually(lambda: str(probe.path / "all" / "events") in opened(feed.pid), what="a reader")
             target.send("go")
@@ -92,7 +93,8 @@ def test_rsyslog(probe, any_python, tmp_path):
                 return [event for event in map(json.loads, lines) if event["pid"] == target.pid]
             event, = eventually(lambda: told("probefs-crashes.jsonl"), what="the crash")
             assert (event["rank"], event["kind"], event["type"]) == (1, "crash", "ValueError")
-            eventually(lambda: {"crash", "exit"} <= {event["kind"] for event in told("probefs.jsonl")}, what="all events")
+            eventually(lambda: {"crash", "exit"} <= {event["kind"] for event in told("probefs.jsonl")},
+                       what="all events")
         finally:
             os.killpg(feed.pid, signal.SIGKILL)
             feed.wait()

@@ -25,7 +25,8 @@ class Job:
     def __init__(self, probe, python):
         port = str(random.randrange(20000, 30000))
         env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "3", "OMP_NUM_THREADS": "1"}
-        self.targets = [python.run("troubled_ranks.py", env={**env, "RANK": str(rank)}, ready=False) for rank in range(3)]
+        self.targets = [python.run("troubled_ranks.py", env={**env, "RANK": str(rank)}, ready=False)
+                        for rank in range(3)]
         for target in self.targets:
             target.expect("ready", timeout=120)
         self.directory, self.all = probe.path / "jobs" / f"127.0.0.1:{port}", probe.path / "all"
@@ -72,7 +73,8 @@ def test_a_job_in_trouble(job):
     assert by_stage["collective"][-1][0] == "2" and by_stage["collective"][0][1] > 0.02
     job.all_do("own_rows")
     job.done("own_rows")
-    eventually(lambda: len(ask(job.directory / "query", "SELECT DISTINCT pid FROM process_samples")) == 3, what="samples")
+    eventually(lambda: len(ask(job.directory / "query", "SELECT DISTINCT pid FROM process_samples")) == 3,
+               what="samples")
     for question, statement in PROBING.items():
         assert ask(job.directory / "query", statement), question
     reply(job.directory / "ctl", "record torch off\nrecord collectives off\nrecord process off\n")
@@ -102,8 +104,8 @@ def test_a_job_in_trouble(job):
 
     def grows():  # the samples of before are counted, too
         first, *others = job.ask("leak")
-        return first["rank"] == "1" and all(
-            float(first["bytes_per_second"]) > 2 * float(other["bytes_per_second"]) for other in others) and len(others) == 2
+        grown = [float(other["bytes_per_second"]) for other in others]
+        return first["rank"] == "1" and len(grown) == 2 and float(first["bytes_per_second"]) > 2 * max(grown)
     eventually(grows, what="who grows")
     job.all_do("on")
     job.done("leak")
@@ -117,7 +119,8 @@ def test_a_job_in_trouble(job):
     assert (row["rank"], row["name"], row["nan"], row["grad_nan"]) == ("1", "inner.weight", "0", "1")
     job.all_do("and_reduced")
     job.done("and_reduced")
-    assert [(row["rank"], row["nan"], row["grad_nan"]) for row in job.ask("nan")] == [(rank, "1", "1") for rank in "012"]
+    found = [(row["rank"], row["nan"], row["grad_nan"]) for row in job.ask("nan")]
+    assert found == [(rank, "1", "1") for rank in "012"]
 
     # one raises, and the others die of that
     reply(job.directory / "ctl", "on-crash record\n")
@@ -125,9 +128,11 @@ def test_a_job_in_trouble(job):
     for target in job.targets:
         target.process.wait(patience(60))
     ids = [str(target.pid) for target in job.targets]
-    said = eventually(lambda: len(said := [row for row in job.ask("crash", job.all) if row["pid"] in ids]) == 3 and said,
-                      what="what all have left")
-    assert (said[0]["rank"], said[0]["name"], said[0]["value"], said[0]["func"]) == ("2", "ValueError", "bad sample", "bad_sample")
+    said = eventually(lambda: len(said := [row for row in job.ask("crash", job.all) if row["pid"] in ids]) == 3 and
+                      said, what="what all have left")
+    first = said[0]
+    assert (first["rank"], first["name"], first["value"], first["func"]) == (
+        "2", "ValueError", "bad sample", "bad_sample")
     assert {row["rank"] for row in said[1:]} == {"0", "1"} and {row["name"] for row in said[1:]} == {"RuntimeError"}
 
 
@@ -151,7 +156,8 @@ print("done", flush=True)
 sys.stdin.read()
 """
 
-# OTLP's own schema judges each line, once its ids are in base64, as JSON of protobuf has bytes else; it may have no other names.
+# OTLP's own schema judges each line, once its ids are in base64, as JSON of protobuf has bytes else; it may have no
+# other names.
 JUDGE = """
 import base64, json, sys
 from google.protobuf import json_format
@@ -163,16 +169,17 @@ for line in sys.stdin:
             assert len(span[name]) in (2 * size, 0 if name == "parentSpanId" else -1), span
             span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
     for span in json_format.ParseDict(request, ExportTraceServiceRequest()).resource_spans[0].scope_spans[0].spans:
-        value = lambda v: getattr(v, v.WhichOneof("value"))
-        print(json.dumps([span.name, span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(), span.start_time_unix_nano,
-                          span.end_time_unix_nano, span.status.code, {a.key: value(a.value) for a in span.attributes}]))
+        attributes = {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in span.attributes}
+        print(json.dumps([span.name, span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(),
+                          span.start_time_unix_nano, span.end_time_unix_nano, span.status.code, attributes]))
 """
 
 
 @pytest.fixture
 def otlp_python():
     python = CACHE / "peers" / "bin" / "python3"
-    if not python.exists() or subprocess.run([python, "-c", "import opentelemetry.proto"], capture_output=True).returncode:
+    imports = [python, "-c", "import opentelemetry.proto"]
+    if not python.exists() or subprocess.run(imports, capture_output=True).returncode:
         pytest.skip("opentelemetry-proto is not installed (tests/run does, where there is a package index)")
     return python
 
@@ -185,16 +192,18 @@ def test_otlp(probe, any_python, otlp_python):
     target.expect("done")
     said = reply(probe.path / "all" / "query", "-- format: jsonl\n" + RECIPES["otlp"].read_text())
     lines = [line for line in (json.loads(line)["otlp"] for line in said.splitlines()) if f'"{target.pid}"' in line]
-    judged = subprocess.run([otlp_python, "-c", JUDGE], input="\n".join(lines), capture_output=True, text=True, check=True)
+    judged = subprocess.run([otlp_python, "-c", JUDGE], input="\n".join(lines), capture_output=True, text=True,
+                            check=True)
     found = {span[0]: span[1:] for span in map(json.loads, judged.stdout.splitlines())}
     assert found.keys() == {"step", "inner", "bad", "within"}, "those that have ended"
     trace, step, above, *_, code, attributes = found["step"]
     assert (above, code) == ("", 0)
-    assert attributes == {"loss": 0.5, "n": str(2**53 + 1), "ok": True, "name": 'a "b"\n', "of": '[1,{"x":2}]'} or \
-        attributes == {"loss": 0.5, "n": 2**53 + 1, "ok": True, "name": 'a "b"\n', "of": '[1,{"x":2}]'}
+    assert attributes == {"loss": 0.5, "n": 2**53 + 1, "ok": True, "name": 'a "b"\n', "of": '[1,{"x":2}]'}
     assert [found[name][0] for name in ("inner", "bad")] == [trace] * 2 and found["within"][0] != trace
     assert [found[name][2] for name in ("inner", "bad")] == [step] * 2
     assert [found[name][5] for name in ("inner", "bad")] == [0, 2]
-    for row in ask(probe.path / str(target.pid) / "query", "SELECT name, start, duration FROM spans WHERE duration IS NOT NULL"):
+    for row in ask(probe.path / str(target.pid) / "query",
+                   "SELECT name, start, duration FROM spans WHERE duration IS NOT NULL"):
         begun, ended = found[row["name"]][3:5]
-        assert abs(begun - float(row["start"]) * 1e9) < 1e4 and abs(ended - begun - float(row["duration"]) * 1e9) < 1e4
+        assert abs(begun - float(row["start"]) * 1e9) < 1e4
+        assert abs(ended - begun - float(row["duration"]) * 1e9) < 1e4

@@ -1,5 +1,5 @@
-"""One rank of a job of torch.distributed that has whatever trouble it is told, until it is told `on`: what contrib/recipes ask
-about. Rank 2 is the bad one, but for memory and NaN: there it is rank 1."""
+"""One rank of a job of torch.distributed that has whatever trouble it is told, until it is told `on`: what
+contrib/recipes ask about. Rank 2 is the bad one, but for memory and NaN: there it is rank 1."""
 import os
 import select
 import sys
