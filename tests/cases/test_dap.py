@@ -320,6 +320,7 @@ def test_cancel(debugged):
     frame = editor.frame(thread)["id"]
     endless = editor.send("evaluate", expression="[None for _ in iter(int, 1)]", frameId=frame)
     behind = editor.send("evaluate", expression="1", frameId=frame)
+    eventually(lambda: "<probefs evaluate>" in (debugged.directory / "backtrace").read_text(), what="that it runs")
     assert editor.locals(frame)[0]["total"]["value"] == "7"
     for number in behind, endless:
         editor.ask("cancel", requestId=number)
