@@ -307,6 +307,7 @@ def test_evaluate(debugged):
     assert len(editor.evaluate("'a' * 5000", frame, context="clipboard")["result"]) == 5002
     completed = editor.ask("completions", text="x = node.ki", column=12, frameId=frame)["targets"]
     assert completed == [{"label": "kids", "type": "field", "start": 9, "length": 2}]
+    assert completed == editor.ask("completions", text="x = node.KI", column=12, frameId=frame)["targets"]
     assert "node" in [one["label"] for one in editor.ask("completions", text="no", column=3, frameId=frame)["targets"]]
     assert editor.evaluate("len(sys.argv)")["result"] == "1"  # in no frame
 
