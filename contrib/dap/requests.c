@@ -214,7 +214,7 @@ static const struct request {
     {"(to own)", nothing, motion_to_own, LANE_ACT, true},
     {"(prepare)", nothing, values_prepare, LANE_EVALUATE, true},
     {"threads", stack_threads, NULL, LANE_LOOK, true},
-    {"stackTrace", stack_trace, NULL, LANE_LOOK, true},
+    {"stackTrace", stack_trace, modules_tell, LANE_LOOK, true},
     {"exceptionInfo", stack_exception, NULL, LANE_LOOK, true},
     {"source", stack_source, NULL, LANE_LOOK, true},
     {"scopes", values_scopes, NULL, LANE_LOOK, true},

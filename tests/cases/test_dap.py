@@ -485,3 +485,30 @@ def test_steps_in_own_code(debugged):
         assert editor.stopped("step") == thread and editor.frame(thread)["name"] == name
     editor.ask("continue", threadId=thread)
     debugged.target.expect("4")
+
+
+def test_what_comes_up(debugged):
+    """Sources that a stack shows, and their modules, are told of once; those of libraries don't catch the eye."""
+    editor = debugged.editor
+    debugged.attach(LEAF)
+    debugged.target.send("hooked(4)")
+    thread = editor.stopped("breakpoint")
+    for frame in editor.frames(thread):
+        if frame["source"].get("origin") == "native":
+            continue
+        library = frame["source"]["name"] == "contextlib.py"
+        assert (frame.get("presentationHint"), frame["source"].get("origin")) == \
+            (("subtle", "library") if library else (None, None))
+    told = [editor.event("module")["module"]["name"] for _ in range(2)]
+    assert told == ["__main__", "contextlib"]
+    sources = {}
+    while sources.keys() != {"contextlib.py", "<string>", os.path.basename(debugged.file)}:
+        source = editor.event("loadedSource")["source"]
+        assert source["name"] not in sources
+        sources[source["name"]] = source
+    assert sources["contextlib.py"]["path"].startswith("/")
+    editor.ask("next", threadId=thread)
+    editor.stopped("step")
+    editor.frames(thread)
+    editor.ask("threads")  # which is answered after that
+    assert not [event for event in editor.events if event["event"] in ("module", "loadedSource")]
