@@ -22,7 +22,7 @@ ACROSS = 1.2             # times `clush true`
 HOSTS, LOCAL = 16, 16
 
 SLOW = "__import__('time').sleep(int(__import__('os').environ['RANK']) / 630) or 1"  # seconds: 0 to 0.1
-TENSORS, CALLS, CHANGES = 20000, 4000, 400
+TENSORS, CALLS, CHANGES = 20000, 20000, 2000
 JOB = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
 
 
@@ -131,7 +131,8 @@ def measure_tensors(report, rank):
 
 
 def measure_watch(report, rank, rounds):
-    lines = {"nothing": "\n", "address": f"log watch 0x{int(rank.ask('counter()')):x}:4\n", "tensor": "log watch weight\n"}
+    address = int(rank.ask("counter()"))
+    lines = {"nothing": "\n", "address": f"log watch 0x{address:x}:4\n", "tensor": "log watch weight\n"}
     took = {name: [] for name in lines}
     for _ in range(rounds):
         for name, line in lines.items():
