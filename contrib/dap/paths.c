@@ -58,7 +58,8 @@ static char *exchange(const char *path, const char *from, const char *to)
     return asprintf(&out, "%s%s", strcmp(to, "/") ? to : "", path + size) < 0 ? NULL : out;
 }
 
-/* By the first mapping that fits; NULL: none does. from, to: which of the two is which. */
+/* Maps a path by the first mapping that fits; NULL: none does. from, to: which of the two is
+ * which. */
 static char *map(const struct paths *paths, const char *path, size_t from, size_t to)
 {
     json_t *roots;
