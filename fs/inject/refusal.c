@@ -58,8 +58,9 @@ int refusal_traced(pid_t pid, pid_t tid, struct text *why)
 bool refusal_traced_briefly(pid_t pid, pid_t tid)
 {
     char name[COMM_MAX];
+    pid_t tracer = tracer_of(pid, tid, name);
 
-    return !tracer_of(pid, tid, name) || !strcmp(name, TRACER_NAME) || !strcmp(name, "?");
+    return !tracer || tracer_brief(tracer);
 }
 
 int refusal_permission(struct text *why)

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/proc/procfs.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/claims.h"
 #include "fs/trace/restart.h"
@@ -12,6 +13,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -121,6 +123,31 @@ static int settle(struct tracer *tracer, size_t i, uint64_t deadline_ns)
     return 0;
 }
 
+bool tracer_brief(pid_t tracer)
+{
+    char name[sizeof TRACER_NAME + 1]; /* and a newline */
+
+    ssize_t n = proc_read(tracer, "comm", name, sizeof name);
+    return n <= 0 || !strcmp(name, TRACER_NAME "\n");
+}
+
+int tracer_seize(pid_t tid, uintptr_t options)
+{
+    uint64_t start = monotonic_ns();
+    bool was_free = false;
+
+    while (ptrace(PTRACE_SEIZE, tid, NULL, (void *)options) < 0) {
+        if (errno != EPERM || monotonic_ns() - start > TRACER_STOP_DEADLINE_NS)
+            return -errno;
+        pid_t other = proc_tracer(tid);
+        if (other ? other == gettid() || !tracer_brief(other) : was_free)
+            return -EPERM;
+        was_free = !other; /* it has just let go */
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    return 0;
+}
+
 static int stop(struct tracer *tracer, pid_t tid)
 {
     if (tracer->n + tracer->nholds == TRACER_STOPPED_MAX)
@@ -129,13 +156,14 @@ static int stop(struct tracer *tracer, pid_t tid)
         return -EDEADLK;
     /* the kernel says EPERM both where another tracer is and where ptrace isn't allowed; who may
      * not trace may not read memory either, and would not have come this far */
-    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
-        return errno == EPERM ? hold(tracer, tid) : -errno;
+    int r = tracer_seize(tid, 0);
+    if (r < 0)
+        return r == -EPERM ? hold(tracer, tid) : r;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
         return -errno; /* died; or else this thread's end detaches it */
     tracer->asked[tracer->n].tid = tid;
     tracer->asked[tracer->n].stopped = false;
-    int r = settle(tracer, tracer->n, TRACER_STOP_DEADLINE_NS);
+    r = settle(tracer, tracer->n, TRACER_STOP_DEADLINE_NS);
     if (r < 0 && r != -ETIMEDOUT)
         return r;
     if (!tracer->n && !tracer->nholds)

@@ -43,12 +43,12 @@ void watch_forget_tracee(struct watch_tracer *tracer, struct tracee *tracee)
 /* One that isn't known. Those that a known one makes are traced from their first moment on. */
 static int seize(struct watch_tracer *tracer, pid_t tid)
 {
-    if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)OPTIONS) < 0) {
-        if (errno == ESRCH)
-            return 0;
-        int r = -errno;
+    int r = tracer_seize(tid, OPTIONS);
+    if (r == -ESRCH)
+        return 0;
+    if (r < 0) {
         struct proc_stat stat;
-        bool ours = watch_tracer_of(tid) == gettid();
+        bool ours = proc_tracer(tid) == gettid();
         if (!ours && (proc_stat_read(tid, &stat) < 0 || stat.state == 'Z' || stat.state == 'X'))
             return 0;
         if (!ours)
