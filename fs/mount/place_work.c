@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/proc/may_hang.h"
 #include "fs/sampler/profile.h"
+#include "fs/trace/claims.h"
 #include "fs/tree/profile_view.h"
 #include "fs/tree/threads.h"
 
@@ -83,7 +84,10 @@ static struct place_work *place_work_new(struct call *call, const struct place *
         .answer = {.text = TEXT_INIT, .why = TEXT_INIT},
     };
     work->call.op = op;
-    work->call.process_rank = place->process ? place->process->rank : -1;
+    if (place->process) {
+        work->call.member = process_membership(place->process);
+        work->call.worker = process_is_worker(place->process);
+    }
     may_hang_init(&work->work);
     return work;
 }
@@ -110,7 +114,8 @@ static int ask(struct call *call, struct place_work *work, bool *lost)
 {
     int r = 0;
 
-    if (work->work.pid && is_told_by_owner(work))
+    /* only who traces it can stop its threads */
+    if (work->work.pid && is_told_by_owner(work) && !claim_exists(work->work.pid))
         work->owners = call->mount->owners;
     if (!work->owners || profile_any(work->process->profile))
         r = may_hang_run(&work->work, &call->interrupt);

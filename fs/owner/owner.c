@@ -48,7 +48,7 @@ static int find(struct owner_self *self, const struct owner_call *call, struct p
         process_unref(process);
         return -ESRCH;
     }
-    atomic_store(&process->rank, call->process_rank);
+    process_set_membership(process, &call->member, call->worker);
     *out = process;
     return 0;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "agent/base/cleanup.h"
+#include "fs/process/membership.h"
 #include "fs/tree/layout.h"
 
 struct process;
@@ -29,7 +30,8 @@ struct owner_call {
     int32_t tid;         /* 0: no thread */
     uint64_t start_time; /* of the process, in clock ticks since boot */
     uint32_t depth, rank;
-    int64_t process_rank;                /* of the process in its job, -1: none */
+    struct membership member;            /* of the process in its job, as it was last looked at */
+    uint32_t worker;                     /* another process is that rank itself */
     char sampled[OWNER_SAMPLED_MAX + 1]; /* the line of status about its profile; may be empty */
     struct caller caller;
     char word[NAME_MAX + 1]; /* ends with a 0; of OWNER_FIND the child's, where that is one */

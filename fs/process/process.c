@@ -177,6 +177,14 @@ bool process_is_worker(struct process *process)
     return process->worker;
 }
 
+void process_set_membership(struct process *process, const struct membership *of, bool worker)
+{
+    _guard_mutex_(&process->lock);
+    process->membership = *of;
+    process->worker = worker;
+    atomic_store(&process->rank, of->rank);
+}
+
 /* What its watches know of their owner. */
 static void owner_ref(void *of) { process_ref(of); }
 static void owner_unref(void *of) { process_unref(of); }

@@ -86,3 +86,4 @@ void process_list_sort(struct process_list *list);
 /* What it is in a distributed job, as it was when it was last looked at (jobs.h). */
 struct membership process_membership(struct process *process);
 bool process_is_worker(struct process *process);
+void process_set_membership(struct process *process, const struct membership *of, bool worker);
