@@ -12,6 +12,48 @@ struct name_head {
     uint32_t entry, value, word;
 };
 
+/* ---- with a descriptor ---- */
+
+union passing {
+    struct cmsghdr head;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+int owner_send(int fd, const void *message, size_t size, int passed)
+{
+    union passing passing = {.head = {.cmsg_level = SOL_SOCKET,
+                                      .cmsg_type = SCM_RIGHTS,
+                                      .cmsg_len = CMSG_LEN(sizeof passed)}};
+    struct iovec io = {(void *)message, size};
+    struct msghdr head = {.msg_iov = &io, .msg_iovlen = 1};
+
+    memcpy(CMSG_DATA(&passing.head), &passed, sizeof passed);
+    if (passed >= 0) {
+        head.msg_control = &passing;
+        head.msg_controllen = sizeof passing;
+    }
+    /* who has stopped the other end fills the socket: nobody waits for that */
+    return sendmsg(fd, &head, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+int owner_receive(int fd, void *message, size_t size, int *passed)
+{
+    union passing passing = {0};
+    struct iovec io = {message, size};
+    struct msghdr head = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &passing, .msg_controllen = sizeof passing};
+    ssize_t n;
+
+    *passed = -1;
+    do
+        n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    const struct cmsghdr *control = n > 0 ? CMSG_FIRSTHDR(&head) : NULL;
+    if (control && control->cmsg_type == SCM_RIGHTS)
+        memcpy(passed, CMSG_DATA(control), sizeof *passed);
+    return n <= 0 ? -EIO : (size_t)n == size ? 0 : -EPROTO;
+}
+
 /* ---- sending ---- */
 
 static void add_names(const struct owner_answer *answer, struct text *out)

@@ -198,25 +198,29 @@ static struct access_target target_of(uid_t uid, gid_t gid, uint64_t caps)
         .uid = {uid, uid, uid},
         .gid = {gid, gid, gid},
         .permitted = caps,
+        .dumpable = uid || gid, /* of root's that can't be seen */
         .ns = {first},
         .nns = 1,
     };
 }
 
+static bool mapped = true; /* the target's ids have numbers in its own namespace */
+
 static struct owner_class decide(const struct access_target *target)
 {
     const struct access access = {.daemon = {.ns = first, .effective = ALL_CAPS}};
     static const gid_t groups[] = {10, 20};
+    const struct class_facts facts = {groups, 2, mapped, 7, 70};
     struct owner_class class;
 
     memset(&class, 0xff, sizeof class);
-    class_decide(&access, target, groups, 2, &class);
+    class_decide(&access, target, &facts, &class);
     return class;
 }
 
 static void is_own(const struct access_target *target)
 {
-    const struct owner_class own = {.own = true}, class = decide(target);
+    const struct owner_class own = {.own = true, .user = target->uid[0]}, class = decide(target);
 
     CHECK(!memcmp(&class, &own, sizeof own));
 }
@@ -231,6 +235,9 @@ static void classes(void)
     target.permitted = NET_RAW;
     CHECK(decide(&target).caps == NET_RAW);
 
+    target.dumpable = false;
+    is_own(&target);
+    target.dumpable = true;
     target.uid[2] = 0; /* setuid */
     is_own(&target);
     target.uid[2] = 1000;
@@ -251,12 +258,35 @@ static void classes(void)
     target.nns = 3;
     class = decide(&target);
     CHECK(!class.own && class.uid == 1000 && class.caps == 0 && class.ngroups == 0);
+    CHECK(class.user == 1000 && !class.ns_ino);
     target.ns[1] = by_root;
+    class = decide(&target);
+    CHECK(!class.own && class.user == 100000 && class.uid == 7 && class.gid == 70);
+    CHECK(class.ns_ino == inner.ino && class.caps == ALL_CAPS && class.ngroups == 0);
+    mapped = false;
     is_own(&target);
+    mapped = true;
+    target.uid[1] = 100001;
+    is_own(&target);
+    target.uid[1] = 100000;
     target.nns = 2; /* whose it is can't be seen */
     is_own(&target);
     target.nns = 0;
     is_own(&target);
+}
+
+/* As the kernel shows them: numbers inside, outside, how many. */
+static void maps(void)
+{
+    static const char map[] = "         0     100000       1000\n      5000      1234          1\n";
+    unsigned id = 0;
+
+    CHECK(class_map_id(map, 100000, &id) && id == 0);
+    CHECK(class_map_id(map, 100999, &id) && id == 999);
+    CHECK(class_map_id(map, 1234, &id) && id == 5000);
+    CHECK(!class_map_id(map, 101000, &id) && !class_map_id(map, 0, &id) &&
+          !class_map_id("", 0, &id));
+    CHECK(class_map_id("0 0 4294967295\n", 4294967294u, &id) && id == 4294967294u);
 }
 
 int main(void)
@@ -266,5 +296,6 @@ int main(void)
     names();
     lies();
     classes();
+    maps();
     return 0;
 }
