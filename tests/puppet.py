@@ -8,7 +8,7 @@ PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_SETREGS, PTRACE_DETACH = 9, 12, 13, 17
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
 WALL = 0x40000000
 CALLS = {"read": 0, "write": 1, "nanosleep": 35, "socket": 41, "sendto": 44, "fork": 57, "execve": 59, "kill": 62,
-         "chroot": 161, "mount": 165, "openat": 257, "unshare": 272, "setns": 308, "clone3": 435}
+         "prctl": 157, "chroot": 161, "mount": 165, "openat": 257, "unshare": 272, "setns": 308, "clone3": 435}
 ARGUMENTS = "rdi", "rsi", "rdx", "r10", "r8", "r9"
 
 libc = ctypes.CDLL(None, use_errno=True)

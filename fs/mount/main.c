@@ -224,6 +224,8 @@ static int open_owners(const struct options *options, struct mount *mount)
     int r = owners_new(options->contain, &mount->access, &mount->owners, &why);
     if (r < 0)
         complain(&why);
+    else
+        registry_set_examiner(mount->registry, owners_examiner(mount->owners));
     return r;
 }
 
@@ -253,9 +255,9 @@ static int run(struct options *options)
     mount.serves_arg = &report;
     r = access_init(&mount.access, options->hidepid);
     if (r == 0)
-        r = open_owners(options, &mount);
-    if (r == 0)
         r = registry_new(&mount.registry);
+    if (r == 0)
+        r = open_owners(options, &mount);
     if (r == 0)
         r = nodes_new(&mount.nodes);
     if (r == 0)
@@ -280,8 +282,8 @@ static int run(struct options *options)
     history_free(mount.history);
     events_free(mount.events);
     nodes_free(mount.nodes);
-    owners_free(mount.owners);
     registry_free(mount.registry);
+    owners_free(mount.owners);
     budget_deinit(&mount.handles.budget); /* out of which replies have their bytes */
     return r;
 }

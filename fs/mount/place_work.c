@@ -4,6 +4,7 @@
 #include "fs/proc/may_hang.h"
 #include "fs/sampler/profile.h"
 #include "fs/trace/claims.h"
+#include "fs/tree/pids.h"
 #include "fs/tree/profile_view.h"
 #include "fs/tree/threads.h"
 
@@ -95,35 +96,50 @@ static struct place_work *place_work_new(struct call *call, const struct place *
 /* Whether an owner process can tell: what is asked for is the entry's, or its child's name. */
 static bool is_told_by_owner(const struct place_work *work)
 {
-    uint32_t entry = work->call.op == OWNER_FIND ? work->call.child : work->call.entry;
+    const struct entry *entry = &layout[work->call.entry], *child = &layout[work->call.child];
 
     switch (work->call.op) {
-    case OWNER_RENDER: return entry_passive(&layout[entry]);
+    case OWNER_RENDER: return entry_passive(entry);
     case OWNER_FIND: /* which threads there are /proc says */
-        return entry_passive(&layout[entry]) && layout[entry].naming != &tids;
-    case OWNER_LIST: {
-        const struct entry *child = layout_next(&layout[entry], NULL);
-        return child && entry_passive(child) && child->naming;
-    }
+        return entry_passive(child) && child->naming != &tids;
+    case OWNER_LIST:
+        child = layout_next(entry, NULL);
+        return entry->naming == &pids || (child && child->naming && entry_passive(child));
     default: return false;
     }
 }
 
 /* The error of the answer; *lost: it was left behind, and nothing of it may be touched. */
+static int ask_here(struct call *call, struct place_work *work, bool *lost)
+{
+    int r = may_hang_run(&work->work, &call->interrupt);
+
+    *lost = r < 0;
+    return *lost ? r : work->answer.error;
+}
+
+/* The same, by the owners. */
+static int ask_owner(struct call *call, struct place_work *work, bool *lost)
+{
+    work->owners = call->mount->owners;
+    if (profile_any(work->process->profile)) /* describe() */
+        ask_here(call, work, lost);
+    if (*lost)
+        return -ETIMEDOUT;
+    return owners_ask(work->owners, work->who, &work->call, &work->work, &call->interrupt,
+                      &work->answer);
+}
+
 static int ask(struct call *call, struct place_work *work, bool *lost)
 {
-    int r = 0;
-
+    *lost = false;
+    if (!call->mount->owners || !work->work.pid)
+        return ask_here(call, work, lost);
     /* only who traces it can stop its threads */
-    if (work->work.pid && is_told_by_owner(work) && !claim_exists(work->work.pid))
-        work->owners = call->mount->owners;
-    if (!work->owners || profile_any(work->process->profile))
-        r = may_hang_run(&work->work, &call->interrupt);
-    *lost = r < 0;
-    if (*lost || !work->owners)
-        return *lost ? r : work->answer.error;
-    return owners_ask(work->owners, work->process, work->who, &work->call, &work->work,
-                      &call->interrupt, &work->answer);
+    if (is_told_by_owner(work) && !claim_exists(work->work.pid))
+        return ask_owner(call, work, lost);
+    work->server.keeps = work->call.op != OWNER_RENDER;
+    return ask_here(call, work, lost);
 }
 
 /* For <pid>/errors. */
@@ -171,6 +187,10 @@ int place_list(struct call *call, const struct place *place, struct listing **ou
     if (!work)
         return -ENOMEM;
     int r = ask(call, work, &lost);
+    if (r == 0 && work->owners) {
+        work->server.keeps = true;
+        r = owner_add_kept(&work->server, place->process, &work->call, &work->answer);
+    }
     return r == 0 ? listing_new(place, &work->answer, sees, call, out) : r;
 }
 
@@ -202,5 +222,8 @@ int place_has(struct call *call, const struct place *place, const struct entry *
     if (!work)
         return -ENOMEM;
     work->call.child = (uint32_t)(entry - layout);
-    return ask(call, work, &lost);
+    int r = ask(call, work, &lost);
+    if (r == -ENOENT && !lost && call->mount->owners && work->work.pid)
+        r = ask_owner(call, work, &lost); /* what isn't kept here may be in the process */
+    return r;
 }

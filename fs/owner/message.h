@@ -7,6 +7,7 @@
 
 #include "fs/owner/class.h"
 #include "fs/owner/serve.h"
+#include "fs/process/examiner.h"
 
 #include <assert.h>
 
@@ -59,6 +60,9 @@ struct owner_receipt {
     bool begun;
     struct text why, names, text;
 };
+
+/* Reads the answer to OWNER_EXAMINE. -EPROTO: it is none, or no process is that. */
+int owner_examined_read(const struct owner_answer *answer, struct examined *out);
 
 /* Takes in one message. 1: there are more to come; 0: that was all of it; -EPROTO: no owner process
  * says that. -ENOMEM. */

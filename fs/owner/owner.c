@@ -29,7 +29,6 @@ struct owner_self {
     struct registry *registry;
     struct replies replies; /* none are ever given */
     struct access access;
-    bool own;             /* it has the daemon's rights */
     atomic_uint answered; /* calls, so far and now */
     struct connection *connections;
     size_t n;
@@ -38,19 +37,24 @@ struct owner_self {
 /* ---- answering ---- */
 
 /* Finds the process that is meant, and no successor. What looks like no interpreter from here may
- * do so for want of rights: who asks has seen that it was one. */
+ * do so for want of rights: then these are missing. */
 static int find(struct owner_self *self, const struct owner_call *call, struct process **out)
 {
     struct process *process;
 
     int r = registry_lookup(self->registry, call->pid, &process);
+    if (r == -ENOENT) {
+        r = class_try(call->pid);
+        return r < 0 ? r : call->op == OWNER_EXAMINE ? -ENOENT : -ESRCH;
+    }
     if (r < 0)
-        return r != -ENOENT ? r : self->own ? -ESRCH : -EPERM;
+        return r;
     if (process->start_time != call->start_time) {
         process_unref(process);
         return -ESRCH;
     }
-    process_set_membership(process, &call->member, call->worker);
+    if (call->op != OWNER_EXAMINE)
+        process_set_membership(process, &call->member, call->worker);
     *out = process;
     return 0;
 }
@@ -255,7 +259,6 @@ int owner_main(void)
 
     prctl(PR_SET_NAME, OWNER_PROCESS_NAME);
     int r = become(&start);
-    self.own = start.class.own;
     if (r == 0)
         r = start.tries ? class_try(start.tries) : begin(&self);
     const struct owner_hello hello = {.error = r, .tid = getpid()};

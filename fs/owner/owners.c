@@ -5,7 +5,6 @@
 #include "fs/owner/message.h"
 #include "fs/owner/owner.h"
 #include "fs/proc/procfs.h"
-#include "fs/process/process.h"
 #include "fs/trace/callers.h"
 
 #include <errno.h>
@@ -52,7 +51,8 @@ struct owner {
 
 /* What is known of the rights that reading a process takes. */
 struct known_class {
-    uint64_t serial, since_ns;
+    pid_t pid; /* 0: of none */
+    uint64_t start_time, since_ns;
     uint64_t refused_ns; /* until then the daemon's own are used instead; 0: not */
     struct owner_class class;
 };
@@ -60,6 +60,7 @@ struct known_class {
 struct owners {
     enum contain contain;
     const struct access *access;
+    struct examiner examiner;
     int callers;
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t started; /* one was, or couldn't be */
@@ -743,9 +744,14 @@ static int ask_class(struct owners *owners, const struct owner_class *class,
 
 /* ---- whom to ask ---- */
 
-static struct known_class *slot(struct owners *owners, const struct process *process)
+static struct known_class *slot(struct owners *owners, const struct owner_call *call)
 {
-    return &owners->known[process->serial % CLASSES];
+    return &owners->known[(unsigned)call->pid % CLASSES];
+}
+
+static bool is_of(const struct known_class *known, const struct owner_call *call)
+{
+    return known->pid == call->pid && known->start_time == call->start_time;
 }
 
 static bool is_refused(const struct known_class *known)
@@ -758,26 +764,27 @@ static void use_own(struct owner_class *class)
     *class = (struct owner_class){.own = true, .user = class->user};
 }
 
-static int class_of(struct owners *owners, const struct process *process, struct owner_class *out)
+static int class_of(struct owners *owners, const struct owner_call *call, struct owner_class *out)
 {
     uint64_t now = monotonic_ns();
     {
         _guard_mutex_(&owners->lock);
-        const struct known_class *known = slot(owners, process);
-        if (known->serial == process->serial && now - known->since_ns < CLASS_FRESH_NS) {
+        const struct known_class *known = slot(owners, call);
+        if (is_of(known, call) && now - known->since_ns < CLASS_FRESH_NS) {
             *out = known->class;
             if (is_refused(known))
                 use_own(out);
             return 0;
         }
     }
-    int r = class_read(owners->access, process->pid, out);
+    int r = class_read(owners->access, call->pid, out);
     if (r < 0)
         return r;
     _guard_mutex_(&owners->lock);
-    struct known_class *known = slot(owners, process);
-    bool same = known->serial == process->serial && !memcmp(&known->class, out, sizeof *out);
-    *known = (struct known_class){.serial = process->serial,
+    struct known_class *known = slot(owners, call);
+    bool same = is_of(known, call) && !memcmp(&known->class, out, sizeof *out);
+    *known = (struct known_class){.pid = call->pid,
+                                  .start_time = call->start_time,
                                   .since_ns = now,
                                   .refused_ns = same ? known->refused_ns : 0,
                                   .class = *out};
@@ -787,11 +794,11 @@ static int class_of(struct owners *owners, const struct process *process, struct
 }
 
 /* The kernel doesn't let the owner process read it. */
-static void note_refusal(struct owners *owners, const struct process *process)
+static void note_refusal(struct owners *owners, const struct owner_call *call)
 {
     _guard_mutex_(&owners->lock);
-    struct known_class *known = slot(owners, process);
-    if (known->serial == process->serial)
+    struct known_class *known = slot(owners, call);
+    if (is_of(known, call))
         known->refused_ns = monotonic_ns() + REFUSED_NS;
 }
 
@@ -848,29 +855,29 @@ static int refuse(struct owner_answer *answer)
 }
 
 /* Asks one with the process's own rights. 1: the kernel lets none read it. */
-static int ask_twin(struct owners *owners, const struct process *process, struct owner_class *class,
+static int ask_twin(struct owners *owners, struct owner_class *class,
                     const struct owner_request *request, struct may_hang *work,
                     const struct interrupt *interrupt, struct owner_answer *answer)
 {
     int r = ask(owners, class, request, work, interrupt, answer);
     if (!is_refusal(r))
         return r;
-    if (!is_refused_by_kernel(owners, class, process->pid)) {
+    if (!is_refused_by_kernel(owners, class, request->call.pid)) {
         clear(answer);
         text_puts(&answer->why, "what reads the processes of that user says that it may not read "
                                 "this one, and the kernel says that it may: read again");
         answer->error = r;
         return r;
     }
-    note_refusal(owners, process);
+    note_refusal(owners, &request->call);
     use_own(class);
     clear(answer);
     return 1;
 }
 
-int owners_ask(struct owners *owners, struct process *process, const struct credentials *who,
-               const struct owner_call *call, struct may_hang *work,
-               const struct interrupt *interrupt, struct owner_answer *answer)
+int owners_ask(struct owners *owners, const struct credentials *who, const struct owner_call *call,
+               struct may_hang *work, const struct interrupt *interrupt,
+               struct owner_answer *answer)
 {
     struct owner_request request = {.call = *call, .reads = who != NULL};
     struct owner_class class;
@@ -878,16 +885,69 @@ int owners_ask(struct owners *owners, struct process *process, const struct cred
 
     if (who)
         request.who = who->who;
-    int r = class_of(owners, process, &class);
+    int r = class_of(owners, call, &class);
     if (r < 0) {
         answer->error = r;
         return r;
     }
-    r = class.own ? 1 : ask_twin(owners, process, &class, &request, work, interrupt, answer);
+    r = class.own ? 1 : ask_twin(owners, &class, &request, work, interrupt, answer);
     if (r <= 0)
         return r;
     if (owners->contain == CONTAIN_STRICT &&
-        (access_read_target(process->pid, &target) < 0 || target.uid[0] || target.uid[1]))
+        (access_read_target(call->pid, &target) < 0 || target.uid[0] || target.uid[1]))
         return refuse(answer);
     return ask(owners, &class, &request, work, interrupt, answer);
+}
+
+/* ---- for the registry ---- */
+
+static void free_work(struct may_hang *work) { free(work); }
+
+/* Asks about a process, and not about a place. */
+static int ask_about(struct owners *owners, const struct owner_call *call,
+                     struct owner_answer *answer)
+{
+    struct may_hang *work = calloc(1, sizeof *work);
+
+    if (!work)
+        return -ENOMEM;
+    *work = (struct may_hang){.pid = call->pid, .free = free_work};
+    may_hang_init(work);
+    int r = owners_ask(owners, NULL, call, work, NULL, answer);
+    may_hang_unref(work);
+    return r;
+}
+
+static int examine(void *arg, pid_t pid, uint64_t start_time, bool now, struct examined *out)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    const struct owner_call call = {
+        .op = OWNER_EXAMINE, .value = now, .pid = pid, .start_time = start_time};
+
+    int r = ask_about(arg, &call, &answer);
+    if (r == 0 && owner_examined_read(&answer, out) < 0)
+        r = -EIO;
+    owner_answer_deinit(&answer);
+    return r;
+}
+
+static int stacks(void *arg, pid_t pid, uint64_t start_time, enum stacks_form form,
+                  struct text *why, struct text *out)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    const struct owner_call call = {
+        .op = OWNER_STACKS, .value = form, .pid = pid, .start_time = start_time};
+
+    int r = ask_about(arg, &call, &answer);
+    text_add(why, answer.why.data, answer.why.size);
+    if (r == 0)
+        text_add(out, answer.text.data, answer.text.size);
+    owner_answer_deinit(&answer);
+    return r == 0 ? out->error : r;
+}
+
+const struct examiner *owners_examiner(struct owners *owners)
+{
+    owners->examiner = (struct examiner){.arg = owners, .examine = examine, .stacks = stacks};
+    return &owners->examiner;
 }

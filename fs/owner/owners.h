@@ -42,6 +42,9 @@ void owners_free(struct owners *owners);
  * NULL; work: of that process, which a thread there does, and never run here. Returns
  * answer->error; what only this side can come to: -EIO: the owner process has ended; -ETIMEDOUT,
  * -EINTR, -EAGAIN, and why says more. */
-int owners_ask(struct owners *owners, struct process *process, const struct credentials *who,
-               const struct owner_call *call, struct may_hang *work,
-               const struct interrupt *interrupt, struct owner_answer *answer);
+int owners_ask(struct owners *owners, const struct credentials *who, const struct owner_call *call,
+               struct may_hang *work, const struct interrupt *interrupt,
+               struct owner_answer *answer);
+
+/* Who tells the registry what processes are, for as long as there are owners. */
+const struct examiner *owners_examiner(struct owners *owners);

@@ -21,7 +21,9 @@ struct file_context {
     /* of a file: in whose name it is read, or something is done; NULL where a name is looked up */
     struct principals *principals;
     struct process *process; /* NULL outside a <pid>/ directory */
-    struct target *target;   /* its target; NULL outside, and below exited/<pid>/ */
+    /* its target; NULL outside, and below exited/<pid>/; for names, and whether a file is there,
+     * also where others read it (struct server.keeps) */
+    struct target *target;
     /* what its agent records, as of now; NULL outside. All that there is below exited/<pid>/ */
     struct recording *recording;
     const char *file;                  /* path of its entry in the layout */

@@ -7,10 +7,12 @@ import pathlib
 import pwd
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -190,8 +192,7 @@ def test_whose_rights(contained, probe, debian, nobody, which):
         if takes_root:
             assert int(said["CapPrm"][0], 16) == ALL_CAPABILITIES
             assert error_of(strict, victim.pid) == errno.EPERM
-            assert "only root's rights are enough" in strict.read(victim.pid, "errors")
-            assert not readers(strict)
+            assert str(victim.pid) not in os.listdir(strict.path)
             return
         assert error_of(strict, victim.pid) is None
         assert said["Uid"] == twin["Uid"]
@@ -226,6 +227,58 @@ def test_confined(contained, debian, nobody):
             assert puppet.call("kill", victim.pid, signal.SIGTERM) == -errno.ENOSYS
         assert error_of(contained, victim.pid) is None
         assert [pid for pid, _ in readers(contained)] == [pid]
+
+
+def traced(pid, act):
+    """What a process does itself, of what act() has it do, children that execute something left out: lines of strace."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = pathlib.Path(directory) / "log"
+        strace = subprocess.Popen(["strace", "-f", "-o", log, "-p", str(pid), "-e",
+                                   "trace=process_vm_readv,pidfd_getfd,ptrace,open,openat,readlink,readlinkat,clone,clone3"],
+                                  stderr=subprocess.PIPE, text=True)
+        try:
+            assert "attached" in strace.stderr.readline()
+            act()
+        finally:
+            strace.send_signal(signal.SIGINT)
+            strace.communicate(timeout=patience(30))
+        lines = [line.split(None, 1) for line in log.read_text().splitlines()]
+    its, shares, found = {pid, *map(int, os.listdir(f"/proc/{pid}/task"))}, {}, []
+    for tid, line in lines:  # threads that are gone are those of theirs who made them
+        if re.match(r"clone3?\(", line):
+            shares[tid] = "CLONE_THREAD" in line
+        made = re.match(r"(?:<\.\.\. )?clone3?.*= (\d+)$", line)
+        if made and shares.get(tid) and int(tid) in its:
+            its.add(int(made[1]))
+        if int(tid) in its:
+            found.append(line)
+    return found
+
+
+def test_daemon_reads_nothing(contained, debian, nobody):
+    """What it finds, lists, and shows of all processes at once, it has been told: it opens no more than says whose they are."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+
+    def look():
+        with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
+            assert {str(mine.pid), str(theirs.pid)} <= set(os.listdir(contained.path))
+            for victim in mine, theirs:
+                assert error_of(contained, victim.pid) is None
+                assert {"status", "threads"} <= set(os.listdir(contained.path / str(victim.pid)))
+                assert not (contained.path / str(victim.pid) / "torch").exists()
+                contained.read(victim.pid, "status")
+                contained.read(victim.pid, "tables", "threads.csv")
+            for file in "backtrace", "stacks.folded", "backtrace.python", "stacks.python.folded":
+                assert "waits" in contained.read("all", file)
+            assert os.listdir(contained.path / "by-rank") == []
+
+    said = traced(contained.pid, look)
+    opened = {re.sub(r"\d+", "N", path) for line in said for path in re.findall(r'^open(?:at)?\([^"]*"([^"]*)"', line)}
+    assert opened <= {"/proc", "/proc/N/stat", "/proc/N/statm", "/proc/N/status", "/proc/N/auxv", "/proc/N/ns/user",
+                      "/proc/N/task", "N/status", "/proc/N/syscall", "/proc/self/task/N/comm", "/dev/null"}, opened
+    assert "/proc/N/stat" in opened
+    assert not [line for line in said if re.match("process_vm_readv|pidfd_getfd|ptrace|readlink", line)]
 
 
 def connections(pid):
@@ -383,11 +436,15 @@ def test_crashes_at_the_same_place(contained, debian, nobody):
 
 
 def test_strict(probe, debian, nobody):
-    """What needs root's rights because it is root's is read."""
+    """What needs root's rights because it is root's is read; what comes to need them isn't any more, and is told why."""
     strict = probe.mount("allow_other", "contain=strict")
     with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
         for victim in mine, theirs:
             assert error_of(strict, victim.pid) is None
+        with Puppet(theirs.pid) as puppet:
+            assert puppet.call("prctl", 4, 0, 0, 0, 0) == 0  # PR_SET_DUMPABLE
+        eventually(lambda: error_of(strict, theirs.pid) == errno.EPERM, 10, "the refusal")
+        assert "only root's rights are enough" in strict.read(theirs.pid, "errors")
 
 
 def test_ends_with_the_daemon(contained, debian, nobody):

@@ -183,6 +183,70 @@ static void lies(void)
     owner_receipt_deinit(&receipt);
 }
 
+/* ---- what a process is, and its stacks ---- */
+
+static int pass_examined(const struct owner_examined *examined, size_t size, struct examined *out)
+{
+    const struct owner_call call = {.op = OWNER_EXAMINE};
+    struct owner_answer answer = {0}, got = {0};
+
+    text_add(&answer.text, (const char *)examined, size);
+    CHECK_INT(pass(&call, &answer, &got), 0);
+    int r = owner_examined_read(&got, out);
+    owner_answer_deinit(&got);
+    owner_answer_deinit(&answer);
+    return r;
+}
+
+/* A job's name is a file's, and shown in many places. */
+static void examined(void)
+{
+    static const char *const bad[] = {"a/b", "..", "\x1b[2J", "a b", "\xc2\x9b"};
+    const struct owner_examined sound = {
+        .membership = {.rank = 3, .world = -1, .job = "10.0.0.1:29500", .role = "dp=1"},
+        .record_addr = UINT64_MAX,
+        .pid = 7,
+    };
+    struct owner_examined lies;
+    struct examined out;
+
+    CHECK_INT(pass_examined(&sound, sizeof sound, &out), 0);
+    CHECK(out.membership.rank == 3 && out.agent.record_addr == UINT64_MAX && out.agent.pid == 7);
+    CHECK_STR(out.membership.job, "10.0.0.1:29500");
+    CHECK_INT(pass_examined(&sound, sizeof sound - 1, &out), -EPROTO);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        lies = sound;
+        snprintf(lies.membership.job, sizeof lies.membership.job, "%s", bad[i]);
+        CHECK_INT(pass_examined(&lies, sizeof lies, &out), -EPROTO);
+    }
+    lies = sound;
+    memset(lies.membership.backend, 'x', sizeof lies.membership.backend); /* without an end */
+    CHECK_INT(pass_examined(&lies, sizeof lies, &out), -EPROTO);
+    lies = sound;
+    lies.membership.rank = -2;
+    CHECK_INT(pass_examined(&lies, sizeof lies, &out), -EPROTO);
+    lies = sound;
+    memset(&lies.membership.inherited, 0xff, sizeof lies.membership.inherited); /* is no bool */
+    CHECK_INT(pass_examined(&lies, sizeof lies, &out), 0);
+    CHECK(out.membership.inherited == 1);
+}
+
+static void blocks(void)
+{
+    const struct owner_call call = {.op = OWNER_STACKS, .value = STACKS_BLOCKS};
+    struct owner_answer answer = {0}, out = {0};
+
+    text_add(&answer.text, "a\n\0\x1b\0", 5);
+    CHECK_INT(pass(&call, &answer, &out), 0);
+    CHECK(out.text.size == 5 && !memcmp(out.text.data, "a\n\0?\0", 5));
+    owner_answer_deinit(&out);
+    out = (struct owner_answer){0};
+    text_putc(&answer.text, 'b'); /* the last one has no end */
+    CHECK_INT(pass(&call, &answer, &out), -EPROTO);
+    owner_answer_deinit(&out);
+    owner_answer_deinit(&answer);
+}
+
 /* ---- whose rights ---- */
 
 #define ALL_CAPS ((UINT64_C(1) << 41) - 1)
@@ -295,6 +359,8 @@ int main(void)
     controls();
     names();
     lies();
+    examined();
+    blocks();
     classes();
     maps();
     return 0;

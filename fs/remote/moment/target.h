@@ -55,9 +55,10 @@ struct target {
     atomic_uint refs;
     _Atomic(struct target_kept *) kept[TARGET_KEEPERS]; /* NULL: nothing yet */
 
+    atomic_bool found;       /* there is all that target_find() brings, for good */
     pthread_mutex_t tracing; /* held while a thread of it is stopped by us, after `lock` if both */
     pthread_mutex_t lock;    /* guards what follows */
-    struct memory memory;
+    struct memory memory;    /* there before, too, as is `foreign` */
     struct maps maps;
     struct runtime runtime;
     bool foreign;      /* lives in another pid namespace: it numbers its threads itself */
@@ -85,6 +86,10 @@ struct target {
  * it runs no CPython; -EPERM, -EACCES: the daemon may not inspect it; -ENOMEM, -EMFILE. The caller
  * owns one reference. */
 int target_open(pid_t pid, struct target **out);
+/* The same in two steps. The first reads nothing of the process: there is all but its mappings, its
+ * runtime and caches. The second finds those, once; any thread may. */
+int target_hold(pid_t pid, struct target **out);
+int target_find(struct target *target);
 /* The same of a core file, which belongs to the target from now on, also on failure; number: the
  * how manieth it is. -ENOENT: it is none of CPython, or its files are missing. */
 int target_open_core(struct core *core, unsigned number, struct target **out);
