@@ -11,7 +11,7 @@ import time
 from interpreters import patience
 
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH, SWITCH, BREAKPOINTS = range(1, 9)
-THREAD, ON_CRASH, ARMED, CRASH_SEEN, ALLOCATIONS = range(9, 14)
+THREAD, ON_CRASH, ARMED, CRASH_SEEN, ALLOCATIONS, SAMPLES, RELEASE = range(9, 16)
 READY, STARTED, OUTPUT, DONE, RINGS, WATCHES_CHANGED, CRASHED, HAPPENED = range(64, 72)
 ON, OFF = 1, 2
 LAST, ON_THREAD, IN_FRAME = 1, 2, 4
@@ -21,12 +21,13 @@ IDLE, RUNNING, ENDED = range(3)
 FRAME_MAX = 32768
 MAGIC = 0x5346424F5250
 
-VERSION = 8
+VERSION = 9
 HEADER = struct.Struct("=IHHQ")
 READY_BODY = struct.Struct("=IIQQiiQQQ16s")
 EVAL_BODY = struct.Struct("=QIIqQIIII")
 BREAKPOINT = struct.Struct("=IIBBBBIQIIIIIIQQIIQQII")
 REPLACE = 16
+HERE = 1  # flags of a breakpoint
 REMOVE, LINE, FUNCTION, RETURN, RAISE, WATCH, WATCH_ADDRESS = range(1, 8)
 LOG, STOP = range(2)
 DONE_BODY = struct.Struct("=iIQQQ200s")
@@ -38,8 +39,8 @@ STOPS = struct.Struct("=QIIIIQQQ")
 SAMPLED = struct.Struct("=QQ")  # where allocations and samples are
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
-THREAD_BODY = struct.Struct("=IiiIQqQQ")
-CONTINUE, STEP, NEXT, FINISH, JUMP, PAUSE, RETURN, UNTIL, STEP_OWN = range(1, 10)
+THREAD_BODY = struct.Struct("=IiiIQqQQQ")
+CONTINUE, STEP, NEXT, FINISH, JUMP, PAUSE, TO_RETURN, UNTIL, STEP_OWN = range(1, 10)
 BY_BREAKPOINT, BY_WATCH, BY_STEP, BY_RETURN, BY_PAUSE, BY_CRASH = range(1, 7)  # why a thread is stopped
 WATCH_SLOT = struct.Struct("=IIQII")
 WATCHES = 4
@@ -102,7 +103,8 @@ class Record:
             for table, place in zip(TABLES, PLACE.iter_unpack(memory.read(PLACES * PLACE.size))):
                 names = ("change", "on", "fd", "error", "inode", "size", "rate")
                 self.rings[table] = dict(zip(names, place))
-            self.stops, self.stopped, self.on_crash, self.trap, _, self.own, self.evals, self.ring_bytes = STOPS.unpack(memory.read(STOPS.size))
+            (self.stops, self.stopped, self.on_crash, self.trap, _, self.own, self.evals,
+             self.ring_bytes) = STOPS.unpack(memory.read(STOPS.size))
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
                             for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
         assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + \
@@ -122,7 +124,7 @@ class Record:
 
 
 def breakpoint(kind, where="", line=0, condition="", captures=(), text=None, id=0, action=LOG, route=0, address=0,
-               length=0, count=0, stop_ns=0, location=None, after=0, every=0, within=""):
+               length=0, count=0, stop_ns=0, location=None, after=0, every=0, within="", flags=0):
     """One entry of a BREAKPOINTS, struct proto_breakpoint and its words. text: made up, where none is given."""
     if location is None:
         location = {LINE: f"{where}:{line}", FUNCTION: f"{where}()", RETURN: f"return {where}()",
@@ -136,7 +138,7 @@ def breakpoint(kind, where="", line=0, condition="", captures=(), text=None, id=
     data = b"".join(word + b"\0" for word in words) + shown
     data += within.encode() + b"\0"
     data += bytes(-len(data) % 8)
-    return BREAKPOINT.pack(BREAKPOINT.size + len(data), id, kind, action, route, 0, line, address, length,
+    return BREAKPOINT.pack(BREAKPOINT.size + len(data), id, kind, action, route, flags, line, address, length,
                            *map(len, words), len(shown), len(captures), count, stop_ns, max(at, 0),
                            len(location) if at >= 0 else 0, after, every, len(within), 0) + data
 
@@ -220,12 +222,12 @@ class Client:
         return self._start(EVAL, text.encode() if isinstance(text, str) else text, last, thread, depth, flags, interp,
                            gil_interval, output_max)
 
-    def breakpoints(self, *entries, replace=False):
-        return self.wait(self.start_breakpoints(*entries, replace=replace))
+    def breakpoints(self, *entries, replace=False, here=0):
+        return self.wait(self.start_breakpoints(*entries, replace=replace, here=here))
 
-    def start_breakpoints(self, *entries, replace=False):
-        """Sends a BREAKPOINTS of what breakpoint() makes and returns its id."""
-        return self._start(BREAKPOINTS, b"".join(entries), True, 0, 0, REPLACE if replace else 0, 0, 0, 1 << 20)
+    def start_breakpoints(self, *entries, replace=False, here=0):
+        """Sends a BREAKPOINTS of what breakpoint() makes and returns its id. here: the number of the open file."""
+        return self._start(BREAKPOINTS, b"".join(entries), True, here, 0, REPLACE if replace else 0, 0, 0, 1 << 20)
 
     def _start(self, op, data, last, thread, depth, flags, interp, gil_interval, output_max):
         body = EVAL_BODY.pack(thread, depth, flags | (LAST if last else 0), interp, gil_interval,
@@ -248,8 +250,13 @@ class Client:
         """Tells a stopped thread, or all, what to do."""
         return self.wait(self.start_order(verb, tid, **options))
 
-    def start_order(self, verb, tid=0, line=0, seconds=0, interp=0, gil_interval=0, thread=0):
-        return self.send(THREAD, THREAD_BODY.pack(verb, tid, line, 0, int(seconds * 1e9), interp, gil_interval, thread))
+    def start_order(self, verb, tid=0, line=0, seconds=0, interp=0, gil_interval=0, thread=0, here=0):
+        return self.send(THREAD,
+                         THREAD_BODY.pack(verb, tid, line, 0, int(seconds * 1e9), interp, gil_interval, thread, here))
+
+    def release(self, here):
+        """That open file is closed; there is no answer."""
+        self.send_raw(HEADER.pack(HEADER.size + 8, RELEASE, 0, (1 << 64) - 1) + struct.pack("=Q", here))
 
     def cancel(self, number):
         self.send(CANCEL, b"", number)

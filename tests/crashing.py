@@ -8,7 +8,7 @@ import ring_file
 from agents import QUIET, connect, library
 
 OFF, RECORD, STOP = range(3)
-ORDER = struct.Struct("=IIQqQ")
+ORDER = struct.Struct("=IIQqQQ")
 
 
 def start(python, *args, **options):
@@ -17,7 +17,7 @@ def start(python, *args, **options):
 
 
 def on_crash(client, mode=RECORD, seconds=0):
-    return client.wait(client.send(agent.ON_CRASH, ORDER.pack(mode, 0, int(seconds * 1e9), 0, 0)))
+    return client.wait(client.send(agent.ON_CRASH, ORDER.pack(mode, 0, int(seconds * 1e9), 0, 0, 0)))
 
 
 def begin(python, *args, mode=RECORD, **options):

@@ -58,11 +58,12 @@ static void leave(void) { __atomic_store_n(&inside, false, __ATOMIC_RELEASE); }
 
 static uint64_t hash_stack(const PyThreadState *state)
 {
-    const char *frame = state ? layout_frame(state) : NULL;
+    const char *frame = state ? struct_layout_frame(state) : NULL;
     uint64_t hash = 0x9e3779b97f4a7c15ull;
 
-    for (int i = 0, offset = 0; frame && i < FRAMES_MAX; i++, frame = layout_frame_back(frame)) {
-        PyObject *code = layout_frame_code(frame, &offset);
+    for (int i = 0, offset = 0; frame && i < FRAMES_MAX;
+         i++, frame = struct_layout_frame_back(frame)) {
+        PyObject *code = struct_layout_frame_code(frame, &offset);
         hash = (hash ^ (uintptr_t)code) * 0x9e3779b97f4a7c15ull;
         hash = (hash ^ hash >> 29 ^ (unsigned)offset) * 0xbf58476d1ce4e5b9ull;
     }
@@ -75,7 +76,7 @@ static struct allocation_site *find_site(void)
     struct signal_stack stack;
     bool gil;
 
-    const PyThreadState *state = signal_state(&gil);
+    const PyThreadState *state = signal_stack_state(&gil);
     if (!gil)
         state = NULL;
     uint64_t hash = hash_stack(state);

@@ -98,8 +98,9 @@ static const char *check(const struct proto_breakpoint *entry, size_t left)
         return "it is too long";
     if (entry->captures > PROTO_CAPTURES_MAX)
         return "too many captures";
-    if (entry->action > BREAKPOINT_STOP || entry->route > ROUTE_PTRACE || entry->zero ||
-        entry->zero_too || (entry->within_size && entry->kind != BREAKPOINT_RAISE) ||
+    if (entry->action > BREAKPOINT_STOP || entry->route > ROUTE_PTRACE ||
+        entry->flags & ~BREAKPOINT_HERE || entry->zero_too ||
+        (entry->within_size && entry->kind != BREAKPOINT_RAISE) ||
         (!entry->text_size && entry->kind != BREAKPOINT_REMOVE))
         return "it makes no sense";
     if (entry->location_at > entry->text_size ||
@@ -141,8 +142,8 @@ static struct breakpoint *make(const struct proto_breakpoint *entry, const char 
     return self;
 }
 
-int breakpoint_read(const char *data, size_t left, struct breakpoint **out, size_t *size,
-                    const char **why)
+int breakpoint_read(const char *data, size_t left, uint64_t here, struct breakpoint **out,
+                    size_t *size, const char **why)
 {
     struct proto_breakpoint entry;
 
@@ -151,6 +152,8 @@ int breakpoint_read(const char *data, size_t left, struct breakpoint **out, size
         return -EINVAL;
     memcpy(&entry, data, sizeof entry);
     *why = check(&entry, left);
+    if (!*why && entry.flags & BREAKPOINT_HERE && !here)
+        *why = "it is to live as long as an open file, and there is none";
     if (*why)
         return -EINVAL;
     struct breakpoint *self = make(&entry, data + sizeof entry);
@@ -161,6 +164,8 @@ int breakpoint_read(const char *data, size_t left, struct breakpoint **out, size
         *why = "its words are not what it says";
         return -EINVAL;
     }
+    if (entry.flags & BREAKPOINT_HERE)
+        self->here = here;
     *out = self;
     *size = entry.size;
     return 0;

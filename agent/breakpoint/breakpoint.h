@@ -14,6 +14,9 @@
 struct breakpoint {
     unsigned refs; /* atomically */
     uint32_t id;
+    /* number of the open file that it lives as long as; 0: it stays. Changed under the lock of the
+     * set */
+    uint64_t here;
     enum breakpoint_kind kind;
     enum breakpoint_action action;
     enum watch_route route;
@@ -23,7 +26,8 @@ struct breakpoint {
     uint64_t count;   /* 0: hits for ever */
     uint64_t stop_ns; /* never 0 */
     double set_at;    /* [s] since 1970 */
-    char *text; /* as it is written; what follows points into the same memory. All NUL-terminated */
+    char *text; /* as it is written, without `here`; what follows points into the same memory. All
+                   NUL-terminated */
     const char *location; /* the part of text that says where; not NUL-terminated */
     size_t location_size;
     const char *where;
@@ -38,7 +42,7 @@ struct breakpoint {
     uint64_t passed; /* how often its condition held */
     /* code objects or pieces of memory in which it is armed, in all interpreters */
     uint32_t places;
-    bool removed;  /* no longer in the set: nothing hits any more */
+    bool removed;  /* no longer in the set, or released (set.h): nothing hits any more */
     bool done;     /* `count` is reached */
     uint64_t rows; /* how many may be written just now, and since when: hit.c */
 
@@ -49,19 +53,24 @@ struct breakpoint {
     char raised[200];           /* what its condition raised first; "": nothing yet */
 };
 
-/* Reads one change of the set from `left` bytes of the daemon's; *size: how many bytes the change
- * takes. Of a BREAKPOINT_REMOVE only id and where are used. 0; -EINVAL: the bytes are not as
- * wire/proto.h says, *why says what is wrong; -ENOMEM. */
-int breakpoint_read(const char *data, size_t left, struct breakpoint **out, size_t *size,
-                    const char **why);
+/* Reads one change of the set from `left` bytes of the daemon's; here: the number of the open file
+ * that they were written to, 0: none; *size: how many bytes the change takes. Of a
+ * BREAKPOINT_REMOVE only id and where are used. 0; -EINVAL: the bytes are not as wire/proto.h says,
+ * *why says what is wrong; -ENOMEM. */
+int breakpoint_read(const char *data, size_t left, uint64_t here, struct breakpoint **out,
+                    size_t *size, const char **why);
 struct breakpoint *breakpoint_ref(struct breakpoint *breakpoint);
 /* NULL is fine. Any thread. */
 void breakpoint_unref(struct breakpoint *breakpoint);
 
+static inline bool breakpoint_is_removed(const struct breakpoint *breakpoint)
+{
+    return __atomic_load_n(&breakpoint->removed, __ATOMIC_RELAXED);
+}
 /* Whether a breakpoint can't be hit any more. */
 static inline bool breakpoint_is_over(const struct breakpoint *breakpoint)
 {
-    return __atomic_load_n(&breakpoint->removed, __ATOMIC_RELAXED) ||
+    return breakpoint_is_removed(breakpoint) ||
            __atomic_load_n(&breakpoint->done, __ATOMIC_RELAXED);
 }
 /* Whether a breakpoint is at a location, which is given in the words in which it is printed. */

@@ -18,7 +18,7 @@ static bool is_programs(void)
 }
 
 /* An expression or a repr() has failed: the first failure is what the row says. */
-void hit_note_error(struct hit *hit)
+void capture_note_error(struct hit *hit)
 {
     if (is_programs()) {
         hit->escapes = true;
@@ -32,14 +32,14 @@ void hit_note_error(struct hit *hit)
 
 static PyObject *evaluate(struct hit *hit, int which, const char *text)
 {
-    struct expressions **compiled = hit_expressions(hit->interpreter);
+    struct expressions **compiled = capture_compiled(hit->interpreter);
 
     if (!*compiled && !expression_bind()) /* which looks functions up: not at each hit */
         return PyErr_NoMemory();
     return expression_value(compiled, hit->breakpoint, which, text, &hit->scope);
 }
 
-bool hit_is_true(struct hit *hit)
+bool capture_is_true(struct hit *hit)
 {
     if (!hit->breakpoint->condition)
         return true;
@@ -47,7 +47,7 @@ bool hit_is_true(struct hit *hit)
         evaluate(hit, EXPRESSION_CONDITION, hit->breakpoint->condition);
     int truth = value ? PyObject_IsTrue(value) : -1;
     if (truth < 0)
-        hit_note_error(hit);
+        capture_note_error(hit);
     return truth > 0;
 }
 
@@ -59,7 +59,7 @@ static const char *value_name(const struct hit *hit)
                                                        : NULL;
 }
 
-void hit_set_scope(struct hit *hit)
+void capture_set_scope(struct hit *hit)
 {
     const struct reached *reached = hit->reached;
     const struct change *change = reached->change;
@@ -83,7 +83,7 @@ void hit_set_scope(struct hit *hit)
 static void add(struct hit *hit, const char *name, PyObject *value)
 {
     if (!hit->escapes && !repr_add(&hit->captured, name, value))
-        hit_note_error(hit);
+        capture_note_error(hit);
 }
 
 static void capture_expressions(struct hit *hit)
@@ -94,7 +94,7 @@ static void capture_expressions(struct hit *hit)
          i++, text += strlen(text) + 1) {
         _cleanup_unref_ PyObject *value = evaluate(hit, (int)i, text);
         if (!value)
-            hit_note_error(hit);
+            capture_note_error(hit);
         add(hit, text, value);
     }
 }
@@ -151,7 +151,7 @@ static void capture_locals(struct hit *hit)
     capture_variables(hit, "co_freevars", NULL);
 }
 
-void hit_capture(struct hit *hit)
+void capture_values(struct hit *hit)
 {
     repr_begin(&hit->captured);
     if (hit->breakpoint->ncaptures) {

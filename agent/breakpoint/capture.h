@@ -20,14 +20,14 @@ struct hit {
 };
 
 /* What was compiled in an interpreter, under its GIL. */
-struct expressions **hit_expressions(const struct interpreter *interpreter);
+struct expressions **capture_compiled(const struct interpreter *interpreter);
 
 /* All run code of the program. */
 /* Before any of these: what expressions may name. */
-void hit_set_scope(struct hit *hit);
+void capture_set_scope(struct hit *hit);
 /* Whether the condition holds; one that raises doesn't, and is the hit's error. */
-bool hit_is_true(struct hit *hit);
+bool capture_is_true(struct hit *hit);
 /* Makes the text of what is captured. */
-void hit_capture(struct hit *hit);
+void capture_values(struct hit *hit);
 /* An expression or a repr() has failed: the first failure is what the row says. */
-void hit_note_error(struct hit *hit);
+void capture_note_error(struct hit *hit);

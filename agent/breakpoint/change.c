@@ -1,5 +1,6 @@
 #include "agent/breakpoint/change.h"
 
+#include "agent/base/clock.h"
 #include "agent/breakpoint/hit.h"
 #include "agent/breakpoint/places.h"
 #include "agent/breakpoint/plan.h"
@@ -14,6 +15,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#define PERIOD_NS 200000000ull
+/* How often an interpreter that can't be entered, or isn't ready, is looked at. */
+#define TRIES 25
 
 /* ---- arming ---- */
 
@@ -34,14 +39,16 @@ static void arm_in(struct interpreter *interpreter, void *arg)
         return;
     bool is_new = !places_here(interpreter); /* what was there before goes there, too */
     plan->error =
-        is_new ? places_arm(interpreter, plan->next.all, plan->next.count, plan->here, plan->words)
-               : places_arm(interpreter, plan->fresh, plan->nfresh, plan->here, plan->words);
+        is_new
+            ? places_arm(interpreter, plan->next.all, plan->next.count, plan->in_one, plan->words)
+            : places_arm(interpreter, plan->fresh, plan->nfresh, plan->in_one, plan->words);
     if (plan->error < 0 && PyErr_Occurred() && !plan->words[0])
         exception_words(plan->words, PROTO_WORDS_MAX);
     PyErr_Clear();
     for (unsigned i = 0; i < plan->nfresh && plan->error == 0; i++)
-        add_report(&plan->reports[i],
-                   &plan->here[is_new ? breakpoint_set_find(&plan->next, plan->fresh[i]->id) : i]);
+        add_report(
+            &plan->reports[i],
+            &plan->in_one[is_new ? breakpoint_set_find(&plan->next, plan->fresh[i]->id) : i]);
 }
 
 static void disarm_in(struct interpreter *interpreter, void *unused)
@@ -170,9 +177,32 @@ static void publish(struct plan *plan)
     }
 }
 
+/* Of a set that was replaced: what lives as long as other open files. */
+static void tell_spared(const struct plan *plan, FILE *output)
+{
+    const struct breakpoint_set *set = breakpoint_set();
+    const char *before = "# ";
+    bool any = false;
+
+    for (unsigned i = 0; i < set->count && plan->replace; i++) {
+        bool is = plan_spares(plan, set->all[i]);
+        for (unsigned k = 0; k < plan->count && is; k++)
+            is = plan->entries[k].is != set->all[i];
+        if (!is)
+            continue;
+        fprintf(output, "%s%u", before, set->all[i]->id);
+        before = ", ";
+        any = true;
+    }
+    if (any)
+        fprintf(output, ": here of another open file, and left to it; -ID removes one\n");
+}
+
 /* One line for each change. */
 static void tell(const struct plan *plan, FILE *output)
 {
+    char words[BREAKPOINT_WORDS_MAX];
+
     for (unsigned i = 0; i < plan->count; i++) {
         const struct entry *entry = &plan->entries[i];
         const struct breakpoint *is = entry->is;
@@ -180,10 +210,13 @@ static void tell(const struct plan *plan, FILE *output)
             fprintf(output, "-%u\n", entry->breakpoint->id);
         else if (entry->breakpoint->kind == BREAKPOINT_REMOVE)
             fprintf(output, "-%s\n", entry->breakpoint->where);
-        else
-            fprintf(output, "%u: %s  # %s%s%s\n", is->id, is->text,
-                    is->state ? is->state : "removed", is->note[0] ? ", " : "", is->note);
+        else {
+            breakpoint_words(is, words);
+            fprintf(output, "%u: %s  # %s%s%s\n", is->id, words, is->state ? is->state : "removed",
+                    is->note[0] ? ", " : "", is->note);
+        }
     }
+    tell_spared(plan, output);
 }
 
 /* ---- */
@@ -198,24 +231,58 @@ static uint32_t changes(void)
     return sum;
 }
 
-/* The planned set becomes the present one. What is removed holds no thread any more. */
-static void replace_set(struct interpreter *interpreter, struct plan *plan)
+/* The next set becomes the present one. What is removed holds no thread any more. */
+static void replace_set(struct interpreter *interpreter, struct breakpoint_set *next)
 {
     _cleanup_(breakpoint_set_clear) struct breakpoint_set before = {0};
     const struct breakpoint_set *set = breakpoint_set();
 
     for (unsigned i = 0; i < set->count; i++)
         breakpoint_set_insert(&before, breakpoint_ref(set->all[i]));
-    breakpoint_set_replace(&plan->next);
+    breakpoint_set_replace(next);
     for (unsigned i = 0; i < before.count; i++)
         if (before.all[i]->removed && before.all[i]->action == BREAKPOINT_STOP) {
-            hold_removed(before.all[i]->id);
+            hold_removed(before.all[i]->id, "removed");
             step_removed(interpreter, before.all[i]->id);
         }
 }
 
+void breakpoints_tidy(struct interpreter *interpreter)
+{
+    const struct breakpoint_set *set = breakpoint_set();
+    _cleanup_free_ struct breakpoint_set *next = calloc(1, sizeof *next);
+    uint32_t before = changes();
+    unsigned count = set->count;
+
+    for (unsigned i = 0; i < count && next; i++)
+        if (!breakpoint_is_removed(set->all[i]))
+            breakpoint_set_insert(next, breakpoint_ref(set->all[i]));
+        else if (plan_watches(set->all[i]))
+            watch_armer.remove(interpreter, set->all[i]);
+    if (!next || next->count == count) {
+        if (next)
+            breakpoint_set_clear(next);
+        return;
+    }
+    replace_set(interpreter, next);
+    disarm(interpreter);
+    if (changes() != before)
+        channel_tell_watches();
+}
+
+/* What lines say of those that stay. */
+static void adopt(const struct plan *plan)
+{
+    for (unsigned i = 0; i < plan->count; i++) {
+        const struct entry *entry = &plan->entries[i];
+        if (entry->adopts && entry->is->here != entry->breakpoint->here)
+            breakpoints_keep(entry->is, entry->breakpoint->here);
+    }
+}
+
 static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *output)
 {
+    breakpoints_tidy(interpreter);
     uint32_t before = changes();
     int r = plan_make(plan);
     if (r == 0)
@@ -224,8 +291,9 @@ static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *o
         r = arm(interpreter, plan);
     if (r < 0)
         return r;
-    replace_set(interpreter, plan);
+    replace_set(interpreter, &plan->next);
     disarm(interpreter);
+    adopt(plan);
     publish(plan);
     if (changes() != before)
         channel_tell_watches();
@@ -244,6 +312,7 @@ int breakpoints_run(struct interpreter *interpreter, struct request *request,
     if (plan && output) {
         plan->words = out->done.words;
         plan->replace = request->eval.flags & BREAKPOINTS_REPLACE;
+        plan->here = request->eval.thread;
         r = plan_read(plan, request->text, size);
         if (r == 0)
             r = carry_out(interpreter, plan, output);
@@ -251,6 +320,8 @@ int breakpoints_run(struct interpreter *interpreter, struct request *request,
     }
     if (output && fclose(output) != 0)
         out->size = 0;
+    if (requests_forsaken(request) && breakpoints_release(0))
+        requests_tidy(); /* nobody else would */
     if (r < 0 && !out->done.words[0])
         snprintf(out->done.words, sizeof out->done.words, "%s", strerrordesc_np(-r));
     if (out->size > request->eval.output_max) {
@@ -261,4 +332,54 @@ int breakpoints_run(struct interpreter *interpreter, struct request *request,
     return r;
 }
 
+void breakpoints_daemon_gone(void)
+{
+    if (breakpoints_release(0))
+        requests_tidy();
+}
+
 void breakpoints_leave(struct interpreter *interpreter) { places_leave(interpreter); }
+
+/* ---- interpreters that come into being ---- */
+
+/* Nothing tells of a new interpreter that could be taken out again, so it is looked whether the
+ * newest one is another. */
+static const PyInterpreterState *newest; /* when it was looked last */
+static unsigned tries;
+static uint64_t next_ns; /* CLOCK_MONOTONIC: not before that */
+
+static void arm_newcomer(struct interpreter *interpreter, void *arg)
+{
+    static struct place_report reports[PROTO_BREAKPOINTS_MAX];
+    const struct breakpoint_set *set = breakpoint_set();
+    char words[PROTO_WORDS_MAX] = "";
+
+    if (places_here(interpreter))
+        return;
+    int r = places_arm(interpreter, set->all, set->count, reports, words);
+    PyErr_Clear();
+    for (unsigned i = 0; i < set->count && r == 0; i++)
+        if (reports[i].places)
+            breakpoints_found(set->all[i], &reports[i]);
+}
+
+uint64_t breakpoints_look(void)
+{
+    struct interpreter *interpreter;
+    uint64_t now_ns = monotonic_ns();
+
+    if (!breakpoint_set()->count)
+        return 0;
+    if (now_ns < next_ns)
+        return next_ns - now_ns;
+    next_ns = now_ns + PERIOD_NS;
+    const PyInterpreterState *now = python.interpreter_head();
+    if (now == newest || interpreter_enter(0, 0, &interpreter) < 0)
+        return PERIOD_NS;
+    if (interpreter_each_there(arm_newcomer, NULL) || ++tries == TRIES) {
+        newest = now;
+        tries = 0;
+    }
+    interpreter_leave(interpreter);
+    return PERIOD_NS;
+}

@@ -12,6 +12,10 @@ struct evaluation;
 int breakpoints_run(struct interpreter *interpreter, struct request *request,
                     struct evaluation *out);
 
+/* Takes those out of the set that were released (set.h). In the main interpreter, with its GIL,
+ * which is given up meanwhile. No exception is set before and after. */
+void breakpoints_tidy(struct interpreter *interpreter);
+
 /* Who watches values for breakpoints of a kind that is no code: watch/watch.c. All in the main
  * interpreter, with its GIL. */
 struct armer {
@@ -24,6 +28,14 @@ struct armer {
     void (*remove)(struct interpreter *interpreter, struct breakpoint *breakpoint);
 };
 extern const struct armer watch_armer;
+
+/* Arms the breakpoints in interpreters that came into being since the last call. Returns after how
+ * many nanoseconds it is worth while to look again; 0: there are no breakpoints. Python's thread,
+ * without the GIL, which has a thread state. */
+uint64_t breakpoints_look(void);
+/* The daemon has gone: nothing that lives as long as an open file hits any more, and Python's
+ * thread is to take it out. Any thread, without the GIL. */
+void breakpoints_daemon_gone(void);
 
 /* Takes all that is armed out of an interpreter: at its end and at detach. With its GIL. No
  * exception is set afterwards. */

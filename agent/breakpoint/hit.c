@@ -25,7 +25,7 @@ static struct {
     struct expressions *expressions;
 } compiled[INTERPRETERS_MAX];
 
-struct expressions **hit_expressions(const struct interpreter *interpreter)
+struct expressions **capture_compiled(const struct interpreter *interpreter)
 {
     __auto_type own = &compiled[interpreter_index(interpreter)];
 
@@ -50,7 +50,7 @@ static struct ring_text message_of(struct hit *hit, PyObject *exception,
 
     if (!text) {
         if (!hit->escapes)
-            hit_note_error(hit);
+            capture_note_error(hit);
         return (struct ring_text){0};
     }
     words_copy(text, message, HITS_MESSAGE_MAX);
@@ -72,6 +72,7 @@ static void hold(struct hit *hit, struct hits_row *row)
         .value = reached->value,
         .event = reached->event,
         .removed = &hit->breakpoint->removed,
+        .here = hit->breakpoint->here,
         .returned = hit->breakpoint->kind == BREAKPOINT_RETURN ? reached->value : NULL,
     };
 
@@ -99,7 +100,7 @@ static void hold_writer(struct hit *hit)
         thread_states_find(hit->interpreter->state, state, &writer);
     if (writer.frame)
         step_stop_soon(hit->interpreter, writer.id, writer.frame, breakpoint->id,
-                       breakpoint->stop_ns);
+                       breakpoint->stop_ns, breakpoint->here);
     Py_DecRef((PyObject *)writer.frame);
 }
 
@@ -164,7 +165,7 @@ static struct ring_text show(struct hit *hit, PyObject *value, char out[RING_TEX
     if (!value || hit->escapes)
         return (struct ring_text){0};
     if (!repr_value(value, out, &size)) {
-        hit_note_error(hit);
+        capture_note_error(hit);
         return (struct ring_text){0};
     }
     return (struct ring_text){out, size};
@@ -269,7 +270,7 @@ static bool raised(struct hit *hit)
     __atomic_fetch_add(&breakpoint->errors, 1, __ATOMIC_RELAXED);
     breakpoints_count(breakpoint);
     if (first) {
-        hit_capture(hit);
+        capture_values(hit);
         write_row(hit, realtime_s());
     }
     return false;
@@ -279,8 +280,8 @@ static void reach(struct hit *hit)
 {
     struct breakpoint *breakpoint = hit->breakpoint;
 
-    hit_set_scope(hit);
-    bool holds = hit_is_true(hit);
+    capture_set_scope(hit);
+    bool holds = capture_is_true(hit);
     if (hit->escapes || breakpoint_is_over(breakpoint) ||
         !(holds ? passes(breakpoint) : hit->error[0] && raised(hit)))
         return;
@@ -289,7 +290,7 @@ static void reach(struct hit *hit)
         return;
     double now = realtime_s();
     if (breakpoint->action == BREAKPOINT_STOP || has_room(breakpoint, now)) {
-        hit_capture(hit);
+        capture_values(hit);
         write_row(hit, now);
     } else {
         __atomic_fetch_add(&breakpoint->dropped, 1, __ATOMIC_RELAXED);
@@ -321,25 +322,48 @@ bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,
 
 static bool is_inside(void) { return __atomic_load_n(&inside, __ATOMIC_ACQUIRE); }
 
+bool hit_list_begin(struct hit_list *list, unsigned room)
+{
+    list->count = 0;
+    list->all = room <= HIT_AT_ONCE ? list->few : malloc(room * sizeof *list->all);
+    return list->all;
+}
+
+bool hit_list_run(struct hit_list *list, struct interpreter *interpreter, struct reached *reached)
+{
+    bool fine = true;
+
+    Py_IncRef((PyObject *)reached->frame);
+    if (list->count && reached->line == 0)
+        reached->line = PyFrame_GetLineNumber(reached->frame);
+    for (unsigned i = 0; i < list->count; i++) {
+        fine = fine && hit_reached(interpreter, list->all[i], reached);
+        breakpoint_unref(list->all[i]);
+    }
+    Py_DecRef((PyObject *)reached->frame);
+    if (list->all != list->few)
+        free(list->all);
+    return fine;
+}
+
 bool hit_wait(void)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     uint64_t end = monotonic_ns() + HIT_LEAVE_NS;
 
     while (is_inside() && monotonic_ns() < end)
-        nanosleep(&moment, NULL);
+        nap_ns(1000000);
     return !is_inside();
 }
 
 void hit_forget_removed(struct interpreter *interpreter)
 {
-    expressions_forget(hit_expressions(interpreter));
+    expressions_forget(capture_compiled(interpreter));
 }
 
 void hit_leave(struct interpreter *interpreter)
 {
     if (!is_inside())
-        expressions_free(hit_expressions(interpreter));
+        expressions_free(capture_compiled(interpreter));
 }
 
 void hit_forget(void) { inside = busy; }

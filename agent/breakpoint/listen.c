@@ -2,9 +2,8 @@
  * off. What runs code of the program, and gives the GIL up, is hit_reached(). */
 #include "agent/breakpoint/listen.h"
 
-#include "agent/breakpoint/places_table.h"
+#include "agent/breakpoint/hit.h"
 #include "agent/breakpoint/raise.h"
-#include "agent/breakpoint/reach.h"
 #include "agent/cpython/code_flags.h"
 #include "agent/cpython/codes.h"
 #include "agent/cpython/statement.h"
@@ -60,28 +59,49 @@ static bool has_started(const PyFrameObject *frame, const PyObject *code)
     return __atomic_load_n(started_at(frame), __ATOMIC_RELAXED) == start_of(frame, code);
 }
 
+static bool is_meant(const struct breakpoint *breakpoint, bool lines)
+{
+    return !breakpoint_is_over(breakpoint) && (!lines || breakpoint->kind == BREAKPOINT_LINE);
+}
+
+/* Lists the breakpoints at a place, NULL: none, that aren't over; lines: only those of kind LINE.
+ * Whether there are any, which hit_list_run() is to be called for. */
+static bool list_at(const struct code_place *place, bool lines, struct hit_list *list)
+{
+    unsigned count = 0;
+
+    for (const struct code_place *at = place; at; at = at->next)
+        count += is_meant(at->breakpoint, lines);
+    if (!count || !hit_list_begin(list, count))
+        return false;
+    for (const struct code_place *at = place; at; at = at->next)
+        if (is_meant(at->breakpoint, lines))
+            list->all[list->count++] = breakpoint_ref(at->breakpoint);
+    return true;
+}
+
 static enum hear_answer hit_again(struct interpreter *interpreter, const struct heard *heard,
-                                  const struct place *place, int line)
+                                  const struct code_place *place, int line)
 {
     struct reached reached = {
         heard_frame(heard), heard->code, line, NULL, NULL, STOP_BREAKPOINT, heard->event,
     };
-    struct reach here;
+    struct hit_list list;
 
     if (!reached.frame || !place)
         return HEAR_DISABLE;
     if (place->event == PLACE_START && has_started(reached.frame, heard->code))
         return HEAR_ON;
-    if (!reach_take(&here, place, true))
+    if (!list_at(place, true, &list))
         return HEAR_DISABLE;
-    return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
+    return hit_list_run(&list, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
 }
 
 /* A generator expression that stands on one line begins that again at each turn. It was hit as it
  * started; but not if it runs already. */
-static const struct place *generator_at(const struct places *places, PyObject *code, int line)
+static const struct code_place *generator_at(const struct places *places, PyObject *code, int line)
 {
-    const struct place *place = places_at(places, code, PLACE_START, 0);
+    const struct code_place *place = places_at(places, code, PLACE_START, 0);
     bool is = place && line == codes_number(code, CODE_FIRST_LINE) &&
               codes_number(code, CODE_FLAGS) & (CO_GENERATOR | CO_ASYNC_GENERATOR);
     return is ? place : NULL;
@@ -97,19 +117,20 @@ static enum hear_answer get_to(struct interpreter *interpreter, const struct hea
         heard_frame(heard), heard->code,  heard->line, heard->value, NULL,
         STOP_BREAKPOINT,    heard->event,
     };
-    struct reach here;
+    struct hit_list list;
 
-    const struct place *place = places ? places_at(places, heard->code, event, heard->line) : NULL;
-    if (places && !place && event == PLACE_LINE && python.version < 0x030c) /* no jump is told of */
+    const struct code_place *place = places ? places_at(places, heard->code, event, heard->line)
+                                            : NULL;
+    if (places && !place && event == PLACE_LINE && !hear_tells_of_jumps())
         return hit_again(interpreter, heard, generator_at(places, heard->code, heard->line),
                          heard->line);
     if (!reached.frame ||
         (place && place->again && places_again(places, place, offset_in(reached.frame))) ||
-        !reach_take(&here, place, false))
+        !list_at(place, false, &list))
         return HEAR_DISABLE;
     if (event == PLACE_START)
         note_start(reached.frame, heard->code);
-    return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
+    return hit_list_run(&list, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
 }
 
 /* A loop on one line begins it again. */
@@ -117,7 +138,7 @@ static enum hear_answer get_back(struct interpreter *interpreter, const struct h
 {
     const struct places *places = places_here(interpreter);
     int line = places ? statement_jump(heard->code, heard->from, heard->to) : 0;
-    const struct place *place = line ? places_at(places, heard->code, PLACE_LINE, line) : NULL;
+    const struct code_place *place = line ? places_at(places, heard->code, PLACE_LINE, line) : NULL;
 
     if (!place && line)
         place = generator_at(places, heard->code, line);
@@ -133,7 +154,7 @@ static enum hear_answer get_to_raise(struct interpreter *interpreter, const stru
     if (!frame)
         return HEAR_ON;
     Py_IncRef(frame);
-    return raising_seen(interpreter, (PyFrameObject *)frame, heard->value, heard->traceback)
+    return raise_seen(interpreter, (PyFrameObject *)frame, heard->value, heard->traceback)
                ? HEAR_ON
                : HEAR_RAISED;
 }
@@ -183,7 +204,7 @@ int listen_begin(struct interpreter *interpreter, bool raises, char words[PROTO_
     get_lasti = (int (*)(PyFrameObject *))dlsym(RTLD_DEFAULT, "PyFrame_GetLasti");
     int r = hear_begin(interpreter, &hearer, raises ? HEAR_BIT(HEAR_RAISE) : 0, EVENTS, words);
     if (r > 0)
-        places_each(*places_kept(interpreter), name_again, interpreter);
+        places_each(interpreter, name_again, interpreter);
     return r < 0 ? r : 0;
 }
 
@@ -196,6 +217,6 @@ static void forget(void *arg, PyObject *code, unsigned unused)
 void listen_end(struct interpreter *interpreter)
 {
     PyErr_Clear();
-    places_each(*places_kept(interpreter), forget, interpreter);
+    places_each(interpreter, forget, interpreter);
     hear_end(interpreter, &hearer);
 }

@@ -1,21 +1,23 @@
 #include "agent/base/fork_count.h"
 #include "agent/breakpoint/listen.h"
 #include "agent/breakpoint/location.h"
-#include "agent/breakpoint/places_table.h"
 #include "agent/breakpoint/raise.h"
 #include "agent/breakpoint/set.h"
 #include "agent/cpython/statement.h"
 #include "agent/monitor/hear.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
-#define SPOTS_LEAST 256 /* buckets; a power of two */
+#define FILTER 4096u      /* bits */
+#define BUCKETS_LEAST 256 /* a power of two */
 #define AGAIN_MAX 8
 
-/* What is at one place. */
-struct spot {
-    struct spot *next;   /* in the bucket */
-    struct place *first; /* never NULL */
+/* What is at one line, start or return of one code object. */
+struct place_list {
+    struct place_list *next;  /* in the bucket */
+    struct code_place *first; /* never NULL */
     unsigned nagain;
     int again[AGAIN_MAX]; /* offsets of instructions in the midst of the line */
 };
@@ -28,19 +30,37 @@ struct armed {
     bool changed;
 };
 
+struct places {
+    unsigned forks;            /* fork_count() when it was made */
+    struct place_list **lists; /* a hash of what is at one place, and ... */
+    struct armed **armed;      /* ... of code objects with something in them; both have nbuckets */
+    size_t nbuckets, count;
+    struct breakpoint **wanted; /* of kinds LINE, FUNCTION and RETURN: references */
+    unsigned nwanted;
+    struct breakpoint **raises; /* of kind RAISE: references */
+    unsigned nraises;
+    struct raise *raising; /* raise.h; NULL: no exception was seen yet */
+    /* of the code object that came last; held, so that the next one's is known again */
+    PyObject *file;
+    bool file_wanted;
+    uint64_t names[FILTER / 64]; /* by a hash of the last parts of functions' names */
+    char costs[PROTO_WORDS_MAX]; /* of listening, in words; "": nothing to speak of */
+};
+
 /* ---- looking up ---- */
 
 /* By interpreter. */
 static struct places *kept[INTERPRETERS_MAX];
 
-struct places **places_kept(const struct interpreter *interpreter)
+/* What is kept of an interpreter, the parent's in a child after fork, too; *NULL: nothing. */
+static struct places **kept_of(const struct interpreter *interpreter)
 {
     return &kept[interpreter_index(interpreter)];
 }
 
 struct places *places_here(const struct interpreter *interpreter)
 {
-    struct places *places = *places_kept(interpreter);
+    struct places *places = *kept_of(interpreter);
     return places && places->forks == fork_count() ? places : NULL;
 }
 
@@ -50,33 +70,33 @@ static size_t hash(const PyObject *code, unsigned salt)
     return x * 0x9e3779b97f4a7c15 >> 32;
 }
 
-static struct spot **spot_at(const struct places *places, const PyObject *code,
-                             enum place_event event, int line)
+static struct place_list **list_at(const struct places *places, const PyObject *code,
+                                   enum place_event event, int line)
 {
-    struct spot **link =
-        &places->spots[hash(code, (unsigned)line * 4 + event) & (places->nbuckets - 1)];
+    struct place_list **link =
+        &places->lists[hash(code, (unsigned)line * 4 + event) & (places->nbuckets - 1)];
 
     for (; *link; link = &(*link)->next) {
-        const struct place *place = (*link)->first;
+        const struct code_place *place = (*link)->first;
         if (place->code == code && place->line == line && place->event == event)
             break;
     }
     return link;
 }
 
-const struct place *places_at(const struct places *places, const PyObject *code,
-                              enum place_event event, int line)
+const struct code_place *places_at(const struct places *places, const PyObject *code,
+                                   enum place_event event, int line)
 {
-    const struct spot *spot = *spot_at(places, code, event, line);
-    return spot ? spot->first : NULL;
+    const struct place_list *list = *list_at(places, code, event, line);
+    return list ? list->first : NULL;
 }
 
-bool places_again(const struct places *places, const struct place *place, int offset)
+bool places_again(const struct places *places, const struct code_place *place, int offset)
 {
-    const struct spot *spot = *spot_at(places, place->code, place->event, place->line);
+    const struct place_list *list = *list_at(places, place->code, place->event, place->line);
 
-    for (unsigned i = 0; spot && i < spot->nagain; i++)
-        if (spot->again[i] == offset)
+    for (unsigned i = 0; list && i < list->nagain; i++)
+        if (list->again[i] == offset)
             return true;
     return false;
 }
@@ -111,9 +131,13 @@ struct breakpoint *const *places_raises(const struct places *places, unsigned *c
     return places->raises;
 }
 
-void places_each(const struct places *places,
+struct raise **places_raise(struct places *places) { return &places->raising; }
+
+void places_each(const struct interpreter *interpreter,
                  void (*visit)(void *arg, PyObject *code, unsigned events), void *arg)
 {
+    const struct places *places = *kept_of(interpreter);
+
     for (size_t i = 0; i < places->nbuckets; i++)
         for (const struct armed *armed = places->armed[i]; armed; armed = armed->next)
             visit(arg, armed->code, events_of(armed));
@@ -129,20 +153,20 @@ static bool grow(struct places *places)
 
     if (places->count < places->nbuckets)
         return true;
-    grown.spots = calloc(grown.nbuckets, sizeof *grown.spots);
+    grown.lists = calloc(grown.nbuckets, sizeof *grown.lists);
     grown.armed = calloc(grown.nbuckets, sizeof *grown.armed);
-    if (!grown.spots || !grown.armed) {
-        free(grown.spots);
+    if (!grown.lists || !grown.armed) {
+        free(grown.lists);
         free(grown.armed);
         return false;
     }
     for (size_t i = 0; i < places->nbuckets; i++) {
-        for (struct spot *spot; (spot = places->spots[i]);) {
-            const struct place *place = spot->first;
-            struct spot **link = spot_at(&grown, place->code, place->event, place->line);
-            places->spots[i] = spot->next;
-            spot->next = NULL;
-            *link = spot;
+        for (struct place_list *list; (list = places->lists[i]);) {
+            const struct code_place *place = list->first;
+            struct place_list **link = list_at(&grown, place->code, place->event, place->line);
+            places->lists[i] = list->next;
+            list->next = NULL;
+            *link = list;
         }
         for (struct armed *armed; (armed = places->armed[i]);) {
             struct armed **link = armed_at(&grown, armed->code);
@@ -151,9 +175,9 @@ static bool grow(struct places *places)
             *link = armed;
         }
     }
-    free(places->spots);
+    free(places->lists);
     free(places->armed);
-    places->spots = grown.spots;
+    places->lists = grown.lists;
     places->armed = grown.armed;
     places->nbuckets = grown.nbuckets;
     return true;
@@ -174,10 +198,10 @@ static struct armed *have_armed(struct places *places, PyObject *code)
     return *link = armed;
 }
 
-static struct spot *have_spot(struct places *places, PyObject *code, enum place_event event,
-                              int line)
+static struct place_list *have_list(struct places *places, PyObject *code, enum place_event event,
+                                    int line)
 {
-    struct spot **link = spot_at(places, code, event, line);
+    struct place_list **link = list_at(places, code, event, line);
 
     if (*link)
         return *link;
@@ -187,18 +211,18 @@ static struct spot *have_spot(struct places *places, PyObject *code, enum place_
     return *link;
 }
 
-static bool is_there(const struct spot *spot, const struct breakpoint *breakpoint)
+static bool is_there(const struct place_list *list, const struct breakpoint *breakpoint)
 {
-    for (const struct place *place = spot->first; place; place = place->next)
+    for (const struct code_place *place = list->first; place; place = place->next)
         if (place->breakpoint == breakpoint)
             return true;
     return false;
 }
 
 /* In the order of their ids. */
-static void link_place(struct spot *spot, struct place *place)
+static void link_place(struct place_list *list, struct code_place *place)
 {
-    struct place **link = &spot->first;
+    struct code_place **link = &list->first;
 
     while (*link && (*link)->breakpoint->id < place->breakpoint->id)
         link = &(*link)->next;
@@ -206,22 +230,23 @@ static void link_place(struct spot *spot, struct place *place)
     *link = place;
 }
 
-int places_add(struct places *places, struct breakpoint *breakpoint, PyObject *code,
+/* 0; -EEXIST: it is there; -ENOMEM, -ENOSPC. */
+static int add(struct places *places, struct breakpoint *breakpoint, PyObject *code,
                enum place_event event, int line)
 {
     if (event != PLACE_LINE)
         line = 0;
     if (places->count == PLACES_MAX)
         return -ENOSPC;
-    struct place *place = grow(places) ? malloc(sizeof *place) : NULL;
+    struct code_place *place = grow(places) ? malloc(sizeof *place) : NULL;
     struct armed *armed = place ? have_armed(places, code) : NULL;
-    struct spot *spot = armed ? have_spot(places, code, event, line) : NULL;
-    if (!spot || is_there(spot, breakpoint)) {
+    struct place_list *list = armed ? have_list(places, code, event, line) : NULL;
+    if (!list || is_there(list, breakpoint)) {
         free(place);
-        return spot ? -EEXIST : -ENOMEM;
+        return list ? -EEXIST : -ENOMEM;
     }
-    *place = (struct place){NULL, breakpoint_ref(breakpoint), code, event, line, spot->nagain};
-    link_place(spot, place);
+    *place = (struct code_place){NULL, breakpoint_ref(breakpoint), code, event, line, list->nagain};
+    link_place(list, place);
     armed->counts[event]++;
     armed->changed = true;
     places->count++;
@@ -229,7 +254,7 @@ int places_add(struct places *places, struct breakpoint *breakpoint, PyObject *c
     return 0;
 }
 
-static void free_place(struct places *places, struct place *place)
+static void free_place(struct places *places, struct code_place *place)
 {
     places->count--;
     __atomic_fetch_sub(&place->breakpoint->places, 1, __ATOMIC_RELAXED);
@@ -237,13 +262,13 @@ static void free_place(struct places *places, struct place *place)
     free(place);
 }
 
-static void take_out(struct places *places, struct spot **link, const PyObject *gone)
+static void take_out_of(struct places *places, struct place_list **link, const PyObject *gone)
 {
-    struct spot *spot = *link;
-    struct place **at = &spot->first;
+    struct place_list *list = *link;
+    struct code_place **at = &list->first;
 
     while (*at) {
-        struct place *place = *at;
+        struct code_place *place = *at;
         if (place->code != gone && !place->breakpoint->removed) {
             at = &place->next;
             continue;
@@ -257,20 +282,22 @@ static void take_out(struct places *places, struct spot **link, const PyObject *
         breakpoints_count(breakpoint);
         breakpoint_unref(breakpoint);
     }
-    if (!spot->first) {
-        *link = spot->next;
-        free(spot);
+    if (!list->first) {
+        *link = list->next;
+        free(list);
     }
 }
 
-void places_take_out(struct places *places, const PyObject *gone)
+/* Takes out what is of no use any more: the places of a code object that ends, and those of
+ * breakpoints that are removed. */
+static void take_out(struct places *places, const PyObject *gone)
 {
     for (size_t i = 0; i < places->nbuckets; i++)
-        for (struct spot **link = &places->spots[i]; *link;) {
-            struct spot *spot = *link;
-            take_out(places, link, gone);
-            if (*link == spot)
-                link = &spot->next;
+        for (struct place_list **link = &places->lists[i]; *link;) {
+            struct place_list *list = *link;
+            take_out_of(places, link, gone);
+            if (*link == list)
+                link = &list->next;
         }
 }
 
@@ -286,7 +313,8 @@ static void drop_armed(struct armed **link)
     free(armed);
 }
 
-int places_apply(struct interpreter *interpreter, struct places *places)
+/* Has what has changed in code objects take effect. -errno, with words or an exception set. */
+static int apply(struct interpreter *interpreter, struct places *places)
 {
     int r = 0;
 
@@ -307,21 +335,22 @@ int places_apply(struct interpreter *interpreter, struct places *places)
 
 /* ---- its life ---- */
 
-struct places *places_new(void)
+/* NULL: there is no memory. */
+static struct places *make(void)
 {
     struct places *places = calloc(1, sizeof *places);
 
     if (!places)
         return NULL;
     places->forks = fork_count();
-    places->nbuckets = SPOTS_LEAST;
-    places->spots = calloc(places->nbuckets, sizeof *places->spots);
+    places->nbuckets = BUCKETS_LEAST;
+    places->lists = calloc(places->nbuckets, sizeof *places->lists);
     places->armed = calloc(places->nbuckets, sizeof *places->armed);
     places->wanted = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->wanted);
     places->raises = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->raises);
-    if (places->spots && places->armed && places->wanted && places->raises)
+    if (places->lists && places->armed && places->wanted && places->raises)
         return places;
-    free(places->spots);
+    free(places->lists);
     free(places->armed);
     free(places->wanted);
     free(places->raises);
@@ -339,46 +368,251 @@ static void free_list(struct breakpoint **all, unsigned count)
 static void free_places(struct places *places)
 {
     for (size_t i = 0; i < places->nbuckets; i++) {
-        for (struct spot *spot; (spot = places->spots[i]);) {
-            for (struct place *place; (place = spot->first);) {
-                spot->first = place->next;
+        for (struct place_list *list; (list = places->lists[i]);) {
+            for (struct code_place *place; (place = list->first);) {
+                list->first = place->next;
                 free_place(places, place);
             }
-            places->spots[i] = spot->next;
-            free(spot);
+            places->lists[i] = list->next;
+            free(list);
         }
         while (places->armed[i])
             drop_armed(&places->armed[i]);
     }
-    free(places->spots);
+    free(places->lists);
     free(places->armed);
     free_list(places->wanted, places->nwanted);
     free_list(places->raises, places->nraises);
     Py_DecRef(places->file);
-    raising_free(places->raising);
+    raise_free(places->raising);
     free(places);
 }
 
 void places_leave(struct interpreter *interpreter)
 {
-    struct places *places = *places_kept(interpreter);
+    struct places *places = *kept_of(interpreter);
 
     if (!places)
         return;
     listen_end(interpreter);
-    *places_kept(interpreter) = NULL;
+    *kept_of(interpreter) = NULL;
     free_places(places);
     PyErr_Clear();
 }
 
+/* Whether a breakpoint is of a kind whose places are found by name. */
+static bool is_located(const struct breakpoint *breakpoint)
+{
+    return breakpoint->kind == BREAKPOINT_LINE || breakpoint->kind == BREAKPOINT_FUNCTION ||
+           breakpoint->kind == BREAKPOINT_RETURN;
+}
+
+/* ---- names that are wanted ---- */
+
+static bool filter(struct places *places, PyObject *name, bool set)
+{
+    size_t bit = name ? (size_t)PyObject_Hash(name) % FILTER : 0;
+
+    if (set)
+        places->names[bit / 64] |= 1ull << bit % 64;
+    return places->names[bit / 64] >> bit % 64 & 1;
+}
+
+static void want(struct places *places, struct breakpoint *breakpoint)
+{
+    const char *dot = strrchr(breakpoint->where, '.');
+
+    places->wanted[places->nwanted++] = breakpoint_ref(breakpoint);
+    python_clear(&places->file);
+    if (breakpoint->kind == BREAKPOINT_LINE)
+        return;
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString(dot ? dot + 1 : breakpoint->where);
+    filter(places, name, true);
+    PyErr_Clear();
+}
+
+/* Whether a new code object may be of interest: at once for almost all. */
+static bool is_wanted(struct places *places, PyObject *code)
+{
+    _cleanup_unref_ PyObject *file = codes_get(code, CODE_FILE), *name = codes_get(code, CODE_NAME);
+
+    if (file != places->file) {
+        python_clear(&places->file);
+        places->file = file;
+        Py_IncRef(file);
+        places->file_wanted = false;
+        for (unsigned i = 0; i < places->nwanted && !places->file_wanted; i++)
+            places->file_wanted = places->wanted[i]->kind == BREAKPOINT_LINE &&
+                                  location_concerns(places->wanted[i], code);
+    }
+    return places->file_wanted || filter(places, name, false);
+}
+
+/* ---- arming ---- */
+
+struct arming_one {
+    struct places *places;
+    struct breakpoint *breakpoint;
+    unsigned added;
+    int error;
+};
+
+static bool arm_place(void *arg, PyObject *code, enum place_event event, int line)
+{
+    struct arming_one *one = arg;
+    int r = add(one->places, one->breakpoint, code, event, line);
+
+    if (r == -EEXIST)
+        return true;
+    one->added += r == 0;
+    one->error = r;
+    return r == 0;
+}
+
+static int arm_one(struct places *places, struct breakpoint *breakpoint,
+                   struct location_index *index, bool within, struct place_report *report)
+{
+    struct arming_one one = {places, breakpoint, 0, 0};
+    struct location_told told;
+
+    location_find(index, breakpoint, within, arm_place, &one, &told);
+    *report = (struct place_report){one.added, told.files, told.line, told.known};
+    return one.error;
+}
+
+static int say(int r, char words[PROTO_WORDS_MAX])
+{
+    if (r == -ENOSPC)
+        snprintf(words, PROTO_WORDS_MAX, "breakpoints are in %u pieces of code already",
+                 PLACES_MAX);
+    else if (r == -ENOMEM)
+        snprintf(words, PROTO_WORDS_MAX, "no memory");
+    return r;
+}
+
+static int listen(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    struct places *places = *kept_of(interpreter);
+
+    int r = listen_begin(interpreter, places->nraises > 0, places->costs);
+    if (r < 0)
+        snprintf(words, PROTO_WORDS_MAX, "%s", places->costs);
+    return r;
+}
+
+static int begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    if (*kept_of(interpreter) && !places_here(interpreter))
+        places_leave(interpreter); /* the parent's */
+    if (*kept_of(interpreter))
+        return 0;
+    if (!codes_bind()) {
+        snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to find code");
+        return -EOPNOTSUPP;
+    }
+    struct places *places = *kept_of(interpreter) = make();
+    return places ? listen(interpreter, words) : say(-ENOMEM, words);
+}
+
+/* Those that are found by name. */
+static int arm_located(struct places *places, struct breakpoint *const *breakpoints, unsigned count,
+                       struct place_report *reports)
+{
+    _cleanup_codes_ struct codes codes = {0};
+    struct location_index *index = NULL;
+    int r = 0;
+
+    for (unsigned i = 0; i < count && r == 0; i++) {
+        if (!is_located(breakpoints[i]))
+            continue;
+        if (!index) {
+            location_gather(breakpoints, count, &codes);
+            index = location_index_new(&codes);
+        }
+        want(places, breakpoints[i]);
+        r = index ? arm_one(places, breakpoints[i], index, false, &reports[i]) : -ENOMEM;
+    }
+    location_index_free(index);
+    return r;
+}
+
+static int arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints,
+               unsigned count, struct place_report *reports, char words[PROTO_WORDS_MAX])
+{
+    int r = begin(interpreter, words);
+    struct places *places = *kept_of(interpreter);
+
+    if (r < 0)
+        return r;
+    memset(reports, 0, count * sizeof *reports);
+    for (unsigned i = 0; i < count; i++)
+        if (breakpoints[i]->kind == BREAKPOINT_RAISE) {
+            places->raises[places->nraises++] = breakpoint_ref(breakpoints[i]);
+            reports[i].known = raise_knows(places, breakpoints[i]->where);
+        }
+    r = say(arm_located(places, breakpoints, count, reports), words);
+    if (r == 0)
+        r = apply(interpreter, places);
+    if (r == 0)
+        r = listen(interpreter, words);
+    for (unsigned i = 0; i < count && places->costs[0]; i++)
+        reports[i].costs = places->costs;
+    return r;
+}
+
+int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints,
+               unsigned count, struct place_report *reports, char words[PROTO_WORDS_MAX])
+{
+    bool collects = python_keep_collector();
+    int r = arm(interpreter, breakpoints, count, reports, words);
+    python_let_collector(collects);
+    return r;
+}
+
+static void forget_removed(struct breakpoint **all, unsigned *count)
+{
+    unsigned left = 0;
+
+    for (unsigned i = 0; i < *count; i++)
+        if (all[i]->removed)
+            breakpoint_unref(all[i]);
+        else
+            all[left++] = all[i];
+    *count = left;
+}
+
+void places_disarm(struct interpreter *interpreter)
+{
+    char words[PROTO_WORDS_MAX];
+    struct places *places = *kept_of(interpreter);
+
+    if (!places)
+        return;
+    forget_removed(places->wanted, &places->nwanted);
+    forget_removed(places->raises, &places->nraises);
+    if (!places_here(interpreter) || (!places->nwanted && !places->nraises)) {
+        places_leave(interpreter);
+        return;
+    }
+    take_out(places, NULL);
+    raise_free(places->raising);
+    places->raising = NULL;
+    apply(interpreter, places);
+    PyErr_Clear();
+    listen(interpreter, words);
+    PyErr_Clear();
+}
+
+/* ---- code that comes and goes ---- */
+
 void places_code_gone(struct interpreter *interpreter, PyObject *code)
 {
-    struct places *places = *places_kept(interpreter);
+    struct places *places = *kept_of(interpreter);
     struct armed **link = places ? armed_at(places, code) : NULL;
 
     if (!link || !*link)
         return;
-    places_take_out(places, code);
+    take_out(places, code);
     drop_armed(armed_at(places, code));
 }
 
@@ -392,10 +626,61 @@ static PyObject *find_left(const struct places *places)
     return NULL;
 }
 
-void places_sweep(struct interpreter *interpreter)
+/* Takes out the code objects that nobody else refers to any more: where nobody tells of their
+ * end. */
+static void sweep(struct interpreter *interpreter)
 {
     PyObject *code;
 
-    while (holds_code() && (code = find_left(*places_kept(interpreter))))
+    while (holds_code() && (code = find_left(*kept_of(interpreter))))
         places_code_gone(interpreter, code);
+}
+
+static void arm_new(struct interpreter *interpreter, struct places *places,
+                    const struct codes *codes)
+{
+    struct place_report report;
+    struct location_index *index = location_index_new(codes);
+
+    for (unsigned i = 0; i < places->nwanted && index; i++) {
+        struct breakpoint *breakpoint = places->wanted[i];
+        bool concerns = false;
+        for (size_t j = 0; j < codes->count && !concerns; j++)
+            concerns = location_concerns(breakpoint, codes->all[j].code);
+        if (!concerns)
+            continue;
+        arm_one(places, breakpoint, index, true, &report);
+        if (report.places)
+            breakpoints_found(breakpoint, &report);
+    }
+    location_index_free(index);
+    apply(interpreter, places);
+}
+
+/* Whether any of them may be of interest. */
+static bool is_any_wanted(struct places *places, const struct codes *codes)
+{
+    for (size_t i = 0; i < codes->count; i++)
+        if (is_wanted(places, codes->all[i].code))
+            return true;
+    return false;
+}
+
+void places_code_made(struct interpreter *interpreter, PyObject *code, bool whole)
+{
+    _cleanup_codes_ struct codes codes = {0};
+    struct places *places = places_here(interpreter);
+    PyObject *type, *value, *traceback;
+
+    if (!places || (!whole && !is_wanted(places, code)))
+        return;
+    PyErr_Fetch(&type, &value, &traceback);
+    bool collects = python_keep_collector();
+    codes_gather_tree(&codes, code);
+    if (!whole || is_any_wanted(places, &codes)) {
+        sweep(interpreter);
+        arm_new(interpreter, places, &codes);
+    }
+    python_let_collector(collects);
+    PyErr_Restore(type, value, traceback);
 }

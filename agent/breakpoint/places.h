@@ -16,8 +16,8 @@
 enum place_event { PLACE_LINE, PLACE_START, PLACE_RETURN };
 
 /* One breakpoint in one code object. */
-struct place {
-    struct place *next;            /* with the same code, event and line */
+struct code_place {
+    struct code_place *next;       /* with the same code, event and line */
     struct breakpoint *breakpoint; /* a reference */
     PyObject *code;
     enum place_event event;
@@ -26,23 +26,27 @@ struct place {
 };
 
 struct places;
+struct raise;
 
 /* Of that interpreter; NULL: nothing is armed there, or this is a child after fork. */
 struct places *places_here(const struct interpreter *interpreter);
 /* What is at a place: the first of a list, valid while the GIL is held; NULL:
  * nothing. Fast: no more than a hash. */
-const struct place *places_at(const struct places *places, const PyObject *code,
-                              enum place_event event, int line);
+const struct code_place *places_at(const struct places *places, const PyObject *code,
+                                   enum place_event event, int line);
 /* Whether the instruction at an offset, [bytes], is in the midst of the line of a
  * place: then it isn't there anew. */
-bool places_again(const struct places *places, const struct place *place, int offset);
+bool places_again(const struct places *places, const struct code_place *place, int offset);
 /* Which events of a code object are of interest: bits of enum place_event; 0:
  * there is nothing in it. */
 unsigned places_in(const struct places *places, const PyObject *code);
 /* Breakpoints of kind RAISE. *count: how many. */
 struct breakpoint *const *places_raises(const struct places *places, unsigned *count);
-/* Visits all code objects in which something is. */
-void places_each(const struct places *places,
+/* Where raise.h keeps what it has seen; *NULL: nothing yet. */
+struct raise **places_raise(struct places *places);
+/* Visits all code objects of an interpreter with places in which something is: the parent's in a
+ * child after fork, too. */
+void places_each(const struct interpreter *interpreter,
                  void (*visit)(void *arg, PyObject *code, unsigned events), void *arg);
 
 /* What came of arming one. */

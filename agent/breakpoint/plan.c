@@ -44,7 +44,7 @@ static int read_one(struct plan *plan, const char *text, size_t size, size_t *at
     plan->entries = entries;
     struct entry *entry = &entries[plan->count];
     *entry = (struct entry){.at = *at};
-    int r = breakpoint_read(text + *at, size - *at, &entry->breakpoint, &used, &why);
+    int r = breakpoint_read(text + *at, size - *at, plan->here, &entry->breakpoint, &used, &why);
     if (r == -EINVAL)
         return refuse(plan, EINVAL, "%s", why);
     if (r < 0)
@@ -103,15 +103,17 @@ static int remove_one(struct plan *plan, struct entry *entry)
                      : refuse(plan, ENOENT, "there is no breakpoint at %.100s", which->where);
 }
 
-/* One with the same words, and the same id if one is said; NULL: none. */
+/* One with the same words, and the same id if one is said, else of the same open file; NULL: none.
+ */
 static struct breakpoint *find_same(const struct plan *plan, const struct breakpoint_set *set,
                                     const struct breakpoint *wanted)
 {
     for (unsigned i = 0; i < set->count; i++) {
         struct breakpoint *breakpoint = set->all[i];
         bool others = breakpoint->id <= PROTO_BREAKPOINTS_MAX && plan->taken[breakpoint->id];
-        if (strcmp(breakpoint->text, wanted->text) == 0 &&
-            (wanted->id ? breakpoint->id == wanted->id : !others))
+        if (!breakpoint_is_removed(breakpoint) && strcmp(breakpoint->text, wanted->text) == 0 &&
+            (wanted->id ? breakpoint->id == wanted->id
+                        : !others && breakpoint->here == wanted->here))
             return breakpoint;
     }
     return NULL;
@@ -141,9 +143,12 @@ static int add_one(struct plan *plan, struct entry *entry)
     struct breakpoint *wanted = entry->breakpoint;
 
     entry->is = find_same(plan, &plan->next, wanted);
-    if (entry->is)
+    bool there = entry->is;
+    if (!there && plan->replace)
+        entry->is = find_same(plan, breakpoint_set(), wanted);
+    entry->adopts = entry->is && (!entry->is->here || !wanted->here);
+    if (there)
         return 0;
-    entry->is = plan->replace ? find_same(plan, breakpoint_set(), wanted) : NULL;
     entry->fresh = !entry->is;
     if (entry->fresh)
         entry->is = wanted;
@@ -157,12 +162,18 @@ static int add_one(struct plan *plan, struct entry *entry)
     return 0;
 }
 
+bool plan_spares(const struct plan *plan, const struct breakpoint *breakpoint)
+{
+    return !plan->replace || (breakpoint->here && breakpoint->here != plan->here);
+}
+
 int plan_make(struct plan *plan)
 {
     const struct breakpoint_set *set = breakpoint_set();
 
-    for (unsigned i = 0; i < set->count && !plan->replace; i++)
-        breakpoint_set_insert(&plan->next, breakpoint_ref(set->all[i]));
+    for (unsigned i = 0; i < set->count; i++)
+        if (plan_spares(plan, set->all[i]))
+            breakpoint_set_insert(&plan->next, breakpoint_ref(set->all[i]));
     for (unsigned i = 0; i < plan->count; i++) {
         struct entry *entry = &plan->entries[i];
         plan->at = entry->at;

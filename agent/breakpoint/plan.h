@@ -13,6 +13,7 @@ struct entry {
     struct breakpoint *is;         /* its result: in the new set, or, borrowed, the one to remove */
     size_t at;                     /* where its line begins in the text */
     bool fresh;                    /* it is not in the present set */
+    bool adopts;                   /* it is, and lives as long as this line says from now on */
     const char *state;             /* of a fresh one that watches */
     char note[PROTO_WORDS_MAX];    /* the same */
 };
@@ -23,10 +24,11 @@ struct plan {
     struct entry *entries;
     unsigned count;
     bool replace;
+    uint64_t here; /* number of the open file that it was written to; 0: none */
     bool taken[PROTO_BREAKPOINTS_MAX + 1]; /* ids that lines say; by number, as far as that goes */
     struct breakpoint *fresh[PROTO_BREAKPOINTS_MAX]; /* borrowed: those that are at code */
     /* of fresh ones: of all interpreters, and of one */
-    struct place_report reports[PROTO_BREAKPOINTS_MAX], here[PROTO_BREAKPOINTS_MAX];
+    struct place_report reports[PROTO_BREAKPOINTS_MAX], in_one[PROTO_BREAKPOINTS_MAX];
     unsigned nfresh;
     int error;   /* of an interpreter */
     char *words; /* of DONE */
@@ -38,6 +40,9 @@ static inline bool plan_watches(const struct breakpoint *breakpoint)
     return breakpoint->kind == BREAKPOINT_WATCH || breakpoint->kind == BREAKPOINT_WATCH_ADDRESS;
 }
 
+/* Whether a breakpoint of the present set stays where no line says otherwise: a set that is
+ * replaced is not the one of other open files. */
+bool plan_spares(const struct plan *plan, const struct breakpoint *breakpoint);
 /* NULL is fine. */
 void plan_free(struct plan **plan);
 /* The steps of planning, in this order. Each returns 0, or -errno with words and with `at` where in

@@ -1,7 +1,7 @@
 #include "agent/breakpoint/raise.h"
 
-#include "agent/breakpoint/places_table.h"
-#include "agent/breakpoint/reach.h"
+#include "agent/breakpoint/hit.h"
+#include "agent/breakpoint/places.h"
 #include "agent/breakpoint/set.h"
 #include "agent/cpython/own_code.h"
 #include "agent/record/exceptions_seen.h"
@@ -21,8 +21,8 @@ struct verdict {
     bool is;
 };
 
-struct raising {
-    struct sightings sightings;
+struct raise {
+    struct exceptions_seen all_seen;
     struct attribute module, qualname, mro; /* of type */
     struct verdict verdicts[VERDICTS];
 };
@@ -30,7 +30,7 @@ struct raising {
 /* ---- classes ---- */
 
 /* Whether `where` is the end, on whole parts, of what a class is called with its module. */
-static bool is_called(const struct raising *raising, const char *where, PyObject *type)
+static bool is_called(const struct raise *raising, const char *where, PyObject *type)
 {
     _cleanup_unref_ PyObject *module = attribute_of(&raising->module, type),
                              *name = attribute_of(&raising->qualname, type);
@@ -52,7 +52,7 @@ static bool is_called(const struct raising *raising, const char *where, PyObject
 }
 
 /* Also by a class that it is derived from. */
-static bool find_out(const struct raising *raising, const char *where, PyObject *type)
+static bool find_out(const struct raise *raising, const char *where, PyObject *type)
 {
     _cleanup_unref_ PyObject *mro = attribute_of(&raising->mro, type);
     Py_ssize_t count = mro && is_exactly(mro, &PyTuple_Type) ? PyTuple_Size(mro) : 0;
@@ -70,7 +70,7 @@ static bool ends_iteration(PyObject *type)
            type == PyExc_GeneratorExit;
 }
 
-static bool is_meant(struct raising *raising, const struct breakpoint *breakpoint, PyObject *type)
+static bool is_meant(struct raise *raising, const struct breakpoint *breakpoint, PyObject *type)
 {
     struct verdict *verdict =
         &raising->verdicts[(((uintptr_t)type ^ (uintptr_t)breakpoint) >> 5) % VERDICTS];
@@ -87,23 +87,32 @@ static bool is_meant(struct raising *raising, const struct breakpoint *breakpoin
 
 /* ---- exceptions ---- */
 
-static struct raising *make(void)
+static struct raise *make(void)
 {
     PyObject *type = (PyObject *)&PyType_Type;
-    struct raising *raising = calloc(1, sizeof *raising);
+    struct raise *raising = calloc(1, sizeof *raising);
 
-    if (raising && sightings_init(&raising->sightings) == 0 &&
+    if (raising && exceptions_seen_init(&raising->all_seen) == 0 &&
         attribute_find(type, "__module__", &raising->module) &&
         attribute_find(type, "__qualname__", &raising->qualname) &&
         attribute_find(type, "__mro__", &raising->mro))
         return raising;
-    raising_free(raising);
+    raise_free(raising);
     return NULL;
 }
 
-/* Among a class and those that are derived from it. */
-static bool is_below(const struct raising *raising, const char *where, PyObject *type,
-                     unsigned depth)
+/* What is kept for these places, made if needed; NULL: it can't be. */
+static struct raise *have(struct places *places)
+{
+    struct raise **raising = places_raise(places);
+
+    if (!*raising)
+        *raising = make();
+    return *raising;
+}
+
+/* Whether `where` means a class, or one that is derived from it. */
+static bool is_below(const struct raise *raising, const char *where, PyObject *type, unsigned depth)
 {
     if (is_called(raising, where, type))
         return true;
@@ -120,27 +129,30 @@ static bool is_below(const struct raising *raising, const char *where, PyObject 
     return false;
 }
 
-bool raising_knows(struct places *places, const char *where)
+bool raise_knows(struct places *places, const char *where)
 {
-    if (!places->raising && !(places->raising = make()))
+    const struct raise *raising = have(places);
+
+    if (!raising)
         return true; /* nobody knows */
-    bool knows = !where[0] || is_below(places->raising, where, PyExc_BaseException, 0);
+    bool knows = !where[0] || is_below(raising, where, PyExc_BaseException, 0);
     PyErr_Clear();
     return knows;
 }
 
 /* Whether it was seen in a frame that it has come up from; else it is from now on. */
-static bool seen_before(struct sightings *sightings, PyObject *code, PyObject *exception,
+static bool seen_before(struct exceptions_seen *all, PyObject *code, PyObject *exception,
                         PyObject *traceback)
 {
-    struct sighting *sighting = sighting_find(sightings, exception);
-    PyObject *older = traceback ? sighting_older(sightings, traceback) : NULL;
-    bool again = older && sighting && sighting_is(sightings, sighting, older);
+    struct seen_exception *seen = exceptions_seen_find(all, exception);
+    PyObject *older = traceback ? exceptions_seen_older(all, traceback) : NULL;
+    bool again = older && seen && seen_exception_is(all, seen, older);
 
-    sighting_own(sightings, traceback, exception);
+    exceptions_seen_own(all, traceback, exception);
     if (!again)
-        sighting = sighting_add(sightings, exception, sighting);
-    sighting_note(sighting, traceback, code, traceback ? sighting_lasti(sightings, traceback) : -1);
+        seen = exceptions_seen_add(all, exception, seen);
+    seen_exception_note(seen, traceback, code,
+                        traceback ? exceptions_seen_lasti(all, traceback) : -1);
     return again;
 }
 
@@ -200,59 +212,55 @@ static bool is_first_within(const struct breakpoint *breakpoint, PyObject *code,
     return first;
 }
 
-/* Those that want it, held. again: it was seen in a frame that it has come up from. */
-static void take(struct raising *raising, const struct places *places, PyObject *code,
-                 PyObject *exception, PyObject *traceback, bool again, struct reach *reach)
+/* Lists the breakpoints that want an exception. again: it was seen in a frame that it has come up
+ * from. False: there is no memory. */
+static bool take(struct raise *raising, struct places *places, PyObject *code, PyObject *exception,
+                 PyObject *traceback, bool again, struct hit_list *list)
 {
     PyObject *type = (PyObject *)Py_TYPE(exception);
     unsigned count;
     struct breakpoint *const *all = places_raises(places, &count);
 
-    reach->count = 0;
-    reach->all = count <= REACH_AT_ONCE ? reach->few : malloc(count * sizeof *reach->all);
-    for (unsigned i = 0; i < count && reach->all; i++)
+    if (!hit_list_begin(list, count))
+        return false;
+    for (unsigned i = 0; i < count; i++)
         if (!breakpoint_is_over(all[i]) && (all[i]->within[0] || !again) &&
             is_meant(raising, all[i], type) &&
             (!all[i]->within[0] || is_first_within(all[i], code, traceback))) {
             breakpoints_found(all[i], &(struct place_report){.known = true});
-            reach->all[reach->count++] = breakpoint_ref(all[i]);
+            list->all[list->count++] = breakpoint_ref(all[i]);
         }
+    return true;
 }
 
-/* Whether there is any that is to hit, which reach_hit() is to be called for. */
-static bool is_wanted(struct places *places, PyObject *code, PyObject *exception,
-                      PyObject *traceback, struct reach *reach)
-{
-    if (!places->raising && !(places->raising = make()))
-        return false;
-    bool again = seen_before(&places->raising->sightings, code, exception, traceback);
-    take(places->raising, places, code, exception, traceback, again, reach);
-    return reach->count || reach->all != reach->few;
-}
-
-bool raising_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
-                  PyObject *traceback)
+bool raise_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
+                PyObject *traceback)
 {
     struct places *places = places_here(interpreter);
-    struct reach reach;
+    struct hit_list list;
+    unsigned count = 0;
 
-    if (!places || !places->nraises)
+    if (places)
+        places_raises(places, &count);
+    if (!count)
         return true;
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
     bool collects = python_keep_collector();
-    bool wanted = is_wanted(places, code, exception, traceback, &reach);
+    struct raise *raising = have(places);
+    bool again = raising && seen_before(&raising->all_seen, code, exception, traceback);
+    bool listed = raising && take(raising, places, code, exception, traceback, again, &list);
     python_let_collector(collects);
-    if (!wanted)
+    if (!listed)
         return true;
     struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT, HEAR_RAISE};
-    return reach_hit(&reach, interpreter, &reached);
+    return hit_list_run(&list, interpreter, &reached);
 }
 
-void raising_free(struct raising *raising)
+void raise_free(struct raise *raising)
 {
     if (!raising)
         return;
-    sightings_clear(&raising->sightings);
+    exceptions_seen_clear(&raising->all_seen);
     attribute_clear(&raising->module);
     attribute_clear(&raising->qualname);
     attribute_clear(&raising->mro);

@@ -5,17 +5,17 @@
 
 #include "agent/interpreter/interpreter.h"
 
-struct raising; /* what was seen in one interpreter */
+struct raise; /* what was seen in one interpreter */
 struct places;
 
 /* Lets those breakpoints hit that want an exception, unless it was seen before. The exception was
  * raised in `frame`, a frame of this thread, or has come up to it. traceback: the exception's,
  * whose newest entry is that of the frame; NULL: none. The caller holds all arguments. False: an
  * exception is set that the program is to see. */
-bool raising_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
-                  PyObject *traceback);
+bool raise_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
+                PyObject *traceback);
 /* Whether there is a class of exceptions that `where` means, which may be "": any. No exception is
  * set afterwards. */
-bool raising_knows(struct places *places, const char *where);
+bool raise_knows(struct places *places, const char *where);
 /* NULL is fine. */
-void raising_free(struct raising *raising);
+void raise_free(struct raise *raising);

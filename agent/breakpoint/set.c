@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/breakpoint/places.h"
 #include "agent/record/recorder.h"
+#include "agent/stop/hold.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -38,16 +39,23 @@ static uint64_t ring_size(const struct ring *ring)
     return (uint64_t)ring->blocks * ring->block_size;
 }
 
+void breakpoint_words(const struct breakpoint *breakpoint, char out[BREAKPOINT_WORDS_MAX])
+{
+    snprintf(out, BREAKPOINT_WORDS_MAX, "%s%s", breakpoint->here ? "here " : "", breakpoint->text);
+}
+
 static void append(struct ring *ring, struct breakpoint *breakpoint)
 {
-    char note[sizeof breakpoint->note + sizeof breakpoint->raised + 40];
+    char words[BREAKPOINT_WORDS_MAX],
+        note[sizeof breakpoint->note + sizeof breakpoint->raised + 40];
 
     snprintf(note, sizeof note, "%s%s%s%s", breakpoint->note,
              breakpoint->note[0] && breakpoint->raised[0] ? "; " : "",
              breakpoint->raised[0] ? "its condition raised " : "", breakpoint->raised);
+    breakpoint_words(breakpoint, words);
     const struct breakpoints_row row = {
         .id = breakpoint->id,
-        .breakpoint = text_or_null(breakpoint->text),
+        .breakpoint = text_or_null(words),
         .state = text_or_null(breakpoint->state),
         .note = text_or_null(note),
         .places = __atomic_load_n(&breakpoint->places, __ATOMIC_RELAXED),
@@ -96,6 +104,16 @@ static void patch(const struct breakpoint *breakpoint)
         ring_patch_words(ring, &breakpoint->ticket, 4, numbers, ARRAY_SIZE(numbers));
 }
 
+/* As it was last published. */
+static void publish_again(struct breakpoint *breakpoint)
+{
+    char note[PROTO_WORDS_MAX];
+
+    memcpy(note, breakpoint->note, sizeof note);
+    if (breakpoint->state && !breakpoint_is_removed(breakpoint))
+        publish(breakpoint, breakpoint->state, note);
+}
+
 void breakpoints_publish(struct breakpoint *breakpoint, const char *state, const char *note)
 {
     _guard_rows_;
@@ -104,15 +122,11 @@ void breakpoints_publish(struct breakpoint *breakpoint, const char *state, const
 
 bool breakpoints_raised(struct breakpoint *breakpoint, const char *words)
 {
-    char note[PROTO_WORDS_MAX];
-
     _guard_rows_;
     if (breakpoint->raised[0])
         return false;
     snprintf(breakpoint->raised, sizeof breakpoint->raised, "%s", words);
-    memcpy(note, breakpoint->note, sizeof note);
-    if (breakpoint->state && !breakpoint->removed)
-        publish(breakpoint, breakpoint->state, note);
+    publish_again(breakpoint);
     return true;
 }
 
@@ -261,6 +275,29 @@ void breakpoint_set_replace(struct breakpoint_set *next)
     memcpy(set.all, next->all, next->count * sizeof set.all[0]);
     set.count = next->count;
     next->count = 0;
+}
+
+bool breakpoints_release(uint64_t here)
+{
+    bool any = false;
+
+    _guard_rows_;
+    for (unsigned i = 0; i < set.count; i++) {
+        struct breakpoint *breakpoint = set.all[i];
+        if (!breakpoint->here || (here && breakpoint->here != here))
+            continue;
+        __atomic_store_n(&breakpoint->removed, true, __ATOMIC_RELAXED);
+        hold_removed(breakpoint->id, "closed");
+        any = true;
+    }
+    return any;
+}
+
+void breakpoints_keep(struct breakpoint *breakpoint, uint64_t here)
+{
+    _guard_rows_;
+    breakpoint->here = here;
+    publish_again(breakpoint);
 }
 
 void breakpoints_end(void)

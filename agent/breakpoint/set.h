@@ -35,6 +35,16 @@ void breakpoint_set_insert(struct breakpoint_set *set, struct breakpoint *breakp
 struct breakpoint *breakpoint_set_take(struct breakpoint_set *set, unsigned at);
 void breakpoint_set_clear(struct breakpoint_set *set);
 
+/* An open file is closed, or, 0, all are: breakpoints that live as long hit nothing any more, and
+ * threads that they hold go on. Whether there are any: then breakpoints_tidy() is to take them out.
+ * Any thread, without a GIL. */
+bool breakpoints_release(uint64_t here);
+/* A breakpoint of the set lives as long as that open file from now on; 0: it stays. With a GIL. */
+void breakpoints_keep(struct breakpoint *breakpoint, uint64_t here);
+/* As it is written, with what stands in front: "here log a.py:3". */
+#define BREAKPOINT_WORDS_MAX (PROTO_BREAKPOINT_TEXT_MAX + 16)
+void breakpoint_words(const struct breakpoint *breakpoint, char out[BREAKPOINT_WORDS_MAX]);
+
 /* ---- their rows ---- */
 
 /* Appends the row of a breakpoint anew, with this state and note (NULL: none). With a GIL. */

@@ -62,10 +62,10 @@ static bool put_escaped(struct json *json, const char *bytes, size_t size, bool 
 /* PyUnicode_Check(), also of a subclass, whose own methods aren't asked. */
 static bool put_string(struct json *json, PyObject *string)
 {
-    bool whole = PyUnicode_GetLength(string) <= (Py_ssize_t)ATTRS_MAX;
+    bool whole = PyUnicode_GetLength(string) <= (Py_ssize_t)ATTRS_JSON_MAX;
     _cleanup_unref_ PyObject *owner = NULL,
                              *plain = whole ? PyUnicode_FromObject(string)
-                                            : PyUnicode_Substring(string, 0, ATTRS_MAX);
+                                            : PyUnicode_Substring(string, 0, ATTRS_JSON_MAX);
     struct ring_text text;
 
     PyErr_Clear();
@@ -273,9 +273,9 @@ static bool put_value(struct json *json, PyObject *value)
     return PyDict_CheckExact(value) ? put_dict(json, value) : put_other(json, value);
 }
 
-size_t attrs_write(PyObject *names, PyObject *const *values, char out[ATTRS_MAX])
+size_t attrs_json_write(PyObject *names, PyObject *const *values, char out[ATTRS_JSON_MAX])
 {
-    struct json json = {.text = out, .room = ATTRS_MAX};
+    struct json json = {.text = out, .room = ATTRS_JSON_MAX};
     Py_ssize_t count = PyTuple_Size(names);
     bool more = false;
 
@@ -286,7 +286,7 @@ size_t attrs_write(PyObject *names, PyObject *const *values, char out[ATTRS_MAX]
     return json.size;
 }
 
-struct ring_text attrs_bytes(PyObject *bytes)
+struct ring_text attrs_json_bytes(PyObject *bytes)
 {
     char *data;
     Py_ssize_t size;

@@ -46,23 +46,23 @@ static bool ends_with(const struct ring_text *text, const char *end)
     return text->size >= size && memcmp(text->bytes + text->size - size, end, size) == 0;
 }
 
-static enum site_kind kind_of(PyObject *code, const struct ring_text *file,
-                              const struct ring_text *func)
+static enum code_site_kind kind_of(PyObject *code, const struct ring_text *file,
+                                   const struct ring_text *func)
 {
     _cleanup_unref_ PyObject *object = PyObject_GetAttrString(code, "co_flags");
     long flags = object ? PyLong_AsLong(object) : 0;
     PyErr_Clear();
-    enum site_kind kind = flags & CO_COROUTINE ? SITE_COROUTINE | SITE_AWAITS
-                          : flags & AWAITS     ? SITE_AWAITS
-                                               : SITE_PLAIN;
+    enum code_site_kind kind = flags & CO_COROUTINE ? CODE_SITE_COROUTINE | CODE_SITE_AWAITS
+                               : flags & AWAITS     ? CODE_SITE_AWAITS
+                                                    : CODE_SITE_PLAIN;
 
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
         if (ends_with(func, ends[i].func) && ends_with(file, ends[i].file))
-            kind |= SITE_ENDS;
+            kind |= CODE_SITE_ENDS;
     return kind;
 }
 
-static void describe(PyObject *code, struct site_code *out)
+static void describe(PyObject *code, struct code_site_code *out)
 {
     _cleanup_unref_ PyObject *file = PyObject_GetAttrString(code, "co_filename");
     _cleanup_unref_ PyObject *name = name_of(code);
@@ -74,17 +74,17 @@ static void describe(PyObject *code, struct site_code *out)
 }
 
 /* Its entry, made if there are room and memory; else NULL. */
-static struct site_code *find_code(struct code_sites *sites, PyObject *code)
+static struct code_site_code *find_code(struct code_sites *sites, PyObject *code)
 {
     unsigned at = hash(code, 0);
-    struct site_code *entry;
+    struct code_site_code *entry;
 
-    for (; (entry = &sites->codes[at % SITE_SLOTS])->code; at++)
+    for (; (entry = &sites->codes[at % CODE_SITE_SLOTS])->code; at++)
         if (entry->code == code)
             return entry;
-    if (sites->count == SITE_CODES)
+    if (sites->count == CODE_SITE_CODES)
         return NULL;
-    struct site_code fresh = {0};
+    struct code_site_code fresh = {0};
     describe(code, &fresh);
     if (!fresh.file.bytes || !fresh.func.bytes) { /* there was no memory: another time */
         Py_DecRef(fresh.file_owner);
@@ -97,7 +97,7 @@ static struct site_code *find_code(struct code_sites *sites, PyObject *code)
     return entry;
 }
 
-static void fill(const struct site_code *entry, int line, struct code_site *out)
+static void fill(const struct code_site_code *entry, int line, struct code_site *out)
 {
     out->file = entry->file;
     out->func = entry->func;
@@ -113,7 +113,7 @@ static void check_lasting(const PyObject *owner, struct ring_text *text)
 
 static void find_anew(PyObject *code, int offset, struct code_site *out)
 {
-    struct site_code entry = {0};
+    struct code_site_code entry = {0};
 
     describe(code, &entry);
     check_lasting(entry.file_owner, &entry.file);
@@ -125,23 +125,23 @@ static void find_anew(PyObject *code, int offset, struct code_site *out)
 
 void code_site_find(struct code_sites *sites, PyObject *code, int offset, struct code_site *out)
 {
-    struct site_line *line = &sites->lines[hash(code, (unsigned)offset) % SITE_LINES];
+    struct code_site_line *line = &sites->lines[hash(code, (unsigned)offset) % CODE_SITE_LINES];
 
     if (line->code != code || line->offset != offset) {
-        struct site_code *entry = find_code(sites, code);
+        struct code_site_code *entry = find_code(sites, code);
         if (!entry) {
             find_anew(code, offset, out);
             return;
         }
-        *line = (struct site_line){code, offset, addr2line(code, offset), entry};
+        *line = (struct code_site_line){code, offset, addr2line(code, offset), entry};
     }
     fill(line->entry, line->line, out);
 }
 
-enum site_kind site_kind(struct code_sites *sites, PyObject *code)
+enum code_site_kind code_site_kind(struct code_sites *sites, PyObject *code)
 {
-    const struct site_code *known = find_code(sites, code);
-    struct site_code entry = {0};
+    const struct code_site_code *known = find_code(sites, code);
+    struct code_site_code entry = {0};
 
     if (known)
         return known->kind;
@@ -153,14 +153,14 @@ enum site_kind site_kind(struct code_sites *sites, PyObject *code)
 
 void code_sites_clear(struct code_sites *sites)
 {
-    for (unsigned i = 0; i < SITE_SLOTS; i++) {
-        struct site_code entry = sites->codes[i];
-        sites->codes[i] = (struct site_code){0};
+    for (unsigned i = 0; i < CODE_SITE_SLOTS; i++) {
+        struct code_site_code entry = sites->codes[i];
+        sites->codes[i] = (struct code_site_code){0};
         Py_DecRef(entry.file_owner);
         Py_DecRef(entry.func_owner);
         Py_DecRef(entry.code);
     }
     sites->count = 0;
-    for (unsigned i = 0; i < SITE_LINES; i++)
-        sites->lines[i] = (struct site_line){0};
+    for (unsigned i = 0; i < CODE_SITE_LINES; i++)
+        sites->lines[i] = (struct code_site_line){0};
 }

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-const char *source_next(const char *part) { return part + strlen(part) + 1; }
+const char *embedded_next(const char *part) { return part + strlen(part) + 1; }
 
 static int execute_part(const char *source, const char *name, PyObject *globals)
 {
@@ -14,15 +14,15 @@ static int execute_part(const char *source, const char *name, PyObject *globals)
     return done ? 0 : -EIO;
 }
 
-int source_execute(const char *parts, const char *name, PyObject *globals)
+int embedded_execute(const char *parts, const char *name, PyObject *globals)
 {
-    for (const char *part = parts; *part; part = source_next(part))
+    for (const char *part = parts; *part; part = embedded_next(part))
         if (execute_part(part, name, globals) < 0)
             return -EIO;
     return 0;
 }
 
-PyObject *source_namespace(const struct source *sources, PyObject *probe)
+PyObject *embedded_namespace(const struct embedded *sources, PyObject *probe)
 {
     _cleanup_unref_ PyObject *globals = PyDict_New();
     _cleanup_unref_ PyObject *builtins = PyImport_ImportModule("builtins");
@@ -34,12 +34,12 @@ PyObject *source_namespace(const struct source *sources, PyObject *probe)
         (probe && PyDict_SetItemString(globals, "_probe", probe) < 0))
         return NULL;
     for (; sources->parts; sources++)
-        if (source_execute(sources->parts, sources->name, globals) < 0)
+        if (embedded_execute(sources->parts, sources->name, globals) < 0)
             return NULL;
     return steal_pointer(globals);
 }
 
-void source_drop(PyObject **namespace)
+void embedded_drop(PyObject **namespace)
 {
     if (*namespace)
         PyDict_Clear(*namespace);

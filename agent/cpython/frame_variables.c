@@ -48,7 +48,7 @@ static bool visit_named(PyFrameObject *frame, PyObject *code, const char *kind, 
 
 static const void *slot(const char *frame, const struct offsets *o, Py_ssize_t i)
 {
-    return layout_pointer(frame, o->frame_localsplus + 8 * i);
+    return struct_layout_pointer(frame, o->frame_localsplus + 8 * i);
 }
 
 /* What a slot holds, or the cell in it. */
@@ -57,25 +57,25 @@ static PyObject *content(const void *value, bool may_be_cell)
     PyObject *object = (PyObject *)(uintptr_t)value;
 
     if (object && may_be_cell && (void *)Py_TYPE(object) == cell_type)
-        return (PyObject *)(uintptr_t)layout_pointer(object, layout()->cell_ref);
+        return (PyObject *)(uintptr_t)struct_layout_pointer(object, struct_layout()->cell_ref);
     return object;
 }
 
 static void visit_slots(const char *frame, PyObject *code, variable_visit *visit, void *arg)
 {
-    const struct offsets *o = layout();
+    const struct offsets *o = struct_layout();
     const int32_t old[] = {o->code_varnames, o->code_cellvars, o->code_freevars};
     const int32_t *fields = o->code_localsplusnames >= 0 ? &o->code_localsplusnames : old;
     const char *kinds =
         o->code_localsplusnames < 0
             ? NULL
             : PyBytes_AsString(
-                  (PyObject *)(uintptr_t)layout_pointer(code, o->code_localspluskinds));
+                  (PyObject *)(uintptr_t)struct_layout_pointer(code, o->code_localspluskinds));
     Py_ssize_t at = 0;
     bool more = true;
 
     for (int k = 0; k < (kinds ? 1 : 3) && more; k++) {
-        PyObject *names = (PyObject *)(uintptr_t)layout_pointer(code, fields[k]);
+        PyObject *names = (PyObject *)(uintptr_t)struct_layout_pointer(code, fields[k]);
         Py_ssize_t n = PyTuple_Size(names);
         for (Py_ssize_t i = 0; i < n && more; i++, at++) {
             bool may_be_cell = kinds ? kinds[i] & FAST_CELL_OR_FREE : k > 0;
@@ -123,10 +123,10 @@ void frame_variables(PyFrameObject *frame, PyObject *code, variable_visit *visit
         if (visit_named(frame, code, "co_varnames", NULL, visit, arg) &&
             visit_named(frame, code, "co_cellvars", "co_varnames", visit, arg))
             visit_named(frame, code, "co_freevars", NULL, visit, arg);
-    } else if (layout_find()) {
-        const char *inner = layout_frame(PyThreadState_Get());
-        while (inner && layout_frame_code(inner, &offset) != code)
-            inner = layout_frame_back(inner);
+    } else if (struct_layout_find()) {
+        const char *inner = struct_layout_frame(PyThreadState_Get());
+        while (inner && struct_layout_frame_code(inner, &offset) != code)
+            inner = struct_layout_frame_back(inner);
         if (inner)
             visit_slots(inner, code, visit, arg);
     }

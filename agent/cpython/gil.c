@@ -32,9 +32,9 @@ static uint64_t usual_interval(void)
     struct offsets o;
     const PyInterpreterState *main = python.interpreter_main();
 
-    if (!main || !python.runtime || !layout_table(&o))
+    if (!main || !python.runtime || !struct_layout_table(&o))
         return 0;
-    uint64_t hint = layout_gil_interval_by(&o, main);
+    uint64_t hint = struct_layout_gil_interval_by(&o, main);
     const unsigned long *interval = check_hint(hint);
     return interval && __atomic_load_n(interval, __ATOMIC_RELAXED) == USUAL_US ? hint : 0;
 }

@@ -9,7 +9,7 @@
 #define CUT "..."
 
 /* Where the text of one value goes. */
-struct signal_stack {
+struct repr_out {
     char *text;
     size_t size, room;
     bool json; /* escaped as a part of a JSON string */
@@ -19,57 +19,57 @@ struct signal_stack {
 
 /* ---- bytes ---- */
 
-static bool put(struct signal_stack *writer, const char *bytes, size_t size)
+static bool put(struct repr_out *out, const char *bytes, size_t size)
 {
-    if (writer->full || size > writer->room - writer->size) {
-        writer->full = true;
+    if (out->full || size > out->room - out->size) {
+        out->full = true;
         return false;
     }
-    memcpy(writer->text + writer->size, bytes, size);
-    writer->size += size;
+    memcpy(out->text + out->size, bytes, size);
+    out->size += size;
     return true;
 }
 
 static bool is_plain(unsigned char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
 
-static bool put_text(struct signal_stack *writer, const char *bytes, size_t size)
+static bool put_text(struct repr_out *out, const char *bytes, size_t size)
 {
-    char out[8];
+    char json[8];
 
     for (size_t at = 0, length; at < size; at += length) {
         length = 0;
         while (at + length < size && is_plain((unsigned char)bytes[at + length]))
             length++;
-        size_t room = writer->room - writer->size;
+        size_t room = out->room - out->size;
         if (length > room) { /* as much as there is room for */
-            put(writer, bytes + at, room);
-            writer->full = true;
+            put(out, bytes + at, room);
+            out->full = true;
             return false;
         }
         if (length) {
-            if (!put(writer, bytes + at, length))
+            if (!put(out, bytes + at, length))
                 return false;
             continue;
         }
-        size_t escaped = text_json_character(bytes + at, size - at, out, &length);
-        if (!put(writer, writer->json ? out : bytes + at, writer->json ? escaped : length))
+        size_t escaped = text_json_character(bytes + at, size - at, json, &length);
+        if (!put(out, out->json ? json : bytes + at, out->json ? escaped : length))
             return false;
     }
     return true;
 }
 
-static bool put_string(struct signal_stack *writer, const char *text)
+static bool put_string(struct repr_out *out, const char *text)
 {
-    return put_text(writer, text, strlen(text));
+    return put_text(out, text, strlen(text));
 }
 
 /* ---- values ---- */
 
 /* False: an exception is set. That there is no more room is no failure. */
-static bool put_value(struct signal_stack *writer, PyObject *value);
+static bool put_value(struct repr_out *out, PyObject *value);
 
 /* What somebody's repr() returned. */
-static bool put_repr(struct signal_stack *writer, PyObject *value)
+static bool put_repr(struct repr_out *out, PyObject *value)
 {
     _cleanup_unref_ PyObject *repr = PyObject_Repr(value), *owner = NULL;
     struct ring_text text;
@@ -78,71 +78,71 @@ static bool put_repr(struct signal_stack *writer, PyObject *value)
         return false;
     _cleanup_unref_ PyObject *plain = PyUnicode_FromObject(repr); /* of a subclass */
     if (plain && text_of(plain, &text, &owner))
-        put_text(writer, text.bytes, text.size);
+        put_text(out, text.bytes, text.size);
     return plain;
 }
 
 /* A long str or bytes: no more of it is shown than there is room for. */
-static bool put_begin(struct signal_stack *writer, PyObject *value, Py_ssize_t length)
+static bool put_begin(struct repr_out *out, PyObject *value, Py_ssize_t length)
 {
     if (length <= (Py_ssize_t)RING_TEXT_MAX)
-        return put_repr(writer, value);
+        return put_repr(out, value);
     _cleanup_unref_ PyObject *begin = PySequence_GetSlice(value, 0, RING_TEXT_MAX);
-    writer->full = !begin || !put_repr(writer, begin) || writer->full;
+    out->full = !begin || !put_repr(out, begin) || out->full;
     return begin;
 }
 
 /* Items are held: what repr() runs may take them out. */
-static bool put_item(struct signal_stack *writer, bool first, PyObject *key, PyObject *value)
+static bool put_item(struct repr_out *out, bool first, PyObject *key, PyObject *value)
 {
     bool fine = true;
 
     if (!first)
-        put_string(writer, ", ");
+        put_string(out, ", ");
     if (key) {
-        fine = put_value(writer, key);
-        put_string(writer, ": ");
+        fine = put_value(out, key);
+        put_string(out, ": ");
     }
-    return fine && put_value(writer, value);
+    return fine && put_value(out, value);
 }
 
-static bool put_sequence(struct signal_stack *writer, PyObject *value)
+static bool put_sequence(struct repr_out *out, PyObject *value)
 {
     bool is_list = PyList_CheckExact(value), fine = true;
     Py_ssize_t i;
 
-    put_string(writer, is_list ? "[" : "(");
-    for (i = 0; fine && !writer->full && i < PySequence_Size(value); i++) {
+    put_string(out, is_list ? "[" : "(");
+    for (i = 0; fine && !out->full && i < PySequence_Size(value); i++) {
         PyObject *item = is_list ? PyList_GetItem(value, i) : PyTuple_GetItem(value, i);
         Py_IncRef(item);
-        fine = item && put_item(writer, i == 0, NULL, item);
+        fine = item && put_item(out, i == 0, NULL, item);
         Py_DecRef(item);
     }
-    put_string(writer, is_list ? "]" : i == 1 ? ",)" : ")");
+    put_string(out, is_list ? "]" : i == 1 ? ",)" : ")");
     return fine;
 }
 
-static bool put_dict(struct signal_stack *writer, PyObject *dict)
+static bool put_dict(struct repr_out *out, PyObject *dict)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0, size = PyDict_Size(dict);
     bool fine = true;
 
-    put_string(writer, "{");
+    put_string(out, "{");
     for (bool first = true;
-         fine && !writer->full && PyDict_Size(dict) == size && PyDict_Next(dict, &at, &key, &value);
+         fine && !out->full && PyDict_Size(dict) == size && PyDict_Next(dict, &at, &key, &value);
          first = false) {
         Py_IncRef(key);
         Py_IncRef(value);
-        fine = put_item(writer, first, key, value);
+        fine = put_item(out, first, key, value);
         Py_DecRef(key);
         Py_DecRef(value);
     }
-    put_string(writer, "}");
+    put_string(out, "}");
     return fine;
 }
 
-static bool put_set(struct signal_stack *writer, PyObject *set)
+static bool put_set(struct repr_out *out, PyObject *set)
 {
     bool frozen = PyFrozenSet_CheckExact(set), fine = true;
     _cleanup_unref_ PyObject *iterator = PyObject_GetIter(set);
@@ -151,139 +151,135 @@ static bool put_set(struct signal_stack *writer, PyObject *set)
     if (!iterator)
         return false;
     if (PySet_Size(set) == 0)
-        return put_repr(writer, set);
-    put_string(writer, frozen ? "frozenset({" : "{");
-    for (bool first = true; fine && !writer->full && (item = PyIter_Next(iterator));
-         first = false) {
-        fine = put_item(writer, first, NULL, item);
+        return put_repr(out, set);
+    put_string(out, frozen ? "frozenset({" : "{");
+    for (bool first = true; fine && !out->full && (item = PyIter_Next(iterator)); first = false) {
+        fine = put_item(out, first, NULL, item);
         Py_DecRef(item);
     }
-    put_string(writer, frozen ? "})" : "}");
+    put_string(out, frozen ? "})" : "}");
     return fine && !PyErr_Occurred();
 }
 
-static bool put_container(struct signal_stack *writer, PyObject *value)
+static bool put_container(struct repr_out *out, PyObject *value)
 {
-    if (writer->depth == DEPTH_MAX)
-        return put_string(writer, CUT) || true;
+    if (out->depth == DEPTH_MAX)
+        return put_string(out, CUT) || true;
     if (Py_EnterRecursiveCall(" while a value is shown"))
         return false;
-    writer->depth++;
-    bool fine = PyDict_CheckExact(value) ? put_dict(writer, value)
-                : PyList_CheckExact(value) || PyTuple_CheckExact(value)
-                    ? put_sequence(writer, value)
-                    : put_set(writer, value);
-    writer->depth--;
+    out->depth++;
+    bool fine = PyDict_CheckExact(value)                                ? put_dict(out, value)
+                : PyList_CheckExact(value) || PyTuple_CheckExact(value) ? put_sequence(out, value)
+                                                                        : put_set(out, value);
+    out->depth--;
     Py_LeaveRecursiveCall();
     return fine;
 }
 
-static bool put_value(struct signal_stack *writer, PyObject *value)
+static bool put_value(struct repr_out *out, PyObject *value)
 {
-    if (writer->full)
+    if (out->full)
         return true;
     if (PyUnicode_CheckExact(value))
-        return put_begin(writer, value, PyUnicode_GetLength(value));
+        return put_begin(out, value, PyUnicode_GetLength(value));
     if (PyBytes_CheckExact(value) || PyByteArray_CheckExact(value))
-        return put_begin(writer, value, PySequence_Size(value));
+        return put_begin(out, value, PySequence_Size(value));
     if (PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value) ||
         Py_TYPE(value) == &PySet_Type || PyFrozenSet_CheckExact(value))
-        return put_container(writer, value);
-    return put_repr(writer, value);
+        return put_container(out, value);
+    return put_repr(out, value);
 }
 
 /* ---- for rows ---- */
 
-bool repr_value(PyObject *value, char out[RING_TEXT_MAX], size_t *size)
+bool repr_value(PyObject *value, char text[RING_TEXT_MAX], size_t *size)
 {
-    struct signal_stack writer = {.text = out, .room = RING_TEXT_MAX - sizeof CUT};
+    struct repr_out out = {.text = text, .room = RING_TEXT_MAX - sizeof CUT};
 
     *size = 0;
-    if (!put_value(&writer, value))
+    if (!put_value(&out, value))
         return false;
-    if (writer.full) {
-        memcpy(out + writer.size, CUT, sizeof CUT - 1);
-        writer.size += sizeof CUT - 1;
+    if (out.full) {
+        memcpy(text + out.size, CUT, sizeof CUT - 1);
+        out.size += sizeof CUT - 1;
     }
-    *size = writer.size;
+    *size = out.size;
     return true;
 }
 
-void repr_begin(struct repr *captured)
+void repr_begin(struct repr *repr)
 {
-    captured->text[0] = '{';
-    captured->size = 1;
-    captured->values = 0;
-    captured->full = false;
+    repr->text[0] = '{';
+    repr->size = 1;
+    repr->values = 0;
+    repr->full = false;
 }
 
 /* Undoes what was written since. */
-static bool leave_out(struct repr *captured, size_t size)
+static bool leave_out(struct repr *repr, size_t size)
 {
-    captured->size = size;
-    captured->full = true;
+    repr->size = size;
+    repr->full = true;
     return true;
 }
 
 /* value, or, NULL, these bytes of its text; both NULL: null. */
-static bool add(struct repr *captured, const char *name, PyObject *value, const char *bytes,
+static bool add(struct repr *repr, const char *name, PyObject *value, const char *bytes,
                 size_t size)
 {
-    struct signal_stack writer = {.text = captured->text,
-                                  .size = captured->size,
-                                  .room = RING_TEXT_MAX - END_ROOM,
-                                  .json = true};
-    size_t before = captured->size;
+    struct repr_out out = {
+        .text = repr->text, .size = repr->size, .room = RING_TEXT_MAX - END_ROOM, .json = true};
+    size_t before = repr->size;
     bool fine = true;
 
-    if (captured->full)
+    if (repr->full)
         return true;
-    put(&writer, ", \"", captured->values ? 3 : 0);
-    put(&writer, "\"", captured->values ? 0 : 1);
-    put_string(&writer, name);
-    put(&writer, "\": \"", 4);
-    size_t begin = writer.size;
-    if (writer.full || writer.room - begin < 8)
-        return leave_out(captured, before);
-    writer.room -= 4; /* `..."` */
+    put(&out, ", \"", repr->values ? 3 : 0);
+    put(&out, "\"", repr->values ? 0 : 1);
+    put_string(&out, name);
+    put(&out, "\": \"", 4);
+    size_t begin = out.size;
+    if (out.full || out.room - begin < 8)
+        return leave_out(repr, before);
+    out.room -= 4; /* `..."` */
     if (value)
-        fine = put_value(&writer, value);
+        fine = put_value(&out, value);
     else
-        put_text(&writer, bytes, size);
-    writer.room += 4;
+        put_text(&out, bytes, size);
+    out.room += 4;
     if ((!value && !bytes) || !fine) {
-        memcpy(captured->text + begin - 1, "null", 4);
-        writer.size = begin + 3;
+        memcpy(repr->text + begin - 1, "null", 4);
+        out.size = begin + 3;
     } else {
-        bool cut = writer.full;
-        writer.full = false;
-        put(&writer, CUT, cut ? 3 : 0);
-        put(&writer, "\"", 1);
+        bool cut = out.full;
+        out.full = false;
+        put(&out, CUT, cut ? 3 : 0);
+        put(&out, "\"", 1);
     }
-    captured->size = writer.size;
-    captured->values++;
+    repr->size = out.size;
+    repr->values++;
     return fine;
 }
 
-bool repr_add(struct repr *captured, const char *name, PyObject *value)
+bool repr_add(struct repr *repr, const char *name, PyObject *value)
 {
-    return add(captured, name, value, NULL, 0);
+    return add(repr, name, value, NULL, 0);
 }
 
-void repr_add_text(struct repr *captured, const char *name, const struct ring_text *text)
+void repr_add_text(struct repr *repr, const char *name, const struct ring_text *text)
 {
-    add(captured, name, NULL, text->bytes, text->size);
+    add(repr, name, NULL, text->bytes, text->size);
 }
 
-void repr_end(struct repr *captured)
+void repr_end(struct repr *repr)
 {
     static const char cut[] = ", \"...\": null}";
-    size_t skip = captured->values ? 0 : 2;
+    size_t skip = repr->values ? 0 : 2;
 
-    if (captured->full) {
-        memcpy(captured->text + captured->size, cut + skip, sizeof cut - 1 - skip);
-        captured->size += sizeof cut - 1 - skip;
+    if (repr->full) {
+        memcpy(repr->text + repr->size, cut + skip, sizeof cut - 1 - skip);
+        repr->size += sizeof cut - 1 - skip;
     } else {
-        captured->text[captured->size++] = '}';
+        repr->text[repr->size++] = '}';
     }
 }

@@ -10,10 +10,13 @@
 #define CUT "..."
 #define OBJECT_CUT "<...>"
 
-static bool is_full(const struct shown *out) { return out->size + sizeof CUT > sizeof out->bytes; }
+static bool is_full(const struct safe_repr *out)
+{
+    return out->size + sizeof CUT > sizeof out->bytes;
+}
 
 /* What doesn't fit is cut at a whole character, and there "..." stands. */
-static void put_bytes(struct shown *out, const char *bytes, size_t size)
+static void put_bytes(struct safe_repr *out, const char *bytes, size_t size)
 {
     size_t room = sizeof out->bytes - sizeof CUT - out->size;
 
@@ -31,10 +34,10 @@ static void put_bytes(struct shown *out, const char *bytes, size_t size)
     out->size = sizeof out->bytes;
 }
 
-static void put(struct shown *out, const char *text) { put_bytes(out, text, strlen(text)); }
+static void put(struct safe_repr *out, const char *text) { put_bytes(out, text, strlen(text)); }
 
-__attribute__((format(printf, 2, 3))) static void put_format(struct shown *out, const char *format,
-                                                             ...)
+__attribute__((format(printf, 2, 3))) static void put_format(struct safe_repr *out,
+                                                             const char *format, ...)
 {
     char text[128];
     va_list args;
@@ -46,7 +49,7 @@ __attribute__((format(printf, 2, 3))) static void put_format(struct shown *out, 
 }
 
 /* Takes over the str; NULL, with an exception: it could not be made. */
-static void put_str(struct shown *out, PyObject *str)
+static void put_str(struct safe_repr *out, PyObject *str)
 {
     struct ring_text text;
     _cleanup_unref_ PyObject *owner = NULL;
@@ -59,11 +62,11 @@ static void put_str(struct shown *out, PyObject *str)
     Py_DecRef(str);
 }
 
-static void show_value(struct shown *out, PyObject *value, unsigned depth);
+static void show_value(struct safe_repr *out, PyObject *value, unsigned depth);
 
 /* ---- names ---- */
 
-static void put_type(struct shown *out, PyObject *type)
+static void put_type(struct safe_repr *out, PyObject *type)
 {
     _cleanup_unref_ PyObject *module = attribute_of(&out->raised->module, type);
     PyObject *name = attribute_of(&out->raised->qualname, type);
@@ -77,7 +80,7 @@ static void put_type(struct shown *out, PyObject *type)
     put_str(out, name);
 }
 
-static void put_object(struct shown *out, PyObject *value)
+static void put_object(struct safe_repr *out, PyObject *value)
 {
     put(out, "<");
     put_type(out, (PyObject *)Py_TYPE(value));
@@ -92,7 +95,7 @@ static PyObject *own_repr(PyTypeObject *type, PyObject *value)
     return repr ? repr(value) : NULL;
 }
 
-static void show_int(struct shown *out, PyObject *value, unsigned depth)
+static void show_int(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     int overflow = 0;
 
@@ -103,7 +106,7 @@ static void show_int(struct shown *out, PyObject *value, unsigned depth)
         long bits = count ? PyLong_AsLong(count) : -1;
         Py_DecRef(count);
         PyErr_Clear();
-        if (bits < 0 || bits > SHOW_BITS_MAX) {
+        if (bits < 0 || bits > SAFE_REPR_BITS_MAX) {
             put_format(out, "<int of %ld bits>", bits);
             return;
         }
@@ -111,7 +114,7 @@ static void show_int(struct shown *out, PyObject *value, unsigned depth)
     put_str(out, own_repr(&PyLong_Type, value));
 }
 
-static void show_number(struct shown *out, PyObject *value, unsigned depth)
+static void show_number(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     put_str(out,
             own_repr(PyObject_TypeCheck(value, &PyFloat_Type) ? &PyFloat_Type : &PyComplex_Type,
@@ -119,7 +122,7 @@ static void show_number(struct shown *out, PyObject *value, unsigned depth)
 }
 
 /* "... 25,523 items": how many there are of what was cut; `what` is one of them. */
-static void put_count(struct shown *out, Py_ssize_t n, const char *what)
+static void put_count(struct safe_repr *out, Py_ssize_t n, const char *what)
 {
     char digits[32];
     int length = snprintf(digits, sizeof digits, "%zd", n);
@@ -134,47 +137,47 @@ static void put_count(struct shown *out, Py_ssize_t n, const char *what)
 }
 
 /* The first part of a string of `size` of what is said. */
-static void put_part(struct shown *out, PyObject *part, Py_ssize_t size, const char *what)
+static void put_part(struct safe_repr *out, PyObject *part, Py_ssize_t size, const char *what)
 {
     put_str(out, part ? PyObject_Repr(part) : NULL);
-    if (size > SHOW_STRING_MAX)
+    if (size > SAFE_REPR_STRING_MAX)
         put_count(out, size, what);
 }
 
-static void show_str(struct shown *out, PyObject *value, unsigned depth)
+static void show_str(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     Py_ssize_t length = PyUnicode_GetLength(value);
-    _cleanup_unref_ PyObject *part = PyUnicode_Substring(value, 0, SHOW_STRING_MAX);
+    _cleanup_unref_ PyObject *part = PyUnicode_Substring(value, 0, SAFE_REPR_STRING_MAX);
     put_part(out, part, length, "character");
 }
 
-static void put_octets(struct shown *out, const char *bytes, Py_ssize_t size)
+static void put_octets(struct safe_repr *out, const char *bytes, Py_ssize_t size)
 {
     _cleanup_unref_ PyObject *part =
-        PyBytes_FromStringAndSize(bytes, size < SHOW_STRING_MAX ? size : SHOW_STRING_MAX);
+        PyBytes_FromStringAndSize(bytes, size < SAFE_REPR_STRING_MAX ? size : SAFE_REPR_STRING_MAX);
     put_part(out, part, size, "byte");
 }
 
-static void show_bytes(struct shown *out, PyObject *value, unsigned depth)
+static void show_bytes(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     put_octets(out, PyBytes_AsString(value), PyBytes_Size(value));
 }
 
-static void show_bytearray(struct shown *out, PyObject *value, unsigned depth)
+static void show_bytearray(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     put(out, "bytearray(");
     put_octets(out, PyByteArray_AsString(value), PyByteArray_Size(value));
     put(out, ")");
 }
 
-static void show_type(struct shown *out, PyObject *value, unsigned depth)
+static void show_type(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     put(out, "<class '");
     put_type(out, value);
     put(out, "'>");
 }
 
-static void show_module(struct shown *out, PyObject *value, unsigned depth)
+static void show_module(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     PyObject *name = PyModule_GetNameObject(value);
     put(out, "<module '");
@@ -186,17 +189,17 @@ static void show_module(struct shown *out, PyObject *value, unsigned depth)
 
 /* Whether a container that isn't empty is one of those that hold it, or nothing of it is to be
  * shown: then that is all of it. */
-static bool is_cut(struct shown *out, PyObject *value, unsigned depth, Py_ssize_t size,
+static bool is_cut(struct safe_repr *out, PyObject *value, unsigned depth, Py_ssize_t size,
                    const char *recursion)
 {
     if (size <= 0)
         return false;
-    for (unsigned i = 0; i < depth && i < SHOW_DEPTH_MAX; i++)
+    for (unsigned i = 0; i < depth && i < SAFE_REPR_DEPTH_MAX; i++)
         if (out->path[i] == value) {
             put(out, recursion);
             return true;
         }
-    if (depth < SHOW_DEPTH_MAX && out->nodes)
+    if (depth < SAFE_REPR_DEPTH_MAX && out->nodes)
         return false;
     put_bytes(out, recursion, 1);
     put_count(out, size, "item");
@@ -205,7 +208,7 @@ static bool is_cut(struct shown *out, PyObject *value, unsigned depth, Py_ssize_
 }
 
 /* One of n objects that are still to come: it may use its share of what is left to be shown. */
-static void show_share(struct shown *out, PyObject *value, unsigned depth, Py_ssize_t n)
+static void show_share(struct safe_repr *out, PyObject *value, unsigned depth, Py_ssize_t n)
 {
     unsigned parts = n > 1 ? (unsigned)n : 1;
     unsigned share = (out->nodes + parts - 1) / parts, rest = out->nodes - share;
@@ -218,21 +221,21 @@ static void show_share(struct shown *out, PyObject *value, unsigned depth, Py_ss
 /* Of so many items, those that are shown. */
 static Py_ssize_t items_shown(Py_ssize_t size)
 {
-    return size < SHOW_ITEMS_MAX ? size : SHOW_ITEMS_MAX;
+    return size < SAFE_REPR_ITEMS_MAX ? size : SAFE_REPR_ITEMS_MAX;
 }
 
 /* The beginning of the next one of n items; false: no more of them. */
-static bool begin_item(struct shown *out, Py_ssize_t i, Py_ssize_t n, const char *what)
+static bool begin_item(struct safe_repr *out, Py_ssize_t i, Py_ssize_t n, const char *what)
 {
     if (i > 0)
         put(out, ", ");
-    if (i < SHOW_ITEMS_MAX && out->nodes && !is_full(out))
+    if (i < SAFE_REPR_ITEMS_MAX && out->nodes && !is_full(out))
         return true;
     put_count(out, n, what);
     return false;
 }
 
-static void show_items(struct shown *out, PyObject *value,
+static void show_items(struct safe_repr *out, PyObject *value,
                        PyObject *(*item)(PyObject *, Py_ssize_t), Py_ssize_t (*size)(PyObject *),
                        unsigned depth)
 {
@@ -245,7 +248,7 @@ static void show_items(struct shown *out, PyObject *value,
     }
 }
 
-static void show_list(struct shown *out, PyObject *value, unsigned depth)
+static void show_list(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     if (is_cut(out, value, depth, PyList_Size(value), "[...]"))
         return;
@@ -254,7 +257,7 @@ static void show_list(struct shown *out, PyObject *value, unsigned depth)
     put(out, "]");
 }
 
-static void show_tuple(struct shown *out, PyObject *value, unsigned depth)
+static void show_tuple(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     if (is_cut(out, value, depth, PyTuple_Size(value), "(...)"))
         return;
@@ -264,7 +267,7 @@ static void show_tuple(struct shown *out, PyObject *value, unsigned depth)
 }
 
 /* The pairs of a dict; as attributes: names without quotes, and `=`. */
-static void show_pairs(struct shown *out, PyObject *dict, bool attributes, unsigned depth)
+static void show_pairs(struct safe_repr *out, PyObject *dict, bool attributes, unsigned depth)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0, n = items_shown(PyDict_Size(dict));
@@ -275,7 +278,7 @@ static void show_pairs(struct shown *out, PyObject *dict, bool attributes, unsig
         Py_IncRef(key);
         Py_IncRef(value);
         if (attributes && is_exactly(key, &PyUnicode_Type)) {
-            put_str(out, PyUnicode_Substring(key, 0, SHOW_STRING_MAX));
+            put_str(out, PyUnicode_Substring(key, 0, SAFE_REPR_STRING_MAX));
             put(out, "=");
         } else {
             show_share(out, key, depth + 1, 2 * (n - i));
@@ -287,7 +290,7 @@ static void show_pairs(struct shown *out, PyObject *dict, bool attributes, unsig
     }
 }
 
-static void show_dict(struct shown *out, PyObject *value, unsigned depth)
+static void show_dict(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     if (is_cut(out, value, depth, PyDict_Size(value), "{...}"))
         return;
@@ -297,7 +300,7 @@ static void show_dict(struct shown *out, PyObject *value, unsigned depth)
 }
 
 /* As the built-in type iterates; a subclass may have other ideas. */
-static void show_members(struct shown *out, PyTypeObject *type, PyObject *set, unsigned depth)
+static void show_members(struct safe_repr *out, PyTypeObject *type, PyObject *set, unsigned depth)
 {
     if (is_cut(out, set, depth, PySet_Size(set), "{...}"))
         return;
@@ -318,7 +321,7 @@ static void show_members(struct shown *out, PyTypeObject *type, PyObject *set, u
     PyErr_Clear();
 }
 
-static void show_set(struct shown *out, PyObject *value, unsigned depth)
+static void show_set(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     if (PySet_Size(value) == 0)
         put(out, "set()");
@@ -326,7 +329,7 @@ static void show_set(struct shown *out, PyObject *value, unsigned depth)
         show_members(out, &PySet_Type, value, depth);
 }
 
-static void show_frozenset(struct shown *out, PyObject *value, unsigned depth)
+static void show_frozenset(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     put(out, "frozenset(");
     if (PySet_Size(value) > 0)
@@ -335,7 +338,7 @@ static void show_frozenset(struct shown *out, PyObject *value, unsigned depth)
 }
 
 /* Outside of containers: the attributes of an object. */
-static void show_attributes(struct shown *out, PyObject *value, unsigned depth)
+static void show_attributes(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     if (depth > 0 || !out->attributes)
         return;
@@ -353,7 +356,7 @@ static void show_attributes(struct shown *out, PyObject *value, unsigned depth)
 /* Those of which subclasses are shown as Type(VALUE). */
 static const struct {
     PyTypeObject *type;
-    void (*show)(struct shown *out, PyObject *value, unsigned depth);
+    void (*show)(struct safe_repr *out, PyObject *value, unsigned depth);
 } kinds[] = {
     {&PyUnicode_Type, show_str},         {&PyLong_Type, show_int},
     {&PyFloat_Type, show_number},        {&PyDict_Type, show_dict},
@@ -363,7 +366,7 @@ static const struct {
     {&PyComplex_Type, show_number},
 };
 
-static bool show_builtin(struct shown *out, PyObject *value, unsigned depth)
+static bool show_builtin(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         if (!PyObject_TypeCheck(value, kinds[i].type))
@@ -397,14 +400,14 @@ static bool is_plain(PyObject *value)
            type == &PyCFunction_Type || type == function || type == code;
 }
 
-static void show_exception(struct shown *out, PyObject *value, unsigned depth)
+static void show_exception(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     _cleanup_unref_ PyObject *args = attribute_of(&out->raised->args, value);
 
     put_str(out, attribute_of(&out->raised->qualname, (PyObject *)Py_TYPE(value)));
     put(out, "(");
     if (args && is_exactly(args, &PyTuple_Type) && PyTuple_Size(args) > 0 &&
-        (depth >= SHOW_DEPTH_MAX || !out->nodes))
+        (depth >= SAFE_REPR_DEPTH_MAX || !out->nodes))
         put(out, OBJECT_CUT);
     else if (args && is_exactly(args, &PyTuple_Type))
         show_items(out, args, PyTuple_GetItem, PyTuple_Size, depth);
@@ -418,7 +421,7 @@ static bool is_one(PyObject *number)
 }
 
 /* range(0, 3), slice(None, 2, None) */
-static void show_bounds(struct shown *out, PyObject *value, unsigned depth)
+static void show_bounds(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     static const char *const names[] = {"start", "stop", "step"};
 
@@ -435,14 +438,14 @@ static void show_bounds(struct shown *out, PyObject *value, unsigned depth)
     put(out, ")");
 }
 
-static void show_value(struct shown *out, PyObject *value, unsigned depth)
+static void show_value(struct safe_repr *out, PyObject *value, unsigned depth)
 {
     if (out->nodes == 0 || is_full(out)) {
         put(out, OBJECT_CUT);
         return;
     }
     out->nodes--;
-    if (depth < SHOW_DEPTH_MAX)
+    if (depth < SAFE_REPR_DEPTH_MAX)
         out->path[depth] = value;
     if (is_plain(value)) {
         put_str(out, PyObject_Repr(value));
@@ -462,22 +465,22 @@ static void show_value(struct shown *out, PyObject *value, unsigned depth)
     }
 }
 
-static void begin(struct shown *out, const struct exception_text *raised, PyObject *value,
+static void begin(struct safe_repr *out, const struct exception_text *raised, PyObject *value,
                   bool attributes)
 {
     out->raised = raised;
-    out->nodes = SHOW_NODES_MAX;
+    out->nodes = SAFE_REPR_NODES_MAX;
     out->attributes = attributes;
     out->size = 0;
     show_value(out, value, 0);
 }
 
-void show(struct shown *out, const struct exception_text *raised, PyObject *value)
+void safe_repr(struct safe_repr *out, const struct exception_text *raised, PyObject *value)
 {
     begin(out, raised, value, true);
 }
 
-void show_parts(struct shown *out, const struct exception_text *raised, PyObject *value)
+void safe_repr_parts(struct safe_repr *out, const struct exception_text *raised, PyObject *value)
 {
     begin(out, raised, value, false);
 }

@@ -7,28 +7,30 @@
 
 #include "agent/cpython/exception_text.h"
 
-#define SHOW_STRING_MAX 200 /* code points or bytes shown of one string */
-#define SHOW_ITEMS_MAX 16   /* items shown of one container, attributes of one instance */
-#define SHOW_DEPTH_MAX 5    /* containers in containers whose items are shown */
-#define SHOW_NODES_MAX 320  /* objects shown of one value: each item gets an equal share */
+#define SAFE_REPR_STRING_MAX 200 /* code points or bytes shown of one string */
+#define SAFE_REPR_ITEMS_MAX 16   /* items shown of one container, attributes of one instance */
+#define SAFE_REPR_DEPTH_MAX 5    /* containers in containers whose items are shown */
+#define SAFE_REPR_NODES_MAX 320  /* objects shown of one value: each item gets an equal share */
 /* Of ints of more bits the number of bits is shown. */
-#define SHOW_BITS_MAX 14000
+#define SAFE_REPR_BITS_MAX 14000
 
-struct shown {
+struct safe_repr {
     const struct exception_text *raised; /* how types are called */
     unsigned nodes;                      /* objects that may still be shown */
     bool attributes;                     /* of the object itself are shown */
-    PyObject *path[SHOW_DEPTH_MAX]; /* what holds the object at hand, outermost first; borrowed */
+    PyObject
+        *path[SAFE_REPR_DEPTH_MAX]; /* what holds the object at hand, outermost first; borrowed */
     size_t size;
     char bytes[RING_TEXT_MAX];
 };
 
 /* Makes *out the text of a value. */
-void show(struct shown *out, const struct exception_text *raised, PyObject *value);
-/* The same without an object's attributes, looking for which may make a dict for them. */
-void show_parts(struct shown *out, const struct exception_text *raised, PyObject *value);
-/* The text, good for as long as *shown is. */
-static inline struct ring_text show_text(const struct shown *shown)
+void safe_repr(struct safe_repr *out, const struct exception_text *raised, PyObject *value);
+/* Makes *out the text of a value without an object's attributes: looking for these may make a dict
+ * for them. */
+void safe_repr_parts(struct safe_repr *out, const struct exception_text *raised, PyObject *value);
+/* The text, good for as long as *repr is. */
+static inline struct ring_text safe_repr_text(const struct safe_repr *repr)
 {
-    return (struct ring_text){shown->bytes, shown->size};
+    return (struct ring_text){repr->bytes, repr->size};
 }

@@ -26,7 +26,7 @@ bool signal_stack_bind(void)
 
     if (!current)
         current = (PyThreadState * (*)(void)) dlsym(RTLD_DEFAULT, "_PyThreadState_UncheckedGet");
-    if (!line || !current || !layout_find())
+    if (!line || !current || !struct_layout_find())
         return false;
     /* handlers may run by now, in other threads: there is never another word here for a moment */
     api.line = line;
@@ -34,7 +34,7 @@ bool signal_stack_bind(void)
     return true;
 }
 
-PyThreadState *signal_state(bool *gil)
+PyThreadState *signal_stack_state(bool *gil)
 {
     PyThreadState *current = api.current(), *own = PyGILState_GetThisThreadState();
 
@@ -66,12 +66,13 @@ static bool put_line(struct signal_stack *out, int line)
 /* Puts a frame before what is there; false: there is no room for all of it. */
 static bool put_frame(struct signal_stack *out, const PyObject *code, int line)
 {
-    const struct offsets *o = layout();
+    const struct offsets *o = struct_layout();
     char name[NAME_MAX], file[FILE_MAX];
-    size_t name_size =
-        layout_str(layout_pointer(code, o->code_qualname < 0 ? o->code_name : o->code_qualname),
-                   name, sizeof name);
-    size_t file_size = layout_str(layout_pointer(code, o->code_filename), file, sizeof file);
+    size_t name_size = struct_layout_str(
+        struct_layout_pointer(code, o->code_qualname < 0 ? o->code_name : o->code_qualname), name,
+        sizeof name);
+    size_t file_size =
+        struct_layout_str(struct_layout_pointer(code, o->code_filename), file, sizeof file);
     uint16_t before = out->start;
 
     bool whole = (before == sizeof out->stack || put(out, ";", 1)) && put(out, ")", 1) &&
@@ -94,15 +95,16 @@ static bool put_frame(struct signal_stack *out, const PyObject *code, int line)
 
 void signal_stack_capture(const PyThreadState *state, struct signal_stack *out)
 {
-    const char *frame = state ? layout_frame(state) : NULL;
+    const char *frame = state ? struct_layout_frame(state) : NULL;
     bool room = true;
     int offset;
 
     out->line = 0;
     out->start = sizeof out->stack;
     out->func = out->func_size = out->file = out->file_size = 0;
-    for (unsigned i = 0; room && frame && i < FRAMES_MAX; i++, frame = layout_frame_back(frame)) {
-        PyObject *code = layout_frame_code(frame, &offset);
+    for (unsigned i = 0; room && frame && i < FRAMES_MAX;
+         i++, frame = struct_layout_frame_back(frame)) {
+        PyObject *code = struct_layout_frame_code(frame, &offset);
         if (code)
             room = put_frame(out, code, api.line(code, offset));
     }

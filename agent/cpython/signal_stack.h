@@ -20,6 +20,6 @@ struct signal_stack {
  * whether stacks can be read. With the GIL, in a thread that runs a Python function. */
 bool signal_stack_bind(void);
 /* The calling thread's state; NULL: it has none. *gil: whether it holds the GIL. */
-PyThreadState *signal_state(bool *gil);
+PyThreadState *signal_stack_state(bool *gil);
 /* Describes the stack of a state. A NULL state has an empty stack. */
 void signal_stack_capture(const PyThreadState *state, struct signal_stack *out);

@@ -4,8 +4,8 @@
 
 static int (*frame_lasti)(PyFrameObject *); /* PyFrame_GetLasti, since 3.11 */
 
-void stack_site(struct code_sites *sites, PyFrameObject *frame, PyObject *code,
-                struct code_site *out)
+void stack_text_site(struct code_sites *sites, PyFrameObject *frame, PyObject *code,
+                     struct code_site *out)
 {
     static bool looked;
 
@@ -67,7 +67,7 @@ struct ring_text stack_text(struct code_sites *sites, PyFrameObject *frame, unsi
     Py_IncRef((PyObject *)frame);
     for (unsigned depth = 0; frame && fits && depth < frames; depth++) {
         PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-        stack_site(sites, frame, code, &site);
+        stack_text_site(sites, frame, code, &site);
         fits = put_site(&front, &site, depth == 0);
         Py_DecRef(code);
         PyFrameObject *back = python.frame_back(frame);

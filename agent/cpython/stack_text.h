@@ -12,5 +12,5 @@
 struct ring_text stack_text(struct code_sites *sites, PyFrameObject *frame, unsigned frames,
                             char buffer[RING_TEXT_MAX]);
 /* File, function and current line of a frame. */
-void stack_site(struct code_sites *sites, PyFrameObject *frame, PyObject *code,
-                struct code_site *out);
+void stack_text_site(struct code_sites *sites, PyFrameObject *frame, PyObject *code,
+                     struct code_site *out);

@@ -14,29 +14,29 @@
 static struct offsets found;
 static bool known;
 
-const struct offsets *layout(void)
+const struct offsets *struct_layout(void)
 {
     return __atomic_load_n(&known, __ATOMIC_ACQUIRE) ? &found : NULL;
 }
 
 /* ---- frames ---- */
 
-const char *layout_frame(const PyThreadState *state)
+const char *struct_layout_frame(const PyThreadState *state)
 {
     if (python.version < 0x030b || python.version > 0x030c)
-        return layout_pointer(state, found.tstate_frame);
-    const char *cframe = layout_pointer(state, found.tstate_cframe);
-    return cframe ? layout_pointer(cframe, found.cframe_current_frame) : NULL;
+        return struct_layout_pointer(state, found.tstate_frame);
+    const char *cframe = struct_layout_pointer(state, found.tstate_cframe);
+    return cframe ? struct_layout_pointer(cframe, found.cframe_current_frame) : NULL;
 }
 
-const char *layout_frame_back(const char *frame)
+const char *struct_layout_frame_back(const char *frame)
 {
-    return layout_pointer(frame, found.frame_previous);
+    return struct_layout_pointer(frame, found.frame_previous);
 }
 
-PyObject *layout_frame_code(const char *frame, int *offset)
+PyObject *struct_layout_frame_code(const char *frame, int *offset)
 {
-    uintptr_t code = (uintptr_t)layout_pointer(frame, found.frame_code);
+    uintptr_t code = (uintptr_t)struct_layout_pointer(frame, found.frame_code);
 
     if (python.version >= 0x030e)
         code &= ~TAGS;
@@ -48,7 +48,7 @@ PyObject *layout_frame_code(const char *frame, int *offset)
         *offset *= *offset > 0 ? 2 : 1; /* counted in instructions */
     } else {
         uintptr_t first = code + (uintptr_t)found.code_adaptive;
-        *offset = (int)((uintptr_t)layout_pointer(frame, found.frame_instr) - first);
+        *offset = (int)((uintptr_t)struct_layout_pointer(frame, found.frame_instr) - first);
     }
     return (PyObject *)code;
 }
@@ -90,7 +90,7 @@ static uint32_t character(const void *data, unsigned kind, size_t i)
                        : ((const uint32_t *)data)[i];
 }
 
-size_t layout_str(const PyObject *str, char *out, size_t max)
+size_t struct_layout_str(const PyObject *str, char *out, size_t max)
 {
     const char *base = (const char *)str;
     uint32_t state;
@@ -116,21 +116,21 @@ size_t layout_str(const PyObject *str, char *out, size_t max)
     return used;
 }
 
-uint64_t layout_gil_interval_by(const struct offsets *o, const PyInterpreterState *state)
+uint64_t struct_layout_gil_interval_by(const struct offsets *o, const PyInterpreterState *state)
 {
     if (python.version >= 0x030c)
-        return (uint64_t)(uintptr_t)layout_pointer(state, o->interp_gil);
+        return (uint64_t)(uintptr_t)struct_layout_pointer(state, o->interp_gil);
     return (uint64_t)(uintptr_t)(python.runtime + o->rt_gil);
 }
 
-uint64_t layout_gil_interval(const PyInterpreterState *state)
+uint64_t struct_layout_gil_interval(const PyInterpreterState *state)
 {
-    return layout() ? layout_gil_interval_by(&found, state) : 0;
+    return struct_layout() ? struct_layout_gil_interval_by(&found, state) : 0;
 }
 
-unsigned long layout_gil_switches(const PyInterpreterState *state, bool *is_known)
+unsigned long struct_layout_gil_switches(const PyInterpreterState *state, bool *is_known)
 {
-    const char *gil = (const char *)(uintptr_t)layout_gil_interval(state);
+    const char *gil = (const char *)(uintptr_t)struct_layout_gil_interval(state);
 
     *is_known = gil;
     /* it stands behind the int `locked` */
@@ -139,7 +139,7 @@ unsigned long layout_gil_switches(const PyInterpreterState *state, bool *is_know
 
 /* ---- trying it out ---- */
 
-bool layout_table(struct offsets *out)
+bool struct_layout_table(struct offsets *out)
 {
     uint32_t version;
     bool free_threaded = false;
@@ -156,7 +156,7 @@ static bool try_text(const char *text)
 {
     _cleanup_unref_ PyObject *str = PyUnicode_FromString(text);
     char out[64];
-    size_t size = str ? layout_str(str, out, sizeof out) : 0;
+    size_t size = str ? struct_layout_str(str, out, sizeof out) : 0;
 
     return size == strlen(text) && memcmp(text, out, size) == 0;
 }
@@ -164,8 +164,8 @@ static bool try_text(const char *text)
 static const char *next_of_python(const char *frame, PyObject **code, int *offset)
 {
     *code = NULL;
-    for (unsigned i = 0; frame && i < 2 && !(*code = layout_frame_code(frame, offset)); i++)
-        frame = layout_frame_back(frame);
+    for (unsigned i = 0; frame && i < 2 && !(*code = struct_layout_frame_code(frame, offset)); i++)
+        frame = struct_layout_frame_back(frame);
     return *code ? frame : NULL;
 }
 
@@ -179,13 +179,14 @@ static bool is_same(PyFrameObject *expected, PyObject *code, int offset)
     long lasti = last ? PyLong_AsLong(last) : -2;
 
     PyErr_Clear();
-    return code == right && offset == lasti && layout_pointer(code, found.code_filename) == file;
+    return code == right && offset == lasti &&
+           struct_layout_pointer(code, found.code_filename) == file;
 }
 
 static bool try_frames(void)
 {
     PyFrameObject *expected = PyThreadState_GetFrame(PyThreadState_Get());
-    const char *frame = layout_frame(PyThreadState_Get());
+    const char *frame = struct_layout_frame(PyThreadState_Get());
     bool same = expected != NULL;
     PyObject *code;
     int offset;
@@ -193,7 +194,7 @@ static bool try_frames(void)
     for (unsigned i = 0; same && expected && i < FRAMES_TRIED; i++) {
         frame = next_of_python(frame, &code, &offset);
         same = frame && is_same(expected, code, offset);
-        frame = same ? layout_frame_back(frame) : NULL;
+        frame = same ? struct_layout_frame_back(frame) : NULL;
         PyFrameObject *back = python.frame_back(expected);
         Py_DecRef((PyObject *)expected);
         expected = back;
@@ -202,11 +203,11 @@ static bool try_frames(void)
     return same;
 }
 
-const struct offsets *layout_find(void)
+const struct offsets *struct_layout_find(void)
 {
     if (known)
         return &found;
-    bool right = layout_table(&found) && try_frames() && try_text("plain") &&
+    bool right = struct_layout_table(&found) && try_frames() && try_text("plain") &&
                  try_text("\xc3\xa9") && try_text("\xe2\x82\xac x") && try_text("\xf0\x9f\x90\x8d");
     PyErr_Clear();
     __atomic_store_n(&known, right, __ATOMIC_RELEASE);

@@ -11,33 +11,34 @@
 
 /* The layout, tried out; NULL: it isn't known. With the GIL; the first call must be in a thread
  * that runs a Python function. No exception is set before and after. */
-const struct offsets *layout_find(void);
+const struct offsets *struct_layout_find(void);
 /* The layout before it is tried out. False: there is none for this version. */
-bool layout_table(struct offsets *out);
-/* The result of layout_find(); NULL: it found nothing or wasn't called yet. Any thread, any time.
+bool struct_layout_table(struct offsets *out);
+/* The result of struct_layout_find(); NULL: it found nothing or wasn't called yet. Any thread, any
+ * time.
  */
-const struct offsets *layout(void);
+const struct offsets *struct_layout(void);
 
 /* The frame that a thread state runs; NULL: none. */
-const char *layout_frame(const PyThreadState *state);
+const char *struct_layout_frame(const PyThreadState *state);
 /* The code object of a frame; NULL: the frame isn't one of Python code. *offset: its instruction,
  * as PyCode_Addr2Line() takes it. */
-PyObject *layout_frame_code(const char *frame, int *offset);
-const char *layout_frame_back(const char *frame);
+PyObject *struct_layout_frame_code(const char *frame, int *offset);
+const char *struct_layout_frame_back(const char *frame);
 
 /* Writes the text of an exact str as UTF-8, at most `max` bytes of whole characters, and returns
  * how many bytes. A lone surrogate becomes '?'. */
-size_t layout_str(const PyObject *str, char *out, size_t max);
+size_t struct_layout_str(const PyObject *str, char *out, size_t max);
 
 /* The address of an interpreter's switch interval, for gil_take(); 0: not known. */
-uint64_t layout_gil_interval(const PyInterpreterState *state);
+uint64_t struct_layout_gil_interval(const PyInterpreterState *state);
 /* The same by a layout that wasn't tried out. */
-uint64_t layout_gil_interval_by(const struct offsets *o, const PyInterpreterState *state);
+uint64_t struct_layout_gil_interval_by(const struct offsets *o, const PyInterpreterState *state);
 /* How often an interpreter's GIL has come to another thread than the one that had it last
  * (switch_number of CPython's pycore_gil.h); *known, false: that isn't known. With the GIL. */
-unsigned long layout_gil_switches(const PyInterpreterState *state, bool *known);
+unsigned long struct_layout_gil_switches(const PyInterpreterState *state, bool *known);
 
-static inline const void *layout_pointer(const void *base, int64_t offset)
+static inline const void *struct_layout_pointer(const void *base, int64_t offset)
 {
     return *(const void *const *)((const char *)base + offset);
 }

@@ -1,12 +1,12 @@
 #include "agent/cpython/thread_states.h"
 
+#include "agent/base/clock.h"
 #include "agent/cpython/struct_layout.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define WAIT_US 1000000 /* for the lock */
 #define PAUSE_US 100    /* between two tries */
@@ -32,7 +32,7 @@ static int find_lock(void)
 
     if (api.lock)
         return 0;
-    if (!python.runtime || !layout_table(&table))
+    if (!python.runtime || !struct_layout_table(&table))
         return -EOPNOTSUPP;
     size_t head = (size_t)table.rt_interpreters_head;
     PyInterpreterState *const *words = (PyInterpreterState *const *)(python.runtime + head);
@@ -60,11 +60,9 @@ static bool try_mutex(void)
 
 static bool wait_mutex(long for_us)
 {
-    const struct timespec pause = {.tv_nsec = PAUSE_US * 1000};
-
     bool got = try_mutex();
     for (long waited = 0; !got && waited < for_us; waited += PAUSE_US) {
-        nanosleep(&pause, NULL);
+        nap_ns(PAUSE_US * 1000);
         got = try_mutex();
     }
     return got;
@@ -178,7 +176,7 @@ int thread_states_all(PyInterpreterState *interpreter, struct thread_seen **out,
     struct seen seen = {0};
     struct offsets table;
 
-    seen.ident_at = layout_table(&table) ? table.tstate_thread_id : -1;
+    seen.ident_at = struct_layout_table(&table) ? table.tstate_thread_id : -1;
     int r = thread_states_each(interpreter, note, &seen);
     if (r == 0 && seen.full)
         r = -ENOMEM;
@@ -235,7 +233,7 @@ struct sought_number {
 
 static bool has_number(const PyThreadState *state, int32_t tid)
 {
-    const struct offsets *table = layout();
+    const struct offsets *table = struct_layout();
     unsigned long number;
 
     if (!table || table->tstate_native_thread_id < 0)

@@ -5,36 +5,37 @@
 
 #define WORDS_MAX 32 /* of a thread state, in which the field is looked for */
 
-struct traced traced;
+struct trace_fields trace_fields;
 
-static traced_function *profiler_of(const PyThreadState *state)
+static trace_fields_called *profiler_of(const PyThreadState *state)
 {
-    return traced_function_of(state)[-1];
+    return trace_fields_function(state)[-1];
 }
 
-typedef int set_function(PyThreadState *, traced_function *, PyObject *);
+typedef int set_function(PyThreadState *, trace_fields_called *, PyObject *);
 
 /* Sets our own thread's for a moment to find where it is kept. */
-static int find_word(PyThreadState *own, set_function *set, traced_function *function)
+static int find_word(PyThreadState *own, set_function *set, trace_fields_called *function)
 {
-    traced_function **words = (traced_function **)own;
+    trace_fields_called **words = (trace_fields_called **)own;
 
     set(own, function, NULL); /* an audit hook may refuse it */
-    for (size_t i = 2; i < WORDS_MAX && !traced.word; i++)
+    for (size_t i = 2; i < WORDS_MAX && !trace_fields.word; i++)
         if (words[i] == function)
-            traced.word = i;
-    if (!traced.word)
+            trace_fields.word = i;
+    if (!trace_fields.word)
         return -EOPNOTSUPP;
-    traced.on = *traced_use(own);
-    *traced_function_of(own) = NULL;
-    *traced_use(own) = 0;
+    trace_fields.on = *trace_fields_use(own);
+    *trace_fields_function(own) = NULL;
+    *trace_fields_use(own) = 0;
     set(own, function, NULL);
-    bool same = *traced_function_of(own) == function && *traced_use(own) == traced.on &&
-                (traced.on == 1 || traced.on == 255);
-    *traced_function_of(own) = NULL;
-    *traced_use(own) = 0;
+    bool same = *trace_fields_function(own) == function &&
+                *trace_fields_use(own) == trace_fields.on &&
+                (trace_fields.on == 1 || trace_fields.on == 255);
+    *trace_fields_function(own) = NULL;
+    *trace_fields_use(own) = 0;
     if (!same)
-        traced.word = 0;
+        trace_fields.word = 0;
     return same ? 0 : -EOPNOTSUPP;
 }
 
@@ -47,7 +48,7 @@ static bool is_allowed(void)
 }
 
 /* From 3.11 on a thread that is told to trace nothing, as ours is, doesn't say that it would. */
-static int find_fields(set_function *set, traced_function *function)
+static int find_fields(set_function *set, trace_fields_called *function)
 {
     PyThreadState *own = PyThreadState_Get();
 
@@ -59,29 +60,29 @@ static int find_fields(set_function *set, traced_function *function)
     return r;
 }
 
-int traced_bind(traced_function *function)
+int trace_fields_bind(trace_fields_called *function)
 {
     set_function *set = (set_function *)dlsym(RTLD_DEFAULT, "_PyEval_SetTrace");
 
-    traced.ours = function;
+    trace_fields.ours = function;
     bool fit = python.version < 0x030c && set && is_allowed();
-    int r = !fit ? -EOPNOTSUPP : traced.word ? 0 : find_fields(set, function);
+    int r = !fit ? -EOPNOTSUPP : trace_fields.word ? 0 : find_fields(set, function);
     PyErr_Clear();
     return r;
 }
 
-void traced_on(PyThreadState *state)
+void trace_fields_on(PyThreadState *state)
 {
-    if (traced_is_others(state))
+    if (trace_fields_is_others(state))
         return;
-    *traced_function_of(state) = traced.ours;
-    *traced_use(state) = traced.on;
+    *trace_fields_function(state) = trace_fields.ours;
+    *trace_fields_use(state) = trace_fields.on;
 }
 
-void traced_rest(PyThreadState *state, bool raises)
+void trace_fields_rest(PyThreadState *state, bool raises)
 {
-    if (traced_is_others(state))
+    if (trace_fields_is_others(state))
         return;
-    *traced_function_of(state) = raises ? traced.ours : NULL;
-    *traced_use(state) = profiler_of(state) ? traced.on : 0;
+    *trace_fields_function(state) = raises ? trace_fields.ours : NULL;
+    *trace_fields_use(state) = profiler_of(state) ? trace_fields.on : 0;
 }

@@ -5,47 +5,47 @@
 #include "agent/cpython/python.h"
 
 /* Of CPython's cpython/pystate.h. */
-typedef int traced_function(PyObject *object, PyFrameObject *frame, int what, PyObject *arg);
+typedef int trace_fields_called(PyObject *object, PyFrameObject *frame, int what, PyObject *arg);
 
-/* Finds the fields. `function` is the one that traced_on() will set. With the GIL; the first call
- * must be on a thread of ours. -EOPNOTSUPP: this is another version of CPython, or an audit hook
- * forbids tracing. No exception is set afterwards. */
-int traced_bind(traced_function *function);
+/* Finds the fields. `function` is the one that trace_fields_on() will set. With the GIL; the first
+ * call must be on a thread of ours. -EOPNOTSUPP: this is another version of CPython, or an audit
+ * hook forbids tracing. No exception is set afterwards. */
+int trace_fields_bind(trace_fields_called *function);
 
 /* All that follows needs the GIL. The state of another thread may be used inside
  * thread_states_each() only. */
 
-extern struct traced {
+extern struct trace_fields {
     size_t word; /* which word of a thread state its trace function is; 0: not known */
     uint8_t on;  /* what use_tracing is while something is traced: 1, or 255 from 3.11 on */
-    traced_function *ours;
-} traced;
+    trace_fields_called *ours;
+} trace_fields;
 
-static inline traced_function **traced_function_of(const PyThreadState *state)
+static inline trace_fields_called **trace_fields_function(const PyThreadState *state)
 {
-    return (traced_function **)state + traced.word;
+    return (trace_fields_called **)state + trace_fields.word;
 }
 /* use_tracing of a thread. In front of the trace function stand the profile function and a pointer
  * to the CFrame of the innermost frame, whose first byte is use_tracing. */
-static inline uint8_t *traced_use(const PyThreadState *state)
+static inline uint8_t *trace_fields_use(const PyThreadState *state)
 {
-    return *((uint8_t **)state + traced.word - 2);
+    return *((uint8_t **)state + trace_fields.word - 2);
 }
 
 /* Whether a trace function other than ours is set. */
-static inline bool traced_is_others(const PyThreadState *state)
+static inline bool trace_fields_is_others(const PyThreadState *state)
 {
-    traced_function *function = *traced_function_of(state);
-    return function && function != traced.ours;
+    trace_fields_called *function = *trace_fields_function(state);
+    return function && function != trace_fields.ours;
 }
 /* Whether a thread calls our trace function at each line. */
-static inline bool traced_is_on(const PyThreadState *state)
+static inline bool trace_fields_is_on(const PyThreadState *state)
 {
-    return *traced_function_of(state) == traced.ours && *traced_use(state);
+    return *trace_fields_function(state) == trace_fields.ours && *trace_fields_use(state);
 }
 /* Sets our trace function, unless another one is set. No audit hook is asked. Frames outside the
  * innermost one are traced once those inside them return. */
-void traced_on(PyThreadState *state);
+void trace_fields_on(PyThreadState *state);
 /* raises: has our trace function called for exceptions only, until the first one. Otherwise takes
  * it out. */
-void traced_rest(PyThreadState *state, bool raises);
+void trace_fields_rest(PyThreadState *state, bool raises);

@@ -5,10 +5,12 @@
 #include "agent/crash/fatal.h"
 #include "agent/crash/rows.h"
 #include "agent/crash/uncaught.h"
+#include "agent/eval/requests.h"
 #include "agent/probing/holder.h"
 #include "agent/probing/probing.h"
 #include "agent/record/recorder.h"
 #include "agent/record/rings.h"
+#include "agent/stop/hold.h"
 #include "agent/stop/stop_row.h"
 #include "agent/wire/record.h"
 
@@ -30,9 +32,18 @@ static struct telling {
 /* By interpreter, under its GIL; NULL: it is not of interest. */
 static struct crash_reader *readers[INTERPRETERS_MAX];
 static int64_t numbers;
-static uint64_t stop_ns;
 /* crash_begin() was the last that switched it; with the GIL of the main interpreter */
 static bool alone, by_pdb;
+
+/* Who wants what; the most that one of them wants is done. Under the agent's lock. */
+#define FILES_MAX 64 /* open files that want something at once */
+static struct wanted {
+    uint64_t here; /* number of the open file that it is wanted as long as; 0: free, of the first
+                      one: it is wanted until that is said otherwise */
+    enum crash_mode mode;
+    uint64_t stop_ns;
+} wanted[1 + FILES_MAX];
+static bool let_go; /* no exception holds any more because of an open file alone */
 
 static struct crash_reader **reader_of(const struct interpreter *interpreter)
 {
@@ -46,9 +57,37 @@ static enum crash_mode mode(void)
     return __atomic_load_n(&probe_agent_record.on_crash, __ATOMIC_RELAXED);
 }
 
-static void set_mode(enum crash_mode wanted)
+/* Whose order it is: the one that wants the most. With the lock. */
+static const struct wanted *most(void)
 {
-    __atomic_store_n(&probe_agent_record.on_crash, wanted, __ATOMIC_RELAXED);
+    const struct wanted *most = &wanted[0];
+
+    for (size_t i = 1; i <= FILES_MAX; i++)
+        if (wanted[i].mode > most->mode)
+            most = &wanted[i];
+    return most;
+}
+
+/* With the lock. */
+static void set_mode(void)
+{
+    __atomic_store_n(&probe_agent_record.on_crash, most()->mode, __ATOMIC_RELAXED);
+    let_go = most()->mode != CRASH_STOP;
+}
+
+/* With the lock. NULL: too many want something. */
+static struct wanted *find_wanted(uint64_t here)
+{
+    struct wanted *room = NULL;
+
+    if (!here)
+        return &wanted[0];
+    for (size_t i = FILES_MAX; i > 0; i--)
+        if (wanted[i].here == here)
+            return &wanted[i];
+        else if (!wanted[i].here)
+            room = &wanted[i];
+    return room;
 }
 
 static bool is_wanted(void)
@@ -104,7 +143,7 @@ static PyObject *innermost(PyObject *traceback)
 }
 
 /* For whoever reads the program's own output: it has asked for that. */
-static void say_held(struct ring_text type)
+static void say_held(struct ring_text type, uint64_t for_ns)
 {
     const char *rank = getenv("RANK");
     int pid = getpid();
@@ -114,8 +153,16 @@ static void say_held(struct ring_text type)
     fprintf(stderr,
             "probing: %s%s%spid %d is held for %g s by %.*s: see /probe/%d/crash; "
             "echo continue > /probe/%d/ctl lets it go\n",
-            rank ? "rank " : "", rank ? rank : "", rank ? ", " : "", pid, (double)stop_ns * 1e-9,
+            rank ? "rank " : "", rank ? rank : "", rank ? ", " : "", pid, (double)for_ns * 1e-9,
             (int)type.size, type.bytes, pid, pid);
+}
+
+/* For how long, and whether only as long as some file is open. */
+static void set_duration(struct hold *hold)
+{
+    _guard_agent_;
+    hold->for_ns = most()->stop_ns;
+    hold->removed = wanted[0].mode == CRASH_STOP ? NULL : &let_go;
 }
 
 static void hold(struct interpreter *interpreter, PyObject *exception, PyObject *traceback)
@@ -131,7 +178,6 @@ static void hold(struct interpreter *interpreter, PyObject *exception, PyObject 
     _cleanup_unref_ PyObject *owner = NULL;
     struct hold hold = {
         .why = STOP_CRASH,
-        .for_ns = stop_ns,
         .line = line > 0 ? (int)line : 0,
         .value = exception,
         .alone = alone,
@@ -139,10 +185,11 @@ static void hold(struct interpreter *interpreter, PyObject *exception, PyObject 
     };
 
     PyErr_Clear();
+    set_duration(&hold);
     /* where it goes on is told: as the program ends then, a daemon could not find a new ring */
     recorder_first_use(RECORDED_EVENTS);
     if (alone)
-        say_held(type->name);
+        say_held(type->name, hold.for_ns);
     exception_text_message(raised, type, exception, &hold.message, &owner);
     /* without the exception: its repr() would be shown, which is the program's */
     stop_hold(interpreter, &hold, (PyFrameObject *)frame, code, NULL);
@@ -273,8 +320,7 @@ static int make_ring(void)
     return r;
 }
 
-static int switch_on(struct interpreter *interpreter, const struct proto_on_crash *order,
-                     char words[PROTO_WORDS_MAX])
+static int switch_on(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 {
     int r = make_ring();
     if (r < 0) {
@@ -289,13 +335,35 @@ static int switch_on(struct interpreter *interpreter, const struct proto_on_cras
         else
             snprintf(words, PROTO_WORDS_MAX, "sys.excepthook could not be set: %s",
                      strerrordesc_np(-r));
-        crash_leave(interpreter);
+        if (mode() == CRASH_OFF)
+            crash_leave(interpreter);
         return r;
     }
     interpreter_each_there(enter_other, NULL);
-    stop_ns = order->stop_ns;
-    set_mode(order->mode);
-    fatal_on(&sink);
+    return 0;
+}
+
+static void switch_off(struct interpreter *interpreter)
+{
+    fatal_off();
+    interpreter_each_other(leave_other, NULL);
+    crash_leave(interpreter);
+}
+
+/* Takes down who wants what. -EBUSY: too many do. */
+static int want(const struct proto_on_crash *order)
+{
+    {
+        _guard_agent_;
+        struct wanted *one = find_wanted(order->here);
+        if (!one)
+            return order->mode == CRASH_OFF ? 0 : -EBUSY;
+        *one = order->mode == CRASH_OFF ? (struct wanted){0}
+                                        : (struct wanted){order->here, order->mode, order->stop_ns};
+        set_mode();
+    }
+    if (order->here && order->mode != CRASH_STOP)
+        hold_let_go(&let_go);
     return 0;
 }
 
@@ -310,14 +378,18 @@ int crash_switch(struct interpreter *interpreter, const struct proto_on_crash *o
         snprintf(words, PROTO_WORDS_MAX, "it is for the whole process, by its main interpreter");
         return -EINVAL;
     }
-    alone = by_pdb = false;
-    if (order->mode != CRASH_OFF)
-        return switch_on(interpreter, order, words);
-    set_mode(CRASH_OFF);
-    fatal_off();
-    interpreter_each_other(leave_other, NULL);
-    crash_leave(interpreter);
-    return 0;
+    if (!order->here)
+        alone = by_pdb = false;
+    int r = order->mode == CRASH_OFF ? 0 : switch_on(interpreter, words);
+    if (r == 0)
+        r = want(order);
+    if (r == -EBUSY)
+        snprintf(words, PROTO_WORDS_MAX, "%d open files want it already", FILES_MAX);
+    if (mode() == CRASH_OFF)
+        switch_off(interpreter);
+    else if (r == 0)
+        fatal_on(&sink);
+    return r;
 }
 
 int crash_begin(struct interpreter *interpreter, const struct proto_on_crash *order, bool pdb,
@@ -331,9 +403,56 @@ int crash_begin(struct interpreter *interpreter, const struct proto_on_crash *or
 
 /* ---- its end ---- */
 
+/* What is wanted as long as that file is open isn't any more; 0: as any is. Whether there was
+ * something. */
+static bool forget_wanted(uint64_t here)
+{
+    bool any = false;
+
+    _guard_agent_;
+    for (size_t i = 1; i <= FILES_MAX; i++) {
+        if (!wanted[i].here || (here && wanted[i].here != here))
+            continue;
+        wanted[i] = (struct wanted){0};
+        any = true;
+    }
+    set_mode();
+    return any;
+}
+
+bool crash_release(uint64_t here)
+{
+    if (!forget_wanted(here))
+        return false;
+    hold_let_go(&let_go);
+    return true;
+}
+
+void crash_tidy(struct interpreter *interpreter)
+{
+    if (mode() == CRASH_OFF && *reader_of(interpreter))
+        switch_off(interpreter);
+}
+
+void crash_daemon_gone(void)
+{
+    fatal_seen();
+    if (crash_release(0))
+        requests_tidy();
+}
+
+static void forget_all(void)
+{
+    memset(wanted, 0, sizeof wanted);
+    set_mode();
+}
+
 void crash_end(void)
 {
-    set_mode(CRASH_OFF);
+    {
+        _guard_agent_;
+        forget_all();
+    }
     fatal_off();
 }
 
@@ -341,7 +460,7 @@ bool crash_remains(void) { return fatal_remains() || uncaught_pending(); }
 
 void crash_forget(void)
 {
-    set_mode(CRASH_OFF);
+    forget_all();
     memset(tellings, 0, sizeof tellings);
     fatal_forget();
 }

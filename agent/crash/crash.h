@@ -17,6 +17,15 @@ int crash_switch(struct interpreter *interpreter, const struct proto_on_crash *o
 int crash_begin(struct interpreter *interpreter, const struct proto_on_crash *order, bool by_pdb,
                 char words[PROTO_WORDS_MAX]);
 
+/* An open file is closed: what was ordered for as long is over, and a thread that is held for no
+ * other reason goes on. True: crash_tidy() is to follow. Any thread, without the GIL. */
+bool crash_release(uint64_t here);
+/* Takes out what nobody wants any more. In the main interpreter, with its GIL, which is given up
+ * meanwhile; leaves no exception. */
+void crash_tidy(struct interpreter *interpreter);
+/* The daemon has gone. Channel's thread, without the GIL. */
+void crash_daemon_gone(void);
+
 /* Gives up what is in an interpreter, with its GIL; leaves no exception. */
 void crash_leave(struct interpreter *interpreter);
 /* Takes the signal handlers out. The last step of a detach, by Python's thread. */

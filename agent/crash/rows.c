@@ -13,7 +13,7 @@ struct writing {
     int64_t number, tid;
     double ts;
     size_t bytes; /* of values so far */
-    struct shown shown;
+    struct safe_repr repr;
 };
 
 int crash_reader_init(struct crash_reader *reader)
@@ -62,10 +62,10 @@ static void write_local(struct writing *w, int64_t depth, PyObject *name, PyObje
     struct crash_row row = {.depth = depth, .lineno = RING_NULL_INTEGER};
     _cleanup_unref_ PyObject *owner = NULL;
 
-    show(&w->shown, &w->reader->raised, value);
+    safe_repr(&w->repr, &w->reader->raised, value);
     if (!text_of(name, &row.name, &owner))
         return;
-    row.value = show_text(&w->shown);
+    row.value = safe_repr_text(&w->repr);
     w->bytes += row.name.size + row.value.size;
     append(w, "local", row);
 }
@@ -195,50 +195,48 @@ static int64_t line_of(PyObject *entry)
 }
 
 /* Where an entry of a traceback is. */
-struct spot {
+struct entry_place {
     PyObject *frame, *func, *file; /* new; NULL: not to be had */
     struct ring_text func_text, file_text;
     PyObject *func_owner, *file_owner;
     int64_t line;
 };
 
-static void spot_deinit(struct spot *spot)
+static void entry_place_deinit(struct entry_place *at)
 {
-    PyObject *all[] = {spot->frame, spot->func, spot->file, spot->func_owner, spot->file_owner};
+    PyObject *all[] = {at->frame, at->func, at->file, at->func_owner, at->file_owner};
 
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
         Py_DecRef(all[i]);
 }
 
-static void spot_find(struct spot *spot, PyObject *entry)
+static void entry_place_find(struct entry_place *at, PyObject *entry)
 {
     const char *qualified = python.version >= 0x030b ? "co_qualname" : "co_name";
 
-    spot->line = line_of(entry);
-    spot->frame = PyObject_GetAttrString(entry, "tb_frame");
+    at->line = line_of(entry);
+    at->frame = PyObject_GetAttrString(entry, "tb_frame");
     _cleanup_unref_ PyObject *code =
-        spot->frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)spot->frame) : NULL;
-    spot->func = code ? PyObject_GetAttrString(code, qualified) : NULL;
-    spot->file = code ? PyObject_GetAttrString(code, "co_filename") : NULL;
+        at->frame ? (PyObject *)PyFrame_GetCode((PyFrameObject *)at->frame) : NULL;
+    at->func = code ? PyObject_GetAttrString(code, qualified) : NULL;
+    at->file = code ? PyObject_GetAttrString(code, "co_filename") : NULL;
     PyErr_Clear();
-    text_of(spot->func, &spot->func_text, &spot->func_owner);
-    text_of(spot->file, &spot->file_text, &spot->file_owner);
+    text_of(at->func, &at->func_text, &at->func_owner);
+    text_of(at->file, &at->file_text, &at->file_owner);
 }
 
 /* The row of a frame; locals: and those of what it binds. */
 static void write_frame(struct writing *w, const char *kind, int64_t depth, PyObject *entry,
                         bool locals)
 {
-    _cleanup_(spot_deinit) struct spot spot = {0};
+    _cleanup_(entry_place_deinit) struct entry_place at = {0};
 
-    spot_find(&spot, entry);
+    entry_place_find(&at, entry);
     append(w, kind,
-           (struct crash_row){.depth = depth,
-                              .func = spot.func_text,
-                              .file = spot.file_text,
-                              .lineno = spot.line});
-    if (locals && spot.frame)
-        write_locals(w, depth, spot.frame);
+           (struct crash_row){
+               .depth = depth, .func = at.func_text, .file = at.file_text, .lineno = at.line});
+    if (locals && at.frame)
+        write_locals(w, depth, at.frame);
 }
 
 static void write_frames(struct writing *w, const char *kind, const struct entries *entries,
@@ -257,16 +255,16 @@ static void write_frames(struct writing *w, const char *kind, const struct entri
 static void write_exception(struct writing *w, const char *kind, PyObject *exception,
                             const struct entries *entries)
 {
-    _cleanup_(spot_deinit) struct spot spot = {.line = RING_NULL_INTEGER};
+    _cleanup_(entry_place_deinit) struct entry_place at = {.line = RING_NULL_INTEGER};
     const struct exception_type *type = exception_text_type(&w->reader->raised, exception);
     _cleanup_unref_ PyObject *owner = NULL;
 
     if (entries->n)
-        spot_find(&spot, entry_at(entries, 0));
+        entry_place_find(&at, entry_at(entries, 0));
     struct crash_row row = {.depth = RING_NULL_INTEGER,
-                            .func = spot.func_text,
-                            .file = spot.file_text,
-                            .lineno = spot.line,
+                            .func = at.func_text,
+                            .file = at.file_text,
+                            .lineno = at.line,
                             .name = type->name};
     exception_text_message(&w->reader->raised, type, exception, &row.value, &owner);
     append(w, kind, row);

@@ -91,7 +91,7 @@ static PyMethodDef thread_def = {"excepthook", in_thread, METH_VARARGS, NULL};
 static PyMethodDef raw_def = {"unraisablehook", in_raw_thread, METH_VARARGS, NULL};
 
 /* Where threading is not imported yet, it will find ours in _thread, and keep it in two places. */
-static const struct place {
+static const struct hook {
     const char *module, *name;
     PyMethodDef *ours;
     enum { PLACE_ALWAYS, PLACE_BEFORE_THREADING, PLACE_COPY } when;
@@ -103,7 +103,7 @@ static const struct place {
     {"_thread", "_excepthook", &thread_def, PLACE_BEFORE_THREADING},
 };
 
-static bool is_ours(const struct place *place, PyObject *function)
+static bool is_ours(const struct hook *place, PyObject *function)
 {
     return is_exactly(function, &PyCFunction_Type) &&
            PyCFunction_GetFunction(function) == place->ours->ml_meth;
@@ -120,13 +120,13 @@ static PyObject *dict_of(const char *module_name)
     return module && PyObject_TypeCheck(module, &PyModule_Type) ? PyModule_GetDict(module) : NULL;
 }
 
-static bool is_due(const struct place *place)
+static bool is_due(const struct hook *place)
 {
     return place->when == PLACE_ALWAYS ||
            (place->when == PLACE_BEFORE_THREADING && !dict_of("threading"));
 }
 
-static int put_in_front(struct interpreter *interpreter, const struct place *place, PyObject *dict)
+static int put_in_front(struct interpreter *interpreter, const struct hook *place, PyObject *dict)
 {
     PyObject *there = PyDict_GetItemString(dict, place->name); /* borrowed */
 
@@ -136,7 +136,7 @@ static int put_in_front(struct interpreter *interpreter, const struct place *pla
     return ours && PyDict_SetItemString(dict, place->name, ours) == 0 ? 0 : -EIO;
 }
 
-static void take_out(const struct place *place, PyObject *dict)
+static void take_out(const struct hook *place, PyObject *dict)
 {
     PyObject *there = PyDict_GetItemString(dict, place->name);
 

@@ -4,6 +4,7 @@
 #include "agent/base/clock.h"
 #include "agent/base/life.h"
 #include "agent/base/lock.h"
+#include "agent/wire/channel.h"
 #include "agent/wire/record.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 /* With the lock. */
 static struct {
     struct request slots[PROTO_REQUESTS_MAX];
+    struct request tidying;        /* queued, or free */
     struct request *first, **last; /* the queue; last: where the next one is linked */
     struct request *running;       /* whose code runs, or that has just finished */
     size_t text_bytes;             /* of all texts */
@@ -213,6 +215,25 @@ int requests_detach(uint64_t id)
     agent_life.detaching = true;
     queue(request);
     return 0;
+}
+
+void requests_tidy(void)
+{
+    _guard_agent_;
+    if (requests.tidying.state == REQUEST_FREE)
+        queue(&requests.tidying);
+}
+
+bool requests_untidy(void)
+{
+    _guard_agent_;
+    return requests.tidying.state != REQUEST_FREE;
+}
+
+bool requests_forsaken(const struct request *request)
+{
+    _guard_agent_;
+    return request->generation != probe_agent_record.generation || !channel_is_greeted();
 }
 
 enum cancelled requests_cancel(uint64_t id, uint16_t *op)

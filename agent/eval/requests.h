@@ -27,10 +27,13 @@ enum request_state {
     REQUEST_FINISHING, /* its code has ended */
 };
 
+/* The op of what nobody asked for: what was released (PROTO_RELEASE) is to be put away. */
+#define REQUEST_TIDY 0
+
 struct request {
     enum request_state state;
     /* PROTO_EVAL, PROTO_BREAKPOINTS, PROTO_RECORD, PROTO_THREAD, PROTO_ON_CRASH,
-     * PROTO_ARMED, PROTO_ALLOCATIONS, PROTO_SAMPLES or PROTO_DETACH */
+     * PROTO_ARMED, PROTO_ALLOCATIONS, PROTO_SAMPLES or PROTO_DETACH; REQUEST_TIDY */
     uint16_t op;
     bool answered;           /* or nobody waits for it: it must not begin any more */
     bool interrupted;        /* cancelled while it ran ... */
@@ -70,6 +73,12 @@ int requests_order(uint16_t op, uint64_t id, const void *body, size_t size, int6
                    uint64_t gil_interval);
 /* Takes in a DETACH. -EBUSY: one is under way already, or there are too many requests. */
 int requests_detach(uint64_t id);
+/* Has Python's thread tidy up, once, however often it is said before that. */
+void requests_tidy(void);
+/* Whether that is still to be done. */
+bool requests_untidy(void);
+/* Whether the daemon that asked has gone since, or was hung up on. */
+bool requests_forsaken(const struct request *request);
 
 /* *op: what it was, unless unknown. */
 enum cancelled requests_cancel(uint64_t id, uint16_t *op);

@@ -73,10 +73,10 @@ static PyObject *frames_are_safe(PyObject *self, PyObject *none)
 
 static PyMethodDef write_local_def = {"write_local", write_local, METH_VARARGS, NULL};
 static PyMethodDef safe_def = {"frames_are_safe", frames_are_safe, METH_NOARGS, NULL};
-static PyMethodDef hook_def = {"probefs_agent_exit", exit_hook, METH_NOARGS, NULL};
+static PyMethodDef hook_def = {"probefs_agent_exit", joining_at_exit, METH_NOARGS, NULL};
 
 /* In this order; the names tell our own frames from others (evaluate/errors.py). */
-static const struct source evaluate_sources[] = {
+static const struct embedded evaluate_sources[] = {
     {"<probefs output>", source_output},
     {"<probefs names>", source_names},
     {"<probefs units>", source_units},
@@ -87,7 +87,7 @@ static const struct source evaluate_sources[] = {
     {"<probefs evaluate>", source_evaluate},
     {NULL, NULL},
 };
-static const struct source thread_sources[] = {
+static const struct embedded thread_sources[] = {
     {"<probefs threads>", source_threads},
     {NULL, NULL},
 };
@@ -98,7 +98,7 @@ static PyObject *stream_parts(void)
 {
     _cleanup_unref_ PyObject *list = PyList_New(0);
 
-    for (const char *part = source_stream; list && *part; part = source_next(part)) {
+    for (const char *part = source_stream; list && *part; part = embedded_next(part)) {
         _cleanup_unref_ PyObject *text = PyUnicode_FromString(part);
         if (!text || PyList_Append(list, text) < 0)
             return NULL;
@@ -145,7 +145,7 @@ static int make_probe(struct guest *guest)
     return 0;
 }
 
-/* Has the interpreter call exit_hook() at its end. */
+/* Has the interpreter call joining_at_exit() at its end. */
 static int register_hook(struct guest *guest)
 {
     guest->hook = guest_function(guest, &hook_def);
@@ -174,10 +174,10 @@ static int make(struct guest *guest, struct interpreter *interpreter)
         return -EIO;
     if (make_probe(guest) < 0)
         return -EIO;
-    guest->threads = source_namespace(thread_sources, guest->probe);
+    guest->threads = embedded_namespace(thread_sources, guest->probe);
     if (!guest->threads || note_main_thread(guest) < 0)
         return -EIO;
-    guest->globals = source_namespace(evaluate_sources, guest->probe);
+    guest->globals = embedded_namespace(evaluate_sources, guest->probe);
     return guest->globals ? 0 : -EIO;
 }
 
@@ -211,7 +211,7 @@ int guest_watching(struct guest *guest)
 {
     if (PyDict_GetItemString(guest->globals, "Watched"))
         return 0;
-    return source_execute(source_watching, "<probefs watching>", guest->globals);
+    return embedded_execute(source_watching, "<probefs watching>", guest->globals);
 }
 
 static void unregister_hook(PyObject *hook)
@@ -231,10 +231,10 @@ void guest_drop(struct guest *guest)
     PyErr_Clear();
     if (guest->hook)
         unregister_hook(guest->hook);
-    exit_unwatch(guest);
+    joining_unwatch(guest);
     parts_uninstall();
-    source_drop(&guest->globals);
-    source_drop(&guest->threads);
+    embedded_drop(&guest->globals);
+    embedded_drop(&guest->threads);
     python_clear(&guest->probe);
     python_clear(&guest->hook);
     python_clear(&guest->capsule);

@@ -45,7 +45,7 @@ static void wait_empty(const struct interpreter *interpreter, bool for_ever)
             break;
 }
 
-PyObject *exit_hook(PyObject *capsule, PyObject *unused)
+PyObject *joining_at_exit(PyObject *capsule, PyObject *unused)
 {
     struct interpreter *interpreter = guest_owner(capsule);
 
@@ -107,7 +107,7 @@ static void take_out(PyObject *list, const PyObject *hook)
     PyErr_Clear();
 }
 
-void exit_watch(struct interpreter *interpreter)
+void joining_watch(struct interpreter *interpreter)
 {
     struct guest *guest = &interpreter->guest;
     _cleanup_unref_ PyObject *list = guest->capsule ? find_list() : NULL;
@@ -124,7 +124,7 @@ void exit_watch(struct interpreter *interpreter)
     PyErr_Clear();
 }
 
-void exit_unwatch(struct guest *guest)
+void joining_unwatch(struct guest *guest)
 {
     _cleanup_unref_ PyObject *list = guest->joining ? find_list() : NULL;
 

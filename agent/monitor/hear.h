@@ -102,5 +102,11 @@ int hear_code(struct interpreter *interpreter, const struct hearer *hearer, PyOb
 void hear_again(struct interpreter *interpreter);
 /* Whether the end of code is told of: else whoever keeps what it knows of code has to hold it. */
 bool hear_tells_of_ends(void);
+/* Whether jumps are told of: else a loop on one line begins that line again (HEAR_LINE). */
+bool hear_tells_of_jumps(void);
+/* Whether of a function that is all on one line only the start may be told of, and not the line. */
+bool hear_may_omit_line(void);
+/* Whether a hearer that begins to hear while another one is told of an event is told of it, too. */
+bool hear_tells_who_begins(void);
 /* It hears of nothing any more. No exception is set afterwards. */
 void hear_end(struct interpreter *interpreter, const struct hearer *hearer);

@@ -135,10 +135,10 @@ bool trace_keeps(struct trace *self, PyThreadState *state, PyFrameObject *frame)
 
 static bool turn_new_on(PyThreadState *state, void *unused)
 {
-    if (own_thread_is(state) || traced_is_others(state))
+    if (own_thread_is(state) || trace_fields_is_others(state))
         return true;
-    bool known = traced_is_on(state);
-    traced_on(state);
+    bool known = trace_fields_is_on(state);
+    trace_fields_on(state);
     return !known;
 }
 
@@ -175,13 +175,13 @@ static bool arrange_thread(PyThreadState *state, void *arg)
     struct arranging *arranging = arg;
     const struct trace *self = arranging->self;
 
-    arranging->others += traced_is_others(state);
+    arranging->others += trace_fields_is_others(state);
     if (own_thread_is(state))
         return true;
     if (self->everywhere || is_kept(arranging, state))
-        traced_on(state);
+        trace_fields_on(state);
     else
-        traced_rest(state, self->raises);
+        trace_fields_rest(state, self->raises);
     return true;
 }
 
@@ -415,7 +415,7 @@ static int tell(const struct trace *self, PyFrameObject *frame, int what, PyObje
     bool good = tell_what(self, frame, what, arg);
     inside--;
     if (before == trace_turn)
-        traced_on(PyThreadState_Get());
+        trace_fields_on(PyThreadState_Get());
     return good ? 0 : -1;
 }
 
@@ -432,7 +432,7 @@ static int trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg
     PyThreadState *state = PyThreadState_Get();
 
     if (!self) { /* the thread runs as fast as ever */
-        traced_rest(state, false);
+        trace_fields_rest(state, false);
         return 0;
     }
     if (what == EXCEPTION)
@@ -445,7 +445,7 @@ static int trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg
             note_entry(self, state, frame);
     } else if (!self->raises && !is_wanted(self, state, frame)) {
         if (!stays(self, state, frame))
-            traced_rest(state, false);
+            trace_fields_rest(state, false);
         return 0;
     }
     return tell(self, frame, what, arg);
@@ -469,7 +469,7 @@ int trace_begin(struct interpreter *interpreter, const struct hearer *hearer, un
 {
     struct trace *self = trace_of(interpreter);
 
-    int r = traced_bind(trace);
+    int r = trace_fields_bind(trace);
     if (r < 0)
         return r;
     forks = fork_count();

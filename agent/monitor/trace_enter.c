@@ -37,9 +37,10 @@ static struct {
     uint8_t optimized; /* CO_OPTIMIZED; 0: it is not known where */
 } api;
 
-static unsigned inside;          /* calls of `apart` that have not returned, in all threads */
-static traced_function *resting; /* of threads that nothing is traced in; of the last interpreter */
-static unsigned left_in;         /* interpreters in which another one has been put before ours */
+static unsigned inside; /* calls of `apart` that have not returned, in all threads */
+static trace_fields_called
+    *resting;            /* of threads that nothing is traced in; of the last interpreter */
+static unsigned left_in; /* interpreters in which another one has been put before ours */
 
 /* ---- room on the stack ---- */
 
@@ -154,9 +155,9 @@ static struct trace *find(PyThreadState *state)
 static void turn(const struct trace *self, PyThreadState *state, bool on)
 {
     if (on)
-        traced_on(state);
+        trace_fields_on(state);
     else
-        traced_rest(state, self->raises);
+        trace_fields_rest(state, self->raises);
 }
 
 /* Runs it with tracing on or off, whatever its caller is. */
@@ -189,9 +190,9 @@ static bool stays(struct trace *self, PyThreadState *state)
 static __attribute__((noinline)) bool is_apart(struct trace *self, PyThreadState *state,
                                                bool wanted)
 {
-    bool on = traced_is_on(state);
+    bool on = trace_fields_is_on(state);
 
-    if (traced_is_others(state) || own_thread_is(state))
+    if (trace_fields_is_others(state) || own_thread_is(state))
         return false;
     if (on ? !wanted && stays(self, state) : wanted && (inside || self->raises))
         return true;
@@ -228,7 +229,7 @@ static __attribute__((noinline)) enum way way_of(struct trace *self, PyThreadSta
         return WAY_AS_IT_IS;
     }
     bool is = is_apart_with(self, state, code, &wanted);
-    resting = self->raises ? traced.ours : NULL;
+    resting = self->raises ? trace_fields.ours : NULL;
     return !is ? WAY_AS_IT_IS : wanted ? WAY_APART_ON : WAY_APART_OFF;
 }
 
@@ -248,7 +249,7 @@ static __attribute__((noinline)) LEAVES PyObject *enter_slowly(PyThreadState *st
 /* Nothing is to be done for it. */
 static inline bool is_resting(const PyThreadState *state)
 {
-    return *traced_function_of(state) == resting && !*traced_use(state);
+    return *trace_fields_function(state) == resting && !*trace_fields_use(state);
 }
 
 static LEAVES PyObject *enter(PyThreadState *state, void *frame, int throwing)

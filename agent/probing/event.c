@@ -16,7 +16,7 @@ static void append(PyObject *name, const struct ring_text *attrs, const struct s
     struct events_row row = {
         .ts = realtime_s(),
         .tid = place->thread->tid,
-        .task = attrs_bytes(place->task),
+        .task = attrs_json_bytes(place->task),
         .kind = {"event", 5},
         .span = place->span,
         .attrs = *attrs,
@@ -35,14 +35,14 @@ PyObject *event_function(PyObject *capsule, PyObject *const *args, Py_ssize_t co
     struct probing *probing = probing_of(capsule);
     PyObject *name = span_check_name("event", args, count);
     _cleanup_span_context_ struct span_context place = {0};
-    char text[ATTRS_MAX];
+    char text[ATTRS_JSON_MAX];
     struct ring_text attrs = {0};
 
     if (!probing || !name)
         return NULL;
     if (recorder_first_use(RECORDED_EVENTS)) {
         if (names && PyTuple_Size(names) > 0)
-            attrs = (struct ring_text){text, attrs_write(names, args + count, text)};
+            attrs = (struct ring_text){text, attrs_json_write(names, args + count, text)};
         if (span_context_find(probing, &place))
             append(name, &attrs, &place);
     }

@@ -32,7 +32,7 @@ static PyMethodDef functions[] = {
  * the one to be imported, which importlib takes from sys.modules. */
 static bool give_way(PyObject *module)
 {
-    _cleanup_unref_ PyObject *other = loaded_module();
+    _cleanup_unref_ PyObject *other = other_copies_module();
     _cleanup_unref_ PyObject *name = other ? PyModule_GetNameObject(module) : NULL;
     bool gave = name && PyObject_SetItem(PyImport_GetModuleDict(), name, other) == 0;
     PyErr_Clear();

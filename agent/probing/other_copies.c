@@ -61,7 +61,7 @@ static void *find_running(void)
     return handle;
 }
 
-bool loaded_elsewhere(void)
+bool other_copies_run(void)
 {
     void *handle = find_running();
     if (handle)
@@ -69,7 +69,7 @@ bool loaded_elsewhere(void)
     return handle != NULL;
 }
 
-PyObject *loaded_module(void)
+PyObject *other_copies_module(void)
 {
     void *handle = find_running();
     PyObject *(*make)(void) = handle ? dlsym(handle, AGENT_MODULE_SYMBOL) : NULL;

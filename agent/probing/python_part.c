@@ -5,11 +5,12 @@
 
 PyObject *python_part(struct probing *probing, const char *name)
 {
-    static const struct source sources[] = {{"<probefs decorator>", source_probing}, {NULL, NULL}};
+    static const struct embedded sources[] = {{"<probefs decorator>", source_probing},
+                                              {NULL, NULL}};
     _cleanup_unref_ PyObject *globals = probing->python;
 
     if (!globals)
-        globals = source_namespace(sources, NULL);
+        globals = embedded_namespace(sources, NULL);
     if (!globals)
         return NULL;
     if (!probing->python)

@@ -38,11 +38,11 @@ static void append(struct ring *ring, struct span *span, double duration, int64_
                      .parent = span->parent,
                      .name = span->name_text,
                      .tid = span->tid,
-                     .task = attrs_bytes(span->task),
+                     .task = attrs_json_bytes(span->task),
                      .start = span->start,
                      .duration = duration,
                      .failed = failed,
-                     .attrs = attrs_bytes(span->attrs),
+                     .attrs = attrs_json_bytes(span->attrs),
                  },
                  &span->ticket);
 }
@@ -122,11 +122,12 @@ static int set_name(struct span *span, PyObject *name)
 
 static int set_attrs(struct span *span, PyObject *names, PyObject *const *values)
 {
-    char text[ATTRS_MAX];
+    char text[ATTRS_JSON_MAX];
 
     if (!names || PyTuple_Size(names) == 0)
         return 0;
-    span->attrs = PyBytes_FromStringAndSize(text, (Py_ssize_t)attrs_write(names, values, text));
+    span->attrs =
+        PyBytes_FromStringAndSize(text, (Py_ssize_t)attrs_json_write(names, values, text));
     return span->attrs ? 0 : -1;
 }
 

@@ -21,7 +21,7 @@ int start_agent(enum proto_origin origin)
      * take the channel. */
     if (origin != ORIGIN_REMOTE_EXEC)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-    return loaded_elsewhere() ? 0 : probe_agent_start(&boot);
+    return other_copies_run() ? 0 : probe_agent_start(&boot);
 }
 
 PyObject *start_function(PyObject *self, PyObject *unused)

@@ -32,14 +32,14 @@ struct limit {
 
 /* What is kept of an interpreter from when recording is switched on until it is off. */
 struct exceptions {
-    struct sightings sightings;
+    struct exceptions_seen all_seen;
     struct code_sites sites;
     struct exception_text raised;
     bool wants_locals;
     struct limit stacks, locals;
     char stack[RING_TEXT_MAX]; /* of the row at hand, as the two that follow */
     struct repr variables;
-    struct shown shown;
+    struct safe_repr repr;
 };
 
 /* ---- where exceptions end ---- */
@@ -48,8 +48,8 @@ struct exceptions {
  * coroutine that is run by a loop. */
 static bool leaves(struct exceptions *self, PyObject *code, PyObject *back)
 {
-    return !back || (site_kind(&self->sites, code) & SITE_COROUTINE &&
-                     !(site_kind(&self->sites, back) & SITE_AWAITS));
+    return !back || (code_site_kind(&self->sites, code) & CODE_SITE_COROUTINE &&
+                     !(code_site_kind(&self->sites, back) & CODE_SITE_AWAITS));
 }
 
 /* ---- rows ---- */
@@ -103,8 +103,8 @@ static bool add_variable(void *arg, PyObject *name, PyObject *value)
     memcpy(key, text.bytes, text.size);
     key[text.size] = 0;
     Py_IncRef(value);
-    show_parts(&self->shown, &self->raised, value);
-    text = show_text(&self->shown);
+    safe_repr_parts(&self->repr, &self->raised, value);
+    text = safe_repr_text(&self->repr);
     repr_add_text(&self->variables, key, &text);
     Py_DecRef(value);
     return !self->variables.full;
@@ -137,7 +137,7 @@ static void add_scene(struct exceptions *self, const struct raise *raise,
 static void find_origin(const struct exceptions *self, PyObject *traceback, struct raise *raise)
 {
     long lasti;
-    PyObject *code = sighting_origin(&self->sightings, traceback, &lasti);
+    PyObject *code = exceptions_seen_origin(&self->all_seen, traceback, &lasti);
 
     if (code) {
         raise->code = code;
@@ -172,13 +172,13 @@ static void record(struct exceptions *self, const struct raise *raise, int64_t h
     exceptions_append(ring, &row, ticket);
 }
 
-static void set_fate(struct sighting *sighting, enum sighting_fate fate)
+static void set_fate(struct seen_exception *seen, enum exception_fate fate)
 {
     struct ring *ring = recorder_ring(RECORDED_EXCEPTIONS);
 
-    if (ring && ring == sighting->ring)
-        exceptions_patch_handled(ring, &sighting->ticket, fate == FATE_HANDLED);
-    sighting->fate = fate;
+    if (ring && ring == seen->ring)
+        exceptions_patch_handled(ring, &seen->ticket, fate == FATE_HANDLED);
+    seen->fate = fate;
 }
 
 /* ---- what happens to an exception ---- */
@@ -188,74 +188,74 @@ static bool is_elsewhere(struct exceptions *self, const struct exception_type *t
                          PyObject *traceback)
 {
     return type->ends == ENDS_LIKE_ITERATION &&
-           (!traceback || !sighting_is_of(&self->sightings, traceback, code));
+           (!traceback || !exceptions_seen_is_of(&self->all_seen, traceback, code));
 }
 
 /* What has come up to those that catch all has left its thread, task or callback. */
-static void come_up(struct exceptions *self, PyObject *code, struct sighting *sighting)
+static void come_up(struct exceptions *self, PyObject *code, struct seen_exception *seen)
 {
-    if (sighting->fate != FATE_LEFT && site_kind(&self->sites, code) & SITE_ENDS)
-        set_fate(sighting, FATE_LEFT);
+    if (seen->fate != FATE_LEFT && code_site_kind(&self->sites, code) & CODE_SITE_ENDS)
+        set_fate(seen, FATE_LEFT);
 }
 
 /* An exception is in a frame of this code: raised there, or come up to there. */
 static void raised(struct exceptions *self, const struct heard *heard)
 {
     PyObject *code = heard->code, *exception = heard->value, *traceback = heard->traceback;
-    long lasti = traceback ? sighting_lasti(&self->sightings, traceback) : -1;
+    long lasti = traceback ? exceptions_seen_lasti(&self->all_seen, traceback) : -1;
     struct raise raise = {
         .type = exception_text_type(&self->raised, exception),
         .exception = exception,
         .code = code,
         .lasti = lasti,
     };
-    struct sighting *sighting = sighting_find(&self->sightings, exception);
+    struct seen_exception *seen = exceptions_seen_find(&self->all_seen, exception);
 
     if (is_elsewhere(self, raise.type, code, traceback))
         return;
-    PyObject *older = traceback ? sighting_older(&self->sightings, traceback) : NULL;
-    bool again = older && sighting && sighting_is(&self->sightings, sighting, older);
-    sighting_own(&self->sightings, traceback, exception);
+    PyObject *older = traceback ? exceptions_seen_older(&self->all_seen, traceback) : NULL;
+    bool again = older && seen && seen_exception_is(&self->all_seen, seen, older);
+    exceptions_seen_own(&self->all_seen, traceback, exception);
     if (again) {
-        sighting_note(sighting, traceback, code, lasti);
-        come_up(self, code, sighting);
+        seen_exception_note(seen, traceback, code, lasti);
+        come_up(self, code, seen);
         return;
     }
     if (raise.type->ends == ENDS_ITERATION || raise.type->ends == ENDS_GENERATOR) {
-        if (sighting)
-            sighting->fate = FATE_GONE;
+        if (seen)
+            seen->fate = FATE_GONE;
         return;
     }
-    sighting = sighting_add(&self->sightings, exception, sighting);
-    sighting->ring = recorder_ring(RECORDED_EXCEPTIONS);
-    sighting_note(sighting, traceback, code, lasti);
+    seen = exceptions_seen_add(&self->all_seen, exception, seen);
+    seen->ring = recorder_ring(RECORDED_EXCEPTIONS);
+    seen_exception_note(seen, traceback, code, lasti);
     raise.frame = heard_frame(heard);
     PyErr_Clear(); /* without memory there is none */
     raise.elsewhere = older != NULL;
     if (older)
         find_origin(self, older, &raise);
-    record(self, &raise, RING_NULL_INTEGER, &sighting->ticket);
+    record(self, &raise, RING_NULL_INTEGER, &seen->ticket);
 }
 
 /* A handler begins in a frame of this code. */
 static void handled(struct exceptions *self, PyObject *code, PyObject *exception)
 {
-    struct sighting *sighting = sighting_find(&self->sightings, exception);
+    struct seen_exception *seen = exceptions_seen_find(&self->all_seen, exception);
 
-    if (!sighting || sighting->fate == FATE_HANDLED || sighting->fate == FATE_GONE ||
-        (sighting->fate == FATE_LEFT && site_kind(&self->sites, code) & SITE_ENDS))
+    if (!seen || seen->fate == FATE_HANDLED || seen->fate == FATE_GONE ||
+        (seen->fate == FATE_LEFT && code_site_kind(&self->sites, code) & CODE_SITE_ENDS))
         return;
-    set_fate(sighting, FATE_HANDLED);
+    set_fate(seen, FATE_HANDLED);
 }
 
 /* An exception leaves a frame of this code. back: the caller's frame; NULL: there is none. */
 static void left(struct exceptions *self, PyObject *code, PyObject *back, PyObject *exception)
 {
-    struct sighting *sighting = sighting_find(&self->sightings, exception);
+    struct seen_exception *seen = exceptions_seen_find(&self->all_seen, exception);
 
-    if (sighting && sighting->fate != FATE_GONE) {
-        if (sighting->fate != FATE_LEFT && leaves(self, code, back))
-            set_fate(sighting, FATE_LEFT);
+    if (seen && seen->fate != FATE_GONE) {
+        if (seen->fate != FATE_LEFT && leaves(self, code, back))
+            set_fate(seen, FATE_LEFT);
         return;
     }
     struct raise raise = {
@@ -328,14 +328,14 @@ static int init(struct exceptions *self)
 {
     int r = code_site_bind() ? frame_variables_bind() : -EOPNOTSUPP;
     if (r == 0)
-        r = sightings_init(&self->sightings);
+        r = exceptions_seen_init(&self->all_seen);
     return r < 0 ? r : exception_text_init(&self->raised);
 }
 
 /* May run destructors of the program. */
 static void deinit(struct exceptions *self)
 {
-    sightings_clear(&self->sightings);
+    exceptions_seen_clear(&self->all_seen);
     exception_text_clear(&self->raised);
     code_sites_clear(&self->sites);
     free(self);
@@ -379,7 +379,7 @@ static int on(struct interpreter *interpreter, const struct proto_record *record
         snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to see exceptions");
     if (r == 0) {
         states[slot]->wants_locals = record->flags & RECORD_LOCALS;
-        sightings_forget(&states[slot]->sightings); /* their rows may be in another ring now */
+        exceptions_seen_forget(&states[slot]->all_seen); /* their rows may be in another ring now */
         r = hear_begin(interpreter, &hearer,
                        HEAR_BIT(HEAR_RAISE) | HEAR_BIT(HEAR_HANDLED) | HEAR_BIT(HEAR_UNWIND), 0,
                        words);

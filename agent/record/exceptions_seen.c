@@ -3,15 +3,15 @@
 #include <errno.h>
 #include <string.h>
 
-int sightings_init(struct sightings *sightings)
+int exceptions_seen_init(struct exceptions_seen *all)
 {
     PyObject *type = (PyObject *)&PyTraceBack_Type;
 
-    if (attribute_find(type, "tb_next", &sightings->next) &&
-        attribute_find(type, "tb_frame", &sightings->frame) &&
-        attribute_find(type, "tb_lasti", &sightings->lasti))
+    if (attribute_find(type, "tb_next", &all->next) &&
+        attribute_find(type, "tb_frame", &all->frame) &&
+        attribute_find(type, "tb_lasti", &all->lasti))
         return 0;
-    sightings_clear(sightings);
+    exceptions_seen_clear(all);
     return -EOPNOTSUPP;
 }
 
@@ -20,70 +20,72 @@ static size_t hash(const void *object)
     return ((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15 >> 40;
 }
 
-static struct sighting_set *set_of(struct sightings *sightings, const PyObject *exception)
+static struct seen_exception_set *set_of(struct exceptions_seen *all, const PyObject *exception)
 {
-    return &sightings->sets[hash(exception) % SIGHTING_SETS];
+    return &all->sets[hash(exception) % EXCEPTIONS_SEEN_SETS];
 }
 
-struct sighting *sighting_find(struct sightings *sightings, const PyObject *exception)
+struct seen_exception *exceptions_seen_find(struct exceptions_seen *all, const PyObject *exception)
 {
-    struct sighting_set *set = set_of(sightings, exception);
+    struct seen_exception_set *set = set_of(all, exception);
 
-    for (unsigned i = 0; i < SIGHTING_WAYS; i++)
+    for (unsigned i = 0; i < EXCEPTIONS_SEEN_WAYS; i++)
         if (set->exceptions[i] == exception)
             return &set->all[i];
     return NULL;
 }
 
 /* The place to be used next: not one of an exception that is under way, unless all are. */
-static unsigned choose(struct sighting_set *set)
+static unsigned choose(struct seen_exception_set *set)
 {
-    for (unsigned i = 0; i < SIGHTING_WAYS; i++) {
-        unsigned at = set->turn++ % SIGHTING_WAYS;
+    for (unsigned i = 0; i < EXCEPTIONS_SEEN_WAYS; i++) {
+        unsigned at = set->turn++ % EXCEPTIONS_SEEN_WAYS;
         if (!set->exceptions[at] || set->all[at].fate != FATE_UNKNOWN)
             return at;
     }
-    return set->turn++ % SIGHTING_WAYS;
+    return set->turn++ % EXCEPTIONS_SEEN_WAYS;
 }
 
-struct sighting *sighting_add(struct sightings *sightings, const PyObject *exception,
-                              struct sighting *there)
+struct seen_exception *exceptions_seen_add(struct exceptions_seen *all, const PyObject *exception,
+                                           struct seen_exception *there)
 {
     if (!there) {
-        struct sighting_set *set = set_of(sightings, exception);
+        struct seen_exception_set *set = set_of(all, exception);
         unsigned at = choose(set);
         set->exceptions[at] = exception;
         there = &set->all[at];
     }
-    *there = (struct sighting){.exception = exception};
+    *there = (struct seen_exception){.exception = exception};
     return there;
 }
 
-void sighting_own(struct sightings *sightings, const PyObject *traceback, const PyObject *exception)
+void exceptions_seen_own(struct exceptions_seen *all, const PyObject *traceback,
+                         const PyObject *exception)
 {
-    sightings->owners[hash(traceback) % SIGHTING_OWNERS] =
-        (struct sighting_owner){traceback, exception};
+    all->owners[hash(traceback) % EXCEPTIONS_SEEN_OWNERS] =
+        (struct seen_exception_owner){traceback, exception};
 }
 
 /* Whether an entry is known to have been made for another exception. */
-static bool is_anothers(const struct sightings *sightings, const PyObject *traceback,
+static bool is_anothers(const struct exceptions_seen *all, const PyObject *traceback,
                         const PyObject *exception)
 {
-    const struct sighting_owner *owner = &sightings->owners[hash(traceback) % SIGHTING_OWNERS];
+    const struct seen_exception_owner *owner =
+        &all->owners[hash(traceback) % EXCEPTIONS_SEEN_OWNERS];
     return owner->traceback == traceback && owner->exception != exception;
 }
 
-PyObject *sighting_older(const struct sightings *sightings, PyObject *traceback)
+PyObject *exceptions_seen_older(const struct exceptions_seen *all, PyObject *traceback)
 {
-    PyObject *next = attribute_of(&sightings->next, traceback);
+    PyObject *next = attribute_of(&all->next, traceback);
     Py_DecRef(next);
     return next == Py_None ? NULL : next;
 }
 
 /* The code of an entry of a traceback, borrowed from it; NULL: not known. */
-static PyObject *code_of(const struct sightings *sightings, PyObject *traceback)
+static PyObject *code_of(const struct exceptions_seen *all, PyObject *traceback)
 {
-    _cleanup_unref_ PyObject *frame = attribute_of(&sightings->frame, traceback);
+    _cleanup_unref_ PyObject *frame = attribute_of(&all->frame, traceback);
 
     if (!frame)
         return NULL;
@@ -92,58 +94,60 @@ static PyObject *code_of(const struct sightings *sightings, PyObject *traceback)
     return code;
 }
 
-long sighting_lasti(const struct sightings *sightings, PyObject *traceback)
+long exceptions_seen_lasti(const struct exceptions_seen *all, PyObject *traceback)
 {
-    _cleanup_unref_ PyObject *at = attribute_of(&sightings->lasti, traceback);
+    _cleanup_unref_ PyObject *at = attribute_of(&all->lasti, traceback);
     return at ? PyLong_AsLong(at) : -1;
 }
 
 /* Whether the entry is of the code and the instruction that were seen. */
-static bool is_at(const struct sightings *sightings, PyObject *traceback,
-                  const struct sighting *sighting)
+static bool is_at(const struct exceptions_seen *all, PyObject *traceback,
+                  const struct seen_exception *seen)
 {
-    return !is_anothers(sightings, traceback, sighting->exception) &&
-           sighting_lasti(sightings, traceback) == sighting->lasti &&
-           code_of(sightings, traceback) == sighting->code;
+    return !is_anothers(all, traceback, seen->exception) &&
+           exceptions_seen_lasti(all, traceback) == seen->lasti &&
+           code_of(all, traceback) == seen->code;
 }
 
-bool sighting_is(const struct sightings *sightings, const struct sighting *sighting,
-                 PyObject *older)
+bool seen_exception_is(const struct exceptions_seen *all, const struct seen_exception *seen,
+                       PyObject *older)
 {
-    for (int i = 0; i < SIGHTING_DEPTH && older; i++) {
-        if (older == sighting->traceback)
-            return is_at(sightings, older, sighting);
-        older = sighting_older(sightings, older);
+    for (int i = 0; i < EXCEPTIONS_SEEN_DEPTH && older; i++) {
+        if (older == seen->traceback)
+            return is_at(all, older, seen);
+        older = exceptions_seen_older(all, older);
     }
     return false;
 }
 
-bool sighting_is_of(const struct sightings *sightings, PyObject *traceback, PyObject *code)
+bool exceptions_seen_is_of(const struct exceptions_seen *all, PyObject *traceback, PyObject *code)
 {
-    return code_of(sightings, traceback) == code;
+    return code_of(all, traceback) == code;
 }
 
-PyObject *sighting_origin(const struct sightings *sightings, PyObject *traceback, long *lasti)
+PyObject *exceptions_seen_origin(const struct exceptions_seen *all, PyObject *traceback,
+                                 long *lasti)
 {
     PyObject *next;
     int i;
 
-    for (i = 0; i < 100 * SIGHTING_DEPTH && (next = sighting_older(sightings, traceback)); i++)
+    for (i = 0; i < 100 * EXCEPTIONS_SEEN_DEPTH && (next = exceptions_seen_older(all, traceback));
+         i++)
         traceback = next;
-    *lasti = sighting_lasti(sightings, traceback);
-    return code_of(sightings, traceback);
+    *lasti = exceptions_seen_lasti(all, traceback);
+    return code_of(all, traceback);
 }
 
-void sightings_forget(struct sightings *sightings)
+void exceptions_seen_forget(struct exceptions_seen *all)
 {
-    memset(sightings->sets, 0, sizeof sightings->sets);
-    memset(sightings->owners, 0, sizeof sightings->owners);
+    memset(all->sets, 0, sizeof all->sets);
+    memset(all->owners, 0, sizeof all->owners);
 }
 
-void sightings_clear(struct sightings *sightings)
+void exceptions_seen_clear(struct exceptions_seen *all)
 {
-    sightings_forget(sightings);
-    attribute_clear(&sightings->next);
-    attribute_clear(&sightings->frame);
-    attribute_clear(&sightings->lasti);
+    exceptions_seen_forget(all);
+    attribute_clear(&all->next);
+    attribute_clear(&all->frame);
+    attribute_clear(&all->lasti);
 }

@@ -13,83 +13,84 @@
 #include "agent/cpython/text.h"
 #include "agent/record/ring.h"
 
-#define SIGHTING_WAYS 4u      /* exceptions with the same hash that are remembered */
-#define SIGHTING_SETS 256u    /* a power of two */
-#define SIGHTING_OWNERS 1024u /* a power of two */
-#define SIGHTING_DEPTH 64     /* entries of a traceback that are looked at */
+#define EXCEPTIONS_SEEN_WAYS 4u      /* exceptions with the same hash that are remembered */
+#define EXCEPTIONS_SEEN_SETS 256u    /* a power of two */
+#define EXCEPTIONS_SEEN_OWNERS 1024u /* a power of two */
+#define EXCEPTIONS_SEEN_DEPTH 64     /* entries of a traceback that are looked at */
 
 struct ring;
 
-enum sighting_fate {
+enum exception_fate {
     FATE_UNKNOWN, /* the exception is under way, or C code got it */
     FATE_HANDLED, /* Python code caught it */
     FATE_LEFT,    /* it left its thread or task */
     FATE_GONE,    /* another exception, which has no row, is at its address */
 };
 
-struct sighting {
+struct seen_exception {
     const PyObject *exception;    /* not held */
     const void *traceback, *code; /* its newest entry and the code of that: not held */
     long lasti;                   /* [bytes] of the instruction there */
     const struct ring *ring;      /* that its row is in */
     struct ring_ticket ticket;
-    enum sighting_fate fate;
+    enum exception_fate fate;
 };
 
 /* Which exception an entry of a traceback was made for. */
-struct sighting_owner {
+struct seen_exception_owner {
     const void *traceback;
     const PyObject *exception;
 };
 
-/* The sightings of exceptions with one hash. A free place is NULL. */
-struct sighting_set {
-    const PyObject *exceptions[SIGHTING_WAYS]; /* whose sightings these are */
-    struct sighting all[SIGHTING_WAYS];
-    unsigned turn; /* the place that the next sighting takes */
+/* The exceptions with one hash. A free entry is NULL. */
+struct seen_exception_set {
+    const PyObject *exceptions[EXCEPTIONS_SEEN_WAYS]; /* which ones `all` describes */
+    struct seen_exception all[EXCEPTIONS_SEEN_WAYS];
+    unsigned turn; /* the entry that is used next */
 };
 
-struct sightings {
-    struct sighting_set sets[SIGHTING_SETS];
-    struct sighting_owner owners[SIGHTING_OWNERS];
+struct exceptions_seen {
+    struct seen_exception_set sets[EXCEPTIONS_SEEN_SETS];
+    struct seen_exception_owner owners[EXCEPTIONS_SEEN_OWNERS];
     struct attribute next, frame, lasti; /* of traceback */
 };
 
 /* All of these functions want the GIL, and leave no exception. */
 
 /* 0, or -EOPNOTSUPP: this interpreter's tracebacks can't be read. */
-int sightings_init(struct sightings *sightings);
-/* The sighting at the address of an exception: of that one, or of an earlier one which was there
- * before; see sighting_is(). NULL: there is none. */
-struct sighting *sighting_find(struct sightings *sightings, const PyObject *exception);
-/* Adds a sighting of an exception. It takes the place of `there`, which sighting_find() gave, or
- * of one whose fate is known. */
-struct sighting *sighting_add(struct sightings *sightings, const PyObject *exception,
-                              struct sighting *there);
+int exceptions_seen_init(struct exceptions_seen *all);
+/* What was seen at the address of an exception: that one, or an earlier one which was there
+ * before; see seen_exception_is(). NULL: there is none. */
+struct seen_exception *exceptions_seen_find(struct exceptions_seen *all, const PyObject *exception);
+/* Adds an exception. It takes the entry `there`, which exceptions_seen_find() gave; NULL: that of
+ * an exception whose fate is known. */
+struct seen_exception *exceptions_seen_add(struct exceptions_seen *all, const PyObject *exception,
+                                           struct seen_exception *there);
 /* The next older entry of a traceback, borrowed from it; NULL: none. */
-PyObject *sighting_older(const struct sightings *sightings, PyObject *traceback);
-/* Whether a sighting is of the exception that is at its address now. older: that exception's
+PyObject *exceptions_seen_older(const struct exceptions_seen *all, PyObject *traceback);
+/* Whether what was seen is the exception that is at its address now. older: that exception's
  * traceback below its newest entry. */
-bool sighting_is(const struct sightings *sightings, const struct sighting *sighting,
-                 PyObject *older);
+bool seen_exception_is(const struct exceptions_seen *all, const struct seen_exception *seen,
+                       PyObject *older);
 /* Notes the newest entry of a traceback, its code and its instruction [bytes]. */
-static inline void sighting_note(struct sighting *sighting, const PyObject *traceback,
-                                 const PyObject *code, long lasti)
+static inline void seen_exception_note(struct seen_exception *seen, const PyObject *traceback,
+                                       const PyObject *code, long lasti)
 {
-    sighting->traceback = traceback;
-    sighting->code = code;
-    sighting->lasti = lasti;
+    seen->traceback = traceback;
+    seen->code = code;
+    seen->lasti = lasti;
 }
 /* Notes the exception for which the newest entry was made. */
-void sighting_own(struct sightings *sightings, const PyObject *traceback,
-                  const PyObject *exception);
+void exceptions_seen_own(struct exceptions_seen *all, const PyObject *traceback,
+                         const PyObject *exception);
 /* The instruction of the newest entry, [bytes]; -1: not known. */
-long sighting_lasti(const struct sightings *sightings, PyObject *traceback);
+long exceptions_seen_lasti(const struct exceptions_seen *all, PyObject *traceback);
 /* Whether the newest entry is of that code. */
-bool sighting_is_of(const struct sightings *sightings, PyObject *traceback, PyObject *code);
+bool exceptions_seen_is_of(const struct exceptions_seen *all, PyObject *traceback, PyObject *code);
 /* The code and the instruction, [bytes], of the oldest entry, borrowed from it; NULL: not known. */
-PyObject *sighting_origin(const struct sightings *sightings, PyObject *traceback, long *lasti);
-/* Forgets all sightings, since rows go to another ring from now on. */
-void sightings_forget(struct sightings *sightings);
-/* Gives up what sightings_init() made. */
-void sightings_clear(struct sightings *sightings);
+PyObject *exceptions_seen_origin(const struct exceptions_seen *all, PyObject *traceback,
+                                 long *lasti);
+/* Forgets all exceptions, since rows go to another ring from now on. */
+void exceptions_seen_forget(struct exceptions_seen *all);
+/* Gives up what exceptions_seen_init() made. */
+void exceptions_seen_clear(struct exceptions_seen *all);

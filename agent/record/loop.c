@@ -11,8 +11,6 @@
  * Who blocks it is seen by a look at its thread's stack from Python's thread, once half of the
  * limit is over and again when all of it is. That waits for the GIL: where C code keeps it, the
  * loop's thread gives it up behind that very call. */
-#include "agent/record/loop.h"
-
 #include "agent/base/clock.h"
 #include "agent/base/thread.h"
 #include "agent/cpython/current_task.h"
@@ -35,7 +33,7 @@
 #define PERIOD_MAX_NS 100000000ull
 
 /* What was seen of a loop that is blocked. */
-struct place {
+struct blocked_at {
     struct ring_text task, coro, func, file, stack; /* in the buffers, or NULL */
     int64_t line;
     char texts[5][RING_TEXT_MAX];
@@ -47,10 +45,10 @@ struct running {
     PyObject *weak; /* a reference to it; NULL: there was none yet */
     PyThreadState *thread;
     int32_t tid;
-    bool round;          /* it has looked up _run_once, and not _process_events since */
-    struct place *place; /* NULL: none was needed yet */
-    uint64_t placed;     /* of the block that began then ... */
-    uint64_t told;       /* ... and which one has a row, there: */
+    bool round;               /* it has looked up _run_once, and not _process_events since */
+    struct blocked_at *place; /* NULL: none was needed yet */
+    uint64_t placed;          /* of the block that began then ... */
+    uint64_t told;            /* ... and which one has a row, there: */
     struct ring *ring;
     struct ring_ticket ticket;
 };
@@ -86,7 +84,7 @@ static void set_busy(size_t slot, size_t i, uint64_t ns)
 /* duration: [s], NAN while it lasts. */
 static void write_row(struct running *running, uint64_t since, double duration)
 {
-    const struct place *place = running->placed == since ? running->place : NULL;
+    const struct blocked_at *place = running->placed == since ? running->place : NULL;
     struct ring *ring = recorder_ring(RECORDED_LOOP);
     struct loop_row row = {
         .ts = realtime_s() - (double)(monotonic_ns() - since) * 1e-9,
@@ -487,15 +485,6 @@ static void forget(void)
         }
 }
 
-const struct recorder loop_recorder = {
-    .on = on,
-    .off = off,
-    .forget = forget,
-    .python = true,
-    .rate = LIMIT_S,
-    .rate_max = LIMIT_MAX_S,
-};
-
 /* ---- who blocks ---- */
 
 static void copy_text(struct ring_text *to, char buffer[RING_TEXT_MAX],
@@ -507,7 +496,7 @@ static void copy_text(struct ring_text *to, char buffer[RING_TEXT_MAX],
 }
 
 /* The task that a loop runs. */
-static void see_task(struct loops *self, PyObject *loop, struct place *place)
+static void see_task(struct loops *self, PyObject *loop, struct blocked_at *place)
 {
     _cleanup_unref_ PyObject *task = current_task_find(&self->tasks, loop);
     _cleanup_unref_ PyObject *name = task ? current_task_name(&self->tasks, task) : NULL;
@@ -523,12 +512,12 @@ static void see_task(struct loops *self, PyObject *loop, struct place *place)
     PyErr_Clear();
 }
 
-static void see_frames(struct loops *self, PyFrameObject *frame, struct place *place)
+static void see_frames(struct loops *self, PyFrameObject *frame, struct blocked_at *place)
 {
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
     struct code_site site;
 
-    stack_site(&self->sites, frame, code, &site);
+    stack_text_site(&self->sites, frame, code, &site);
     copy_text(&place->func, place->texts[2], &site.func);
     copy_text(&place->file, place->texts[3], &site.file);
     place->line = site.line;
@@ -613,7 +602,9 @@ static void look_into(struct interpreter *interpreter, uint64_t limit)
     interpreter_leave(entered);
 }
 
-uint64_t loop_look(void)
+/* Looks where the loops are that have been blocked for long, if there are any: only then this takes
+ * the GIL. */
+static uint64_t look(void)
 {
     uint64_t limit = __atomic_load_n(&limit_ns, __ATOMIC_RELAXED), period = limit / 4;
     bool any = false;
@@ -634,3 +625,13 @@ uint64_t loop_look(void)
         return 0;
     return period < PERIOD_MIN_NS ? PERIOD_MIN_NS : period > PERIOD_MAX_NS ? PERIOD_MAX_NS : period;
 }
+
+const struct recorder loop_recorder = {
+    .on = on,
+    .off = off,
+    .forget = forget,
+    .look = look,
+    .python = true,
+    .rate = LIMIT_S,
+    .rate_max = LIMIT_MAX_S,
+};

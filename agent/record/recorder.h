@@ -74,6 +74,8 @@ struct recorder {
     /* In a child after fork, where its threads are gone, before anything else
      * runs; NULL: nothing. */
     void (*forget)(void);
+    /* struct part; NULL: all of it is told of. */
+    uint64_t (*look)(void);
     bool python;
     bool by_itself; /* recorded from its first use on, without RECORD_ON */
     /* proto_record's rate unless another one is asked for; 0: there is none. And the largest. */
@@ -102,6 +104,8 @@ int recorder_prepare(const struct proto_record *record, char words[PROTO_WORDS_M
 int recorder_switch(struct interpreter *interpreter, const struct proto_record *record,
                     char words[PROTO_WORDS_MAX]);
 
+/* Has recorders look at what nobody tells them of, as struct part says. */
+uint64_t recorder_look(void);
 /* Takes the hooks out of an interpreter. With its GIL. */
 void recorder_leave(struct interpreter *interpreter);
 /* Detached: ends our own threads and gives all rings up, those that are written with the GIL if

@@ -52,15 +52,16 @@ static bool is_code(uint64_t address)
 /* As the kernel's sampler has them. Calls of the evaluation loop are left out. */
 static void take_frames(const PyThreadState *state, struct trap_sample *out)
 {
-    const struct offsets *o = layout();
-    uint64_t at = state ? (uint64_t)(uintptr_t)layout_frame(state) : 0;
+    const struct offsets *o = struct_layout();
+    uint64_t at = state ? (uint64_t)(uintptr_t)struct_layout_frame(state) : 0;
     char frame[FRAME_MAX];
     int offset;
 
-    for (; at && out->n < TRAP_FRAMES_MAX; at = (uint64_t)(uintptr_t)layout_frame_back(frame)) {
+    for (; at && out->n < TRAP_FRAMES_MAX;
+         at = (uint64_t)(uintptr_t)struct_layout_frame_back(frame)) {
         if (!copy(at, frame, frame_size))
             return;
-        PyObject *code = layout_frame_code(frame, &offset);
+        PyObject *code = struct_layout_frame_code(frame, &offset);
         struct trap_frame *to = &out->frames[out->n];
         if (!code)
             continue;
@@ -71,7 +72,7 @@ static void take_frames(const PyThreadState *state, struct trap_sample *out)
             to->code |= TRAP_FRAME_GENERATOR;
         to->at = python.version < 0x030b
                      ? (uint32_t) * (const int *)(const void *)(frame + o->frame_lasti)
-                     : (uint64_t)(uintptr_t)layout_pointer(frame, o->frame_instr);
+                     : (uint64_t)(uintptr_t)struct_layout_pointer(frame, o->frame_instr);
         out->n++;
     }
     if (at)
@@ -85,9 +86,10 @@ static void take_python(struct trap_sample *out)
     out->interp = 0;
     if (__atomic_load_n(&ending, __ATOMIC_SEQ_CST))
         return;
-    const PyThreadState *state = signal_state(&gil);
+    const PyThreadState *state = signal_stack_state(&gil);
     if (state)
-        out->interp = (uint64_t)(uintptr_t)layout_pointer(state, layout()->tstate_interp);
+        out->interp =
+            (uint64_t)(uintptr_t)struct_layout_pointer(state, struct_layout()->tstate_interp);
     if (gil)
         out->flags |= TRAP_SAMPLE_GIL;
     take_frames(state, out);
@@ -95,7 +97,6 @@ static void take_python(struct trap_sample *out)
 
 static void take(struct trap_samples *to, uint64_t now)
 {
-    struct timespec cpu;
     uint64_t number = __atomic_fetch_add(&to->next, 1, __ATOMIC_SEQ_CST);
     struct trap_sample *slot = &to->slot[number % TRAP_SAMPLES_MAX];
 
@@ -104,9 +105,8 @@ static void take(struct trap_samples *to, uint64_t now)
         return;
     }
     __atomic_store_n(&slot->turn, 0, __ATOMIC_SEQ_CST);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
     slot->when = now;
-    slot->cpu_ns = timespec_ns(&cpu);
+    slot->cpu_ns = thread_cpu_ns();
     slot->thread = (uint64_t)pthread_self();
     slot->tid = (int32_t)syscall(SYS_gettid);
     slot->flags = slot->n = 0;
@@ -159,7 +159,7 @@ static int make_samples(char words[PROTO_WORDS_MAX])
 /* Of what a handler needs; one may run meanwhile, and finds the same. False: it can't be had. */
 static bool find_needs(void)
 {
-    const struct offsets *o = layout();
+    const struct offsets *o = struct_layout();
     const int64_t fields[] = {o->frame_previous, o->frame_code, o->frame_owner, o->frame_lasti,
                               o->frame_instr};
     size_t size = 0;

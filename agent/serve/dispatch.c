@@ -3,7 +3,9 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/life.h"
 #include "agent/base/lock.h"
+#include "agent/breakpoint/set.h"
 #include "agent/cpython/gil.h"
+#include "agent/crash/crash.h"
 #include "agent/crash/fatal.h"
 #include "agent/eval/interrupt.h"
 #include "agent/eval/requests.h"
@@ -192,6 +194,28 @@ static int samples(const struct wire_frame *frame)
     return send_done(frame->header.id, 0, 0, "");
 }
 
+void dispatch_tidy(void)
+{
+    if (requests_untidy())
+        (void)python_thread_need(); /* without it, whoever comes next tidies up */
+}
+
+/* Threads go on at once; the rest is Python's. */
+static int release(const struct wire_frame *frame)
+{
+    struct proto_release wanted;
+
+    memcpy(&wanted, frame->body, sizeof wanted);
+    if (!wanted.here)
+        return -EPROTO;
+    const bool untidy[] = {breakpoints_release(wanted.here), hold_release(wanted.here),
+                           crash_release(wanted.here)};
+    if (untidy[0] || untidy[1] || untidy[2])
+        requests_tidy();
+    dispatch_tidy();
+    return 0;
+}
+
 void dispatch_interrupt(uint64_t id)
 {
     if (id)
@@ -247,6 +271,7 @@ int dispatch(const struct wire_frame *frame)
     case PROTO_THREAD: return thread(frame);
     case PROTO_SAMPLES: return samples(frame);
     case PROTO_CRASH_SEEN: fatal_seen(); return 0;
+    case PROTO_RELEASE: return release(frame);
     case PROTO_CANCEL: return cancel(id);
     case PROTO_STATUS: return send_ready(id);
     case PROTO_DETACH: return detach(id);

@@ -12,6 +12,9 @@ int dispatch(const struct wire_frame *frame);
 /* Interrupts the running request of that id, if it still runs; 0: nothing to do. */
 void dispatch_interrupt(uint64_t id);
 
+/* Has Python's thread tidy up, if there is something (requests_untidy()). */
+void dispatch_tidy(void);
+
 /* After the channel's end: whether a DETACH was carried out. Then its DONE is sent, and Python's
  * thread has ended. */
 bool dispatch_detached(void);

@@ -7,7 +7,6 @@
 #include "agent/base/lock.h"
 #include "agent/base/thread.h"
 #include "agent/breakpoint/change.h"
-#include "agent/breakpoint/newcomers.h"
 #include "agent/cpython/exception_words.h"
 #include "agent/cpython/gil.h"
 #include "agent/crash/crash.h"
@@ -16,13 +15,13 @@
 #include "agent/eval/requests.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/interpreter/own_threads.h"
-#include "agent/record/collectives/collectives.h"
-#include "agent/record/loop.h"
+#include "agent/interpreter/part.h"
 #include "agent/record/recorder.h"
 #include "agent/sample/sample.h"
 #include "agent/serve/ending.h"
 #include "agent/stop/hold.h"
 #include "agent/stop/orders.h"
+#include "agent/stop/step.h"
 #include "agent/watch/watch.h"
 #include "agent/wire/channel.h"
 #include "agent/wire/record.h"
@@ -111,13 +110,19 @@ static void record_run(struct interpreter *interpreter, struct request *request,
 static void thread_run(struct interpreter *interpreter, struct request *request, PyObject *here,
                        struct evaluation *out)
 {
-    finish_order(request, order_run(interpreter, &request->thread, out->done.words), out);
+    int r = order_run(interpreter, &request->thread, out->done.words);
+    if (requests_forsaken(request))
+        step_cancel(); /* those that came before it have been, when the daemon went */
+    finish_order(request, r, out);
 }
 
 static void crash_run(struct interpreter *interpreter, struct request *request, PyObject *here,
                       struct evaluation *out)
 {
-    finish_order(request, crash_switch(interpreter, &request->on_crash, out->done.words), out);
+    int r = crash_switch(interpreter, &request->on_crash, out->done.words);
+    if (requests_forsaken(request) && crash_release(0))
+        requests_tidy();
+    finish_order(request, r, out);
 }
 
 static void breakpoints_operate(struct interpreter *interpreter, struct request *request,
@@ -356,16 +361,26 @@ static void welcome(struct own_thread *self)
         interpreter_leave(interpreter);
 }
 
+/* What was released (PROTO_RELEASE) is put away. */
+static void tidy(struct request *request)
+{
+    struct interpreter *interpreter;
+
+    requests_free(request); /* what is released from now on is for another time */
+    if (interpreter_enter(0, 0, &interpreter) < 0)
+        return;
+    breakpoints_tidy(interpreter);
+    step_tidy(interpreter);
+    crash_tidy(interpreter);
+    interpreter_leave(interpreter);
+}
+
 /* What nobody tells of is looked at from time to time. Whether a request came before it is time to
  * look again; also where there is nothing to look at. */
 static bool look_until_request(void)
 {
-    const uint64_t looks[] = {newcomers_look(), loop_look(), collectives_look()};
-    uint64_t ns = 0;
+    uint64_t ns = parts_look();
 
-    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
-        if (looks[i] && (!ns || looks[i] < ns))
-            ns = looks[i];
     return !ns || requests_wait(ns);
 }
 
@@ -390,6 +405,8 @@ static void *python_main(void *arg)
         } else if (request->op == PROTO_DETACH) {
             if (ending_detach(request))
                 break;
+        } else if (request->op == REQUEST_TIDY) {
+            tidy(request);
         } else {
             run(request);
         }

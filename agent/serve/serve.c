@@ -58,6 +58,7 @@ static void end_channel(void)
     parts_daemon_gone();
     requests_abandon();
     dispatch_interrupt(requests_running());
+    dispatch_tidy();
     channel_end();
 }
 

@@ -48,6 +48,9 @@ static __thread struct held *held_own;
 static int inside; /* threads, hold_inside() */
 static unsigned jobs_run;
 static uint32_t stops; /* so many there were */
+/* numbers of open files that are closed: the last of so many */
+static uint64_t released[HOLD_RELEASED_MAX];
+static uint64_t nreleased;
 
 /* ---- with the lock ---- */
 
@@ -72,6 +75,14 @@ static void tell_all(const struct interpreter *interpreter, const char *why)
     for (struct held *held = held_all; held; held = held->next)
         if (!interpreter || held->interpreter == interpreter)
             tell(held, why);
+}
+
+static bool is_released(uint64_t here)
+{
+    for (size_t i = 0; i < HOLD_RELEASED_MAX; i++)
+        if (here && released[i] == here)
+            return true;
+    return false;
 }
 
 static bool may_hold(const struct interpreter *interpreter, bool alone)
@@ -111,10 +122,11 @@ static bool enter(struct held *held)
                               .until_ns = since_ns + for_ns};
 
     _guard_agent_;
-    if (!may_hold(held->interpreter, hold->alone) || (hold->removed && *hold->removed))
+    if (!may_hold(held->interpreter, hold->alone) || (hold->removed && *hold->removed) ||
+        is_released(hold->here))
         return false;
     stop.number = ++stops;
-    held->stop = stops_take(&stop);
+    held->stop = stop_table_take(&stop);
     if (!held->stop)
         return false;
     held->until_ns = monotonic_ns() + for_ns;
@@ -132,7 +144,7 @@ static void let_go(struct held *held)
     while (*link != held)
         link = &(*link)->next;
     *link = held->next;
-    stops_free(held->stop);
+    stop_table_free(held->stop);
     pthread_cond_broadcast(&agent_changed);
 }
 
@@ -235,7 +247,7 @@ bool hold_thread(struct interpreter *interpreter, const struct hold *hold,
     if (held_own || own_thread_self() || probe_agent_record.pid != getpid())
         return true;
     held.stepped = step_end(interpreter);
-    exit_watch(interpreter);
+    joining_watch(interpreter);
     if (!enter(&held))
         return true;
     begun(arg, held.stop->number);
@@ -260,12 +272,12 @@ void hold_jumped(int line)
 {
     _guard_agent_;
     held_own->jumped_to = line;
-    stops_set_line(held_own->stop, line);
+    stop_table_set_line(held_own->stop, line);
 }
 
 /* From 3.12 on a line that is jumped to is told of like any other, and so is, once a function is
- * entered, its only line. Where a breakpoint holds it, who hears of steps has that event still
- * before it: from 3.12 on if it had heard before. */
+ * entered, its only line. Where a breakpoint holds the thread, who hears of steps has the event
+ * still before it, if it heard before or hear_tells_who_begins(). */
 int hold_told_line(void)
 {
     const struct hold *hold = held_own->hold;
@@ -275,7 +287,7 @@ int hold_told_line(void)
         return held_own->jumped_to;
     if (hold->why != STOP_BREAKPOINT)
         return at_line ? 0 : hold->line;
-    return python.version < 0x030c || held_own->stepped || !at_line ? hold->line : 0;
+    return hear_tells_who_begins() || held_own->stepped || !at_line ? hold->line : 0;
 }
 
 void hold_go(const char *why)
@@ -360,15 +372,47 @@ int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX])
     return 0;
 }
 
-void hold_removed(uint32_t id)
+void hold_removed(uint32_t id, const char *why)
 {
     _guard_agent_;
     for (struct held *held = held_all; held; held = held->next)
         if (held->hold->id == id)
-            tell(held, "removed");
+            tell(held, why);
 }
 
-void hold_release(void)
+void hold_let_go(const bool *removed)
+{
+    _guard_agent_;
+    for (struct held *held = held_all; held; held = held->next)
+        if (held->hold->removed == removed && *removed)
+            tell(held, "closed");
+}
+
+bool hold_is_released(uint64_t here)
+{
+    if (!here)
+        return false;
+    _guard_agent_;
+    return is_released(here);
+}
+
+uint64_t hold_released(void)
+{
+    _guard_agent_;
+    return nreleased;
+}
+
+bool hold_release(uint64_t here)
+{
+    _guard_agent_;
+    released[nreleased++ % HOLD_RELEASED_MAX] = here;
+    for (struct held *held = held_all; held; held = held->next)
+        if (held->hold->here == here)
+            tell(held, "closed");
+    return step_release(nreleased);
+}
+
+void hold_daemon_gone(void)
 {
     step_cancel();
     _guard_agent_;
@@ -400,5 +444,5 @@ void hold_forget(void)
 {
     held_all = NULL;
     inside = 0;
-    stops_forget();
+    stop_table_forget();
 }

@@ -24,6 +24,7 @@ struct hold {
     enum hear_event event; /* that it is held in; with frame only */
     const bool *removed;   /* of the breakpoint: set before hold_removed(). NULL: there is none */
     bool alone;            /* with or without a daemon: the environment asks for it */
+    uint64_t here;         /* number of the open file that it lives as long as; 0: of none */
     /* of an exception that holds it: its type and message; bytes NULL: there is none, or it isn't
      * known */
     struct ring_text exception, message;
@@ -59,8 +60,19 @@ bool hold_has_state(uint64_t state);
 /* Lets a thread go on, or, 0, all, and gives up all steps. -ESRCH with words.
  * Any thread, without the GIL. */
 int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX]);
-/* Lets those go on that a breakpoint holds, which is removed. Any thread. */
-void hold_removed(uint32_t id);
+/* Lets those go on that a breakpoint holds, which is removed. why: a literal, the name of the row
+ * in events. Any thread. */
+void hold_removed(uint32_t id, const char *why);
+/* The same of those that are held with this `removed`, unless it is false. Any thread. */
+void hold_let_go(const bool *removed);
+/* An open file is closed: lets those go on that are held as long as it is open, and holds none for
+ * it any more. True: step_tidy() is to follow. Any thread, without the GIL. */
+bool hold_release(uint64_t here);
+/* Whether that file is closed, of the last HOLD_RELEASED_MAX that are. Any thread. */
+#define HOLD_RELEASED_MAX 256u
+bool hold_is_released(uint64_t here);
+/* So many are. Any thread. */
+uint64_t hold_released(void);
 /* What a held thread is told to run, with the GIL of its interpreter. here, borrowed: the frame, or
  * the exception, at which it is held. */
 struct job {
@@ -88,7 +100,7 @@ int hold_run(const struct job_for *whose, struct job *job);
 unsigned hold_jobs_run(void);
 
 /* Lets all go on: the daemon has gone. Any thread, without the GIL. */
-void hold_release(void);
+void hold_daemon_gone(void);
 /* The same for one interpreter, that begins to end. With or without the GIL. */
 void hold_leave(const struct interpreter *interpreter);
 /* Detach (agent_life.detaching): the same, and waits, without the GIL, until all have left. False:

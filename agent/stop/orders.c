@@ -124,7 +124,8 @@ static int step(struct interpreter *interpreter, const struct hold *hold,
     const struct step_place place = {.frame = hold->frame,
                                      .returning = hold->why == STOP_RETURN,
                                      .skip = hold_told_line(),
-                                     .value = hold->value};
+                                     .value = hold->value,
+                                     .here = order->here ? order->here : hold->here};
     const int line = order->line ? order->line : hold->line + 1;
 
     if (!hold->frame)
@@ -140,7 +141,7 @@ static int step(struct interpreter *interpreter, const struct hold *hold,
 /* ---- pause ---- */
 
 struct pausing {
-    uint64_t thread, for_ns;
+    uint64_t thread, for_ns, here;
     size_t found;
     char *words;
     int error;
@@ -150,7 +151,8 @@ static void pause_one(struct interpreter *interpreter, void *arg)
 {
     struct pausing *pausing = arg;
     size_t found = 0;
-    int r = step_pause(interpreter, pausing->thread, pausing->for_ns, &found, pausing->words);
+    int r = step_pause(interpreter, pausing->thread, pausing->for_ns, pausing->here, &found,
+                       pausing->words);
     pausing->found += found;
     pausing->error = pausing->error ? pausing->error : r;
 }
@@ -158,7 +160,7 @@ static void pause_one(struct interpreter *interpreter, void *arg)
 static int pause_them(struct interpreter *interpreter, const struct proto_thread *order,
                       char words[PROTO_WORDS_MAX])
 {
-    struct pausing pausing = {order->thread, order->stop_ns, 0, words, 0};
+    struct pausing pausing = {order->thread, order->stop_ns, order->here, 0, words, 0};
 
     pause_one(interpreter, &pausing);
     interpreter_each_there(pause_one, &pausing);

@@ -20,6 +20,7 @@ struct step_place {
     bool returning;       /* it is about to leave the frame */
     int skip; /* of this line of the frame it may be told yet, which doesn't count; 0: none */
     PyObject *value; /* borrowed; what it is about to return; NULL: nothing */
+    uint64_t here;   /* number of the open file that the step lives as long as; 0: of none */
 };
 
 /* This thread, which is held there, is to stop again: verb is any but THREAD_CONTINUE, THREAD_JUMP
@@ -27,13 +28,14 @@ struct step_place {
 int step_from(struct interpreter *interpreter, const struct step_place *place,
               enum thread_verb verb, int line, uint64_t for_ns, char words[PROTO_WORDS_MAX]);
 /* Every thread, or, if it isn't 0, the one with that pthread_t, stops at the next line that it
- * runs. With the GIL. *found: how many of them there are here. -errno with words. */
-int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns, size_t *found,
-               char words[PROTO_WORDS_MAX]);
+ * runs. here: as of struct step_place. With the GIL. *found: how many of them there are here.
+ * -errno with words. */
+int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns, uint64_t here,
+               size_t *found, char words[PROTO_WORDS_MAX]);
 /* A thread, which may be another one, by PyThreadState_GetID(), stops at the next line that it
  * runs, in `frame`, its innermost, or elsewhere, because of a watchpoint. With the GIL. -errno. */
 int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObject *frame,
-                   uint32_t id, uint64_t for_ns);
+                   uint32_t id, uint64_t for_ns, uint64_t here);
 /* Gives up what was to stop a thread because of a watchpoint, which is removed. With the GIL. */
 void step_removed(struct interpreter *interpreter, uint32_t id);
 /* This thread stops for another reason: a step that is under way ends with that. Whether
@@ -41,5 +43,11 @@ void step_removed(struct interpreter *interpreter, uint32_t id);
 bool step_end(struct interpreter *interpreter);
 /* Gives up all that are under way, soon. Any thread, without the GIL. */
 void step_cancel(void);
+/* One more open file is closed, the number-th: whether step_tidy() is to follow. With the agent's
+ * lock. */
+bool step_release(uint64_t number);
+/* Gives up those that live as long as files which are closed (hold_is_released()). With the GIL of
+ * the main interpreter, which is given up meanwhile; leaves no exception. */
+void step_tidy(struct interpreter *interpreter);
 /* Gives up all steps. With the GIL of that interpreter; leaves no exception. */
 void step_leave(struct interpreter *interpreter);

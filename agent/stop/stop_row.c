@@ -49,7 +49,7 @@ void stop_row_place(struct interpreter *interpreter, PyFrameObject *frame, PyObj
 
     if (!sites)
         return;
-    stack_site(sites, frame, code, &site);
+    stack_text_site(sites, frame, code, &site);
     row->func = site.func;
     row->file = site.file;
     row->stack = stack_text(sites, frame, STACK_FRAMES_MAX, stack);

@@ -23,7 +23,7 @@ static void count(int32_t by)
                      __ATOMIC_RELEASE);
 }
 
-struct probe_stop *stops_take(const struct probe_stop *stop)
+struct probe_stop *stop_table_take(const struct probe_stop *stop)
 {
     for (size_t i = 0; i < PROBE_STOPS_MAX; i++) {
         if (stops[i].why != STOP_NONE)
@@ -36,7 +36,7 @@ struct probe_stop *stops_take(const struct probe_stop *stop)
     return NULL;
 }
 
-void stops_set_line(struct probe_stop *entry, int32_t line)
+void stop_table_set_line(struct probe_stop *entry, int32_t line)
 {
     struct probe_stop now = *entry;
 
@@ -44,7 +44,7 @@ void stops_set_line(struct probe_stop *entry, int32_t line)
     write_entry(entry, &now);
 }
 
-void stops_free(struct probe_stop *entry)
+void stop_table_free(struct probe_stop *entry)
 {
     const struct probe_stop none = {.why = STOP_NONE};
 
@@ -54,9 +54,9 @@ void stops_free(struct probe_stop *entry)
     count(-1);
 }
 
-void stops_forget(void)
+void stop_table_forget(void)
 {
     for (size_t i = 0; i < PROBE_STOPS_MAX; i++)
         if (stops[i].why != STOP_NONE)
-            stops_free(&stops[i]);
+            stop_table_free(&stops[i]);
 }

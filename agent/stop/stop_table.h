@@ -6,9 +6,9 @@
 /* All with agent_lock. */
 
 /* Takes an entry and fills it; change is ignored. NULL: there is none left. */
-struct probe_stop *stops_take(const struct probe_stop *stop);
+struct probe_stop *stop_table_take(const struct probe_stop *stop);
 /* It is at another line now. */
-void stops_set_line(struct probe_stop *entry, int32_t line);
+void stop_table_set_line(struct probe_stop *entry, int32_t line);
 /* Gives it back; NULL is fine. */
-void stops_free(struct probe_stop *entry);
-void stops_forget(void);
+void stop_table_free(struct probe_stop *entry);
+void stop_table_forget(void);

@@ -107,7 +107,7 @@ static const struct watch *find_other(const struct watch *watch, const PyObject 
     return other;
 }
 
-int dict_watch_begin(struct interpreter *interpreter, struct watch *watch)
+int by_dict_begin(struct interpreter *interpreter, struct watch *watch)
 {
     char words[PROTO_WORDS_MAX];
 
@@ -126,7 +126,7 @@ int dict_watch_begin(struct interpreter *interpreter, struct watch *watch)
     return 0;
 }
 
-void dict_watch_end(struct interpreter *interpreter, struct watch *watch)
+void by_dict_end(struct interpreter *interpreter, struct watch *watch)
 {
     watch->by = BY_NOTHING;
     if (!find_other(watch, watch->storage.owner))

@@ -21,7 +21,7 @@
 /* Who may have run besides the thread that is asked. */
 struct others {
     bool known;             /* else other threads may have */
-    unsigned long switches; /* layout_gil_switches() */
+    unsigned long switches; /* struct_layout_gil_switches() */
     unsigned jobs;          /* hold_jobs_run() */
 };
 
@@ -110,7 +110,7 @@ static struct others others_now(const struct interpreter *interpreter)
 {
     struct others now = {.jobs = hold_jobs_run()};
 
-    now.switches = layout_gil_switches(interpreter->state, &now.known);
+    now.switches = struct_layout_gil_switches(interpreter->state, &now.known);
     return now;
 }
 
@@ -359,8 +359,7 @@ static bool has_name(const struct watch *watch, const char *names)
     return has;
 }
 
-int line_watch_begin(struct interpreter *interpreter, struct watch *watch,
-                     char words[PROTO_WORDS_MAX])
+int by_line_begin(struct interpreter *interpreter, struct watch *watch, char words[PROTO_WORDS_MAX])
 {
     char said[PROTO_WORDS_MAX] = "";
 
@@ -375,12 +374,12 @@ int line_watch_begin(struct interpreter *interpreter, struct watch *watch,
         snprintf(watch->how, sizeof watch->how, "%s", note);
         return 0;
     }
-    line_watch_end(interpreter, watch);
+    by_line_end(interpreter, watch);
     snprintf(words, PROTO_WORDS_MAX, "%s", said[0] ? said : "lines can't be followed here");
     return r;
 }
 
-void line_watch_end(struct interpreter *interpreter, struct watch *watch)
+void by_line_end(struct interpreter *interpreter, struct watch *watch)
 {
     char words[PROTO_WORDS_MAX];
 

@@ -230,7 +230,7 @@ static int run(struct cleaner *cleaner, char *stack)
     return cleaner->result;
 }
 
-int orphans_clear(uint64_t until_ns)
+int stale_registers_clear(uint64_t until_ns)
 {
     struct cleaner *cleaner;
     char *memory = mmap(NULL, GUARD_SIZE + STACK_SIZE + sizeof *cleaner, PROT_READ | PROT_WRITE,

@@ -10,4 +10,4 @@
  * none is armed any more; -ETIMEDOUT: a thread couldn't be stopped, another tracer has it, or this
  * process may not be traced by one of its own (prctl(2), PR_SET_DUMPABLE; Yama); -EAGAIN, -ENOMEM:
  * no process could be made. */
-int orphans_clear(uint64_t until_ns);
+int stale_registers_clear(uint64_t until_ns);

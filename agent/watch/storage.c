@@ -74,10 +74,10 @@ static PyObject *buffer(PyObject *capsule, PyObject *object)
     return described;
 }
 
-/* layout(): tries out the layout of this interpreter on the frames of the caller. */
+/* struct_layout(): tries out the layout of this interpreter on the frames of the caller. */
 static PyObject *try_layout(PyObject *capsule, PyObject *none)
 {
-    return PyBool_FromLong(layout_find() != NULL);
+    return PyBool_FromLong(struct_layout_find() != NULL);
 }
 
 /* word(address): the eight bytes there; None: there is no memory. */
@@ -236,7 +236,7 @@ static void take_dict(PyObject *dict, PyObject *key, bool memory, struct storage
 {
     bool watched = python.version >= 0x030c && !memory;
 
-    if (!watched && slot_of_dict(dict, key, &out->memory))
+    if (!watched && storage_address_of_dict(dict, key, &out->memory))
         take(out, STORAGE_MEMORY, dict, key, NULL);
     else if (python.version >= 0x030c)
         take(out, STORAGE_DICT, dict, key, NULL);
@@ -244,7 +244,7 @@ static void take_dict(PyObject *dict, PyObject *key, bool memory, struct storage
 
 static void take_attribute(PyObject *object, PyObject *name, bool memory, struct storage *out)
 {
-    if (slot_of_instance(object, name, &out->memory)) {
+    if (storage_address_of_instance(object, name, &out->memory)) {
         take(out, STORAGE_MEMORY, object, name, NULL);
         return;
     }
@@ -270,9 +270,10 @@ static int take_said(PyObject *said, bool memory, struct storage *out)
         take_dict(owner, key, memory, out);
     else if (strcmp(kind, "attribute") == 0)
         take_attribute(owner, key, memory, out);
-    else if (strcmp(kind, "list") == 0 && slot_of_list(owner, PyLong_AsSsize_t(key), &out->memory))
+    else if (strcmp(kind, "list") == 0 &&
+             storage_address_of_list(owner, PyLong_AsSsize_t(key), &out->memory))
         take(out, STORAGE_MEMORY, owner, key, NULL);
-    else if (strcmp(kind, "member") == 0 && slot_of_member(owner, key, &out->memory))
+    else if (strcmp(kind, "member") == 0 && storage_address_of_member(owner, key, &out->memory))
         take(out, STORAGE_MEMORY, owner, key, NULL);
     return PyErr_Occurred() ? -EIO : 0;
 }

@@ -22,7 +22,7 @@
 
 static uint64_t word(const void *base, int64_t offset)
 {
-    return (uint64_t)(uintptr_t)layout_pointer(base, offset);
+    return (uint64_t)(uintptr_t)struct_layout_pointer(base, offset);
 }
 
 static uint8_t byte(const void *base, int64_t offset) { return ((const uint8_t *)base)[offset]; }
@@ -34,7 +34,7 @@ static bool holds(struct trap_memory *out, const char *const *base, int64_t offs
     uint64_t address = (base ? (uint64_t)(uintptr_t)*base : 0) + (uint64_t)offset;
 
     if (!address || address & 7 || !expected ||
-        layout_pointer((const void *)(uintptr_t)address, 0) != expected)
+        struct_layout_pointer((const void *)(uintptr_t)address, 0) != expected)
         return false;
     *out = (struct trap_memory){
         .address = address, .length = 8, .object = true, .base = base, .offset = offset};
@@ -68,7 +68,7 @@ struct entries {
 
 static void find_entries(const void *keys, struct entries *out)
 {
-    const struct offsets *o = layout();
+    const struct offsets *o = struct_layout();
 
     out->count = word(keys, o->keys_nentries);
     out->stride = 24;
@@ -104,16 +104,17 @@ static int64_t find_key(const void *keys, PyObject *key, int64_t *offset)
     return -1;
 }
 
-bool slot_of_dict(PyObject *dict, PyObject *key, struct trap_memory *out)
+bool storage_address_of_dict(PyObject *dict, PyObject *key, struct trap_memory *out)
 {
-    const struct offsets *o = layout_find();
+    const struct offsets *o = struct_layout_find();
     PyObject *value = o ? PyDict_GetItemWithError(dict, key) : NULL; /* borrowed */
-    int64_t offset, index = value ? find_key(layout_pointer(dict, o->dict_keys), key, &offset) : -1;
+    int64_t offset,
+        index = value ? find_key(struct_layout_pointer(dict, o->dict_keys), key, &offset) : -1;
 
     PyErr_Clear();
     if (index < 0)
         return false;
-    if (layout_pointer(dict, o->dict_values)) /* the keys are those of many instances */
+    if (struct_layout_pointer(dict, o->dict_values)) /* the keys are those of many instances */
         return holds(out, cell_of(dict, o->dict_values), o->dictvalues_items + 8 * index, value);
     return holds(out, cell_of(dict, o->dict_keys), offset, value);
 }
@@ -123,7 +124,7 @@ bool slot_of_dict(PyObject *dict, PyObject *key, struct trap_memory *out)
 /* Where the values of an instance begin, that has no dict; false: it has one, or none. */
 static bool find_values(PyObject *object, const char *const **base, int64_t *offset)
 {
-    const struct offsets *o = layout();
+    const struct offsets *o = struct_layout();
     const PyTypeObject *type = Py_TYPE(object);
     unsigned long flags = PyType_GetFlags((PyTypeObject *)type);
     uint64_t pointer;
@@ -148,24 +149,24 @@ static bool find_values(PyObject *object, const char *const **base, int64_t *off
     return flags & TPFLAGS_INLINE_VALUES && size >= OBJECT_SIZE && byte(object, size + 3);
 }
 
-bool slot_of_instance(PyObject *object, PyObject *name, struct trap_memory *out)
+bool storage_address_of_instance(PyObject *object, PyObject *name, struct trap_memory *out)
 {
-    const struct offsets *o = layout_find();
+    const struct offsets *o = struct_layout_find();
     const char *const *base;
     int64_t offset, unused;
 
     if (!o || !find_values(object, &base, &offset))
         return false;
-    const void *keys = layout_pointer(Py_TYPE(object), o->heaptype_cached_keys);
+    const void *keys = struct_layout_pointer(Py_TYPE(object), o->heaptype_cached_keys);
     int64_t index = keys ? find_key(keys, name, &unused) : -1;
     _cleanup_unref_ PyObject *value = index >= 0 ? PyObject_GenericGetAttr(object, name) : NULL;
     PyErr_Clear();
     return value && holds(out, base, offset + 8 * index, value);
 }
 
-bool slot_of_list(PyObject *list, Py_ssize_t index, struct trap_memory *out)
+bool storage_address_of_list(PyObject *list, Py_ssize_t index, struct trap_memory *out)
 {
-    const struct offsets *o = layout_find();
+    const struct offsets *o = struct_layout_find();
 
     if (!o || !PyList_Check(list) || index < 0 || index >= PyList_Size(list) ||
         !holds(out, cell_of(list, o->list_items), 8 * index, PyList_GetItem(list, index)))
@@ -175,14 +176,14 @@ bool slot_of_list(PyObject *list, Py_ssize_t index, struct trap_memory *out)
     return true;
 }
 
-bool slot_of_member(PyObject *object, PyObject *member, struct trap_memory *out)
+bool storage_address_of_member(PyObject *object, PyObject *member, struct trap_memory *out)
 {
-    const struct offsets *o = layout_find();
+    const struct offsets *o = struct_layout_find();
     int type;
 
     if (!o)
         return false;
-    const void *definition = layout_pointer(member, MEMBER_DEFINITION);
+    const void *definition = struct_layout_pointer(member, MEMBER_DEFINITION);
     memcpy(&type, (const char *)definition + MEMBER_TYPE, sizeof type);
     int64_t offset = (int64_t)word(definition, MEMBER_OFFSET);
     if (type != MEMBER_OBJECT_EX || offset < OBJECT_SIZE ||

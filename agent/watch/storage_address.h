@@ -8,10 +8,10 @@
 /* Each returns whether the address was found. With the GIL; leaves no exception. */
 
 /* The value of a key of a dict. */
-bool slot_of_dict(PyObject *dict, PyObject *key, struct trap_memory *out);
+bool storage_address_of_dict(PyObject *dict, PyObject *key, struct trap_memory *out);
 /* An attribute of an instance that keeps its values inline, without a dict. */
-bool slot_of_instance(PyObject *object, PyObject *name, struct trap_memory *out);
+bool storage_address_of_instance(PyObject *object, PyObject *name, struct trap_memory *out);
 /* An item of a list. */
-bool slot_of_list(PyObject *list, Py_ssize_t index, struct trap_memory *out);
+bool storage_address_of_list(PyObject *list, Py_ssize_t index, struct trap_memory *out);
 /* The attribute for which `member`, a descriptor of __slots__, stands. */
-bool slot_of_member(PyObject *object, PyObject *member, struct trap_memory *out);
+bool storage_address_of_member(PyObject *object, PyObject *member, struct trap_memory *out);

@@ -243,7 +243,7 @@ static void *taker_main(void *arg)
             continue;
         trap_asking(true);
         PyThreadState *state =
-            interpreter_visit(interpreter, layout_gil_interval(interpreter->state));
+            interpreter_visit(interpreter, struct_layout_gil_interval(interpreter->state));
         trap_asking(false);
         if (!state)
             break; /* it ends */

@@ -1,9 +1,9 @@
 /* Which operators of PyTorch a thread was in when it changed a tensor.
  *
- * In the handler of SIGTRAP no stack is unwound. What is on it near its top are looked through
- * for addresses behind calls in libtorch_cpu, up to the first one in libtorch_python, from where
- * Python called; the thread that takes hits asks what those are called. What an operator is entered
- * by is an exported function, at::_ops::add__Tensor::call(). */
+ * In the handler of SIGTRAP no stack is unwound. What is on it near its top is looked through
+ * for addresses behind calls in libtorch_cpu, up to the one in libtorch_python from where Python
+ * called into that; the thread that takes hits asks what those are called. What an operator is
+ * entered by is an exported function, at::_ops::add__Tensor::call(). */
 #pragma once
 
 #include <stdbool.h>

@@ -80,7 +80,7 @@ static bool is_address(uint64_t address)
 static void fill(struct trap_hit *hit, const struct slot *slot, uint64_t stack, bool late,
                  bool *gil)
 {
-    hit->state = late ? NULL : signal_state(gil);
+    hit->state = late ? NULL : signal_stack_state(gil);
     hit->tid = (int32_t)syscall(SYS_gettid);
     hit->ts = realtime_s();
     hit->object = NULL;

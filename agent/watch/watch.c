@@ -215,7 +215,7 @@ static void end_trap(struct interpreter *interpreter, struct watch *watch)
 static int begin_dict(struct interpreter *interpreter, struct watch *watch,
                       char words[PROTO_WORDS_MAX])
 {
-    return dict_watch_begin(interpreter, watch);
+    return by_dict_begin(interpreter, watch);
 }
 
 /* Each ends in watch_seen(). begin: -EOPNOTSUPP where there is no such way. */
@@ -224,8 +224,8 @@ static const struct watch_way {
     void (*end)(struct interpreter *interpreter, struct watch *watch);
 } ways[] = {
     [BY_TRAP] = {begin_trap, end_trap},
-    [BY_DICT] = {begin_dict, dict_watch_end},
-    [BY_LINE] = {line_watch_begin, line_watch_end},
+    [BY_DICT] = {begin_dict, by_dict_end},
+    [BY_LINE] = {by_line_begin, by_line_end},
 };
 
 /* The best way to watch what is stored as it is. */
@@ -388,7 +388,7 @@ int watch_armed(struct interpreter *interpreter, const struct proto_armed *armed
     }
     watch_end_one(interpreter, watch);
     watch->lines = true;
-    int r = line_watch_begin(interpreter, watch, words);
+    int r = by_line_begin(interpreter, watch, words);
     snprintf(watch->how, sizeof watch->how, "no debug register: %.*s", (int)sizeof watch->how - 24,
              strnlen(armed->words, sizeof armed->words) ? armed->words
                                                         : strerrordesc_np(armed->error));
@@ -404,7 +404,7 @@ void watch_daemon_gone(void)
     if (!orphaned && !trap_may_be_traced())
         return;
     trap_set_traced(false);
-    orphaned = orphans_clear(monotonic_ns() + CLEAR_NS) < 0;
+    orphaned = stale_registers_clear(monotonic_ns() + CLEAR_NS) < 0;
 }
 
 void watch_leave(struct interpreter *interpreter)

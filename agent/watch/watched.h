@@ -86,11 +86,11 @@ void watch_thread_forget(void);
 /* ---- dicts (by_dict.c) ---- */
 
 /* -EOPNOTSUPP: this interpreter has no watchers, or none is free. */
-int dict_watch_begin(struct interpreter *interpreter, struct watch *watch);
-void dict_watch_end(struct interpreter *interpreter, struct watch *watch);
+int by_dict_begin(struct interpreter *interpreter, struct watch *watch);
+void by_dict_end(struct interpreter *interpreter, struct watch *watch);
 
 /* ---- lines (by_line.c) ---- */
 
-int line_watch_begin(struct interpreter *interpreter, struct watch *watch,
-                     char words[PROTO_WORDS_MAX]);
-void line_watch_end(struct interpreter *interpreter, struct watch *watch);
+int by_line_begin(struct interpreter *interpreter, struct watch *watch,
+                  char words[PROTO_WORDS_MAX]);
+void by_line_end(struct interpreter *interpreter, struct watch *watch);

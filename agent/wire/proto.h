@@ -26,12 +26,13 @@
  *   7  SAMPLES, and where they are in the record; the table collectives
  *   8  HAPPENED; the number of a stop; why a thread was held, in hits;
  *      RETURN, UNTIL, STEP_OWN and PAUSE of one thread; FINISH goes to the caller;
- *      after, every and within of a breakpoint */
+ *      after, every and within of a breakpoint
+ *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 8
+#define PROTO_VERSION 9
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -56,10 +57,11 @@ enum proto_op {
     PROTO_RECORD,
     /* struct proto_eval, then the first part of the text, as of an EVAL: struct proto_breakpoint,
      * one after the other, which are carried out all or none. Of proto_eval: flags is enum
-     * proto_breakpoints_flags; thread and depth are 0; interp is ignored: every interpreter is
-     * meant. The output says, for people, what came of each, one line each, in their order; on
-     * failure `consumed` of DONE is where in the text the one begins that is to blame, or which
-     * byte in the words of its where, condition or captures is: a caret shows it */
+     * proto_breakpoints_flags; thread is the number of the open file that they were written to, as
+     * of RELEASE; depth is 0; interp is ignored: every interpreter is meant. The output says, for
+     * people, what came of each, one line each, in their order; on failure `consumed` of DONE is
+     * where in the text the one begins that is to blame, or which byte in the words of its where,
+     * condition or captures is: a caret shows it */
     PROTO_BREAKPOINTS,
     PROTO_THREAD,   /* struct proto_thread; answered by DONE, once the thread goes on */
     PROTO_ON_CRASH, /* struct proto_on_crash; answered by DONE */
@@ -70,6 +72,11 @@ enum proto_op {
     PROTO_ALLOCATIONS, /* struct proto_allocations; answered by DONE */
     /* struct proto_samples; answered by DONE, if none are wanted any more without needing Python */
     PROTO_SAMPLES,
+    /* struct proto_release, any id, not answered: an open file is closed, and what was to live as
+     * long as it does (`here`) is taken back. At once, without needing Python: nothing hits or
+     * stops because of it any more, and the threads that it holds go on. At the end of the channel
+     * that is done for all files, and for orders that are still being carried out. */
+    PROTO_RELEASE,
     /* agent to daemon */
     PROTO_READY = 64, /* struct proto_ready */
     PROTO_STARTED,    /* no body: the request has the GIL and its code begins to run */
@@ -186,8 +193,9 @@ struct proto_record {
 
 enum proto_breakpoints_flags {
     BREAKPOINTS_LAST = EVAL_LAST,
-    /* what is in the set and not in the text is removed; what is in both, with the same words and
-     * the same id or none, stays as it is, its hits too */
+    /* what is in the set and not in the text is removed, but for what lives as long as another open
+     * file; what is in both, with the same words and the same id or none, stays as it is, its hits
+     * too */
     BREAKPOINTS_REPLACE = 16,
 };
 
@@ -205,6 +213,11 @@ enum breakpoint_kind {
 };
 
 enum breakpoint_action { BREAKPOINT_LOG, BREAKPOINT_STOP };
+enum breakpoint_flags {
+    /* it lives as long as the open file of its request; one in the set with the same id and words
+     * that lives as long as another open file stays that one's */
+    BREAKPOINT_HERE = 1,
+};
 enum watch_route { ROUTE_ANY, ROUTE_PERF, ROUTE_PTRACE };
 
 /* One change of the set, followed by its words, without NULs, in this order: text, where,
@@ -214,11 +227,11 @@ struct proto_breakpoint {
     /* 0: the agent chooses the lowest that is free. One that is in use: it takes its place */
     uint32_t id;
     uint8_t kind, action, route; /* enum breakpoint_kind, breakpoint_action, watch_route */
-    uint8_t zero;
-    uint32_t line; /* from 1 */
+    uint8_t flags;               /* enum breakpoint_flags */
+    uint32_t line;               /* from 1 */
     uint64_t address;
     uint32_t length;
-    /* as it is written, in the one way that reading the file shows it, without the id */
+    /* as it is written, in the one way that reading the file shows it, without the id and `here` */
     uint32_t text_size;
     uint32_t where_size;
     uint32_t condition_size; /* a Python expression; 0: none */
@@ -258,6 +271,9 @@ struct proto_thread {
     int64_t interp;        /* as in struct proto_eval; of PAUSE ignored */
     uint64_t gil_interval; /* as in struct proto_eval */
     uint64_t thread;       /* of PAUSE: pthread_t of the only one that is meant; 0: all are */
+    /* number of the open file that a step or PAUSE lives as long as, and what it holds; 0: it does
+     * not. A step lives no longer than what held the thread before it, unless it says */
+    uint64_t here;
 };
 
 enum crash_mode { CRASH_OFF, CRASH_RECORD, CRASH_STOP };
@@ -268,6 +284,14 @@ struct proto_on_crash {
     uint64_t stop_ns; /* as in struct proto_breakpoint */
     int64_t interp;   /* as in struct proto_eval */
     uint64_t gil_interval;
+    /* number of the open file that it holds for: beside what was ordered without one and for
+     * others, the most of which is done; 0: it holds until the next such order */
+    uint64_t here;
+};
+
+/* What lives as long as an open file ends. */
+struct proto_release {
+    uint64_t here; /* its number, chosen by the daemon; never 0, never used twice on a channel */
 };
 
 /* Sampling of allocations (agent/wire/allocations.h) begins anew, or ends. */
@@ -437,13 +461,14 @@ _Static_assert(sizeof(struct proto_done) == 232, "protocol");
 _Static_assert(sizeof(struct proto_record) == 48, "protocol");
 _Static_assert(sizeof(struct probe_ring_place) == 40, "protocol");
 _Static_assert(sizeof(struct proto_breakpoint) == 96, "protocol");
-_Static_assert(sizeof(struct proto_thread) == 48, "protocol");
-_Static_assert(sizeof(struct proto_on_crash) == 32, "protocol");
+_Static_assert(sizeof(struct proto_thread) == 56, "protocol");
+_Static_assert(sizeof(struct proto_on_crash) == 40, "protocol");
 _Static_assert(sizeof(struct proto_crashed) == 16, "protocol");
 _Static_assert(sizeof(struct proto_armed) == 216, "protocol");
 _Static_assert(sizeof(struct probe_stop) == 40, "protocol");
 _Static_assert(sizeof(struct probe_watch) == 24, "protocol");
 _Static_assert(sizeof(struct proto_allocations) == 24, "protocol");
 _Static_assert(sizeof(struct proto_samples) == 24, "protocol");
+_Static_assert(sizeof(struct proto_release) == 8, "protocol");
 _Static_assert(sizeof(struct probe_agent_record) == 856, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

@@ -30,6 +30,7 @@ static const struct {
     {PROTO_CRASH_SEEN, 0, 0},
     {PROTO_ALLOCATIONS, sizeof(struct proto_allocations), sizeof(struct proto_allocations)},
     {PROTO_SAMPLES, sizeof(struct proto_samples), sizeof(struct proto_samples)},
+    {PROTO_RELEASE, sizeof(struct proto_release), sizeof(struct proto_release)},
     {PROTO_READY, sizeof(struct proto_ready), sizeof(struct proto_ready)},
     {PROTO_STARTED, 0, 0},
     {PROTO_OUTPUT, 0, ANY},

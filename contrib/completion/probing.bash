@@ -3,7 +3,7 @@
 
 _probing_commands='backtrace locals threads tasks locks status globals tables query memory heap top crash events errors
     eval repl inject detach config ctl record performance profile flamegraph break watch pause continue step next
-    finish jump debug'
+    finish return until jump debug'
 
 # The processes whose pid begins so, or, for PIECE, that have it in their command line: PREFIX PID  -- COMMAND. The
 # only one is without its command, as it goes into the line.
@@ -57,7 +57,9 @@ _probing() {
     *:cluster:*) ;;
     *:launch:*) compopt -o default 2>/dev/null ;;
     2:*) _probing_words $_probing_commands ;;
-    3:*:backtrace | 3:*:bt | 3:*:b | 3:*:locals | 3:*:repl | 3:*:r | 3:*:step | 3:*:next | 3:*:finish | 3:*:jump | 3:*:continue) _probing_names "$process/threads" ;;
+    3:*:backtrace | 3:*:bt | 3:*:b | 3:*:locals | 3:*:repl | 3:*:r | 3:*:continue | 3:*:pause | 3:*:step | 3:*:next | \
+        3:*:finish | 3:*:return | 3:*:until | 3:*:jump) _probing_names "$process/threads" ;;
+    4:*:step) _probing_words own ;;
     4:*:locals | 4:*:repl | 4:*:r) _probing_names "$process/threads/${words[3]}/frames" ;;
     3:*:tables | 3:*:tbl) _probing_names "$process/tables" .csv ;;
     3:*:globals) _probing_names "$process/globals" ;;

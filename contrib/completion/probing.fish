@@ -49,7 +49,7 @@ for described in 'backtrace:where it is' 'locals:its variables' threads: 'tasks:
         status: 'globals:what its modules bind' 'tables:what SQL selects from' query:SQL memory: 'heap:its objects by type' top: crash: \
         'events:as they happen' 'errors:of commands' 'eval:Python in it' 'repl:a conversation' 'inject:the agent' \
         'detach:the agent' 'config:what is set' 'ctl:its verbs' record:rows 'performance:--cc or --torch' profile: \
-        flamegraph: break:breakpoints 'watch:a value' 'pause:all threads' continue: step: next: finish: jump: \
+        flamegraph: break:breakpoints 'watch:a value' 'pause:all threads, or one' continue: step: next: finish: return: until: jump: \
         'debug:--dump or --pause'
     set -l parts (string split -m 1 : $described)
     complete -c probing -n "__probing_at 2; and not contains (__probing_words)[2] list ls l launch cluster" -a $parts[1] -d "$parts[2]"
@@ -57,8 +57,9 @@ end
 complete -c probing -n '__probing_at 2; and contains (__probing_words)[2] cluster' -a 'nodes query'
 complete -c probing -n 'contains (__probing_words)[2] list ls l' -s v -d 'with more columns'
 complete -c probing -n 'contains (__probing_words)[2] list ls l' -s t -d 'as a tree'
-complete -c probing -n '__probing_at 3 backtrace bt b locals repl r step next finish jump continue' -a '(__probing_names threads)'
+complete -c probing -n '__probing_at 3 backtrace bt b locals repl r step next finish return until jump continue pause' -a '(__probing_names threads)'
 complete -c probing -n '__probing_at 4 locals repl r' -a '(__probing_names threads/THREAD/frames)'
+complete -c probing -n '__probing_at 4 step' -a own
 complete -c probing -n '__probing_at 3 tables tbl' -a '(__probing_names tables)'
 complete -c probing -n '__probing_at 3 globals' -a '(__probing_names globals)'
 complete -c probing -n '__probing_at 3 record' -a 'exceptions gc loop process torch spans events'

@@ -4,26 +4,21 @@
  * it asks of a shell. So whoever is to be kept out must be kept out here: it listens on this
  * machine only, and whoever has the link that it prints, and nobody else, is the user. */
 #include "agent/base/cleanup.h"
+#include "contrib/listen.h"
 #include "contrib/web/files.h"
 #include "contrib/web/server.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define PORT 8123
-#define BACKLOG 16
 
 static const char usage[] =
     "Usage: probefs-web [OPTION]... [MOUNT]\n"
@@ -37,51 +32,6 @@ static const char usage[] =
     "  -V, --version\n"
     "\n"
     "From another machine: ssh -L 8123:127.0.0.1:8123 HOST, then open the link there.\n";
-
-static int listen_port(unsigned short *port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(*port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    _cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) < 0 ||
-        bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, BACKLOG) < 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &size) < 0)
-        return -errno;
-    *port = ntohs(address.sin_port);
-    return steal_fd(fd);
-}
-
-/* Whether it is a socket that one of ours left, which nobody listens on. */
-static bool is_left_over(int fd, const struct sockaddr_un *address)
-{
-    struct stat st;
-    return lstat(address->sun_path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_uid == geteuid() &&
-           connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 &&
-           errno == ECONNREFUSED;
-}
-
-static int listen_path(const char *path)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (strlen(path) >= sizeof address.sun_path)
-        return -ENAMETOOLONG;
-    strcpy(address.sun_path, path);
-    if (fd < 0)
-        return -errno;
-    if (is_left_over(fd, &address))
-        unlink(path);
-    mode_t mask = umask(0177);
-    int r = bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
-    umask(mask);
-    if (r == 0 && listen(fd, BACKLOG) < 0)
-        r = -errno;
-    return r < 0 ? r : steal_fd(fd);
-}
 
 static int make_token(struct server *server)
 {
@@ -132,7 +82,7 @@ int main(int argc, char **argv)
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'V'},
                                             {0}};
-    struct server server = {.mount = "/probe"};
+    struct server server = {.mount = "/probe", .visits = VISITS_INIT};
     const char *where = "8123";
     bool as_root = false;
     sigset_t ends;

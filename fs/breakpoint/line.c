@@ -161,9 +161,16 @@ static int read_removal(struct reader *reader)
     return 0;
 }
 
+/* `here`. A FILE of that name has a colon behind it. */
+static void read_here(struct reader *reader)
+{
+    reader->out->here = reader->out->here || reader_take(reader, "here");
+}
+
 static int read_setting(struct reader *reader)
 {
     int r = read_id(reader);
+    read_here(reader);
     if (r == 0)
         r = read_on(reader);
     if (r == 0)
@@ -186,6 +193,7 @@ int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *
     reader_skip_blanks(&reader);
     if (r < 0 || reader_at_end(&reader))
         return r;
+    read_here(&reader);
     r = read_on(&reader);
     if (r < 0)
         return r;
@@ -198,6 +206,10 @@ int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *
         reader_skip_blanks(&reader);
         if (r == 0 && !reader_at_end(&reader))
             r = reader_complain(&reader, reader.at, "only -ID or -LOCATION: nothing follows that");
+        if (r == 0 && out->here)
+            r = reader_complain(&reader, line,
+                                "`here` belongs to what is set, not to what is "
+                                "taken out");
     } else {
         r = read_setting(&reader);
         if (r == 0)

@@ -1,6 +1,6 @@
 /* The grammar of <pid>/breakpoints. One line is
  *
- *   [ID:] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR]
+ *   [ID:] [here] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR]
  *     [after N] [every N] [x COUNT]
  *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE] [in
  * PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace]
@@ -21,6 +21,7 @@ struct words {
 
 struct breakpoint_text {
     uint32_t id;               /* 0: none is said */
+    bool here;                 /* it lives as long as the file that it is written to is open */
     struct words ranks;        /* 0,2-3: only these ranks of a job; size 0: any process */
     bool remove;               /* -ID, or, without one, -LOCATION */
     enum breakpoint_kind kind; /* of the location; not of -ID */
@@ -50,8 +51,8 @@ struct complaint {
 int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *out,
                          struct complaint *why);
 
-/* Writes it, without the id, in the one way in which all that mean the same words are written.
- * Returns how far behind the beginning its location begins. */
+/* Writes it, without the id and `here`, in the one way in which all that mean the same words are
+ * written. Returns how far behind the beginning its location begins. */
 size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out);
 /* The same for its location. */
 void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct text *out);

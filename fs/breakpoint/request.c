@@ -50,6 +50,7 @@ static void add_setting(const struct breakpoint_text *b, struct proto_breakpoint
     entry->kind = (uint8_t)b->kind;
     entry->action = (uint8_t)b->action;
     entry->route = (uint8_t)b->route;
+    entry->flags = b->here ? BREAKPOINT_HERE : 0;
     entry->line = b->line;
     entry->address = b->address;
     entry->length = b->length;
@@ -121,6 +122,7 @@ static int add_line(struct breakpoint_request *request, const char *line, size_t
     request->lines[request->n++] =
         (struct breakpoint_line){line, size, request->text.size, !b.remove, b.ranks};
     request->sets |= !b.remove;
+    request->here |= b.here;
     request->has_ranks |= b.ranks.size > 0;
     add_entry(&b, &entry, &request->text);
     if (entry.text_size > PROTO_BREAKPOINT_TEXT_MAX || entry.where_size > PROTO_BREAKPOINT_TEXT_MAX)
@@ -177,7 +179,7 @@ bool breakpoint_line_is_for(const struct breakpoint_line *line, int64_t rank)
 int breakpoint_request_for(const struct breakpoint_request *request, int64_t rank,
                            struct breakpoint_request *out)
 {
-    *out = (struct breakpoint_request){.strict = request->strict};
+    *out = (struct breakpoint_request){.strict = request->strict, .here = request->here};
     out->lines = calloc(request->n + 1, sizeof *out->lines);
     if (!out->lines)
         return -ENOMEM;

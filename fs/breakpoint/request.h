@@ -15,6 +15,7 @@ struct breakpoint_request {
     } * lines;              /* those that say something, in their order; they point to the source */
     size_t n, alloc;
     bool sets;      /* one of them sets something */
+    bool here;      /* one of them lives as long as the file that it was written to is open */
     bool has_ranks; /* one of them is for some ranks only */
     bool strict;    /* the first line of all is `-- strict`: in all processes, or it has failed */
 };

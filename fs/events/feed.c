@@ -302,6 +302,8 @@ int feed_new(struct process *process, enum feed_kind kind, double since, struct 
     feed->began = since;
     if (since == 0)
         begin_now(feed);
+    if (kind == FEED_LIVE)
+        live_begin(process);
     *out = feed;
     return 0;
 }

@@ -25,9 +25,9 @@ struct history_limits {
 #define HISTORY_INTERVAL_MAX 3600000000000ull
 #define HISTORY_BYTES_MIN (1u << 20)
 #define HISTORY_BYTES_MAX (1ull << 40)
-#define HISTORY_LOG_MAX                                                     \
- (64u << 20) /* bytes of the file's -wal, which somebody who reads for long \
-                keeps growing: then nothing is appended */
+/* Bytes of the file's -wal, which somebody who reads for long keeps growing: then nothing is
+ * appended. */
+#define HISTORY_LOG_MAX (64u << 20)
 
 /* In front of each row. */
 struct history_front {

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define LEFTOVER_NS 1000000000u
 #define NAP_NS 1000000
@@ -34,7 +33,7 @@ int leftover_wait(pid_t pid, const struct interrupt *interrupt)
     while ((r = shim_mapped(pid)) > 0 && monotonic_ns() < until) {
         if (interrupted(interrupt))
             return -EINTR;
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nap_ns(NAP_NS);
     }
     return r < 0 ? r : 0;
 }

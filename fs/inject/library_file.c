@@ -122,7 +122,7 @@ int library_file_create(pid_t pid, const void *data, size_t size, struct library
         return -EIO;
     snprintf(file.name, sizeof file.name, ".probe-agent-%08x%08x.so", (unsigned)random[0],
              (unsigned)random[1]);
-    int r = owner_read(pid, &file.owner, why);
+    int r = file_user_read(pid, &file.owner, why);
     if (r == -EPERM)
         text_puts(why, "; it has no /proc by which it could be given one otherwise");
     if (r < 0)
@@ -139,7 +139,7 @@ void library_file_remove(struct library_file *file)
 {
     if (file->directory < 0)
         return;
-    owner_run(&file->owner, remove_work, file);
+    file_user_run(&file->owner, remove_work, file);
     close(file->directory);
     file->directory = -1;
 }

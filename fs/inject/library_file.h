@@ -2,7 +2,7 @@
  * by. The target removes it as soon as it is loaded; so do we, if that failed. */
 #pragma once
 
-#include "fs/inject/owner.h"
+#include "fs/inject/file_user.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #define LIBRARY_FILE_PATH_MAX 128
 
 struct library_file {
-    struct owner owner;
+    struct file_user owner;
     int directory; /* in the target's root, or -1 */
     char name[48];
     char path[LIBRARY_FILE_PATH_MAX]; /* as the target sees it; "" if there is none */

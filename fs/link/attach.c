@@ -191,7 +191,7 @@ static int put_in_by_script(struct target *target, const struct inject_image *im
 {
     _cleanup_(text_deinit) struct text second = TEXT_INIT;
 
-    int by_script = remote_exec_load(target, image, ATTACH_INJECT_NS, interrupt, result, &second);
+    int by_script = script_load(target, image, ATTACH_INJECT_NS, interrupt, result, &second);
     if (by_script == 0) {
         text_clear(why);
         return 0;
@@ -229,7 +229,7 @@ static int put_in(struct attachment *attachment, struct target *target, enum att
     if (r < 0)
         return r;
     if (way == ATTACH_REMOTE_EXEC) {
-        r = remote_exec_load(target, &image, ATTACH_INJECT_NS, interrupt, &result, why);
+        r = script_load(target, &image, ATTACH_INJECT_NS, interrupt, &result, why);
     } else {
         r = put_in_by_thread(attachment, target, &image, found, interrupt, &result, why);
         if (may_run_script(target, r, &result))

@@ -72,7 +72,7 @@ static bool is_candidate(const struct mapping *mapping)
 {
     return mapping->offset == 0 && mapping->readable &&
            (strstr(mapping->path, "probe-agent") || strstr(mapping->path, "probing") ||
-            strstr(mapping->path, REMOTE_FILES_PREFIX));
+            strstr(mapping->path, SCRIPT_FILES_PREFIX));
 }
 
 int found_agent_find(const struct memory *m, struct found_agent *out)

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/base/array.h"
 #include "fs/base/worker.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <sys/socket.h>
 
 #define HELLO_ID 1
+#define OWES_MS 20 /* between two tries to say what there was no room for */
 
 static void session_free(struct session *session)
 {
@@ -23,6 +25,9 @@ static void session_free(struct session *session)
         close(session->pidfd);
     if (session->stop >= 0)
         close(session->stop);
+    if (session->owes >= 0)
+        close(session->owes);
+    free(session->released);
     pthread_mutex_destroy(&session->lock);
     pthread_mutex_destroy(&session->sending);
     pthread_mutex_destroy(&session->listening);
@@ -110,6 +115,65 @@ static void tell_news(struct session *session, struct news *news)
     memset(news->came, 0, sizeof news->came);
 }
 
+/* ---- what it owes ---- */
+
+void session_release(struct session *session, uint64_t number)
+{
+    {
+        _guard_mutex_(&session->lock);
+        int r = session->ended ? 0
+                               : ARRAY_GROW(session->released, session->released_alloc,
+                                            session->nreleased + 1);
+        if (r == 0 && !session->ended)
+            session->released[session->nreleased++] = number;
+        if (r == 0) {
+            eventfd_write(session->owes, 1);
+            return;
+        }
+    }
+    session_end(session, -ESRCH); /* so it takes everything back */
+}
+
+/* The first that is owed. False: nothing is. */
+static bool find_released(struct session *session, struct proto_release *out)
+{
+    _guard_mutex_(&session->lock);
+    if (!session->nreleased)
+        return false;
+    out->here = session->released[0];
+    return true;
+}
+
+static void forget_released(struct session *session)
+{
+    _guard_mutex_(&session->lock);
+    memmove(session->released, session->released + 1,
+            --session->nreleased * sizeof *session->released);
+}
+
+/* Tells the agent of files that are closed. False: there is no room for all now. */
+static bool send_released(struct session *session)
+{
+    struct proto_release body;
+    eventfd_t n;
+    int r = 0;
+
+    (void)eventfd_read(session->owes, &n);
+    if (!find_released(session, &body))
+        return true;
+    if (pthread_mutex_trylock(&session->sending))
+        return false;
+    while (r == 0 && find_released(session, &body)) {
+        r = wire_send(session->fd, PROTO_RELEASE, UINT64_MAX, &body, sizeof body, NULL, 0, 0);
+        if (r == 0)
+            forget_released(session);
+    }
+    pthread_mutex_unlock(&session->sending);
+    return r != -EAGAIN; /* where it has gone, that is received next */
+}
+
+/* ---- */
+
 static void *receiver_main(void *arg)
 {
     struct session *session = arg;
@@ -120,8 +184,10 @@ static void *receiver_main(void *arg)
     while (r == 0) {
         struct pollfd fds[] = {{.fd = session->stop, .events = POLLIN},
                                {.fd = session->fd, .events = POLLIN},
-                               {.fd = session->pidfd, .events = POLLIN}};
-        if (poll(fds, ARRAY_SIZE(fds), -1) < 0 && errno != EINTR)
+                               {.fd = session->pidfd, .events = POLLIN},
+                               {.fd = session->owes, .events = POLLIN}};
+        bool owes = !send_released(session);
+        if (poll(fds, ARRAY_SIZE(fds), owes ? OWES_MS : -1) < 0 && errno != EINTR)
             r = -errno;
         else if (fds[0].revents)
             break;
@@ -216,7 +282,8 @@ int session_open(int fd, int pidfd, const struct interrupt *interrupt, struct se
     session->fd = steal_fd(channel);
     session->pidfd = pidfd >= 0 ? fcntl(pidfd, F_DUPFD_CLOEXEC, 0) : -1;
     session->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (session->stop < 0 || (pidfd >= 0 && session->pidfd < 0))
+    session->owes = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (session->stop < 0 || session->owes < 0 || (pidfd >= 0 && session->pidfd < 0))
         return -errno;
 
     if (!is_channel(session->fd)) {

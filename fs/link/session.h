@@ -51,6 +51,10 @@ void session_on_notice(struct session *session, session_notice *notice, void *ar
 /* Says that what CRASHED spoke of has been taken down. There is no answer. */
 void session_crash_seen(struct session *session);
 
+/* Says that the open file of that number is closed (PROTO_RELEASE). Doesn't wait: it is said as
+ * soon as there is room, or the session ends, by which the agent takes everything back, too. */
+void session_release(struct session *session, uint64_t number);
+
 /* How the agent is now. Asks it, for at most SESSION_ANSWER_NS; -ETIMEDOUT, -ESRCH, -EPROTO,
  * -EBUSY, -EMFILE, -ENOMEM as session_eval(). */
 int session_status(struct session *session, struct proto_ready *out);
@@ -94,6 +98,7 @@ struct session {
     int fd;    /* our end of the channel; the target may share its description */
     int pidfd; /* -1: none */
     int stop;  /* an eventfd that ends the receiving thread */
+    int owes;  /* an eventfd that has it look at `released` */
     pthread_t receiver;
     pthread_mutex_t sending; /* held while one request's frames go out; taken before lock */
 
@@ -106,6 +111,8 @@ struct session {
     int ended;                /* 0, or why: -ESRCH, -EPROTO */
     struct proto_ready ready; /* the last one */
     struct exchange exchange;
+    uint64_t *released; /* numbers of files that are closed, which the agent isn't told yet */
+    size_t nreleased, released_alloc;
 };
 
 /* The session is over because of `error`: who waits is told. The first reason stays. */

@@ -191,6 +191,7 @@ struct owner_call place_call(const struct place *place, const struct caller *cal
         call.start_time = place->process->start_time;
     }
     memcpy(call.word, place->word, sizeof call.word);
+    memcpy(call.part, place->part, sizeof call.part);
     return call;
 }
 

@@ -1,6 +1,7 @@
 #include "fs/mount/handle.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/events/events.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 void handles_init(struct handles *handles)
 {
     *handles = (struct handles){0};
+    handles->numbered = realtime_ns(); /* beyond all numbers that an earlier daemon gave */
     budget_init(&handles->budget, HANDLES_BYTES_MAX, HANDLES_BYTES_EACH, HANDLES_BYTES_KEPT);
     pthread_mutex_init(&handles->lock, NULL);
 }
@@ -108,6 +110,12 @@ int handle_open_text(struct handles *handles, uid_t uid, struct text *text, stru
     return 0;
 }
 
+static uint64_t next_number(struct handles *handles)
+{
+    _guard_mutex_(&handles->lock);
+    return ++handles->numbered;
+}
+
 int handle_open_writer(struct handles *handles, int flags, bool clears, const struct reply_key *key,
                        struct handle **out)
 {
@@ -116,7 +124,7 @@ int handle_open_writer(struct handles *handles, int flags, bool clears, const st
     int r = handle_new(handles, &handle);
     if (r < 0)
         return r;
-    r = writer_new(flags, clears, key, &handles->budget, &handle->writer);
+    r = writer_new(flags, clears, key, next_number(handles), &handles->budget, &handle->writer);
     if (r < 0) {
         handle_unref(handle);
         return r;

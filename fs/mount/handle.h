@@ -28,6 +28,7 @@ struct handle {
 struct handles {
     pthread_mutex_t lock;
     struct handle *first;
+    uint64_t numbered; /* the last that was opened for writing */
     struct budget budget;
 };
 

@@ -12,9 +12,8 @@
 /* Requests rendered side by side; a reader that waits for an event needs no thread. */
 #define THREADS 32
 #define SHORTAGE_NS 100000000 /* until what was not to be had is asked for again */
-#define LOOK_NS                                                                               \
- 1000000000             /* between two looks whether all is to end, should a signal be missed \
-                         */
+/* Between two looks whether all is to end, should a signal be missed. */
+#define LOOK_NS 1000000000
 #define END_NS 10000000 /* between two signals to a thread that is to end */
 
 struct loop {
@@ -34,7 +33,7 @@ static void give_up(struct loop *loop, int error)
     fuse_session_exit(loop->session);
 }
 
-static void wait_a_moment(void) { nanosleep(&(struct timespec){.tv_nsec = SHORTAGE_NS}, NULL); }
+static void wait_a_moment(void) { nap_ns(SHORTAGE_NS); }
 
 static void *answer_requests(void *arg)
 {

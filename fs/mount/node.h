@@ -18,6 +18,7 @@ struct place {
     pid_t tid;
     unsigned depth, rank;
     char word[NAME_MAX + 1]; /* "": none */
+    char part[NAME_MAX + 1]; /* below profile/: which one; "": none */
 };
 
 /* The place of the number `value`, or of a word of at most NAME_MAX bytes, below a directory. */

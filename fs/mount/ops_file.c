@@ -107,6 +107,7 @@ static void job_write(struct may_hang *work)
     int r = context_init(context, &job->server, job->place.process, &job->at);
     context->interrupt = &job->command.interrupt;
     context->flags = job->handle->writer->flags;
+    context->lifetime = job->handle->writer->lifetime;
     if (r == 0) {
         context_refresh(context);
         r = writer_run(job->handle->writer, run_allowed, context, job->acting, &input,
@@ -468,6 +469,8 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     struct node *node = call_node(&call, ino);
     if (handle->writer && writer_pending(handle->writer))
         job_start(&call, &node->place, handle, NULL, &end, FORSAKEN);
+    if (handle->writer)
+        lifetime_end(handle->writer->lifetime);
     nodes_closed(call.mount->nodes, node);
     handle_unref(handle);
     call_fail(&call, 0);

@@ -8,15 +8,18 @@
 
 #define ERROR_LOOKED_AT 4096 /* bytes, where the end may say already what the error is */
 
-int writer_new(int flags, bool clears, const struct reply_key *key, struct budget *budget,
-               struct writer **out)
+int writer_new(int flags, bool clears, const struct reply_key *key, uint64_t number,
+               struct budget *budget, struct writer **out)
 {
     struct writer *writer = calloc(1, sizeof *writer);
     char *word = writer ? strdup(key->word ? key->word : "") : NULL;
-    if (!word) {
+    struct lifetime *lifetime = word ? lifetime_new(number) : NULL;
+    if (!lifetime) {
+        free(word);
         free(writer);
         return -ENOMEM;
     }
+    writer->lifetime = lifetime;
     writer->flags = flags;
     writer->clears = clears && flags & O_TRUNC;
     writer->key = *key;
@@ -44,6 +47,7 @@ void writer_free(struct writer *writer)
     credentials_unref(writer->key.credentials);
     text_deinit(&writer->pending);
     reply_unref(writer->reply);
+    lifetime_unref(writer->lifetime);
     pthread_mutex_destroy(&writer->lock);
     pthread_mutex_destroy(&writer->turn);
     free(writer->word);

@@ -7,6 +7,7 @@
  * nothing twice. Closing a descriptor, or reading the reply, ends that. */
 #pragma once
 
+#include "fs/link/lifetime.h"
 #include "fs/process/replies.h"
 #include "fs/tree/file.h"
 
@@ -22,8 +23,9 @@ struct writer {
     struct reply_key key;
     char *word; /* key's */
     struct budget *budget;
-    pthread_mutex_t turn; /* held while a command runs */
-    struct text pending;  /* guarded by that */
+    struct lifetime *lifetime; /* of what was asked for with `here` */
+    pthread_mutex_t turn;      /* held while a command runs */
+    struct text pending;       /* guarded by that */
     /* bytes at the reply's end that may be, and are, taken back; so, too */
     size_t passing, retaken;
     pthread_mutex_t lock; /* guards what follows, for moments */
@@ -40,9 +42,10 @@ struct writer {
     size_t read;         /* bytes of it that this file's reader has had */
 };
 
-/* clears: see tree/layout.h; key names who opens the file. -ENOMEM. The budget must outlive it. */
-int writer_new(int flags, bool clears, const struct reply_key *key, struct budget *budget,
-               struct writer **out);
+/* clears: see tree/layout.h; key names who opens the file; number: as of lifetime_new(). -ENOMEM.
+ * The budget must outlive it. */
+int writer_new(int flags, bool clears, const struct reply_key *key, uint64_t number,
+               struct budget *budget, struct writer **out);
 void writer_free(struct writer *writer);
 
 /* Has a command run, after those before it: with what is pending and with this, which may be

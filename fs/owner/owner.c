@@ -54,7 +54,7 @@ static int find(struct owner_self *self, const struct owner_call *call, struct p
         return -ESRCH;
     }
     if (call->op != OWNER_EXAMINE)
-        process_set_membership(process, &call->member, call->worker);
+        process_tell(process, &call->membership, call->is_worker);
     *out = process;
     return 0;
 }

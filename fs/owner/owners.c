@@ -292,7 +292,7 @@ static bool has_ended_idle(pid_t pid)
         if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
             return false;
         if (!info.si_pid)
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            nap_ns(1000000);
     }
     return info.si_pid && info.si_code == CLD_EXITED && info.si_status == 0;
 }

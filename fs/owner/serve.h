@@ -41,11 +41,12 @@ struct owner_call {
     int32_t tid;         /* 0: no thread */
     uint64_t start_time; /* of the process, in clock ticks since boot */
     uint32_t depth, rank;
-    struct membership member;            /* of the process in its job, as it was last looked at */
-    uint32_t worker;                     /* another process is that rank itself */
+    struct membership membership;        /* of the process in its job ... */
+    uint32_t is_worker;                  /* ... where it is not the rank itself */
     char sampled[OWNER_SAMPLED_MAX + 1]; /* the line of status about its profile; may be empty */
     struct caller caller;
-    char word[NAME_MAX + 1]; /* ends with a 0; of OWNER_FIND the child's, where that is one */
+    /* Both end with a 0; of OWNER_FIND the child's, where that is one. */
+    char word[NAME_MAX + 1], part[NAME_MAX + 1];
 };
 
 /* One name in a directory. */

@@ -155,10 +155,9 @@ bool blocking_parse(const char *line, struct blocking *out)
 
 int blocking_read(pid_t pid, pid_t tid, struct blocking *out)
 {
-    char file[32], line[256];
+    char line[256];
 
-    snprintf(file, sizeof file, "task/%d/syscall", (int)tid);
-    ssize_t n = proc_read(pid, file, line, sizeof line);
+    ssize_t n = proc_read_task(pid, tid, "syscall", line, sizeof line);
     if (n < 0)
         return (int)n;
     return blocking_parse(line, out) ? 0 : -EAGAIN;

@@ -1,39 +1,40 @@
 #include "fs/proc/last_look.h"
 
-bool sighting_same(const struct sighting *s, const struct proc_stat *now)
+bool last_look_same(const struct last_look *look, const struct proc_stat *now)
 {
-    return s->start_time == now->start_time && s->start_code == now->start_code &&
-           s->start_stack == now->start_stack;
+    return look->start_time == now->start_time && look->start_code == now->start_code &&
+           look->start_stack == now->start_stack;
 }
 
-bool sighting_holds(struct sighting *s, const struct proc_statm *now, uint64_t page)
+bool last_look_holds(struct last_look *look, const struct proc_statm *now, uint64_t page)
 {
-    if (s->text != now->text)
+    if (look->text != now->text)
         return false;
-    if (s->found)
+    if (look->found)
         return true;
-    if (now->size * page < s->vsize)
-        s->vsize = now->size * page;
-    return now->size * page - s->vsize < SIGHTING_GROWTH;
+    if (now->size * page < look->vsize)
+        look->vsize = now->size * page;
+    return now->size * page - look->vsize < LAST_LOOK_GROWTH;
 }
 
-bool sighting_grown(struct sighting *s, uint64_t vsize, uint64_t time, bool patient)
+bool last_look_grown(struct last_look *look, uint64_t vsize, uint64_t time, bool patient)
 {
-    if (s->found)
+    if (look->found)
         return false;
-    if (vsize < s->vsize)
-        s->vsize = vsize;
-    return vsize - s->vsize >= SIGHTING_GROWTH && (!patient || time >= s->until);
+    if (vsize < look->vsize)
+        look->vsize = vsize;
+    return vsize - look->vsize >= LAST_LOOK_GROWTH && (!patient || time >= look->until);
 }
 
-void sighting_update(struct sighting *s, const struct proc_stat *seen, bool found, uint64_t time)
+void last_look_update(struct last_look *look, const struct proc_stat *seen, bool found,
+                      uint64_t time)
 {
-    bool again = sighting_same(s, seen) && s->wait;
-    uint64_t wait = again ? s->wait * 2 : SIGHTING_WAIT_MIN;
+    bool again = last_look_same(look, seen) && look->wait;
+    uint64_t wait = again ? look->wait * 2 : LAST_LOOK_WAIT_MIN;
 
-    if (wait > SIGHTING_WAIT_MAX)
-        wait = SIGHTING_WAIT_MAX;
-    *s = (struct sighting){
+    if (wait > LAST_LOOK_WAIT_MAX)
+        wait = LAST_LOOK_WAIT_MAX;
+    *look = (struct last_look){
         .start_time = seen->start_time,
         .start_code = seen->start_code,
         .start_stack = seen->start_stack,

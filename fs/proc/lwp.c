@@ -2,8 +2,8 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 
 #include <errno.h>
 #include <fcntl.h>

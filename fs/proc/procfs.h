@@ -40,6 +40,8 @@ bool proc_lacks_means(int error);
 /* Reads /proc/PID/FILE, at most cap - 1 bytes, and ends it with a NUL. Returns the number of
  * bytes; -ESRCH: no such process; -EACCES, -EPERM. */
 ssize_t proc_read(pid_t pid, const char *file, char *buf, size_t cap);
+/* Reads /proc/PID/task/TID/FILE in that way. */
+ssize_t proc_read_task(pid_t pid, pid_t tid, const char *file, char *buf, size_t cap);
 
 /* The command line, its words separated by spaces, with a NUL at its end; one that doesn't fit ends
  * in "...". Returns the number of bytes, 0 for none; or what proc_read() returns. */

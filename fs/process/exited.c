@@ -21,7 +21,7 @@ struct item {
     size_t size; /* of its rings, bytes */
 };
 
-struct owner {
+struct user_share {
     uid_t uid;
     size_t weight;
 };
@@ -29,8 +29,8 @@ struct owner {
 struct exited {
     pthread_mutex_t lock;
     const struct exited_limits *limits;
-    struct item *items;   /* oldest first; room for limits->n and one more */
-    struct owner *owners; /* room for as many: who holds how much, while that is counted */
+    struct item *items;        /* oldest first; room for limits->n and one more */
+    struct user_share *shares; /* room for as many: who holds how much, while that is counted */
     size_t n;
 };
 
@@ -42,8 +42,8 @@ int exited_new(const struct exited_limits *limits, struct exited **out)
     pthread_mutex_init(&exited->lock, NULL);
     exited->limits = limits;
     exited->items = calloc(limits->n + 1, sizeof *exited->items);
-    exited->owners = calloc(limits->n + 1, sizeof *exited->owners);
-    if (!exited->items || !exited->owners) {
+    exited->shares = calloc(limits->n + 1, sizeof *exited->shares);
+    if (!exited->items || !exited->shares) {
         exited_free(exited);
         return -ENOMEM;
     }
@@ -70,7 +70,7 @@ void exited_free(struct exited *exited)
         remove_at(exited, exited->n - 1);
     pthread_mutex_destroy(&exited->lock);
     free(exited->items);
-    free(exited->owners);
+    free(exited->shares);
     free(exited);
 }
 
@@ -98,23 +98,23 @@ static void drop_old(struct exited *exited, uint64_t now)
  */
 static uid_t heaviest(const struct exited *exited, bool by_bytes, size_t *all)
 {
-    size_t nowners = 0, most = 0;
+    size_t nshares = 0, most = 0;
 
     *all = 0;
     for (size_t i = 0; i < exited->n; i++) {
         const struct item *item = &exited->items[i];
         size_t weight = by_bytes ? item->size : 1, k = 0;
-        while (k < nowners && exited->owners[k].uid != item->owner)
+        while (k < nshares && exited->shares[k].uid != item->owner)
             k++;
-        if (k == nowners)
-            exited->owners[nowners++] = (struct owner){.uid = item->owner};
-        exited->owners[k].weight += weight;
+        if (k == nshares)
+            exited->shares[nshares++] = (struct user_share){.uid = item->owner};
+        exited->shares[k].weight += weight;
         *all += weight;
     }
-    for (size_t k = 1; k < nowners; k++)
-        if (exited->owners[k].weight > exited->owners[most].weight)
+    for (size_t k = 1; k < nshares; k++)
+        if (exited->shares[k].weight > exited->shares[most].weight)
             most = k;
-    return exited->owners[most].uid;
+    return exited->shares[most].uid;
 }
 
 /* Takes from who holds the most until there is no more than the limit. Caller holds lock. */

@@ -234,15 +234,22 @@ struct membership process_membership(struct process *process)
 bool process_is_worker(struct process *process)
 {
     _guard_mutex_(&process->lock);
-    return process->worker;
+    return process->told ? process->worker : process->membership.inherited;
 }
 
-void process_set_membership(struct process *process, const struct membership *of, bool worker)
+bool process_is_told(struct process *process)
 {
     _guard_mutex_(&process->lock);
-    process->membership = *of;
-    process->worker = worker;
-    atomic_store(&process->rank, of->rank);
+    return process->told;
+}
+
+void process_tell(struct process *process, const struct membership *membership, bool is_worker)
+{
+    _guard_mutex_(&process->lock);
+    process->membership = *membership;
+    process->worker = is_worker;
+    process->told = true;
+    atomic_store(&process->rank, membership->rank);
 }
 
 /* What its watches know of their owner. */
@@ -306,6 +313,12 @@ static int new_living(struct target *target, struct process **out)
     return 0;
 }
 
+static void begin_membership(struct process *process, const struct membership *of)
+{
+    process->membership = *of;
+    atomic_store(&process->rank, of->rank);
+}
+
 int process_new(pid_t pid, struct process **out)
 {
     struct membership membership;
@@ -317,7 +330,7 @@ int process_new(pid_t pid, struct process **out)
     if (r < 0)
         return r;
     membership_of_start(pid, &membership);
-    process_set_membership(*out, &membership, false);
+    begin_membership(*out, &membership);
     return 0;
 }
 
@@ -333,7 +346,7 @@ int process_new_examined(pid_t pid, const struct examiner *examiner,
         return r;
     (*out)->examiner = examiner;
     recording_tell_agent((*out)->recording, examined->agent.record_addr ? &examined->agent : NULL);
-    process_set_membership(*out, &examined->membership, false);
+    begin_membership(*out, &examined->membership);
     return 0;
 }
 

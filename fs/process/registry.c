@@ -31,7 +31,7 @@
 struct record {
     pid_t pid;
     int statm; /* its /proc/PID/statm, kept open; -1: not */
-    struct sighting sighting;
+    struct last_look last_look;
     uint64_t pages;          /* of its address space, when it was last seen */
     struct process *process; /* NULL: no CPython, `error` says why not */
     /* what it was before it executed a program that isn't CPython, or not yet; a reference, NULL:
@@ -347,7 +347,7 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
     _guard_mutex_(&registry->lock);
     struct record *record = record_for(registry, pid);
 
-    if (record && record->process && process && sighting_same(&record->sighting, stat) &&
+    if (record && record->process && process && last_look_same(&record->last_look, stat) &&
         process_alive(record->process)) {
         retire(registry, process); /* another thread was faster: one identity, one struct process */
         *out = process_ref(record->process);
@@ -369,7 +369,7 @@ static int registry_note(struct registry *registry, pid_t pid, const struct proc
     record->process = process;
     record->error = error;
     record->pages = stat->vsize / (uint64_t)sysconf(_SC_PAGESIZE);
-    sighting_update(&record->sighting, stat, process != NULL, monotonic_ns());
+    last_look_update(&record->last_look, stat, process != NULL, monotonic_ns());
     if (!process)
         return error;
     process->serial = ++registry->serial;
@@ -500,13 +500,13 @@ static int examine(struct registry *registry, pid_t pid, bool patient, struct pr
     pthread_mutex_lock(&registry->lock);
     struct record *record = *record_find(registry, pid);
     r = 1;
-    if (record && sighting_same(&record->sighting, &stat)) {
+    if (record && last_look_same(&record->last_look, &stat)) {
         uint64_t now = monotonic_ns();
         note_pages(record, stat.vsize / (uint64_t)sysconf(_SC_PAGESIZE), !patient);
         /* what may not be looked at today may be allowed tomorrow, without an exec */
         bool denied = !record->process && record->error != -ENOENT;
-        bool again = denied ? !patient || now >= record->sighting.until
-                            : sighting_grown(&record->sighting, stat.vsize, now, patient);
+        bool again = denied ? !patient || now >= record->last_look.until
+                            : last_look_grown(&record->last_look, stat.vsize, now, patient);
         if (!again)
             r = answer(record, out);
     }
@@ -534,7 +534,7 @@ static int recall(struct record *record, struct process **out)
     if (statm.size == 0)
         return -ENOENT; /* a zombie or a kernel thread */
     if ((!record->process && record->error != -ENOENT) ||
-        !sighting_holds(&record->sighting, &statm, (uint64_t)sysconf(_SC_PAGESIZE)))
+        !last_look_holds(&record->last_look, &statm, (uint64_t)sysconf(_SC_PAGESIZE)))
         return 1;
     note_pages(record, statm.size, false);
     return answer(record, out);
@@ -564,7 +564,7 @@ static int get_to_know(struct registry *registry, pid_t pid, struct process **ou
     if (record->statm >= 0)
         close(record->statm);
     record->statm = fd;
-    record->sighting.text = statm.text;
+    record->last_look.text = statm.text;
     return r;
 }
 

@@ -1,6 +1,6 @@
 /* The known processes: which pids run CPython.
  *
- * Decided by their memory (target_open()) and remembered with a sighting, the negative answers
+ * Decided by their memory (target_open()) and remembered (proc/last_look.h), the negative answers
  * too. A process that executes another program becomes another struct process, one that ended is
  * forgotten together with what was cached of it. */
 #pragma once

@@ -14,13 +14,13 @@
 #include "fs/inject/seccomp.h"
 #include "fs/link/attach.h"
 #include "fs/link/found.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/frames/gil.h"
-#include "fs/sampler/bpf/events.h"
-#include "fs/sampler/bpf/stacks.h"
+#include "fs/sampler/bpf/perf_events.h"
 #include "fs/sampler/sampler.h"
+#include "fs/sampler/stacks.h"
 #include "fs/trace/tracer.h"
 #include "fs/watch/by_perf.h"
 #include "fs/watch/registers.h"
@@ -54,12 +54,12 @@ struct spent {
 struct inside {
     struct session *session;
     struct found_agent agent;
-    struct watch_perf *events; /* NULL: there are none any more, `ended` says why */
-    int stat;                  /* for watch_handled() */
-    int filters;               /* of seccomp that each thread has */
-    uint64_t at;               /* struct trap_samples in the process */
-    uint64_t wait;             /* ns between two looks */
-    uint64_t begun;            /* CLOCK_MONOTONIC, ns */
+    struct by_perf *events; /* NULL: there are none any more, `ended` says why */
+    int stat;               /* for watch_handled() */
+    int filters;            /* of seccomp that each thread has */
+    uint64_t at;            /* struct trap_samples in the process */
+    uint64_t wait;          /* ns between two looks */
+    uint64_t begun;         /* CLOCK_MONOTONIC, ns */
 
     pthread_mutex_t lock; /* guards what follows */
     const char *ended;
@@ -76,15 +76,7 @@ struct inside {
 static pthread_once_t cost_once = PTHREAD_ONCE_INIT;
 static uint64_t cost_ns; /* of a SIGTRAP, and of what makes it come */
 
-static void measure(void) { cost_ns = event_cost(true); }
-
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
+static void measure(void) { cost_ns = perf_events_cost(true); }
 
 /* ---- threads ---- */
 
@@ -411,7 +403,7 @@ static void inside_free(struct sampler *sampler, struct inside *inside)
 {
     struct proto_done done;
 
-    watch_perf_free(inside->events);
+    by_perf_free(inside->events);
     if (inside->at)
         (void)order(sampler, inside->session, false, &done);
     session_unref(inside->session);
@@ -447,11 +439,11 @@ static struct perf_event_attr event_of(const struct sampler_options *options, bo
 static int try_event(struct sampler *sampler, struct text *why)
 {
     const struct perf_event_attr attr = event_of(&sampler->options, true);
-    struct watch_perf *event = NULL;
+    struct by_perf *event = NULL;
     pid_t pid = sampler->target->pid;
 
-    int r = watch_perf_open(pid, pid, &attr, false, &event, why);
-    watch_perf_free(event);
+    int r = by_perf_open(pid, pid, &attr, false, &event, why);
+    by_perf_free(event);
     return r;
 }
 
@@ -506,8 +498,8 @@ static int open_events(struct sampler *sampler, struct inside *inside, struct te
         text_puts(why, words);
         return -EBUSY;
     }
-    return watch_perf_open(sampler->target->pid, sampler->options.tid, &attr, true, &inside->events,
-                           why);
+    return by_perf_open(sampler->target->pid, sampler->options.tid, &attr, true, &inside->events,
+                        why);
 }
 
 static int begin(struct sampler *sampler, struct inside *inside, struct text *why)
@@ -564,12 +556,12 @@ static uint64_t tick(struct sampler *sampler, uint64_t now)
         return UINT64_MAX;
     const char *words = why_not(sampler, inside);
     if (words) {
-        watch_perf_free(steal_pointer(inside->events));
+        by_perf_free(steal_pointer(inside->events));
         _guard_mutex_(&inside->lock);
         inside->ended = words;
         return UINT64_MAX;
     }
-    watch_perf_follow(inside->events);
+    by_perf_follow(inside->events);
     collect(sampler);
     if (now - inside->counted > BLOCKING_NS) {
         size_t blocking = watch_blocking(sampler->target->pid);

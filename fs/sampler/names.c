@@ -13,7 +13,7 @@
 
 #define HEAD_MAX 512 /* bytes of a code object */
 
-struct place {
+struct named_place {
     uint64_t at; /* the code object, or the pc */
     int32_t lasti;
     enum { PLACE_PYTHON, PLACE_RETURN, PLACE_EXACT } kind;
@@ -27,7 +27,7 @@ struct sampler_names {
     struct target *target;
     struct store *store;
     pthread_mutex_t lock; /* taken after the target's */
-    struct place *places;
+    struct named_place *places;
     size_t n, alloc;
     struct index by_place;
     uint8_t of_loop[STORE_FRAMES_MAX / 8 + 1]; /* a bit for each frame */
@@ -62,14 +62,14 @@ static uint64_t hash_place(uint64_t at, int32_t lasti, int kind)
 }
 
 /* NULL: not known. The caller holds lock, here as below. */
-static struct place *find(struct sampler_names *names, uint64_t at, int32_t lasti, int kind)
+static struct named_place *find(struct sampler_names *names, uint64_t at, int32_t lasti, int kind)
 {
     uint64_t hash = hash_place(at, lasti, kind);
     size_t step = 0;
     uint32_t i;
 
     while (index_next(&names->by_place, hash, &step, &i)) {
-        struct place *place = &names->places[i];
+        struct named_place *place = &names->places[i];
         if (place->at == at && place->lasti == lasti && (int)place->kind == kind)
             return place;
     }
@@ -77,7 +77,7 @@ static struct place *find(struct sampler_names *names, uint64_t at, int32_t last
 }
 
 /* A place that is not known yet; NULL: no memory. */
-static struct place *add(struct sampler_names *names, uint64_t at, int32_t lasti, int kind)
+static struct named_place *add(struct sampler_names *names, uint64_t at, int32_t lasti, int kind)
 {
     if (names->n >= SAMPLER_NAMES_MAX) {
         names->n = 0;
@@ -86,8 +86,8 @@ static struct place *add(struct sampler_names *names, uint64_t at, int32_t lasti
     if (ARRAY_GROW(names->places, names->alloc, names->n + 1) < 0 ||
         index_add(&names->by_place, hash_place(at, lasti, kind), (uint32_t)names->n) < 0)
         return NULL;
-    struct place *place = &names->places[names->n++];
-    *place = (struct place){.at = at, .lasti = lasti, .kind = (unsigned)kind};
+    struct named_place *place = &names->places[names->n++];
+    *place = (struct named_place){.at = at, .lasti = lasti, .kind = (unsigned)kind};
     return place;
 }
 
@@ -139,7 +139,7 @@ static int intern_python(struct sampler_names *names, const struct code *code, i
 }
 
 /* Brings a place up to date. code: NULL or unreadable, it is called "?". */
-static int learn(struct sampler_names *names, struct place *place, const struct code *code,
+static int learn(struct sampler_names *names, struct named_place *place, const struct code *code,
                  uint64_t now)
 {
     bool known = code && code->state == CODE_LOADED;
@@ -161,7 +161,7 @@ static int learn(struct sampler_names *names, struct place *place, const struct 
 int sampler_names_raw(struct sampler_names *names, const struct raw_frame *frame, uint32_t *id)
 {
     _guard_mutex_(&names->lock);
-    struct place *place = find(names, frame->code, frame->lasti, PLACE_PYTHON);
+    struct named_place *place = find(names, frame->code, frame->lasti, PLACE_PYTHON);
 
     if (!place)
         place = add(names, frame->code, frame->lasti, PLACE_PYTHON);
@@ -188,7 +188,7 @@ static struct code *read_code(struct target *target, uint64_t addr)
     return code;
 }
 
-static void note_until(const struct place *place, uint64_t *until)
+static void note_until(const struct named_place *place, uint64_t *until)
 {
     uint64_t end = place->seen + SAMPLER_NAMES_FRESH_NS;
 
@@ -202,7 +202,7 @@ int sampler_names_python(struct sampler_names *names, uint64_t code, int32_t las
     int error = 0;
     {
         _guard_mutex_(&names->lock);
-        const struct place *place = find(names, code, lasti, PLACE_PYTHON);
+        const struct named_place *place = find(names, code, lasti, PLACE_PYTHON);
         if (place && now - place->seen < SAMPLER_NAMES_FRESH_NS) {
             *id = place->id;
             note_until(place, until);
@@ -213,7 +213,7 @@ int sampler_names_python(struct sampler_names *names, uint64_t code, int32_t las
     code_cache_trim(names->target->codes);
     struct code *found = read_code(names->target, code);
     pthread_mutex_lock(&names->lock);
-    struct place *place = find(names, code, lasti, PLACE_PYTHON);
+    struct named_place *place = find(names, code, lasti, PLACE_PYTHON);
     if (!place)
         place = add(names, code, lasti, PLACE_PYTHON);
     error = place ? learn(names, place, found, now) : -ENOMEM;
@@ -234,7 +234,7 @@ int sampler_names_native(struct sampler_names *names, uint64_t pc, bool exact, u
     uint64_t now = monotonic_ns();
     {
         _guard_mutex_(&names->lock);
-        const struct place *place = find(names, pc, 0, kind);
+        const struct named_place *place = find(names, pc, 0, kind);
         if (place && now - place->seen < SAMPLER_NAMES_FRESH_NS) {
             *id = place->id;
             return 0;
@@ -251,7 +251,7 @@ int sampler_names_native(struct sampler_names *names, uint64_t pc, bool exact, u
                                   .file = symbol.module};
     int error = store_intern(names->store, &frame, id);
     pthread_mutex_lock(&names->lock);
-    struct place *place = error ? NULL : find(names, pc, 0, kind);
+    struct named_place *place = error ? NULL : find(names, pc, 0, kind);
     if (!place && !error)
         place = add(names, pc, 0, kind);
     if (place) {

@@ -36,7 +36,7 @@ int profile_mark(struct profile *profile, const char *name);
  * in first. */
 struct store *profile_store(struct profile *profile);
 /* The same without taking in what is pending, so that it never waits, and what files show that name
- * no mode. */
+ * no mode. For who comes again: from now on that is taken in within 0.2 s. */
 struct store *profile_peek(struct profile *profile, enum profile_mode *shown);
 /* Whether anything was ever started. */
 bool profile_any(struct profile *profile);

@@ -808,14 +808,6 @@ static int take_census(struct sampler_tasks *t, uint64_t now, bool waits, pid_t 
     return r;
 }
 
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return timespec_ns(&time);
-}
-
 static bool is_due(struct sampler_tasks *t, uint64_t now, bool waits)
 {
     _guard_mutex_(&t->lock);

@@ -10,13 +10,13 @@
 #define STOP_EVERY 100000 /* bytes that were looked at */
 #define NONE UINT32_MAX   /* no character */
 
-struct span {
+struct characters {
     const char *at;
     size_t size;
 };
 
 /* False: NULL, or no memory. */
-static bool span_of(sqlite3_value *value, struct span *out)
+static bool characters_of(sqlite3_value *value, struct characters *out)
 {
     out->at = (const char *)sqlite3_value_text(value);
     out->size = (size_t)sqlite3_value_bytes(value);
@@ -48,7 +48,7 @@ struct wildcards {
 static bool is_within_character(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
 /* Takes one character of UTF-8 off, or NONE at the end. */
-static uint32_t take(struct span *s)
+static uint32_t take(struct characters *s)
 {
     if (!s->size)
         return NONE;
@@ -65,7 +65,7 @@ static uint32_t take(struct span *s)
 static uint32_t fold(uint32_t c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; }
 
 /* Takes the rest of "[^a-z]" off the pattern. */
-static bool set_has(struct span *pattern, uint32_t c)
+static bool set_has(struct characters *pattern, uint32_t c)
 {
     uint32_t before = NONE, p = take(pattern);
     bool inverted = p == '^', found = false;
@@ -90,7 +90,7 @@ static bool set_has(struct span *pattern, uint32_t c)
 }
 
 /* Takes one item off the pattern. */
-static bool item_matches(struct span *pattern, const struct wildcards *w, uint32_t c)
+static bool item_matches(struct characters *pattern, const struct wildcards *w, uint32_t c)
 {
     uint32_t p = take(pattern);
 
@@ -106,13 +106,13 @@ static bool item_matches(struct span *pattern, const struct wildcards *w, uint32
 }
 
 /* 1, 0, or -1: the statement is to end. */
-static int matches(struct span pattern, struct span text, const struct wildcards *w,
+static int matches(struct characters pattern, struct characters text, const struct wildcards *w,
                    struct work *work)
 {
-    struct span behind = {0}, from = {0}; /* the last `any`, and the text that it goes to */
+    struct characters behind = {0}, from = {0}; /* the last `any`, and the text that it goes to */
 
     for (;;) {
-        struct span rest = pattern;
+        struct characters rest = pattern;
         uint32_t first = take(&rest);
         if (first == w->any && first != NONE) {
             pattern = behind = rest;
@@ -141,9 +141,9 @@ static int matches(struct span pattern, struct span text, const struct wildcards
 static void match(sqlite3_context *context, sqlite3_value **argv, const struct wildcards *w)
 {
     struct work work = {.stop = sqlite3_user_data(context)};
-    struct span pattern, text;
+    struct characters pattern, text;
 
-    if (!span_of(argv[0], &pattern) || !span_of(argv[1], &text))
+    if (!characters_of(argv[0], &pattern) || !characters_of(argv[1], &text))
         return; /* NULL */
     if (pattern.size > PATTERN_MAX) {
         sqlite3_result_error(context, "LIKE or GLOB pattern too complex", -1);
@@ -159,10 +159,10 @@ static void match(sqlite3_context *context, sqlite3_value **argv, const struct w
 void like_function(sqlite3_context *context, int argc, sqlite3_value **argv)
 {
     struct wildcards w = {.any = '%', .one = '_', .set = NONE, .escape = NONE, .folded = true};
-    struct span escape;
+    struct characters escape;
 
     if (argc > 2) {
-        if (!span_of(argv[2], &escape))
+        if (!characters_of(argv[2], &escape))
             return; /* NULL */
         w.escape = take(&escape);
         if (w.escape == NONE || escape.size) {
@@ -184,7 +184,7 @@ void glob_function(sqlite3_context *context, int argc, sqlite3_value **argv)
 /* ---- trim ---- */
 
 /* Bytes of the first, or last, character. */
-static size_t edge(const struct span *s, bool last)
+static size_t edge(const struct characters *s, bool last)
 {
     size_t n = 1;
 
@@ -194,7 +194,8 @@ static size_t edge(const struct span *s, bool last)
 }
 
 /* Takes characters off one end. False: the statement is to end. */
-static bool trim_end(struct span *s, const struct span *characters, bool last, struct work *work)
+static bool trim_end(struct characters *s, const struct characters *characters, bool last,
+                     struct work *work)
 {
     while (s->size) {
         size_t n = edge(s, last);
@@ -212,9 +213,9 @@ static bool trim_end(struct span *s, const struct span *characters, bool last, s
 static void trim(sqlite3_context *context, sqlite3_value **argv, bool first, bool last)
 {
     struct work work = {.stop = sqlite3_user_data(context)};
-    struct span s, characters;
+    struct characters s, characters;
 
-    if (!span_of(argv[0], &s) || !span_of(argv[1], &characters))
+    if (!characters_of(argv[0], &s) || !characters_of(argv[1], &characters))
         return; /* NULL */
     if ((first && !trim_end(&s, &characters, false, &work)) ||
         (last && !trim_end(&s, &characters, true, &work)))

@@ -141,11 +141,11 @@ static int compare_words(const struct rows *rows, unsigned slot, uint64_t a, uin
     return (x > y) - (x < y);
 }
 
-static bool is_sorted(const struct rows *rows, const struct order *order)
+static bool is_sorted(const struct rows *rows, const struct sort *order)
 {
     for (size_t row = 1; row < rows->n; row++)
         for (unsigned i = 0; i < order->n; i++) {
-            const struct order_key *key = &order->keys[i];
+            const struct sort_key *key = &order->keys[i];
             int c = compare_words(rows, key->slot, rows_word(rows, row - 1, key->slot),
                                   rows_word(rows, row, key->slot));
             if (c && (c > 0) != key->descending)
@@ -189,7 +189,7 @@ static struct keyed *sort_rows(struct keyed *items, struct keyed *other, size_t 
     return items;
 }
 
-static int sort_by(const struct rows *rows, const struct order_key *key, const struct stop *stop,
+static int sort_by(const struct rows *rows, const struct sort_key *key, const struct stop *stop,
                    struct keyed **items, struct keyed **other)
 {
     enum column_type type = rows->types[key->slot];
@@ -218,7 +218,7 @@ static int sort_by(const struct rows *rows, const struct order_key *key, const s
     return 0;
 }
 
-static int sort(const struct rows *rows, const struct stop *stop, struct order *order)
+static int sort(const struct rows *rows, const struct stop *stop, struct sort *order)
 {
     struct keyed *both = sqlite3_malloc64(2 * rows->n * sizeof *both);
     struct keyed *items = both, *other = both + rows->n;
@@ -236,24 +236,24 @@ static int sort(const struct rows *rows, const struct stop *stop, struct order *
     return r;
 }
 
-int order_new(const struct rows *rows, const struct order_key *keys, unsigned n,
-              const struct stop *stop, struct order **out)
+int sort_new(const struct rows *rows, const struct sort_key *keys, unsigned n,
+             const struct stop *stop, struct sort **out)
 {
-    struct order *order = sqlite3_malloc64(sizeof *order);
+    struct sort *order = sqlite3_malloc64(sizeof *order);
     if (!order)
         return -ENOMEM;
-    *order = (struct order){.n = n};
+    *order = (struct sort){.n = n};
     memcpy(order->keys, keys, n * sizeof *keys);
     int r = is_sorted(rows, order) ? 0 : sort(rows, stop, order);
     if (r < 0) {
-        order_free(order);
+        sort_free(order);
         return r;
     }
     *out = order;
     return 0;
 }
 
-void order_free(struct order *order)
+void sort_free(struct sort *order)
 {
     if (!order)
         return;

@@ -10,19 +10,19 @@
 
 struct stop;
 
-struct order_key {
+struct sort_key {
     uint8_t slot;
     bool descending;
 };
 
-struct order {
-    struct order_key keys[ORDER_KEYS_MAX];
-    unsigned n;         /* of the keys */
-    uint32_t *rows;     /* NULL: as they lie */
-    struct order *next; /* for whoever keeps several */
+struct sort {
+    struct sort_key keys[ORDER_KEYS_MAX];
+    unsigned n;        /* of the keys */
+    uint32_t *rows;    /* NULL: as they lie */
+    struct sort *next; /* for whoever keeps several */
 };
 
 /* Of all rows, which don't change any more. -ENOMEM, or what stop_reason() says. */
-int order_new(const struct rows *rows, const struct order_key *keys, unsigned n,
-              const struct stop *stop, struct order **out);
-void order_free(struct order *order);
+int sort_new(const struct rows *rows, const struct sort_key *keys, unsigned n,
+             const struct stop *stop, struct sort **out);
+void sort_free(struct sort *order);

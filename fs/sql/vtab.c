@@ -80,10 +80,10 @@ static const struct lookup *find_lookup(struct vtab_table *t, const uint8_t *slo
     return made;
 }
 
-static int find_order(struct vtab_table *t, const struct order_key *keys, unsigned n,
-                      struct order **out)
+static int find_order(struct vtab_table *t, const struct sort_key *keys, unsigned n,
+                      struct sort **out)
 {
-    for (struct order *o = t->orders; o; o = o->next) {
+    for (struct sort *o = t->orders; o; o = o->next) {
         bool same = o->n == n;
         for (unsigned i = 0; same && i < n; i++)
             same = o->keys[i].slot == keys[i].slot && o->keys[i].descending == keys[i].descending;
@@ -92,7 +92,7 @@ static int find_order(struct vtab_table *t, const struct order_key *keys, unsign
             return 0;
         }
     }
-    int r = order_new(&t->wanted.rows, keys, n, t->set->stop, out);
+    int r = sort_new(&t->wanted.rows, keys, n, t->set->stop, out);
     if (r < 0)
         return r;
     (*out)->next = t->orders;
@@ -171,12 +171,12 @@ static int look_up(struct cursor *cursor, struct vtab_table *t, const char *colu
 
 static int put_in_order(struct cursor *cursor, struct vtab_table *t, const char *columns)
 {
-    struct order_key keys[ORDER_KEYS_MAX];
-    struct order *order = NULL;
+    struct sort_key keys[ORDER_KEYS_MAX];
+    struct sort *order = NULL;
     unsigned n = 0;
 
     for (; *columns; columns += 2)
-        keys[n++] = (struct order_key){
+        keys[n++] = (struct sort_key){
             .slot = (uint8_t)slot_of(t, (unsigned)(columns[0] - VTAB_COLUMN_NAME)),
             .descending = columns[1] == '-',
         };
@@ -365,8 +365,8 @@ void vtab_set_reset(struct vtab_set *set)
             t->lookups = following;
         }
         while (t->orders) {
-            struct order *following = t->orders->next;
-            order_free(t->orders);
+            struct sort *following = t->orders->next;
+            sort_free(t->orders);
             t->orders = following;
         }
         rows_deinit(&t->wanted.rows);

@@ -27,7 +27,7 @@ struct vtab_table {
     uint8_t own[VTAB_COLUMNS_MAX]; /* of a column of the virtual table: the table's */
     bool used;
     struct lookup *lookups;
-    struct order *orders;
+    struct sort *orders;
 };
 
 struct vtab_set {

@@ -105,7 +105,7 @@ static int job_new(struct wanted *const *wanted, size_t n, struct job **out)
         job->table[i] = wanted[i]->table;
         job->uses[i] = wanted[i]->use;
     }
-    job->stop.deadline_ns = monotonic_ns() + ALL_DEADLINE_NS;
+    job->stop.deadline_ns = monotonic_ns() + EVERY_PROCESS_DEADLINE_NS;
     gethostname(job->host, sizeof job->host - 1);
     *out = job;
     return 0;
@@ -131,12 +131,12 @@ static bool is_wanted(const struct process *process, struct wanted *const *wante
 
 static bool sees(void *arg, struct process *process)
 {
-    const struct every *every = arg;
+    const struct every_process *every = arg;
 
     return look_may_all(every->access, every->principals, process) == 0;
 }
 
-static int list(struct job *job, const struct every *every, struct wanted *const *wanted)
+static int list(struct job *job, const struct every_process *every, struct wanted *const *wanted)
 {
     _cleanup_(process_list_deinit) struct process_list found = {0};
 
@@ -165,7 +165,7 @@ static bool is_any_recorded(const struct job *job)
 }
 
 /* job: of whose, or NULL: of any. */
-static bool sees_ended(const struct every *every, struct process *process, const char *job,
+static bool sees_ended(const struct every_process *every, struct process *process, const char *job,
                        uid_t owner)
 {
     const struct membership of = process_membership(process);
@@ -177,7 +177,8 @@ static bool sees_ended(const struct every *every, struct process *process, const
 }
 
 /* Those that have ended have what they recorded, and nothing else. */
-static int list_ended(struct job *job, const struct every *every, struct wanted *const *wanted)
+static int list_ended(struct job *job, const struct every_process *every,
+                      struct wanted *const *wanted)
 {
     _cleanup_(process_list_deinit) struct process_list found = {0};
     char name[JOB_NAME_MAX];
@@ -338,7 +339,7 @@ static bool start_reader(struct job *job)
     pthread_attr_t attr;
     pthread_t thread;
 
-    if (atomic_fetch_add(&readers, 1) >= ALL_THREADS_TOTAL) {
+    if (atomic_fetch_add(&readers, 1) >= EVERY_PROCESS_THREADS_TOTAL) {
         atomic_fetch_sub(&readers, 1);
         return false;
     }
@@ -358,7 +359,7 @@ static int start_readers(struct job *job, struct text *why)
 {
     size_t started = 0;
 
-    while (started < ALL_THREADS && started < job->n && start_reader(job))
+    while (started < EVERY_PROCESS_THREADS && started < job->n && start_reader(job))
         started++;
     if (started || !job->n)
         return 0;
@@ -369,7 +370,7 @@ static int start_readers(struct job *job, struct text *why)
 /* Until all are read, or it is time to go on without the others. */
 static int wait_for_all(struct job *job, const struct stop *stop)
 {
-    uint64_t deadline = monotonic_ns() + ALL_DEADLINE_NS;
+    uint64_t deadline = monotonic_ns() + EVERY_PROCESS_DEADLINE_NS;
     int r = 0;
 
     _guard_mutex_(&job->lock);
@@ -384,7 +385,7 @@ static int wait_for_all(struct job *job, const struct stop *stop)
 
 /* ---- the outcome ---- */
 
-static void note(const struct every *every, const struct item *item)
+static void note(const struct every_process *every, const struct item *item)
 {
     static const char slow[] = "it was not read in time, and its rows are missing";
 
@@ -398,7 +399,7 @@ static void note(const struct every *every, const struct item *item)
 
 /* In the order of the pids. What is read of a process that the caller may no longer look at, since
  * it has executed another program, is dropped. */
-static int merge(struct job *job, const struct every *every, struct wanted *const *wanted)
+static int merge(struct job *job, const struct every_process *every, struct wanted *const *wanted)
 {
     _guard_mutex_(&job->lock);
     for (size_t i = 0; i < job->n; i++) {
@@ -417,7 +418,7 @@ static int merge(struct job *job, const struct every *every, struct wanted *cons
     return 0;
 }
 
-static int provide_rows(const struct every *every, struct wanted *const *wanted, size_t n,
+static int provide_rows(const struct every_process *every, struct wanted *const *wanted, size_t n,
                         const struct stop *stop, struct text *why)
 {
     _cleanup_(cleanup_job) struct job *job = NULL;
@@ -434,8 +435,8 @@ static int provide_rows(const struct every *every, struct wanted *const *wanted,
     return r == 0 ? merge(job, every, wanted) : r;
 }
 
-int all_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
-                struct text *why)
+int every_process_provide(void *arg, struct wanted *const *wanted, size_t n,
+                          const struct stop *stop, struct text *why)
 {
     static const struct rows_front nothing; /* what is appended has its own */
     _cleanup_free_ struct wanted **catalog = calloc(n, sizeof *catalog);

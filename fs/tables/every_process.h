@@ -3,16 +3,17 @@
 
 #include "fs/sql/engine.h"
 
-#define ALL_THREADS 8                 /* processes that one statement reads side by side */
-#define ALL_THREADS_TOTAL 128         /* of all statements, and of readings that hang */
-#define ALL_DEADLINE_NS 5000000000ull /* for all of them; who isn't read by then is left out */
+#define EVERY_PROCESS_THREADS 8         /* processes that one statement reads side by side */
+#define EVERY_PROCESS_THREADS_TOTAL 128 /* of all statements, and of readings that hang */
+/* For all of them; who isn't read by then is left out. */
+#define EVERY_PROCESS_DEADLINE_NS 5000000000ull
 
 struct access;
 struct principals;
 struct registry;
 
 /* Whose rows, and for whom. */
-struct every {
+struct every_process {
     struct registry *registry; /* all known processes */
     const struct access *access;
     struct principals *principals;
@@ -20,8 +21,8 @@ struct every {
     const char *file; /* under whose name a process's errors say why it has no rows */
 };
 
-/* A provider; arg is a const struct every. Only processes that all of them may look at have rows;
- * of tables that are recorded those that have ended, too.
- * One that can't be read, or not in time, has none, and its errors say why. */
-int all_provide(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
-                struct text *why);
+/* A provider; arg is a const struct every_process. Only processes that all of them may look at have
+ * rows; of tables that are recorded those that have ended, too. One that can't be read, or not in
+ * time, has none, and its errors say why. */
+int every_process_provide(void *arg, struct wanted *const *wanted, size_t n,
+                          const struct stop *stop, struct text *why);

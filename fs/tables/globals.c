@@ -12,8 +12,9 @@
 
 #include <errno.h>
 
-#define BYTES_MAX (8u << 20)          /* of all texts */
-#define ALL_DEADLINE_NS 5000000000ull /* where neither a module nor a name is asked for */
+#define BYTES_MAX (8u << 20) /* of all texts */
+/* Where neither a module nor a name is asked for. */
+#define DEADLINE_NS 5000000000ull
 #define NAME_CHARACTERS_MAX 200
 
 /* A row, before it is one: where its texts are in `texts`, each ending with a NUL; NONE: NULL. */
@@ -183,7 +184,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         .stop = scene->stop,
     };
     if (!*module && !*use->bounds[GLOBALS_NAME].equal)
-        reading.deadline_ns = monotonic_ns() + ALL_DEADLINE_NS;
+        reading.deadline_ns = monotonic_ns() + DEADLINE_NS;
 
     int r = *module ? imports_read_one(scene->target, is, module, &reader, &reading)
                     : imports_read(scene->target, &reader, &reading);

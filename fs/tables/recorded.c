@@ -4,7 +4,7 @@
 #include "fs/tables/recorded.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/breakpoint/set.h"
+#include "fs/breakpoint/rows.h"
 #include "fs/tables/collectives.h"
 #include "fs/tables/scene.h"
 
@@ -141,12 +141,12 @@ int recorded_add(struct ring_reader *ring, const struct table *table, const stru
 /* Of a process that lives the set is gone with its agent. */
 static int fill_breakpoints(struct scene *scene, const struct use *use, struct rows *rows)
 {
-    _cleanup_(breakpoint_set_deinit) struct breakpoint_set set = {0};
+    _cleanup_(breakpoint_rows_deinit) struct breakpoint_rows set = {0};
     struct reading reading = begin(scene->table, use, scene->stop, rows);
 
     if (!scene->recording || (scene->target && !recording_attached(scene->recording)))
         return 0;
-    int r = breakpoint_set_read(scene->recording, &set);
+    int r = breakpoint_rows_read(scene->recording, &set);
     for (size_t i = 0; r == 0 && i < set.n; i++)
         r = add_row(&reading, set.rows[i]);
     return r;

@@ -87,7 +87,7 @@ int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status)
         else if (callers_has(tid))
             return -EDEADLK;
         else
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            nap_ns(NAP_NS);
     }
 }
 

@@ -1,8 +1,10 @@
 #include "fs/tree/agent_session.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/link/lifetime.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/control.h"
+#include "fs/process/jobs.h"
 #include "fs/process/registry.h"
 #include "fs/remote/frames/gil.h"
 #include "fs/recording/held_threads.h"
@@ -50,6 +52,8 @@ static int listen(struct file_context *context, int r, struct session **session)
         return r;
     }
     registry_listen(context->registry, context->process, *session);
+    if (context->process->rank >= 0 && !process_is_told(context->process))
+        (void)jobs_learn(context->registry); /* while those are there that tell: for exited/ */
     return 0;
 }
 
@@ -74,6 +78,16 @@ int agent_session_attach(struct file_context *context, enum attach_way way, stru
                              "can let an agent in: `import probing` in it, or write from elsewhere "
                              "first");
     return -EDEADLK;
+}
+
+int agent_session_here(struct file_context *context, struct session *session)
+{
+    int r = context->lifetime ? lifetime_begin(context->lifetime, session) : -ECANCELED;
+
+    if (r == -ECANCELED)
+        text_puts(&context->why, "`here` means as long as this file is open, and it is closed "
+                                 "already: keep it open, `exec 3>>FILE` in a shell");
+    return r;
 }
 
 /* Who has the GIL, which a command waited for in vain. */

@@ -13,6 +13,10 @@ int agent_session_attach(struct file_context *context, enum attach_way way, stru
 /* The session if an agent is there already: -ENOTCONN else. */
 int agent_session_connect(struct file_context *context, struct session **out);
 
+/* Before something is asked of the agent that is to live as long as the command's file is open;
+ * lifetime_asked() follows once that is answered. -errno with why. */
+int agent_session_here(struct file_context *context, struct session *session);
+
 /* The words for an error that a request ended in, after the agent's own, and its errno as write(2)
  * is to give it. lost: what didn't happen because the GIL was not to be had. */
 int agent_session_explain(struct file_context *context, int error, const struct proto_done *done,

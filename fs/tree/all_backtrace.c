@@ -277,7 +277,7 @@ static int sort_stacks(struct all *all, struct all *others)
 
 static int read_all(struct file_context *context, stacks_text *text, struct all *all)
 {
-    int r = all_read(context, text, take, all);
+    int r = all_read(context, NULL, text, take, all);
 
     if (r == 0 && all->n)
         array_sort(all->ones, all->n, sizeof *all->ones, compare_ones);

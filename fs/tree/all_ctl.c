@@ -8,6 +8,7 @@
 #include "fs/base/caret.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A line without its newline. */
@@ -53,22 +54,23 @@ static const char *behind_time(const char *text)
 /* A line of ctl, or, of `stop all LOCATION`, of breakpoints. NULL: -ENOMEM. */
 static struct line *line_new(const char *text, size_t size)
 {
-    static const char pause[] = "pause ", stop[] = "stop ";
-    struct line *line = calloc(1, sizeof *line + sizeof pause + size);
+    static const char here_word[] = "here ", pause[] = "pause ", stop[] = "stop ";
+    _cleanup_free_ char *copy = strndup(text, size);
+    struct line *line = copy ? calloc(1, sizeof *line + sizeof here_word + sizeof pause + size)
+                             : NULL;
 
     if (!line)
         return NULL;
-    memcpy(line->text, text, size);
-    const char *all = behind(line->text, "stop");
+    const char *here = behind(copy, "here"), *verb = here ? here : copy;
+    const char *all = behind(verb, "stop");
     const char *rest = all ? behind(all, "all") : NULL;
-    line->holds = rest || behind(line->text, "pause");
-    if (rest) {
-        line->is_set = *behind_time(rest);
-        const char *verb = line->is_set ? stop : pause;
-        memmove(line->text + strlen(verb), rest, strlen(rest) + 1);
-        memcpy(line->text, verb, strlen(verb));
-    }
-    line->size = strlen(line->text);
+    line->holds = rest || behind(verb, "pause");
+    line->is_set = rest && *behind_time(rest);
+    if (rest)
+        line->size = (size_t)sprintf(line->text, "%s%s%s", here ? here_word : "",
+                                     line->is_set ? stop : pause, rest);
+    else
+        line->size = (size_t)sprintf(line->text, "%s", copy);
     return line;
 }
 

@@ -76,6 +76,7 @@ static struct reading *reading_start(struct process *process, stacks_text *rende
 
 struct all {
     struct file_context *context;
+    bool (*wants)(struct process *process);
     stacks_text *render;
     all_take *take;
     void *arg;
@@ -124,8 +125,19 @@ static int list(struct all *all)
 {
     struct process_list *list = &all->list;
 
+    size_t n = 0;
+
     int r = context_processes(all->context, list);
-    return r == 0 ? sort(list) : r;
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < list->n; i++) {
+        if (!all->wants || all->wants(list->items[i]))
+            list->items[n++] = list->items[i];
+        else
+            process_unref(list->items[i]);
+    }
+    list->n = n;
+    return sort(list);
 }
 
 /* Why a process has no stacks here: also among its errors. */
@@ -162,8 +174,8 @@ static int take_reading(struct all *all, struct reading *reading, int error)
 /* So many of them at once. -ENOMEM. */
 static int read_some(struct all *all, struct process **some, size_t n)
 {
-    struct may_hang *works[ALL_THREADS] = {0};
-    int errors[ALL_THREADS], r = 0;
+    struct may_hang *works[EVERY_PROCESS_THREADS] = {0};
+    int errors[EVERY_PROCESS_THREADS], r = 0;
 
     for (size_t i = 0; i < n && r == 0; i++) {
         struct reading *reading = reading_start(some[i], all->render);
@@ -174,8 +186,8 @@ static int read_some(struct all *all, struct process **some, size_t n)
         works[i] = &reading->work;
         errors[i] = reading->error;
     }
-    struct may_hang *waited[ALL_THREADS];
-    for (size_t i = 0; i < ALL_THREADS; i++)
+    struct may_hang *waited[EVERY_PROCESS_THREADS];
+    for (size_t i = 0; i < EVERY_PROCESS_THREADS; i++)
         waited[i] = works[i] && errors[i] == 0 ? works[i] : NULL;
     may_hang_wait_all(waited, n);
     for (size_t i = 0; i < n && works[i]; i++) {
@@ -190,11 +202,11 @@ static int read_some(struct all *all, struct process **some, size_t n)
 
 static int read_all(struct all *all)
 {
-    uint64_t until = monotonic_ns() + ALL_DEADLINE_NS;
+    uint64_t until = monotonic_ns() + EVERY_PROCESS_DEADLINE_NS;
 
     int r = list(all);
     for (size_t i = 0, n; r == 0 && i < all->list.n; i += n) {
-        n = all->list.n - i < ALL_THREADS ? all->list.n - i : ALL_THREADS;
+        n = all->list.n - i < EVERY_PROCESS_THREADS ? all->list.n - i : EVERY_PROCESS_THREADS;
         if (interrupted(all->context->interrupt))
             return -EINTR;
         if (monotonic_ns() < until && all->bytes < ALL_BYTES_MAX)
@@ -207,9 +219,11 @@ static int read_all(struct all *all)
     return r;
 }
 
-int all_read(struct file_context *context, stacks_text *render, all_take *take, void *arg)
+int all_read(struct file_context *context, bool (*wants)(struct process *process),
+             stacks_text *render, all_take *take, void *arg)
 {
-    struct all all = {.context = context, .render = render, .take = take, .arg = arg};
+    struct all all = {
+        .context = context, .wants = wants, .render = render, .take = take, .arg = arg};
 
     int r = read_all(&all);
     process_list_deinit(&all.list);

@@ -9,8 +9,9 @@
 #include "fs/tree/breakpoints.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/breakpoint/set.h"
-#include "fs/process/registry.h"
+#include "fs/breakpoint/rows.h"
+#include "fs/link/lifetime.h"
+#include "fs/process/jobs.h"
 #include "fs/recording/held_threads.h"
 #include "fs/tree/agent_session.h"
 #include "fs/watch/follow.h"
@@ -37,7 +38,14 @@ static int ask(struct file_context *context, struct session *session,
     struct proto_done done = {0};
 
     eval.request.gil_interval = agent_session_gil_interval(context, 0);
-    int r = session_eval(session, &eval, context->interrupt, said, &done);
+    if (context->lifetime)
+        eval.request.thread = lifetime_number(context->lifetime);
+    int r = request->here ? agent_session_here(context, session) : 0;
+    if (r < 0)
+        return r;
+    r = session_eval(session, &eval, context->interrupt, said, &done);
+    if (request->here)
+        lifetime_asked(context->lifetime, session);
     registry_watch(context->registry, context->process);
     if (recording_watching(context->recording))
         watches_settle(context->process->watches);
@@ -72,10 +80,12 @@ static int ask_nobody(struct file_context *context, const struct breakpoint_requ
 static int carry_out_own(struct file_context *context, const struct breakpoint_request *request,
                          struct text *said, struct outcome *outcome)
 {
-    struct breakpoint_request own;
-    struct process *process = context->process;
+    struct breakpoint_request own = {0};
+    int64_t rank;
 
-    int r = breakpoint_request_for(request, process_is_worker(process) ? -1 : process->rank, &own);
+    int r = job_own_rank(context->registry, context->process, &rank);
+    if (r == 0)
+        r = breakpoint_request_for(request, rank, &own);
     if (r == 0 && (own.n || (request->sets && context->clears)))
         r = breakpoints_carry_out(context, &own, said, outcome);
     breakpoint_request_deinit(&own);
@@ -201,11 +211,11 @@ int breakpoints_lines(struct recording *recording, struct target *target, const 
                       struct text *out)
 {
     _cleanup_(held_list_deinit) struct held_list held = {0};
-    _cleanup_(breakpoint_set_deinit) struct breakpoint_set set = {0};
+    _cleanup_(breakpoint_rows_deinit) struct breakpoint_rows set = {0};
 
     if (!recording_attached(recording)) /* with the agent the set is gone */
         return 0;
-    int r = breakpoint_set_read(recording, &set);
+    int r = breakpoint_rows_read(recording, &set);
     if (target && set.n)
         held_list_read(target, recording, &held); /* which leaves it empty where it fails */
     for (size_t i = 0; r == 0 && i < set.n; i++)

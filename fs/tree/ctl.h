@@ -15,6 +15,7 @@ struct ctl_line {
         size_t size;
     } words[CTL_WORDS_MAX];
     size_t nwords;
+    bool here; /* it is to live as long as the file is open */
     struct text *said;
 };
 
@@ -29,6 +30,7 @@ struct ctl_verb {
     const char *usage;
     size_t least, most; /* words, with the verb itself */
     int (*run)(struct ctl_line *line);
+    bool here; /* `here` may stand in front of it */
 };
 
 /* What a file of such verbs is told: file_run (fs/tree/file.h). */

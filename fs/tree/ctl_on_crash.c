@@ -4,6 +4,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/duration.h"
+#include "fs/link/lifetime.h"
 #include "fs/process/registry.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/ctl.h"
@@ -54,13 +55,20 @@ static int read_duration(struct ctl_line *line, struct proto_on_crash *order)
 
 /* ---- asking the agent ---- */
 
-static int ask(struct file_context *context, struct session *session, struct proto_on_crash *order)
+static int ask(struct ctl_line *line, struct session *session, struct proto_on_crash *order)
 {
+    struct file_context *context = line->context;
     struct proto_done done = {0};
 
+    int r = line->here ? agent_session_here(context, session) : 0;
+    if (r < 0)
+        return r;
+    order->here = line->here ? lifetime_number(context->lifetime) : 0;
     order->gil_interval = agent_session_gil_interval(context, 0);
-    int r = session_order(session, PROTO_ON_CRASH, order, sizeof *order, ATTACHED_GIL_NS,
-                          context->interrupt, &done);
+    r = session_order(session, PROTO_ON_CRASH, order, sizeof *order, ATTACHED_GIL_NS,
+                      context->interrupt, &done);
+    if (line->here)
+        lifetime_asked(context->lifetime, session);
     registry_watch(context->registry, context->process);
     return r < 0 ? agent_session_explain(context, r, &done, "crashes are dealt with as before") : 0;
 }
@@ -85,7 +93,7 @@ int ctl_on_crash(struct ctl_line *line)
     }
     if (r < 0)
         return r;
-    r = ask(context, session, &order);
+    r = ask(line, session, &order);
     session_unref(session);
     if (r == 0)
         on_crash_text(context->recording, line->said);

@@ -8,6 +8,7 @@
 #include "fs/tree/thread_order.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Whether all threads that run Python are held, but for the agent's own. */
 static bool all_held(struct file_context *context, void *unused)
@@ -54,12 +55,15 @@ int ctl_pause(struct ctl_line *line)
         r = agent_session_attach(context, ATTACH_ANY, &session);
     if (r < 0)
         return r;
-    r = thread_order_give(context, session, &order, line->said);
+    r = thread_order_give(context, session, line->here, &order, line->said);
     session_unref(session);
     int held = r == 0 ? thread_order_wait(context, all_held, NULL) : r;
     if (held == 0)
         text_puts(line->said, "The others stop at the next line of Python that they run.\n");
-    held_text_all(context->target, line->said);
+    if (strncmp(context->file, "<pid>/", 6))
+        held_text_count(context->target, line->said);
+    else
+        held_text_all(context->target, line->said);
     return held < 0 ? held : 0;
 }
 
@@ -76,7 +80,7 @@ int ctl_continue(struct ctl_line *line)
     }
     if (r < 0)
         return r;
-    r = thread_order_give(context, session, &order, line->said);
+    r = thread_order_give(context, session, false, &order, line->said);
     session_unref(session);
     return r;
 }

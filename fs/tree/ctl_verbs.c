@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/base/caret.h"
 #include "fs/proc/procfs.h"
+#include "fs/process/jobs.h"
 #include "fs/tree/everywhere.h"
 
 #include <ctype.h>
@@ -36,7 +37,7 @@ static int unknown(const struct ctl_verb *verbs, size_t n, struct ctl_line *line
 
     text_puts(&what, "unknown verb; there are ");
     for (size_t i = 0; i < n; i++)
-        text_printf(&what, "%s%s", i ? ", " : "", verbs[i].usage);
+        text_printf(&what, "%s%s%s", i ? ", " : "", verbs[i].here ? "[here] " : "", verbs[i].usage);
     return ctl_complain(line, line->words[0].text, what.data ? what.data : "unknown verb");
 }
 
@@ -46,6 +47,8 @@ static int run_line(const struct ctl_verb *verbs, size_t n, struct ctl_line *lin
         const struct ctl_verb *verb = &verbs[i];
         if (!ctl_word_is(&line->words[0], verb->name))
             continue;
+        if (line->here && !verb->here)
+            return ctl_complain(line, line->text, "`here` belongs to what holds a thread");
         if (line->nwords < verb->least || line->nwords > verb->most) {
             const char *at = line->nwords > verb->most ? line->words[verb->most].text
                                                        : line->text + line->size;
@@ -76,12 +79,21 @@ static void split(struct ctl_line *line)
     }
 }
 
+/* Takes `here` off the words. */
+static void take_here(struct ctl_line *line)
+{
+    line->here = line->nwords > 1 && ctl_word_is(&line->words[0], "here");
+    if (line->here)
+        memmove(line->words, line->words + 1, --line->nwords * sizeof *line->words);
+}
+
 /* Takes `on RANKS` off the line. 0: it is for other ranks; 1: it is for this one, or for any. */
 static int read_ranks(struct ctl_line *line)
 {
-    struct process *process = line->context->process;
+    const struct file_context *context = line->context;
     const char *verb, *wrong;
     struct ranges ranges;
+    int64_t rank;
 
     int r = everywhere_read_on(line->text, line->size, &ranges, &verb, &wrong);
     if (r < 0)
@@ -90,7 +102,8 @@ static int read_ranks(struct ctl_line *line)
         return 1;
     line->size -= (size_t)(verb - line->text);
     line->text = verb;
-    return !process_is_worker(process) && ranges_have(&ranges, process->rank);
+    r = job_own_rank(context->registry, context->process, &rank);
+    return r < 0 ? r : ranges_have(&ranges, rank);
 }
 
 int ctl_run_verbs(const struct ctl_verb *verbs, size_t n, struct file_context *context,
@@ -112,6 +125,7 @@ int ctl_run_verbs(const struct ctl_verb *verbs, size_t n, struct file_context *c
         int r = read_ranks(&line);
         if (r > 0) {
             split(&line);
+            take_here(&line);
             r = line.nwords ? run_line(verbs, n, &line) : 0;
         }
         if (r < 0)

@@ -4,6 +4,7 @@
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/base/worker.h"
+#include "fs/link/lifetime.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/control.h"
 #include "fs/process/registry.h"
@@ -27,6 +28,7 @@ struct everywhere_own {
     const char *file;
     int flags;
     bool clears;
+    struct lifetime *lifetime; /* a reference; NULL: there is none */
     everywhere_run *run;
     void *of;
     void (*free_of)(void *of);
@@ -54,6 +56,7 @@ static void own_unref(struct everywhere_own *own)
     if (own->free_of)
         own->free_of(own->of);
     credentials_unref(own->opener);
+    lifetime_unref(own->lifetime);
     if (own->interrupt.fd >= 0)
         close(own->interrupt.fd);
     pthread_cond_destroy(&own->changed);
@@ -86,6 +89,7 @@ int everywhere_new(const struct file_context *context, everywhere_run *run, void
         .file = context->file,
         .flags = context->flags,
         .clears = context->clears,
+        .lifetime = context->lifetime ? lifetime_ref(context->lifetime) : NULL,
         .run = run,
         .of = of,
         .free_of = free_of,
@@ -116,6 +120,7 @@ static int run_in(const struct everywhere_own *own, struct everywhere_item *item
         .interrupt = &own->interrupt,
         .flags = own->flags,
         .clears = own->clears,
+        .lifetime = own->lifetime,
     };
 
     context.target = process_target(process);

@@ -7,6 +7,7 @@
 #include "fs/remote/moment/target.h"
 
 struct history;
+struct lifetime;
 struct process;
 struct recording;
 struct registry;
@@ -31,13 +32,16 @@ struct file_context {
     unsigned depth;                    /* below frames/<depth>/ */
     unsigned rank;                     /* at by-rank/<rank>, and below jobs/<job> */
     const char *word;                  /* at globals/<module>, at and below jobs/<job>, else "" */
+    const char *part;                  /* below profile/: the thread, time, mark ..., else "" */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
     const char *sampled; /* the line of status about the profile of its process, or "" */
     int noted;           /* -errno: what a file that could be rendered doesn't show; why says it */
     int flags;           /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
-    bool clears;         /* of a command that clears (layout.h): what was there is still to go */
-    struct text why;     /* of either: what failed, why, what to do; no newline at the end.
-                            Shown by <pid>/errors, and by the next read of a command file */
+    struct lifetime
+        *lifetime;   /* of a command: of what it asks for with `here`; NULL: there is none */
+    bool clears;     /* of a command that clears (layout.h): what was there is still to go */
+    struct text why; /* of either: what failed, why, what to do; no newline at the end.
+                        Shown by <pid>/errors, and by the next read of a command file */
 };
 
 /* Renders one file into out. Returns 0 or -errno, the error of open(2); a link renders what it
@@ -89,7 +93,7 @@ file_render help_render, status_render, exited_status_render, core_status_render
 /* Those of a profile. */
 file_render profile_status_render, profile_folded_render, profile_top_render, profile_lines_render,
     profile_source_render, profile_flamegraph_render, profile_speedscope_render,
-    profile_gecko_render, profile_pprof_render, top_render;
+    profile_gecko_render, profile_pprof_render, top_render, all_top_render;
 
 /* Whether the interpreter's tasks can be read. */
 bool tasks_listed(const struct file_context *context);

@@ -161,7 +161,7 @@ static const char *module_of(const struct roots *roots, uint64_t dict)
 
 /* ---- where in an object the reference stands ---- */
 
-struct place {
+struct reference {
     const struct roots *roots;
     const struct referrers *referrers;
     uint64_t index;  /* of the item that comes next */
@@ -171,7 +171,7 @@ struct place {
 
 static int at_item(void *arg, uint64_t item)
 {
-    struct place *place = arg;
+    struct reference *place = arg;
 
     if (referrers_wanted(place->referrers, item)) {
         place->object = item;
@@ -184,7 +184,7 @@ static int at_item(void *arg, uint64_t item)
 
 static int at_member(void *arg, uint64_t item)
 {
-    struct place *place = arg;
+    struct reference *place = arg;
 
     place->object = referrers_wanted(place->referrers, item) ? item : 0;
     return place->object != 0;
@@ -192,7 +192,7 @@ static int at_member(void *arg, uint64_t item)
 
 static int at_entry(void *arg, uint64_t key, uint64_t value)
 {
-    struct place *place = arg;
+    struct reference *place = arg;
     bool is_key = referrers_wanted(place->referrers, key);
 
     if (!is_key && !referrers_wanted(place->referrers, value))
@@ -206,7 +206,7 @@ static int at_entry(void *arg, uint64_t key, uint64_t value)
 
 static int at_global(void *arg, uint64_t key, uint64_t value)
 {
-    struct place *place = arg;
+    struct reference *place = arg;
 
     if (!referrers_wanted(place->referrers, value))
         return 0;
@@ -217,9 +217,9 @@ static int at_global(void *arg, uint64_t key, uint64_t value)
     return 1;
 }
 
-static int at_attribute(void *arg, const struct attribute *attribute)
+static int at_attribute(void *arg, const struct own_attribute *attribute)
 {
-    struct place *place = arg;
+    struct reference *place = arg;
 
     if (!referrers_wanted(place->referrers, attribute->value))
         return 0;
@@ -235,7 +235,7 @@ static int at_attribute(void *arg, const struct attribute *attribute)
 
 /* What no name leads to: a word of the object, or of those in front of it, its type but for that.
  */
-static void find_word(struct place *place, uint64_t object, uint64_t end)
+static void find_word(struct reference *place, uint64_t object, uint64_t end)
 {
     for (uint64_t at = object - WORDS_BEFORE; at < end && !place->object; at += 8) {
         uint64_t word;
@@ -255,7 +255,7 @@ enum refers {
 };
 
 /* Says who it is, and where it refers to what. */
-static enum refers add_referrer(struct place *place, uint64_t object)
+static enum refers add_referrer(struct reference *place, uint64_t object)
 {
     const struct offsets *offsets = &place->roots->target->runtime.offsets;
     struct view *view = place->roots->view;
@@ -328,7 +328,9 @@ static void add_first(struct rendering *r)
     for (size_t i = 0; i < r->referrers.n && r->n < SHOWN_MAX; i++) {
         const struct referrer *referrer = &r->referrers.items[i];
         struct chain *chain = &r->chains[r->n++];
-        struct place place = {.roots = &r->roots, .referrers = &r->referrers, .out = &chain->text};
+        struct reference place = {.roots = &r->roots,
+                                  .referrers = &r->referrers,
+                                  .out = &chain->text};
         text_printf(&chain->text, "%lu ", referrer->count);
         enum refers refers = add_referrer(&place, referrer->object);
         chain->end = refers == REFERS && i < CHAINS_MAX ? referrer->object : 0;
@@ -373,7 +375,7 @@ static int follow(struct rendering *r)
         return found;
     for (size_t i = 0; i < r->referrers.n; i++) {
         _cleanup_(text_deinit) struct text text = TEXT_INIT;
-        struct place place = {.roots = &r->roots, .referrers = &r->referrers, .out = &text};
+        struct reference place = {.roots = &r->roots, .referrers = &r->referrers, .out = &text};
         enum refers refers = add_referrer(&place, r->referrers.items[i].object);
         struct chain *chain = chain_of(r, place.object);
         size_t which = chain ? (size_t)(chain - r->chains) : 0;

@@ -13,9 +13,8 @@
 
 #define NAMES_SHOWN_MAX 200 /* of one frame */
 #define FRAMES_SHOWN_MAX 256
-#define BYTES_SHOWN_MAX                                              \
- (512u << 10) /* no frame is begun beyond: the target may be stopped \
-                 while this is read */
+/* No frame is begun beyond: the target may be stopped while this is read. */
+#define BYTES_SHOWN_MAX (512u << 10)
 #define NAME_CHARACTERS_MAX 200
 
 struct rendering {

@@ -58,24 +58,39 @@ static int read_format(struct query *q)
     return -EINVAL;
 }
 
+/* What is behind lines that are empty, or nothing but a comment. */
+static const char *behind_comments(const char *text, const char *end)
+{
+    for (;;) {
+        const char *p = text;
+        while (p < end && (*p == ' ' || *p == '\t'))
+            p++;
+        const char *newline = memchr(p, '\n', (size_t)(end - p));
+        if (!newline || (p != newline && (newline - p < 2 || memcmp(p, "--", 2))))
+            return text;
+        text = newline + 1;
+    }
+}
+
 /* Whether a text that is wrong as it is may become right by what follows. A line that is written by
- * itself is what shells write of a longer text; one that doesn't end may be cut anywhere. */
+ * itself, or behind a comment, is what shells write of a longer text; one that doesn't end may be
+ * cut anywhere. */
 static bool may_go_on(const struct query *q, enum sql_state state)
 {
     const struct input *input = q->input;
-    const char *fresh = input->text + input->before;
-    size_t size = input->size - input->before;
-    bool ends_line = size && fresh[size - 1] == '\n';
+    const char *before = input->text + input->before, *end = input->text + input->size;
+    const char *fresh = behind_comments(before, end);
+    bool ends_line = end > before && end[-1] == '\n';
 
     if (input->last || (state == SQL_UNRESOLVED && engine_has_ended(q->engine)))
         return false;
     if (state == SQL_WRONG)
         return !ends_line && engine_word_is_open(q->engine);
-    if (state == SQL_OPEN || !ends_line)
+    if (state == SQL_OPEN || !ends_line || fresh == end)
         return true;
-    if (q->at >= input->before && engine_is_hopeless(q->engine))
+    if (behind_comments(input->text + q->at, end) >= before && engine_is_hopeless(q->engine))
         return false; /* a first line that has its FROM already is the only one, mostly */
-    return memchr(fresh, '\n', size) == fresh + size - 1;
+    return memchr(fresh, '\n', (size_t)(end - fresh)) == end - 1;
 }
 
 /* What else there is to say where no such table of it was found. */
@@ -245,7 +260,7 @@ struct provider tables_provider(const struct file_context *context, struct table
     of->history = (struct attached_file){0};
     of->looker = (struct looker){context->access, *context->principals};
     of->one = (struct subject){context->process, context->target, context->recording, &of->looker};
-    of->every = (struct every){
+    of->every = (struct every_process){
         .registry = context->registry,
         .access = context->access,
         .principals = context->principals,
@@ -258,17 +273,34 @@ struct provider tables_provider(const struct file_context *context, struct table
         .tables = &python_tables,
         .many = !one,
         .attached = of->history.path ? &of->history : NULL,
-        .fill = one ? scene_provide : all_provide,
+        .fill = one ? scene_provide : every_process_provide,
         .arg = one ? (void *)&of->one : (void *)&of->every,
         .uid = context->principals->opener->who.fsuid,
     };
+}
+
+/* One process's rows; which rank it is, or works for, those of the others tell. */
+static int provide_one(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
+                       struct text *why)
+{
+    struct tables_of *of = arg;
+
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(wanted[i]->table->name, "process"))
+            (void)jobs_learn(of->every.registry); /* else it is what is known of it */
+    return scene_provide(&of->one, wanted, n, stop, why);
 }
 
 int query_run(struct file_context *context, const struct input *input, struct text *said,
               struct outcome *outcome)
 {
     struct tables_of of;
-    const struct provider provider = tables_provider(context, &of);
+    struct provider provider = tables_provider(context, &of);
+
+    if (context->target && !context->target->core) {
+        provider.fill = provide_one;
+        provider.arg = &of;
+    }
 
     return query_feed(&provider, context, input, said, outcome);
 }

@@ -10,7 +10,7 @@
 struct tables_of {
     struct subject one;
     struct looker looker; /* of that */
-    struct every every;
+    struct every_process every;
     struct attached_file history;
 };
 

@@ -26,7 +26,7 @@
 #define LINES_BEFORE 5
 #define LINES_AFTER 5
 
-struct place {
+struct frame_source {
     const struct offsets *offsets;
     unsigned depth;
     char *func, *file; /* as shown */
@@ -79,28 +79,28 @@ static int read_path(struct view *view, const struct offsets *offsets, uint64_t 
     return 0;
 }
 
-static int find_place(void *arg, struct view *view, const struct raw_stack *stack)
+static int find_source(void *arg, struct view *view, const struct raw_stack *stack)
 {
-    struct place *place = arg;
+    struct frame_source *source = arg;
     uint64_t name;
 
-    free(place->func);
-    free(place->file);
-    place->func = place->file = NULL;
-    if (place->depth >= stack->nframes)
+    free(source->func);
+    free(source->file);
+    source->func = source->file = NULL;
+    if (source->depth >= stack->nframes)
         return -ENOENT;
-    const struct raw_frame *frame = &stack->frames[place->depth];
+    const struct raw_frame *frame = &stack->frames[source->depth];
     if (!frame->info || frame->info->state != CODE_LOADED)
         return -EIO;
-    place->position = linetable_position(&frame->info->lines, frame->lasti);
-    place->first_line = frame->info->lines.first_line;
-    place->func = strdup(frame->info->name);
-    place->file = strdup(frame->info->file);
-    if (!place->func || !place->file)
+    source->position = linetable_position(&frame->info->lines, frame->lasti);
+    source->first_line = frame->info->lines.first_line;
+    source->func = strdup(frame->info->name);
+    source->file = strdup(frame->info->file);
+    if (!source->func || !source->file)
         return -ENOMEM;
-    if (!object_field(view, frame->code, place->offsets->code_filename, &name) ||
-        read_path(view, place->offsets, name, place->path) < 0)
-        place->path[0] = 0;
+    if (!object_field(view, frame->code, source->offsets->code_filename, &name) ||
+        read_path(view, source->offsets, name, source->path) < 0)
+        source->path[0] = 0;
     return 0;
 }
 
@@ -275,20 +275,20 @@ void source_add(const struct file_context *context, const struct source_place *p
 
 int source_render(struct file_context *context, struct text *out)
 {
-    struct place place = {
+    struct frame_source source = {
         .offsets = &context->target->runtime.offsets,
         .depth = context->depth,
     };
 
-    int r = snapshot_visit(context->target, context->tid, find_place, &place);
+    int r = snapshot_visit(context->target, context->tid, find_source, &source);
     if (r == 0) {
         const struct source_place found = {
-            .func = place.func,
-            .file = place.file,
-            .path = place.path,
-            .line = place.position.line,
-            .first_line = place.first_line,
-            .position = &place.position,
+            .func = source.func,
+            .file = source.file,
+            .path = source.path,
+            .line = source.position.line,
+            .first_line = source.first_line,
+            .position = &source.position,
         };
         source_add(context, &found, out);
     } else if (r == -ENOENT) {
@@ -296,7 +296,7 @@ int source_render(struct file_context *context, struct text *out)
     } else if (r == -EIO) {
         text_printf(&context->why, "the code object of frame %u is unreadable", context->depth);
     }
-    free(place.func);
-    free(place.file);
+    free(source.func);
+    free(source.file);
     return r < 0 ? snapshot_error(context, r) : 0;
 }

@@ -237,7 +237,7 @@ static void reap(pid_t pid, uid_t uid)
     kill(pid, SIGKILL);
     while (waitpid(pid, NULL, WNOHANG) == 0) {
         if (now_ms() < end) {
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            nap_ns(1000000);
             continue;
         }
         straggler = malloc(sizeof *straggler);

@@ -95,10 +95,8 @@ static bool find_row(struct file_context *context, const struct held *held, stru
  * the thread can be seen to be held. */
 static void add_values(struct file_context *context, const struct held *held, struct text *out)
 {
-    const struct timespec moment = {.tv_nsec = 500000};
-
     while (!find_row(context, held, out) && realtime_ns() < held->since_ns + ROW_NS)
-        nanosleep(&moment, NULL);
+        nap_ns(500000);
 }
 
 /* ---- */
@@ -134,8 +132,9 @@ static int inner_tid(struct file_context *context, int32_t *out)
     return 0;
 }
 
-static int give(struct file_context *context, struct proto_thread *order, struct text *said)
+static int give(struct ctl_line *line, struct proto_thread *order, struct text *said)
 {
+    struct file_context *context = line->context;
     struct session *session;
 
     int r = inner_tid(context, &order->tid);
@@ -148,7 +147,7 @@ static int give(struct file_context *context, struct proto_thread *order, struct
     }
     if (r < 0)
         return r;
-    r = thread_order_give(context, session, order, said);
+    r = thread_order_give(context, session, line->here, order, said);
     session_unref(session);
     return r;
 }
@@ -173,7 +172,7 @@ static int run(struct ctl_line *line, enum thread_verb verb, int jump)
 
     int r = read_own(context, &before);
     if (r == 0)
-        r = give(context, &order, &words);
+        r = give(line, &order, &words);
     int held = verb == THREAD_JUMP;
     if (r == 0 && verb != THREAD_CONTINUE && verb != THREAD_JUMP)
         held = r = thread_order_wait(context, is_held_again, &before);
@@ -269,7 +268,7 @@ static int run_pause(struct ctl_line *line)
             r = agent_session_attach(context, ATTACH_ANY, &session);
         if (r < 0)
             return r;
-        r = thread_order_give(context, session, &order, line->said);
+        r = thread_order_give(context, session, line->here, &order, line->said);
         session_unref(session);
         if (r == 0)
             held_now = r = thread_order_wait(context, is_held, NULL);
@@ -285,13 +284,13 @@ static int run_pause(struct ctl_line *line)
 
 static const struct ctl_verb verbs[] = {
     {"continue", "continue", 1, 1, run_continue},
-    {"step", "step [own]", 1, 2, run_step},
-    {"next", "next", 1, 1, run_next},
-    {"finish", "finish", 1, 1, run_finish},
-    {"return", "return", 1, 1, run_return},
-    {"until", "until [LINE]", 1, 2, run_until},
+    {"step", "step [own]", 1, 2, run_step, .here = true},
+    {"next", "next", 1, 1, run_next, .here = true},
+    {"finish", "finish", 1, 1, run_finish, .here = true},
+    {"return", "return", 1, 1, run_return, .here = true},
+    {"until", "until [LINE]", 1, 2, run_until, .here = true},
     {"jump", "jump LINE", 2, 2, run_jump},
-    {"pause", "pause [for TIME]", 1, 3, run_pause},
+    {"pause", "pause [for TIME]", 1, 3, run_pause, .here = true},
 };
 
 int thread_ctl_run(struct file_context *context, const struct input *input, struct text *said,

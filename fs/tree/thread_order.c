@@ -1,6 +1,7 @@
 #include "fs/tree/thread_order.h"
 
 #include "agent/base/clock.h"
+#include "fs/link/lifetime.h"
 #include "fs/process/registry.h"
 #include "fs/tree/agent_session.h"
 
@@ -13,14 +14,20 @@
 #define WAIT_NS 500000000u
 #define NAP_MS 5
 
-int thread_order_give(struct file_context *context, struct session *session,
+int thread_order_give(struct file_context *context, struct session *session, bool here,
                       struct proto_thread *order, struct text *said)
 {
     struct proto_done done = {0};
 
+    int r = here ? agent_session_here(context, session) : 0;
+    if (r < 0)
+        return r;
+    order->here = here ? lifetime_number(context->lifetime) : 0;
     order->gil_interval = agent_session_gil_interval(context, 0);
-    int r = session_order(session, PROTO_THREAD, order, sizeof *order, ATTACHED_GIL_NS,
-                          context->interrupt, &done);
+    r = session_order(session, PROTO_THREAD, order, sizeof *order, ATTACHED_GIL_NS,
+                      context->interrupt, &done);
+    if (here)
+        lifetime_asked(context->lifetime, session);
     registry_watch(context->registry, context->process);
     if (r < 0) {
         bool running = r == -ESRCH && done.words[0];

@@ -5,9 +5,10 @@
 #include "fs/recording/held_threads.h"
 #include "fs/tree/file.h"
 
-/* Gives one to the agent; order->interp and gil_interval are filled in. 0, with what the agent says
- * of it added to said, or -errno with why. */
-int thread_order_give(struct file_context *context, struct session *session,
+/* Gives one to the agent; order->interp and gil_interval are filled in. here: it lives as long as
+ * the command's file is open. 0, with what the agent says of it added to said, or -errno with why.
+ */
+int thread_order_give(struct file_context *context, struct session *session, bool here,
                       struct proto_thread *order, struct text *said);
 /* Waits a moment until `enough` says so, asked again and again: 1. 0: not in time; -EINTR. */
 int thread_order_wait(struct file_context *context,

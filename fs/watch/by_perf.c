@@ -24,7 +24,7 @@ struct event {
     int fd; /* -1: it couldn't be armed, or was gone */
 };
 
-struct watch_perf {
+struct by_perf {
     pid_t pid;
     struct perf_event_attr attr;
     bool unblocked;   /* only threads that don't block SIGTRAP */
@@ -78,7 +78,7 @@ static int explain(pid_t pid, pid_t tid, int error, struct text *why)
     return error;
 }
 
-static bool is_known(const struct watch_perf *perf, pid_t tid)
+static bool is_known(const struct by_perf *perf, pid_t tid)
 {
     for (size_t i = 0; i < perf->n; i++)
         if (perf->events[i].tid == tid)
@@ -88,7 +88,7 @@ static bool is_known(const struct watch_perf *perf, pid_t tid)
 
 /* Arms those that are not known yet; *more: there were any. must: else what
  * fails has inherited it. */
-static int arm_listed(struct watch_perf *perf, const pid_t *tids, size_t n, bool must, bool *more,
+static int arm_listed(struct by_perf *perf, const pid_t *tids, size_t n, bool must, bool *more,
                       struct text *why)
 {
     *more = false;
@@ -111,7 +111,7 @@ static int arm_listed(struct watch_perf *perf, const pid_t *tids, size_t n, bool
     return 0;
 }
 
-static int pass(struct watch_perf *perf, bool must, bool *more, struct text *why)
+static int pass(struct by_perf *perf, bool must, bool *more, struct text *why)
 {
     pid_t *tids;
     size_t n;
@@ -124,22 +124,22 @@ static int pass(struct watch_perf *perf, bool must, bool *more, struct text *why
     return r;
 }
 
-int watch_perf_open(pid_t pid, pid_t tid, const struct perf_event_attr *attr, bool unblocked,
-                    struct watch_perf **out, struct text *why)
+int by_perf_open(pid_t pid, pid_t tid, const struct perf_event_attr *attr, bool unblocked,
+                 struct by_perf **out, struct text *why)
 {
-    struct watch_perf *perf = calloc(1, sizeof *perf);
+    struct by_perf *perf = calloc(1, sizeof *perf);
     bool more = true;
     int r = 0;
 
     if (!perf)
         return -ENOMEM;
-    *perf = (struct watch_perf){.pid = pid, .attr = *attr, .unblocked = unblocked};
+    *perf = (struct by_perf){.pid = pid, .attr = *attr, .unblocked = unblocked};
     if (tid)
         r = arm_listed(perf, &tid, 1, true, &more, why);
     for (int i = 0; !tid && r == 0 && more && i < PASSES_MAX; i++)
         r = pass(perf, i == 0, &more, why);
     if (r < 0) {
-        watch_perf_free(perf);
+        by_perf_free(perf);
         return r;
     }
     perf->settled = tid ? 0 : monotonic_ns() + SETTLE_NS;
@@ -147,8 +147,7 @@ int watch_perf_open(pid_t pid, pid_t tid, const struct perf_event_attr *attr, bo
     return 0;
 }
 
-int watch_perf_arm(pid_t pid, const struct watch_place *place, struct watch_perf **out,
-                   struct text *why)
+int by_perf_arm(pid_t pid, const struct watch_place *place, struct by_perf **out, struct text *why)
 {
     const struct perf_event_attr attr = {
         .type = PERF_TYPE_BREAKPOINT,
@@ -166,10 +165,10 @@ int watch_perf_arm(pid_t pid, const struct watch_place *place, struct watch_perf
         .sig_data = place->data,
     };
 
-    return watch_perf_open(pid, 0, &attr, false, out, why);
+    return by_perf_open(pid, 0, &attr, false, out, why);
 }
 
-void watch_perf_follow(struct watch_perf *perf)
+void by_perf_follow(struct by_perf *perf)
 {
     struct text why = TEXT_INIT;
     bool more;
@@ -179,7 +178,7 @@ void watch_perf_follow(struct watch_perf *perf)
     text_deinit(&why);
 }
 
-void watch_perf_free(struct watch_perf *perf)
+void by_perf_free(struct by_perf *perf)
 {
     if (!perf)
         return;

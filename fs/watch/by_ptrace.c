@@ -16,21 +16,21 @@
 
 /* ---- waiting for its thread ---- */
 
-int watch_wake_signal(void) { return SIGRTMIN + 3; }
+int by_ptrace_wake_signal(void) { return SIGRTMIN + 3; }
 
 static void look_up(int signal) {}
 
 /* Has its thread look at what is wanted, once. With the lock. */
-static void stir(struct watch_tracer *tracer)
+static void stir(struct by_ptrace *tracer)
 {
     tracer->stirred = true;
     pthread_cond_signal(&tracer->wanted_change);
     if (!tracer->idle)
-        pthread_kill(tracer->thread, watch_wake_signal());
+        pthread_kill(tracer->thread, by_ptrace_wake_signal());
 }
 
 /* Waits for a moment, or until its thread has looked again. With the lock. */
-static void wait_a_bit(struct watch_tracer *tracer)
+static void wait_a_bit(struct by_ptrace *tracer)
 {
     const struct timespec t = timespec_of(monotonic_ns() + WAKE_NS);
     uint64_t rounds = tracer->rounds;
@@ -42,7 +42,7 @@ static void wait_a_bit(struct watch_tracer *tracer)
 }
 
 /* Waits until its thread has looked since. With the lock. */
-static void wait_round(struct watch_tracer *tracer, uint64_t until)
+static void wait_round(struct by_ptrace *tracer, uint64_t until)
 {
     uint64_t rounds = tracer->rounds;
 
@@ -54,7 +54,7 @@ static void wait_round(struct watch_tracer *tracer, uint64_t until)
 
 static void release(struct claim *claim, struct claim_hold *hold)
 {
-    struct watch_tracer *tracer = (struct watch_tracer *)claim;
+    struct by_ptrace *tracer = (struct by_ptrace *)claim;
     struct claim_hold **at = &tracer->holds;
 
     _guard_mutex_(&tracer->lock);
@@ -66,7 +66,7 @@ static void release(struct claim *claim, struct claim_hold *hold)
 
 static int hold(struct claim *claim, uint64_t deadline_ns, struct claim_hold *hold)
 {
-    struct watch_tracer *tracer = (struct watch_tracer *)claim;
+    struct by_ptrace *tracer = (struct by_ptrace *)claim;
     uint64_t until = monotonic_ns() + deadline_ns;
 
     pthread_mutex_lock(&tracer->lock);
@@ -84,7 +84,7 @@ static int hold(struct claim *claim, uint64_t deadline_ns, struct claim_hold *ho
 
 static void go_on(struct claim *claim)
 {
-    struct watch_tracer *tracer = (struct watch_tracer *)claim;
+    struct by_ptrace *tracer = (struct by_ptrace *)claim;
 
     _guard_mutex_(&tracer->lock);
     if (tracer->paused)
@@ -94,7 +94,7 @@ static void go_on(struct claim *claim)
 
 static int pause_all(struct claim *claim)
 {
-    struct watch_tracer *tracer = (struct watch_tracer *)claim;
+    struct by_ptrace *tracer = (struct by_ptrace *)claim;
     uint64_t until = monotonic_ns() + STOP_NS;
 
     pthread_mutex_lock(&tracer->lock);
@@ -112,7 +112,7 @@ static int pause_all(struct claim *claim)
 /* Nobody refers to it any more. */
 static void free_tracer(struct claim *claim)
 {
-    struct watch_tracer *tracer = (struct watch_tracer *)claim;
+    struct by_ptrace *tracer = (struct by_ptrace *)claim;
 
     if (tracer->stat >= 0)
         close(tracer->stat);
@@ -138,13 +138,13 @@ static struct claim claim_of(pid_t pid)
 
 /* ---- its life ---- */
 
-static int start(struct watch_tracer *tracer)
+static int start(struct by_ptrace *tracer)
 {
     struct sigaction action = {.sa_handler = look_up}; /* not SA_RESTART: waitpid(2) is to return */
 
-    sigaction(watch_wake_signal(), &action, NULL);
+    sigaction(by_ptrace_wake_signal(), &action, NULL);
     claim_ref(&tracer->claim);
-    int r = worker_start(watch_main, tracer, "probefs-watcher", &tracer->thread);
+    int r = worker_start(by_ptrace_main, tracer, "probefs-watcher", &tracer->thread);
     if (r < 0) {
         claim_unref(&tracer->claim);
         return r;
@@ -157,9 +157,9 @@ static int start(struct watch_tracer *tracer)
     return tracer->error;
 }
 
-int watch_tracer_new(pid_t pid, struct watch_tracer **out, struct text *why)
+int by_ptrace_new(pid_t pid, struct by_ptrace **out, struct text *why)
 {
-    struct watch_tracer *tracer = calloc(1, sizeof *tracer);
+    struct by_ptrace *tracer = calloc(1, sizeof *tracer);
 
     if (!tracer)
         return -ENOMEM;
@@ -180,7 +180,7 @@ int watch_tracer_new(pid_t pid, struct watch_tracer **out, struct text *why)
     return 0;
 }
 
-void watch_tracer_free(struct watch_tracer *tracer)
+void by_ptrace_free(struct by_ptrace *tracer)
 {
     if (!tracer)
         return;
@@ -196,7 +196,7 @@ void watch_tracer_free(struct watch_tracer *tracer)
 
 /* ---- what it watches ---- */
 
-static int explain(const struct watch_tracer *tracer, struct text *why)
+static int explain(const struct by_ptrace *tracer, struct text *why)
 {
     if (tracer->unhandled) {
         text_puts(why, "SIGTRAP, by which a write is told, has no handler any more: the program "
@@ -208,7 +208,7 @@ static int explain(const struct watch_tracer *tracer, struct text *why)
 }
 
 /* With the lock. */
-static void set_place(struct watch_tracer *tracer, unsigned slot, const struct watch_place *place)
+static void set_place(struct by_ptrace *tracer, unsigned slot, const struct watch_place *place)
 {
     uint64_t until = monotonic_ns() + SET_NS;
 
@@ -219,7 +219,7 @@ static void set_place(struct watch_tracer *tracer, unsigned slot, const struct w
         wait_a_bit(tracer);
 }
 
-static int explain_refused(const struct watch_tracer *tracer, struct text *why)
+static int explain_refused(const struct by_ptrace *tracer, struct text *why)
 {
     int r = atomic_load(&tracer->refused);
 
@@ -233,8 +233,8 @@ static int explain_refused(const struct watch_tracer *tracer, struct text *why)
     return -EBUSY;
 }
 
-int watch_tracer_set(struct watch_tracer *tracer, unsigned slot, const struct watch_place *place,
-                     struct text *why)
+int by_ptrace_set(struct by_ptrace *tracer, unsigned slot, const struct watch_place *place,
+                  struct text *why)
 {
     _guard_mutex_(&tracer->lock);
     if (place && watch_handled(tracer->stat))
@@ -252,7 +252,7 @@ int watch_tracer_set(struct watch_tracer *tracer, unsigned slot, const struct wa
     return place && (tracer->unhandled || tracer->error) ? explain(tracer, why) : 0;
 }
 
-int watch_tracer_attend(struct watch_tracer *tracer, uint64_t *hits)
+int by_ptrace_attend(struct by_ptrace *tracer, uint64_t *hits)
 {
     _guard_mutex_(&tracer->lock);
     stir(tracer);

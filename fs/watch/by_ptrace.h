@@ -18,23 +18,23 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct watch_tracer;
+struct by_ptrace;
 
 /* Traces all threads of a process, and those that it makes. -EBUSY: another tracer has one, and why
  * says who; -EPERM: not allowed; -ESRCH, -EAGAIN, -ENOMEM, -E2BIG. */
-int watch_tracer_new(pid_t pid, struct watch_tracer **out, struct text *why);
+int by_ptrace_new(pid_t pid, struct by_ptrace **out, struct text *why);
 /* Has a register of each thread watch a place; NULL: nothing. Returns once that is so: but for
  * threads in an uninterruptible system call, which come to it as they leave it, and for those that
  * wait for this daemon. -EBUSY: no register is free; -ECANCELED: SIGTRAP is not handled (any more),
  * and nothing is armed; -ESRCH; why says it in words. Threads that block SIGTRAP are left out. */
-int watch_tracer_set(struct watch_tracer *tracer, unsigned slot, const struct watch_place *place,
-                     struct text *why);
+int by_ptrace_set(struct by_ptrace *tracer, unsigned slot, const struct watch_place *place,
+                  struct text *why);
 /* To be called every few milliseconds while anything is armed: 0, or -ECANCELED, -ESRCH as above.
  * *hits: how many there were. */
-int watch_tracer_attend(struct watch_tracer *tracer, uint64_t *hits);
+int by_ptrace_attend(struct by_ptrace *tracer, uint64_t *hits);
 /* Disarms all and lets them go. Where a thread can't be stopped that is left to its own
  * thread, and goes on. NULL is fine. */
-void watch_tracer_free(struct watch_tracer *tracer);
+void by_ptrace_free(struct by_ptrace *tracer);
 
 /* ---- what its parts share: by_ptrace.c, _follow.c (its thread), _seize.c, _arm.c ---- */
 
@@ -50,7 +50,7 @@ struct tracee {
     uint64_t version;   /* of the registers that it has */
 };
 
-struct watch_tracer {
+struct by_ptrace {
     struct claim claim; /* the first member: a claim of its is it */
     int stat;           /* for watch_handled() */
     pthread_t thread;
@@ -72,7 +72,7 @@ struct watch_tracer {
     bool alone;     /* it traces nothing */
     bool gone;      /* its thread ends */
     struct claim_hold *holds;
-    struct text *why; /* of watch_tracer_new(), while it waits */
+    struct text *why; /* of by_ptrace_new(), while it waits */
 
     atomic_ullong hits;
     atomic_int refused; /* -errno: a register couldn't be set */
@@ -88,28 +88,28 @@ struct watch_tracer {
 };
 
 /* NULL: it isn't known. */
-struct tracee *watch_find(struct watch_tracer *tracer, pid_t tid);
+struct tracee *by_ptrace_find(struct by_ptrace *tracer, pid_t tid);
 /* NULL: no memory. */
-struct tracee *watch_add(struct watch_tracer *tracer, pid_t tid);
-void watch_forget_tracee(struct watch_tracer *tracer, struct tracee *tracee);
+struct tracee *by_ptrace_add(struct by_ptrace *tracer, pid_t tid);
+void by_ptrace_forget(struct by_ptrace *tracer, struct tracee *tracee);
 /* Traces all threads that are not known; those that a known one makes are traced from their first
- * moment on. Errors as watch_tracer_new(). */
-int watch_seize(struct watch_tracer *tracer);
+ * moment on. Errors as by_ptrace_new(). */
+int by_ptrace_seize(struct by_ptrace *tracer);
 /* Whether the seccomp filters of its first thread let its agent clear what we would leave behind if
  * we were killed: 0, or -EPERM and others, with words. */
-int watch_check_filters(struct watch_tracer *tracer);
+int by_ptrace_check_filters(struct by_ptrace *tracer);
 /* The signal that makes its thread look up from waitpid(2). */
-int watch_wake_signal(void);
-/* Its thread: arg is the struct watch_tracer, and a reference to it. */
-void *watch_main(void *arg);
+int by_ptrace_wake_signal(void);
+/* Its thread: arg is the struct by_ptrace, and a reference to it. */
+void *by_ptrace_main(void *arg);
 
 /* All of these are of its thread, and of a tracee that is stopped. */
 
 /* Gives it the registers that it is to have; none while SIGTRAP is blocked. */
-void watch_apply(struct watch_tracer *tracer, struct tracee *tracee);
-void watch_clear(const struct tracee *tracee);
+void by_ptrace_apply(struct by_ptrace *tracer, struct tracee *tracee);
+void by_ptrace_clear(const struct tracee *tracee);
 /* Whether a SIGTRAP of a register's waits for it. */
-bool watch_hit_waits(const struct tracee *tracee);
+bool by_ptrace_hit_waits(const struct tracee *tracee);
 /* It is about to get SIGTRAP: makes that a hit's if it is one. Returns the signal that it is to
  * get. *unhandled: it would die of it. */
-int watch_hit(struct watch_tracer *tracer, struct tracee *tracee, bool *unhandled);
+int by_ptrace_hit(struct by_ptrace *tracer, struct tracee *tracee, bool *unhandled);

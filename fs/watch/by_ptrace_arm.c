@@ -54,9 +54,9 @@ static bool blocks_trap(pid_t tid, uint64_t *mask)
            *mask >> (SIGTRAP - 1) & 1;
 }
 
-void watch_clear(const struct tracee *tracee) { poke(tracee->tid, 7, 0); }
+void by_ptrace_clear(const struct tracee *tracee) { poke(tracee->tid, 7, 0); }
 
-static unsigned long wanted_dr7(const struct watch_tracer *tracer)
+static unsigned long wanted_dr7(const struct by_ptrace *tracer)
 {
     unsigned long dr7 = 0;
 
@@ -67,7 +67,7 @@ static unsigned long wanted_dr7(const struct watch_tracer *tracer)
     return dr7;
 }
 
-static int set_registers(const struct watch_tracer *tracer, pid_t tid, unsigned long dr7)
+static int set_registers(const struct by_ptrace *tracer, pid_t tid, unsigned long dr7)
 {
     int r = 0;
 
@@ -77,14 +77,14 @@ static int set_registers(const struct watch_tracer *tracer, pid_t tid, unsigned 
     return r == 0 ? poke(tid, 7, dr7) : r;
 }
 
-void watch_apply(struct watch_tracer *tracer, struct tracee *tracee)
+void by_ptrace_apply(struct by_ptrace *tracer, struct tracee *tracee)
 {
     unsigned long dr7 = wanted_dr7(tracer);
     uint64_t mask;
 
     if (tracee->version == tracer->own_version && !tracee->calls)
         return;
-    watch_clear(tracee);
+    by_ptrace_clear(tracee);
     if (dr7 && blocks_trap(tracee->tid, &mask)) {
         if (!tracee->calls && !tracee->blocks)
             tracee->calls = CALLS_MAX;
@@ -105,7 +105,7 @@ void watch_apply(struct watch_tracer *tracer, struct tracee *tracee)
     tracee->version = tracer->own_version;
 }
 
-bool watch_hit_waits(const struct tracee *tracee)
+bool by_ptrace_hit_waits(const struct tracee *tracee)
 {
     struct __ptrace_peeksiginfo_args args = {.nr = PENDING_MAX};
     siginfo_t infos[PENDING_MAX];
@@ -131,7 +131,7 @@ static void block_again(pid_t tid)
     ptrace(PTRACE_SETSIGMASK, tid, (void *)sizeof mask, &mask);
 }
 
-int watch_hit(struct watch_tracer *tracer, struct tracee *tracee, bool *unhandled)
+int by_ptrace_hit(struct by_ptrace *tracer, struct tracee *tracee, bool *unhandled)
 {
     siginfo_t info;
 

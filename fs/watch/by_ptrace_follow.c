@@ -26,7 +26,7 @@
 /* ---- one of them ---- */
 
 /* With the lock. */
-static bool is_wanted(const struct watch_tracer *tracer, pid_t tid)
+static bool is_wanted(const struct by_ptrace *tracer, pid_t tid)
 {
     for (struct claim_hold *hold = tracer->holds; hold; hold = hold->next)
         if (hold->tid == tid)
@@ -34,13 +34,13 @@ static bool is_wanted(const struct watch_tracer *tracer, pid_t tid)
     return false;
 }
 
-static bool is_held(struct watch_tracer *tracer, pid_t tid)
+static bool is_held(struct by_ptrace *tracer, pid_t tid)
 {
     _guard_mutex_(&tracer->lock);
     return is_wanted(tracer, tid);
 }
 
-static void go_on(struct watch_tracer *tracer, struct tracee *tracee)
+static void go_on(struct by_ptrace *tracer, struct tracee *tracee)
 {
     int request = tracee->in_group_stop ? PTRACE_LISTEN
                   : tracee->calls       ? PTRACE_SYSCALL
@@ -53,19 +53,19 @@ static void go_on(struct watch_tracer *tracer, struct tracee *tracee)
 
 /* Not while a hit of its is on the way to it: nobody would say what it is. It
  * stops for that next. */
-static void let_go(struct watch_tracer *tracer, struct tracee *tracee)
+static void let_go(struct by_ptrace *tracer, struct tracee *tracee)
 {
-    watch_clear(tracee);
-    if (watch_hit_waits(tracee)) {
+    by_ptrace_clear(tracee);
+    if (by_ptrace_hit_waits(tracee)) {
         go_on(tracer, tracee);
         tracee->interrupted = true; /* a stop by ours would come before it */
         return;
     }
     ptrace(PTRACE_DETACH, tracee->tid, NULL, (void *)(uintptr_t)tracee->signal);
-    watch_forget_tracee(tracer, tracee);
+    by_ptrace_forget(tracer, tracee);
 }
 
-static void set_free(struct watch_tracer *tracer, struct tracee *tracee)
+static void set_free(struct by_ptrace *tracer, struct tracee *tracee)
 {
     if (tracer->leaving)
         let_go(tracer, tracee);
@@ -73,7 +73,7 @@ static void set_free(struct watch_tracer *tracer, struct tracee *tracee)
         go_on(tracer, tracee);
 }
 
-static void give_up_watching(struct watch_tracer *tracer, int error, bool unhandled)
+static void give_up_watching(struct by_ptrace *tracer, int error, bool unhandled)
 {
     _guard_mutex_(&tracer->lock);
     tracer->error = tracer->error ? tracer->error : error;
@@ -85,7 +85,7 @@ static void give_up_watching(struct watch_tracer *tracer, int error, bool unhand
 }
 
 /* What it has stopped for, and with which signal it is to go on. */
-static void note_stop(struct watch_tracer *tracer, struct tracee *tracee, int signal, int event)
+static void note_stop(struct by_ptrace *tracer, struct tracee *tracee, int signal, int event)
 {
     bool unhandled = false;
 
@@ -100,7 +100,7 @@ static void note_stop(struct watch_tracer *tracer, struct tracee *tracee, int si
         break;
     case 0:
         if (signal == SIGTRAP)
-            tracee->signal = watch_hit(tracer, tracee, &unhandled);
+            tracee->signal = by_ptrace_hit(tracer, tracee, &unhandled);
         else if (signal != SYSCALL_STOP)
             tracee->signal = signal;
     }
@@ -109,7 +109,7 @@ static void note_stop(struct watch_tracer *tracer, struct tracee *tracee, int si
 }
 
 /* The program is another one now: its registers are clear, and the other threads have ended. */
-static void executed(struct watch_tracer *tracer, pid_t tid)
+static void executed(struct by_ptrace *tracer, pid_t tid)
 {
     ptrace(PTRACE_DETACH, tid, NULL, NULL);
     tracer->n = 0;
@@ -118,23 +118,23 @@ static void executed(struct watch_tracer *tracer, pid_t tid)
 
 /* A new thread is traced, and so is a process that shares memory with the one
  * that made it: that isn't ours. */
-static struct tracee *meet(struct watch_tracer *tracer, pid_t tid)
+static struct tracee *meet(struct by_ptrace *tracer, pid_t tid)
 {
     bool foreign = syscall(SYS_tgkill, tracer->claim.pid, tid, 0) < 0 && errno == ESRCH;
-    struct tracee *tracee = foreign ? NULL : watch_add(tracer, tid);
+    struct tracee *tracee = foreign ? NULL : by_ptrace_add(tracer, tid);
 
     if (!tracee)
         ptrace(PTRACE_DETACH, tid, NULL, NULL);
     return tracee;
 }
 
-static void handle(struct watch_tracer *tracer, pid_t tid, int status)
+static void handle(struct by_ptrace *tracer, pid_t tid, int status)
 {
-    struct tracee *tracee = watch_find(tracer, tid);
+    struct tracee *tracee = by_ptrace_find(tracer, tid);
 
     if (!WIFSTOPPED(status)) {
         if (tracee)
-            watch_forget_tracee(tracer, tracee);
+            by_ptrace_forget(tracer, tracee);
         return;
     }
     if (status >> 16 == PTRACE_EVENT_EXEC) {
@@ -145,7 +145,7 @@ static void handle(struct watch_tracer *tracer, pid_t tid, int status)
         return;
     note_stop(tracer, tracee, WSTOPSIG(status), status >> 16);
     if (!tracer->leaving)
-        watch_apply(tracer, tracee);
+        by_ptrace_apply(tracer, tracee);
     if (!is_held(tracer, tid))
         set_free(tracer, tracee);
 }
@@ -160,10 +160,10 @@ static void interrupt(struct tracee *tracee)
 }
 
 /* With the lock. */
-static void serve_holds(struct watch_tracer *tracer)
+static void serve_holds(struct by_ptrace *tracer)
 {
     for (struct claim_hold *hold = tracer->holds; hold; hold = hold->next) {
-        struct tracee *tracee = watch_find(tracer, hold->tid);
+        struct tracee *tracee = by_ptrace_find(tracer, hold->tid);
         struct iovec io = {&hold->regs, sizeof hold->regs};
         if (hold->stopped || !tracee)
             continue;
@@ -186,7 +186,7 @@ static bool has_unblocked(pid_t tid)
 }
 
 /* With the lock: one is to have the registers that are wanted, or to be let go. */
-static void serve(struct watch_tracer *tracer, struct tracee *tracee)
+static void serve(struct by_ptrace *tracer, struct tracee *tracee)
 {
     if (tracee->blocks && tracer->stirred && has_unblocked(tracee->tid)) {
         tracee->blocks = false;
@@ -195,7 +195,7 @@ static void serve(struct watch_tracer *tracer, struct tracee *tracee)
     bool outdated = tracee->version != tracer->own_version && !tracee->calls;
     if (tracee->stopped) {
         if (!tracer->leaving)
-            watch_apply(tracer, tracee);
+            by_ptrace_apply(tracer, tracee);
         if (!is_wanted(tracer, tracee->tid))
             set_free(tracer, tracee);
     } else if (outdated || tracer->leaving) {
@@ -205,7 +205,7 @@ static void serve(struct watch_tracer *tracer, struct tracee *tracee)
 }
 
 /* With the lock. */
-static void serve_all(struct watch_tracer *tracer)
+static void serve_all(struct by_ptrace *tracer)
 {
     tracer->late = 0;
     for (size_t i = tracer->n; i-- > 0;)
@@ -214,7 +214,7 @@ static void serve_all(struct watch_tracer *tracer)
 }
 
 /* With the lock. */
-static void take_places(struct watch_tracer *tracer)
+static void take_places(struct by_ptrace *tracer)
 {
     tracer->own_version = tracer->version;
     for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) {
@@ -226,7 +226,7 @@ static void take_places(struct watch_tracer *tracer)
 }
 
 /* Looks at what is wanted. Returns whether there is a tracee to wait for. */
-static bool attend(struct watch_tracer *tracer)
+static bool attend(struct by_ptrace *tracer)
 {
     _guard_mutex_(&tracer->lock);
     if (tracer->own_version != tracer->version)
@@ -244,7 +244,7 @@ static bool attend(struct watch_tracer *tracer)
 }
 
 /* It traces nothing. False: and never will again. */
-static bool rest(struct watch_tracer *tracer)
+static bool rest(struct by_ptrace *tracer)
 {
     {
         _guard_mutex_(&tracer->lock);
@@ -258,24 +258,24 @@ static bool rest(struct watch_tracer *tracer)
         }
         tracer->idle = false;
     }
-    int r = watch_seize(tracer);
+    int r = by_ptrace_seize(tracer);
     if (r < 0)
         give_up_watching(tracer, r, false);
     return true;
 }
 
-static void begin(struct watch_tracer *tracer)
+static void begin(struct by_ptrace *tracer)
 {
     sigset_t wake;
 
     prctl(PR_SET_NAME, "probefs-watcher");
     setpriority(PRIO_PROCESS, (id_t)gettid(), TRACER_NICE);
     sigemptyset(&wake);
-    sigaddset(&wake, watch_wake_signal());
+    sigaddset(&wake, by_ptrace_wake_signal());
     pthread_sigmask(SIG_UNBLOCK, &wake, NULL);
-    int r = watch_seize(tracer);
+    int r = by_ptrace_seize(tracer);
     if (r == 0)
-        r = watch_check_filters(tracer);
+        r = by_ptrace_check_filters(tracer);
 
     _guard_mutex_(&tracer->lock);
     tracer->why = NULL;
@@ -285,9 +285,9 @@ static void begin(struct watch_tracer *tracer)
     pthread_cond_broadcast(&tracer->changed);
 }
 
-void *watch_main(void *arg)
+void *by_ptrace_main(void *arg)
 {
-    struct watch_tracer *tracer = arg;
+    struct by_ptrace *tracer = arg;
     int status;
 
     begin(tracer);

@@ -18,7 +18,7 @@
 /* For the first thread to stop once, also where processors are rare: nobody asks again. */
 #define START_NS 2000000000ull
 
-struct tracee *watch_find(struct watch_tracer *tracer, pid_t tid)
+struct tracee *by_ptrace_find(struct by_ptrace *tracer, pid_t tid)
 {
     for (size_t i = 0; i < tracer->n; i++)
         if (tracer->tracees[i].tid == tid)
@@ -26,7 +26,7 @@ struct tracee *watch_find(struct watch_tracer *tracer, pid_t tid)
     return NULL;
 }
 
-struct tracee *watch_add(struct watch_tracer *tracer, pid_t tid)
+struct tracee *by_ptrace_add(struct by_ptrace *tracer, pid_t tid)
 {
     if (ARRAY_GROW(tracer->tracees, tracer->alloc, tracer->n + 1) < 0)
         return NULL;
@@ -35,13 +35,13 @@ struct tracee *watch_add(struct watch_tracer *tracer, pid_t tid)
     return tracee;
 }
 
-void watch_forget_tracee(struct watch_tracer *tracer, struct tracee *tracee)
+void by_ptrace_forget(struct by_ptrace *tracer, struct tracee *tracee)
 {
     *tracee = tracer->tracees[--tracer->n];
 }
 
 /* One that isn't known. Those that a known one makes are traced from their first moment on. */
-static int seize(struct watch_tracer *tracer, pid_t tid)
+static int seize(struct by_ptrace *tracer, pid_t tid)
 {
     int r = tracer_seize(tid, OPTIONS);
     if (r == -ESRCH)
@@ -54,10 +54,10 @@ static int seize(struct watch_tracer *tracer, pid_t tid)
         if (!ours)
             return r;
     }
-    return watch_add(tracer, tid) ? 1 : -ENOMEM;
+    return by_ptrace_add(tracer, tid) ? 1 : -ENOMEM;
 }
 
-static int explain_seize(struct watch_tracer *tracer, pid_t tid, int error)
+static int explain_seize(struct by_ptrace *tracer, pid_t tid, int error)
 {
     if (!tracer->why || error != -EPERM)
         return error;
@@ -66,7 +66,7 @@ static int explain_seize(struct watch_tracer *tracer, pid_t tid, int error)
                : refusal_permission(tracer->why);
 }
 
-int watch_seize(struct watch_tracer *tracer)
+int by_ptrace_seize(struct by_ptrace *tracer)
 {
     bool more = true;
 
@@ -76,7 +76,7 @@ int watch_seize(struct watch_tracer *tracer)
         int r = watch_threads(tracer->claim.pid, &tids, &n);
         more = false;
         for (size_t k = 0; r >= 0 && k < n; k++) {
-            if (watch_find(tracer, tids[k]))
+            if (by_ptrace_find(tracer, tids[k]))
                 continue;
             r = seize(tracer, tids[k]);
             more = more || r > 0;
@@ -91,7 +91,7 @@ int watch_seize(struct watch_tracer *tracer)
 
 /* Whether the filters of its first thread let its agent clear what we would
  * leave behind if we were killed. */
-int watch_check_filters(struct watch_tracer *tracer)
+int by_ptrace_check_filters(struct by_ptrace *tracer)
 {
     pid_t tid = tracer->tracees[0].tid;
     int status;

@@ -8,9 +8,9 @@
 static int arm_ptrace(struct watch_slots *slots, unsigned slot, const struct watch_place *place,
                       struct text *why)
 {
-    int r = slots->tracer ? 0 : watch_tracer_new(slots->pid, &slots->tracer, why);
+    int r = slots->tracer ? 0 : by_ptrace_new(slots->pid, &slots->tracer, why);
     if (r == 0)
-        r = watch_tracer_set(slots->tracer, slot, place, why);
+        r = by_ptrace_set(slots->tracer, slot, place, why);
     slots->slots[slot].traced = r == 0;
     return r;
 }
@@ -20,7 +20,7 @@ static void end_idle_tracer(struct watch_slots *slots)
     for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
         if (slots->slots[i].traced)
             return;
-    watch_tracer_free(slots->tracer);
+    by_ptrace_free(slots->tracer);
     slots->tracer = NULL;
 }
 
@@ -47,7 +47,7 @@ int watch_slots_arm(struct watch_slots *slots, unsigned slot, const struct probe
         return r;
     }
     if (watch->route != ROUTE_PTRACE)
-        r = watch_perf_arm(slots->pid, &place, &slots->slots[slot].perf, why);
+        r = by_perf_arm(slots->pid, &place, &slots->slots[slot].perf, why);
     if (r == 0)
         say_blocking(slots, why);
     if (r == 0 || watch->route == ROUTE_PERF)
@@ -74,19 +74,19 @@ void watch_slots_disarm(struct watch_slots *slots, unsigned slot)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
 
-    watch_perf_free(slots->slots[slot].perf);
+    by_perf_free(slots->slots[slot].perf);
     slots->slots[slot].perf = NULL;
     if (!slots->slots[slot].traced)
         return;
     slots->slots[slot].traced = false;
-    watch_tracer_set(slots->tracer, slot, NULL, &why);
+    by_ptrace_set(slots->tracer, slot, NULL, &why);
     end_idle_tracer(slots);
 }
 
 void watch_slots_disarm_all(struct watch_slots *slots)
 {
     for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++) {
-        watch_perf_free(slots->slots[i].perf);
+        by_perf_free(slots->slots[i].perf);
         slots->slots[i].perf = NULL;
         slots->slots[i].traced = false;
     }
@@ -99,6 +99,6 @@ int watch_slots_attend(struct watch_slots *slots)
 
     for (unsigned i = 0; i < PROTO_WATCHES_MAX; i++)
         if (slots->slots[i].perf)
-            watch_perf_follow(slots->slots[i].perf);
-    return slots->tracer ? watch_tracer_attend(slots->tracer, &hits) : 0;
+            by_perf_follow(slots->slots[i].perf);
+    return slots->tracer ? by_ptrace_attend(slots->tracer, &hits) : 0;
 }

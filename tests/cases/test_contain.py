@@ -230,11 +230,12 @@ def test_confined(contained, debian, nobody):
 
 
 def traced(pid, act):
-    """What a process does itself, of what act() has it do, children that execute something left out: lines of strace."""
+    """What a process does itself while act() runs, and no child that executes something: lines of strace."""
     with tempfile.TemporaryDirectory() as directory:
         log = pathlib.Path(directory) / "log"
         strace = subprocess.Popen(["strace", "-f", "-o", log, "-p", str(pid), "-e",
-                                   "trace=process_vm_readv,pidfd_getfd,ptrace,open,openat,readlink,readlinkat,clone,clone3"],
+                                   "trace=process_vm_readv,pidfd_getfd,ptrace,open,openat,readlink,readlinkat,"
+                                   "clone,clone3"],
                                   stderr=subprocess.PIPE, text=True)
         try:
             assert "attached" in strace.stderr.readline()
@@ -256,7 +257,7 @@ def traced(pid, act):
 
 
 def test_daemon_reads_nothing(contained, debian, nobody):
-    """What it finds, lists, and shows of all processes at once, it has been told: it opens no more than says whose they are."""
+    """What it lists and shows of all processes it has been told: it opens no more than says whose they are."""
     if not shutil.which("strace"):
         pytest.skip("strace is not installed")
 
@@ -301,7 +302,7 @@ def reply(error=0, text=b"", size=None):
     (b"x", errno.EIO, "has crashed"),
 ], ids=["controls", "refused", "an error", "no error", "size", "garbage"])
 def test_lies(contained, debian, nobody, said, read, words):
-    """One that was taken over says what it likes: it reaches no terminal, and nobody with more rights is asked instead."""
+    """One that was taken over says what it likes: that reaches no terminal, and nobody with more rights is asked."""
     uid = pwd.getpwnam(nobody).pw_uid
     with Sleeper(debian, nobody) as theirs:
         assert error_of(contained, theirs.pid) is None
@@ -356,7 +357,7 @@ def test_many_read_one_user(contained, debian, nobody):
 
 
 def test_two_who_stop_threads(contained, debian, nobody):
-    """What the daemon itself still reads, and what its owner process does, don't take each other's threads for traced."""
+    """What the daemon itself reads, and its owner process: neither takes a thread for one that is debugged."""
     with debian.run_source(SPINS, user=nobody) as victim:
         over = threading.Event()
 
@@ -436,7 +437,7 @@ def test_crashes_at_the_same_place(contained, debian, nobody):
 
 
 def test_strict(probe, debian, nobody):
-    """What needs root's rights because it is root's is read; what comes to need them isn't any more, and is told why."""
+    """What needs root's rights since it is root's is read; what comes to need them isn't, and is told why."""
     strict = probe.mount("allow_other", "contain=strict")
     with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
         for victim in mine, theirs:
@@ -467,5 +468,6 @@ def test_reads_itself(contained, debian):
 
 def test_unknown_word(debian, tmp_path):
     from mount import build
-    said = subprocess.run([build() / "fs" / "probefs", "-f", "-o", "contain=maybe", tmp_path], capture_output=True, text=True)
+    said = subprocess.run([build() / "fs" / "probefs", "-f", "-o", "contain=maybe", tmp_path], capture_output=True,
+                          text=True)
     assert said.returncode == 2 and "contain takes no, yes" in said.stderr

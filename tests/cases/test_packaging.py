@@ -66,13 +66,24 @@ def test_unit(tmp_path):
     assert (said.returncode, said.stderr) == (0, "")
 
 
+def test_unit_has_no_filter_of_system_calls():
+    """Neither by that name, nor by what systemd.exec(5) says that it is made of one: it would keep the daemon from
+    reading those of containers, and from acting there."""
+    for name in ("SystemCall", "RestrictAddressFamilies", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID",
+                 "LockPersonality", "MemoryDenyWriteExecute", "ProtectClock", "ProtectHostname", "ProtectKernel",
+                 "PrivateDevices"):
+        assert not re.search(f"^{name}", UNIT, re.M), name
+
+
 def test_capabilities_of_the_unit(any_python):
-    """All works with what the unit leaves the daemon, also on a process of another user."""
+    """All works with what the unit leaves the daemon, also on a process of another user that has a container's filter
+    of system calls."""
     words = " ".join(re.findall(r"^CapabilityBoundingSet=(.*)", UNIT, re.M)).split()
     bounds = "-all," + ",".join("+" + word.removeprefix("CAP_").lower() for word in words)
-    probe = daemon.Probe("allow_other", within=["setpriv", f"--bounding-set={bounds}", "--"])
+    probe = daemon.Probe("allow_other", within=["setpriv", f"--bounding-set={bounds}", "--no-new-privs", "--"])
+    filtered = ["/usr/bin/python3", daemon.REPOSITORY / "tests" / "seccomp-exec", "EPERM", "containers"]
     try:
-        with any_python.run("spinner.py", user="nobody") as target:
+        with any_python.run("spinner.py", user="nobody", within=filtered) as target:
             directory = probe.path / str(target.pid)
             assert "inner (" in (directory / "backtrace").read_text()
             assert Commands(probe, target.pid).value("6 * 7") == "42"

@@ -36,7 +36,8 @@ sys.stdin.read()
 class Terminal:
     def __init__(self, *arguments):
         self.master, other = pty.openpty()
-        self.process = subprocess.Popen([sys.executable, mount.REPOSITORY / "contrib" / "probefs-pdb", *map(str, arguments)],
+        self.process = subprocess.Popen([sys.executable, mount.REPOSITORY / "contrib" / "probefs-pdb",
+                                         *map(str, arguments)],
                                         stdin=other, stdout=other, stderr=other, start_new_session=True,
                                         env={**os.environ, "TERM": "dumb"})
         os.close(other)
@@ -80,7 +81,7 @@ def session(probe, any_python):
 
 def place(text):
     """(line, function) of the last place that is shown."""
-    line, function = re.findall(r"^> .*stepped\.py\((\d+)\)(\w+|<module>)\(\)$", text, re.M)[-1]
+    line, function = re.findall(r"^> .*stepped\.py\((\d+)\)(\S+)\(\)$", text, re.M)[-1]
     return int(line), function
 
 
@@ -136,6 +137,91 @@ def test_ctrl_c(probe, session):
     pdb.say("u")
     assert pdb.end("\x04") == 0
     assert goes_on(probe, target) > 0
+
+
+def test_who_waits_is_told(probe, session, tmp_path):
+    """What for, and it is taken away again."""
+    target, pdb = session
+    done = tmp_path / "done"
+    os.write(pdb.master, f"while not __import__('os').path.exists({str(done)!r}): time.sleep(0.01)\n\n".encode())
+    pdb.until_prompt(f"probefs-pdb: waiting for {target.pid} to answer, 2 s; Ctrl-C ends it ")
+    done.touch()
+    assert pdb.until_prompt() == "\x1b[K"
+    assert pdb.end("q") == 0
+    assert goes_on(probe, target) > 0  # and waits for its standard input
+    other = Terminal("-m", probe.path, target.pid)
+    try:
+        assert "waiting for a line of Python: MainThread " in other.until_prompt(" 2 s; Ctrl-C ends it ")
+        os.killpg(other.process.pid, 2)
+        assert other.process.wait(patience(30)) == 1
+    finally:
+        other.close()
+    eventually(lambda: "Stopped: none" in probe.read(target.pid, "status"), what="that nothing is held")
+
+
+RAISES = """import functools, sys
+class Model:
+    def __init__(self):
+        self.weights = [1.0, float("nan")]
+    @functools.lru_cache
+    def forward(self, x, *rest, scale=2, **more):
+        total = sum(self.weights) * x * scale
+        if total != total:
+            raise ValueError(
+                f"loss is {total}")
+        return total
+def train():
+    step = 7
+    return [Model().forward(step) for _ in range(2)]
+print("ready", flush=True)
+sys.stdin.readline()
+train()
+"""
+
+
+def test_where_an_exception_has_ended_it(probe, any_python):
+    """Of a rank, as it is held: the words that look are there, and none that would run it on."""
+    target = any_python.run_source(RAISES, name="stepped.py", env={"RANK": "41"})
+    directory = probe.path / str(target.pid)
+    (directory / "ctl").write_text("on-crash stop for 5m\n")
+    target.send("go")
+    state = directory / "threads" / str(target.pid) / "ctl"
+    eventually(lambda: state.read_text().startswith("stopped by an exception"), what="the exception")
+    pdb = Terminal("-m", probe.path, "rank:41")
+    try:
+        begun = pdb.until_prompt()
+        assert begun.startswith("ValueError: loss is nan\n") and place(begun)[1].endswith("forward"), begun
+        assert pdb.say("p total, scale") == "(nan, 2)\n" and pdb.say("pp self.weights") == "[1.0, nan]\n"
+        assert [line.split(" = ")[0] for line in pdb.say("a").splitlines()] == ["self", "x", "scale", "rest", "more"]
+        assert [line.split(None, 1)[1] for line in pdb.say("ll").splitlines()][::6] == ["@functools.lru_cache",
+                                                                                        "return total"]
+        assert re.search(r"^ +9  -> +raise ValueError\($|^ +10  -> ", pdb.say("l"), re.M)
+        assert pdb.say("display x") == "display x: 7\n"
+        stack = pdb.say("w")
+        assert re.findall(r"\(\d+\)(?:\w+\.)?(\S+)\(\)", stack)[:2] == ["<module>", "train"]
+        while place(shown := pdb.say("u"))[1] != "train":
+            pass
+        assert place(shown) == (14, "train") and pdb.say("p step") == "7\n" and pdb.say("a") == ""
+        os.write(pdb.master, b"interact\n")
+        pdb.until_prompt(">>> ")
+        os.write(pdb.master, b"step = step * 2\n")
+        pdb.until_prompt(">>> ")
+        os.write(pdb.master, b"step + 1\n")
+        assert pdb.until_prompt(">>> ").endswith("\n15\n")
+        os.write(pdb.master, b"\x04")
+        pdb.until_prompt()
+        for word in "s", "n", "r", "unt", "j 14":
+            assert pdb.say(word) == "*** the exception has ended what it ran: c lets the thread go, q leaves it held\n"
+        assert pdb.end("q") == 0 and state.read_text().startswith("stopped by an exception")
+    finally:
+        pdb.close()
+    pdb = Terminal("-m", probe.path, "rank:41", target.pid)
+    try:
+        pdb.until_prompt()
+        assert pdb.end("c") == 0
+    finally:
+        pdb.close()
+    assert target.process.wait(patience(30)) == 1 and target.stderr().endswith("ValueError: loss is nan\n")
 
 
 def test_held_by_somebody_else(probe, any_python):

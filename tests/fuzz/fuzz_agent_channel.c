@@ -4,6 +4,8 @@
 #include "agent/base/clock.h"
 #include "agent/base/life.h"
 #include "agent/cpython/gil.h"
+#include "agent/breakpoint/set.h"
+#include "agent/crash/crash.h"
 #include "agent/crash/fatal.h"
 #include "agent/eval/interrupt.h"
 #include "agent/eval/requests.c" /* whose table is looked at */
@@ -79,6 +81,14 @@ void recorder_end(bool nobody_writes) {}
 void sample_end(void) {}
 void fatal_seen(void) {}
 int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX]) { return tid ? -ESRCH : 0; }
+bool hold_release(uint64_t here) { return here % 2; }
+bool crash_release(uint64_t here) { return false; }
+bool breakpoints_release(uint64_t here)
+{
+    if (!here)
+        abort(); /* which means all */
+    return false;
+}
 
 /* The first table's needs Python. */
 static const struct recorder with_python = {.python = true}, without;
@@ -151,6 +161,10 @@ static void step_python(void)
     if (!taken) {
         if (requests.first)
             taken = requests_take(false);
+        if (taken && taken->op == REQUEST_TIDY) {
+            requests_free(taken);
+            taken = NULL;
+        }
     } else if (!begun) {
         begin_taken();
     } else {
@@ -172,7 +186,7 @@ static void renew_channel(void)
 
 static void check(void)
 {
-    size_t bytes = 0, queued = 0, n = 0;
+    size_t bytes = 0, queued = 0, n = requests.tidying.state == REQUEST_QUEUED;
 
     for (size_t i = 0; i < PROTO_REQUESTS_MAX; i++) {
         const struct request *request = &requests.slots[i];
@@ -184,7 +198,7 @@ static void check(void)
             abort();
     }
     for (const struct request *r = requests.first; r; r = r->next)
-        if (r->state != REQUEST_QUEUED || ++queued > PROTO_REQUESTS_MAX)
+        if (r->state != REQUEST_QUEUED || ++queued > PROTO_REQUESTS_MAX + 1)
             abort();
     if (queued != n || bytes != requests.text_bytes || bytes > REQUESTS_TEXT_MAX)
         abort();
@@ -198,6 +212,7 @@ static size_t order_size(uint16_t op)
     case PROTO_ON_CRASH: return sizeof(struct proto_on_crash);
     case PROTO_ALLOCATIONS: return sizeof(struct proto_allocations);
     case PROTO_SAMPLES: return sizeof(struct proto_samples);
+    case PROTO_RELEASE: return sizeof(struct proto_release);
     default: return sizeof(struct proto_armed);
     }
 }
@@ -210,7 +225,7 @@ static size_t make_frame(const uint8_t *data, size_t size)
                                    PROTO_HELLO,       PROTO_OUTPUT,   PROTO_BREAKPOINTS,
                                    PROTO_THREAD,      PROTO_ON_CRASH, PROTO_ARMED,
                                    PROTO_CRASH_SEEN,  PROTO_EVAL,     PROTO_TEXT,
-                                   PROTO_ALLOCATIONS, PROTO_SAMPLES};
+                                   PROTO_ALLOCATIONS, PROTO_SAMPLES,  PROTO_RELEASE};
     struct proto_eval eval = {.text_size = (uint32_t)(data[3] * (data[3] & 1 ? 1u : 8200u))};
     size_t given = data[4] < size - 5 ? data[4] : size - 5;
 
@@ -235,6 +250,7 @@ static size_t make_frame(const uint8_t *data, size_t size)
     case PROTO_ARMED:
     case PROTO_ALLOCATIONS:
     case PROTO_SAMPLES:
+    case PROTO_RELEASE:
         body = order_size(frame.header.op);
         memset(frame.body, 0, body);
         memcpy(frame.body, data + 5, given < body ? given : body);
@@ -275,7 +291,7 @@ static void drain(void)
         if (greeted && dispatch(&frame) < 0)
             abort();
     }
-    while (taken)
+    while (taken || requests.first == &requests.tidying)
         step_python();
     (void)dispatch_detached(); /* answers the DETACH */
     for (size_t id = 0; id < IDS; id++)

@@ -26,6 +26,7 @@ static void print(const char *line, size_t size, struct text *out)
     }
     if (b.id)
         text_printf(out, "%u: ", b.id);
+    text_puts(out, b.here ? "here " : "");
     breakpoint_text_print(&b, out);
 }
 

@@ -35,6 +35,7 @@ static bool well_formed(const uint8_t *data, size_t size)
     case PROTO_ARMED: return body == sizeof(struct proto_armed);
     case PROTO_ALLOCATIONS: return body == sizeof(struct proto_allocations);
     case PROTO_SAMPLES: return body == sizeof(struct proto_samples);
+    case PROTO_RELEASE: return body == sizeof(struct proto_release);
     case PROTO_CRASHED: return body == sizeof(struct proto_crashed);
     case PROTO_DONE: return body == sizeof(struct proto_done);
     case PROTO_CANCEL:

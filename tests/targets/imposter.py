@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from imposter_record import VERSION, load
+from imposter_record import load
 
 HEADER = struct.Struct("=IHHQ")
 READY, STARTED, OUTPUT, DONE = range(64, 68)
@@ -21,7 +21,7 @@ def frame(op, request, body=b""):
 
 def ready(hello):
     nonce = hello[24:32]
-    return struct.pack("=II", VERSION, 2) + nonce + struct.pack("=QiiQQQ16s", 1, 77, 0, 1, 0, 1,
+    return struct.pack("=II", record.version, 2) + nonce + struct.pack("=QiiQQQ16s", 1, 77, 0, 1, 0, 1,
                                                           b"\x1b[31m" + b"x" * 11)
 
 

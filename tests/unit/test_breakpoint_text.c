@@ -53,6 +53,25 @@ static void is(struct words words, const char *want)
     CHECK(words.size == strlen(want) && !memcmp(words.text, want, words.size));
 }
 
+static void test_here(void)
+{
+    struct breakpoint_text b = read_good("here stop a.py:1");
+    CHECK(b.here && b.kind == BREAKPOINT_LINE && !b.id);
+    b = read_good("7: here on 1 log f()");
+    CHECK(b.here && b.id == 7 && b.ranks.size == 1 && b.kind == BREAKPOINT_FUNCTION);
+    b = read_good("here 7: f()");
+    CHECK(b.here && b.id == 7);
+    b = read_good("here on 1 f()");
+    CHECK(b.here && b.ranks.size == 1);
+    b = read_good("here:5");
+    CHECK(!b.here && b.kind == BREAKPOINT_LINE && b.line == 5);
+    b = read_good("here()");
+    CHECK(!b.here && b.kind == BREAKPOINT_FUNCTION);
+    refuses("here", 4, "a breakpoint");
+    refuses("here -3", 0, "what is set");
+    refuses("here here a.py:1", 5, "a location");
+}
+
 static void test_ranks(void)
 {
     struct breakpoint_text b = read_good("on 0,2-3 stop a.py:1");
@@ -296,6 +315,7 @@ static void test_limits(void)
 int main(void)
 {
     test_locations();
+    test_here();
     test_ranks();
     test_parts();
     test_writes();

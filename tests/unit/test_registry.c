@@ -11,58 +11,58 @@ static void test_sighting(void)
 {
     struct proc_stat stat = {.start_time = 1, .start_code = 2, .start_stack = 3, .vsize = 10 * MIB};
     struct proc_statm statm = {.size = 10 * MIB / 4096, .text = 100};
-    struct sighting s = {0};
+    struct last_look s = {0};
     uint64_t now = 1000;
 
-    sighting_update(&s, &stat, false, now);
-    CHECK(sighting_same(&s, &stat));
-    CHECK(!sighting_holds(&s, &statm, 4096)); /* the size of its code was never seen */
+    last_look_update(&s, &stat, false, now);
+    CHECK(last_look_same(&s, &stat));
+    CHECK(!last_look_holds(&s, &statm, 4096)); /* the size of its code was never seen */
     s.text = statm.text;
-    CHECK(sighting_holds(&s, &statm, 4096));
-    CHECK(!sighting_grown(&s, stat.vsize, now, true));
-    CHECK(!sighting_grown(&s, stat.vsize + MIB - 1, now, false));
+    CHECK(last_look_holds(&s, &statm, 4096));
+    CHECK(!last_look_grown(&s, stat.vsize, now, true));
+    CHECK(!last_look_grown(&s, stat.vsize + MIB - 1, now, false));
 
     /* a library came: at once for whoever asks, later for a listing */
-    CHECK(sighting_grown(&s, stat.vsize + MIB, now, false));
-    CHECK(!sighting_grown(&s, stat.vsize + MIB, now, true));
-    CHECK(sighting_grown(&s, stat.vsize + MIB, now + SIGHTING_WAIT_MIN, true));
+    CHECK(last_look_grown(&s, stat.vsize + MIB, now, false));
+    CHECK(!last_look_grown(&s, stat.vsize + MIB, now, true));
+    CHECK(last_look_grown(&s, stat.vsize + MIB, now + LAST_LOOK_WAIT_MIN, true));
     statm.size += MIB / 4096;
-    CHECK(!sighting_holds(&s, &statm, 4096));
+    CHECK(!last_look_holds(&s, &statm, 4096));
 
     /* growth counts from the least that was seen, so that memory given back doesn't hide it */
-    CHECK(!sighting_grown(&s, 2 * MIB, now, false));
-    CHECK(sighting_grown(&s, 3 * MIB, now, false));
+    CHECK(!last_look_grown(&s, 2 * MIB, now, false));
+    CHECK(last_look_grown(&s, 3 * MIB, now, false));
 
     /* each look in vain makes the next wait longer, up to a limit */
     uint64_t last = s.wait;
     for (int i = 0; i < 20; i++) {
-        sighting_update(&s, &stat, false, now);
-        CHECK(s.wait == last * 2 || s.wait == SIGHTING_WAIT_MAX);
+        last_look_update(&s, &stat, false, now);
+        CHECK(s.wait == last * 2 || s.wait == LAST_LOOK_WAIT_MAX);
         last = s.wait;
     }
-    CHECK_INT(s.until, now + SIGHTING_WAIT_MAX);
+    CHECK_INT(s.until, now + LAST_LOOK_WAIT_MAX);
 
     /* an exec starts afresh, in each of the ways it shows */
     struct proc_stat other = stat;
     other.start_stack++;
-    CHECK(!sighting_same(&s, &other));
+    CHECK(!last_look_same(&s, &other));
     other = stat;
     other.start_code++;
-    CHECK(!sighting_same(&s, &other));
+    CHECK(!last_look_same(&s, &other));
     other = stat;
     other.start_time++; /* the pid was used again */
-    CHECK(!sighting_same(&s, &other));
-    sighting_update(&s, &other, true, now);
-    CHECK_INT(s.wait, SIGHTING_WAIT_MIN);
+    CHECK(!last_look_same(&s, &other));
+    last_look_update(&s, &other, true, now);
+    CHECK_INT(s.wait, LAST_LOOK_WAIT_MIN);
     s.text = statm.text;
 
     /* what was found stays found however it grows, until its code changes */
-    CHECK(sighting_holds(&s, &statm, 4096));
+    CHECK(last_look_holds(&s, &statm, 4096));
     statm.size *= 100;
-    CHECK(sighting_holds(&s, &statm, 4096));
-    CHECK(!sighting_grown(&s, UINT64_MAX, now, false));
+    CHECK(last_look_holds(&s, &statm, 4096));
+    CHECK(!last_look_grown(&s, UINT64_MAX, now, false));
     statm.text++;
-    CHECK(!sighting_holds(&s, &statm, 4096));
+    CHECK(!last_look_holds(&s, &statm, 4096));
 }
 
 static void test_error_ring(void)

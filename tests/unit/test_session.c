@@ -2,7 +2,7 @@
  * the other end of the socket, most of them bad ones. */
 #include "agent/base/clock.h"
 #include "agent/wire/wire.h"
-#include "fs/link/session.h"
+#include "fs/link/lifetime.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -736,6 +736,57 @@ static void test_last_reference(void)
     close(copy);
 }
 
+/* Files that are closed: said in their order, also where there was no room for a while. */
+#define CLOSED 2000u
+
+static atomic_bool reads, heard;
+
+static void expect_release(struct agent *a, uint64_t number)
+{
+    struct proto_release said;
+
+    expect(a, PROTO_RELEASE);
+    memcpy(&said, a->frame.body, sizeof said);
+    CHECK_INT(said.here, number);
+}
+
+static void play_closed(struct agent *a)
+{
+    greet(a);
+    while (!atomic_load(&reads))
+        usleep(1000);
+    for (uint64_t number = 1; number <= CLOSED; number++)
+        expect_release(a, number);
+    expect_release(a, 77);
+    expect_release(a, 77);
+    atomic_store(&heard, true);
+    CHECK(!hear(a));
+}
+
+static void test_closed(void)
+{
+    struct lifetime *lifetime = lifetime_new(77), *unused = lifetime_new(78);
+    struct session *session = connect_to(&agent, play_closed);
+
+    for (uint64_t number = 1; number <= CLOSED; number++)
+        session_release(session, number); /* which doesn't wait for who doesn't read */
+    atomic_store(&reads, true);
+    CHECK_INT(lifetime_begin(lifetime, session), 0);
+    CHECK_INT(lifetime_begin(lifetime, session), 0);
+    lifetime_asked(lifetime, session); /* it is open */
+    lifetime_unref(unused);
+    lifetime_unref(lifetime_ref(lifetime));
+    lifetime_end(lifetime);
+    lifetime_end(lifetime);
+    CHECK_INT(lifetime_begin(lifetime, session), -ECANCELED);
+    lifetime_asked(lifetime, session); /* what came too late is taken back at once */
+    lifetime_unref(lifetime);
+    while (!atomic_load(&heard))
+        usleep(1000);
+    session_unref(session);
+    stop(&agent);
+}
+
 int main(void)
 {
     test_hello();
@@ -752,6 +803,7 @@ int main(void)
     test_detached_meanwhile();
     test_detach();
     test_last_reference();
+    test_closed();
     text_deinit(&output);
     return 0;
 }

@@ -14,8 +14,8 @@
 
 /* One armed slot of either route. */
 struct armed {
-    struct watch_perf *perf;
-    struct watch_tracer *tracer;
+    struct by_perf *perf;
+    struct by_ptrace *tracer;
 };
 
 static struct text why;
@@ -34,10 +34,10 @@ static int arm_place(const struct watched *target, bool perf, unsigned slot,
 
     text_clear(&why);
     if (perf)
-        return watch_perf_arm(target->pid, place, &armed->perf, &why);
+        return by_perf_arm(target->pid, place, &armed->perf, &why);
     if (!armed->tracer)
-        r = watch_tracer_new(target->pid, &armed->tracer, &why);
-    return r == 0 ? watch_tracer_set(armed->tracer, slot, place, &why) : r;
+        r = by_ptrace_new(target->pid, &armed->tracer, &why);
+    return r == 0 ? by_ptrace_set(armed->tracer, slot, place, &why) : r;
 }
 
 static int arm(const struct watched *target, bool perf, unsigned slot, struct armed *armed)
@@ -48,8 +48,8 @@ static int arm(const struct watched *target, bool perf, unsigned slot, struct ar
 
 static void disarm(struct armed *armed)
 {
-    watch_perf_free(armed->perf);
-    watch_tracer_free(armed->tracer);
+    by_perf_free(armed->perf);
+    by_ptrace_free(armed->tracer);
     *armed = (struct armed){0};
 }
 
@@ -125,7 +125,7 @@ static void test_slots(bool perf)
     CHECK(strstr(why.data, "no debug register is free in thread"));
     if (!perf) {
         CHECK(strstr(why.data, "is tracing it"));
-        CHECK_INT(watch_tracer_set(armed[0].tracer, 2, NULL, &why), 0);
+        CHECK_INT(by_ptrace_set(armed[0].tracer, 2, NULL, &why), 0);
         for (unsigned i = 0; i < 4; i++)
             expect(&target, 'm', i, 10, i == 2 ? 0 : 10);
     } else {
@@ -136,7 +136,7 @@ static void test_slots(bool perf)
     disarm(&more);
     disarm(&armed[0]);
     for (unsigned i = 1; i < 4; i++)
-        watch_perf_free(armed[i].perf);
+        by_perf_free(armed[i].perf);
     expect(&target, 'm', 1, 10, 0);
     watched_end(&target);
 }
@@ -170,7 +170,7 @@ static void test_exec(bool perf)
     watched_start(&target);
     CHECK_INT(arm(&target, perf, 0, &armed), 0);
     watched_tell(&target, 'e', 0, 0);
-    for (int i = 0; !perf && i < 3000 && watch_tracer_attend(armed.tracer, &hits) == 0; i++)
+    for (int i = 0; !perf && i < 3000 && by_ptrace_attend(armed.tracer, &hits) == 0; i++)
         usleep(10000);
     for (int i = 0; i < 3000 && proc_tracer(target.pid); i++)
         usleep(10000);
@@ -202,7 +202,7 @@ static void test_signals(bool perf)
     kill(target.pid, SIGCONT);
     expect(&target, 'm', 1, 10, 10);
     expect(&target, 'w', 0, 10, 10);
-    watch_perf_free(second.perf);
+    by_perf_free(second.perf);
     disarm(&armed);
     watched_end(&target);
 }
@@ -280,7 +280,7 @@ static void test_unhandled(void)
     watched_do(&target, 'd', 0, 0);
     watched_do(&target, 'm', 0, 10);
     CHECK(watched_lives(&target));
-    CHECK_INT(watch_tracer_attend(armed.tracer, &hits), -ECANCELED);
+    CHECK_INT(by_ptrace_attend(armed.tracer, &hits), -ECANCELED);
     watched_do(&target, 't', 0, 10);
     CHECK(watched_lives(&target));
     disarm(&armed);

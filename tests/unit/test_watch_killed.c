@@ -13,23 +13,23 @@
 static void watch(const struct watched *target, bool perf, int report)
 {
     struct watch_place place = {(uintptr_t)&target->places[0], 8, PROTO_WATCH_DATA(0, 2)};
-    struct watch_tracer *tracer;
-    struct watch_perf *event;
+    struct by_ptrace *tracer;
+    struct by_perf *event;
     struct text why = TEXT_INIT;
     uint64_t hits;
 
-    int r = perf ? watch_perf_arm(target->pid, &place, &event, &why)
-                 : watch_tracer_new(target->pid, &tracer, &why);
+    int r = perf ? by_perf_arm(target->pid, &place, &event, &why)
+                 : by_ptrace_new(target->pid, &tracer, &why);
     if (r == 0 && !perf)
-        r = watch_tracer_set(tracer, 0, &place, &why);
+        r = by_ptrace_set(tracer, 0, &place, &why);
     if (r < 0)
         fprintf(stderr, "%d: %s\n", r, why.data ? why.data : "");
     CHECK(write(report, &r, sizeof r) == sizeof r);
     for (;; usleep(1000))
         if (perf)
-            watch_perf_follow(event);
+            by_perf_follow(event);
         else
-            watch_tracer_attend(tracer, &hits);
+            by_ptrace_attend(tracer, &hits);
 }
 
 static pid_t start(const struct watched *target, bool perf, int *report)
@@ -110,15 +110,15 @@ static bool has_perf(void)
 {
     struct watch_place place = {0, 8, 0};
     static uint64_t word;
-    struct watch_perf *event;
+    struct by_perf *event;
     struct text why = TEXT_INIT;
 
     place.address = (uintptr_t)&word;
-    int r = watch_perf_arm(getpid(), &place, &event, &why);
+    int r = by_perf_arm(getpid(), &place, &event, &why);
     if (r < 0)
         printf("without perf: %s\n", why.data ? why.data : "");
     else
-        watch_perf_free(event);
+        by_perf_free(event);
     text_deinit(&why);
     return r == 0;
 }

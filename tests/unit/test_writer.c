@@ -52,7 +52,7 @@ static struct writer *new_writer(void)
     const struct reply_key key = {.file = file, .credentials = &me};
     struct writer *writer;
 
-    CHECK_INT(writer_new(0, false, &key, &budget, &writer), 0);
+    CHECK_INT(writer_new(0, false, &key, 1, &budget, &writer), 0);
     return writer;
 }
 
@@ -299,7 +299,7 @@ static struct writer *new_truncated(bool clears)
     const struct reply_key key = {.file = file, .credentials = &me};
     struct writer *writer;
 
-    CHECK_INT(writer_new(O_WRONLY | O_TRUNC, clears, &key, &budget, &writer), 0);
+    CHECK_INT(writer_new(O_WRONLY | O_TRUNC, clears, &key, 1, &budget, &writer), 0);
     return writer;
 }
 

@@ -194,7 +194,7 @@ static inline void watched_serve(int orders, int answers)
             sigaction(SIGTRAP, &action, NULL);
             break;
         }
-        case 'c': status = orphans_clear(monotonic_ns() + 30000000000u); break;
+        case 'c': status = stale_registers_clear(monotonic_ns() + 30000000000u); break;
         case 'e': execlp("sleep", "sleep", "60", NULL); break;
         }
         CHECK(write(answers, &status, sizeof status) == sizeof status);

@@ -2,8 +2,6 @@
  * of its own; here is what it writes its rows with, which must not take long.
  *
  * How far each group has come is looked at by Python's thread, ten times a second. */
-#include "agent/record/collectives/collectives.h"
-
 #include "agent/base/clock.h"
 #include "agent/base/thread.h"
 #include "agent/collectives_sources.h"
@@ -22,7 +20,7 @@
 #define BEGIN_ARGUMENTS 3
 #define COUNT_ARGUMENTS 6
 
-static const struct source sources[] = {
+static const struct embedded sources[] = {
     {"<probefs collectives>", source_collectives},
     {NULL, NULL},
 };
@@ -265,7 +263,7 @@ static PyObject *make_namespace(const struct guest *guest)
         if (!function || PyObject_SetAttrString(probe, definition->ml_name, function) < 0)
             return NULL;
     }
-    return source_namespace(sources, probe);
+    return embedded_namespace(sources, probe);
 }
 
 static PyObject *call(PyObject *namespace, const char *name)
@@ -292,7 +290,7 @@ static int collectives_on(struct interpreter *interpreter, const struct proto_re
     else
         words_copy(text, words, PROTO_WORDS_MAX);
     if (error && made)
-        source_drop(namespace);
+        embedded_drop(namespace);
     if (!error && interpreter_is_main(interpreter)) {
         hint = record->gil_interval;
         __atomic_store_n(&samples, true, __ATOMIC_RELEASE);
@@ -309,19 +307,14 @@ static void collectives_off(struct interpreter *interpreter, char words[PROTO_WO
         __atomic_store_n(&samples, false, __ATOMIC_RELEASE);
     Py_XDECREF(call(*namespace, "off"));
     PyErr_Clear();
-    source_drop(namespace);
+    embedded_drop(namespace);
 }
 
 static void collectives_forget(void) { samples = false; }
 
-const struct recorder collectives_recorder = {
-    .on = collectives_on,
-    .off = collectives_off,
-    .forget = collectives_forget,
-    .python = true,
-};
-
-uint64_t collectives_look(void)
+/* Writes down how many collectives have begun in each group, if that is recorded: only then this
+ * takes the GIL. */
+static uint64_t look(void)
 {
     struct interpreter *entered;
 
@@ -337,3 +330,11 @@ uint64_t collectives_look(void)
     interpreter_leave(entered);
     return PERIOD_NS;
 }
+
+const struct recorder collectives_recorder = {
+    .on = collectives_on,
+    .off = collectives_off,
+    .forget = collectives_forget,
+    .look = look,
+    .python = true,
+};

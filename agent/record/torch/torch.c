@@ -18,7 +18,7 @@
 #define ROW_ARGUMENTS 11
 #define PROFILE_ROW_ARGUMENTS 7
 
-static const struct source sources[] = {
+static const struct embedded sources[] = {
     {"<probefs torch clocks>", source_clocks},
     {"<probefs torch modules>", source_modules},
     {"<probefs torch calls>", source_calls},
@@ -194,7 +194,7 @@ static PyObject *make_probe(const struct guest *guest)
 static PyObject *make_namespace(const struct guest *guest)
 {
     _cleanup_unref_ PyObject *probe = make_probe(guest);
-    return probe ? source_namespace(sources, probe) : NULL;
+    return probe ? embedded_namespace(sources, probe) : NULL;
 }
 
 /* What is recorded by the one namespace of an interpreter that both recorders share. */
@@ -243,7 +243,7 @@ static int half_on(const struct half *half, struct interpreter *interpreter,
     if (r < 0 && made && others)
         python_clear(namespace);
     else if (r < 0 && made)
-        source_drop(namespace);
+        embedded_drop(namespace);
     return r;
 }
 
@@ -263,7 +263,7 @@ static void half_off(const struct half *half, struct interpreter *interpreter,
         words_copy(text, words, PROTO_WORDS_MAX);
     PyErr_Clear();
     if (left && last)
-        source_drop(namespace);
+        embedded_drop(namespace);
     else
         python_clear(namespace);
 }

@@ -23,22 +23,22 @@ static const char load_text[] =
 static const char *const places[] = {"/tmp", "/var/tmp", "/dev/shm"};
 
 /* What the reply is until there is one: the room for it is taken now. */
-static const char no_reply[REMOTE_FILES_REPLY_MAX];
+static const char no_reply[SCRIPT_FILES_REPLY_MAX];
 
 /* The caller owns the descriptor. */
-static int make_file(const struct remote_files *files, const char *name, mode_t mode)
+static int make_file(const struct script_files *files, const char *name, mode_t mode)
 {
     return open_beneath(files->directory, name, O_RDWR | O_CREAT | O_EXCL, mode, true);
 }
 
-static int make_directory(struct remote_files *files, const struct target *target)
+static int make_directory(struct script_files *files, const struct target *target)
 {
     uint64_t random[2];
     struct stat st;
 
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return -EAGAIN;
-    snprintf(files->name, sizeof files->name, REMOTE_FILES_PREFIX "%d-%lu-%016lx%016lx",
+    snprintf(files->name, sizeof files->name, SCRIPT_FILES_PREFIX "%d-%lu-%016lx%016lx",
              target->pid, target->start_time, random[0], random[1]);
     if (mkdirat(files->parent, files->name, 0700) < 0)
         return -errno;
@@ -53,7 +53,7 @@ static int make_directory(struct remote_files *files, const struct target *targe
     return -EPERM;
 }
 
-static int make_text(const struct remote_files *files, const char *name, const struct text *text)
+static int make_text(const struct script_files *files, const char *name, const struct text *text)
 {
     if (text->error)
         return text->error;
@@ -61,7 +61,7 @@ static int make_text(const struct remote_files *files, const char *name, const s
     return fd < 0 ? fd : write_whole(fd, text->data, text->size);
 }
 
-static int make_scripts(const struct remote_files *files, const char *old)
+static int make_scripts(const struct script_files *files, const char *old)
 {
     _cleanup_(text_deinit) struct text script = TEXT_INIT;
     _cleanup_(text_deinit) struct text load = TEXT_INIT;
@@ -75,7 +75,7 @@ static int make_scripts(const struct remote_files *files, const char *old)
     return r < 0 ? r : make_text(files, "script.py", &script);
 }
 
-static int fill(struct remote_files *files, const struct inject_image *image, const char *old)
+static int fill(struct script_files *files, const struct inject_image *image, const char *old)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
@@ -95,7 +95,7 @@ static int fill(struct remote_files *files, const struct inject_image *image, co
     return r < 0 ? r : make_scripts(files, old);
 }
 
-static void remove_all(const struct remote_files *files)
+static void remove_all(const struct script_files *files)
 {
     const char *const names[] = {"script.py", "load.py", "reply", files->library_name};
 
@@ -104,7 +104,7 @@ static void remove_all(const struct remote_files *files)
     unlinkat(files->parent, files->name, AT_REMOVEDIR);
 }
 
-static void close_all(struct remote_files *files)
+static void close_all(struct script_files *files)
 {
     int *const all[] = {&files->reply, &files->library, &files->directory, &files->parent};
 
@@ -120,18 +120,18 @@ struct putting {
     struct target *target;
     const struct inject_image *image;
     const char *old;
-    struct remote_files *files;
+    struct script_files *files;
 };
 
 static int put(void *arg, int directory, size_t place)
 {
     const struct putting *putting = arg;
-    struct remote_files *files = putting->files;
+    struct script_files *files = putting->files;
 
     files->parent = fcntl(directory, F_DUPFD_CLOEXEC, 0);
     if (files->parent < 0)
         return -errno;
-    remote_sweep(files->parent, files->owner.uid);
+    script_sweep(files->parent, files->owner.uid);
     int r = make_directory(files, putting->target);
     snprintf(files->path, sizeof files->path, "%s/%s", places[place], files->name);
     snprintf(files->library_name, sizeof files->library_name, MEMFD_NAME "%zu.so", place);
@@ -152,19 +152,19 @@ static int remove_work(void *arg)
 
 /* ---- what others call ---- */
 
-int remote_files_put(struct target *target, const struct inject_image *image, const char *old,
-                     struct remote_files *out, struct text *why)
+int script_files_put(struct target *target, const struct inject_image *image, const char *old,
+                     struct script_files *out, struct text *why)
 {
     struct putting putting = {.target = target, .image = image, .old = old, .files = out};
     const struct library_places library = {
-        places, ARRAY_SIZE(places), image->size + REMOTE_FILES_REPLY_MAX, put, &putting,
+        places, ARRAY_SIZE(places), image->size + SCRIPT_FILES_REPLY_MAX, put, &putting,
     };
 
     out->parent = out->directory = out->library = out->reply = -1;
     _cleanup_close_ int root = root_open(target->pid);
     if (root < 0)
         return root;
-    int r = owner_read(target->pid, &out->owner, why);
+    int r = file_user_read(target->pid, &out->owner, why);
     if (r < 0)
         return r;
     if (!target_alive(target)) /* the number may be another's by now */
@@ -173,7 +173,7 @@ int remote_files_put(struct target *target, const struct inject_image *image, co
     return r == -EACCES ? -EOPNOTSUPP : r;
 }
 
-size_t remote_files_reply(const struct remote_files *files, char *buf, size_t cap)
+size_t script_files_reply(const struct script_files *files, char *buf, size_t cap)
 {
     ssize_t n = pread(files->reply, buf, cap - 1, 0);
 
@@ -187,22 +187,22 @@ size_t remote_files_reply(const struct remote_files *files, char *buf, size_t ca
     return (size_t)(end - buf);
 }
 
-void remote_files_unlock(struct remote_files *files)
+void script_files_unlock(struct script_files *files)
 {
     struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     fcntl(files->library, F_OFD_SETLK, &lock);
 }
 
-void remote_files_remove(struct remote_files *files)
+void script_files_remove(struct script_files *files)
 {
-    owner_run(&files->owner, remove_work, files);
+    file_user_run(&files->owner, remove_work, files);
     close_all(files);
 }
 
-bool remote_files_path(const char *mapped, char *out, size_t cap)
+bool script_files_path(const char *mapped, char *out, size_t cap)
 {
-    static const char form[] = "/" REMOTE_FILES_PREFIX "%*[0-9a-f-]/" MEMFD_NAME "%1u.so%n";
-    const char *name = strstr(mapped, "/" REMOTE_FILES_PREFIX);
+    static const char form[] = "/" SCRIPT_FILES_PREFIX "%*[0-9a-f-]/" MEMFD_NAME "%1u.so%n";
+    const char *name = strstr(mapped, "/" SCRIPT_FILES_PREFIX);
     unsigned place;
     int size = 0;
 

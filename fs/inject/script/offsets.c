@@ -61,10 +61,10 @@ static int refuse_version(const struct runtime *runtime, struct text *why)
     return -EOPNOTSUPP;
 }
 
-int remote_runtime_read(struct target *target, struct remote_runtime *out, struct text *why)
+int script_offsets_read(struct target *target, struct script_offsets *out, struct text *why)
 {
     uint8_t blob[DEBUG_OFFSETS_SIZE];
-    struct remote_runtime found = {0};
+    struct script_offsets found = {0};
     int32_t enabled;
 
     if (!target->runtime.supported || target->runtime.version >> 16 < 0x030e)

@@ -4,11 +4,11 @@
 
 #include "fs/remote/moment/target.h"
 
-struct remote_runtime {
+struct script_offsets {
     struct debugger_offsets offsets;
     uint64_t interp; /* the main interpreter */
 };
 
 /* Reads it. -EOPNOTSUPP, with words: older than 3.14, or disabled; -EAGAIN, with words: it is only
  * starting; -ESRCH; -EPERM. */
-int remote_runtime_read(struct target *target, struct remote_runtime *out, struct text *why);
+int script_offsets_read(struct target *target, struct script_offsets *out, struct text *why);

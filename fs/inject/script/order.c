@@ -23,17 +23,17 @@ static int read_word(const struct target *target, uint64_t addr, uint64_t *out)
 
 /* ---- the fields of one thread state ---- */
 
-static uint64_t support(const struct remote_order *order)
+static uint64_t support(const struct script_order *order)
 {
     return order->tstate + (uint64_t)order->runtime->offsets.support;
 }
 
-static uint64_t pending_addr(const struct remote_order *order)
+static uint64_t pending_addr(const struct script_order *order)
 {
     return support(order) + (uint64_t)order->runtime->offsets.pending_call;
 }
 
-static uint64_t path_addr(const struct remote_order *order)
+static uint64_t path_addr(const struct script_order *order)
 {
     return support(order) + (uint64_t)order->runtime->offsets.script_path;
 }
@@ -41,7 +41,7 @@ static uint64_t path_addr(const struct remote_order *order)
 /* Opens the memory of the program that runs now: once another one does, it can't be written by this
  * any more (mem_rw(), the kernel's fs/proc/base.c). To be done before one looks whether it is the
  * right program. */
-static int open_memory(const struct remote_order *order)
+static int open_memory(const struct script_order *order)
 {
     char path[64];
 
@@ -50,7 +50,7 @@ static int open_memory(const struct remote_order *order)
     return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
 }
 
-static int put(const struct remote_order *order, uint64_t addr, const void *data, size_t size)
+static int put(const struct script_order *order, uint64_t addr, const void *data, size_t size)
 {
     ssize_t n = pwrite(order->mem, data, size, (off_t)addr);
     if (n < 0)
@@ -59,15 +59,15 @@ static int put(const struct remote_order *order, uint64_t addr, const void *data
 }
 
 /* Whether the order's path stands there. */
-static bool is_ours(const struct remote_order *order)
+static bool is_ours(const struct script_order *order)
 {
-    char path[REMOTE_ORDER_PATH_MAX];
+    char path[SCRIPT_ORDER_PATH_MAX];
 
     ssize_t n = memory_read_string(&order->target->memory, path_addr(order), path, sizeof path);
     return n >= 0 && !strcmp(path, order->path);
 }
 
-static bool is_pending(const struct remote_order *order)
+static bool is_pending(const struct script_order *order)
 {
     int32_t pending;
 
@@ -79,7 +79,7 @@ static bool is_pending(const struct remote_order *order)
 
 /* Whether the thread state is on the list of its interpreter, which goes on to be so while its
  * thread and the main one, which ends the interpreter, are stopped. */
-static int find_tstate(const struct remote_order *order)
+static int find_tstate(const struct script_order *order)
 {
     const struct target *target = order->target;
     const struct offsets *o = &target->runtime.offsets;
@@ -104,7 +104,7 @@ static int find_tstate(const struct remote_order *order)
 
 /* Stops the thread, and the main one unless that sleeps where a stop would make its wait begin
  * anew: then it is far from ending the interpreter. */
-static int stop(struct tracer *tracer, const struct remote_order *order)
+static int stop(struct tracer *tracer, const struct script_order *order)
 {
     pid_t main_tid = order->target->pid;
 
@@ -125,7 +125,7 @@ static int stop(struct tracer *tracer, const struct remote_order *order)
  * is noticed all the same. A request for the GIL that is undone is made again after the switch
  * interval; GC_SCHEDULED is set by the thread itself only. (_PY_EVAL_PLEASE_STOP_BIT, which
  * sys.remote_exec() uses, would make the thread give up the GIL before it looks.) */
-static int raise_breaker(const struct remote_order *order)
+static int raise_breaker(const struct script_order *order)
 {
     uint64_t addr = order->tstate + (uint64_t)order->runtime->offsets.eval_breaker;
     uint8_t bits;
@@ -137,15 +137,15 @@ static int raise_breaker(const struct remote_order *order)
     return put(order, addr, &bits, 1);
 }
 
-static int place_stopped(const struct remote_order *order)
+static int place_stopped(const struct script_order *order)
 {
     const int32_t pending = 1;
-    char path[REMOTE_ORDER_PATH_MAX];
+    char path[SCRIPT_ORDER_PATH_MAX];
 
     if (is_pending(order)) {
         /* of a daemon that was killed: then that path is like ours */
         ssize_t n = memory_read_string(&order->target->memory, path_addr(order), path, sizeof path);
-        if (n < 0 || !strstr(path, "/" REMOTE_FILES_PREFIX))
+        if (n < 0 || !strstr(path, "/" SCRIPT_FILES_PREFIX))
             return -EBUSY;
     }
     size_t size = strlen(order->path) + 1;
@@ -157,13 +157,13 @@ static int place_stopped(const struct remote_order *order)
     if (r == 0)
         r = raise_breaker(order);
     if (r == 0)
-        sleep_place_wake(&order->target->memory, order->tid, order->place);
+        sleep_call_wake(&order->target->memory, order->tid, order->place);
     return r;
 }
 
 static int place_work(struct tracer *tracer, void *arg)
 {
-    struct remote_order *order = arg;
+    struct script_order *order = arg;
 
     _guard_mutex_(&order->target->tracing);
     _cleanup_close_ int mem = order->mem = open_memory(order);
@@ -174,7 +174,7 @@ static int place_work(struct tracer *tracer, void *arg)
     return r;
 }
 
-static int withdraw_stopped(const struct remote_order *order)
+static int withdraw_stopped(const struct script_order *order)
 {
     const int32_t none = 0;
 
@@ -189,7 +189,7 @@ static int withdraw_stopped(const struct remote_order *order)
 
 static int withdraw_work(struct tracer *tracer, void *arg)
 {
-    struct remote_order *order = arg;
+    struct script_order *order = arg;
 
     _guard_mutex_(&order->target->tracing);
     _cleanup_close_ int mem = order->mem = open_memory(order);
@@ -202,8 +202,8 @@ static int withdraw_work(struct tracer *tracer, void *arg)
     return r;
 }
 
-int remote_order_place(struct remote_order *order) { return tracer_run(place_work, order); }
+int script_order_place(struct script_order *order) { return tracer_run(place_work, order); }
 
-bool remote_order_taken(const struct remote_order *order) { return !is_pending(order); }
+bool script_order_taken(const struct script_order *order) { return !is_pending(order); }
 
-int remote_order_withdraw(struct remote_order *order) { return tracer_run(withdraw_work, order); }
+int script_order_withdraw(struct script_order *order) { return tracer_run(withdraw_work, order); }

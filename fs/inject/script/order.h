@@ -8,15 +8,15 @@
 #include "fs/inject/script/offsets.h"
 #include "fs/inject/script/wake.h"
 
-#define REMOTE_ORDER_PATH_MAX 512
+#define SCRIPT_ORDER_PATH_MAX 512
 
-struct remote_order {
+struct script_order {
     struct target *target;
-    const struct remote_runtime *runtime;
+    const struct script_offsets *runtime;
     pid_t tid;
-    uint64_t tstate;                 /* that the thread had when it was looked at */
-    const struct sleep_place *place; /* to wake it from */
-    char path[REMOTE_ORDER_PATH_MAX];
+    uint64_t tstate;                /* that the thread had when it was looked at */
+    const struct sleep_call *place; /* to wake it from */
+    char path[SCRIPT_ORDER_PATH_MAX];
     int mem;           /* its own */
     uint64_t pause_ns; /* out: for which it was stopped */
 };
@@ -24,8 +24,8 @@ struct remote_order {
 /* Places an order. -EBUSY: the process is being traced, another debugger's order is pending
  * there, or it shares its parent's memory; -EAGAIN: the thread is not what it was; -ESRCH: the
  * process ends; -ETIMEDOUT, -EDEADLK: it could not be stopped; -EPERM. */
-int remote_order_place(struct remote_order *order);
+int script_order_place(struct script_order *order);
 /* Whether the thread has begun to carry it out. */
-bool remote_order_taken(const struct remote_order *order);
+bool script_order_taken(const struct script_order *order);
 /* Takes it back. 1: it will never be carried out; 0: too late; errors as before. */
-int remote_order_withdraw(struct remote_order *order);
+int script_order_withdraw(struct script_order *order);

@@ -31,24 +31,24 @@ struct attempt {
     struct target *target;
     const struct interrupt *interrupt;
     uint64_t end; /* CLOCK_MONOTONIC */
-    struct remote_runtime runtime;
-    struct remote_files files;
-    char old[REMOTE_FILES_PATH_MAX]; /* "": not loaded yet */
+    struct script_offsets runtime;
+    struct script_files files;
+    char old[SCRIPT_FILES_PATH_MAX]; /* "": not loaded yet */
     uint64_t old_base;
     struct inject_result result;
     uint64_t busy_since;
     unsigned placed;                   /* orders */
     bool all_asleep;                   /* no thread ran, and none could be woken */
-    char said[REMOTE_FILES_REPLY_MAX]; /* by the script */
+    char said[SCRIPT_FILES_REPLY_MAX]; /* by the script */
 };
 
 /* ---- which thread ---- */
 
 /* How well a thread is suited, 0 being the best; -1: it sleeps, and can't be woken. The main thread
  * runs the program's signal handlers: one that raises during the script would be in vain. */
-static int order_of(struct target *target, const struct thread *thread, struct sleep_place *place)
+static int order_of(struct target *target, const struct thread *thread, struct sleep_call *place)
 {
-    sleep_place_find(target, thread, place);
+    sleep_call_find(target, thread, place);
     if (thread->holds_gil || thread->state == THREAD_RUNNING || thread->state == THREAD_GIL_WAIT ||
         place->caller)
         return 2 * thread->is_main + !thread->holds_gil;
@@ -58,7 +58,7 @@ static int order_of(struct target *target, const struct thread *thread, struct s
 /* The nth choice, or the main thread if none comes by. Only threads of the main interpreter: the
  * agent belongs there. */
 static const struct thread *choose(struct attempt *attempt, const struct snapshot *snapshot,
-                                   unsigned nth, struct sleep_place *place)
+                                   unsigned nth, struct sleep_call *place)
 {
     const struct thread *by_order[CHOICES_MAX], *main_thread = NULL;
     size_t n = 0;
@@ -76,7 +76,7 @@ static const struct thread *choose(struct attempt *attempt, const struct snapsho
     attempt->all_asleep = !n;
     const struct thread *chosen = n ? by_order[nth % n] : main_thread;
     if (chosen)
-        sleep_place_find(attempt->target, chosen, place);
+        sleep_call_find(attempt->target, chosen, place);
     return chosen;
 }
 
@@ -89,20 +89,20 @@ static bool over(const struct attempt *attempt)
 
 static void nap(unsigned *ns)
 {
-    nanosleep(&(struct timespec){.tv_nsec = *ns}, NULL);
+    nap_ns(*ns);
     *ns = *ns * 2 > NAP_LAST_NS ? NAP_LAST_NS : *ns * 2;
 }
 
 /* Waits for the script's answer until `end`, or as long as it is not even taken, until `slice`. */
-static bool wait_answer(struct attempt *attempt, const struct remote_order *order, uint64_t slice,
+static bool wait_answer(struct attempt *attempt, const struct script_order *order, uint64_t slice,
                         uint64_t end)
 {
     unsigned ns = NAP_FIRST_NS;
     bool taken = false;
 
-    while (!remote_files_reply(&attempt->files, attempt->said, sizeof attempt->said)) {
+    while (!script_files_reply(&attempt->files, attempt->said, sizeof attempt->said)) {
         uint64_t now = monotonic_ns();
-        taken = taken || remote_order_taken(order);
+        taken = taken || script_order_taken(order);
         if (now >= end || (!taken && now >= slice) || interrupted(attempt->interrupt) ||
             !target_same_program(attempt->target))
             return false;
@@ -117,8 +117,8 @@ static bool wait_grace(struct attempt *attempt)
     uint64_t end = monotonic_ns() + GRACE_NS;
     unsigned ns = NAP_FIRST_NS;
 
-    remote_files_unlock(&attempt->files);
-    while (!remote_files_reply(&attempt->files, attempt->said, sizeof attempt->said)) {
+    script_files_unlock(&attempt->files);
+    while (!script_files_reply(&attempt->files, attempt->said, sizeof attempt->said)) {
         if (monotonic_ns() >= end || !target_same_program(attempt->target))
             return false;
         nap(&ns);
@@ -151,11 +151,11 @@ static uint64_t slice_end(const struct attempt *attempt, const struct thread *th
 }
 
 /* Places the order with one thread and takes it back if nothing comes of it. 1: the script has
- * answered; 0: not this thread; else as remote_exec_load(). */
+ * answered; 0: not this thread; else as script_load(). */
 static int try_thread(struct attempt *attempt, const struct thread *thread,
-                      const struct sleep_place *place)
+                      const struct sleep_call *place)
 {
-    struct remote_order order = {
+    struct script_order order = {
         .target = attempt->target,
         .runtime = &attempt->runtime,
         .tid = thread->tid,
@@ -164,7 +164,7 @@ static int try_thread(struct attempt *attempt, const struct thread *thread,
     };
 
     snprintf(order.path, sizeof order.path, "%s/script.py", attempt->files.path);
-    int r = remote_order_place(&order);
+    int r = script_order_place(&order);
     attempt->result.pause_ns += order.pause_ns;
     attempt->result.attempts++;
     if (r != -EBUSY)
@@ -178,7 +178,7 @@ static int try_thread(struct attempt *attempt, const struct thread *thread,
     if (wait_answer(attempt, &order, slice_end(attempt, thread), attempt->end))
         return 1;
     order.pause_ns = 0;
-    r = remote_order_withdraw(&order);
+    r = script_order_withdraw(&order);
     attempt->result.pause_ns += order.pause_ns;
     if (r < 0)
         return is_final(attempt, r) ? r : 0;
@@ -192,7 +192,7 @@ static int try_threads(struct attempt *attempt, struct text *why)
 
     for (unsigned nth = 0; nth == 0 || !over(attempt); nth++) {
         _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
-        struct sleep_place place;
+        struct sleep_call place;
         int r = snapshot_take(attempt->target, &options, &snapshot);
         if (r == 0) {
             const struct thread *thread = choose(attempt, snapshot, nth, &place);
@@ -236,7 +236,7 @@ static bool find_loaded(struct attempt *attempt, const char *name, const struct 
         return false;
     for (size_t i = 0; i < maps.n && !found; i++) {
         const struct mapping *map = &maps.items[i];
-        found = !map->offset && remote_files_path(map->path, path, cap) &&
+        found = !map->offset && script_files_path(map->path, path, cap) &&
                 (!name || strstr(path, name)) &&
                 is_loaded_image(&attempt->target->memory, map->start, image);
         if (found)
@@ -267,7 +267,7 @@ static void wait_ended(const struct attempt *attempt, pid_t inner_tid)
 /* What the script said: the number of its thread, then words. */
 static int conclude(struct attempt *attempt, const struct inject_image *image, struct text *why)
 {
-    char path[REMOTE_FILES_PATH_MAX], *said;
+    char path[SCRIPT_FILES_PATH_MAX], *said;
     struct inject_result *result = &attempt->result;
 
     wait_ended(attempt, (pid_t)strtol(attempt->said, &said, 10));
@@ -291,7 +291,7 @@ static int wait_begun(struct attempt *attempt, struct text *why)
     unsigned ns = NAP_FIRST_NS;
     int r;
 
-    while ((r = remote_runtime_read(attempt->target, &attempt->runtime, why)) == -EAGAIN) {
+    while ((r = script_offsets_read(attempt->target, &attempt->runtime, why)) == -EAGAIN) {
         if (over(attempt) || monotonic_ns() >= end)
             return interrupted(attempt->interrupt) ? -EINTR : -EOPNOTSUPP;
         text_clear(why);
@@ -304,14 +304,14 @@ static int run(struct attempt *attempt, const struct inject_image *image, struct
 {
     int r = refusal_shared(attempt->target->pid, why);
     if (r == 0) /* its answer is a file */
-        r = refusal_file_size(attempt->target->pid, REMOTE_FILES_REPLY_MAX, why);
+        r = refusal_file_size(attempt->target->pid, SCRIPT_FILES_REPLY_MAX, why);
     if (r == 0)
         r = wait_begun(attempt, why);
     if (r < 0)
         return r;
     if (!find_loaded(attempt, NULL, image, attempt->old, sizeof attempt->old, &attempt->old_base))
         *attempt->old = 0;
-    r = remote_files_put(attempt->target, image, *attempt->old ? attempt->old : NULL,
+    r = script_files_put(attempt->target, image, *attempt->old ? attempt->old : NULL,
                          &attempt->files, why);
     if (r < 0)
         return r;
@@ -320,7 +320,7 @@ static int run(struct attempt *attempt, const struct inject_image *image, struct
         text_clear(why);
         r = conclude(attempt, image, why);
     }
-    remote_files_remove(&attempt->files);
+    script_files_remove(&attempt->files);
     return r;
 }
 
@@ -342,8 +342,8 @@ static void explain(const struct target *target, int error, struct text *why)
         text_puts(why, words_of(error));
 }
 
-int remote_exec_load(struct target *target, const struct inject_image *image, uint64_t deadline_ns,
-                     const struct interrupt *interrupt, struct inject_result *out, struct text *why)
+int script_load(struct target *target, const struct inject_image *image, uint64_t deadline_ns,
+                const struct interrupt *interrupt, struct inject_result *out, struct text *why)
 {
     uint64_t start = monotonic_ns();
     struct attempt *attempt = calloc(1, sizeof *attempt);

@@ -25,6 +25,5 @@
  * point before the deadline, it is stopped by a signal, or the library did not load in time;
  * -EINTR: interrupted; -ESRCH: it ended or is ending; -ENOEXEC: the library could not be loaded
  * (its words in why); -ENOMEM. */
-int remote_exec_load(struct target *target, const struct inject_image *image, uint64_t deadline_ns,
-                     const struct interrupt *interrupt, struct inject_result *out,
-                     struct text *why);
+int script_load(struct target *target, const struct inject_image *image, uint64_t deadline_ns,
+                const struct interrupt *interrupt, struct inject_result *out, struct text *why);

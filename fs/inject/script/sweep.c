@@ -32,7 +32,7 @@ static bool is_orphan(const char *name)
     uint64_t start, now;
     int pid;
 
-    if (sscanf(name, REMOTE_FILES_PREFIX "%d-%lu-", &pid, &start) != 2)
+    if (sscanf(name, SCRIPT_FILES_PREFIX "%d-%lu-", &pid, &start) != 2)
         return false;
     int r = process_start_time(pid, &now);
     return r == -ESRCH || (r == 0 && now != start);
@@ -97,13 +97,13 @@ static void remove_directory(int parent, const char *name, uid_t uid)
     unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-void remote_sweep(int parent, uid_t uid)
+void script_sweep(int parent, uid_t uid)
 {
     struct dirent *entry;
 
     _cleanup_closedir_ DIR *dir = list(parent);
     for (int i = 0; dir && i < ENTRIES_MAX && (entry = readdir(dir)); i++)
-        if (!strncmp(entry->d_name, REMOTE_FILES_PREFIX, strlen(REMOTE_FILES_PREFIX)) &&
+        if (!strncmp(entry->d_name, SCRIPT_FILES_PREFIX, strlen(SCRIPT_FILES_PREFIX)) &&
             is_orphan(entry->d_name))
             remove_directory(parent, entry->d_name, uid);
 }

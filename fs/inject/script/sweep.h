@@ -7,4 +7,4 @@
 /* Removes those of this user that lie in an open directory and belong to processes which have
  * ended. One that holds anything else than the files of files.h is left alone, and so is what is
  * mounted there. With the rights of the calling thread, which are to be the user's. */
-void remote_sweep(int parent, uid_t uid);
+void script_sweep(int parent, uid_t uid);

@@ -47,9 +47,9 @@ static bool is_interpreter(const struct target *target, uint64_t addr)
     return map && own && (same_file(map, own) || strstr(map->path, "/lib-dynload/"));
 }
 
-void sleep_place_find(struct target *target, const struct thread *thread, struct sleep_place *out)
+void sleep_call_find(struct target *target, const struct thread *thread, struct sleep_call *out)
 {
-    *out = (struct sleep_place){0};
+    *out = (struct sleep_call){0};
     if (thread->state != THREAD_IDLE || !is_retried(thread->wait) || thread->nframes < 2 ||
         thread->frames[0].kind != FRAME_NATIVE)
         return;
@@ -84,7 +84,7 @@ static bool calls_from(const struct memory *memory, uint64_t sp, uint64_t caller
     return false;
 }
 
-void sleep_place_wake(const struct memory *memory, pid_t tid, const struct sleep_place *place)
+void sleep_call_wake(const struct memory *memory, pid_t tid, const struct sleep_call *place)
 {
     struct user_regs_struct regs;
     struct iovec io = {&regs, sizeof regs};

@@ -9,14 +9,14 @@
 #include "fs/remote/moment/snapshot.h"
 
 /* Where a thread sleeps. */
-struct sleep_place {
+struct sleep_call {
     uint64_t pc;     /* behind the system call's instruction, in a library */
     uint64_t caller; /* the return address into the interpreter; 0: not a place to wake from */
 };
 
 /* Whether a thread of a snapshot with native frames sleeps so. Takes target->lock. */
-void sleep_place_find(struct target *target, const struct thread *thread, struct sleep_place *out);
+void sleep_call_find(struct target *target, const struct thread *thread, struct sleep_call *out);
 
 /* Makes the system call of a thread, which the calling thread has stopped by ptrace, return
  * EINTR; does nothing if it isn't at that place any more. */
-void sleep_place_wake(const struct memory *memory, pid_t tid, const struct sleep_place *place);
+void sleep_call_wake(const struct memory *memory, pid_t tid, const struct sleep_call *place);

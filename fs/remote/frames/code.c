@@ -142,21 +142,21 @@ struct fetch {
     uint32_t got, want;
 };
 
-static int fetch_all(const struct memory *memory, struct fetch *fetches, struct span *spans,
-                     size_t n)
+static int fetch_all(const struct memory *memory, struct fetch *fetches,
+                     struct memory_range *ranges, size_t n)
 {
     size_t k = 0;
 
     for (size_t i = 0; i < n; i++)
         if (fetches[i].want > fetches[i].got)
-            spans[k++] = (struct span){fetches[i].addr + fetches[i].got,
-                                       fetches[i].bytes + fetches[i].got,
-                                       fetches[i].want - fetches[i].got, false};
-    int r = memory_read_spans(memory, spans, k);
+            ranges[k++] = (struct memory_range){fetches[i].addr + fetches[i].got,
+                                                fetches[i].bytes + fetches[i].got,
+                                                fetches[i].want - fetches[i].got, false};
+    int r = memory_read_ranges(memory, ranges, k);
     k = 0;
     for (size_t i = 0; i < n; i++)
         if (fetches[i].want > fetches[i].got) {
-            if (spans[k++].ok)
+            if (ranges[k++].ok)
                 fetches[i].got = fetches[i].want;
             else
                 fetches[i].want = fetches[i].got; /* says: this is all there is */
@@ -229,7 +229,7 @@ static int extend(struct fetch *f, uint32_t size)
 }
 
 static int fetch_parts(const struct memory *memory, const struct offsets *o, struct code **codes,
-                       size_t n, struct fetch *fetches, struct span *spans)
+                       size_t n, struct fetch *fetches, struct memory_range *ranges)
 {
     for (size_t i = 0; i < n * PARTS; i++) {
         const struct code_key *key = &codes[i / PARTS]->key;
@@ -244,7 +244,7 @@ static int fetch_parts(const struct memory *memory, const struct offsets *o, str
         if (!f->bytes)
             return -ENOMEM;
     }
-    int r = fetch_all(memory, fetches, spans, n * PARTS);
+    int r = fetch_all(memory, fetches, ranges, n * PARTS);
     if (r < 0)
         return r;
     for (size_t i = 0; i < n * PARTS; i++) {
@@ -253,7 +253,7 @@ static int fetch_parts(const struct memory *memory, const struct offsets *o, str
         if (extend(f, size) < 0)
             return -ENOMEM;
     }
-    r = fetch_all(memory, fetches, spans, n * PARTS);
+    r = fetch_all(memory, fetches, ranges, n * PARTS);
     for (size_t i = 0; i < n * PARTS; i++) {
         uint32_t size = i % PARTS == TABLE ? table_size(o, &fetches[i])
                                            : string_size(o, &fetches[i]);
@@ -264,7 +264,7 @@ static int fetch_parts(const struct memory *memory, const struct offsets *o, str
 }
 
 static void finish(const struct offsets *o, struct code *code, const struct fetch *parts,
-                   const struct span *head)
+                   const struct memory_range *head)
 {
     struct code_key now;
 
@@ -290,21 +290,22 @@ static int load(const struct memory *memory, const struct offsets *o, struct cod
 {
     uint32_t head_size = code_head_size(o);
     struct fetch *fetches = calloc(n * PARTS, sizeof *fetches);
-    _cleanup_free_ struct span *spans = calloc(n * PARTS, sizeof *spans);
+    _cleanup_free_ struct memory_range *ranges = calloc(n * PARTS, sizeof *ranges);
     _cleanup_free_ uint8_t *heads = calloc(n, head_size);
     int r = -ENOMEM;
 
-    if (fetches && spans && heads)
-        r = fetch_parts(memory, o, codes, n, fetches, spans);
+    if (fetches && ranges && heads)
+        r = fetch_parts(memory, o, codes, n, fetches, ranges);
     if (r == 0) {
         /* the code objects once more: unchanged means that the strings were theirs */
         for (size_t i = 0; i < n; i++)
-            spans[i] = (struct span){codes[i]->addr, heads + i * head_size, head_size, false};
-        r = memory_read_spans(memory, spans, n);
+            ranges[i] =
+                (struct memory_range){codes[i]->addr, heads + i * head_size, head_size, false};
+        r = memory_read_ranges(memory, ranges, n);
     }
     for (size_t i = 0; i < n; i++) {
         if (r == 0)
-            finish(o, codes[i], fetches + i * PARTS, &spans[i]);
+            finish(o, codes[i], fetches + i * PARTS, &ranges[i]);
         else
             codes[i]->state = CODE_UNREADABLE;
     }

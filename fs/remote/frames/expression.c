@@ -84,7 +84,7 @@ static int match_entry(void *arg, uint64_t key, uint64_t value)
     return 1;
 }
 
-static int match_attribute(void *arg, const struct attribute *attribute)
+static int match_attribute(void *arg, const struct own_attribute *attribute)
 {
     struct search *s = arg;
 

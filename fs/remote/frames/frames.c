@@ -9,9 +9,8 @@
 #define UNENTERED_MAX 8 /* frames that may be dropped where only the innermost ones are read */
 
 #define OWNED_BY_GENERATOR 1
-#define OWNED_BY_C_STACK                                                  \
- 3 /* FRAME_OWNED_BY_CSTACK in 3.12, 3.13, ..._BY_INTERPRETER after; 3.14 \
-      has both, 3 and 4 */
+/* FRAME_OWNED_BY_CSTACK in 3.12 and 3.13, FRAME_OWNED_BY_INTERPRETER after; 3.14 has both. */
+#define OWNED_BY_C_STACK 3
 
 static uint32_t frame_size(const struct offsets *o) { return (uint32_t)o->frame_localsplus; }
 

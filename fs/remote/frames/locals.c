@@ -216,7 +216,7 @@ struct attributes {
     void *arg;
 };
 
-static int visit_attribute(void *arg, const struct attribute *attribute)
+static int visit_attribute(void *arg, const struct own_attribute *attribute)
 {
     const struct attributes *attributes = arg;
     const struct local local = {

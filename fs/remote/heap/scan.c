@@ -22,7 +22,7 @@ struct scanner {
     uint64_t deadline_ns;
     uint8_t *data;
     uint64_t pages[PAGES];
-    struct span spans[PAGES];
+    struct memory_range ranges[PAGES];
     uint8_t heads[PAGES][SCAN_HEAD];
 };
 
@@ -58,17 +58,17 @@ static int choose(struct scanner *scanner, uint64_t addr, size_t size)
 
     for (uint64_t at = first; at + scan->step <= addr + size; at += scan->step)
         if (scanner->pages[(at - addr) / PAGE] & PAGE_PRESENT) {
-            scanner->spans[n] = (struct span){at, scanner->heads[n], SCAN_HEAD};
+            scanner->ranges[n] = (struct memory_range){at, scanner->heads[n], SCAN_HEAD};
             n++;
         }
-    int r = n ? memory_read_spans(&scan->target->memory, scanner->spans, n) : 0;
+    int r = n ? memory_read_ranges(&scan->target->memory, scanner->ranges, n) : 0;
     if (r < 0)
         return r;
     uint64_t wanted[PAGES] = {0};
     for (size_t i = 0; i < n; i++) {
-        const struct span *span = &scanner->spans[i];
-        size_t page = (span->addr - addr) / PAGE;
-        if (span->ok && scan->begins(span->data, scan->step, span->addr))
+        const struct memory_range *range = &scanner->ranges[i];
+        size_t page = (range->addr - addr) / PAGE;
+        if (range->ok && scan->begins(range->data, scan->step, range->addr))
             memcpy(wanted + page, scanner->pages + page, each * sizeof *wanted);
     }
     for (size_t i = 0; i < size / PAGE; i++)
@@ -76,37 +76,37 @@ static int choose(struct scanner *scanner, uint64_t addr, size_t size)
     return 0;
 }
 
-/* One span for each run of pages that are there; the rest is 0. */
-static size_t plan_spans(struct scanner *scanner, uint64_t addr, size_t n)
+/* One range for each run of pages that are there; the rest is 0. */
+static size_t plan_ranges(struct scanner *scanner, uint64_t addr, size_t n)
 {
-    size_t spans = 0;
+    size_t ranges = 0;
     bool runs = false;
 
     for (size_t i = 0; i < n; i++) {
         bool there = scanner->pages[i] & PAGE_PRESENT;
-        struct span *last = &scanner->spans[spans];
+        struct memory_range *last = &scanner->ranges[ranges];
         if (there && runs)
             last[-1].len += PAGE;
         else if (there)
-            scanner->spans[spans++] =
-                (struct span){addr + i * PAGE, scanner->data + i * PAGE, PAGE};
+            scanner->ranges[ranges++] =
+                (struct memory_range){addr + i * PAGE, scanner->data + i * PAGE, PAGE};
         else
             memset(scanner->data + i * PAGE, 0, PAGE);
         if (!there && scanner->pages[i] & PAGE_SWAPPED)
             scanner->scan->swapped += PAGE;
         runs = there;
     }
-    return spans;
+    return ranges;
 }
 
 /* Of a run, some of which has gone meanwhile, what is still there. -ESRCH, -EPERM. */
-static int copy_by_page(struct scanner *scanner, const struct span *span)
+static int copy_by_page(struct scanner *scanner, const struct memory_range *range)
 {
-    uint8_t *data = span->data;
+    uint8_t *data = range->data;
     int r = 0;
 
-    for (uint32_t at = 0; at < span->len && (r == 0 || r == -EFAULT); at += PAGE) {
-        r = memory_read(&scanner->scan->target->memory, span->addr + at, data + at, PAGE);
+    for (uint32_t at = 0; at < range->len && (r == 0 || r == -EFAULT); at += PAGE) {
+        r = memory_read(&scanner->scan->target->memory, range->addr + at, data + at, PAGE);
         if (r == 0)
             scanner->scan->copied += PAGE;
         else
@@ -120,14 +120,14 @@ static int copy(struct scanner *scanner, uint64_t addr, size_t size)
 {
     learn_pages(scanner, addr, size / PAGE);
     int r = scanner->scan->begins ? choose(scanner, addr, size) : 0;
-    size_t n = r == 0 ? plan_spans(scanner, addr, size / PAGE) : 0;
-    r = n ? memory_read_spans(&scanner->scan->target->memory, scanner->spans, n) : r;
+    size_t n = r == 0 ? plan_ranges(scanner, addr, size / PAGE) : 0;
+    r = n ? memory_read_ranges(&scanner->scan->target->memory, scanner->ranges, n) : r;
 
     for (size_t i = 0; r == 0 && i < n; i++) {
-        if (scanner->spans[i].ok)
-            scanner->scan->copied += scanner->spans[i].len;
+        if (scanner->ranges[i].ok)
+            scanner->scan->copied += scanner->ranges[i].len;
         else
-            r = copy_by_page(scanner, &scanner->spans[i]);
+            r = copy_by_page(scanner, &scanner->ranges[i]);
     }
     return r < 0 ? r : n > 0;
 }

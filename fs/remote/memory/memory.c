@@ -19,55 +19,55 @@ static bool image_copy(const struct memory_image *image, uint64_t addr, void *bu
 
 int memory_read(const struct memory *m, uint64_t addr, void *buf, size_t len)
 {
-    struct span span = {.addr = addr, .data = buf, .len = (uint32_t)len};
+    struct memory_range range = {.addr = addr, .data = buf, .len = (uint32_t)len};
 
     if (len > UINT32_MAX)
         return -EFAULT;
-    int r = memory_read_spans(m, &span, 1);
+    int r = memory_read_ranges(m, &range, 1);
     if (r < 0)
         return r;
-    return span.ok ? 0 : -EFAULT;
+    return range.ok ? 0 : -EFAULT;
 }
 
 /* process_vm_readv(2) stops at the first unreadable byte and reports how far it came: mark what
  * arrived, step over the culprit, go on behind it. */
-static int read_batch(const struct memory *m, struct span *spans, size_t n)
+static int read_batch(const struct memory *m, struct memory_range *ranges, size_t n)
 {
     struct iovec local[IOV_BATCH], remote[IOV_BATCH];
 
     for (size_t i = 0; i < n; i++) {
-        local[i] = (struct iovec){spans[i].data, spans[i].len};
-        remote[i] = (struct iovec){(void *)(uintptr_t)spans[i].addr, spans[i].len};
-        spans[i].ok = false;
+        local[i] = (struct iovec){ranges[i].data, ranges[i].len};
+        remote[i] = (struct iovec){(void *)(uintptr_t)ranges[i].addr, ranges[i].len};
+        ranges[i].ok = false;
     }
     for (size_t i = 0; i < n;) {
         ssize_t got = process_vm_readv(m->pid, local + i, n - i, remote + i, n - i, 0);
         if (got < 0 && errno != EFAULT)
             return -errno;
         size_t left = got < 0 ? 0 : (size_t)got;
-        while (i < n && left >= spans[i].len) {
-            left -= spans[i].len;
-            spans[i++].ok = true;
+        while (i < n && left >= ranges[i].len) {
+            left -= ranges[i].len;
+            ranges[i++].ok = true;
         }
         i++; /* the culprit, or one past the end */
     }
     return 0;
 }
 
-int memory_read_spans(const struct memory *m, struct span *spans, size_t n)
+int memory_read_ranges(const struct memory *m, struct memory_range *ranges, size_t n)
 {
     if (m->core) {
         for (size_t i = 0; i < n; i++)
-            spans[i].ok = core_read(m->core, spans[i].addr, spans[i].data, spans[i].len);
+            ranges[i].ok = core_read(m->core, ranges[i].addr, ranges[i].data, ranges[i].len);
         return 0;
     }
     if (m->image) {
         for (size_t i = 0; i < n; i++)
-            spans[i].ok = image_copy(m->image, spans[i].addr, spans[i].data, spans[i].len);
+            ranges[i].ok = image_copy(m->image, ranges[i].addr, ranges[i].data, ranges[i].len);
         return 0;
     }
     for (size_t i = 0; i < n; i += IOV_BATCH) {
-        int r = read_batch(m, spans + i, n - i < IOV_BATCH ? n - i : IOV_BATCH);
+        int r = read_batch(m, ranges + i, n - i < IOV_BATCH ? n - i : IOV_BATCH);
         if (r < 0)
             return r;
     }

@@ -10,11 +10,11 @@
 #include <sys/types.h>
 
 /* One piece of target memory and where its copy goes. */
-struct span {
+struct memory_range {
     uint64_t addr;
     void *data; /* room for len bytes, owned by the caller */
     uint32_t len;
-    bool ok; /* set by memory_read_spans(): every byte arrived */
+    bool ok; /* set by memory_read_ranges(): every byte arrived */
 };
 
 struct core;
@@ -38,9 +38,9 @@ struct memory_image {
  * gone; -EPERM: not allowed to look. buf is unspecified on failure. */
 int memory_read(const struct memory *m, uint64_t addr, void *buf, size_t len);
 
-/* Reads many spans with as few system calls as possible (one for up to 1,024, IOV_MAX). Sets
+/* Reads many ranges with as few system calls as possible (one for up to 1,024, IOV_MAX). Sets
  * `ok` of each. Returns 0 even when some are unreadable; -ESRCH, -EPERM when none can be. */
-int memory_read_spans(const struct memory *m, struct span *spans, size_t n);
+int memory_read_ranges(const struct memory *m, struct memory_range *ranges, size_t n);
 
 /* Reads a NUL-terminated C string of at most cap - 1 bytes; a longer one is cut. Returns its
  * length or -errno. */

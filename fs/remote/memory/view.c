@@ -27,8 +27,8 @@ struct view {
     size_t n, alloc;
     struct piece *queue; /* asked for, not copied yet */
     size_t nqueue, queue_alloc;
-    struct span *spans; /* scratch for one read */
-    size_t spans_alloc;
+    struct memory_range *ranges; /* scratch for one read */
+    size_t ranges_alloc;
     struct piece **chosen; /* scratch: what is copied together */
     size_t chosen_alloc;
     uint8_t *again; /* scratch for view_verify() */
@@ -65,7 +65,7 @@ void view_free(struct view *view)
     free_blocks(view);
     free(view->pieces);
     free(view->queue);
-    free(view->spans);
+    free(view->ranges);
     free(view->chosen);
     free(view->again);
     free(view);
@@ -104,15 +104,16 @@ static uint8_t *place(struct view *view, size_t len)
 /* Copies pieces[0..n) in one go and sets their ok. */
 static int copy_pieces(struct view *view, struct piece *pieces, size_t n)
 {
-    if (ARRAY_GROW(view->spans, view->spans_alloc, n) < 0)
+    if (ARRAY_GROW(view->ranges, view->ranges_alloc, n) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
-        view->spans[i] = (struct span){pieces[i].addr, pieces[i].data, pieces[i].len, false};
-    int r = memory_read_spans(view->memory, view->spans, n);
+        view->ranges[i] =
+            (struct memory_range){pieces[i].addr, pieces[i].data, pieces[i].len, false};
+    int r = memory_read_ranges(view->memory, view->ranges, n);
     if (r < 0)
         return r;
     for (size_t i = 0; i < n; i++)
-        pieces[i].ok = view->spans[i].ok;
+        pieces[i].ok = view->ranges[i].ok;
     return 0;
 }
 
@@ -147,7 +148,7 @@ static size_t runs_size(struct piece *const *chosen, size_t n)
     return bytes;
 }
 
-/* Copies the chosen pieces to a buffer of runs_size() bytes, sets spans[i].data and .ok for each
+/* Copies the chosen pieces to a buffer of runs_size() bytes, sets ranges[i].data and .ok for each
  * chosen piece. */
 static int copy_runs(struct view *view, struct piece *const *chosen, size_t n, uint8_t *to)
 {
@@ -156,27 +157,28 @@ static int copy_runs(struct view *view, struct piece *const *chosen, size_t n, u
 
     if (!n)
         return 0;
-    if (ARRAY_GROW(view->spans, view->spans_alloc, 2 * n) < 0)
+    if (ARRAY_GROW(view->ranges, view->ranges_alloc, 2 * n) < 0)
         return -ENOMEM;
-    struct span *runs = view->spans + n, *spans = view->spans;
+    struct memory_range *runs = view->ranges + n, *ranges = view->ranges;
     for (size_t i = 0, end; i < n; i = end) {
         end = run_end(chosen, n, i, &len);
-        runs[nruns++] = (struct span){chosen[i]->addr, to, len, false};
+        runs[nruns++] = (struct memory_range){chosen[i]->addr, to, len, false};
         for (size_t k = i; k < end; k++)
-            spans[k] = (struct span){chosen[k]->addr, to + (chosen[k]->addr - chosen[i]->addr),
-                                     chosen[k]->len, false};
+            ranges[k] = (struct memory_range){chosen[k]->addr,
+                                              to + (chosen[k]->addr - chosen[i]->addr),
+                                              chosen[k]->len, false};
         to += (len + 15) & ~15u;
     }
-    int r = memory_read_spans(view->memory, runs, nruns);
+    int r = memory_read_ranges(view->memory, runs, nruns);
     if (r < 0)
         return r;
     size_t run = 0;
     for (size_t i = 0, end; i < n; i = end, run++) {
         end = run_end(chosen, n, i, &len);
         for (size_t k = i; k < end; k++)
-            spans[k].ok = runs[run].ok;
+            ranges[k].ok = runs[run].ok;
         if (!runs[run].ok) /* perhaps only a part of it isn't readable */
-            r = memory_read_spans(view->memory, spans + i, end - i);
+            r = memory_read_ranges(view->memory, ranges + i, end - i);
         if (r < 0)
             return r;
     }
@@ -231,8 +233,8 @@ int view_refresh(struct view *view)
         return r;
     }
     for (size_t i = 0; i < n; i++) {
-        view->pieces[i].data = view->spans[i].data;
-        view->pieces[i].ok = view->spans[i].ok;
+        view->pieces[i].data = view->ranges[i].data;
+        view->pieces[i].ok = view->ranges[i].ok;
         view->pieces[i].used = false;
     }
     return 0;
@@ -369,7 +371,7 @@ int view_verify(struct view *view)
         r = copy_runs(view, view->chosen, n, view->again);
     for (size_t i = 0; i < n && r == 0; i++) {
         const struct piece *p = view->chosen[i];
-        const struct span *s = &view->spans[i];
+        const struct memory_range *s = &view->ranges[i];
         if (s->ok != p->ok || (p->ok && memcmp(s->data, p->data, p->len)))
             r = -EAGAIN;
     }

@@ -3,14 +3,13 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/memory/core.h"
 #include "fs/trace/tracer.h"
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define NAP_NS 200000 /* between tries that failed because the target ran */
 /* Of being stopped: a thread of ours that has let go may still be its tracer for a moment. */
@@ -384,7 +383,7 @@ int moment_run(struct target *target, moment_work *work, void *arg, struct momen
         if (i >= MOMENT_TRIES_MIN && monotonic_ns() - start > MOMENT_DEADLINE_NS)
             break;
         if (i > 8)
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            nap_ns(NAP_NS);
         if (search.torn)
             pacing_let_run(target->pid, search.torn);
         search.torn = 0;

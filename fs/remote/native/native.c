@@ -243,23 +243,24 @@ static size_t reserve(struct native *native, size_t size)
  * the bytes that arrived. */
 static size_t read_by_pages(const struct memory *m, uint64_t low, uint64_t high, uint8_t *data)
 {
-    struct span spans[64];
+    struct memory_range ranges[64];
     uint64_t done = low;
 
     while (done < high) {
         size_t n = 0;
-        for (uint64_t at = done; at < high && n < ARRAY_SIZE(spans); n++) {
+        for (uint64_t at = done; at < high && n < ARRAY_SIZE(ranges); n++) {
             uint64_t next = (at | 4095) + 1 < high ? (at | 4095) + 1 : high;
-            spans[n] =
-                (struct span){.addr = at, .data = data + (at - low), .len = (uint32_t)(next - at)};
+            ranges[n] = (struct memory_range){.addr = at,
+                                              .data = data + (at - low),
+                                              .len = (uint32_t)(next - at)};
             at = next;
         }
-        if (memory_read_spans(m, spans, n) < 0)
+        if (memory_read_ranges(m, ranges, n) < 0)
             return done - low;
         for (size_t i = 0; i < n; i++) {
-            if (!spans[i].ok)
+            if (!ranges[i].ok)
                 return done - low;
-            done += spans[i].len;
+            done += ranges[i].len;
         }
     }
     return done - low;
@@ -288,10 +289,10 @@ static void plan_copies(struct native *native, const struct maps *maps, struct n
 int native_capture(struct native *native, const struct maps *maps, struct native_stack *stacks,
                    size_t n)
 {
-    _cleanup_free_ struct span *spans = calloc(n ? n : 1, sizeof *spans);
-    size_t nspans = 0;
+    _cleanup_free_ struct memory_range *ranges = calloc(n ? n : 1, sizeof *ranges);
+    size_t nranges = 0;
 
-    if (!spans)
+    if (!ranges)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         stacks[i].end = 0;
@@ -304,15 +305,16 @@ int native_capture(struct native *native, const struct maps *maps, struct native
     plan_copies(native, maps, stacks, n);
     for (size_t i = 0; i < n; i++)
         if (!stacks[i].end)
-            spans[nspans++] = (struct span){.addr = stacks[i].low,
-                                            .data = native->arena + stacks[i].copy,
-                                            .len = (uint32_t)(stacks[i].high - stacks[i].low)};
-    int r = memory_read_spans(native->memory, spans, nspans);
+            ranges[nranges++] =
+                (struct memory_range){.addr = stacks[i].low,
+                                      .data = native->arena + stacks[i].copy,
+                                      .len = (uint32_t)(stacks[i].high - stacks[i].low)};
+    int r = memory_read_ranges(native->memory, ranges, nranges);
     if (r < 0)
         return r;
     for (size_t i = 0, k = 0; i < n; i++) {
         struct native_stack *stack = &stacks[i];
-        if (stack->end || spans[k++].ok)
+        if (stack->end || ranges[k++].ok)
             continue;
         stack->high = stack->low + read_by_pages(native->memory, stack->low, stack->high,
                                                  native->arena + stack->copy);
@@ -336,12 +338,12 @@ static bool copy_longer(struct native *native, const struct maps *maps,
     if (!native->longer && !(native->longer = malloc(NATIVE_STACK_MAX)))
         return false;
     copy->high = limit_copy(maps, stack, copy->low, size, &copy->cut);
-    struct span span = {.addr = copy->low,
-                        .data = native->longer,
-                        .len = (uint32_t)(copy->high - copy->low)};
-    if (memory_read_spans(native->memory, &span, 1) < 0)
+    struct memory_range range = {.addr = copy->low,
+                                 .data = native->longer,
+                                 .len = (uint32_t)(copy->high - copy->low)};
+    if (memory_read_ranges(native->memory, &range, 1) < 0)
         return false;
-    if (!span.ok) {
+    if (!range.ok) {
         copy->high = copy->low +
                      read_by_pages(native->memory, copy->low, copy->high, native->longer);
         copy->cut = false;

@@ -130,12 +130,12 @@ int tuple_item(struct view *view, const struct offsets *offsets, uint64_t tuple,
                uint64_t *out);
 
 /* One attribute that an instance itself holds. */
-struct attribute {
+struct own_attribute {
     uint64_t key;  /* str object, for one in the instance's dictionary, else 0 ... */
     char name[64]; /* ... and the name is here: a member of __slots__ */
     uint64_t value;
 };
-typedef int attribute_visit(void *arg, const struct attribute *attribute);
+typedef int attribute_visit(void *arg, const struct own_attribute *attribute);
 
 /* What an instance holds: __slots__ of its classes, most derived first, then its __dict__ in
  * whatever form this version keeps it. */

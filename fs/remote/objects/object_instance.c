@@ -144,7 +144,7 @@ static int class_slots(void *arg, uint64_t type)
     for (uint64_t i = 0; i < n; i++) {
         const uint8_t *member = members + i * MEMBER_SIZE;
         uint32_t kind = load32(member + MEMBER_TYPE);
-        struct attribute attribute = {0};
+        struct own_attribute attribute = {0};
         name = load64(member);
         offset = load64(member + MEMBER_OFFSET);
         if ((kind != MEMBER_OBJECT && kind != MEMBER_OBJECT_EX) || offset < OBJECT_SIZE ||
@@ -162,7 +162,7 @@ static int class_slots(void *arg, uint64_t type)
 static int dict_attribute(void *arg, uint64_t key, uint64_t value)
 {
     struct attribute_walk *walk = arg;
-    struct attribute attribute = {.key = key, .value = value};
+    struct own_attribute attribute = {.key = key, .value = value};
 
     return walk->visit(walk->arg, &attribute);
 }
@@ -199,7 +199,7 @@ struct attribute_search {
     uint64_t value;
 };
 
-static int match_attribute(void *arg, const struct attribute *attribute)
+static int match_attribute(void *arg, const struct own_attribute *attribute)
 {
     struct attribute_search *search = arg;
 

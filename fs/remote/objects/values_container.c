@@ -149,11 +149,11 @@ bool render_dict(struct renderer *r, uint64_t object, unsigned depth)
 #define ATTRIBUTES_COUNTED_MAX 4096
 
 struct attributes {
-    struct attribute items[VALUE_ITEMS_MAX];
+    struct own_attribute items[VALUE_ITEMS_MAX];
     unsigned n, all; /* kept here; there are */
 };
 
-static int collect_attribute(void *arg, const struct attribute *attribute)
+static int collect_attribute(void *arg, const struct own_attribute *attribute)
 {
     struct attributes *attributes = arg;
 
@@ -163,7 +163,7 @@ static int collect_attribute(void *arg, const struct attribute *attribute)
 }
 
 /* An attribute's name: a str of any kind that Python code chose, or a member's. */
-static void add_name(struct renderer *r, const struct attribute *attribute)
+static void add_name(struct renderer *r, const struct own_attribute *attribute)
 {
     if (!attribute->key)
         text_add_escaped(r->out, attribute->name, strlen(attribute->name));

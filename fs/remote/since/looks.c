@@ -6,8 +6,6 @@
 #include "fs/proc/may_hang.h"
 #include "fs/remote/since/since.h"
 
-#include <time.h>
-
 static struct {
     pthread_mutex_t lock;
     bool running; /* the thread that looks */
@@ -85,8 +83,7 @@ static void *looks_main(void *arg)
 
     for (;;) {
         struct may_hang *works[SINCE_PROCESSES_MAX];
-        const struct timespec pause = timespec_of(SINCE_LOOK_NS);
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+        nap_ns(SINCE_LOOK_NS);
         if (!list_asked(targets, &n))
             return NULL;
         for (size_t i = 0; i < n; i++)

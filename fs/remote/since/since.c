@@ -6,6 +6,7 @@
 #include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/memory/view.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/remote/since/looks.h"
@@ -13,21 +14,20 @@
 #include <errno.h>
 
 #define CLOCKS_NS 100000000u /* so long processors' clocks are waited for, in all */
-#define BETWEEN_NS \
- 500000000u /* at least, from one judgement whether a thread is busy to the next */
-#define UNSEEN_NS \
- 10000000000u /* who wasn't looked at for so long is seen for the first time again */
+/* At least, from one judgement whether a thread is busy to the next. */
+#define BETWEEN_NS 500000000u
+/* A thread that wasn't looked at for so long is seen for the first time again. */
+#define UNSEEN_NS 10000000000u
 /* A thread is busy that had a processor for this part of the time, that had or wanted one for that
  * part, or that wants one now and has waited for other things no more often than that. */
 #define BUSY_RAN 0.25
 #define BUSY_READY 0.75
 #define BUSY_WAITS 4
-#define EXACT_NS                                                                  \
- 2000000000u /* a thread that ran so shortly before is known to have stopped then \
-              */
+/* A thread that ran so shortly before is known to have stopped then. */
+#define EXACT_NS 2000000000u
 
 /* A Python frame and what runs in it. */
-struct place {
+struct running_frame {
     uint64_t frame, code;
     int line;
 };
@@ -43,9 +43,9 @@ struct seen {
     uint64_t slept_ns; /* when it fell asleep, as the kernel says; no earlier than it did so */
     bool slept_exact;
 
-    struct place place; /* of a thread that runs: where it was seen, ... */
-    uint64_t here_ns;   /* ... at each look since then in this frame, ... */
-    uint64_t line_ns;   /* ... and at this line of it */
+    struct running_frame place; /* of a thread that runs: where it was seen, ... */
+    uint64_t here_ns;           /* ... at each look since then in this frame, ... */
+    uint64_t line_ns;           /* ... and at this line of it */
     uint64_t judged_ns; /* when it was last judged to be busy or not, and what was known then: */
     struct runs judged;
     uint64_t judged_waits;
@@ -192,7 +192,7 @@ static bool judge(const struct target *target, struct seen *seen, bool wants, ui
 }
 
 static void note_place(const struct target *target, struct seen *seen, const struct lwp *lwp,
-                       const struct place *place, uint64_t now)
+                       const struct running_frame *place, uint64_t now)
 {
     bool busy = true;
 
@@ -218,8 +218,8 @@ static void note_places(struct target *target, struct since *since, const struct
         struct seen *seen = tid ? find(since, tid) : NULL;
         if (!seen || seen->first_ns < now || !frame->info || frame->info->state != CODE_LOADED)
             continue;
-        const struct place place = {frame->addr, frame->code,
-                                    linetable_line(&frame->info->lines, frame->lasti)};
+        const struct running_frame place = {frame->addr, frame->code,
+                                            linetable_line(&frame->info->lines, frame->lasti)};
         note_place(target, seen, lwp_find(lwps, tid), &place, now);
     }
 }

@@ -51,7 +51,7 @@ static uint64_t unless_none(struct reading *reading, uint64_t object)
     return is_none(reading, object) ? 0 : object;
 }
 
-static int take_attribute(void *arg, const struct attribute *attribute)
+static int take_attribute(void *arg, const struct own_attribute *attribute)
 {
     struct py_task *t = arg;
     struct reading *reading = t->reading;

@@ -771,6 +771,27 @@ int torch_tensor_read(struct target *target, struct view *view, uint64_t object,
     return r == -EAGAIN ? -EINVAL : r;
 }
 
+void torch_shard_read(struct target *target, struct view *view, const struct tensor *of,
+                      struct tensor *out)
+{
+    const struct offsets *offsets = &target->runtime.offsets;
+    struct tensor shard;
+    uint64_t object;
+    int r = of->data || !of->object ? -ENOENT : -EAGAIN;
+
+    *out = *of;
+    for (int i = 0; i < TRIES && r == -EAGAIN; i++) {
+        view_reset(view);
+        r = instance_attribute(view, offsets, of->object, "_local_tensor", &object);
+        if (r == 0)
+            r = tensor_read(view, offsets, object, &shard);
+        if (r == 0)
+            r = view_verify(view);
+    }
+    if (r == 0)
+        *out = shard;
+}
+
 static void add_numbered(const char *name, unsigned number, struct text *out)
 {
     text_puts(out, name);

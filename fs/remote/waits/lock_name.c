@@ -113,7 +113,7 @@ static void visit_variables(struct search *s, const struct raw_frame *frame)
 
 /* ---- contents ---- */
 
-static int visit_attribute(void *arg, const struct attribute *attribute)
+static int visit_attribute(void *arg, const struct own_attribute *attribute)
 {
     struct search *s = arg;
     struct node node = {.object = attribute->value,

@@ -1,11 +1,11 @@
 #include "fs/remote/waits/peers.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/descriptors.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/memory/memory.h"
 
 #include <errno.h>

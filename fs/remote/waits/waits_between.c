@@ -8,8 +8,8 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/waits/ends.h"
 
 #include <errno.h>

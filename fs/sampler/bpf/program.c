@@ -3,7 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/base/ranges.h"
 #include "fs/sampler/bpf/btf.h"
-#include "fs/sampler/bpf/events.h"
+#include "fs/sampler/bpf/perf_events.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -342,7 +342,7 @@ int program_get(struct program **out, struct text *why)
             return r;
         }
         if (!shared.event_ns)
-            shared.event_ns = event_cost(false);
+            shared.event_ns = perf_events_cost(false);
         p->event_ns = shared.event_ns;
         shared.program = p;
     }

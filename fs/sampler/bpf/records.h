@@ -12,7 +12,7 @@
 #define KERNEL_STACK_PIECES 4      /* ... and so many records at most */
 #define KERNEL_RUNNING_MAX 4       /* event loops of which it is seen which task they run */
 #define KERNEL_NAME_BYTES 128      /* of the object that is a task's name */
-#define KERNEL_SLOTS 256           /* profiles at a time */
+#define KERNEL_SLOTS 1024          /* profiles at a time */
 #define KERNEL_PROCESSES_MAX 4096  /* processes that are watched, children included */
 #define KERNEL_THREADS_MAX 32768   /* threads whose absence is measured at a time */
 #define KERNEL_TLS_MAX 4           /* places where a thread may keep its thread state */
@@ -100,9 +100,8 @@ enum kernel_kind {
 #define RECORD_TASK 16u      /* a struct kernel_task stands behind the frames */
 
 /* Low bits of a frame's code. */
-#define FRAME_MARK                                                             \
- 1u /* no Python frame but where a call of the loop began; `at` is its address \
-     */
+/* No Python frame but where a call of the loop began; `at` is its address. */
+#define FRAME_MARK 1u
 #define FRAME_GENERATOR 2u /* a generator's */
 #define FRAME_ENTRY 4u     /* the outermost of one call of the loop (3.11) */
 

@@ -1,7 +1,6 @@
 """hostile.py LIBRARY MODE [SEED]: pretends to be a process with an agent (LIBRARY, imposter.c), whose
 channel and record do what MODE says. The numbers are those of agent/wire/proto.h."""
 import array
-import ctypes
 import os
 import random
 import select
@@ -12,7 +11,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from imposter_record import MAGIC, VERSION, Record, load
+from imposter_record import load
 
 RUNNING = 1
 HELLO, EVAL, TEXT, CANCEL, STATUS, DETACH = range(1, 7)
@@ -28,7 +27,7 @@ def frame(op, number, body=b"", size=None):
     return struct.pack("=IHHQ", 16 + len(body) if size is None else size, op, 0, number) + body
 
 
-def ready(nonce=0, version=VERSION):
+def ready(nonce=0, version=record.version):
     return struct.pack("=IIQQiiQQQ16s", version, 1, nonce, 0, os.getpid(), os.getpid(), 1 << 20, 0,
                        7, b"1.0")
 
@@ -38,7 +37,6 @@ def done(error=0, flags=0, consumed=0, words=b""):
 
 
 def publish(channel):
-    record.magic, record.version, record.size = MAGIC, VERSION, ctypes.sizeof(Record)
     record.pid, record.origin, record.channel_tid = os.getpid(), 1, os.getpid()
     record.channel = channel
     record.generation += 1

@@ -1,0 +1,61 @@
+/* The lines of the file `breakpoints` that are this session's.
+ *
+ * A client says each time all that it wants for a source, or of a kind: what is there already
+ * stays, since a line that is removed lets go what it holds. For the same reason one that holds a
+ * thread is removed when that goes on. */
+#pragma once
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GONE_MAX 64 /* lines that are remembered */
+
+struct session;
+
+struct line {
+    int64_t id;
+    char *kind;    /* who wants it: a source's name, or "function", "data", "exception" */
+    char *text;    /* as it was written */
+    json_t *shown; /* as the client has it */
+    bool logs;     /* it has a message */
+    bool stays;    /* while a client says what it wants: it wants this one */
+    bool goes;     /* it is taken out once it holds nobody */
+    double
+        gone; /* when it was taken out; what it did before that may still be told. 0: it is there */
+};
+
+struct breakpoints {
+    char *on_crash;  /* what `OnCrash` was before this session; NULL: it is as it was */
+    bool has_caught; /* this session has changed it, once */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t added;
+    struct line *lines;
+    size_t n, alloc;
+    bool adding; /* a line was written, and its number isn't known yet */
+};
+
+void breakpoints_init(struct breakpoints *breakpoints);
+void breakpoints_deinit(struct breakpoints *breakpoints);
+
+/* What is to be known of the line of an event. */
+struct line_kind {
+    bool is_ours;
+    bool logs;
+    bool is_function; /* its location is one */
+    bool goes;        /* it is to be taken out */
+};
+/* ts: when the event was. Waits while the number of a new line isn't known, unless this one is. */
+struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, double ts);
+/* Has the file contain just these lines of a kind: objects with `text`, `line` (the client's, 0:
+ * none), `logs`, or with `why` for one that can't be. The body of an answer: as many as are
+ * wanted, in their order. */
+json_t *breakpoints_set(struct session *session, const char *kind, const json_t *wanted);
+/* Whether exceptions that nobody catches stop: what the answer has for that. */
+json_t *breakpoints_catch(struct session *session, bool wanted);
+/* A thread has gone on: takes out the lines that were to go, and held it. */
+void breakpoints_gone_on(struct session *session);
+/* Takes out all of them. */
+void breakpoints_leave(struct session *session);

@@ -1,0 +1,86 @@
+/* A client and the process that it debugs.
+ *
+ * The thread of the client reads requests and hands them to three others: one looks, one acts
+ * (breakpoints, steps), and one runs what the user has typed, which may take its time. Another one
+ * hears what happens in the process. Each answers, or tells, by itself. */
+#pragma once
+
+#include "contrib/dap/breakpoints.h"
+#include "contrib/dap/files.h"
+#include "contrib/dap/lane.h"
+#include "contrib/dap/paths.h"
+#include "contrib/dap/places.h"
+
+#include <stdio.h>
+
+enum lane_kind { LANE_LOOK, LANE_ACT, LANE_EVALUATE, LANES };
+
+struct session {
+    const char *mount;
+    struct files files;
+    pid_t pid;
+    int events; /* the file of that name, from `attach` on until it is heard; -1: none */
+    struct paths paths;
+    struct places places;
+    struct breakpoints breakpoints;
+    struct lane lanes[LANES];
+    int first_line; /* as the client counts lines: 1 or 0 */
+    bool native;    /* native frames are shown, too */
+    bool own_code;  /* steps and exceptions are told in the program's own code only */
+
+    pthread_mutex_t out_lock; /* guards what follows */
+    int out;
+    int64_t seq; /* of the last message */
+
+    pthread_mutex_t lock; /* guards what follows */
+    json_t *stops;        /* by thread: the `stop` of `events` that holds it */
+    json_t *given;        /* threads that were told to step or to pause; "0": all */
+    json_t *stacks;       /* by thread that is held: its frames, as the client has them */
+    json_t *attaching;    /* the request that is answered last; NULL: none */
+    bool is_attached;
+};
+
+/* Serves a client until it leaves; then whoever was held by it goes on, and its breakpoints are
+ * taken out. */
+void session_run(const char *mount, FILE *in, int out);
+
+/* Sends what the protocol calls an event; takes the body over, NULL: none. */
+void session_tell(struct session *session, const char *event, json_t *body);
+/* Shows a text to the user, with a newline behind it. */
+void session_say(struct session *session, const char *words);
+/* Answers a request: with a body, which is taken over, or, where that is NULL, with why not. */
+void session_answer(struct session *session, const json_t *request, json_t *body, const char *why);
+
+/* A thread is held there. False: that was known, or another stop is newer. */
+bool session_stops(struct session *session, pid_t tid, json_t *stop);
+/* A thread goes on, or is about to: what the client knows of its frames is over. Whether a stop of
+ * it was known. */
+bool session_goes_on(struct session *session, pid_t tid);
+/* It is held still, elsewhere: what the client knows of its frames is over. */
+void session_moves(struct session *session, pid_t tid);
+/* The stop of a thread that is held, a new reference; NULL: it isn't, as far as is known. */
+json_t *session_stop_of(struct session *session, pid_t tid);
+/* Of all that are held, by thread; new. */
+json_t *session_stops_of_all(struct session *session);
+/* The frames that were kept of a thread, a new reference; NULL: none are. */
+json_t *session_stack(struct session *session, pid_t tid);
+/* Keeps them until it goes on; unless that isn't its stop any more. */
+void session_keep_stack(struct session *session, pid_t tid, const json_t *stop, json_t *frames);
+/* A thread, or with 0 each, is told to step, or to pause. */
+void session_gives(struct session *session, pid_t tid);
+/* Whether this session has a thread held: by a step or a pause that it gave, or at an exception
+ * that nobody caught. */
+bool session_holds(struct session *session, const json_t *stop);
+
+/* One request: its answer's body, new; NULL: *why, the caller's, has the words. */
+typedef json_t *request_run(struct session *session, const json_t *arguments, char **why);
+/* What is done after it was answered. */
+typedef void request_after(struct session *session, const json_t *arguments);
+/* Fails with words, made as by printf(3). Always NULL. */
+json_t *request_fail(char **why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Fails with what a file said. Always NULL. */
+json_t *request_fail_by(const struct reply *reply, char **why);
+/* Every request; also those of the protocol that can't be done have words. Serves one. */
+void requests_serve(struct session *session, json_t *request);
+/* Which thread serves it. */
+enum lane_kind requests_lane(const char *command);

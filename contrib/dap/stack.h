@@ -1,0 +1,6 @@
+/* Threads, and where they are. */
+#pragma once
+
+#include "contrib/dap/session.h"
+
+request_run stack_threads, stack_trace, stack_exception, stack_source;

@@ -1,0 +1,377 @@
+#include "contrib/dap/values.h"
+
+#include "agent/base/cleanup.h"
+#include "contrib/dap/member.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+
+#define SEPARATOR '\x1e' /* values.py */
+
+static const char helper[] =
+#include "values.py.inc"
+    ;
+
+/* ---- running Python ---- */
+
+/* In a frame, or, without one, in the main module. */
+static void run(struct session *session, const struct place *place, const char *code,
+                struct reply *reply)
+{
+    _cleanup_free_ char *text = NULL;
+
+    if (asprintf(&text, "%s\n\x04\n", code) < 0) /* where a block ends */
+        text = NULL;
+    if (!place)
+        files_ask(&session->files, reply, text ? text : "", "eval");
+    else if (place->crash)
+        files_ask(&session->files, reply, text ? text : "", "crash/frames/%d/eval", place->depth);
+    else
+        files_ask(&session->files, reply, text ? text : "", "threads/%d/frames/%d/eval",
+                  (int)place->tid, place->depth);
+}
+
+/* A text as a literal, of JSON and of Python. */
+static char *literal(const char *text)
+{
+    json_t *string = text_of(text, strlen(text));
+    char *made = string ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+
+    json_decref(string);
+    return made;
+}
+
+/* What a function of the helper's says; *said, the caller's, what the code printed before that. The
+ * arguments are made as by printf(3). */
+static json_t *call(struct session *session, const struct place *place, struct reply *reply,
+                    char **said, const char *function, const char *arguments, ...)
+    __attribute__((format(printf, 6, 7)));
+static json_t *call(struct session *session, const struct place *place, struct reply *reply,
+                    char **said, const char *function, const char *arguments, ...)
+{
+    _cleanup_free_ char *what = NULL, *code = NULL, *source = literal(helper);
+    va_list args;
+
+    va_start(args, arguments);
+    int r = vasprintf(&what, arguments, args);
+    va_end(args);
+    if (r < 0 || !source ||
+        asprintf(&code, "(lambda _p: (exec(%s, _p), _p)[1])({})['%s'](%s)", source, function,
+                 what) < 0)
+        code = NULL;
+    run(session, place, code ? code : "", reply);
+    char *json = reply->error ? NULL : strrchr(reply->text, SEPARATOR);
+    json_t *found = json ? json_loads(json + 1, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+    if (!found && !reply->error)
+        reply->error = EPROTO;
+    if (found && said)
+        *said = strndup(reply->text, (size_t)(json - reply->text));
+    return found;
+}
+
+/* ---- what the client has of a value ---- */
+
+static int64_t place_in(struct session *session, const struct place *frame, enum place_kind kind,
+                        char *path, json_t *rows)
+{
+    return places_add(&session->places, (struct place){.kind = kind,
+                                                       .tid = frame->tid,
+                                                       .depth = frame->depth,
+                                                       .crash = frame->crash,
+                                                       .path = path,
+                                                       .rows = rows});
+}
+
+/* An expression as it may have something behind it. */
+static char *join(const char *expression, const char *behind)
+{
+    size_t size =
+        strspn(expression, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.[]'\"");
+    bool is_path = !expression[size] && !isdigit((unsigned char)*expression);
+    char *made;
+
+    return asprintf(&made, is_path ? "%s%s" : "(%s)%s", expression, behind) < 0 ? NULL : made;
+}
+
+/* Adds type, value and, where there are children, a number for them. expression: taken over; NULL:
+ * there is none. */
+static void add_shown(struct session *session, const struct place *frame, json_t *out,
+                      const char *name, const json_t *row, size_t at, char *expression)
+{
+    json_t *children = json_array_get(row, at + 2);
+    int64_t number = 0;
+
+    json_object_set(out, "type", json_array_get(row, at));
+    json_object_set(out, name, json_array_get(row, at + 1));
+    if (expression)
+        json_object_set_new(out, "evaluateName", text_of(expression, strlen(expression)));
+    if (json_is_array(children))
+        number = place_in(session, frame, PLACE_SHOWN, expression, json_incref(children));
+    else if (json_is_false(children) && expression)
+        number = place_in(session, frame, PLACE_VALUE, expression, NULL);
+    else
+        free(expression);
+    json_object_set_new(out, "variablesReference", json_integer(number));
+}
+
+static json_t *shown_children(struct session *session, json_int_t number, const struct place *place)
+{
+    json_t *found = json_array(), *names = json_object(), *row;
+    size_t i;
+
+    json_array_foreach(place->rows, i, row)
+    {
+        const char *behind = json_string_value(json_array_get(row, 1));
+        char *expression = behind && place->path ? join(place->path, behind) : NULL;
+        json_t *variable = json_pack("{sO}", "name", json_array_get(row, 0));
+        if (expression)
+            json_object_set_new(names, json_string_value(json_array_get(row, 0)),
+                                json_string(expression));
+        else
+            json_object_set_new(variable, "presentationHint",
+                                json_pack("{s[s]}", "attributes", "readOnly"));
+        add_shown(session, place, variable, "value", row, 2, expression);
+        json_array_append_new(found, variable);
+    }
+    places_name(&session->places, number, names);
+    return json_pack("{so}", "variables", found);
+}
+
+char *values_path(struct session *session, json_int_t number, const char *name)
+{
+    _cleanup_place_ struct place place = {0};
+
+    if (!places_find(&session->places, number, &place))
+        return NULL;
+    if (place.kind == PLACE_LOCALS || place.kind == PLACE_GLOBALS)
+        return strdup(name);
+    return places_child(&session->places, number, name);
+}
+
+/* ---- scopes and variables ---- */
+
+json_t *values_scopes(struct session *session, const json_t *arguments, char **why)
+{
+    _cleanup_place_ struct place place = {0};
+
+    if (!places_find(&session->places, member_number(arguments, "frameId"), &place) ||
+        place.kind != PLACE_FRAME)
+        return request_fail(why, "that frame isn't known any more: its thread has gone on");
+    json_t *scopes = json_pack("[{sssIsbss}]", "name", "Locals", "variablesReference",
+                               (json_int_t)place_in(session, &place, PLACE_LOCALS, NULL, NULL),
+                               "expensive", 0, "presentationHint", "locals");
+    if (!place.crash)
+        json_array_append_new(scopes, json_pack("{sssIsb}", "name", "Globals", "variablesReference",
+                                                (json_int_t)place_in(session, &place, PLACE_GLOBALS,
+                                                                     NULL, NULL),
+                                                "expensive", 1));
+    return json_pack("{so}", "scopes", scopes);
+}
+
+static bool is_leaf(const char *type)
+{
+    static const char *const leaves[] = {"int",    "float",     "complex",
+                                         "bool",   "str",       "NoneType",
+                                         "bytes",  "bytearray", "function",
+                                         "module", "type",      "builtin_function_or_method"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(leaves); i++)
+        if (!strcmp(leaves[i], type))
+            return true;
+    return false;
+}
+
+/* From outside: no code runs for it. */
+static json_t *locals(struct session *session, const struct place *place, char **why)
+{
+    _cleanup_reply_ struct reply reply = {0};
+    json_t *rows, *found = json_array(), *row;
+    size_t i;
+
+    if (place->crash)
+        rows = files_query(&session->files, &reply,
+                           "SELECT name, '' AS type, value FROM crash WHERE crash = %lld AND depth "
+                           "= %d AND kind = 'local' AND name NOT NULL",
+                           (long long)place->crash, place->depth);
+    else
+        rows = files_query(&session->files, &reply,
+                           "SELECT name, type, value FROM locals WHERE tid = %d AND depth = %d AND "
+                           "name NOT NULL",
+                           (int)place->tid, place->depth);
+    if (!rows) {
+        json_decref(found);
+        return request_fail_by(&reply, why);
+    }
+    json_array_foreach(rows, i, row)
+    {
+        const char *name = member_words(row, "name");
+        bool opens = !is_leaf(member_words(row, "type"));
+        int64_t number = opens ? place_in(session, place, PLACE_VALUE, strdup(name), NULL) : 0;
+        json_array_append_new(found, json_pack("{sssssssIss}", "name", name, "value",
+                                               member_words(row, "value"), "type",
+                                               member_words(row, "type"), "variablesReference",
+                                               (json_int_t)number, "evaluateName", name));
+    }
+    json_decref(rows);
+    return json_pack("{so}", "variables", found);
+}
+
+/* Those of one value, by a look of the process's own. */
+static json_t *children(struct session *session, json_int_t number, struct place *place, char **why)
+{
+    _cleanup_reply_ struct reply reply = {0};
+    json_t *row = call(session, place, &reply, NULL, "show", "(\n%s\n)",
+                       place->kind == PLACE_GLOBALS ? "globals()" : place->path);
+
+    if (!row)
+        return request_fail_by(&reply, why);
+    json_decref(place->rows);
+    place->rows = json_incref(json_array_get(row, 2));
+    if (place->kind == PLACE_GLOBALS)
+        place->path = strdup("globals()");
+    json_decref(row);
+    return shown_children(session, number, place);
+}
+
+json_t *values_variables(struct session *session, const json_t *arguments, char **why)
+{
+    json_int_t number = member_number(arguments, "variablesReference");
+    _cleanup_place_ struct place place = {0};
+
+    if (!places_find(&session->places, number, &place))
+        return request_fail(why, "that value isn't known any more: its thread has gone on");
+    if (place.kind == PLACE_LOCALS)
+        return locals(session, &place, why);
+    return place.kind == PLACE_SHOWN ? shown_children(session, number, &place)
+                                     : children(session, number, &place, why);
+}
+
+/* ---- what acts ---- */
+
+/* Assigns in a frame, and shows what is there then. */
+static json_t *assign(struct session *session, const struct place *frame, const char *target,
+                      const char *value, char **why)
+{
+    _cleanup_reply_ struct reply done = {0}, shown = {0};
+    _cleanup_free_ char *code = NULL;
+
+    if (asprintf(&code, "%s = (\n%s\n)", target, value) < 0)
+        return request_fail(why, "out of memory");
+    run(session, frame, code, &done);
+    if (done.error)
+        return request_fail_by(&done, why);
+    json_t *row = call(session, frame, &shown, NULL, "show", "(\n%s\n)", target);
+    if (!row)
+        return request_fail_by(&shown, why);
+    json_t *made = json_object();
+    add_shown(session, frame, made, "value", row, 0, strdup(target));
+    json_decref(row);
+    return made;
+}
+
+json_t *values_set(struct session *session, const json_t *arguments, char **why)
+{
+    json_int_t number = member_number(arguments, "variablesReference");
+    const char *name = member_words(arguments, "name"), *value = member_words(arguments, "value");
+    _cleanup_free_ char *path = values_path(session, number, name);
+    _cleanup_place_ struct place place = {0};
+
+    if (!places_find(&session->places, number, &place))
+        return request_fail(why, "that value isn't known any more: its thread has gone on");
+    if (!path || !*path)
+        return request_fail(why, "it can't be assigned to: there is no expression for it");
+    return assign(session, &place, path, value, why);
+}
+
+/* Of the arguments' frame; false: there is none. */
+static bool find_frame(struct session *session, const json_t *arguments, struct place *out)
+{
+    return places_find(&session->places, member_number(arguments, "frameId"), out);
+}
+
+json_t *values_set_expression(struct session *session, const json_t *arguments, char **why)
+{
+    const char *expression = member_words(arguments, "expression");
+    _cleanup_place_ struct place place = {0};
+
+    if (!*expression || strpbrk(expression, "\r\n"))
+        return request_fail(why, "setExpression wants an expression of one line");
+    bool has_frame = find_frame(session, arguments, &place);
+    return assign(session, has_frame ? &place : NULL, expression, member_words(arguments, "value"),
+                  why);
+}
+
+json_t *values_evaluate(struct session *session, const json_t *arguments, char **why)
+{
+    const char *expression = member_words(arguments, "expression");
+    const char *context = member_words(arguments, "context");
+    bool is_repl = !strcmp(context, "repl"), is_whole = !strcmp(context, "clipboard");
+    _cleanup_reply_ struct reply shown = {0}, ran = {0};
+    _cleanup_place_ struct place place = {0};
+    _cleanup_free_ char *said = NULL;
+
+    if (!*expression)
+        return request_fail(why, "evaluate wants an expression");
+    bool has_frame = find_frame(session, arguments, &place);
+    if (!has_frame && member_number(arguments, "frameId"))
+        return request_fail(why, "that frame isn't known any more: its thread has gone on");
+    const struct place *frame = has_frame ? &place : NULL;
+    json_t *row = call(session, frame, &shown, &said, "show", "(\n%s\n)%s", expression,
+                       is_whole ? ", None" : "");
+    if (row) {
+        json_t *made = json_object();
+        if (said && *said)
+            session_tell(session, "output",
+                         json_pack("{ssso}", "category", "stdout", "output",
+                                   text_of(said, strlen(said))));
+        add_shown(session, &place, made, "result", row, 0, strdup(expression));
+        json_object_del(made, "evaluateName");
+        json_decref(row);
+        return made;
+    }
+    if (!is_repl || shown.error != EINVAL) /* which is a statement's: nothing has run */
+        return request_fail_by(&shown, why);
+    run(session, frame, expression, &ran);
+    if (ran.error)
+        return request_fail_by(&ran, why);
+    return json_pack("{sosi}", "result", text_of(ran.text, ran.size), "variablesReference", 0);
+}
+
+/* ---- completion ---- */
+
+static bool is_of_name(unsigned char c) { return isalnum(c) || c == '_' || c == '.' || c >= 0x80; }
+
+json_t *values_complete(struct session *session, const json_t *arguments, char **why)
+{
+    const char *text = member_words(arguments, "text");
+    _cleanup_reply_ struct reply reply = {0};
+    _cleanup_place_ struct place place = {0};
+    json_int_t column = member_number(arguments, "column") - 1;
+    size_t end = strlen(text), start, last;
+    json_t *row;
+    size_t i;
+
+    if (column >= 0 && (size_t)column < end)
+        end = (size_t)column;
+    for (start = end; start && is_of_name((unsigned char)text[start - 1]);)
+        start--;
+    for (last = end; last > start && text[last - 1] != '.';)
+        last--;
+    bool has_frame = find_frame(session, arguments, &place);
+    _cleanup_free_ char *whole = strndup(text + start, end - start);
+    _cleanup_free_ char *name = whole ? literal(whole) : NULL;
+    json_t *found = call(session, has_frame ? &place : NULL, &reply, NULL, "complete",
+                         "%s, {**vars(__import__('builtins')), **globals(), **locals()}",
+                         name ? name : "''");
+    if (!found)
+        return request_fail_by(&reply, why);
+    json_t *targets = json_array();
+    json_array_foreach(found, i, row)
+        json_array_append_new(targets,
+                              json_pack("{sOsOsIsI}", "label", json_array_get(row, 0), "type",
+                                        json_array_get(row, 1), "start", (json_int_t)last, "length",
+                                        (json_int_t)(end - last)));
+    json_decref(found);
+    return json_pack("{so}", "targets", targets);
+}

@@ -1,0 +1,968 @@
+/* The best source of samples: a program in the kernel (program.bpf.c) takes each in the very
+ * thread, as its quantum of processor time ends, or as it leaves the processor. Nothing of the
+ * target is stopped or written. What the program wrote is read here, by the sampler's thread and by
+ * whoever wants to see it now. */
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
+#include "fs/base/array.h"
+#include "fs/proc/lwp.h"
+#include "fs/remote/moment/moment.h"
+#include "fs/sampler/bpf/kernel_ring.h"
+#include "fs/sampler/bpf/own_state.h"
+#include "fs/sampler/bpf/perf_events.h"
+#include "fs/sampler/bpf/program.h"
+#include "fs/sampler/sampler.h"
+#include "fs/sampler/stacks.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define RING_MIN (1u << 18)  /* bytes; about half a second of samples, ... */
+#define RING_MAX (1u << 24)  /* ... up to that, ... */
+#define RINGS_MAX (1u << 29) /* ... and less where all together have more than a part of this */
+#define RINGS_SHARE 8
+#define RECORD_USUAL 1024   /* bytes of a sample, to reckon with */
+#define WAIT_MIN_MS 100     /* the reader comes so often while there are new places, threads, ... */
+#define WAIT_MAX_MS 1000    /* ... and then seldomer, as the ring has room for it */
+#define OPEN_NS 1000000000u /* a wait that lasts is noted so often */
+#define NAMES_NS 10000000000u /* threads' names are looked at so often, ... */
+#define NAMES_SHARE 10        /* ... and for one in so many parts of the time at most */
+#define VARY_NS 1000000000u   /* periods are changed so often */
+#define SWEEP_NS 1000000000u  /* threads that have ended are looked for so often at most */
+#define YIELD_MS 1            /* the reader leaves the lock to others so long */
+#define FAULTS_PERIOD 1       /* pages */
+#define THREADS_MAX 16384     /* that are told apart */
+#define CHILDREN_MAX 64 /* whose memory is read; others' names are looked up in the parent's */
+
+/* A thread that was heard of. */
+struct heard {
+    pid_t pid, tid;
+    uint64_t named;          /* CLOCK_MONOTONIC, ns: when its name was looked at ... */
+    bool in_python;          /* ... as a thread of Python */
+    bool to_name;            /* it is to be looked at */
+    uint64_t interp, thread; /* of its thread state, as last seen */
+    bool sampled;            /* since its period was changed */
+    uint64_t owed;           /* ns that no sample has, since that was changed while they passed */
+    bool away;               /* it waits */
+    bool before;    /* ... since before the profile began: it ends with the first that is heard */
+    uint64_t since; /* when it left, or the profile began */
+    uint64_t until; /* so far the wait was noted */
+    enum sample_kind kind;
+    uint32_t *ids; /* the stack, outermost first */
+    size_t n, alloc;
+};
+
+/* A process that the target has forked. */
+struct child {
+    pid_t pid;
+    uint32_t word;               /* the frame [child PID] */
+    struct target *target;       /* NULL: it has ended already */
+    struct sampler_names *names; /* of it; NULL: none */
+    struct sampler_tasks *tasks; /* ... whose names alone are shown */
+    struct stacks *stacks;
+};
+
+struct kernel {
+    struct sampler *sampler;
+    struct program *program;
+    struct kernel_ring ring;
+    struct perf_events clocks, faults;
+    uint32_t slot, serial, ring_bytes;
+    bool watched, hears, slotted;
+    uint64_t began; /* how far the ring was written as all threads had their events */
+    int wait_ms;    /* the reader's own: until it comes again */
+    size_t known;   /* places and threads, as it came last */
+
+    _Atomic unsigned wanted; /* those that wait for the lock: it is left to them */
+    pthread_mutex_t lock;    /* guards what follows */
+    struct stacks *stacks;
+    struct heard *threads; /* ascending by tid */
+    size_t nthreads, threads_alloc;
+    struct child *children;
+    size_t nchildren, children_alloc;
+    struct native_copy **natives; /* by processor: belongs to the record that comes next */
+    size_t nnatives, natives_alloc;
+    uint32_t *ids;   /* with the word for a child before them */
+    uint64_t lost;   /* that the store knows of */
+    uint64_t varied; /* CLOCK_MONOTONIC, ns: when periods were changed, ... */
+    uint64_t swept;  /* ... threads that have ended were looked for, ... */
+    uint64_t naming; /* ... and names may be looked at again; 0: at once */
+    bool names_due;  /* some thread is to be named */
+    uint64_t clocked, daemon_ns;
+    uint64_t gil; /* of the main interpreter */
+};
+
+/* ---- slots ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    bool taken[KERNEL_SLOTS];
+    uint32_t serial;
+    uint64_t ring_bytes; /* of all of them */
+} slots = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int slot_take(struct kernel *k, struct text *why)
+{
+    _guard_mutex_(&slots.lock);
+
+    for (uint32_t i = 0; i < KERNEL_SLOTS; i++)
+        if (!slots.taken[i]) {
+            k->slotted = slots.taken[i] = true;
+            k->slot = i;
+            k->serial = ++slots.serial;
+            return 0;
+        }
+    text_printf(why, "%d processes are profiled already", KERNEL_SLOTS);
+    return -ENOSPC;
+}
+
+static void slot_give(struct kernel *k)
+{
+    _guard_mutex_(&slots.lock);
+    slots.taken[k->slot] = false;
+    slots.ring_bytes -= k->ring_bytes;
+}
+
+/* ---- figures of the program ---- */
+
+/* Those of all processors. False: they can't be read. */
+static bool sum_figures(const struct kernel *k, struct kernel_figures *out)
+{
+    unsigned n = k->program->processors;
+    _cleanup_free_ struct kernel_figures *each = calloc(n, sizeof *each);
+
+    *out = (struct kernel_figures){0};
+    if (!each || map_get(k->program->maps[MAP_FIGURES], &k->slot, each) < 0)
+        return false;
+    for (unsigned i = 0; i < n; i++) {
+        out->samples += each[i].samples;
+        out->lost += each[i].lost;
+        out->no_stack += each[i].no_stack;
+        out->unreadable += each[i].unreadable;
+        out->switches += each[i].switches;
+        out->ns += each[i].ns;
+    }
+    return true;
+}
+
+static int clear_figures(const struct kernel *k)
+{
+    _cleanup_free_ struct kernel_figures *each = calloc(k->program->processors, sizeof *each);
+
+    return each ? map_set(k->program->maps[MAP_FIGURES], &k->slot, each) : -ENOMEM;
+}
+
+/* ---- threads ---- */
+
+static bool has_ended(const struct heard *heard)
+{
+    return syscall(SYS_tgkill, heard->pid, heard->tid, 0) < 0 && errno == ESRCH;
+}
+
+/* Forgets threads that have ended, now and then. What is left of a wait isn't known. */
+static void sweep_threads(struct kernel *k)
+{
+    uint64_t now = monotonic_ns();
+    size_t n = 0;
+
+    if (k->swept && now - k->swept < SWEEP_NS)
+        return;
+    for (size_t i = 0; i < k->nthreads; i++)
+        if (has_ended(&k->threads[i]))
+            free(k->threads[i].ids);
+        else
+            k->threads[n++] = k->threads[i];
+    k->nthreads = n;
+    k->swept = monotonic_ns();
+}
+
+/* NULL: there are too many. What comes of such a thread is lost. */
+static struct heard *find_thread(struct kernel *k, pid_t pid, pid_t tid)
+{
+    if (k->nthreads >= THREADS_MAX)
+        sweep_threads(k);
+    size_t low = LOWER_BOUND(k->nthreads, i, k->threads[i].tid < tid);
+
+    if (low < k->nthreads && k->threads[low].tid == tid)
+        return &k->threads[low];
+    if (k->nthreads >= THREADS_MAX || ARRAY_GROW(k->threads, k->threads_alloc, k->nthreads + 1) < 0)
+        return NULL;
+    memmove(&k->threads[low + 1], &k->threads[low], (k->nthreads - low) * sizeof *k->threads);
+    k->nthreads++;
+    k->threads[low] = (struct heard){.pid = pid, .tid = tid};
+    return &k->threads[low];
+}
+
+static void note_to_name(struct kernel *k, struct heard *heard, uint64_t interp, uint64_t thread)
+{
+    heard->to_name = k->names_due = true;
+    heard->interp = interp;
+    heard->thread = thread;
+}
+
+static void name_now_and_then(struct kernel *k, struct heard *heard,
+                              const struct kernel_record *record)
+{
+    if (heard->named && record->when - heard->named < NAMES_NS &&
+        (heard->in_python || !record->interp))
+        return;
+    note_to_name(k, heard, record->interp, record->thread);
+}
+
+/* Looks at the names of those threads that are to have one, together: it takes a while where there
+ * are many. The caller holds target->lock. */
+static void name_all(struct kernel *k)
+{
+    struct sampler_names *names = k->sampler->names;
+    uint64_t now = monotonic_ns(), interp = 0;
+
+    for (size_t i = 0; i < k->nthreads; i++) {
+        struct heard *heard = &k->threads[i];
+        if (!heard->to_name)
+            continue;
+        if (heard->interp && heard->interp != interp)
+            sampler_names_begin(names, heard->interp, OPEN_NS);
+        interp = heard->interp ? heard->interp : interp;
+        sampler_names_thread(names, heard->interp, heard->thread, heard->tid);
+        heard->to_name = false;
+        heard->named = now;
+        heard->in_python = heard->interp;
+    }
+    k->names_due = false;
+}
+
+static void name_threads(struct kernel *k)
+{
+    uint64_t begun = monotonic_ns();
+
+    if (!k->names_due || begun < k->naming)
+        return;
+    pthread_mutex_lock(&k->sampler->target->lock);
+    name_all(k);
+    pthread_mutex_unlock(&k->sampler->target->lock);
+    uint64_t now = monotonic_ns();
+    k->naming = now + (now - begun) * (NAMES_SHARE - 1);
+}
+
+/* ---- children ---- */
+
+static void child_deinit(struct child *child)
+{
+    stacks_free(child->stacks);
+    sampler_tasks_free(child->tasks);
+    sampler_names_free(child->names);
+    target_unref(child->target);
+}
+
+static struct child *find_child(struct kernel *k, pid_t pid)
+{
+    struct store *store = k->sampler->store;
+    char word[32];
+
+    for (size_t i = 0; i < k->nchildren; i++)
+        if (k->children[i].pid == pid)
+            return &k->children[i];
+    if (k->nchildren >= CHILDREN_MAX) { /* the oldest one goes */
+        child_deinit(&k->children[0]);
+        memmove(k->children, k->children + 1, --k->nchildren * sizeof *k->children);
+    }
+    if (ARRAY_GROW(k->children, k->children_alloc, k->nchildren + 1) < 0)
+        return NULL;
+    struct child child = {.pid = pid};
+    snprintf(word, sizeof word, "[child %d]", (int)pid);
+    struct profile_frame frame = {.kind = PROFILE_WORD, .func = word, .file = ""};
+    if (store_intern(store, &frame, &child.word) < 0)
+        return NULL;
+    if (target_open(pid, &child.target) == 0 &&
+        (sampler_names_new(child.target, store, &child.names) < 0 ||
+         sampler_tasks_new(child.target, child.names, store, &child.tasks) < 0 ||
+         stacks_new(child.target, child.names, child.tasks, store, &child.stacks) < 0)) {
+        child_deinit(&child);
+        return NULL;
+    }
+    k->children[k->nchildren] = child;
+    return &k->children[k->nchildren++];
+}
+
+/* ---- records ---- */
+
+static void add_sample(struct kernel *k, struct heard *heard, const struct kernel_record *record,
+                       const uint32_t *ids, size_t n, struct store_place *place)
+{
+    bool of_time = record->kind == KERNEL_CPU;
+    uint64_t owed = of_time ? heard->owed : 0;
+    struct sample sample = {.when = record->when,
+                            .tid = (pid_t)record->tid,
+                            .kind = of_time ? SAMPLE_CPU : SAMPLE_FAULT,
+                            .gil = record->flags & RECORD_GIL,
+                            .weight = (int64_t)(record->weight + owed),
+                            .frames = ids,
+                            .n = n,
+                            .place = place};
+
+    heard->owed -= owed;
+    heard->sampled |= of_time;
+    store_add(k->sampler->store, &sample);
+}
+
+/* What of a wait hasn't been noted so far. */
+static void add_wait(struct kernel *k, struct heard *heard, uint64_t now, int64_t ns)
+{
+    struct sample sample = {.when = now,
+                            .tid = heard->tid,
+                            .kind = heard->kind,
+                            .weight = ns,
+                            .frames = heard->ids,
+                            .n = heard->n};
+
+    if (ns)
+        store_add(k->sampler->store, &sample);
+    heard->until = now;
+}
+
+/* It waits with this stack from now on. */
+static int begin_wait(struct heard *heard, enum sample_kind kind, const uint32_t *ids, size_t n,
+                      uint64_t since)
+{
+    heard->away = heard->before = false;
+    if (ARRAY_GROW(heard->ids, heard->alloc, n) < 0)
+        return -ENOMEM;
+    memcpy(heard->ids, ids, n * sizeof *ids);
+    heard->n = n;
+    heard->kind = kind;
+    heard->away = true;
+    heard->since = heard->until = since;
+    return 0;
+}
+
+static void come_back(struct kernel *k, const struct kernel_record *record)
+{
+    struct heard *heard = find_thread(k, (pid_t)record->pid, (pid_t)record->tid);
+
+    if (!heard || !heard->away || heard->since != record->since)
+        return; /* the record with its stack was lost, and is counted as such */
+    uint64_t noted = heard->until - heard->since;
+    add_wait(k, heard, record->when, (int64_t)(record->weight - noted));
+    heard->away = false;
+}
+
+/* The native half of a record, if it has one. */
+static const struct native_copy *take_native(struct kernel *k, const struct kernel_record *record)
+{
+    if (record->processor >= k->nnatives)
+        return NULL;
+    const struct native_copy *native = k->natives[record->processor];
+    return native && native->tid == (pid_t)record->tid && native->when == record->when ? native
+                                                                                       : NULL;
+}
+
+/* A piece of the native half of the record that comes next from this processor. */
+static void keep_native(struct kernel *k, const struct kernel_native *native, size_t size)
+{
+    if (native->processor >= PROCESSORS_MAX || size > sizeof *native ||
+        size < offsetof(struct kernel_native, stack) + native->size ||
+        ARRAY_GROW(k->natives, k->natives_alloc, native->processor + 1) < 0)
+        return;
+    if (native->processor >= k->nnatives)
+        k->nnatives = native->processor + 1;
+    struct native_copy **at = &k->natives[native->processor];
+    if (!*at)
+        *at = calloc(1, sizeof **at);
+    struct native_copy *kept = *at;
+    if (!kept)
+        return;
+    if (native->offset == 0) {
+        kept->tid = (pid_t)native->tid;
+        kept->when = native->when;
+        kept->size = 0;
+        memcpy(kept->regs, native->regs, sizeof kept->regs);
+    }
+    if (kept->tid != (pid_t)native->tid || kept->when != native->when ||
+        kept->size != native->offset || native->size > sizeof kept->stack - kept->size)
+        return; /* what is between them was lost */
+    memcpy(kept->stack + kept->size, native->stack, native->size);
+    kept->size += native->size;
+    kept->cut = native->full;
+}
+
+static void take_stack(struct kernel *k, const struct kernel_record *record)
+{
+    bool is_child = (pid_t)record->pid != k->sampler->target->pid;
+    struct child *child = is_child ? find_child(k, (pid_t)record->pid) : NULL;
+    struct heard *heard = find_thread(k, (pid_t)record->pid, (pid_t)record->tid);
+    struct stacks *stacks = child && child->stacks ? child->stacks : k->stacks;
+    struct store_place *place;
+    const uint32_t *ids;
+
+    if (!heard || (is_child && !child)) {
+        store_lose(k->sampler->store, 1);
+        return;
+    }
+    if (heard->before && record->when > heard->until)
+        add_wait(k, heard, record->when, (int64_t)(record->when - heard->until));
+    if (heard->before)
+        heard->away = heard->before = false;
+    ssize_t n = stacks_resolve(stacks, record, take_native(k, record), &ids, &place);
+    if (n < 0)
+        return;
+    if (child) {
+        memcpy(k->ids + 1, ids, (size_t)n * sizeof *ids);
+        k->ids[0] = child->word;
+        ids = k->ids;
+        n++;
+        if (stacks == k->stacks) /* the store has it where it is the parent's */
+            place = NULL;
+    } else
+        name_now_and_then(k, heard, record);
+    if (record->kind == KERNEL_AWAY || record->kind == KERNEL_READY)
+        begin_wait(heard, record->kind == KERNEL_READY ? SAMPLE_PREEMPTED : SAMPLE_OFF, ids,
+                   (size_t)n, record->when);
+    else
+        add_sample(k, heard, record, ids, (size_t)n, place);
+}
+
+/* A thread that started before its parent had an event. */
+static void equip(struct kernel *k, pid_t tid)
+{
+    bool anew = *k->ring.read >= k->began; /* it wasn't there as threads were listed */
+
+    if (k->clocks.n)
+        perf_events_add(&k->clocks, tid, anew);
+    if (k->faults.n)
+        perf_events_add(&k->faults, tid, anew);
+}
+
+static void take_record(struct kernel *k, const void *data, size_t size)
+{
+    const struct kernel_record *record = data;
+
+    if (record->serial != k->serial) /* of a profile that had this slot before */
+        return;
+    if (record->kind == KERNEL_BORN) {
+        equip(k, (pid_t)record->tid);
+        return;
+    }
+    if (record->kind == KERNEL_NATIVE) {
+        keep_native(k, data, size);
+        return;
+    }
+    if (k->sampler->options.tid && (pid_t)record->tid != k->sampler->options.tid)
+        return;
+    if (record->kind == KERNEL_BACK) {
+        come_back(k, record);
+        return;
+    }
+    if (record->kind == KERNEL_CPU)
+        k->clocked++;
+    take_stack(k, record);
+}
+
+static bool take_each(void *arg, const void *record, size_t size)
+{
+    take_record(arg, record, size);
+    return true;
+}
+
+/* The same for a reader that comes again: others needn't wait until it is through. */
+static bool take_unless_wanted(void *arg, const void *record, size_t size)
+{
+    struct kernel *k = arg;
+
+    take_record(k, record, size);
+    return !atomic_load_explicit(&k->wanted, memory_order_relaxed);
+}
+
+/* Waits that last: they are noted so far. */
+static void note_waits(struct kernel *k, uint64_t now, uint64_t least)
+{
+    for (size_t i = 0; i < k->nthreads; i++) {
+        struct heard *heard = &k->threads[i];
+        if (heard->away && now > heard->until && now - heard->until >= least)
+            add_wait(k, heard, now, (int64_t)(now - heard->until));
+    }
+}
+
+/* Changes the periods of threads that run. */
+static void vary(struct kernel *k, uint64_t now)
+{
+    if (now - k->varied < VARY_NS)
+        return;
+    k->varied = now;
+    for (size_t i = 0; i < k->nthreads; i++) {
+        struct heard *heard = &k->threads[i];
+        if (heard->sampled)
+            heard->owed += perf_events_vary(&k->clocks, heard->tid);
+        heard->sampled = false;
+    }
+}
+
+/* Takes what the program wrote. The caller holds lock. least: see note_waits(). */
+static void read_ring(struct kernel *k, uint64_t least,
+                      bool (*take)(void *arg, const void *record, size_t size))
+{
+    uint64_t cpu = thread_cpu_ns(), now = monotonic_ns();
+    struct kernel_figures figures;
+
+    kernel_ring_read(&k->ring, take, k);
+    name_threads(k);
+    vary(k, now);
+    if (target_alive(k->sampler->target))
+        note_waits(k, now, least);
+    if (sum_figures(k, &figures) && figures.lost > k->lost) {
+        store_lose(k->sampler->store, figures.lost - k->lost);
+        k->lost = figures.lost;
+    }
+    k->daemon_ns += thread_cpu_ns() - cpu;
+}
+
+/* ---- waits that began before the profile ---- */
+
+/* The Python frames of a thread of a walk, outermost first, and the reason it sleeps. */
+static ssize_t old_stack(struct kernel *k, const struct stack *stack, const struct lwp *lwp)
+{
+    const struct runtime *rt = &k->sampler->target->runtime;
+    struct kernel_record record = {.kind = KERNEL_AWAY, .syscall = lwp->syscall};
+    size_t n = 0;
+
+    for (size_t i = stack ? stack->n : 0; i-- > 0 && n < KERNEL_FRAMES_MAX; n++) {
+        int r = sampler_names_raw(k->sampler->names, &stack->frames[i], &k->ids[n]);
+        if (r < 0)
+            return r;
+    }
+    if (!n)
+        k->ids[n++] = STORE_NO_STACK;
+    record.argument = lwp->args[0];
+    record.gil = rt->free_threaded ? 0 : k->gil;
+    int r = stacks_reason(k->stacks, &record, &k->ids[n]);
+    return r < 0 ? r : (ssize_t)n + 1;
+}
+
+static int note_sleepers(struct kernel *k, struct walk *walk, const struct lwp_list *lwps)
+{
+    struct target *target = k->sampler->target;
+    uint64_t now = monotonic_ns();
+    int r = 0;
+
+    for (size_t w = 0; w < walk->n; w++)
+        walk->stacks[w].tid = moment_tid(target, lwps, &walk->stacks[w]);
+    for (size_t i = 0; i < lwps->n && r == 0; i++) {
+        const struct lwp *lwp = &lwps->items[i];
+        const struct stack *found = NULL;
+        if (lwp->state == 'R' || (k->sampler->options.tid && lwp->tid != k->sampler->options.tid))
+            continue;
+        for (size_t w = 0; w < walk->n && !found; w++)
+            if (walk->stacks[w].tid == lwp->tid)
+                found = &walk->stacks[w];
+        struct heard *heard = find_thread(k, target->pid, lwp->tid);
+        if (!heard || heard->since)
+            continue; /* it has run meanwhile, and was heard of */
+        ssize_t n = old_stack(k, found, lwp);
+        r = n < 0 ? (int)n : begin_wait(heard, SAMPLE_OFF, k->ids, (size_t)n, now);
+        heard->before = r == 0;
+        if (r == 0 && found)
+            note_to_name(k, heard, found->interp, found->thread_id);
+    }
+    return r;
+}
+
+/* Threads that sleep as the profile begins may never be heard of: their stacks are read from
+ * outside. What can't be read is left out. */
+static void see_sleepers(struct kernel *k)
+{
+    struct target *target = k->sampler->target;
+    struct lwp_list lwps = {0};
+    struct walk walk = {0};
+    struct view *view;
+
+    if (view_new(&target->memory, &view) < 0)
+        return;
+    _guard_mutex_(&k->lock);
+    pthread_mutex_lock(&target->lock);
+    int r = walk_run(&walk, view, &target->runtime, target->codes);
+    if (r == 0)
+        r = code_cache_load(target->codes, &target->memory, &target->runtime.offsets);
+    if (r == 0)
+        r = lwp_list_read(target->pid, LWP_SYSCALLS, &lwps);
+    if (r == 0 && note_sleepers(k, &walk, &lwps) == 0)
+        name_all(k);
+    pthread_mutex_unlock(&target->lock);
+    lwp_list_deinit(&lwps);
+    walk_deinit(&walk);
+    view_free(view);
+}
+
+/* ---- begin and end ---- */
+
+/* Where it is found which task runs; as far as it is known yet. */
+static void describe_tasks(const struct kernel *k, struct kernel_watched *out)
+{
+    const struct offsets *o = &k->sampler->target->runtime.offsets;
+    struct asyncio asyncio;
+
+    if (!sampler_tasks_where(k->sampler->tasks, &asyncio, &out->running))
+        return;
+    out->tstate_task = asyncio.tstate_task;
+    out->task_coro = asyncio.coro;
+    out->task_name = asyncio.name;
+    out->task_callback = asyncio.callback0;
+    out->task_waiter = asyncio.waiter;
+    out->gen_frame_points = o->gen_iframe < 0;
+    out->gen_frame = out->gen_frame_points ? o->gen_frame : o->gen_iframe;
+    out->dict_keys = o->dict_keys;
+    out->keys_nentries = o->keys_nentries;
+    out->keys_indices = o->keys_indices;
+    out->keys_log2_index_bytes = o->keys_log2_index_bytes;
+    out->keys_size = o->keys_size;
+    out->flags |= WATCHED_TASKS;
+}
+
+static int32_t offset(int32_t value, int32_t most)
+{
+    return value >= 0 && value <= most ? value : -1;
+}
+
+/* What the program has to know of this process. */
+static int describe(struct kernel *k, struct kernel_watched *out, struct text *why)
+{
+    struct sampler *sampler = k->sampler;
+    struct target *target = sampler->target;
+    const struct runtime *rt = &target->runtime;
+    const struct offsets *o = &rt->offsets;
+    int32_t last = KERNEL_FRAME_BYTES - 8, instr = o->frame_instr;
+
+    if (!rt->supported) {
+        text_puts(why, "this interpreter's memory is not understood");
+        return -EOPNOTSUPP;
+    }
+    if (instr < 0)
+        instr = o->frame_lasti;
+    *out = (struct kernel_watched){
+        .slot = k->slot,
+        .serial = k->serial,
+        .tstate_frame = o->tstate_frame,
+        .tstate_cframe = o->tstate_cframe,
+        .cframe_frame = o->cframe_current_frame,
+        .tstate_thread_id = o->tstate_thread_id,
+        .tstate_interp = o->tstate_interp,
+        .interp_gil = o->interp_gil,
+        .gil_holder = o->gil_last_holder,
+        .gil_locked = rt->free_threaded ? -1 : o->gil_locked,
+        .frame_previous = offset(o->frame_previous, last),
+        .frame_code = offset(o->frame_code, last),
+        .frame_instr = offset(instr, last),
+        .frame_owner = offset(o->frame_owner, last),
+        .frame_entry = offset(o->frame_is_entry, last),
+        .owner_mark = rt->version >= 0x030c0000 ? 3 : UINT32_MAX, /* FRAME_OWNED_BY_CSTACK */
+    };
+    int32_t size = 0;
+    const int32_t fields[] = {out->frame_previous + 8, out->frame_code + 8, out->frame_instr + 8,
+                              out->frame_owner + 1, out->frame_entry + 1};
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
+        size = fields[i] > size ? fields[i] : size;
+    out->frame_size = size;
+    if (out->frame_previous < 0 || out->frame_code < 0 || out->frame_instr < 0 ||
+        size >= KERNEL_FRAME_BYTES) {
+        text_puts(why, "this interpreter's frames are too large");
+        return -EOPNOTSUPP;
+    }
+    unsigned modes = sampler->options.modes;
+    bool inherited = modes & (SAMPLER_ON_MODES | SAMPLER_MODE(MODE_FAULTS)) &&
+                     !sampler->options.tid;
+    out->flags = (modes & SAMPLER_OFF_MODES ? WATCHED_SWITCHES : 0) |
+                 (sampler->options.native ? WATCHED_NATIVE : 0) |
+                 (sampler->options.children ? WATCHED_CHILDREN : 0) |
+                 (inherited ? WATCHED_EVENTS : 0);
+    sampler_tasks_look(sampler->tasks, monotonic_ns(), false, 0);
+    describe_tasks(k, out);
+    pthread_mutex_lock(&target->lock);
+    int r = own_state_learn(target, out->tls, &out->gil);
+    pthread_mutex_unlock(&target->lock);
+    if (r == -EAGAIN)
+        text_puts(why, "no thread of it runs Python yet");
+    else if (r == -ENOENT)
+        text_puts(why, "its threads don't keep their thread state where it was looked for");
+    else if (r < 0)
+        text_printf(why, "its threads can't be read: %s", strerror(-r));
+    return r;
+}
+
+/* How large its ring is to be, [bytes]: less where those of all profiles have become many. */
+static uint32_t ring_size(struct kernel *k)
+{
+    _guard_mutex_(&slots.lock);
+    const struct sampler_options *options = &k->sampler->options;
+    uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_PIECE : 0), wanted,
+             size = RING_MIN;
+    uint64_t each = options->modes & SAMPLER_OFF_MODES
+                        ? 1000000000u / KERNEL_WINDOW_NS * (uint64_t)KERNEL_WINDOW_SWITCHES
+                        : 0;
+
+    wanted = (options->hz + each) * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * one / 2;
+    uint64_t room = slots.ring_bytes < RINGS_MAX ? (RINGS_MAX - slots.ring_bytes) / RINGS_SHARE : 0;
+    while (size < wanted && size < RING_MAX && 2 * size <= room)
+        size *= 2;
+    slots.ring_bytes += size;
+    return k->ring_bytes = (uint32_t)size;
+}
+
+/* Takes the process, and those it has forked, out of the program's sight. */
+static void unwatch(struct kernel *k)
+{
+    int map = k->program->maps[MAP_WATCHED];
+    struct kernel_watched watched;
+    uint32_t key, next;
+
+    for (bool found = true; found;) { /* a fork may copy an entry meanwhile */
+        found = false;
+        for (int r = map_next(map, NULL, &next); r == 0; r = map_next(map, &key, &next)) {
+            key = next;
+            if (map_get(map, &key, &watched) == 0 && watched.serial == k->serial &&
+                map_drop(map, &key) == 0)
+                found = true;
+        }
+    }
+}
+
+static void kernel_free(struct kernel *k)
+{
+    uint32_t slot = k->slot;
+
+    perf_events_deinit(&k->clocks);
+    perf_events_deinit(&k->faults);
+    if (k->hears)
+        program_ignore_switches(k->program);
+    if (k->watched)
+        unwatch(k);
+    if (k->slotted) {
+        map_drop(k->program->maps[MAP_RINGS], &slot);
+        slot_give(k);
+    }
+    kernel_ring_deinit(&k->ring);
+    program_put(k->program);
+    stacks_free(k->stacks);
+    for (size_t i = 0; i < k->nthreads; i++)
+        free(k->threads[i].ids);
+    free(k->threads);
+    for (size_t i = 0; i < k->nchildren; i++)
+        child_deinit(&k->children[i]);
+    free(k->children);
+    for (size_t i = 0; i < k->nnatives; i++)
+        free(k->natives[i]);
+    free(k->natives);
+    free(k->ids);
+    pthread_mutex_destroy(&k->lock);
+    free(k);
+}
+
+static int begin_events(struct kernel *k, struct perf_events *events, uint64_t config,
+                        uint64_t period, enum kernel_part part, struct text *why)
+{
+    const struct sampler *sampler = k->sampler;
+    int fd = program_part(k->program, part, why);
+
+    if (fd < 0)
+        return fd;
+    return perf_events_open(events, sampler->target->pid, sampler->options.tid, config, period,
+                            sampler->options.children, fd, why);
+}
+
+static int begin(struct kernel *k, struct text *why)
+{
+    struct sampler *sampler = k->sampler;
+    const struct sampler_options *options = &sampler->options;
+    uint32_t pid = (uint32_t)sampler->target->pid;
+    struct kernel_watched watched;
+
+    int r = program_get(&k->program, why);
+    if (r == 0)
+        r = slot_take(k, why);
+    if (r == 0)
+        r = describe(k, &watched, why);
+    if (r < 0)
+        return r;
+    r = kernel_ring_init(&k->ring, ring_size(k));
+    if (r == 0)
+        r = clear_figures(k);
+    if (r == 0)
+        r = map_set(k->program->maps[MAP_RINGS], &k->slot, &k->ring.fd);
+    if (r == 0)
+        r = map_set(k->program->maps[MAP_WATCHED], &pid, &watched);
+    k->watched = r == 0;
+    k->gil = watched.gil;
+    if (r < 0)
+        text_printf(why, "a BPF map can't be made: %s", strerror(-r));
+    if (r == 0 && options->modes & SAMPLER_OFF_MODES) {
+        r = program_hear_switches(k->program, why);
+        k->hears = r == 0;
+        if (r == 0)
+            see_sleepers(k);
+    }
+    if (r == 0 && options->modes & SAMPLER_ON_MODES)
+        r = begin_events(k, &k->clocks, PERF_COUNT_SW_TASK_CLOCK, 1000000000u / options->hz,
+                         PART_SAMPLED, why);
+    if (r == 0 && options->modes & SAMPLER_MODE(MODE_FAULTS))
+        r = begin_events(k, &k->faults, PERF_COUNT_SW_PAGE_FAULTS, FAULTS_PERIOD, PART_FAULTED,
+                         why);
+    if (r == 0)
+        k->began = __atomic_load_n(k->ring.written, __ATOMIC_ACQUIRE);
+    return r;
+}
+
+static int start(struct sampler *sampler, struct text *why)
+{
+    struct kernel *k = calloc(1, sizeof *k);
+
+    if (!k)
+        return -ENOMEM;
+    k->sampler = sampler;
+    k->ring.fd = -1;
+    pthread_mutex_init(&k->lock, NULL);
+    k->ids = calloc(STACKS_IDS_MAX + 1, sizeof *k->ids);
+    int r = k->ids ? stacks_new(sampler->target, sampler->names, sampler->tasks, sampler->store,
+                                &k->stacks)
+                   : -ENOMEM;
+    if (r == 0)
+        r = begin(k, why);
+    if (r < 0) {
+        kernel_free(k);
+        return r;
+    }
+    sampler->of = k;
+    return 0;
+}
+
+/* What was sampled until there were no events any more is still taken. */
+static void stop(struct sampler *sampler)
+{
+    struct kernel *k = sampler->of;
+
+    perf_events_deinit(&k->clocks);
+    perf_events_deinit(&k->faults);
+    read_ring(k, 0, take_each);
+    kernel_free(k);
+}
+
+/* A lock isn't fair: whoever takes it again and again would keep it. */
+static void lock_wanted(struct kernel *k)
+{
+    atomic_fetch_add(&k->wanted, 1);
+    pthread_mutex_lock(&k->lock);
+    atomic_fetch_sub(&k->wanted, 1);
+}
+
+static void collect(struct sampler *sampler)
+{
+    struct kernel *k = sampler->of;
+
+    lock_wanted(k);
+    read_ring(k, 0, take_each);
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* The sampler's own thread: it leaves the lock to whoever wants it. */
+static void read_in_turn(struct kernel *k)
+{
+    if (atomic_load(&k->wanted)) {
+        poll(NULL, 0, YIELD_MS);
+        return;
+    }
+    _guard_mutex_(&k->lock);
+    read_ring(k, OPEN_NS, take_unless_wanted);
+}
+
+/* Tasks that wait; and tells the program once there is asyncio. */
+static void look_at_tasks(struct kernel *k, uint64_t now)
+{
+    const struct sampler_options *options = &k->sampler->options;
+    int map = k->program->maps[MAP_WATCHED];
+    uint32_t pid = (uint32_t)k->sampler->target->pid;
+    struct kernel_watched watched;
+    uint64_t cpu = thread_cpu_ns();
+
+    if (sampler_tasks_look(k->sampler->tasks, now, options->modes & SAMPLER_OFF_MODES,
+                           options->tid) &&
+        map_get(map, &pid, &watched) == 0 && watched.serial == k->serial) {
+        describe_tasks(k, &watched);
+        map_set(map, &pid, &watched);
+    }
+    _guard_mutex_(&k->lock);
+    k->daemon_ns += thread_cpu_ns() - cpu;
+}
+
+/* How long the ring may be left alone. Code dies, and threads end: what is new is soon named. */
+static int wait_ms(struct kernel *k)
+{
+    const struct sampler *sampler = k->sampler;
+    struct store_stats stats;
+    struct asyncio asyncio;
+    uint64_t dict, now = monotonic_ns();
+
+    store_stats(sampler->store, &stats);
+    bool fresh = stats.frames + stats.threads != k->known;
+    k->known = stats.frames + stats.threads;
+    k->wait_ms = fresh || !k->wait_ms ? WAIT_MIN_MS : 2 * k->wait_ms;
+    if (k->wait_ms > WAIT_MAX_MS)
+        k->wait_ms = WAIT_MAX_MS;
+    if (sampler_hurries(sampler, now) ||
+        (sampler->options.modes & SAMPLER_OFF_MODES &&
+         sampler_tasks_where(sampler->tasks, &asyncio, &dict))) /* a census is to be taken */
+        k->wait_ms = WAIT_MIN_MS;
+    int64_t left = sampler->until ? (int64_t)(sampler->until - now) / 1000000 + 1 : k->wait_ms;
+    return left > k->wait_ms ? k->wait_ms : left > 0 ? (int)left : 0;
+}
+
+static uint64_t tick(struct sampler *sampler, uint64_t now)
+{
+    struct kernel *k = sampler->of;
+    eventfd_t woken;
+    struct pollfd either[] = {{k->ring.fd, POLLIN, 0}, {sampler->wakes, POLLIN, 0}};
+
+    poll(either, ARRAY_SIZE(either), wait_ms(k));
+    eventfd_read(sampler->wakes, &woken);
+    bool alive = target_alive(sampler->target);
+    read_in_turn(k);
+    if (alive)
+        look_at_tasks(k, monotonic_ns());
+    return alive ? now : UINT64_MAX;
+}
+
+static void figures(struct sampler *sampler, struct sampler_figures *out)
+{
+    struct kernel *k = sampler->of;
+    struct kernel_figures f;
+    size_t at = 0;
+
+    lock_wanted(k);
+    *out = (struct sampler_figures){
+        .daemon_ns = k->daemon_ns,
+        .native = sampler->options.native,
+        .missing = sampler->options.modes & ~sampler_bpf.modes,
+        .target_ns = k->clocked * k->program->event_ns,
+    };
+    uint64_t incomplete = stacks_incomplete(k->stacks);
+    pthread_mutex_unlock(&k->lock);
+    if (!sum_figures(k, &f))
+        return;
+    out->target_ns += f.ns;
+    if (f.unreadable)
+        at += (size_t)snprintf(out->note, sizeof out->note, "%llu stacks in part paged out",
+                               (unsigned long long)f.unreadable);
+    if (incomplete && at < sizeof out->note)
+        snprintf(out->note + at, sizeof out->note - at, "%s%llu native stacks end too early",
+                 at ? ", " : "", (unsigned long long)incomplete);
+}
+
+const struct sampler_source sampler_bpf = {
+    .name = "bpf",
+    .modes = SAMPLER_ON_MODES | SAMPLER_OFF_MODES | SAMPLER_MODE(MODE_FAULTS),
+    .start = start,
+    .stop = stop,
+    .tick = tick,
+    .collect = collect,
+    .figures = figures,
+};

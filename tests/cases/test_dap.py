@@ -1,0 +1,421 @@
+"""probefs-dap: what an editor asks by the Debug Adapter Protocol, over the files."""
+import json
+import os
+import re
+
+import pytest
+
+from dap import Adapter
+from interpreters import eventually
+
+pytestmark = pytest.mark.python(minimum=(3, 10))
+
+SOURCE = """
+import sys, threading
+
+class Node:
+    def __init__(self, depth):
+        self.depth = depth
+        self.kids = [Node(depth - 1)] if depth else []
+        self.names = {"a'b": depth, (1, 2): {3}}
+
+def leaf(x):
+    y = x * 2
+    return y
+
+def turn(i):
+    node = Node(2)
+    total = 0
+    for k in range(3):
+        total += k
+    total += leaf(i)
+    return total
+
+def fail(i):
+    try:
+        raise KeyError(i)
+    except KeyError:
+        pass
+    return i
+
+def calls(i):
+    return sum(map(leaf, [i, i + 1]))
+
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+def line_of(text, after=""):
+    return SOURCE.splitlines().index(text, SOURCE.splitlines().index(after) if after else 0) + 1
+
+
+BODY, LEAF, RETURN = line_of("        total += k"), line_of("    y = x * 2"), line_of("    return total")
+
+
+class Debugged:
+    """A program, and an editor that is to debug it."""
+
+    def __init__(self, probe, python):
+        self.target = python.run_source(SOURCE)
+        self.pid, self.file = self.target.pid, self.target.path()
+        self.directory = probe.path / str(self.pid)
+        self.editor = Adapter(probe.path)
+
+    def attach(self, *lines, **arguments):
+        return self.editor.attach((self.file, lines), processId=self.pid, **arguments)[0]
+
+    def held(self):
+        return re.search(r"^Stopped: (.*)$", (self.directory / "status").read_text(), re.M)[1]
+
+    def lines(self):
+        """What stands in the file breakpoints."""
+        text = (self.directory / "breakpoints").read_text()
+        return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+@pytest.fixture
+def debugged(probe, python):
+    debugged = Debugged(probe, python)
+    yield debugged
+    if debugged.editor.process.poll() is None:
+        assert debugged.editor.close() == 0
+    if debugged.target.process.poll() is None:
+        assert debugged.lines() == []
+        eventually(lambda: debugged.held() == "none", what="that the thread goes on")
+        assert debugged.target.stderr() == ""
+
+
+def test_walk(debugged):
+    """As an editor goes: stops, looks, changes, steps, and leaves."""
+    editor = debugged.editor
+    shown = debugged.attach(BODY, {"line": LEAF, "condition": "x > 100"})
+    assert [(one["verified"], one["line"]) for one in shown] == [(True, BODY), (True, LEAF)]
+    assert editor.event("process")["systemProcessId"] == debugged.pid
+    debugged.target.send("turn(21)")
+    thread = editor.stopped("breakpoint")
+    assert thread == debugged.pid and thread in [one["id"] for one in editor.ask("threads")["threads"]]
+    frames = editor.frames(thread)
+    assert [(frame["name"], frame["line"])
+            for frame in frames[:1]] == [("turn", BODY)] and frames[-1]["name"] == "<module>"
+    variables, scope = editor.locals(frames[0]["id"])
+    assert {name: one["value"] for name, one in variables.items() if name != "node"} == {"i": "21", "total": "0",
+                                                                                         "k": "0"}
+    assert variables["i"]["variablesReference"] == 0
+    node = editor.variables(variables["node"]["variablesReference"])
+    assert node["depth"]["value"] == "2"
+    kid = editor.variables(node["kids"]["variablesReference"])["0"]
+    names = editor.variables(editor.variables(kid["variablesReference"])["names"]["variablesReference"])
+    assert {name: one["value"] for name, one in names.items()} == {'"a\'b"': "1", "(1, 2)": "{3}"}
+    editor.ask("setVariable", variablesReference=scope, name="total", value="100")
+    assert editor.ask("setExpression", expression="node.kids[0].depth", value="7",
+                      frameId=frames[0]["id"])["value"] == "7"
+    assert editor.evaluate("total + node.kids[0].depth", frames[0]["id"])["result"] == "107"
+    editor.ask("next", threadId=thread)
+    assert editor.stopped("step") == thread
+    editor.set(debugged.file, [])
+    for request, name, line in (("next", "turn", BODY), ("next", "turn", BODY - 1), ("next", "turn", BODY),
+                                ("next", "turn", BODY - 1), ("next", "turn", BODY + 1), ("stepIn", "leaf", LEAF),
+                                ("stepOut", "turn", RETURN)):
+        editor.ask(request, threadId=thread)
+        assert editor.stopped("step") == thread
+        frame = editor.frame(thread)
+        if (frame["name"], frame["line"]) != (name, line):  # CPython 3.10 goes back to the loop's head before its end
+            assert name == "turn" and frame["line"] in (BODY - 1, BODY, BODY + 1), (frame, name, line)
+    assert editor.locals(editor.frame(thread)["id"])[0]["total"]["value"] == "145"
+    assert "gone on" in editor.refused("scopes", frameId=frames[0]["id"])
+    assert editor.ask("continue", threadId=thread) == {"allThreadsContinued": False}
+    debugged.target.expect("145")
+
+
+def test_breakpoints_while_held(debugged):
+    """What is wanted still stays, and what is wanted no more goes once it holds nobody: a new breakpoint lets nobody
+    go."""
+    editor = debugged.editor
+    first = debugged.attach(BODY)[0]
+    debugged.target.send("turn(1)")
+    thread = editor.stopped("breakpoint")
+    again, more = editor.set(debugged.file, [BODY, RETURN])
+    assert again == first and more["line"] == RETURN and debugged.held() == str(thread)
+    assert editor.set(debugged.file, []) == [] and debugged.held() == str(thread)
+    assert f":{BODY}" in debugged.lines()[0] and len(debugged.lines()) == 1  # which holds it
+    editor.ask("continue", threadId=thread)
+    debugged.target.expect("5")
+    eventually(lambda: debugged.lines() == [], what="the line's end")
+    assert [event["event"] for event in editor.events if event["event"] == "stopped"] == []
+
+
+COUNTS = {"3": [3], "== 3": [3], "> 3": [4, 5, 6], ">=5": [5, 6], "<3": [1, 2], "<= 2": [1, 2], "%2": [2, 4, 6]}
+
+
+@pytest.mark.python(minimum=(3, 12), maximum=(3, 13))
+def test_hit_counts(debugged):
+    editor = debugged.editor
+    debugged.attach()
+    for count, expected in COUNTS.items():
+        shown, = editor.set(debugged.file, [{"line": LEAF, "hitCondition": count}])
+        assert shown["verified"], shown
+        debugged.target.send("[leaf(i) for i in range(1, 7)][0]")
+        for value in expected:
+            thread = editor.stopped("breakpoint")
+            assert editor.locals(editor.frame(thread)["id"])[0]["x"]["value"] == str(value), count
+            editor.ask("continue", threadId=thread)
+        debugged.target.expect("2")
+        editor.set(debugged.file, [])  # the same one would go on counting
+    shown, = editor.set(debugged.file, [{"line": LEAF, "hitCondition": "often"}])
+    assert not shown["verified"] and ">=3" in shown["message"]
+
+
+@pytest.mark.python(minimum=(3, 11), maximum=(3, 13))
+def test_what_is_logged(debugged):
+    """A message is evaluated, whatever it is made of; a condition that raises is told once."""
+    editor = debugged.editor
+    node = "{node.names[\"a'b\"]}"
+    shown = debugged.attach({"line": RETURN, "logMessage": "total is {total!r:>5}, 'i' is \"{i}\" \\ {{so}} " + node},
+                            {"line": LEAF, "logMessage": "never", "condition": "nothing > 1"},
+                            {"line": BODY, "condition": "nothing > 1"})
+    assert [one["verified"] for one in shown] == [True, True, True], shown
+    debugged.target.send("turn(4)")
+    debugged.target.expect("11")
+    said = [editor.event("output")["output"] for _ in range(3)]
+    assert sorted(said)[-1] == "total is    11, 'i' is \"4\" \\ {so} 2\n"
+    assert all("NameError: name 'nothing' is not defined" in one for one in sorted(said)[:2])
+    assert not any(event["event"] == "stopped" for event in editor.events)
+
+
+def test_exceptions(debugged):
+    """Raised in the program's own code, of one class or any; and what isn't asked for doesn't stop. There is an answer
+    for each filter."""
+    editor = debugged.editor
+    debugged.attach()
+    of_values = [{"filterId": "raised", "condition": "ValueError"}]
+    of_lookups = [{"filterId": "raised", "condition": "LookupError"}]
+    for options, stops in (({"filters": ["raised"]}, True), ({"filters": [], "filterOptions": of_values}, False),
+                           ({"filters": ["uncaught"], "filterOptions": of_lookups}, True), ({"filters": []}, False)):
+        shown = editor.ask("setExceptionBreakpoints", **options)["breakpoints"]
+        asked = len(options["filters"]) + len(options.get("filterOptions", []))
+        assert [one["verified"] for one in shown] == [True] * asked
+        debugged.target.send("fail(3)")
+        if stops:
+            event = editor.event("stopped")
+            assert (event["reason"], event["text"], event["description"]) == ("exception", "KeyError", "3")
+            info = editor.ask("exceptionInfo", threadId=event["threadId"])
+            assert (info["exceptionId"], info["breakMode"], info["details"]["message"]) == ("KeyError", "always", "3")
+            assert editor.frame(event["threadId"])["name"] == "fail"
+            editor.ask("continue", threadId=event["threadId"])
+        debugged.target.expect("3")
+    refused = editor.ask("setExceptionBreakpoints", filters=["often", "raised"])["breakpoints"]
+    assert [one["verified"] for one in refused] == [False, True] and "raised and uncaught" in refused[0]["message"]
+
+
+def test_uncaught(debugged):
+    """A thread is held at what nobody caught: where, with what, and asked in any of its frames. Afterwards on-crash is
+    as before."""
+    editor = debugged.editor
+    (debugged.directory / "ctl").write_text("on-crash record\n")
+    debugged.attach()
+    editor.ask("setExceptionBreakpoints", filters=["uncaught"])
+    debugged.target.send("threading.Thread(target=lambda: turn('a')).start()")
+    debugged.target.expect("None")
+    event = editor.event("stopped")
+    assert (event["reason"], event["text"]) == ("exception", "TypeError")
+    frames = editor.frames(event["threadId"])
+    assert (frames[0]["name"], frames[0]["line"]) == ("turn", line_of("    total += leaf(i)"))
+    variables, _ = editor.locals(frames[0]["id"])
+    assert (variables["i"]["value"], variables["total"]["value"]) == ("'a'", "3")
+    assert editor.evaluate("total * 2", frames[0]["id"])["result"] == "6"
+    info = editor.ask("exceptionInfo", threadId=event["threadId"])
+    assert info["breakMode"] == "unhandled" and "in turn" in info["details"]["stackTrace"]
+    editor.ask("disconnect")
+    eventually(lambda: debugged.held() == "none", what="the thread's end")
+    assert "OnCrash: record" in (debugged.directory / "ctl").read_text()
+    eventually(lambda: "TypeError" in debugged.target.stderr(), what="what the program says of it")
+    debugged.target.close()
+
+
+def test_functions_and_data(debugged):
+    editor = debugged.editor
+    debugged.attach()
+    shown = editor.ask("setFunctionBreakpoints",
+                       breakpoints=[{"name": ""}, {"name": "leaf()"}, {"name": "a b"}])["breakpoints"]
+    assert [one["verified"] for one in shown] == [False, True, False]
+    debugged.target.send("calls(5)")
+    event = editor.event("stopped")
+    assert (event["reason"], event["hitBreakpointIds"]) == ("function breakpoint", [shown[1]["id"]])
+    thread = event["threadId"]
+    frames = editor.frames(thread)
+    names = [frame["name"] for frame in frames if frame.get("presentationHint") != "subtle"]
+    assert names == ["leaf", "calls", "<module>", "<module>"][:len(names)]
+    subtle = [frame for frame in frames if frame.get("presentationHint") == "subtle"]
+    # sum() and map() call it
+    assert subtle and all(frame["source"]["presentationHint"] == "deemphasize" for frame in subtle)
+    assert frames[0]["name"] == "leaf" and frames[-1]["name"] == "<module>"
+    _, scope = editor.locals(frames[0]["id"])
+    info = editor.ask("dataBreakpointInfo", variablesReference=scope, name="x")
+    assert info["dataId"] == "x" and info["accessTypes"] == ["write"]
+    data = editor.ask("setDataBreakpoints",
+                      breakpoints=[{"dataId": info["dataId"]}, {"dataId": "x", "accessType": "read"}])["breakpoints"]
+    assert [one["verified"] for one in data] == [True, False]
+    editor.ask("setFunctionBreakpoints", breakpoints=[])
+    editor.ask("setDataBreakpoints", breakpoints=[])
+    editor.ask("continue", threadId=thread)
+    debugged.target.expect("22")
+
+
+def test_goto(debugged):
+    editor = debugged.editor
+    debugged.attach(LEAF)
+    debugged.target.send("turn(2)")
+    thread = editor.stopped("breakpoint")
+
+    def target(line, file=debugged.file):
+        return editor.ask("gotoTargets", source={"path": file}, line=line)["targets"][0]["id"]
+    assert "function" in editor.refused("goto", threadId=thread, targetId=target(RETURN, "/other.py"))
+    assert editor.refused("goto", threadId=thread, targetId=target(RETURN))  # of another function
+    editor.ask("goto", threadId=thread, targetId=target(LEAF + 1))
+    assert editor.stopped("goto") == thread and editor.frame(thread)["line"] == LEAF + 1
+    editor.evaluate("globals().update(y=None)", editor.frame(thread)["id"])
+    editor.ask("goto", threadId=thread, targetId=target(LEAF))
+    assert editor.stopped("goto") == thread
+    editor.ask("continue", threadId=thread)
+    debugged.target.expect("7")
+
+
+def test_evaluate(debugged):
+    editor = debugged.editor
+    debugged.attach(RETURN)
+    debugged.target.send("turn(2)")
+    frame = editor.frame(editor.stopped("breakpoint"))["id"]
+    shown = editor.evaluate("[node, {'k': (1, 2)}]", frame)
+    second = editor.variables(shown["variablesReference"])["1"]
+    assert shown["type"] == "list" and editor.variables(second["variablesReference"])["'k'"]["value"] == "(1, 2)"
+    for expression, words in (("1 / 0", "ZeroDivisionError: division by zero"),
+                              ("nothing", "NameError: name 'nothing' is not defined"), ("1 +", "SyntaxError:")):
+        for context in "watch", "repl":
+            assert editor.refused("evaluate", expression=expression, frameId=frame, context=context).startswith(words)
+    assert editor.evaluate("for i in range(3): print(i)", frame, context="repl")["result"] == "0\n1\n2\n"
+    assert editor.evaluate("print('said', end='') or 5", frame, context="repl")["result"] == "5"
+    assert editor.event("output")["output"] == "said"
+    assert editor.evaluate("'\\x00\\ud800\\n' + chr(0x1f600)", frame)["result"] == "'\\x00\\ud800\\n\U0001f600'"
+    assert len(editor.evaluate("'a' * 5000", frame)["result"]) < 3000
+    assert len(editor.evaluate("'a' * 5000", frame, context="clipboard")["result"]) == 5002
+    completed = editor.ask("completions", text="x = node.ki", column=12, frameId=frame)["targets"]
+    assert completed == [{"label": "kids", "type": "field", "start": 9, "length": 2}]
+    assert "node" in [one["label"] for one in editor.ask("completions", text="no", column=3, frameId=frame)["targets"]]
+    assert editor.evaluate("len(sys.argv)")["result"] == "1"  # in no frame
+
+
+def test_cancel(debugged):
+    """What takes long holds up nobody who looks, and can be ended."""
+    editor = debugged.editor
+    debugged.attach(RETURN)
+    debugged.target.send("turn(2)")
+    thread = editor.stopped("breakpoint")
+    frame = editor.frame(thread)["id"]
+    endless = editor.send("evaluate", expression="[None for _ in iter(int, 1)]", frameId=frame)
+    behind = editor.send("evaluate", expression="1", frameId=frame)
+    assert editor.locals(frame)[0]["total"]["value"] == "7"
+    for number in behind, endless:
+        editor.ask("cancel", requestId=number)
+        with pytest.raises(Exception, match="cancelled"):
+            editor.answer(number)
+    assert editor.evaluate("total", frame)["result"] == "7"
+
+
+def test_held_before(debugged):
+    """Who comes later is told once of who is held already, and why; and lets go nobody that another one holds."""
+    (debugged.directory / "breakpoints").write_text(f"stop {debugged.file}:{RETURN}\n")
+    debugged.target.send("turn(2)")
+    eventually(lambda: debugged.held() == str(debugged.pid), what="the stop")
+    editor = debugged.editor
+    debugged.attach()
+    event = editor.event("stopped")
+    assert (event["reason"], event["threadId"]) == ("breakpoint", debugged.pid) and "hitBreakpointIds" not in event
+    assert editor.frame(debugged.pid)["line"] == RETURN
+    editor.ask("disconnect")
+    assert not any(event["event"] == "stopped" for event in editor.events)
+    assert debugged.held() == str(debugged.pid) and len(debugged.lines()) == 1
+    (debugged.directory / "breakpoints").write_text("\n")
+    debugged.target.expect("7")
+
+
+def test_pause(debugged):
+    editor = debugged.editor
+    debugged.attach()
+    debugged.target.send("[fail(i) for i in iter(lambda: turn(1), 'never')]")
+    editor.ask("pause", threadId=debugged.pid)
+    assert editor.stopped("pause") == debugged.pid
+    assert editor.ask("continue")["allThreadsContinued"]
+    eventually(lambda: debugged.held() == "none", what="that the thread goes on")
+    editor.ask("pause", threadId=debugged.pid)
+    assert editor.stopped("pause") == debugged.pid
+    editor.ask("disconnect")  # which lets it go on
+    eventually(lambda: debugged.held() == "none", what="that the thread goes on")
+    debugged.target.close()
+
+
+def test_refusals(probe, any_python):
+    with Adapter(probe.path) as editor:
+        assert "no process is attached" in editor.refused("threads")
+        assert "there is no request" in editor.refused("frobnicate")
+        assert "attach to one that runs" in editor.refused("launch")
+        assert "paths" in editor.refused("initialize", pathFormat="uri")
+        assert "no such Python process" in editor.refused("attach", processId=99999999)
+        assert "processId" in editor.refused("attach", processId="many")
+        assert "disconnect" in editor.refused("terminate") and "disconnect" in editor.refused("restart")
+        editor.raw(b"Content-Length: 3\r\n\r\n[1]")  # no request, and no end
+        editor.raw(b'content-length: 2\r\nContent-Type: a/b\r\n\r\n{}')
+        target = any_python.run_source(SOURCE)
+        editor.attach(processId=str(target.pid), justMyCode=False)
+        assert "isn't stopped" in editor.refused("next", threadId=target.pid)
+        assert "attached to already" in editor.refused("attach", processId=target.pid)
+        names = [one["name"] for one in editor.ask("modules", moduleCount=1000)["modules"]]
+        assert "sys" in names and "__main__" in names
+        some = editor.ask("modules", startModule=1, moduleCount=2)
+        assert [one["name"] for one in some["modules"]] == names[1:3] and some["totalModules"] == len(names)
+        assert any(one["path"].endswith("threading.py") for one in editor.ask("loadedSources")["sources"])
+        target.close()
+        assert editor.event("exited") and editor.event("terminated")
+        assert editor.close() == 0
+
+
+def test_paths(probe, python, tmp_path):
+    """By the first of several mappings that fits; what the client can't open is asked for."""
+    target = python.run_source(SOURCE)
+    here, there = tmp_path / "here", os.path.dirname(target.path())
+    here.mkdir()
+    (here / "source.py").write_text(SOURCE)
+    with Adapter(probe.path) as editor:
+        mappings = [{"localRoot": "/somewhere", "remoteRoot": "/elsewhere"},
+                    {"localRoot": str(here) + "/", "remoteRoot": there}]
+        shown, = editor.attach((str(here / "source.py"), [LEAF]), processId=target.pid, pathMappings=mappings)
+        assert shown[0]["verified"], shown
+        target.send("exec(compile('x = 1\\nleaf(x)', '<made>', 'exec'))")
+        frames = editor.frames(editor.stopped("breakpoint"))
+        assert frames[0]["source"] == {"name": "source.py", "path": str(here / "source.py")}
+        made = next(frame["source"] for frame in frames if frame["source"]["name"] == "<made>")
+        assert made["sourceReference"] and "path" not in made
+        assert "<made>" in editor.refused("source", source=made, sourceReference=made["sourceReference"])
+        assert "isn't known" in editor.refused("source", sourceReference=99)
+    target.expect("None")
+
+
+def test_log_of_mount_that_ends(probe, any_python):
+    """The daemon goes, and the client is told."""
+    other = probe.mount()
+    target = any_python.run_source(SOURCE)
+    with Adapter(other.path) as editor:
+        editor.attach(processId=target.pid)
+        other.kill()
+        assert "no longer mounted" in editor.event("output")["output"] and editor.event("terminated")
+        other.start()
+
+
+def test_json():
+    """values.py writes JSON by itself."""
+    names = {}
+    from mount import REPOSITORY
+    exec((REPOSITORY / "contrib/dap/values.py").read_text(), names)
+    value = ["\x00\n\"\\\x7f\u00e4\U0001f600", None, True, [[], "a"]]
+    assert json.loads(names["json"](value)) == value
