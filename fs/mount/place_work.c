@@ -1,6 +1,7 @@
 #include "fs/mount/place_work.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/format/agent.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/jobs.h"
 #include "fs/sampler/profile.h"
@@ -23,17 +24,41 @@ struct place_work {
     struct owner_answer answer;
 };
 
-/* The line of status that says how the process is sampled, which is known here. */
+static bool is_status(const struct place_work *work)
+{
+    return work->process && work->call.op == OWNER_RENDER &&
+           layout[work->call.entry].render == status_render;
+}
+
+/* Whether this daemon has, or had, an agent in the process. */
+static bool has_agent(const struct place_work *work)
+{
+    struct target *target = process_held(work->process);
+    bool has = target && agent_was_attached(target);
+
+    target_unref(target);
+    return has;
+}
+
+/* The lines of status that say how the process is sampled, and how its agent is, as far as that is
+ * known here. */
 static void describe(struct place_work *work)
 {
-    _cleanup_(text_deinit) struct text sampled = TEXT_INIT;
+    _cleanup_(text_deinit) struct text sampled = TEXT_INIT, agent = TEXT_INIT;
 
-    if (!work->process || work->call.op != OWNER_RENDER ||
-        layout[work->call.entry].render != status_render)
+    if (!is_status(work))
         return;
     profile_add_line(work->process, &sampled);
     if (sampled.size <= OWNER_SAMPLED_MAX && sampled.size)
         memcpy(work->call.sampled, sampled.data, sampled.size);
+    if (!work->owners || !has_agent(work))
+        return;
+    struct target *target = process_held(work->process);
+    if (target)
+        agent_text_passive(target, &agent);
+    target_unref(target);
+    if (agent.size <= OWNER_AGENT_MAX && agent.size)
+        memcpy(work->call.agent, agent.data, agent.size);
 }
 
 static void place_work_run(struct may_hang *may_hang)
@@ -123,23 +148,24 @@ static int ask_here(struct call *call, struct place_work *work, bool *lost)
 static int ask_owner(struct call *call, struct place_work *work, bool *lost)
 {
     work->owners = call->mount->owners;
-    if (profile_any(work->process->profile)) /* describe() */
-        ask_here(call, work, lost);
+    int r = 0;
+    if (is_status(work) && (profile_any(work->process->profile) || has_agent(work)))
+        r = ask_here(call, work, lost); /* describe() */
     if (*lost)
-        return -ETIMEDOUT;
+        return r;
     return owners_ask(work->owners, work->who, &work->call, &work->work, &call->interrupt,
                       &work->answer);
 }
 
 static int ask(struct call *call, struct place_work *work, bool *lost)
 {
+    bool is_read = work->work.pid; /* else it is shown without a look at the process */
+
     *lost = false;
-    if (!call->mount->owners || !work->work.pid)
-        return ask_here(call, work, lost);
     /* only who traces it can stop its threads */
-    if (is_told_by_owner(work) && !claim_exists(work->work.pid))
+    if (call->mount->owners && is_read && is_told_by_owner(work) && !claim_exists(work->work.pid))
         return ask_owner(call, work, lost);
-    work->server.keeps = work->call.op != OWNER_RENDER;
+    work->server.keeps = call->mount->owners && (work->call.op != OWNER_RENDER || !is_read);
     return ask_here(call, work, lost);
 }
 

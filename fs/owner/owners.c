@@ -931,6 +931,18 @@ static int examine(void *arg, pid_t pid, uint64_t start_time, bool now, struct e
     return r;
 }
 
+static int identify(void *arg, pid_t pid, uint64_t start_time, struct text *out)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    const struct owner_call call = {.op = OWNER_IDENTIFY, .pid = pid, .start_time = start_time};
+
+    int r = ask_about(arg, &call, &answer);
+    if (r == 0)
+        text_add(out, answer.text.data, answer.text.size);
+    owner_answer_deinit(&answer);
+    return r == 0 ? out->error : r;
+}
+
 static int stacks(void *arg, pid_t pid, uint64_t start_time, enum stacks_form form,
                   struct text *why, struct text *out)
 {
@@ -948,6 +960,7 @@ static int stacks(void *arg, pid_t pid, uint64_t start_time, enum stacks_form fo
 
 const struct examiner *owners_examiner(struct owners *owners)
 {
-    owners->examiner = (struct examiner){.arg = owners, .examine = examine, .stacks = stacks};
+    owners->examiner = (struct examiner){
+        .arg = owners, .examine = examine, .identify = identify, .stacks = stacks};
     return &owners->examiner;
 }

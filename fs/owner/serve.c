@@ -1,6 +1,7 @@
 #include "fs/owner/serve.h"
 
 #include "fs/base/array.h"
+#include "fs/format/identity.h"
 #include "fs/format/stacks.h"
 #include "fs/link/found.h"
 #include "fs/process/exited.h"
@@ -64,6 +65,7 @@ int context_init(struct file_context *context, const struct server *server, stru
         .word = call->word,
         .part = call->part,
         .sampled = call->sampled,
+        .agent = call->agent,
     };
     if (!process)
         return 0;
@@ -197,6 +199,9 @@ static int answer_in(struct file_context *context, const struct owner_call *call
     case OWNER_FIND: return find(context, call, answer);
     case OWNER_HAS: return layout[call->child].is_there(context) ? 0 : -ENOENT;
     case OWNER_EXAMINE: examine(context, call->value, &answer->text); return answer->text.error;
+    case OWNER_IDENTIFY:
+        identity_program(context->target, &answer->text);
+        return text_finish(&answer->text);
     case OWNER_STACKS: return stacks(context, call->value, &answer->text);
     default: return -EOPNOTSUPP;
     }

@@ -17,10 +17,12 @@ enum owner_op {
     OWNER_FIND,       /* whether the directory has what the child stands for */
     OWNER_HAS,        /* whether the directory has the child now (entry->is_there) */
     OWNER_EXAMINE,    /* what the process is: struct owner_examined as the text */
+    OWNER_IDENTIFY,   /* what program it is: lines of format/identity.h */
     OWNER_STACKS,     /* its stacks, in a form of format/stacks.h */
 };
 
 #define OWNER_SAMPLED_MAX 191
+#define OWNER_AGENT_MAX 1023
 
 /* What a process is. All bytes are defined. */
 struct owner_examined {
@@ -41,9 +43,11 @@ struct owner_call {
     int32_t tid;         /* 0: no thread */
     uint64_t start_time; /* of the process, in clock ticks since boot */
     uint32_t depth, rank;
-    struct membership membership;        /* of the process in its job ... */
-    uint32_t is_worker;                  /* ... where it is not the rank itself */
-    char sampled[OWNER_SAMPLED_MAX + 1]; /* the line of status about its profile; may be empty */
+    struct membership membership; /* of the process in its job ... */
+    uint32_t is_worker;           /* ... where it is not the rank itself */
+    /* The lines of status about its profile, and its agent, which the daemon knows; may be empty.
+     */
+    char sampled[OWNER_SAMPLED_MAX + 1], agent[OWNER_AGENT_MAX + 1];
     struct caller caller;
     /* Both end with a 0; of OWNER_FIND the child's, where that is one. */
     char word[NAME_MAX + 1], part[NAME_MAX + 1];

@@ -18,6 +18,8 @@ struct examiner {
      * membership is wanted as it is now, and not as it was when it began. Errors as target_open(),
      * and -ETIMEDOUT, -EAGAIN, -EIO: who reads it hangs, is busy, or has crashed. */
     int (*examine)(void *arg, pid_t pid, uint64_t start_time, bool now, struct examined *out);
+    /* What program it is: adds lines of format/identity.h. */
+    int (*identify)(void *arg, pid_t pid, uint64_t start_time, struct text *out);
     /* Its stacks: as stacks_text. */
     int (*stacks)(void *arg, pid_t pid, uint64_t start_time, enum stacks_form form,
                   struct text *why, struct text *out);

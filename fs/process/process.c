@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
+#include "fs/format/identity.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/examiner.h"
@@ -93,17 +94,38 @@ bool process_alive(struct process *process)
     return process->target && target_alive(process->target);
 }
 
+static bool has_facts(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->facts;
+}
+
+/* What program it is, which doesn't change. */
+static int identify(struct process *process, struct target *target, struct text *out)
+{
+    const struct examiner *examiner = process->examiner;
+
+    if (has_facts(process))
+        return 0;
+    if (examiner)
+        return examiner->identify(examiner->arg, process->pid, process->start_time, out);
+    identity_program(target, out);
+    return out->error;
+}
+
 /* Takes down what will be wanted when it has ended, anew when some time has passed: who may
  * look at it may have changed. */
 static void learn(struct process *process, struct target *target)
 {
     unsigned long long last = atomic_load(&process->learned), now = monotonic_ns();
+    _cleanup_(text_deinit) struct text program = TEXT_INIT;
     struct facts *facts;
 
     if ((last && now - last < FACTS_FRESH_NS) ||
         !atomic_compare_exchange_strong(&process->learned, &last, now))
         return;
-    if (facts_new(target, process->rank, &facts) < 0) {
+    if (identify(process, target, &program) < 0 ||
+        facts_new(target, &program, process->rank, &facts) < 0) {
         atomic_store(&process->learned, 0);
         return;
     }

@@ -35,6 +35,7 @@ struct file_context {
     const char *part;                  /* below profile/: the thread, time, mark ..., else "" */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
     const char *sampled; /* the line of status about the profile of its process, or "" */
+    const char *agent;   /* those about its agent; "": they are what can be seen in the process */
     int noted;           /* -errno: what a file that could be rendered doesn't show; why says it */
     int flags;           /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
     struct lifetime

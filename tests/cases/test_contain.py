@@ -1,6 +1,7 @@
 """-o contain: what reads a user's processes has that user's rights and no others, and what becomes of it is nobody
 else's trouble."""
 import concurrent.futures
+import contextlib
 import errno
 import os
 import pathlib
@@ -57,15 +58,12 @@ def status(pid):
 
 def readers(mount):
     """[(pid, its status)] of what reads for the mount."""
-    children = pathlib.Path(f"/proc/{mount.pid}/task").glob("*/children")
     found = []
-    for pid in " ".join(path.read_text() for path in children).split():
-        try:
+    for pid in mount.owners():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             said = status(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if said["Name"] == ["probefs-owner"] and said["State"][0] != "Z":
-            found.append((int(pid), said))
+            if said["State"][0] != "Z":
+                found.append((pid, said))
     return found
 
 
