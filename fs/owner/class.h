@@ -1,6 +1,6 @@
-/* Whose rights are needed to read a process: exactly the ids, groups and capabilities that it has
- * itself, in its own user namespace. A process of ours with these is to it what a program of its
- * own user is, so that the kernel checks each step (ptrace_may_access()). */
+/* The rights that are needed to read a process: exactly the ids, groups and capabilities that it
+ * has itself, in its own user namespace. A process of ours with these is to it what a program of
+ * its own user is, so that the kernel checks each step (ptrace_may_access()). */
 #pragma once
 
 #include "fs/access/access.h"
@@ -34,7 +34,7 @@ struct class_facts {
  * are the daemon's own rights. */
 void class_decide(const struct access *access, const struct access_target *target,
                   const struct class_facts *facts, struct owner_class *out);
-/* The same for process pid as things are. -ESRCH. */
+/* class_decide() for process pid as things are. -ESRCH. */
 int class_read(const struct access *access, pid_t pid, struct owner_class *out);
 /* The number that an id of the daemon's has in a namespace, by its uid_map or gid_map as the daemon
  * reads it (user_namespaces(7)). False: it has none. */

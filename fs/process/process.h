@@ -47,9 +47,9 @@ struct process {
 
 struct process *process_ref(struct process *process);
 void process_unref(struct process *process);
-/* Its target with a reference; NULL once it has ended, or if it can't be read. */
+/* The target of a process with a reference; NULL once it has ended, or if it can't be read. */
 struct target *process_target(struct process *process);
-/* The same, of which nothing may have been read yet (target_hold()); NULL once it has ended. */
+/* The target, of which nothing may have been read yet (target_hold()); NULL once it has ended. */
 struct target *process_held(struct process *process);
 /* Whether it is still there; what it executes now isn't looked at. */
 bool process_alive(struct process *process);
@@ -78,7 +78,8 @@ int process_new_core(struct core *core, unsigned number, const struct user_ns *n
 pid_t process_number(const struct process *process);
 /* Opens the process pid; errors as target_open(). The caller owns one reference. */
 int process_new(pid_t pid, struct process **out);
-/* The same of one that is an interpreter, as the examiner says who reads it: it stays valid. */
+/* Holds on to a process that runs CPython, as the examiner has said, who stays valid and reads it.
+ * Errors as target_hold(). The caller owns one reference. */
 int process_new_examined(pid_t pid, const struct examiner *examiner,
                          const struct examined *examined, struct process **out);
 
