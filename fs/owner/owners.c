@@ -105,7 +105,8 @@ static void end_process(struct owners *owners, pid_t pid, int control)
 {
     kill(pid, SIGKILL);
     close(control);
-    owners->ending[owners->nending++] = pid;
+    if (owners->nending < ARRAY_SIZE(owners->ending)) /* else init waits for it one day */
+        owners->ending[owners->nending++] = pid;
     reap(owners);
 }
 
