@@ -8,6 +8,7 @@
 #include "contrib/dap/breakpoints.h"
 #include "contrib/dap/files.h"
 #include "contrib/dap/lane.h"
+#include "contrib/dap/modules.h"
 #include "contrib/dap/motion.h"
 #include "contrib/dap/paths.h"
 #include "contrib/dap/places.h"
@@ -31,6 +32,7 @@ struct session {
     struct places places;
     struct breakpoints breakpoints;
     struct motion motion;
+    struct modules modules;
     struct lane lanes[LANES];
     pthread_mutex_t helpers_lock; /* guards */
     char *helpers[HELPERS]; /* as the process's Python has compiled them; NULL: it hasn't yet */
@@ -66,14 +68,14 @@ bool session_stops(struct session *session, pid_t tid, json_t *stop);
 /* A thread goes on, or is about to: what the client knows of its frames is over. Whether a stop of
  * it was known. */
 bool session_goes_on(struct session *session, pid_t tid);
-/* It is held still, elsewhere: what the client knows of its frames is over. */
+/* A thread is held still, elsewhere: what the client knows of its frames is over. */
 void session_moves(struct session *session, pid_t tid);
 /* Has one of its threads do what no client asks for, and isn't answered. tid: a thread, 0: none. */
 void session_order(struct session *session, enum lane_kind lane, const char *command,
                    json_int_t tid);
 /* The stop of a thread that is held, a new reference; NULL: it isn't, as far as is known. */
 json_t *session_stop_of(struct session *session, pid_t tid);
-/* Of all that are held, by thread; new. */
+/* The stops of all threads that are held, by thread; new. */
 json_t *session_stops_of_all(struct session *session);
 /* Whether a thread steps out of the program's own code, and isn't there again: it was marked so,
  * and now isn't. */

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import pty
 import re
 import select
 import shutil
@@ -123,6 +124,28 @@ def test_events(across, probe, any_python, engine):
     eventually(lambda: not readers(probe.path / "all" / "events"), what="nobody who reads")
 
 
+@pytest.mark.python(minimum=(3, 10))
+def test_who_waits_is_told(across, any_python, tmp_path):
+    """On a terminal, and it is taken away again."""
+    target, done = start(any_python, WAITS), tmp_path / "done"
+    master, terminal = pty.openpty()
+    code = f"import os, time\nwhile not os.path.exists({str(done)!r}): time.sleep(0.01)\n\n'it is'"
+    with subprocess.Popen(across.command("h1", "write", f"{target.pid}/eval", code), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=terminal, env=across.env) as process:
+        os.close(terminal)
+        told = b""
+        while b"across: 0 of 1 hosts have answered, 2 s; Ctrl-C ends it " not in told:
+            assert select.select([master], [], [], patience(60))[0], told
+            told += os.read(master, 4096)
+        done.touch()
+        assert process.communicate(timeout=patience(60))[0] == b"h1 (1):\n'it is'\n"
+    with contextlib.suppress(OSError):  # nobody has the terminal any more
+        while more := os.read(master, 4096):
+            told += more
+    os.close(master)
+    assert told.endswith(b"\r\x1b[K")
+
+
 @pytest.mark.parametrize("engine", ["clush", "pdsh"])
 def test_one_that_hangs(across, engine):
     """It is missing, in words; the others' answers are there."""
@@ -135,6 +158,28 @@ def test_one_that_hangs(across, engine):
     os.mkfifo(across.path / "h2" / "here" / "said")
     said = across("h[1-2]", "-t", "5", "cat", "said", engine=engine, status=1)
     assert said.stdout == "h1 (1):\nit\n" and re.fullmatch("across: h2: missing: .*time.*\n", said.stderr), said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_names(across, engine):
+    """As each engine itself takes them; nobody is asked twice."""
+    named = ["k", "n08", "n09", "n10", "n1x", "n3x"]
+    for host in named:
+        (across.path / host / "here").mkdir(parents=True)
+        (across.path / host / "here" / "said").write_text("same\n")
+    first, second = across("n[08-10],n[3,1]x,k,n09", "cat", "said", engine=engine).stdout.splitlines()
+    assert second == "same" and sorted(first.partition(" ")[0].split(",")) == named
+
+
+def test_names_that_only_the_engine_knows(across):
+    for host in "h1", "h3x":
+        (across.path / host / "said").parent.mkdir(exist_ok=True)
+    (across.path / "h1" / "here").unlink()
+    (across.path / "h1" / "here").mkdir()
+    (across.path / "h1" / "here" / "said").write_text("it\n")
+    assert across("h[1-3]!h[2-3]", "cat", "said").stdout == "h1 (1):\nit\n"
+    assert "@nowhere" in across("@nowhere", "cat", "said", status=1).stderr
+    assert across("h[3-1]", "cat", "said", status=1).stderr and across("h[1-3", "cat", "said", status=1).stderr
 
 
 def test_whole_names(across):
