@@ -274,8 +274,10 @@ def test_daemon_reads_nothing(contained, debian, nobody):
 
     said = traced(contained.pid, look)
     opened = {re.sub(r"\d+", "N", path) for line in said for path in re.findall(r'^open(?:at)?\([^"]*"([^"]*)"', line)}
+    # the maps: of whatever else is in a namespace of its own just now
     assert opened <= {"/proc", "/proc/N/stat", "/proc/N/statm", "/proc/N/status", "/proc/N/auxv", "/proc/N/ns/user",
-                      "/proc/N/task", "N/status", "/proc/N/syscall", "/proc/self/task/N/comm", "/dev/null"}, opened
+                      "/proc/N/uid_map", "/proc/N/gid_map", "/proc/N/task", "N/status", "/proc/N/syscall",
+                      "/proc/self/task/N/comm", "/dev/null"}, opened
     assert "/proc/N/stat" in opened
     assert not [line for line in said if re.match("process_vm_readv|pidfd_getfd|ptrace|readlink", line)]
 
@@ -421,6 +423,7 @@ def test_crashes_at_the_same_place(contained, debian, nobody):
                     pass
 
     with Sleeper(debian, nobody) as theirs:
+        assert error_of(contained, theirs.pid) is None  # one that is not known yet has no `errors`
         killer = threading.Thread(target=kill)
         killer.start()
         try:
