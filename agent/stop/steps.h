@@ -6,6 +6,7 @@
 
 struct step {
     uint64_t thread;       /* PyThreadState_GetID() */
+    uint64_t paused;       /* of a pause: its pthread_t; else 0 */
     unsigned turn;         /* of step_cancel() */
     enum thread_verb verb; /* THREAD_STEP, in any frame, THREAD_NEXT, _FINISH or _RETURN */
     bool own;              /* of THREAD_STEP: not in libraries */
