@@ -23,7 +23,7 @@ struct followed {
     struct ring_position at;
 };
 
-#define FOLLOWED 4 /* rings */
+#define FOLLOWED 5 /* rings */
 
 #define SECOND UINT64_C(1000000000)
 #define SETTLED_NS 300000000u /* until all of a second's samples have been read */
@@ -44,6 +44,7 @@ struct feed {
     bool by_time; /* the rows that are being followed: of them those from before it began are old */
     double ts;    /* of the line that is being made; 0: now */
     double newest; /* of the rows of hits that were followed last; 0: there were none */
+    double changed; /* of the newest row of breakpoints that was told: others come again */
     double until;  /* rows of events that are newer wait for the next look; 0: none do */
 };
 
@@ -126,6 +127,20 @@ static int on_hit(void *arg, const struct ring_row *row)
     return 0;
 }
 
+/* Before its ring wraps around all of them are written again. */
+static int on_breakpoint(void *arg, const struct ring_row *row)
+{
+    struct feed *feed = arg;
+    double changed = ring_real(row, BREAKPOINTS_CHANGED);
+
+    if (is_old(feed, row, BREAKPOINTS_CHANGED) || !(changed > feed->changed))
+        return 0;
+    feed->ts = feed->changed = changed;
+    event_text_breakpoint(feed->process->pid, row, &feed->text);
+    add_line(feed, 1);
+    return 0;
+}
+
 static int on_crash(void *arg, const struct ring_row *row)
 {
     struct feed *feed = arg;
@@ -180,6 +195,7 @@ static const struct following {
     {RECORDED_HITS, on_hit},
     {RECORDED_CRASH, on_crash},
     {RECORDED_LOOP, on_blocked},
+    {RECORDED_BREAKPOINTS, on_breakpoint},
 };
 
 /* Two runs of lines, each in order, become one: by time, those of the first
@@ -293,6 +309,19 @@ bool feed_look(struct feed *feed)
     return feed->next != before || ended;
 }
 
+void feed_add(struct feed *feed, const struct text *lines)
+{
+    feed->ts = 0;
+    for (size_t i = 0; i < lines->size;) {
+        const char *line = lines->data + i;
+        const char *newline = memchr(line, '\n', lines->size - i);
+        size_t size = newline ? (size_t)(newline + 1 - line) : lines->size - i;
+        text_add(&feed->text, line, size);
+        add_line(feed, 1);
+        i += size;
+    }
+}
+
 static void begin_now(struct feed *feed)
 {
     for (size_t i = 0; i < FOLLOWED; i++) {
@@ -304,7 +333,7 @@ static void begin_now(struct feed *feed)
         ring_reader_end(ring, &feed->followed[i].at);
         ring_reader_unref(ring);
     }
-    feed->began = realtime_s();
+    feed->began = feed->changed = realtime_s();
     feed->attached = recording_attached(process_recording(feed->process));
 }
 
