@@ -112,7 +112,8 @@ _steps = 0
 
 
 def step(number=None, /, **attrs):
-    """Says that a step begins: an event "step" with its number, one more than the last one's or that one. Returns it."""
+    """Says that a step begins: an event "step" with its number, one more than the last one's or that one. Returns
+    it."""
     global _steps
     _steps = _steps + 1 if number is None else int(number)
     event("step", step=_steps, **attrs)
@@ -120,8 +121,8 @@ def step(number=None, /, **attrs):
 
 
 def set_role(**parts):
-    """Says which part of a distributed job this process is: the column role, "dp=1,tp=0". It stands in the environment, as
-    PROBING_DP_RANK=1, and so children that begin later have it, too. None takes one out."""
+    """Says which part of a distributed job this process is: the column role, "dp=1,tp=0". It stands in the environment,
+    as PROBING_DP_RANK=1, and so children that begin later have it, too. None takes one out."""
     for name, rank in parts.items():
         if not name.isalnum() or not name.isascii() or rank is not None and (type(rank) is not int or rank < 0):
             raise ValueError(f"set_role() wants numbers from 0 on: set_role(dp=1, tp=0), not {name}={rank!r:.100}")
@@ -137,8 +138,8 @@ def _save(row):
 
 
 def table(cls):
-    """Gives a class, which becomes a dataclass unless it is one, a method save(): a row of events with the class's name, and
-    its fields as attrs."""
+    """Gives a class, which becomes a dataclass unless it is one, a method save(): a row of events with the class's
+    name, and its fields as attrs."""
     if "__dataclass_fields__" not in vars(cls):
         import dataclasses
         cls = dataclasses.dataclass(cls)
@@ -238,14 +239,15 @@ class Debugger:
 
 
 class attach_on_error:
-    """A decorator, for functions of all kinds, and a context: with Debugger.debug_flag an Exception is looked at where it was
-    raised, once, and goes on then."""
+    """A decorator, for functions of all kinds, and a context: with Debugger.debug_flag an Exception is looked at where
+    it was raised, once, and goes on then."""
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, traceback):
-        if Debugger.debug_flag and isinstance(error, Exception) and not isinstance(error, (StopIteration, StopAsyncIteration)):
+        ends = isinstance(error, (StopIteration, StopAsyncIteration))
+        if Debugger.debug_flag and isinstance(error, Exception) and not ends:
             _post_mortem(error)
 
     def __call__(self, function):
@@ -449,8 +451,8 @@ def _pdb():
 
 
 def breakpoint(ranks=None):
-    """Stops here, in these ranks; in all of them, without. While `breakpoint()` is set in the file `breakpoints` that says what
-    happens, else IPDB_DEBUG and IPDB_MODE; else nothing does."""
+    """Stops here, in these ranks; in all of them, without. While `breakpoint()` is set in the file `breakpoints` that
+    says what happens, else IPDB_DEBUG and IPDB_MODE; else nothing does."""
     rank = _rank()
     if ranks is not None and rank not in ([ranks] if isinstance(ranks, int) else ranks):
         return

@@ -10,7 +10,7 @@ CREATE TABLE torch_parameters(
     shape TEXT,             -- its sizes: [64, 32]
     dtype TEXT,             -- float32, bfloat16 ...
     device TEXT,            -- cpu, cuda:0 ...; NULL: not known
-    bytes INTEGER,          -- [bytes] its elements take
+    bytes INTEGER,          -- [bytes] its elements take; of a DTensor, as FSDP has them, this rank's: and so in what follows
     requires_grad INTEGER,  -- whether it is to be trained: 0, 1; NULL: not known
     version INTEGER,        -- how often it was changed in place
     counter INTEGER,        -- address where that is counted, for `watch 0xADDR:4`

@@ -103,7 +103,8 @@ class Record:
             for table, place in zip(TABLES, PLACE.iter_unpack(memory.read(PLACES * PLACE.size))):
                 names = ("change", "on", "fd", "error", "inode", "size", "rate")
                 self.rings[table] = dict(zip(names, place))
-            self.stops, self.stopped, self.on_crash, self.trap, _, self.own, self.evals, self.ring_bytes = STOPS.unpack(memory.read(STOPS.size))
+            (self.stops, self.stopped, self.on_crash, self.trap, _, self.own, self.evals,
+             self.ring_bytes) = STOPS.unpack(memory.read(STOPS.size))
             self.watches = [dict(zip(("change", "id", "address", "length", "route"), watch))
                             for watch in WATCH_SLOT.iter_unpack(memory.read(WATCHES * WATCH_SLOT.size))]
         assert magic == MAGIC and self.size == RECORD.size + PLACES * PLACE.size + STOPS.size + \
@@ -250,7 +251,8 @@ class Client:
         return self.wait(self.start_order(verb, tid, **options))
 
     def start_order(self, verb, tid=0, line=0, seconds=0, interp=0, gil_interval=0, thread=0, here=0):
-        return self.send(THREAD, THREAD_BODY.pack(verb, tid, line, 0, int(seconds * 1e9), interp, gil_interval, thread, here))
+        return self.send(THREAD,
+                         THREAD_BODY.pack(verb, tid, line, 0, int(seconds * 1e9), interp, gil_interval, thread, here))
 
     def release(self, here):
         """That open file is closed; there is no answer."""

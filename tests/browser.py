@@ -25,8 +25,8 @@ class Browser:
             os.dup2(write, 4)
 
         self.process = subprocess.Popen(
-            [PROGRAM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
-             f"--user-data-dir={self.profile}", "about:blank"],
+            [PROGRAM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+             "--remote-debugging-pipe", f"--user-data-dir={self.profile}", "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=place,
             close_fds=False, start_new_session=True)
         os.close(to_read)
@@ -40,7 +40,8 @@ class Browser:
 
     def _receive(self, end):
         while b"\0" not in self.rest:
-            assert select.select([self.answers], [], [], max(0, end - time.monotonic()))[0], "the browser doesn't answer"
+            assert select.select([self.answers], [], [],
+                                 max(0, end - time.monotonic()))[0], "the browser doesn't answer"
             data = os.read(self.answers, 1 << 20)
             assert data, "the browser has ended"
             self.rest += data
@@ -84,16 +85,19 @@ class Browser:
             raise AssertionError(f"{error}; the page shows: {self.text('body')[:2000]}") from None
 
     def shows(self, words, selector="#view"):
-        self.until(f"document.querySelector({json.dumps(selector)})?.innerText.includes({json.dumps(words)})", f"{words!r}")
+        self.until(f"document.querySelector({json.dumps(selector)})?.innerText.includes({json.dumps(words)})",
+                   f"{words!r}")
 
     def click(self, words, selector="button"):
         """The first one with these words in it, as a person would: it must be there to be seen."""
-        found = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => e.innerText.includes({json.dumps(words)}) && e.offsetParent)"
+        found = (f"[...document.querySelectorAll({json.dumps(selector)})]"
+                 f".find(e => e.innerText.includes({json.dumps(words)}) && e.offsetParent)")
         self.until(f"!!{found}", f"{words!r} to click on")
         self.run(f"{found}.click()")
 
     def type(self, selector, text):
-        self.run(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.focus(); e.value = {json.dumps(text)}; }})()")
+        self.run(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.focus(); e.value = "
+                 f"{json.dumps(text)}; }})()")
 
     def press(self, key, control=False):
         """In what has the focus, as the page hears of it."""
@@ -101,7 +105,8 @@ class Browser:
         self.run(f"void document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {event}))")
 
     def screen(self, width, height, scheme="light"):
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                  mobile=width < 600)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def picture(self, path):

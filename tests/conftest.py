@@ -10,8 +10,8 @@ suite's own, which tests/alone makes (tests/alone python3 -m pytest tests/cases;
 
 What is done INSIDE of Python is tried on one interpreter of each minor version, with PROBEFS_TEST_FULL=1 on all.
 
-With PROBEFS_TEST_DAEMON only cases with a daemon are run, and those where it only hands on what is done inside on the newest
-interpreter alone.
+With PROBEFS_TEST_DAEMON only cases with a daemon are run, and those where it only hands on what is done inside on the
+newest interpreter alone.
 
 Several pytests can share the cases: each takes the next file that none of them has taken, by making a
 directory of its name in PROBEFS_TEST_QUEUE.
@@ -48,16 +48,16 @@ signal.signal(signal.SIGTERM, _end)
 signal.signal(signal.SIGHUP, lambda *_: None)
 
 FAILED = pytest.StashKey()
-LONGEST = [f"test_{name}" for name in ("torch", "storm", "step", "watch_hw", "watch", "breakpoint_life", "evaluate_output",
-                                        "spans", "locals", "worst", "torch_jobs", "breakpoint_code", "agent_end", "eval",
-                                        "evaluate_text", "native", "exceptions")]
-# What these ask for is done inside of Python, by its own rules, which are those of a minor version; how it was built, and where
-# its structures lie, is the others' subject.
+LONGEST = [f"test_{name}" for name in ("torch", "storm", "step", "watch_hw", "watch", "breakpoint_life",
+                                        "evaluate_output", "spans", "locals", "worst", "torch_jobs", "breakpoint_code",
+                                        "agent_end", "eval", "evaluate_text", "native", "exceptions")]
+# What these ask for is done inside of Python, by its own rules, which are those of a minor version; how it was built,
+# and where its structures lie, is the others' subject.
 INSIDE = {f"test_{name}" for name in ("as_pdb", "breakpoint_code", "breakpoint_life", "breakpoints", "breakpoints_file",
-                                      "breakpoints_set", "dap", "eval", "evaluate_names", "evaluate_output", "evaluate_text", "exceptions",
-                                      "jump", "probing", "programs", "record", "record_ctl", "record_end", "record_gc",
-                                      "record_loop", "record_process", "recorded_sql", "spans", "step", "stop", "thread_ctl",
-                                      "trace", "watch")}
+                                      "breakpoints_set", "dap", "eval", "evaluate_names", "evaluate_output",
+                                      "evaluate_text", "exceptions", "jump", "probing", "programs", "record",
+                                      "record_ctl", "record_end", "record_gc", "record_loop", "record_process",
+                                      "recorded_sql", "spans", "step", "stop", "thread_ctl", "trace", "watch")}
 DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) says otherwise
 
 

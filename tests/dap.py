@@ -1,4 +1,5 @@
-"""A client of the Debug Adapter Protocol, as far as an editor's answers to a person need it: for probefs-dap, and for its peers."""
+"""A client of the Debug Adapter Protocol, as far as an editor's answers to a person need it: for probefs-dap, and for
+its peers."""
 import contextlib
 import json
 import socket
@@ -53,7 +54,8 @@ class Client:
     def _wait(self, condition, what):
         with self.arrived:
             self.arrived.wait_for(lambda: condition() or self.ended, patience(DEADLINE))
-            assert condition(), f"no {what}: {'it has ended' if self.ended else [event['event'] for event in self.events]}"
+            came = [event["event"] for event in self.events]
+            assert condition(), f"no {what}: {'it has ended' if self.ended else came}"
 
     def raw(self, text):
         self.stream_out.write(text)
@@ -88,7 +90,8 @@ class Client:
     def event(self, kind, which=lambda body: True):
         """The body of the next one, which is taken out."""
         def find():
-            return next((event for event in self.events if event["event"] == kind and which(event.get("body", {}))), None)
+            return next((event for event in self.events if event["event"] == kind and which(event.get("body", {}))),
+                        None)
         self._wait(find, f"event {kind}")
         with self.arrived:
             found = find()
@@ -98,14 +101,15 @@ class Client:
     def stopped(self, reason):
         """The thread of the next stop, which must be for that reason."""
         event = self.event("stopped")
-        assert event["reason"] == reason, event
+        assert event["reason"] == reason, (event, self.events)
         return event["threadId"]
 
     def attach(self, *breakpoints, **arguments):
         """breakpoints: (path, [line or dict, ...])"""
         self.ask("initialize", adapterID="probefs", pathFormat="path")
         attached = self.send("attach", **arguments)
-        self._wait(lambda: attached in self.answers or any(event["event"] == "initialized" for event in self.events), "answer to attach")
+        self._wait(lambda: attached in self.answers or any(event["event"] == "initialized" for event in self.events),
+                   "answer to attach")
         if attached in self.answers:
             return self.answer(attached)
         set_ones = [self.set(*one) for one in breakpoints]

@@ -1,4 +1,5 @@
-"""Small programs that are debugged twice: by CPython's own debugger (tests/targets/bdb_oracle.py), and through the mount."""
+"""Small programs that are debugged twice: by CPython's own debugger (tests/targets/bdb_oracle.py), and through the
+mount."""
 import errno
 import json
 import os
@@ -227,8 +228,8 @@ PROGRAMS = {
     """,
 }
 
-# In which stepping is the same in all versions of pdb: it does not see a coroutine return, stops at each turn of a loop on one line, and
-# no longer at a class's own line.
+# In which stepping is the same in all versions of pdb: it does not see a coroutine return, stops at each turn of a loop
+# on one line, and no longer at a class's own line.
 STEPPED = ["calls", "recursion", "exceptions", "generators", "classes", "control flow"]
 
 

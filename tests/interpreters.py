@@ -25,6 +25,7 @@ DEADLINE = 30.0  # seconds until a victim must have said what it was asked
 TARGETS = pathlib.Path(__file__).resolve().parent / "targets"
 IMPORTED = ["oracle.py", "evaluator_server.py", "storm/workload.py"]
 CACHE = pathlib.Path(os.environ.get("PROBEFS_TEST_CACHE", "/var/cache/probefs-tests"))
+QUIET_TORCH = {"UCX_LOG_LEVEL": "fatal"}  # a library of sid's PyTorch tells on stdout that a root has no /proc
 
 running = []      # every Target not yet closed
 crashed = []      # those that were closed, and had died by a signal of their own
@@ -43,7 +44,8 @@ def patience(seconds):
 
 
 def eventually(condition, timeout=DEADLINE, what="condition"):
-    """Polls until condition() is true and returns its value. Only a case that fails waits to the end, so that is far."""
+    """Polls until condition() is true and returns its value. Only a case that fails waits to the end, so that is
+    far."""
     begun, timeout = time.monotonic(), max(timeout, DEADLINE)
     while True:
         value = condition()
@@ -162,7 +164,8 @@ class Target:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, cwd=self.cwd,
             start_new_session=True,  # so that close() finds its children
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1",
-                 "PYTHONDONTWRITEBYTECODE": "1", **env}, **options)
+                 "PYTHONDONTWRITEBYTECODE": "1",
+                 **QUIET_TORCH, **env}, **options)
         self.pid = self.process.pid
         harm.allow_core(self.pid)
         self.stdin = self.process.stdin

@@ -22,7 +22,8 @@ def build():
 
 
 class Probe:
-    """options: for -o; at: an empty directory to mount on; user: who runs the daemon; within: a command that runs it."""
+    """options: for -o; at: an empty directory to mount on; user: who runs the daemon; within: a command that runs
+    it."""
 
     def __init__(self, *options, at=None, user=None, within=()):
         self.within = list(within)

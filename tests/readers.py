@@ -1,12 +1,15 @@
 """Programs that know nothing of us and read tables: what they make of a file."""
+import csv
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from interpreters import CACHE, patience
+from interpreters import CACHE, eventually, patience
 
 DUCKDB = """
 import json, sys, duckdb
@@ -18,11 +21,18 @@ import json, sys, pandas
 frame = pandas.read_csv(sys.argv[1], keep_default_na=False, na_values={name: [""] for name in sys.argv[2:]})
 print(frame.to_json(orient="split", index=False))
 """
+PANDAS_SQL = """
+import contextlib, sqlite3, sys, pandas
+with contextlib.closing(sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)) as database:
+    print(pandas.read_sql(sys.argv[2], database).to_json(orient="split", index=False))
+"""
+
+ENDED = re.compile(r"/tables/\w+\.csv.*No such (file or directory|process)", re.DOTALL)
 
 
 def run(*command):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=patience(60))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
 
@@ -40,7 +50,36 @@ def duckdb(sql):
     return [tuple(row) for row in json.loads(run(_python_with("duckdb"), "-c", DUCKDB, sql))]
 
 
+def duckdb_everywhere(sql):
+    """The rows of its answer over a file of every process. Asked again only where one has ended between the two looks,
+    by which DuckDB finds the files and opens them."""
+    def ask():
+        try:
+            return duckdb(sql)
+        except AssertionError as error:
+            if not ENDED.search(str(error)):
+                raise
+            return None
+    return eventually(ask, what="DuckDB over all processes")
+
+
 def pandas(path, *numbers):
     """Its rows, as dicts. numbers: columns in which no text means no number."""
-    frame = json.loads(run(_python_with("pandas"), "-c", PANDAS, path, *numbers))
+    return _rows(run(_python_with("pandas"), "-c", PANDAS, path, *numbers))
+
+
+def pandas_sql(path, sql):
+    """What it reads of an SQLite database, as dicts."""
+    return _rows(run(_python_with("pandas"), "-c", PANDAS_SQL, path, sql))
+
+
+def sqlite3(path, sql):
+    """What the program of that name does, as dicts; all values are texts."""
+    if not shutil.which("sqlite3"):
+        pytest.skip("the program sqlite3 is not installed")
+    return list(csv.DictReader(run("sqlite3", "-readonly", "-csv", "-header", path, sql).splitlines()))
+
+
+def _rows(text):
+    frame = json.loads(text)
     return [dict(zip(frame["columns"], row)) for row in frame["data"]]

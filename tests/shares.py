@@ -15,6 +15,12 @@ def begin(target):
     target.send("begin")
 
 
+def hold(target):
+    """Has it do nothing until begin() or end(), so that a profile begins and ends with what it measures."""
+    target.send("hold")
+    assert target.readline() == "held"
+
+
 def end(target):
     """{function: (processor seconds, seconds)} since begin()."""
     target.send("end")
@@ -30,8 +36,8 @@ def stacks(folded):
 
 
 def judge(folded, truth):
-    """truth: {function: what it spent}. Shares in points of what fell into the functions; elsewhere and impossible stacks
-    as points and as a count of everything."""
+    """truth: {function: what it spent}. Shares in points of what fell into the functions; elsewhere and impossible
+    stacks as points and as a count of everything."""
     got = collections.Counter()
     impossible = elsewhere = 0
     for stack, count in stacks(folded):

@@ -21,10 +21,12 @@ def settle(target):
 
 
 def columns(table, hidden=False):
-    """[(name, type), ...] of SELECT *, as SQLite itself understands schema/TABLE.sql; hidden: and those that must be named."""
+    """[(name, type), ...] of SELECT *, as SQLite itself understands schema/TABLE.sql; hidden: and those that must be
+    named."""
     with sqlite3.connect(":memory:") as db:
         db.execute(SCHEMA[table].read_text())
-        return [(row[1], row[2].removesuffix(" HIDDEN").partition("(")[0]) for row in db.execute(f"PRAGMA table_info({table})")
+        return [(row[1], row[2].removesuffix(" HIDDEN").partition("(")[0])
+                for row in db.execute(f"PRAGMA table_info({table})")
                 if hidden or not row[2].endswith(" HIDDEN")]
 
 

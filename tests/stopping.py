@@ -5,7 +5,8 @@ import agent_client as agent
 from agents import connect, start
 from interpreters import eventually
 
-VERBS = {"step": agent.STEP, "next": agent.NEXT, "finish": agent.FINISH, "return": agent.TO_RETURN, "continue": agent.CONTINUE}
+VERBS = {"step": agent.STEP, "next": agent.NEXT, "finish": agent.FINISH, "return": agent.TO_RETURN,
+         "continue": agent.CONTINUE}
 
 
 def done(answer):

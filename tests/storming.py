@@ -1,10 +1,9 @@
 """Attaching and detaching again and again, and what that does to a victim.
 
-A way in is what does some cycles: Mounted writes to the files of a mount, as a person does;
-Recorded has the flight recorder switched on and off meanwhile; Sampled has allocations sampled; Debugged sets breakpoints and watchpoints, stops threads
-and steps, and kills the daemon now and then; Injected runs tests/inject_cycle, without agent and daemon. storm() takes
-victims through many and returns what came of it.
-"""
+A way in is what does some cycles: Mounted writes to the files of a mount, as a person does; Recorded has the flight
+recorder switched on and off meanwhile; Sampled has allocations sampled; Debugged sets breakpoints and watchpoints,
+stops threads and steps, and kills the daemon now and then; Injected runs tests/inject_cycle, without agent and daemon.
+storm() takes victims through many and returns what came of it. """
 import collections
 import contextlib
 import errno
@@ -102,8 +101,8 @@ class Mounted:
                 raise Harm("wrong", f"was evaluated in: {said!r}", victim)
 
     def _clean(self, commands):
-        """What is refused half-way must not stay. The agent of a killed daemon answers nobody before what that had left in the
-        debug registers is cleared (agent/watch/stale_registers.h): seconds on a busy machine."""
+        """What is refused half-way must not stay. The agent of a killed daemon answers nobody before what that had left
+        in the debug registers is cleared (agent/watch/stale_registers.h): seconds on a busy machine."""
         end = time.monotonic() + patience(CALM)
         while True:
             try:
@@ -144,7 +143,8 @@ class Recorded(Mounted):
 
 
 class Sampled(Mounted):
-    """The same with allocations sampled, on and off, and met by the detach; and a daemon that is killed now and then."""
+    """The same with allocations sampled, on and off, and met by the detach; and a daemon that is killed now and
+    then."""
     KILLED_EVERY = 6  # cycles, about
 
     def __init__(self, probe, way="", seed=None):
@@ -188,7 +188,8 @@ while read -r line; do case $line in pause*|on-crash*) echo "here $line" >&4;; *
 
     def _inside(self, commands, victim, number):
         locations, self.victim = list(self._locations(victim)), victim
-        doings = [self._set, self._set, self._pause, self._crash, self._steer, self._look, self._debugger, self._debugger]
+        doings = [self._set, self._set, self._pause, self._crash, self._steer, self._look, self._debugger,
+                  self._debugger]
         for _ in range(self.dice.randint(1, self.MOST)):
             self._try(self.dice.choice(doings), commands, locations)
             time.sleep(self.dice.choice([0, 0.001, 0.02, 0.05]))
@@ -240,7 +241,8 @@ while read -r line; do case $line in pause*|on-crash*) echo "here $line" >&4;; *
 
     def _debugger(self, commands, locations):
         """It is killed, whatever it is at, and all of it goes: what holds threads for minutes, too."""
-        lines = [self.dice.choice([f"stop {self.dice.choice(locations)}", self._line(locations).strip(), "pause", "on-crash stop"])
+        lines = [self.dice.choice([f"stop {self.dice.choice(locations)}", self._line(locations).strip(), "pause",
+                                   "on-crash stop"])
                  for _ in range(self.dice.randint(1, 4))]
         with subprocess.Popen(["bash", "-c", self.DEBUGGER, "bash", commands.directory], stdin=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True) as debugger:
@@ -251,12 +253,14 @@ while read -r line; do case $line in pause*|on-crash*) echo "here $line" >&4;; *
         end = time.monotonic() + patience(CALM)
         while left := self._left(commands):
             if time.monotonic() > end:
-                raise Harm("hang", f"has still, of a debugger that was killed: {left} (it was told {lines})", self.victim)
+                raise Harm("hang", f"has still, of a debugger that was killed: {left} (it was told {lines})",
+                           self.victim)
             time.sleep(0.005)
 
     def _left(self, commands):
         """What is here of an open file, and threads that are held for longer than other lines say."""
-        left = [line for line in commands.directory.joinpath("breakpoints").read_text().splitlines() if re.match(r"\d+: here ", line)]
+        left = [line for line in commands.directory.joinpath("breakpoints").read_text().splitlines()
+                if re.match(r"\d+: here ", line)]
         for thread in (commands.directory / "threads").iterdir():
             with contextlib.suppress(FileNotFoundError):  # it has ended
                 said = thread.joinpath("ctl").read_text()

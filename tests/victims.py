@@ -109,7 +109,8 @@ class Victim:
             ended = eventually_ended(self.target)
             assert not machine.gave_up, f"{self} did not answer {word!r} before the case's deadline"
             if ended:
-                raise Harm("crash", f"ended with {self.target.process.returncode}: {self.target.stderr()[-2000:]}", self)
+                raise Harm("crash", f"ended with {self.target.process.returncode}: {self.target.stderr()[-2000:]}",
+                           self)
             raise Harm("hang", f"did not answer {word!r}: {self.stacks()}", self)
         return said
 

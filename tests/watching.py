@@ -1,5 +1,5 @@
-"""Watchpoints in the agent's own protocol, and debug registers armed without a daemon: perf_event_open(2), as its manual
-page has it."""
+"""Watchpoints in the agent's own protocol, and debug registers armed without a daemon: perf_event_open(2), as its
+manual page has it."""
 import ctypes
 import os
 import platform

@@ -25,7 +25,7 @@ static inline uint64_t realtime_ns(void)
     return timespec_ns(&t);
 }
 
-/* The same, [s]. */
+/* CLOCK_REALTIME, since 1970 [s]. */
 static inline double realtime_s(void)
 {
     struct timespec t;
@@ -39,4 +39,19 @@ static inline uint64_t monotonic_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return timespec_ns(&t);
+}
+
+/* CLOCK_THREAD_CPUTIME_ID: what the calling thread has used of a processor. */
+static inline uint64_t thread_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return timespec_ns(&t);
+}
+
+/* Sleeps for so long; less, where a signal is handled meanwhile. */
+static inline void nap_ns(uint64_t ns)
+{
+    const struct timespec t = timespec_of(ns);
+    nanosleep(&t, NULL);
 }

@@ -105,12 +105,11 @@ static int create(size_t stack, void *(*run)(void *), void *arg, pthread_t *out,
 static int create_beside_exec(size_t stack, void *(*run)(void *), void *arg, pthread_t *out,
                               bool detached)
 {
-    const struct timespec pause = timespec_of(EXEC_POLL_NS);
     uint64_t end = monotonic_ns() + EXEC_NS;
     int r = create(stack, run, arg, out, detached);
 
     while (r == -EAGAIN && monotonic_ns() < end) {
-        nanosleep(&pause, NULL);
+        nap_ns(EXEC_POLL_NS);
         r = create(stack, run, arg, out, detached);
     }
     return r;

@@ -1,5 +1,6 @@
 #include "agent/breakpoint/change.h"
 
+#include "agent/base/clock.h"
 #include "agent/breakpoint/hit.h"
 #include "agent/breakpoint/places.h"
 #include "agent/breakpoint/plan.h"
@@ -14,6 +15,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#define PERIOD_NS 200000000ull
+/* How often an interpreter that can't be entered, or isn't ready, is looked at. */
+#define TRIES 25
 
 /* ---- arming ---- */
 
@@ -59,7 +64,8 @@ static void disarm(struct interpreter *interpreter)
     disarm_in(interpreter, NULL);
 }
 
-/* Those that are to go make room for others; once more, should nothing come of it. */
+/* Ends the watchpoints that are to go, to make room for others; back: begins them again, should
+ * nothing come of that. */
 static void leave_watches(struct interpreter *interpreter, const struct plan *plan, bool back)
 {
     const struct breakpoint_set *set = breakpoint_set();
@@ -166,7 +172,8 @@ static void publish(struct plan *plan)
     }
 }
 
-/* Of a set that was replaced: what lives as long as other open files. */
+/* Tells which breakpoints of a set that was replaced stay, since they live as long as other open
+ * files. */
 static void tell_spared(const struct plan *plan, FILE *output)
 {
     const struct breakpoint_set *set = breakpoint_set();
@@ -187,7 +194,7 @@ static void tell_spared(const struct plan *plan, FILE *output)
         fprintf(output, ": here of another open file, and left to it; -ID removes one\n");
 }
 
-/* One line for each change. */
+/* Writes one line of the reply for each change. */
 static void tell(const struct plan *plan, FILE *output)
 {
     char words[BREAKPOINT_WORDS_MAX];
@@ -328,3 +335,47 @@ void breakpoints_daemon_gone(void)
 }
 
 void breakpoints_leave(struct interpreter *interpreter) { places_leave(interpreter); }
+
+/* ---- interpreters that come into being ---- */
+
+/* A hook that told of new interpreters could not be taken out again, so it is looked whether the
+ * newest one is another. */
+static const PyInterpreterState *newest; /* when it was looked last */
+static unsigned tries;
+static uint64_t next_ns; /* CLOCK_MONOTONIC: not before that */
+
+static void arm_newcomer(struct interpreter *interpreter, void *arg)
+{
+    static struct place_report reports[PROTO_BREAKPOINTS_MAX];
+    const struct breakpoint_set *set = breakpoint_set();
+    char words[PROTO_WORDS_MAX] = "";
+
+    if (places_here(interpreter))
+        return;
+    int r = places_arm(interpreter, set->all, set->count, reports, words);
+    PyErr_Clear();
+    for (unsigned i = 0; i < set->count && r == 0; i++)
+        if (reports[i].places)
+            breakpoints_found(set->all[i], &reports[i]);
+}
+
+uint64_t breakpoints_look(void)
+{
+    struct interpreter *interpreter;
+    uint64_t now_ns = monotonic_ns();
+
+    if (!breakpoint_set()->count)
+        return 0;
+    if (now_ns < next_ns)
+        return next_ns - now_ns;
+    next_ns = now_ns + PERIOD_NS;
+    const PyInterpreterState *now = python.interpreter_head();
+    if (now == newest || interpreter_enter(0, 0, &interpreter) < 0)
+        return PERIOD_NS;
+    if (interpreter_each_there(arm_newcomer, NULL) || ++tries == TRIES) {
+        newest = now;
+        tries = 0;
+    }
+    interpreter_leave(interpreter);
+    return PERIOD_NS;
+}

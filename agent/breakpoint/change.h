@@ -16,8 +16,8 @@ int breakpoints_run(struct interpreter *interpreter, struct request *request,
  * which is given up meanwhile. No exception is set before and after. */
 void breakpoints_tidy(struct interpreter *interpreter);
 
-/* Who watches values for breakpoints of a kind that is no code: watch/watch.c. All in the main
- * interpreter, with its GIL. */
+/* What watches values for breakpoints of a kind that is no code: watch/watch.c. All functions are
+ * called in the main interpreter, with its GIL. */
 struct armer {
     /* Begins to watch. state: "hw", "dict" or "line", as breakpoints.sql has it; words: the note of
      * the breakpoint's row. 0; -EBUSY: no debug register is free, words say who has them; -EINVAL:
@@ -29,6 +29,10 @@ struct armer {
 };
 extern const struct armer watch_armer;
 
+/* Arms the breakpoints in interpreters that came into being since the last call. Returns after how
+ * many nanoseconds it is worth while to look again; 0: there are no breakpoints. Python's thread,
+ * without the GIL, which has a thread state. */
+uint64_t breakpoints_look(void);
 /* The daemon has gone: nothing that lives as long as an open file hits any more, and Python's
  * thread is to take it out. Any thread, without the GIL. */
 void breakpoints_daemon_gone(void);

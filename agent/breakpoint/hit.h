@@ -45,18 +45,33 @@ struct reached {
     enum hear_event event;       /* in which it got there; with frame only */
 };
 
-/* In the thread that got there, with the GIL of that interpreter and no exception
- * set. False: an exception is set, which a signal handler of the program raised
+/* Hits one breakpoint, in the thread that got there, with the GIL of that interpreter and no
+ * exception set. False: an exception is set, which a signal handler of the program raised
  * meanwhile; the program is to see it. */
 bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,
                  const struct reached *reached);
+
+#define HIT_AT_ONCE 16 /* breakpoints at one place for which no memory is needed */
+
+/* The breakpoints that a thread has come to. They may be taken out of their place while they hit,
+ * so each is a reference. */
+struct hit_list {
+    struct breakpoint *few[HIT_AT_ONCE], **all;
+    unsigned count;
+};
+
+/* Makes a list without breakpoints, with room for so many. False: there is no memory. */
+bool hit_list_begin(struct hit_list *list, unsigned room);
+/* Hits all breakpoints of a list, in their order, and releases it. reached->line, if it is 0, is
+ * filled in. False: an exception is set that the program is to see. */
+bool hit_list_run(struct hit_list *list, struct interpreter *interpreter, struct reached *reached);
 
 /* Waits until no thread is inside of hit_reached() any more, for at most HIT_LEAVE_NS. Without the
  * GIL. Whether all have left: who has the GIL of an interpreter from then on knows that none of its
  * threads is in a callback of ours. */
 bool hit_wait(void);
-/* With the GIL of that interpreter: forgets what was compiled for breakpoints that are removed;
- * forgets all, unless a thread is inside. */
+/* hit_forget_removed() forgets what was compiled for breakpoints that are removed, hit_leave() all
+ * that was compiled, unless a thread is inside. With the GIL of that interpreter. */
 void hit_forget_removed(struct interpreter *interpreter);
 void hit_leave(struct interpreter *interpreter);
 /* In a child after fork: only the thread that forked may be inside. */

@@ -2,9 +2,8 @@
  * off. What runs code of the program, and gives the GIL up, is hit_reached(). */
 #include "agent/breakpoint/listen.h"
 
-#include "agent/breakpoint/places_table.h"
+#include "agent/breakpoint/hit.h"
 #include "agent/breakpoint/raise.h"
-#include "agent/breakpoint/reach.h"
 #include "agent/cpython/code_flags.h"
 #include "agent/cpython/codes.h"
 #include "agent/cpython/statement.h"
@@ -29,7 +28,7 @@ static int (*get_lasti)(PyFrameObject *); /* PyFrame_GetLasti, since 3.11 */
 
 /* ---- what is heard ---- */
 
-/* Where a frame is, in bytes; -1: before its first instruction. */
+/* The offset of the instruction that a frame is at, in bytes; -1: it is before the first one. */
 static int offset_in(PyFrameObject *frame)
 {
     if (get_lasti)
@@ -60,21 +59,42 @@ static bool has_started(const PyFrameObject *frame, const PyObject *code)
     return __atomic_load_n(started_at(frame), __ATOMIC_RELAXED) == start_of(frame, code);
 }
 
+static bool is_meant(const struct breakpoint *breakpoint, bool lines)
+{
+    return !breakpoint_is_over(breakpoint) && (!lines || breakpoint->kind == BREAKPOINT_LINE);
+}
+
+/* Lists the breakpoints at a place, NULL: none, that aren't over; lines: only those of kind LINE.
+ * Whether there are any, which hit_list_run() is to be called for. */
+static bool list_at(const struct code_place *place, bool lines, struct hit_list *list)
+{
+    unsigned count = 0;
+
+    for (const struct code_place *at = place; at; at = at->next)
+        count += is_meant(at->breakpoint, lines);
+    if (!count || !hit_list_begin(list, count))
+        return false;
+    for (const struct code_place *at = place; at; at = at->next)
+        if (is_meant(at->breakpoint, lines))
+            list->all[list->count++] = breakpoint_ref(at->breakpoint);
+    return true;
+}
+
 static enum hear_answer hit_again(struct interpreter *interpreter, const struct heard *heard,
                                   const struct code_place *place, int line)
 {
     struct reached reached = {
         heard_frame(heard), heard->code, line, NULL, NULL, STOP_BREAKPOINT, heard->event,
     };
-    struct reach here;
+    struct hit_list list;
 
     if (!reached.frame || !place)
         return HEAR_DISABLE;
     if (place->event == PLACE_START && has_started(reached.frame, heard->code))
         return HEAR_ON;
-    if (!reach_take(&here, place, true))
+    if (!list_at(place, true, &list))
         return HEAR_DISABLE;
-    return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
+    return hit_list_run(&list, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
 }
 
 /* A generator expression that stands on one line begins that again at each turn. It was hit as it
@@ -97,20 +117,20 @@ static enum hear_answer get_to(struct interpreter *interpreter, const struct hea
         heard_frame(heard), heard->code,  heard->line, heard->value, NULL,
         STOP_BREAKPOINT,    heard->event,
     };
-    struct reach here;
+    struct hit_list list;
 
     const struct code_place *place = places ? places_at(places, heard->code, event, heard->line)
                                             : NULL;
-    if (places && !place && event == PLACE_LINE && python.version < 0x030c) /* no jump is told of */
+    if (places && !place && event == PLACE_LINE && !hear_tells_of_jumps())
         return hit_again(interpreter, heard, generator_at(places, heard->code, heard->line),
                          heard->line);
     if (!reached.frame ||
         (place && place->again && places_again(places, place, offset_in(reached.frame))) ||
-        !reach_take(&here, place, false))
+        !list_at(place, false, &list))
         return HEAR_DISABLE;
     if (event == PLACE_START)
         note_start(reached.frame, heard->code);
-    return reach_hit(&here, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
+    return hit_list_run(&list, interpreter, &reached) ? HEAR_ON : HEAR_RAISED;
 }
 
 /* A loop on one line begins it again. */
@@ -184,7 +204,7 @@ int listen_begin(struct interpreter *interpreter, bool raises, char words[PROTO_
     get_lasti = (int (*)(PyFrameObject *))dlsym(RTLD_DEFAULT, "PyFrame_GetLasti");
     int r = hear_begin(interpreter, &hearer, raises ? HEAR_BIT(HEAR_RAISE) : 0, EVENTS, words);
     if (r > 0)
-        places_each(*places_kept(interpreter), name_again, interpreter);
+        places_each(interpreter, name_again, interpreter);
     return r < 0 ? r : 0;
 }
 
@@ -197,6 +217,6 @@ static void forget(void *arg, PyObject *code, unsigned unused)
 void listen_end(struct interpreter *interpreter)
 {
     PyErr_Clear();
-    places_each(*places_kept(interpreter), forget, interpreter);
+    places_each(interpreter, forget, interpreter);
     hear_end(interpreter, &hearer);
 }

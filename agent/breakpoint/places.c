@@ -1,15 +1,17 @@
 #include "agent/base/fork_count.h"
 #include "agent/breakpoint/listen.h"
 #include "agent/breakpoint/location.h"
-#include "agent/breakpoint/places_table.h"
 #include "agent/breakpoint/raise.h"
 #include "agent/breakpoint/set.h"
 #include "agent/cpython/statement.h"
 #include "agent/monitor/hear.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
-#define BUCKETS_LEAST 256 /* buckets; a power of two */
+#define FILTER 4096u      /* bits */
+#define BUCKETS_LEAST 256 /* a power of two */
 #define AGAIN_MAX 8
 
 /* What is at one line, start or return of one code object. */
@@ -28,19 +30,37 @@ struct armed {
     bool changed;
 };
 
+struct places {
+    unsigned forks;            /* fork_count() when it was made */
+    struct place_list **lists; /* a hash of what is at one place, and ... */
+    struct armed **armed;      /* ... of code objects with something in them; both have nbuckets */
+    size_t nbuckets, count;
+    struct breakpoint **wanted; /* of kinds LINE, FUNCTION and RETURN: references */
+    unsigned nwanted;
+    struct breakpoint **raises; /* of kind RAISE: references */
+    unsigned nraises;
+    struct raise *raising; /* raise.h; NULL: no exception was seen yet */
+    /* of the code object that came last; held, so that the next one's is known again */
+    PyObject *file;
+    bool file_wanted;
+    uint64_t names[FILTER / 64]; /* by a hash of the last parts of functions' names */
+    char costs[PROTO_WORDS_MAX]; /* of listening, in words; "": nothing to speak of */
+};
+
 /* ---- looking up ---- */
 
 /* By interpreter. */
 static struct places *kept[INTERPRETERS_MAX];
 
-struct places **places_kept(const struct interpreter *interpreter)
+/* What is kept of an interpreter, the parent's in a child after fork, too; *NULL: nothing. */
+static struct places **kept_of(const struct interpreter *interpreter)
 {
     return &kept[interpreter_index(interpreter)];
 }
 
 struct places *places_here(const struct interpreter *interpreter)
 {
-    struct places *places = *places_kept(interpreter);
+    struct places *places = *kept_of(interpreter);
     return places && places->forks == fork_count() ? places : NULL;
 }
 
@@ -111,9 +131,13 @@ struct breakpoint *const *places_raises(const struct places *places, unsigned *c
     return places->raises;
 }
 
-void places_each(const struct places *places,
+struct raise **places_raise(struct places *places) { return &places->raising; }
+
+void places_each(const struct interpreter *interpreter,
                  void (*visit)(void *arg, PyObject *code, unsigned events), void *arg)
 {
+    const struct places *places = *kept_of(interpreter);
+
     for (size_t i = 0; i < places->nbuckets; i++)
         for (const struct armed *armed = places->armed[i]; armed; armed = armed->next)
             visit(arg, armed->code, events_of(armed));
@@ -195,7 +219,7 @@ static bool is_there(const struct place_list *list, const struct breakpoint *bre
     return false;
 }
 
-/* In the order of their ids. */
+/* Links a place into its list, which is in the order of the breakpoints' ids. */
 static void link_place(struct place_list *list, struct code_place *place)
 {
     struct code_place **link = &list->first;
@@ -206,7 +230,8 @@ static void link_place(struct place_list *list, struct code_place *place)
     *link = place;
 }
 
-int places_add(struct places *places, struct breakpoint *breakpoint, PyObject *code,
+/* 0; -EEXIST: it is there; -ENOMEM, -ENOSPC. */
+static int add(struct places *places, struct breakpoint *breakpoint, PyObject *code,
                enum place_event event, int line)
 {
     if (event != PLACE_LINE)
@@ -237,7 +262,7 @@ static void free_place(struct places *places, struct code_place *place)
     free(place);
 }
 
-static void take_out(struct places *places, struct place_list **link, const PyObject *gone)
+static void take_out_of(struct places *places, struct place_list **link, const PyObject *gone)
 {
     struct place_list *list = *link;
     struct code_place **at = &list->first;
@@ -263,12 +288,14 @@ static void take_out(struct places *places, struct place_list **link, const PyOb
     }
 }
 
-void places_take_out(struct places *places, const PyObject *gone)
+/* Takes out what is of no use any more: the places of a code object that ends, and those of
+ * breakpoints that are removed. */
+static void take_out(struct places *places, const PyObject *gone)
 {
     for (size_t i = 0; i < places->nbuckets; i++)
         for (struct place_list **link = &places->lists[i]; *link;) {
             struct place_list *list = *link;
-            take_out(places, link, gone);
+            take_out_of(places, link, gone);
             if (*link == list)
                 link = &list->next;
         }
@@ -286,7 +313,8 @@ static void drop_armed(struct armed **link)
     free(armed);
 }
 
-int places_apply(struct interpreter *interpreter, struct places *places)
+/* Has what has changed in code objects take effect. -errno, with words or an exception set. */
+static int apply(struct interpreter *interpreter, struct places *places)
 {
     int r = 0;
 
@@ -307,7 +335,8 @@ int places_apply(struct interpreter *interpreter, struct places *places)
 
 /* ---- its life ---- */
 
-struct places *places_new(void)
+/* NULL: there is no memory. */
+static struct places *make(void)
 {
     struct places *places = calloc(1, sizeof *places);
 
@@ -361,24 +390,229 @@ static void free_places(struct places *places)
 
 void places_leave(struct interpreter *interpreter)
 {
-    struct places *places = *places_kept(interpreter);
+    struct places *places = *kept_of(interpreter);
 
     if (!places)
         return;
     listen_end(interpreter);
-    *places_kept(interpreter) = NULL;
+    *kept_of(interpreter) = NULL;
     free_places(places);
     PyErr_Clear();
 }
 
+/* Whether a breakpoint is of a kind whose places are found by name. */
+static bool is_located(const struct breakpoint *breakpoint)
+{
+    return breakpoint->kind == BREAKPOINT_LINE || breakpoint->kind == BREAKPOINT_FUNCTION ||
+           breakpoint->kind == BREAKPOINT_RETURN;
+}
+
+/* ---- names that are wanted ---- */
+
+static bool filter(struct places *places, PyObject *name, bool set)
+{
+    size_t bit = name ? (size_t)PyObject_Hash(name) % FILTER : 0;
+
+    if (set)
+        places->names[bit / 64] |= 1ull << bit % 64;
+    return places->names[bit / 64] >> bit % 64 & 1;
+}
+
+static void want(struct places *places, struct breakpoint *breakpoint)
+{
+    const char *dot = strrchr(breakpoint->where, '.');
+
+    places->wanted[places->nwanted++] = breakpoint_ref(breakpoint);
+    python_clear(&places->file);
+    if (breakpoint->kind == BREAKPOINT_LINE)
+        return;
+    _cleanup_unref_ PyObject *name = PyUnicode_FromString(dot ? dot + 1 : breakpoint->where);
+    filter(places, name, true);
+    PyErr_Clear();
+}
+
+/* Whether a new code object may be of interest: at once for almost all. */
+static bool is_wanted(struct places *places, PyObject *code)
+{
+    _cleanup_unref_ PyObject *file = codes_get(code, CODE_FILE), *name = codes_get(code, CODE_NAME);
+
+    if (file != places->file) {
+        python_clear(&places->file);
+        places->file = file;
+        Py_IncRef(file);
+        places->file_wanted = false;
+        for (unsigned i = 0; i < places->nwanted && !places->file_wanted; i++)
+            places->file_wanted = places->wanted[i]->kind == BREAKPOINT_LINE &&
+                                  location_concerns(places->wanted[i], code);
+    }
+    return places->file_wanted || filter(places, name, false);
+}
+
+/* ---- arming ---- */
+
+struct arming_one {
+    struct places *places;
+    struct breakpoint *breakpoint;
+    unsigned added;
+    int error;
+};
+
+static bool arm_place(void *arg, PyObject *code, enum place_event event, int line)
+{
+    struct arming_one *one = arg;
+    int r = add(one->places, one->breakpoint, code, event, line);
+
+    if (r == -EEXIST)
+        return true;
+    one->added += r == 0;
+    one->error = r;
+    return r == 0;
+}
+
+static int arm_one(struct places *places, struct breakpoint *breakpoint,
+                   struct location_index *index, bool within, struct place_report *report)
+{
+    struct arming_one one = {places, breakpoint, 0, 0};
+    struct location_told told;
+
+    location_find(index, breakpoint, within, arm_place, &one, &told);
+    *report = (struct place_report){one.added, told.files, told.line, told.known};
+    return one.error;
+}
+
+static int say(int r, char words[PROTO_WORDS_MAX])
+{
+    if (r == -ENOSPC)
+        snprintf(words, PROTO_WORDS_MAX, "breakpoints are in %u pieces of code already",
+                 PLACES_MAX);
+    else if (r == -ENOMEM)
+        snprintf(words, PROTO_WORDS_MAX, "no memory");
+    return r;
+}
+
+static int listen(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    struct places *places = *kept_of(interpreter);
+
+    int r = listen_begin(interpreter, places->nraises > 0, places->costs);
+    if (r < 0)
+        snprintf(words, PROTO_WORDS_MAX, "%s", places->costs);
+    return r;
+}
+
+static int begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
+{
+    if (*kept_of(interpreter) && !places_here(interpreter))
+        places_leave(interpreter); /* the parent's */
+    if (*kept_of(interpreter))
+        return 0;
+    if (!codes_bind()) {
+        snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to find code");
+        return -EOPNOTSUPP;
+    }
+    struct places *places = *kept_of(interpreter) = make();
+    return places ? listen(interpreter, words) : say(-ENOMEM, words);
+}
+
+/* Arms the breakpoints that are found by name. */
+static int arm_located(struct places *places, struct breakpoint *const *breakpoints, unsigned count,
+                       struct place_report *reports)
+{
+    _cleanup_codes_ struct codes codes = {0};
+    struct location_index *index = NULL;
+    int r = 0;
+
+    for (unsigned i = 0; i < count && r == 0; i++) {
+        if (!is_located(breakpoints[i]))
+            continue;
+        if (!index) {
+            location_gather(breakpoints, count, &codes);
+            index = location_index_new(&codes);
+        }
+        want(places, breakpoints[i]);
+        r = index ? arm_one(places, breakpoints[i], index, false, &reports[i]) : -ENOMEM;
+    }
+    location_index_free(index);
+    return r;
+}
+
+static int arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints,
+               unsigned count, struct place_report *reports, char words[PROTO_WORDS_MAX])
+{
+    int r = begin(interpreter, words);
+    struct places *places = *kept_of(interpreter);
+
+    if (r < 0)
+        return r;
+    memset(reports, 0, count * sizeof *reports);
+    for (unsigned i = 0; i < count; i++)
+        if (breakpoints[i]->kind == BREAKPOINT_RAISE) {
+            places->raises[places->nraises++] = breakpoint_ref(breakpoints[i]);
+            reports[i].known = raise_knows(places, breakpoints[i]->where);
+        }
+    r = say(arm_located(places, breakpoints, count, reports), words);
+    if (r == 0)
+        r = apply(interpreter, places);
+    if (r == 0)
+        r = listen(interpreter, words);
+    for (unsigned i = 0; i < count && places->costs[0]; i++)
+        reports[i].costs = places->costs;
+    return r;
+}
+
+int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints,
+               unsigned count, struct place_report *reports, char words[PROTO_WORDS_MAX])
+{
+    bool collects = python_keep_collector();
+    int r = arm(interpreter, breakpoints, count, reports, words);
+    python_let_collector(collects);
+    return r;
+}
+
+static void forget_removed(struct breakpoint **all, unsigned *count)
+{
+    unsigned left = 0;
+
+    for (unsigned i = 0; i < *count; i++)
+        if (all[i]->removed)
+            breakpoint_unref(all[i]);
+        else
+            all[left++] = all[i];
+    *count = left;
+}
+
+void places_disarm(struct interpreter *interpreter)
+{
+    char words[PROTO_WORDS_MAX];
+    struct places *places = *kept_of(interpreter);
+
+    if (!places)
+        return;
+    forget_removed(places->wanted, &places->nwanted);
+    forget_removed(places->raises, &places->nraises);
+    if (!places_here(interpreter) || (!places->nwanted && !places->nraises)) {
+        places_leave(interpreter);
+        return;
+    }
+    take_out(places, NULL);
+    raise_free(places->raising);
+    places->raising = NULL;
+    apply(interpreter, places);
+    PyErr_Clear();
+    listen(interpreter, words);
+    PyErr_Clear();
+}
+
+/* ---- code that comes and goes ---- */
+
 void places_code_gone(struct interpreter *interpreter, PyObject *code)
 {
-    struct places *places = *places_kept(interpreter);
+    struct places *places = *kept_of(interpreter);
     struct armed **link = places ? armed_at(places, code) : NULL;
 
     if (!link || !*link)
         return;
-    places_take_out(places, code);
+    take_out(places, code);
     drop_armed(armed_at(places, code));
 }
 
@@ -392,10 +626,61 @@ static PyObject *find_left(const struct places *places)
     return NULL;
 }
 
-void places_sweep(struct interpreter *interpreter)
+/* Takes out the code objects that nobody else refers to any more: where nobody tells of their
+ * end. */
+static void sweep(struct interpreter *interpreter)
 {
     PyObject *code;
 
-    while (holds_code() && (code = find_left(*places_kept(interpreter))))
+    while (holds_code() && (code = find_left(*kept_of(interpreter))))
         places_code_gone(interpreter, code);
+}
+
+static void arm_new(struct interpreter *interpreter, struct places *places,
+                    const struct codes *codes)
+{
+    struct place_report report;
+    struct location_index *index = location_index_new(codes);
+
+    for (unsigned i = 0; i < places->nwanted && index; i++) {
+        struct breakpoint *breakpoint = places->wanted[i];
+        bool concerns = false;
+        for (size_t j = 0; j < codes->count && !concerns; j++)
+            concerns = location_concerns(breakpoint, codes->all[j].code);
+        if (!concerns)
+            continue;
+        arm_one(places, breakpoint, index, true, &report);
+        if (report.places)
+            breakpoints_found(breakpoint, &report);
+    }
+    location_index_free(index);
+    apply(interpreter, places);
+}
+
+/* Whether any of them may be of interest. */
+static bool is_any_wanted(struct places *places, const struct codes *codes)
+{
+    for (size_t i = 0; i < codes->count; i++)
+        if (is_wanted(places, codes->all[i].code))
+            return true;
+    return false;
+}
+
+void places_code_made(struct interpreter *interpreter, PyObject *code, bool whole)
+{
+    _cleanup_codes_ struct codes codes = {0};
+    struct places *places = places_here(interpreter);
+    PyObject *type, *value, *traceback;
+
+    if (!places || (!whole && !is_wanted(places, code)))
+        return;
+    PyErr_Fetch(&type, &value, &traceback);
+    bool collects = python_keep_collector();
+    codes_gather_tree(&codes, code);
+    if (!whole || is_any_wanted(places, &codes)) {
+        sweep(interpreter);
+        arm_new(interpreter, places, &codes);
+    }
+    python_let_collector(collects);
+    PyErr_Restore(type, value, traceback);
 }

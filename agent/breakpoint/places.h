@@ -26,8 +26,9 @@ struct code_place {
 };
 
 struct places;
+struct raise;
 
-/* Of that interpreter; NULL: nothing is armed there, or this is a child after fork. */
+/* The places of an interpreter; NULL: nothing is armed there, or this is a child after fork. */
 struct places *places_here(const struct interpreter *interpreter);
 /* What is at a place: the first of a list, valid while the GIL is held; NULL:
  * nothing. Fast: no more than a hash. */
@@ -41,8 +42,11 @@ bool places_again(const struct places *places, const struct code_place *place, i
 unsigned places_in(const struct places *places, const PyObject *code);
 /* Breakpoints of kind RAISE. *count: how many. */
 struct breakpoint *const *places_raises(const struct places *places, unsigned *count);
-/* Visits all code objects in which something is. */
-void places_each(const struct places *places,
+/* Where raise.h keeps what it has seen; *NULL: nothing yet. */
+struct raise **places_raise(struct places *places);
+/* Visits all code objects of an interpreter with places in which something is: the parent's in a
+ * child after fork, too. */
+void places_each(const struct interpreter *interpreter,
                  void (*visit)(void *arg, PyObject *code, unsigned events), void *arg);
 
 /* What came of arming one. */

@@ -1,7 +1,7 @@
 #include "agent/breakpoint/raise.h"
 
-#include "agent/breakpoint/places_table.h"
-#include "agent/breakpoint/reach.h"
+#include "agent/breakpoint/hit.h"
+#include "agent/breakpoint/places.h"
 #include "agent/breakpoint/set.h"
 #include "agent/cpython/own_code.h"
 #include "agent/record/exceptions_seen.h"
@@ -51,7 +51,7 @@ static bool is_called(const struct raise *raising, const char *where, PyObject *
     return strcmp(end, where) == 0 && (end == full || end[-1] == '.');
 }
 
-/* Also by a class that it is derived from. */
+/* Whether `where` means a class, by its own name or that of a class that it is derived from. */
 static bool find_out(const struct raise *raising, const char *where, PyObject *type)
 {
     _cleanup_unref_ PyObject *mro = attribute_of(&raising->mro, type);
@@ -63,7 +63,7 @@ static bool find_out(const struct raise *raising, const char *where, PyObject *t
     return false;
 }
 
-/* By these iterators and generators end. */
+/* Whether iterators and generators end by exceptions of this class. */
 static bool ends_iteration(PyObject *type)
 {
     return type == PyExc_StopIteration || type == PyExc_StopAsyncIteration ||
@@ -101,7 +101,17 @@ static struct raise *make(void)
     return NULL;
 }
 
-/* Among a class and those that are derived from it. */
+/* What is kept for these places, made if needed; NULL: it can't be. */
+static struct raise *have(struct places *places)
+{
+    struct raise **raising = places_raise(places);
+
+    if (!*raising)
+        *raising = make();
+    return *raising;
+}
+
+/* Whether `where` means a class, or one that is derived from it. */
 static bool is_below(const struct raise *raising, const char *where, PyObject *type, unsigned depth)
 {
     if (is_called(raising, where, type))
@@ -121,9 +131,11 @@ static bool is_below(const struct raise *raising, const char *where, PyObject *t
 
 bool raise_knows(struct places *places, const char *where)
 {
-    if (!places->raising && !(places->raising = make()))
+    const struct raise *raising = have(places);
+
+    if (!raising)
         return true; /* nobody knows */
-    bool knows = !where[0] || is_below(places->raising, where, PyExc_BaseException, 0);
+    bool knows = !where[0] || is_below(raising, where, PyExc_BaseException, 0);
     PyErr_Clear();
     return knows;
 }
@@ -200,52 +212,48 @@ static bool is_first_within(const struct breakpoint *breakpoint, PyObject *code,
     return first;
 }
 
-/* Those that want it, held. again: it was seen in a frame that it has come up from. */
-static void take(struct raise *raising, const struct places *places, PyObject *code,
-                 PyObject *exception, PyObject *traceback, bool again, struct reach *reach)
+/* Lists the breakpoints that want an exception. again: it was seen in a frame that it has come up
+ * from. False: there is no memory. */
+static bool take(struct raise *raising, struct places *places, PyObject *code, PyObject *exception,
+                 PyObject *traceback, bool again, struct hit_list *list)
 {
     PyObject *type = (PyObject *)Py_TYPE(exception);
     unsigned count;
     struct breakpoint *const *all = places_raises(places, &count);
 
-    reach->count = 0;
-    reach->all = count <= REACH_AT_ONCE ? reach->few : malloc(count * sizeof *reach->all);
-    for (unsigned i = 0; i < count && reach->all; i++)
+    if (!hit_list_begin(list, count))
+        return false;
+    for (unsigned i = 0; i < count; i++)
         if (!breakpoint_is_over(all[i]) && (all[i]->within[0] || !again) &&
             is_meant(raising, all[i], type) &&
             (!all[i]->within[0] || is_first_within(all[i], code, traceback))) {
             breakpoints_found(all[i], &(struct place_report){.known = true});
-            reach->all[reach->count++] = breakpoint_ref(all[i]);
+            list->all[list->count++] = breakpoint_ref(all[i]);
         }
-}
-
-/* Whether there is any that is to hit, which reach_hit() is to be called for. */
-static bool is_wanted(struct places *places, PyObject *code, PyObject *exception,
-                      PyObject *traceback, struct reach *reach)
-{
-    if (!places->raising && !(places->raising = make()))
-        return false;
-    bool again = seen_before(&places->raising->all_seen, code, exception, traceback);
-    take(places->raising, places, code, exception, traceback, again, reach);
-    return reach->count || reach->all != reach->few;
+    return true;
 }
 
 bool raise_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
                 PyObject *traceback)
 {
     struct places *places = places_here(interpreter);
-    struct reach reach;
+    struct hit_list list;
+    unsigned count = 0;
 
-    if (!places || !places->nraises)
+    if (places)
+        places_raises(places, &count);
+    if (!count)
         return true;
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
     bool collects = python_keep_collector();
-    bool wanted = is_wanted(places, code, exception, traceback, &reach);
+    struct raise *raising = have(places);
+    bool again = raising && seen_before(&raising->all_seen, code, exception, traceback);
+    bool listed = raising && take(raising, places, code, exception, traceback, again, &list);
     python_let_collector(collects);
-    if (!wanted)
+    if (!listed)
         return true;
     struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT, HEAR_RAISE};
-    return reach_hit(&reach, interpreter, &reached);
+    return hit_list_run(&list, interpreter, &reached);
 }
 
 void raise_free(struct raise *raising)

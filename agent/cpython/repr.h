@@ -1,8 +1,15 @@
 /* Values as repr() shows them, for rows: a JSON object of names and such texts, and single ones.
  *
- * Lists, tuples, dicts and sets are shown item by item, so that of a long one no more is
- * made than there is room for; whatever else has a repr() of its own is asked for it,
- * which runs code of the program. */
+ * Lists, tuples, dicts and sets are shown item by item, so that of a long one no more is made than
+ * there is room for. Any other object is asked for its repr(), which runs code of the program and
+ * may raise.
+ *
+ * This is for who asked for a value: `{EXPR}` of a breakpoint. Where nobody did, after a crash and
+ * at each exception, no code of the program may run: safe_repr.h. Those are two writers, and not
+ * one with a switch, since they agree in little. That one can't fail, shows an equal share of each
+ * item, the depth and the number of what it left out, and types in place of a repr(), as the daemon
+ * shows values from outside; this one shows what Python shows, up to a number of bytes. What both
+ * need is in text.h. */
 #pragma once
 
 #include "agent/cpython/python.h"

@@ -1,12 +1,12 @@
 #include "agent/cpython/thread_states.h"
 
+#include "agent/base/clock.h"
 #include "agent/cpython/struct_layout.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define WAIT_US 1000000 /* for the lock */
 #define PAUSE_US 100    /* between two tries */
@@ -23,9 +23,9 @@ static struct {
 /* Whether it is a PyMutex; before 3.13 it is a PyThread_type_lock. */
 static bool is_mutex(void) { return python.version >= 0x030d; }
 
-/* It is what comes before `head` and `main` in `struct pyinterpreters` of
- * pycore_runtime.h (from 3.14 on pycore_runtime_structs.h), whose place is known;
- * CPython's own answers must stand there. */
+/* Finds the lock: what comes before `head` and `main` in `struct pyinterpreters` of
+ * pycore_runtime.h (from 3.14 on pycore_runtime_structs.h), whose place is known; CPython's own
+ * answers must stand there. */
 static int find_lock(void)
 {
     struct offsets table;
@@ -45,7 +45,7 @@ static int find_lock(void)
     return 0;
 }
 
-/* In a child after fork it is another one: _PyRuntimeState_ReInitThread(). */
+/* The lock; in a child after fork it is another one: _PyRuntimeState_ReInitThread(). */
 static void *lock_now(void) { return (void *)(python.runtime + api.lock); }
 
 /* A PyMutex, whose other bits say who waits for it. PyMutex_Lock() would give the GIL up. */
@@ -60,11 +60,9 @@ static bool try_mutex(void)
 
 static bool wait_mutex(long for_us)
 {
-    const struct timespec pause = {.tv_nsec = PAUSE_US * 1000};
-
     bool got = try_mutex();
     for (long waited = 0; !got && waited < for_us; waited += PAUSE_US) {
-        nanosleep(&pause, NULL);
+        nap_ns(PAUSE_US * 1000);
         got = try_mutex();
     }
     return got;

@@ -1,11 +1,10 @@
 """The Python side of eval: what runs inside the target for one write to an `eval` file.
 
-The agent executes the files of this folder (agent/interpreter/guest.c says in which order) in one private dict
-for each interpreter, which holds `_probe` already: the part of this that is in C. It calls
-evaluate(), then restore(), under the GIL on its own thread, or one that is held, and close() when it detaches. The program
-sees nothing of this: no module, no hook, no patched name, but for sys.stdin, stdout and stderr while
-an evaluation lasts. A KeyboardInterrupt may come at any step.
-"""
+The agent executes the files of this folder (agent/interpreter/guest.c says in which order) in one private dict for each
+interpreter, which holds `_probe` already: the part of this that is in C. It calls evaluate(), then restore(), under the
+GIL on its own thread, or one that is held, and close() when it detaches. The program sees nothing of this: no module,
+no hook, no patched name, but for sys.stdin, stdout and stderr while an evaluation lasts. A KeyboardInterrupt may come
+at any step. """
 EIO, EINVAL = 5, 22  # errno(3); who interrupted it makes EINTR of that
 
 

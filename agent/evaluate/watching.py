@@ -1,14 +1,10 @@
 """Where the value of a watched expression is kept.
 
-find() says it as one of
-    ("memory", owner, address, bytes, format)   numbers in a buffer; format as of struct, or "version": of a whole tensor
-    ("member", object, descriptor)              in one of its __slots__
-    ("list", list, index)
-    ("dict", dict, key)                         also of the variables of modules
-    ("attribute", object, name)                 in what an instance has of its own
-    ("local", code, name)                       a variable of the function that has this code
-    ("value", None, None)                       nothing that is known: it has to be evaluated again and again
-"""
+find() says it as one of ("memory", owner, address, bytes, format)   numbers in a buffer; format as of struct, or
+"version": of a whole tensor ("member", object, descriptor)              in one of its __slots__ ("list", list, index)
+("dict", dict, key)                         also of the variables of modules ("attribute", object, name)
+in what an instance has of its own ("local", code, name)                       a variable of the function that has this
+code ("value", None, None)                       nothing that is known: it has to be evaluated again and again """
 from _ast import Attribute, Call, Constant, Expression, Name, PyCF_ONLY_AST, Subscript, Tuple, UnaryOp
 from _operator import is_
 
@@ -211,8 +207,8 @@ def single(value):
 
 
 class Version:
-    """What a tensor is after so many changes in place: the operator that made the last one ("": not known), and the norm of
-    its values, if they were read before the next change; None: they weren't."""
+    """What a tensor is after so many changes in place: the operator that made the last one ("": not known), and the
+    norm of its values, if they were read before the next change; None: they weren't."""
     __slots__ = "tensor", "version", "operator", "norm"
 
     def __init__(self, tensor, version, operator, last):
@@ -238,9 +234,10 @@ def norm_of(tensor):
 
 
 def counter_at(tensor):
-    """Where TensorImpl (c10/core/TensorImpl.h) has the number of changes: it has, behind its counts, the storage, what autograd
-    knows, names, and a pointer to the counter, and close to that the pointer back to the Python object. A thing that is counted
-    begins with a table of functions and two counts, which are one word in newer versions. None: it is otherwise."""
+    """Where TensorImpl (c10/core/TensorImpl.h) has the number of changes: it has, behind its counts, the storage, what
+    autograd knows, names, and a pointer to the counter, and close to that the pointer back to the Python object. A
+    thing that is counted begins with a table of functions and two counts, which are one word in newer versions. None:
+    it is otherwise."""
     for offset in 24, 16:
         impl = _probe.word(id(tensor) + offset)
         words = [_probe.word(impl + 8 * i) for i in range(12)] if impl and impl % 8 == 0 else [None]

@@ -78,6 +78,42 @@ bool parts_remain(void)
     return false;
 }
 
+uint64_t parts_look(void)
+{
+    uint64_t first = 0;
+
+    for (size_t i = 0; parts[i]; i++) {
+        uint64_t ns = parts[i]->look ? parts[i]->look() : 0;
+        if (ns && (!first || ns < first))
+            first = ns;
+    }
+    return first;
+}
+
+void parts_begin_end(void)
+{
+    for (size_t i = count(); i-- > 0;)
+        if (parts[i]->end)
+            parts[i]->end();
+}
+
+bool parts_wait(void)
+{
+    bool left = true;
+
+    for (size_t i = 0; parts[i]; i++)
+        if (parts[i]->wait)
+            left = parts[i]->wait() && left;
+    return left;
+}
+
+void parts_settle(void)
+{
+    for (size_t i = 0; parts[i]; i++)
+        if (parts[i]->settle)
+            parts[i]->settle();
+}
+
 void parts_daemon_gone(void)
 {
     for (size_t i = count(); i-- > 0;)

@@ -3,7 +3,8 @@
  * table (serve/parts.c), and needn't know who they are.
  *
  * The order of the table is the order in which they are disarmed and given up. Where the daemon
- * goes, and in a child after fork, it is walked from its end: what others stand on comes last. */
+ * goes, as a detach begins, and in a child after fork, it is walked from its end: what others stand
+ * on comes last. */
 #pragma once
 
 #include "agent/interpreter/interpreter.h"
@@ -34,6 +35,20 @@ struct part {
     /* Whether something may still call the library. */
     bool (*remains)(void);
 
+    /* Looks at what nobody tells of. Returns after how many nanoseconds to look again; 0: there is
+     * nothing to look at. Python's thread, without the GIL, which has a thread state. */
+    uint64_t (*look)(void);
+
+    /* A detach begins: from now on nothing is written, caught or hit any more. With or without the
+     * GIL of the main interpreter. */
+    void (*end)(void);
+    /* Between its two passes: waits a bounded time until no thread is inside. Whether all have
+     * left. Without the GIL. */
+    bool (*wait)(void);
+    /* Behind its second pass: waits a bounded time until nothing remains. With the GIL of the main
+     * interpreter, which is given up meanwhile. */
+    void (*settle)(void);
+
     /* The daemon has gone. Channel's thread, without the GIL. */
     void (*daemon_gone)(void);
     /* In a child after fork, before anything else runs. */
@@ -50,6 +65,10 @@ void parts_disarm(struct interpreter *interpreter);
 void parts_give_up(struct interpreter *interpreter);
 void parts_end(struct interpreter *interpreter); /* disarms and gives up each */
 void parts_let_go(const struct interpreter *interpreter);
-bool parts_remain(void); /* of any of them something does */
+bool parts_remain(void);   /* of any of them something does */
+uint64_t parts_look(void); /* when the first one is to look again */
+void parts_begin_end(void);
+bool parts_wait(void); /* whether all have left each */
+void parts_settle(void);
 void parts_daemon_gone(void);
 void parts_forget(void);

@@ -10,6 +10,12 @@ static bool monitors(void) { return python.version >= 0x030c; }
 
 bool hear_tells_of_ends(void) { return monitors(); }
 
+bool hear_tells_of_jumps(void) { return monitors(); }
+
+bool hear_may_omit_line(void) { return monitors(); }
+
+bool hear_tells_who_begins(void) { return !monitors(); }
+
 int hear_begin(struct interpreter *interpreter, const struct hearer *hearer, unsigned everywhere,
                unsigned local, char words[PROTO_WORDS_MAX])
 {

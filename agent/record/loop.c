@@ -11,8 +11,6 @@
  * Who blocks it is seen by a look at its thread's stack from Python's thread, once half of the
  * limit is over and again when all of it is. That waits for the GIL: where C code keeps it, the
  * loop's thread gives it up behind that very call. */
-#include "agent/record/loop.h"
-
 #include "agent/base/clock.h"
 #include "agent/base/thread.h"
 #include "agent/cpython/current_task.h"
@@ -109,7 +107,7 @@ static void write_row(struct running *running, uint64_t since, double duration)
     running->ring = loop_append(ring, &row, &running->ticket) ? ring : NULL;
 }
 
-/* It goes round. */
+/* A loop goes round: the block that it was in, if any, gets its row. */
 static void finish(size_t slot, size_t i)
 {
     struct running *running = &states[slot]->running[i];
@@ -487,15 +485,6 @@ static void forget(void)
         }
 }
 
-const struct recorder loop_recorder = {
-    .on = on,
-    .off = off,
-    .forget = forget,
-    .python = true,
-    .rate = LIMIT_S,
-    .rate_max = LIMIT_MAX_S,
-};
-
 /* ---- who blocks ---- */
 
 static void copy_text(struct ring_text *to, char buffer[RING_TEXT_MAX],
@@ -613,7 +602,9 @@ static void look_into(struct interpreter *interpreter, uint64_t limit)
     interpreter_leave(entered);
 }
 
-uint64_t loop_look(void)
+/* Looks where the loops are that have been blocked for long, if there are any: only then this takes
+ * the GIL. */
+static uint64_t look(void)
 {
     uint64_t limit = __atomic_load_n(&limit_ns, __ATOMIC_RELAXED), period = limit / 4;
     bool any = false;
@@ -634,3 +625,13 @@ uint64_t loop_look(void)
         return 0;
     return period < PERIOD_MIN_NS ? PERIOD_MIN_NS : period > PERIOD_MAX_NS ? PERIOD_MAX_NS : period;
 }
+
+const struct recorder loop_recorder = {
+    .on = on,
+    .off = off,
+    .forget = forget,
+    .look = look,
+    .python = true,
+    .rate = LIMIT_S,
+    .rate_max = LIMIT_MAX_S,
+};

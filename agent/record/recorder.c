@@ -187,6 +187,18 @@ void recorder_end(bool nobody_writes)
     rings_end(nobody_writes);
 }
 
+uint64_t recorder_look(void)
+{
+    uint64_t first = 0;
+
+    for (size_t i = 0; i < RECORDED_TABLES; i++) {
+        uint64_t ns = recorders[i] && recorders[i]->look ? recorders[i]->look() : 0;
+        if (ns && (!first || ns < first))
+            first = ns;
+    }
+    return first;
+}
+
 void recorder_forget(void)
 {
     for (size_t i = 0; i < RECORDED_TABLES; i++)

@@ -26,8 +26,8 @@ union recorder_page {
 };
 extern union recorder_page recorder_page;
 
-/* Where rows of the table go now; NULL: nowhere. It must not be kept for longer than a row takes,
- * nor while the GIL is given up. Any thread of a recorder, with the GIL. */
+/* The ring that rows of the table go to now; NULL: none. It must not be kept for longer than a row
+ * takes, nor while the GIL is given up. Any thread of a recorder, with the GIL. */
 static inline struct ring *recorder_ring(enum recorded table)
 {
     return __atomic_load_n(&recorder_page.rings[table], __ATOMIC_ACQUIRE);
@@ -35,9 +35,9 @@ static inline struct ring *recorder_ring(enum recorded table)
 
 struct ring *recorder_make_first(enum recorded table);
 
-/* The same for tables that are recorded unless somebody has switched them off (spans,
- * events): makes the ring at first use. NULL: switched off, or it could not be made, which
- * isn't tried again. With the GIL. */
+/* recorder_ring() of a table that is recorded unless somebody has switched it off (spans, events):
+ * makes the ring at first use. NULL: switched off, or it could not be made, which isn't tried
+ * again. With the GIL. */
 static inline struct ring *recorder_first_use(enum recorded table)
 {
     struct ring *ring = recorder_ring(table);
@@ -74,13 +74,16 @@ struct recorder {
     /* In a child after fork, where its threads are gone, before anything else
      * runs; NULL: nothing. */
     void (*forget)(void);
+    /* struct part; NULL: all of it is told of. */
+    uint64_t (*look)(void);
     bool python;
     bool by_itself; /* recorded from its first use on, without RECORD_ON */
     /* proto_record's rate unless another one is asked for; 0: there is none. And the largest. */
     double rate, rate_max;
 };
 
-/* By table: serve/parts.c; each in the .c of its table (gc.c, span.c, ...). NULL: not to be had. */
+/* The recorders by table: serve/parts.c; each is in the .c of its table (gc.c, span.c, ...). NULL:
+ * there is none. */
 extern const struct recorder *const recorders[RECORDED_TABLES];
 extern const struct recorder collectives_recorder, events_recorder, exceptions_recorder,
     gc_recorder, loop_recorder, process_recorder, spans_recorder, torch_profile_recorder,
@@ -102,6 +105,8 @@ int recorder_prepare(const struct proto_record *record, char words[PROTO_WORDS_M
 int recorder_switch(struct interpreter *interpreter, const struct proto_record *record,
                     char words[PROTO_WORDS_MAX]);
 
+/* Has recorders look at what nobody tells them of, as struct part says. */
+uint64_t recorder_look(void);
 /* Takes the hooks out of an interpreter. With its GIL. */
 void recorder_leave(struct interpreter *interpreter);
 /* Detached: ends our own threads and gives all rings up, those that are written with the GIL if

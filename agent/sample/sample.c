@@ -49,7 +49,8 @@ static bool is_code(uint64_t address)
     return copy(address, &head, sizeof head) && Py_TYPE(&head) == code_type;
 }
 
-/* As the kernel's sampler has them. Calls of the evaluation loop are left out. */
+/* Takes the Python frames of a thread, as the kernel's sampler has them. Calls of the evaluation
+ * loop are left out. */
 static void take_frames(const PyThreadState *state, struct trap_sample *out)
 {
     const struct offsets *o = struct_layout();
@@ -97,7 +98,6 @@ static void take_python(struct trap_sample *out)
 
 static void take(struct trap_samples *to, uint64_t now)
 {
-    struct timespec cpu;
     uint64_t number = __atomic_fetch_add(&to->next, 1, __ATOMIC_SEQ_CST);
     struct trap_sample *slot = &to->slot[number % TRAP_SAMPLES_MAX];
 
@@ -106,9 +106,8 @@ static void take(struct trap_samples *to, uint64_t now)
         return;
     }
     __atomic_store_n(&slot->turn, 0, __ATOMIC_SEQ_CST);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
     slot->when = now;
-    slot->cpu_ns = timespec_ns(&cpu);
+    slot->cpu_ns = thread_cpu_ns();
     slot->thread = (uint64_t)pthread_self();
     slot->tid = (int32_t)syscall(SYS_gettid);
     slot->flags = slot->n = 0;
@@ -158,7 +157,8 @@ static int make_samples(char words[PROTO_WORDS_MAX])
     return 0;
 }
 
-/* Of what a handler needs; one may run meanwhile, and finds the same. False: it can't be had. */
+/* Finds what the handler needs. One may run meanwhile, and finds the same. False: it can't be
+ * had. */
 static bool find_needs(void)
 {
     const struct offsets *o = struct_layout();

@@ -3,14 +3,10 @@
 #include "agent/base/fork_count.h"
 #include "agent/base/life.h"
 #include "agent/base/lock.h"
-#include "agent/breakpoint/hit.h"
-#include "agent/breakpoint/set.h"
 #include "agent/cpython/gil.h"
-#include "agent/crash/crash.h"
 #include "agent/eval/requests.h"
 #include "agent/interpreter/own_threads.h"
 #include "agent/interpreter/part.h"
-#include "agent/monitor/trace.h"
 #include "agent/probing/probing.h"
 #include "agent/record/rings.h"
 #include "agent/serve/python_thread.h"
@@ -42,16 +38,14 @@ static struct gave_up give_up_all(void)
 {
     struct gave_up gave_up;
 
-    rings_stop();
-    breakpoints_end();
     interpreter_each_other(disarm, NULL);
     disarm(interpreter_main(), NULL);
     PyEval_SaveThread();
-    bool left = hit_wait();
+    bool left = parts_wait();
     gil_take(own_thread_self()->state, 0);
     gave_up.nobody_inside = interpreter_each_other(give_up, NULL) && left;
     give_up(interpreter_main(), NULL);
-    trace_wait();
+    parts_settle();
     interpreter_unsettle();
     gave_up.everything = interpreter_nothing_remains() && left;
     return gave_up;
@@ -71,13 +65,11 @@ bool ending_detach(struct request *request)
         requests_free(request);
         return false;
     }
-    crash_end();
-    if (inside) {
+    parts_begin_end();
+    if (inside)
         gave_up = give_up_all();
-    } else {
-        rings_stop();
+    else
         gave_up = (struct gave_up){interpreter_nothing_remains(), !rings_with_gil()};
-    }
     requests_free(request);
     _guard_agent_;
     nobody_writes = gave_up.nobody_inside && all_left;

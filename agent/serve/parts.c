@@ -11,6 +11,7 @@
 #include "agent/monitor/trace.h"
 #include "agent/probing/probing.h"
 #include "agent/record/recorder.h"
+#include "agent/record/rings.h"
 #include "agent/sample/sample.h"
 #include "agent/stop/hold.h"
 #include "agent/stop/step.h"
@@ -30,18 +31,30 @@ static const struct part watch = {
     .daemon_gone = watch_daemon_gone,
     .forget = watch_forget,
 };
-static const struct part monitor = {.remains = trace_remains, .forget = trace_forget};
+static const struct part monitor = {
+    .remains = trace_remains,
+    .settle = trace_wait,
+    .forget = trace_forget,
+};
 static const struct part step = {.give_up = step_leave};
 static const struct part set = {
     .disarm = breakpoints_leave,
+    .look = breakpoints_look,
+    .end = breakpoints_end,
     .daemon_gone = breakpoints_daemon_gone,
     .forget = breakpoints_forget,
 };
-static const struct part hit = {.give_up = hit_leave, .forget = hit_forget};
+static const struct part hit = {.give_up = hit_leave, .wait = hit_wait, .forget = hit_forget};
 static const struct part row = {.give_up = stop_row_leave};
-static const struct part recorder = {.give_up = recorder_leave, .forget = recorder_forget};
+static const struct part recorder = {
+    .give_up = recorder_leave,
+    .look = recorder_look,
+    .end = rings_stop,
+    .forget = recorder_forget,
+};
 static const struct part crash = {
     .give_up = crash_leave,
+    .end = crash_end,
     .daemon_gone = crash_daemon_gone,
     .remains = crash_remains,
     .forget = crash_forget,
@@ -69,7 +82,7 @@ const struct part *const parts[] = {
     &recorder, &crash, &hold,    &interrupt, &allocation, &probing, NULL,
 };
 
-/* Their rows are written by what makes them, once it is asked for (breakpoint/hit.h,
+/* The tables whose rows are written by what makes them, once it is asked for (breakpoint/hit.h,
  * breakpoint/change.h, crash/crash.h). */
 static const struct recorder by_itself = {.by_itself = true};
 

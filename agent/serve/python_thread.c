@@ -7,7 +7,6 @@
 #include "agent/base/lock.h"
 #include "agent/base/thread.h"
 #include "agent/breakpoint/change.h"
-#include "agent/breakpoint/newcomers.h"
 #include "agent/cpython/exception_words.h"
 #include "agent/cpython/gil.h"
 #include "agent/crash/crash.h"
@@ -16,8 +15,7 @@
 #include "agent/eval/requests.h"
 #include "agent/interpreter/interpreter.h"
 #include "agent/interpreter/own_threads.h"
-#include "agent/record/collectives/collectives.h"
-#include "agent/record/loop.h"
+#include "agent/interpreter/part.h"
 #include "agent/record/recorder.h"
 #include "agent/sample/sample.h"
 #include "agent/serve/ending.h"
@@ -311,7 +309,7 @@ static void run(struct request *request)
     requests_free(request);
 }
 
-/* Where the stack of the thread that is there is; NULL: not known. */
+/* The stack of Python's thread; NULL: not known. */
 static void *stack_top, *stack_bottom;
 
 static void note_stack(void *here)
@@ -381,12 +379,8 @@ static void tidy(struct request *request)
  * look again; also where there is nothing to look at. */
 static bool look_until_request(void)
 {
-    const uint64_t looks[] = {newcomers_look(), loop_look(), collectives_look()};
-    uint64_t ns = 0;
+    uint64_t ns = parts_look();
 
-    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
-        if (looks[i] && (!ns || looks[i] < ns))
-            ns = looks[i];
     return !ns || requests_wait(ns);
 }
 

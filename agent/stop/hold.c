@@ -62,7 +62,7 @@ static struct held *find(int32_t tid)
     return NULL;
 }
 
-/* It goes on, once it has run its job. why: as events have it. */
+/* Tells a held thread to go on, once it has run its job. why: as events have it. */
 static void tell(struct held *held, const char *why)
 {
     if (!held->going)
@@ -135,7 +135,7 @@ static bool enter(struct held *held)
     return true;
 }
 
-/* With the GIL again. */
+/* Takes a thread that goes on out of the list. It has the GIL again. */
 static void let_go(struct held *held)
 {
     _guard_agent_;
@@ -296,8 +296,8 @@ void hold_jumped(int line)
 }
 
 /* From 3.12 on a line that is jumped to is told of like any other, and so is, once a function is
- * entered, its only line. Where a breakpoint holds it, who hears of steps has that event still
- * before it: from 3.12 on if it had heard before. */
+ * entered, its only line. Where a breakpoint holds the thread, who hears of steps has the event
+ * still before it, if it heard before or hear_tells_who_begins(). */
 int hold_told_line(void)
 {
     const struct hold *hold = held_own->hold;
@@ -307,7 +307,7 @@ int hold_told_line(void)
         return held_own->jumped_to;
     if (hold->why != STOP_BREAKPOINT)
         return at_line ? 0 : hold->line;
-    return python.version < 0x030c || held_own->stepped || !at_line ? hold->line : 0;
+    return hear_tells_who_begins() || held_own->stepped || !at_line ? hold->line : 0;
 }
 
 void hold_go(const char *why)

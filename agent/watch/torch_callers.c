@@ -65,6 +65,42 @@ static bool is_behind_call(uint64_t address)
            (p[-3] == 0xff && (p[-2] & 0x38) == 0x10) || (p[-6] == 0xff && (p[-5] & 0x38) == 0x10);
 }
 
+static int32_t load32(const uint8_t *p)
+{
+    int32_t value;
+
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+/* Whether a slot of libtorch_python that the dynamic linker fills in leads to libtorch_cpu. */
+static bool leads_to_operators(uint64_t slot)
+{
+    uint64_t to = 0;
+    struct iovec into = {&to, sizeof to}, from = {(void *)(uintptr_t)slot, sizeof to};
+
+    return slot % 8 == 0 && process_vm_readv(getpid(), &into, 1, &from, 1, 0) == sizeof to &&
+           is_in(&torch.operators, to + 8);
+}
+
+/* Whether the call that ends before an address in libtorch_python goes to libtorch_cpu: by such a
+ * slot, or by an entry of the linkage table that jumps there (psABI of x86-64, 5.2). */
+static bool calls_operators(uint64_t address)
+{
+    const uint8_t *p = (const uint8_t *)(uintptr_t)address;
+
+    if (p[-6] == 0xff && p[-5] == 0x15)
+        return leads_to_operators(address + (uint64_t)(int64_t)load32(p - 4));
+    uint64_t entry = p[-5] == 0xe8 ? address + (uint64_t)(int64_t)load32(p - 4) : 0;
+    if (!is_in(&torch.python, entry) || entry + 16 > torch.python.end)
+        return false;
+    p = (const uint8_t *)(uintptr_t)entry;
+    p += memcmp(p, "\xf3\x0f\x1e\xfa", 4) ? 0 : 4; /* endbr64 */
+    p += *p == 0xf2;                               /* bnd */
+    return p[0] == 0xff && p[1] == 0x25 &&
+           leads_to_operators((uint64_t)(uintptr_t)(p + 6) + (uint64_t)(int64_t)load32(p + 2));
+}
+
 /* How many words could be copied. */
 static size_t copy_stack(uint64_t stack)
 {
@@ -86,13 +122,20 @@ void torch_callers_capture(uint64_t stack, struct torch_callers *out)
     if (stack % 8 || __atomic_exchange_n(&torch.busy, true, __ATOMIC_ACQUIRE))
         return;
     size_t n = copy_stack(stack);
-    for (size_t i = 0; i < n && out->n < TORCH_CALLERS_MAX; i++) {
+    uint32_t first = TORCH_CALLERS_MAX; /* of them are before the first word of libtorch_python */
+    bool called = false;
+    for (size_t i = 0; i < n && out->n < TORCH_CALLERS_MAX && !called; i++) {
         uint64_t word = torch.window[i];
         if (is_in(&torch.operators, word) && is_behind_call(word))
             out->addresses[out->n++] = word;
-        else if (is_in(&torch.python, word) && is_behind_call(word))
-            break;
+        else if (is_in(&torch.python, word) && is_behind_call(word)) {
+            called = calls_operators(word);
+            first = out->n < first ? out->n : first;
+        }
     }
+    /* what else is there of libtorch_python is left of earlier calls, unless this one is unusual */
+    if (!called && first < out->n)
+        out->n = first;
     __atomic_store_n(&torch.busy, false, __ATOMIC_RELEASE);
 }
 
@@ -108,7 +151,8 @@ static size_t in_place(const char *name, size_t size)
     return size > 1 && name[size - 1] == '_' ? size : 0;
 }
 
-/* Of an address in at::_ops::NAME::call() or ::redispatch(), as the Itanium ABI writes it. */
+/* The name of the operation at an address in at::_ops::NAME::call() or ::redispatch(), as the
+ * Itanium ABI writes it. */
 static void find_name(uint64_t address, char out[NAME_SIZE])
 {
     static const char prefix[] = "_ZN2at4_ops";
@@ -132,7 +176,7 @@ static void find_name(uint64_t address, char out[NAME_SIZE])
         snprintf(out, NAME_SIZE, "%.*s", (int)length, name);
 }
 
-/* The same; looking it up takes a millisecond, so the last ones are kept. */
+/* find_name() of an address. To look a name up takes a millisecond, so the last ones are kept. */
 static const char *name_of(uint64_t address)
 {
     static struct {

@@ -124,7 +124,6 @@ void trap_asking(bool asking) { __atomic_store_n(&queue.asking, asking, __ATOMIC
 
 void trap_queue_wait(bool likely)
 {
-    const struct timespec step = {0, WAIT_STEP_NS};
     bool asked = false;
     uint64_t now = monotonic_ns();
     uint64_t *waits = &queue.waits_ns[likely], before = __atomic_load_n(waits, __ATOMIC_RELAXED);
@@ -133,10 +132,10 @@ void trap_queue_wait(bool likely)
         return;
     for (unsigned i = 0; i < WAIT_STEPS && !asked; i++) {
         asked = __atomic_load_n(&queue.asking, __ATOMIC_SEQ_CST);
-        nanosleep(&step, NULL);
+        nap_ns(WAIT_STEP_NS);
     }
     for (unsigned i = 0; i < PATIENCE_STEPS; i++) /* until its patience ends (cpython/gil.c) */
-        nanosleep(&step, NULL);
+        nap_ns(WAIT_STEP_NS);
     uint64_t end = monotonic_ns();
     __atomic_store_n(waits, end + (likely ? 1 : WAIT_SHARE) * (end - now), __ATOMIC_RELAXED);
 }

@@ -118,7 +118,7 @@ static json_t *make(const char *where, const json_t *wanted, json_int_t line)
     struct making making;
 
     begin(&making);
-    fprintf(making.out, "%s %s", *message ? "log" : "stop", where);
+    fprintf(making.out, "here %s %s", *message ? "log" : "stop for " HOLD, where);
     if (*message)
         add_message(&making, message);
     add_conditions(&making, wanted);

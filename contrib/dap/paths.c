@@ -14,14 +14,6 @@ void paths_init(struct paths *paths)
     pthread_mutex_init(&paths->lock, NULL);
 }
 
-void paths_deinit(struct paths *paths)
-{
-    free(paths->cwd);
-    json_decref(paths->roots);
-    json_decref(paths->asked);
-    pthread_mutex_destroy(&paths->lock);
-}
-
 /* A new text: without / at its end, and . for the directory of the process. */
 static json_t *tidy(const struct paths *paths, const char *root)
 {
@@ -34,14 +26,16 @@ static json_t *tidy(const struct paths *paths, const char *root)
     return json_stringn(root, n);
 }
 
-void paths_set(struct paths *paths, pid_t pid, char *cwd, const json_t *mappings)
+void paths_set(struct paths *paths, pid_t pid, const char *cwd, const char *os,
+               const json_t *mappings)
 {
+    const char *slash = os ? strrchr(os, '/') : NULL;
     json_t *mapping;
     size_t i;
 
     paths->pid = pid;
-    free(paths->cwd);
-    paths->cwd = cwd;
+    paths->cwd = cwd ? strdup(cwd) : NULL;
+    paths->library = slash ? strndup(os, (size_t)(slash + 1 - os)) : NULL;
     json_array_clear(paths->roots);
     json_array_foreach(mappings, i, mapping)
     {
@@ -109,6 +103,13 @@ bool paths_are_same(struct paths *paths, const char *a, const char *b)
     return first && second && !strcmp(first, second);
 }
 
+bool paths_is_own(const struct paths *paths, const char *name)
+{
+    return strncmp(name, "<frozen", 7) != 0 && !strstr(name, "/site-packages/") &&
+           !strstr(name, "/dist-packages/") &&
+           !(paths->library && !strncmp(name, paths->library, strlen(paths->library)));
+}
+
 static int64_t number(struct paths *paths, const char *name)
 {
     _guard_mutex_(&paths->lock);
@@ -143,12 +144,14 @@ json_t *paths_source(struct paths *paths, const char *name)
     const char *path = mapped ? mapped : remote ? remote : name;
     const char *slash = is_file ? strrchr(path, '/') : NULL, *end = slash ? slash + 1 : path;
     json_t *source = json_object();
+    int64_t reference = 0;
 
     json_object_set_new(source, "name", text_of(end, strlen(end)));
     if (is_file)
         json_object_set_new(source, "path", text_of(path, strlen(path)));
     if (!mapped && !(is_file && is_here(paths, path)))
-        json_object_set_new(source, "sourceReference", json_integer(number(paths, path)));
+        reference = number(paths, path);
+    json_object_set_new(source, "sourceReference", json_integer(reference));
     return source;
 }
 

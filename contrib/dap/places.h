@@ -18,8 +18,8 @@ enum place_kind {
     PLACE_GLOBALS, /* of its module */
     PLACE_VALUE,   /* what `path` leads to in it */
     PLACE_TARGET,  /* line `depth` of the source `path`, to jump to */
-    PLACE_SHOWN, /* what the expression `path` gave: `rows` are its children, as values.py has them
-                  */
+    PLACE_SHOWN,   /* what the expression `path` gave: `rows` are its children, as shown.py has them
+                    */
 };
 
 struct place {
@@ -43,7 +43,6 @@ struct places {
 };
 
 void places_init(struct places *places);
-void places_deinit(struct places *places);
 
 /* A number for it, from 1 on; 0: out of memory. Takes path and a reference of rows over. */
 int64_t places_add(struct places *places, struct place place);

@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <stdarg.h>
 
-#define SEPARATOR '\x1e' /* values.py */
+#define SEPARATOR '\x1e' /* shown.py */
 
-static const char helper[] =
-#include "values.py.inc"
-    ;
+static const char *const helpers[] = {[HELPER_SHOWN] =
+#include "shown.py.inc"
+                                          , [HELPER_COMPLETED] =
+#include "completed.py.inc"
+};
 
 /* ---- running Python ---- */
 
@@ -42,23 +44,56 @@ static char *literal(const char *text)
     return made;
 }
 
-/* What a function of the helper's says; *said, the caller's, what the code printed before that. The
- * arguments are made as by printf(3). */
+/* A helper's code as the process's Python has compiled it, as a literal: that takes longer than all
+ * else, and is done once. NULL: *reply has the words. */
+static const char *code_of(struct session *session, enum helper helper, struct reply *reply)
+{
+    _cleanup_free_ char *source = literal(helpers[helper]), *code = NULL;
+    _guard_mutex_(&session->helpers_lock);
+
+    if (session->helpers[helper])
+        return session->helpers[helper];
+    if (!source || asprintf(&code,
+                            "print(__import__('marshal').dumps(compile(%s, '<probefs-dap>', "
+                            "'exec', 0, True, 2)))",
+                            source) < 0)
+        return NULL;
+    run(session, NULL, code, reply);
+    if (!reply->error)
+        session->helpers[helper] = strndup(reply->text, strcspn(reply->text, "\n"));
+    return session->helpers[helper];
+}
+
+void values_prepare(struct session *session, const json_t *arguments)
+{
+    for (enum helper helper = 0; helper < HELPERS; helper++) {
+        _cleanup_reply_ struct reply reply = {0};
+        code_of(session, helper, &reply);
+    }
+}
+
+/* What a helper says of these arguments, made as by printf(3); *said, the caller's, is what they
+ * printed before. NULL: *reply has the words. */
 static json_t *call(struct session *session, const struct place *place, struct reply *reply,
-                    char **said, const char *function, const char *arguments, ...)
+                    char **said, enum helper helper, const char *arguments, ...)
     __attribute__((format(printf, 6, 7)));
 static json_t *call(struct session *session, const struct place *place, struct reply *reply,
-                    char **said, const char *function, const char *arguments, ...)
+                    char **said, enum helper helper, const char *arguments, ...)
 {
-    _cleanup_free_ char *what = NULL, *code = NULL, *source = literal(helper);
+    const char *compiled = code_of(session, helper, reply);
+    _cleanup_free_ char *what = NULL, *code = NULL;
     va_list args;
 
+    if (!compiled)
+        return NULL;
+    reply_deinit(reply);
     va_start(args, arguments);
     int r = vasprintf(&what, arguments, args);
     va_end(args);
-    if (r < 0 || !source ||
-        asprintf(&code, "(lambda _p: (exec(%s, _p), _p)[1])({})['%s'](%s)", source, function,
-                 what) < 0)
+    if (r < 0 || asprintf(&code,
+                          "(lambda _p: exec(__import__('marshal').loads(%s), _p) or "
+                          "_p['say'])({})(%s)",
+                          compiled, what) < 0)
         code = NULL;
     run(session, place, code ? code : "", reply);
     char *json = reply->error ? NULL : strrchr(reply->text, SEPARATOR);
@@ -221,7 +256,7 @@ static json_t *locals(struct session *session, const struct place *place, char *
 static json_t *children(struct session *session, json_int_t number, struct place *place, char **why)
 {
     _cleanup_reply_ struct reply reply = {0};
-    json_t *row = call(session, place, &reply, NULL, "show", "(\n%s\n)",
+    json_t *row = call(session, place, &reply, NULL, HELPER_SHOWN, "(\n%s\n)",
                        place->kind == PLACE_GLOBALS ? "globals()" : place->path);
 
     if (!row)
@@ -261,7 +296,7 @@ static json_t *assign(struct session *session, const struct place *frame, const 
     run(session, frame, code, &done);
     if (done.error)
         return request_fail_by(&done, why);
-    json_t *row = call(session, frame, &shown, NULL, "show", "(\n%s\n)", target);
+    json_t *row = call(session, frame, &shown, NULL, HELPER_SHOWN, "(\n%s\n)", target);
     if (!row)
         return request_fail_by(&shown, why);
     json_t *made = json_object();
@@ -317,7 +352,7 @@ json_t *values_evaluate(struct session *session, const json_t *arguments, char *
     if (!has_frame && member_number(arguments, "frameId"))
         return request_fail(why, "that frame isn't known any more: its thread has gone on");
     const struct place *frame = has_frame ? &place : NULL;
-    json_t *row = call(session, frame, &shown, &said, "show", "(\n%s\n)%s", expression,
+    json_t *row = call(session, frame, &shown, &said, HELPER_SHOWN, "(\n%s\n)%s", expression,
                        is_whole ? ", None" : "");
     if (row) {
         json_t *made = json_object();
@@ -359,9 +394,11 @@ json_t *values_complete(struct session *session, const json_t *arguments, char *
     for (last = end; last > start && text[last - 1] != '.';)
         last--;
     bool has_frame = find_frame(session, arguments, &place);
+    if (!has_frame && member_number(arguments, "frameId"))
+        return request_fail(why, "that frame isn't known any more: its thread has gone on");
     _cleanup_free_ char *whole = strndup(text + start, end - start);
     _cleanup_free_ char *name = whole ? literal(whole) : NULL;
-    json_t *found = call(session, has_frame ? &place : NULL, &reply, NULL, "complete",
+    json_t *found = call(session, has_frame ? &place : NULL, &reply, NULL, HELPER_COMPLETED,
                          "%s, {**vars(__import__('builtins')), **globals(), **locals()}",
                          name ? name : "''");
     if (!found)

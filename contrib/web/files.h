@@ -13,12 +13,14 @@
 /* Bytes of one file, or of one answer; what is behind that is left out. */
 #define REPLY_MAX (64u << 20)
 
+/* What is written to a file that stays open is whole lines: its close doesn't end them. */
 struct question {
     const char *mount; /* where it is mounted */
     const char *path;  /* below it; "": the mount itself */
     const char *body;  /* what is written; NULL: the file is read */
     size_t size;       /* of that, in bytes */
     bool appends;      /* written as by >>, else as by > */
+    int kept;          /* the file, open already and to stay so; 0: it is opened for this */
 };
 
 struct answer {

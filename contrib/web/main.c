@@ -82,7 +82,7 @@ int main(int argc, char **argv)
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'V'},
                                             {0}};
-    struct server server = {.mount = "/probe"};
+    struct server server = {.mount = "/probe", .visits = VISITS_INIT};
     const char *where = "8123";
     bool as_root = false;
     sigset_t ends;

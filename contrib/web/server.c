@@ -27,9 +27,12 @@ struct request {
 };
 
 struct stream {
-    int fd;         /* of events */
+    int fd;         /* of events; -1: it only says that it is there */
     int client;     /* the connection, not ours to close */
     bool is_inside; /* a line has begun */
+    bool has_begun;
+    struct visits *visits; /* of the visit that it is; NULL: it is none */
+    struct visit *visit;
 };
 
 static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned code,
@@ -149,6 +152,23 @@ static enum MHD_Result answer_file(const struct server *server, struct MHD_Conne
                                                            : "text/plain; charset=utf-8");
 }
 
+static enum MHD_Result answer_on_visit(struct server *server, struct MHD_Connection *connection,
+                                       struct question *question, const char *visit)
+{
+    struct visit_file *file;
+
+    int r = visit_file(&server->visits, visit, server->mount, question->path, &file);
+    if (r == -ESTALE)
+        return send_words(connection, MHD_HTTP_GONE,
+                          "This page has lost its server: load it again.\n");
+    if (r < 0)
+        return send_refusal(connection, server, question->path, -r);
+    question->kept = file->fd;
+    enum MHD_Result result = answer_file(server, connection, question);
+    visit_file_done(&server->visits, file);
+    return result;
+}
+
 /* Makes of each line of the file an event. A line may come in pieces, and no more of it is read
  * than fits. */
 static ssize_t stream_read(void *arg, uint64_t position, char *out, size_t max)
@@ -159,7 +179,10 @@ static ssize_t stream_read(void *arg, uint64_t position, char *out, size_t max)
     char piece[STREAM_BLOCK / LINE_ADDS];
     size_t size = 0;
 
-    int ready = poll(fds, ARRAY_SIZE(fds), ALIVE_MS);
+    int ready = poll(fds, ARRAY_SIZE(fds), stream->visit && !stream->has_begun ? 0 : ALIVE_MS);
+    stream->has_begun = true;
+    if (ready < 0)
+        return 0;
     if (fds[1].revents || max < LINE_ADDS)
         return MHD_CONTENT_READER_END_OF_STREAM;
     if (ready == 0 && !stream->is_inside)
@@ -184,31 +207,52 @@ static ssize_t stream_read(void *arg, uint64_t position, char *out, size_t max)
 static void stream_end(void *arg)
 {
     struct stream *stream = arg;
-    close(stream->fd);
+
+    if (stream->visit)
+        visit_leave(stream->visits, stream->visit);
+    else
+        close(stream->fd);
     free(stream);
 }
 
-static enum MHD_Result answer_stream(const struct server *server, struct MHD_Connection *connection,
-                                     const char *path)
+static enum MHD_Result send_stream(struct MHD_Connection *connection, const struct stream *made)
 {
-    _cleanup_free_ struct stream *stream = malloc(sizeof *stream);
+    struct stream *stream = malloc(sizeof *stream);
 
     if (!stream)
         return MHD_NO;
-    int fd = files_open(server->mount, path, O_RDONLY | O_NONBLOCK);
-    if (fd < 0)
-        return send_refusal(connection, server, path, -fd);
-    *stream = (struct stream){.fd = fd, .client = client_of(connection)};
+    *stream = *made;
     struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN,
                                                                       STREAM_BLOCK, stream_read,
                                                                       stream, stream_end);
     if (!response) {
-        close(fd);
+        stream_end(stream);
         return MHD_NO;
     }
-    (void)steal_pointer(stream);
     MHD_set_connection_option(connection, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
     return send_response(connection, MHD_HTTP_OK, response, "text/event-stream");
+}
+
+static enum MHD_Result answer_events(const struct server *server, struct MHD_Connection *connection,
+                                     const char *path)
+{
+    int fd = files_open(server->mount, path, O_RDONLY | O_NONBLOCK);
+    if (fd < 0)
+        return send_refusal(connection, server, path, -fd);
+    return send_stream(connection, &(struct stream){.fd = fd, .client = client_of(connection)});
+}
+
+static enum MHD_Result answer_visit(struct server *server, struct MHD_Connection *connection,
+                                    const char *name)
+{
+    struct visit *visit = visit_begin(&server->visits, name);
+
+    if (!visit)
+        return send_words(connection, MHD_HTTP_CONFLICT, "There is a page of that name.\n");
+    return send_stream(connection, &(struct stream){.fd = -1,
+                                                    .client = client_of(connection),
+                                                    .visits = &server->visits,
+                                                    .visit = visit});
 }
 
 static enum MHD_Result answer_page(struct MHD_Connection *connection, const char *url)
@@ -283,7 +327,7 @@ static const char *refusal(const struct server *server, struct MHD_Connection *c
     *code = MHD_HTTP_METHOD_NOT_ALLOWED;
     if (!is_read && strcmp(method, MHD_HTTP_METHOD_POST))
         return "There are GET and POST.\n";
-    if (strncmp(url, "/probe/", 7))
+    if (strncmp(url, "/probe/", 7) && (!is_read || strncmp(url, "/visit/", 7)))
         return is_read ? NULL : "There is only GET of a page.\n";
     *code = MHD_HTTP_FORBIDDEN;
     if ((site && strcmp(site, "same-origin") && strcmp(site, "none")) ||
@@ -299,7 +343,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
                               const char *method, const char *version, const char *upload,
                               size_t *upload_size, void **state)
 {
-    const struct server *server = arg;
+    struct server *server = arg;
     struct request *request = *state;
     unsigned code;
 
@@ -322,14 +366,16 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
         *upload_size = 0;
         return MHD_YES;
     }
+    if (!strncmp(url, "/visit/", 7))
+        return answer_visit(server, connection, url + 7);
     if (strncmp(url, "/probe/", 7))
         return answer_page(connection, url);
     if (request->size > BODY_MAX)
         return send_words(connection, MHD_HTTP_CONTENT_TOO_LARGE, "At most 1 MiB at once.\n");
     bool is_read = !strcmp(method, MHD_HTTP_METHOD_GET);
     if (is_read && ends_with(url, "/events"))
-        return answer_stream(server, connection, url + 7);
-    const struct question question = {
+        return answer_events(server, connection, url + 7);
+    struct question question = {
         .mount = server->mount,
         .path = url + 7,
         .body = is_read         ? NULL
@@ -339,7 +385,10 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
         .appends = MHD_lookup_connection_value_n(connection, MHD_GET_ARGUMENT_KIND, "append", 6,
                                                  NULL, NULL) == MHD_YES,
     };
-    return answer_file(server, connection, &question);
+    const char *visit = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "visit");
+    if (is_read || !visit)
+        return answer_file(server, connection, &question);
+    return answer_on_visit(server, connection, &question, visit);
 }
 
 static void forget(void *arg, struct MHD_Connection *connection, void **state,
@@ -353,12 +402,12 @@ static void forget(void *arg, struct MHD_Connection *connection, void **state,
     *state = NULL;
 }
 
-struct MHD_Daemon *server_start(const struct server *server, int listening)
+struct MHD_Daemon *server_start(struct server *server, int listening)
 {
     return MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
                                 MHD_USE_POLL,
-                            0, NULL, NULL, answer, (void *)server, MHD_OPTION_LISTEN_SOCKET,
-                            listening, MHD_OPTION_NOTIFY_COMPLETED, forget, NULL,
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MAX,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_END);
+                            0, NULL, NULL, answer, server, MHD_OPTION_LISTEN_SOCKET, listening,
+                            MHD_OPTION_NOTIFY_COMPLETED, forget, NULL, MHD_OPTION_CONNECTION_LIMIT,
+                            (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
+                            (unsigned)IDLE_S, MHD_OPTION_END);
 }

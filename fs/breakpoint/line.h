@@ -54,5 +54,5 @@ int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *
 /* Writes it, without the id and `here`, in the one way in which all that mean the same words are
  * written. Returns how far behind the beginning its location begins. */
 size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out);
-/* The same for its location. */
+/* breakpoint_text_print() of the location alone. */
 void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct text *out);

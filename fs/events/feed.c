@@ -165,8 +165,8 @@ static int on_blocked(void *arg, const struct ring_row *row)
     return 0;
 }
 
-/* Of a ring that was made since the feed began all is new; of one that was only found since,
- * what was written before isn't. */
+/* Follows a ring. Of one that was made since the feed began all is new; of one that was only found
+ * since, what was written before isn't. */
 static void follow(struct feed *feed, struct ring_reader *ring, struct followed *followed,
                    int (*row)(void *arg, const struct ring_row *row))
 {
@@ -184,9 +184,9 @@ static void follow(struct feed *feed, struct ring_reader *ring, struct followed 
         followed->at.row--; /* that comes again */
 }
 
-/* In this order: that a thread goes on is in events, and that it stopped, which is written before,
- * in hits: who sees the one has seen the other. What led to the newest stop is looked for once
- * more: that the thread went on before. */
+/* The rings that are followed, in this order: that a thread goes on is in events, and that it
+ * stopped, which is written before, in hits. So who sees the one has seen the other. What led to
+ * the newest stop is looked for once more: that the thread went on before. */
 static const struct following {
     enum recorded table;
     int (*row)(void *arg, const struct ring_row *row);
@@ -349,6 +349,8 @@ int feed_new(struct process *process, enum feed_kind kind, double since, struct 
     feed->began = since;
     if (since == 0)
         begin_now(feed);
+    if (kind == FEED_LIVE)
+        live_begin(process);
     *out = feed;
     return 0;
 }

@@ -44,6 +44,13 @@ static void add_functions(const struct text *top, struct text *out)
     text_putc(out, '\n');
 }
 
+void live_begin(struct process *process)
+{
+    enum profile_mode mode;
+
+    store_unref(profile_peek(process->profile, &mode));
+}
+
 void live_block(struct process *process, uint64_t second, struct text *out)
 {
     _cleanup_(text_deinit) struct text top = TEXT_INIT;

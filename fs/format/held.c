@@ -87,17 +87,36 @@ static void add_pausing(struct target *target, const struct held_list *list, str
     snapshot_free(snapshot);
 }
 
+/* False: no agent runs there. */
+static bool read_all(struct target *target, struct held_list *out)
+{
+    struct attach_status status;
+
+    return agent_status(target, &status) == 0 && status.running &&
+           held_list_read(target, NULL, out) == 0;
+}
+
 void held_text_all(struct target *target, struct text *out)
 {
     _cleanup_(held_list_deinit) struct held_list list = {0};
-    struct attach_status status;
 
-    if (agent_status(target, &status) < 0 || !status.running ||
-        held_list_read(target, NULL, &list) < 0)
+    if (!read_all(target, &list))
         return;
     text_puts(out, "Stopped:");
     for (size_t i = 0; i < list.n; i++)
         text_printf(out, " %d", (int)list.items[i].tid);
     text_puts(out, list.n ? "\n" : " none\n");
     add_pausing(target, &list, out);
+}
+
+void held_text_count(struct target *target, struct text *out)
+{
+    _cleanup_(held_list_deinit) struct held_list list = {0};
+
+    if (!read_all(target, &list))
+        return;
+    if (list.n)
+        text_printf(out, "Stopped: %zu thread%s\n", list.n, list.n == 1 ? "" : "s");
+    else
+        text_puts(out, "Stopped: none\n");
 }

@@ -10,3 +10,6 @@ void held_text(struct target *target, const struct held *held, struct text *out)
  * hold them. `Pausing: ` and those that are to stop, each with what it waits for meanwhile, "1240
  * (futex)", where there are such. */
 void held_text_all(struct target *target, struct text *out);
+/* held_text_all() without numbers of threads, "Stopped: 2 threads": what many processes say
+ * alike. */
+void held_text_count(struct target *target, struct text *out);

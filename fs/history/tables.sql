@@ -45,7 +45,8 @@ CREATE TABLE IF NOT EXISTS profile(
     gid INTEGER,         -- its group; 0 where only root may look at it
     ts REAL,             -- [s] since 1970: from when on
     seconds REAL,        -- [s] how long that was
-    mode TEXT,           -- 'cpu' (weight: ns on a processor), 'off' (ns off it), 'faults' (pages), 'alloc' (bytes)
+    mode TEXT,           -- 'cpu' (weight: ns on a processor), 'gil' (the part of them with the GIL), 'off' (ns it waited),
+                         -- 'preempted' (ns it was ready), 'faults' (pages), 'alloc' (bytes), 'heap' (bytes more that live)
     tid INTEGER,         -- the kernel's number of the thread; 0: of several
     thread TEXT,         -- its name; '[several]', or '[unnamed]': it ended before that was read
     stack TEXT,          -- `func (file:line)`, outermost first, joined by semicolons; '[other]': what is beyond the largest 200

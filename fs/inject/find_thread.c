@@ -11,7 +11,6 @@
 #include <cpuid.h>
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define ROOM 16384 /* bytes of stack that starting a thread needs, beside the state */
 #define TRACED_FOR_NS 500000000ull /* a tracer that stays longer than this is a debugger */
@@ -261,7 +260,7 @@ int operation_find_thread(struct operation *o)
         r = try_next(o);
         if (r)
             return r < 0 ? r : 0;
-        long nap = attempt < 4 ? 50000 : attempt < 20 ? 200000 : 1000000;
-        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+        uint64_t nap = attempt < 4 ? 50000 : attempt < 20 ? 200000 : 1000000;
+        nap_ns(nap);
     }
 }

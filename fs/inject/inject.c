@@ -262,7 +262,7 @@ static int wait_done(struct operation *o)
 {
     struct shim_control control;
     uint64_t looked = monotonic_ns();
-    long pause = DONE_NAP_NS;
+    uint64_t pause = DONE_NAP_NS;
 
     for (;;) {
         int r = payload_read(o->fd, &o->payload, &control);
@@ -278,7 +278,7 @@ static int wait_done(struct operation *o)
         }
         if (r < 0)
             return give_up(o, r);
-        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+        nap_ns(pause);
         if (pause < DONE_NAP_MAX_NS)
             pause += pause / 4;
     }

@@ -6,12 +6,12 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define LEFTOVER_NS 1000000000u
 #define NAP_NS 1000000
 
-/* Its thread unmaps the shim when it is done. A library of the same name is mapped privately. */
+/* Whether a shim is mapped still: its thread unmaps it when it is done. A library of the same name
+ * is mapped privately. */
 static int shim_mapped(pid_t pid)
 {
     struct maps maps;
@@ -34,7 +34,7 @@ int leftover_wait(pid_t pid, const struct interrupt *interrupt)
     while ((r = shim_mapped(pid)) > 0 && monotonic_ns() < until) {
         if (interrupted(interrupt))
             return -EINTR;
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nap_ns(NAP_NS);
     }
     return r < 0 ? r : 0;
 }

@@ -27,10 +27,9 @@ int refusal_stopped(struct text *why)
 /* Which thread traces another, and its name; 0: none does. */
 static pid_t tracer_of(pid_t pid, pid_t tid, char name[static COMM_MAX])
 {
-    char path[64], status[STATUS_MAX];
+    char status[STATUS_MAX];
 
-    snprintf(path, sizeof path, "task/%d/status", (int)tid);
-    if (proc_read(pid, path, status, sizeof status) <= 0)
+    if (proc_read_task(pid, tid, "status", status, sizeof status) <= 0)
         return 0;
     const char *field = proc_status_field(status, "TracerPid");
     pid_t tracer = field ? (pid_t)strtol(field, NULL, 10) : 0;

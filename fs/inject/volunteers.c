@@ -26,7 +26,7 @@ bool volunteers_alive(pid_t pid, pid_t tid)
 
 static bool is_fit(char state) { return state && strchr(IN_USE, state); }
 
-/* Those that sleep, then those that run. */
+/* Lists the threads that sleep, then those that run. */
 static void list_others(struct volunteers *v)
 {
     struct lwp_list list;

@@ -191,6 +191,7 @@ struct owner_call place_call(const struct place *place, const struct caller *cal
         call.start_time = place->process->start_time;
     }
     memcpy(call.word, place->word, sizeof call.word);
+    memcpy(call.part, place->part, sizeof call.part);
     return call;
 }
 
@@ -241,7 +242,7 @@ static struct timespec last_change(struct call *call, const struct place *place)
                                                : place->process->started;
 }
 
-/* Who owns the files of a process: its effective ids; of one that isn't dumpable root does. */
+/* Sets who owns the files of a process: its effective ids; of one that isn't dumpable root does. */
 static void set_owner(struct process *process, struct stat *attr)
 {
     struct access_target left;

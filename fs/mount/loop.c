@@ -33,7 +33,7 @@ static void give_up(struct loop *loop, int error)
     fuse_session_exit(loop->session);
 }
 
-static void wait_a_moment(void) { nanosleep(&(struct timespec){.tv_nsec = SHORTAGE_NS}, NULL); }
+static void wait_a_moment(void) { nap_ns(SHORTAGE_NS); }
 
 static void *answer_requests(void *arg)
 {

@@ -18,7 +18,8 @@ struct nodes {
 static bool same_place(const struct place *a, const struct place *b)
 {
     return a->entry == b->entry && a->process == b->process && a->tid == b->tid &&
-           a->depth == b->depth && a->rank == b->rank && !strcmp(a->word, b->word);
+           a->depth == b->depth && a->rank == b->rank && !strcmp(a->word, b->word) &&
+           !strcmp(a->part, b->part);
 }
 
 void place_set(struct place *place, enum number_kind kind, unsigned value, const char *word)
@@ -31,8 +32,8 @@ void place_set(struct place *place, enum number_kind kind, unsigned value, const
     case NUMBER_WORKER: place->rank = value; break;
     case WORD_MODULE:
     case WORD_JOB:
-    case WORD_PROFILE:
     case WORD_CORE: snprintf(place->word, sizeof place->word, "%s", word); break;
+    case WORD_PROFILE: snprintf(place->part, sizeof place->part, "%s", word); break;
     }
 }
 
@@ -57,6 +58,8 @@ uint64_t place_number(const struct place *place)
     hash = mix(hash, (uint64_t)place->depth << 32 | place->rank);
     for (const char *p = place->word; *p; p++)
         hash = mix(hash, (unsigned char)*p);
+    for (const char *p = place->part; *p; p++)
+        hash = mix(hash, (unsigned char)*p);
     return hash > 1 ? hash : 2;
 }
 
@@ -80,7 +83,7 @@ void place_path(const struct place *place, char *buf, size_t cap)
             n += (size_t)snprintf(buf + n, cap - n, "%u", place->depth);
             p += 7;
         } else if (*p == '<') {
-            n += (size_t)snprintf(buf + n, cap - n, "%s", place->word);
+            n += (size_t)snprintf(buf + n, cap - n, "%s", *place->part ? place->part : place->word);
             p = strchr(p, '>') + 1;
         } else {
             buf[n++] = *p++;

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/proc/may_hang.h"
+#include "fs/process/jobs.h"
 #include "fs/sampler/profile.h"
 #include "fs/tree/profile_view.h"
 #include "fs/tree/threads.h"
@@ -83,7 +84,10 @@ static struct place_work *place_work_new(struct call *call, const struct place *
         .answer = {.text = TEXT_INIT, .why = TEXT_INIT},
     };
     work->call.op = op;
-    work->call.process_rank = place->process ? place->process->rank : -1;
+    if (place->process) {
+        work->call.membership = process_membership(place->process);
+        work->call.is_worker = process_is_worker(place->process);
+    }
     may_hang_init(&work->work);
     return work;
 }
@@ -121,7 +125,7 @@ static int ask(struct call *call, struct place_work *work, bool *lost)
                       &call->interrupt, &work->answer);
 }
 
-/* For <pid>/errors. */
+/* Notes what failed, for <pid>/errors. */
 static void note(const struct place *place, struct credentials *who,
                  const struct owner_answer *answer)
 {
@@ -131,11 +135,20 @@ static void note(const struct place *place, struct credentials *who,
     error_ring_add(&place->process->errors, who, path, answer->noted, answer->why.data);
 }
 
+/* What shows which rank a process is, or works for. */
+static bool shows_membership(const struct entry *entry)
+{
+    return !strcmp(entry->path, "<pid>/tables/process.csv");
+}
+
 int place_render(struct call *call, const struct place *place, struct credentials *who,
                  struct text *out, struct text *why)
 {
-    _cleanup_work_ struct place_work *work = place_work_new(call, place, OWNER_RENDER);
     bool lost;
+
+    if (shows_membership(place->entry))
+        (void)jobs_learn(call->mount->registry); /* else it is what is known of it */
+    _cleanup_work_ struct place_work *work = place_work_new(call, place, OWNER_RENDER);
 
     if (!work)
         return -ENOMEM;
@@ -179,7 +192,9 @@ int place_find(struct call *call, const struct place *place, const struct entry 
         return -ENOMEM;
     work->call.child = (uint32_t)(entry - layout);
     work->call.value = value;
-    if (name_is_word(entry->naming->kind))
+    if (entry->naming->kind == WORD_PROFILE)
+        snprintf(work->call.part, sizeof work->call.part, "%s", word);
+    else if (name_is_word(entry->naming->kind))
         snprintf(work->call.word, sizeof work->call.word, "%s", word);
     int r = ask(call, work, &lost);
     if (r == 0 && work->owners) /* names in a process's own directories are its own */

@@ -48,12 +48,12 @@ static int find(struct owner_self *self, const struct owner_call *call, struct p
         process_unref(process);
         return -ESRCH;
     }
-    atomic_store(&process->rank, call->process_rank);
+    process_tell(process, &call->membership, call->is_worker);
     *out = process;
     return 0;
 }
 
-/* Who it is read for, as far as the files that are read here ask that. */
+/* Names who something is read for, as far as the files that are read here ask that. */
 static void name_reader(const struct owner_request *request, struct credentials *out)
 {
     *out = (struct credentials){.refs = 1, .who = request->who, .ns = -1};

@@ -59,6 +59,7 @@ int context_init(struct file_context *context, const struct server *server, stru
         .depth = call->depth,
         .rank = call->rank,
         .word = call->word,
+        .part = call->part,
         .sampled = call->sampled,
     };
     if (!process)

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -40,14 +39,6 @@ static uint64_t raw_ns(void)
     return timespec_ns(&t);
 }
 
-static ssize_t read_of_thread(pid_t pid, pid_t tid, const char *file, char *text, size_t cap)
-{
-    char path[48];
-
-    snprintf(path, sizeof path, "task/%d/%s", (int)tid, file);
-    return proc_read(pid, path, text, cap);
-}
-
 /* When the thread ran last, by its processor's clock: "se.exec_start   :   13547272.851503", in
  * milliseconds. 0: unknown. */
 static int read_last_ran(pid_t pid, pid_t tid, uint64_t *out)
@@ -55,7 +46,7 @@ static int read_last_ran(pid_t pid, pid_t tid, uint64_t *out)
     char text[FILE_MAX_SIZE];
     unsigned long long ms, ns;
 
-    ssize_t n = read_of_thread(pid, tid, "sched", text, sizeof text);
+    ssize_t n = proc_read_task(pid, tid, "sched", text, sizeof text);
     if (n < 0)
         return (int)n;
     const char *line = strstr(text, "\nse.exec_start");
@@ -166,7 +157,7 @@ int asleep_for(pid_t pid, pid_t tid, uint64_t until, struct asleep *out)
     int r = read_last_ran(pid, tid, &ran);
     if (r < 0)
         return r;
-    ssize_t n = read_of_thread(pid, tid, "stat", text, sizeof text);
+    ssize_t n = proc_read_task(pid, tid, "stat", text, sizeof text);
     if (n < 0)
         return (int)n;
     if (!proc_stat_parse(text, &stat) || stat.state == 'R' || stat.processor < 0 ||
@@ -176,45 +167,4 @@ int asleep_for(pid_t pid, pid_t tid, uint64_t until, struct asleep *out)
     if (r < 0)
         return r;
     return ran && ran == again ? since_reading(stat.processor, ran, until, out) : -EAGAIN;
-}
-
-static uint64_t number_of(const char *status, const char *name)
-{
-    const char *text = proc_status_field(status, name);
-
-    return text ? strtoull(text, NULL, 10) : 0;
-}
-
-bool runs_parse(const char *text, struct runs *out)
-{
-    unsigned long long ns, waited, count;
-
-    if (sscanf(text, "%llu %llu %llu", &ns, &waited, &count) != 3 || !count)
-        return false;
-    *out = (struct runs){ns, count, waited};
-    return true;
-}
-
-int runs_read(pid_t pid, pid_t tid, struct runs *out)
-{
-    char text[FILE_MAX_SIZE];
-
-    ssize_t n = read_of_thread(pid, tid, "schedstat", text, sizeof text);
-    if (n > 0 && runs_parse(text, out))
-        return 0;
-    n = read_of_thread(pid, tid, "status", text, sizeof text);
-    if (n < 0)
-        return (int)n;
-    *out = (struct runs){.n = number_of(text, "voluntary_ctxt_switches") +
-                              number_of(text, "nonvoluntary_ctxt_switches")};
-    return 0;
-}
-
-uint64_t runs_voluntary(pid_t pid, pid_t tid)
-{
-    char text[FILE_MAX_SIZE];
-
-    return read_of_thread(pid, tid, "status", text, sizeof text) > 0
-               ? number_of(text, "voluntary_ctxt_switches")
-               : 0;
 }

@@ -20,22 +20,3 @@ struct asleep {
 /* until: CLOCK_MONOTONIC in ns, so long a processor's clock is waited for. -EAGAIN: the thread
  * runs, or nothing is known by then; -ENOENT: the kernel doesn't tell; -ESRCH. */
 int asleep_for(pid_t pid, pid_t tid, uint64_t until, struct asleep *out);
-
-/* How often a thread was given a processor, and for how long: while they stay the same, it has not
- * run, and is the same thread (/proc/PID/task/TID/schedstat; where the kernel keeps none, the
- * switches of status). */
-struct runs {
-    uint64_t ns, n;
-    uint64_t queued_ns; /* for which it wanted one and had none; 0 where that isn't kept */
-};
-
-/* Another number whenever it has run, or runs. The time alone is noted only at its end, and at
- * times on the way. */
-static inline uint64_t runs_number(const struct runs *runs) { return runs->ns + runs->n; }
-
-/* The text of a schedstat file. False: the kernel doesn't count. */
-bool runs_parse(const char *text, struct runs *out);
-/* -ESRCH, -EACCES. */
-int runs_read(pid_t pid, pid_t tid, struct runs *out);
-/* How often it gave its processor up to wait for something; 0 if that can't be read. */
-uint64_t runs_voluntary(pid_t pid, pid_t tid);

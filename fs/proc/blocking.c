@@ -23,7 +23,8 @@ static void set_fd(struct blocking *out, enum blocking_kind kind, uint64_t fd)
     out->fd = (int)fd;
 }
 
-/* With no descriptor to wait for: how time.sleep() sleeps up to CPython 3.10. */
+/* The kind of a wait; any: there is a descriptor to wait for. Without one time.sleep() sleeps so,
+ * up to CPython 3.10. */
 static enum blocking_kind or_sleep(enum blocking_kind kind, bool any)
 {
     return any ? kind : BLOCKING_SLEEP;
@@ -155,10 +156,9 @@ bool blocking_parse(const char *line, struct blocking *out)
 
 int blocking_read(pid_t pid, pid_t tid, struct blocking *out)
 {
-    char file[32], line[256];
+    char line[256];
 
-    snprintf(file, sizeof file, "task/%d/syscall", (int)tid);
-    ssize_t n = proc_read(pid, file, line, sizeof line);
+    ssize_t n = proc_read_task(pid, tid, "syscall", line, sizeof line);
     if (n < 0)
         return (int)n;
     return blocking_parse(line, out) ? 0 : -EAGAIN;

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #define FDINFO_MAX 65536 /* bytes */
 #define LOOK_EVERY 256   /* descriptors, at the time that they took */
@@ -54,15 +53,10 @@ struct looking {
     uint64_t until_ns; /* CLOCK_THREAD_CPUTIME_ID */
 };
 
-static uint64_t spent_ns(void)
+static bool is_too_long(const struct looking *looking)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return thread_cpu_ns() > looking->until_ns;
 }
-
-static bool is_too_long(const struct looking *looking) { return spent_ns() > looking->until_ns; }
 
 static int look_at_process(struct looking *looking, pid_t pid)
 {
@@ -103,7 +97,7 @@ static int look_at_process(struct looking *looking, pid_t pid)
 
 static int look(struct descriptors *out)
 {
-    struct looking looking = {.until_ns = spent_ns() + DESCRIPTORS_COST_NS};
+    struct looking looking = {.until_ns = thread_cpu_ns() + DESCRIPTORS_COST_NS};
     struct dirent *entry;
     unsigned pid;
     int r = 0;

@@ -2,8 +2,8 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -184,7 +184,7 @@ int lwp_list_read(pid_t pid, enum lwp_detail detail, struct lwp_list *out)
     return 0;
 }
 
-/* Where the kernel keeps no times, what it sleeps in must do. */
+/* Whether a thread has moved. Where the kernel keeps no times, what it sleeps in must do. */
 static bool has_moved(int task, const struct lwp *lwp)
 {
     struct lwp now = {.tid = lwp->tid, .syscall = -1};

@@ -62,6 +62,14 @@ ssize_t proc_read(pid_t pid, const char *file, char *buf, size_t cap)
     return (ssize_t)size;
 }
 
+ssize_t proc_read_task(pid_t pid, pid_t tid, const char *file, char *buf, size_t cap)
+{
+    char path[48];
+
+    snprintf(path, sizeof path, "task/%d/%s", (int)tid, file);
+    return proc_read(pid, path, buf, cap);
+}
+
 int proc_stat_read(pid_t pid, struct proc_stat *out)
 {
     char text[1024];

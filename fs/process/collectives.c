@@ -21,8 +21,8 @@
 
 /* ---- whose frames they are ---- */
 
-/* torch/distributed/distributed_c10d.py, PyTorch 1.8 to 2.9: those that wait for other ranks. */
-static bool is_collective(const char *func)
+/* torch/distributed/distributed_c10d.py, PyTorch 1.8 to 2.14: those that wait for other ranks. */
+static bool is_blocking(const char *func)
 {
     static const char *const names[] = {
         "all_gather",
@@ -30,6 +30,7 @@ static bool is_collective(const char *func)
         "all_gather_into_tensor",
         "all_gather_multigpu",
         "all_gather_object",
+        "all_gather_single",
         "all_reduce",
         "all_reduce_coalesced",
         "all_reduce_multigpu",
@@ -42,7 +43,9 @@ static bool is_collective(const char *func)
         "broadcast_object_list",
         "destroy_process_group",
         "gather",
+        "gather_into_tensor",
         "gather_object",
+        "gather_single",
         "init_process_group",
         "irecv",
         "isend",
@@ -54,11 +57,14 @@ static bool is_collective(const char *func)
         "reduce_multigpu",
         "reduce_scatter",
         "reduce_scatter_multigpu",
+        "reduce_scatter_single",
         "reduce_scatter_tensor",
         "scatter",
         "scatter_object_list",
         "send",
         "send_object_list",
+        "shrink_group",
+        "split_group",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -86,10 +92,16 @@ static bool is_library(const struct frame *frame)
            strstr(frame->file, "/lib/python3");
 }
 
-static bool is_c10d(const struct frame *frame)
+/* Whether a frame is a collective's. Functional collectives return at once: nobody waits in them
+ * but in wait_tensor(). */
+static bool is_collective(const struct frame *frame)
 {
-    return frame->kind == FRAME_PYTHON &&
-           ends_in(frame->file, "/torch/distributed/distributed_c10d.py");
+    if (frame->kind != FRAME_PYTHON)
+        return false;
+    if (ends_in(frame->file, "/torch/distributed/_functional_collectives.py"))
+        return !strcmp(frame->func, "wait_tensor");
+    return ends_in(frame->file, "/torch/distributed/distributed_c10d.py") &&
+           is_blocking(frame->func);
 }
 
 static bool is_native_collective(const struct frame *frame)
@@ -298,15 +310,14 @@ static int add_stack(struct target *target, const struct thread *thread, struct 
 {
     size_t inner = 0, outer, own;
 
-    while (inner < thread->nframes &&
-           !(is_c10d(&thread->frames[inner]) && is_collective(thread->frames[inner].func)))
+    while (inner < thread->nframes && !is_collective(&thread->frames[inner]))
         inner++;
     struct collective *one = inner < thread->nframes ? add(out, COLLECTIVE_STACK, thread) : NULL;
     if (!one)
         return 0;
     outer = inner;
     for (size_t i = inner; i < thread->nframes && is_torch(&thread->frames[i]); i++)
-        if (is_c10d(&thread->frames[i]) && is_collective(thread->frames[i].func))
+        if (is_collective(&thread->frames[i]))
             outer = i;
     if (outer > inner)
         snprintf(one->op, sizeof one->op, "%s of %s", thread->frames[inner].func,
@@ -338,8 +349,8 @@ static bool add_native(const struct thread *thread, struct collectives *out)
     return false;
 }
 
-/* Where the main thread is: the library's function that the program has called, if it is in one,
- * and the program's. */
+/* Adds where the main thread is: the library's function that the program has called, if it is in
+ * one, and the program's. */
 static void add_elsewhere(const struct snapshot *snapshot, struct collectives *out)
 {
     for (size_t i = 0; i < snapshot->nthreads; i++) {
@@ -446,12 +457,28 @@ static int take_row(void *arg, const struct ring_row *row)
     return 0;
 }
 
-/* Who waits in a collective of which no call was recorded waits in the last one that was counted:
- * PyTorch counts those that begin, and one that has begun is waited for here. */
+/* Whether another thread is in a collective of that group too, or in one whose group isn't known:
+ * then nobody knows which of them began last. */
+static bool has_other(const struct collectives *out, const struct collective *one)
+{
+    for (size_t i = 0; i < out->n; i++) {
+        const struct collective *other = &out->items[i];
+        if (other != one && other->kind != COLLECTIVE_NONE &&
+            (!*other->group || !strcmp(other->group, one->group)))
+            return true;
+    }
+    return false;
+}
+
+/* Numbers the waits. Who waits in a collective of which no call was recorded waits in the last one
+ * that was counted: PyTorch counts those that begin, and the only thread that is in one has begun
+ * none since. */
 static void number_waits(struct collectives *out)
 {
     for (size_t i = 0; i < out->n; i++) {
         struct collective *one = &out->items[i];
+        if (has_other(out, one))
+            continue;
         for (size_t k = 0; k < out->groups.n; k++)
             if (one->kind == COLLECTIVE_STACK && one->seq < 0 && isnan(one->start) &&
                 one->standing.kind == STANDS && *one->group && one->peer < 0 &&

@@ -1,4 +1,5 @@
-/* Who may look at a process, or at what is left of it, and who may have something done in it. */
+/* The checks who may look at a process, or at what is left of it, and who may have something done
+ * in it. */
 #pragma once
 
 #include "fs/access/credentials.h"

@@ -104,7 +104,8 @@ static void end_looks(struct registry *registry, struct process_list *list, stru
     }
 }
 
-/* One that hangs, or for which there is no memory, is as it was known. */
+/* Learns what processes say of themselves. One that hangs, or for which there is no memory, is as
+ * it was known. */
 static void learn(struct registry *registry, struct process_list *list)
 {
     struct look *looks[LOOKS] = {0};
@@ -197,7 +198,7 @@ static bool is_better(const struct job_member *a, const struct job_member *b)
     return a->process->pid > b->process->pid;
 }
 
-/* Of those that say they are of one rank. */
+/* Finds the rank itself among n that say they are of one rank. */
 static void find_rank(struct job_member *of, size_t n)
 {
     struct job_member *best = NULL;
@@ -213,7 +214,15 @@ static void find_rank(struct job_member *of, size_t n)
         best->worker = false;
 }
 
-/* Where ranks are told apart by RANK, who has a rank of what started it has started them. */
+static void set_worker(struct process *process, bool worker)
+{
+    _guard_mutex_(&process->lock);
+    process->worker = worker;
+    process->told = true;
+}
+
+/* Drops what started the ranks: where these are told apart by RANK, a process that has a rank of
+ * what started it has started them, and is not one. */
 static void drop_launchers(struct job_members *members)
 {
     size_t kept = 0;
@@ -224,10 +233,13 @@ static void drop_launchers(struct job_members *members)
         for (size_t k = i; k < end; k++)
             any |= !members->items[k].of.by_launcher;
         for (size_t k = i; k < end; k++) {
-            if (any && members->items[k].of.by_launcher)
-                process_unref(members->items[k].process);
-            else
-                members->items[kept++] = members->items[k];
+            struct job_member *member = &members->items[k];
+            if (any && member->of.by_launcher) {
+                set_worker(member->process, true);
+                process_unref(member->process);
+            } else {
+                members->items[kept++] = *member;
+            }
         }
     }
     members->n = kept;
@@ -244,8 +256,7 @@ static void tell_apart(struct job_members *members)
             struct job_member *member = &members->items[k];
             if (member->worker)
                 member->number = (unsigned)number++;
-            _guard_mutex_(&member->process->lock);
-            member->process->worker = member->worker;
+            set_worker(member->process, member->worker);
         }
     }
 }
@@ -272,16 +283,16 @@ bool job_has(const char *job, uid_t uid, struct process *process)
     return of.rank >= 0 && !strcmp(of.job, job) && job_owner(process, &its) && its == uid;
 }
 
-/* Takes over the reference, where it is a member. */
-static int add(struct job_members *members, struct process **process)
+/* Adds a process, if it is a member. */
+static int add(struct job_members *members, struct process *process)
 {
-    struct job_member member = {.of = process_membership(*process)};
+    struct job_member member = {.of = process_membership(process)};
 
-    if (member.of.rank < 0 || !*member.of.job || !job_owner(*process, &member.uid))
+    if (member.of.rank < 0 || !*member.of.job || !job_owner(process, &member.uid))
         return 0;
     int r = ARRAY_GROW(members->items, members->alloc, members->n + 1);
     if (r == 0) {
-        member.process = steal_pointer(*process);
+        member.process = process_ref(process);
         members->items[members->n++] = member;
     }
     return r;
@@ -300,23 +311,49 @@ static void keep_seen(struct job_members *members, job_sees *sees, void *arg)
     members->n = kept;
 }
 
+/* All processes, and the members of jobs among them. Nobody asks for the ones without having told
+ * the others apart: what works for a rank must not pass for it. */
+static int list_all(struct registry *registry, struct process_list *list,
+                    struct job_members *members)
+{
+    int r = registry_list(registry, list);
+
+    if (r < 0)
+        return r;
+    learn(registry, list);
+    for (size_t i = 0; r == 0 && i < list->n; i++)
+        r = add(members, list->items[i]);
+    if (r < 0 || !members->n)
+        return r;
+    array_sort(members->items, members->n, sizeof *members->items, compare);
+    tell_apart(members);
+    return 0;
+}
+
 int job_members_list(struct registry *registry, job_sees *sees, void *arg, struct job_members *out)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
 
-    int r = registry_list(registry, &list);
-    if (r < 0)
-        return r;
-    learn(registry, &list);
-    for (size_t i = 0; r == 0 && i < list.n; i++)
-        r = add(out, &list.items[i]);
-    if (r < 0 || !out->n)
-        return r;
-    array_sort(out->items, out->n, sizeof *out->items, compare);
-    tell_apart(out);
-    if (sees)
+    int r = list_all(registry, &list, out);
+    if (r == 0 && sees)
         keep_seen(out, sees, arg);
-    return 0;
+    return r;
+}
+
+int jobs_learn(struct registry *registry)
+{
+    _cleanup_(job_members_deinit) struct job_members members = {0};
+
+    return job_members_list(registry, NULL, NULL, &members);
+}
+
+int job_own_rank(struct registry *registry, struct process *process, int64_t *rank)
+{
+    int r = jobs_learn(registry);
+
+    if (r == 0)
+        *rank = process_is_worker(process) ? -1 : atomic_load(&process->rank);
+    return r;
 }
 
 void job_members_deinit(struct job_members *members)
@@ -374,12 +411,8 @@ int job_processes(struct registry *registry, const char *word, uid_t uid, job_se
     _cleanup_(job_members_deinit) struct job_members members = {0};
     size_t first = 0;
 
-    if (!word || !*word) {
-        int r = registry_list(registry, out);
-        if (r == 0)
-            learn(registry, out);
-        return r;
-    }
+    if (!word || !*word)
+        return list_all(registry, out, &members);
     int r = job_members_list(registry, sees, arg, &members);
     size_t n = r == 0 ? job_find(&members, word, uid, &first) : 0;
     for (size_t i = 0; r == 0 && i < n; i++) {

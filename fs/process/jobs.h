@@ -43,16 +43,23 @@ void job_word(const struct job_members *members, size_t member, uid_t uid, char 
 size_t job_find(const struct job_members *members, const char *word, uid_t uid, size_t *first);
 
 /* The processes of a job, ascending by pid, of those that are seen; word NULL or "": all there are,
- * of a job or not, seen or not. Each has the rank then that it says now. Errors as
- * job_members_list(). */
+ * of a job or not, seen or not. Of each is known then which rank it says it is now, and whether it
+ * only works for that. Errors as job_members_list(). */
 int job_processes(struct registry *registry, const char *word, uid_t uid, job_sees *sees, void *arg,
                   struct process_list *out);
+
+/* Learns what all processes say now, and who of them is the rank itself: for who asks of one
+ * process what it is (process_is_worker()). Errors as job_members_list(). */
+int jobs_learn(struct registry *registry);
+/* The rank that a process is itself, as it says now; *rank -1: it has none, or only works for one.
+ * Errors as job_members_list(): then nobody knows. */
+int job_own_rank(struct registry *registry, struct process *process, int64_t *rank);
 
 /* The job's own name, and whose it is. -ENOENT: there is no such job. */
 int job_identity(struct registry *registry, const char *word, uid_t uid, job_sees *sees, void *arg,
                  char job[JOB_NAME_MAX], uid_t *owner);
 
-/* Whose a process is: only processes of one user are of one job. False: it has ended. */
+/* The user whose a process is: only processes of one user are of one job. False: it has ended. */
 bool job_owner(const struct process *process, uid_t *uid);
 /* Whether a process is in that job of uid's, as far as is known of it by now. */
 bool job_has(const char *job, uid_t uid, struct process *process);

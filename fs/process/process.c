@@ -174,7 +174,22 @@ struct membership process_membership(struct process *process)
 bool process_is_worker(struct process *process)
 {
     _guard_mutex_(&process->lock);
-    return process->worker;
+    return process->told ? process->worker : process->membership.inherited;
+}
+
+bool process_is_told(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->told;
+}
+
+void process_tell(struct process *process, const struct membership *membership, bool is_worker)
+{
+    _guard_mutex_(&process->lock);
+    process->membership = *membership;
+    process->worker = is_worker;
+    process->told = true;
+    atomic_store(&process->rank, membership->rank);
 }
 
 /* What its watches know of their owner. */
@@ -238,7 +253,7 @@ int process_new(pid_t pid, struct process **out)
     return 0;
 }
 
-/* Who may look at a core file: its owner, as if it were his process. */
+/* Facts that say who may look at a core file: its owner, as if it were a process of that user. */
 static int new_owner(const struct core *core, const struct user_ns *ns, struct facts **out)
 {
     struct facts *facts = calloc(1, sizeof *facts);

@@ -36,6 +36,7 @@ struct process {
     struct facts *facts; /* NULL: it recorded nothing so far */
     struct membership membership;
     bool worker;               /* another process of its job is that rank itself (jobs.h) */
+    bool told;                 /* that was found out */
     uint64_t membership_again; /* when its membership is worth another look, CLOCK_MONOTONIC, ns */
     bool ended;                /* that, or an exec, was noted; then: */
     struct ending ending;
@@ -43,7 +44,7 @@ struct process {
 
 struct process *process_ref(struct process *process);
 void process_unref(struct process *process);
-/* Its target with a reference, NULL once it has ended. */
+/* The target of a process with a reference, NULL once it has ended. */
 struct target *process_target(struct process *process);
 /* Whether it is still there; what it executes now isn't looked at. */
 bool process_alive(struct process *process);
@@ -85,4 +86,10 @@ void process_list_sort(struct process_list *list);
 
 /* What it is in a distributed job, as it was when it was last looked at (jobs.h). */
 struct membership process_membership(struct process *process);
+/* Whether it only works for its rank, or is what an earlier start has left, by what jobs_learn()
+ * has found; before that what was forked works for what has forked it. */
 bool process_is_worker(struct process *process);
+/* Whether jobs_learn() has found that out. */
+bool process_is_told(struct process *process);
+/* Says so of a process of which it was found out elsewhere. */
+void process_tell(struct process *process, const struct membership *membership, bool is_worker);

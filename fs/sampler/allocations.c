@@ -32,7 +32,7 @@ struct allocation_reader {
 
 /* ---- a site's stack ---- */
 
-/* One element, func (file:line), of a text that may be changed. */
+/* Parses an element, func (file:line), of a text that may be changed. */
 static struct profile_frame parse_frame(char *text)
 {
     char *file = strstr(text, " ("), *end = text + strlen(text);
@@ -141,13 +141,9 @@ static int look_locked(struct sampler *sampler)
 {
     struct allocation_reader *reader = sampler->of;
     _guard_mutex_(&reader->lock);
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    uint64_t begin = timespec_ns(&t);
+    uint64_t begin = thread_cpu_ns();
     int r = look(sampler, reader);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    reader->daemon_ns += timespec_ns(&t) - begin;
+    reader->daemon_ns += thread_cpu_ns() - begin;
     return r;
 }
 

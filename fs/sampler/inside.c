@@ -14,13 +14,13 @@
 #include "fs/inject/seccomp.h"
 #include "fs/link/attach.h"
 #include "fs/link/found.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/frames/gil.h"
 #include "fs/sampler/bpf/perf_events.h"
-#include "fs/sampler/bpf/stacks.h"
 #include "fs/sampler/sampler.h"
+#include "fs/sampler/stacks.h"
 #include "fs/trace/tracer.h"
 #include "fs/watch/by_perf.h"
 #include "fs/watch/registers.h"
@@ -77,14 +77,6 @@ static pthread_once_t cost_once = PTHREAD_ONCE_INIT;
 static uint64_t cost_ns; /* of a SIGTRAP, and of what makes it come */
 
 static void measure(void) { cost_ns = perf_events_cost(true); }
-
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
 
 /* ---- threads ---- */
 

@@ -278,6 +278,8 @@ struct store *profile_peek(struct profile *profile, enum profile_mode *shown)
         return NULL;
     _guard_mutex_(&profile->lock);
     *shown = profile->options.shown;
+    if (profile->sampler)
+        sampler_hurry(profile->sampler);
     return profile->store ? store_ref(profile->store) : NULL;
 }
 

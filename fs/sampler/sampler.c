@@ -6,9 +6,12 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 /* A tick may wait for a file system that doesn't answer: so long its end is waited for. */
 #define STOP_DEADLINE_NS 200000000u
+#define HURRY_NS 5000000000u
 
 struct sampler *sampler_ref(struct sampler *sampler)
 {
@@ -26,6 +29,8 @@ void sampler_unref(struct sampler *sampler)
     store_unref(sampler->store);
     target_unref(sampler->target);
     text_deinit(&sampler->why);
+    if (sampler->wakes >= 0)
+        close(sampler->wakes);
     pthread_cond_destroy(&sampler->changed);
     pthread_mutex_destroy(&sampler->using);
     pthread_mutex_destroy(&sampler->lock);
@@ -158,7 +163,12 @@ int sampler_start(struct target *target, struct store *store, const struct sampl
     sampler->store = store_ref(store);
     sampler->options = *options;
     sampler->interrupt = interrupt;
-    int error = sampler_names_new(target, store, &sampler->names);
+    sampler->wakes = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int error = sampler->wakes < 0 ? -errno : 0;
+    if (error)
+        text_printf(why, "it can't be made: %s", strerror(-error));
+    if (!error)
+        error = sampler_names_new(target, store, &sampler->names);
     if (!error)
         error = sampler_tasks_new(target, sampler->names, store, &sampler->tasks);
     if (!error)
@@ -187,6 +197,7 @@ bool sampler_stop(struct sampler *sampler, struct sampler_figures *last)
     pthread_mutex_lock(&sampler->lock);
     bool threaded = sampler->threaded;
     sampler->stopping = true;
+    eventfd_write(sampler->wakes, 1);
     pthread_cond_broadcast(&sampler->changed);
     while (sampler->threaded)
         if (pthread_cond_clockwait(&sampler->changed, &sampler->lock, CLOCK_MONOTONIC, &end) ==
@@ -213,6 +224,22 @@ void sampler_collect(struct sampler *sampler)
 
     if (!sampler->stopped && sampler->source->collect)
         sampler->source->collect(sampler);
+}
+
+void sampler_hurry(struct sampler *sampler)
+{
+    uint64_t now = monotonic_ns();
+
+    if (!sampler_hurries(sampler, now))
+        eventfd_write(sampler->wakes, 1);
+    atomic_store(&sampler->hurried, now);
+}
+
+bool sampler_hurries(const struct sampler *sampler, uint64_t now)
+{
+    uint64_t hurried = atomic_load(&sampler->hurried);
+
+    return hurried && now < hurried + HURRY_NS;
 }
 
 void sampler_figures(struct sampler *sampler, struct sampler_figures *out)

@@ -1,4 +1,4 @@
-/* Where the samples of a process come from: of several sources the first that may be used here. */
+/* The source of the samples of a process: of several sources the first that may be used here. */
 #pragma once
 
 #include "fs/base/interrupt.h"
@@ -10,7 +10,7 @@
 #define SAMPLER_HZ_USUAL 97
 
 #define SAMPLER_MODE(mode) (1u << (mode))
-/* Those that need to know what happens off the processor. */
+/* The modes that need to know what happens off the processor. */
 #define SAMPLER_OFF_MODES (SAMPLER_MODE(MODE_OFF) | SAMPLER_MODE(MODE_WALL))
 #define SAMPLER_ON_MODES                                                       \
  (SAMPLER_MODE(MODE_CPU) | SAMPLER_MODE(MODE_GIL) | SAMPLER_MODE(MODE_NOGIL) | \
@@ -46,7 +46,8 @@ struct sampler_source {
     /* Ends, soon; frees what start made. Once, and never while tick() runs. */
     void (*stop)(struct sampler *sampler);
     /* NULL, or called on a thread of the sampler's own: does what is due and returns when it wants
-     * to be called again (CLOCK_MONOTONIC, ns). UINT64_MAX: the process is gone. */
+     * to be called again (CLOCK_MONOTONIC, ns). UINT64_MAX: the process is gone. It may wait
+     * itself, for `wakes` too, and no longer than `until`. */
     uint64_t (*tick)(struct sampler *sampler, uint64_t now);
     /* NULL, or takes in what is pending, before the store is read. */
     void (*collect)(struct sampler *sampler);
@@ -61,10 +62,10 @@ extern const struct sampler_source sampler_inside;
 extern const struct sampler_source sampler_timer;
 /* Reads what the agent samples of allocations: allocations.c. */
 extern const struct sampler_source sampler_allocations;
-/* In order of preference; ends with NULL. */
+/* The sources, in order of preference; ends with NULL. */
 extern const struct sampler_source *const sampler_sources[];
 
-/* One that runs, or ran. What follows `of` is for its source. */
+/* A sampler that runs, or ran. What follows `of` is for its source. */
 struct sampler {
     struct target *target; /* a reference */
     struct store *store;   /* a reference */
@@ -74,16 +75,18 @@ struct sampler {
     const struct sampler_source *source;
     void *of;                          /* the source's own */
     uint64_t since;                    /* CLOCK_MONOTONIC, ns */
+    uint64_t until;                    /* the same: when it ends by itself; 0: it doesn't */
+    int wakes;                         /* readable: a tick() that waits is to return */
     struct text why;                   /* why no better source is used, one a line */
     const struct interrupt *interrupt; /* of who starts it; NULL once it has begun */
 
     /* the sampler's own */
     _Atomic unsigned references;
-    pthread_mutex_t lock; /* guards what follows */
+    _Atomic uint64_t hurried; /* CLOCK_MONOTONIC, ns: when somebody watched it last; 0: nobody */
+    pthread_mutex_t lock;     /* guards what follows */
     pthread_cond_t changed;
     bool threaded; /* a thread of its own ticks, and ends the source */
     bool stopping, over;
-    uint64_t until; /* CLOCK_MONOTONIC, ns: when it ends by itself; 0: it doesn't */
     struct sampler_figures last;
     pthread_mutex_t using; /* held while the source is asked, or ended; guards what follows */
     bool stopped;          /* source->stop() was called */
@@ -104,5 +107,10 @@ bool sampler_stop(struct sampler *sampler, struct sampler_figures *last);
 bool sampler_over(struct sampler *sampler);
 /* Takes in what is pending; as whatever reads a process, it may hang. */
 void sampler_collect(struct sampler *sampler);
+/* Somebody watches it as it goes on: for some seconds it takes in soon what is pending, by itself.
+ * Never waits. */
+void sampler_hurry(struct sampler *sampler);
+/* Whether it is to. */
+bool sampler_hurries(const struct sampler *sampler, uint64_t now);
 /* Never waits: while it is busy they are as they were before. */
 void sampler_figures(struct sampler *sampler, struct sampler_figures *out);

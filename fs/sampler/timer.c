@@ -4,8 +4,9 @@
  * How much processor time a thread had in between, the kernel says to the nanosecond (schedstat),
  * and that is what its stack weighs: shares are right however late the reading comes. It counts for
  * the stack in which the thread is seen to run: what a thread used that sleeps by the time it is
- * looked at is kept until it is seen running, a second at most. Time off the processor is kept the
- * same way until it is seen to sleep.
+ * looked at is kept until it is seen running, a second at most. Time off the processor is what is
+ * left of the time that has passed, and that is settled only where the thread is seen to sleep: of
+ * one that waits for a processor the kernel says so no sooner than when it has got it.
  *
  * A thread that runs changes what is read. Its stack is read twice: the outer frames that both
  * readings agree on were there all the time, and where they are not the whole stack, `?? (torn)`
@@ -13,9 +14,9 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/moment/moment.h"
 #include "fs/remote/moment/thread_stack.h"
 #include "fs/sampler/reason.h"
@@ -45,12 +46,16 @@ struct seen {
     int fd; /* its schedstat; -1: opened each time */
     bool listed;
     struct runs runs;
-    uint64_t at;                  /* when they were read */
-    uint64_t on, off, ready;      /* ns that wait for a stack */
-    uint64_t on_since, off_since; /* since when; 0: nothing waits */
-    bool gil, known;              /* the stack is that of its last look */
-    bool running;                 /* it was seen to run, before the stack was read */
-    bool moved;                   /* it has run since the last look */
+    uint64_t at;        /* when they were read */
+    uint64_t on, ready; /* ns that wait for a stack */
+    uint64_t on_since;  /* since when; 0: nothing waits */
+    uint64_t settled;   /* until when its time off the processor is noted */
+    uint64_t used;      /* ns since then that it was on a processor, or ready */
+    bool gil, known;    /* the stack is that of its last look */
+    bool running;       /* it was seen to run or to be ready, before the stack was read */
+    bool moved;         /* it has run since the last look */
+    bool sleeps;        /* it hasn't since its stack and its reason were read, asleep */
+    bool wanted;        /* its stack is to be read */
     struct stack_ids stack;
     uint32_t reason; /* a frame: why it sleeps */
 };
@@ -69,14 +74,6 @@ struct timer {
 
 /* How many there are. Like the processors that it is for, it belongs to the process. */
 static _Atomic unsigned timers;
-
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
 
 /* ---- threads ---- */
 
@@ -144,7 +141,9 @@ static int list_thread(void *arg, int tasks, pid_t tid)
         return 0;
     if (ARRAY_GROW(timer->threads, timer->alloc, n + 1) < 0)
         return -ENOMEM;
-    struct seen seen = {.tid = tid, .fd = -1, .listed = true, .at = listing->now};
+    struct seen seen = {
+        .tid = tid, .fd = -1, .listed = true, .at = listing->now, .settled = listing->now};
+    struct runs runs;
     if (timer->descriptors < DESCRIPTORS_MAX) {
         snprintf(path, sizeof path, "%d/schedstat", (int)tid);
         seen.fd = openat(tasks, path, O_RDONLY | O_CLOEXEC);
@@ -154,11 +153,16 @@ static int list_thread(void *arg, int tasks, pid_t tid)
         }
         timer->descriptors += seen.fd >= 0;
     }
-    /* What it has used before the profile began isn't part of it; one that has begun since is. */
-    if (listing->first && read_runs(listing->sampler->target->pid, &seen, &seen.runs) < 0) {
+    if (read_runs(listing->sampler->target->pid, &seen, &runs) < 0) {
         forget(timer, &seen);
         return 0;
     }
+    /* What it has used before the profile began isn't part of it; of one that has begun since, all
+     * is. */
+    if (listing->first)
+        seen.runs = runs;
+    else
+        seen.settled -= runs.ns + runs.queued_ns;
     timer->threads[timer->n++] = seen;
     return 0;
 }
@@ -358,7 +362,7 @@ static void touch_tasks(struct sampler *sampler, struct timer *timer, const stru
     }
 }
 
-/* Reads the stacks of those that have moved. The caller holds the target's lock. */
+/* Reads the stacks that are wanted. The caller holds the target's lock. */
 static int read_stacks(struct sampler *sampler, struct timer *timer, uint64_t now)
 {
     struct walk *walk = &timer->walks[0], *before = NULL;
@@ -377,7 +381,7 @@ static int read_stacks(struct sampler *sampler, struct timer *timer, uint64_t no
     for (size_t i = 0; !error && i < walk->n; i++) {
         const struct stack *stack = &walk->stacks[i];
         struct seen *seen = find_thread(timer, stack_tid(sampler, timer, stack));
-        if (!seen || !(seen->moved || !seen->known))
+        if (!seen || !seen->wanted)
             continue;
         bool first = !seen->listed; /* of its interpreters */
         seen->listed = false;
@@ -401,12 +405,12 @@ static uint32_t read_reason(struct sampler *sampler, struct timer *timer, const 
     pid_t pid = sampler->target->pid;
     uint64_t size = (uint64_t)sampler->target->runtime.offsets.gil_size, arg = 0;
     struct profile_frame frame = {.kind = PROFILE_WORD, .file = ""};
-    char name[40], line[256], reason[SAMPLER_REASON_MAX];
+    char line[256], reason[SAMPLER_REASON_MAX];
     uint32_t id = STORE_OTHER;
     int number = -1;
 
-    snprintf(name, sizeof name, "task/%d/syscall", (int)seen->tid);
-    if (proc_read(pid, name, line, sizeof line) <= 0 || sscanf(line, "%d %lx", &number, &arg) < 1)
+    if (proc_read_task(pid, seen->tid, "syscall", line, sizeof line) <= 0 ||
+        sscanf(line, "%d %lx", &number, &arg) < 1)
         number = -1;
     sampler_reason(number, reason);
     for (size_t i = 0; number == LWP_FUTEX && i < timer->walks[0].ngils; i++)
@@ -422,7 +426,7 @@ static uint32_t read_reason(struct sampler *sampler, struct timer *timer, const 
 static void note(struct sampler *sampler, const struct seen *seen, enum sample_kind kind,
                  uint64_t weight, const uint32_t *word, bool torn, uint64_t now)
 {
-    uint32_t with_word[DEPTH_MAX + 1];
+    uint32_t with_word[DEPTH_MAX + 2] = {STORE_NO_STACK};
     struct sample sample = {
         .when = now,
         .tid = seen->tid,
@@ -439,6 +443,8 @@ static void note(struct sampler *sampler, const struct seen *seen, enum sample_k
     if (word) {
         if (sample.n)
             memcpy(with_word, sample.frames, sample.n * sizeof *with_word);
+        else
+            sample.n = 1;
         with_word[sample.n++] = *word;
         sample.frames = with_word;
     }
@@ -459,11 +465,17 @@ static void note_on(struct sampler *sampler, struct seen *seen, bool torn, uint6
     seen->on = seen->ready = seen->on_since = 0;
 }
 
-static void note_off(struct sampler *sampler, struct seen *seen, uint64_t now)
+/* Notes the time off the processor until then, where it was seen to sleep. What is too much by what
+ * the kernel hadn't said yet is taken off the next. */
+static void settle(struct sampler *sampler, struct seen *seen, uint64_t until)
 {
-    if (sampler->options.modes & SAMPLER_OFF_MODES)
-        note(sampler, seen, SAMPLE_OFF, seen->off, &seen->reason, false, now);
-    seen->off = seen->off_since = 0;
+    int64_t off = (int64_t)(until - seen->settled - seen->used);
+
+    if (!(sampler->options.modes & SAMPLER_OFF_MODES) || off <= 0)
+        return;
+    note(sampler, seen, SAMPLE_OFF, (uint64_t)off, &seen->reason, false, until);
+    seen->settled = until;
+    seen->used = 0;
 }
 
 /* Takes down what the kernel says of a thread. False: it has gone. */
@@ -474,48 +486,52 @@ static bool account(struct sampler *sampler, struct seen *seen, uint64_t now)
     if (read_runs(sampler->target->pid, seen, &runs) < 0)
         return false;
     uint64_t on = runs.ns - seen->runs.ns, ready = runs.queued_ns - seen->runs.queued_ns;
-    uint64_t passed = now - seen->at;
-    uint64_t off = passed > on + ready ? passed - on - ready : 0;
     seen->moved = on || ready || runs.n != seen->runs.n;
+    if (seen->moved && seen->sleeps) { /* it was woken no later than this */
+        uint64_t woken = now - on - ready;
+        settle(sampler, seen, woken < seen->at ? woken : seen->at);
+    }
+    seen->sleeps &= !seen->moved;
     seen->runs = runs;
     seen->at = now;
     seen->on += on;
     seen->ready += ready;
-    seen->off += off;
+    seen->used += on + ready;
     if (on + ready && !seen->on_since)
         seen->on_since = now;
-    if (off && !seen->off_since)
-        seen->off_since = now;
     return true;
+}
+
+static bool may_run(const struct sampler *sampler, const struct seen *seen)
+{
+    return lwp_state(sampler->target->pid, seen->tid) == 'R';
 }
 
 /* Gives what has been accounted to the stack that was read. */
 static void attribute(struct sampler *sampler, struct timer *timer, struct seen *seen, uint64_t now)
 {
-    bool wants_off = sampler->options.modes & SAMPLER_OFF_MODES;
-
-    if (!seen->moved && seen->known) { /* it sleeps where it slept */
-        if (seen->off_since && now - seen->off_since > FLUSH_NS)
-            note_off(sampler, seen, now);
-    } else if (seen->running && lwp_state(sampler->target->pid, seen->tid) == 'R') {
-        note_on(sampler, seen, seen->stack.torn, now);
-    } else if (!seen->running && wants_off) {
+    if (seen->sleeps) {
+        if (now - seen->settled > FLUSH_NS && !may_run(sampler, seen))
+            settle(sampler, seen, now);
+    } else if (seen->running) {
+        if (may_run(sampler, seen))
+            note_on(sampler, seen, seen->stack.torn, now);
+    } else if (sampler->options.modes & SAMPLER_OFF_MODES) {
         seen->reason = read_reason(sampler, timer, seen);
-        note_off(sampler, seen, now);
+        settle(sampler, seen, now);
+        seen->sleeps = true;
     }
     if (seen->on_since && now - seen->on_since > CARRY_NS) {
-        seen->stack.n = seen->known && seen->running ? seen->stack.n : 0;
+        size_t n = seen->stack.n;
+        seen->stack.n = seen->known && seen->running ? n : 0;
         note_on(sampler, seen, true, now);
-        seen->known = false;
+        seen->stack.n = n;
     }
-    if (!wants_off)
-        seen->off = seen->off_since = 0;
 }
 
 static int look(struct sampler *sampler, struct timer *timer, uint64_t now)
 {
     bool reads = false, wants_off = sampler->options.modes & SAMPLER_OFF_MODES;
-    pid_t pid = sampler->target->pid;
 
     if (!timer->listed || now - timer->listed > LIST_EVERY_NS) {
         int error = list_threads(sampler, timer, now);
@@ -527,8 +543,9 @@ static int look(struct sampler *sampler, struct timer *timer, uint64_t now)
         seen->listed = true;
         if (!account(sampler, seen, now))
             continue;
-        seen->running = seen->moved && lwp_state(pid, seen->tid) == 'R';
-        reads |= seen->running || (wants_off && (seen->moved || !seen->known));
+        seen->wanted = wants_off ? !seen->sleeps : seen->moved || !seen->known;
+        seen->running = (seen->moved || wants_off) && seen->wanted && may_run(sampler, seen);
+        reads |= seen->running || (wants_off && seen->wanted);
     }
     if (reads) {
         pthread_mutex_lock(&sampler->target->lock);
@@ -540,7 +557,8 @@ static int look(struct sampler *sampler, struct timer *timer, uint64_t now)
             return error;
     }
     for (size_t i = 0; i < timer->n; i++)
-        attribute(sampler, timer, &timer->threads[i], now);
+        if (timer->threads[i].at == now) /* else it has gone */
+            attribute(sampler, timer, &timer->threads[i], now);
     return 0;
 }
 
@@ -626,7 +644,8 @@ static void figures(struct sampler *sampler, struct sampler_figures *out)
     };
     if (timer->slowed)
         snprintf(out->note, sizeof out->note,
-                 "%lu looks came later: all of them take one processor at most",
+                 "%lu looks came later: they take a quarter of a processor at most, those at all "
+                 "processes one",
                  (unsigned long)timer->slowed);
 }
 

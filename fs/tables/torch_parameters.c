@@ -29,22 +29,22 @@ static const struct values_columns gradients = {
     TORCH_PARAMETERS_GRAD_NORM, TORCH_PARAMETERS_GRAD_NAN, TORCH_PARAMETERS_GRAD_INF, -1, -1,
 };
 
-static void set_tensor(struct reading *r, const struct tensor *tensor,
+static void set_tensor(struct reading *r, const struct tensor *tensor, const struct tensor *shard,
                        const struct tensor *gradient)
 {
     struct rows *rows = r->rows;
     int known = torch_requires_grad(r->models, tensor);
 
     torch_shape_set(rows, TORCH_PARAMETERS_SHAPE, tensor);
-    rows_integer(rows, TORCH_PARAMETERS_BYTES, (int64_t)(tensor->numel * tensor->type->size));
+    rows_integer(rows, TORCH_PARAMETERS_BYTES, (int64_t)(shard->numel * shard->type->size));
     if (known >= 0)
         rows_integer(rows, TORCH_PARAMETERS_REQUIRES_GRAD, known);
     if (tensor->counter) {
         rows_integer(rows, TORCH_PARAMETERS_VERSION, tensor->version);
         rows_integer(rows, TORCH_PARAMETERS_COUNTER, (int64_t)tensor->counter);
     }
-    if (tensor->data)
-        rows_integer(rows, TORCH_PARAMETERS_DATA, (int64_t)tensor->data);
+    if (shard->data)
+        rows_integer(rows, TORCH_PARAMETERS_DATA, (int64_t)shard->data);
     if (gradient->data)
         rows_integer(rows, TORCH_PARAMETERS_GRAD_DATA, (int64_t)gradient->data);
 }
@@ -52,7 +52,7 @@ static void set_tensor(struct reading *r, const struct tensor *tensor,
 static int add(struct reading *r, const struct torch_held *held)
 {
     const struct torch_module *module = &r->models->modules[held->of];
-    struct tensor tensor, gradient;
+    struct tensor tensor, shard, gradient, grad_shard;
 
     text_clear(&r->name);
     text_printf(&r->name, "%s%s%s", module->path, *module->path ? "." : "", held->name);
@@ -72,10 +72,12 @@ static int add(struct reading *r, const struct torch_held *held)
     int e = torch_tensor_read(r->scene->target, r->view, held->object, &tensor, &gradient);
     if (e < 0)
         return e == -EINVAL ? 0 : e;
-    set_tensor(r, &tensor, &gradient);
-    e = torch_values_set(r->scene, r->use, r->rows, &own, &tensor);
+    torch_shard_read(r->scene->target, r->view, &tensor, &shard);
+    torch_shard_read(r->scene->target, r->view, &gradient, &grad_shard);
+    set_tensor(r, &tensor, &shard, &grad_shard);
+    e = torch_values_set(r->scene, r->use, r->rows, &own, &shard);
     if (e == 0 && gradient.impl)
-        e = torch_values_set(r->scene, r->use, r->rows, &gradients, &gradient);
+        e = torch_values_set(r->scene, r->use, r->rows, &gradients, &grad_shard);
     return e;
 }
 

@@ -24,7 +24,7 @@ bool pacing_wait(const struct pacing *pacing, pid_t pid)
 
     while (pacing->due_cpu_ns && (now = cpu_ns(pid)) && now < pacing->due_cpu_ns &&
            monotonic_ns() - start < PACING_DEADLINE_NS) {
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nap_ns(NAP_NS);
         waited = true;
     }
     return waited;
@@ -41,5 +41,5 @@ void pacing_let_run(pid_t pid, pid_t tid)
 
     while (cpu_ns(pid) < due && lwp_state(pid, tid) == 'R' &&
            monotonic_ns() - start < PACING_PROGRESS_DEADLINE_NS)
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nap_ns(NAP_NS);
 }

@@ -4,6 +4,7 @@
 #include "fs/link/lifetime.h"
 #include "fs/proc/procfs.h"
 #include "fs/process/control.h"
+#include "fs/process/jobs.h"
 #include "fs/process/registry.h"
 #include "fs/remote/frames/gil.h"
 #include "fs/recording/held_threads.h"
@@ -51,6 +52,8 @@ static int listen(struct file_context *context, int r, struct session **session)
         return r;
     }
     registry_listen(context->registry, context->process, *session);
+    if (context->process->rank >= 0 && !process_is_told(context->process))
+        (void)jobs_learn(context->registry); /* while those are there that tell: for exited/ */
     return 0;
 }
 
@@ -87,7 +90,7 @@ int agent_session_here(struct file_context *context, struct session *session)
     return r;
 }
 
-/* Who has the GIL, which a command waited for in vain. */
+/* Adds who has the GIL, which a command waited for in vain. */
 static void add_holders(const struct snapshot *snapshot, struct text *why)
 {
     for (size_t i = 0; i < snapshot->nthreads; i++) {

@@ -55,6 +55,7 @@ static struct reading *reading_start(struct process *process, stacks_text *rende
 
 struct all {
     struct file_context *context;
+    bool (*wants)(struct process *process);
     stacks_text *render;
     all_take *take;
     void *arg;
@@ -68,7 +69,7 @@ struct ranked {
     uint64_t rank; /* the highest: it has none */
 };
 
-/* By rank; those without one come behind the others, by number. */
+/* Orders processes by rank; those without one come behind the others, by number. */
 static int by_rank(const void *a, const void *b)
 {
     const struct ranked *x = a, *y = b;
@@ -103,8 +104,19 @@ static int list(struct all *all)
 {
     struct process_list *list = &all->list;
 
+    size_t n = 0;
+
     int r = context_processes(all->context, list);
-    return r == 0 ? sort(list) : r;
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < list->n; i++) {
+        if (!all->wants || all->wants(list->items[i]))
+            list->items[n++] = list->items[i];
+        else
+            process_unref(list->items[i]);
+    }
+    list->n = n;
+    return sort(list);
 }
 
 /* Why a process has no stacks here: also among its errors. */
@@ -186,9 +198,11 @@ static int read_all(struct all *all)
     return r;
 }
 
-int all_read(struct file_context *context, stacks_text *render, all_take *take, void *arg)
+int all_read(struct file_context *context, bool (*wants)(struct process *process),
+             stacks_text *render, all_take *take, void *arg)
 {
-    struct all all = {.context = context, .render = render, .take = take, .arg = arg};
+    struct all all = {
+        .context = context, .wants = wants, .render = render, .take = take, .arg = arg};
 
     int r = read_all(&all);
     process_list_deinit(&all.list);

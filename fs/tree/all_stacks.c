@@ -41,7 +41,7 @@ static int render(struct file_context *context, stacks_text *text, bool heads, s
     struct all all = {.heads = heads, .out = out};
 
     gethostname(all.host, sizeof all.host - 1);
-    return all_read(context, text, add, &all);
+    return all_read(context, NULL, text, add, &all);
 }
 
 int all_backtrace_python_render(struct file_context *context, struct text *out)

@@ -11,7 +11,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/breakpoint/rows.h"
 #include "fs/link/lifetime.h"
-#include "fs/process/registry.h"
+#include "fs/process/jobs.h"
 #include "fs/recording/held_threads.h"
 #include "fs/tree/agent_session.h"
 #include "fs/watch/follow.h"
@@ -61,7 +61,7 @@ static int ask(struct file_context *context, struct session *session,
     return r;
 }
 
-/* Where there is no agent there is nothing to take out. */
+/* Answers a request where there is no agent: there is nothing to take out. */
 static int ask_nobody(struct file_context *context, const struct breakpoint_request *request,
                       struct outcome *outcome)
 {
@@ -75,15 +75,17 @@ static int ask_nobody(struct file_context *context, const struct breakpoint_requ
     return -ENOENT;
 }
 
-/* Those lines that are for this rank. Where there are none, but there would be some for others, the
- * set is empty, if it is replaced, or stays as it is. */
+/* Carries out the lines that are for this rank. Where there are none, but there would be some for
+ * others, the set is empty, if it is replaced, or stays as it is. */
 static int carry_out_own(struct file_context *context, const struct breakpoint_request *request,
                          struct text *said, struct outcome *outcome)
 {
-    struct breakpoint_request own;
-    struct process *process = context->process;
+    struct breakpoint_request own = {0};
+    int64_t rank;
 
-    int r = breakpoint_request_for(request, process_is_worker(process) ? -1 : process->rank, &own);
+    int r = job_own_rank(context->registry, context->process, &rank);
+    if (r == 0)
+        r = breakpoint_request_for(request, rank, &own);
     if (r == 0 && (own.n || (request->sets && context->clears)))
         r = breakpoints_carry_out(context, &own, said, outcome);
     breakpoint_request_deinit(&own);

@@ -8,6 +8,7 @@
 #include "fs/tree/who.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/base/array.h"
 
 #include <errno.h>
@@ -69,7 +70,7 @@ static int read_one(struct target *target, struct recording *recording, struct t
     return r == -ENOENT ? 0 : r;
 }
 
-/* Who has no groups, or has inherited his rank, is nobody here. */
+/* Takes a process. One that has no groups, or has inherited its rank, is nobody here. */
 static int take(void *arg, struct process *process, struct text *text, const char *why)
 {
     struct all *all = arg;
@@ -203,7 +204,7 @@ static int describe(struct all *all, const struct one *one, const char *group)
     return r;
 }
 
-/* Those that are in it come first, then equal ones side by side. */
+/* Orders lines: the ranks that are in the collective come first, then equal ones side by side. */
 static int compare_lines(const void *x, const void *y)
 {
     const struct line *a = x, *b = y;
@@ -246,7 +247,7 @@ static void add_variables(const struct group *group, struct text *out)
     }
 }
 
-/* For how long all of them have stood there. */
+/* Adds for how long all of a group have stood there. */
 static void add_standing(const struct group *group, struct text *out)
 {
     const struct standing *least = &group->lines[0].collective->standing;
@@ -314,11 +315,12 @@ struct members {
     const struct torch_its_group *any;
     bool is_default, busy; /* somebody is in it, or they differ */
     int64_t at, behind;    /* the highest and the lowest count; -1: none is known */
+    double since;          /* [s] since 1970, since when those at the highest are there; or NaN */
 };
 
 static struct members look(const struct all *all, size_t first, size_t end, const char *name)
 {
-    struct members m = {.at = -1, .behind = -1};
+    struct members m = {.at = -1, .behind = -1, .since = NAN};
 
     for (size_t i = first; i < end; i++) {
         const struct collectives *its = all->ones[i].its;
@@ -326,9 +328,12 @@ static struct members look(const struct all *all, size_t first, size_t end, cons
         if (!group)
             continue;
         int64_t seq = count_of(its, group);
+        double since = its->counts[group - its->groups.items].since;
         m.any = group;
         m.is_default |= group == &its->groups.items[0];
         m.busy |= find_in(its, name) != NULL;
+        if (seq > m.at || (seq == m.at && since > m.since))
+            m.since = since;
         if (seq > m.at)
             m.at = seq;
         if (seq >= 0 && (m.behind < 0 || seq < m.behind))
@@ -338,27 +343,62 @@ static struct members look(const struct all *all, size_t first, size_t end, cons
     return m;
 }
 
-static int add_behind(const struct all *all, size_t first, size_t end, const char *name,
+/* The count of one of them; -1: it is no member, or that isn't known. */
+static int64_t count_in(const struct one *one, const char *name)
+{
+    const struct torch_its_group *group = one->its ? find_group(one->its, name) : NULL;
+
+    return group ? count_of(one->its, group) : -1;
+}
+
+/* The highest count below another one; -1: there is none. */
+static int64_t next_below(const struct all *all, size_t first, size_t end, const char *name,
+                          int64_t other)
+{
+    int64_t highest = -1;
+
+    for (size_t i = first; i < end; i++) {
+        int64_t seq = count_in(&all->ones[i], name);
+        if (seq < other && seq > highest)
+            highest = seq;
+    }
+    return highest;
+}
+
+/* Adds for how long it has been that number, if that is long enough to be told. */
+static void add_unchanged(double since, struct text *out)
+{
+    double ns = (realtime_s() - since) * 1e9;
+    struct standing standing = {.kind = STANDS};
+
+    if (!(ns > 0) || ns > 1e18)
+        return;
+    standing.ns = (uint64_t)ns;
+    if (standing_said(&standing)) {
+        text_putc(out, ' ');
+        standing_add(&standing, out);
+    }
+}
+
+/* How far the first ones have come, and by how much others are behind: PyTorch may begin to count
+ * anywhere, but does so alike in all ranks. */
+static int add_counts(const struct all *all, size_t first, size_t end, const char *name,
                       const struct members *m, struct text *out)
 {
     _cleanup_free_ const struct who **some = calloc(end - first, sizeof *some);
-    size_t n = 0;
+    int r = some ? 0 : -ENOMEM;
 
-    if (!some)
-        return -ENOMEM;
-    for (size_t i = first; i < end; i++) {
-        const struct collectives *its = all->ones[i].its;
-        const struct torch_its_group *group = its ? find_group(its, name) : NULL;
-        int64_t seq = group ? count_of(its, group) : -1;
-        if (seq >= 0 && seq < m->at)
-            some[n++] = &all->ones[i].who;
-    }
     text_printf(out, ": at #%lld", (long long)m->at);
-    if (!n)
-        return 0;
-    text_puts(out, ", ");
-    int r = who_add(some, n, false, out);
-    text_puts(out, " behind");
+    add_unchanged(m->since, out);
+    for (int64_t seq = m->at; r == 0 && (seq = next_below(all, first, end, name, seq)) >= 0;) {
+        size_t n = 0;
+        for (size_t i = first; i < end; i++)
+            if (count_in(&all->ones[i], name) == seq)
+                some[n++] = &all->ones[i].who;
+        text_puts(out, ", ");
+        r = who_add(some, n, false, out);
+        text_printf(out, " %s %lld behind", n == 1 ? "is" : "are", (long long)(m->at - seq));
+    }
     return r;
 }
 
@@ -373,7 +413,7 @@ static int add_group(struct all *all, size_t first, size_t end, const char *name
     if (m->any->size >= 0)
         text_printf(out, ", %lld rank%s", (long long)m->any->size, m->any->size == 1 ? "" : "s");
     if (m->at >= 0)
-        r = add_behind(all, first, end, name, m, out);
+        r = add_counts(all, first, end, name, m, out);
     text_putc(out, '\n');
     for (size_t i = first; i < end && r == 0; i++)
         if (all->ones[i].its)
@@ -390,7 +430,8 @@ static bool is_new(const struct all *all, size_t first, size_t i, const char *na
     return true;
 }
 
-/* Once for all groups in which there is nothing to say, nobody is in a known one, or both. */
+/* Adds a line for all groups of which there is nothing to say: nobody is in a known one, or
+ * both. */
 static int add_rest(struct all *all, size_t first, size_t end, bool any, struct text *idle,
                     struct text *out)
 {
@@ -454,7 +495,7 @@ int collectives_render(struct file_context *context, struct text *out)
 {
     struct all all = {0};
 
-    int r = all_read(context, read_one, take, &all);
+    int r = all_read(context, NULL, read_one, take, &all);
     if (r == 0)
         array_sort(all.ones, all.n, sizeof *all.ones, compare_ones);
     for (size_t i = 0, end; i < all.n && r == 0; i = end) {

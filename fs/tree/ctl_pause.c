@@ -8,6 +8,7 @@
 #include "fs/tree/thread_order.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Whether all threads that run Python are held, but for the agent's own. */
 static bool all_held(struct file_context *context, void *unused)
@@ -59,7 +60,10 @@ int ctl_pause(struct ctl_line *line)
     int held = r == 0 ? thread_order_wait(context, all_held, NULL) : r;
     if (held == 0)
         text_puts(line->said, "The others stop at the next line of Python that they run.\n");
-    held_text_all(context->target, line->said);
+    if (strncmp(context->file, "<pid>/", 6))
+        held_text_count(context->target, line->said);
+    else
+        held_text_all(context->target, line->said);
     return held < 0 ? held : 0;
 }
 

@@ -3,6 +3,7 @@
 #include "agent/base/cleanup.h"
 #include "fs/base/caret.h"
 #include "fs/proc/procfs.h"
+#include "fs/process/jobs.h"
 #include "fs/tree/everywhere.h"
 
 #include <ctype.h>
@@ -89,9 +90,10 @@ static void take_here(struct ctl_line *line)
 /* Takes `on RANKS` off the line. 0: it is for other ranks; 1: it is for this one, or for any. */
 static int read_ranks(struct ctl_line *line)
 {
-    struct process *process = line->context->process;
+    const struct file_context *context = line->context;
     const char *verb, *wrong;
     struct ranges ranges;
+    int64_t rank;
 
     int r = everywhere_read_on(line->text, line->size, &ranges, &verb, &wrong);
     if (r < 0)
@@ -100,7 +102,8 @@ static int read_ranks(struct ctl_line *line)
         return 1;
     line->size -= (size_t)(verb - line->text);
     line->text = verb;
-    return !process_is_worker(process) && ranges_have(&ranges, process->rank);
+    r = job_own_rank(context->registry, context->process, &rank);
+    return r < 0 ? r : ranges_have(&ranges, rank);
 }
 
 int ctl_run_verbs(const struct ctl_verb *verbs, size_t n, struct file_context *context,

@@ -3,7 +3,7 @@
  *
  * Complete statements run as they arrive; the agent says how much of the text that was. */
 #include "agent/base/cleanup.h"
-#include "fs/process/registry.h"
+#include "fs/process/jobs.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/tree/agent_session.h"
 #include "fs/tree/eval_head.h"
@@ -123,7 +123,7 @@ static int run_code(struct file_context *context, const struct input *input, str
     return r < 0 ? agent_session_explain(context, r, &done, "the code will not run") : 0;
 }
 
-/* The same where ends of texts are in it: what is before one is whole. */
+/* Runs what was written where ends of texts are in it: what is before one is whole. */
 static int run_texts(struct file_context *context, const struct input *input, struct text *said,
                      struct outcome *outcome)
 {
@@ -150,11 +150,15 @@ static int run_texts(struct file_context *context, const struct input *input, st
     return r;
 }
 
-/* Whether the process is one of these ranks itself. */
-static bool is_for(const struct eval_head *head, struct process *process)
+/* 1: the process is one of these ranks itself, or they aren't said; 0: it isn't. */
+static int is_for(const struct eval_head *head, const struct file_context *context)
 {
-    return !head->has_ranks ||
-           (!process_is_worker(process) && ranges_have(&head->ranges, atomic_load(&process->rank)));
+    int64_t rank;
+
+    if (!head->has_ranks)
+        return 1;
+    int r = job_own_rank(context->registry, context->process, &rank);
+    return r < 0 ? r : ranges_have(&head->ranges, rank);
 }
 
 int eval_run(struct file_context *context, const struct input *input, struct text *said,
@@ -170,9 +174,10 @@ int eval_run(struct file_context *context, const struct input *input, struct tex
     outcome->stays = head.size;
     if (r > 0 || head.size == input->size)
         return 0;
-    if (!is_for(&head, context->process)) {
-        outcome->consumed = input->size;
-        return 0;
+    r = is_for(&head, context);
+    if (r <= 0) {
+        outcome->consumed = r < 0 ? outcome->consumed : input->size;
+        return r;
     }
     struct input code = *input;
     code.text += head.size;

@@ -5,7 +5,7 @@
 #define ABOUT_COLUMN 28
 #define TABLES_LINE_MAX 80
 
-/* One line of the tree: indented by its depth, with what it is about. */
+/* Renders a line of the tree: indented by its depth, with what it is about. */
 static void render_entry(const struct entry *entry, struct text *out)
 {
     int indent = 2;

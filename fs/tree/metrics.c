@@ -13,7 +13,8 @@ static const struct family {
     const char *name, *help, *sql;
 } families[] = {
     {"probefs_process_info", "What a process is.",
-     "SELECT pid, rank, job, role, world, python, command, 1 AS probefs_process_info FROM process"},
+     "SELECT pid, rank, worker, job, role, world, python, command, 1 AS probefs_process_info"
+     " FROM process"},
     {"probefs_cpu_seconds", "Processor time.",
      "SELECT pid, rank, 'user' AS mode, cpu_user AS probefs_cpu_seconds_total FROM process"
      " UNION ALL SELECT pid, rank, 'system', cpu_system FROM process"},

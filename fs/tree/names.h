@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-/* One of them: a decimal number, or a word. */
+/* One of the names in a directory: a decimal number, or a word. */
 struct number {
     unsigned value;
     char *word;              /* owned; NULL: it is a number */
@@ -25,7 +25,8 @@ int numbers_add(struct numbers *numbers, unsigned value, struct process *process
 int numbers_add_word(struct numbers *numbers, const char *word, struct process *process);
 void numbers_deinit(struct numbers *numbers);
 
-/* What the number in a dynamic name is; of a word it is none, but context->word. A worker's is
+/* What the number in a dynamic name is; of a word it is none, but context->word, of a part of a
+ * profile context->part. A worker's is
  * "3.0", the first of rank 3: both in one number (names_worker()). */
 enum number_kind {
     NUMBER_PID,
@@ -54,7 +55,7 @@ struct naming {
     enum number_kind kind;
     /* All that exist now, ascending, each once. 0 or -errno. */
     int (*list)(struct file_context *context, struct numbers *out);
-    /* Whether there is `value`, or context->word: 0 or -ENOENT. Where the name stands for a process
-     * it is put into context, with a reference. */
+    /* Whether there is `value`, or context->word or part: 0 or -ENOENT. Where the name stands for a
+     * process it is put into context, with a reference. */
     int (*find)(struct file_context *context, unsigned value);
 };

@@ -2,13 +2,14 @@
  * empty, and profile/status says how to begin. */
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/format/backtrace.h"
 #include "fs/process/process.h"
 #include "fs/profile/render.h"
 #include "fs/recording/held_threads.h"
 #include "fs/remote/moment/snapshot.h"
 #include "fs/sampler/profile.h"
+#include "fs/tree/all_reading.h"
 #include "fs/tree/file.h"
-#include "fs/tree/from_snapshot.h"
 #include "fs/tree/profile_view.h"
 
 #include <errno.h>
@@ -25,35 +26,6 @@ static int render(struct file_context *context, sum_render *format, bool moments
     if (sum.ncells)
         error = format(&sum, out);
     sum_deinit(&sum);
-    return error;
-}
-
-/* The stacks of the threads that run now, as if each had had its processor for a second. */
-static int look_once(struct file_context *context, struct sum *sum)
-{
-    _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
-
-    int error = held_snapshot(context->target, context->recording, &(struct snapshot_options){0},
-                              &snapshot);
-    if (error)
-        return snapshot_error(context, error);
-    for (size_t i = 0; !error && i < snapshot->nthreads; i++) {
-        const struct thread *thread = &snapshot->threads[i];
-        uint32_t node = TRIE_ROOT, id;
-        if (thread->state != THREAD_RUNNING)
-            continue;
-        for (size_t k = thread->nframes; !error && k-- > 0;) {
-            const struct frame *frame = &thread->frames[k];
-            struct profile_frame named = {PROFILE_PYTHON, frame->func, frame->file, 0, frame->line};
-            if (frame->kind != FRAME_PYTHON)
-                continue;
-            error = trie_frame(&sum->trie, &named, &id);
-            if (!error)
-                error = trie_child(&sum->trie, node, id, &node);
-        }
-        if (!error && node)
-            error = sum_add(sum, 0, node, SECOND, 0, 1);
-    }
     return error;
 }
 
@@ -92,29 +64,159 @@ int profile_pprof_render(struct file_context *context, struct text *out)
     return render(context, render_pprof, false, out);
 }
 
-/* Of the last second, if its processor time is sampled; else of this moment: the functions that its
- * threads run. */
-int top_render(struct file_context *context, struct text *out)
-{
-    struct store *store = profile_store(context->process->profile);
-    struct profile_state state;
-    struct sum sum;
+/* ---- top: of the last second, if processor time is sampled, else of this moment ---- */
 
-    int error = profile_look(context->process->profile, &state);
+static bool is_sampled(struct process *process)
+{
+    struct profile_state state;
+
+    int error = profile_look(process->profile, &state);
     bool sampled = !error && state.running && state.options.modes & SAMPLER_ON_MODES;
     profile_state_deinit(&state);
+    return sampled;
+}
+
+static bool is_not_sampled(struct process *process) { return !is_sampled(process); }
+
+static int add_last_second(struct process *process, const struct sum_role *role, struct sum *sum)
+{
+    const struct store_view view = {.mode = MODE_CPU,
+                                    .from = (monotonic_ns() / SECOND - 1) * SECOND};
+    struct store *store = profile_store(process->profile);
+    struct sum part;
+
+    if (!store)
+        return 0;
+    int error = sum_init(&part, MODE_CPU);
     if (!error)
-        error = sum_init(&sum, MODE_CPU);
-    if (!error && store && sampled) {
-        const struct store_view view = {.mode = MODE_CPU,
-                                        .from = (monotonic_ns() / SECOND - 1) * SECOND};
-        error = store_sum(store, &view, &sum);
-    } else if (!error) {
-        error = look_once(context, &sum);
-    }
+        error = store_sum(store, &view, &part);
+    if (!error)
+        error = sum_merge(sum, &part, role);
+    sum_deinit(&part);
     store_unref(store);
+    return error;
+}
+
+/* The stacks of the threads that run now: of each frame, the outermost first, `f`, the function and
+ * the file with a NUL behind each; then `.`. */
+static int running_text(struct target *target, struct recording *recording, struct text *why,
+                        struct text *out)
+{
+    _cleanup_(cleanup_snapshot) struct snapshot *snapshot = NULL;
+
+    int error = held_snapshot(target, recording, &(struct snapshot_options){0}, &snapshot);
+    if (error)
+        return snapshot_explain(target, 0, error, why);
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *thread = &snapshot->threads[i];
+        if (thread->state != THREAD_RUNNING)
+            continue;
+        for (size_t k = thread->nframes; k-- > 0;) {
+            const struct frame *frame = &thread->frames[k];
+            if (frame->kind == FRAME_PYTHON)
+                text_printf(out, "f%s%c%s%c", frame->func, 0, frame->file, 0);
+        }
+        text_putc(out, '.');
+    }
+    return text_finish(out);
+}
+
+/* Adds threads as if each had had its processor for a second; below a root, or NULL. */
+static int add_running(const struct text *running, const struct profile_frame *root,
+                       struct sum *sum)
+{
+    uint32_t top = TRIE_ROOT, node, id;
+    int error = 0;
+
+    if (root) {
+        error = trie_frame(&sum->trie, root, &id);
+        if (!error)
+            error = trie_child(&sum->trie, TRIE_ROOT, id, &top);
+    }
+    node = top;
+    for (const char *at = running->data, *end = at + running->size; !error && at < end;) {
+        if (*at++ == '.') {
+            error = node == top ? 0 : sum_add(sum, 0, node, SECOND, 0, 1);
+            node = top;
+            continue;
+        }
+        const char *file = at + strlen(at) + 1;
+        const struct profile_frame frame = {PROFILE_PYTHON, at, file, 0, 0};
+        error = trie_frame(&sum->trie, &frame, &id);
+        if (!error)
+            error = trie_child(&sum->trie, node, id, &node);
+        at = file + strlen(file) + 1;
+    }
+    return error == -ENOSPC ? 0 : error;
+}
+
+int top_render(struct file_context *context, struct text *out)
+{
+    _cleanup_(text_deinit) struct text running = TEXT_INIT;
+    struct sum sum;
+
+    int error = sum_init(&sum, MODE_CPU);
+    if (!error && is_sampled(context->process)) {
+        error = add_last_second(context->process, &(struct sum_role){0}, &sum);
+    } else if (!error) {
+        error = running_text(context->target, context->recording, &context->why, &running);
+        if (!error)
+            error = add_running(&running, NULL, &sum);
+    }
     if (!error)
         error = render_top(&sum, out);
     sum_deinit(&sum);
+    return error;
+}
+
+struct all_top {
+    struct sum sum;
+    struct text unread;
+};
+
+static int take_running(void *arg, struct process *process, struct text *text, const char *why)
+{
+    struct all_top *all = arg;
+    char name[32];
+
+    profile_root(process, name);
+    if (!text) {
+        text_printf(&all->unread, "# %s was not read: %s\n", name, why);
+        return 0;
+    }
+    return add_running(text, &(struct profile_frame){PROFILE_WORD, name, "", 0, 0}, &all->sum);
+}
+
+static int add_sampled(struct file_context *context, struct sum *sum)
+{
+    _cleanup_(process_list_deinit) struct process_list list = {0};
+    char name[32];
+
+    int error = context_processes(context, &list);
+    for (size_t i = 0; !error && i < list.n; i++) {
+        if (!is_sampled(list.items[i]))
+            continue;
+        profile_root(list.items[i], name);
+        const struct profile_frame root = {PROFILE_WORD, name, "", 0, 0};
+        error = add_last_second(list.items[i], &(struct sum_role){.root = &root}, sum);
+    }
+    return error;
+}
+
+int all_top_render(struct file_context *context, struct text *out)
+{
+    struct all_top all = {.unread = TEXT_INIT};
+
+    int error = sum_init(&all.sum, MODE_CPU);
+    if (!error)
+        error = all_read(context, is_not_sampled, running_text, take_running, &all);
+    if (!error)
+        error = add_sampled(context, &all.sum);
+    if (!error)
+        error = render_top(&all.sum, out);
+    if (!error && all.unread.size)
+        text_add(out, all.unread.data, all.unread.size);
+    text_deinit(&all.unread);
+    sum_deinit(&all.sum);
     return error;
 }

@@ -81,7 +81,7 @@ static int add_file(struct file_context *context, const char *path, const struct
     size_t nplaces = 0;
     int last = 0;
 
-    int error = sum_places(sum, true, &places, &nplaces);
+    int error = sum_lines(sum, &places, &nplaces);
     if (error)
         return error;
     for (int fill = 0; fill < 2; fill++) {
@@ -117,7 +117,7 @@ static int add_file(struct file_context *context, const char *path, const struct
 
 int profile_source_render(struct file_context *context, struct text *out)
 {
-    struct finding finding = {.name = context->word};
+    struct finding finding = {.name = context->part};
     struct sum sum;
 
     int error = profile_each_source(context, find_path, &finding);

@@ -94,7 +94,7 @@ static int add_diff(struct viewing *viewing, struct store *store, uint64_t now,
     char from[NAME_MAX + 1], to[NAME_MAX + 1];
     uint64_t begin, middle;
 
-    if (!split_diff(viewing->context->word, from, to) || !moment_of(store, from, now, &begin) ||
+    if (!split_diff(viewing->context->part, from, to) || !moment_of(store, from, now, &begin) ||
         !moment_of(store, to, now, &middle))
         return 0;
     viewing->found = true;
@@ -111,16 +111,16 @@ static int add_diff(struct viewing *viewing, struct store *store, uint64_t now,
 static int add_store(struct viewing *viewing, struct profile *profile, struct store *store,
                      struct sum_role role)
 {
-    const char *word = viewing->context->word;
+    const char *part = viewing->context->part;
     uint64_t now = now_of(profile, store);
     struct store_view view = {0};
 
     if (!strcmp(viewing->kind, "diff"))
         return add_diff(viewing, store, now, role);
     if (!strcmp(viewing->kind, "threads"))
-        view.tid = (pid_t)strtoul(word, NULL, 10);
+        view.tid = (pid_t)strtoul(part, NULL, 10);
     else if (!strcmp(viewing->kind, "last") || !strcmp(viewing->kind, "marks"))
-        if (!moment_of(store, word, now, &view.from))
+        if (!moment_of(store, part, now, &view.from))
             return 0;
     viewing->found = true;
     return add_part(viewing, store, view, role);
@@ -164,7 +164,16 @@ static int list_all(struct file_context *context, struct process_list *list)
     return 0;
 }
 
-/* Each below a frame of its own. Where they don't show the same mode, it is that of the first. */
+void profile_root(const struct process *process, char name[32])
+{
+    bool ranked = process->rank >= 0;
+
+    snprintf(name, 32, ranked ? "rank %lld" : "pid %lld",
+             (long long)(ranked ? process->rank : process->pid));
+}
+
+/* Adds all processes, each below a frame of its own. Where they don't show the same mode, it is
+ * that of the first. */
 static int add_all(struct viewing *viewing)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
@@ -175,15 +184,14 @@ static int add_all(struct viewing *viewing)
     for (size_t i = 0; !error && i < list.n; i++) {
         struct process *process = list.items[i];
         char name[32];
-        snprintf(name, sizeof name, process->rank >= 0 ? "rank %lld" : "pid %lld",
-                 process->rank >= 0 ? (long long)process->rank : (long long)process->pid);
+        profile_root(process, name);
         struct profile_frame root = {PROFILE_WORD, name, "", 0, 0};
         error = add_process(viewing, process, (struct sum_role){.root = &root});
     }
     return error;
 }
 
-/* Those that it started, if they were to be sampled too. */
+/* Adds the processes that this one started, if they were to be sampled too. */
 static int add_children(struct viewing *viewing)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0}, ended = {0};
@@ -216,7 +224,7 @@ int profile_view(struct file_context *context, bool moments, struct sum *out)
 
     kind_of(context->file, viewing.kind);
     if (!strcmp(viewing.kind, "modes"))
-        viewing.mode = profile_mode_of(context->word, strlen(context->word));
+        viewing.mode = profile_mode_of(context->part, strlen(context->part));
     else if (context->process)
         viewing.mode = shown_mode(context->process);
     int error = sum_init(out, viewing.mode);
@@ -229,7 +237,7 @@ int profile_view(struct file_context *context, bool moments, struct sum *out)
         error = add_all(&viewing);
     if (!error && context->process && !viewing.found &&
         (!strcmp(viewing.kind, "marks") || out->compares)) {
-        text_printf(&context->why, "there is no mark %s any more", context->word);
+        text_printf(&context->why, "there is no mark %s any more", context->part);
         error = -ENOENT;
     }
     if (error)
@@ -242,10 +250,9 @@ int profile_view(struct file_context *context, bool moments, struct sum *out)
 struct naming_call {
     struct file_context *context;
     struct numbers *out; /* of a listing */
-    char before[STORE_MARK_NAME_MAX + 1];
 };
 
-/* What has a profile at this place: one process's, or NULL below all/. */
+/* What has a profile at this place: one process's, or NULL below all/ and jobs/. */
 static struct store *store_of(struct file_context *context)
 {
     return context->process ? profile_store(context->process->profile) : NULL;
@@ -261,7 +268,7 @@ static int add_thread(void *arg, pid_t tid, const char *name)
         return numbers_add_word(call->out, word, NULL);
     }
     snprintf(word, sizeof word, "%d", (int)tid);
-    return !strcmp(word, call->context->word);
+    return !strcmp(word, call->context->part);
 }
 
 static int threads_list(struct file_context *context, struct numbers *out)
@@ -298,23 +305,39 @@ static int lasts_find(struct file_context *context, unsigned value)
 {
     uint64_t ns;
 
-    return duration_parse(context->word, strlen(context->word), &ns) && ns ? 0 : -ENOENT;
+    return duration_parse(context->part, strlen(context->part), &ns) && ns ? 0 : -ENOENT;
+}
+
+static bool has_word(const struct numbers *numbers, const char *word)
+{
+    for (size_t i = 0; i < numbers->n; i++)
+        if (!strcmp(numbers->items[i].word, word))
+            return true;
+    return false;
 }
 
 static int add_mark(void *arg, const char *name, uint64_t when)
 {
-    struct naming_call *call = arg;
+    struct numbers *out = arg;
 
-    return numbers_add_word(call->out, name, NULL);
+    return has_word(out, name) ? 0 : numbers_add_word(out, name, NULL);
 }
 
+/* Lists the marks of one process, or of any of them. */
 static int marks_list(struct file_context *context, struct numbers *out)
 {
-    struct naming_call call = {.context = context, .out = out};
+    _cleanup_(process_list_deinit) struct process_list list = {0};
     struct store *store = store_of(context);
 
-    int error = store ? store_marks(store, add_mark, &call) : 0;
+    int error = store ? store_marks(store, add_mark, out) : 0;
     store_unref(store);
+    if (!context->process)
+        error = list_all(context, &list);
+    for (size_t i = 0; !error && i < list.n; i++) {
+        store = profile_store(list.items[i]->profile);
+        error = store ? store_marks(store, add_mark, out) : 0;
+        store_unref(store);
+    }
     return error;
 }
 
@@ -322,19 +345,12 @@ static bool mark_exists(struct file_context *context, const char *name)
 {
     _cleanup_(numbers_deinit) struct numbers all = {0};
 
-    if (!context->process) /* whose it is, is asked when it is read */
-        return true;
-    if (marks_list(context, &all) < 0)
-        return false;
-    for (size_t i = 0; i < all.n; i++)
-        if (!strcmp(all.items[i].word, name))
-            return true;
-    return false;
+    return marks_list(context, &all) == 0 && has_word(&all, name);
 }
 
 static int marks_find(struct file_context *context, unsigned value)
 {
-    return mark_exists(context, context->word) ? 0 : -ENOENT;
+    return mark_exists(context, context->part) ? 0 : -ENOENT;
 }
 
 static int modes_list(struct file_context *context, struct numbers *out)
@@ -348,10 +364,10 @@ static int modes_list(struct file_context *context, struct numbers *out)
 
 static int modes_find(struct file_context *context, unsigned value)
 {
-    return profile_mode_of(context->word, strlen(context->word)) < MODE_MODES ? 0 : -ENOENT;
+    return profile_mode_of(context->part, strlen(context->part)) < MODE_MODES ? 0 : -ENOENT;
 }
 
-/* Each mark against the one before it. */
+/* Lists each mark against the one before it. */
 static int diffs_list(struct file_context *context, struct numbers *out)
 {
     _cleanup_(numbers_deinit) struct numbers marks = {0};
@@ -376,7 +392,7 @@ static int diffs_find(struct file_context *context, unsigned value)
 {
     char from[NAME_MAX + 1], to[NAME_MAX + 1];
 
-    return split_diff(context->word, from, to) && is_moment(context, from) && is_moment(context, to)
+    return split_diff(context->part, from, to) && is_moment(context, from) && is_moment(context, to)
                ? 0
                : -ENOENT;
 }
@@ -499,7 +515,7 @@ static int is_source(void *arg, const char *name, const char *path) { return !st
 
 static int sources_find(struct file_context *context, unsigned value)
 {
-    return profile_each_source(context, is_source, (void *)context->word) == 1 ? 0 : -ENOENT;
+    return profile_each_source(context, is_source, (void *)context->part) == 1 ? 0 : -ENOENT;
 }
 
 const struct naming profile_threads = {WORD_PROFILE, threads_list, threads_find};

@@ -9,6 +9,9 @@
 extern const struct naming profile_threads, profile_lasts, profile_marks, profile_modes,
     profile_diffs, profile_sources;
 
+/* "rank 3", or "pid 1234": the root of a process's stacks among those of others. */
+void profile_root(const struct process *process, char name[32]);
+
 /* The sum that the file shows, of its process or, below all/, of all that the reader may look at.
  * One of which nothing was sampled is empty. moments: single samples too. -ENOENT, -ENOMEM. The
  * caller owns *out (sum_deinit). */

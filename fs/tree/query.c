@@ -58,24 +58,39 @@ static int read_format(struct query *q)
     return -EINVAL;
 }
 
+/* What is behind lines that are empty, or nothing but a comment. */
+static const char *behind_comments(const char *text, const char *end)
+{
+    for (;;) {
+        const char *p = text;
+        while (p < end && (*p == ' ' || *p == '\t'))
+            p++;
+        const char *newline = memchr(p, '\n', (size_t)(end - p));
+        if (!newline || (p != newline && (newline - p < 2 || memcmp(p, "--", 2))))
+            return text;
+        text = newline + 1;
+    }
+}
+
 /* Whether a text that is wrong as it is may become right by what follows. A line that is written by
- * itself is what shells write of a longer text; one that doesn't end may be cut anywhere. */
+ * itself, or behind a comment, is what shells write of a longer text; one that doesn't end may be
+ * cut anywhere. */
 static bool may_go_on(const struct query *q, enum sql_state state)
 {
     const struct input *input = q->input;
-    const char *fresh = input->text + input->before;
-    size_t size = input->size - input->before;
-    bool ends_line = size && fresh[size - 1] == '\n';
+    const char *before = input->text + input->before, *end = input->text + input->size;
+    const char *fresh = behind_comments(before, end);
+    bool ends_line = end > before && end[-1] == '\n';
 
     if (input->last || (state == SQL_UNRESOLVED && engine_has_ended(q->engine)))
         return false;
     if (state == SQL_WRONG)
         return !ends_line && engine_word_is_open(q->engine);
-    if (state == SQL_OPEN || !ends_line)
+    if (state == SQL_OPEN || !ends_line || fresh == end)
         return true;
-    if (q->at >= input->before && engine_is_hopeless(q->engine))
+    if (behind_comments(input->text + q->at, end) >= before && engine_is_hopeless(q->engine))
         return false; /* a first line that has its FROM already is the only one, mostly */
-    return memchr(fresh, '\n', size) == fresh + size - 1;
+    return memchr(fresh, '\n', (size_t)(end - fresh)) == end - 1;
 }
 
 /* What else there is to say where no such table of it was found. */
@@ -113,7 +128,8 @@ static int run(struct query *q)
                : 0;
 }
 
-/* Where the next statement begins, if the text is wrong only because there are two; else 0. */
+/* Finds where the next statement begins, if the text is wrong only because there are two; else
+ * 0. */
 static size_t find_second(struct query *q)
 {
     static const char *const words[] = {"SELECT", "WITH", "VALUES", "EXPLAIN"};
@@ -216,7 +232,8 @@ int query_feed(const struct provider *provider, struct file_context *context,
     return r;
 }
 
-/* Who asks sees their own rows of the history, or all if they are what the daemon is. */
+/* The history as the one who asks sees it: the rows that are theirs, or all if they are what the
+ * daemon is. */
 static struct attached_file history_of(const struct file_context *context)
 {
     const struct principals *principals = context->principals;
@@ -264,11 +281,28 @@ struct provider tables_provider(const struct file_context *context, struct table
     };
 }
 
+/* Provides one process's rows; which rank it is, or works for, the rows of the others tell. */
+static int provide_one(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
+                       struct text *why)
+{
+    struct tables_of *of = arg;
+
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(wanted[i]->table->name, "process"))
+            (void)jobs_learn(of->every.registry); /* else it is what is known of it */
+    return scene_provide(&of->one, wanted, n, stop, why);
+}
+
 int query_run(struct file_context *context, const struct input *input, struct text *said,
               struct outcome *outcome)
 {
     struct tables_of of;
-    const struct provider provider = tables_provider(context, &of);
+    struct provider provider = tables_provider(context, &of);
+
+    if (context->target && !context->target->core) {
+        provider.fill = provide_one;
+        provider.arg = &of;
+    }
 
     return query_feed(&provider, context, input, said, outcome);
 }

@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Of the thread of the tree; since_ns 0: it runs. */
+/* Reads how the thread of the tree is held; since_ns 0: it runs. */
 static int read_own(struct file_context *context, struct held *out)
 {
     _cleanup_(held_list_deinit) struct held_list list = {0};
@@ -95,10 +95,8 @@ static bool find_row(struct file_context *context, const struct held *held, stru
  * the thread can be seen to be held. */
 static void add_values(struct file_context *context, const struct held *held, struct text *out)
 {
-    const struct timespec moment = {.tv_nsec = 500000};
-
     while (!find_row(context, held, out) && realtime_ns() < held->since_ns + ROW_NS)
-        nanosleep(&moment, NULL);
+        nap_ns(500000);
 }
 
 /* ---- */

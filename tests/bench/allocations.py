@@ -1,6 +1,6 @@
-"""allocations.py: how long allocations take. For each line of its input it prints the nanoseconds of its own processor time that one
-object() and its free, one bytes(100) and its free, and a small structure of each kind take, the least of seven; "tracemalloc N"
-starts that with so many frames first."""
+"""allocations.py: how long allocations take. For each line of its input it prints the nanoseconds of its own processor
+time that one object() and its free, one bytes(100) and its free, and a small structure of each kind take, the least of
+seven; "tracemalloc N" starts that with so many frames first."""
 import sys
 import time
 

@@ -52,7 +52,8 @@ class Loops:
         self.target = interpreter.run(SCRIPT, *arguments, env={"PYDEVD_DISABLE_FILE_VALIDATION": "1"})
         self.pid, self.path = self.target.pid, self.target.path()
         lines = script.read_text().splitlines()
-        self.marks = {line.rpartition("# mark: ")[2]: number for number, line in enumerate(lines, 1) if "# mark: " in line}
+        self.marks = {line.rpartition("# mark: ")[2]: number
+                      for number, line in enumerate(lines, 1) if "# mark: " in line}
 
     def ask(self, command, timeout=120):
         self.target.send(command)
@@ -203,8 +204,9 @@ def _compare(report, interpreter, probe, kinds, rounds):
             off, on = took[what]
             if kind != "probefs":  # some slow it down as soon as they are there
                 off = min(other[what][0] for other in found.values())
-            more = f"{(on - off) / max(ours[what][1] - ours[what][0], 1):.0f} x ours" if ours and kind != "probefs" and \
-                what in (CONDITION_ONE, LOG_ONE) else ""
+            more = ""
+            if ours and kind != "probefs" and what in (CONDITION_ONE, LOG_ONE):
+                more = f"{(on - off) / max(ours[what][1] - ours[what][0], 1):.0f} x ours"
             report.row(f"{interpreter}, {what}: {kind}", f"+ {_nanoseconds(max(on - off, 0))}",
                        f"{on / off:.2f} x without, which takes {_nanoseconds(off)}{more and ', ' + more}")
     return found
@@ -257,7 +259,8 @@ def _watch(report, interpreter, probe, rounds):
             report.budget(f"watch hit with stack, {route}, {interpreter}", more, limit, _nanoseconds)
         if interpreter.version < (3, 12):
             return
-        for loop, words in (("assigned_beside", "another name of a watched dict"), ("assigned", "the name, condition false")):
+        for loop, words in (("assigned_beside", "another name of a watched dict"),
+                            ("assigned", "the name, condition false")):
             more = _watched(tool, loops, "log watch watched if new is None\n", loop, rounds, LOOP // 100)
             if more is not None:
                 report.row(f"{interpreter}: a write to {words}", f"+ {_nanoseconds(max(more, 0))}")
@@ -272,8 +275,8 @@ def _watched_by_gdb(report, interpreter, rounds):
     with Loops(interpreter) as loops:
         without = [loops.run("stored", BURST)[0] for _ in range(rounds)]
         watch = f"watch *(long *) {loops.ask('address')}\ncommands\nsilent\ncontinue\nend\ncontinue\n"
-        gdb = subprocess.Popen(["gdb", "-q", "-nx", "-p", str(loops.pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL, text=True)
+        gdb = subprocess.Popen(["gdb", "-q", "-nx", "-p", str(loops.pid)], stdin=subprocess.PIPE,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
         try:
             gdb.stdin.write(watch)
             gdb.stdin.flush()

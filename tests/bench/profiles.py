@@ -11,12 +11,32 @@ import time
 import browser
 import shares
 from interpreters import eventually
-from mount import build
+from mount import REPOSITORY, Probe, build
 from peers import PyPI, proc_in_root
 from report import median, show, skip
 
 KINDS = ("python", "calls", "mix", "threads")
-MODES = ("cpu", "gil", "nogil", "off", "wall")
+ENOUGH = 10000  # samples, for a point of error
+PROCESSES = 30  # that do nothing, sampled all the time
+# a daemon that has to read from outside
+WITHOUT = [REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]
+SHORT = """
+import sys, threading, time
+print("ready", flush=True)
+for line in sys.stdin:
+    done = 0
+    def short():
+        global done
+        done += 1
+    begun = time.perf_counter()
+    for _ in range(100):
+        some = [threading.Thread(target=short) for _ in range(100)]
+        for thread in some:
+            thread.start()
+        for thread in some:
+            thread.join()
+    print(done, time.perf_counter() - begun, flush=True)
+"""
 PERIODS = 5  # of a sampler, that one piece of work takes
 PIECES = 40  # that are measured in a row, at least
 LATE = 20  # seconds that a tool may need to begin and to write
@@ -26,21 +46,33 @@ LATE = 20  # seconds that a tool may need to begin and to write
 
 
 class Ours:
-    """The best source there is; or, at a mount whose daemon may not use it, the next one."""
+    """The best source there is; or, at a mount whose daemon may not use it, the next one; or the one that is asked
+    for."""
 
-    def __init__(self, probe, name="probefs"):
-        self.probe, self.name = probe, name
+    def __init__(self, probe, name="probefs", source="bpf", words=""):
+        self.probe, self.name, self.source, self.words = probe, name, source, words
 
     def can(self, target):
-        return True
+        return self.source != "inside" or target.interpreter.version >= (3, 10)
 
     def record(self, target, mode, hertz, seconds):
         directory = self.probe.path / str(target.pid)
         control = directory / "ctl"
-        control.write_text(f"profile {mode} {hertz}hz python\n")
+        try:
+            control.write_text(f"profile {mode} {hertz}hz python {self.words}\n")
+        except OSError as error:
+            skip(self.name, f"on {target.interpreter}: {error.strerror}")
+            return None
         time.sleep(seconds)
         control.write_text("profile off\n")
+        source = status(self.probe, target)["Source"]
+        if source != self.source:
+            skip(self.name, f"on {target.interpreter}: its source was {source}")
+            return None
         return (directory / "profile" / "folded").read_text()
+
+    def samples(self, target):
+        return int(status(self.probe, target)["Samples"])
 
 
 class Command:
@@ -115,7 +147,8 @@ class Austin(Command):
 
 
 OTHERS = [PySpy(), PySpy("--nonblocking"), Sampling(), Austin()]
-ABILITIES = {"py-spy record": ("cpu", "gil", "wall"), "py-spy record --nonblocking": ("cpu", "gil", "wall"),
+ABILITIES = {"probefs inside": ("cpu", "gil"), "probefs timer": ("cpu", "gil", "wall"),
+             "py-spy record": ("cpu", "gil", "wall"), "py-spy record --nonblocking": ("cpu", "gil", "wall"),
              "profiling.sampling": ("cpu", "gil", "wall"), "austin": ("cpu", "wall")}
 
 
@@ -133,12 +166,8 @@ def usable(wanted):
 
 def expected(spent, mode):
     """{function: what a profile in that mode should give it}, of {function: (processor seconds, seconds)}."""
-    with_gil = {name: cpu for name, (cpu, _) in spent.items() if name != "in_c_nogil"}
     return {"cpu": {name: cpu for name, (cpu, _) in spent.items()},
-            "gil": with_gil,
-            "nogil": {name: cpu for name, (cpu, _) in spent.items() if name == "in_c_nogil"},
-            # the others wait for nothing: what they lack is a processor
-            "off": {name: wall - cpu if name == "asleep" else 0.0 for name, (cpu, wall) in spent.items()},
+            "gil": {name: cpu for name, (cpu, _) in spent.items() if name != "in_c_nogil"},
             "wall": {name: wall for name, (_, wall) in spent.items()}}[mode]
 
 
@@ -155,7 +184,8 @@ def load(count):
 
 
 def measure_truth(report, samplers, interpreter, loops, newest, args):
-    print(f"\n== Shares of processor time, {args.hertz} Hz for {args.profile_seconds:g} s: the worst error of a function in points, "
+    print(f"\n== Shares of processor time, {args.hertz} Hz for {args.profile_seconds:g} s: the worst error of a "
+          f"function in points, "
           f"and what a sleeping one got ({interpreter}, {loops} loops beside)")
     for kind in ("python", "threads") if loops else KINDS:
         for sampler in samplers:
@@ -163,9 +193,9 @@ def measure_truth(report, samplers, interpreter, loops, newest, args):
     if not newest or loops:
         return
     print("\n== The other modes")
-    for mode in MODES[1:]:
+    for mode in "gil", "wall":
         for sampler in samplers:
-            if mode in ABILITIES.get(sampler.name, MODES):
+            if mode in ABILITIES.get(sampler.name, ("gil", "wall")):
                 judge(report, sampler, interpreter, "threads" if mode == "wall" else "mix", mode, loops, args)
 
 
@@ -177,21 +207,61 @@ def judge(report, sampler, interpreter, kind, mode, loops, args):
         shares.begin(target)
         folded = sampler.record(target, mode, args.hertz, args.profile_seconds)
         spent = shares.end(target)
-        samples = int(status(sampler.probe, target)["Samples"]) if sampler.name == "probefs" else 0
+        samples = sampler.samples(target) if isinstance(sampler, Ours) and folded is not None else 0
     if folded is None:
         return
     found = shares.judge(folded, expected(spent, mode))
-    asleep = f", asleep {found.errors['asleep']:+.1f}" if "asleep" in found.errors and mode != "off" else ""
+    asleep = f", asleep {found.errors['asleep']:+.1f}" if "asleep" in found.errors else ""
     # ours are microseconds, and austin's; how many they were says its status
     report.row(f"{kind}, {mode}: {sampler.name}", f"{found.worst:.1f}",
-               f"elsewhere {found.elsewhere:.1f} %, impossible {100 * found.impossible / max(found.samples, 1):.3f} %{asleep}" +
+               f"elsewhere {found.elsewhere:.1f} %, impossible {100 * found.impossible / max(found.samples, 1):.3f} "
+               f"%{asleep}" +
                (f", {samples} samples" if samples else ""))
     if sampler.name == "probefs":
-        what = f"{interpreter}, {loops} loops: {kind}, {mode}"
-        # a point with 10,000 samples; with fewer it is their noise
-        report.budget(f"{what}: worst error", found.worst, max(1.0, (10000 / max(samples, 1)) ** .5),
-                      lambda points: f"{points:.2f} pp")
-        report.budget(f"{what}: impossible", found.impossible, 0, lambda stacks: f"{stacks:g}")
+        report.budget(f"{interpreter}, {loops} loops: {kind}, {mode}: impossible", found.impossible, 0,
+                      lambda stacks: f"{stacks:g}")
+
+
+def quanta(directory):
+    """Samples of processor time at 9973 Hz: there are those of waits, too."""
+    return sum(count for _, count
+               in shares.stacks((directory / "profile" / "modes" / "cpu" / "folded").read_text())) * 9973e-6
+
+
+def measure_points(report, probe, interpreter, loops):
+    """Of probefs alone, with as many samples as a point of error takes, and seconds where a share says nothing."""
+    print(f"\n== With {ENOUGH} samples, 9973 Hz ({interpreter}, {loops} loops beside)")
+    for kind in KINDS:
+        modes = ("cpu", "gil", "wall") if kind == "mix" else ("cpu",)
+        with interpreter.run("shares.py", kind) as target:
+            directory = probe.path / str(target.pid)
+            time.sleep(0.3)
+            shares.hold(target)
+            (directory / "ctl").write_text(f"profile {modes[-1]} 9973hz python\nprofile clear\n")
+            shares.begin(target)
+            while quanta(directory) < ENOUGH:
+                time.sleep(0.2)
+            shares.hold(target)
+            (directory / "ctl").write_text("profile off\n")
+            spent = shares.end(target)
+            said = status(probe, target)
+            by_mode = {mode: (directory / "profile" / "modes" / mode / "folded").read_text()
+                       for mode in (*modes, "nogil", "off")}
+            taken = quanta(directory)
+        for mode in modes:
+            found = shares.judge(by_mode[mode], expected(spent, mode))
+            report.row(f"{interpreter}: {kind}, {mode}", f"{found.worst:.2f}",
+                       f"points, {taken:.0f} quanta of processor time among {said['Samples']} samples, impossible "
+                       f"{found.impossible:g}, lost {said['Lost']}, torn {said['Torn']}, source {said['Source']}")
+            report.budget(f"{interpreter}, {loops} loops: {kind}, {mode}: worst error", found.worst, 1.0,
+                          lambda points: f"{points:.2f} pp")
+        if kind != "mix":
+            continue
+        for mode, name, truth in (("nogil", "in_c_nogil", spent["in_c_nogil"][0]),
+                                  ("off", "asleep", spent["asleep"][1] - spent["asleep"][0])):
+            seconds = sum(count for stack, count in shares.stacks(by_mode[mode])
+                          if any(frame.startswith(name + " ") for frame in stack)) / 1e6
+            report.row(f"{interpreter}: {kind}, {mode}, seconds", f"{seconds:.3f}", f"by its own clocks {truth:.3f}")
 
 
 def measure_impossible(report, probe, chosen, args):
@@ -211,7 +281,8 @@ def measure_impossible(report, probe, chosen, args):
             folded = (probe.path / str(target.pid) / "profile" / "folded").read_text()
         found = shares.judge(folded, expected(spent, "cpu"))
         report.row(f"{interpreter}: {said['Samples']} samples", f"{found.impossible:g}",
-                   f"worst error {found.worst:.2f}, lost {said['Lost']}, torn {said['Torn']}, no stack {said['NoStack']}, "
+                   f"worst error {found.worst:.2f}, lost {said['Lost']}, torn {said['Torn']}, no stack "
+                   f"{said['NoStack']}, "
                    f"source {said['Source']}")
         report.budget(f"impossible stacks, {interpreter}", found.impossible, 0, lambda stacks: f"{stacks:g}")
 
@@ -240,12 +311,14 @@ def piece_of(target, hertz):
 
 
 def quickest(took):
-    """Of the pieces those that nothing else disturbed: what shares a core with it costs it a tenth and more, now and then."""
+    """Of the pieces those that nothing else disturbed: what shares a core with it costs it a tenth and more, now and
+    then."""
     return [sorted(column)[len(column) // 10] for column in zip(*took)]
 
 
 def loss(target, hertz, turns, begin, end):
-    """The share of work that is lost between begin() and end(): of its processor time, and by the clock."""
+    """The share of work that is lost between begin() and end(): of its processor time, and by the clock; of how many
+    pieces."""
     rounds, seconds = piece_of(target, hertz)
     without, within = [], []
     for _ in range(turns):
@@ -253,7 +326,7 @@ def loss(target, hertz, turns, begin, end):
         begin()
         within += pieces(target, rounds, seconds)
         end()
-    return [1 - before / during for before, during in zip(quickest(without), quickest(within))]
+    return [1 - before / during for before, during in zip(quickest(without), quickest(within))] + [len(within)]
 
 
 def empty_event(target, hertz):
@@ -263,7 +336,8 @@ def empty_event(target, hertz):
 
 
 def measure_cost(report, probe, others, interpreter, start, loops, args):
-    print(f"\n== What sampling costs the target: work lost of its processor time, and of the time by the clock ({interpreter}, "
+    print(f"\n== What sampling costs the target: work lost of its processor time, and of the time by the clock "
+          f"({interpreter}, "
           f"{loops} loops beside)")
     limits, turns = {97: 0.003, 997: 0.05}, args.turns * 4
     for threads in (1,) if loops else (1, 100):
@@ -296,7 +370,7 @@ def measure_cost(report, probe, others, interpreter, start, loops, args):
 
 
 def lost(losses):
-    return f"{losses[0] * 100:.2f} %", f"{losses[1] * 100:.1f} % by the clock"
+    return f"{losses[0] * 100:.2f} %", f"{losses[1] * 100:.1f} % by the clock, {losses[2]} pieces"
 
 
 def loss_by(other, target, hertz):
@@ -315,7 +389,7 @@ def loss_by(other, target, hertz):
             command.kill()
             command.wait()
         without += pieces(target, rounds, 3.0)
-    return [1 - before / during for before, during in zip(quickest(without), quickest(within))]
+    return [1 - before / during for before, during in zip(quickest(without), quickest(within))] + [len(within)]
 
 
 def status(probe, target):
@@ -324,20 +398,58 @@ def status(probe, target):
 
 
 def measure_daemon(report, probe, interpreter, start, args):
-    print(f"\n== The daemon's own processor time a sample ({interpreter})")
-    for threads in 1, 10, 100:
+    """A sample costs what reading it does, and a part of the reader's coming: that is per second, however few there
+    are."""
+    print(f"\n== The daemon's own processor time ({interpreter})")
+    for threads, hertz in (1, 19), (1, 97), (1, 997), (1, 9973), (10, 9973), (100, 9973):
+        seconds = 3 if hertz > 100 else 10
         with start(interpreter, threads, 30, "busy") as target:
             control = probe.path / str(target.pid) / "ctl"
-            control.write_text("profile cpu 9973hz python\n")
-            time.sleep(1)
-            before, first = processor_ns(probe.pid), int(status(probe, target)["Samples"].split()[0])
-            time.sleep(3)
+            control.write_text(f"profile cpu {hertz}hz python\n")
+            time.sleep(2)
+            first, before = int(status(probe, target)["Samples"]), processor_ns(probe.pid)
+            time.sleep(seconds)
             used = processor_ns(probe.pid) - before
-            samples = int(status(probe, target)["Samples"].split()[0]) - first
+            samples = int(status(probe, target)["Samples"]) - first
             control.write_text("profile off\n")
         each = used / max(samples, 1) / 1e9
-        report.row(f"{threads} x 30, {samples} samples in 3 s", f"{each * 1e6:.2f} us")
-        report.budget(f"the daemon, a sample, {threads} x 30", each, 1e-6, lambda seconds: f"{seconds * 1e6:.2f} us")
+        report.row(f"{threads} x 30, {hertz} Hz", f"{each * 1e6:.2f} us",
+                   f"a sample, {samples} in {seconds} s; {100 * used / seconds / 1e9:.3f} % of a processor")
+        if hertz == 9973:
+            report.budget(f"the daemon, a sample, {threads} x 30, {hertz} Hz", each, 1e-6,
+                          lambda seconds: f"{seconds * 1e6:.2f} us")
+
+
+def measure_idle(report, interpreter):
+    with contextlib.ExitStack() as stack:
+        for _ in range(PROCESSES):
+            stack.enter_context(interpreter.run_source("import sys; print('ready', flush=True); sys.stdin.read()"))
+        used = []
+        for options in (), ("profile=cpu:19hz",):
+            with Probe(*options) as own:
+                eventually(lambda: len([name for name in own.path.iterdir() if name.name.isdigit()]) >= PROCESSES,
+                           what="all of them")
+                time.sleep(5)
+                before = processor_ns(own.pid)
+                time.sleep(10)
+                used.append(processor_ns(own.pid) - before)
+    report.row(f"{PROCESSES} idle processes, -o profile=cpu:19hz", f"{(used[1] - used[0]) / 1e8:.3f} %",
+               f"of a processor in all, beside {used[0] / 1e8:.3f} % without it")
+
+
+def measure_short(report, probe, interpreter):
+    print(f"\n== Threads that live for a moment, 10,000 of them ({interpreter})")
+    with interpreter.run_source(SHORT) as target:
+        control = probe.path / str(target.pid) / "ctl"
+        for line in "off", "cpu 997hz", "wall 997hz":
+            control.write_text(f"profile {line}\n")
+            target.send("")
+            done, seconds = map(float, target.readline(120).split())
+            said = status(probe, target)
+            report.row(f"profile {line}", f"{done / seconds:.0f}", "a second" + (
+                f"; {said['Samples']} samples, lost {said['Lost']}" if line != "off" else ""))
+        control.write_text("profile off\n")
+        report.budget("short threads a second, at least 2,000", -done / seconds, -2000, lambda rate: f"{-rate:.0f}")
 
 
 # --- memory ----------------------------------------------------------------------------------------
@@ -374,7 +486,8 @@ def measure_allocations(report, probe, interpreter, peers, args):
         return
     python = memray.environment / "bin" / "python3"
     with tempfile.TemporaryDirectory() as made:
-        for name, options in ("", None), ("memray run", []), ("memray run --trace-python-allocators", ["--trace-python-allocators"]):
+        for name, options in (("", None), ("memray run", []),
+                              ("memray run --trace-python-allocators", ["--trace-python-allocators"])):
             run = [] if options is None else ["-m", "memray", "run", "-q", "-o", f"{made}/{len(options)}", *options]
             done = subprocess.run([str(python), *run, str(script)], input="measure\n", capture_output=True, text=True)
             took = [line.split() for line in done.stdout.splitlines() if re.fullmatch(r"[\d.]+ [\d.]+ [\d.]+", line)]
@@ -395,7 +508,8 @@ def measure_census(report, probe, interpreter):
             text = census.read_text()
             took = time.perf_counter() - begun
             objects = sum(int(line.split(" ")[0]) for line in text.splitlines() if not line.startswith("#"))
-            report.row(f"{interpreter}: {what}", show(took), f"{objects} objects, {objects / took / 1e6:.1f} million a second")
+            report.row(f"{interpreter}: {what}", show(took),
+                       f"{objects} objects, {objects / took / 1e6:.1f} million a second")
 
 
 # --- the page --------------------------------------------------------------------------------------
@@ -424,7 +538,8 @@ def measure_page(report, probe, interpreter):
                 shown.open("about:blank")
                 shown.open(f"file://{file.name}")
                 shown.until("document.body?.dataset.ready", "the flame graph")
-                opened.append(shown.run("new Promise(r => requestAnimationFrame(() => setTimeout(() => r(performance.now()))))") / 1e3)
+                opened.append(shown.run("new Promise(r => requestAnimationFrame"
+                                        "(() => setTimeout(() => r(performance.now()))))") / 1e3)
             took = median(opened)
             report.row("until it is drawn", show(took), f"{shown.run('document.body.dataset.frames')} nodes")
             report.budget("a flame graph of 50,000 nodes is drawn", took, 1.0)
@@ -435,14 +550,19 @@ def measure_page(report, probe, interpreter):
 def measure_profile(report, probe, chosen, args, start):
     others = list(usable(not args.no_peers))
     newest = chosen[-1]
-    for loops in args.load:
-        with load(loops):
-            for interpreter in [newest] if loops and not args.interpreters else chosen:
-                measure_truth(report, [Ours(probe), *others], interpreter, loops, interpreter is newest, args)
-            measure_cost(report, probe, others, newest, start, loops, args)
+    with Probe(within=WITHOUT) as outside:
+        ours = [Ours(probe), Ours(probe, "probefs inside", "inside", "inside"), Ours(outside, "probefs timer", "timer")]
+        for loops in args.load:
+            with load(loops):
+                for interpreter in [newest] if loops and not args.interpreters else chosen:
+                    measure_points(report, probe, interpreter, loops)
+                    measure_truth(report, [*ours, *others], interpreter, loops, interpreter is newest, args)
+                measure_cost(report, probe, others, newest, start, loops, args)
     if args.stacks:
         measure_impossible(report, probe, chosen, args)
     measure_daemon(report, probe, newest, start, args)
+    measure_idle(report, newest)
+    measure_short(report, probe, newest)
     measure_allocations(report, probe, newest, not args.no_peers, args)
     measure_census(report, probe, newest)
     measure_page(report, probe, newest)

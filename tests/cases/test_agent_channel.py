@@ -66,8 +66,10 @@ def test_garbage(python):
         header(16, agent.STATUS, 0, 0), header(16, 0, 0, 1), header(16, agent.READY, 0, 1),
         header(20, agent.EVAL, 0, 1) + b"xxxx",
         header(16 + agent.EVAL_BODY.size + 5, agent.EVAL, 0, 1) + eval_body + b"12345",
-        header(16 + agent.EVAL_BODY.size, agent.EVAL, 0, 1) + agent.EVAL_BODY.pack(0, 0, 1, 0, 0, (1 << 20) + 1, 0, 0, 0),
-        header(16 + agent.EVAL_BODY.size, agent.EVAL, 0, 1) + agent.EVAL_BODY.pack(0, 0, 1, 0, 0, 1, (16 << 20) + 1, 0, 0),
+        header(16 + agent.EVAL_BODY.size, agent.EVAL, 0, 1) + agent.EVAL_BODY.pack(
+            0, 0, 1, 0, 0, (1 << 20) + 1, 0, 0, 0),
+        header(16 + agent.EVAL_BODY.size, agent.EVAL, 0, 1) + agent.EVAL_BODY.pack(
+            0, 0, 1, 0, 0, 1, (16 << 20) + 1, 0, 0),
         *[seed.randbytes(seed.randrange(1, 200)) for _ in range(20)],
         *[header(16 + n, seed.choice([8, 63, 99]), 0, 1) + seed.randbytes(n) for n in range(20)],
     ]

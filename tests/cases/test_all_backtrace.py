@@ -47,7 +47,8 @@ def groups(text):
 def test_equal_stacks_once(probe, any_python):
     env, name = job_of(6)
     places = {"0": "reduce", "1": "reduce", "2": "evaluate", "4": "reduce"}
-    targets = [any_python.run_source(RANK, place, 1 + int(rank) % 2, name="stacks_of_ranks.py", env={**env, "RANK": rank})
+    targets = [any_python.run_source(RANK, place, 1 + int(rank) % 2, name="stacks_of_ranks.py",
+                                     env={**env, "RANK": rank})
                for rank, place in places.items()]
     for target in targets:
         settle(target)
@@ -69,7 +70,8 @@ def test_equal_stacks_once(probe, any_python):
     assert f"pid {other.pid}" in probe.read("all", "backtrace")
     # folded: each stack with how often it is there, as one by one
     folded = (probe.path / "jobs" / name / "stacks.folded").read_text()
-    one_by_one = collections.Counter("".join(probe.read(target.pid, "stacks.folded") for target in targets).splitlines())
+    one_by_one = collections.Counter("".join(probe.read(target.pid, "stacks.folded")
+                                             for target in targets).splitlines())
     assert {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in folded.splitlines()} == \
         {line.rpartition(" ")[0]: n for line, n in one_by_one.items()}
 
@@ -77,7 +79,8 @@ def test_equal_stacks_once(probe, any_python):
 def test_many_places_of_a_loop(probe, any_python):
     """More than 16 stacks that differ only by lines are one."""
     env, name = job_of(17)
-    targets = [any_python.run_source(LOOP, rank, name="loop_of_ranks.py", env={**env, "RANK": str(rank)}) for rank in range(17)]
+    targets = [any_python.run_source(LOOP, rank, name="loop_of_ranks.py", env={**env, "RANK": str(rank)})
+               for rank in range(17)]
     for target in targets:
         settle(target)
     _, said, _ = groups((probe.path / "jobs" / name / "backtrace").read_text())

@@ -134,8 +134,8 @@ def test_another_user(probe, any_python, nobody):
     user = pwd.getpwnam(nobody)
     with probe.mount("allow_other") as mounted, Reader(mounted, "all") as reader:
         theirs = subprocess.Popen(
-            ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", sys.executable, "-c", READ,
-             str(mounted.path / "all" / "events")], stdout=subprocess.PIPE, text=True)
+            ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", sys.executable, "-c",
+             READ, str(mounted.path / "all" / "events")], stdout=subprocess.PIPE, text=True)
         assert theirs.stdout.readline() == "reads\n"
         mine.send("5")
         reader.read_until(lambda lines: len(of(lines, mine)) >= 10)

@@ -9,7 +9,8 @@ import debugged
 from interpreters import eventually, patience
 from sql import ask
 
-pytestmark = [pytest.mark.python(minimum=(3, 10)), pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")]
+pytestmark = [pytest.mark.python(minimum=(3, 10)),
+              pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")]
 
 # all but the one that writes the same; struct clears them first
 CHANGES = ["element", "viewed", "packed", "packed", "pointed", "sliced", "byte", "moved"]

@@ -33,7 +33,8 @@ def test_log_on_every_line(probe, python, name):
     target.send("go")
     target.expect("done")
     hits = ask(probe.path / str(target.pid) / "query", "SELECT * FROM hits ORDER BY rowid")
-    seen = stripped(["line", int(hit["lineno"]), hit["func"].rpartition(".")[2], json.loads(hit["captured"])] for hit in hits)
+    seen = stripped(["line", int(hit["lineno"]), hit["func"].rpartition(".")[2], json.loads(hit["captured"])]
+                    for hit in hits)
     assert [stop[:2] for stop in seen] == [stop[:2] for stop in wanted]
     assert seen == wanted
     assert target.stderr() == ""

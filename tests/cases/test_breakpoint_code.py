@@ -15,7 +15,8 @@ KINDS = {
     "one-line def": ("def f(x): return x + 1", 1, "f(1); f(2)", ["f", "f"]),
     "lambda": ("f = lambda x: x + 1", 1, "f(1); f(2)", ["<lambda>", "<lambda>"]),
     "lambda of several lines": ("f = lambda x: (x +\n  1)", 2, "f(1)", ["<lambda>"]),
-    "lambda in a call": ("def f(n):\n  return list(map(lambda x: x + n,\n    [1]))", 2, "f(1)", ["f", "f.<locals>.<lambda>"]),
+    "lambda in a call": ("def f(n):\n  return list(map(lambda x: x + n,\n    [1]))", 2, "f(1)",
+                         ["f", "f.<locals>.<lambda>"]),
     "nested function": ("def f(n):\n  def g():\n    return n\n  return g()", 3, "f(1); f(2)", ["f.<locals>.g"] * 2),
     "generator": ("def f(n):\n  for i in range(n):\n    yield i\n", 3, "list(f(3))", ["f"] * 3),
     "one-line generator": ("def f(n): yield n", 1, "list(f(3))", ["f"]),
@@ -23,7 +24,8 @@ KINDS = {
     "comprehension": ("def f(n):\n  x = [\n    i + 1\n    for i in range(n)]\n  return x", 3, "f(3)", ["f"] * 3),
     "coroutine": ("async def f(n):\n  m = n\n  return m\n", 2, "import asyncio; asyncio.run(f(1))", ["f"]),
     "one-line coroutine": ("async def f(n): return n", 1, "import asyncio; asyncio.run(f(1))", ["f"]),
-    "asynchronous generator": ("async def f(n):\n  yield n\n  yield n\nasync def g():\n  return [x async for x in f(1)]",
+    "asynchronous generator": ("async def f(n):\n  yield n\n  yield n\nasync def g():\n"
+                               "  return [x async for x in f(1)]",
                                3, "import asyncio; asyncio.run(g())", ["f"]),
     "method": ("class C:\n  def m(self):\n    return self\n", 3, "C().m()", ["C.m"]),
     "property": ("class C:\n  @property\n  def p(self):\n    return 1\n", 4, "C().p", ["C.p"]),
@@ -31,10 +33,11 @@ KINDS = {
     "decorated": ("import functools\ndef d(f):\n  @functools.wraps(f)\n  def w(*a):\n    return f(*a)\n  return w\n"
                   "@d\ndef f(x):\n  return x\n", 9, "f(1)", ["f"]),
     "cached": ("import functools\n@functools.cache\ndef f(x):\n  return x\n", 4, "f(1); f(1)", ["f"]),
-    "closure that only a container has": ("fs = []\ndef f():\n  def g():\n    return 1\n  fs.append(g)\nf()\ndel f\n", 4,
-                                          "fs[0]()", ["f.<locals>.g"]),
+    "closure that only a container has": ("fs = []\ndef f():\n  def g():\n    return 1\n  fs.append(g)\nf()\ndel f\n",
+                                          4, "fs[0]()", ["f.<locals>.g"]),
     "recursion": ("def f(n):\n  if n:\n    f(n - 1)\n  return n\n", 4, "f(3)", ["f"] * 4),
-    "try": ("def f():\n  try:\n    1 / 0\n  except ZeroDivisionError:\n    x = 1\n  finally:\n    y = 2\n", 5, "f()", ["f"]),
+    "try": ("def f():\n  try:\n    1 / 0\n  except ZeroDivisionError:\n    x = 1\n  finally:\n    y = 2\n", 5, "f()",
+            ["f"]),
     "finally": ("def f():\n  try:\n    pass\n  finally:\n    y = 2\n", 5, "f()", ["f"]),
     "with": ("import contextlib\ndef f():\n  with contextlib.nullcontext():\n    x = 1\n", 4, "f()", ["f"]),
     "match": ("def f(x):\n  match x:\n    case 1:\n      return 2\n", 4, "f(1)", ["f"]),
@@ -42,14 +45,17 @@ KINDS = {
     "loop's own line": ("def f(n):\n  for i in range(n):\n    pass\n", 2, "f(3)", None),
     "one-line loop": ("def f(n):\n  for i in range(n): n = i\n", 2, "f(3)", ["f"] * 4),
     "one-line while": ("def f(n):\n  while n: n -= 1\n", 2, "f(3)", None),
-    "one-line loop over comprehensions": ("def f(n):\n  for i in range(n): n = [i * j for i in [1, 2] for j in [3] if i]\n", 2,
+    "one-line loop over comprehensions": ("def f(n):\n"
+                                          "  for i in range(n): n = [i * j for i in [1, 2] for j in [3] if i]\n", 2,
                                           "f(2)", ["f"] * 3),
-    "one-line comprehension": ("def f(n):\n  x = [[i * j for i in range(n) if i] for j in range(n)]\n  return x\n", 2, "f(3)",
-                               ["f"]),
+    "one-line comprehension": ("def f(n):\n  x = [[i * j for i in range(n) if i] for j in range(n)]\n  return x\n", 2,
+                               "f(3)", ["f"]),
     "one-line generator expression": ("def f(n):\n  return sum(i for i in range(n))\n", 2, "f(3)",
                                       ["f", "f.<locals>.<genexpr>"]),
-    "loop over a call of several lines": ("def f(n):\n  for i in range(\n      n):\n    pass\n", 2, "f(0); f(0)", ["f"] * 2),
-    "call of several lines in a loop": ("def f(n):\n  for i in range(n):\n    print(\n      end='')\n", 3, "f(4)", ["f"] * 4),
+    "loop over a call of several lines": ("def f(n):\n  for i in range(\n      n):\n    pass\n", 2, "f(0); f(0)",
+                                          ["f"] * 2),
+    "call of several lines in a loop": ("def f(n):\n  for i in range(n):\n    print(\n      end='')\n", 3, "f(4)",
+                                        ["f"] * 4),
     "call of several lines": ("def f(n):\n  x = max(\n    n,\n    2,\n  )\n  return x\n", 2, "f(1)", ["f"]),
 }
 
@@ -148,15 +154,18 @@ def test_module_that_runs(python):
             time.sleep(0.001)
     """)
     client = connect(target)
-    set_all(client, agent.breakpoint(agent.LINE, "source.py", 6, captures=["i > 0", "[i - i for _ in range(2)]"], count=2))
+    set_all(client,
+            agent.breakpoint(agent.LINE, "source.py", 6, captures=["i > 0", "[i - i for _ in range(2)]"], count=2))
     rows = ring_file.wait_rows(target.pid, "hits", 2)
-    assert {(row["func"], row["captured"]) for row in rows} == {("<module>", '{"i > 0": "True", "[i - i for _ in range(2)]": "[0, 0]"}')}
+    assert {(row["func"], row["captured"])
+            for row in rows} == {("<module>", '{"i > 0": "True", "[i - i for _ in range(2)]": "[0, 0]"}')}
 
 
 def test_import_and_reload(python):
     target, client = program(python, "import importlib")
     (python.directory / "loaded_later.py").write_text("X = 1\n\ndef f():\n    return X\n")
-    set_all(client, agent.breakpoint(agent.LINE, "loaded_later.py", 4), agent.breakpoint(agent.FUNCTION, "loaded_later.f"),
+    set_all(client, agent.breakpoint(agent.LINE, "loaded_later.py", 4),
+            agent.breakpoint(agent.FUNCTION, "loaded_later.f"),
             agent.breakpoint(agent.LINE, "loaded_later.py", 1, captures=["__name__"]))
     assert {row["state"] for row in breakpoints(target).values()} == {"pending"}
     do(target, f"sys.path.insert(0, {python.path('')!r}); import loaded_later as m; m.f()")
@@ -190,8 +199,8 @@ for path in ("/w/one/same.py", "/w/two/oo/same.py", "/w/two/notsame.py", "rel/sa
     exec(compile("def f_%d():\n  return 1" % path.count("o"), path, "exec"))
 """)
     said = set_all(client, agent.breakpoint(agent.LINE, "same.py", 2), agent.breakpoint(agent.LINE, "oo/same.py", 2),
-                   agent.breakpoint(agent.LINE, "/w/two/oo/same.py", 2), agent.breakpoint(agent.LINE, "/x/rel/same.py", 2),
-                   agent.breakpoint(agent.LINE, "o/same.py", 2))
+                   agent.breakpoint(agent.LINE, "/w/two/oo/same.py", 2),
+                   agent.breakpoint(agent.LINE, "/x/rel/same.py", 2), agent.breakpoint(agent.LINE, "o/same.py", 2))
     notes = [line.partition("# ")[2] for line in said.splitlines()]
     assert notes == ["armed, in 3 files of that name", "armed", "armed", "armed",
                      "pending, no code of such a file was loaded when it was set"]
@@ -225,7 +234,8 @@ def test_reloaded_file(python):
     target, client = program(python, "import importlib")
     file = python.directory / "changes.py"
     file.write_text("def f():\n  x = 1\n  x = 2\n  return x\n")
-    do(target, f"sys.dont_write_bytecode = True; sys.path.insert(0, {python.path('')!r}); import changes as m; old = m.f")
+    do(target,
+       f"sys.dont_write_bytecode = True; sys.path.insert(0, {python.path('')!r}); import changes as m; old = m.f")
     file.write_text("# changed\n\ndef f():\n  return 3\n")
     do(target, "importlib.reload(m)")
     set_all(client, agent.breakpoint(agent.LINE, "changes.py", 4))
@@ -276,7 +286,8 @@ gc.freeze()
 
 def test_the_compiler_warns_nobody(python):
     target, client = program(python, "def f(x):\n    return x\n")
-    set_all(client, agent.breakpoint(agent.LINE, "source.py", 2, condition="x is 1", captures=["'\\d'", "x is 1 or x == '\\w'"]))
+    set_all(client, agent.breakpoint(agent.LINE, "source.py", 2, condition="x is 1",
+                                     captures=["'\\d'", "x is 1 or x == '\\w'"]))
     do(target, "f(1)")
     assert len(hits(target)) == 1
     assert ended(target) == 0 and target.stderr() == ""
@@ -297,13 +308,14 @@ class C:
     seen = attribute
 """)
     set_all(client, agent.breakpoint(agent.LINE, "source.py", 6, captures=[
-        "cell", "local", "G", "len", "[x for x in cell if x is not local]", "(lambda: local)()", "{'if': local}", "G[:3]",
-        "(y := local)", "max(x.__class__.__name__ for x in (1,))", "cell if local else G"]))
+        "cell", "local", "G", "len", "[x for x in cell if x is not local]", "(lambda: local)()", "{'if': local}",
+        "G[:3]", "(y := local)", "max(x.__class__.__name__ for x in (1,))", "cell if local else G"]))
     do(target, "outer(1)(2)")
     assert hits(target)[0]["captured"] == {
         "cell": "[1]", "local": "2", "G": "'global'", "len": "<built-in function len>",
-        "[x for x in cell if x is not local]": "[1]", "(lambda: local)()": "2", "{'if': local}": "{'if': 2}", "G[:3]": "'glo'",
-        "(y := local)": "2", "max(x.__class__.__name__ for x in (1,))": "'int'", "cell if local else G": "[1]"}
+        "[x for x in cell if x is not local]": "[1]", "(lambda: local)()": "2", "{'if': local}": "{'if': 2}",
+        "G[:3]": "'glo'", "(y := local)": "2", "max(x.__class__.__name__ for x in (1,))": "'int'",
+        "cell if local else G": "[1]"}
     set_all(client, agent.breakpoint(agent.LINE, "body.py", 3, captures=["x", "G", "len([1])", "[x for _ in 'a']"]))
     do(target, r"exec(compile('class D:\n  x = 5\n  y = x', 'body.py', 'exec'))")
     assert hits(target)[1]["captured"] == {"x": "5", "G": "'global'", "len([1])": "1", "[x for _ in 'a']": "[5]"}

@@ -117,18 +117,26 @@ run(before, CODE)
 
 
 BUSY = """
-import threading, time
+import atexit, threading
 def add(a, b):
     c = a + b
 
     return c
 counts = [0] * 4
+going = True
 def work(n):
-    while True:
+    while going:
         add(counts[n], 1)
         counts[n] += 1
-for n in range(4):
-    threading.Thread(target=work, args=(n,), daemon=True).start()
+threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(4)]
+for thread in threads:
+    thread.start()
+def stop():  # CPython up to 3.11 may crash by itself where daemon threads run on while it ends
+    global going
+    going = False
+    for thread in threads:
+        thread.join()
+atexit.register(stop)
 """
 
 
@@ -152,7 +160,8 @@ def test_set_and_removed_under_load(python):
 
 def test_a_thousand_at_once(python):
     target, client = program(python, BUSY)
-    said = set_all(client, *(agent.breakpoint(agent.LINE, "source.py", 3 + n % 4, condition=f"a == -{n}", captures=["a"])
+    said = set_all(client,
+                   *(agent.breakpoint(agent.LINE, "source.py", 3 + n % 4, condition=f"a == -{n}", captures=["a"])
                              for n in range(1000)))
     assert said.count("# armed") == 1000
     assert len(breakpoints(target)) == 1000
@@ -245,7 +254,8 @@ def run():
 def test_hostile_requests(python):
     target, client = program(python, LOOP)
     good = agent.breakpoint(agent.LINE, "source.py", 2)
-    for text in (good[:-1], good[:40], b"\1" * 100, good + b"\0" * 8, bytes(len(good)), good[:8] + b"\xff" * 64 + good[72:],
+    for text in (good[:-1], good[:40], b"\1" * 100, good + b"\0" * 8, bytes(len(good)),
+                 good[:8] + b"\xff" * 64 + good[72:],
                  agent.breakpoint(agent.WATCH_ADDRESS, address=3, length=4, text="watch 0x3:4"),
                  agent.breakpoint(9, "x", text="x"), agent.breakpoint(agent.LINE, "a\0b", 3, text="ab"),
                  agent.breakpoint(agent.LINE, "x" * 3000, 3)):

@@ -190,7 +190,8 @@ def test_raise(python):
 def test_raise_beside_the_recorder(python):
     target, client = program(python, RAISES)
     assert client.switch("exceptions").error == 0
-    set_all(client, agent.breakpoint(agent.RAISE, "builtins.ValueError", captures=["kind.__name__", "__exception__.args"]))
+    set_all(client,
+            agent.breakpoint(agent.RAISE, "builtins.ValueError", captures=["kind.__name__", "__exception__.args"]))
     assert client.switch("exceptions").error == 0
     do(target, "survive(ValueError)")
     set_all(client, replace=True)
@@ -255,9 +256,11 @@ def test_what_is_not_there(python):
                    agent.breakpoint(agent.FUNCTION, "later"), agent.breakpoint(agent.RAISE, "ZeroDivisionError"),
                    agent.breakpoint(agent.RAISE, ""))
     assert [line.partition("  # ")[2] for line in said.splitlines()] == [
-        "pending, there was no such class when it was set", "pending, no code of such a file was loaded when it was set",
+        "pending, there was no such class when it was set",
+        "pending, no code of such a file was loaded when it was set",
         "pending, no such function was loaded when it was set", "armed", "armed"]
-    do(target, "exec(compile('class LaterError(KeyError): pass\\ndef later(): raise LaterError', 'later.py', 'exec'), globals())")
+    do(target, "exec(compile('class LaterError(KeyError): pass\\ndef later(): raise LaterError', 'later.py', 'exec'), "
+               "globals())")
     assert [row["state"] for row in breakpoints(target).values()] == ["pending", "armed", "armed", "armed", "armed"]
     do(target, "exec('import contextlib\\nwith contextlib.suppress(KeyError): later()')")
     first = breakpoints(target)[1]

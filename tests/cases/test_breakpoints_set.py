@@ -229,7 +229,8 @@ LOADED = textwrap.dedent("""
 @pytest.mark.long
 @pytest.mark.deadline(600)
 def test_two_writers_under_load(probe, python):
-    """The function that two threads run all the time gets and loses breakpoints by two writers, and computes the same."""
+    """The function that two threads run all the time gets and loses breakpoints by two writers, and computes the
+    same."""
     target = python.run_source(LOADED)
     file = probe.path / str(target.pid) / "breakpoints"
 
@@ -339,15 +340,18 @@ def test_all_but_some(probe, python, nobody, strict):
         pytest.skip("not every user may read its modules")
     user = pwd.getpwnam(nobody)
     source = AS_USER.format(uid=user.pw_uid, gid=user.pw_gid) + SOURCE
-    ten, two, one, other = [python.run_source(source, env=env) for env in ({"RANK": "10"}, {"RANK": "2"}, {"RANK": "1"}, {})]
+    ten, two, one, other = [python.run_source(source, env=env)
+                            for env in ({"RANK": "10"}, {"RANK": "2"}, {"RANK": "1"}, {})]
     with probe.mount("allow_other") as mounted:
         for target in ten, two, other:
-            put(mounted.path / str(target.pid) / "breakpoints", "".join(f"{i}: double()\n" for i in range(1, 4097)), "w")
+            put(mounted.path / str(target.pid) / "breakpoints", "".join(f"{i}: double()\n" for i in range(1, 4097)),
+                "w")
         script = 'exec 3<>"$1"; printf %b "$2work() {i}\\n" >&3; echo $?; cat <&3'
         status, *said = shell(script, mounted.path / "all" / "breakpoints", "-- strict\\n" if strict else "",
                               user=user.pw_uid, group=user.pw_gid, extra_groups=[]).stdout.splitlines()
         assert plain(said[0]) == f"{one.pid}: 1: log work() {{i}}  # armed"
-        assert said[1] == f"error: rank 2 (pid {two.pid}), rank 10 (pid {ten.pid}), pid {other.pid}: more than 4096 breakpoints"
+        assert said[1] == (f"error: rank 2 (pid {two.pid}), rank 10 (pid {ten.pid}), pid {other.pid}: "
+                           "more than 4096 breakpoints")
         assert [line.strip() for line in said[2:4]] == ["work() {i}", "^"]
         assert said[4:] == (["error: it was done in 1 of 4 processes"] if strict else [])
         assert (status != "0") == strict

@@ -20,7 +20,8 @@ from interpreters import eventually, patience
 ERROR = "error: unknown verb; there are attach [remote-exec], detach, status, interpreter N, " \
         "[here] on-crash off|record|stop [for TIME], [here] pause [for TIME], continue, " \
         "heap mark NAME|drop NAME|sites on [BYTES]|sites off, " \
-        "profile [MODE...] [97hz] [for TIME] [native] [children] [inside] [tid N]|off|clear|mark NAME|torch [steps=N|off], " \
+        "profile [MODE...] [97hz] [for TIME] [native] [children] [inside] [tid N]|off|clear|mark NAME|" \
+        "torch [steps=N|off], " \
         "record [TABLE [on|off] [SIZE] [rate=R|LIMIT] [layers=L] [locals]]\n"
 
 

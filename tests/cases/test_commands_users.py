@@ -61,7 +61,8 @@ def test_hidden_processes(probe, any_python, nobody):
     write(path, "interpreter 1\n")
 
 
-# Opens a file so many times, and writes to each from a thread, where there is something to write; says what came of the last one
+# Opens a file so many times, and writes to each from a thread, where there is something to write; says what came of the
+# last one
 MANY = """
 import os, sys, threading, time
 path, text, n = sys.argv[1], sys.argv[2].encode(), int(sys.argv[3])

@@ -119,7 +119,8 @@ def test_capabilities(contained, debian, nobody):
     """Of a process with a capability the kernel shows nothing to a user who hasn't got it."""
     uid = pwd.getpwnam(nobody).pw_uid
     capable = subprocess.Popen(["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups",
-                                "--inh-caps=+net_raw", "--ambient-caps=+net_raw", *debian.command(), "-c", SLEEPS, "stays"],
+                                "--inh-caps=+net_raw", "--ambient-caps=+net_raw", *debian.command(), "-c", SLEEPS,
+                                "stays"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
     try:
         assert capable.stdout.readline() == b"ready\n"
@@ -220,5 +221,6 @@ def test_reads_itself(contained, debian):
 
 def test_unknown_word(debian, tmp_path):
     from mount import build
-    said = subprocess.run([build() / "fs" / "probefs", "-f", "-o", "contain=maybe", tmp_path], capture_output=True, text=True)
+    said = subprocess.run([build() / "fs" / "probefs", "-f", "-o", "contain=maybe", tmp_path], capture_output=True,
+                          text=True)
     assert said.returncode == 2 and "contain takes no, yes" in said.stderr

@@ -77,7 +77,8 @@ class Seen:
                         for row in table(top, "threads")}
         self.libraries = {row["path"] for row in table(top, "maps") if ".so" in row["path"]}
         self.status = {key: value for key, value in status(top).items()
-                       if key in ("Cmdline", "Pid", "PPid", "Python", "Threads", "GilHolder", "PythonThreads", "Interpreters")}
+                       if key
+                       in ("Cmdline", "Pid", "PPid", "Python", "Threads", "GilHolder", "PythonThreads", "Interpreters")}
 
 
 def threads_of(text):
@@ -144,7 +145,8 @@ def look_at_dead(probe, python, how, where, died):
     first = body(text).partition("\n\n")[0]
     assert first.startswith(f"Thread {said['Faulted']} ({name}) [{died}"), first
     frames = re.findall(r"^  #\d+  (\w+) \((.*):(\d+)\)$", first, re.M)
-    line = {"segv": "ctypes.string_at(16)", "call": "CFUNCTYPE", "abort": "os.abort()", "kill": "signal.pthread_kill"}[how]
+    line = {"segv": "ctypes.string_at(16)", "call": "CFUNCTYPE", "abort": "os.abort()",
+            "kill": "signal.pthread_kill"}[how]
     number = 1 + next(n for n, text in enumerate(CRASH.splitlines()) if line in text)
     assert ("die", target.path("crash_of_cores.py"), str(number)) in frames
     native = re.findall(r"^  #\d+  (\S+) \(.*\) \[native\]$", first, re.M)
@@ -152,7 +154,8 @@ def look_at_dead(probe, python, how, where, died):
     assert f"Thread {target.pid} (MainThread) [" in text and " (idler) [" in text
     (row,) = ask(top / "query", "SELECT value FROM locals WHERE name = 'words'")
     assert row["value"] == f"['it', '{how}']"
-    (row,) = ask(mounted.path / "all" / "query", f"SELECT thread FROM threads WHERE pid = {target.pid} AND state = 'faulted'")
+    (row,) = ask(mounted.path / "all" / "query",
+                 f"SELECT thread FROM threads WHERE pid = {target.pid} AND state = 'faulted'")
     assert row["thread"] == name
 
 
@@ -196,7 +199,8 @@ def test_no_core_files(probe, tmp_path):
 
 def test_files_elsewhere(probe, core, tmp_path):
     """Where the files that were mapped aren't, or others are."""
-    assert refused(tmp_path, f"core={core}", f"sysroot={tmp_path}/none") == f"sysroot {tmp_path}/none: No such file or directory"
+    assert refused(tmp_path, f"core={core}",
+                   f"sysroot={tmp_path}/none") == f"sysroot {tmp_path}/none: No such file or directory"
     (tmp_path / "root").mkdir()
     words = refused(tmp_path, f"core={core}", f"sysroot={tmp_path}/root")
     assert "no CPython is found in it; files that it had mapped can't be read: " in words

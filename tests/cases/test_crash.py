@@ -1,5 +1,5 @@
-"""on-crash: what the agent records of exceptions that nobody caught and of fatal signals, and that the process ends as it
-would have without it."""
+"""on-crash: what the agent records of exceptions that nobody caught and of fatal signals, and that the process ends as
+it would have without it."""
 import errno
 import signal
 import time

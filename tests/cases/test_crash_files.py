@@ -224,7 +224,8 @@ def test_held(probe, python):
     assert lines[0]["lineno"] == lines[1]["lineno"] > 0 and lines[1]["id"] is None
     eventually(lambda: crash.exists() and "OwnError" in (crash / "traceback").read_text())
     assert "300\n" in commands.run("crash/frames/0/eval", "number\n")
-    assert f"Thread {target.pid} (MainThread) [held, crash, see crash/" in (commands.directory / "backtrace").read_text()
+    backtrace = (commands.directory / "backtrace").read_text()
+    assert f"Thread {target.pid} (MainThread) [held, crash, see crash/" in backtrace
     assert commands.run("crash/frames/1/eval", "number = 4\nangry.calm = number\nangry.calm\n") == "4\n"
     assert commands.run("crash/frames/0/eval", "angry.calm\n") == "4\n"
     for depth in 0, 1:
@@ -385,7 +386,8 @@ def test_hostile_rows(probe, recorded, rows):
         return
     depths = os.listdir(crash / "frames")
     assert len(depths) <= 4096
-    for name in ("traceback", "locals", "backtrace", *(f"frames/{d}/{f}" for d in depths[:3] for f in ("locals", "source"))):
+    for name in ("traceback", "locals", "backtrace",
+                 *(f"frames/{d}/{f}" for d in depths[:3] for f in ("locals", "source"))):
         text = (crash / name).read_text()
         assert not re.search(r"[\x00-\x09\x0b-\x1f]", text), text
     assert probe.alive()

@@ -7,11 +7,12 @@ import pytest
 
 from dap import Adapter
 from interpreters import eventually
+from mount import REPOSITORY
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
 SOURCE = """
-import sys, threading
+import contextlib, sys, threading
 
 class Node:
     def __init__(self, depth):
@@ -40,6 +41,11 @@ def fail(i):
 
 def calls(i):
     return sum(map(leaf, [i, i + 1]))
+
+def hooked(i):
+    with contextlib.ExitStack() as stack:
+        stack.callback(leaf, i)
+    return i
 
 print("ready", flush=True)
 for line in sys.stdin:
@@ -82,8 +88,7 @@ def debugged(probe, python):
     if debugged.editor.process.poll() is None:
         assert debugged.editor.close() == 0
     if debugged.target.process.poll() is None:
-        assert debugged.lines() == []
-        eventually(lambda: debugged.held() == "none", what="that the thread goes on")
+        eventually(lambda: debugged.lines() == [] and debugged.held() == "none", what="that nothing is left behind")
         assert debugged.target.stderr() == ""
 
 
@@ -97,9 +102,11 @@ def test_walk(debugged):
     thread = editor.stopped("breakpoint")
     assert thread == debugged.pid and thread in [one["id"] for one in editor.ask("threads")["threads"]]
     frames = editor.frames(thread)
-    assert [(frame["name"], frame["line"]) for frame in frames[:1]] == [("turn", BODY)] and frames[-1]["name"] == "<module>"
+    assert [(frame["name"], frame["line"])
+            for frame in frames[:1]] == [("turn", BODY)] and frames[-1]["name"] == "<module>"
     variables, scope = editor.locals(frames[0]["id"])
-    assert {name: one["value"] for name, one in variables.items() if name != "node"} == {"i": "21", "total": "0", "k": "0"}
+    assert {name: one["value"] for name, one in variables.items() if name != "node"} == {"i": "21", "total": "0",
+                                                                                         "k": "0"}
     assert variables["i"]["variablesReference"] == 0
     node = editor.variables(variables["node"]["variablesReference"])
     assert node["depth"]["value"] == "2"
@@ -107,13 +114,15 @@ def test_walk(debugged):
     names = editor.variables(editor.variables(kid["variablesReference"])["names"]["variablesReference"])
     assert {name: one["value"] for name, one in names.items()} == {'"a\'b"': "1", "(1, 2)": "{3}"}
     editor.ask("setVariable", variablesReference=scope, name="total", value="100")
-    assert editor.ask("setExpression", expression="node.kids[0].depth", value="7", frameId=frames[0]["id"])["value"] == "7"
+    assert editor.ask("setExpression", expression="node.kids[0].depth", value="7",
+                      frameId=frames[0]["id"])["value"] == "7"
     assert editor.evaluate("total + node.kids[0].depth", frames[0]["id"])["result"] == "107"
     editor.ask("next", threadId=thread)
     assert editor.stopped("step") == thread
     editor.set(debugged.file, [])
-    for request, name, line in (("next", "turn", BODY), ("next", "turn", BODY - 1), ("next", "turn", BODY), ("next", "turn", BODY - 1),
-                                ("next", "turn", BODY + 1), ("stepIn", "leaf", LEAF), ("stepOut", "turn", RETURN)):
+    for request, name, line in (("next", "turn", BODY), ("next", "turn", BODY - 1), ("next", "turn", BODY),
+                                ("next", "turn", BODY - 1), ("next", "turn", BODY + 1), ("stepIn", "leaf", LEAF),
+                                ("stepOut", "turn", RETURN)):
         editor.ask(request, threadId=thread)
         assert editor.stopped("step") == thread
         frame = editor.frame(thread)
@@ -126,7 +135,8 @@ def test_walk(debugged):
 
 
 def test_breakpoints_while_held(debugged):
-    """What is wanted still stays, and what is wanted no more goes once it holds nobody: a new breakpoint lets nobody go."""
+    """What is wanted still stays, and what is wanted no more goes once it holds nobody: a new breakpoint lets nobody
+    go."""
     editor = debugged.editor
     first = debugged.attach(BODY)[0]
     debugged.target.send("turn(1)")
@@ -168,7 +178,8 @@ def test_what_is_logged(debugged):
     editor = debugged.editor
     node = "{node.names[\"a'b\"]}"
     shown = debugged.attach({"line": RETURN, "logMessage": "total is {total!r:>5}, 'i' is \"{i}\" \\ {{so}} " + node},
-                            {"line": LEAF, "logMessage": "never", "condition": "nothing > 1"}, {"line": BODY, "condition": "nothing > 1"})
+                            {"line": LEAF, "logMessage": "never", "condition": "nothing > 1"},
+                            {"line": BODY, "condition": "nothing > 1"})
     assert [one["verified"] for one in shown] == [True, True, True], shown
     debugged.target.send("turn(4)")
     debugged.target.expect("11")
@@ -179,14 +190,17 @@ def test_what_is_logged(debugged):
 
 
 def test_exceptions(debugged):
-    """Raised in the program's own code, of one class or any; and what isn't asked for doesn't stop. There is an answer for each filter."""
+    """Raised in the program's own code, of one class or any; and what isn't asked for doesn't stop. There is an answer
+    for each filter."""
     editor = debugged.editor
     debugged.attach()
-    for options, stops in (({"filters": ["raised"]}, True), ({"filters": [], "filterOptions": [{"filterId": "raised", "condition": "ValueError"}]}, False),
-                           ({"filters": ["uncaught"], "filterOptions": [{"filterId": "raised", "condition": "LookupError"}]}, True),
-                           ({"filters": []}, False)):
+    of_values = [{"filterId": "raised", "condition": "ValueError"}]
+    of_lookups = [{"filterId": "raised", "condition": "LookupError"}]
+    for options, stops in (({"filters": ["raised"]}, True), ({"filters": [], "filterOptions": of_values}, False),
+                           ({"filters": ["uncaught"], "filterOptions": of_lookups}, True), ({"filters": []}, False)):
         shown = editor.ask("setExceptionBreakpoints", **options)["breakpoints"]
-        assert [one["verified"] for one in shown] == [True] * (len(options["filters"]) + len(options.get("filterOptions", [])))
+        asked = len(options["filters"]) + len(options.get("filterOptions", []))
+        assert [one["verified"] for one in shown] == [True] * asked
         debugged.target.send("fail(3)")
         if stops:
             event = editor.event("stopped")
@@ -201,7 +215,8 @@ def test_exceptions(debugged):
 
 
 def test_uncaught(debugged):
-    """A thread is held at what nobody caught: where, with what, and asked in any of its frames. Afterwards on-crash is as before."""
+    """A thread is held at what nobody caught: where, with what, and asked in any of its frames. Afterwards on-crash is
+    as before."""
     editor = debugged.editor
     (debugged.directory / "ctl").write_text("on-crash record\n")
     debugged.attach()
@@ -219,7 +234,7 @@ def test_uncaught(debugged):
     assert info["breakMode"] == "unhandled" and "in turn" in info["details"]["stackTrace"]
     editor.ask("disconnect")
     eventually(lambda: debugged.held() == "none", what="the thread's end")
-    assert "OnCrash: record" in (debugged.directory / "ctl").read_text()
+    eventually(lambda: "OnCrash: record" in (debugged.directory / "ctl").read_text(), what="that on-crash is as before")
     eventually(lambda: "TypeError" in debugged.target.stderr(), what="what the program says of it")
     debugged.target.close()
 
@@ -227,7 +242,8 @@ def test_uncaught(debugged):
 def test_functions_and_data(debugged):
     editor = debugged.editor
     debugged.attach()
-    shown = editor.ask("setFunctionBreakpoints", breakpoints=[{"name": ""}, {"name": "leaf()"}, {"name": "a b"}])["breakpoints"]
+    shown = editor.ask("setFunctionBreakpoints",
+                       breakpoints=[{"name": ""}, {"name": "leaf()"}, {"name": "a b"}])["breakpoints"]
     assert [one["verified"] for one in shown] == [False, True, False]
     debugged.target.send("calls(5)")
     event = editor.event("stopped")
@@ -237,12 +253,14 @@ def test_functions_and_data(debugged):
     names = [frame["name"] for frame in frames if frame.get("presentationHint") != "subtle"]
     assert names == ["leaf", "calls", "<module>", "<module>"][:len(names)]
     subtle = [frame for frame in frames if frame.get("presentationHint") == "subtle"]
-    assert subtle and all(frame["source"]["presentationHint"] == "deemphasize" for frame in subtle)  # sum() and map() call it
+    # sum() and map() call it
+    assert subtle and all(frame["source"]["presentationHint"] == "deemphasize" for frame in subtle)
     assert frames[0]["name"] == "leaf" and frames[-1]["name"] == "<module>"
     _, scope = editor.locals(frames[0]["id"])
     info = editor.ask("dataBreakpointInfo", variablesReference=scope, name="x")
     assert info["dataId"] == "x" and info["accessTypes"] == ["write"]
-    data = editor.ask("setDataBreakpoints", breakpoints=[{"dataId": info["dataId"]}, {"dataId": "x", "accessType": "read"}])["breakpoints"]
+    data = editor.ask("setDataBreakpoints",
+                      breakpoints=[{"dataId": info["dataId"]}, {"dataId": "x", "accessType": "read"}])["breakpoints"]
     assert [one["verified"] for one in data] == [True, False]
     editor.ask("setFunctionBreakpoints", breakpoints=[])
     editor.ask("setDataBreakpoints", breakpoints=[])
@@ -275,8 +293,10 @@ def test_evaluate(debugged):
     debugged.target.send("turn(2)")
     frame = editor.frame(editor.stopped("breakpoint"))["id"]
     shown = editor.evaluate("[node, {'k': (1, 2)}]", frame)
-    assert shown["type"] == "list" and editor.variables(editor.variables(shown["variablesReference"])["1"]["variablesReference"])["'k'"]["value"] == "(1, 2)"
-    for expression, words in (("1 / 0", "ZeroDivisionError: division by zero"), ("nothing", "NameError: name 'nothing' is not defined"), ("1 +", "SyntaxError:")):
+    second = editor.variables(shown["variablesReference"])["1"]
+    assert shown["type"] == "list" and editor.variables(second["variablesReference"])["'k'"]["value"] == "(1, 2)"
+    for expression, words in (("1 / 0", "ZeroDivisionError: division by zero"),
+                              ("nothing", "NameError: name 'nothing' is not defined"), ("1 +", "SyntaxError:")):
         for context in "watch", "repl":
             assert editor.refused("evaluate", expression=expression, frameId=frame, context=context).startswith(words)
     assert editor.evaluate("for i in range(3): print(i)", frame, context="repl")["result"] == "0\n1\n2\n"
@@ -323,6 +343,44 @@ def test_held_before(debugged):
     assert debugged.held() == str(debugged.pid) and len(debugged.lines()) == 1
     (debugged.directory / "breakpoints").write_text("\n")
     debugged.target.expect("7")
+
+
+@pytest.mark.parametrize("what", ["a line", "a step", "a pause", "an exception"])
+def test_killed(debugged, what):
+    """By kill -9 as at the worst moment: nothing of it is left, and who was held runs on."""
+    editor = debugged.editor
+    debugged.attach(BODY)
+    if what == "an exception":
+        editor.set(debugged.file, [])
+        editor.ask("setExceptionBreakpoints", filters=["uncaught", "raised"])
+        debugged.target.send("threading.Thread(target=lambda: turn('a')).start()")
+        debugged.target.expect("None")
+        thread = editor.stopped("exception")
+    else:
+        debugged.target.send("turn(2)")
+        thread = editor.stopped("breakpoint")
+    if what == "a step":
+        editor.ask("next", threadId=thread)
+        editor.set(debugged.file, [])
+        assert editor.stopped("step") == thread
+    if what == "a pause":
+        editor.set(debugged.file, [])
+        editor.ask("continue", threadId=thread)
+        debugged.target.expect("7")
+        debugged.target.send("[turn(2) for _ in range(20000)][0]")
+        editor.ask("pause", threadId=thread)
+        assert editor.stopped("pause") == thread
+    assert debugged.held() == str(thread)
+    state = (debugged.directory / "threads" / str(thread) / "ctl").read_text()
+    assert int(re.search(r"goes on in (\d+) s", state)[1]) > 86400  # nobody waits for an editor that has gone
+    editor.process.kill()
+    editor.process.wait()
+    eventually(lambda: debugged.held() == "none" and debugged.lines() == [], what="that nothing is left behind")
+    eventually(lambda: "OnCrash: off" in (debugged.directory / "ctl").read_text(), what="that on-crash is as before")
+    if what == "an exception":
+        eventually(lambda: "TypeError" in debugged.target.stderr(), what="what the program says of it")
+        return debugged.target.close()
+    return debugged.target.expect("7")
 
 
 def test_pause(debugged):
@@ -372,12 +430,13 @@ def test_paths(probe, python, tmp_path):
     here.mkdir()
     (here / "source.py").write_text(SOURCE)
     with Adapter(probe.path) as editor:
-        mappings = [{"localRoot": "/somewhere", "remoteRoot": "/elsewhere"}, {"localRoot": str(here) + "/", "remoteRoot": there}]
+        mappings = [{"localRoot": "/somewhere", "remoteRoot": "/elsewhere"},
+                    {"localRoot": str(here) + "/", "remoteRoot": there}]
         shown, = editor.attach((str(here / "source.py"), [LEAF]), processId=target.pid, pathMappings=mappings)
         assert shown[0]["verified"], shown
         target.send("exec(compile('x = 1\\nleaf(x)', '<made>', 'exec'))")
         frames = editor.frames(editor.stopped("breakpoint"))
-        assert frames[0]["source"] == {"name": "source.py", "path": str(here / "source.py")}
+        assert frames[0]["source"] == {"name": "source.py", "path": str(here / "source.py"), "sourceReference": 0}
         made = next(frame["source"] for frame in frames if frame["source"]["name"] == "<made>")
         assert made["sourceReference"] and "path" not in made
         assert "<made>" in editor.refused("source", source=made, sourceReference=made["sourceReference"])
@@ -397,9 +456,30 @@ def test_log_of_mount_that_ends(probe, any_python):
 
 
 def test_json():
-    """values.py writes JSON by itself."""
+    """shown.py writes JSON by itself."""
     names = {}
-    from mount import REPOSITORY
-    exec((REPOSITORY / "contrib/dap/values.py").read_text(), names)
-    value = ["\x00\n\"\\\x7f\u00e4\U0001f600", None, True, [[], "a"]]
+    exec((REPOSITORY / "contrib/dap/shown.py").read_text(), names)
+    value = ["\x00\n\"\\\x7f\u00e4\U0001f600", "plain", None, False, [[], "a"]]
     assert json.loads(names["json"](value)) == value
+
+
+def test_steps_in_own_code(debugged):
+    """Out of what a library calls: on to the next line of the program's own code, or, where there is none, to the
+    thread's end."""
+    editor = debugged.editor
+    debugged.attach(LEAF + 1)
+    debugged.target.send("threading.Thread(target=leaf, args=(4,)).start()")
+    debugged.target.expect("None")
+    thread = editor.stopped("breakpoint")
+    editor.set(debugged.file, [])
+    editor.ask("stepOut", threadId=thread)
+    eventually(lambda: str(thread) not in os.listdir(debugged.directory / "threads"), what="the thread's end")
+    editor.set(debugged.file, [LEAF])
+    debugged.target.send("hooked(4)")
+    thread = editor.stopped("breakpoint")
+    assert any(frame["source"]["name"] == "contextlib.py" for frame in editor.frames(thread))
+    for name in "leaf", "hooked":
+        editor.ask("next", threadId=thread)
+        assert editor.stopped("step") == thread and editor.frame(thread)["name"] == name
+    editor.ask("continue", threadId=thread)
+    debugged.target.expect("4")

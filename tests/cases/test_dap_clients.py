@@ -36,7 +36,8 @@ class Listener:
     def __init__(self, mount, where="0"):
         if not PROGRAM.exists():
             pytest.skip("probefs-dap is not built: jansson is missing")
-        self.process = subprocess.Popen([PROGRAM, "--listen", where, mount], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([PROGRAM, "--listen", where, mount], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
         self.where = self.process.stdout.readline().strip()
         self.port = int(self.where.rpartition(":")[2]) if where.isdigit() else None
 
@@ -91,8 +92,8 @@ def test_another_user(probe, target, nobody, tmp_path, how):
     """Is refused; also one that has closed its end before anybody looks whose it was."""
     with Listener(probe.path) as listener:
         listener.process.send_signal(signal.SIGSTOP)
-        attacker = subprocess.Popen(["/usr/bin/python3", "-c", ATTACKER, str(listener.port), str(target.pid), how], user=nobody,
-                                    stdout=subprocess.PIPE, text=True)
+        attacker = subprocess.Popen(["/usr/bin/python3", "-c", ATTACKER, str(listener.port), str(target.pid), how],
+                                    user=nobody, stdout=subprocess.PIPE, text=True)
         assert attacker.stdout.readline() == "sent\n"
         if how == "goes":
             attacker.wait(patience(30))
@@ -108,7 +109,8 @@ def test_another_user(probe, target, nobody, tmp_path, how):
             if directory.stat().st_uid == os.geteuid() and "pytest" in str(directory):
                 directory.chmod(0o755)
         path.chmod(0o666)  # even then
-        subprocess.run(["/usr/bin/python3", "-c", ATTACKER, path, str(target.pid), "goes"], user=nobody, capture_output=True, check=False)
+        subprocess.run(["/usr/bin/python3", "-c", ATTACKER, path, str(target.pid), "goes"], user=nobody,
+                       capture_output=True, check=False)
         assert "refused" in listener.said()
         untouched(probe, target)
 
@@ -118,7 +120,8 @@ def test_browser(probe, target):
     """What a page has the user's own browser send is no message, though its body would be one."""
     body = f'{{"seq": 1, "type": "request", "command": "attach", "arguments": {{"processId": {target.pid}}}}}'.encode()
     with Listener(probe.path) as listener, socket.create_connection(("127.0.0.1", listener.port)) as browser:
-        browser.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        browser.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n"
+                        b"%s" % (len(body), body))
         browser.settimeout(patience(30))
         try:
             assert browser.recv(100) == b""
@@ -130,7 +133,8 @@ def test_browser(probe, target):
 def test_where_it_listens(probe, tmp_path):
     if not PROGRAM.exists():
         pytest.skip("probefs-dap is not built: jansson is missing")
-    for where, code, words in (("99999", 2, "wants a port"), ("some", 2, "wants a port"), (str(tmp_path / "none" / "s"), 1, "can't listen on")):
+    for where, code, words in (("99999", 2, "wants a port"), ("some", 2, "wants a port"),
+                               (str(tmp_path / "none" / "s"), 1, "can't listen on")):
         run = subprocess.run([PROGRAM, "--listen", where, probe.path], capture_output=True, text=True)
         assert run.returncode == code and words in run.stderr
     assert subprocess.run([PROGRAM, "a", "b"], capture_output=True).returncode == 2

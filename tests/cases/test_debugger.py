@@ -1,5 +1,6 @@
 """A debugger from the start of a run, as the environment asks: pdb over a Unix socket, which a real nc talks to, on the
-terminal, or the files. IPDB_DEBUG, IPDB_MODE, PROBING_ON_CRASH; probing.Debugger, attach_on_error() and breakpoint()."""
+terminal, or the files. IPDB_DEBUG, IPDB_MODE, PROBING_ON_CRASH; probing.Debugger, attach_on_error() and
+breakpoint()."""
 import pathlib
 import random
 import re
@@ -29,7 +30,8 @@ def starter(python, request):
         _, inside = library(python)
         if mode:
             env.update(IPDB_DEBUG="1", IPDB_MODE=mode)
-        return python.run(script, *args, env={"PYTHONPATH": inside, "TMPDIR": python.path(sockets.name), **QUIET, **env})
+        return python.run(script, *args,
+                          env={"PYTHONPATH": inside, "TMPDIR": python.path(sockets.name), **QUIET, **env})
     run.sockets = sockets
     return run
 
@@ -168,7 +170,10 @@ def test_on_crash(start, words, held):
         return
     assert target.process.wait(patience(30)) == 1
     said = target.stderr()
-    assert said.startswith("Traceback") if words == "record" else f"PROBING_ON_CRASH={words}: write record, stop" in said
+    if words == "record":
+        assert said.startswith("Traceback")
+    else:
+        assert f"PROBING_ON_CRASH={words}: write record, stop" in said
 
 
 # ---- ranks ----
@@ -186,7 +191,8 @@ def test_ranks(torch_python, request, probe, mode):  # noqa: F811
     start = starter(torch_python, request)
     port = str(random.randrange(20000, 30000))
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "3", "OMP_NUM_THREADS": "1"}
-    ranks = [start("--fail_ranks", "0", "2", mode=mode, script="debug_ranks.py", **env, RANK=str(rank)) for rank in range(3)]
+    ranks = [start("--fail_ranks", "0", "2", mode=mode, script="debug_ranks.py", **env, RANK=str(rank))
+             for rank in range(3)]
     for target in ranks:
         target.send("go")
     held = [2] if mode == "console" else [0, 2] if mode == "web" else []

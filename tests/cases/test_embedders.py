@@ -39,7 +39,8 @@ def built(tmp_path_factory):
     debian = next((i for i in interpreters() if i.source == "debian"), None)
     if not debian or not shutil.which("gcc"):
         pytest.skip("no gcc, or not Debian's python3")
-    code = "import sysconfig as s; print(s.get_config_var('LIBPL'), s.get_path('include'), s.get_config_var('LDVERSION'))"
+    code = ("import sysconfig as s\n"
+            "print(s.get_config_var('LIBPL'), s.get_path('include'), s.get_config_var('LDVERSION'))")
     libraries, include, version = subprocess.check_output(debian.command("-c", code), text=True).split()
     library = pathlib.Path(libraries) / f"libpython{version}-pic.a"
     if not library.exists():

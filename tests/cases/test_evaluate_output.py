@@ -275,7 +275,8 @@ def test_interrupts(evaluator):
     while not sys.begun:
         pass
     answer.append(interrupted('async def late(): sys.later = True\\n\\nawait late()',
-                              lambda: sys._current_frames()[ident].f_code.co_name == 'run_on', thread=sys.thread.ident, flags=2))
+                              lambda: sys._current_frames()[ident].f_code.co_name == 'run_on',
+                              thread=sys.thread.ident, flags=2))
     unblocked.set()
     future.result()
     answer.append(sys.later)

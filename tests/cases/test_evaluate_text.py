@@ -318,8 +318,8 @@ ENDS = ["", "'last'", "for i in (7, 8):\n    i", "(", "y = = 1\n'not run'\n", "1
 
 @pytest.mark.parametrize("end", ENDS, ids=range(len(ENDS)))
 def test_any_cut_is_the_same(evaluator, end):
-    """However the text is split in time, the same is run and said. Without an end it is cut everywhere; with each of them
-    within the end and close before, and elsewhere at every 13th byte, each at other ones."""
+    """However the text is split in time, the same is run and said. Without an end it is cut everywhere; with each of
+    them within the end and close before, and elsewhere at every 13th byte, each at other ones."""
     problem = evaluator.program(f"""
         text = {CUTS + end!r}.encode('utf-8', 'surrogateescape')
         everywhere, turn = {not end}, {ENDS.index(end)}

@@ -183,7 +183,8 @@ def test_exec(probe, recorded, any_python):
     target = recorded()
     write_spans(target, 3)
     os.stat(probe.path / str(target.pid))
-    target.send(f"os.execv({str(any_python.executable)!r}, ['python', '-c', 'import time; print(1, flush=True); time.sleep(1000)'])")
+    target.send(f"os.execv({str(any_python.executable)!r}, ['python', '-c', 'import time; print(1, flush=True); "
+                f"time.sleep(1000)'])")
     target.readline()
     eventually(lambda: "-c" in (probe.path / str(target.pid) / "status").read_text(), what="the new program")
     top = left(probe, target)

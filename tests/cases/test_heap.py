@@ -44,7 +44,8 @@ def test_counts_to_the_object(probe, python):
     query = probe.path / str(target.pid) / "query"
     rows = {row["type"]: row for row in ask(query, "SELECT * FROM heap")}
     for kind in kinds:
-        assert (int(rows[f"__main__.{kind}"]["count"]), int(rows[f"__main__.{kind}"]["bytes"])) == found[f"__main__.{kind}"]
+        assert (int(rows[f"__main__.{kind}"]["count"]),
+                int(rows[f"__main__.{kind}"]["bytes"])) == found[f"__main__.{kind}"]
     assert int(value(query, "SELECT count FROM heap WHERE type IS NULL")) > 0
 
 
@@ -98,9 +99,10 @@ def test_what_grew(probe, any_python):
 def test_marks_that_are_none(probe, any_python):
     target = any_python.run(SCRIPT, "1")
     ctl = probe.path / str(target.pid) / "ctl"
-    for line, words in {"heap": "write it as: heap mark", "heap mark": "write it as: heap mark", "heap mark now": "letters, digits",
-                        "heap mark a..b": "letters, digits", "heap mark " + 32 * "x": "letters, digits",
-                        "heap drop nothing": "no mark of this name", "heap burn x": "heap mark NAME|drop NAME"}.items():
+    for line, words in {"heap": "write it as: heap mark", "heap mark": "write it as: heap mark",
+                        "heap mark now": "letters, digits", "heap mark a..b": "letters, digits",
+                        "heap mark " + 32 * "x": "letters, digits", "heap drop nothing": "no mark of this name",
+                        "heap burn x": "heap mark NAME|drop NAME"}.items():
         assert failure(write, ctl, line + "\n") == errno.EINVAL
         assert words in probe.read(target.pid, "ctl")
     for number in range(16):
@@ -116,7 +118,8 @@ def test_marks_that_are_none(probe, any_python):
 
 def referrers(probe, target, what):
     """The lines, and their beginning without an address."""
-    lines = [line for line in probe.read(target.pid, "heap", "referrers", what).splitlines() if not line.startswith("#")]
+    lines = [line for line in probe.read(target.pid, "heap", "referrers", what).splitlines()
+             if not line.startswith("#")]
     return [re.sub(" 0x[0-9a-f]+", "", line) for line in lines]
 
 
@@ -131,7 +134,8 @@ def test_who_refers(probe, python):
         lines = referrers(probe, target, address)
         wanted = f"1 frame {target.pid}" if where == "frame wait" else f"1 {where}"
         if where == "frame wait":
-            assert [line for line in lines if re.match(r"1 frame \d+ wait \(.*held.py:\d+\) local", line)], (where, lines)
+            local = r"1 frame \d+ wait \(.*held.py:\d+\) local"
+            assert [line for line in lines if re.match(local, line)], (where, lines)
         else:
             if where.endswith(".attribute") and python.version < (3, 11):
                 wanted = "1 dict ['attribute'] < __main__.Plain < module __main__ plain"
@@ -275,4 +279,5 @@ def test_which_line_faults(probe, any_python):
             found[name] += pages * any(frame.startswith(name + " (") for frame in frames)
     assert truth["in_bytes"] > 10 * 2048 and truth["again"] < 1000
     for name, pages in truth.items():
-        assert -0.05 * sum(truth.values()) < pages - found[name] < 0.05 * sum(truth.values()) + lost, (name, found, truth)
+        part = 0.05 * sum(truth.values())
+        assert -part < pages - found[name] < part + lost, (name, found, truth)

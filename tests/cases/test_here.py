@@ -50,7 +50,8 @@ class Shell:
     """A bash that is told what to do, and may die at any moment; $p is the process's directory."""
 
     def __init__(self, directory):
-        self.process = subprocess.Popen(["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.process = subprocess.Popen(["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True)
         self.run(f"p={directory}")
 
     def run(self, script):
@@ -168,7 +169,8 @@ def test_closed_at_once(program):
 
 
 def test_two_handles(program):
-    """Each has a line of its own, with the same words; `>` and `:` leave another one's alone, and say so; -ID removes it."""
+    """Each has a line of its own, with the same words; `>` and `:` leave another one's alone, and say so; -ID removes
+    it."""
     one, two = program.shell(), program.shell()
     for each in one, two:
         each.run("exec 3<>$p/breakpoints")
@@ -178,7 +180,8 @@ def test_two_handles(program):
     assert program.commands.run("breakpoints", "7: log work() if 0\n").startswith("7: log work() if 0  # armed")
     assert shell(f": > {program.directory}/breakpoints").returncode == 0
     assert program.set() == ["1: here log step() if 0", "2: here log step() if 0"]
-    set_it = "import os, sys; f = os.open(sys.argv[1], os.O_RDWR | os.O_TRUNC); os.write(f, b'log work() if 0\\n'); print(os.read(f, 999).decode())"
+    set_it = ("import os, sys; f = os.open(sys.argv[1], os.O_RDWR | os.O_TRUNC); "
+              "os.write(f, b'log work() if 0\\n'); print(os.read(f, 999).decode())")
     said = subprocess.run(["python3", "-c", set_it, program.directory / "breakpoints"], capture_output=True, text=True)
     assert said.stdout.splitlines()[1] == "# 1, 2: here of another open file, and left to it; -ID removes one", said
     assert program.set() == ["1: here log step() if 0", "2: here log step() if 0", "3: log work() if 0"]
@@ -193,15 +196,18 @@ def test_written_back(program):
     one = program.shell()
     one.run("exec 3>>$p/breakpoints; echo 'here log step() if 0' >&3; echo 'log work() if 0' >&3")
     before = program.set()
-    assert shell(f"cat {program.directory}/breakpoints > /tmp/set.$$ && cat /tmp/set.$$ > {program.directory}/breakpoints; rm /tmp/set.$$").returncode == 0
+    assert shell(f"cat {program.directory}/breakpoints > /tmp/set.$$ && cat /tmp/set.$$ > "
+                 f"{program.directory}/breakpoints; rm /tmp/set.$$").returncode == 0
     assert program.set() == before == ["1: here log step() if 0", "2: log work() if 0"]
-    one.run("echo '1: log step() if 0' >&3; echo '2: here log work() if 0' >&3")  # one stays from now on, the other doesn't
+    # one stays from now on, the other doesn't
+    one.run("echo '1: log step() if 0' >&3; echo '2: here log work() if 0' >&3")
     assert program.set() == ["1: log step() if 0", "2: here log work() if 0"]
     one.kill()
     eventually(lambda: program.set() == ["1: log step() if 0"])
 
 
-@pytest.mark.parametrize("line, words, column", [("here -1", "`here` belongs to what is set", 0), ("here", "a breakpoint belongs here", 4)])
+@pytest.mark.parametrize("line, words, column",
+                         [("here -1", "`here` belongs to what is set", 0), ("here", "a breakpoint belongs here", 4)])
 def test_wrong_lines(program, line, words, column):
     with pytest.raises(Refused) as refused:
         program.commands.run("breakpoints", line + "\n")
@@ -252,9 +258,11 @@ def test_refused_verbs(program):
 
 
 def test_on_crash(probe, any_python):
-    """The exception holds the thread as long as somebody is there; what was asked for before is there again afterwards."""
+    """The exception holds the thread as long as somebody is there; what was asked for before is there again
+    afterwards."""
     def thrower():
-        target = any_python.run_source("import sys\nprint('ready', flush=True)\nsys.stdin.readline()\nraise KeyError(3)\n")
+        target = any_python.run_source("import sys\nprint('ready', flush=True)\nsys.stdin.readline()\nraise "
+                                       "KeyError(3)\n")
         return target, probe.path / str(target.pid)
     target, directory = thrower()
     on_crash = lambda: re.search(r"^OnCrash: (.*)$", (directory / "ctl").read_text(), re.M).group(1)  # noqa: E731
@@ -269,7 +277,8 @@ def test_on_crash(probe, any_python):
     eventually(lambda: on_crash() == "record")
     two.run("echo 'here on-crash stop' >&3")
     target.send("")
-    eventually(lambda: "stopped by an exception that nobody caught" in (directory / "threads" / str(target.pid) / "ctl").read_text())
+    eventually(lambda: "stopped by an exception that nobody caught"
+               in (directory / "threads" / str(target.pid) / "ctl").read_text())
     two.kill()
     assert target.process.wait(patience(30)) == 1 and target.stderr().endswith("KeyError: 3\n")
     target, directory = thrower()
@@ -314,7 +323,8 @@ def test_everywhere(probe, any_python):
     """One open file for lines, or pauses, in many processes."""
     env, job = job_of(3)
     programs = [Program(probe, any_python, {**env, "RANK": str(rank)}) for rank in range(3)]
-    for file, line in ("breakpoints", "here stop step()"), ("ctl", "here stop all step()"), ("ctl", "on 0-2 here stop all"):
+    for file, line in ("breakpoints", "here stop step()"), ("ctl", "here stop all step()"), ("ctl",
+                                                                                             "on 0-2 here stop all"):
         one = Shell(probe.path / "jobs" / job)
         one.run(f"exec 3>>$p/{file}; echo '{line}' >&3")
         for program in programs:

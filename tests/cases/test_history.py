@@ -11,6 +11,7 @@ import time
 import pytest
 
 import mount as daemon
+import readers
 from commands import Commands
 from interpreters import eventually, patience
 from sql import ask, columns, refused
@@ -84,6 +85,24 @@ def test_samples_and_events(probe, any_python, directory):
     assert target.script in json.loads(start["line"])["command"] and start["ts"] < began < end["ts"]
     sound(file)
     assert f"File: {file}\n" in shown.read("history") and "Error:" not in shown.read("history")
+
+
+@pytest.mark.parametrize("reader", [readers.pandas_sql, readers.sqlite3])
+def test_read_meanwhile(probe, any_python, directory, reader):
+    """By programs that know nothing of us, as it is appended to. DuckDB's reader of SQLite comes by the network, from
+    its own makers alone."""
+    file = directory / "x.db"
+    probe.mount(f"history={file}", "history_interval=1s")
+    target = any_python.run_source("import sys; print('ready', flush=True); sys.stdin.read()")
+    sql = f"SELECT host, pid, state, rss, gil_held, ts FROM samples WHERE pid = {target.pid} ORDER BY ts"
+    found = eventually(lambda: (said := reader(file, sql)) and len(said) > 1 and said, patience(60), "two samples")
+    kept = rows(file, sql)[:len(found)]
+    for one, other in zip(found, kept):
+        assert float(one.pop("ts")) == pytest.approx(other.pop("ts"), abs=1e-3)
+        assert {name: str(value) for name, value in one.items()} == {name: str(value) for name, value in other.items()}
+    more = eventually(lambda: (said := reader(file, sql)) and len(said) > len(found) and said, patience(60),
+                      "a further one")
+    assert [row["rss"] for row in more[:len(found)]] == [row["rss"] for row in found]
 
 
 def test_gil(probe, any_python, directory):

@@ -96,7 +96,8 @@ def blocked(pid):
 
 
 def masks_at_rest(victim):
-    """The same without a signal that is blocked only now and then, while it is handled: each thread moves in between."""
+    """The same without a signal that is blocked only now and then, while it is handled: each thread moves in
+    between."""
     seen = [blocked(victim.pid)]
     for _ in range(10):
         victim.judge()
@@ -138,9 +139,9 @@ def test_stays_loaded(python):
 @pytest.mark.parametrize("kind", ["idle", "sums", "malloc, 4 threads", "waits, Python's", "signals",
                                   "registers", "asyncio"])
 def test_injector_killed(any_python, kind):
-    """The borrowed thread restores itself, and the next injector gets in. Python's own waits only: a call like epoll_wait() that
-    a stop has cut short says EINTR if who stopped the thread dies before it can be made to begin anew, and no tracer can help
-    that (probefs(1), limits); Python calls again."""
+    """The borrowed thread restores itself, and the next injector gets in. Python's own waits only: a call like
+    epoll_wait() that a stop has cut short says EINTR if who stopped the thread dies before it can be made to begin
+    anew, and no tracer can help that (probefs(1), limits); Python calls again."""
     dice = random.Random(SEED)
     with Victim(any_python, kind) as victim:
         assert not Cycles(victim.pid, WARM_UP, "--unload").failed
@@ -349,7 +350,8 @@ def test_two_injectors(any_python):
                                  text=True) for _ in range(2)]
         said = [one.communicate(timeout=patience(60))[0] for one in both]
         for text in said:
-            assert "loaded 40 failed 0" in text, [line for line in text.splitlines() if not re.match("(cycle|unload) 0 ", line)]
+            assert "loaded 40 failed 0" in text, [line for line in text.splitlines()
+                                                  if not re.match("(cycle|unload) 0 ", line)]
         victim.judge()
         victim.end()
 
@@ -409,7 +411,8 @@ def test_beside_another_daemon(any_python):
         with held_by("probefs-tracer", victim.pid):
             (what, result, words), = Cycles(victim.pid, 1, "--deadline", str(int(patience(2) * 1000))).lines
             assert (what, result) == ("cycle", "EBUSY") and "(probefs-tracer) is tracing it" in words
-            injector = subprocess.Popen(command(victim.pid, 1, "--deadline", "60000"), stdout=subprocess.PIPE, text=True)
+            injector = subprocess.Popen(command(victim.pid, 1, "--deadline", "60000"), stdout=subprocess.PIPE,
+                                        text=True)
             with pytest.raises(subprocess.TimeoutExpired):
                 injector.wait(1)
         said, _ = injector.communicate(timeout=patience(60))

@@ -2,6 +2,7 @@
 import contextlib
 import os
 import random
+import re
 import select
 import signal
 
@@ -38,6 +39,21 @@ for line in sys.stdin:
 """
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
+
+# a rank, with a process that it has forked and one that runs a program of its own: both have its environment
+WORKED = """
+import os, subprocess, sys
+forked = os.fork()
+if not forked:
+    sys.stdin.read()
+    os._exit(0)
+started = subprocess.Popen([sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"],
+                           stdout=subprocess.PIPE)
+started.stdout.readline()
+print(forked, started.pid)
+print("ready")
+sys.stdin.read()
+"""
 
 RAISES = """
 import os, sys
@@ -115,6 +131,120 @@ def test_a_job(probe, any_python):
         os.kill(child, signal.SIGKILL)
 
 
+class Worked:
+    """A rank of a number that no other has, and what works for it, of which nobody has asked yet who is what."""
+
+    def __init__(self, probe, python):
+        env, self.job = job_of(10**6)
+        self.rank = random.randrange(10**5, 10**6)
+        self.target = python.run_source(WORKED, env={**env, "RANK": str(self.rank)}, ready=False)
+        self.probe, self.pid = probe, self.target.pid
+        self.workers = [int(pid) for pid in self.target.readline().split()]
+        self.target.expect("ready")
+        self.all = [self.pid, *self.workers]
+
+    def each(self, name):
+        return [self.probe.path / str(pid) / name for pid in self.all]
+
+    def with_agent(self):
+        return [pid for pid in self.all if "Agent: none" not in self.probe.read(pid, "status")]
+
+    def close(self):
+        for pid in self.all:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def backtrace_of_all(of):
+    said = (of.probe.path / "all" / "backtrace").read_text().splitlines()
+    heads = [line.partition(":")[0] for line in said if f"rank {of.rank} (" in line]
+    return [of.pid] if sorted(heads) == [f"rank {of.rank} (1)", *2 * [f"workers of rank {of.rank} (1)"]] else said
+
+
+def told_by(name):
+    def told(of):
+        query = of.probe.path / name
+        said = ask(query, f"SELECT pid, worker FROM process WHERE rank = {of.rank}")
+        return [int(row["pid"]) for row in said if row["worker"] == "0"]
+    return told
+
+
+def told_by_query(of):
+    return [pid for pid, file in zip(of.all, of.each("query")) if value(file, "SELECT worker FROM process") == "0"]
+
+
+def told_by_table(of):
+    return [int(row["pid"]) for file in of.each("tables/process.csv")
+            for row in rows(file.read_text()) if row["worker"] == "0"]
+
+
+def told_by_all_tables(of):
+    said = rows((of.probe.path / "all" / "tables" / "process.csv").read_text())
+    return [int(row["pid"]) for row in said if row["rank"] == str(of.rank) and row["worker"] == "0"]
+
+
+def told_by_metrics(of):
+    said = (of.probe.path / "all" / "metrics").read_text().splitlines()
+    found = [re.search(r'pid="(\d+)",rank="(\d+)",worker="0"', line)
+             for line in said if line.startswith("probefs_process_info{")]
+    return [int(one[1]) for one in found if one and one[2] == str(of.rank)]
+
+
+def asked_of_all(of):
+    assert reply(of.probe.path / "all" / "eval",
+                 f"on {of.rank}\n__import__('os').getpid()\n") == f"rank {of.rank} (1): {of.pid}\n"
+    return of.with_agent()
+
+
+def asked_of_each(of):
+    for file in of.each("eval"):
+        assert reply(file, f"on {of.rank}\n1\n") == "1\n" * (file.parent.name == str(of.pid))
+    return of.with_agent()
+
+
+def written_to_all(name, line):
+    def written(of):
+        with open(of.probe.path / "all" / name, "a") as file:
+            file.write(f"on {of.rank} {line}\n")
+        return of.with_agent()
+    return written
+
+
+def written_to_each(name, line):
+    def written(of):
+        for path in of.each(name):
+            with open(path, "a") as file:
+                file.write(f"on {of.rank} {line}\n")
+        return of.with_agent()
+    return written
+
+
+def left_by_rank(of):
+    """Who of it ends last is none of the ranks: what it left isn't what by-rank/ names."""
+    for path in of.each("ctl"):
+        write(path, "record process on\n")
+    for pid in of.all:
+        os.kill(pid, signal.SIGKILL)
+        if pid != of.pid:
+            eventually(lambda: os.path.exists(of.probe.path / "exited" / str(pid)), what="what it left")
+    return [links(of.probe.path / "exited" / "by-rank")[str(of.rank)]]
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("look", [
+    backtrace_of_all, told_by("all/query"), told_by_all_tables, told_by_query, told_by_table, told_by_metrics,
+    asked_of_all, asked_of_each, written_to_all("ctl", "attach"), written_to_each("ctl", "attach"),
+    written_to_all("breakpoints", "log a.py:1"), written_to_each("breakpoints", "log a.py:1"), left_by_rank],
+                         ids=lambda look: look.__qualname__.split(".")[0])
+def test_workers_before_any_job_was_listed(probe, any_python, look):
+    """Each file by itself knows who is the rank itself, and acts in nobody else."""
+    of = Worked(probe, any_python)
+    try:
+        assert look(of) == [of.pid]
+    finally:
+        of.close()
+
+
 @pytest.mark.python(minimum=(3, 9))
 def test_ranks_that_are_told_later(probe, python):
     env, name = job_of(3)
@@ -180,8 +310,10 @@ def test_jobs_of_two_users(probe, any_python, nobody):
     assert run_as(nobody, "readlink", jobs / name / "ranks" / "0").stdout == f"../../../{theirs.pid}\n"
     said = run_as(nobody, "sh", "-c", 'echo "SELECT pid FROM process" > "$1"; cat "$1"', "sh", jobs / name / "query")
     assert {int(row["pid"]) for row in rows(said.stdout)} == {theirs.pid, intruder.pid}, said.stderr
-    said = [line for line in (mount.path / "all" / "backtrace").read_text().splitlines() if line.startswith(f"Job {name}:")]
-    assert said == [f"Job {name}: ranks 0 of 2, not here: 1", f"Job {name}: ranks 0-1 of 2"], "who may see both sees two"
+    said = [line
+            for line in (mount.path / "all" / "backtrace").read_text().splitlines() if line.startswith(f"Job {name}:")]
+    assert said == [f"Job {name}: ranks 0 of 2, not here: 1",
+                    f"Job {name}: ranks 0-1 of 2"], "who may see both sees two"
 
 
 def test_events_of_a_job(probe, any_python):
@@ -216,7 +348,8 @@ def test_after_it_is_over(probe, any_python):
     """Who died first, and of what, is one statement; and what each rank has left is there by rank."""
     env, name = job_of(3)
     source = RAISES.replace("CASE", "sys.stdin.readline()")
-    targets = [any_python.run_source(source, name="raises_in_turn.py", env={**env, "RANK": str(rank)}) for rank in range(3)]
+    targets = [any_python.run_source(source, name="raises_in_turn.py", env={**env, "RANK": str(rank)})
+               for rank in range(3)]
     plain = any_python.run_source(WAIT)
     write(probe.path / "jobs" / name / "ctl", "on-crash record\n")
     for rank in 1, 0:
@@ -242,7 +375,8 @@ def test_after_it_is_over(probe, any_python):
     assert not ask(query, f"SELECT pid FROM process WHERE pid IN ({targets[0].pid}, {targets[1].pid})")
     left = links(probe.path / "exited" / "by-rank")
     assert {left["0"], left["1"]} == {targets[0].pid, targets[1].pid}
-    assert (probe.path / "exited" / "by-rank" / "1" / "crash" / "traceback").read_text().rstrip().endswith("rank 1 is bad")
+    traceback = (probe.path / "exited" / "by-rank" / "1" / "crash" / "traceback").read_text()
+    assert traceback.rstrip().endswith("rank 1 is bad")
     targets[2].send("go")
     targets[2].process.wait(patience(60))
     eventually(lambda: name not in os.listdir(probe.path / "jobs"), what="the end of the job")
@@ -259,7 +393,8 @@ def test_others_do_not_see_what_is_left(probe, any_python, nobody):
     target.send("go")
     target.process.wait(patience(60))
     asked = f"SELECT rank, name FROM crash WHERE pid = {target.pid} AND kind = 'exception'"
-    eventually(lambda: ask(mount.path / "all" / "query", asked) == [{"rank": "1", "name": "ValueError"}], what="what it left")
+    eventually(lambda: ask(mount.path / "all" / "query", asked) == [{"rank": "1", "name": "ValueError"}],
+               what="what it left")
     said = run_as(nobody, "sh", "-c", 'echo "$2" > "$1"; cat "$1"', "sh", mount.path / "all" / "query", asked)
     assert (said.stdout, said.stderr) == ("rank,name\n", "")
 

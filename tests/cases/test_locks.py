@@ -36,12 +36,13 @@ def scene(python, name, still=True):
     return target
 
 
-OUTSIDE = {"child", "descriptors", "file", "file lock", "pipe", "sleep", "socket"}  # what test_waits_between.py is about
+# what test_waits_between.py is about
+OUTSIDE = {"child", "descriptors", "file", "file lock", "pipe", "sleep", "socket"}
 
 
 def look(probe, target):
-    """{name of who waits: rows of the table}, without the main thread, the one that reads commands, and waits for others
-    than threads of the process."""
+    """{name of who waits: rows of the table}, without the main thread, the one that reads commands, and waits for
+    others than threads of the process."""
     text = (probe.path / str(target.pid) / "tables" / "locks.csv").read_text()
     said, integers = {}, [name for name, kind in columns("locks") if kind == "INTEGER"]
     for row in rows(text):
@@ -282,7 +283,8 @@ def test_holder_that_fork_left_behind(probe, python):
     target.scene = "fork"
     child = int(target.readline())
     text = eventually(lambda: "waits for RLock" in (said := probe.read(child, "locks")) and said, what="the wait")
-    assert re.search(rf"^thread {child} \(MainThread\) waits for RLock self\.lock of <__main__\.fork\.<locals>\.Handler object at "
+    assert re.search(rf"^thread {child} \(MainThread\) waits for RLock self\.lock of "
+                     rf"<__main__\.fork\.<locals>\.Handler object at "
                      rf"0x\w+> in .*, held by a thread that is no more$", text, re.M), text
     assert re.search(rf"^Stuck: {child} waits for self\.lock of .* held by a thread that is no more, see locks$",
                      probe.read(child, "status"), re.M)
@@ -313,7 +315,8 @@ def test_becomes_stuck(probe, python):
     assert "Stuck: deadlock of " in probe.read(target.pid, "status")
 
 
-# between two that wait for one lock many wait for locks that have no name, and cost all that is spent on looking for one
+# between two that wait for one lock many wait for locks that have no name, and cost all that is spent on looking for
+# one
 NAMELESS = """
 import threading
 shared, boxes = threading.Lock(), [[[threading.Lock()]] for _ in range(300)]
@@ -343,12 +346,13 @@ def test_name_that_is_known(probe, python):
 
 
 def holdings(events):
-    """{lock: [(from, to, thread)]}: when a thread may have held it; {thread: [(from, to, lock)]}: when it may have waited.
-    What a thread wants it can't have had before the one before it began to give it back."""
+    """{lock: [(from, to, thread)]}: when a thread may have held it; {thread: [(from, to, lock)]}: when it may have
+    waited. What a thread wants it can't have had before the one before it began to give it back."""
     spans, waits = {}, {}
     for thread, noted in events.items():
         want, got, last = {}, {}, {lock: what for _, what, lock in noted}
-        goes_on = {"want": ["got", "give", "gave"], "got": ["give", "gave"], "give": ["got", "give", "gave"], "gave": []}
+        goes_on = {"want": ["got", "give", "gave"], "got": ["give", "gave"], "give": ["got", "give", "gave"],
+                   "gave": []}
         for when, what, lock in noted + [(float("inf"), what, lock) for lock in last for what in goes_on[last[lock]]]:
             if what == "want":
                 want[lock] = when
@@ -387,7 +391,8 @@ def test_holders_of_what_changes_hands_all_the_time(probe, python):
         begin = time.monotonic_ns()
         text = path.read_text()
         end = time.monotonic_ns()
-        claims += [(begin, end, row) for row in rows(text) if row["kind"] not in {"GIL", *OUTSIDE} and row["waiter"].startswith("churn")]
+        claims += [(begin, end, row)
+                   for row in rows(text) if row["kind"] not in {"GIL", *OUTSIDE} and row["waiter"].startswith("churn")]
     target.send("history")
     said = json.loads(target.readline())
     held, waited = holdings(said["events"])

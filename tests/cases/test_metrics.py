@@ -34,7 +34,8 @@ json.dump({family.name: [(sample.name, sample.labels, sample.value) for sample i
 
 def families(text):
     """By name; each a list of [name, labels, value]."""
-    done = subprocess.run(["/usr/bin/python3", "-c", READ], input=text, capture_output=True, text=True, timeout=patience(60))
+    done = subprocess.run(["/usr/bin/python3", "-c", READ], input=text, capture_output=True, text=True,
+                          timeout=patience(60))
     if "No module named 'prometheus_client'" in done.stderr:
         pytest.skip("python3-prometheus-client is not installed")
     assert done.returncode == 0, done.stderr + text
@@ -69,7 +70,8 @@ def test_all_metrics(probe, any_python):
     assert of(found["probefs_exceptions"], **raised, type="KeyError", handled="yes") == 5
     assert of(found["probefs_rows"], **raised, table="exceptions") == 5
     assert of(found["probefs_rows_lost"], **raised, table="exceptions") == 0
-    assert not [labels for _, labels, _ in found["probefs_rows"] if labels["pid"] == str(other.pid)], "nothing is recorded there"
+    assert not [labels for _, labels, _ in found["probefs_rows"]
+                if labels["pid"] == str(other.pid)], "nothing is recorded there"
     assert "rank" not in next(has for _, has, _ in found["probefs_process_info"] if has["pid"] == str(other.pid))
 
     its = families((probe.path / "jobs" / name / "metrics").read_text())
@@ -84,9 +86,11 @@ def test_all_metrics(probe, any_python):
 def test_formats(probe, any_python):
     target = any_python.run_source(RAISES)
     commands = Commands(probe, target.pid)
-    lines = commands.run("query", "-- format: jsonl\nSELECT 1 AS n, NULL AS x, 'a\"b' AS s UNION ALL SELECT 2, 0.5, '';\n").splitlines()
+    lines = commands.run("query", "-- format: jsonl\nSELECT 1 AS n, NULL AS x, 'a\"b' AS s UNION ALL SELECT 2, 0.5, "
+                                  "'';\n").splitlines()
     assert [json.loads(line) for line in lines] == [{"n": 1, "x": None, "s": 'a"b'}, {"n": 2, "x": 0.5, "s": ""}]
-    said = commands.run("query", "-- format: metrics\nSELECT 'a\"b\\' || char(10) AS \"is so\", 1.5 AS \"its-size_bytes\" UNION ALL "
+    said = commands.run("query", "-- format: metrics\nSELECT 'a\"b\\' || char(10) AS \"is so\", 1.5 AS "
+                                 "\"its-size_bytes\" UNION ALL "
                         "SELECT NULL, NULL UNION ALL SELECT NULL, 2;\n")
     assert families(said + "# EOF\n") == {
         "its_size_bytes": [["its_size_bytes", {"is_so": 'a"b\\\n'}, 1.5], ["its_size_bytes", {}, 2]]}

@@ -105,7 +105,8 @@ def trying():
 def test_check():
     """All is well where tests can run, for root; and nothing is left of what was tried."""
     def on_root():
-        return [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == "/"]
+        return [line
+                for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == "/"]
     before = on_root()
     said, status = checked()
     assert status == 0, said
@@ -116,7 +117,8 @@ def test_check():
 
 
 def test_check_of_what_is_refused():
-    """Each thing that is taken away, by the kernel's own means, is said, with what to do; the status tells what is left."""
+    """Each thing that is taken away, by the kernel's own means, is said, with what to do; the status tells what is
+    left."""
     if os.geteuid() != 0:
         pytest.skip("it wants root, to take things away")
     seccomp = daemon.REPOSITORY / "tests" / "seccomp-exec"

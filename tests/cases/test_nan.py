@@ -1,5 +1,5 @@
-"""What all of this is for: a NaN that appears once in a while, in a job that runs and that nobody has changed, is caught by
-one line of a shell."""
+"""What all of this is for: a NaN that appears once in a while, in a job that runs and that nobody has changed, is
+caught by one line of a shell."""
 import json
 import os
 import re
@@ -27,8 +27,8 @@ SEEN, WRITTEN = line_of("it is seen"), line_of("it is written")
 
 def judge(python, said):
     """The job's results are those that it has without anybody looking."""
-    alone = subprocess.run(python.command("-u", python.path(SCRIPT), said["steps"], said["bad"][0]), capture_output=True,
-                           timeout=patience(60), stdin=subprocess.DEVNULL)
+    alone = subprocess.run(python.command("-u", python.path(SCRIPT), said["steps"], said["bad"][0]),
+                           capture_output=True, timeout=patience(60), stdin=subprocess.DEVNULL)
     assert json.loads(alone.stdout) == said
 
 

@@ -36,7 +36,8 @@ sys.stdin.read()
 class Terminal:
     def __init__(self, *arguments):
         self.master, other = pty.openpty()
-        self.process = subprocess.Popen([sys.executable, mount.REPOSITORY / "contrib" / "probefs-pdb", *map(str, arguments)],
+        self.process = subprocess.Popen([sys.executable, mount.REPOSITORY / "contrib" / "probefs-pdb",
+                                         *map(str, arguments)],
                                         stdin=other, stdout=other, stderr=other, start_new_session=True,
                                         env={**os.environ, "TERM": "dumb"})
         os.close(other)
@@ -192,7 +193,8 @@ def test_where_an_exception_has_ended_it(probe, any_python):
         assert begun.startswith("ValueError: loss is nan\n") and place(begun)[1].endswith("forward"), begun
         assert pdb.say("p total, scale") == "(nan, 2)\n" and pdb.say("pp self.weights") == "[1.0, nan]\n"
         assert [line.split(" = ")[0] for line in pdb.say("a").splitlines()] == ["self", "x", "scale", "rest", "more"]
-        assert [line.split(None, 1)[1] for line in pdb.say("ll").splitlines()][::6] == ["@functools.lru_cache", "return total"]
+        assert [line.split(None, 1)[1] for line in pdb.say("ll").splitlines()][::6] == ["@functools.lru_cache",
+                                                                                        "return total"]
         assert re.search(r"^ +9  -> +raise ValueError\($|^ +10  -> ", pdb.say("l"), re.M)
         assert pdb.say("display x") == "display x: 7\n"
         stack = pdb.say("w")

@@ -109,7 +109,8 @@ names[name](sys.stdin.readline)
 def test_long_names_are_cut(probe, python):
     target = python.run_source(LONG_NAMES, name="long_names.py")
     frame = ("f" * 1024 + "...", "/" + "x" * 1023 + "...", 2)
-    eventually(lambda: look(probe, target).threads[target.pid].frames[:1] == [frame], what="a frame whose names are cut")
+    eventually(lambda: look(probe, target).threads[target.pid].frames[:1] == [frame],
+               what="a frame whose names are cut")
 
 
 MOVES = """

@@ -552,9 +552,11 @@ def test_steps_roles_and_tables(probe, worker, commands):
     assert tell(worker, "import probing") == "None"
     judge_says(says(worker))
     rows = ask(probe.path / str(worker.pid) / "query",
-               "SELECT name, attrs->>'step' AS step, attrs->>'micro_batches' AS micro, attrs->>'value' AS value FROM events")
-    assert [tuple(row.values()) for row in rows] == [("step", "1", "", ""), ("step", "42", "", ""), ("step", "43", "4", ""),
-                                                     ("Loss", "7", "", "0.5"), ("step", "44", "", "")]
+               "SELECT name, attrs->>'step' AS step, attrs->>'micro_batches' AS micro, attrs->>'value' AS value FROM "
+               "events")
+    assert [tuple(row.values()) for row in rows] == [("step", "1", "", ""), ("step", "42", "", ""),
+                                                     ("step", "43", "4", ""), ("Loss", "7", "", "0.5"),
+                                                     ("step", "44", "", "")]
     assert tell(worker, "import os") == "None"
     assert tell(worker, "[os.environ.get(f'PROBING_{part}_RANK') for part in ('DP', 'TP')]") == "['1', None]"
     commands.detach()

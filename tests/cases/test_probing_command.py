@@ -1,4 +1,5 @@
-"""contrib/probing, the command line of Probing, typed as its users type it; what it shows is compared with the files."""
+"""contrib/probing, the command line of Probing, typed as its users type it; what it shows is compared with the
+files."""
 import errno
 import json
 import os
@@ -80,7 +81,8 @@ def still(text):
     return re.sub(r", (seen on this line |seen in this function )?for (at least )?[0-9.]+ s", "", text)
 
 
-@pytest.mark.parametrize("words", [["backtrace"], ["bt"], ["b"], ["debug", "--dump"], ["dbg", "--dump"], ["d", "-d"], []])
+@pytest.mark.parametrize("words",
+                         [["backtrace"], ["bt"], ["b"], ["debug", "--dump"], ["dbg", "--dump"], ["d", "-d"], []])
 def test_backtrace(any_probing, any_python, words):
     target = any_python.run("threads.py", 2, 3)
     eventually(lambda: target.state() == "S")
@@ -157,7 +159,8 @@ def test_eval(probing, worker):
 def test_repl(probing, worker):
     said = probing(worker.pid, "repl", stdin="n = 3\nfor i in range(n):\n    print(i)\n\n(n +\n 1)\n1 / 0\n'end'\n")
     assert said.stdout.startswith("0\n1\n2\n4\nTraceback") and said.stdout.endswith("'end'\n")
-    tid = int(ask(probing.probe.path / str(worker.pid) / "query", "SELECT tid FROM threads WHERE thread = 'worker'")[0]["tid"])
+    tid = int(ask(probing.probe.path / str(worker.pid) / "query",
+                  "SELECT tid FROM threads WHERE thread = 'worker'")[0]["tid"])
     assert probing(worker.pid, "r", tid, 1, stdin="sorted(box)\n").stdout == "['turns']\n"
 
 
@@ -296,7 +299,8 @@ def test_other_host(any_probing, worker, tmp_path):
     (tmp_path / "ssh").chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     for there in f"gpu-17.example:{worker.pid}", f"me@gpu-17:{worker.pid}":
-        assert any_probing(there, "eval", "print('$HOME `id` \"it\\'s\"')\n'x'", PATH=path).stdout == "$HOME `id` \"it's\"\n'x'\n"
+        assert any_probing(there, "eval", "print('$HOME `id` \"it\\'s\"')\n'x'",
+                           PATH=path).stdout == "$HOME `id` \"it's\"\n'x'\n"
         assert (tmp_path / "seen").read_text() == f"3:--:{there.split(':')[0]}\n"
     assert str(worker.pid) in any_probing("gpu:all", "q", "SELECT pid FROM process", PATH=path).stdout
     assert any_probing("gpu:1", "eval", "1", status=1, PATH=path).stderr
@@ -304,10 +308,10 @@ def test_other_host(any_probing, worker, tmp_path):
 
 @pytest.mark.parametrize("words, said", [
     ([], "Usage"), (["-t"], "takes a process"), (["--nonsense"], "--nonsense"), (["PID", "nonsense"], "nonsense"),
-    (["PID", "debug", "-x"], "-x"), (["PID", "query"], "query what"), (["PID", "query", "-f", "xml", "SELECT 1"], "xml"),
-    (["PID", "perf"], "--cc"), (["PID", "mem", "-l", "x"], "x"), (["PID", "fg", "cuda"], "cuda"), (["list", "-x"], "-x"),
-    (["PID", "rdma"], "nothing like rdma"), (["PID", "inject", "--what"], "--what"), (["cluster", "attach"], "nodes"),
-    (["PID", "step"], "number of a thread")])
+    (["PID", "debug", "-x"], "-x"), (["PID", "query"], "query what"),
+    (["PID", "query", "-f", "xml", "SELECT 1"], "xml"), (["PID", "perf"], "--cc"), (["PID", "mem", "-l", "x"], "x"),
+    (["PID", "fg", "cuda"], "cuda"), (["list", "-x"], "-x"), (["PID", "rdma"], "nothing like rdma"),
+    (["PID", "inject", "--what"], "--what"), (["cluster", "attach"], "nodes"), (["PID", "step"], "number of a thread")])
 def test_wrong_command_line(any_probing, worker, words, said):
     assert said in any_probing(*[worker.pid if word == "PID" else word for word in words], status=2).stderr
     assert "Agent: none" in any_probing.probe.read(worker.pid, "ctl")
@@ -329,7 +333,8 @@ def test_who_waits_is_told(probe, worker, tmp_path):
     command = [SHELLS[0], COMMAND, str(worker.pid), "eval", code]
     environment = {"PATH": os.environ["PATH"], "PROBE": str(probe.path)}
     master, terminal = pty.openpty()
-    waits = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal, env=environment)
+    waits = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=terminal,
+                             env=environment)
     os.close(terminal)
     told = b""
     end = time.monotonic() + patience(60)
@@ -351,8 +356,10 @@ def test_who_waits_is_told(probe, worker, tmp_path):
 
 def test_nobody_runs_on(any_probing, worker, tmp_path):
     """Ctrl-C ends the command and what it runs in the process."""
-    waits = subprocess.Popen([SHELLS[0], COMMAND, str(worker.pid), "eval", "import time\nbegun = True\nwhile True: time.sleep(0.01)"],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    waits = subprocess.Popen([SHELLS[0], COMMAND, str(worker.pid), "eval",
+                              "import time\nbegun = True\nwhile True: time.sleep(0.01)"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             start_new_session=True,
                              env={"PATH": os.environ["PATH"], "PROBE": str(any_probing.probe.path)})
     eventually(lambda: "begun = True" in any_probing.probe.read(worker.pid, "globals", "__main__"), what="the code")
     os.killpg(waits.pid, 2)
@@ -385,7 +392,8 @@ def test_torch(any_probing, any_python, tmp_path):
     names = [""]
     for parent, frame in zip(data["nodes"][2::2], data["nodes"][3::2]):
         names.append(";".join(filter(None, [names[parent], data["frames"][frame][0]])))
-    assert {names[node]: str(weight // 1000) for node, weight in zip(data["cells"][1::4], data["cells"][2::4])} == stacks
+    assert {names[node]: str(weight // 1000)
+            for node, weight in zip(data["cells"][1::4], data["cells"][2::4])} == stacks
     assert len(json.loads(any_probing(target.pid, "flame", "torch", "--json").stdout)) > len(stacks)
 
 
@@ -412,11 +420,13 @@ class Zsh:
     def __init__(self, probe):
         self.master, terminal = pty.openpty()
         self.process = subprocess.Popen(["zsh", "-f", "-i"], stdin=terminal, stdout=terminal, stderr=terminal,
-                                        start_new_session=True, env={"PATH": os.environ["PATH"], "PROBE": str(probe.path),
+                                        start_new_session=True,
+                                        env={"PATH": os.environ["PATH"], "PROBE": str(probe.path),
                                                                      "TERM": "dumb", "PS1": "> ", "COLUMNS": "200"})
         os.close(terminal)
         self.type(f"fpath=({COMPLETION} $fpath); autoload -U compinit; compinit -u -D; autoload -U _probing_paths\n"
-                  "zstyle ':completion:*' completer _probing_paths _complete; unsetopt zle_bracketed_paste; echo rea''dy\n",
+                  "zstyle ':completion:*' completer _probing_paths _complete; unsetopt zle_bracketed_paste; echo "
+                  "rea''dy\n",
                   "ready")
 
     def type(self, keys, wanted):
@@ -445,7 +455,8 @@ def test_completion(probe, worker):
     pid = str(worker.pid)
     tid = ask(probe.path / pid / "query", "SELECT tid FROM threads WHERE thread = 'worker'")[0]["tid"]
     lines = {f"{pid} backtr": "backtrace", f"{pid} tables process_": "process_samples", f"{pid} b {tid[:-1]}": tid,
-             f"-p {pid} globals __mai": "__main__", f"{pid} query -f js": "json", f"{pid} step {tid} ow": "own", "clus": "cluster", f"{pid} perf --t": "--torch"}
+             f"-p {pid} globals __mai": "__main__", f"{pid} query -f js": "json", f"{pid} step {tid} ow": "own",
+             "clus": "cluster", f"{pid} perf --t": "--torch"}
     shells = [(in_bash, "bash"), (in_fish, "fish")]
     for line, wanted in lines.items():
         for complete, name in shells:
@@ -480,7 +491,8 @@ def test_words(any_probing):
         names = [name for name in line.split(" | ") if name != "attach"]
         if "rdma" not in names:
             assert all(re.search(rf"\b{name}\b", text) for name in names for text in (said, page)), names
-            assert all(re.search(rf"\b{name}\b", text) for name in names if len(name) > 4 for text in completions), names
+            assert all(re.search(rf"\b{name}\b", text) for name in names if len(name) > 4
+                       for text in completions), names
     if shutil.which("shellcheck"):
         checked = subprocess.run(["shellcheck", COMMAND], capture_output=True, text=True)
         assert checked.returncode == 0, checked.stdout

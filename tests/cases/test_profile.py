@@ -15,12 +15,17 @@ from commands import Commands
 from interpreters import eventually, patience
 from mount import REPOSITORY
 from sql import ask, value
+from test_torch import torch_python  # noqa: F401, a fixture
 
 FILES = {"status", "folded", "top", "lines", "flamegraph.html", "speedscope.json", "gecko.json", "pprof"}
 PARTS = {"last", "marks", "modes", "diff", "threads", "source"}
-BROKEN = ["cpu 0hz", "cpu 10001hz", "cpu 97", "97hz 19hz", "cpu 99999999999999999999hz", "cpu 12mhz", "sleep", "cpu for",
-          "for 5", "for 1ms", "for 31d", "for 99999999999999999999s", "tid", "tid 0", "tid x", "tid 4294967296", "mark",
-          "mark a/b", "mark .a", "mark a..b", "mark 30s", "mark " + "x" * 64, "mark a b", "clear all", "status now", "cpu;"]
+BROKEN = ["cpu 0hz", "cpu 10001hz", "cpu 97", "97hz 19hz", "cpu 99999999999999999999hz", "cpu 12mhz", "sleep",
+          "cpu for", "for 5", "for 1ms", "for 31d", "for 99999999999999999999s", "tid", "tid 0", "tid x",
+          "tid 4294967296", "mark", "mark a/b", "mark .a", "mark a..b", "mark 30s", "mark " + "x" * 64, "mark a b",
+          "clear all", "status now", "cpu;"]
+
+# a daemon that has to read from outside
+WITHOUT = [REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]
 
 EXECS = """
 import os, sys
@@ -104,7 +109,8 @@ def pprof(data):
     fields = list(messages(gzip.decompress(data)))
     strings = [value.decode() for number, value in fields if number == 6]
     assert strings[0] == ""
-    functions = {body[1]: strings[body[2]] for number, value in fields if number == 5 for body in [dict(messages(value))]}
+    functions = {body[1]: strings[body[2]] for number, value in fields if number == 5
+                 for body in [dict(messages(value))]}
     places = {}
     for number, value in fields:
         if number == 4:
@@ -193,7 +199,8 @@ def test_nothing_before(probe, any_python):
         assert (directory / name).read_bytes() == b"", name
     assert "echo 'profile cpu' > ctl" in probe.read(target.pid, "profile", "status")
     assert "self%" in probe.read(target.pid, "top")
-    assert os.listdir(directory / "source") == os.listdir(directory / "marks") == os.listdir(directory / "threads") == []
+    for name in "source", "marks", "threads":
+        assert os.listdir(directory / name) == []
     assert status(probe, target.pid)["State"].startswith("never started")
 
 
@@ -207,7 +214,7 @@ def test_every_format_says_the_same(probe, any_python):
     truth = {name: cpu for name, (cpu, _) in shares.end(target).items()}
     commands.run("ctl", "profile off\n")
     said = status(probe, target.pid)
-    assert said["State"] == "off" and said["Source"] in {"bpf", "perf", "timer"}
+    assert said["State"] == "off" and said["Source"] in {"bpf", "timer"}
     assert float(said["TargetCost"].split("(")[1].split()[0]) < 50
     text = probe.read(target.pid, "profile", "folded")
     judged = shares.judge(text, truth)
@@ -225,15 +232,18 @@ def test_every_format_says_the_same(probe, any_python):
     for name, (own, total) in top(lines).items():
         assert abs(own - sum(n for stack, n in functions.items() if stack[-1] == name) / 1e9) < 1e-3, name
         assert abs(total - sum(n for stack, n in functions.items() if name in stack) / 1e9) < 1e-3, name
-    heat = {line.split(" ")[0]: float(line.split(" ")[1]) for line in probe.read(target.pid, "profile", "lines").splitlines()}
+    heat = {line.split(" ")[0]: float(line.split(" ")[1])
+            for line in probe.read(target.pid, "profile", "lines").splitlines()}
     assert abs(sum(heat.values()) - whole / 1e6) < whole / 1e6 * 0.2  # `?? (torn)` has no line
     source = probe.read(target.pid, "profile", "source", "shares.py").splitlines()
     for number, line in enumerate(target.path_seen("shares.py").read_text().splitlines(), 1):
         own, _, shown, *rest = source[number - 1].split(None, 3)
         assert int(shown) == number and line.strip() == (rest[0] if rest else "").strip()
-        assert own == "." if target.path() + f":{number}" not in heat else float(own) == heat[target.path() + f":{number}"]
+        place = target.path() + f":{number}"
+        assert own == "." if place not in heat else float(own) == heat[place]
     query = probe.path / str(target.pid) / "query"
-    rows = ask(query, "SELECT s.stack, sum(weight) AS weight, func FROM profile p JOIN profile_stacks s ON s.stack = p.stack AND "
+    rows = ask(query, "SELECT s.stack, sum(weight) AS weight, func FROM profile p JOIN profile_stacks s ON s.stack = "
+                      "p.stack AND "
                       "depth = 0 WHERE mode = 'cpu' GROUP BY s.stack")
     assert abs(sum(int(row["weight"]) for row in rows) - whole * 1000) < 1000 * len(stacks)
     assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
@@ -246,11 +256,14 @@ def test_parts(probe, any_python):
     target = any_python.run("shares.py", "threads")
     commands = started(probe, target, "profile wall 97hz")
     commands.run("ctl", "profile mark warm\n")
-    eventually(lambda: probe.read(target.pid, "profile", "marks", "warm", "folded"), patience(30), "samples behind the mark")
+    eventually(lambda: probe.read(target.pid, "profile", "marks", "warm", "folded"), patience(30),
+               "samples behind the mark")
     commands.run("ctl", "profile mark steady\n")
-    eventually(lambda: probe.read(target.pid, "profile", "marks", "steady", "folded"), patience(30), "samples behind it")
+    eventually(lambda: probe.read(target.pid, "profile", "marks", "steady", "folded"), patience(30),
+               "samples behind it")
     directory = probe.path / str(target.pid) / "profile"
-    eventually(lambda: "in_c_nogil" in (directory / "modes" / "nogil" / "top").read_text(), patience(30), "a sample without the GIL")
+    eventually(lambda: "in_c_nogil" in (directory / "modes" / "nogil" / "top").read_text(), patience(30),
+               "a sample without the GIL")
     commands.run("ctl", "profile off\n")
     whole = folded((directory / "folded").read_text())
     parts = [folded((directory / "threads" / tid / "folded").read_text()) for tid in os.listdir(directory / "threads")]
@@ -328,7 +341,8 @@ def test_outlives_its_process(probe, any_python):
     assert "the process has ended" in probe.read("exited", pid, "profile", "source", "shares.py")
     query = probe.path / "exited" / str(pid) / "query"
     assert int(value(query, "SELECT count(*) FROM profile")) == int(said["Samples"])
-    assert value(query, "SELECT count(*) > 0 FROM profile JOIN profile_stacks USING (stack) WHERE func = 'burn40'") == "1"
+    assert value(query,
+                 "SELECT count(*) > 0 FROM profile JOIN profile_stacks USING (stack) WHERE func = 'burn40'") == "1"
     assert "burn40" in probe.read("exited", pid, "tables", "profile_stacks.csv")
     (probe.path / "exited" / str(pid)).rmdir()
 
@@ -351,7 +365,7 @@ def test_goes_on_behind_an_exec(probe, any_python, tmp_path):
 def test_without_the_kernels_help(probe, python):
     """Where a container forbids it, it says so, and reads from outside."""
     target = python.run("shares.py", "mix")
-    own = probe.mount(within=[REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"])
+    own = probe.mount(within=WITHOUT)
     commands = started(own, target, "profile wall 997hz", 300)
     said = status(own, target.pid)
     assert said["Source"] == "timer" and said["NotBetter"]
@@ -362,6 +376,25 @@ def test_without_the_kernels_help(probe, python):
     assert {"[sleep]", "[poll]"} & set(found)  # up to 3.10 time.sleep() is select(2)
     error, words = commands.refused("ctl", "profile faults\n")
     assert error in {errno.EPERM, errno.EOPNOTSUPP} and "bpf" in words
+
+
+@pytest.mark.long
+def test_without_the_kernels_help_on_a_busy_machine(probe, any_python):
+    """Who waits for a processor doesn't sleep, though the kernel tells so late: no time is there twice."""
+    target = any_python.run("shares.py", "mix")
+    for _ in range(2 * os.cpu_count()):
+        any_python.run_source("print('ready')\nwhile True:\n    pass")
+    own = probe.mount(within=WITHOUT)
+    commands = started(own, target, "profile wall", 1)
+    shares.begin(target)
+    eventually(lambda: float(status(own, target.pid)["Lasted"]) > 5, patience(60), "some seconds")
+    asleep = shares.end(target)["asleep"][1]
+    commands.run("ctl", "profile off\n")
+    lasted = float(status(own, target.pid)["Lasted"])
+    wall, off = (sum(folded(own.read(target.pid, "profile", "modes", mode, "folded")).values()) / 1e6
+                 for mode in ("wall", "off"))
+    assert 0.8 * lasted < wall < 1.05 * lasted, (wall, lasted)
+    assert off < asleep + 0.05 * lasted, (off, asleep, lasted)
 
 
 FORKS = """
@@ -389,7 +422,7 @@ def test_children(probe, any_python, forbidden):
     """Sampled in the kernel they are below their parent from the first instruction; else they have a profile of their
     own, which the parent's sums up."""
     target = any_python.run_source(FORKS)
-    own = probe.mount(within=[REPOSITORY / "tests" / "seccomp-exec", "EPERM", "bpf,perf_event_open"]) if forbidden else probe
+    own = probe.mount(within=WITHOUT) if forbidden else probe
     Commands(own, target.pid).run("ctl", "profile cpu children\n")
     target.send("")
     child = target.readline()
@@ -408,7 +441,8 @@ def test_everything_all_the_time(probe, any_python):
     after = any_python.run("shares.py", "calls")
     for target in before, after:
         eventually(lambda target=target: samples(own, target.pid) > 50, patience(60), "samples")
-    assert {stack[0] for stack in folded(own.read("all", "profile", "folded"))} >= {f"pid {before.pid}", f"pid {after.pid}"}
+    outermost = {stack[0] for stack in folded(own.read("all", "profile", "folded"))}
+    assert outermost >= {f"pid {before.pid}", f"pid {after.pid}"}
     Commands(own, after.pid).run("ctl", "profile off\n")
     taken = samples(own, after.pid)
     some = samples(own, before.pid)
@@ -419,11 +453,35 @@ def test_everything_all_the_time(probe, any_python):
 def test_of_a_job(probe, any_python):
     job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(40000 + os.getpid() % 20000), "WORLD_SIZE": "4"}
     ranks = [any_python.run("shares.py", "python", env={**job, "RANK": rank}) for rank in "13"]
+    directory = probe.path / "jobs" / f"127.0.0.1:{job['MASTER_PORT']}"
+    roots = {"rank 1", "rank 3"}
+    eventually(lambda: roots <= set(words_of(directory / "top")), patience(30), "both at work")  # nothing is sampled
     for target in ranks:
-        started(probe, target, "profile cpu 997hz", 20)
-    found = folded(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "folded"))
-    assert {stack[0] for stack in found} == {"rank 1", "rank 3"}
-    assert len(probe.read("jobs", f"127.0.0.1:{job['MASTER_PORT']}", "profile", "status").splitlines()) == 2
+        started(probe, target, "profile wall 997hz", 20)
+    for number, target in enumerate(ranks):
+        Commands(probe, target.pid).run("ctl", f"profile mark both\nprofile mark of{number}\n")
+    profile = directory / "profile"
+    assert {stack[0] for stack in folded((profile / "folded").read_text())} == roots
+    assert len((profile / "status").read_text().splitlines()) == 2
+    assert set(os.listdir(profile)) == FILES | {"live", "last", "marks", "modes", "diff"}
+    assert set(os.listdir(profile / "marks")) == {"both", "of0", "of1"}
+    for part, seen in ("last/1h", roots), ("marks/both", roots), ("marks/of0", {"rank 1"}), ("modes/cpu", roots), \
+            ("diff/1h..both", roots), ("diff/both..of1", {"rank 3"}):
+        eventually(lambda: {stack[0] for stack in folded((profile / part / "folded").read_text())} == seen,
+                   patience(30), part)
+        assert flamegraph((profile / part / "flamegraph.html").read_text())
+    for nothing in "marks/none", "last/soon", "diff/both..none", "modes/none":
+        assert not (profile / nothing).exists(), nothing
+    assert "rank 1" in words_of(profile / "marks" / "of0" / "top")
+    for top_file in directory / "top", probe.path / "all" / "top":
+        found = eventually(lambda: (words := words_of(top_file)) and roots <= set(words) and words, patience(30),
+                           "the last second")
+        assert any(words.startswith("burn40 ") for words in found), found
+
+
+def words_of(path):
+    """What stands behind the numbers of a top's lines: the function, and where it is."""
+    return [line.split(" ", 4)[4] for line in path.read_text().splitlines()[1:] if not line.startswith("#")]
 
 
 def blocks(text):
@@ -460,3 +518,52 @@ def test_live(probe, any_python):
         assert everybody.stdout.readline().startswith("# ")
         target.process.kill()
         assert own.wait(patience(60)) == 0
+
+
+# trains from a loader that has processes of its own, once for each line
+TRAINS = """
+import sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+torch.set_num_threads(1)
+class Samples(Dataset):
+    def __len__(self):
+        return 200
+    def __getitem__(self, number):
+        time.sleep(0.02)
+        return torch.full((16,), float(number))
+model = torch.nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+def step(batch):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+def train():
+    for batch in DataLoader(Samples(), batch_size=4, num_workers=2):
+        step(batch)
+print("ready", flush=True)
+for line in sys.stdin:
+    train()
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.long
+def test_a_job_that_waits_for_its_loader(probe, torch_python):  # noqa: F811
+    """Twenty lines say what it waits for, whatever else threads of the loader wait for."""
+    target = torch_python.run_source(TRAINS)
+    commands = Commands(probe, target.pid)
+    commands.run("ctl", "profile wall\n")
+    target.send("train")
+    target.expect("done", 60)
+    commands.run("ctl", "profile off\n")
+    text = probe.read(target.pid, "profile", "top")
+    lines = [line.split(" ", 4) for line in text.splitlines()[:20] if not line.startswith(("#", "self"))]
+    waits = [line for line in lines if "_next_data < _BaseDataLoaderIter.__next__ < train" in line[4]]
+    assert waits and lines.index(waits[0]) <= 2, text  # [preempted] may be more
+    whole = float(next(line.split(" ")[1] for line in text.splitlines() if " train /" in line))
+    in_loader = float(next(line.split(" ")[1]
+                           for line in text.splitlines() if " _BaseDataLoaderIter.__next__ /" in line))
+    assert in_loader > 0.5 * whole, text
+    assert sum(float(line[0]) for line in waits) > 0.3 * in_loader, text
+    # threads of its own that feed the others
+    assert re.search(r"Condition\.wait \S+ \[futex\] < Queue._feed < ", text), text

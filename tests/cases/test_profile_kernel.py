@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import signal
+import time
 
 import pytest
 
@@ -18,6 +19,7 @@ from mount import REPOSITORY
 from test_profile import samples, started, status
 
 BPF, PROG_GET_FD_BY_ID = 321, 13
+ENOUGH = 10000  # samples, for a point of error
 
 # forks, executes, and has a new thread each moment; says how many of them did what they should
 STORM = """
@@ -33,13 +35,13 @@ def spin(n):
 print("ready")
 until = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < until:
-    begun = [threading.Thread(target=short) for _ in range(40)]
+    begun = [threading.Thread(target=short) for _ in range(200)]
     before = done
     for thread in begun:
         thread.start()
     for thread in begun:
         thread.join()
-    wrong += done != before + 40
+    wrong += done != before + 200
     child = os.fork()
     if not child:
         spin(20000)
@@ -204,44 +206,70 @@ def judged(probe, target, mode, spent):
 
 
 def noise(n):
-    """Points that a share may be off by, of n samples: four standard deviations of a half, and what the profile has before
-    and after the program's own account."""
+    """Points that a share may be off by, of n samples: four standard deviations of a half, and what the profile has
+    before and after the program's own account."""
     return 400 * math.sqrt(0.25 / n) + 2
+
+
+def waited(pid):
+    """Seconds in which its main thread wanted no processor, of all that there were: as it sleeps, when the kernel has
+    said all."""
+    def asleep():
+        if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S":
+            on, ready, _ = map(int, pathlib.Path(f"/proc/{pid}/schedstat").read_text().split())
+            return time.monotonic() - (on + ready) / 1e9
+    return eventually(asleep, patience(30), "its sleep")
+
+
+def seconds(probe, target, mode, name):
+    """Below a function."""
+    return sum(count for stack, count in shares.stacks(probe.read(target.pid, "profile", "modes", mode, "folded"))
+               if any(frame.startswith(name + " ") for frame in stack)) / 1e6
 
 
 @pytest.mark.long
 def test_truth(probe, python, kernel):
-    """All modes of one profile of a program that computes with the GIL, without it, and sleeps."""
+    """All modes of one profile of a program that computes with the GIL, without it, and sleeps: shares and seconds."""
     target = python.run("shares.py", "mix")
-    commands = started(probe, target, "profile wall 997hz", 20)
+    commands = started(probe, target, "profile wall 9973hz", 20)
     assert status(probe, target.pid)["Source"] == "bpf"
+    shares.hold(target)
     commands.run("ctl", "profile clear\n")
+    least = -waited(target.pid)
     shares.begin(target)
-    eventually(lambda: samples(probe, target.pid) > 1500, patience(60), "samples")
-    spent = shares.end(target)
+    eventually(lambda: seconds(probe, target, "cpu", "<module>") * 9973 > ENOUGH, patience(100),
+               "samples of processor time")
+    shares.hold(target)
+    least += waited(target.pid)
     commands.run("ctl", "profile off\n")
+    spent = shares.end(target)
     said = status(probe, target.pid)
     assert said["Lost"].startswith("0 ") and said["Torn"].startswith("0 ") and said["NoStack"].startswith("0 ")
     cpu = {name: own for name, (own, _) in spent.items()}
-    with_gil = {name: own for name, own in cpu.items() if name != "in_c_nogil"}
-    waited = {name: wall - cpu[name] if name == "asleep" else 0.0 for name, (_, wall) in spent.items()}
     wall = {name: all_of_it for name, (_, all_of_it) in spent.items()}
-    for mode, truth in ("cpu", cpu), ("gil", with_gil), ("off", waited), ("wall", wall):
+    with_gil = {name: own for name, own in cpu.items() if name != "in_c_nogil"}
+    # the time that others take from it, a hypervisor too, falls to one function or another in large pieces
+    idle = 1 - sum(cpu.values()) / sum(wall.values())
+    for mode, truth, points in ("cpu", cpu, 1.5), ("gil", with_gil, 1.5), ("wall", wall, 1.5 + 10 * idle):
         found = judged(probe, target, mode, truth)
         assert found.impossible == 0
-        assert found.worst < noise(300), (mode, found, spent)
-    without = judged(probe, target, "nogil", {"in_c_nogil": 1.0, "in_python": 0.0, "in_c_gil": 0.0})
-    assert without.worst < noise(300), without
+        assert found.worst < points, (mode, found, spent)
+    for mode, name in ("nogil", "in_c_nogil"), ("cpu", "in_c_gil"), ("cpu", "in_python"):
+        assert seconds(probe, target, mode, name) == pytest.approx(cpu[name], rel=0.05), (mode, name, spent)
+    off = {name: seconds(probe, target, "off", name) for name in (*spent, "<module>")}
+    assert 0.5 * least < off.pop("<module>"), (least, off)
+    assert off["asleep"] < 1.05 * (wall["asleep"] - cpu["asleep"])  # until it had a processor again
+    assert off["asleep"] > 0.95 * sum(off.values()), off
 
 
 @pytest.mark.long
 def test_no_stack_that_never_was(probe, python, kernel):
     target = python.run("shares.py", "calls")
-    commands = started(probe, target, "profile cpu 9973hz", 5000)
+    commands = started(probe, target, "profile cpu 9973hz", ENOUGH)
     commands.run("ctl", "profile off\n")
     found = shares.judge(probe.read(target.pid, "profile", "folded"), {"hot_a": 1.0, "hot_b": 3.0})
     assert found.impossible == 0
-    assert found.worst < noise(5000)
+    assert found.worst < 1.5, found
     said = status(probe, target.pid)
     assert said["Torn"].startswith("0 ")
 
@@ -344,7 +372,8 @@ def test_who_makes_memory_grow(probe, python, kernel):
         for name in truth:
             found[name] += count if any(frame.startswith(name) for frame in stack) else 0
     for name, pages in truth.items():
-        assert -0.01 * sum(truth.values()) < pages - found[name] < 0.01 * sum(truth.values()) + lost, (truth, found, said)
+        part = 0.01 * sum(truth.values())
+        assert -part < pages - found[name] < part + lost, (truth, found, said)
     assert found["gives_back"] < found["grow_list"] < found["grow_bytes"]
 
 
@@ -379,7 +408,8 @@ def test_deep_native_stacks(probe, python, kernel):
 
 def processor_seconds(pid):
     """Of all threads that the process ever had."""
-    return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    ticks = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.long
@@ -401,12 +431,13 @@ def test_threads_that_start_as_it_begins(probe, any_python, kernel):
 
 @pytest.mark.long
 def test_storm(probe, any_python, kernel):
-    """2,000 threads a second, forks and execs: none of them notices, and no event of theirs stays."""
+    """Threads, 200 at once and some thousands a second where nothing else runs (the benchmark says how many), forks and
+    execs: none of them notices, and no event of theirs stays."""
     target = any_python.run_source(STORM, 4)
     own = probe.mount()
     started(own, target, "profile wall 997hz children", 50)
     wrong, done = map(int, target.readline(patience(60)).split())
-    assert wrong == 0 and done > 40
+    assert wrong == 0 and done >= 200
     assert samples(own, target.pid) > 50
     Commands(own, target.pid).run("ctl", "profile off\n")
     eventually(lambda: not descriptors(own.pid, "[perf_event]"), patience(30), "the end of its events")

@@ -1,5 +1,6 @@
-"""The formats of a profile as the real tools read them, of each part of the tree. speedscope, profiler-cli, inferno-flamegraph and
-flamegraph.pl are no Debian packages, and go is large: they are taken from PATH. PROBEFS_TEST_PICTURES: a directory for pictures."""
+"""The formats of a profile as the real tools read them, of each part of the tree. flamegraph.pl is part of a Debian
+package, speedscope and profiler-cli come by npm, which tests/run does; go is large, and inferno-flamegraph takes
+minutes to compile: these are taken from PATH where they are. PROBEFS_TEST_PICTURES: a directory for pictures."""
 import collections
 import html
 import json
@@ -14,7 +15,7 @@ import pytest
 import browser as browsers
 import shares
 from commands import Commands
-from interpreters import eventually, patience
+from interpreters import CACHE, eventually, patience
 from mount import REPOSITORY
 
 pytestmark = pytest.mark.deadline(300)
@@ -23,16 +24,20 @@ FORMATS = "folded", "flamegraph.html", "speedscope.json", "gecko.json", "pprof"
 PARTS = "whole", "thread", "mark", "mode", "all", "job"
 PICTURES = os.environ.get("PROBEFS_TEST_PICTURES")
 
+PLACES = os.environ["PATH"], CACHE / "viewers" / "node_modules" / ".bin", "/usr/share/perl5/Devel/NYTProf"
+
+
 def tool(name):
     """Where a program is, or skips by its name."""
-    found = shutil.which(name)
+    found = shutil.which(name, path=os.pathsep.join(map(str, PLACES)))
     if not found:
         pytest.skip(f"{name} is not installed")
     return found
 
 
 def run(*command, **more):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=patience(100), **more)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=patience(100),
+                          **more)
     assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout
 
@@ -53,8 +58,8 @@ def saved(probe, any_python, tmp_path_factory):
             control = Commands(probe, target.pid)
             control.run("ctl", "profile wall 997hz native\n")
             for mark in "cold", "warm":
-                before = samples(probe, target)
                 control.run("ctl", f"profile mark {mark}\n")
+                before = samples(probe, target)
                 eventually(lambda: samples(probe, target) > before + 500, patience(60), "samples")
         for target in ranks:
             Commands(probe, target.pid).run("ctl", "profile off\n")
@@ -96,7 +101,8 @@ def near(one, other, share=0.001):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_go_reads_pprof(saved, part):
-    text = run(tool("go"), "tool", "pprof", "-top", "-unit=us", "-nodecount=10000", "-nodefraction=0", saved / part / "pprof")
+    text = run(tool("go"), "tool", "pprof", "-top", "-unit=us", "-nodecount=10000", "-nodefraction=0",
+               saved / part / "pprof")
     assert re.search(r"^Type: " + ("nogil" if part == "mode" else "wall") + "$", text, re.M)
     found = {}
     for line in re.search(r"flat%.*?\n(.*)", text, re.S)[1].splitlines():
@@ -110,20 +116,26 @@ def test_go_reads_pprof(saved, part):
     assert "MainThread" in tags if part != "mode" else "in_c_nogil" in tags
 
 
+def plain(name):
+    """As flamegraph.pl writes them, some versions of it."""
+    return name.translate(str.maketrans("<>", "()"))
+
+
 @pytest.mark.parametrize("program", ["flamegraph.pl", "inferno-flamegraph"])
 def test_flame_graphs_of_folded(saved, program):
-    tool(program)
     for part in PARTS + ("diff",):
-        picture = html.unescape(run(program, saved / part / "folded"))
+        picture = html.unescape(run(tool(program), saved / part / "folded"))
         titles = re.findall(r"<title>(.*?) \(([\d,]+) samples, ([\d.]+)%(.*?)\)</title>", picture)
-        frames = {name: int(count.replace(",", "")) for name, count, *_ in titles}
-        lines = [line.rsplit(" ", 2 if part == "diff" else 1) for line in (saved / part / "folded").read_text().splitlines()]
+        frames = {plain(name): int(count.replace(",", "")) for name, count, *_ in titles}
+        lines = [line.rsplit(" ", 2 if part == "diff" else 1)
+                 for line in (saved / part / "folded").read_text().splitlines()]
         assert frames["all"] == sum(int(line[-1]) for line in lines), part
         roots = collections.Counter()
         for line in lines:
-            roots[line[0].split(";")[0]] += int(line[-1])
+            roots[plain(line[0].split(";")[0])] += int(line[-1])
         for name, count in roots.items():
-            if sum(name in line[0].split(";") for line in lines) == sum(line[0].split(";")[0] == name for line in lines):
+            if sum(name in plain(line[0]).split(";") for line in lines) == sum(plain(line[0]).split(";")[0] == name
+                                                                               for line in lines):
                 assert count < roots.total() / 1000 or name in frames, (part, name)
         if part == "diff":
             assert any(re.search(r"[-+]\d", more) for *_, more in titles)
@@ -166,7 +178,8 @@ def test_speedscope_shows_it(page, saved, tmp_path):
         profile = json.loads(text)
         thread = profile["profiles"][profile["activeProfileIndex"]]
         load = tmp_path / f"{part}.js"
-        load.write_text(f"speedscope.loadFileFromBase64({json.dumps(part)}, btoa(unescape(encodeURIComponent({json.dumps(text)}))))")
+        load.write_text(f"speedscope.loadFileFromBase64({json.dumps(part)}, "
+                        f"btoa(unescape(encodeURIComponent({json.dumps(text)}))))")
         page.open("about:blank")
         page.open(f"file://{release}/index.html#localProfilePath={load}")
         page.until("document.title.includes('speedscope') && document.body.innerText.includes('Sandwich') && "
@@ -174,7 +187,8 @@ def test_speedscope_shows_it(page, saved, tmp_path):
         page.run("[...document.querySelectorAll('div')].findLast(e => e.innerText.includes('Sandwich')).click()")
         page.until("document.body.innerText.includes('Symbol Name')", "the table")
         picture(page, f"speedscope-{part}")
-        rows = page.run("[...document.querySelectorAll('tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))")
+        rows = page.run("[...document.querySelectorAll('tr')]"
+                        ".map(row => [...row.cells].map(cell => cell.innerText.trim()))")
         shown = {row[-1]: row[-2] for row in rows if len(row) >= 3}
         whole = thread["endValue"]
         for number, frame in enumerate(profile["shared"]["frames"]):
@@ -195,7 +209,8 @@ def test_the_profiler_of_firefox_reads_gecko(saved, tmp_path):
         for part in "mode", "job":
             subprocess.run([program, "load", str(saved / part / "gecko.json")], env=home, capture_output=True)
             # its server may need longer than it waits for it
-            eventually(lambda: not subprocess.run([program, "profile", "info"], env=home, capture_output=True).returncode,
+            eventually(lambda: not subprocess.run([program, "profile", "info"], env=home,
+                                                  capture_output=True).returncode,
                        patience(60), "its server")
             processes = ask("profile", "info", "--all")["processes"]
             assert len(processes) == (2 if part in {"all", "job"} else 1)
@@ -224,18 +239,21 @@ def opened(page, path):
 def at(page, x, y):
     """What is said of the frame at a place of the canvas."""
     page.run(f"""(() => {{ const c = document.querySelector('canvas'), r = c.getBoundingClientRect();
-        c.dispatchEvent(new MouseEvent('mousemove', {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
+        c.dispatchEvent(new MouseEvent('mousemove',
+            {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
     return page.text("#tip")
 
 
 def click(page, x, y):
     page.run(f"""(() => {{ const c = document.querySelector('canvas'), r = c.getBoundingClientRect();
-        c.dispatchEvent(new MouseEvent('click', {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
+        c.dispatchEvent(new MouseEvent('click',
+            {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
 
 
 def coloured(page, x, y):
     """Whether something is drawn there, as [red, green, blue]."""
-    return page.run(f"(() => {{ const s = devicePixelRatio || 1; return [...pen.getImageData({x} * s, {y} * s, 1, 1).data]"
+    return page.run(f"(() => {{ const s = devicePixelRatio || 1; return [...pen.getImageData({x} * s, {y} * s, 1, "
+                    f"1).data]"
                     ".slice(0, 3); })()")
 
 

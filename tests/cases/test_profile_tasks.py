@@ -1,5 +1,5 @@
-"""asyncio in profiles: which task runs, whom it runs for, and what tasks wait for, of tests/targets/shares.py's tasks, which
-measure themselves; of very many tasks; of names that would be too many."""
+"""asyncio in profiles: which task runs, whom it runs for, and what tasks wait for, of tests/targets/shares.py's tasks,
+which measure themselves; of very many tasks; of names that would be too many."""
 import collections
 import re
 
@@ -75,8 +75,8 @@ def measured(probe, target):
 
 
 def lineages(cpu):
-    """{whether a task's awaiters are known, None: nor the task: count}. No sample is under a task that didn't run, none has
-    what calls it."""
+    """{whether a task's awaiters are known, None: nor the task: count}. No sample is under a task that didn't run, none
+    has what calls it."""
     found = collections.Counter()
     for stack, count in shares.stacks(cpu):
         burns = [BURNS[function(frame)] for frame in stack if function(frame) in BURNS]

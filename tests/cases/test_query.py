@@ -560,6 +560,24 @@ def test_ways_to_write(query, how):
     assert query.read_text() == "name,n\n" + "".join(f"{t},{n}\n" for n, t in wanted)
 
 
+@pytest.mark.parametrize("before", ["-- how many\n", "-- taken from where?\n\n  -- and by whom\n"])
+def test_comments_in_front(query, before):
+    """They make no difference, wherever it is cut."""
+    lines = (before + LINES + "\n").splitlines(keepends=True)
+    for cut in range(1, len(lines)):
+        parts = "".join(lines[:cut]), "".join(lines[cut:])
+        if lines[cut - 1].startswith("       count"):
+            parts = lines  # two lines that are none together are wrong at once, as what `cat` writes is
+        fd = os.open(query, os.O_RDWR)
+        for part in parts:
+            os.write(fd, part.encode())
+        os.close(fd)
+        assert query.read_text().startswith("name,n\n") and query.read_text().count("\n") == 3
+    result = shell('exec 3> "$1"; echo -n "$2" >&3; echo "SELECT nope FROM threads" >&3; echo $?; exec 3>&-; cat "$1"',
+                   query, before)
+    assert result.stdout.startswith("1\nerror: no such column: nope\n"), result
+
+
 def test_statements_in_a_row(query):
     result = shell('exec 3<> "$1"; echo "SELECT 1 AS x" >&3; cat <&3; echo "SELECT 2 AS y" >&3;'
                    'cat <&3; echo "SELECT 3 AS z; SELECT 4 AS w;" >&3; cat <&3', query)

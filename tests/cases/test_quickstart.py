@@ -25,14 +25,15 @@ def environment(tmp_path):
             "TMPDIR": str(logs)}
 
 
-def quickstart(environment):
+def quickstart(environment, *command):
     if not shutil.which("dpkg-query"):
         pytest.skip("it wants Debian")
     if os.geteuid() != 0:
         pytest.skip("it wants root where a package is missing")
     # whatever it leaves mounted, and its daemon, end with the namespaces
-    return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", QUICKSTART],
-                          env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+                           *(command or [QUICKSTART])], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True,
                           timeout=patience(100))
 
 
@@ -51,7 +52,29 @@ def test_quickstart(environment):
     for words in "Thread ", "<module>", " accuracy ", "3 hits", "by breakpoint", "Agent: running, connected", \
             "Exit: signal 9 SIGKILL":
         assert words in said.stdout, words
+    assert "--keep leaves it mounted" in said.stdout
     assert os.listdir(environment["TMPDIR"]) == []
+
+
+KEPT = """
+said=$TMPDIR/said
+"$0" --keep >"$said"
+! grep -lx probefs-web /proc/[0-9]*/comm
+command=$(grep -o '/[^ ]*/probefs-web.*' "$said")
+$command --listen 0 >"$said.link" & web=$!
+until grep -q '^http://127.0.0.1:[0-9]*/#token=' "$said.link"; do kill -0 $web; sleep 0.1; done
+kill $web
+eval "$(grep -o 'fusermount3 -u .*' "$said")"
+"""
+
+
+def test_quickstart_that_is_kept(environment):
+    """How to have it in a browser, and how to end it, is as it says; it opens no port itself."""
+    if not (daemon.build() / "contrib" / "web" / "probefs-web").exists():
+        pytest.skip("probefs-web is not built: libmicrohttpd is missing")
+    said = quickstart({**environment, "PROBEFS_BUILD": str(daemon.build())}, "sh", "-ec", KEPT, QUICKSTART)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert sorted(os.listdir(environment["TMPDIR"])) == ["said", "said.link"]
 
 
 def test_quickstart_that_fails(environment, tmp_path):

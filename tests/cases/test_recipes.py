@@ -83,7 +83,8 @@ def test_it_is_slow(probe, any_python):
     recipe = Recipe(probe, target, "it is slow")
     assert "is_slow" in recipe.type_until("(?s)MainThread.*price")
     top = recipe.type().splitlines()
-    assert top[0].startswith("self% total%") and any("is_slow" in line and float(line.split()[1]) > 50 for line in top[1:])
+    assert top[0].startswith("self% total%")
+    assert any("is_slow" in line and float(line.split()[1]) > 50 for line in top[1:])
     assert recipe.type().splitlines()[1].startswith("MainThread,")
     recipe.type()
     assert recipe.type_until(r"(?m)^[1-9]\d*,").splitlines()[0] == "count(*),sum(duration)"
@@ -158,7 +159,8 @@ def test_it_crashes(probe, any_python):
     target.process.wait()
     eventually((probe.path / "exited" / str(target.pid) / "crash").is_dir)
     assert recipe.type().endswith("KeyError: 'price'\n")
-    assert re.search(rf"^#0  lookup \(\S*{SCRIPT}:\d+\)\n    row = {{'id': 7}}\n    column = 'price'$", recipe.type(), re.M)
+    assert re.search(rf"^#0  lookup \(\S*{SCRIPT}:\d+\)\n    row = {{'id': 7}}\n    column = 'price'$", recipe.type(),
+                     re.M)
     recipe.type()
     assert "Exit: status 1" in recipe.type()
     recipe.end()

@@ -297,7 +297,8 @@ def test_at_random(python, seed):
     for _ in range(250):
         kind = dice.random()
         if kind < 0.6:
-            asked.append(client.start_switch(dice.choice(sorted(possible)), dice.choice([agent.ON, agent.ON, agent.OFF]),
+            asked.append(client.start_switch(dice.choice(sorted(possible)),
+                                             dice.choice([agent.ON, agent.ON, agent.OFF]),
                                              size=dice.choice([0, 0, MINIMUM, 1 << 20])))
         elif kind < 0.8:
             asked.append(client.start("6 * 7"))

@@ -155,7 +155,8 @@ def test_resize(idle):
     ("gc -1M", "-1M"), ("gc 99999999999999999999999G", "9999"), ("gc 1M 2M", "2M"), ("gc rate=0.5", "rate=0.5"),
     ("torch rate=0", "0"), ("torch rate=1.5", "1.5"), ("torch rate=nan", "nan"), ("torch rate=", None),
     ("torch rate=0.5x", "0.5x"), ("torch on 1M rate=0.5 more", "more"), ("spans 64M on", "on"),
-    ("gc 100ms", "100ms"), ("loop 9ms", "9ms"), ("loop on 2h", "2h"), ("loop 100ms 200ms", "200ms"), ("loop 1M rate=0.5", "rate"),
+    ("gc 100ms", "100ms"), ("loop 9ms", "9ms"), ("loop on 2h", "2h"), ("loop 100ms 200ms", "200ms"),
+    ("loop 1M rate=0.5", "rate"),
 ])
 def test_errors(idle, line, at):
     _, commands = idle
@@ -318,7 +319,8 @@ def test_nothing_leaks(probe, any_python):
             os.stat(left / "query")
         os.rmdir(left)
     assert len(made) == 10
-    eventually(lambda: not made & rings(probe.process.pid), what="the end of all rings")  # an open file's is released later
+    # an open file's is released later
+    eventually(lambda: not made & rings(probe.process.pid), what="the end of all rings")
     eventually(lambda: os.listdir(probe.path) and not any(stays(fd, pids) for fd in (own / "fd").iterdir()),
                what="the end of all descriptors")
 

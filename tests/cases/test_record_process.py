@@ -106,7 +106,8 @@ def test_process_without_proc(any_python, tmp_path):
     client.eval("import os; outside = os.open('/', os.O_RDONLY)")
     on(client, "process_samples")
     ring_file.wait_rows(target.pid, "process_samples", 1)
-    client.eval(f"os.chroot({str(tmp_path)!r}); os.mkdir('/proc'); os.mkdir('/proc/self'); os.mkfifo('/proc/self/stat')")
+    client.eval(f"os.chroot({str(tmp_path)!r}); os.mkdir('/proc'); os.mkdir('/proc/self'); "
+                f"os.mkfifo('/proc/self/stat')")
     rows = ring_file.wait_rows(target.pid, "process_samples", 3)
     assert all(row.threads for row in rows)
     off(client, "process_samples")

@@ -137,18 +137,13 @@ def test_pandas(top):
 def test_duckdb(probe, recorded, target, top):
     other = recorded()
     write(other, "spans", [(1, None, "step", 7, None, 5.0, 1.5, 0, None)])
-    assert readers.duckdb(f"SELECT count(*), sum(id), max(start), count(duration) FROM read_csv('{top}/tables/spans.csv')"
+    assert readers.duckdb(f"SELECT count(*), sum(id), max(start), count(duration) FROM "
+                          f"read_csv('{top}/tables/spans.csv')"
                           ) == [(len(NASTY), sum(range(1, len(NASTY) + 1)), 100 + (len(NASTY) - 1) / 4,
                                  sum(i % 3 > 0 for i in range(len(NASTY))))]
-
-    def everybody():
-        try:
-            return dict(readers.duckdb("SELECT filename, count(*) FROM read_csv("
-                                       f"'{probe.path}/*/tables/spans.csv', filename = true, union_by_name = true, "
-                                       "all_varchar = true) GROUP BY 1"))
-        except AssertionError:
-            return None  # some process of this machine has just ended
-    counts = eventually(everybody, what="DuckDB over all processes")
+    counts = dict(readers.duckdb_everywhere("SELECT filename, count(*) FROM read_csv("
+                                            f"'{probe.path}/*/tables/spans.csv', filename = true, "
+                                            "union_by_name = true, all_varchar = true) GROUP BY 1"))
     assert counts[str(top / "tables" / "spans.csv")] == len(NASTY)
     assert counts[str(probe.path / str(other.pid) / "tables" / "spans.csv")] == 1
 

@@ -118,7 +118,8 @@ def test_the_guide():
 
 INTEGERS = [None, 0, 1, 2, 3, -1, 7, 2**53 + 1, 2**63 - 1, -2**63 + 1]
 REALS = [None, 0.0, 0.25, 0.5, -0.25, 1.5, 2.0, 1e9, -3.0, 1e300, -1e300]
-TEXTS = [None, "", "a", "A", "ab", "a\0", "a\0b", b"\xff", b"a\xffb", "ü", "'", "step", "x" * 30, "x" * 30 + "y", "1", "2.0"]
+TEXTS = [None, "", "a", "A", "ab", "a\0", "a\0b", b"\xff", b"a\xffb", "ü", "'", "step", "x" * 30, "x" * 30 + "y", "1",
+         "2.0"]
 DOMAINS = {"INTEGER": INTEGERS, "REAL": REALS, "TEXT": TEXTS}
 NAMES = {kind: [name for name, k in columns("spans") if k == kind] for kind in DOMAINS}
 
@@ -204,8 +205,8 @@ class Statements:
 
     def joined(self):
         left = self.random.choice(["", "LEFT "])
-        one, other = self.random.choice([("parent", "id"), ("id", "parent"), ("name", "task"), ("name", "attrs"), ("start", "duration"),
-                                         ("id", "start"), ("failed", "name")])
+        one, other = self.random.choice([("parent", "id"), ("id", "parent"), ("name", "task"), ("name", "attrs"),
+                                         ("start", "duration"), ("id", "start"), ("failed", "name")])
         collation = self.random.choice(["", " COLLATE NOCASE"])
         keys = self.some(1, 2)
         return (f"SELECT {', '.join(shown('a.' + k) for k in keys)}, {shown('b.name')}, count(*) FROM spans a "

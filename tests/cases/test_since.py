@@ -1,5 +1,5 @@
-"""For how long threads and tasks have stood where they stand, against clocks that the programs print: CLOCK_MONOTONIC is
-the same for all. What is told is never more than it was, and no less than since the first look."""
+"""For how long threads and tasks have stood where they stand, against clocks that the programs print: CLOCK_MONOTONIC
+is the same for all. What is told is never more than it was, and no less than since the first look."""
 import os
 import pathlib
 import re

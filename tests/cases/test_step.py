@@ -367,7 +367,8 @@ for line in sys.stdin:
 @pytest.mark.parametrize("warnings", ["default", "error"])
 @pytest.mark.parametrize("line, to, seen", [(5, 7, [1, 3]), (7, 5, [1, 3]), (9, 4, [1, 3, 1, 3])])
 def test_jump_over_assignments(python, line, to, seen, warnings):
-    """From a line, a yield and a return, and CPython's warning that variables have no value yet is nobody's business."""
+    """From a line, a yield and a return, and CPython's warning that variables have no value yet is nobody's
+    business."""
     target = start(python, UNBOUND, env={"PYTHONWARNINGS": warnings})
     client = connect(target)
     answer = client.breakpoints(agent.breakpoint(agent.LINE, "source.py", line, action=agent.STOP, count=1))
@@ -422,7 +423,8 @@ def test_other_thread(python):
 
 
 def test_breakpoint(python):
-    """Where a step ends at a breakpoint there is one stop, that of the breakpoint; where it leads on from one, it moves."""
+    """Where a step ends at a breakpoint there is one stop, that of the breakpoint; where it leads on from one, it
+    moves."""
     target, client = paused(python, JUMPS)
     answer = client.wait(client.start_breakpoints(
         agent.breakpoint(agent.LINE, "source.py", 6, action=agent.STOP, stop_ns=60 * 10**9)))

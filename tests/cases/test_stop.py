@@ -355,7 +355,8 @@ def test_eval(framed):
     assert here(client, "x", flags=agent.IN_FRAME, depth=1).error == errno.EIO
     answer = here(client, "x", flags=agent.IN_FRAME, depth=9)
     assert answer.error == errno.ENOENT and "3 now" in answer.words
-    assert here(client, "threading.get_ident() == ident, threading.current_thread().name").text == "(True, 'MainThread')\n"
+    assert here(client,
+                "threading.get_ident() == ident, threading.current_thread().name").text == "(True, 'MainThread')\n"
     assert here(client, "print('caught'); lock.acquire(blocking=False)").text == "caught\nTrue\n"
     assert here(client, "lock.release(); 1 / 0").error == errno.EIO
     assert here(client, "[a + y for a in range(2)]").text == "[5, 6]\n"

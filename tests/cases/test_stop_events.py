@@ -87,7 +87,8 @@ def test_reasons(program):
             gone = events.next("continue")
             assert (gone["name"], gone["attrs"]["stop"]) == (verb, told[-1]["stop"])
         stop = next_stop()
-        assert (stop["id"], stop["reason"], stop["exception"], stop["returned"], stop["error"]) == (1, "breakpoint", None, None, None)
+        assert [stop[name] for name in ("id", "reason", "exception", "returned", "error")] == [
+            1, "breakpoint", None, None, None]
         go_on("next")
         stop = next_stop()
         assert (stop["id"], stop["reason"], stop["lineno"]) == (None, "step", line_of("    return [y]"))
@@ -100,7 +101,8 @@ def test_reasons(program):
         assert stop["exception"] == {"type": "__main__.Bad", "message": "bad 2"}
         go_on()
         assert sorted({one["stop"] for one in told}) == [one["stop"] for one in told]
-    rows = ask(program.directory / "query", "SELECT stop, reason, exception, message, returned FROM hits ORDER BY rowid")
+    rows = ask(program.directory / "query",
+               "SELECT stop, reason, exception, message, returned FROM hits ORDER BY rowid")
     assert [(row["reason"], row["exception"] or row["returned"]) for row in rows] == \
         [("breakpoint", ""), ("step", ""), ("return", "[2]"), ("raise", "__main__.Bad")]
     program.target.expect("done")
@@ -271,7 +273,8 @@ def test_until(loops):
 
 def test_step_own(loops):
     """Through json, to its callback, and back."""
-    call, back = in_loops('    return json.loads("[1]", object_hook=hook, parse_int=hook)'), in_loops("    return value")
+    call, back = in_loops('    return json.loads("[1]", object_hook=hook, '
+                          'parse_int=hook)'), in_loops("    return value")
     loops.breakpoints(f"stop {loops.file}:{call}\n")
     with Events(loops.probe, loops.pid) as events:
         loops.target.send("own()")
@@ -334,7 +337,8 @@ def hits_of(target, probe):
 
 def test_after_and_every(probe, python):
     target = python.run_source(COUNTS)
-    set_breakpoints(probe, target.pid, "log passed() {i} if i != 1 after 2 every 3 x 2\nlog passed() {i} every 6\nlog passed() {i} after 10\n")
+    set_breakpoints(probe, target.pid, "log passed() {i} if i != 1 after 2 every 3 x 2\nlog passed() {i} every 6\nlog "
+                                       "passed() {i} after 10\n")
     target.send("[passed(i) for i in range(12)][-1]")
     target.expect("11")
     hits = [(number, captured) for number, _, captured in hits_of(target, probe)]
@@ -351,7 +355,8 @@ def test_raise_in(probe, python):
     target = python.run_source(COUNTS)
     file = target.path()
     set_breakpoints(probe, target.pid, f"log raise in own {{1}}\nlog raise ValueError in json {{2}}\n"
-                                       f"log raise in {file.rpartition('/')[2]} {{3}}\nlog raise KeyError in own {{4}}\n")
+                                       f"log raise in {file.rpartition('/')[2]} {{3}}\nlog raise KeyError in own "
+                                       f"{{4}}\n")
     target.send("parse('x'), inside(), quiet()")
     target.expect("(None, None, None)")
     hits = hits_of(target, probe)

@@ -8,6 +8,7 @@ import pytest
 
 import victims
 from interpreters import interpreters
+from job_storm import JobStorm
 from storming import Debugged, Injected, Mounted, Recorded, Sampled, storm
 
 pytestmark = pytest.mark.long
@@ -53,7 +54,8 @@ def test_while_recording(probe, interpreter, kind):
     calm(tally, kind)
 
 
-@pytest.mark.parametrize("interpreter, kind", [cell for cell in cells() if re.match("alloc|malloc,|fork|short|exec|asyncio", cell.values[1])])
+@pytest.mark.parametrize("interpreter, kind", [cell for cell in cells()
+                                               if re.match("alloc|malloc,|fork|short|exec|asyncio", cell.values[1])])
 def test_while_sampling(probe, interpreter, kind):
     tally = storm(Sampled(probe.mount(), seed=f"{interpreter} {kind}"), interpreter, kind, CYCLES)
     assert tally.harms == []
@@ -68,10 +70,21 @@ def test_while_debugging(probe, interpreter, kind):
 @pytest.mark.python(minimum=OLDEST)
 @pytest.mark.deadline(STARTING + 120)
 def test_while_threads_start(probe, python):
-    """Breakpoints, pauses and recorders come and go while threads of Python's and of C's begin and end as fast as they can: a
-    thread state that is linked need not be one yet, nor still be one (agent/cpython/thread_states.h)."""
+    """Breakpoints, pauses and recorders come and go while threads of Python's and of C's begin and end as fast as they
+    can: a thread state that is linked need not be one yet, nor still be one (agent/cpython/thread_states.h)."""
     probe, dice, end = probe.mount(), str(python), time.monotonic() + STARTING
     while time.monotonic() < end:
         for way in Debugged(probe, seed=dice), Recorded(probe, seed=dice):
             assert storm(way, python, "threads that start", CYCLES).harms == []
         dice += "."
+
+
+@pytest.mark.deadline(600)
+def test_of_a_job(probe, any_python):
+    """Ranks, workers and the daemon are killed while each command is given to a job."""
+    full = os.environ.get("PROBEFS_TEST_FULL") == "1"
+    job = JobStorm(probe.mount(), any_python, "of a case", freezes=full)
+    try:
+        job.run(len(JobStorm.COMMANDS) * (40 if full else 2))
+    finally:
+        job.close()

@@ -132,7 +132,8 @@ def test_unix_tools(tables, target):
     threads = str(tables / "threads.csv")
     assert run("wc", "-l", threads).split()[0] == str(len(target.tids()) + 1)
     assert run("tail", "-n", "+2", threads).count("\n") == len(target.tids())
-    others = sorted(set(target.tids()) - {target.pid})  # the main thread, which comes first, may have the highest number
+    # the main thread, which comes first, may have the highest number
+    others = sorted(set(target.tids()) - {target.pid})
     assert run("tail", "-n", "1", threads).startswith(f"{others[-1]},")
     tids = run("awk", "-F,", "NR > 1 {print $1}", threads).split()
     assert sorted(map(int, tids)) == target.tids()
@@ -172,15 +173,12 @@ def test_sqlite3(tables, target):
 
 @pytest.mark.long
 def test_duckdb(probe, tables, target):
-    assert readers.duckdb(f"SELECT count(*) FROM read_csv('{tables}/threads.csv') WHERE thread LIKE 'worker%'") == [(4,)]
-
-    def everybody():
-        try:
-            return readers.duckdb(f"SELECT DISTINCT filename FROM read_csv('{probe.path}/*/tables/threads.csv', "
-                                  "filename = true, union_by_name = true)")
-        except AssertionError:
-            return None  # some process of this machine has just ended
-    assert (str(tables / "threads.csv"),) in eventually(everybody)
+    (workers,), = readers.duckdb(f"SELECT count(*) FROM read_csv('{tables}/threads.csv') WHERE thread LIKE 'worker%'")
+    assert workers == 4
+    everybody = readers.duckdb_everywhere(f"SELECT DISTINCT filename FROM "
+                                          f"read_csv('{probe.path}/*/tables/threads.csv', "
+                                          "filename = true, union_by_name = true)")
+    assert (str(tables / "threads.csv"),) in everybody
     files = readers.duckdb(f"SELECT DISTINCT filename FROM read_csv('{tables}/*.csv', filename = true, "
                            "union_by_name = true)")
     assert {(str(tables / f"{t}.csv"),) for t in ("backtrace", "threads", "maps")} <= set(files)

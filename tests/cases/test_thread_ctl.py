@@ -1,4 +1,5 @@
-"""Stopping threads as a person with a shell does: ctl, threads/<tid>/ctl, and what else can be read and written meanwhile."""
+"""Stopping threads as a person with a shell does: ctl, threads/<tid>/ctl, and what else can be read and written
+meanwhile."""
 import errno
 import os
 import pathlib
@@ -79,7 +80,8 @@ class Program:
         return (self.directory / "threads" / str(tid) / "ctl").read_text()
 
     def stopped(self):
-        line = next(line for line in (self.directory / "status").read_text().splitlines() if line.startswith("Stopped:"))
+        line = next(line
+                    for line in (self.directory / "status").read_text().splitlines() if line.startswith("Stopped:"))
         return [int(word) for word in line.split()[1:] if word != "none"]
 
 
@@ -154,7 +156,8 @@ def test_watch_is_held_after_the_write(program):
         program.commands.run("ctl", "continue\n")
 
     def gone_on():
-        rows = ask(program.directory / "query", "SELECT hit, lineno, stopped, resumed NOT NULL AS resumed FROM hits ORDER BY rowid")
+        rows = ask(program.directory / "query",
+                   "SELECT hit, lineno, stopped, resumed NOT NULL AS resumed FROM hits ORDER BY rowid")
         return all(row["hit"] or row["resumed"] == "1" for row in rows) and rows
     rows = eventually(gone_on, what="their going on")
     assert {(row["lineno"], row["stopped"], row["resumed"]) for row in rows if row["hit"]} == {("10", "0", "0")}
@@ -218,7 +221,8 @@ def test_steps(program):
     a, b = program.workers
     program.pause()
     said = step_to(program, a, ":5 (inner)")
-    assert said.startswith("stopped by a step at") and program.state(a).partition(" for ")[0] == said.partition(" for ")[0]
+    assert said.startswith("stopped by a step at")
+    assert program.state(a).partition(" for ")[0] == said.partition(" for ")[0]
     assert ":6 (inner)" in program.ctl(a, "next")
     assert "stopped by the return of its function" in program.ctl(a, "return")
     assert ":16 (work)" in program.ctl(a, "next")
@@ -226,7 +230,8 @@ def test_steps(program):
     assert ":16 (work)" in program.ctl(a, "next")
     assert program.ctl(a, "continue") == "running\n"
     eventually(lambda: program.stopped() == [b], what="its going on")
-    hits = ask(program.directory / "query", f"SELECT lineno, captured, resumed FROM hits WHERE tid = {a} AND captured NOT NULL")
+    hits = ask(program.directory / "query",
+               f"SELECT lineno, captured, resumed FROM hits WHERE tid = {a} AND captured NOT NULL")
     assert [hit["captured"] for hit in hits] == ['{"return": "3"}'] and hits[0]["resumed"]
 
 
@@ -237,11 +242,14 @@ def test_wrong(program):
     for verb in "continue", "step", "jump 3":
         assert program.commands.refused(name, verb + "\n") == (errno.EBUSY, "error: the thread isn't stopped\n")
     now, empty, when, last = program.state(a).splitlines()
-    assert (now, empty, last) == ("running", "", "error: the thread isn't stopped") and re.match(r"LastReply: \d{4}-", when)
+    assert (now, empty, last) == ("running", "", "error: the thread isn't stopped")
+    assert re.match(r"LastReply: \d{4}-", when)
     program.pause()
     step_to(program, a, ":5 (inner)")
     error, words = program.commands.refused(name, "hop\n")
-    assert error == errno.EINVAL and "unknown verb; there are continue, [here] step [own], [here] next, [here] finish, [here] return, [here] until [LINE], jump LINE, [here] pause [for TIME]" in words
+    assert error == errno.EINVAL and (
+        "unknown verb; there are continue, [here] step [own], [here] next, [here] finish, [here] return, "
+        "[here] until [LINE], jump LINE, [here] pause [for TIME]") in words
     error, words = program.commands.refused(name, "jump up\n")
     assert error == errno.EINVAL and "a line is a number" in words
     error, words = program.commands.refused(name, "jump 15\n")

@@ -1,10 +1,12 @@
 """torch_trace: a running PyTorch training loop that never heard of us (tests/targets/training.py).
 
-Needs an interpreter that can import torch: Debian's python3-torch."""
+Needs an interpreter that can import torch: Debian's python3-torch, here that of Debian 12."""
 import errno
+import functools
 import json
 import os
 import random
+import re
 import select
 import subprocess
 import time
@@ -25,15 +27,29 @@ MEASURES = {"recording", "shadow"}  # what recording itself costs: a case of its
 PROGRAMS = ["transformer", "branches", "gan", "closures", "wrapped", "deep", "workers"]
 
 
+@functools.lru_cache(maxsize=None)
+def with_torch():
+    """The interpreters that can import torch, with its version: Debian 12's own first, then the newest."""
+    found = []
+    for python in sorted(reversed(machine.interpreters()), key=lambda python: python.source != "debian"):
+        said = subprocess.run(python.command("-c", "import torch; print(torch.__version__)"), capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL,
+                              env={"PATH": os.environ["PATH"], **machine.QUIET_TORCH})
+        if said.returncode == 0 and python.version >= (3, 10):
+            found.append((python, tuple(int(part) for part in re.findall(r"\d+", said.stdout)[:2])))
+    return found or pytest.skip("no interpreter here can import torch (python3-torch)")
+
+
 @pytest.fixture(scope="session")
 def torch_python():
-    """The first interpreter that can import torch."""
-    for python in reversed(machine.interpreters()):
-        if python.version >= (3, 10) and subprocess.run(
-                python.command("-c", "import torch"), capture_output=True, stdin=subprocess.DEVNULL,
-                env={"PATH": os.environ["PATH"]}).returncode == 0:
-            return python
-    pytest.skip("no interpreter here can import torch (python3-torch)")
+    return with_torch()[0][0]
+
+
+@pytest.fixture(scope="session")
+def newer_torch():
+    """One with PyTorch 2."""
+    return next((python for python, version in with_torch() if version >= (2, 4)), None) or \
+        pytest.skip("no interpreter here has PyTorch 2 (tests/sid-root makes one)")
 
 
 class Training:
@@ -460,7 +476,8 @@ class Event:
 class Parameter(torch.nn.Parameter):
     is_cuda = True
 cuda = types.SimpleNamespace(
-    is_initialized=lambda: True, is_current_stream_capturing=lambda: capturing[0], current_device=lambda: 0, Event=Event,
+    is_initialized=lambda: True, is_current_stream_capturing=lambda: capturing[0], current_device=lambda: 0,
+    Event=Event,
     memory_stats_as_nested_dict=lambda: {"allocated_bytes": {"all": {"current": 1, "peak": 2}},
                                          "reserved_bytes": {"all": {"current": 3, "peak": 4}}})
 capturing = [False]
@@ -596,7 +613,8 @@ def test_loader_and_collectives(probe, torch_python):
         barrier = [("collective", "barrier")] if ("collective", "barrier") in stages else []
         assert stages == [("iteration", ""), *barrier, ("loader", "Samples"), ("forward", "Linear"),
                           *[("collective", "allreduce")] * 3, ("step", "SGD"), ("recording", "")]
-        whole, loader = float(rows[0]["duration"]), next(float(row["duration"]) for row in rows if row["stage"] == "loader")
+        whole = float(rows[0]["duration"])
+        loader = next(float(row["duration"]) for row in rows if row["stage"] == "loader")
         assert 0.02 <= loader <= whole
         assert all(0 < float(row["duration"]) < whole for row in rows if row["stage"] in ("collective", "recording"))
     assert all(len(rows) == 1 and float(rows[0]["duration"]) > 0.02 for rows in shadows.values())

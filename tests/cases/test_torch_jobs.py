@@ -12,10 +12,11 @@ from interpreters import eventually
 from sql import ask, reply
 from test_all_backtrace import groups
 from test_jobs import links, status
-from test_torch import torch_python  # noqa: F401
+from test_torch import newer_torch, torch_python  # noqa: F401
 
 pytestmark = [pytest.mark.long, pytest.mark.deadline(300)]
-WORLD, BAD = 4, 3
+WORLD, BAD = 4, 3  # ranks, the last of which misbehaves
+ONE = {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # Debian builds without libuv, which newer PyTorch wants by default
 
 # CASE WORLD BAD PORT HOW: one rank of a job, or what starts them; rank BAD does at its fifth step what CASE says
 RANKS = """
@@ -54,6 +55,32 @@ def train_wrapped(rank):
             decode_image()
         model(torch.ones(4, 8)).sum().backward()
 
+def wait_to_be_told():
+    sys.stdin.readline()
+
+def train_sharded(rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (world,))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 8))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(7):
+        model(torch.ones(4, 8) * (rank + 1)).sum().backward()
+        if step == 5 and rank == bad:
+            wait_to_be_told()
+        optimizer.step()
+        optimizer.zero_grad()
+
+def train_functionally(rank):
+    from torch.distributed import _functional_collectives as functional
+    for step in range(1 << 20):
+        if step == 5 and rank == bad:
+            wait_to_be_told()
+        reduced = functional.all_reduce(torch.ones(3, 2), "sum", dist.group.WORLD) + 1
+
 def train(rank):
     if how == "tcp":
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
@@ -62,6 +89,9 @@ def train(rank):
     other = dist.new_group()
     if case == "wrapped":
         train_wrapped(rank)
+    if case == "newer":
+        train_sharded(rank)
+        train_functionally(rank)
     if case == "raise":
         sys.stdin.readline()
         pair = dist.new_group([1, 3])
@@ -99,14 +129,14 @@ if __name__ == "__main__":
 @pytest.fixture
 def ranks(torch_python, probe):  # noqa: F811
     """Starts a job; its name. ranks.targets: what was started."""
-    def start(case, how="env"):
+    def start(case, how="env", python=torch_python, world=WORLD, **more):
         port = random.randrange(20000, 30000)
-        args = (case, WORLD, BAD, port, how)
-        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(WORLD), "OMP_NUM_THREADS": "1"}
+        args = (case, world, world - 1, port, how)
+        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world), **ONE, **more}
         start.targets = []
-        for rank in range(WORLD) if how == "env" else [0]:
-            own = {**env, "RANK": str(rank)} if how == "env" else {"OMP_NUM_THREADS": "1"}
-            start.targets.append(torch_python.run_source(RANKS, *args, name="ranks_of_torch.py", env=own))
+        for rank in range(world) if how == "env" else [0]:
+            own = {**env, "RANK": str(rank)} if how == "env" else ONE
+            start.targets.append(python.run_source(RANKS, *args, name="ranks_of_torch.py", env=own))
         return f"127.0.0.1:{port}"
     return start
 
@@ -119,7 +149,8 @@ def all_wait(probe, job, where="reduce_gradients"):
     """The groups of stacks, once the ranks but the bad one wait in a collective for good."""
     def stand():
         _, said, _ = stacks(probe, job)
-        return said if any(who.startswith("ranks 0-2 (3)") and where in frames for who, (_, frames) in said.items()) else None
+        return said if any(who.startswith("ranks 0-2 (3)") and where in frames
+                           for who, (_, frames) in said.items()) else None
     return eventually(stand, 120, "ranks 0-2 in one place")
 
 
@@ -144,7 +175,8 @@ def test_a_rank_in_another_collective(probe, ranks):
     assert first == "rank 3 (1)" and frames[:2] == ["barrier", "evaluate"], "the culprit is on top"
     _, frames = said["ranks 0-2 (3)"]
     assert frames[:2] == ["all_reduce", "reduce_gradients"]
-    said = eventually(lambda: "Backend" in status(probe, job) and status(probe, job), what="what torch says of its group")
+    said = eventually(lambda: "Backend" in status(probe, job) and status(probe, job),
+                      what="what torch says of its group")
     assert (said["World"], said["Here"], said["Missing"], said["Backend"]) == ("4", "0-3", "none", "gloo")
     # natively, too: gloo's own threads are in what they do for it
     folded = (probe.path / "jobs" / job / "stacks.folded").read_text()
@@ -157,7 +189,8 @@ def test_a_rank_in_another_collective(probe, ranks):
     assert list(of_all) == list(of_other) == ["ranks 0-2 (3)", "rank 3 (1)"]
     assert re.fullmatch(r"in all_reduce float32\[1, 4\]( for \S+ s)?, by reduce_gradients \(.*ranks_of_torch.py:\d+\)",
                         of_all["ranks 0-2 (3)"])
-    assert re.fullmatch(r"in barrier of group 1( for \S+ s)?, by evaluate \(.*ranks_of_torch.py:\d+\)", of_all["rank 3 (1)"])
+    assert re.fullmatch(r"in barrier of group 1( for \S+ s)?, by evaluate \(.*ranks_of_torch.py:\d+\)",
+                        of_all["rank 3 (1)"])
     assert re.match(r"in barrier( for \S+ s)?, by evaluate", of_other["rank 3 (1)"])
     assert re.match(r"in all_reduce float32\[1, 4\] of group 0\b", of_other["ranks 0-2 (3)"])
 
@@ -165,24 +198,71 @@ def test_a_rank_in_another_collective(probe, ranks):
 def test_ranks_whose_collectives_no_python_calls(probe, ranks):
     """DistributedDataParallel's reducer: native frames say what Python's don't."""
     job = ranks("wrapped")
-    said = eventually(lambda: collectives(probe, job).get("", {}) if "decode_image" in str(stacks(probe, job)[1]) else None, 120,
-                      "rank 3 decodes")
-    said = eventually(lambda: "c10d::" in collectives(probe, job)[""].get("ranks 0-2 (3)", "") and collectives(probe, job)[""], 120,
-                      "the others in the reducer")
-    assert re.match(r"in c10d::Reducer::finalize_backward \[native\]( for \S+ s)?, by train_wrapped \(", said["ranks 0-2 (3)"])
+    said = eventually(lambda: collectives(probe, job).get("", {})
+                      if "decode_image" in str(stacks(probe, job)[1]) else None, 120, "rank 3 decodes")
+    said = eventually(lambda: "c10d::" in collectives(probe, job)[""].get("ranks 0-2 (3)", "")
+                      and collectives(probe, job)[""], 120, "the others in the reducer")
+    assert re.match(r"in c10d::Reducer::finalize_backward \[native\]( for \S+ s)?, by train_wrapped \(",
+                    said["ranks 0-2 (3)"])
     assert re.match(r"in decode_image \(.*ranks_of_torch.py:\d+\) \[\w+\]", said["rank 3 (1)"])
+    # what it wraps is there under its names, with each rank's gradients
+    directory = probe.path / "jobs" / job
+    norms = reply(directory / "eval", "on 1\n[p.grad.norm().item() for p in model.parameters()]\n")
+    rows = ask(directory / "query", "SELECT name, shape, grad_norm FROM torch_parameters WHERE rank = 1")
+    assert [(row["name"], row["shape"]) for row in rows] == [("module.weight", "[8, 8]"), ("module.bias", "[8]")]
+    assert [float(row["grad_norm"]) for row in rows] == pytest.approx(eval(norms.partition(": ")[2]), rel=1e-5)
+    assert (directory / "ranks" / "1" / "torch" / "modules").read_text().startswith("DistributedDataParallel 2 modules")
+
+
+def test_newer_ways(probe, ranks, newer_torch):  # noqa: F811
+    """FSDP, whose parameters are spread over the ranks, and functional collectives, which return at once: PyTorch 2."""
+    job = ranks("newer", python=newer_torch, world=2)
+    directory = probe.path / "jobs" / job
+
+    def stand(where):
+        said = eventually(lambda: job in os.listdir(probe.path / "jobs") and collectives(probe, job), 240, "the group")
+        said = eventually(lambda: where in str(said := collectives(probe, job)) and "wait_to_be_told" in str(said)
+                          and said, 240, where)
+        return {who: what for group in said.values() for who, what in group.items()}
+    said = stand("all_gather")
+    assert re.match(r"in all_gather_(single|into_tensor) float32\[144\]( for \S+ s)?, by train_sharded \(.*py:\d+\)",
+                    said["rank 0 (1)"])
+    assert re.match(r"in wait_to_be_told \(.*ranks_of_torch.py:\d+\)", said["rank 1 (1)"])
+    # each rank has a shard of every parameter, and of its gradient
+    shards = reply(directory / "eval",
+                   "on 1\n[(name, str(list(p.shape)), p.to_local().numel() * 4, p.to_local().norm().item(), "
+                   "p.grad.to_local().norm().item()) for name, p in model.named_parameters()]\n")
+    shards = eval(shards.partition(": ")[2])
+    seen = ask(directory / "query", "SELECT name, shape, bytes, norm, grad_norm FROM torch_parameters WHERE rank = 1")
+    assert len(shards) == len(seen) == 4
+    for (name, shape, size, norm, grad_norm), row in zip(shards, seen):
+        assert (row["name"], row["shape"], row["bytes"]) == (name, shape, str(size))
+        assert float(row["norm"]) == pytest.approx(norm, rel=1e-5)
+        assert float(row["grad_norm"]) == pytest.approx(grad_norm, rel=1e-5)
+    modules = (directory / "ranks" / "1" / "torch" / "modules").read_text().splitlines()
+    assert modules[1].startswith("0 FSDPLinear weight float32[16, 8]")
+    assert "Record: collectives on" in reply(directory / "ctl", "record collectives on\n")
+    said = eventually(lambda: re.search(r": at #\d+ for \S+ s, rank 1 is 1 behind",
+                                        str(said := collectives(probe, job))) and said)
+    assert "has begun" in str(said)
+    ranks.targets[1].send("go")
+    said = stand("wait_tensor")
+    assert re.match(r"has begun #\d+; in wait_tensor float32\[3, 2\]( for \S+ s)?, by train_functionally \(",
+                    said["rank 0 (1)"])
 
 
 def test_ranks_that_no_environment_has(probe, ranks):
     """torch.multiprocessing.spawn with init_method=tcp://: by the process group."""
     job = ranks("skip", "tcp")
-    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(probe.path / "jobs" / job / "ranks")) == WORLD, 120,
-               "all ranks")
+    eventually(lambda: job in os.listdir(probe.path / "jobs")
+               and len(links(probe.path / "jobs" / job / "ranks")) == WORLD, 120, "all ranks")
     assert not links(probe.path / "jobs" / job / "workers"), "what has started them is none"
-    said = eventually(lambda: "evaluate" in str(stacks(probe, job)[1]) and all_wait(probe, job), 120, "rank 3 in its barrier")
+    said = eventually(lambda: "evaluate" in str(stacks(probe, job)[1]) and all_wait(probe, job), 120,
+                      "rank 3 in its barrier")
     assert next(iter(said)) == "rank 3 (1)"
     assert status(probe, job)["Backend"] == "gloo"
-    assert reply(probe.path / "jobs" / job / "eval", "on 1-3\nrank\n") == "".join(f"rank {n} (1): {n}\n" for n in (1, 2, 3))
+    said = reply(probe.path / "jobs" / job / "eval", "on 1-3\nrank\n")
+    assert said == "".join(f"rank {n} (1): {n}\n" for n in (1, 2, 3))
 
 
 def test_a_worker_that_hangs(probe, ranks):
@@ -214,7 +294,8 @@ def test_a_worker_that_hangs(probe, ranks):
 def test_a_rank_that_raises(probe, ranks):
     job = ranks("raise")
     directory = probe.path / "jobs" / job
-    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(directory / "ranks")) == WORLD, 120, "all ranks")
+    eventually(lambda: job in os.listdir(probe.path / "jobs") and len(links(directory / "ranks")) == WORLD, 120,
+               "all ranks")
     said = reply(directory / "ctl", "on-crash stop for 5m\n")
     assert said == "ranks 0-3 (4): OnCrash: stop\n"
     said = reply(directory / "ctl", "record collectives on\n")
@@ -225,7 +306,8 @@ def test_a_rank_that_raises(probe, ranks):
     said = all_wait(probe, job)
     state, frames = said["rank 3 (1)"]
     assert "held, crash" in state
-    assert (directory / "ranks" / "3" / "crash" / "traceback").read_text().rstrip().endswith("ValueError: bad sample in batch 5")
+    traceback = (directory / "ranks" / "3" / "crash" / "traceback").read_text()
+    assert traceback.rstrip().endswith("ValueError: bad sample in batch 5")
     assert reply(directory / "ranks" / "3" / "crash" / "frames" / "0" / "eval", "loss.item(), step\n") == "(3.0, 5)\n"
     assert reply(directory / "eval", "on 0-2\nstep\n") == "ranks 0-2 (3): 5\n"
     # what was recorded: each call, its number as PyTorch counts, and how far each group has come
@@ -245,8 +327,10 @@ def test_a_rank_that_raises(probe, ranks):
     eventually(lambda: sorted((row["rank"], int(row["seq"]) - last) for row in ask(
         directory / "query", "SELECT rank, seq FROM collectives WHERE source = 'counter' AND group_name = '0'")) == [
             ("0", 0), ("1", 0), ("2", 0), ("3", -1)], what="the counts")
-    said = eventually(lambda: f": at #{last}, rank 3 behind" in "".join(collectives(probe, job)) and collectives(probe, job))
-    of_all = said[f"group 0 (default), gloo, 4 ranks: at #{last}, rank 3 behind"]
+    said = eventually(lambda: collectives(probe, job) if re.search(
+        rf": at #{last} for \d+\.\d s, rank 3 is 1 behind", "".join(collectives(probe, job))) else None)
+    (of_all,) = [rows for group, rows in said.items()
+                 if group.startswith(f"group 0 (default), gloo, 4 ranks: at #{last} for ")]
     assert of_all["ranks 0-2 (3)"].startswith(f"in all_reduce #{last} float32[1, 4]")
     assert of_all["rank 3 (1)"].startswith(f"has begun #{last - 1}; in ")
     # and it stays

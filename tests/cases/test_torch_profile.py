@@ -86,8 +86,8 @@ class Program:
 
     def done(self):
         def off():
-            return re.search(r"^Record: torch_profile off \d+ rows=[1-9]", (self.commands.directory / "ctl").read_text(),
-                             re.M)
+            return re.search(r"^Record: torch_profile off \d+ rows=[1-9]",
+                             (self.commands.directory / "ctl").read_text(), re.M)
         eventually(off, 60, "the end of the profile")
         return self.rows()
 
@@ -189,8 +189,8 @@ def test_mistakes(program):
     program.profile("steps=3")
     expected = program.ask("steps(5)")
     assert isinstance(expected, float)
-    eventually(lambda: re.search("^Record: torch_profile off .*rows=0", (program.commands.directory / "ctl").read_text(),
-                                 re.M), what="its end")
+    eventually(lambda: re.search("^Record: torch_profile off .*rows=0",
+                                 (program.commands.directory / "ctl").read_text(), re.M), what="its end")
     assert program.ask("ours()")[:2] == (False, 0)
 
 

@@ -5,14 +5,13 @@ import csv
 import io
 import json
 import math
-import os
-import subprocess
 
 import pytest
 
 import interpreters as machine
 from interpreters import eventually
 from sql import ask
+from test_torch import with_torch
 
 pytestmark = [pytest.mark.long, pytest.mark.deadline(300)]
 
@@ -61,7 +60,8 @@ base = torch.randn(40, 30)
 views = {"plain": base, "transposed": base.t(), "sliced": base[3:30:2, 5::3], "expanded": base[:1].expand(7, 30),
          "scalar": torch.tensor(3.0), "empty": torch.zeros(0, 4), "middle": torch.randn(9, 11, 13)[:, 2:7, ::4]}
 for name in "float64 float16 bfloat16 int8 int16 int32 int64 uint8 bool complex64".split():
-    views[name] = (torch.arange(600) % 97 - 40).to(getattr(torch, name)) if name != "bool" else torch.arange(600) % 3 == 0
+    numbers = torch.arange(600)
+    views[name] = (numbers % 97 - 40).to(getattr(torch, name)) if name != "bool" else numbers % 3 == 0
 views["float16"][:3] = torch.tensor([float("inf"), 6e-8, -65504.0])
 views["large"] = torch.randn(300000)
 def number(value):
@@ -74,8 +74,9 @@ def values(t):
 def said(t):
     return [str(list(t.shape)), str(t.dtype)[6:], str(t.device), t.numel() * t.element_size()]
 def parameters(model):
-    return {name: said(p) + [int(p.requires_grad), p._version, p.data_ptr(), p.grad.data_ptr() if p.grad is not None else None,
-                             id(p), values(p), values(p.grad)[:3] if p.grad is not None else None]
+    return {name: said(p) + [int(p.requires_grad), p._version, p.data_ptr(),
+                             p.grad.data_ptr() if p.grad is not None else None, id(p), values(p),
+                             values(p.grad)[:3] if p.grad is not None else None]
             for name, p in model.named_parameters()}
 loss = model(torch.randn(4, 8))
 print("ready", flush=True)
@@ -87,15 +88,12 @@ for line in sys.stdin:
 @pytest.fixture(scope="module")
 def pythons():
     """Those that can import torch."""
-    found = [python for python in machine.interpreters() if not subprocess.run(
-        python.command("-c", "import torch"), capture_output=True, stdin=subprocess.DEVNULL,
-        env={"PATH": os.environ["PATH"]}).returncode]
-    return found or pytest.skip("no interpreter here can import torch (python3-torch)")
+    return [python for python, _ in with_torch()]
 
 
 class Program:
     def __init__(self, probe, python, source=PROGRAM):
-        self.target = python.run_source(source, ready=False, env={"UCX_LOG_LEVEL": "fatal"})
+        self.target = python.run_source(source, ready=False)
         self.target.expect("ready", 120)
         self.directory = probe.path / str(self.target.pid)
 
@@ -109,9 +107,11 @@ class Program:
         return ask(self.directory / "query", statement)
 
 
-@pytest.fixture
-def programs(probe, pythons):
-    return [Program(probe, python) for python in pythons]
+def test_what_pytorch_says_itself(probe, pythons):
+    for python in pythons:
+        program = Program(probe, python)
+        for case in parameters, version, tensors, memory, optimizers, modules, nothing_is_read_unasked:
+            case(program)
 
 
 def is_close(seen, expected):
@@ -124,109 +124,103 @@ PARAMETERS = ["shape", "dtype", "device", "bytes", "requires_grad", "version", "
 VALUES = ["norm", "nan", "inf", "min", "max"]
 
 
-def test_parameters(programs):
-    for program in programs:
-        for model in "model", "second", "third":
-            expected = program.ask(f"parameters({model})")
-            known, = program.select(f"SELECT model FROM torch_parameters WHERE address = {next(iter(expected.values()))[8]}")
-            rows = {row["name"]: row for row in program.select(
-                f"SELECT *, {', '.join(VALUES)}, grad_norm, grad_nan, grad_inf FROM torch_parameters "
-                f"WHERE model = '{known['model']}'")}
-            assert list(rows) == list(expected)
-            for path, (*facts, values, gradient) in expected.items():
-                row = rows[path]
-                assert [row[column] for column in PARAMETERS] == ["" if fact is None else str(fact) for fact in facts], path
-                assert all(map(is_close, [row[column] for column in VALUES], values)), (path, row, values)
-                assert all(map(is_close, [row["grad_" + column] for column in VALUES[:3]], gradient or [None] * 3)), path
-        assert sorted(row["model"] for row in program.select("SELECT DISTINCT model FROM torch_parameters")) == \
-            ["Linear", "Linear#2", "Net"]
-        broken = program.select("SELECT name FROM torch_parameters WHERE nan + inf > 0")
-        assert [row["name"] for row in broken] == ["blocks.1.up.weight"]
-        assert [row["name"] for row in program.select("SELECT name FROM torch_parameters WHERE grad_nan > 0")] == ["weight"]
+def parameters(program):
+    for model in "model", "second", "third":
+        expected = program.ask(f"parameters({model})")
+        known, = program.select(f"SELECT model FROM torch_parameters WHERE address = "
+                                f"{next(iter(expected.values()))[8]}")
+        rows = {row["name"]: row for row in program.select(
+            f"SELECT *, {', '.join(VALUES)}, grad_norm, grad_nan, grad_inf FROM torch_parameters "
+            f"WHERE model = '{known['model']}'")}
+        assert list(rows) == list(expected)
+        for path, (*facts, values, gradient) in expected.items():
+            row = rows[path]
+            assert [row[column] for column in PARAMETERS] == ["" if fact is None else str(fact) for fact in facts], path
+            assert all(map(is_close, [row[column] for column in VALUES], values)), (path, row, values)
+            assert all(map(is_close, [row["grad_" + column] for column in VALUES[:3]], gradient or [None] * 3)), path
+    assert sorted(row["model"] for row in program.select("SELECT DISTINCT model FROM torch_parameters")) == \
+        ["Linear", "Linear#2", "Net"]
+    broken = program.select("SELECT name FROM torch_parameters WHERE nan + inf > 0")
+    assert [row["name"] for row in broken] == ["blocks.1.up.weight"]
+    assert [row["name"] for row in program.select("SELECT name FROM torch_parameters WHERE grad_nan > 0")] == ["weight"]
 
 
-def test_version(programs):
+def version(program):
     """Each change in place is counted where `counter` says."""
-    for program in programs:
-        def counted():
-            row, = program.select("SELECT version FROM torch_parameters WHERE name = 'blocks.0.down.weight'")
-            return int(row["version"])
-        before = counted()
-        assert before == program.ask("model.blocks[0].down.weight._version")
-        program.ask("[model.blocks[0].down.weight.detach().add_(0) is None for _ in range(5)]")
-        assert counted() == before + 5
+    def counted():
+        row, = program.select("SELECT version FROM torch_parameters WHERE name = 'blocks.0.down.weight'")
+        return int(row["version"])
+    before = counted()
+    assert before == program.ask("model.blocks[0].down.weight._version")
+    program.ask("[model.blocks[0].down.weight.detach().add_(0) is None for _ in range(5)]")
+    assert counted() == before + 5
 
 
-def test_tensors(programs):
-    for program in programs:
-        tensors = program.ask("{name: said(t) + [t.data_ptr(), id(t)] for name, t in views.items()}")
-        values = program.ask("{name: values(t) for name, t in views.items()}")
-        rows = {row["address"]: row for row in program.select(f"SELECT *, {', '.join(VALUES)} FROM torch_tensors")}
-        for name, (*facts, data, address) in tensors.items():
-            row = rows[str(address)]
-            assert [row[column] for column in PARAMETERS[:4]] == list(map(str, facts)), name
-            assert not data or row["data"] == str(data), name
-            assert row["holder"] == "", name
-            assert all(map(is_close, [row[column] for column in VALUES], values[name])), (name, row, values[name])
-        assert rows[str(program.ask("id(loss)"))]["holder"] == "activation"
-        count = {row["holder"]: int(row["n"]) for row in
-                 program.select("SELECT holder, count(*) AS n FROM torch_tensors GROUP BY holder")}
-        assert count["parameter"] == program.ask("sum(len(list(m.parameters())) for m in (model, second, third))")
-        assert count["buffer"] == program.ask("len(list(model.buffers()))")
-        assert count["gradient"] == program.ask("sum(p.grad is not None for m in (model, second) for p in m.parameters())")
-        assert count["optimizer"] == program.ask("sum(torch.is_tensor(one) for o in (adam, sgd) for state in "
-                                                 "o.state.values() for one in state.values())")
-        shared = program.select("SELECT storage, count(*) AS n FROM torch_tensors GROUP BY storage HAVING n > 3")
-        assert int(shared[0]["n"]) == 4  # plain and its three views
+def tensors(program):
+    tensors = program.ask("{name: said(t) + [t.data_ptr(), id(t)] for name, t in views.items()}")
+    values = program.ask("{name: values(t) for name, t in views.items()}")
+    rows = {row["address"]: row for row in program.select(f"SELECT *, {', '.join(VALUES)} FROM torch_tensors")}
+    for name, (*facts, data, address) in tensors.items():
+        row = rows[str(address)]
+        assert [row[column] for column in PARAMETERS[:4]] == list(map(str, facts)), name
+        assert not data or row["data"] == str(data), name
+        assert row["holder"] == "", name
+        assert all(map(is_close, [row[column] for column in VALUES], values[name])), (name, row, values[name])
+    assert rows[str(program.ask("id(loss)"))]["holder"] == "activation"
+    count = {row["holder"]: int(row["n"]) for row in
+             program.select("SELECT holder, count(*) AS n FROM torch_tensors GROUP BY holder")}
+    assert count["parameter"] == program.ask("sum(len(list(m.parameters())) for m in (model, second, third))")
+    assert count["buffer"] == program.ask("len(list(model.buffers()))")
+    assert count["gradient"] == program.ask("sum(p.grad is not None for m in (model, second) for p in m.parameters())")
+    assert count["optimizer"] == program.ask("sum(torch.is_tensor(one) for o in (adam, sgd) for state in "
+                                             "o.state.values() for one in state.values())")
+    shared = program.select("SELECT storage, count(*) AS n FROM torch_tensors GROUP BY storage HAVING n > 3")
+    assert int(shared[0]["n"]) == 4  # plain and its three views
 
 
-def test_memory(programs):
-    for program in programs:
-        row, = program.select("SELECT * FROM torch_memory")
-        storages = program.select("SELECT DISTINCT storage, storage_bytes FROM torch_tensors WHERE storage")
-        assert int(row["storages"]) == len(storages)
-        assert int(row["allocated"]) == sum(int(one["storage_bytes"]) for one in storages)
-        assert row["device"] == "cpu" and int(row["largest"]) == 300000 * 4
-        expected = program.ask("[sum(t.numel() * t.element_size() for t in all) for all in ["
-                               "[p for m in (model, second, third) for p in m.parameters()],"
-                               "[p.grad for m in (model, second) for p in m.parameters() if p.grad is not None],"
-                               "list(model.buffers())]]")
-        assert [int(row[name]) for name in ("parameters", "gradients", "buffers")] == expected
+def memory(program):
+    row, = program.select("SELECT * FROM torch_memory")
+    storages = program.select("SELECT DISTINCT storage, storage_bytes FROM torch_tensors WHERE storage")
+    assert int(row["storages"]) == len(storages)
+    assert int(row["allocated"]) == sum(int(one["storage_bytes"]) for one in storages)
+    assert row["device"] == "cpu" and int(row["largest"]) == 300000 * 4
+    expected = program.ask("[sum(t.numel() * t.element_size() for t in all) for all in ["
+                           "[p for m in (model, second, third) for p in m.parameters()],"
+                           "[p.grad for m in (model, second) for p in m.parameters() if p.grad is not None],"
+                           "list(model.buffers())]]")
+    assert [int(row[name]) for name in ("parameters", "gradients", "buffers")] == expected
 
 
-def test_optimizers(programs):
-    for program in programs:
-        rows = program.select("SELECT * FROM torch_optimizers ORDER BY optimizer, param_group")
-        expected = program.ask("[[type(o).__name__, i, g['lr'], g['weight_decay'], len(g['params']), id(o)] "
-                               "for o in (adam, sgd) for i, g in enumerate(o.param_groups)]")
-        assert [[row["optimizer"], int(row["param_group"]), float(row["lr"]), float(row["weight_decay"]),
-                 int(row["parameters"]), int(row["address"])] for row in rows] == expected
-        sizes = program.ask("[sum(one.numel() * one.element_size() for state in o.state.values() for one in state.values() "
-                            "if torch.is_tensor(one)) for o in (adam, sgd)]")
-        assert [int(row["state_bytes"]) for row in rows] == [sizes[0], sizes[0], sizes[1]]
-        assert [row["step"] for row in rows] == ["3.0", "3.0", ""]
+def optimizers(program):
+    rows = program.select("SELECT * FROM torch_optimizers ORDER BY optimizer, param_group")
+    expected = program.ask("[[type(o).__name__, i, g['lr'], g['weight_decay'], len(g['params']), id(o)] "
+                           "for o in (adam, sgd) for i, g in enumerate(o.param_groups)]")
+    assert [[row["optimizer"], int(row["param_group"]), float(row["lr"]), float(row["weight_decay"]),
+             int(row["parameters"]), int(row["address"])] for row in rows] == expected
+    sizes = program.ask("[sum(one.numel() * one.element_size() for state in o.state.values() for one in state.values() "
+                        "if torch.is_tensor(one)) for o in (adam, sgd)]")
+    assert [int(row["state_bytes"]) for row in rows] == [sizes[0], sizes[0], sizes[1]]
+    assert [row["step"] for row in rows] == ["3.0", "3.0", ""]
 
 
-def test_modules(programs):
-    for program in programs:
-        text = (program.directory / "torch" / "modules").read_text()
-        first, *others = text.split("\n\n")
-        named = program.ask("[[name, type(m).__name__] for name, m in model.named_modules()]")
-        lines = first.splitlines()
-        assert lines[0].startswith(f"Net {len(named)} modules frozen float32[3, 5] cpu, bare float32[] cpu")
-        assert [line.split()[:2] for line in lines[1:]] == named[1:]
-        assert "blocks.0.down Linear weight float32[8, 16] cpu" in lines
-        assert any("running_mean float32[16] cpu (buffer)" in line for line in lines)
-        assert sorted(other.split()[0] for other in others) == ["Linear", "Linear#2"]
+def modules(program):
+    text = (program.directory / "torch" / "modules").read_text()
+    first, *others = text.split("\n\n")
+    named = program.ask("[[name, type(m).__name__] for name, m in model.named_modules()]")
+    lines = first.splitlines()
+    assert lines[0].startswith(f"Net {len(named)} modules frozen float32[3, 5] cpu, bare float32[] cpu")
+    assert [line.split()[:2] for line in lines[1:]] == named[1:]
+    assert "blocks.0.down Linear weight float32[8, 16] cpu" in lines
+    assert any("running_mean float32[16] cpu (buffer)" in line for line in lines)
+    assert sorted(other.split()[0] for other in others) == ["Linear", "Linear#2"]
 
 
-def test_nothing_is_read_unasked(programs):
+def nothing_is_read_unasked(program):
     """The values stay out of SELECT *, and so of the files."""
-    for program in programs:
-        for table in "torch_parameters", "torch_tensors":
-            with open(program.directory / "tables" / f"{table}.csv", newline="") as file:
-                head = next(csv.reader(io.StringIO(file.read())))
-            assert "version" in head and not set(VALUES) & set(head)
+    for table in "torch_parameters", "torch_tensors":
+        with open(program.directory / "tables" / f"{table}.csv", newline="") as file:
+            head = next(csv.reader(io.StringIO(file.read())))
+        assert "version" in head and not set(VALUES) & set(head)
 
 
 def test_without_torch(probe, any_python):
@@ -257,6 +251,7 @@ for line in sys.stdin:"""))
             assert {row["name"]: row["shape"] for row in rows if row["shape"]} == \
                 {row["name"]: expected[row["name"]] for row in rows if row["shape"]}
             assert set(expected) == {row["name"] for row in rows}
-            held = program.select("SELECT shape FROM torch_tensors WHERE holder IN ('parameter', 'gradient', 'optimizer')"
+            held = program.select("SELECT shape FROM torch_tensors WHERE holder IN ('parameter', 'gradient', "
+                                  "'optimizer')"
                                   " AND model IN ('Net', 'Adam')")
             assert {row["shape"] for row in held} <= shapes | {"[]"}

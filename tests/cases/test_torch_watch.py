@@ -35,12 +35,13 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture
-def programs(probe, pythons):  # noqa: F811
-    programs = [Program(probe, python, PROGRAM) for python in pythons]
-    for program in programs:
+def test_watch(probe, pythons):  # noqa: F811
+    for python in pythons:
+        program = Program(probe, python, PROGRAM)
         program.commands = Commands(probe, program.target.pid)
-    return programs
+        for case in operators, training, where_it_moves:
+            program.before = len(program.select("SELECT * FROM hits"))
+            case(program)
 
 
 def watch(program, line):
@@ -50,8 +51,12 @@ def watch(program, line):
 
 
 def hits(program, n):
-    return eventually(lambda: len(found := program.select("SELECT * FROM hits ORDER BY ts, hit")) >= n and found,
-                      what=f"{n} hits")
+    """At least so many, of this case."""
+    return eventually(lambda: len(found := seen_by_now(program)) >= n and found, what=f"{n} hits")
+
+
+def seen_by_now(program):
+    return program.select("SELECT * FROM hits ORDER BY ts, hit")[program.before:]
 
 
 def operator(row):
@@ -66,55 +71,52 @@ STATEMENTS = {
 }
 
 
-def test_operators(programs):
-    for program in programs:
-        version = program.ask("weight._version")
+def operators(program):
+    version = program.ask("weight._version")
+    norm = program.ask("weight.norm().item()")
+    watch(program, "log watch weight")
+    for n, (statement, name) in enumerate(STATEMENTS.items()):
+        program.ask(f"run({statement!r})")
+        row = hits(program, n + 1)[n]
+        assert (operator(row) or "").split(" by ")[0] == name, (statement, row)
+        assert row["tid"] == str(program.target.pid)
+        assert "writer (writer.py:2)" in row["stack"]
+        before = float(re.search(r"norm (\S+)", row["old_value"])[1])
+        after = re.search(r"norm (\S+)", row["new_value"])
+        assert row["new_value"].startswith(f"version {version + n + 1} ")
+        assert math.isclose(before, norm, rel_tol=1e-5, abs_tol=1e-6)
         norm = program.ask("weight.norm().item()")
-        watch(program, "log watch weight")
-        for n, (statement, name) in enumerate(STATEMENTS.items()):
-            program.ask(f"run({statement!r})")
-            row = hits(program, n + 1)[n]
-            assert (operator(row) or "").split(" by ")[0] == name, (statement, row)
-            assert row["tid"] == str(program.target.pid)
-            assert "writer (writer.py:2)" in row["stack"]
-            before = float(re.search(r"norm (\S+)", row["old_value"])[1])
-            after = re.search(r"norm (\S+)", row["new_value"])
-            assert row["new_value"].startswith(f"version {version + n + 1} ")
-            assert math.isclose(before, norm, rel_tol=1e-5, abs_tol=1e-6)
-            norm = program.ask("weight.norm().item()")
-            assert math.isclose(float(after[1]), norm, rel_tol=1e-5, abs_tol=1e-6), (statement, row)
-        program.ask("run('other.add_(1)')")
-        program.ask("run('weight + other')")
-        assert len(hits(program, len(STATEMENTS))) == len(STATEMENTS)
+        assert math.isclose(float(after[1]), norm, rel_tol=1e-5, abs_tol=1e-6), (statement, row)
+    program.ask("run('other.add_(1)')")
+    program.ask("run('weight + other')")
+    assert len(hits(program, len(STATEMENTS))) == len(STATEMENTS)
 
 
-def test_training(programs):
+def training(program):
     """Whoever trains: the optimizer changes a parameter, autograd its gradient."""
-    for program in programs:
-        watch(program, "log watch model.weight")
-        program.ask("train()")
-        rows = hits(program, 1)
-        assert all("step" in row["stack"] and operator(row) for row in rows)
-        assert any("addcdiv_" in operator(row) for row in rows)
-        program.commands.run("breakpoints", "log watch model.weight.grad\n")
-        known = len(program.select("SELECT * FROM hits"))
-        program.ask("model(torch.randn(2, 4)).sum().backward()")
-        row = hits(program, known + 1)[-1]
-        assert "backward" in row["stack"] and operator(row) == "add_"
+    watch(program, "log watch model.weight")
+    program.ask("train()")
+    rows = hits(program, 1)
+    assert all("step" in row["stack"] and operator(row) for row in rows)
+    assert any("addcdiv_" in operator(row) for row in rows)
+    program.commands.run("breakpoints", "log watch model.weight.grad\n")
+    known = len(seen_by_now(program))
+    program.ask("model(torch.randn(2, 4)).sum().backward()")
+    row = hits(program, known + 1)[-1]
+    assert "backward" in row["stack"] and operator(row) == "add_"
 
 
-def test_where_it_moves(programs):
+def where_it_moves(program):
     """Another tensor under the same name is followed; conditions see the operator."""
-    for program in programs:
-        watch(program, "log watch large if new.operator != 'add_'")
-        program.ask("run('large.add_(1)')")
-        program.ask("run('large.mul_(1000)')")
-        row, = hits(program, 1)
-        assert operator(row) == "mul_"
-        program.ask("globals().update(large=torch.ones(64, 64))")
-        eventually(lambda: "moved 1 time" in (program.directory / "breakpoints").read_text(), what="its new place")
+    watch(program, "log watch large if new.operator != 'add_'")
+    program.ask("run('large.add_(1)')")
+    program.ask("run('large.mul_(1000)')")
+    row, = hits(program, 1)
+    assert operator(row) == "mul_"
+    program.ask("globals().update(large=torch.ones(64, 64))")
+    eventually(lambda: "moved 1 time" in (program.directory / "breakpoints").read_text(), what="its new place")
 
-        def seen():  # once it is armed there
-            program.ask("run('large.fill_(9999)')")
-            return any(operator(row) == "fill_" for row in program.select("SELECT * FROM hits"))
-        eventually(seen, what="the hit")
+    def seen():  # once it is armed there
+        program.ask("run('large.fill_(9999)')")
+        return any(operator(row) == "fill_" for row in seen_by_now(program))
+    eventually(seen, what="the hit")

@@ -133,8 +133,8 @@ def test_functions_of_all_kinds(python):
     do(target, "index(Thing())")  # as specialized code, on 3.11
     for function, run, entries, returned in RUNS:
         before = len(hits(target))
-        set_all(client, agent.breakpoint(agent.FUNCTION, function), agent.breakpoint(agent.RETURN, function, captures=["__return__"]),
-                replace=True)
+        set_all(client, agent.breakpoint(agent.FUNCTION, function),
+                agent.breakpoint(agent.RETURN, function, captures=["__return__"]), replace=True)
         do(target, run)
         found = hits(target)[before:]
         ids = [row["hit"] for row in found if "__return__" not in row["captured"]]
@@ -148,7 +148,8 @@ def test_lines_of_all_kinds(python):
     for text, run, times in (("one = lambda: 4", "one()", 1), ("        yield i", "list(generator(3))", 3),
                              ("    return 7", "asyncio.run(coroutine())", 1),
                              ("    yield 2", "asyncio.run(drain())", 1), ("        return 3", "nested()", 1),
-                             ("        return i", "index(Thing())", 100), ("        g.throw(KeyError(\"k\"))", "thrown()", 1),
+                             ("        return i", "index(Thing())", 100),
+                             ("        g.throw(KeyError(\"k\"))", "thrown()", 1),
                              ("    return n + 1", "decorated(1)", 1)):
         before = len(hits(target))
         set_all(client, agent.breakpoint(agent.LINE, "source.py", line_of(CODE, text)), replace=True)
@@ -175,7 +176,8 @@ def test_results_are_the_same(python):
 def test_deep_recursion(python):
     """From 3.11 on it needs no stack of C, and must not when it is heard of."""
     depth = 100_000 if python.version >= (3, 11) else 5_000
-    target, client = program(python, "def deep(n):\n    return deep(n - 1) + 1 if n else 0\ndef leaf():\n    return 1\n")
+    target, client = program(python,
+                             "def deep(n):\n    return deep(n - 1) + 1 if n else 0\ndef leaf():\n    return 1\n")
     do(target, "sys.setrecursionlimit(1 << 30)")
     set_all(client, agent.breakpoint(agent.FUNCTION, "leaf"))
     do(target, f"assert deep({depth}) == {depth}; leaf()")

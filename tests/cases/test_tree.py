@@ -23,8 +23,8 @@ PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtr
            "stacks.python.folded", "tasks", "locks", "tables",
            "errors", "events", "exceptions.top", "globals", "heap", "profile", "threads",
            "top"}  # and crash, where there was one
-ALL = {"backtrace", "backtrace.python", "breakpoints", "collectives", "ctl", "eval", "events", "metrics", "profile", "query",
-       "stacks.folded", "stacks.python.folded", "tables"}
+ALL = {"backtrace", "backtrace.python", "breakpoints", "collectives", "ctl", "eval", "events", "metrics", "profile",
+       "query", "stacks.folded", "stacks.python.folded", "tables", "top"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}
 FRAME = {"locals", "source", "eval"}

@@ -82,7 +82,8 @@ def test_each_reads_the_others_pipe(probe, python):
                             rf"process {its['other']} \(")
     told(probe, its["other"], rf"^deadlock: thread {its['other']} .* whose other end is process {victim.pid} ")
     def row():
-        said = rows(probe, victim.pid, "SELECT kind, call, holder_pid, certain, deadlock FROM locks WHERE tid IS NOT NULL")
+        said = rows(probe, victim.pid,
+                    "SELECT kind, call, holder_pid, certain, deadlock FROM locks WHERE tid IS NOT NULL")
         return said.splitlines()[-1] == f"pipe,read,{its['other']},1,1"
     eventually(row, what="the row of the deadlock")
 
@@ -110,7 +111,8 @@ child(time.sleep, 0)
 ready()
 os.read(ends[0], 1)
 """)
-    told(probe, victim.pid, rf"^thread {victim.pid} .* reads a pipe .*process {victim.pid} \(.*\), which is the same process$")
+    told(probe, victim.pid,
+         rf"^thread {victim.pid} .* reads a pipe .*process {victim.pid} \(.*\), which is the same process$")
 
 
 def test_writes(probe, any_python):
@@ -167,7 +169,8 @@ two.close()
 ready(other=pid)
 one.recv(1)
 """, directory)
-        line = told(probe, victim.pid, rf"^thread {victim.pid} .* reads a socket .*whose other end is process {its['other']} ")
+        line = told(probe, victim.pid,
+                    rf"^thread {victim.pid} .* reads a socket .*whose other end is process {its['other']} ")
         assert {"pair": "socket in", "unix": f"{directory}/it.sock in"}.get(kind, " 127.0.0.1:") in line
         told(probe, victim.pid, f"^deadlock: .*{its['other']}.*{victim.pid}")
 
@@ -211,7 +214,8 @@ ready(other=pid)
 take(first)
 """, directory, kind)
         told(probe, victim.pid,
-             rf"^thread {victim.pid} .* waits for file lock {directory}/first in take .*, held by process {its['other']} \(")
+             rf"^thread {victim.pid} .* waits for file lock {directory}/first in take .*, held by process "
+             rf"{its['other']} \(")
         assert not any("deadlock" in line for line in locks(probe, victim.pid))
 
 
@@ -236,7 +240,8 @@ os.waitpid(one, 0)
 """, inside, kind)
         for pid, other in (its["one"], its["two"]), (its["two"], its["one"]):
             line = told(probe, pid, f"^deadlock: thread {pid} ")
-            assert re.search(rf"waits for file lock \S*{inside}/\w+ .*held by process {other} .*, which waits for file lock "
+            assert re.search(rf"waits for file lock \S*{inside}/\w+ .*held by process {other} .*, "
+                             "which waits for file lock "
                              rf"\S*{inside}/\w+ held by process {pid} \(", line)
         told(probe, victim.pid, f"^deadlock: thread {victim.pid} .* waits for child {its['one']} ")
 
@@ -257,7 +262,8 @@ for pid in lives, stopped, dead:
 ready(lives=lives, stopped=stopped, dead=dead)
 os.waitpid(-1, 0)
 """)
-    for name, state in ("lives", "which lives"), ("stopped", "which is stopped by a signal"), ("dead", r"which is dead \(zombie\)"):
+    for name, state in (("lives", "which lives"), ("stopped", "which is stopped by a signal"),
+                        ("dead", r"which is dead \(zombie\)")):
         told(probe, victim.pid, rf"waits for child {its[name]} in wait .*, namely process {its[name]} \(.*\), {state}$")
     told(probe, victim.pid, rf"^thread {victim.pid} .* waits for child in .*, of which there is "
                             + "".join(rf"(?=.*process {pid} \()" for pid in its.values()))
@@ -334,7 +340,8 @@ ready(other=pid)
         return [line for line in locks(probe, victim.pid) if f" in {function} " in line]
     def all_told(function, n):
         found = told_of(function)
-        ends = [line for line in found if f" polls a pipe in {function} " in line and f"is process {its['other']} (" in line]
+        ends = [line
+                for line in found if f" polls a pipe in {function} " in line and f"is process {its['other']} (" in line]
         return found if len(found) == n and len(ends) == min(n, 8) else None
     for function, n in ("polls", 2), ("selects", 1), ("epolls", 9):
         found = eventually(lambda: all_told(function, n), DEADLINE, f"{n} of {function}")
@@ -489,7 +496,8 @@ os.waitpid(runs, 0)
 
 
 def as_user(user, *command):
-    return run("setpriv", f"--reuid={user}", f"--regid={subprocess.getoutput(f'id -g {user}')}", "--clear-groups", *command)
+    return run("setpriv", f"--reuid={user}", f"--regid={subprocess.getoutput(f'id -g {user}')}", "--clear-groups",
+               *command)
 
 
 @pytest.mark.attack
@@ -508,8 +516,10 @@ def test_another_users_process(probe, any_python, nobody):
             said = as_user(nobody, "cat", shared.path / file)
             assert not re.search(rf"\b{its['root']}\b", said) and "deadlock:" not in said
             return all(re.search(pattern, said) for pattern in patterns)
-        eventually(lambda: seen(f"{its['user']}/locks", f"reads a pipe .*, {hidden}\n", f"reads a socket .*, {hidden}\n",
-                                f"waits for file lock {directory}/lock .*, held by a process that you may not look at\n"),
+        eventually(lambda: seen(f"{its['user']}/locks", f"reads a pipe .*, {hidden}\n",
+                                f"reads a socket .*, {hidden}\n",
+                                f"waits for file lock {directory}/lock .*, "
+                                "held by a process that you may not look at\n"),
                    what="what each waits for")
         for file in f"{its['user']}/tables/locks.csv", "all/tables/locks.csv":
             eventually(lambda: seen(file, rf"\b{its['user']}\b"), what=file)
@@ -537,7 +547,8 @@ ready(inner=pid)
 os.waitpid(pid, 0)
 """, within=wrapper)
     def parent():
-        found = subprocess.run(["pgrep", "-s", str(victim.pid), "-f", "source.py"], capture_output=True, text=True).stdout.split()
+        found = subprocess.run(["pgrep", "-s", str(victim.pid), "-f", "source.py"], capture_output=True,
+                               text=True).stdout.split()
         for pid in map(int, found):
             children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
             if len(children) == 1 and b"-u\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() \
@@ -545,7 +556,8 @@ os.waitpid(pid, 0)
                 return pid, int(children[0])
         return None
     pid, other = eventually(parent, DEADLINE, "the two of them")
-    told(probe, pid, rf"^thread {pid} .* waits for child {its['inner']} .*, namely process {other} \(.*\), which lives$")
+    told(probe, pid,
+         rf"^thread {pid} .* waits for child {its['inner']} .*, namely process {other} \(.*\), which lives$")
     told(probe, pid, rf"reads a socket .*, whose other end is process {other} \(")
 
 
@@ -591,7 +603,8 @@ def test_two_locks_of_four_workers(probe, python, method):
         found = {}
         for pid in workers:
             for line in locks(probe, pid):
-                if line.startswith(f"deadlock: thread {pid} (MainThread) "):  # its name is known once threading is imported
+                # its name is known once threading is imported
+                if line.startswith(f"deadlock: thread {pid} (MainThread) "):
                     found[pid] = line
         return found if len(found) == 4 else None
     try:
@@ -601,7 +614,8 @@ def test_two_locks_of_four_workers(probe, python, method):
     holders = set()
     for pid, line in found.items():
         seen = re.fullmatch(
-            rf"deadlock: thread {pid} \(MainThread\) waits for multiprocessing\.Lock (first|second) \(opposite_\w+\.py:[58]\) "
+            rf"deadlock: thread {pid} \(MainThread\) waits for multiprocessing\.Lock (first|second) "
+            rf"\(opposite_\w+\.py:[58]\) "
             r"held by process (\d+) \(.*?\), which waits for multiprocessing\.Lock held by process (\d+) \(.*?\)"
             r"(, which waits for multiprocessing\.Lock held by process (\d+) \(.*?\))?", line)
         assert seen, line
@@ -643,9 +657,11 @@ def test_workers_at_a_queue(probe, python):
     victim = python.run_source(QUEUE, name="at_a_queue.py")
     workers = list(map(int, victim.readline().split()[1::2]))
     def readers():
-        return [pid for pid in workers if any(re.search(f"^thread {pid} .* reads a pipe in ", line) for line in locks(probe, pid))]
+        return [pid for pid in workers
+                if any(re.search(f"^thread {pid} .* reads a pipe in ", line) for line in locks(probe, pid))]
     reader, = eventually(readers, DEADLINE, "one that reads")
     for pid in workers:
         if pid != reader:
-            told(probe, pid, rf"^thread {pid} \(MainThread\) waits for multiprocessing\.Queue queue .*, held by process {reader} ")
+            told(probe, pid,
+                 rf"^thread {pid} \(MainThread\) waits for multiprocessing\.Queue queue .*, held by process {reader} ")
     told(probe, reader, rf"^thread {reader} .* reads a pipe in work \(at_a_queue\.py:6\).*, whose other end is process")

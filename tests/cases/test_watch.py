@@ -119,8 +119,8 @@ def test_whole(victim, client, python, expression, inside):
 
 @needs_hardware
 def test_hardware_in_a_row(victim, client):
-    """Numbers are known however fast others take their place; what else was there for a moment is known, or said not to be:
-    never another one that is at its address."""
+    """Numbers are known however fast others take their place; what else was there for a moment is known, or said not to
+    be: never another one that is at its address."""
     written = ["-(1 << 40)", "0.5", "True", "None", "'x' * 50", "'y' * 50", "3", "-4", "2.5", "'end'"]
     watch(client, "slots.b")
     hardware = Hardware(client).look()
@@ -445,8 +445,8 @@ sys.stdin.read()
 
 
 def test_threads_that_compare(python):
-    """Comparing runs Python, and so other threads, which compare as well: a value lives as long as somebody looks at it, and
-    none comes after one that was written later."""
+    """Comparing runs Python, and so other threads, which compare as well: a value lives as long as somebody looks at
+    it, and none comes after one that was written later."""
     target = start(python, WRITERS, name="writers.py")
     client = connect(target)
     watch(client, "cell[0]")
@@ -471,7 +471,8 @@ def test_throttled(any_python):
     hardware = Hardware(client)
 
     def ended_meanwhile():
-        """It is written until it is left alone: whether it still is once the writer has heard of that, and has ended."""
+        """It is written until it is left alone: whether it still is once the writer has heard of that, and has
+        ended."""
         hardware.look()
         do(victim, "globals().update(over=[])")
         victim.send("while not over: ints[0] += 1")
@@ -486,7 +487,8 @@ def test_throttled(any_python):
     eventually(lambda: slots(client)[0]["id"] == 1, what="it is watched again")
     hardware.look()
     do(victim, "ints[0] = -1")
-    hit = eventually(lambda: row if (row := rows(client, "hits")[-1]).new_value == "-1" else None, what="the last write")
+    hit = eventually(lambda: row if (row := rows(client, "hits")[-1]).new_value == "-1" else None,
+                     what="the last write")
     check(hit, last, "-1", victim.pid)
     hardware.close()
 
@@ -519,7 +521,8 @@ def test_other_traps(any_python):
     client = connect(target)
     watch(client, "cell[0]")
     for _ in range(2):
-        eventually(lambda: reads_input(target.pid), what="that it reads")  # before, Python calls a handler only afterwards
+        # before, Python calls a handler only afterwards
+        eventually(lambda: reads_input(target.pid), what="that it reads")
         target.signal(signal.SIGTRAP)
         target.expect("caught 5")
         do(target, "signal.signal(signal.SIGTRAP, caught)")

@@ -1,5 +1,5 @@
-"""Watchpoints by debug registers, by both routes, from the file to the row: who is watched, what goes on beside it, who is
-in the way, and what is left when the daemon is killed."""
+"""Watchpoints by debug registers, by both routes, from the file to the row: who is watched, what goes on beside it, who
+is in the way, and what is left when the daemon is killed."""
 import contextlib
 import ctypes
 import errno
@@ -203,8 +203,8 @@ def test_another_program(probe, any_target, route):
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_blocked(probe, target, route):
-    """A thread that blocks SIGTRAP can't be watched, which is said; one that begins to, and writes, costs a process that
-    is traced its handler, but not its life: values are compared from then on."""
+    """A thread that blocks SIGTRAP can't be watched, which is said; one that begins to, and writes, costs a process
+    that is traced its handler, but not its life: values are compared from then on."""
     do(target, "blocked", 9, 1)
     commands = Commands(probe, target.pid)
     arm(commands, f"log watch w[3] hw={route}", f"by {route}, not in 1 thread that blocks SIGTRAP")
@@ -253,7 +253,8 @@ def test_the_programs_own_sigtrap(probe, target, route, how):
         do(target, "trap", how)
     expect_hit(probe, target, (39.0, -39.0))
     if how != "default":
-        eventually(lambda: reads_input(target.pid), what="that it reads")  # before, Python calls a handler only afterwards
+        # before, Python calls a handler only afterwards
+        eventually(lambda: reads_input(target.pid), what="that it reads")
         target.signal(signal.SIGTRAP)
     if how == "handled":
         target.expect("caught")
@@ -379,7 +380,8 @@ def test_without_perf(probe, any_target):
     do(any_target, "thread", 3, 1)
     expect_hit(mounted, any_target, (0.0, 1.0))
     commands.run("breakpoints", "log watch w[4] hw=perf\n")
-    notes = eventually(lambda: [notes for text, notes in breakpoints(commands).values() if "refused" in notes], 10, "why")
+    notes = eventually(lambda: [notes for text, notes in breakpoints(commands).values() if "refused" in notes], 10,
+                       "why")
     assert "perf_event_open(2) is refused" in notes[0]
 
 
@@ -400,7 +402,8 @@ def test_filtered_target(probe, any_python):
 # ---- the daemon is killed ----
 
 def armed_registers(pid):
-    """How many debug registers are enabled in the main thread of a process that nobody traces: DR7, as ptrace(2) shows it."""
+    """How many debug registers are enabled in the main thread of a process that nobody traces: DR7, as ptrace(2) shows
+    it."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.restype = ctypes.c_long
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
@@ -446,8 +449,8 @@ def test_cleared(probe, any_python, nobody, how):
 @pytest.mark.deadline(3600 if FULL else 120)
 @pytest.mark.parametrize("route", ROUTES)
 def test_killed(probe, any_target, route):
-    """Whatever is armed, and however often that is written: the target goes on, at its own pace soon, and the next daemon
-    watches it again."""
+    """Whatever is armed, and however often that is written: the target goes on, at its own pace soon, and the next
+    daemon watches it again."""
     dice = random.Random(SEED)
     mounted = probe.mount()
     do(any_target, "hot")

@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -46,7 +47,8 @@ def test_files(probe, web, target):
 
 def test_commands(web, target):
     assert web.ask(f"{target.pid}/eval", "1 + 1")[2] == "2\n"
-    assert web.ask(f"{target.pid}/eval", "for i in range(2):\n  print(i)")[2] == "0\n1\n"  # a block that only its end ends
+    # a block that only its end ends
+    assert web.ask(f"{target.pid}/eval", "for i in range(2):\n  print(i)")[2] == "0\n1\n"
     status, headers, text = web.ask(f"{target.pid}/eval", "1/0")
     assert status == 422 and headers["X-Probe-Errno"] == "EIO" and "ZeroDivisionError" in text
     status, _, text = web.ask(f"{target.pid}/query", "-- format: json\nSELECT pid\nFROM process")
@@ -65,7 +67,8 @@ def test_interrupted(web, target):
     """Whoever goes away has what runs broken off, as by Ctrl-C."""
     assert web.ask(f"{target.pid}/eval", "import __main__; __main__.turns = 0")[0] == 200
     connection = http.client.HTTPConnection(web.host, timeout=patience(60))
-    code = "import time\ntry:\n    while True:\n        turns += 1; time.sleep(0.01)\nexcept KeyboardInterrupt:\n    turns = 'over'"
+    code = ("import time\ntry:\n    while True:\n        turns += 1; time.sleep(0.01)\n"
+            "except KeyboardInterrupt:\n    turns = 'over'")
     connection.request("POST", f"/probe/{target.pid}/eval", code, {"Authorization": f"Bearer {web.token}"})
     eventually(lambda: "turns" in web.ask(f"{target.pid}/globals/__main__")[2] and
                "turns = 0\n" not in web.ask(f"{target.pid}/globals/__main__")[2], what="the loop")
@@ -88,6 +91,39 @@ def test_events(web, target):
     target.close()
     assert any('"exit"' in line.decode() for line in answer)  # and it ends with the process
     connection.close()
+
+
+def visit(web, name):
+    """A page that is open."""
+    connection = http.client.HTTPConnection(web.host, timeout=patience(60))
+    connection.request("GET", f"/visit/{name}", headers={"Authorization": f"Bearer {web.token}"})
+    answer = connection.getresponse()
+    assert answer.status == 200 and answer.readline().startswith(b":")
+    return connection
+
+
+def test_visit(probe, web, target):
+    """What a page sets and holds goes with it; what another one sets stays."""
+    pid, directory = target.pid, probe.path / str(target.pid)
+    page, other = visit(web, "page"), visit(web, "other")
+    line = PROGRAM_TEXT.splitlines().index("        time.sleep(0.01)") + 1
+    assert "here stop" in web.ask(f"{pid}/breakpoints?visit=page", f"here stop source.py:{line}\n")[2]
+    assert web.ask(f"{pid}/breakpoints?visit=other", "here log nowhere.py:1\n")[0] == 200
+    ctl = directory / "threads" / str(pid) / "ctl"
+    eventually(lambda: ctl.read_text().startswith("stopped by breakpoint"), what="the stop")
+    assert web.ask(f"{pid}/threads/{pid}/ctl?visit=page", "here next\n")[2].startswith("stopped by a step")
+    status, headers, text = web.ask(f"{pid}/breakpoints?visit=page", "here stop nonsense\n")
+    assert status == 422 and headers["X-Probe-Errno"] == "EINVAL" and "^" in text
+    assert web.ask(f"{pid}/breakpoints?visit=page", "here log nowhere.py:2\n")[0] == 200  # it goes on
+    assert web.ask("/visit/page", raw=True)[0] == 409 and web.ask("/visit/third", token="", raw=True)[0] == 401
+    page.close()
+    eventually(lambda: ctl.read_text().startswith("running"), what="that it runs")
+    eventually(lambda: re.findall(r"^\d+: (.*?) +#", (directory / "breakpoints").read_text(),
+                                  re.M) == ["here log nowhere.py:1"],
+               what="the other page's line alone")
+    assert web.ask(f"{pid}/breakpoints?visit=page", "here log nowhere.py:3\n")[0] == 410
+    other.close()
+    eventually(lambda: "nowhere" not in (directory / "breakpoints").read_text(), what="no line")
 
 
 def test_token(web):
@@ -129,7 +165,8 @@ def test_other_sites(web, target):
 
 @pytest.mark.attack
 def test_paths(web, target):
-    for path in ("../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/", f"{target.pid}/../../etc/passwd", "/etc/passwd", "./../"):
+    for path in ("../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/", f"{target.pid}/../../etc/passwd",
+                 "/etc/passwd", "./../"):
         status, _, text = web.ask(path)
         assert status in (403, 404) and "root:" not in text, path
     assert web.ask(f"{target.pid}/../help")[0] == 200  # that stays inside
@@ -171,7 +208,8 @@ def test_socket(probe, tmp_path):
         token = web.link.rpartition("=")[2]
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
-            connection.sendall(f"GET /probe/help HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+            connection.sendall(f"GET /probe/help HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: "
+                               f"Bearer {token}\r\n\r\n".encode())
             assert connection.makefile("rb").readline().split()[1] == b"200"
     assert not path.exists()
 
@@ -186,5 +224,6 @@ def test_socket_of_another_user(probe, tmp_path, nobody):
         path.chmod(0o666)  # even then
         code = ("import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
                 "s.sendall(b'GET / HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n'); print(s.recv(20).split()[1].decode())")
-        run = subprocess.run(["/usr/bin/python3", "-c", code, path], user=nobody, group="nogroup", extra_groups=[], capture_output=True, text=True)
+        run = subprocess.run(["/usr/bin/python3", "-c", code, path], user=nobody, group="nogroup", extra_groups=[],
+                             capture_output=True, text=True)
         assert run.stdout == "403\n", run.stderr

@@ -101,7 +101,8 @@ def test_stopped_while_busy_stays_stopped(probe, python):
         eventually(lambda: set(target.states().values()) == {"T"}, what="the stop")
         seen = look(probe, target)
         assert "main" in functions(seen.threads[target.pid])
-        # who lets go of a stopped thread has the kernel stop it anew, which takes a moment; a stop that was lost stays so
+        # who lets go of a stopped thread has the kernel stop it anew, which takes a moment; a stop that was lost stays
+        # so
         eventually(lambda: set(target.states().values()) == {"T"}, what="that it is stopped still")
         target.signal(signal.SIGCONT)
         eventually(lambda: "T" not in target.states().values(), what="the continuing")

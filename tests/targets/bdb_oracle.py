@@ -1,8 +1,8 @@
-"""bdb_oracle.py PROGRAM: reads {"breakpoints": [LINE, ...], "commands": [WORD, ...], "once": whether they hit once} from standard
-input, runs main() of the program under CPython's own debugger, and prints where it stopped, as JSON: [what, line, function, locals,
-the value returned, or why it did not jump]. At each stop the next of the commands is given, which are those of pdb; without one
-left: continue. As pdb's "--Call--" and "--Exception--" are no lines, the command that led there is given again; so is it at a
-"--Return--" that nobody waited for."""
+"""bdb_oracle.py PROGRAM: reads {"breakpoints": [LINE, ...], "commands": [WORD, ...], "once": whether they hit once}
+from standard input, runs main() of the program under CPython's own debugger, and prints where it stopped, as JSON:
+[what, line, function, locals, the value returned, or why it did not jump]. At each stop the next of the commands is
+given, which are those of pdb; without one left: continue. As pdb's "--Call--" and "--Exception--" are no lines, the
+command that led there is given again; so is it at a "--Return--" that nobody waited for."""
 import bdb
 import json
 import runpy

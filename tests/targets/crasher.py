@@ -1,5 +1,5 @@
-"""Fails in the ways that it is told to, one a line of its input. Its hooks print what Python's own traceback module says of
-the exception, as a line of JSON."""
+"""Fails in the ways that it is told to, one a line of its input. Its hooks print what Python's own traceback module
+says of the exception, as a line of JSON."""
 import _thread
 import ctypes
 import faulthandler

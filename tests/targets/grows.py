@@ -1,5 +1,5 @@
-"""grows.py: memory that grows in functions which measure that themselves, and in one whose memory is used again. For each line of
-its input it does its round, and prints how many pages each of them took, {function: pages} as JSON."""
+"""grows.py: memory that grows in functions which measure that themselves, and in one whose memory is used again. For
+each line of its input it does its round, and prints how many pages each of them took, {function: pages} as JSON."""
 import ctypes
 import json
 import sys

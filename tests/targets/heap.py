@@ -1,5 +1,5 @@
-"""heap.py N [KINDS]: has exactly N objects of each of these types, or of the first so many; then makes as many more as a line
-of its input says."""
+"""heap.py N [KINDS]: has exactly N objects of each of these types, or of the first so many; then makes as many more as
+a line of its input says."""
 import gc
 import sys
 

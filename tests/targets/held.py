@@ -1,4 +1,4 @@
-"""held.py: objects that are referred to in one way each; prints the address of each of Held's, and what refers to it."""
+"""held.py: objects referred to in one way each; prints the address of each of Held's, and what refers to it."""
 import collections
 import sys
 import threading

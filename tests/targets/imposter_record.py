@@ -21,7 +21,8 @@ class Record(ctypes.Structure):
                 ("python_tid", ctypes.c_int32), ("handle", ctypes.c_uint64),
                 ("generation", ctypes.c_uint64), ("rings", Place * 16), ("stops", ctypes.c_uint64),
                 ("stopped", ctypes.c_uint32), ("on_crash", ctypes.c_uint32), ("trap", ctypes.c_uint32),
-                ("zero", ctypes.c_uint32), ("own", ctypes.c_uint64), ("evals", ctypes.c_uint64), ("ring_bytes", ctypes.c_uint64), ("watches", Watch * 4), ("allocations", ctypes.c_uint64),
+                ("zero", ctypes.c_uint32), ("own", ctypes.c_uint64), ("evals", ctypes.c_uint64),
+                ("ring_bytes", ctypes.c_uint64), ("watches", Watch * 4), ("allocations", ctypes.c_uint64),
                 ("samples", ctypes.c_uint64)]
 
 

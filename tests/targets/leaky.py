@@ -1,5 +1,5 @@
-"""leaky.py: a training job whose memory grows over its epochs: it keeps what it should only have counted. Each line of its input is
-one more epoch."""
+"""leaky.py: a training job whose memory grows over its epochs: it keeps what it should only have counted. Each line of
+its input is one more epoch."""
 import sys
 
 

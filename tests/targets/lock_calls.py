@@ -1,5 +1,6 @@
-"""Threads that have taken a Lock in all ways that there are, and stand still: each function below, as a thread of its name. For
-each another thread waits, "waiter-NAME", for a Lock that it has or had. The main thread prints "ready" once all of them do.
+"""Threads that have taken a Lock in all ways that there are, and stand still: each function below, as a thread of its
+name. For each another thread waits, "waiter-NAME", for a Lock that it has or had. The main thread prints "ready" once
+all of them do.
 
 A comment "# takes" marks the line where a thread took it that holds it."""
 import sys

@@ -1,6 +1,7 @@
-"""nan_job.py [STEPS FIRST]: trains a model of eight weights, which another thread updates. Now and then a sample is broken, and a
-weight becomes NaN: the job notices, begins anew, and goes on. Samples are whole until there is a line on standard input, or before
-step FIRST. It ends when standard input does, or after so many steps without a pause; then it says what became of it, as JSON."""
+"""nan_job.py [STEPS FIRST]: trains a model of eight weights, which another thread updates. Now and then a sample is
+broken, and a weight becomes NaN: the job notices, begins anew, and goes on. Samples are whole until there is a line on
+standard input, or before step FIRST. It ends when standard input does, or after so many steps without a pause; then it
+says what became of it, as JSON."""
 import array
 import json
 import queue

@@ -1,8 +1,8 @@
 """What a victim says of itself, for the tests to compare with.
 
 A thread named "oracle" reads commands from standard input: "stacks" prints one line, a literal of Python, with
-the stacks of all other threads, as sys._current_frames() has them; "stop" sets the event of that
-name, which busy victims heed. At the end of the input the victim ends. SIGUSR1 makes faulthandler write all stacks to standard error.
+the stacks of all other threads, as sys._current_frames() has them; "stop" sets the event of that name, which busy
+victims heed. At the end of the input the victim ends. SIGUSR1 makes faulthandler write all stacks to standard error.
 """
 import _signal  # json and signal would take longer to import than Python to start
 import faulthandler

@@ -1,5 +1,6 @@
 """shares.py KIND: spends its time in functions whose shares it measures itself, by its own clocks. "begin" at the input
-starts afresh; "end" prints what came since as JSON: {function: [processor seconds, seconds]}.
+starts afresh; "end" prints what came since as JSON: {function: [processor seconds, seconds]}; "hold" has it do nothing
+until the next line, and prints "held".
 
 python   four functions of pure Python, 10, 20, 30 and 40 %
 calls    two chains (hot_a -> leaf_a, hot_b -> leaf_b) of the shortest calls: a stack that never was shows
@@ -131,13 +132,19 @@ def in_turns(*work):
 
 def listen():
     """Answers what was asked, and says whether to go on."""
-    if select.select([0], [], [], 0)[0]:
+    held = False
+    while select.select([0], [], [], None if held else 0)[0]:
         asked = os.read(0, 1 << 10).decode()
         for line in asked.splitlines():
+            held = line == "hold"
+            if held:
+                print("held", flush=True)
+                continue
             if line == "end":
                 print(json.dumps(truth), flush=True)
             truth.clear()
-        return bool(asked)
+        if not held:
+            return bool(asked)
     return True
 
 
@@ -188,6 +195,9 @@ def side_by_side():
     for line in sys.stdin:
         asked.set()
         barrier.wait()
+        while line == "hold\n":
+            print("held", flush=True)
+            line = sys.stdin.readline()
         if line == "end\n":
             print(json.dumps(truth), flush=True)
         asked.clear()

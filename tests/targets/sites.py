@@ -1,4 +1,4 @@
-"""sites.py: allocates; one line keeps what it makes, one gives it back. Each line of its input makes so many more of both."""
+"""sites.py: allocates; one line keeps what it makes, one gives it back. Each line of input makes so many more."""
 import sys
 
 kept = []

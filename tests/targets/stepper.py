@@ -1,7 +1,7 @@
 """What bdb, the machinery of pdb, does on the commands of a person: python stepper.py PROGRAM COMMAND...
 
-The program begins to be stepped at the line that follows the one that reads from standard input. Prints one JSON list: [line, function]
-of each place where it stops, and for `finish` also what is returned; then "end"."""
+The program begins to be stepped at the line that follows the one that reads from standard input. Prints one JSON list:
+[line, function] of each place where it stops, and for `finish` also what is returned; then "end"."""
 import bdb
 import json
 import os

@@ -1,4 +1,4 @@
-"""stores.py: at each line of input writes to the same eight bytes in several ways, each of which changes them; and once without."""
+"""stores.py: at each line of input writes to the same eight bytes in ways that change them; once without."""
 import array
 import ctypes
 import struct

@@ -1,6 +1,7 @@
 #include "agent/base/clock.h"
 #include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/moment/standing.h"
 #include "tests/unit/check.h"
 

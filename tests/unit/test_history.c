@@ -2,6 +2,7 @@
  * by a connection of the test's, says what is in it. */
 #include "agent/base/cleanup.h"
 #include "fs/history/file.h"
+#include "fs/history/stacks.h"
 #include "tests/unit/check.h"
 
 #include <errno.h>
@@ -116,6 +117,57 @@ static void test_all_or_nothing(void)
     history_file_close(file);
 }
 
+/* A sample of what a profile has, a kind after the other. */
+static void sampled(struct store *store, enum sample_kind kind, bool gil, int64_t weight,
+                    const char *leaf)
+{
+    const struct profile_frame frames[] = {{PROFILE_PYTHON, "f", "f.py", 1, 2},
+                                           {PROFILE_WORD, leaf, ""}};
+    struct sample one = {
+        .when = 5 * STORE_SLICE, .tid = 7, .kind = kind, .gil = gil, .weight = weight};
+    uint32_t ids[2];
+
+    one.frames = ids;
+    one.n = *leaf ? 2 : 1;
+    for (size_t i = 0; i < one.n; i++)
+        CHECK_INT(store_intern(store, &frames[i], &ids[i]), 0);
+    CHECK_INT(store_add(store, &one), 0);
+}
+
+/* Of each kind of samples all that there is, and nothing twice in a mode. */
+static void test_modes(void)
+{
+    struct history_file *file = open_file(DAY);
+    struct store_budget budget = {0};
+    struct store *store;
+
+    CHECK_INT(store_new(7, &budget, &store), 0);
+    sampled(store, SAMPLE_CPU, true, 100, "");
+    sampled(store, SAMPLE_CPU, false, 30, "");
+    sampled(store, SAMPLE_OFF, false, 1000, "[futex]");
+    sampled(store, SAMPLE_PREEMPTED, false, 200, "[preempted]");
+    sampled(store, SAMPLE_FAULT, false, 4, "");
+    sampled(store, SAMPLE_ALLOC, false, 5000, "");
+    sampled(store, SAMPLE_HEAP, false, 700, "");
+    sampled(store, SAMPLE_HEAP, false, -900, "");
+    CHECK_INT(history_file_begin(file), 0);
+    CHECK_INT(history_add_stacks(file, &front, store, 0, 9 * STORE_SLICE), 0);
+    CHECK_INT(history_file_commit(file), 0);
+    store_unref(store);
+    CHECK_INT(ask("SELECT count(*) FROM profile"), 7);
+    CHECK_INT(ask("SELECT sum(weight) FROM profile WHERE mode = 'cpu'"), 130);
+    CHECK_INT(ask("SELECT sum(weight) FROM profile WHERE mode = 'gil'"), 100);
+    CHECK_INT(ask("SELECT sum(weight) FROM profile WHERE mode = 'off' AND stack LIKE '%;[futex]'"),
+              1000);
+    CHECK_INT(ask("SELECT sum(weight) FROM profile WHERE mode = 'preempted' AND "
+                  "stack = 'f (f.py:2);[preempted]' AND tid = 7"),
+              200);
+    CHECK_INT(ask("SELECT sum(weight) FROM profile WHERE mode = 'faults'"), 4);
+    CHECK_INT(ask("SELECT sum(weight) FROM profile WHERE mode = 'alloc'"), 5000);
+    CHECK_INT(ask("SELECT sum(weight) FROM profile WHERE mode = 'heap'"), -200);
+    history_file_close(file);
+}
+
 int main(void)
 {
     struct stat st;
@@ -125,6 +177,7 @@ int main(void)
     test_size();
     test_age();
     test_all_or_nothing();
+    test_modes();
     CHECK_INT(stat(path, &st), 0);
     CHECK_INT(st.st_mode & 0777, 0600);
     CHECK_INT(unlink(path), 0);

@@ -72,6 +72,101 @@ static void test_text(void)
     sum_deinit(&sum);
 }
 
+/* Where a main thread waits, and a thread that does nothing else; tasks wait as others do. */
+static void test_waits(void)
+{
+    const struct profile_frame futex = {PROFILE_WORD, "[futex]", ""},
+                               preempted = {PROFILE_WORD, "[preempted]", ""};
+    uint32_t main, feeder, at[8];
+    struct sum sum, both;
+
+    CHECK(!sum_init(&sum, MODE_WALL));
+    CHECK(!sum_thread(&sum, &(struct sum_thread){7, 7, "MainThread"}, &main));
+    CHECK(!sum_thread(&sum, &(struct sum_thread){7, 8, "feeder"}, &feeder));
+    at[0] = node(&sum, TRIE_ROOT, python("train", 1, 10));
+    at[1] = node(&sum, at[0], python("next", 20, 21));
+    at[2] = node(&sum, at[1], python("get", 30, 31));
+    at[3] = node(&sum, at[2], python("get", 30, 32)); /* it calls itself */
+    at[4] = node(&sum, at[3], python("wait", 40, 41));
+    CHECK(!sum_add(&sum, main, node(&sum, at[4], futex), 5000000, 0, 1));
+    CHECK(!sum_add(&sum, main, at[4], 500000, 0, 1));
+    at[5] = node(&sum, at[0], python("save", 50, 51)); /* too little for who called */
+    CHECK(!sum_add(&sum, main, node(&sum, node(&sum, at[5], python("wait", 40, 41)), futex),
+                   1000000, 0, 1));
+    CHECK(!sum_add(&sum, main, node(&sum, at[0], preempted), 1500000, 0, 1));
+    CHECK(!sum_add(&sum, main, at[0], 2000000, 0, 1));
+    at[6] = node(&sum, TRIE_ROOT, python("feed", 60, 61));
+    CHECK(!sum_add(&sum, feeder, node(&sum, node(&sum, at[6], python("wait", 40, 41)), futex),
+                   40000000, 0, 1));
+    CHECK(!sum_add(&sum, feeder, at[6], 1000000, 0, 1));
+    CHECK(!sum_add(&sum, feeder, node(&sum, at[6], preempted), 9000000, 0, 1));
+    check_render(render_top, &sum,
+                 "self% total% self total function place\n"
+                 "# without 1 thread that hardly ran: 0.041000\n"
+                 "# 0.040000 wait /w/a.py:40 [futex] < feed\n"
+                 "60.00 60.00 0.006000 0.006000 wait /w/a.py:40 [futex] < get < next < train\n"
+                 "20.00 100.00 0.002000 0.010000 train /w/a.py:1\n"
+                 "15.00 15.00 0.001500 0.001500 [preempted]\n"
+                 "5.00 65.00 0.000500 0.006500 wait /w/a.py:40\n"
+                 "0.00 60.00 0.000000 0.006000 [futex]\n"
+                 "0.00 55.00 0.000000 0.005500 get /w/a.py:30\n"
+                 "0.00 55.00 0.000000 0.005500 next /w/a.py:20\n"
+                 "0.00 10.00 0.000000 0.001000 save /w/a.py:50\n");
+    check_render(render_lines, &sum,
+                 "/w/a.py:41 0.046500 0.046500\n/w/a.py:10 0.002000 0.010000\n"
+                 "/w/a.py:61 0.001000 0.050000\n/w/a.py:21 0.000000 0.005500\n"
+                 "/w/a.py:31 0.000000 0.005500\n/w/a.py:32 0.000000 0.005500\n"
+                 "/w/a.py:51 0.000000 0.001000\n");
+    CHECK(!sum_add(&sum, feeder, at[6], 1100000, 0, 1)); /* it did something now */
+    struct text text = TEXT_INIT;
+    CHECK(!render_top(&sum, &text) && !text_finish(&text));
+    CHECK(!strchr(text.data, '#'));
+    CHECK(strstr(text.data, " wait /w/a.py:40 [futex] < feed\n"));
+    text_clear(&text);
+    CHECK(!sum_init(&both, MODE_WALL)); /* a difference, whose waits come by all ways at once */
+    both.compares = true;
+    CHECK(!sum_merge(&both, &sum, &(struct sum_role){.before = true}));
+    CHECK(!render_top(&both, &text) && !text_finish(&text));
+    CHECK(strstr(text.data, "-0.046000 -0.046000 wait /w/a.py:40 [futex]\n"));
+    text_deinit(&text);
+    sum_deinit(&both);
+    sum_deinit(&sum);
+}
+
+/* A task waits below [awaiting], whatever its thread does; threads without Python wait in nothing.
+ */
+static void test_awaits(void)
+{
+    const struct profile_frame awaiting = {PROFILE_WORD, "[awaiting]", ""},
+                               none = {PROFILE_WORD, "[no stack]", ""},
+                               futex = {PROFILE_WORD, "[futex]", ""},
+                               epoll = {PROFILE_WORD, "[epoll]", ""};
+    uint32_t main, loop, pool;
+    struct sum sum;
+
+    CHECK(!sum_init(&sum, MODE_WALL));
+    CHECK(!sum_thread(&sum, &(struct sum_thread){7, 7, "MainThread"}, &main));
+    CHECK(!sum_thread(&sum, &(struct sum_thread){7, 8, "loop"}, &loop));
+    CHECK(!sum_thread(&sum, &(struct sum_thread){7, 9, "pool"}, &pool));
+    uint32_t select = node(&sum, TRIE_ROOT, python("select", 1, 2));
+    uint32_t task = node(&sum, TRIE_ROOT, awaiting);
+    task = node(&sum, task, (struct profile_frame){PROFILE_WORD, "[task t]", ""});
+    CHECK(!sum_add(&sum, main, select, 1000000, 0, 1));
+    CHECK(!sum_add(&sum, loop, node(&sum, select, epoll), 1000000, 0, 1));
+    CHECK(!sum_add(&sum, loop, node(&sum, task, python("sleep", 3, 4)), 3000000, 0, 1));
+    CHECK(!sum_add(&sum, pool, node(&sum, node(&sum, TRIE_ROOT, none), futex), 2000000, 0, 1));
+    check_render(render_top, &sum,
+                 "self% total% self total function place\n"
+                 "# without 2 threads that hardly ran: 0.003000\n"
+                 "# 0.002000 [no stack] [futex]\n"
+                 "# 0.001000 select /w/a.py:1 [epoll]\n"
+                 "75.00 75.00 0.003000 0.003000 sleep /w/a.py:3\n"
+                 "25.00 25.00 0.001000 0.001000 select /w/a.py:1\n"
+                 "0.00 75.00 0.000000 0.003000 [awaiting]\n"
+                 "0.00 75.00 0.000000 0.003000 [task t]\n");
+    sum_deinit(&sum);
+}
+
 /* A difference says what was before, too. */
 static void test_diff(void)
 {
@@ -195,6 +290,8 @@ static void test_large(void)
 int main(void)
 {
     test_text();
+    test_waits();
+    test_awaits();
     test_diff();
     test_json();
     test_pprof();

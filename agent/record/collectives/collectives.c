@@ -2,8 +2,6 @@
  * of its own; here is what it writes its rows with, which must not take long.
  *
  * How far each group has come is looked at by Python's thread, ten times a second. */
-#include "agent/record/collectives/collectives.h"
-
 #include "agent/base/clock.h"
 #include "agent/base/thread.h"
 #include "agent/collectives_sources.h"
@@ -314,14 +312,9 @@ static void collectives_off(struct interpreter *interpreter, char words[PROTO_WO
 
 static void collectives_forget(void) { samples = false; }
 
-const struct recorder collectives_recorder = {
-    .on = collectives_on,
-    .off = collectives_off,
-    .forget = collectives_forget,
-    .python = true,
-};
-
-uint64_t collectives_look(void)
+/* Writes down how many collectives have begun in each group, if that is recorded: only then this
+ * takes the GIL. */
+static uint64_t look(void)
 {
     struct interpreter *entered;
 
@@ -337,3 +330,11 @@ uint64_t collectives_look(void)
     interpreter_leave(entered);
     return PERIOD_NS;
 }
+
+const struct recorder collectives_recorder = {
+    .on = collectives_on,
+    .off = collectives_off,
+    .forget = collectives_forget,
+    .look = look,
+    .python = true,
+};

@@ -8,8 +8,8 @@ from _weakref import ref
 
 GROUPS_MAX = 64    # that are counted
 WORKS_MAX = 4096   # results that are waited for at once
-SIZES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4,
-         "float64": 8, "complex32": 4, "complex64": 8, "complex128": 16}  # before 2.1
+SIZES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2,
+         "float32": 4, "float64": 8, "complex32": 4, "complex64": 8, "complex128": 16}  # before 2.1
 OPERATIONS = ("allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "_allgather_base",
               "allgather_coalesced", "allgather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter",
               "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "send", "recv",
@@ -145,7 +145,8 @@ def off():
 
 
 def checks_first():
-    """TORCH_DISTRIBUTED_DEBUG=DETAIL: ranks wait for each other before PyTorch counts, so that all have the same number."""
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL: ranks wait for each other before PyTorch counts, so that all have the same
+    number."""
     level = getattr(sys.modules.get("torch.distributed"), "get_debug_level", None)
     return level is not None and level().name == "DETAIL"
 

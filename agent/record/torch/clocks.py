@@ -1,9 +1,9 @@
 """When something began and ended: on the processor, or on the GPU.
 
-The files of this folder record the steps of a PyTorch training loop that never heard of us. The agent
-executes them in one private namespace (agent/record/torch/torch.c says in which order), which holds `_probe` already: the
-part of this that is in C. What runs in the program's threads begins in closures that know nothing of that
-namespace but what `live` gives them, since it may be emptied at any time (trace.py).
+The files of this folder record the steps of a PyTorch training loop that never heard of us. The agent executes them in
+one private namespace (agent/record/torch/torch.c says in which order), which holds `_probe` already: the part of this
+that is in C. What runs in the program's threads begins in closures that know nothing of that namespace but what `live`
+gives them, since it may be emptied at any time (trace.py).
 
 _probe.row(ts, step, seq, module, stage, time_offset, duration, allocated, max_allocated, cached, max_cached)
 writes a row and returns a ticket, by which _probe.complete(ticket, time_offset, duration) completes it later.

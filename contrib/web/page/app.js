@@ -1,7 +1,8 @@
 // The page: processes at the left, one view of one of them at the right. The address behind # says which: #/1234/stacks.
 
 import {bytes, empty, h, short, show, words} from '/dom.js';
-import {list, query, Refused, takeToken} from '/probe.js';
+import {list, query, readIfThere, Refused, takeToken} from '/probe.js';
+import {collectives} from '/views/collectives.js';
 import {crash} from '/views/crash.js';
 import {debug} from '/views/debug.js';
 import {evaluate} from '/views/eval.js';
@@ -16,12 +17,13 @@ import {tables} from '/views/tables.js';
 import {torch} from '/views/torch.js';
 
 // Each view: (root, context) => it fills root, and goes on until context.signal. The names are those of the address.
-const PROCESS = {now, stacks, debug, flame, tables, eval: evaluate, record, torch, events, files};
+const PROCESS = {now, stacks, debug, flame, tables, eval: evaluate, record, torch, crash, events, files};
 const ENDED = {crash, tables, files};
-const MANY = {places, tables, events, files};
+const MANY = {places, collectives, tables, events, files};
 const LOOK_MS = 2000;
 
 const at = id => document.getElementById(id);
+const ended = new Map();
 let processes = [], shown = new AbortController();
 
 function route() {
@@ -78,15 +80,16 @@ function draw() {
     shown = new AbortController();
     const {signal} = shown;
     showHead(now_);
+    at('tabs').querySelector('[aria-current]')?.scrollIntoView({block: 'nearest', inline: 'nearest'});
     showProcesses();
     if (!directory) {
         show(root, empty(h('h2', {}, 'Choose a process'),
             h('p', {}, 'At the left is each Python process that you may look at. Looking changes nothing in it, even if it hangs. Only what you write acts: eval, debug, record.'),
-            h('p', {}, 'Keys: / filters, arrows move through the list, Ctrl-Enter runs what stands in a box; where a thread is held c, n, s and f continue, go to the next line, step in, and finish the function.')));
+            h('p', {}, 'Keys: / filters, arrows move through the list, Ctrl-Enter runs what stands in a box; where a thread is held c, n, s and f continue, go to the next line, step in, and finish the function; the buttons in the view debug have the others.')));
         return;
     }
     const context = {directory, rest, signal, link: (name, more) => link(directory, name, more), go: (name, more) => { location.hash = link(directory, name, more); },
-        every: (ms, target, step) => every(ms, signal, target, step), pause: ms => pause(ms, signal)};
+        again: draw, every: (ms, target, step) => every(ms, signal, target, step), pause: ms => pause(ms, signal)};
     root.replaceChildren();
     root.scrollTop = 0;
     Promise.resolve(views[view](root, context)).catch(error => {
@@ -107,11 +110,18 @@ function showProcesses() {
         h('b', {}, (one.rank == null ? '' : `[rank ${one.rank}] `) + short(one.command)),
         h('small', {}, `${one.pid} · ${one.python} · ${one.state.slice(0, 1)} · ${one.cpu == null ? '' : one.cpu.toFixed(0) + ' % · '}${bytes(one.rss)} · ${one.threads} threads`))) :
         empty(processes.length ? 'None has that in its command line.' : 'No Python process runs that you may look at. Start one, or mount probefs as its user or as root.'));
-    show(at('places'), showProcesses.places.filter(name => name.toLowerCase().includes(wanted)).map(name =>
-        entry(name, name.startsWith('exited/') ? 'crash' : 'places', name,
-            h('b', {}, name === 'all' ? 'all processes' : name.replace('exited/', 'ended: ').replace('jobs/', 'job: ')))));
+    show(at('places'), showProcesses.places.filter(name => `${name} ${ended.get(name) ?? ''}`.toLowerCase().includes(wanted)).map(name =>
+        entry(name, name.startsWith('exited/') ? 'crash' : 'places', ended.get(name) ?? name,
+            h('b', {}, name === 'all' ? 'all processes' : name.replace('exited/', 'ended: ').replace('jobs/', 'job: ')), ended.get(name) ? h('small', {}, ended.get(name)) : null)));
 }
 showProcesses.places = ['all'];
+
+// What an ended process was and how it ended, which is read once.
+async function learn(name) {
+    ended.set(name, '');
+    const said = await readIfThere(`${name}/status`), of = key => new RegExp(`^${key}: (.*)$`, 'm').exec(said)?.[1];
+    ended.set(name, [of('Exit'), short(of('Cmdline'))].filter(Boolean).join(' · '));
+}
 
 async function look() {
     const before = new Map(processes.map(one => [one.pid, one])), seen = performance.now();
@@ -123,7 +133,9 @@ async function look() {
         one.cpu = last && 100 * (one.used - last.used) / ((seen - last.seen) / 1000);
     }
     processes = rows;
-    showProcesses.places = ['all', ...await below('jobs'), ...await below('exited')];
+    const gone = (await below('exited')).filter(name => /\/\d+$/.test(name));
+    await Promise.all(gone.filter(name => !ended.has(name)).map(learn));
+    showProcesses.places = ['all', ...await below('jobs'), ...gone];
     showProcesses();
     if (!at('head').contains(document.activeElement))
         showHead(route());

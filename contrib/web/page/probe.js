@@ -21,7 +21,8 @@ export function takeToken() {
 }
 
 async function request(path, options = {}) {
-    const url = '/probe/' + path.split('/').map(encodeURIComponent).join('/') + (options.append ? '?append' : '');
+    const url = options.url ?? '/probe/' + path.split('/').map(encodeURIComponent).join('/') +
+        (options.visit ? `?append&visit=${options.visit}` : options.append ? '?append' : '');
     let response;
     try {
         response = await fetch(url, {...options, headers: {Authorization: `Bearer ${localStorage.getItem(KEPT)}`}});
@@ -57,6 +58,31 @@ export const list = async (path, signal) => (await read(path, signal)).split('\n
 // Writes, as > does, or >> with append, and resolves with what that handle answers.
 export const write = async (path, text, {signal, append} = {}) =>
     (await request(path, {method: 'POST', body: text, signal, append})).text();
+
+// This page, to the server: a stream that ends with it, whatever ends the browser. Made when it is first needed.
+let visit = null;
+
+function stay() {
+    const name = [...crypto.getRandomValues(new Uint8Array(16))].map(byte => byte.toString(16).padStart(2, '0')).join('');
+    const begun = request('', {url: `/visit/${name}`}).then(async response => {
+        const reader = response.body.getReader();
+        await reader.read(); // it is there
+        const rest = async () => {
+            while (!(await reader.read()).done)
+                ;
+        };
+        rest().catch(() => {}).finally(() => { visit = null; });
+        return name;
+    });
+    begun.catch(() => { visit = null; });
+    return begun;
+}
+
+// The same as >>, of lines with `here` in front: what they set, and whom they hold, is let go when the page is closed.
+export async function writeHere(path, text, {signal} = {}) {
+    visit ??= stay();
+    return (await request(path, {method: 'POST', body: text, signal, visit: await visit})).text();
+}
 
 // The rows that a SELECT gives, as objects.
 export async function query(directory, sql, signal) {

@@ -6,8 +6,8 @@
  * library for as long as it waits; who finds the directory without one may remove it. */
 #pragma once
 
-#include "fs/inject/inject.h"
 #include "fs/inject/file_user.h"
+#include "fs/inject/inject.h"
 #include "fs/remote/moment/target.h"
 
 #define SCRIPT_FILES_PREFIX ".probefs-" /* of the name: prefix, pid, start time, random number */

@@ -89,7 +89,7 @@ static bool over(const struct attempt *attempt)
 
 static void nap(unsigned *ns)
 {
-    nanosleep(&(struct timespec){.tv_nsec = *ns}, NULL);
+    nap_ns(*ns);
     *ns = *ns * 2 > NAP_LAST_NS ? NAP_LAST_NS : *ns * 2;
 }
 

@@ -54,7 +54,7 @@ static bool beyond(const struct merger *m, uint64_t anchor)
     return !m->nnative || anchor >= m->frames[m->nnative - 1].sp;
 }
 
-/* By address. Native frames around a group without a match can't be placed. */
+/* Merges by address. Native frames around a group without a match can't be placed. */
 static void merge_by_anchor(struct merger *m, const char *why)
 {
     size_t at = 0;     /* native frames before it are done */
@@ -88,8 +88,8 @@ static void merge_by_anchor(struct merger *m, const char *why)
         add(m, MERGE_NOTE, 0, why);
 }
 
-/* By counting: the k-th call of the evaluation loop runs the k-th frame, the first `skip` calls
- * run none. */
+/* Merges by counting: the k-th call of the evaluation loop runs the k-th frame, the first `skip`
+ * calls run none. */
 static void merge_matched(struct merger *m, size_t skip, const char *why)
 {
     size_t g = 0;

@@ -3,17 +3,17 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/lwp.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/memory/core.h"
 #include "fs/trace/tracer.h"
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define NAP_NS 200000 /* between tries that failed because the target ran */
-/* Of being stopped: a thread of ours that has let go may still be its tracer for a moment. */
+/* So often a thread may refuse to be stopped: a thread of ours that has let go may still be its
+ * tracer for a moment. */
 #define REFUSALS_MAX 12
 
 /* The thread that took a GIL last: as long as it doesn't run, and nobody else has taken the GIL, no
@@ -71,8 +71,8 @@ pid_t moment_tid(struct target *target, const struct lwp_list *lwps, const struc
     return lwp ? lwp->tid : 0;
 }
 
-/* Who took a GIL last as the last walk knows it, without listing all threads where that isn't
- * needed; 0: it has ended, or has begun since that walk. */
+/* The thread that took a GIL last as the last walk knows it, without listing all threads where that
+ * isn't needed; 0: it has ended, or has begun since that walk. */
 static pid_t taker_tid(struct search *search, const struct gil *gil)
 {
     struct target *target = search->target;
@@ -91,7 +91,7 @@ static pid_t taker_tid(struct search *search, const struct gil *gil)
     return moment_tid(target, search->lwps, stack);
 }
 
-/* One thread may have taken several GILs. */
+/* Adds a thread that runs, unless it is there: one thread may have taken several GILs. */
 static int add_running(struct search *search, pid_t tid)
 {
     for (size_t i = 0; i < search->nrunning; i++)
@@ -379,7 +379,7 @@ int moment_run(struct target *target, moment_work *work, void *arg, struct momen
         if (i >= MOMENT_TRIES_MIN && monotonic_ns() - start > MOMENT_DEADLINE_NS)
             break;
         if (i > 8)
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            nap_ns(NAP_NS);
         if (search.torn)
             pacing_let_run(target->pid, search.torn);
         search.torn = 0;

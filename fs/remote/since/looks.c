@@ -6,8 +6,6 @@
 #include "fs/proc/may_hang.h"
 #include "fs/remote/since/since.h"
 
-#include <time.h>
-
 static struct {
     pthread_mutex_t lock;
     bool running; /* the thread that looks */
@@ -52,8 +50,8 @@ static struct may_hang *look_start(struct target *target)
     return NULL;
 }
 
-/* Those that are still asked about, with references; the others are let go. False: none is left,
- * and the thread ends. */
+/* Lists the targets that are still asked about, with references; the others are let go. False: none
+ * is left, and the thread ends. */
 static bool list_asked(struct target **out, size_t *n)
 {
     struct target *gone[SINCE_PROCESSES_MAX];
@@ -85,8 +83,7 @@ static void *looks_main(void *arg)
 
     for (;;) {
         struct may_hang *works[SINCE_PROCESSES_MAX];
-        const struct timespec pause = timespec_of(SINCE_LOOK_NS);
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+        nap_ns(SINCE_LOOK_NS);
         if (!list_asked(targets, &n))
             return NULL;
         for (size_t i = 0; i < n; i++)
@@ -99,7 +96,7 @@ static void *looks_main(void *arg)
     }
 }
 
-/* Where it stands in the list, or the one that was asked about longest ago. With the lock. */
+/* The entry of a target, or the one that was asked about longest ago. With the lock. */
 static struct asked *find(const struct target *target)
 {
     struct asked *oldest = &all.items[0];

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static size_t slot_of(const struct address_table *table, uint64_t addr)
 {
@@ -70,21 +69,13 @@ void *reading_grow(struct reading *reading, void *array, size_t *alloc, size_t n
     return more;
 }
 
-static uint64_t cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
-
 bool reading_expired(struct reading *reading)
 {
     uint64_t wall = monotonic_ns() - reading->start;
 
     if (wall <= TASKS_CPU_NS) /* the cheaper clock */
         return false;
-    if (wall <= TASKS_DEADLINE_NS && cpu_ns() - reading->cpu_start <= TASKS_CPU_NS)
+    if (wall <= TASKS_DEADLINE_NS && thread_cpu_ns() - reading->cpu_start <= TASKS_CPU_NS)
         return false;
     reading->out->cut = true;
     return true;
@@ -190,7 +181,7 @@ int tasks_read(struct view *view, const struct tasks_origin *origin, struct task
         .origin = origin,
         .out = out,
         .start = monotonic_ns(),
-        .cpu_start = cpu_ns(),
+        .cpu_start = thread_cpu_ns(),
     };
     void (*const steps[])(struct reading *) = {tasks_list, tasks_read_fields, tasks_read_chains,
                                                tasks_read_awaits, find_codes};

@@ -91,7 +91,7 @@ static enum kind kind_of(struct finding *f, uint32_t type)
     return f->kinds[type];
 }
 
-/* Of an object that something refers to: what its type is, of those that were found. */
+/* The kind of an object that something refers to, by its type, of those that were found. */
 static enum kind kind_of_object(struct finding *f, uint64_t object)
 {
     uint64_t type;
@@ -769,6 +769,27 @@ int torch_tensor_read(struct target *target, struct view *view, uint64_t object,
             r = view_verify(view);
     }
     return r == -EAGAIN ? -EINVAL : r;
+}
+
+void torch_shard_read(struct target *target, struct view *view, const struct tensor *of,
+                      struct tensor *out)
+{
+    const struct offsets *offsets = &target->runtime.offsets;
+    struct tensor shard;
+    uint64_t object;
+    int r = of->data || !of->object ? -ENOENT : -EAGAIN;
+
+    *out = *of;
+    for (int i = 0; i < TRIES && r == -EAGAIN; i++) {
+        view_reset(view);
+        r = instance_attribute(view, offsets, of->object, "_local_tensor", &object);
+        if (r == 0)
+            r = tensor_read(view, offsets, object, &shard);
+        if (r == 0)
+            r = view_verify(view);
+    }
+    if (r == 0)
+        *out = shard;
 }
 
 static void add_numbered(const char *name, unsigned number, struct text *out)

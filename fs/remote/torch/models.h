@@ -76,6 +76,10 @@ void torch_models_deinit(struct torch_models *models);
  * gradient, unless NULL: its own too; its impl is 0 if there is none. */
 int torch_tensor_read(struct target *target, struct view *view, uint64_t object, struct tensor *out,
                       struct tensor *gradient);
+/* What this process itself has of a tensor: the tensor, or, if that is a DTensor, whose elements
+ * are spread over ranks (torch/distributed/tensor), its shard, as far as that can be read. */
+void torch_shard_read(struct target *target, struct view *view, const struct tensor *of,
+                      struct tensor *out);
 /* Whether libtorch is in the process's memory: else there is nothing to look for. */
 bool torch_is_loaded(const struct target *target);
 

@@ -143,7 +143,7 @@ struct dimension {
 
 /* A tensor's elements as runs that lie alike: `n` elements, `step` bytes apart, in each; and the
  * dimensions that the runs are counted by. */
-struct runs {
+struct value_runs {
     uint64_t n, step;
     struct dimension outer[TENSOR_DIMENSIONS_MAX];
     unsigned nouter;
@@ -160,7 +160,7 @@ static void order(struct dimension *dimensions, unsigned n)
 }
 
 /* The order of elements makes no difference: dimensions that lie in one another become one. */
-static void plan(const struct tensor *tensor, struct runs *out)
+static void plan(const struct tensor *tensor, struct value_runs *out)
 {
     struct dimension dimensions[TENSOR_DIMENSIONS_MAX];
     unsigned n = 0;
@@ -170,7 +170,7 @@ static void plan(const struct tensor *tensor, struct runs *out)
             dimensions[n++] =
                 (struct dimension){(uint64_t)tensor->sizes[i], (uint64_t)tensor->strides[i]};
     order(dimensions, n);
-    *out = (struct runs){.n = 1, .step = tensor->type->size};
+    *out = (struct value_runs){.n = 1, .step = tensor->type->size};
     for (unsigned i = 0; i < n; i++) {
         const struct dimension *d = &dimensions[i];
         if (out->n == 1 && !out->nouter) {
@@ -227,7 +227,7 @@ static int read_run(struct reading *r, uint64_t address, uint64_t n, uint64_t st
     return e;
 }
 
-static int read_all(struct reading *r, const struct runs *runs)
+static int read_all(struct reading *r, const struct value_runs *runs)
 {
     uint64_t at[TENSOR_DIMENSIONS_MAX] = {0}, address = r->tensor->data;
     unsigned i = 0;
@@ -258,7 +258,7 @@ int tensor_values_read(const struct memory *memory, const struct tensor *tensor,
         .unwanted = unwanted,
         .arg = arg,
     };
-    struct runs runs;
+    struct value_runs runs;
 
     if (tensor->type->kind == TENSOR_OPAQUE || tensor->device != 0 || !tensor->storage ||
         (tensor->numel && !tensor->data))

@@ -1,11 +1,11 @@
 #include "fs/remote/waits/peers.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/proc/asleep.h"
 #include "fs/proc/descriptors.h"
 #include "fs/proc/lwp.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
+#include "fs/proc/runs.h"
 #include "fs/remote/memory/memory.h"
 
 #include <errno.h>
@@ -148,7 +148,7 @@ static int read_threads(struct peer *peer)
     return 0;
 }
 
-/* Nothing of it can hang. */
+/* Reads the name of a process, of which nothing can hang. */
 static void read_name(struct peer *peer)
 {
     ssize_t n = proc_read(peer->pid, "comm", peer->command, sizeof peer->command);

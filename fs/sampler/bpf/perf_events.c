@@ -26,6 +26,20 @@ static int event_new(struct perf_event_attr *attr, pid_t tid)
     return fd < 0 ? -errno : fd;
 }
 
+/* The last one of this thread, or the first of a later one; the end: there is none. */
+static struct event *first_from(const struct perf_events *events, pid_t tid)
+{
+    return events->items + LOWER_BOUND(events->n, i, events->items[i].tid < tid);
+}
+
+/* NULL: none is its own. */
+static struct event *find_event(const struct perf_events *events, pid_t tid)
+{
+    struct event *at = first_from(events, tid);
+
+    return at < events->items + events->n && at->tid == tid ? at : NULL;
+}
+
 /* Threads are listed first: one that has inherited an event mustn't get another one. */
 static int list_thread(void *arg, int tasks, pid_t tid)
 {
@@ -35,7 +49,10 @@ static int list_thread(void *arg, int tasks, pid_t tid)
         return -E2BIG;
     if (ARRAY_GROW(events->items, events->alloc, events->n + 1) < 0)
         return -ENOMEM;
-    events->items[events->n++] = (struct event){-1, tid};
+    struct event *at = first_from(events, tid);
+    memmove(at + 1, at, (size_t)(events->items + events->n - at) * sizeof *at);
+    *at = (struct event){-1, tid};
+    events->n++;
     return 0;
 }
 
@@ -101,31 +118,28 @@ int perf_events_open(struct perf_events *events, pid_t pid, pid_t tid, uint64_t 
     return r;
 }
 
-void perf_events_add(struct perf_events *events, pid_t tid)
+void perf_events_add(struct perf_events *events, pid_t tid, bool anew)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
 
-    for (size_t i = 0; i < events->n; i++)
-        if (events->items[i].tid == tid)
-            return;
-    if (list_thread(events, -1, tid) < 0)
+    if ((!anew && find_event(events, tid)) || list_thread(events, -1, tid) < 0)
         return;
-    struct event *event = &events->items[events->n - 1];
+    struct event *event = find_event(events, tid);
     open_event(events, event, &why);
-    if (event->fd >= 0)
+    if (event->fd >= 0) {
         ioctl(event->fd, PERF_EVENT_IOC_ENABLE, 0);
-    else
-        events->n--;
+        return;
+    }
+    events->n--;
+    memmove(event, event + 1, (size_t)(events->items + events->n - event) * sizeof *event);
 }
 
 uint64_t perf_events_vary(struct perf_events *events, pid_t tid)
 {
-    struct event *event = events->items, *end = events->items + events->n;
+    struct event *event = find_event(events, tid);
     uint64_t usual = events->attr.sample_period, random;
 
-    while (event < end && event->tid != tid)
-        event++;
-    if (event == end || event->fd < 0 ||
+    if (!event || event->fd < 0 ||
         getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
         return 0;
     uint64_t rate = VARY_UNIT / 2 + random % VARY_UNIT, period = usual * VARY_UNIT / rate;
@@ -147,25 +161,17 @@ void perf_events_deinit(struct perf_events *events)
 
 /* ---- what one costs ---- */
 
-static uint64_t thread_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
-
 /* Turns of a loop that does nothing, in so much processor time. */
 static uint64_t spin(uint64_t ns, uint64_t turns)
 {
-    uint64_t start = thread_ns(), done = 0;
+    uint64_t start = thread_cpu_ns(), done = 0;
 
-    while (turns ? done < turns : thread_ns() - start < ns) {
+    while (turns ? done < turns : thread_cpu_ns() - start < ns) {
         for (volatile int i = 0; i < 1000; i++)
             ;
         done++;
     }
-    return turns ? thread_ns() - start : done;
+    return turns ? thread_cpu_ns() - start : done;
 }
 
 static void on_trap(int number) {}

@@ -9,14 +9,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PERF_EVENTS_MAX 4096 /* threads that a process may have when its profile begins */
+#define PERF_EVENTS_MAX 4096 /* threads that have one of their own, and haven't inherited it */
 
 struct perf_events {
     struct event {
         int fd;
         pid_t tid;
         uint64_t period; /* it has now; 0: the usual one */
-    } * items;
+    } * items; /* ascending by tid; of threads that bore the same one, the last one first */
     size_t n, alloc;
     struct perf_event_attr attr;
     int part;
@@ -30,8 +30,9 @@ struct perf_events {
 int perf_events_open(struct perf_events *events, pid_t pid, pid_t tid, uint64_t config,
                      uint64_t period, bool children, int part, struct text *why);
 /* The same for a thread that started meanwhile, and that has inherited none; for none that has one.
- * Where that isn't possible any more nothing happens. */
-void perf_events_add(struct perf_events *events, pid_t tid);
+ * anew: one that had this number, and one, has ended. (Its event stays: others may have inherited
+ * it, and lose it with that.) Where it isn't possible any more nothing happens. */
+void perf_events_add(struct perf_events *events, pid_t tid, bool anew);
 /* Gives the event of a thread another period, at random: the usual rate more or less by half, so
  * that nothing that comes as regularly stays in step with it. What has passed of the old one is
  * lost: half of it on average, which is what is returned; 0: it has no event of its own. */

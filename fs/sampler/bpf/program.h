@@ -2,9 +2,9 @@
  *
  * Loaded by bpf(2) alone, from the bytes that program_update made: neither a compiler nor libbpf is
  * needed where the daemon runs. (libbpf would bring relocation against the kernel's types, of which
- * we have ten offsets, and skeletons, of which we have six programs. Less than what has to be said
- * to it.) Whatever is in the kernel goes with the descriptors: when the daemon ends, nothing is
- * left. Needs Linux 5.15, its type information, and CAP_BPF and CAP_PERFMON, or root. */
+ * we have a dozen offsets, and skeletons, of which we have eight programs. Less than what has to be
+ * said to it.) Whatever is in the kernel goes with the descriptors: when the daemon ends, nothing
+ * is left. Needs Linux 5.15, its type information, and CAP_BPF and CAP_PERFMON, or root. */
 #pragma once
 
 #include "fs/base/text.h"

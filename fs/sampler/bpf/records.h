@@ -12,7 +12,7 @@
 #define KERNEL_STACK_PIECES 4      /* ... and so many records at most */
 #define KERNEL_RUNNING_MAX 4       /* event loops of which it is seen which task they run */
 #define KERNEL_NAME_BYTES 128      /* of the object that is a task's name */
-#define KERNEL_SLOTS 256           /* profiles at a time */
+#define KERNEL_SLOTS 1024          /* profiles at a time */
 #define KERNEL_PROCESSES_MAX 4096  /* processes that are watched, children included */
 #define KERNEL_THREADS_MAX 32768   /* threads whose absence is measured at a time */
 #define KERNEL_TLS_MAX 4           /* places where a thread may keep its thread state */
@@ -31,7 +31,7 @@ enum kernel_map {
     KERNEL_MAPS
 };
 
-/* Where the running kernel's structures have their fields (bytes), and which pid namespace is the
+/* Offsets of fields in the running kernel's structures (bytes), and which pid namespace is the
  * daemon's: level 0 is the first one, `space` its struct pid_namespace. */
 struct kernel_layout {
     uint32_t task_fsbase, task_pid, task_state, task_leader, task_thread_pid, task_events;

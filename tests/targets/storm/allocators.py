@@ -1,5 +1,5 @@
-"""allocators.py [debug]: six threads allocate through each of CPython's domains, two of them through RAW and without the GIL,
-and see that a block keeps what was written into it. debug: with CPython's own checks of what is given back."""
+"""allocators.py [debug]: six threads allocate through each of CPython's domains, two of them through RAW and without
+the GIL, and see that a block keeps what was written into it. debug: with CPython's own checks of what is given back."""
 import ctypes
 import os
 import random
@@ -18,7 +18,8 @@ def functions(index):
     """Of CDLL they are called without the GIL, of pythonapi with it."""
     library, name = ALLOCATORS[0 if index < 2 else 1 + index % 2]
     allocate, again, free = (library[name + what] for what in ("Malloc", "Realloc", "Free"))
-    allocate.argtypes, again.argtypes, free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p, ctypes.c_size_t], [ctypes.c_void_p]
+    allocate.argtypes, free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+    again.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     allocate.restype = again.restype = ctypes.c_void_p
     free.restype = None
     return allocate, again, free

@@ -10,7 +10,8 @@ THREADS, TURNS = 3, 200
 M_ARENA_MAX = -8  # of malloc.h
 
 library = ctypes.CDLL(workload.checks())
-ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)  # else each thread that finds malloc() busy may map 64 MiB for good, which looks like a leak
+# else each thread that finds malloc() busy may map 64 MiB for good, which looks like a leak
+ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 library.python_from_threads.restype = ctypes.c_long
 library.python_from_threads.argtypes = ctypes.c_long, ctypes.c_long
 

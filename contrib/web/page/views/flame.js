@@ -1,7 +1,7 @@
 // Flame graph: of looks at the stacks from now on, or of what `profile` collects where it does.
 
 import {button, empty, h, show, tick, words} from '/dom.js';
-import {read, readIfThere} from '/probe.js';
+import {read, readIfThere, write} from '/probe.js';
 
 const LOOK_MS = 100, DRAW_MS = 500, ROW = 19, NARROWEST = 2, BOXES = 4000;
 
@@ -35,7 +35,7 @@ function colour(name) {
     return name.endsWith('[native]') ? `hsl(210 25% ${68 + spread % 12}%)` : `hsl(${18 + spread % 40} 80% ${66 + (spread >> 8) % 14}%)`;
 }
 
-export async function flame(root, {directory, signal, pause}) {
+export async function flame(root, {directory, signal, pause, again}) {
     let stacks = node('all'), zoomed = [], looks = 0, live = true, native = false, wanted = '', drawn = 0;
     const graph = h('div', {class: 'flame', role: 'group', 'aria-label': 'Flame graph'}), info = h('span', {class: 'dim', role: 'status'}), failed = h('div');
     const collected = !!await readIfThere(`${directory}/profile/folded`, signal);
@@ -86,7 +86,8 @@ export async function flame(root, {directory, signal, pause}) {
         tick('live', live, on => { live = on; }), tick('C frames', native, on => { native = on; restart(); }),
         button('All of it', () => { zoomed = []; draw(); }), button('From now', restart),
         h('input', {type: 'search', placeholder: 'find', 'aria-label': 'Find', oninput: event => { wanted = event.target.value.toLowerCase(); draw(); }}), info),
-    h('p', {class: 'dim'}, collected ? 'Choose a box to make it the widest.' : 'Each look counts every thread once, also those that wait. Choose a box to make it the widest. For processor time write `profile cpu` to ctl (in files), and come back.'), failed, graph);
+    h('div', {class: 'row'}, ['profile cpu', 'profile wall', 'profile off'].map(verb => button(verb, () => write(`${directory}/ctl`, verb + '\n', {signal}).then(again, error => show(failed, words(error)))))),
+    h('p', {class: 'dim'}, `Choose a box to make it the widest. ${collected ? '' : 'Each look counts every thread once, also those that wait; a profile has the time that each took.'}`), failed, graph);
     addEventListener('keydown', event => {
         if (event.key === 'Escape') {
             zoomed = [];

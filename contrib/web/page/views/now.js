@@ -10,8 +10,8 @@ const FIRST = ['Stuck', 'Stopped', 'State', 'GilHolder', 'GilWaiting'];
 export async function now(root, {directory, signal, every}) {
     const width = Math.max(280, Math.min(640, root.clientWidth - 40));
     const cpu = plot(['processor, %'], {width, height: 150}), memory = plot(['resident memory'], {width, height: 150, format: bytes});
-    const facts = h('div'), top = h('div'), rows = [];
-    root.append(facts, h('h2', {}, 'Since you look'), cpu.element, memory.element, top);
+    const facts = h('div'), plots = h('div'), top = h('div'), rows = [];
+    root.append(facts, plots, top);
 
     await every(1000, facts, async () => {
         const [status, [row], busiest] = await Promise.all([read(`${directory}/status`, signal),
@@ -21,6 +21,8 @@ export async function now(root, {directory, signal, every}) {
         const times = rows.map(one => one.ts);
         cpu.set([times, rows.map((one, i) => i ? 100 * (one.used - rows[i - 1].used) / (one.ts - rows[i - 1].ts) : null)]);
         memory.set([times, rows.map(one => one.rss)]);
+        if (rows.length > 1 && !plots.childElementCount)
+            plots.append(h('h2', {}, 'Since you look'), cpu.element, memory.element);
         const lines = status.split('\n').filter(Boolean).map(line => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1).trim()]);
         const order = ([name]) => FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length;
         lines.sort((a, b) => order(a) - order(b));

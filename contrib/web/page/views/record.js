@@ -22,10 +22,11 @@ export async function record(root, {directory, signal, every, go}) {
 
     async function draw() {
         const [rows, ctl] = await Promise.all([query(directory, "SELECT name, comment, kept, lost FROM tables WHERE source = 'recorded' ORDER BY name", signal), read(`${directory}/ctl`, signal)]);
-        show(body, table(rows.map(row => ({table: row.name, kept: row.kept, lost: row.lost, act: '', what: row.comment})), {
+        show(body, h('div', {class: 'wrap'}, table(rows.map(row => ({table: row.name, kept: row.kept, lost: row.lost, act: '', what: row.comment})), {
+            what: comment => comment.split(/\. /)[0],
             table: name => h('a', {href: `#/${directory}/tables/${name}`}, name),
             act: (_, row) => [...ASKS[row.table] ?? [], ENDS[row.table]].filter(Boolean).map(verb => button(verb, () => tell(verb), {'data-key': verb})).reduce((all, one) => (all.append(one, ' '), all), h('span')),
-        }), h('h2', {}, 'The agent'), h('pre', {}, ctl), h('div', {class: 'row'}, button('attach', () => tell('attach'), {'data-key': 'attach'}), button('detach', () => tell('detach'), {'data-key': 'detach'})));
+        })), h('h2', {}, 'The agent'), h('pre', {}, ctl), h('div', {class: 'row'}, button('attach', () => tell('attach'), {'data-key': 'attach'}), button('detach', () => tell('detach'), {'data-key': 'detach'})));
     }
     await draw();
     await every(2000, body, draw);

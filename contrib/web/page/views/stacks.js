@@ -1,11 +1,12 @@
 // All threads, live; a frame opens to its variables and its source.
 
 import {base, button, empty, h, show, tick} from '/dom.js';
-import {query, readIfThere, write} from '/probe.js';
+import {query, readIfThere, write, writeHere} from '/probe.js';
 import {listing} from '/source.js';
 import {variables} from '/values.js';
 
-export const VERBS = {continue: 'c', next: 'n', step: 's', finish: 'f'};
+// What a held thread can be told, with its key.
+export const VERBS = {continue: 'c', next: 'n', step: 's', 'step own': 'o', finish: 'f', return: 'r', until: 'u'};
 
 export const STACKS = `SELECT tid, t.thread AS thread, is_main, state, holds_gil, wchan, stands, number, b.depth AS depth, func, file, lineno, frame_type, module
     FROM threads AS t LEFT JOIN backtrace AS b USING (tid) ORDER BY state <> 'held', state <> 'running', state <> 'gil-wait', tid, number`;
@@ -26,8 +27,9 @@ const stateOf = thread => [thread.state, thread.holds_gil ? 'gil' : null, thread
     thread.stands == null ? null : `for ${thread.stands.toFixed(1)} s`].filter(Boolean).join(', ');
 export const stateClass = state => ({held: 'held', running: 'good'})[state] ?? 'dim';
 
-// What a held thread is told to do; resolves when it has got there.
-export const tell = (directory, tid, verb, signal) => write(`${directory}/threads/${tid}/ctl`, verb + '\n', {signal});
+// What a thread is told to do; resolves when it has got there. What holds it again does so as long as the page is open.
+export const tell = (directory, tid, verb, signal) => verb === 'continue' ? write(`${directory}/threads/${tid}/ctl`, 'continue\n', {signal}) :
+    writeHere(`${directory}/threads/${tid}/ctl`, `here ${verb}\n`, {signal});
 
 export async function stacks(root, {directory, signal, every}) {
     const opened = new Set();

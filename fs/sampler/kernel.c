@@ -7,25 +7,29 @@
 #include "fs/base/array.h"
 #include "fs/proc/lwp.h"
 #include "fs/remote/moment/moment.h"
-#include "fs/sampler/bpf/perf_events.h"
-#include "fs/sampler/bpf/own_state.h"
-#include "fs/sampler/bpf/program.h"
 #include "fs/sampler/bpf/kernel_ring.h"
-#include "fs/sampler/bpf/stacks.h"
+#include "fs/sampler/bpf/own_state.h"
+#include "fs/sampler/bpf/perf_events.h"
+#include "fs/sampler/bpf/program.h"
 #include "fs/sampler/sampler.h"
+#include "fs/sampler/stacks.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define RING_MIN (1u << 18)   /* bytes; about half a second of samples, ... */
-#define RING_MAX (1u << 24)   /* ... up to that */
-#define RECORD_USUAL 1024     /* bytes of a sample, to reckon with */
-#define WAIT_MS 100           /* the reader comes at least so often */
-#define OPEN_NS 1000000000u   /* a wait that lasts is noted so often */
+#define RING_MIN (1u << 18)  /* bytes; about half a second of samples, ... */
+#define RING_MAX (1u << 24)  /* ... up to that, ... */
+#define RINGS_MAX (1u << 29) /* ... and less where all together have more than a part of this */
+#define RINGS_SHARE 8
+#define RECORD_USUAL 1024   /* bytes of a sample, to reckon with */
+#define WAIT_MIN_MS 100     /* the reader comes so often while there are new places, threads, ... */
+#define WAIT_MAX_MS 1000    /* ... and then seldomer, as the ring has room for it */
+#define OPEN_NS 1000000000u /* a wait that lasts is noted so often */
 #define NAMES_NS 10000000000u /* threads' names are looked at so often, ... */
 #define NAMES_SHARE 10        /* ... and for one in so many parts of the time at most */
 #define VARY_NS 1000000000u   /* periods are changed so often */
@@ -68,8 +72,11 @@ struct kernel {
     struct program *program;
     struct kernel_ring ring;
     struct perf_events clocks, faults;
-    uint32_t slot, serial;
+    uint32_t slot, serial, ring_bytes;
     bool watched, hears, slotted;
+    uint64_t began; /* how far the ring was written as all threads had their events */
+    int wait_ms;    /* the reader's own: until it comes again */
+    size_t known;   /* places and threads, as it came last */
 
     _Atomic unsigned wanted; /* those that wait for the lock: it is left to them */
     pthread_mutex_t lock;    /* guards what follows */
@@ -90,20 +97,13 @@ struct kernel {
     uint64_t gil; /* of the main interpreter */
 };
 
-static uint64_t thread_cpu_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return timespec_ns(&t);
-}
-
 /* ---- slots ---- */
 
 static struct {
     pthread_mutex_t lock;
     bool taken[KERNEL_SLOTS];
     uint32_t serial;
+    uint64_t ring_bytes; /* of all of them */
 } slots = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int slot_take(struct kernel *k, struct text *why)
@@ -125,11 +125,12 @@ static void slot_give(struct kernel *k)
 {
     _guard_mutex_(&slots.lock);
     slots.taken[k->slot] = false;
+    slots.ring_bytes -= k->ring_bytes;
 }
 
 /* ---- figures of the program ---- */
 
-/* Those of all processors. False: they can't be read. */
+/* Sums the figures of all processors up. False: they can't be read. */
 static bool sum_figures(const struct kernel *k, struct kernel_figures *out)
 {
     unsigned n = k->program->processors;
@@ -324,7 +325,7 @@ static void add_wait(struct kernel *k, struct heard *heard, uint64_t now, int64_
     heard->until = now;
 }
 
-/* It waits with this stack from now on. */
+/* Notes that a thread waits with this stack from now on. */
 static int begin_wait(struct heard *heard, enum sample_kind kind, const uint32_t *ids, size_t n,
                       uint64_t since)
 {
@@ -428,10 +429,12 @@ static void take_stack(struct kernel *k, const struct kernel_record *record)
 /* A thread that started before its parent had an event. */
 static void equip(struct kernel *k, pid_t tid)
 {
+    bool anew = *k->ring.read >= k->began; /* it wasn't there as threads were listed */
+
     if (k->clocks.n)
-        perf_events_add(&k->clocks, tid);
+        perf_events_add(&k->clocks, tid, anew);
     if (k->faults.n)
-        perf_events_add(&k->faults, tid);
+        perf_events_add(&k->faults, tid, anew);
 }
 
 static void take_record(struct kernel *k, const void *data, size_t size)
@@ -465,7 +468,7 @@ static bool take_each(void *arg, const void *record, size_t size)
     return true;
 }
 
-/* The same for a reader that comes again: others needn't wait until it is through. */
+/* take() for a reader that comes again: others needn't wait until it is through. */
 static bool take_unless_wanted(void *arg, const void *record, size_t size)
 {
     struct kernel *k = arg;
@@ -595,7 +598,7 @@ static void see_sleepers(struct kernel *k)
 
 /* ---- begin and end ---- */
 
-/* Where it is found which task runs; as far as it is known yet. */
+/* Describes where it is found which task runs, as far as that is known yet. */
 static void describe_tasks(const struct kernel *k, struct kernel_watched *out)
 {
     const struct offsets *o = &k->sampler->target->runtime.offsets;
@@ -688,8 +691,11 @@ static int describe(struct kernel *k, struct kernel_watched *out, struct text *w
     return r;
 }
 
-static uint32_t ring_size(const struct sampler_options *options)
+/* How large its ring is to be, [bytes]: less where those of all profiles have become many. */
+static uint32_t ring_size(struct kernel *k)
 {
+    _guard_mutex_(&slots.lock);
+    const struct sampler_options *options = &k->sampler->options;
     uint64_t one = RECORD_USUAL + (options->native ? KERNEL_STACK_PIECE : 0), wanted,
              size = RING_MIN;
     uint64_t each = options->modes & SAMPLER_OFF_MODES
@@ -697,9 +703,11 @@ static uint32_t ring_size(const struct sampler_options *options)
                         : 0;
 
     wanted = (options->hz + each) * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN) * one / 2;
-    while (size < wanted && size < RING_MAX)
+    uint64_t room = slots.ring_bytes < RINGS_MAX ? (RINGS_MAX - slots.ring_bytes) / RINGS_SHARE : 0;
+    while (size < wanted && size < RING_MAX && 2 * size <= room)
         size *= 2;
-    return (uint32_t)size;
+    slots.ring_bytes += size;
+    return k->ring_bytes = (uint32_t)size;
 }
 
 /* Takes the process, and those it has forked, out of the program's sight. */
@@ -777,7 +785,7 @@ static int begin(struct kernel *k, struct text *why)
         r = describe(k, &watched, why);
     if (r < 0)
         return r;
-    r = kernel_ring_init(&k->ring, ring_size(options));
+    r = kernel_ring_init(&k->ring, ring_size(k));
     if (r == 0)
         r = clear_figures(k);
     if (r == 0)
@@ -800,6 +808,8 @@ static int begin(struct kernel *k, struct text *why)
     if (r == 0 && options->modes & SAMPLER_MODE(MODE_FAULTS))
         r = begin_events(k, &k->faults, PERF_COUNT_SW_PAGE_FAULTS, FAULTS_PERIOD, PART_FAULTED,
                          why);
+    if (r == 0)
+        k->began = __atomic_load_n(k->ring.written, __ATOMIC_ACQUIRE);
     return r;
 }
 
@@ -884,12 +894,36 @@ static void look_at_tasks(struct kernel *k, uint64_t now)
     k->daemon_ns += thread_cpu_ns() - cpu;
 }
 
+/* How long the ring may be left alone. Code dies, and threads end: what is new is soon named. */
+static int wait_ms(struct kernel *k)
+{
+    const struct sampler *sampler = k->sampler;
+    struct store_stats stats;
+    struct asyncio asyncio;
+    uint64_t dict, now = monotonic_ns();
+
+    store_stats(sampler->store, &stats);
+    bool fresh = stats.frames + stats.threads != k->known;
+    k->known = stats.frames + stats.threads;
+    k->wait_ms = fresh || !k->wait_ms ? WAIT_MIN_MS : 2 * k->wait_ms;
+    if (k->wait_ms > WAIT_MAX_MS)
+        k->wait_ms = WAIT_MAX_MS;
+    if (sampler_hurries(sampler, now) ||
+        (sampler->options.modes & SAMPLER_OFF_MODES &&
+         sampler_tasks_where(sampler->tasks, &asyncio, &dict))) /* a census is to be taken */
+        k->wait_ms = WAIT_MIN_MS;
+    int64_t left = sampler->until ? (int64_t)(sampler->until - now) / 1000000 + 1 : k->wait_ms;
+    return left > k->wait_ms ? k->wait_ms : left > 0 ? (int)left : 0;
+}
+
 static uint64_t tick(struct sampler *sampler, uint64_t now)
 {
     struct kernel *k = sampler->of;
-    struct pollfd full = {k->ring.fd, POLLIN, 0};
+    eventfd_t woken;
+    struct pollfd either[] = {{k->ring.fd, POLLIN, 0}, {sampler->wakes, POLLIN, 0}};
 
-    poll(&full, 1, WAIT_MS);
+    poll(either, ARRAY_SIZE(either), wait_ms(k));
+    eventfd_read(sampler->wakes, &woken);
     bool alive = target_alive(sampler->target);
     read_in_turn(k);
     if (alive)

@@ -1,4 +1,4 @@
-#include "fs/sampler/bpf/stacks.h"
+#include "fs/sampler/stacks.h"
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
