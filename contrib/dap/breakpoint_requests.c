@@ -222,7 +222,7 @@ json_t *breakpoints_of_data(struct session *session, const json_t *arguments, ch
 
 /* ---- exceptions ---- */
 
-/* As they are raised: in the program's own code, or anywhere. */
+/* A breakpoint at exceptions as they are raised: in the program's own code, or anywhere. */
 static json_t *make_raise(const struct session *session, const char *type)
 {
     _cleanup_free_ char *where = NULL;

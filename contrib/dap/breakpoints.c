@@ -143,7 +143,7 @@ static const char *note_of(const char *text)
     return note;
 }
 
-/* As the client has it. line: the one that it wants, 0: none. */
+/* A breakpoint as the client has it. line: the one that it wants, 0: none. */
 static json_t *show(int64_t id, const char *text, json_int_t line)
 {
     const char *note = note_of(text), *end = note ? note + strcspn(note, "\n") : NULL;

@@ -110,7 +110,7 @@ static json_t *read_stop(json_int_t tid, const char *ctl)
     return stop;
 }
 
-/* Those that are held already. */
+/* Tells of the threads that are held already. */
 static void tell_held(struct session *session)
 {
     _cleanup_reply_ struct reply reply = {0};

@@ -240,7 +240,8 @@ json_t *motion_goto(struct session *session, const json_t *arguments, char **why
     return reply.error ? request_fail_by(&reply, why) : json_object();
 }
 
-/* It has neither gone on nor stopped, as `events` has it; to a client it has. */
+/* Tells of a jump: the thread has neither gone on nor stopped, as `events` has it; to a client it
+ * has. */
 void motion_goto_after(struct session *session, const json_t *arguments)
 {
     json_int_t tid = tid_of(arguments);

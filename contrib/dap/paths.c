@@ -58,7 +58,8 @@ static char *exchange(const char *path, const char *from, const char *to)
     return asprintf(&out, "%s%s", strcmp(to, "/") ? to : "", path + size) < 0 ? NULL : out;
 }
 
-/* By the first mapping that fits; NULL: none does. from, to: which of the two is which. */
+/* Maps a path by the first mapping that fits; NULL: none does. from, to: which of the two is
+ * which. */
 static char *map(const struct paths *paths, const char *path, size_t from, size_t to)
 {
     json_t *roots;
@@ -85,7 +86,7 @@ char *paths_remote(struct paths *paths, const json_t *source)
     return mapped ? mapped : strdup(path);
 }
 
-/* As it is below the process's root; the caller's. */
+/* A name as it is below the process's root; the caller's. */
 static char *whole_name(const struct paths *paths, const char *name)
 {
     char *whole;

@@ -1,4 +1,4 @@
-/* Where the client has a source, and where the process has it. */
+/* The places of a source: where the client has it, and where the process has it. */
 #pragma once
 
 #include <jansson.h>

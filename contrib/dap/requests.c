@@ -242,7 +242,7 @@ static bool is_attached(struct session *session)
     return session->is_attached;
 }
 
-/* It is answered once the client has said all that it wants at first. */
+/* Answers `attach`, once the client has said all that it wants at first. */
 static void answer_attach(struct session *session, json_t *request)
 {
     {

@@ -66,14 +66,14 @@ bool session_stops(struct session *session, pid_t tid, json_t *stop);
 /* A thread goes on, or is about to: what the client knows of its frames is over. Whether a stop of
  * it was known. */
 bool session_goes_on(struct session *session, pid_t tid);
-/* It is held still, elsewhere: what the client knows of its frames is over. */
+/* A thread is held still, elsewhere: what the client knows of its frames is over. */
 void session_moves(struct session *session, pid_t tid);
 /* Has one of its threads do what no client asks for, and isn't answered. tid: a thread, 0: none. */
 void session_order(struct session *session, enum lane_kind lane, const char *command,
                    json_int_t tid);
 /* The stop of a thread that is held, a new reference; NULL: it isn't, as far as is known. */
 json_t *session_stop_of(struct session *session, pid_t tid);
-/* Of all that are held, by thread; new. */
+/* The stops of all threads that are held, by thread; new. */
 json_t *session_stops_of_all(struct session *session);
 /* Whether a thread steps out of the program's own code, and isn't there again: it was marked so,
  * and now isn't. */

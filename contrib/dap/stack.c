@@ -43,7 +43,8 @@ static json_t *show_frame(struct session *session, const json_t *row, const stru
     return frame;
 }
 
-/* Of what an exception has left that nobody caught, its stack is gone. */
+/* The frames that a crash has recorded: of what an exception has left that nobody caught, the stack
+ * is gone. */
 static json_t *crash_rows(struct session *session, pid_t tid, struct reply *reply)
 {
     return files_query(&session->files, reply,
@@ -58,8 +59,8 @@ static json_t *crash_rows(struct session *session, pid_t tid, struct reply *repl
  "FROM backtrace WHERE tid = %d), p AS (SELECT min(number) AS first, max(number) AS last FROM f " \
  "WHERE frame_type = 'Python') SELECT f.* FROM f, p "
 
-/* Of a thread that is held from its innermost Python frame, since what is above that is how it is
- * held; what begins the thread is left out too. */
+/* The frames of a thread; of one that is held from its innermost Python frame on, since what is
+ * above that is how it is held; what begins the thread is left out too. */
 static json_t *stack_rows(struct session *session, pid_t tid, bool is_held, struct reply *reply)
 {
     if (!session->native)
@@ -94,7 +95,8 @@ static json_t *read_stack(struct session *session, pid_t tid, const json_t *stop
     return frames;
 }
 
-/* The same as long as the thread is held there: clients ask for it in pieces. */
+/* The stack of a thread, which stays the same as long as the thread is held there: clients ask for
+ * it in pieces. */
 static json_t *stack_of(struct session *session, pid_t tid, struct reply *reply)
 {
     json_t *stop = session_stop_of(session, tid), *frames = session_stack(session, tid);
@@ -159,7 +161,7 @@ json_t *stack_exception(struct session *session, const json_t *arguments, char *
 
 /* ---- source ---- */
 
-/* As the process finds it on its disk; NULL: it doesn't. */
+/* Reads a source as the process finds it on its disk; NULL: it doesn't. */
 static json_t *read_source(const struct session *session, const char *name)
 {
     _cleanup_free_ char *path = NULL, *content = NULL;

@@ -17,7 +17,7 @@ static const char *const helpers[] = {[HELPER_SHOWN] =
 
 /* ---- running Python ---- */
 
-/* In a frame, or, without one, in the main module. */
+/* Runs code in a frame, or, without one, in the main module. */
 static void run(struct session *session, const struct place *place, const char *code,
                 struct reply *reply)
 {
@@ -252,7 +252,7 @@ static json_t *locals(struct session *session, const struct place *place, char *
     return json_pack("{so}", "variables", found);
 }
 
-/* Those of one value, by a look of the process's own. */
+/* The children of a value, by a look of the process's own. */
 static json_t *children(struct session *session, json_int_t number, struct place *place, char **why)
 {
     _cleanup_reply_ struct reply reply = {0};
@@ -319,7 +319,7 @@ json_t *values_set(struct session *session, const json_t *arguments, char **why)
     return assign(session, &place, path, value, why);
 }
 
-/* Of the arguments' frame; false: there is none. */
+/* Finds the place of the arguments' frame; false: there is none. */
 static bool find_frame(struct session *session, const json_t *arguments, struct place *out)
 {
     return places_find(&session->places, member_number(arguments, "frameId"), out);

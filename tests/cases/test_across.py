@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import pty
 import re
 import select
 import shutil
@@ -121,6 +122,28 @@ def test_events(across, probe, any_python, engine):
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(patience(60)) == 130
     eventually(lambda: not readers(probe.path / "all" / "events"), what="nobody who reads")
+
+
+@pytest.mark.python(minimum=(3, 10))
+def test_who_waits_is_told(across, any_python, tmp_path):
+    """On a terminal, and it is taken away again."""
+    target, done = start(any_python, WAITS), tmp_path / "done"
+    master, terminal = pty.openpty()
+    code = f"import os, time\nwhile not os.path.exists({str(done)!r}): time.sleep(0.01)\n\n'it is'"
+    with subprocess.Popen(across.command("h1", "write", f"{target.pid}/eval", code), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=terminal, env=across.env) as process:
+        os.close(terminal)
+        told = b""
+        while b"across: 0 of 1 hosts have answered, 2 s; Ctrl-C ends it " not in told:
+            assert select.select([master], [], [], patience(60))[0], told
+            told += os.read(master, 4096)
+        done.touch()
+        assert process.communicate(timeout=patience(60))[0] == b"h1 (1):\n'it is'\n"
+    with contextlib.suppress(OSError):  # nobody has the terminal any more
+        while more := os.read(master, 4096):
+            told += more
+    os.close(master)
+    assert told.endswith(b"\r\x1b[K")
 
 
 @pytest.mark.parametrize("engine", ["clush", "pdsh"])
