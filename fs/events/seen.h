@@ -5,9 +5,9 @@
 #include "fs/base/text.h"
 #include "fs/process/process.h"
 
-#define SEEN_THREADS_MAX 16384u     /* of a process that are told apart */
-#define SEEN_CHILDREN_MAX 4096u     /* the same */
-#define SEEN_LINES_MAX 256u         /* told of one look: of what is left out no end is told either */
+#define SEEN_THREADS_MAX 16384u /* of a process that are told apart */
+#define SEEN_CHILDREN_MAX 4096u /* the same */
+#define SEEN_LINES_MAX 256u     /* told of one look: of what is left out no end is told either */
 #define SEEN_CHILDREN_NS 500000000u /* between two looks for children */
 
 struct registry;
