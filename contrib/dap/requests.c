@@ -93,12 +93,18 @@ static void put_agent_in(struct session *session, struct reply *reply)
 {
     const struct timespec nap = {.tv_nsec = READY_NAP_NS};
 
-    files_ask(&session->files, reply, "attach\n", "ctl");
-    for (int i = 0; i < READY_NAPS && (i == 0 ? !reply->error : reply->error == EBUSY); i++) {
-        if (i)
-            nanosleep(&nap, NULL);
+    for (int i = 0; i < READY_NAPS; i++) {
         reply_deinit(reply);
-        files_ask(&session->files, reply, "None\n", "eval");
+        files_ask(&session->files, reply, "attach\n", "ctl");
+        bool is_early = reply->error && strstr(reply->text, "try again in a moment");
+        if (!reply->error) {
+            reply_deinit(reply);
+            files_ask(&session->files, reply, "None\n", "eval");
+            is_early = reply->error == EBUSY;
+        }
+        if (!is_early)
+            return;
+        nanosleep(&nap, NULL);
     }
 }
 
@@ -208,7 +214,7 @@ static const struct request {
     {"(to own)", nothing, motion_to_own, LANE_ACT, true},
     {"(prepare)", nothing, values_prepare, LANE_EVALUATE, true},
     {"threads", stack_threads, NULL, LANE_LOOK, true},
-    {"stackTrace", stack_trace, NULL, LANE_LOOK, true},
+    {"stackTrace", stack_trace, modules_tell, LANE_LOOK, true},
     {"exceptionInfo", stack_exception, NULL, LANE_LOOK, true},
     {"source", stack_source, NULL, LANE_LOOK, true},
     {"scopes", values_scopes, NULL, LANE_LOOK, true},

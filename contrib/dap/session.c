@@ -192,6 +192,7 @@ static struct session *session_new(const char *mount, int out)
     places_init(&session->places);
     breakpoints_init(&session->breakpoints);
     motion_init(&session->motion);
+    modules_init(&session->modules);
     session->stops = checked(json_object());
     session->stacks = checked(json_object());
     session->leaving = checked(json_object());

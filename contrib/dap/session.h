@@ -8,6 +8,7 @@
 #include "contrib/dap/breakpoints.h"
 #include "contrib/dap/files.h"
 #include "contrib/dap/lane.h"
+#include "contrib/dap/modules.h"
 #include "contrib/dap/motion.h"
 #include "contrib/dap/paths.h"
 #include "contrib/dap/places.h"
@@ -31,6 +32,7 @@ struct session {
     struct places places;
     struct breakpoints breakpoints;
     struct motion motion;
+    struct modules modules;
     struct lane lanes[LANES];
     pthread_mutex_t helpers_lock; /* guards */
     char *helpers[HELPERS]; /* as the process's Python has compiled them; NULL: it hasn't yet */

@@ -160,6 +160,28 @@ def test_one_that_hangs(across, engine):
     assert said.stdout == "h1 (1):\nit\n" and re.fullmatch("across: h2: missing: .*time.*\n", said.stderr), said
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_names(across, engine):
+    """As each engine itself takes them; nobody is asked twice."""
+    named = ["k", "n08", "n09", "n10", "n1x", "n3x"]
+    for host in named:
+        (across.path / host / "here").mkdir(parents=True)
+        (across.path / host / "here" / "said").write_text("same\n")
+    first, second = across("n[08-10],n[3,1]x,k,n09", "cat", "said", engine=engine).stdout.splitlines()
+    assert second == "same" and sorted(first.partition(" ")[0].split(",")) == named
+
+
+def test_names_that_only_the_engine_knows(across):
+    for host in "h1", "h3x":
+        (across.path / host / "said").parent.mkdir(exist_ok=True)
+    (across.path / "h1" / "here").unlink()
+    (across.path / "h1" / "here").mkdir()
+    (across.path / "h1" / "here" / "said").write_text("it\n")
+    assert across("h[1-3]!h[2-3]", "cat", "said").stdout == "h1 (1):\nit\n"
+    assert "@nowhere" in across("@nowhere", "cat", "said", status=1).stderr
+    assert across("h[3-1]", "cat", "said", status=1).stderr and across("h[1-3", "cat", "said", status=1).stderr
+
+
 def test_whole_names(across):
     for host in ("a.one", "a.two"):
         (across.path / host / "here").mkdir(parents=True)

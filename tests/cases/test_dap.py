@@ -307,6 +307,7 @@ def test_evaluate(debugged):
     assert len(editor.evaluate("'a' * 5000", frame, context="clipboard")["result"]) == 5002
     completed = editor.ask("completions", text="x = node.ki", column=12, frameId=frame)["targets"]
     assert completed == [{"label": "kids", "type": "field", "start": 9, "length": 2}]
+    assert completed == editor.ask("completions", text="x = node.KI", column=12, frameId=frame)["targets"]
     assert "node" in [one["label"] for one in editor.ask("completions", text="no", column=3, frameId=frame)["targets"]]
     assert editor.evaluate("len(sys.argv)")["result"] == "1"  # in no frame
 
@@ -320,6 +321,7 @@ def test_cancel(debugged):
     frame = editor.frame(thread)["id"]
     endless = editor.send("evaluate", expression="[None for _ in iter(int, 1)]", frameId=frame)
     behind = editor.send("evaluate", expression="1", frameId=frame)
+    eventually(lambda: "<probefs evaluate>" in (debugged.directory / "backtrace").read_text(), what="that it runs")
     assert editor.locals(frame)[0]["total"]["value"] == "7"
     for number in behind, endless:
         editor.ask("cancel", requestId=number)
@@ -483,3 +485,30 @@ def test_steps_in_own_code(debugged):
         assert editor.stopped("step") == thread and editor.frame(thread)["name"] == name
     editor.ask("continue", threadId=thread)
     debugged.target.expect("4")
+
+
+def test_what_comes_up(debugged):
+    """Sources that a stack shows, and their modules, are told of once; those of libraries don't catch the eye."""
+    editor = debugged.editor
+    debugged.attach(LEAF)
+    debugged.target.send("hooked(4)")
+    thread = editor.stopped("breakpoint")
+    for frame in editor.frames(thread):
+        if frame["source"].get("origin") == "native":
+            continue
+        library = frame["source"]["name"] == "contextlib.py"
+        assert (frame.get("presentationHint"), frame["source"].get("origin")) == \
+            (("subtle", "library") if library else (None, None))
+    told = [editor.event("module")["module"]["name"] for _ in range(2)]
+    assert told == ["__main__", "contextlib"]
+    sources = {}
+    while sources.keys() != {"contextlib.py", "<string>", os.path.basename(debugged.file)}:
+        source = editor.event("loadedSource")["source"]
+        assert source["name"] not in sources
+        sources[source["name"]] = source
+    assert sources["contextlib.py"]["path"].startswith("/")
+    editor.ask("next", threadId=thread)
+    editor.stopped("step")
+    editor.frames(thread)
+    editor.ask("threads")  # which is answered after that
+    assert not [event for event in editor.events if event["event"] in ("module", "loadedSource")]

@@ -425,7 +425,8 @@ def test_threads_and_children(probe, any_python):
         late = ask("[t := threading.Thread(target=end.wait), t.start()] and t.native_id")
         seen = reader.read_until(lambda lines: lines)
         assert [(line["kind"], line["tid"], line["state"]) for line in seen] == [("thread", late, "begin")]
-        assert seen[0]["name"] == pathlib.Path(f"/proc/{late}/comm").read_text().strip() and abs(seen[0]["ts"] - time.time()) < 60
+        assert seen[0]["name"] == pathlib.Path(f"/proc/{late}/comm").read_text().strip()
+        assert abs(seen[0]["ts"] - time.time()) < 60
         Commands(probe, target.pid).attach()
         assert ask("spawn('cat')") > 0
         child = ask("spawn(sys.executable, '-c', 'input()')")
@@ -447,7 +448,9 @@ def test_threads_and_children(probe, any_python):
 
 def test_breakpoints_come_and_go(probe, python):
     """Each change of the set, with where it is armed; what is written again to the ring isn't a change."""
-    target = python.run_source("import sys\nprint('ready', flush=True)\nfor line in sys.stdin:\n    exec(line)\n", env={"PYTHONPATH": str(python.directory)})
+    target = python.run_source(
+        "import sys\nprint('ready', flush=True)\nfor line in sys.stdin:\n    exec(line)\n",
+        env={"PYTHONPATH": str(python.directory)})
     (python.directory / "comes_later.py").write_text("\n\ndef late():\n\n    return 1\n")
     commands = Commands(probe, target.pid)
     commands.run("breakpoints", "log nothing()\n")
@@ -455,13 +458,16 @@ def test_breakpoints_come_and_go(probe, python):
         commands.run("breakpoints", "stop comes_later.py:4 if False\n")
         told = reader.read_until(lambda lines: lines)
         assert list(told[0]) == ["ts", "kind", "pid", "id", "breakpoint", "state", "lineno", "note"]
-        assert (told[0]["id"], told[0]["breakpoint"], told[0]["state"], told[0]["lineno"]) == (2, "stop comes_later.py:4 if False", "pending", None)
+        assert [told[0][name] for name in ("id", "breakpoint", "state", "lineno")] == \
+            [2, "stop comes_later.py:4 if False", "pending", None]
         target.send("import comes_later")
         reader.read_until(lambda lines: len(lines) >= 2)
-        assert (told[1]["id"], told[1]["state"], told[1]["lineno"]) == (2, "armed", 5) and "line 5 is used" in told[1]["note"]
+        assert (told[1]["id"], told[1]["state"], told[1]["lineno"]) == (2, "armed", 5)
+        assert "line 5 is used" in told[1]["note"]
         commands.run("breakpoints", "here log comes_later.late()\n-1\n")
         reader.read_until(lambda lines: len(lines) >= 5)
-        assert sorted((line["id"], line["state"]) for line in told[2:]) == [(1, "removed"), (3, "armed"), (3, "removed")]
+        assert sorted((line["id"], line["state"]) for line in told[2:]) == \
+            [(1, "removed"), (3, "armed"), (3, "removed")]
         assert told[-1]["breakpoint"] == "here log comes_later.late()"
         commands.run("ctl", "record breakpoints 64K\n")
         numbers = range(1000, 1600)

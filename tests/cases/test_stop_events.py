@@ -158,7 +158,7 @@ def test_raised_says_what(program):
 
 
 @pytest.mark.parametrize("before", ["continue", "next"])
-@pytest.mark.parametrize("verb, line", [("finish", "    try:"), ("next", "    try:"), ("step", "    try:"), ("return", "    try:")])
+@pytest.mark.parametrize("verb, line", [(verb, "    try:") for verb in ("finish", "next", "step", "return")])
 def test_on_from_a_return(program, before, verb, line):
     """From where `stop return` holds it, each leads into the caller: no other event of the function comes."""
     program.breakpoints(f"stop {program.file}:{line_of('    a = leaf(1)')}\nstop return leaf()\n")
