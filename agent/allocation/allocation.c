@@ -178,7 +178,8 @@ static bool is_on_top(enum domain domain)
            now.realloc == ours[domain]->realloc && now.free == ours[domain]->free;
 }
 
-/* Where others stand on ours they call us: standing on them as well would go round in circles. */
+/* Puts our allocators on top of those that are there. One that stands on ours already calls us: to
+ * stand on it as well would go round in circles. */
 static void install(char words[PROTO_WORDS_MAX])
 {
     for (enum domain domain = DOMAIN_MEM; domain < DOMAINS; domain++) {

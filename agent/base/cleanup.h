@@ -43,7 +43,7 @@ static inline pthread_mutex_t *lock_and_return(pthread_mutex_t *lock)
         pthread_mutex_t *guard_ = lock_and_return(lock)
 /* Hands a pointer on and disarms its guard. */
 #define steal_pointer(p) ({ __auto_type stolen_ = (p); (p) = NULL; stolen_; })
-/* The same for a file descriptor. */
+/* Hands a file descriptor on and disarms its guard. */
 #define steal_fd(fd) ({ int stolen_ = (fd); (fd) = -1; stolen_; })
 /* clang-format on */
 

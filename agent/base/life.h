@@ -3,7 +3,8 @@
 
 #include <stdbool.h>
 
-/* With agent_lock; agent_changed is broadcast where one of them becomes true. */
+/* The agent's states, with agent_lock; agent_changed is broadcast where one of them becomes
+ * true. */
 struct life {
     bool ending;    /* the main interpreter ends: no request runs any more */
     bool detaching; /* a DETACH waits or runs */

@@ -99,7 +99,8 @@ static void capture_expressions(struct hit *hit)
     }
 }
 
-/* Of a function's frame, variables of one kind but those of another. */
+/* Adds the variables of a function's frame that are of one kind (co_varnames, ...) and not of
+ * another, which may be NULL. */
 static void capture_variables(struct hit *hit, const char *kind, const char *but)
 {
     _cleanup_unref_ PyObject *names = PyObject_GetAttrString(hit->reached->code, kind);
@@ -120,7 +121,7 @@ static void capture_variables(struct hit *hit, const char *kind, const char *but
     }
 }
 
-/* Of a module's or a class's. */
+/* Adds the variables of the frame of a module or a class. */
 static void capture_dict(struct hit *hit)
 {
     _cleanup_unref_ PyObject *locals =

@@ -65,7 +65,8 @@ static void disarm(struct interpreter *interpreter)
     disarm_in(interpreter, NULL);
 }
 
-/* Those that are to go make room for others; once more, should nothing come of it. */
+/* Ends the watchpoints that are to go, to make room for others; back: begins them again, should
+ * nothing come of that. */
 static void leave_watches(struct interpreter *interpreter, const struct plan *plan, bool back)
 {
     const struct breakpoint_set *set = breakpoint_set();
@@ -183,7 +184,8 @@ static void publish(struct plan *plan)
     }
 }
 
-/* Of a set that was replaced: what lives as long as other open files. */
+/* Tells which breakpoints of a set that was replaced stay, since they live as long as other open
+ * files. */
 static void tell_spared(const struct plan *plan, FILE *output)
 {
     const struct breakpoint_set *set = breakpoint_set();
@@ -204,7 +206,7 @@ static void tell_spared(const struct plan *plan, FILE *output)
         fprintf(output, ": here of another open file, and left to it; -ID removes one\n");
 }
 
-/* One line for each change. */
+/* Writes one line of the reply for each change. */
 static void tell(const struct plan *plan, FILE *output)
 {
     char words[BREAKPOINT_WORDS_MAX];
@@ -348,7 +350,7 @@ void breakpoints_leave(struct interpreter *interpreter) { places_leave(interpret
 
 /* ---- interpreters that come into being ---- */
 
-/* Nothing tells of a new interpreter that could be taken out again, so it is looked whether the
+/* A hook that told of new interpreters could not be taken out again, so it is looked whether the
  * newest one is another. */
 static const PyInterpreterState *newest; /* when it was looked last */
 static unsigned tries;

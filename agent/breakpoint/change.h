@@ -16,8 +16,8 @@ int breakpoints_run(struct interpreter *interpreter, struct request *request,
  * which is given up meanwhile. No exception is set before and after. */
 void breakpoints_tidy(struct interpreter *interpreter);
 
-/* Who watches values for breakpoints of a kind that is no code: watch/watch.c. All in the main
- * interpreter, with its GIL. */
+/* What watches values for breakpoints of a kind that is no code: watch/watch.c. All functions are
+ * called in the main interpreter, with its GIL. */
 struct armer {
     /* Begins to watch. state: "hw", "dict" or "line", as breakpoints.sql has it; words: the note of
      * the breakpoint's row. 0; -EBUSY: no debug register is free, words say who has them; -EINVAL:

@@ -286,7 +286,8 @@ PyObject *expression_variable(PyFrameObject *frame, PyObject *name)
     return value;
 }
 
-/* For code that isn't a function's: a class's body, and comprehensions in a module. */
+/* Looks a name up as code does that isn't a function's: a class's body, and comprehensions in a
+ * module. */
 static PyObject *search(const struct expression_scope *scope, PyObject *globals, PyObject *name)
 {
     _cleanup_unref_ PyObject *locals = PyObject_GetAttrString((PyObject *)scope->frame, "f_locals");

@@ -133,7 +133,7 @@ static struct ring_text with_line(struct ring_text text, char stack[RING_TEXT_MA
     return (struct ring_text){start, keep + size};
 }
 
-/* Where it was, in the row; the texts are good while the GIL is held. */
+/* Fills in where the hit was; the row's texts are good while the GIL is held. */
 static void fill_place(struct interpreter *interpreter, const struct reached *reached,
                        struct hits_row *row, char stack[RING_TEXT_MAX])
 {
@@ -171,7 +171,8 @@ static struct ring_text show(struct hit *hit, PyObject *value, char out[RING_TEX
     return (struct ring_text){out, size};
 }
 
-/* For the row; NULL: all is well, and known. */
+/* The row's error: what failed, and what isn't known of the writer; NULL: nothing failed, and all
+ * is known. */
 static const char *what_failed(const struct hit *hit, char out[RING_TEXT_MAX])
 {
     const struct change *change = hit->reached->change;
@@ -184,7 +185,7 @@ static const char *what_failed(const struct hit *hit, char out[RING_TEXT_MAX])
     return out;
 }
 
-/* Its number; 0: it has had enough. */
+/* The number of a hit; 0: the breakpoint has had as many as it is to have. */
 static uint64_t count_hit(struct breakpoint *breakpoint)
 {
     uint64_t number = __atomic_add_fetch(&breakpoint->hits, 1, __ATOMIC_RELAXED);
@@ -195,7 +196,7 @@ static uint64_t count_hit(struct breakpoint *breakpoint)
     return 0;
 }
 
-/* In the set, before a row says so. */
+/* Updates the numbers of the set, before a row says so. */
 static void tell_count(struct hit *hit)
 {
     struct breakpoint *breakpoint = hit->breakpoint;
@@ -249,7 +250,7 @@ static void write_row(struct hit *hit, double now)
 
 /* ---- a hit ---- */
 
-/* Its condition holds once more. Whether this time is one that counts. */
+/* A breakpoint's condition holds once more. Whether this time counts (`after`, `every`). */
 static bool passes(struct breakpoint *breakpoint)
 {
     uint64_t number = __atomic_add_fetch(&breakpoint->passed, 1, __ATOMIC_RELAXED);
@@ -258,8 +259,8 @@ static bool passes(struct breakpoint *breakpoint)
            (!breakpoint->every || (number - breakpoint->after) % breakpoint->every == 0);
 }
 
-/* Its condition raised. That is written down once where it was to stop the thread, which goes on;
- * else at each hit. Whether it is a hit. */
+/* A breakpoint's condition raised. A row says so once where the thread was to stop, which goes on,
+ * and else at each hit. Whether it is a hit. */
 static bool raised(struct hit *hit)
 {
     struct breakpoint *breakpoint = hit->breakpoint;

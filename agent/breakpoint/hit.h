@@ -45,8 +45,8 @@ struct reached {
     enum hear_event event;       /* in which it got there; with frame only */
 };
 
-/* In the thread that got there, with the GIL of that interpreter and no exception
- * set. False: an exception is set, which a signal handler of the program raised
+/* Hits one breakpoint, in the thread that got there, with the GIL of that interpreter and no
+ * exception set. False: an exception is set, which a signal handler of the program raised
  * meanwhile; the program is to see it. */
 bool hit_reached(struct interpreter *interpreter, struct breakpoint *breakpoint,
                  const struct reached *reached);
@@ -70,8 +70,8 @@ bool hit_list_run(struct hit_list *list, struct interpreter *interpreter, struct
  * GIL. Whether all have left: who has the GIL of an interpreter from then on knows that none of its
  * threads is in a callback of ours. */
 bool hit_wait(void);
-/* With the GIL of that interpreter: forgets what was compiled for breakpoints that are removed;
- * forgets all, unless a thread is inside. */
+/* hit_forget_removed() forgets what was compiled for breakpoints that are removed, hit_leave() all
+ * that was compiled, unless a thread is inside. With the GIL of that interpreter. */
 void hit_forget_removed(struct interpreter *interpreter);
 void hit_leave(struct interpreter *interpreter);
 /* In a child after fork: only the thread that forked may be inside. */

@@ -28,7 +28,7 @@ static int (*get_lasti)(PyFrameObject *); /* PyFrame_GetLasti, since 3.11 */
 
 /* ---- what is heard ---- */
 
-/* Where a frame is, in bytes; -1: before its first instruction. */
+/* The offset of the instruction that a frame is at, in bytes; -1: it is before the first one. */
 static int offset_in(PyFrameObject *frame)
 {
     if (get_lasti)

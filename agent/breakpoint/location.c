@@ -405,7 +405,7 @@ static int last_line(PyObject *code)
     return last;
 }
 
-/* Where each code object ends. False: there is no memory. */
+/* Finds the line at which each code object ends. False: there is no memory. */
 static bool make_ends(struct location_index *index)
 {
     const struct codes *codes = index->codes;
@@ -506,7 +506,7 @@ static bool tell_containing(struct location_index *index, long first, struct sea
     return true;
 }
 
-/* Of all that begins nearest behind the line. */
+/* Tells of all code that begins nearest behind the line. */
 static bool tell_behind(const struct location_index *index, long first, struct search *search)
 {
     int begin = INT_MAX;
@@ -521,7 +521,7 @@ static bool tell_behind(const struct location_index *index, long first, struct s
     return true;
 }
 
-/* In one file. */
+/* Tells of the code of one file that has a line. */
 static bool find_line(struct location_index *index, long first, int line, bool within,
                       location_found *found, void *arg, struct location_told *told)
 {

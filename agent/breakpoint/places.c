@@ -219,7 +219,7 @@ static bool is_there(const struct place_list *list, const struct breakpoint *bre
     return false;
 }
 
-/* In the order of their ids. */
+/* Links a place into its list, which is in the order of the breakpoints' ids. */
 static void link_place(struct place_list *list, struct code_place *place)
 {
     struct code_place **link = &list->first;
@@ -514,7 +514,7 @@ static int begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
     return places ? listen(interpreter, words) : say(-ENOMEM, words);
 }
 
-/* Those that are found by name. */
+/* Arms the breakpoints that are found by name. */
 static int arm_located(struct places *places, struct breakpoint *const *breakpoints, unsigned count,
                        struct place_report *reports)
 {

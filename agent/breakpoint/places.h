@@ -28,7 +28,7 @@ struct code_place {
 struct places;
 struct raise;
 
-/* Of that interpreter; NULL: nothing is armed there, or this is a child after fork. */
+/* The places of an interpreter; NULL: nothing is armed there, or this is a child after fork. */
 struct places *places_here(const struct interpreter *interpreter);
 /* What is at a place: the first of a list, valid while the GIL is held; NULL:
  * nothing. Fast: no more than a hash. */

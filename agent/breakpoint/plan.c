@@ -103,8 +103,8 @@ static int remove_one(struct plan *plan, struct entry *entry)
                      : refuse(plan, ENOENT, "there is no breakpoint at %.100s", which->where);
 }
 
-/* One with the same words, and the same id if one is said, else of the same open file; NULL: none.
- */
+/* A breakpoint of the set with the same words, and the same id if one is said, else of the same
+ * open file; NULL: there is none. */
 static struct breakpoint *find_same(const struct plan *plan, const struct breakpoint_set *set,
                                     const struct breakpoint *wanted)
 {

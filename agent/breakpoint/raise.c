@@ -51,7 +51,7 @@ static bool is_called(const struct raise *raising, const char *where, PyObject *
     return strcmp(end, where) == 0 && (end == full || end[-1] == '.');
 }
 
-/* Also by a class that it is derived from. */
+/* Whether `where` means a class, by its own name or that of a class that it is derived from. */
 static bool find_out(const struct raise *raising, const char *where, PyObject *type)
 {
     _cleanup_unref_ PyObject *mro = attribute_of(&raising->mro, type);
@@ -63,7 +63,7 @@ static bool find_out(const struct raise *raising, const char *where, PyObject *t
     return false;
 }
 
-/* By these iterators and generators end. */
+/* Whether iterators and generators end by exceptions of this class. */
 static bool ends_iteration(PyObject *type)
 {
     return type == PyExc_StopIteration || type == PyExc_StopAsyncIteration ||

@@ -104,7 +104,7 @@ static void patch(const struct breakpoint *breakpoint)
         ring_patch_words(ring, &breakpoint->ticket, 4, numbers, ARRAY_SIZE(numbers));
 }
 
-/* As it was last published. */
+/* Appends the row of a breakpoint anew, as it was last published. */
 static void publish_again(struct breakpoint *breakpoint)
 {
     char note[PROTO_WORDS_MAX];

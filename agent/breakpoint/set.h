@@ -41,7 +41,7 @@ void breakpoint_set_clear(struct breakpoint_set *set);
 bool breakpoints_release(uint64_t here);
 /* A breakpoint of the set lives as long as that open file from now on; 0: it stays. With a GIL. */
 void breakpoints_keep(struct breakpoint *breakpoint, uint64_t here);
-/* As it is written, with what stands in front: "here log a.py:3". */
+/* A breakpoint as it is written, with what stands in front: "here log a.py:3". */
 #define BREAKPOINT_WORDS_MAX (PROTO_BREAKPOINT_TEXT_MAX + 16)
 void breakpoint_words(const struct breakpoint *breakpoint, char out[BREAKPOINT_WORDS_MAX]);
 

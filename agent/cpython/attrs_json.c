@@ -31,7 +31,7 @@ static bool put_text(struct json *json, const char *text) { return put(json, tex
 
 /* ---- strings ---- */
 
-/* As much of it as there is room for. */
+/* Adds a string, as much of it as there is room for. */
 static bool put_escaped(struct json *json, const char *bytes, size_t size, bool whole)
 {
     static const char end[] = "...\"";
@@ -202,8 +202,8 @@ static void close_container(struct json *json, char bracket, bool more)
     json->text[json->size++] = bracket;
 }
 
-/* One item, with the comma in front of it; key NULL: of a list. Both are the caller's own
- * references: what runs meanwhile, if anything, can't free them. */
+/* Adds one item, with the comma in front of it; key NULL: of a list. Key and value are the caller's
+ * own references, so that what runs meanwhile, if anything, can't free them. */
 static bool put_item(struct json *json, bool first, PyObject *key, PyObject *value)
 {
     size_t begin = json->size;

@@ -73,7 +73,7 @@ static void describe(PyObject *code, struct code_site_code *out)
     out->kind = kind_of(code, &out->file, &out->func);
 }
 
-/* Its entry, made if there are room and memory; else NULL. */
+/* The entry of a code object, made if there are room and memory; else NULL. */
 static struct code_site_code *find_code(struct code_sites *sites, PyObject *code)
 {
     unsigned at = hash(code, 0);

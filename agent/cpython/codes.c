@@ -188,8 +188,8 @@ long codes_index(const struct codes *codes, const PyObject *code)
     return -1;
 }
 
-/* Its index; -1: there is no room. Where it is parent's, that is noted also if
- * it is there already. */
+/* Adds a code object, unless it is there. Its index; -1: there is no room. parent: the index of the
+ * one that it is defined in, which is noted in any case; -1: none. */
 static int add(struct codes *codes, PyObject *code, int parent, bool *known)
 {
     long index = codes_index(codes, code);
@@ -223,7 +223,8 @@ void codes_clear(struct codes *codes)
 
 /* ---- qualified names ---- */
 
-/* That of a function is its code's, unless it was given another one, as functools.wraps() does. */
+/* Notes the qualified name of a function for its code, unless the function was given another one,
+ * as functools.wraps() does. */
 static void note_qualname(struct codes *codes, PyObject *function)
 {
     PyObject *code = api.function_code(function);
@@ -243,7 +244,7 @@ static void note_qualname(struct codes *codes, PyObject *function)
 
 static bool is_function(PyObject *code) { return codes_number(code, CODE_FLAGS) & CO_OPTIMIZED; }
 
-/* Of what is defined in a function or a class; a module has no name. */
+/* The qualified name of what is defined in a function or a class; a module has no name. */
 static PyObject *join(const struct codes *codes, long parent, PyObject *name, int depth)
 {
     const struct code_entry *entry = &codes->all[parent];
@@ -325,7 +326,7 @@ static void add_code(struct walk *walk, PyObject *code, int parent, unsigned dep
     }
 }
 
-/* Those of a frame, a new reference that is given up, and of older ones. */
+/* Adds the code of a frame, a new reference that is given up, and of the frames outside it. */
 static void add_stack(struct walk *walk, PyFrameObject *frame)
 {
     for (unsigned depth = 0; frame && depth < FRAMES_MAX; depth++) {
@@ -436,7 +437,8 @@ static int look(PyObject *object, void *arg)
     return 0;
 }
 
-/* Some of them are added more than once. Runs nothing of the program's. */
+/* Adds the code that objects hold; some of it is added more than once. Runs nothing of the
+ * program's. */
 static void add_held(struct walk *walk)
 {
     struct search search = {.walk = walk};

@@ -37,9 +37,9 @@ enum code_attribute {
 };
 /* An attribute of a code object; a new reference. */
 PyObject *codes_get(PyObject *code, enum code_attribute attribute);
-/* As codes_get(), for FILE, NAME and CONSTANTS: borrowed from the code object, and fast. */
+/* codes_get() of FILE, NAME and CONSTANTS: borrowed from the code object, and fast. */
 PyObject *codes_peek(PyObject *code, enum code_attribute attribute);
-/* As codes_get(), for attributes that are ints. */
+/* codes_get() of attributes that are ints. */
 long codes_number(PyObject *code, enum code_attribute attribute);
 /* The int at a position of a tuple, as co_lines() and co_positions() yield them; -1: None, or there
  * is none. */

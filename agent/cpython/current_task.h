@@ -20,8 +20,8 @@ void current_task_clear(struct current_task *self);
 /* The task that a loop runs, in whatever thread: a new reference; NULL: none, or it is no
  * _asyncio.Task. An exception may be set. */
 PyObject *current_task_find(const struct current_task *self, PyObject *loop);
-/* Its name in UTF-8, a bytes object, whatever a subclass has made of get_name(). NULL: it can't be
- * told; an exception may be set. */
+/* A task's name in UTF-8, a bytes object, whatever a subclass has made of get_name(). NULL: it
+ * can't be told; an exception may be set. */
 PyObject *current_task_name(const struct current_task *self, PyObject *task);
 /* The qualified name of its coroutine, a str. NULL: it has none that could be told without running
  * code of the program's. No exception is set afterwards. */

@@ -2,10 +2,10 @@
 
 #include "agent/cpython/struct_layout.h"
 
-/* Who gives the GIL up by itself wakes a waiter, whose interval begins anew; has it been taken
- * again before that one runs, and is given up again within the interval, nobody is ever told to
- * leave it to others. So it is shorter than most such turns; a shorter one gains nothing, as a
- * timer comes 50 us late. */
+/* A thread that gives the GIL up of its own accord wakes a waiter, whose interval begins anew. If
+ * the thread has taken the GIL again before the waiter runs, and gives it up again within the
+ * interval, nobody ever tells it to leave the GIL to others. So the interval is made shorter than
+ * most such turns; a shorter one gains nothing, as a timer comes 50 us late. */
 #define SHORT_US 20
 #define USUAL_US 5000
 #define SANE_US 1000000 /* an interval beyond is none, or somebody's decision */
@@ -26,7 +26,8 @@ static unsigned long *check_hint(uint64_t hint)
     return (unsigned long *)(uintptr_t)hint;
 }
 
-/* By the layout that this version has: 0 where it isn't known, or the program has chosen one. */
+/* The address of the main interpreter's switch interval, by the layout of this version; 0: that
+ * isn't known, or the program has chosen an interval. */
 static uint64_t usual_interval(void)
 {
     struct offsets o;

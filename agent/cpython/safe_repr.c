@@ -207,7 +207,7 @@ static bool is_cut(struct safe_repr *out, PyObject *value, unsigned depth, Py_ss
     return true;
 }
 
-/* One of n objects that are still to come: it may use its share of what is left to be shown. */
+/* Shows one of n objects that are still to come, by its share of what may still be shown. */
 static void show_share(struct safe_repr *out, PyObject *value, unsigned depth, Py_ssize_t n)
 {
     unsigned parts = n > 1 ? (unsigned)n : 1;
@@ -218,7 +218,7 @@ static void show_share(struct safe_repr *out, PyObject *value, unsigned depth, P
     out->nodes += rest;
 }
 
-/* Of so many items, those that are shown. */
+/* How many of so many items are shown. */
 static Py_ssize_t items_shown(Py_ssize_t size)
 {
     return size < SAFE_REPR_ITEMS_MAX ? size : SAFE_REPR_ITEMS_MAX;
@@ -299,7 +299,7 @@ static void show_dict(struct safe_repr *out, PyObject *value, unsigned depth)
     put(out, "}");
 }
 
-/* As the built-in type iterates; a subclass may have other ideas. */
+/* Shows the members of a set as the built-in type iterates; a subclass may have other ideas. */
 static void show_members(struct safe_repr *out, PyTypeObject *type, PyObject *set, unsigned depth)
 {
     if (is_cut(out, set, depth, PySet_Size(set), "{...}"))
@@ -353,7 +353,7 @@ static void show_attributes(struct safe_repr *out, PyObject *value, unsigned dep
 
 /* ---- all of them ---- */
 
-/* Those of which subclasses are shown as Type(VALUE). */
+/* Types of which subclasses are shown as Type(VALUE). */
 static const struct {
     PyTypeObject *type;
     void (*show)(struct safe_repr *out, PyObject *value, unsigned depth);

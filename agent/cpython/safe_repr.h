@@ -11,7 +11,7 @@
 #define SAFE_REPR_ITEMS_MAX 16   /* items shown of one container, attributes of one instance */
 #define SAFE_REPR_DEPTH_MAX 5    /* containers in containers whose items are shown */
 #define SAFE_REPR_NODES_MAX 320  /* objects shown of one value: each item gets an equal share */
-/* Of ints of more bits the number of bits is shown. */
+/* Of an int of more bits the number of bits is shown. */
 #define SAFE_REPR_BITS_MAX 14000
 
 struct safe_repr {

@@ -43,7 +43,7 @@ static bool put_line(struct front *front, int64_t line)
     return put(front, at, (size_t)(digits + sizeof digits - at));
 }
 
-/* All of it, or nothing. */
+/* Puts a frame in front of the text, all of it or nothing. */
 static bool put_site(struct front *front, const struct code_site *site, bool first)
 {
     struct front tried = *front;

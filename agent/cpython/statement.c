@@ -38,7 +38,8 @@ static int last_line_at(PyObject *code, int offset, PyObject **positions)
     return position ? codes_number_in(position, 1) : -1;
 }
 
-/* Where a line goes on behind other lines that are a part of it. */
+/* Finds the instructions at which a line goes on behind other lines that are a part of it. How
+ * many. */
 static unsigned find(PyObject *code, int line, int *offsets, unsigned most)
 {
     _cleanup_unref_ PyObject *lines = PyObject_CallMethod(code, "co_lines", NULL),
@@ -72,7 +73,7 @@ static PyObject *instructions(PyObject *code, const unsigned char **out, Py_ssiz
     return bytes;
 }
 
-/* By instruction. */
+/* What is known of an instruction, by its number. */
 struct known {
     bool midst[256], anew[256];
     bool next[256]; /* behind those that may be either: it goes on with an expression */

@@ -169,7 +169,7 @@ static const char *next_of_python(const char *frame, PyObject **code, int *offse
     return *code ? frame : NULL;
 }
 
-/* One frame as CPython sees it, and as it is read. */
+/* Whether a frame as CPython sees it is the one that was read. */
 static bool is_same(PyFrameObject *expected, PyObject *code, int offset)
 {
     _cleanup_unref_ PyObject *right = (PyObject *)PyFrame_GetCode(expected);

@@ -32,7 +32,7 @@ size_t struct_layout_str(const PyObject *str, char *out, size_t max);
 
 /* The address of an interpreter's switch interval, for gil_take(); 0: not known. */
 uint64_t struct_layout_gil_interval(const PyInterpreterState *state);
-/* The same by a layout that wasn't tried out. */
+/* struct_layout_gil_interval() by a layout that wasn't tried out. */
 uint64_t struct_layout_gil_interval_by(const struct offsets *o, const PyInterpreterState *state);
 /* How often an interpreter's GIL has come to another thread than the one that had it last
  * (switch_number of CPython's pycore_gil.h); *known, false: that isn't known. With the GIL. */

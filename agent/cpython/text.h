@@ -25,9 +25,10 @@ struct attribute {
     descrgetfunc get;
 };
 
-/* That of a type's dictionary. No exception is set afterwards. Whether it is there. */
+/* Finds an attribute in a type's own dictionary. No exception is set afterwards. Whether it is
+ * there. */
 bool attribute_find(PyObject *type, const char *name, struct attribute *out);
-/* What it is of an object; new. NULL: nothing. No exception is set afterwards. */
+/* The attribute's value for an object; new. NULL: there is none. No exception is set afterwards. */
 static inline PyObject *attribute_of(const struct attribute *attribute, PyObject *object)
 {
     PyObject *value = attribute->get(attribute->descriptor, object, NULL);

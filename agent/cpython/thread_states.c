@@ -23,9 +23,9 @@ static struct {
 /* Whether it is a PyMutex; before 3.13 it is a PyThread_type_lock. */
 static bool is_mutex(void) { return python.version >= 0x030d; }
 
-/* It is what comes before `head` and `main` in `struct pyinterpreters` of
- * pycore_runtime.h (from 3.14 on pycore_runtime_structs.h), whose place is known;
- * CPython's own answers must stand there. */
+/* Finds the lock: what comes before `head` and `main` in `struct pyinterpreters` of
+ * pycore_runtime.h (from 3.14 on pycore_runtime_structs.h), whose place is known; CPython's own
+ * answers must stand there. */
 static int find_lock(void)
 {
     struct offsets table;
@@ -45,7 +45,7 @@ static int find_lock(void)
     return 0;
 }
 
-/* In a child after fork it is another one: _PyRuntimeState_ReInitThread(). */
+/* The lock; in a child after fork it is another one: _PyRuntimeState_ReInitThread(). */
 static void *lock_now(void) { return (void *)(python.runtime + api.lock); }
 
 /* A PyMutex, whose other bits say who waits for it. PyMutex_Lock() would give the GIL up. */

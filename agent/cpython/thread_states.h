@@ -25,7 +25,7 @@
  * with it; -ESHUTDOWN: Python is ending, and threads that were ended for that have left states
  * behind which nobody may look at. */
 
-/* One of these errors in words. */
+/* An error of these functions in words. */
 const char *thread_states_words(int error);
 
 /* Calls `visit` with each thread state, the newest first, while the lock is held. `visit` may read
@@ -33,7 +33,7 @@ const char *thread_states_words(int error);
  * Python's. The walk ends when `visit` returns false. Returns 0 or an error. */
 int thread_states_each(PyInterpreterState *interpreter,
                        bool (*visit)(PyThreadState *state, void *arg), void *arg);
-/* As thread_states_each(), but doesn't wait: -EBUSY if the lock isn't free. */
+/* thread_states_each() that doesn't wait: -EBUSY if the lock isn't free. */
 int thread_states_each_now(PyInterpreterState *interpreter,
                            bool (*visit)(PyThreadState *state, void *arg), void *arg);
 

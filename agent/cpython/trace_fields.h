@@ -4,7 +4,7 @@
 
 #include "agent/cpython/python.h"
 
-/* Of CPython's cpython/pystate.h. */
+/* A trace function: Py_tracefunc of CPython's cpython/pystate.h. */
 typedef int trace_fields_called(PyObject *object, PyFrameObject *frame, int what, PyObject *arg);
 
 /* Finds the fields. `function` is the one that trace_fields_on() will set. With the GIL; the first

@@ -29,7 +29,8 @@ static struct telling {
     const PyObject *exception; /* only compared; NULL: free */
     pid_t tid;
 } tellings[TELLINGS_MAX]; /* under the agent's lock */
-/* By interpreter, under its GIL; NULL: it is not of interest. */
+/* What reads exceptions, by interpreter, under its GIL; NULL: exceptions are not of interest
+ * there. */
 static struct crash_reader *readers[INTERPRETERS_MAX];
 static int64_t numbers;
 /* crash_begin() was the last that switched it; with the GIL of the main interpreter */
@@ -57,7 +58,7 @@ static enum crash_mode mode(void)
     return __atomic_load_n(&probe_agent_record.on_crash, __ATOMIC_RELAXED);
 }
 
-/* Whose order it is: the one that wants the most. With the lock. */
+/* The order that counts: the one that wants the most. With the lock. */
 static const struct wanted *most(void)
 {
     const struct wanted *most = &wanted[0];
@@ -75,7 +76,7 @@ static void set_mode(void)
     let_go = most()->mode != CRASH_STOP;
 }
 
-/* With the lock. NULL: too many want something. */
+/* The entry of an open file, or a free one. With the lock. NULL: too many want something. */
 static struct wanted *find_wanted(uint64_t here)
 {
     struct wanted *room = NULL;
@@ -142,7 +143,8 @@ static PyObject *innermost(PyObject *traceback)
     return entry;
 }
 
-/* For whoever reads the program's own output: it has asked for that. */
+/* Says on the program's own standard error that a thread is held: the program has asked for
+ * that. */
 static void say_held(struct ring_text type, uint64_t for_ns)
 {
     const char *rank = getenv("RANK");
@@ -157,7 +159,7 @@ static void say_held(struct ring_text type, uint64_t for_ns)
             (int)type.size, type.bytes, pid, pid);
 }
 
-/* For how long, and whether only as long as some file is open. */
+/* Sets for how long a thread is held, and whether only as long as some file is open. */
 static void set_duration(struct hold *hold)
 {
     _guard_agent_;
@@ -212,7 +214,7 @@ static void ask_pdb(PyObject *exception)
         PyErr_Clear();
 }
 
-/* By contrib/probing.py, before it was raised again. */
+/* Whether contrib/probing.py had an exception looked at before it was raised again. */
 static bool was_seen(PyObject *exception)
 {
     _cleanup_unref_ PyObject *name = PyUnicode_FromString("_probing_seen");
@@ -242,7 +244,7 @@ static bool uncaught(struct interpreter *interpreter, PyObject *exception, PyObj
     return true;
 }
 
-/* For attach_on_error() and the like, which raises it again. */
+/* Holds this thread at an exception for attach_on_error() and the like, which raises it again. */
 static bool hold_asked(PyObject *exception)
 {
     struct interpreter *interpreter;

@@ -11,9 +11,9 @@
 int crash_switch(struct interpreter *interpreter, const struct proto_on_crash *order,
                  char words[PROTO_WORDS_MAX]);
 
-/* The same from the start of a run, as the environment asks: a thread is held with or without a
- * daemon, and what holds it is said on standard error; by_pdb: contrib/probing.py has it looked at
- * by pdb in its place. */
+/* crash_switch() from the start of a run, as the environment asks: a thread is held with or without
+ * a daemon, and standard error says what holds it; by_pdb: contrib/probing.py has pdb look at the
+ * exception in place of that. */
 int crash_begin(struct interpreter *interpreter, const struct proto_on_crash *order, bool by_pdb,
                 char words[PROTO_WORDS_MAX]);
 
@@ -33,5 +33,5 @@ void crash_end(void);
 /* Whether something may still call into the library: a signal handler of the program that calls
  * ours. */
 bool crash_remains(void);
-/* In a child after fork. */
+/* In a child after fork: forgets all orders. */
 void crash_forget(void);

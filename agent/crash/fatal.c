@@ -34,7 +34,8 @@ static struct {
 
 static const struct crash_sink *sink; /* set before a handler stands */
 
-/* Of the daemon: one thread asks it, others that come meanwhile wait with it. */
+/* Whether the daemon was asked what to do: one thread asks it, others that come meanwhile wait with
+ * it. */
 enum asking { ASKING_NOT, ASKING, ASKED };
 static uint32_t asking;
 static unsigned inside; /* threads in the handler */
@@ -147,8 +148,8 @@ static void set_default(int number)
     sigaction(number, &action, NULL);
 }
 
-/* The same signal again, with the same siginfo, once the handler returns: then
- * it ends the process. */
+/* Sends the same signal again, with the same siginfo: once the handler returns, it ends the
+ * process. */
 static void die(int number, siginfo_t *info)
 {
     set_default(number);

@@ -132,7 +132,7 @@ static void write_locals(struct writing *w, int64_t depth, PyObject *frame)
 
 /* ---- frames ---- */
 
-/* Those of a traceback that are shown. */
+/* The entries of a traceback that are shown. */
 struct entries {
     PyObject *inner[CRASH_FRAMES_INNER]; /* references, by depth modulo */
     PyObject *outer[CRASH_FRAMES_OUTER]; /* from the outermost one */
@@ -173,7 +173,7 @@ static void collect(struct entries *entries, PyObject *traceback)
     }
 }
 
-/* By depth, 0 = innermost; NULL: left out. */
+/* The entry at a depth, 0 = innermost; NULL: it is left out. */
 static PyObject *entry_at(const struct entries *entries, size_t depth)
 {
     size_t i = entries->n - 1 - depth;
@@ -251,7 +251,7 @@ static void write_frames(struct writing *w, const char *kind, const struct entri
 
 /* ---- exceptions ---- */
 
-/* Its row, with where it was raised. */
+/* Writes the row of an exception, with where it was raised. */
 static void write_exception(struct writing *w, const char *kind, PyObject *exception,
                             const struct entries *entries)
 {

@@ -74,7 +74,7 @@ static bool begins_with(PyObject *text, const char *words)
     return so;
 }
 
-/* It is called for much that ends nothing. */
+/* sys.unraisablehook. It is called for much that ends nothing. */
 static PyObject *in_raw_thread(PyObject *self, PyObject *args)
 {
     PyObject *raised = only(args, 4);
@@ -90,7 +90,8 @@ static PyMethodDef main_def = {"excepthook", in_main, METH_VARARGS, NULL};
 static PyMethodDef thread_def = {"excepthook", in_thread, METH_VARARGS, NULL};
 static PyMethodDef raw_def = {"unraisablehook", in_raw_thread, METH_VARARGS, NULL};
 
-/* Where threading is not imported yet, it will find ours in _thread, and keep it in two places. */
+/* The hooks that we replace. A threading that is not imported yet will find ours in _thread, and
+ * keep it in two places. */
 static const struct hook {
     const char *module, *name;
     PyMethodDef *ours;

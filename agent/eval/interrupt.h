@@ -9,10 +9,10 @@ int interrupt_later(uint64_t id);
 /* Waits until no such thread is there. Without the GIL, by the channel's thread only. */
 void interrupt_join(void);
 
-/* With the GIL of that interpreter: interrupts the request that runs in it, if its
- * id is that one or `id` is 0. */
+/* Interrupts the request that runs in an interpreter, if its id is that one or `id` is 0. With the
+ * GIL of that interpreter. */
 void interrupt_running(struct interpreter *interpreter, uint64_t id);
-/* The same, whichever it is. */
+/* Interrupts the request that runs in an interpreter, whichever it is. With its GIL. */
 void interrupt_all(struct interpreter *interpreter);
 /* Forgets an interrupt that came too late to be raised. Python's thread, with the GIL. */
 void interrupt_clear(void);

@@ -22,7 +22,8 @@ static struct {
 
 /* The functions up to the next rule are called with the lock held. */
 
-/* One that came by this channel: one that is left of an earlier one may have the same id. */
+/* The request of an id that came by this channel: one that is left of an earlier channel may have
+ * the same id. */
 static struct request *find(uint64_t id)
 {
     for (size_t i = 0; i < PROTO_REQUESTS_MAX; i++) {

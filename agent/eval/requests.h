@@ -87,7 +87,7 @@ enum cancelled requests_cancel(uint64_t id, uint16_t *op);
 uint64_t requests_drop_one(void);
 /* The daemon has gone: nothing that has not begun begins any more. */
 void requests_abandon(void);
-/* Whose code runs, or that has just finished; NULL: none. With the lock. */
+/* The request whose code runs, or has just finished; NULL: none. With the lock. */
 struct request *requests_now(void);
 /* Another thread is to take requests: who runs that one is left alone with it. With the lock. */
 void requests_leave_behind(void);
@@ -97,24 +97,24 @@ size_t requests_text_bytes(void);
 void requests_interrupt(struct request *request);
 /* The id of the one that runs, unless it is a DETACH; 0: none. */
 uint64_t requests_running(void);
-/* For how many nanoseconds it has been told to end; 0: it hasn't, or there is
+/* For how many nanoseconds the running request has been told to end; 0: it hasn't, or there is
  * none. With the lock. */
 uint64_t requests_overdue(void);
 
-/* For Python's thread. Waits until there is something that requests_take() needn't wait for, at
- * most for a time; false: there is nothing. */
+/* Waits, at most for so many nanoseconds, until there is something that requests_take() needn't
+ * wait for; false: there is nothing. For Python's thread. */
 bool requests_wait(uint64_t ns);
-/* For Python's thread. Waits for the next request; NULL: the interpreter ends and Python has to be
+/* Waits for the next request, for Python's thread. NULL: the interpreter ends and Python has to be
  * left (only with has_state), or the thread is to end (agent_life.detached). */
 struct request *requests_take(bool has_state);
 /* Decides that a taken request begins, in this thread. False: it was cancelled meanwhile. */
 bool requests_begin(struct request *request);
-/* Its code has ended and must not be interrupted any more. Whether it was. */
+/* A request's code has ended and must not be interrupted any more. Whether it was. */
 bool requests_finish(struct request *request);
-/* For a taken request that can't begin: whether it is still to be answered, which nobody else does
- * from now on. */
+/* Whether a taken request that can't begin is still to be answered, which nobody else does from now
+ * on. */
 bool requests_claim(struct request *request);
-/* It is done with: taken, or finished. */
+/* Frees a request that was taken, or has finished. */
 void requests_free(struct request *request);
 
 /* Forgets all of them: in a child after fork. */

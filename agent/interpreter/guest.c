@@ -75,7 +75,8 @@ static PyMethodDef write_local_def = {"write_local", write_local, METH_VARARGS, 
 static PyMethodDef safe_def = {"frames_are_safe", frames_are_safe, METH_NOARGS, NULL};
 static PyMethodDef hook_def = {"probefs_agent_exit", joining_at_exit, METH_NOARGS, NULL};
 
-/* In this order; the names tell our own frames from others (evaluate/errors.py). */
+/* The Python of evaluate/, executed in this order; the names tell our own frames from others
+ * (evaluate/errors.py). */
 static const struct embedded evaluate_sources[] = {
     {"<probefs output>", source_output},
     {"<probefs names>", source_names},

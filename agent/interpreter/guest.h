@@ -25,8 +25,8 @@ struct guest {
 
 /* Makes it, unless it is there. 0, or -EIO with a Python exception set. */
 int guest_make(struct guest *guest, struct interpreter *interpreter);
-/* Adds evaluate/watching.py to the globals, unless it is there: few programs are ever watched.
- * The guest is made. The same. */
+/* Adds evaluate/watching.py to the globals, unless it is there: few programs are ever watched. The
+ * guest is made. 0, or -EIO with a Python exception set. */
 int guest_watching(struct guest *guest);
 /* Only what a program may want of its own accord, `import probing`, unless it is there.
  * No exception is set after it. */
@@ -36,9 +36,9 @@ void guest_drop(struct guest *guest);
 /* A new function object of ours, which finds its interpreter with guest_owner(). The guest is made.
  * NULL: with a Python exception set. */
 PyObject *guest_function(const struct guest *guest, PyMethodDef *definition);
-/* The same for one that keeps something: its first argument is (capsule, more). */
+/* A new function object of ours that keeps something: its first argument is (capsule, more). */
 PyObject *guest_function_with(const struct guest *guest, PyMethodDef *definition, PyObject *more);
-/* Whose capsule it is: the first argument of each function of ours. */
+/* The interpreter whose capsule it is: the first argument of each function of ours. */
 struct interpreter *guest_owner(PyObject *capsule);
 /* Whether something may still refer to the library. */
 static inline bool guest_remains(const struct guest *guest)

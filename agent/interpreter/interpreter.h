@@ -27,15 +27,16 @@ static inline bool interpreter_is_main(const struct interpreter *interpreter)
 {
     return interpreter == &interpreters[0];
 }
-/* By which other parts of the agent keep what they have of it: below INTERPRETERS_MAX. */
+/* The index by which other parts of the agent keep what they have of an interpreter: below
+ * INTERPRETERS_MAX. */
 static inline size_t interpreter_index(const struct interpreter *interpreter)
 {
     return (size_t)(interpreter - interpreters);
 }
 
-/* For who starts the agent, in a thread of the program that holds the main interpreter's GIL,
- * before anything of ours runs: makes the guest. NULL: it isn't the main one, or could not be made;
- * no exception is set. */
+/* Makes the guest of the main interpreter, for whoever starts the agent in a thread of the program
+ * that holds that GIL, before anything of ours runs. NULL: it isn't the main interpreter, or the
+ * guest could not be made; no exception is set. */
 struct interpreter *interpreter_begin_main(void);
 /* Only Python's thread, without the GIL: enters the interpreter and takes its GIL.
  * -EBUSY: Python is not initialized; -ESHUTDOWN: it ends; -ENOENT: no such
@@ -45,13 +46,14 @@ int interpreter_enter(int64_t id, uint64_t hint, struct interpreter **out);
 void interpreter_leave(struct interpreter *interpreter);
 /* Leaves the main interpreter for good, with or without having been in; takes the GIL for it. */
 void interpreter_leave_main(void);
-/* The last act of a detach: the same, where its GIL is held. */
+/* Leaves the main interpreter for good, where its GIL is held: the last act of a detach. */
 void interpreter_unsettle(void);
 /* Visits each interpreter in which something of ours is, but for the main one, whose GIL is held
  * and given up meanwhile where the other's is its own. Whether all could be entered. */
 bool interpreter_each_other(void (*visit)(struct interpreter *, void *arg), void *arg);
-/* The same for each that there is, but for the main one: from then on something
- * of ours is in it. */
+/* Visits every interpreter but the main one, and installs the guest where it is missing. The main
+ * one's GIL is held, and given up meanwhile where the other's is its own. Whether all could be
+ * entered. */
 bool interpreter_each_there(void (*visit)(struct interpreter *, void *arg), void *arg);
 /* Whether nothing of ours is left in any interpreter that may refer to this library. */
 bool interpreter_nothing_remains(void);
@@ -60,8 +62,8 @@ bool interpreter_nothing_remains(void);
  * can't be known. With a GIL. */
 bool interpreter_is_alone(void);
 
-/* For a thread other than Python's: goes into an interpreter with a new thread state and takes
- * the GIL; hint: as of gil_take(). NULL: it ends, or there is no memory. */
+/* Goes into an interpreter with a new thread state and takes the GIL, in a thread other than
+ * Python's; hint: as of gil_take(). NULL: the interpreter ends, or there is no memory. */
 PyThreadState *interpreter_visit(struct interpreter *interpreter, uint64_t hint);
 void interpreter_visit_end(struct interpreter *interpreter, PyThreadState *state);
 

@@ -10,8 +10,9 @@
 #include "agent/interpreter/interpreter.h"
 #include "agent/wire/proto.h"
 
-/* In the order in which they are called where several hear of one event: those that run code of the
- * program come behind the one that doesn't. The first two share a tool id of sys.monitoring. */
+/* Who hears, in the order in which they are called where several hear of one event: those that run
+ * code of the program come behind the one that doesn't. The first two share a tool id of
+ * sys.monitoring. */
 enum hearer_id { HEARER_EXCEPTIONS, HEARER_BREAKPOINTS, HEARER_WATCHES, HEARER_STEPS, HEARERS };
 
 enum hear_event {
@@ -49,9 +50,9 @@ static inline PyFrameObject *heard_frame(const struct heard *heard)
 
 enum hear_answer {
     HEAR_ON,
-    /* This event is of no interest here any more, until hear_code() is called for the code: of one
-     * that was asked for as local and that no other hearer is told of by the same tool id. It is
-     * told of all the same where that can't be had. */
+    /* This event is of no interest here any more, until hear_code() is called for the code. It
+     * holds for an event that was asked for as local and that no other hearer is told of by the
+     * same tool id; any other is told of all the same. */
     HEAR_DISABLE,
     HEAR_RAISED, /* an exception is set that the program is to see */
 };
@@ -108,5 +109,5 @@ bool hear_tells_of_jumps(void);
 bool hear_may_omit_line(void);
 /* Whether a hearer that begins to hear while another one is told of an event is told of it, too. */
 bool hear_tells_who_begins(void);
-/* It hears of nothing any more. No exception is set afterwards. */
+/* The hearer hears of nothing any more. No exception is set afterwards. */
 void hear_end(struct interpreter *interpreter, const struct hearer *hearer);

@@ -6,8 +6,9 @@
 
 #define TOOL "probefs"
 
-/* Those that have no meaning first; debuggers, coverage and profilers ask for 0, 1 and 2. CPython
- * calls the higher ones first, so steps are told of last, if that can be had. */
+/* The tool ids to ask for: those that have no meaning first; debuggers, coverage and profilers ask
+ * for 0, 1 and 2. CPython calls the higher ones first, so steps are told of last, if that can be
+ * had. */
 #define IDS 6
 static const int preferred[IDS] = {4, 5, 3, 2, 1, 0}, preferred_last[IDS] = {3, 2, 1, 0, 4, 5};
 
@@ -26,7 +27,7 @@ static const char *const names[HEAR_EVENTS] = {
     [HEAR_YIELD] = "PY_YIELD", [HEAR_UNWIND] = "PY_UNWIND",
     [HEAR_RAISE] = "RAISE",    [HEAR_HANDLED] = "EXCEPTION_HANDLED",
 };
-/* Those that can't be told of some code only. */
+/* Events that can't be told of some code only. */
 #define NEVER_LOCAL \
  (HEAR_BIT(HEAR_THROW) | HEAR_BIT(HEAR_UNWIND) | HEAR_BIT(HEAR_RAISE) | HEAR_BIT(HEAR_HANDLED))
 
@@ -54,7 +55,7 @@ struct tool {
     unsigned turn; /* how often one was taken: then what was said of code is lost */
 };
 
-/* By interpreter, under its GIL. */
+/* The tools of each interpreter, under its GIL. */
 static struct monitoring {
     int64_t interpreter; /* its id: an entry of interpreters[] may become another one's */
     struct tool tools[TOOLS];
@@ -194,7 +195,7 @@ static int register_callback(const struct tool *self, enum hear_event event, PyO
 
 /* ---- what is told ---- */
 
-/* Whose function this is; NULL: nobody's any more. */
+/* The interpreter, the tool and the event of a function of ours; NULL: it is nobody's any more. */
 static struct interpreter *find(const PyObject *function, struct tool **tool,
                                 enum hear_event *event)
 {
@@ -322,7 +323,7 @@ static void drop(struct tool *self, enum hear_event event)
     python_clear(&self->functions[event]);
 }
 
-/* Those that anybody asked for: of all code, and in all. */
+/* The events of all code that any hearer asked for; *in_all: those of some code as well. */
 static unsigned wanted(const struct tool *self, unsigned *in_all)
 {
     unsigned everywhere = 0, local = 0;

@@ -19,7 +19,7 @@
  "slows functions in which exceptions are caught 3 to 6 times until they return, before CPython " \
  "3.12"
 #define WANTED "slows the functions that it is in 3 to 6 times, before CPython 3.12"
-/* Of CPython's opcode.h, 3.10 and 3.11. */
+/* Opcodes, of CPython's opcode.h, 3.10 and 3.11. */
 #define RETURN_VALUE 83
 #define RESUME 151
 #define RESUME_START 0 /* its argument where a function begins */
@@ -238,8 +238,8 @@ int trace_arrange(struct trace *self)
 
 /* ---- the trace function ---- */
 
-/* That of the calling thread, if somebody is interested and this is no child
- * after fork; else NULL. */
+/* The struct trace of the calling thread, if somebody is interested and this is no child after
+ * fork; else NULL. */
 static struct trace *find_here(void)
 {
     const PyInterpreterState *here = PyInterpreterState_Get();
@@ -322,8 +322,8 @@ static bool tell_raise(const struct trace *self, PyObject *arg, struct heard *he
     return tell_of(self, HEAR_RAISE, heard);
 }
 
-/* Where an exception was in the frame, a handler begins: it may go on from there, which is no
- * event, and leave the frame. */
+/* Tells of a line. Where an exception was in the frame, a handler begins: the exception may go on
+ * from there, which is no event, and leave the frame. */
 static bool tell_line(const struct trace *self, struct heard *heard)
 {
     if (pending.frame == heard->frame && !pending.handled) {
@@ -406,7 +406,8 @@ static bool tell_what(const struct trace *self, PyFrameObject *frame, int what, 
     }
 }
 
-/* Where a hearer runs code, the frames of that have turned tracing off. */
+/* Tells of an event. Where a hearer runs code, the frames of that have turned tracing off: it is
+ * turned on again. */
 static int tell(const struct trace *self, PyFrameObject *frame, int what, PyObject *arg)
 {
     unsigned before = trace_turn;
@@ -419,7 +420,7 @@ static int tell(const struct trace *self, PyFrameObject *frame, int what, PyObje
     return good ? 0 : -1;
 }
 
-/* Its code may have been loaded only now. */
+/* A frame is entered, whose code may have been loaded only now: asks what hearers want of it. */
 static void note_entry(struct trace *self, PyThreadState *state, PyFrameObject *frame)
 {
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);

@@ -200,7 +200,8 @@ static __attribute__((noinline)) bool is_apart(struct trace *self, PyThreadState
     return false;
 }
 
-/* The same, where it is thrown into a generator with an exception set. */
+/* is_apart() of a frame that may be entered with an exception set, which is thrown into a
+ * generator. */
 static __attribute__((noinline)) bool is_apart_with(struct trace *self, PyThreadState *state,
                                                     PyObject *code, bool *wanted)
 {
@@ -246,7 +247,7 @@ static __attribute__((noinline)) LEAVES PyObject *enter_slowly(PyThreadState *st
     LAST_CALL return api.run(state, frame, throwing);
 }
 
-/* Nothing is to be done for it. */
+/* Whether nothing is to be done for a thread. */
 static inline bool is_resting(const PyThreadState *state)
 {
     return *trace_fields_function(state) == resting && !*trace_fields_use(state);
@@ -288,7 +289,7 @@ static int find_code(PyInterpreterState *interpreter)
     return api.code ? 0 : -EOPNOTSUPP;
 }
 
-/* Where co_flags is, by CPython's code.h, if that proves right. */
+/* Finds where co_flags is in a code object, by CPython's code.h, if that proves right. */
 static bool find_flags(void)
 {
     size_t at = python.version < 0x030b ? 36 : 48;

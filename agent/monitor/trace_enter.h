@@ -46,7 +46,7 @@ extern unsigned trace_turn; /* how often it was arranged what is traced */
  * asked for at each frame that is entered. */
 enum hear_interest trace_wanted(struct trace *self, PyThreadState *state, PyObject *code,
                                 bool entered);
-/* The same of a frame that is entered, whose code may have been asked for before. */
+/* trace_wanted() of a frame that is entered, whose code may have been asked for before. */
 enum hear_interest trace_enter_wanted(struct trace *self, PyThreadState *state, PyObject *code);
 bool trace_is_heard(const struct trace *self);
 /* The frame of the calling thread that was last told of an exception: no more than a number. */

@@ -1,4 +1,4 @@
-/* Who holds a thread at an exception that the program has asked to be looked at: crash/crash.c. */
+/* What holds a thread at an exception that the program has asked to be looked at: crash/crash.c. */
 #pragma once
 
 #include "agent/cpython/python.h"

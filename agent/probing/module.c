@@ -80,7 +80,7 @@ PyMODINIT_FUNC PyInit_probing(void)
     return PyModuleDef_Init(&definition);
 }
 
-/* For a copy of this library that is imported while this one is the agent. */
+/* Our module, for a copy of this library that is imported while this one is the agent. */
 __attribute__((visibility("default"))) PyObject *probe_agent_module(void)
 {
     _cleanup_unref_ PyObject *capsule = NULL;

@@ -144,7 +144,7 @@ int probing_drop_at_exit(struct probing *probing)
 
 /* ---- the module ---- */
 
-/* Of what contrib/probing.py does with an exception. */
+/* Holds this thread at an exception, for contrib/probing.py. */
 static PyObject *hold(PyObject *capsule, PyObject *exception)
 {
     return PyBool_FromLong(PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_BaseException) &&

@@ -39,14 +39,14 @@ struct probing *probing_of(PyObject *capsule);
 PyObject *probing_module(struct probing *probing);
 /* Puts span(), event() and start() into a module. 0, or -1 with an exception set. */
 int probing_fill(struct probing *probing, PyObject *module);
-/* For a module that the program has imported by itself: in another interpreter than the main one,
- * drops what would outlive it. 0, or -1 with an exception set. */
+/* Has what would outlive the interpreter dropped at its end, where the program has imported the
+ * module by itself in another interpreter than the main one. 0, or -1 with an exception set. */
 int probing_drop_at_exit(struct probing *probing);
 /* Makes `import probing` work in the current interpreter. No exception is set afterwards. */
 void probing_install(void);
 /* Whether `import probing` works in some interpreter. Any thread. */
 bool probing_installed(void);
-/* For a detach: releases our references to the module. No exception is set afterwards. */
+/* Releases our references to the module, for a detach. No exception is set afterwards. */
 void probing_drop(void);
 /* Whether any interpreter still holds functions or types of the module. Any thread. */
 bool probing_remains(void);

@@ -32,7 +32,8 @@ static bool is_offered(PyObject *name)
     return false;
 }
 
-/* They write events by the module that they are an attribute of. */
+/* Gives the module a function of Python, which writes events by the module that it is an attribute
+ * of. */
 static int give(struct probing *probing, PyObject *name, PyObject *function)
 {
     _cleanup_unref_ PyObject *module = probing_module(probing);

@@ -176,8 +176,8 @@ static PyObject *span_enter(PyObject *object, PyObject *unused)
     return object;
 }
 
-/* Where the one of those entered by this object that is the innermost here is linked; else the
- * last one. NULL: it is the object itself. */
+/* The link to the innermost span here of those that this object was entered for; else to the last
+ * one. NULL: the object itself is the innermost. */
 static struct span **find_again(struct span *span)
 {
     for (struct span **link = &span->again; *link; link = &(*link)->again)
@@ -206,7 +206,7 @@ static PyObject *span_exit(PyObject *object, PyObject *const *args, Py_ssize_t c
     return Py_None;
 }
 
-/* One like it, for the functions that a decorator makes: each call has a span of its own. */
+/* A copy of a span, for the functions that a decorator makes: each call has a span of its own. */
 static PyObject *span_copy(PyObject *object, PyObject *unused)
 {
     return (PyObject *)copy_span((struct span *)object);

@@ -22,7 +22,7 @@ static void unlink_span(struct span *span)
     span->thread = NULL;
 }
 
-/* Its thread state is cleared, or it was taken out of there. */
+/* Frees the spans of a thread whose state is cleared, or which were taken out of there. */
 static void thread_freed(PyObject *object)
 {
     struct thread_spans *thread = PyCapsule_GetPointer(object, THREAD);
@@ -48,7 +48,7 @@ static void put_first(struct thread_spans *thread, struct probing *probing)
     probing->threads = thread;
 }
 
-/* For a thread that has none: one that its thread state owns. */
+/* Makes the list of spans of a thread that has none; its thread state owns it. */
 static struct thread_spans *add_thread(struct probing *probing, PyThreadState *state,
                                        PyObject *dict)
 {
@@ -102,7 +102,7 @@ static struct thread_spans *this_thread(struct probing *probing)
 
 /* ---- a context's variable ---- */
 
-/* Its value, a new reference; NULL: none. */
+/* The value of the context variable, a new reference; NULL: none. */
 static struct span *span_of_context(struct probing *probing)
 {
     PyObject *value = NULL;

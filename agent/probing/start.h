@@ -9,5 +9,5 @@
 int start_agent(enum proto_origin origin);
 /* probing.start(). Raises OSError if the agent can't be started. */
 PyObject *start_function(PyObject *self, PyObject *unused);
-/* Who asked for the agent, when it is started by an import. */
+/* What asked for the agent, when it is started by an import. */
 enum proto_origin start_origin(void);

@@ -63,7 +63,7 @@ static PyObject *note(PyObject *capsule, PyObject *args)
 
 static PyMethodDef note_def = {"probefs_gc", note, METH_VARARGS, NULL};
 
-/* Where a list has that very object; -1: nowhere. */
+/* The index at which a list has that very object; -1: nowhere. */
 static Py_ssize_t find(PyObject *list, PyObject *object)
 {
     for (Py_ssize_t i = 0; i < PyList_Size(list); i++)

@@ -107,7 +107,7 @@ static void write_row(struct running *running, uint64_t since, double duration)
     running->ring = loop_append(ring, &row, &running->ticket) ? ring : NULL;
 }
 
-/* It goes round. */
+/* A loop goes round: the block that it was in, if any, gets its row. */
 static void finish(size_t slot, size_t i)
 {
     struct running *running = &states[slot]->running[i];

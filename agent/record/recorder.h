@@ -26,8 +26,8 @@ union recorder_page {
 };
 extern union recorder_page recorder_page;
 
-/* Where rows of the table go now; NULL: nowhere. It must not be kept for longer than a row takes,
- * nor while the GIL is given up. Any thread of a recorder, with the GIL. */
+/* The ring that rows of the table go to now; NULL: none. It must not be kept for longer than a row
+ * takes, nor while the GIL is given up. Any thread of a recorder, with the GIL. */
 static inline struct ring *recorder_ring(enum recorded table)
 {
     return __atomic_load_n(&recorder_page.rings[table], __ATOMIC_ACQUIRE);
@@ -35,9 +35,9 @@ static inline struct ring *recorder_ring(enum recorded table)
 
 struct ring *recorder_make_first(enum recorded table);
 
-/* The same for tables that are recorded unless somebody has switched them off (spans,
- * events): makes the ring at first use. NULL: switched off, or it could not be made, which
- * isn't tried again. With the GIL. */
+/* recorder_ring() of a table that is recorded unless somebody has switched it off (spans, events):
+ * makes the ring at first use. NULL: switched off, or it could not be made, which isn't tried
+ * again. With the GIL. */
 static inline struct ring *recorder_first_use(enum recorded table)
 {
     struct ring *ring = recorder_ring(table);
@@ -82,7 +82,8 @@ struct recorder {
     double rate, rate_max;
 };
 
-/* By table: serve/parts.c; each in the .c of its table (gc.c, span.c, ...). NULL: not to be had. */
+/* The recorders by table: serve/parts.c; each is in the .c of its table (gc.c, span.c, ...). NULL:
+ * there is none. */
 extern const struct recorder *const recorders[RECORDED_TABLES];
 extern const struct recorder collectives_recorder, events_recorder, exceptions_recorder,
     gc_recorder, loop_recorder, process_recorder, spans_recorder, torch_profile_recorder,

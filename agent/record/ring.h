@@ -28,7 +28,7 @@ struct ring {
     uint64_t inode; /* of fd, since the program may close descriptors it doesn't know */
 };
 
-/* Where a row is, for what is known of it only later. */
+/* The place of a row in a ring, for what is known of it only later. */
 struct ring_ticket {
     uint64_t sequence; /* of its block; 0: nowhere */
     uint64_t row;      /* how many were written before it */

@@ -26,7 +26,7 @@ void rings_free_retired(bool with_gil);
 /* The agent starts, with agent_lock: the tables that are recorded from their
  * first use on wait for it. */
 void rings_begin(void);
-/* Nothing is written any more, and no ring made. */
+/* From now on nothing is written, and no ring is made. */
 void rings_stop(void);
 /* After that: gives them all up; those that are written with the GIL only if
  * nobody can be writing still. */

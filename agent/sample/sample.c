@@ -49,7 +49,8 @@ static bool is_code(uint64_t address)
     return copy(address, &head, sizeof head) && Py_TYPE(&head) == code_type;
 }
 
-/* As the kernel's sampler has them. Calls of the evaluation loop are left out. */
+/* Takes the Python frames of a thread, as the kernel's sampler has them. Calls of the evaluation
+ * loop are left out. */
 static void take_frames(const PyThreadState *state, struct trap_sample *out)
 {
     const struct offsets *o = struct_layout();
@@ -156,7 +157,8 @@ static int make_samples(char words[PROTO_WORDS_MAX])
     return 0;
 }
 
-/* Of what a handler needs; one may run meanwhile, and finds the same. False: it can't be had. */
+/* Finds what the handler needs. One may run meanwhile, and finds the same. False: it can't be
+ * had. */
 static bool find_needs(void)
 {
     const struct offsets *o = struct_layout();

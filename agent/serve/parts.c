@@ -81,7 +81,7 @@ const struct part *const parts[] = {
     &recorder, &crash, &hold,    &interrupt, &allocation, &probing, NULL,
 };
 
-/* Their rows are written by what makes them, once it is asked for (breakpoint/hit.h,
+/* The tables whose rows are written by what makes them, once it is asked for (breakpoint/hit.h,
  * breakpoint/change.h, crash/crash.h). */
 static const struct recorder by_itself = {.by_itself = true};
 

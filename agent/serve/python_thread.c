@@ -309,7 +309,7 @@ static void run(struct request *request)
     requests_free(request);
 }
 
-/* Where the stack of the thread that is there is; NULL: not known. */
+/* The stack of Python's thread; NULL: not known. */
 static void *stack_top, *stack_bottom;
 
 static void note_stack(void *here)

@@ -62,7 +62,7 @@ static struct held *find(int32_t tid)
     return NULL;
 }
 
-/* It goes on, once it has run its job. why: as events have it. */
+/* Tells a held thread to go on, once it has run its job. why: as events have it. */
 static void tell(struct held *held, const char *why)
 {
     if (!held->going)
@@ -135,7 +135,7 @@ static bool enter(struct held *held)
     return true;
 }
 
-/* With the GIL again. */
+/* Takes a thread that goes on out of the list. It has the GIL again. */
 static void let_go(struct held *held)
 {
     _guard_agent_;

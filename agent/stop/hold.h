@@ -39,22 +39,23 @@ struct hold {
 bool hold_thread(struct interpreter *interpreter, const struct hold *hold,
                  void (*begun)(void *arg, uint32_t number), void *arg, double *resumed);
 
-/* This thread may come to be held, or was: until it has left this library,
- * hold_end() waits for it. By 1 or -1. */
+/* This thread may come to be held (by: 1), or was (-1): until it has left this library, hold_end()
+ * waits for it. */
 void hold_inside(int by);
 
-/* For what a held thread is told to run: where it is held; NULL: it isn't. */
+/* Where this thread is held, for what it is told to run; NULL: it isn't held. */
 const struct hold *hold_own(void);
-/* It goes on, once it has run that. why: a literal, the name of the row in events. */
+/* Has this thread, which is held, go on once it has run what it was told to. why: a literal, the
+ * name of the row in events. */
 void hold_go(const char *why);
-/* It is at another line now. */
+/* This thread, which is held, is at another line now. */
 void hold_jumped(int line);
 /* The line of which a step from there may be told, without having got to it; 0: none. */
 int hold_told_line(void);
 
 /* Whether a thread is held, by the kernel's number. Any thread. */
 bool hold_has(int32_t tid);
-/* The same by PyThreadState_GetID(). */
+/* Whether a thread is held, by PyThreadState_GetID(). */
 bool hold_has_state(uint64_t state);
 
 /* Lets a thread go on, or, 0, all, and gives up all steps. -ESRCH with words.
@@ -63,7 +64,7 @@ int hold_continue(int32_t tid, char words[PROTO_WORDS_MAX]);
 /* Lets those go on that a breakpoint holds, which is removed. why: a literal, the name of the row
  * in events. Any thread. */
 void hold_removed(uint32_t id, const char *why);
-/* The same of those that are held with this `removed`, unless it is false. Any thread. */
+/* Lets the threads go on that are held with this `removed`, unless it is false. Any thread. */
 void hold_let_go(const bool *removed);
 /* An open file is closed: lets those go on that are held as long as it is open, and holds none for
  * it any more. True: step_tidy() is to follow. Any thread, without the GIL. */
@@ -71,7 +72,7 @@ bool hold_release(uint64_t here);
 /* Whether that file is closed, of the last HOLD_RELEASED_MAX that are. Any thread. */
 #define HOLD_RELEASED_MAX 256u
 bool hold_is_released(uint64_t here);
-/* So many are. Any thread. */
+/* How many open files are closed. Any thread. */
 uint64_t hold_released(void);
 /* What a held thread is told to run, with the GIL of its interpreter. here, borrowed: the frame, or
  * the exception, at which it is held. */
@@ -92,18 +93,18 @@ struct job_for {
     pthread_t thread;
     bool in_frames; /* of JOB_BY_THREAD: its own, so not if an exception holds it, with others */
 };
-/* Has the held thread run it, and waits for that. Python's thread, without the GIL. -ESRCH: no
+/* Has the held thread run a job, and waits for that. Python's thread, without the GIL. -ESRCH: no
  * such thread is held; -EBUSY: code that was interrupted still runs in it. */
 int hold_run(const struct job_for *whose, struct job *job);
 
 /* How many jobs held threads have run: what they did is no event that anybody hears. */
 unsigned hold_jobs_run(void);
 
-/* Lets all go on: the daemon has gone. Any thread, without the GIL. */
+/* Lets all threads go on: the daemon has gone. Any thread, without the GIL. */
 void hold_daemon_gone(void);
-/* The same for one interpreter, that begins to end. With or without the GIL. */
+/* Lets the threads of one interpreter go on, which begins to end. With or without the GIL. */
 void hold_leave(const struct interpreter *interpreter);
-/* Detach (agent_life.detaching): the same, and waits, without the GIL, until all have left. False:
- * some don't get the GIL for it, and the library has to stay. */
+/* Lets all threads go on at a detach (agent_life.detaching), and waits, without the GIL, until they
+ * have left. False: some don't get the GIL for it, and the library has to stay. */
 bool hold_end(void);
 void hold_forget(void); /* in a child after fork */

@@ -410,7 +410,7 @@ static enum hear_answer hear(struct interpreter *interpreter, const struct heard
     return fine ? HEAR_ON : HEAR_RAISED;
 }
 
-/* Where no step wants all code. */
+/* What steps want of code, where none of them wants all code. */
 static enum hear_interest wants(struct interpreter *interpreter, PyThreadState *state,
                                 PyObject *code)
 {

@@ -38,16 +38,16 @@ int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObje
                    uint32_t id, uint64_t for_ns, uint64_t here);
 /* Gives up what was to stop a thread because of a watchpoint, which is removed. With the GIL. */
 void step_removed(struct interpreter *interpreter, uint32_t id);
-/* This thread stops for another reason: a step that is under way ends with that. Whether
- * there was one. With the GIL. */
+/* This thread stops for another reason: its step that is under way ends with that. Whether there
+ * was one. With the GIL. */
 bool step_end(struct interpreter *interpreter);
 /* Gives up all that are under way, soon. Any thread, without the GIL. */
 void step_cancel(void);
-/* One more open file is closed, the number-th: whether step_tidy() is to follow. With the agent's
+/* An open file is closed, the number-th one. Whether step_tidy() is to follow. With the agent's
  * lock. */
 bool step_release(uint64_t number);
-/* Gives up those that live as long as files which are closed (hold_is_released()). With the GIL of
- * the main interpreter, which is given up meanwhile; leaves no exception. */
+/* Gives up the steps that live as long as files which are closed (hold_is_released()). With the GIL
+ * of the main interpreter, which is given up meanwhile; leaves no exception. */
 void step_tidy(struct interpreter *interpreter);
 /* Gives up all steps. With the GIL of that interpreter; leaves no exception. */
 void step_leave(struct interpreter *interpreter);

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* By interpreter, under its GIL. */
+/* The rows of the threads that are held, by interpreter, under its GIL. */
 static struct {
     int64_t id; /* of that interpreter: what is left of another one, that ended, isn't touched */
     struct code_sites *sites;

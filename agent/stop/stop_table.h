@@ -7,7 +7,7 @@
 
 /* Takes an entry and fills it; change is ignored. NULL: there is none left. */
 struct probe_stop *stop_table_take(const struct probe_stop *stop);
-/* It is at another line now. */
+/* A thread that is held is at another line now. */
 void stop_table_set_line(struct probe_stop *entry, int32_t line);
 /* Gives it back; NULL is fine. */
 void stop_table_free(struct probe_stop *entry);

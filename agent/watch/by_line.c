@@ -18,14 +18,14 @@
 #define PLACES 32 /* frames, or threads, that are followed at a time */
 #define EVERYWHERE "it is evaluated at each line of all code, which slows the program"
 
-/* Who may have run besides the thread that is asked. */
+/* What else may have run besides the thread that is asked. */
 struct others {
     bool known;             /* else other threads may have */
     unsigned long switches; /* struct_layout_gil_switches() */
     unsigned jobs;          /* hold_jobs_run() */
 };
 
-/* Where a frame, or a thread, was last. */
+/* The place where a frame, or a thread, was last. */
 struct line_place {
     uintptr_t owner;           /* the frame, or PyThreadState_GetID(); 0: free */
     const struct watch *watch; /* of a frame */

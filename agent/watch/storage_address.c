@@ -121,7 +121,8 @@ bool storage_address_of_dict(PyObject *dict, PyObject *key, struct trap_memory *
 
 /* ---- instances ---- */
 
-/* Where the values of an instance begin, that has no dict; false: it has one, or none. */
+/* Finds where the values of an instance begin that has no dict; false: it has a dict, or no
+ * values. */
 static bool find_values(PyObject *object, const char *const **base, int64_t *offset)
 {
     const struct offsets *o = struct_layout();

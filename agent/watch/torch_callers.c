@@ -151,7 +151,8 @@ static size_t in_place(const char *name, size_t size)
     return size > 1 && name[size - 1] == '_' ? size : 0;
 }
 
-/* Of an address in at::_ops::NAME::call() or ::redispatch(), as the Itanium ABI writes it. */
+/* The name of the operation at an address in at::_ops::NAME::call() or ::redispatch(), as the
+ * Itanium ABI writes it. */
 static void find_name(uint64_t address, char out[NAME_SIZE])
 {
     static const char prefix[] = "_ZN2at4_ops";
@@ -175,7 +176,7 @@ static void find_name(uint64_t address, char out[NAME_SIZE])
         snprintf(out, NAME_SIZE, "%.*s", (int)length, name);
 }
 
-/* The same; looking it up takes a millisecond, so the last ones are kept. */
+/* find_name() of an address. To look a name up takes a millisecond, so the last ones are kept. */
 static const char *name_of(uint64_t address)
 {
     static struct {

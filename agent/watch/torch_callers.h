@@ -20,7 +20,7 @@ struct torch_callers {
 
 /* Learns where PyTorch's code is. False: it isn't loaded. Not in the handler. */
 bool torch_callers_bind(void);
-/* In the handler: what is on the stack from here on. */
+/* Notes what is on the stack from here on, in the handler. */
 void torch_callers_capture(uint64_t stack, struct torch_callers *out);
 /* The operator that changes its tensor in place: the outermost, and the one that this does it by,
  * if that is another: "_foreach_add_ by add_". "": it isn't known. Not in the handler; one thread.

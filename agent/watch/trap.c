@@ -67,8 +67,9 @@ static bool is_nan(const struct trap_memory *memory, uint64_t bytes)
                                : (bytes & INT32_MAX) > 0x7f800000;
 }
 
-/* Who gives memory back writes there, too, before what it belonged to says that it is elsewhere:
- * what was written then may be no address at all. */
+/* Whether there may be an object at an address: what is there can be read, or it is NULL. An
+ * allocator that gets memory back writes there, too, before what it belonged to says that it is
+ * elsewhere: what was written then may be no address at all. */
 static bool is_address(uint64_t address)
 {
     char bytes[32];
@@ -172,8 +173,8 @@ static bool is_ours(const siginfo_t *info)
            (fault->data & 0xff) < PROTO_WATCHES_MAX && fault->data >> 8 <= UINT32_MAX;
 }
 
-/* By its data alone: of an event that a thread has inherited the kernel tells another type, the one
- * that it has for that clock. */
+/* Whether a SIGTRAP is a sample, by its data alone: for an event that a thread has inherited the
+ * kernel tells another type, the one that it has for that clock. */
 static bool is_sample(const siginfo_t *info)
 {
     const struct perf_fault *fault = (const struct perf_fault *)info;

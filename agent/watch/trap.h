@@ -62,7 +62,7 @@ int trap_stand(char words[PROTO_WORDS_MAX]);
 void trap_on_sample(void (*take)(bool late));
 /* Whether the handler must stay at trap_end(): somebody may still be told of such a quantum. */
 void trap_keep(bool keep);
-/* The same as trap_stand(), and makes the queue for what is written. */
+/* trap_stand(), and makes the queue for what is written. */
 int trap_begin(char words[PROTO_WORDS_MAX]);
 /* Takes the handler out again, now that a daemon has disarmed all, or none has armed anything:
  * whether nothing calls it any more. */

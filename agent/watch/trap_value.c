@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-/* Of CPython's cpython/floatobject.h and cpython/longintrepr.h: behind the object's head of 16
- * bytes come the number of a float, or the size of an int (3.12: how many digits << 3 and its sign,
- * 0, 1 for zero or 2; before: how many, negative with the sign) and its digits. */
+/* The layouts of CPython's cpython/floatobject.h and cpython/longintrepr.h: behind the object's
+ * head of 16 bytes come the number of a float, or the size of an int (3.12: how many digits << 3
+ * and its sign, 0, 1 for zero or 2; before: how many, negative with the sign) and its digits. */
 #define HEAD 16
 #define DIGITS (HEAD + 8)
 #define DIGIT_BITS 30

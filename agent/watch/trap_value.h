@@ -15,7 +15,8 @@ struct trap_value {
     uint32_t digits[2]; /* of an int */
 };
 
-/* In a thread that holds the GIL, where there is such an object. */
+/* Copies the value of the object at an address, in a thread that holds the GIL, where there is such
+ * an object. */
 void trap_value_copy(uint64_t address, struct trap_value *out);
 /* The object: new. is_there: nothing else has been written to its place. NULL: unbound, or it is
  * not known any more; no exception is set. With the GIL. */

@@ -218,7 +218,8 @@ static int begin_dict(struct interpreter *interpreter, struct watch *watch,
     return by_dict_begin(interpreter, watch);
 }
 
-/* Each ends in watch_seen(). begin: -EOPNOTSUPP where there is no such way. */
+/* The ways to watch, each of which ends in watch_seen(). begin: -EOPNOTSUPP where there is no such
+ * way. */
 static const struct watch_way {
     int (*begin)(struct interpreter *interpreter, struct watch *watch, char words[PROTO_WORDS_MAX]);
     void (*end)(struct interpreter *interpreter, struct watch *watch);

@@ -25,7 +25,7 @@ void channel_taken(void);
 bool channel_is_greeted(void);
 /* A daemon has said its first HELLO: it has taken its end. With the lock. */
 void channel_greet(uint64_t nonce);
-/* Of that HELLO. With the lock. */
+/* The nonce of the HELLO. With the lock. */
 uint64_t channel_nonce(void);
 
 /* Sends a frame to the daemon of that generation; any thread, never with the GIL held unless
@@ -37,9 +37,11 @@ int channel_send(uint64_t generation, uint16_t op, uint64_t id, const void *body
 /* Says RINGS to a daemon that has said HELLO, if there is room at once. Any
  * thread, with the GIL too. */
 void channel_tell_rings(void);
-/* The same of probe_agent_record.watches. */
+/* Says WATCHES to a daemon that has said HELLO, since probe_agent_record.watches has changed, if
+ * there is room at once. Any thread, with the GIL too. */
 void channel_tell_watches(void);
-/* The same of rows that readers of events wait for: HAPPENED, if it wasn't said just before. */
+/* Says HAPPENED to a daemon that has said HELLO, if it wasn't said just before: there are rows that
+ * readers of events wait for. Any thread, with the GIL too. */
 void channel_tell_happened(void);
 /* Tells it of a fatal signal, in the handler. Whether it was told. */
 bool channel_tell_crashed(const struct proto_crashed *crashed);

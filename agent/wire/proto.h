@@ -360,8 +360,8 @@ enum record_state {
 
 #define PROTO_RINGS_MAX 16
 
-/* Where a table's rows are: a memfd, as agent/wire/ring_format.h says. Whoever reads this while it
- * changes sees `change` odd, or another one afterwards. */
+/* The place of a table's rows: a memfd, as agent/wire/ring_format.h says. A reader of this sees,
+ * while it changes, that `change` is odd, or another one afterwards. */
 struct probe_ring_place {
     uint32_t change;
     uint32_t on;    /* 1: it is being recorded, or will be from its first row on */

@@ -7,7 +7,7 @@
 
 extern struct probe_agent_record probe_agent_record;
 
-/* Its state, which other threads and the daemon look at without a lock. */
+/* Whether the agent runs: its state, which other threads and the daemon look at without a lock. */
 static inline bool record_is_running(void)
 {
     return __atomic_load_n(&probe_agent_record.state, __ATOMIC_ACQUIRE) == RECORD_RUNNING;

@@ -57,6 +57,26 @@ def test_what_is_vendored_has_its_licence():
         assert f"{licence.parent.relative_to(daemon.REPOSITORY)}/*" in named, licence
 
 
+def test_image():
+    """It installs what the packages are built of, and mounts where its recipe for a cluster says."""
+    image = (PACKAGING / "Dockerfile").read_text()
+    wanted = re.search("^Build-Depends: (.*?)^[A-Z]", (DEBIAN / "control").read_text(), re.M | re.S)[1]
+    packages = [name.removesuffix("-compat") for name in re.findall(r"^ *([a-z0-9-]+)(?: \([^)]*\))?,?$", wanted, re.M)]
+    assert "debhelper" in packages and not set(packages) - set(image.split())
+    for program in "probefs_*.deb", "probefs-tools_*.deb":
+        assert f"/tmp/{program}" in image
+    yaml = pytest.importorskip("yaml")
+    recipe = yaml.safe_load((PACKAGING / "kubernetes.yaml").read_text())
+    assert recipe["spec"]["selector"]["matchLabels"] == recipe["spec"]["template"]["metadata"]["labels"]
+    pod = recipe["spec"]["template"]["spec"]
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (mounted,) = container["volumeMounts"]
+    assert pod["hostPID"] and mounted["mountPropagation"] == "Bidirectional"
+    assert container["securityContext"]["privileged"] and mounted["name"] == volume["name"]
+    assert container["command"][0] == "probefs"
+    assert container["command"][-1] == mounted["mountPath"] == volume["hostPath"]["path"]
+
+
 def test_unit(tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed (Debian: systemd)")
