@@ -1,4 +1,4 @@
-/* Where doors listen: on this machine only. */
+/* The sockets on which doors listen: on this machine only. */
 #pragma once
 
 #include <stdbool.h>

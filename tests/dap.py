@@ -101,7 +101,7 @@ class Client:
     def stopped(self, reason):
         """The thread of the next stop, which must be for that reason."""
         event = self.event("stopped")
-        assert event["reason"] == reason, event
+        assert event["reason"] == reason, (event, self.events)
         return event["threadId"]
 
     def attach(self, *breakpoints, **arguments):

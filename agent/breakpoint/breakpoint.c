@@ -77,7 +77,8 @@ static const char *check_kind(const struct proto_breakpoint *entry)
             return "1, 2, 4 or 8 bytes can be watched";
         return entry->address % entry->length ? "the address must be a multiple of the length"
                                               : NULL;
-    case BREAKPOINT_RAISE: return NULL;
+    case BREAKPOINT_RAISE:
+    case BREAKPOINT_NAN: return NULL;
     case BREAKPOINT_FUNCTION:
     case BREAKPOINT_RETURN:
     case BREAKPOINT_WATCH: return entry->where_size ? NULL : "where?";

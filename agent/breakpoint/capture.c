@@ -67,7 +67,9 @@ void capture_set_scope(struct hit *hit)
 
     hit->scope.frame = reached->frame;
     hit->scope.code = reached->code;
-    if (change) {
+    if (reached->nextras) {
+        memcpy(extras, reached->extras, reached->nextras * sizeof *extras);
+    } else if (change) {
         extras[0] = (struct expression_extra){"old", change->old_value};
         extras[1] = (struct expression_extra){"new", change->new_value};
     } else if (value_name(hit)) {
@@ -157,6 +159,9 @@ void capture_values(struct hit *hit)
     repr_begin(&hit->captured);
     if (hit->breakpoint->ncaptures) {
         capture_expressions(hit);
+    } else if (hit->reached->nshown) {
+        for (unsigned i = 0; i < hit->reached->nshown; i++)
+            add(hit, hit->reached->extras[i].name, hit->reached->extras[i].value);
     } else {
         if (value_name(hit))
             add(hit, value_name(hit), hit->reached->value);

@@ -65,6 +65,11 @@ static void disarm(struct interpreter *interpreter)
     disarm_in(interpreter, NULL);
 }
 
+static const struct armer *armer_of(const struct breakpoint *breakpoint)
+{
+    return breakpoint->kind == BREAKPOINT_NAN ? &nan_armer : &watch_armer;
+}
+
 /* Ends the watchpoints that are to go, to make room for others; back: begins them again, should
  * nothing come of that. */
 static void leave_watches(struct interpreter *interpreter, const struct plan *plan, bool back)
@@ -80,8 +85,8 @@ static void leave_watches(struct interpreter *interpreter, const struct plan *pl
         if (stays || !plan_watches(breakpoint) || breakpoint_is_over(breakpoint))
             continue;
         if (!back)
-            watch_armer.remove(interpreter, breakpoint);
-        else if (watch_armer.add(interpreter, breakpoint, &state, words) == 0)
+            armer_of(breakpoint)->remove(interpreter, breakpoint);
+        else if (armer_of(breakpoint)->add(interpreter, breakpoint, &state, words) == 0)
             breakpoints_publish(breakpoint, state, words);
         else
             breakpoints_publish(breakpoint, "pending", words);
@@ -96,15 +101,16 @@ static int arm_watches(struct interpreter *interpreter, struct plan *plan)
     leave_watches(interpreter, plan, false);
     for (unsigned i = 0; i < plan->count && r == 0; i++)
         if (plan->entries[i].fresh && plan_watches(plan->entries[i].is)) {
+            struct breakpoint *is = plan->entries[i].is;
             plan->at = plan->entries[i].at;
-            r = watch_armer.add(interpreter, plan->entries[i].is, &plan->entries[i].state, words);
+            r = armer_of(is)->add(interpreter, is, &plan->entries[i].state, words);
             snprintf(r < 0 ? plan->words : plan->entries[i].note, PROTO_WORDS_MAX, "%s", words);
         }
     if (r == 0)
         return 0;
     for (unsigned i = 0; i < plan->count; i++)
         if (plan->entries[i].fresh)
-            watch_armer.remove(interpreter, plan->entries[i].is);
+            armer_of(plan->entries[i].is)->remove(interpreter, plan->entries[i].is);
     leave_watches(interpreter, plan, true);
     return r;
 }
@@ -266,7 +272,7 @@ void breakpoints_tidy(struct interpreter *interpreter)
         if (!breakpoint_is_removed(set->all[i]))
             breakpoint_set_insert(next, breakpoint_ref(set->all[i]));
         else if (plan_watches(set->all[i]))
-            watch_armer.remove(interpreter, set->all[i]);
+            armer_of(set->all[i])->remove(interpreter, set->all[i]);
     if (!next || next->count == count) {
         if (next)
             breakpoint_set_clear(next);

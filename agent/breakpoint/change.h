@@ -16,18 +16,18 @@ int breakpoints_run(struct interpreter *interpreter, struct request *request,
  * which is given up meanwhile. No exception is set before and after. */
 void breakpoints_tidy(struct interpreter *interpreter);
 
-/* What watches values for breakpoints of a kind that is no code: watch/watch.c. All functions are
- * called in the main interpreter, with its GIL. */
+/* What watches for breakpoints of a kind that is no code: watch/watch.c watches values, watch/nan.c
+ * models. All functions are called in the main interpreter, with its GIL. */
 struct armer {
-    /* Begins to watch. state: "hw", "dict" or "line", as breakpoints.sql has it; words: the note of
-     * the breakpoint's row. 0; -EBUSY: no debug register is free, words say who has them; -EINVAL:
-     * the expression has no value now, or there is nothing to watch; others. */
+    /* Begins to watch. state: "hw", "dict", "line" or "armed", as breakpoints.sql has it; words:
+     * the note of the breakpoint's row. 0; -EBUSY: no debug register is free, words say who has
+     * them; -EINVAL: the expression has no value now, or there is nothing to watch; others. */
     int (*add)(struct interpreter *interpreter, struct breakpoint *breakpoint, const char **state,
                char words[PROTO_WORDS_MAX]);
     /* Ends watching, if it has begun. */
     void (*remove)(struct interpreter *interpreter, struct breakpoint *breakpoint);
 };
-extern const struct armer watch_armer;
+extern const struct armer watch_armer, nan_armer;
 
 /* Arms the breakpoints in interpreters that came into being since the last call. Returns after how
  * many nanoseconds it is worth while to look again; 0: there are no breakpoints. Python's thread,

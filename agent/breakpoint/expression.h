@@ -11,12 +11,12 @@
 struct expressions; /* the compiled expressions of one interpreter */
 
 /* A name that expressions may use besides the frame's variables: old and new at a watchpoint,
- * __return__ at a return, __exception__ at a raise. */
+ * __return__ at a return, __exception__ at a raise, name, stage and others at what isn't finite. */
 struct expression_extra {
     const char *name;
     PyObject *value; /* borrowed; NULL: it has none */
 };
-#define EXPRESSION_EXTRAS 2
+#define EXPRESSION_EXTRAS 7
 
 /* Where an expression is evaluated. */
 struct expression_scope {

@@ -62,13 +62,14 @@ static struct ring_text message_of(struct hit *hit, PyObject *exception,
 static void hold(struct hit *hit, struct hits_row *row)
 {
     const struct reached *reached = hit->reached;
+    PyFrameObject *frame = reached->held ? reached->held : reached->frame;
     char type[HITS_EXCEPTION_MAX], message[HITS_MESSAGE_MAX];
     struct hold hold = {
         .why = reached->why,
         .id = hit->breakpoint->id,
         .for_ns = hit->breakpoint->stop_ns,
-        .frame = reached->frame,
-        .line = reached->line,
+        .frame = frame,
+        .line = reached->held ? PyFrame_GetLineNumber(frame) : reached->line,
         .value = reached->value,
         .event = reached->event,
         .removed = &hit->breakpoint->removed,

@@ -35,6 +35,8 @@ struct change {
     PyThreadState *writer;
 };
 
+struct expression_extra;
+
 struct reached {
     PyFrameObject *frame;        /* borrowed: of this thread; NULL: none, only with change */
     PyObject *code;              /* borrowed: of it */
@@ -42,7 +44,13 @@ struct reached {
     PyObject *value;             /* borrowed: what is returned, or the exception; NULL */
     const struct change *change; /* of a watchpoint, else NULL */
     enum stop_why why;           /* STOP_BREAKPOINT, STOP_RETURN, STOP_WATCH */
-    enum hear_event event;       /* in which it got there; with frame only */
+    enum hear_event event;       /* in which it got there; HEAR_EVENTS: in none of these, it is in
+                                    a call; with frame only */
+    PyFrameObject *held;         /* borrowed: where the thread is held; NULL: in frame */
+    /* what expressions may name besides, at most EXPRESSION_EXTRAS; and how many of them, from the
+     * first on, are captured where the breakpoint doesn't say what is: then nothing else is */
+    const struct expression_extra *extras;
+    unsigned nextras, nshown;
 };
 
 /* Hits one breakpoint, in the thread that got there, with the GIL of that interpreter and no

@@ -234,7 +234,10 @@ static int check_expressions(struct plan *plan, const struct breakpoint *breakpo
 {
     const char *text = breakpoint->captures;
 
-    if (breakpoint->kind == BREAKPOINT_WATCH && !expression_check(breakpoint->where))
+    bool is_expression = breakpoint->kind == BREAKPOINT_WATCH ||
+                         (breakpoint->kind == BREAKPOINT_NAN && breakpoint->where[0]);
+
+    if (is_expression && !expression_check(breakpoint->where))
         return say_wrong(plan, breakpoint, breakpoint->where);
     if (breakpoint->condition && !expression_check(breakpoint->condition))
         return say_wrong(plan, breakpoint, breakpoint->condition);

@@ -37,7 +37,8 @@ struct plan {
 
 static inline bool plan_watches(const struct breakpoint *breakpoint)
 {
-    return breakpoint->kind == BREAKPOINT_WATCH || breakpoint->kind == BREAKPOINT_WATCH_ADDRESS;
+    return breakpoint->kind == BREAKPOINT_WATCH || breakpoint->kind == BREAKPOINT_WATCH_ADDRESS ||
+           breakpoint->kind == BREAKPOINT_NAN;
 }
 
 /* Whether a breakpoint of the present set stays where no line says otherwise: a set that is

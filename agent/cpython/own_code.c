@@ -30,6 +30,16 @@ static bool begins(const struct ring_text *text, const char *bytes, size_t size)
     return size && text->size >= size && memcmp(text->bytes, bytes, size) == 0;
 }
 
+bool own_code_is_agents(PyObject *code)
+{
+    _cleanup_unref_ PyObject *file = PyObject_GetAttrString(code, "co_filename");
+    _cleanup_unref_ PyObject *owner = NULL;
+    struct ring_text name;
+
+    PyErr_Clear();
+    return file && text_of(file, &name, &owner) && begins(&name, "<probe", 6);
+}
+
 bool own_code_is(PyObject *code)
 {
     _cleanup_unref_ PyObject *file = PyObject_GetAttrString(code, "co_filename");

@@ -6,3 +6,5 @@
 
 /* With the GIL; no exception is set before and after. */
 bool own_code_is(PyObject *code);
+/* Whether it is Python that the agent brings along: the same. */
+bool own_code_is_agents(PyObject *code);

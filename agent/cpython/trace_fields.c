@@ -60,12 +60,12 @@ static int find_fields(set_function *set, trace_fields_called *function)
     return r;
 }
 
-int trace_fields_bind(trace_fields_called *function)
+int trace_fields_bind(trace_fields_called *function, bool own)
 {
     set_function *set = (set_function *)dlsym(RTLD_DEFAULT, "_PyEval_SetTrace");
 
     trace_fields.ours = function;
-    bool fit = python.version < 0x030c && set && is_allowed();
+    bool fit = python.version < 0x030c && set && (own || trace_fields.word) && is_allowed();
     int r = !fit ? -EOPNOTSUPP : trace_fields.word ? 0 : find_fields(set, function);
     PyErr_Clear();
     return r;

@@ -7,10 +7,10 @@
 /* A trace function: Py_tracefunc of CPython's cpython/pystate.h. */
 typedef int trace_fields_called(PyObject *object, PyFrameObject *frame, int what, PyObject *arg);
 
-/* Finds the fields. `function` is the one that trace_fields_on() will set. With the GIL; the first
- * call must be on a thread of ours. -EOPNOTSUPP: this is another version of CPython, or an audit
- * hook forbids tracing. No exception is set afterwards. */
-int trace_fields_bind(trace_fields_called *function);
+/* Finds the fields. `function` is the one that trace_fields_on() will set. own: this is a thread of
+ * ours, as it must be at the first call. With the GIL. -EOPNOTSUPP: it isn't, this is another
+ * version of CPython, or an audit hook forbids tracing. No exception is set afterwards. */
+int trace_fields_bind(trace_fields_called *function, bool own);
 
 /* All that follows needs the GIL. The state of another thread may be used inside
  * thread_states_each() only. */

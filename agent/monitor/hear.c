@@ -10,6 +10,12 @@ static bool monitors(void) { return python.version >= 0x030c; }
 
 bool hear_tells_of_ends(void) { return monitors(); }
 
+void hear_learn(void)
+{
+    if (!monitors())
+        trace_learn();
+}
+
 bool hear_tells_of_jumps(void) { return monitors(); }
 
 bool hear_may_omit_line(void) { return monitors(); }

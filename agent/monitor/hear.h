@@ -84,6 +84,9 @@ struct hearer {
     void (*code_gone)(struct interpreter *interpreter, PyObject *code);
 };
 
+/* What has to be tried on a thread of ours, before a thread of the program that is held may call
+ * hear_begin(). No exception is set afterwards. */
+void hear_learn(void);
 /* Has a hearer called at the events of `everywhere` of all code, and at those of `local` of the
  * code that hear_code() names. Again, where it hears already: then what is asked for now takes the
  * place of that. Others that it has a function for may be told as well, where that costs nothing.

@@ -465,12 +465,14 @@ static void say(const struct trace *self, int others, char words[PROTO_WORDS_MAX
         snprintf(words, PROTO_WORDS_MAX, "%s", slows);
 }
 
+void trace_learn(void) { (void)trace_fields_bind(trace, own_thread_self()); }
+
 int trace_begin(struct interpreter *interpreter, const struct hearer *hearer, unsigned everywhere,
                 char words[PROTO_WORDS_MAX])
 {
     struct trace *self = trace_of(interpreter);
 
-    int r = trace_fields_bind(trace);
+    int r = trace_fields_bind(trace, own_thread_self());
     if (r < 0)
         return r;
     forks = fork_count();

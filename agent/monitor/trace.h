@@ -8,6 +8,7 @@
 #include "agent/monitor/hear.h"
 
 /* As those of hear.h; all with the GIL of the interpreter, and no exception is set afterwards. */
+void trace_learn(void);
 int trace_begin(struct interpreter *interpreter, const struct hearer *hearer, unsigned everywhere,
                 char words[PROTO_WORDS_MAX]);
 void trace_code(struct interpreter *interpreter, const struct hearer *hearer, PyObject *code,

@@ -16,6 +16,7 @@
 #include "agent/stop/hold.h"
 #include "agent/stop/step.h"
 #include "agent/stop/stop_row.h"
+#include "agent/watch/nan.h"
 #include "agent/watch/storage.h"
 #include "agent/watch/watch.h"
 
@@ -31,6 +32,9 @@ static const struct part watch = {
     .daemon_gone = watch_daemon_gone,
     .forget = watch_forget,
 };
+static const struct part not_finite = {.disarm = nan_disarm,
+                                       .give_up = nan_leave,
+                                       .forget = nan_forget};
 static const struct part monitor = {
     .remains = trace_remains,
     .settle = trace_wait,
@@ -77,8 +81,8 @@ static const struct part probing = {
 };
 
 const struct part *const parts[] = {
-    &sample,   &watch, &monitor, &step,      &set,        &hit,     &row,
-    &recorder, &crash, &hold,    &interrupt, &allocation, &probing, NULL,
+    &sample,   &watch, &not_finite, &monitor,   &step,       &set,     &hit, &row,
+    &recorder, &crash, &hold,       &interrupt, &allocation, &probing, NULL,
 };
 
 /* The tables whose rows are written by what makes them, once it is asked for (breakpoint/hit.h,

@@ -285,6 +285,8 @@ int hold_told_line(void)
 
     if (held_own->jumped_to)
         return held_own->jumped_to;
+    if (hold->event == HEAR_EVENTS) /* it is beyond the event of that line */
+        return 0;
     if (hold->why != STOP_BREAKPOINT)
         return at_line ? 0 : hold->line;
     return hear_tells_who_begins() || held_own->stepped || !at_line ? hold->line : 0;

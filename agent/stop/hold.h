@@ -21,7 +21,7 @@ struct hold {
     PyFrameObject *frame; /* borrowed; where it is held; NULL: STOP_CRASH */
     int line;
     PyObject *value;       /* borrowed: what is being returned, or the exception of a crash; NULL */
-    enum hear_event event; /* that it is held in; with frame only */
+    enum hear_event event; /* that it is held in, HEAR_EVENTS: a call; with frame only */
     const bool *removed;   /* of the breakpoint: set before hold_removed(). NULL: there is none */
     bool alone;            /* with or without a daemon: the environment asks for it */
     uint64_t here;         /* number of the open file that it lives as long as; 0: of none */

@@ -94,6 +94,8 @@ static const char *why_no_jump(const struct hold *hold)
     case HEAR_START:
         return "the function is only being entered: CPython jumps from the beginning of a line "
                "only";
+    case HEAR_EVENTS:
+        return "the thread is in a call: CPython jumps from the beginning of a line only";
     default: return "an exception is on its way: CPython jumps from the beginning of a line only";
     }
 }

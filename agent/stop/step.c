@@ -324,7 +324,8 @@ static bool entered(struct interpreter *interpreter, const struct heard *heard)
     struct step *step = find_own(interpreter);
     PyObject *code = heard->code;
 
-    if (!step || step->verb != THREAD_STEP || (step->own && !own_code_is(code)))
+    if (!step || step->verb != THREAD_STEP || own_code_is_agents(code) ||
+        (step->own && !own_code_is(code)))
         return true;
     look_at(interpreter, step, code);
     if (heard->event != HEAR_START || !hear_may_omit_line() || !is_one_line(code))
@@ -343,7 +344,7 @@ static bool at_line(struct interpreter *interpreter, const struct heard *heard, 
     if (!step || step->verb == THREAD_FINISH || step->verb == THREAD_RETURN)
         return true;
     PyFrameObject *frame = heard_frame(heard);
-    if (step->own && !own_code_is(heard->code))
+    if (own_code_is_agents(heard->code) || (step->own && !own_code_is(heard->code)))
         return true;
     if (step->verb == THREAD_NEXT && ((PyObject *)frame != step->frame || line < step->until))
         return true;

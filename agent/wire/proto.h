@@ -27,12 +27,13 @@
  *   8  HAPPENED; the number of a stop; why a thread was held, in hits;
  *      RETURN, UNTIL, STEP_OWN and PAUSE of one thread; FINISH goes to the caller;
  *      after, every and within of a breakpoint
- *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint */
+ *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint
+ *  10  NAN */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 9
+#define PROTO_VERSION 10
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -210,6 +211,8 @@ enum breakpoint_kind {
     BREAKPOINT_RAISE,  /* where: a class, [MODULE.]TYPE, as it or a subclass is raised; "": any */
     BREAKPOINT_WATCH,  /* where: an expression */
     BREAKPOINT_WATCH_ADDRESS, /* address, length: 1, 2, 4 or 8, aligned */
+    /* what isn't finite in a model of PyTorch; where: an expression that names it, "": in any */
+    BREAKPOINT_NAN,
 };
 
 enum breakpoint_action { BREAKPOINT_LOG, BREAKPOINT_STOP };

@@ -118,7 +118,7 @@ static json_t *make(const char *where, const json_t *wanted, json_int_t line)
     struct making making;
 
     begin(&making);
-    fprintf(making.out, "%s %s", *message ? "log" : "stop", where);
+    fprintf(making.out, "here %s %s", *message ? "log" : "stop for " HOLD, where);
     if (*message)
         add_message(&making, message);
     add_conditions(&making, wanted);
@@ -222,7 +222,7 @@ json_t *breakpoints_of_data(struct session *session, const json_t *arguments, ch
 
 /* ---- exceptions ---- */
 
-/* As they are raised: in the program's own code, or anywhere. */
+/* A breakpoint at exceptions as they are raised: in the program's own code, or anywhere. */
 static json_t *make_raise(const struct session *session, const char *type)
 {
     _cleanup_free_ char *where = NULL;

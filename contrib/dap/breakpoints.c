@@ -8,10 +8,11 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 
 void breakpoints_init(struct breakpoints *breakpoints)
 {
-    *breakpoints = (struct breakpoints){0};
+    *breakpoints = (struct breakpoints){.fd = -1, .caught = -1};
     pthread_mutex_init(&breakpoints->lock, NULL);
     pthread_cond_init(&breakpoints->added, NULL);
 }
@@ -23,14 +24,12 @@ static void line_deinit(struct line *line)
     json_decref(line->shown);
 }
 
-void breakpoints_deinit(struct breakpoints *breakpoints)
+void breakpoints_leave(struct breakpoints *breakpoints)
 {
-    while (breakpoints->n)
-        line_deinit(&breakpoints->lines[--breakpoints->n]);
-    free(breakpoints->lines);
-    free(breakpoints->on_crash);
-    pthread_cond_destroy(&breakpoints->added);
-    pthread_mutex_destroy(&breakpoints->lock);
+    if (breakpoints->fd >= 0)
+        close(steal_fd(breakpoints->fd));
+    if (breakpoints->caught >= 0)
+        close(steal_fd(breakpoints->caught));
 }
 
 struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, double ts)
@@ -53,6 +52,15 @@ struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, d
 }
 
 /* ---- the file ---- */
+
+static void write_line(struct session *session, const char *text, struct reply *reply)
+{
+    int *fd = &session->breakpoints.fd;
+
+    if (*fd < 0)
+        *fd = files_open(&session->files, "breakpoints", O_RDWR | O_APPEND);
+    files_ask_open(*fd, reply, text);
+}
 
 static bool holds(const json_t *stops, int64_t id)
 {
@@ -104,7 +112,7 @@ static void take_out(struct session *session, const json_t *stops)
     for (int64_t id; (id = next_to_go(&session->breakpoints, stops));) {
         _cleanup_reply_ struct reply reply = {0};
         snprintf(text, sizeof text, "-%lld\n", (long long)id);
-        files_ask(&session->files, &reply, text, "breakpoints");
+        write_line(session, text, &reply);
         set_gone(&session->breakpoints, id);
     }
 }
@@ -135,7 +143,7 @@ static const char *note_of(const char *text)
     return note;
 }
 
-/* As the client has it. line: the one that it wants, 0: none. */
+/* A breakpoint as the client has it. line: the one that it wants, 0: none. */
 static json_t *show(int64_t id, const char *text, json_int_t line)
 {
     const char *note = note_of(text), *end = note ? note + strcspn(note, "\n") : NULL;
@@ -153,9 +161,14 @@ static json_t *show(int64_t id, const char *text, json_int_t line)
     return shown;
 }
 
-static json_t *refusal(const char *why)
+/* line: the one that the client wants, 0: none. */
+static json_t *refusal(const char *why, json_int_t line)
 {
-    return json_pack("{sbso}", "verified", 0, "message", text_of(why, strlen(why)));
+    json_t *shown = json_pack("{sbso}", "verified", 0, "message", text_of(why, strlen(why)));
+
+    if (line)
+        json_object_set_new(shown, "line", json_integer(line));
+    return shown;
 }
 
 static json_t *add(struct session *session, const char *kind, const json_t *wanted)
@@ -166,7 +179,7 @@ static json_t *add(struct session *session, const char *kind, const json_t *want
     struct line line = {.logs = json_is_true(json_object_get(wanted, "logs"))};
 
     set_adding(breakpoints, true);
-    files_ask(&session->files, &reply, text, "breakpoints");
+    write_line(session, text, &reply);
     line.id = reply.error ? 0 : strtoll(reply.text, NULL, 10);
     if (line.id > 0) {
         line.kind = strdup(kind);
@@ -181,7 +194,7 @@ static json_t *add(struct session *session, const char *kind, const json_t *want
     if (line.id > 0)
         return json_incref(line.shown);
     _cleanup_free_ char *words = reply_words(&reply);
-    return refusal(words ? words : "out of memory");
+    return refusal(words ? words : "out of memory", member_number(wanted, "line"));
 }
 
 /* Finds the line that is wanted among those that are there; NULL: it isn't. The lock is held. */
@@ -230,7 +243,7 @@ json_t *breakpoints_set(struct session *session, const char *kind, const json_t 
     {
         const char *why = member_text(one, "why");
         if (why)
-            json_array_set_new(shown, i, refusal(why));
+            json_array_set_new(shown, i, refusal(why, member_number(one, "line")));
         else if (json_is_null(json_array_get(shown, i)))
             json_array_set_new(shown, i, add(session, kind, one));
     }
@@ -239,55 +252,22 @@ json_t *breakpoints_set(struct session *session, const char *kind, const json_t 
 
 /* ---- what nobody catches ---- */
 
-static const char front[] = "OnCrash: ";
-
-static char *read_on_crash(struct session *session)
-{
-    _cleanup_reply_ struct reply reply = {0};
-
-    files_read(&session->files, &reply, "ctl");
-    const char *found = reply.error ? NULL : strstr(reply.text, front);
-    return found ? strndup(found + sizeof front - 1, strcspn(found + sizeof front - 1, "\n"))
-                 : strdup("off");
-}
-
-static int write_on_crash(struct session *session, const char *what, struct reply *reply)
-{
-    _cleanup_free_ char *text = NULL;
-
-    if (asprintf(&text, "on-crash %s\n", what) < 0)
-        return -ENOMEM;
-    files_ask(&session->files, reply, text, "ctl");
-    return -reply->error;
-}
-
 json_t *breakpoints_catch(struct session *session, bool wanted)
 {
     struct breakpoints *breakpoints = &session->breakpoints;
     _cleanup_reply_ struct reply reply = {0};
-    int r = 0;
 
-    if (wanted && !breakpoints->on_crash) {
-        _cleanup_free_ char *before = read_on_crash(session);
-        r = write_on_crash(session, "stop", &reply);
-        breakpoints->on_crash = r == 0 ? steal_pointer(before) : NULL;
-        breakpoints->has_caught |= r == 0;
-    } else if (!wanted && breakpoints->on_crash) {
-        write_on_crash(session, breakpoints->on_crash, &reply);
-        free(steal_pointer(breakpoints->on_crash));
-    }
-    _cleanup_free_ char *words = r < 0 ? reply_words(&reply) : NULL;
-    return words ? refusal(words) : json_pack("{sb}", "verified", 1);
-}
-
-void breakpoints_leave(struct session *session)
-{
-    struct breakpoints *breakpoints = &session->breakpoints;
-    json_t *nothing = json_object();
-
-    for (size_t i = 0; i < breakpoints->n; i++)
-        breakpoints->lines[i].goes = true;
-    take_out(session, nothing);
-    json_decref(nothing);
-    json_decref(breakpoints_catch(session, false));
+    if (!wanted && breakpoints->caught >= 0)
+        close(steal_fd(breakpoints->caught));
+    if (!wanted || breakpoints->caught >= 0)
+        return json_pack("{sb}", "verified", 1);
+    _cleanup_close_ int fd = files_open(&session->files, "ctl", O_RDWR | O_APPEND);
+    if (fd < 0)
+        return refusal(strerror(-fd), 0);
+    files_ask_open(fd, &reply, "here on-crash stop for " HOLD "\n");
+    _cleanup_free_ char *words = reply.error ? reply_words(&reply) : NULL;
+    if (words)
+        return refusal(words, 0);
+    breakpoints->caught = steal_fd(fd);
+    return json_pack("{sb}", "verified", 1);
 }

@@ -1,4 +1,4 @@
-/* The lines of the file `breakpoints` that are this session's.
+/* The lines of the file `breakpoints` that are this session's, and live as long as that is open.
  *
  * A client says each time all that it wants for a source, or of a kind: what is there already
  * stays, since a line that is removed lets go what it holds. For the same reason one that holds a
@@ -27,8 +27,8 @@ struct line {
 };
 
 struct breakpoints {
-    char *on_crash;  /* what `OnCrash` was before this session; NULL: it is as it was */
-    bool has_caught; /* this session has changed it, once */
+    int fd;     /* of the file, whose end is that of its lines; -1: it isn't open yet */
+    int caught; /* of `ctl`, as long as what nobody catches stops; -1: that isn't asked for */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t added;
@@ -38,7 +38,8 @@ struct breakpoints {
 };
 
 void breakpoints_init(struct breakpoints *breakpoints);
-void breakpoints_deinit(struct breakpoints *breakpoints);
+/* Takes all of them out of the process. */
+void breakpoints_leave(struct breakpoints *breakpoints);
 
 /* What is to be known of the line of an event. */
 struct line_kind {
@@ -57,5 +58,3 @@ json_t *breakpoints_set(struct session *session, const char *kind, const json_t 
 json_t *breakpoints_catch(struct session *session, bool wanted);
 /* A thread has gone on: takes out the lines that were to go, and held it. */
 void breakpoints_gone_on(struct session *session);
-/* Takes out all of them. */
-void breakpoints_leave(struct session *session);

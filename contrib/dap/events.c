@@ -24,15 +24,6 @@ static const char *reason_of(const char *reason, bool is_function)
     return is_function ? "function breakpoint" : "breakpoint";
 }
 
-/* Has the acting thread take out the lines that were to go; tid: a thread that goes on; 0: none. */
-static void tidy(struct session *session, json_int_t tid)
-{
-    json_t *order = json_pack("{sss{sI}}", "command", "(tidy)", "arguments", "threadId", tid);
-
-    lane_add(&session->lanes[LANE_ACT], order);
-    json_decref(order);
-}
-
 static void tell_stop(struct session *session, json_t *stop)
 {
     const json_t *exception = json_object_get(stop, "exception"), *id = json_object_get(stop, "id");
@@ -42,7 +33,13 @@ static void tell_stop(struct session *session, json_t *stop)
     struct line_kind line = breakpoints_find(&session->breakpoints, json_integer_value(id),
                                              json_number_value(json_object_get(stop, "ts")));
     if (line.goes) { /* the client has taken it back, and isn't told */
-        tidy(session, member_number(stop, "tid"));
+        session_order(session, LANE_ACT, "(tidy)", member_number(stop, "tid"));
+        return;
+    }
+    bool is_leaving = session_is_leaving(session, (pid_t)member_number(stop, "tid"));
+    if (is_leaving && !strcmp(member_words(stop, "reason"), "step") &&
+        !paths_is_own(&session->paths, member_words(stop, "file"))) {
+        session_order(session, LANE_ACT, "(to own)", member_number(stop, "tid"));
         return;
     }
     if (!session_stops(session, (pid_t)member_number(stop, "tid"), stop))
@@ -113,7 +110,7 @@ static json_t *read_stop(json_int_t tid, const char *ctl)
     return stop;
 }
 
-/* Those that are held already. */
+/* Tells of the threads that are held already. */
 static void tell_held(struct session *session)
 {
     _cleanup_reply_ struct reply reply = {0};
@@ -142,7 +139,7 @@ static void tell_continue(struct session *session, json_t *event)
     if (session_goes_on(session, (pid_t)tid)) /* not as the client has asked for it */
         session_tell(session, "continued",
                      json_pack("{sIsb}", "threadId", tid, "allThreadsContinued", 0));
-    tidy(session, 0);
+    session_order(session, LANE_ACT, "(tidy)", 0);
 }
 
 /* ---- what is logged ---- */
@@ -169,6 +166,22 @@ static void unquote(char *text)
     *to = '\0';
 }
 
+/* A message that a line has logged, as what the program itself would have printed there. */
+static void tell_message(struct session *session, const json_t *event, char *text)
+{
+    _cleanup_free_ char *line = NULL;
+    json_int_t at = member_number(event, "lineno");
+
+    unquote(text);
+    if (asprintf(&line, "%s\n", text) < 0)
+        return;
+    session_tell(session, "output",
+                 json_pack("{sssososI}", "category", "stdout", "output",
+                           text_of(line, strlen(line)), "source",
+                           paths_source(&session->paths, member_words(event, "file")), "line",
+                           at - 1 + session->first_line));
+}
+
 /* What a line that logs has captured: its message, which is an f-string. */
 static void tell_hit(struct session *session, json_t *event)
 {
@@ -187,10 +200,8 @@ static void tell_hit(struct session *session, json_t *event)
     json_object_foreach(captured, name, value)
     {
         _cleanup_free_ char *text = strdup(json_is_string(value) ? json_string_value(value) : "");
-        if (text) {
-            unquote(text);
-            session_say(session, text);
-        }
+        if (text)
+            tell_message(session, event, text);
     }
 }
 

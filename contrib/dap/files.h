@@ -38,7 +38,6 @@ void reply_deinit(struct reply *reply);
 char *reply_words(const struct reply *reply);
 
 void files_init(struct files *files);
-void files_deinit(struct files *files);
 
 /* Writes a text to a file below the directory, and reads its answer. The name is made as by
  * printf(3). */

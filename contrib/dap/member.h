@@ -10,7 +10,7 @@ static inline const char *member_text(const json_t *object, const char *name)
     return json_string_value(json_object_get(object, name));
 }
 
-/* The same, where nothing stands for an empty one. */
+/* member_text() that gives "" where there is none. */
 static inline const char *member_words(const json_t *object, const char *name)
 {
     const char *text = member_text(object, name);

@@ -2,8 +2,11 @@
 
 #include "agent/base/cleanup.h"
 #include "contrib/dap/member.h"
+#include "contrib/dap/session.h"
+#include "fs/base/array.h"
 
 #include <errno.h>
+#include <fcntl.h>
 
 static pid_t tid_of(const json_t *arguments) { return (pid_t)member_number(arguments, "threadId"); }
 
@@ -12,48 +15,123 @@ static json_t *fail_running(pid_t tid, char **why)
     return request_fail(why, "thread %d isn't stopped", (int)tid);
 }
 
+void motion_init(struct motion *motion) { *motion = (struct motion){.all = -1}; }
+
+void motion_leave(struct motion *motion)
+{
+    if (motion->all >= 0)
+        close(steal_fd(motion->all));
+    while (motion->n)
+        close(motion->threads[--motion->n].fd);
+    free(motion->threads);
+}
+
+/* The file of a thread, 0: of all; -errno. */
+static int file_of(struct session *session, pid_t tid)
+{
+    struct motion *motion = &session->motion;
+    char name[40];
+
+    if (!tid) {
+        if (motion->all < 0)
+            motion->all = files_open(&session->files, "ctl", O_RDWR | O_APPEND);
+        return motion->all;
+    }
+    for (size_t i = 0; i < motion->n; i++)
+        if (motion->threads[i].tid == tid)
+            return motion->threads[i].fd;
+    snprintf(name, sizeof name, "threads/%d/ctl", (int)tid);
+    int fd = files_open(&session->files, name, O_RDWR | O_APPEND);
+    if (fd >= 0 && ARRAY_GROW(motion->threads, motion->alloc, motion->n + 1) == 0)
+        motion->threads[motion->n++] = (struct thread_file){tid, fd};
+    return fd;
+}
+
+static void forget(struct motion *motion, pid_t tid)
+{
+    for (size_t i = 0; i < motion->n; i++)
+        if (motion->threads[i].tid == tid) {
+            close(motion->threads[i].fd);
+            motion->threads[i] = motion->threads[--motion->n];
+            return;
+        }
+}
+
 static void write_verb(struct session *session, pid_t tid, const char *verb, struct reply *reply)
 {
     char text[40];
 
     snprintf(text, sizeof text, "%s\n", verb);
-    if (tid)
-        files_ask(&session->files, reply, text, "threads/%d/ctl", (int)tid);
-    else
-        files_ask(&session->files, reply, text, "ctl");
+    reply_deinit(reply);
+    files_ask_open(file_of(session, tid), reply, text);
 }
 
-/* Has a thread go on; where it refuses, and is held still, its stop stands as before. */
-static void give(struct session *session, pid_t tid, const char *verb, struct reply *reply)
+/* Whether a thread is held there, still. */
+static bool is_held(struct session *session, pid_t tid, const json_t *stop)
+{
+    _cleanup_reply_ struct reply state = {0};
+    char number[40];
+
+    files_read(&session->files, &state, "threads/%d/ctl", (int)tid);
+    snprintf(number, sizeof number, ", stop %lld,", (long long)member_number(stop, "stop"));
+    return !state.error && !strncmp(state.text, "stopped", 7) && strstr(state.text, number);
+}
+
+/* Has a thread, 0: each, go on. Whether it hasn't: then *reply has the words, and its stop stands
+ * as before. */
+static bool give(struct session *session, pid_t tid, const char *verb, struct reply *reply)
 {
     json_t *stop = session_stop_of(session, tid);
-    _cleanup_reply_ struct reply state = {0};
+    bool stays = false;
 
     session_goes_on(session, tid);
     write_verb(session, tid, verb, reply);
-    if (reply->error && stop) {
-        files_read(&session->files, &state, "threads/%d/ctl", (int)tid);
-        if (!state.error && !strncmp(state.text, "stopped", 7))
-            session_stops(session, tid, stop);
+    if (reply->error == ESRCH &&
+        tid) { /* it has ended; or the file is of one that had this number */
+        forget(&session->motion, tid);
+        if (stop && is_held(session, tid, stop))
+            write_verb(session, tid, verb, reply);
+        else
+            reply->error = 0;
     }
+    if (reply->error && stop && is_held(session, tid, stop))
+        stays = session_stops(session, tid, stop);
     json_decref(stop);
+    return stays;
 }
 
 /* A step was answered already: the client learns that the thread is where it was. */
 static void step(struct session *session, pid_t tid, const char *verb)
 {
     _cleanup_reply_ struct reply reply = {0};
-
-    session_gives(session, tid);
-    give(session, tid, verb, &reply);
-    breakpoints_gone_on(session);
+    bool stays = give(session, tid, verb, &reply);
     _cleanup_free_ char *words = reply.error ? reply_words(&reply) : NULL;
+
+    breakpoints_gone_on(session);
     if (!words)
         return;
+    session_is_leaving(session, tid);
     session_say(session, words);
-    session_tell(session, "stopped",
-                 json_pack("{sssIsbso}", "reason", "step", "threadId", (json_int_t)tid,
-                           "allThreadsStopped", 0, "text", text_of(words, strlen(words))));
+    if (stays)
+        session_tell(session, "stopped",
+                     json_pack("{sssIsbso}", "reason", "step", "threadId", (json_int_t)tid,
+                               "allThreadsStopped", 0, "text", text_of(words, strlen(words))));
+}
+
+/* The same, where the caller may not be the program's own code: then it goes on to that. */
+static void step_over(struct session *session, pid_t tid, const char *verb)
+{
+    json_t *stop = session_stop_of(session, tid);
+
+    if (stop && session->own_code && paths_is_own(&session->paths, member_words(stop, "file")))
+        session_leaves(session, tid);
+    json_decref(stop);
+    step(session, tid, verb);
+}
+
+void motion_to_own(struct session *session, const json_t *arguments)
+{
+    step(session, tid_of(arguments), "here step own");
 }
 
 json_t *motion_step(struct session *session, const json_t *arguments, char **why)
@@ -66,17 +144,17 @@ json_t *motion_step(struct session *session, const json_t *arguments, char **why
 
 void motion_next_after(struct session *session, const json_t *arguments)
 {
-    step(session, tid_of(arguments), "next");
+    step_over(session, tid_of(arguments), "here next");
 }
 
 void motion_in_after(struct session *session, const json_t *arguments)
 {
-    step(session, tid_of(arguments), session->own_code ? "step own" : "step");
+    step(session, tid_of(arguments), session->own_code ? "here step own" : "here step");
 }
 
 void motion_out_after(struct session *session, const json_t *arguments)
 {
-    step(session, tid_of(arguments), "finish");
+    step_over(session, tid_of(arguments), "here finish");
 }
 
 json_t *motion_pause(struct session *session, const json_t *arguments, char **why)
@@ -88,8 +166,7 @@ void motion_pause_after(struct session *session, const json_t *arguments)
 {
     _cleanup_reply_ struct reply reply = {0};
 
-    session_gives(session, tid_of(arguments));
-    write_verb(session, tid_of(arguments), "pause", &reply);
+    write_verb(session, tid_of(arguments), "here pause for " HOLD, &reply);
     _cleanup_free_ char *words = reply.error ? reply_words(&reply) : NULL;
     if (words)
         session_say(session, words);
@@ -158,13 +235,13 @@ json_t *motion_goto(struct session *session, const json_t *arguments, char **why
     json_decref(rows);
     if (!is_same)
         return request_fail(why, "a thread can jump only within the function that it is in");
-    reply_deinit(&reply);
-    snprintf(text, sizeof text, "jump %d\n", target.depth);
-    files_ask(&session->files, &reply, text, "threads/%d/ctl", (int)tid);
+    snprintf(text, sizeof text, "jump %d", target.depth);
+    write_verb(session, tid, text, &reply);
     return reply.error ? request_fail_by(&reply, why) : json_object();
 }
 
-/* It has neither gone on nor stopped, as `events` has it; to a client it has. */
+/* Tells of a jump: the thread has neither gone on nor stopped, as `events` has it; to a client it
+ * has. */
 void motion_goto_after(struct session *session, const json_t *arguments)
 {
     json_int_t tid = tid_of(arguments);
@@ -174,20 +251,4 @@ void motion_goto_after(struct session *session, const json_t *arguments)
                  json_pack("{sIsb}", "threadId", tid, "allThreadsContinued", 0));
     session_tell(session, "stopped",
                  json_pack("{sssIsb}", "reason", "goto", "threadId", tid, "allThreadsStopped", 0));
-}
-
-/* ---- the end ---- */
-
-void motion_leave(struct session *session)
-{
-    json_t *stops = session_stops_of_all(session), *stop;
-    const char *name;
-
-    json_object_foreach(stops, name, stop)
-    {
-        _cleanup_reply_ struct reply reply = {0};
-        if (session_holds(session, stop))
-            write_verb(session, (pid_t)member_number(stop, "tid"), "continue", &reply);
-    }
-    json_decref(stops);
 }

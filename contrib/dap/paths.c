@@ -14,14 +14,6 @@ void paths_init(struct paths *paths)
     pthread_mutex_init(&paths->lock, NULL);
 }
 
-void paths_deinit(struct paths *paths)
-{
-    free(paths->cwd);
-    json_decref(paths->roots);
-    json_decref(paths->asked);
-    pthread_mutex_destroy(&paths->lock);
-}
-
 /* A new text: without / at its end, and . for the directory of the process. */
 static json_t *tidy(const struct paths *paths, const char *root)
 {
@@ -34,14 +26,16 @@ static json_t *tidy(const struct paths *paths, const char *root)
     return json_stringn(root, n);
 }
 
-void paths_set(struct paths *paths, pid_t pid, char *cwd, const json_t *mappings)
+void paths_set(struct paths *paths, pid_t pid, const char *cwd, const char *os,
+               const json_t *mappings)
 {
+    const char *slash = os ? strrchr(os, '/') : NULL;
     json_t *mapping;
     size_t i;
 
     paths->pid = pid;
-    free(paths->cwd);
-    paths->cwd = cwd;
+    paths->cwd = cwd ? strdup(cwd) : NULL;
+    paths->library = slash ? strndup(os, (size_t)(slash + 1 - os)) : NULL;
     json_array_clear(paths->roots);
     json_array_foreach(mappings, i, mapping)
     {
@@ -64,7 +58,8 @@ static char *exchange(const char *path, const char *from, const char *to)
     return asprintf(&out, "%s%s", strcmp(to, "/") ? to : "", path + size) < 0 ? NULL : out;
 }
 
-/* By the first mapping that fits; NULL: none does. from, to: which of the two is which. */
+/* Maps a path by the first mapping that fits; NULL: none does. from, to: which of the two is
+ * which. */
 static char *map(const struct paths *paths, const char *path, size_t from, size_t to)
 {
     json_t *roots;
@@ -91,8 +86,7 @@ char *paths_remote(struct paths *paths, const json_t *source)
     return mapped ? mapped : strdup(path);
 }
 
-/* As it is below the process's root; the caller's. */
-static char *whole_name(const struct paths *paths, const char *name)
+char *paths_whole(const struct paths *paths, const char *name)
 {
     char *whole;
 
@@ -103,10 +97,17 @@ static char *whole_name(const struct paths *paths, const char *name)
 
 bool paths_are_same(struct paths *paths, const char *a, const char *b)
 {
-    _cleanup_free_ char *first = a ? whole_name(paths, a) : NULL;
-    _cleanup_free_ char *second = b ? whole_name(paths, b) : NULL;
+    _cleanup_free_ char *first = a ? paths_whole(paths, a) : NULL;
+    _cleanup_free_ char *second = b ? paths_whole(paths, b) : NULL;
 
     return first && second && !strcmp(first, second);
+}
+
+bool paths_is_own(const struct paths *paths, const char *name)
+{
+    return strncmp(name, "<frozen", 7) != 0 && !strstr(name, "/site-packages/") &&
+           !strstr(name, "/dist-packages/") &&
+           !(paths->library && !strncmp(name, paths->library, strlen(paths->library)));
 }
 
 static int64_t number(struct paths *paths, const char *name)
@@ -137,18 +138,20 @@ static bool is_here(const struct paths *paths, const char *name)
 
 json_t *paths_source(struct paths *paths, const char *name)
 {
-    _cleanup_free_ char *remote = whole_name(paths, name);
+    _cleanup_free_ char *remote = paths_whole(paths, name);
     bool is_file = *name && *name != '<';
     _cleanup_free_ char *mapped = remote && is_file ? map(paths, remote, 1, 0) : NULL;
     const char *path = mapped ? mapped : remote ? remote : name;
     const char *slash = is_file ? strrchr(path, '/') : NULL, *end = slash ? slash + 1 : path;
     json_t *source = json_object();
+    int64_t reference = 0;
 
     json_object_set_new(source, "name", text_of(end, strlen(end)));
     if (is_file)
         json_object_set_new(source, "path", text_of(path, strlen(path)));
     if (!mapped && !(is_file && is_here(paths, path)))
-        json_object_set_new(source, "sourceReference", json_integer(number(paths, path)));
+        reference = number(paths, path);
+    json_object_set_new(source, "sourceReference", json_integer(reference));
     return source;
 }
 

@@ -23,14 +23,6 @@ static void numbered_deinit(struct numbered *numbered)
     json_decref(numbered->names);
 }
 
-void places_deinit(struct places *places)
-{
-    while (places->n)
-        numbered_deinit(&places->items[--places->n]);
-    free(places->items);
-    pthread_mutex_destroy(&places->lock);
-}
-
 int64_t places_add(struct places *places, struct place place)
 {
     _guard_mutex_(&places->lock);

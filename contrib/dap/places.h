@@ -18,14 +18,16 @@ enum place_kind {
     PLACE_GLOBALS, /* of its module */
     PLACE_VALUE,   /* what `path` leads to in it */
     PLACE_TARGET,  /* line `depth` of the source `path`, to jump to */
-    PLACE_SHOWN, /* what the expression `path` gave: `rows` are its children, as values.py has them
-                  */
+    PLACE_SHOWN,   /* what the expression `path` gave: `rows` are its children, as shown.py has them
+                    */
 };
 
 struct place {
     enum place_kind kind;
     pid_t tid; /* 0: no thread's */
     int depth; /* of the Python frame, or of a crash's */
+    int outer; /* Python frames that it was called from: what is evaluated in the thread stands on
+                  top of it, and moves its depth */
     char *path;
     json_t *rows;
     int64_t crash; /* not of a stack, but of what is left of one: the exception's number; else 0 */
@@ -43,7 +45,6 @@ struct places {
 };
 
 void places_init(struct places *places);
-void places_deinit(struct places *places);
 
 /* A number for it, from 1 on; 0: out of memory. Takes path and a reference of rows over. */
 int64_t places_add(struct places *places, struct place place);

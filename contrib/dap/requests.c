@@ -11,6 +11,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <time.h>
+
+#define READY_NAP_NS 20000000 /* until a program that has begun just now is asked again */
+#define READY_NAPS 500        /* then it is told what holds it up */
 
 /* ---- begin and end ---- */
 
@@ -63,7 +67,9 @@ static int64_t read_pid(const json_t *arguments)
 static json_t *read_process(struct session *session, char **why)
 {
     _cleanup_reply_ struct reply reply = {0};
-    json_t *rows = files_query(&session->files, &reply, "SELECT cwd, command FROM process");
+    json_t *rows = files_query(&session->files, &reply,
+                               "SELECT cwd, command, (SELECT file FROM modules WHERE name = 'os' "
+                               "AND interpreter = 0) AS os FROM process");
 
     return rows ? rows : request_fail_by(&reply, why);
 }
@@ -80,6 +86,26 @@ static json_t *fail_attach(struct session *session, int r, char **why)
     session->events = -1;
     free(steal_pointer(session->files.directory));
     return NULL;
+}
+
+/* Puts the agent in, and waits for a program that has begun just now. */
+static void put_agent_in(struct session *session, struct reply *reply)
+{
+    const struct timespec nap = {.tv_nsec = READY_NAP_NS};
+
+    for (int i = 0; i < READY_NAPS; i++) {
+        reply_deinit(reply);
+        files_ask(&session->files, reply, "attach\n", "ctl");
+        bool is_early = reply->error && strstr(reply->text, "try again in a moment");
+        if (!reply->error) {
+            reply_deinit(reply);
+            files_ask(&session->files, reply, "None\n", "eval");
+            is_early = reply->error == EBUSY;
+        }
+        if (!is_early)
+            return;
+        nanosleep(&nap, NULL);
+    }
 }
 
 static json_t *attach(struct session *session, const json_t *arguments, char **why)
@@ -101,23 +127,21 @@ static json_t *attach(struct session *session, const json_t *arguments, char **w
     session->events = files_open(&session->files, "events", O_RDONLY);
     if (session->events < 0)
         return fail_attach(session, session->events, why);
-    files_ask(&session->files, &reply, "attach\n", "ctl");
+    put_agent_in(session, &reply);
     if (reply.error)
         request_fail_by(&reply, why);
     json_t *rows = reply.error ? NULL : read_process(session, why), *row = json_array_get(rows, 0);
     if (!rows)
         return fail_attach(session, 0, why);
-    const char *cwd = member_text(row, "cwd");
-    paths_set(&session->paths, session->pid, cwd ? strdup(cwd) : NULL,
+    paths_set(&session->paths, session->pid, member_text(row, "cwd"), member_text(row, "os"),
               json_object_get(arguments, "pathMappings"));
-    json_t *body = json_pack("{sOsIss}", "name", json_object_get(row, "command"), "systemProcessId",
-                             (json_int_t)pid, "startMethod", "attach");
+    session->process = json_pack("{sOsIsbss}", "name", json_object_get(row, "command"),
+                                 "systemProcessId", (json_int_t)pid, "isLocalProcess", 1,
+                                 "startMethod", "attach");
     json_decref(rows);
-    {
-        _guard_mutex_(&session->lock);
-        session->is_attached = true;
-    }
-    return body;
+    _guard_mutex_(&session->lock);
+    session->is_attached = true;
+    return json_object();
 }
 
 static json_t *nothing(struct session *session, const json_t *arguments, char **why)
@@ -154,6 +178,7 @@ static void configured(struct session *session, const json_t *arguments)
         return;
     session_answer(session, attaching, json_object(), NULL);
     json_decref(attaching);
+    session_tell(session, "process", steal_pointer(session->process));
     if (events_begin(session) < 0)
         session_say(session, "no thread could be made that hears what happens: attach again");
 }
@@ -186,8 +211,10 @@ static const struct request {
     {"gotoTargets", motion_goto_targets, NULL, LANE_ACT, true},
     {"goto", motion_goto, motion_goto_after, LANE_ACT, true},
     {"(tidy)", nothing, motion_tidy, LANE_ACT, true}, /* our own, which isn't answered */
+    {"(to own)", nothing, motion_to_own, LANE_ACT, true},
+    {"(prepare)", nothing, values_prepare, LANE_EVALUATE, true},
     {"threads", stack_threads, NULL, LANE_LOOK, true},
-    {"stackTrace", stack_trace, NULL, LANE_LOOK, true},
+    {"stackTrace", stack_trace, modules_tell, LANE_LOOK, true},
     {"exceptionInfo", stack_exception, NULL, LANE_LOOK, true},
     {"source", stack_source, NULL, LANE_LOOK, true},
     {"scopes", values_scopes, NULL, LANE_LOOK, true},
@@ -221,15 +248,15 @@ static bool is_attached(struct session *session)
     return session->is_attached;
 }
 
-/* It is answered once the client has said all that it wants at first. */
-static void answer_attach(struct session *session, json_t *request, json_t *process)
+/* Answers `attach`, once the client has said all that it wants at first. */
+static void answer_attach(struct session *session, json_t *request)
 {
     {
         _guard_mutex_(&session->lock);
         session->attaching = json_incref(request);
     }
-    session_tell(session, "process", process);
     session_tell(session, "initialized", NULL);
+    session_order(session, LANE_EVALUATE, "(prepare)", 0);
 }
 
 void requests_serve(struct session *session, json_t *message)
@@ -250,11 +277,10 @@ void requests_serve(struct session *session, json_t *message)
     if (!is_done && lane_is_cancelled(&session->lanes[requests_lane(command)]))
         session_answer(session, message, NULL, "cancelled");
     else if (is_done && request->run == attach)
-        answer_attach(session, message, body);
+        answer_attach(session, message);
     else if (json_object_get(message, "seq"))
-        session_answer(session, message, body, why);
-    else
-        json_decref(body);
+        session_answer(session, message, json_incref(body), why);
+    json_decref(body);
     if (is_done && request->after)
         request->after(session, arguments);
 }

@@ -4,7 +4,6 @@
 #include "contrib/dap/events.h"
 #include "contrib/dap/member.h"
 #include "contrib/dap/message.h"
-#include "contrib/dap/motion.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -132,6 +131,20 @@ json_t *session_stops_of_all(struct session *session)
     return checked(json_copy(session->stops));
 }
 
+bool session_is_leaving(struct session *session, pid_t tid)
+{
+    _guard_mutex_(&session->lock);
+
+    return json_object_del(session->leaving, name_of(tid).text) == 0;
+}
+
+void session_leaves(struct session *session, pid_t tid)
+{
+    _guard_mutex_(&session->lock);
+
+    json_object_set_new(session->leaving, name_of(tid).text, json_true());
+}
+
 json_t *session_stack(struct session *session, pid_t tid)
 {
     _guard_mutex_(&session->lock);
@@ -147,30 +160,17 @@ void session_keep_stack(struct session *session, pid_t tid, const json_t *stop, 
         json_object_set(session->stacks, name_of(tid).text, frames);
 }
 
-void session_gives(struct session *session, pid_t tid)
-{
-    _guard_mutex_(&session->lock);
-
-    json_object_set_new(session->given, name_of(tid).text, json_true());
-}
-
-bool session_holds(struct session *session, const json_t *stop)
-{
-    static const char *const reasons[] = {"step", "return", "pause"};
-    const char *reason = member_words(stop, "reason");
-    pid_t tid = (pid_t)member_number(stop, "tid");
-    bool is_given = false;
-    _guard_mutex_(&session->lock);
-
-    if (!strcmp(reason, "crash"))
-        return session->breakpoints.has_caught;
-    for (size_t i = 0; i < ARRAY_SIZE(reasons); i++)
-        is_given |= !strcmp(reason, reasons[i]);
-    return is_given && (json_object_get(session->given, name_of(tid).text) ||
-                        (!strcmp(reason, "pause") && json_object_get(session->given, "0")));
-}
-
 /* ---- its life ---- */
+
+void session_order(struct session *session, enum lane_kind lane, const char *command,
+                   json_int_t tid)
+{
+    json_t *order =
+        checked(json_pack("{sss{sI}}", "command", command, "arguments", "threadId", tid));
+
+    lane_add(&session->lanes[lane], order);
+    json_decref(order);
+}
 
 static void serve(void *arg, json_t *request) { requests_serve(arg, request); }
 
@@ -186,13 +186,16 @@ static struct session *session_new(const char *mount, int out)
     session->first_line = 1;
     pthread_mutex_init(&session->out_lock, NULL);
     pthread_mutex_init(&session->lock, NULL);
+    pthread_mutex_init(&session->helpers_lock, NULL);
     files_init(&session->files);
     paths_init(&session->paths);
     places_init(&session->places);
     breakpoints_init(&session->breakpoints);
+    motion_init(&session->motion);
+    modules_init(&session->modules);
     session->stops = checked(json_object());
-    session->given = checked(json_object());
     session->stacks = checked(json_object());
+    session->leaving = checked(json_object());
     for (int i = 0; i < LANES; i++)
         if (lane_start(&session->lanes[i], serve, session) < 0)
             return NULL;
@@ -229,15 +232,13 @@ static bool take(struct session *session, json_t *request)
     return true;
 }
 
-/* Leaves the process as if nobody had been there. */
+/* Leaves the process as if nobody had been there: what it has set lives as long as its files. */
 static void leave(struct session *session)
 {
     for (int i = 0; i < LANES; i++)
         lane_stop(&session->lanes[i]);
-    if (!session->is_attached)
-        return;
-    breakpoints_leave(session);
-    motion_leave(session);
+    breakpoints_leave(&session->breakpoints);
+    motion_leave(&session->motion);
 }
 
 void session_run(const char *mount, FILE *in, int out)

@@ -8,25 +8,37 @@
 #include "contrib/dap/breakpoints.h"
 #include "contrib/dap/files.h"
 #include "contrib/dap/lane.h"
+#include "contrib/dap/modules.h"
+#include "contrib/dap/motion.h"
 #include "contrib/dap/paths.h"
 #include "contrib/dap/places.h"
+#include "contrib/dap/request.h"
 
 #include <stdio.h>
 
-enum lane_kind { LANE_LOOK, LANE_ACT, LANE_EVALUATE, LANES };
+/* How long a thread is held, at most. It is as long as can be: whoever has it held says so with
+ * `here`, and it goes on when that one has gone. */
+#define HOLD "7d"
+
+enum helper { HELPER_SHOWN, HELPER_COMPLETED, HELPERS }; /* shown.py, completed.py */
 
 struct session {
     const char *mount;
     struct files files;
     pid_t pid;
-    int events; /* the file of that name, from `attach` on until it is heard; -1: none */
+    int events;      /* the file of that name, from `attach` on until it is heard; -1: none */
+    json_t *process; /* as the client is told of it */
     struct paths paths;
     struct places places;
     struct breakpoints breakpoints;
+    struct motion motion;
+    struct modules modules;
     struct lane lanes[LANES];
-    int first_line; /* as the client counts lines: 1 or 0 */
-    bool native;    /* native frames are shown, too */
-    bool own_code;  /* steps and exceptions are told in the program's own code only */
+    pthread_mutex_t helpers_lock; /* guards */
+    char *helpers[HELPERS]; /* as the process's Python has compiled them; NULL: it hasn't yet */
+    int first_line;         /* as the client counts lines: 1 or 0 */
+    bool native;            /* native frames are shown, too */
+    bool own_code;          /* steps and exceptions are told in the program's own code only */
 
     pthread_mutex_t out_lock; /* guards what follows */
     int out;
@@ -34,7 +46,7 @@ struct session {
 
     pthread_mutex_t lock; /* guards what follows */
     json_t *stops;        /* by thread: the `stop` of `events` that holds it */
-    json_t *given;        /* threads that were told to step or to pause; "0": all */
+    json_t *leaving;      /* threads that step out of the program's own code, and go on until it */
     json_t *stacks;       /* by thread that is held: its frames, as the client has them */
     json_t *attaching;    /* the request that is answered last; NULL: none */
     bool is_attached;
@@ -56,31 +68,20 @@ bool session_stops(struct session *session, pid_t tid, json_t *stop);
 /* A thread goes on, or is about to: what the client knows of its frames is over. Whether a stop of
  * it was known. */
 bool session_goes_on(struct session *session, pid_t tid);
-/* It is held still, elsewhere: what the client knows of its frames is over. */
+/* A thread is held still, elsewhere: what the client knows of its frames is over. */
 void session_moves(struct session *session, pid_t tid);
+/* Has one of its threads do what no client asks for, and isn't answered. tid: a thread, 0: none. */
+void session_order(struct session *session, enum lane_kind lane, const char *command,
+                   json_int_t tid);
 /* The stop of a thread that is held, a new reference; NULL: it isn't, as far as is known. */
 json_t *session_stop_of(struct session *session, pid_t tid);
-/* Of all that are held, by thread; new. */
+/* The stops of all threads that are held, by thread; new. */
 json_t *session_stops_of_all(struct session *session);
+/* Whether a thread steps out of the program's own code, and isn't there again: it was marked so,
+ * and now isn't. */
+bool session_is_leaving(struct session *session, pid_t tid);
+void session_leaves(struct session *session, pid_t tid);
 /* The frames that were kept of a thread, a new reference; NULL: none are. */
 json_t *session_stack(struct session *session, pid_t tid);
 /* Keeps them until it goes on; unless that isn't its stop any more. */
 void session_keep_stack(struct session *session, pid_t tid, const json_t *stop, json_t *frames);
-/* A thread, or with 0 each, is told to step, or to pause. */
-void session_gives(struct session *session, pid_t tid);
-/* Whether this session has a thread held: by a step or a pause that it gave, or at an exception
- * that nobody caught. */
-bool session_holds(struct session *session, const json_t *stop);
-
-/* One request: its answer's body, new; NULL: *why, the caller's, has the words. */
-typedef json_t *request_run(struct session *session, const json_t *arguments, char **why);
-/* What is done after it was answered. */
-typedef void request_after(struct session *session, const json_t *arguments);
-/* Fails with words, made as by printf(3). Always NULL. */
-json_t *request_fail(char **why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Fails with what a file said. Always NULL. */
-json_t *request_fail_by(const struct reply *reply, char **why);
-/* Every request; also those of the protocol that can't be done have words. Serves one. */
-void requests_serve(struct session *session, json_t *request);
-/* Which thread serves it. */
-enum lane_kind requests_lane(const char *command);

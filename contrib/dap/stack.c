@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "contrib/dap/member.h"
+#include "contrib/dap/modules.h"
 
 json_t *stack_threads(struct session *session, const json_t *arguments, char **why)
 {
@@ -14,6 +15,20 @@ json_t *stack_threads(struct session *session, const json_t *arguments, char **w
 }
 
 /* ---- stackTrace ---- */
+
+/* Code that isn't the program's own is there, but doesn't catch the eye. */
+static void show_source(struct session *session, const char *file, json_t *frame)
+{
+    json_t *source = paths_source(&session->paths, file);
+
+    modules_see(session, file);
+    if (session->own_code && !paths_is_own(&session->paths, file)) {
+        json_object_set_new(frame, "presentationHint", json_string("subtle"));
+        json_object_set_new(source, "presentationHint", json_string("deemphasize"));
+        json_object_set_new(source, "origin", json_string("library"));
+    }
+    json_object_set_new(frame, "source", source);
+}
 
 static json_t *show_frame(struct session *session, const json_t *row, const struct place *place)
 {
@@ -28,8 +43,7 @@ static json_t *show_frame(struct session *session, const json_t *row, const stru
                               (json_int_t)(is_python ? session->first_line : 0));
 
     if (is_python)
-        json_object_set_new(frame, "source",
-                            paths_source(&session->paths, member_words(row, "file")));
+        show_source(session, member_words(row, "file"), frame);
     else
         json_object_set_new(frame, "presentationHint", json_string(is_native ? "subtle" : "label"));
     if (is_native) {
@@ -43,7 +57,8 @@ static json_t *show_frame(struct session *session, const json_t *row, const stru
     return frame;
 }
 
-/* Of what an exception has left that nobody caught, its stack is gone. */
+/* The frames that a crash has recorded: of what an exception has left that nobody caught, the stack
+ * is gone. */
 static json_t *crash_rows(struct session *session, pid_t tid, struct reply *reply)
 {
     return files_query(&session->files, reply,
@@ -58,8 +73,8 @@ static json_t *crash_rows(struct session *session, pid_t tid, struct reply *repl
  "FROM backtrace WHERE tid = %d), p AS (SELECT min(number) AS first, max(number) AS last FROM f " \
  "WHERE frame_type = 'Python') SELECT f.* FROM f, p "
 
-/* Of a thread that is held from its innermost Python frame, since what is above that is how it is
- * held; what begins the thread is left out too. */
+/* The frames of a thread; of one that is held from its innermost Python frame on, since what is
+ * above that is how it is held; what begins the thread is left out too. */
 static json_t *stack_rows(struct session *session, pid_t tid, bool is_held, struct reply *reply)
 {
     if (!session->native)
@@ -80,13 +95,17 @@ static json_t *read_stack(struct session *session, pid_t tid, const json_t *stop
     json_t *rows = has_crashed ? crash_rows(session, tid, reply)
                                : stack_rows(session, tid, stop, reply),
            *frames = rows ? json_array() : NULL, *row;
+    json_int_t outermost = 0;
     size_t i;
 
+    json_array_foreach(rows, i, row) if (member_number(row, "depth") > outermost)
+        outermost = member_number(row, "depth");
     json_array_foreach(rows, i, row)
     {
         const struct place place = {.kind = PLACE_FRAME,
                                     .tid = tid,
                                     .depth = (int)member_number(row, "depth"),
+                                    .outer = (int)(outermost - member_number(row, "depth")),
                                     .crash = member_number(row, "crash")};
         json_array_append_new(frames, show_frame(session, row, &place));
     }
@@ -94,7 +113,8 @@ static json_t *read_stack(struct session *session, pid_t tid, const json_t *stop
     return frames;
 }
 
-/* The same as long as the thread is held there: clients ask for it in pieces. */
+/* The stack of a thread, which stays the same as long as the thread is held there: clients ask for
+ * it in pieces. */
 static json_t *stack_of(struct session *session, pid_t tid, struct reply *reply)
 {
     json_t *stop = session_stop_of(session, tid), *frames = session_stack(session, tid);
@@ -159,7 +179,7 @@ json_t *stack_exception(struct session *session, const json_t *arguments, char *
 
 /* ---- source ---- */
 
-/* As the process finds it on its disk; NULL: it doesn't. */
+/* Reads a source as the process finds it on its disk; NULL: it doesn't. */
 static json_t *read_source(const struct session *session, const char *name)
 {
     _cleanup_free_ char *path = NULL, *content = NULL;

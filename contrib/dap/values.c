@@ -7,15 +7,17 @@
 #include <errno.h>
 #include <stdarg.h>
 
-#define SEPARATOR '\x1e' /* values.py */
+#define SEPARATOR '\x1e' /* shown.py */
 
-static const char helper[] =
-#include "values.py.inc"
-    ;
+static const char *const helpers[] = {[HELPER_SHOWN] =
+#include "shown.py.inc"
+                                          , [HELPER_COMPLETED] =
+#include "completed.py.inc"
+};
 
 /* ---- running Python ---- */
 
-/* In a frame, or, without one, in the main module. */
+/* Runs code in a frame, or, without one, in the main module. */
 static void run(struct session *session, const struct place *place, const char *code,
                 struct reply *reply)
 {
@@ -42,23 +44,56 @@ static char *literal(const char *text)
     return made;
 }
 
-/* What a function of the helper's says; *said, the caller's, what the code printed before that. The
- * arguments are made as by printf(3). */
+/* A helper's code as the process's Python has compiled it, as a literal: that takes longer than all
+ * else, and is done once. NULL: *reply has the words. */
+static const char *code_of(struct session *session, enum helper helper, struct reply *reply)
+{
+    _cleanup_free_ char *source = literal(helpers[helper]), *code = NULL;
+    _guard_mutex_(&session->helpers_lock);
+
+    if (session->helpers[helper])
+        return session->helpers[helper];
+    if (!source || asprintf(&code,
+                            "print(__import__('marshal').dumps(compile(%s, '<probefs-dap>', "
+                            "'exec', 0, True, 2)))",
+                            source) < 0)
+        return NULL;
+    run(session, NULL, code, reply);
+    if (!reply->error)
+        session->helpers[helper] = strndup(reply->text, strcspn(reply->text, "\n"));
+    return session->helpers[helper];
+}
+
+void values_prepare(struct session *session, const json_t *arguments)
+{
+    for (enum helper helper = 0; helper < HELPERS; helper++) {
+        _cleanup_reply_ struct reply reply = {0};
+        code_of(session, helper, &reply);
+    }
+}
+
+/* What a helper says of these arguments, made as by printf(3); *said, the caller's, is what they
+ * printed before. NULL: *reply has the words. */
 static json_t *call(struct session *session, const struct place *place, struct reply *reply,
-                    char **said, const char *function, const char *arguments, ...)
+                    char **said, enum helper helper, const char *arguments, ...)
     __attribute__((format(printf, 6, 7)));
 static json_t *call(struct session *session, const struct place *place, struct reply *reply,
-                    char **said, const char *function, const char *arguments, ...)
+                    char **said, enum helper helper, const char *arguments, ...)
 {
-    _cleanup_free_ char *what = NULL, *code = NULL, *source = literal(helper);
+    const char *compiled = code_of(session, helper, reply);
+    _cleanup_free_ char *what = NULL, *code = NULL;
     va_list args;
 
+    if (!compiled)
+        return NULL;
+    reply_deinit(reply);
     va_start(args, arguments);
     int r = vasprintf(&what, arguments, args);
     va_end(args);
-    if (r < 0 || !source ||
-        asprintf(&code, "(lambda _p: (exec(%s, _p), _p)[1])({})['%s'](%s)", source, function,
-                 what) < 0)
+    if (r < 0 || asprintf(&code,
+                          "(lambda _p: exec(__import__('marshal').loads(%s), _p) or "
+                          "_p['say'])({})(%s)",
+                          compiled, what) < 0)
         code = NULL;
     run(session, place, code ? code : "", reply);
     char *json = reply->error ? NULL : strrchr(reply->text, SEPARATOR);
@@ -78,6 +113,7 @@ static int64_t place_in(struct session *session, const struct place *frame, enum
     return places_add(&session->places, (struct place){.kind = kind,
                                                        .tid = frame->tid,
                                                        .depth = frame->depth,
+                                                       .outer = frame->outer,
                                                        .crash = frame->crash,
                                                        .path = path,
                                                        .rows = rows});
@@ -196,9 +232,10 @@ static json_t *locals(struct session *session, const struct place *place, char *
                            (long long)place->crash, place->depth);
     else
         rows = files_query(&session->files, &reply,
-                           "SELECT name, type, value FROM locals WHERE tid = %d AND depth = %d AND "
+                           "SELECT name, type, value FROM locals WHERE tid = %d AND depth = "
+                           "(SELECT max(depth) FROM backtrace WHERE tid = %d) - %d AND "
                            "name NOT NULL",
-                           (int)place->tid, place->depth);
+                           (int)place->tid, (int)place->tid, place->outer);
     if (!rows) {
         json_decref(found);
         return request_fail_by(&reply, why);
@@ -217,11 +254,11 @@ static json_t *locals(struct session *session, const struct place *place, char *
     return json_pack("{so}", "variables", found);
 }
 
-/* Those of one value, by a look of the process's own. */
+/* The children of a value, by a look of the process's own. */
 static json_t *children(struct session *session, json_int_t number, struct place *place, char **why)
 {
     _cleanup_reply_ struct reply reply = {0};
-    json_t *row = call(session, place, &reply, NULL, "show", "(\n%s\n)",
+    json_t *row = call(session, place, &reply, NULL, HELPER_SHOWN, "(\n%s\n)",
                        place->kind == PLACE_GLOBALS ? "globals()" : place->path);
 
     if (!row)
@@ -261,7 +298,7 @@ static json_t *assign(struct session *session, const struct place *frame, const 
     run(session, frame, code, &done);
     if (done.error)
         return request_fail_by(&done, why);
-    json_t *row = call(session, frame, &shown, NULL, "show", "(\n%s\n)", target);
+    json_t *row = call(session, frame, &shown, NULL, HELPER_SHOWN, "(\n%s\n)", target);
     if (!row)
         return request_fail_by(&shown, why);
     json_t *made = json_object();
@@ -284,7 +321,7 @@ json_t *values_set(struct session *session, const json_t *arguments, char **why)
     return assign(session, &place, path, value, why);
 }
 
-/* Of the arguments' frame; false: there is none. */
+/* Finds the place of the arguments' frame; false: there is none. */
 static bool find_frame(struct session *session, const json_t *arguments, struct place *out)
 {
     return places_find(&session->places, member_number(arguments, "frameId"), out);
@@ -317,7 +354,7 @@ json_t *values_evaluate(struct session *session, const json_t *arguments, char *
     if (!has_frame && member_number(arguments, "frameId"))
         return request_fail(why, "that frame isn't known any more: its thread has gone on");
     const struct place *frame = has_frame ? &place : NULL;
-    json_t *row = call(session, frame, &shown, &said, "show", "(\n%s\n)%s", expression,
+    json_t *row = call(session, frame, &shown, &said, HELPER_SHOWN, "(\n%s\n)%s", expression,
                        is_whole ? ", None" : "");
     if (row) {
         json_t *made = json_object();
@@ -359,9 +396,11 @@ json_t *values_complete(struct session *session, const json_t *arguments, char *
     for (last = end; last > start && text[last - 1] != '.';)
         last--;
     bool has_frame = find_frame(session, arguments, &place);
+    if (!has_frame && member_number(arguments, "frameId"))
+        return request_fail(why, "that frame isn't known any more: its thread has gone on");
     _cleanup_free_ char *whole = strndup(text + start, end - start);
     _cleanup_free_ char *name = whole ? literal(whole) : NULL;
-    json_t *found = call(session, has_frame ? &place : NULL, &reply, NULL, "complete",
+    json_t *found = call(session, has_frame ? &place : NULL, &reply, NULL, HELPER_COMPLETED,
                          "%s, {**vars(__import__('builtins')), **globals(), **locals()}",
                          name ? name : "''");
     if (!found)

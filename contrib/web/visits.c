@@ -81,7 +81,7 @@ void visit_leave(struct visits *visits, struct visit *visit)
     unref(visits, visit);
 }
 
-/* With the lock: it isn't there yet. */
+/* Adds a file to a visit that hasn't it yet. With the lock. */
 static int add_file(struct visit *visit, const char *mount, const char *path,
                     struct visit_file **out)
 {

@@ -22,7 +22,7 @@ struct visits {
 /* A page has come; visit_leave() ends it. NULL: there is one of that name, or no memory. */
 struct visit *visit_begin(struct visits *visits, const char *name);
 
-/* It has gone: its files are closed, once nobody uses one any more. */
+/* A visit has gone: its files are closed, once nobody uses one any more. */
 void visit_leave(struct visits *visits, struct visit *visit);
 
 struct visit_file {

@@ -1,4 +1,4 @@
-/* Who may look at whom: the kernel's rule for reading /proc/PID, applied to the thread that asks
+/* The kernel's rule for reading /proc/PID: who may look at whom, applied to the thread that asks
  * and not to the daemon, which may be root.
  *
  * access_decide() is __ptrace_may_access() (kernel/ptrace.c) with PTRACE_MODE_READ_FSCREDS,
@@ -106,7 +106,7 @@ int access_read_target(pid_t pid, struct access_target *out);
  * another user namespace only who has CAP_SYS_PTRACE in the daemon's own sees it. */
 int access_look_ended(const struct access *access, struct access_caller *caller,
                       const struct access_target *target);
-/* Whether they may have it dropped: as access_control(). */
+/* Whether they may have what is left of a process dropped: as access_control(). */
 int access_control_ended(const struct access *access, struct access_caller *caller,
                          const struct access_target *target);
 
@@ -115,7 +115,8 @@ int access_control_ended(const struct access *access, struct access_caller *call
  * with ptrace(2) and process_vm_writev(2) ask (PTRACE_MODE_ATTACH_REALCREDS): who runs a setuid
  * program of the target's user isn't its user. */
 int access_decide_control(const struct access_caller *caller, const struct access_target *target);
-/* The same for process pid; asks access_look() first. On failure why says what to do. */
+/* access_decide_control() for process pid; asks access_look() first. On failure why says what to
+ * do. */
 int access_control(const struct access *access, struct access_caller *caller, pid_t pid,
                    struct text *why);
 
@@ -123,7 +124,8 @@ int access_control(const struct access *access, struct access_caller *caller, pi
  * -EPERM where it is in one that the target isn't in, and has no CAP_SYS_PTRACE over it. The kernel
  * asks that itself where a thread traces (Landlock), but here it is the daemon that does. */
 int access_decide_sandbox(const struct access_caller *caller, const struct access_target *target);
-/* The same for process pid, whoever the daemon is. On failure why says what to do. -ESRCH. */
+/* access_decide_sandbox() for process pid, whoever the daemon is. On failure why says what to do.
+ * -ESRCH. */
 int access_sandbox(struct access_caller *caller, pid_t pid, struct text *why);
 
 /* kernel.yama.ptrace_scope: who may attach to whom (Documentation/admin-guide/LSM/Yama.rst). */
@@ -133,7 +135,7 @@ enum yama_scope { YAMA_CLASSIC, YAMA_ANCESTORS, YAMA_CAPABLE, YAMA_NOBODY };
  * caller's process. */
 int access_decide_yama(const struct access_caller *caller, const struct access_target *target,
                        enum yama_scope scope, bool descends);
-/* The same for process pid as things are; for a caller who is what the daemon is, the kernel itself
- * says it. On failure why says what to do. -ESRCH. */
+/* access_decide_yama() for process pid as things are; for a caller who is what the daemon is, the
+ * kernel itself says it. On failure why says what to do. -ESRCH. */
 int access_yama(const struct access *access, struct access_caller *caller, pid_t pid,
                 struct text *why);

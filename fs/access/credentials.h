@@ -49,14 +49,14 @@ bool credentials_same(const struct credentials *a, const struct credentials *b);
 
 #define PRINCIPALS_MAX 8 /* in whose name one thing is done: more of them are a game */
 
-/* Those in whose name something is done. What one of them may not do isn't done. */
+/* The users in whose name something is done. What one of them may not do isn't done. */
 struct principals {
     struct credentials *opener; /* of the file, or who asks; the reference is another's */
     struct access_caller items[PRINCIPALS_MAX];
     size_t n;
 };
 
-/* Who asks, and waits for the answer, as the only one. */
+/* Begins with the one who asks, and waits for the answer. */
 void principals_init(struct principals *principals, struct credentials *only);
 /* -EPERM: there are PRINCIPALS_MAX already. lives: it waits for the answer. */
 int principals_add(struct principals *principals, const struct credentials *credentials,
@@ -64,8 +64,8 @@ int principals_add(struct principals *principals, const struct credentials *cred
 /* Whether all of them may look at process pid: as access_look(). */
 int principals_look(const struct access *access, struct principals *principals, pid_t pid);
 
-/* Those in whose name something is read, to be asked by what knows nothing of access. A copy for
- * each thread. */
+/* The users in whose name something is read, to be asked by what knows nothing of access. A copy
+ * for each thread. */
 struct looker {
     const struct access *access;
     struct principals principals;

@@ -6,7 +6,7 @@
 
 #define ALLOC_FIRST 64 /* slots, of which three quarters are used at most */
 
-/* Where it is, or where there is room for it. */
+/* The slot of an address, or the one where there is room for it. */
 static size_t slot_of(const struct addresses *addresses, uint64_t address)
 {
     size_t slot = (address >> 4) * 0x9e3779b97f4a7c15u >> 32; /* Fibonacci hashing */

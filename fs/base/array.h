@@ -24,7 +24,7 @@ static inline void *array_grow(void *array, size_t *alloc, size_t n, size_t item
 }
 
 /* clang-format off */
-/* The same as a statement about a variable: 0 or -ENOMEM. */
+/* array_grow() of a variable: 0 or -ENOMEM. */
 #define ARRAY_GROW(array, alloc, n)                                             \
     ({                                                                          \
         void *grown_ = array_grow((array), &(alloc), (n), sizeof *(array));     \
@@ -49,7 +49,7 @@ static inline void *array_grow(void *array, size_t *alloc, size_t n, size_t item
     })
 /* clang-format on */
 
-/* As qsort(3), which takes no NULL, not even for no items. */
+/* qsort(3) that takes NULL where there are no items. */
 static inline void array_sort(void *array, size_t n, size_t item,
                               int (*compare)(const void *a, const void *b))
 {

@@ -19,7 +19,7 @@ static inline void budget_init(struct budget *budget, size_t all, size_t each, s
     pthread_mutex_init(&budget->lock, NULL);
 }
 
-/* Nothing may be taken then. */
+/* Ends a budget of which nothing is taken any more. */
 static inline void budget_deinit(struct budget *budget)
 {
     shares_deinit(&budget->bytes);

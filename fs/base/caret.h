@@ -1,4 +1,4 @@
-/* Where in a line something is wrong. */
+/* A mark below a line, at the place where something is wrong. */
 #pragma once
 
 #include "fs/base/text.h"

@@ -15,7 +15,7 @@ static enum python_token wrong(struct python_scan *scan, const char *at, const c
     return PYTHON_WRONG;
 }
 
-/* In raw strings, too, a backslash takes the quote after it along. */
+/* Reads a string to its end. In raw strings, too, a backslash takes the quote after it along. */
 static enum python_token read_string(struct python_scan *scan)
 {
     const char *p = scan->at, quote = *p;

@@ -1,4 +1,4 @@
-/* Where a Python expression ends in a line that has more than it.
+/* Finds where a Python expression ends in a line that has more than it.
  *
  * Of Python's grammar this knows strings, brackets, comments and words: enough to find what stands
  * outside of them. Whether it is an expression the interpreter says. */

@@ -2,7 +2,7 @@
 
 #include <limits.h>
 
-/* One number at *at. */
+/* Reads the number at *at. */
 static bool read_number(const char **at, const char *end, unsigned *out)
 {
     uint64_t value = 0;

@@ -13,7 +13,7 @@ void shares_deinit(struct shares *shares)
     shares->nusers = shares->alloc = 0;
 }
 
-/* Where the user is, or would be. */
+/* The index of a user, or the one at which there would be one. */
 static size_t find(const struct shares *shares, uid_t uid)
 {
     size_t i = 0;

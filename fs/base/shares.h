@@ -17,12 +17,12 @@ struct shares {
     size_t nusers, alloc;
 };
 
-/* Nothing may be taken then. */
+/* Ends shares of which nothing is taken any more. */
 void shares_deinit(struct shares *shares);
 
 /* Takes one for a user. -EAGAIN: there are no more; -EDQUOT: not for this user; -ENOMEM. */
 int shares_take(struct shares *shares, uid_t uid);
 void shares_give(struct shares *shares, uid_t uid);
-/* The same for `n` at once, which may be none. */
+/* shares_take() of `n` at once, which may be none. */
 int shares_take_many(struct shares *shares, uid_t uid, size_t n);
 void shares_give_many(struct shares *shares, uid_t uid, size_t n);

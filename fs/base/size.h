@@ -5,5 +5,5 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One too large for that becomes UINT64_MAX. False: it is no such number. */
+/* Reads such a number; one that is too large becomes UINT64_MAX. False: the text is none. */
 bool size_parse(const char *text, size_t size, uint64_t *out);

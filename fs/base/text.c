@@ -173,7 +173,7 @@ void text_add_escaped(struct text *t, const char *bytes, size_t size)
     }
 }
 
-/* One valid UTF-8 sequence. */
+/* Adds one valid UTF-8 sequence. */
 static void add_json_character(struct text *t, const unsigned char *s, size_t n)
 {
     if (*s == '"' || *s == '\\')

@@ -180,7 +180,11 @@ static int read_setting(struct reader *reader)
     reader_skip_blanks(reader);
     if (r == 0)
         r = read_captures(reader);
-    return r == 0 ? read_conditions(reader) : r;
+    if (r == 0)
+        r = read_conditions(reader);
+    if (reader->out->kind == BREAKPOINT_NAN && !reader->out->count)
+        reader->out->count = 1; /* what isn't finite makes all that follows so */
+    return r;
 }
 
 int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *out,

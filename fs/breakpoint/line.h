@@ -3,8 +3,9 @@
  *   [ID:] [here] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR]
  *     [after N] [every N] [x COUNT]
  *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE] [in
- * PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace]
+ * PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] | nan [EXPR]
  *
+ * of nan the first hit is the last one, unless it says `x COUNT`;
  * or, to take something out, [on RANKS] -ID or -LOCATION. `#` begins a comment, but not in a
  * string. FILE stands in quotes, '' or "", where it has a blank, a `{` or a `#` in it. Tabs are
  * blanks. */
@@ -54,5 +55,5 @@ int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *
 /* Writes it, without the id and `here`, in the one way in which all that mean the same words are
  * written. Returns how far behind the beginning its location begins. */
 size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out);
-/* The same for its location. */
+/* breakpoint_text_print() of the location alone. */
 void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct text *out);

@@ -4,7 +4,7 @@
 
 #define LOCATIONS                                                                                 \
  "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE] [in PATH|own], " \
- "watch EXPR or watch 0xADDR:LEN"
+ "watch EXPR, watch 0xADDR:LEN or nan [MODEL]"
 
 /* Names joined by dots, of which some may be <locals>, <lambda> and the like. */
 static bool is_dotted(struct words name)
@@ -191,6 +191,16 @@ static int read_watch(struct reader *reader)
     return 0;
 }
 
+/* An expression for a model, or nothing for all there are. */
+static int read_nan(struct reader *reader)
+{
+    reader->out->kind = BREAKPOINT_NAN;
+    if (reader_at_end(reader) || *reader->at == '{' || is_word(reader_peek(reader), "if") ||
+        is_count(reader))
+        return 0;
+    return reader_expression(reader, ENDS_WATCH | ENDS_COUNT, &reader->out->where);
+}
+
 int reader_location(struct reader *reader)
 {
     if (reader_at_end(reader))
@@ -199,6 +209,8 @@ int reader_location(struct reader *reader)
         return read_raise(reader);
     if (reader_take(reader, "watch"))
         return read_watch(reader);
+    if (reader_take(reader, "nan"))
+        return read_nan(reader);
     if (reader_take(reader, "return"))
         return read_function(reader, reader_peek(reader), BREAKPOINT_RETURN);
     if (*reader->at == '"' || *reader->at == '\'')

@@ -1,4 +1,4 @@
-/* Where a breakpoint is: LOCATION in the grammar of line.h. */
+/* The place of a breakpoint: LOCATION in the grammar of line.h. */
 #pragma once
 
 #include "fs/breakpoint/reader.h"

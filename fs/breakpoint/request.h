@@ -28,7 +28,8 @@ void breakpoint_request_deinit(struct breakpoint_request *request);
 
 /* Whether a line is for that rank; -1: for a process that is none. */
 bool breakpoint_line_is_for(const struct breakpoint_line *line, int64_t rank);
-/* Those of its lines, which stay the request's own. -ENOMEM. To be released in any case. */
+/* The lines of a request that are for a rank; they stay the request's own. -ENOMEM. To be released
+ * in any case. */
 int breakpoint_request_for(const struct breakpoint_request *request, int64_t rank,
                            struct breakpoint_request *out);
 

@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-/* Of one that doesn't keep to the limit the rest isn't shown. */
+/* An agent that doesn't keep to the limit may have more: the rest isn't shown. */
 #define SET_MAX (2 * PROTO_BREAKPOINTS_MAX)
 
 void breakpoint_rows_deinit(struct breakpoint_rows *set)
@@ -18,7 +18,7 @@ void breakpoint_rows_deinit(struct breakpoint_rows *set)
     *set = (struct breakpoint_rows){0};
 }
 
-/* Where the row of an id is, or belongs. */
+/* The index at which the row of an id is, or belongs. */
 static size_t find(const struct breakpoint_rows *set, int64_t id)
 {
     return LOWER_BOUND(set->n, i, (int64_t)set->rows[i]->words[BREAKPOINTS_ID] < id);

@@ -36,9 +36,9 @@ void events_free(struct events *events); /* once its readers are; NULL is fine *
  */
 int event_reader_new(struct events *events, struct process *process, enum feed_kind kind, uid_t uid,
                      struct text *why, struct event_reader **out);
-/* Of all processes that the caller may look at, those to come as well: it never ends. Each line
- * begins with host and rank. access must outlive it. job: of those alone that are in that job of
- * uid's; NULL: all. Also what listing processes fails with. */
+/* Reads the events of all processes that the caller may look at, those to come as well: it never
+ * ends. Each line begins with host and rank. access must outlive it. job: of those alone that are
+ * in that job of uid's; NULL: all. Also what listing processes fails with. */
 int event_reader_new_all(struct events *events, const struct access *access,
                          const struct access_caller *caller, enum feed_kind kind, const char *job,
                          uid_t uid, struct text *why, struct event_reader **out);
@@ -128,10 +128,10 @@ int events_start(struct events *events);
 /* Queues, for event_finish(), the waiters of this source's readers that can be
  * answered; the rest waits on. */
 void event_collect(struct source *source, struct waiter **done);
-/* The same for all that wait of one reader, with an error. */
+/* event_collect() of all that wait of one reader, with an error. */
 void event_collect_failed(struct event_reader *reader, struct waiter **done, int error);
 /* Sends the answers. */
 void event_finish(struct waiter *done);
-/* Of one that reads of all processes: adds those that came since, and drops those that ended and
- * have been read of. -ENOMEM. */
+/* Has a reader of all processes add those that came since, and drop those that ended and have been
+ * read of. -ENOMEM. */
 int event_reader_update(struct event_reader *reader, const struct process_list *list);

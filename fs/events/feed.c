@@ -145,8 +145,8 @@ static int on_blocked(void *arg, const struct ring_row *row)
     return 0;
 }
 
-/* Of a ring that was made since the feed began all is new; of one that was only found since,
- * what was written before isn't. */
+/* Follows a ring. Of one that was made since the feed began all is new; of one that was only found
+ * since, what was written before isn't. */
 static void follow(struct feed *feed, struct ring_reader *ring, struct followed *followed,
                    int (*row)(void *arg, const struct ring_row *row))
 {
@@ -163,8 +163,8 @@ static void follow(struct feed *feed, struct ring_reader *ring, struct followed 
     (void)ring_reader_follow(ring, &followed->at, &follower);
 }
 
-/* In this order: that a thread goes on is in events, and that it stopped, which is written before,
- * in hits: who sees the one has seen the other. */
+/* The rings that are followed, in this order: that a thread goes on is in events, and that it
+ * stopped, which is written before, in hits. So who sees the one has seen the other. */
 static const struct following {
     enum recorded table;
     int (*row)(void *arg, const struct ring_row *row);

@@ -90,7 +90,7 @@ static bool has_tap(const struct event_reader *reader, const struct process *pro
     return tap;
 }
 
-/* Of one job: a process may say only after its start what it is. */
+/* Adds the processes of one job: a process may say only after its start what it is. */
 static int add_members(struct event_reader *reader, const struct process_list *list, double since,
                        struct waiter **done)
 {
@@ -127,7 +127,8 @@ static int add_new(struct event_reader *reader, const struct process_list *list,
     return r;
 }
 
-/* Those that have been read to their end; of the others the newest are kept, which are first. */
+/* Drops the processes that have ended and been read to their end; of the others that ended the
+ * newest are kept, which are first. */
 static void drop_ended(struct event_reader *reader)
 {
     unsigned kept = 0;
@@ -157,7 +158,7 @@ int event_reader_update(struct event_reader *reader, const struct process_list *
 
 /* ---- their life ---- */
 
-/* Its events are those from now on. With the lock. */
+/* Enters a reader, whose events are those from now on. With the lock. */
 static int enter(struct event_reader *reader, struct text *why)
 {
     struct events *events = reader->events;
@@ -189,7 +190,7 @@ static void leave(struct event_reader *reader)
     }
 }
 
-/* Of one process, or of those in the list. */
+/* Opens a reader of one process, or of those in the list. */
 static int reader_open(struct event_reader *reader, struct process *process,
                        const struct process_list *list, struct text *why)
 {
@@ -238,7 +239,7 @@ int event_reader_new(struct events *events, struct process *process, enum feed_k
     return r;
 }
 
-/* As it may stand in JSON. */
+/* Reads the name of the host, as it may stand in JSON. */
 static void read_host(char host[HOST_NAME_MAX + 1])
 {
     host[HOST_NAME_MAX] = 0;

@@ -69,7 +69,7 @@ static void take_lines(struct event_reader *reader, struct tap *tap, size_t size
     feed_take(tap->source->feed, &tap->at, size, front, &reader->lines);
 }
 
-/* Of processes that are gone. */
+/* Takes what was lost of processes that are gone. */
 static void take_lost(struct event_reader *reader)
 {
     _cleanup_(text_deinit) struct text line = TEXT_INIT;
@@ -105,7 +105,7 @@ static void take(struct event_reader *reader, size_t size, struct text *out)
     reader->given += n;
 }
 
-/* Those of a reader that can be answered; the rest waits on. */
+/* Collects the waiters of a reader that can be answered; the rest waits on. */
 static void collect(struct event_reader *reader, struct waiter **done)
 {
     while (reader->waiters && is_readable(reader)) {

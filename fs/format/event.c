@@ -96,7 +96,8 @@ void event_text_row(pid_t pid, const struct ring_row *row, struct text *out)
     text_puts(out, "}\n");
 }
 
-/* Where a thread was, and why: what hits, stops and their ends have in common. */
+/* Begins an event with where a thread was, and why: what hits, stops and their ends have in
+ * common. */
 static void begin_hit(struct text *out, double ts, const char *kind, pid_t pid,
                       const struct ring_row *row)
 {

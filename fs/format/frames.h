@@ -16,5 +16,5 @@ bool frame_add_folded(const struct frame *frame, struct text *out);
 
 /* A thread's headline, "Thread 1240 (loader-0) [idle, futex, for 34.2 s]". */
 void thread_add_head(const struct thread *thread, struct text *out);
-/* The same and its frames, innermost first. */
+/* thread_add_head(), and the thread's frames, innermost first. */
 void thread_add_backtrace(const struct thread *thread, struct text *out);

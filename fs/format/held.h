@@ -9,5 +9,6 @@ void held_text(struct target *target, const struct held *held, struct text *out)
 /* `Stopped: ` and the numbers of the threads, or "none"; nothing where no agent
  * runs, which can hold them. */
 void held_text_all(struct target *target, struct text *out);
-/* The same without numbers, "Stopped: 2 threads": what many processes say alike. */
+/* held_text_all() without numbers of threads, "Stopped: 2 threads": what many processes say
+ * alike. */
 void held_text_count(struct target *target, struct text *out);

@@ -7,7 +7,7 @@ struct snapshot;
 
 /* "Python: ...", "Implementation: ..." and "Supported: ...". */
 void identity_version(struct target *target, struct text *out);
-/* These, "Executable: ..." and "Cmdline: ...". */
+/* Adds "Executable: ..." and "Cmdline: ...". */
 void identity_program(struct target *target, struct text *out);
 /* "Started: ...". Returns how long that is ago, in seconds. */
 double identity_started(uint64_t start_time, struct text *out);

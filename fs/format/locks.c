@@ -64,8 +64,8 @@ static void add_place(const struct listing *l, const struct wait_place *place)
         text_printf(l->out, " (%s:%d)", slash ? slash + 1 : file, place->line);
 }
 
-/* For how long: what is known of the wait itself, else for how long the thread has stood still. A
- * holder has had it for that long at least. */
+/* Adds for how long somebody waits: what is known of the wait itself, else how long the thread has
+ * stood still. A holder has had it for that long at least. */
 static void add_since(const struct listing *l, const struct actor *who, bool holds, int64_t ns)
 {
     const struct thread *thread = who->kind == ACTOR_THREAD ? thread_of(l->snapshot, who->id)
@@ -128,7 +128,7 @@ static void add_holders(const struct listing *l, const struct wait *wait)
 
 /* ---- deadlocks ---- */
 
-/* Each of these processes waits for the one that follows. */
+/* Adds a chain of processes, of which each waits for the one that follows. */
 static void add_chain(const struct listing *l, const struct wait_cycle *cycle)
 {
     const struct waits *waits = l->waits;
@@ -152,7 +152,7 @@ static void add_chain(const struct listing *l, const struct wait_cycle *cycle)
     text_putc(l->out, '\n');
 }
 
-/* Each of a circle holds what the one before it waits for. */
+/* Adds a circle, of which each holds what the one before it waits for. */
 static void add_cycle(const struct listing *l, const struct wait_cycle *cycle)
 {
     const struct waits *waits = l->waits;

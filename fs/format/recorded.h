@@ -7,5 +7,5 @@
  * of its ring in bytes, rows that are there and that are not any more. torch_trace has its rate
  * behind that, and a ring that could not be made its error. */
 void recorded_text(struct recording *recording, enum recorded table, struct text *out);
-/* Such a line for each table that has a ring. */
+/* recorded_text() for each table that has a ring. */
 void recorded_text_all(struct recording *recording, struct text *out);

@@ -122,7 +122,7 @@ static void raise_concern(struct shown *all, size_t n, const struct actor *who,
         shown->concern = concern;
 }
 
-/* Who waits for what another one holds, and who that is: but of the GIL, which runs round. */
+/* Adds who waits for what another one holds, and who that is: but of the GIL, which runs round. */
 static void add_concerns(const struct waits *waits, struct shown *all, size_t n)
 {
     array_sort(all, n, sizeof *all, by_tid);
@@ -159,7 +159,8 @@ static int compare_stacks(const struct thread *a, const struct thread *b)
     return r ? r : (a->nframes > b->nframes) - (a->nframes < b->nframes);
 }
 
-/* By concern, and those that wait by their stacks, so that equal ones come side by side. */
+/* Orders threads by concern, and those that wait by their stacks, so that equal ones come side by
+ * side. */
 static int compare(const void *x, const void *y)
 {
     const struct shown *a = x, *b = y;

@@ -14,9 +14,10 @@ typedef int stacks_text(struct target *target, struct recording *recording, stru
 /* Python frames only: who holds others up, or is held up, first, then who runs, then who waits; of
  * equal stacks of those one, and the numbers of the others. */
 stacks_text stacks_python_text;
-/* For equal stacks of many processes to be found: a block for each thread, which ends with a NUL,
- * without pids, numbers of threads and addresses. "MainThread [idle, futex]" and its Python frames
- * on lines of their own; of one that has none and isn't held, STACKS_NO_PYTHON and its state. */
+/* Text by which equal stacks of many processes are found: a block for each thread, which ends with
+ * a NUL, without pids, numbers of threads and addresses. "MainThread [idle, futex]" and its Python
+ * frames on lines of their own; of one that has none and isn't held, STACKS_NO_PYTHON and its
+ * state. */
 stacks_text stacks_blocks_text;
 #define STACKS_NO_PYTHON '-'
 /* One line a thread, `root;...;leaf 1`: all frames, or those of Python. No pids, no addresses:

@@ -89,8 +89,8 @@ static void add_task(const struct tree *tree, uint32_t t, unsigned depth)
         add_task(tree, tree->tasks->edges[task->awaiting + i].task, depth + 1);
 }
 
-/* Where it is, if that isn't its selector. What isn't asyncio's own may wait anywhere: of that only
- * a task that runs says that it doesn't. */
+/* Adds where a loop is, if that isn't its selector. What isn't asyncio's own may wait anywhere: of
+ * that only a task that runs says that it doesn't. */
 static void add_busy(const struct tree *tree, uint32_t l)
 {
     const struct tasks *tasks = tree->tasks;
@@ -136,7 +136,7 @@ static void add_loop_line(const struct tree *tree, uint32_t l)
     }
 }
 
-/* One loop's tasks [first, end): first those that nobody awaits, then what they did not lead to,
+/* Adds a loop's tasks [first, end): first those that nobody awaits, then what they did not lead to,
  * which await each other in a circle or stand too deep. */
 static void add_loop(const struct tree *tree, uint32_t first, uint32_t end)
 {

@@ -24,7 +24,7 @@ static const char *const tables_sql =
 #include "fs/history_tables_sql.h"
     ;
 
-/* Whose columns are the live table's. */
+/* The recorded tables, whose columns are the live table's. */
 static const char *const recorded_names[HISTORY_RECORDED] = {
     [HISTORY_EXCEPTIONS] = "exceptions",
     [HISTORY_CRASH] = "crash",
@@ -453,8 +453,8 @@ static bool is_utf8(const char *bytes, size_t size)
     return true;
 }
 
-/* As in recorded.c, what was longer ends in three dots. A target may have written anything, and
- * there are readers that end at what is no UTF-8: such a text is escaped. */
+/* Binds a text. As in recorded.c, what was longer ends in three dots. A target may have written
+ * anything, and there are readers that end at what is no UTF-8: such a text is escaped. */
 static void bind_ring_text(sqlite3_stmt *stmt, int i, const struct ring_row *row, unsigned column)
 {
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
@@ -551,7 +551,7 @@ bool history_file_get_followed(struct history_file *file, const struct history_f
 
 /* ---- what goes ---- */
 
-/* Of one table what is older than `cut`. */
+/* Drops what is older than `cut` from one table. */
 static int drop_before(struct history_file *file, const char *table, double cut)
 {
     char sql[200];

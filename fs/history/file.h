@@ -29,7 +29,7 @@ struct history_limits {
  * appended. */
 #define HISTORY_LOG_MAX (64u << 20)
 
-/* In front of each row. */
+/* What stands in front of each row. */
 struct history_front {
     const char *host;
     pid_t pid;
@@ -60,7 +60,7 @@ struct history_stack {
 /* The tables whose rows are those of rings. */
 enum history_recorded { HISTORY_EXCEPTIONS, HISTORY_CRASH, HISTORY_RECORDED };
 
-/* Those that say whose their rows are. */
+/* The tables that say whose their rows are. */
 #define HISTORY_TABLES "crash, events, exceptions, profile, samples"
 
 struct history_file;
@@ -104,7 +104,8 @@ int history_file_put_followed(struct history_file *file, const struct history_fr
                               const struct history_followed *followed);
 /* A process has ended. */
 int history_file_drop_followed(struct history_file *file, const struct history_front *front);
-/* By name and since: sets the others. Whether it is there; any time. */
+/* Finds what is followed by its name and since, and sets the other members. Whether it is there;
+ * any time. */
 bool history_file_get_followed(struct history_file *file, const struct history_front *front,
                                struct history_followed *followed);
 

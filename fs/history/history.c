@@ -147,7 +147,7 @@ static int update_items(struct history *history)
     return 0;
 }
 
-/* Those that have ended, once that is appended. */
+/* Drops the processes that have ended, once that is appended. */
 static void drop_ended(struct history *history)
 {
     size_t n = 0;
@@ -240,7 +240,7 @@ static int append_row(void *arg, const struct ring_row *row)
 
 static void count_lost(void *arg, uint64_t count) { ((struct appending *)arg)->lost += count; }
 
-/* Of a ring what came since the last time: a ring that is another one from its beginning. */
+/* Appends what came in a ring since the last time: of a ring that is another one, all of it. */
 static int append_ring(struct history *history, struct item *item, enum history_recorded table,
                        struct ring_reader *ring)
 {
@@ -383,7 +383,7 @@ static int append(struct history *history, struct item *item)
 
 /* ---- one time ---- */
 
-/* It is appended, or it isn't: then the next time again. */
+/* Notes that what was taken is appended; if it isn't, it is taken again the next time. */
 static void settle(struct history *history, bool appended)
 {
     for (size_t i = 0; i < history->n; i++) {

@@ -14,7 +14,7 @@
 #define HISTORY_AGE_NS (7 * 86400000000000ull)
 #define HISTORY_BYTES (1ull << 30)
 #define HISTORY_PROCESSES_MAX 4096 /* that are followed; of more nothing is appended */
-/* Of one process, each time; the rest is said to be lost. */
+/* Events of one process that are appended each time; the rest is said to be lost. */
 #define HISTORY_EVENTS_BYTES (64u << 10)
 #define HISTORY_ROWS_MAX 200 /* of a recorded table, the same; the last ones stay */
 

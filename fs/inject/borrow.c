@@ -132,7 +132,7 @@ int borrow_write_stub(const struct borrow *borrow, uint64_t addr)
 
 /* ---- executing the stub ---- */
 
-/* One that the target doesn't handle and whose default is to be ignored: it does nothing when
+/* A signal that the target doesn't handle and whose default is to be ignored: it does nothing when
  * there is no tracer any more. */
 static int harmless_signal(pid_t tid)
 {
@@ -149,8 +149,8 @@ static int harmless_signal(pid_t tid)
     return SIGURG;
 }
 
-/* Where and how a thread that restores itself enters an interrupted system call again,
- * as the kernel would make it. */
+/* Tells where and how a thread that restores itself enters an interrupted system call again, as the
+ * kernel would make it. */
 static void resume_point(const struct user_regs_struct *regs, uint64_t *rip, uint64_t *rax)
 {
     *rip = regs->rip;
@@ -171,8 +171,8 @@ static void resume_point(const struct user_regs_struct *regs, uint64_t *rip, uin
     }
 }
 
-/* By ptrace(2), which touches nothing but the memory of a stopped tracee: under its number there
- * may be a thread that executes another program by now. */
+/* Copies the block by ptrace(2), which touches nothing but the memory of a stopped tracee: under
+ * its number there may be a thread that executes another program by now. */
 static int copy_block(const struct borrow *borrow, struct bootstrap_block *block, bool write)
 {
     uint64_t *words = (uint64_t *)block;
@@ -297,7 +297,7 @@ int borrow_go(struct borrow *borrow, bool go, struct bootstrap_block *block)
     return run_stub(borrow, BOOTSTRAP_MAPPED, block);
 }
 
-/* In this order: if we are killed in between it still executes the stub, which
+/* Restores in this order: if we are killed in between, the thread still executes the stub, which
  * restores the rest. */
 void borrow_restore(const struct borrow *borrow)
 {

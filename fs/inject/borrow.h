@@ -13,7 +13,7 @@
 #include <sys/types.h>
 #include <sys/user.h>
 
-/* For the stub to come back each time, without what it waits for a processor. */
+/* So long the stub may take to come back each time, without what it waits for a processor. */
 #define BORROW_CALL_DEADLINE_NS 2000000000ull
 
 struct borrow {

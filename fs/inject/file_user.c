@@ -97,7 +97,8 @@ struct work {
     int result;
 };
 
-/* Of the calling thread alone: the C library's functions would change those of all. */
+/* Takes the ids and groups on, for the calling thread alone: the C library's functions would change
+ * those of all. */
 static int become(const struct file_user *owner)
 {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};

@@ -21,8 +21,8 @@ struct file_user {
     gid_t groups[FILE_USER_GROUPS_MAX];
 };
 
-/* Who a process accesses files as. -EPERM: it has more rights than its user, who could change what
- * it is given, why says so; -ESRCH, -EACCES. */
+/* Reads who a process accesses files as. -EPERM: it has more rights than its user, who could change
+ * what it is given, why says so; -ESRCH, -EACCES. */
 int file_user_read(pid_t pid, struct file_user *out, struct text *why);
 /* Runs work(arg) on a thread that has the owner's ids and groups, and no capabilities. Returns what
  * it returned; -EPERM: the daemon may not take these ids; -EAGAIN, -ENOMEM: there is no thread. */

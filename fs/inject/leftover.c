@@ -10,7 +10,8 @@
 #define LEFTOVER_NS 1000000000u
 #define NAP_NS 1000000
 
-/* Its thread unmaps the shim when it is done. A library of the same name is mapped privately. */
+/* Whether a shim is mapped still: its thread unmaps it when it is done. A library of the same name
+ * is mapped privately. */
 static int shim_mapped(pid_t pid)
 {
     struct maps maps;

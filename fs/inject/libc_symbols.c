@@ -131,9 +131,9 @@ static uint64_t tail_call(const struct memory *memory, uint64_t addr)
     return 0;
 }
 
-/* The same of sem_wait() and its kin, which first try without waiting: where the path that
- * waits goes. CPython's locks wait there, so that without it a program whose threads all
- * wait for one is never safe. */
+/* The tail call of sem_wait() and its kin, which first try without waiting: where the path that
+ * waits goes. CPython's locks wait there, so that without it a program whose threads all wait for
+ * one is never safe. */
 static uint64_t tail_call_behind_a_try(const struct memory *memory, uint64_t addr)
 {
     uint8_t code[TRY_CODE];

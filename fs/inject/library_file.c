@@ -16,7 +16,7 @@
 /* pid namespaces above one another, kernel/pid_namespace.c, and its own */
 #define NAMESPACES_MAX 33
 
-/* Where a program may usually write. */
+/* Directories that a program may usually write to. */
 static const char *const directories[] = {"/tmp", "/var/tmp", "/dev/shm", "/run", "/"};
 
 /* Opens a file below the root if it is one of the kernel's /proc: one of another kind may be a

@@ -14,7 +14,7 @@ struct injector {
     struct safe_points *points;
 };
 
-/* One use of it. */
+/* One use of an injector. */
 struct operation {
     struct injector *injector;
     struct payload payload;
@@ -45,7 +45,7 @@ uint64_t xsave_size(void);
 int operation_refresh(struct operation *o);
 /* 0 while there is time; -EINTR, -ETIMEDOUT. */
 int operation_patience(const struct operation *o);
-/* Of a tracer's thread: stops a thread at a safe place, and holds the target's `tracing`
- * then. -EAGAIN: a new tracer is needed, since this one has a thread that doesn't stop;
- * or an error of inject_load(). */
+/* Stops a thread at a safe place, in a tracer's thread, and holds the target's `tracing` then.
+ * -EAGAIN: a new tracer is needed, since this one has a thread that doesn't stop; or an error of
+ * inject_load(). */
 int operation_find_thread(struct operation *o);

@@ -9,13 +9,13 @@ int refusal_find(pid_t pid, struct text *why);
 /* Whether it is between vfork(2) and its exec: what was done to it would be done to its parent.
  * -EBUSY; 0: it isn't; -ESRCH. why may be NULL. */
 int refusal_shared(pid_t pid, struct text *why);
-/* Once a thread is stopped: whether all is as it was found. -ESRCH: it executes another program
+/* Whether all is as it was found, once a thread is stopped. -ESRCH: it executes another program
  * now; -EBUSY as above. */
 int refusal_changed(const struct target *target, struct text *why);
 /* Whether it may have a file of so many bytes: where it may not (RLIMIT_FSIZE), trying could end it
  * by SIGXFSZ. -EFBIG, and what to do; 0: it may, or that isn't known. */
 int refusal_file_size(pid_t pid, uint64_t bytes, struct text *why);
-/* Its threads are stopped by a signal. -ETIMEDOUT. */
+/* Says that a process's threads are stopped by a signal. -ETIMEDOUT. */
 int refusal_stopped(struct text *why);
 /* Another tracer has the thread: -EBUSY, and who. 0: none has. why may be NULL. */
 int refusal_traced(pid_t pid, pid_t tid, struct text *why);

@@ -224,7 +224,8 @@ static bool is_cpython(const struct safe_points *points, const struct module *mo
            !strncmp(module->name, "_socket.cpython-", 16);
 }
 
-/* One frame. SAFE: nothing against it; *over: those that follow don't matter. */
+/* Judges one frame. SAFE: there is nothing against it; *over: the frames that follow don't
+ * matter. */
 static enum safety check_frame(struct look *look, const struct pc *pc, bool *over)
 {
     const struct safe_points *points = look->points;
@@ -288,7 +289,7 @@ static enum safety check_frames(struct look *look, size_t n, enum native_end end
     return look->other && look->run <= BASE_FRAMES_MAX ? SAFE : UNSAFE_LIBC;
 }
 
-/* Where the stack of a thread begins that isn't the main one. Its memory may be carved from a
+/* Finds where the stack of a thread begins that isn't the main one. Its memory may be carved from a
  * larger piece (pthread_attr_setstack(3)), so that no mapping says it; glibc's own description of
  * the thread, at the end of the stack, does: three words, where the stack begins, its size, and
  * that of its guard (struct pthread, nptl/descr.h, the same since 2.4). 0: it isn't there. */

@@ -26,7 +26,7 @@ enum safety {
     UNSAFE_RESTARTABLE, /* in a restartable sequence, rseq(2) */
 };
 
-/* Where the thread stood, if it wasn't safe. */
+/* The place where a thread stood that wasn't safe. */
 struct safety_place {
     uint64_t pc;
     bool exact;

@@ -134,7 +134,7 @@ struct allowed_call {
     uint64_t args[6];
 };
 
-/* By the stub, the shim, libc for a thread and for a library, and the agent. */
+/* Calls of the stub, the shim, libc for a thread and for a library, and the agent. */
 static const struct allowed_call load_calls[] = {
     {SYS_memfd_create, 0, {0, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC_}},
     {SYS_ftruncate, 0, {FD, 65536}},
@@ -196,7 +196,7 @@ static const struct allowed_call load_calls[] = {
      {0, 69632, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, FD, 0}},
 };
 
-/* By a process that clears debug registers. Where it only fails they stay set, and
+/* Calls of a process that clears debug registers. Where such a call only fails they stay set, and
  * what they raise is ignored. */
 static const struct allowed_call watch_calls[] = {
     {SYS_clone, ANY, {CLONE_VM}},
@@ -218,8 +218,8 @@ static const struct allowed_call watch_calls[] = {
     {SYS_gettid},
 };
 
-/* By the handler, in whichever thread has used up its quantum, and by who puts it in place. The
- * agent tries out whether it may read memory so, and says so if it fails. */
+/* Calls of the handler, in whichever thread has used up its quantum, and of who puts it in place.
+ * The agent tries out whether it may read memory so, and says so if it fails. */
 static const struct allowed_call sample_calls[] = {
     {SYS_process_vm_readv, ANY, {1, 0, 1, 0, 1, 0}},
     {SYS_clock_gettime, 0, {CLOCK_MONOTONIC}},

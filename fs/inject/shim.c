@@ -139,7 +139,7 @@ static void close_library(struct shim_control *c)
     set(&c->phase, SHIM_RETURNED);
 }
 
-/* Of the new thread; what it returns is where to go on from, or NULL. */
+/* What the new thread runs; it returns where to go on from, or NULL. */
 __attribute__((used, visibility("hidden"))) uint64_t thread_main(struct shim_control *c)
 {
     uint64_t all = ~0ull;
@@ -200,7 +200,7 @@ static int start_thread(struct shim_control *c)
     return r;
 }
 
-/* Of the borrowed thread. */
+/* What the borrowed thread runs. */
 __attribute__((used, visibility("hidden"))) void work(struct shim_control *c)
 {
     int *(*errno_location)(void) = (void *)c->errno_location;

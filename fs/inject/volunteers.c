@@ -20,7 +20,7 @@ void volunteers_deinit(struct volunteers *volunteers)
 
 static bool is_fit(char state) { return state && strchr(IN_USE, state); }
 
-/* Those that sleep, then those that run. */
+/* Lists the threads that sleep, then those that run. */
 static void list_others(struct volunteers *v)
 {
     struct lwp_list list;

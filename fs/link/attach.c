@@ -129,7 +129,7 @@ static void explain(int r, struct text *why)
     }
 }
 
-/* One try. -EAGAIN: the agent, or another daemon, is just changing something. */
+/* Tries to connect once. -EAGAIN: the agent, or another daemon, is just changing something. */
 static int try_connect(struct target *target, struct found_agent *found,
                        const struct interrupt *interrupt, struct text *why, struct session **out)
 {
@@ -246,7 +246,8 @@ static int put_in(struct attachment *attachment, struct target *target, enum att
     return r;
 }
 
-/* One try. -EAGAIN: the agent that was there is going, on an order of an earlier daemon. */
+/* Tries once to find the agent, or to put it in. -EAGAIN: the agent that was there is going, on an
+ * order of an earlier daemon. */
 static int find_or_put_in(struct attachment *attachment, struct target *target, enum attach_way way,
                           const struct interrupt *interrupt, struct text *why, bool *ours,
                           struct session **out)

@@ -19,9 +19,9 @@ struct attachment {
     uint64_t pause_ns, attach_ns;
 };
 
-/* The target's, made at first use. NULL: no memory. */
+/* The attachment of a target, made at first use. NULL: no memory. */
 struct attachment *attachment_of(struct target *target);
-/* The same if it was made; else NULL. */
+/* The attachment of a target, if it was made; else NULL. */
 struct attachment *attachment_there(const struct target *target);
 /* The session if it is alive, with a reference; else NULL. */
 struct session *attachment_session(struct attachment *attachment);

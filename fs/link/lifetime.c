@@ -43,8 +43,8 @@ void lifetime_unref(struct lifetime *lifetime)
 
 uint64_t lifetime_number(const struct lifetime *lifetime) { return lifetime->number; }
 
-/* Those that are over have taken everything back; there may be a new one of the same process. With
- * the lock. */
+/* Forgets the sessions that are over: they have taken everything back, and there may be a new one
+ * of the same process. With the lock. */
 static void forget_dead(struct lifetime *lifetime)
 {
     size_t kept = 0;

@@ -17,7 +17,8 @@ uint64_t lifetime_number(const struct lifetime *lifetime);
 /* Something that lives as long is asked for next by this session. -ECANCELED: the file is closed;
  * -ENOMEM. */
 int lifetime_begin(struct lifetime *lifetime, struct session *session);
-/* That has been answered, or was in vain: if the file was closed meanwhile, it is taken back. */
+/* What lifetime_begin() announced has been answered, or was in vain: if the file was closed
+ * meanwhile, it is taken back. */
 void lifetime_asked(struct lifetime *lifetime, struct session *session);
 
 /* The file is closed. Doesn't wait. Again: nothing is done. */

@@ -30,8 +30,8 @@ struct session;
  * -ENOMEM: no thread could be made. The caller owns one reference. */
 int session_open(int fd, int pidfd, const struct interrupt *interrupt, struct session **out);
 struct session *session_ref(struct session *session);
-/* With the last reference the channel is closed, and the agent waits for the next daemon. NULL is
- * fine. */
+/* Gives a reference up; with the last one the channel is closed, and the agent waits for the next
+ * daemon. NULL is fine. */
 void session_unref(struct session *session);
 
 /* Whether the agent is still there. */

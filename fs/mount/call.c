@@ -242,7 +242,7 @@ static struct timespec last_change(struct call *call, const struct place *place)
                                                : place->process->started;
 }
 
-/* Who owns the files of a process: its effective ids; of one that isn't dumpable root does. */
+/* Sets who owns the files of a process: its effective ids; of one that isn't dumpable root does. */
 static void set_owner(struct process *process, struct stat *attr)
 {
     struct access_target left;

@@ -1,4 +1,4 @@
-/* One request of the kernel being answered: who makes it, what they may, and where. What all
+/* A request of the kernel that is being answered: who makes it, what they may, and where. What all
  * operations of the mount share. */
 #pragma once
 
@@ -17,19 +17,19 @@ struct call {
     struct interrupt interrupt; /* raised when its caller gets a signal */
 };
 
-/* It stays where it is until its end. */
+/* Begins a call, which stays where it is until its end. */
 void call_begin(struct call *call, fuse_req_t req);
 /* Call it before the reply is sent. */
 void call_end(struct call *call);
-/* The same where a command will reply. */
+/* call_end() where a command will reply. */
 void call_leave(struct call *call);
 /* Ends it with an error, or with success (0). */
 void call_fail(struct call *call, int error);
 
-/* Who makes it, as access/access.h wants to know it. */
+/* Who makes the request, as access/access.h wants to know it. */
 struct access_caller *call_who(struct call *call);
-/* Who makes it, for what is kept; taken down once, and from then on it is judged by that. The
- * caller gets a reference of its own. -ENOMEM. */
+/* Who makes the request, for what is kept; taken down once, and from then on it is judged by that.
+ * The caller gets a reference of its own. -ENOMEM. */
 int call_credentials(struct call *call, struct credentials **out);
 struct node *call_node(const struct call *call, fuse_ino_t ino);
 static inline struct handle *opened(const struct fuse_file_info *fi)
@@ -52,13 +52,13 @@ int call_may_enter(struct call *call, const struct place *place);
 /* Whether the process of a command file is there and the caller may write to it; why says what
  * to do where not. */
 int call_may_write(struct call *call, const struct place *place, struct text *why);
-/* The same for all those in whose name something is done. */
+/* call_may_write() for all in whose name something is done. */
 int principals_may_write(struct mount *mount, const struct place *place,
                          struct principals *principals, struct text *why);
 
-/* Whose reply is meant, of a command file at a place. */
+/* The key of a reply of a command file at a place: whose it is. */
 struct reply_key place_reply_key(const struct place *place, struct credentials *who);
-/* Where the replies of command files at a place are kept. */
+/* The replies of command files at a place. */
 struct replies *place_replies(struct mount *mount, const struct place *place);
 
 /* Whether the process and the thread of a place are there: 0 or -ESRCH. */

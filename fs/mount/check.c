@@ -44,7 +44,8 @@ static bool in_namespace(const char *path, ino_t first)
 
 static bool has(const struct check *check, int cap) { return check->caps >> cap & 1; }
 
-/* One that the kernel asks for in the first user namespace, whatever one is root of. */
+/* Whether the daemon has a capability that the kernel asks for in the first user namespace,
+ * whatever one is root of. */
 static bool has_truly(const struct check *check, int cap)
 {
     return check->first_user_namespace && has(check, cap);
@@ -270,7 +271,7 @@ static bool check_namespaces(const struct check *check, struct text *out)
 
 typedef bool check_one(const struct check *check, struct text *out);
 
-/* One line. Whether it works. */
+/* Adds a line. Whether what it is about works. */
 static bool add(const char *name, check_one *one, const struct check *check, struct text *out)
 {
     text_printf(out, "%s: ", name);

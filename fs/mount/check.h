@@ -3,7 +3,7 @@
 
 #include "fs/base/text.h"
 
-/* Its exit status. */
+/* The exit status of --check. */
 enum check_result {
     CHECK_ALL = 0,
     CHECK_NOTHING = 1,   /* the mount can't work, or nothing could be read */

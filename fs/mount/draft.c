@@ -26,7 +26,7 @@ void drafts_deinit(struct drafts *drafts)
     pthread_mutex_destroy(&drafts->lock);
 }
 
-/* Those too old go meanwhile. Caller holds lock. */
+/* The draft of a user at a place; drafts that are too old go meanwhile. Caller holds lock. */
 static struct draft *find(struct drafts *drafts, uint64_t place, const struct credentials *who)
 {
     uint64_t now = monotonic_ns();

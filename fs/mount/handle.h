@@ -7,7 +7,8 @@
 
 struct event_reader;
 
-/* Of open files and replies together: whoever may read could otherwise fill the daemon's memory. */
+/* The limits of open files and replies together: whoever may read could otherwise fill the daemon's
+ * memory. */
 #define HANDLES_BYTES_MAX (512u << 20)  /* of all users ... */
 #define HANDLES_BYTES_EACH (128u << 20) /* ... of one user, and ... */
 #define HANDLES_BYTES_KEPT (128u << 20) /* ... for root alone */

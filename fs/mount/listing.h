@@ -1,4 +1,4 @@
-/* One open directory: its names as they were at opendir, so that a listing read in pieces is one
+/* An open directory: its names as they were at opendir, so that a listing read in pieces is one
  * listing. */
 #pragma once
 

@@ -84,7 +84,7 @@ static void let_parent_go(void *arg)
     *fd = -1;
 }
 
-/* In the child: returns the pipe's end to report to. The parent never returns from here. */
+/* Returns the pipe's end to report to, in the child. The parent never returns from here. */
 static int go_to_background(void)
 {
     int ends[2], status;
@@ -123,7 +123,7 @@ static void end_commands(struct fuse_session *session, struct mount *mount)
     _exit(0);
 }
 
-/* Its thread may wait for a disk that doesn't answer. */
+/* Ends the history, whose thread may wait for a disk that doesn't answer. */
 static void end_history(struct fuse_session *session, struct mount *mount)
 {
     if (history_end(mount->history, HISTORY_END_NS))

@@ -85,7 +85,8 @@ static int run(const char *const *argv)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
 }
 
-/* Nothing can come back to a FUSE mount whose daemon has died: removing it takes nothing away. */
+/* Removes a FUSE mount whose daemon has died: nothing can come back to it, so that takes nothing
+ * away. */
 static int remove_dead(const char *path, struct text *why)
 {
     struct mount_info info;

@@ -57,13 +57,13 @@ bool nodes_is_open(struct nodes *nodes, const struct node *node);
  * isn't open, or others did so since. */
 bool nodes_content(struct nodes *nodes, const struct node *node, const struct credentials *who,
                    size_t *size);
-/* The same for the thread that opened it last, by its number and ids alone: a fraction of the cost.
- * Whether it has lost other rights since isn't asked; the content was its own. */
+/* nodes_content() for the thread that opened it last, by its number and ids alone: a fraction of
+ * the cost. Whether it has lost other rights since isn't asked; the content was its own. */
 bool nodes_content_of_opener(struct nodes *nodes, const struct node *node,
                              const struct caller *caller, size_t *size);
 
 /* st_ino of a place. */
 uint64_t place_number(const struct place *place);
-/* Its path below <pid>/ or exited/<pid>/ with the numbers filled in
+/* The path of a place below <pid>/ or exited/<pid>/ with the numbers filled in
  * ("threads/12/locals"), cut to cap. */
 void place_path(const struct place *place, char *buf, size_t cap);

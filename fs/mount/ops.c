@@ -268,6 +268,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
     /* a write is waited for, also one of io_submit(2): who asks stays who it is until it is
      * answered */
     conn->want &= ~(unsigned)FUSE_CAP_ASYNC_DIO;
+    conn->want |= conn->capable & FUSE_CAP_PARALLEL_DIROPS;
+    /* which libfuse before 3.17 forgets: see mount_look_up_in_parallel() */
     mount->agreeing = conn->capable & FUSE_CAP_PARALLEL_DIROPS;
     conn->max_write = WRITE_MAX;
     if (mount->serves)

@@ -37,6 +37,6 @@ struct mount {
 
 extern const struct fuse_lowlevel_ops mount_ops;
 
-/* Of a session that is mounted: has the kernel look names of one directory up side by side, so that
+/* Has the kernel look names of one directory up side by side, in a session that is mounted, so that
  * one look-up that takes its time holds up no other. 0 or -errno. */
 int mount_look_up_in_parallel(struct fuse_session *session);

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* For a command that nobody can interrupt: who wrote it is exiting, or gone. */
+/* So long a command may take that nobody can interrupt: who wrote it is exiting, or gone. */
 #define UNATTENDED_NS 10000000000u
 
 /* Something written, or the close after it, that waits for its answer. */
@@ -209,7 +209,7 @@ static int job_new(struct call *call, const struct place *place, struct handle *
     return 0;
 }
 
-/* One that was never started. */
+/* Drops a command that was never started. */
 static void job_drop(struct job *job)
 {
     if (job->req) {
@@ -308,7 +308,8 @@ static int open_to_read(struct call *call, const struct place *place, struct cre
     return 0;
 }
 
-/* Nothing is rendered. Why it is refused is the reply, if the caller may look. */
+/* Opens a file to write alone: nothing is rendered. Why it is refused is the reply, if the caller
+ * may look. */
 static int open_to_write(struct call *call, const struct place *place, int flags,
                          struct credentials *who, struct text *why, struct handle **out)
 {

@@ -1,5 +1,6 @@
 /* libfuse before 3.17 never tells the kernel FUSE_PARALLEL_DIROPS, whatever op_init() wants: so it
- * is added to the answer to the kernel's first request on its way out. */
+ * is added to the answer to the kernel's first request on its way out. A later one does, and may be
+ * built without what that takes. */
 #include "fs/mount/ops.h"
 
 #include <linux/fuse.h>
@@ -27,5 +28,7 @@ int mount_look_up_in_parallel(struct fuse_session *session)
 {
     static const struct fuse_custom_io io = {.writev = send_reply, .read = receive};
 
+    if (fuse_version() >= FUSE_MAKE_VERSION(3, 17))
+        return 0;
     return fuse_session_custom_io(session, &io, fuse_session_fd(session));
 }

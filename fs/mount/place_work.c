@@ -125,7 +125,7 @@ static int ask(struct call *call, struct place_work *work, bool *lost)
                       &call->interrupt, &work->answer);
 }
 
-/* For <pid>/errors. */
+/* Notes what failed, for <pid>/errors. */
 static void note(const struct place *place, struct credentials *who,
                  const struct owner_answer *answer)
 {

@@ -41,7 +41,7 @@ static _Noreturn void be_stranger(const int ends[2])
     _exit(0);
 }
 
-/* Its parent ends at once, so that init adopts it, and reaps it in the end. */
+/* Makes a process whose parent ends at once, so that init adopts it, and reaps it in the end. */
 static int stranger_make(struct stranger *out)
 {
     int ends[2], told[2];
@@ -142,7 +142,7 @@ static int try_perf(pid_t pid)
     return try_event(&attr, pid);
 }
 
-/* As fs/watch/by_perf.c asks for it. */
+/* Tries to have a debug register as fs/watch/by_perf.c asks for it. */
 static int try_register(pid_t pid)
 {
     struct perf_event_attr attr = {
@@ -159,7 +159,7 @@ static int try_register(pid_t pid)
     return try_event(&attr, pid);
 }
 
-/* In a child, whose namespace ends with it, and the mount in it. */
+/* Mounts in a child, whose namespace ends with it, and the mount in it. */
 static int mount_privately(void)
 {
     char options[64];

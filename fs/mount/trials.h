@@ -2,7 +2,7 @@
  * namespaces that end with it. */
 #pragma once
 
-/* Each 0, or the -errno with which it was refused. */
+/* What was tried: 0, or the -errno with which it was refused. */
 struct trials {
     int mount;            /* mount(2) of FUSE, in a mount namespace of its own; for root */
     int read;             /* process_vm_readv(2) */

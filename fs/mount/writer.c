@@ -140,7 +140,7 @@ static void consume(struct text *pending, size_t stays, size_t size)
     pending->size -= size - stays;
 }
 
-/* Of what is taken off now. */
+/* Counts the lines of what is taken off now. */
 static void count_lines(struct writer *writer, size_t size)
 {
     const struct text *pending = &writer->pending;

@@ -1,4 +1,4 @@
-/* One open file that is written to: what was written and isn't done with, and what it was answered.
+/* An open file that is written to: what was written and isn't done with, and what it was answered.
  *
  * Shells cut what they write as they like, at each line or at a block, and that may not matter. So
  * the rest of a statement waits here for what follows, and once a write failed those after it fail
@@ -63,8 +63,8 @@ int writer_fail(struct writer *writer, int error, const struct text *why, struct
 int writer_failed(struct writer *writer);
 /* Whether something is pending that nobody works on now: also that it is to be cleared. */
 bool writer_pending(struct writer *writer);
-/* It is to be cleared, as if it had been opened so, in the name of who says so, too. -EPERM: so
- * many have written to it that there is no room for more. */
+/* The file is to be cleared, as if it had been opened so, in the name of who says so, too. -EPERM:
+ * so many have written to it that there is no room for more. */
 int writer_truncate(struct writer *writer, struct credentials *acting);
 /* A descriptor was closed: the next write is a new attempt. */
 void writer_flushed(struct writer *writer);

@@ -19,8 +19,8 @@ static bool same_ns(const struct user_ns *a, const struct user_ns *b)
     return a->ino && a->dev == b->dev && a->ino == b->ino;
 }
 
-/* Who made the outermost of the namespaces that aren't ours: whoever owns it may do anything in it.
- * False: that isn't known. */
+/* Finds who made the outermost of the namespaces that aren't ours: whoever owns it may do anything
+ * in it. False: that isn't known. */
 static bool outermost_owner(const struct access *access, const struct access_target *target,
                             uid_t *out)
 {
@@ -76,8 +76,8 @@ int class_read(const struct access *access, pid_t pid, struct owner_class *out)
     return 0;
 }
 
-/* Of a process that isn't root's, those that remain are its user's own; setresuid(2) took all that
- * are effective, and PR_SET_KEEPCAPS left those that are permitted. */
+/* Keeps capabilities. Those that remain of a process that isn't root's are its user's own;
+ * setresuid(2) took all that are effective, and PR_SET_KEEPCAPS left those that are permitted. */
 static int keep_caps(uint64_t caps)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -1,5 +1,5 @@
-/* Whose rights are needed to read a process: exactly the ids, groups and capabilities that it has
- * itself. A process of ours with these is to it what a program of its own user is, so that the
+/* The rights that are needed to read a process: exactly the ids, groups and capabilities that it
+ * has itself. A process of ours with these is to it what a program of its own user is, so that the
  * kernel checks each step (ptrace_may_access()). */
 #pragma once
 
@@ -21,7 +21,7 @@ struct owner_class {
  * made, these are the daemon's own. */
 void class_decide(const struct access *access, const struct access_target *target,
                   const gid_t *groups, size_t ngroups, struct owner_class *out);
-/* The same for process pid as things are. -ESRCH. */
+/* class_decide() for process pid as things are. -ESRCH. */
 int class_read(const struct access *access, pid_t pid, struct owner_class *out);
 /* Takes it on, for good, in a process with one thread that has the daemon's. 0 or -errno. */
 int class_become(const struct owner_class *class);

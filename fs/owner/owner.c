@@ -53,7 +53,7 @@ static int find(struct owner_self *self, const struct owner_call *call, struct p
     return 0;
 }
 
-/* Who it is read for, as far as the files that are read here ask that. */
+/* Names who something is read for, as far as the files that are read here ask that. */
 static void name_reader(const struct owner_request *request, struct credentials *out)
 {
     *out = (struct credentials){.refs = 1, .who = request->who, .ns = -1};

@@ -590,7 +590,7 @@ static void explain(int error, bool left, struct text *why)
         text_puts(why, "what reads the processes of that user can't be started: try again");
 }
 
-/* One call by one connection. Gives back the connection, or up. */
+/* Makes one call by one connection. Gives the connection back, or up. */
 static int ask_connected(struct asking *asking, const struct owner_request *request,
                          struct waiting *waiting, struct owner_answer *answer)
 {
@@ -679,7 +679,7 @@ static void clear(struct owner_answer *answer)
     *answer = (struct owner_answer){.text = TEXT_INIT, .why = TEXT_INIT};
 }
 
-/* Once more if it had ended before it was asked. */
+/* Asks a process, and once more if that had ended before it was asked. */
 static int ask(struct owners *owners, const struct owner_class *class,
                const struct owner_request *request, struct may_hang *work,
                const struct interrupt *interrupt, struct owner_answer *answer)

@@ -1,4 +1,4 @@
-/* One question about the tree, and its answer: the border between who asks and who looks.
+/* A question about the tree, and its answer: the border between who asks and who looks.
  *
  * The mount knows callers, nodes and open files, and who may look; it asks for what a file says,
  * and for the names in a directory, with a call that is plain data. Whoever answers it knows
@@ -34,7 +34,8 @@ struct owner_call {
     uint32_t is_worker;                  /* ... where it is not the rank itself */
     char sampled[OWNER_SAMPLED_MAX + 1]; /* the line of status about its profile; may be empty */
     struct caller caller;
-    /* Both end with a 0; of OWNER_FIND the child's, where that is one. */
+    /* The words of a place, which both end with a 0; of OWNER_FIND the child's, where that is
+     * one. */
     char word[NAME_MAX + 1], part[NAME_MAX + 1];
 };
 
@@ -54,7 +55,7 @@ struct owner_answer {
     struct process *process; /* of OWNER_FIND: a reference, where the name is that of a process */
 };
 
-/* Of an answer that is zero but for texts that are TEXT_INIT. */
+/* Releases an answer that was zero at first but for texts that were TEXT_INIT. */
 void owner_answer_deinit(struct owner_answer *answer);
 /* Adds a name, whose word it takes over, with the reference to its process. -ENOMEM. */
 int owner_answer_add(struct owner_answer *answer, const struct owner_name *name);

@@ -23,7 +23,8 @@ static void set_fd(struct blocking *out, enum blocking_kind kind, uint64_t fd)
     out->fd = (int)fd;
 }
 
-/* With no descriptor to wait for: how time.sleep() sleeps up to CPython 3.10. */
+/* The kind of a wait; any: there is a descriptor to wait for. Without one time.sleep() sleeps so,
+ * up to CPython 3.10. */
 static enum blocking_kind or_sleep(enum blocking_kind kind, bool any)
 {
     return any ? kind : BLOCKING_SLEEP;

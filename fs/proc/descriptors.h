@@ -23,7 +23,7 @@ struct descriptor {
 /* What a link in /proc/PID/fd names: "pipe:[123]", "socket:[123]". Fills kind and inode alone. */
 void descriptor_parse(const char *link, struct descriptor *out);
 
-/* All of one look. */
+/* All descriptors of one look. */
 struct descriptors {
     struct descriptor *items; /* by kind, inode, pid and fd */
     size_t n;
@@ -31,8 +31,8 @@ struct descriptors {
     bool old; /* they were found before they were asked for */
 };
 
-/* Those of all processes as of now, or not older than age_ns: what was found last is shared by all
- * who ask. 0 and a copy in *out, which the caller owns; -ENOMEM, -EACCES. */
+/* Reads the descriptors of all processes as of now, or not older than age_ns: what was found last
+ * is shared by all who ask. 0 and a copy in *out, which the caller owns; -ENOMEM, -EACCES. */
 int descriptors_read(uint64_t age_ns, struct descriptors *out);
 void descriptors_deinit(struct descriptors *descriptors);
 /* The first with this kind and inode; *n: how many. */
@@ -43,7 +43,7 @@ const struct descriptor *descriptors_find(const struct descriptors *descriptors,
  */
 int descriptor_mode(pid_t pid, int fd, bool *reads, bool *writes);
 
-/* Where /proc/PID/fd/FD points to, with a NUL. Its length, or -errno. */
+/* Reads where /proc/PID/fd/FD points to, with a NUL. The length, or -errno. */
 ssize_t descriptor_link(pid_t pid, int fd, char *path, size_t cap);
 /* The number behind "NAME:" in /proc/PID/fdinfo/FD ("ino", "Pid"); -1: there is none. */
 int64_t descriptor_number(pid_t pid, int fd, const char *name);

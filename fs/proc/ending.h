@@ -22,7 +22,7 @@ struct ending {
 /* What is to be seen of a process that has ended just now, or some time ago.
  * pidfd: of it, -1: none. */
 void ending_see(pid_t pid, uint64_t start_time, int pidfd, struct ending *out);
-/* Of a status as wait(2) gives it. */
+/* Reads a status as wait(2) gives it. */
 void ending_of_status(int status, struct ending *out);
 /* "Ended: ..." and "Exit: ...", a line each. */
 void ending_text(const struct ending *ending, struct text *out);

@@ -21,5 +21,5 @@ bool file_lock_parse(const char *line, struct file_lock *out);
 /* The lock that process pid waits for, of a file with this inode. 0, with the lock that is in its
  * way in *out; -ENOENT: it waits for none now, or that can't be seen (of another pid namespace). */
 int file_lock_waited_for(pid_t pid, bool flock, uint64_t inode, struct file_lock *out);
-/* The same of a text like that of /proc/locks. */
+/* file_lock_waited_for() by a text like that of /proc/locks. */
 int file_lock_find(const char *text, pid_t pid, bool flock, uint64_t inode, struct file_lock *out);

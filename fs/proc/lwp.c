@@ -184,7 +184,7 @@ int lwp_list_read(pid_t pid, enum lwp_detail detail, struct lwp_list *out)
     return 0;
 }
 
-/* Where the kernel keeps no times, what it sleeps in must do. */
+/* Whether a thread has moved. Where the kernel keeps no times, what it sleeps in must do. */
 static bool has_moved(int task, const struct lwp *lwp)
 {
     struct lwp now = {.tid = lwp->tid, .syscall = -1};

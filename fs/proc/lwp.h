@@ -53,7 +53,7 @@ void lwp_list_deinit(struct lwp_list *list);
 char lwp_state(pid_t pid, pid_t tid);
 
 struct lwp *lwp_find(const struct lwp_list *list, pid_t tid);
-/* The same by the number that the process itself knows the thread by. */
+/* lwp_find() by the number that the process itself knows the thread by. */
 struct lwp *lwp_find_inner(const struct lwp_list *list, pid_t inner_tid);
 
 /* Whether the process numbers its threads itself: it lives in a pid namespace below ours. */

@@ -58,7 +58,7 @@ static const char *parse_hex(const char *p, uint64_t *value)
     }
 }
 
-/* One line: start-end perms offset major:minor inode   path. False if it isn't one. */
+/* Parses a line: start-end perms offset major:minor inode path. False if it isn't one. */
 static bool parse_line(char *line, struct mapping *m)
 {
     uint64_t major, minor;

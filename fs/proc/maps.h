@@ -29,7 +29,7 @@ struct maps {
 /* Reads the mappings of pid. -ESRCH: gone, or a zombie or kernel thread, which have none;
  * -EACCES: not allowed; -ENOMEM. On success the caller owns *out (maps_deinit). */
 int maps_read(pid_t pid, struct maps *out);
-/* The same from text in the format of proc(5); takes ownership of the malloc'ed text. */
+/* Makes maps from text in the format of proc(5); takes ownership of the malloc'ed text. */
 int maps_parse(char *text, size_t size, struct maps *out);
 void maps_deinit(struct maps *maps);
 

@@ -154,7 +154,7 @@ static bool is_refused(pid_t pid)
 
 /* ---- the threads ---- */
 
-/* It came back, or was never gone. */
+/* Ends work that came back, or was never gone. */
 static void finish(struct may_hang *work)
 {
     bool last, left;

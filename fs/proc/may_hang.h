@@ -44,27 +44,28 @@ struct may_hang {
     uint64_t left_ns;    /* CLOCK_MONOTONIC, when it was left behind; 0: not yet */
 };
 
-/* Of a structure that is zero but for pid, run and free. The caller has a reference then. */
+/* Begins with a structure that is zero but for pid, run and free. The caller has a reference
+ * then. */
 void may_hang_init(struct may_hang *work);
 void may_hang_unref(struct may_hang *work); /* NULL is fine */
 
-/* Has it done, here if the thread works on that process already (it can be left behind, then).
+/* Has work done, here if the thread works on that process already (it can be left behind, then).
  * -ETIMEDOUT: the process hangs, or its user's processes left too much behind; -EAGAIN: no thread
  * is to be had. */
 int may_hang_start(struct may_hang *work);
-/* Waits for one that was started. Once interrupt, which may be NULL, is raised, so is
+/* Waits for work that was started. Once interrupt, which may be NULL, is raised, so is
  * work->unwanted, and a sleep is waited for no longer. 0: it is done; -ETIMEDOUT, -EINTR: it is
  * left behind, and nothing of it may be touched. */
 int may_hang_wait(struct may_hang *work, const struct interrupt *interrupt);
 /* Looks at n that were started side by side, NULLs between them, until all are done or left
  * behind, so that their times run together. */
 void may_hang_wait_all(struct may_hang *const *works, size_t n);
-/* Both. */
+/* may_hang_start() and may_hang_wait(). */
 int may_hang_run(struct may_hang *work, const struct interrupt *interrupt);
 
-/* For work that a thread of another process does, while the caller waits for its answer. It isn't
- * run here, and may have been before. Begins it: the caller has a second reference then.
- * -ETIMEDOUT as may_hang_start(). */
+/* Begins work that a thread of another process does, while the caller waits for its answer: it
+ * isn't run here, and may have been before. The caller has a second reference then. -ETIMEDOUT as
+ * may_hang_start(). */
 int may_hang_begin(struct may_hang *work, pid_t tid);
 /* To be called every MAY_HANG_LOOK_MS until the answer comes. 0; -ETIMEDOUT, -EINTR: it is left
  * behind, as may_hang_wait(); 1: interrupt is raised, and it doesn't hang. */

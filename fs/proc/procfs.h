@@ -26,7 +26,7 @@ bool proc_stat_parse(const char *text, struct proc_stat *out);
 /* -ESRCH: no such process; -EACCES. */
 int proc_stat_read(pid_t pid, struct proc_stat *out);
 
-/* Of a task's flags: it is in exit(2), with a signal that killed it or without. */
+/* Bits of a task's flags: it is in exit(2), with a signal that killed it or without. */
 #define PROC_EXITING 0x4u
 #define PROC_SIGNALED 0x400u
 
@@ -49,7 +49,7 @@ ssize_t proc_command(pid_t pid, char *line, size_t cap);
 /* Makes that of n bytes as /proc/PID/cmdline has them, of which at most cap - 1 were read; n below
  * 1 is returned as it is. */
 ssize_t command_words(char *line, ssize_t n, size_t cap);
-/* Where /proc/PID/NAME points to, without a NUL. The number of bytes; -ESRCH, -EACCES. */
+/* Reads where /proc/PID/NAME points to, without a NUL. The number of bytes; -ESRCH, -EACCES. */
 ssize_t proc_link(pid_t pid, const char *name, char *path, size_t cap);
 /* When a process was started, in seconds since 1970, and for how long it has been there.
  * start_time: of its stat file. */

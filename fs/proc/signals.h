@@ -11,5 +11,5 @@
  * programs ignore unless they ask for them, and a profiler's. True where that can't be seen. */
 bool signals_urgent(pid_t tid);
 
-/* The same for the text of a /proc/TID/status. */
+/* signals_urgent() by the text of a /proc/TID/status. */
 bool signals_parse_urgent(const char *status);

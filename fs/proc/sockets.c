@@ -54,7 +54,8 @@ static int open_diag_in(int ns)
     return opening.fd;
 }
 
-/* Once it fails, it isn't asked again: what comes late isn't taken for the next answer. */
+/* Gives inet_diag up. Once it fails it isn't asked again: what comes late isn't taken for the next
+ * answer. */
 static int close_diag(struct sockets *sockets, int error)
 {
     if (sockets->diag)
@@ -180,8 +181,8 @@ static void set_end(struct tcp_end *end, unsigned family, const void *address, u
     end->port = ntohs(port);
 }
 
-/* One datagram of the answer. 1: it was the last one; -ENOENT: it was, and says that the kernel has
- * no inet_diag. */
+/* Takes one datagram of the answer. 1: it was the last one; -ENOENT: it was, and says that the
+ * kernel has no inet_diag. */
 static int add_answers(struct sockets *sockets, const char *reply, size_t size)
 {
     const struct nlmsghdr *head = (const void *)reply;
@@ -244,7 +245,8 @@ static int read_table(struct sockets *sockets, const char *name)
     return r;
 }
 
-/* Where the kernel has no inet_diag, /proc says the same, in ten times the time. */
+/* Reads the tables of /proc where the kernel has no inet_diag: they say the same, in ten times the
+ * time. */
 static int read_tables(struct sockets *sockets)
 {
     sockets->ntcp = 0;

@@ -10,7 +10,7 @@ struct vma {
 
 struct vmas;
 
-/* For the process pid. -ENOMEM. */
+/* The mappings of process pid, not looked for yet. -ENOMEM. */
 int vmas_new(pid_t pid, struct vmas **out);
 void vmas_free(struct vmas *vmas);
 /* What was found may be old from now on. */

@@ -92,7 +92,8 @@ static bool is_library(const struct frame *frame)
            strstr(frame->file, "/lib/python3");
 }
 
-/* Of functional collectives, which return at once, nobody waits but in wait_tensor(). */
+/* Whether a frame is a collective's. Functional collectives return at once: nobody waits in them
+ * but in wait_tensor(). */
 static bool is_collective(const struct frame *frame)
 {
     if (frame->kind != FRAME_PYTHON)
@@ -348,8 +349,8 @@ static bool add_native(const struct thread *thread, struct collectives *out)
     return false;
 }
 
-/* Where the main thread is: the library's function that the program has called, if it is in one,
- * and the program's. */
+/* Adds where the main thread is: the library's function that the program has called, if it is in
+ * one, and the program's. */
 static void add_elsewhere(const struct snapshot *snapshot, struct collectives *out)
 {
     for (size_t i = 0; i < snapshot->nthreads; i++) {
@@ -469,8 +470,9 @@ static bool has_other(const struct collectives *out, const struct collective *on
     return false;
 }
 
-/* Who waits in a collective of which no call was recorded waits in the last one that was counted:
- * PyTorch counts those that begin, and the only thread that is in one has begun none since. */
+/* Numbers the waits. Who waits in a collective of which no call was recorded waits in the last one
+ * that was counted: PyTorch counts those that begin, and the only thread that is in one has begun
+ * none since. */
 static void number_waits(struct collectives *out)
 {
     for (size_t i = 0; i < out->n; i++) {

@@ -1,4 +1,5 @@
-/* Who may look at a process, or at what is left of it, and who may have something done in it. */
+/* Checks who may look at a process, or at what is left of it, and who may have something done in
+ * it. */
 #pragma once
 
 #include "fs/access/credentials.h"
@@ -6,7 +7,7 @@
 
 /* Whether the caller may look at it: as access_look(), or access_look_ended(). */
 int look_may(const struct access *access, struct access_caller *caller, struct process *process);
-/* The same for all of them. */
+/* look_may() for all in whose name something is done. */
 int look_may_all(const struct access *access, struct principals *principals,
                  struct process *process);
 
@@ -14,6 +15,6 @@ int look_may_all(const struct access *access, struct principals *principals,
  * when that is needed. */
 int control_may(const struct access *access, struct access_caller *caller, struct process *process,
                 struct text *why);
-/* The same for all of them. */
+/* control_may() for all in whose name something is done. */
 int control_may_all(const struct access *access, struct principals *principals,
                     struct process *process, struct text *why);

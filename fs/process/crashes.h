@@ -14,7 +14,7 @@ struct crashes;
 
 /* -ENOMEM. */
 int crashes_new(struct crashes **out);
-/* Where a look hangs, it is left what it uses. */
+/* Frees them. A look that hangs is left what it uses. */
 void crashes_free(struct crashes *crashes);
 
 /* Has the stacks taken down and kept (recording_keep_crash()), and the agent told. Takes over the

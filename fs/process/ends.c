@@ -153,8 +153,8 @@ static void *ends_main(void *arg)
 
 /* ---- the second thread ---- */
 
-/* Those that are waited for; none where nothing has changed since the last time:
- * then the thread ends. */
+/* Lists the processes that are waited for; none where nothing has changed since the last time: then
+ * the thread ends. */
 static bool list_stirred(struct ends *ends, struct process_list *out)
 {
     _guard_mutex_(&ends->lock);

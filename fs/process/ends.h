@@ -10,7 +10,7 @@ struct ends;
 
 /* exited must outlive it. -ENOMEM, -EMFILE. */
 int ends_new(struct exited *exited, struct ends **out);
-/* Where the second thread hangs, it is left what it uses. */
+/* Frees them. A second thread that hangs is left what it uses. */
 void ends_free(struct ends *ends);
 
 /* Waits for the end of a process from now on. One that can't be waited for, since descriptors or

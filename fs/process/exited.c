@@ -133,7 +133,7 @@ static void drop_most(struct exited *exited, bool by_bytes)
     }
 }
 
-/* Where the one of that pid is, or n. Caller holds lock. */
+/* The index of the process of a pid, or n. Caller holds lock. */
 static size_t find(const struct exited *exited, pid_t pid)
 {
     size_t i = 0;

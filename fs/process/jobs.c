@@ -104,7 +104,8 @@ static void end_looks(struct registry *registry, struct process_list *list, stru
     }
 }
 
-/* One that hangs, or for which there is no memory, is as it was known. */
+/* Learns what processes say of themselves. One that hangs, or for which there is no memory, is as
+ * it was known. */
 static void learn(struct registry *registry, struct process_list *list)
 {
     struct look *looks[LOOKS] = {0};
@@ -197,7 +198,7 @@ static bool is_better(const struct job_member *a, const struct job_member *b)
     return a->process->pid > b->process->pid;
 }
 
-/* Of those that say they are of one rank. */
+/* Finds the rank itself among n that say they are of one rank. */
 static void find_rank(struct job_member *of, size_t n)
 {
     struct job_member *best = NULL;
@@ -220,8 +221,8 @@ static void set_worker(struct process *process, bool worker)
     process->told = true;
 }
 
-/* Where ranks are told apart by RANK, who has a rank of what started it has started them, and is
- * not one. */
+/* Drops what started the ranks: where these are told apart by RANK, a process that has a rank of
+ * what started it has started them, and is not one. */
 static void drop_launchers(struct job_members *members)
 {
     size_t kept = 0;

@@ -59,7 +59,7 @@ int job_own_rank(struct registry *registry, struct process *process, int64_t *ra
 int job_identity(struct registry *registry, const char *word, uid_t uid, job_sees *sees, void *arg,
                  char job[JOB_NAME_MAX], uid_t *owner);
 
-/* Whose a process is: only processes of one user are of one job. False: it has ended. */
+/* The user whose a process is: only processes of one user are of one job. False: it has ended. */
 bool job_owner(const struct process *process, uid_t *uid);
 /* Whether a process is in that job of uid's, as far as is known of it by now. */
 bool job_has(const char *job, uid_t uid, struct process *process);

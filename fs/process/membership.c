@@ -16,8 +16,9 @@
 
 /* ---- one environment ---- */
 
-/* Who says what the rank is. The first that is there counts: who starts ranks within an allocation
- * of Slurm tells them apart by RANK, and mpirun within one by its own. */
+/* The words of the environment that say what the rank is. The first that is there counts: who
+ * starts ranks within an allocation of Slurm tells them apart by RANK, and mpirun within one by its
+ * own. */
 static const struct words {
     const char *launcher, *rank, *world, *local_rank, *local_world;
 } sources[] = {

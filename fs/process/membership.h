@@ -34,7 +34,8 @@ struct membership {
 /* Reads a block of NAME=value, each ending with a NUL; what it doesn't say is -1 or "". */
 void membership_parse(const char *block, size_t size, struct membership *out);
 
-/* The same of a process, by the environment that it was started with. */
+/* membership_parse() of the environment that a process was started with. */
 void membership_of_start(pid_t pid, struct membership *out);
-/* The same as it is now in its memory, where that can be read. */
+/* membership_parse() of a process's environment as it is now in its memory, where that can be
+ * read. */
 void membership_now(struct target *target, struct membership *out);

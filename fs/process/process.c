@@ -253,7 +253,7 @@ int process_new(pid_t pid, struct process **out)
     return 0;
 }
 
-/* Who may look at a core file: its owner, as if it were his process. */
+/* Facts that say who may look at a core file: its owner, as if it were a process of that user. */
 static int new_owner(const struct core *core, const struct user_ns *ns, struct facts **out)
 {
     struct facts *facts = calloc(1, sizeof *facts);

@@ -44,7 +44,7 @@ struct process {
 
 struct process *process_ref(struct process *process);
 void process_unref(struct process *process);
-/* Its target with a reference, NULL once it has ended. */
+/* The target of a process with a reference, NULL once it has ended. */
 struct target *process_target(struct process *process);
 /* Whether it is still there; what it executes now isn't looked at. */
 bool process_alive(struct process *process);

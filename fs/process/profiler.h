@@ -8,7 +8,7 @@
 struct profiler;
 struct registry;
 
-/* Nothing is looked for yet. registry outlives it. -ENOMEM. */
+/* Makes a profiler that looks for nothing yet. registry outlives it. -ENOMEM. */
 int profiler_new(struct registry *registry, struct profiler **out);
 void profiler_free(struct profiler *profiler);
 

@@ -201,7 +201,8 @@ void registry_listen(struct registry *registry, struct process *process, struct 
     session_on_notice(session, listen_to, registry, process->serial);
 }
 
-/* Others may hold on to it, but not to what is large. Takes over a reference; NULL is fine. */
+/* Retires a process: others may hold on to it, but not to what is large. Takes over a reference;
+ * NULL is fine. */
 static void retire(struct registry *registry, struct process *process)
 {
     if (process)
@@ -515,7 +516,7 @@ static int recall(struct record *record, struct process **out)
     return answer(record, out);
 }
 
-/* One pid of a listing that isn't known, or no longer. */
+/* Gets to know a pid of a listing that isn't known, or no longer. */
 static int get_to_know(struct registry *registry, pid_t pid, struct process **out)
 {
     struct proc_statm statm = {0};

@@ -23,8 +23,8 @@ void registry_free(struct registry *registry);
  * -ENOMEM. */
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out);
 
-/* All of them, ascending by pid, but those that hang before it is known what they are; the caller's
- * to deinit. -ENOMEM, or what opening /proc fails with. */
+/* Lists the processes, ascending by pid, but for those that hang before it is known what they are;
+ * the caller's to deinit. -ENOMEM, or what opening /proc fails with. */
 int registry_list(struct registry *registry, struct process_list *out);
 
 /* Shows a core file from now on, which belongs to the registry then, also on failure; ns: the
@@ -37,8 +37,8 @@ int registry_add_cores(struct registry *registry, struct process_list *list);
 
 /* process_watch(), and from then on the end of one that records something is waited for. */
 void registry_watch(struct registry *registry, struct process *process);
-/* The same for a process whose agent is talked with; whenever that says that it records
- * something else, it is looked at. */
+/* Has a process looked at whose agent is talked with, whenever that says that it records something
+ * else. */
 void registry_listen(struct registry *registry, struct process *process, struct session *session);
 /* Has `happened` called whenever an agent says that there are rows which readers of events wait
  * for, on a thread of that session; NULL: not any more, once this returns. */

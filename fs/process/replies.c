@@ -37,7 +37,7 @@ int reply_new(const struct reply_key *key, struct budget *budget, struct reply *
     return 0;
 }
 
-/* Whose share it takes. */
+/* The user whose share a reply takes. */
 static uid_t uid_of(const struct reply *reply) { return reply->key.credentials->who.fsuid; }
 
 struct reply *reply_ref(struct reply *reply)

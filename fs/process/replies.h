@@ -17,7 +17,7 @@
 #define REPLIES_MAX 64                /* kept for one process, and ... */
 #define REPLIES_BYTES_MAX (32u << 20) /* ... their bytes, unless it is only one */
 
-/* Whose it is, and where. */
+/* Whose a reply is, and where. */
 struct reply_key {
     const char *file; /* path of the entry in the layout, compared as a pointer */
     pid_t tid;

@@ -35,5 +35,5 @@ struct torch_groups {
     bool cut; /* there are more */
 };
 
-/* The same of all groups: -ENOENT only where there is none at all. */
+/* torch_group_read() of all groups: -ENOENT only where there is none at all. */
 int torch_groups_read(struct target *target, struct torch_groups *out);

@@ -4,7 +4,7 @@
 #include "fs/base/text.h"
 #include "fs/profile/sum.h"
 
-/* Each returns 0 or -ENOMEM. */
+/* A format of a profile: 0 or -ENOMEM. */
 typedef int sum_render(const struct sum *sum, struct text *out);
 
 /* One line a stack, `root;...;leaf COUNT`, the largest first. Times are in microseconds, a
@@ -24,11 +24,11 @@ sum_render render_lines;
 
 /* A page that needs nothing else; a difference has two colours. */
 sum_render render_flamegraph;
-/* Of speedscope.app. */
+/* The format of speedscope.app. */
 sum_render render_speedscope;
-/* Of profiler.firefox.com; wants a sum with moments. */
+/* The format of profiler.firefox.com; wants a sum with moments. */
 sum_render render_gecko;
-/* Of `go tool pprof`, in gzip: bytes, not text. */
+/* The format of `go tool pprof`, in gzip: bytes, not text. */
 sum_render render_pprof;
 
 /* A frame as in stacks.folded: no semicolon in it. */

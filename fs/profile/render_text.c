@@ -84,7 +84,8 @@ static int64_t rounded(int64_t weight, int64_t unit)
     return (weight + (weight < 0 ? -unit : unit) / 2) / unit;
 }
 
-/* Of a difference both, as difffolded.pl writes them: flamegraph.pl draws that in two colours. */
+/* A difference has both counts, as difffolded.pl writes them: flamegraph.pl draws that in two
+ * colours. */
 int render_folded(const struct sum *sum, struct text *out)
 {
     int64_t unit = !strcmp(profile_mode_unit(sum->mode), "ns") ? 1000 : 1;
@@ -273,7 +274,7 @@ static int by_self(const void *a, const void *b)
     return order ? order : strcmp(x->reason, y->reason);
 }
 
-/* By frames of the sum that have the places: their names live as long as the sum. */
+/* Names the places by frames of the sum that have them: the names live as long as the sum. */
 static void name_places(const struct places *places, struct place_sum *sums)
 {
     const struct sum *sum = places->sum;
@@ -457,7 +458,8 @@ static uint32_t place_of(const struct places *places, uint32_t node)
     return places->of[places->sum->trie.nodes[node].frame];
 }
 
-/* Each goes to its caller; those stay that come to the same place as most. What they weigh. */
+/* Has each sample go on to its caller; those stay that come to the same place as most. Returns what
+ * these weigh. */
 static int64_t go_out(struct callers *callers)
 {
     const struct places *places = callers->places;

@@ -399,7 +399,7 @@ static bool tidy(struct store *store, uint64_t now)
         size_t size = 0;
         if (fits && pack_cells(cells, ncells, &bytes, &size) < 0)
             fits = false;
-        /* Its numbers mean nothing any more. */
+        /* The slice's numbers mean nothing any more. */
         store->slices_bytes -= slice->size;
         free(slice->bytes);
         slice->bytes = bytes;
@@ -474,7 +474,7 @@ static bool is_placed(const struct store *store, const struct sample *sample)
     return sample->place && sample->place->epoch == store->epoch;
 }
 
-/* The same, and it is remembered where that is. */
+/* Finds the place of a sample's stack, and remembers where that is. */
 static int place(struct store *store, const struct sample *sample, uint32_t *out)
 {
     if (is_placed(store, sample)) {
@@ -825,7 +825,7 @@ static int into_moment(struct into *into, struct sum_moment moment)
     return 0;
 }
 
-/* One cell; when: 0, or the moment that it is shown at. */
+/* Adds one cell to a sum; when: 0, or the moment that it is shown at. */
 static int into_cell(struct into *into, const struct cell *cell, uint64_t when)
 {
     uint32_t thread, node;

@@ -1,7 +1,6 @@
-/* Where the samples of one process are kept: one trie of stacks, and how often which thread was
- * where in slices of a second, which become slices of ten and of a minute as they get old. Pure: it
- * knows no process and no clock but the time that samples bring. Any thread may call anything here.
- */
+/* The store of the samples of one process: one trie of stacks, and how often which thread was where
+ * in slices of a second, which become slices of ten and of a minute as they get old. Pure: it knows
+ * no process and no clock but the time that samples bring. Any thread may call anything here. */
 #pragma once
 
 #include "fs/profile/sum.h"
@@ -39,7 +38,7 @@ enum sample_kind {
     SAMPLE_KINDS,
 };
 
-/* Where a store has a stack; zero at first. */
+/* The place where a store has a stack; zero at first. */
 struct store_place {
     uint64_t epoch; /* of the store: whenever nodes get other numbers there is a new one */
     uint32_t node;
@@ -93,7 +92,7 @@ bool store_marked(struct store *store, const char *name, uint64_t *when);
 /* Calls each() with every mark, the first one first, until it returns something but 0: that. */
 int store_marks(struct store *store, int (*each)(void *arg, const char *name, uint64_t when),
                 void *arg);
-/* The same with every thread that has a line of its own, ascending. */
+/* Calls each() with every thread that has a line of its own, ascending. */
 int store_threads(struct store *store, int (*each)(void *arg, pid_t tid, const char *name),
                   void *arg);
 /* Forgets samples, marks and counts; frames stay. Samples that were taken before `now` and come

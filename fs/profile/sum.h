@@ -23,7 +23,7 @@ enum profile_mode {
 
 /* "cpu"; NULL: there is no such mode. */
 const char *profile_mode_name(enum profile_mode mode);
-/* By its name; MODE_MODES: there is none. */
+/* The mode of a name; MODE_MODES: there is none. */
 enum profile_mode profile_mode_of(const char *name, size_t size);
 /* What its weights are: "ns", "pages" or "bytes". */
 const char *profile_mode_unit(enum profile_mode mode);
@@ -85,7 +85,8 @@ struct sum_role {
 /* -ENOMEM. */
 int sum_merge(struct sum *into, const struct sum *from, const struct sum_role *role);
 
-/* The same with functions for frames: without their lines. -ENOMEM; else the caller owns *out. */
+/* Makes a sum with functions for frames: without their lines. -ENOMEM; else the caller owns
+ * *out. */
 int sum_functions(const struct sum *sum, struct sum *out);
 
 /* Weights of each node, over all threads or one (tid, 0: all): self[] and total[], which has those

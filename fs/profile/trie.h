@@ -27,7 +27,7 @@ struct trie {
     struct index by_node, by_frame, by_name;
 };
 
-/* With its root. -ENOMEM. */
+/* Makes a trie with its root. -ENOMEM. */
 int trie_init(struct trie *trie, size_t max_nodes, size_t max_frames);
 void trie_deinit(struct trie *trie);
 
@@ -37,7 +37,7 @@ int trie_frame(struct trie *trie, const struct profile_frame *frame, uint32_t *i
 struct profile_frame trie_frame_of(const struct trie *trie, uint32_t id);
 /* The node of a frame below a parent, new if needed. -ENOSPC: too many; -ENOMEM. */
 int trie_child(struct trie *trie, uint32_t parent, uint32_t frame, uint32_t *node);
-/* The same if it is there. */
+/* trie_child() if it is there. */
 bool trie_find(const struct trie *trie, uint32_t parent, uint32_t frame, uint32_t *node);
 /* Keeps the nodes that used[] names, and what is outside of them; used[node] becomes the new
  * number, and means nothing where the node has gone. Frames stay. -ENOMEM: nothing changed. */

@@ -35,7 +35,7 @@ void last_crash_deinit(struct last_crash *crash);
 const struct ring_row *last_crash_next(const struct last_crash *crash,
                                        const struct ring_row *after);
 enum crash_kind last_crash_kind(const struct ring_row *row);
-/* Its row for the frame at that depth; NULL: there is none. */
+/* The row of a crash for the frame at that depth; NULL: there is none. */
 const struct ring_row *last_crash_frame(const struct last_crash *crash, int64_t depth);
 
 /* Adds a text of a row, escaped, with "..." where it was cut; `otherwise` if it is NULL. */

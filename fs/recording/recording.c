@@ -13,12 +13,12 @@
 /* From one look for an agent in vain, but the first one, to the next: twice as long each time. */
 #define LOOK_WAIT_MIN 250000000u
 #define LOOK_WAIT_MAX 4000000000u /* ns */
-/* For somebody else who looks at the same: his look may hang, in memory that a file system of the
- * target's own has to bring. Then what is held is what there is. */
+/* So long it is waited for somebody else who looks at the same: that look may hang, in memory that
+ * a file system of the target's own has to bring. Then what is held is what there is. */
 #define REFRESH_WAIT 1000000000u
 #define CHANGE_TRIES 3 /* readings of a record that changes meanwhile */
 
-/* One table's. */
+/* What is held of one table. */
 struct held_ring {
     struct ring_reader *reader; /* NULL: none yet */
     uint64_t inode;

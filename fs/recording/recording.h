@@ -43,7 +43,7 @@ bool recording_attached(struct recording *recording);
 /* Whether that agent wanted any memory to be watched (agent/wire/proto.h, struct probe_watch). */
 bool recording_watching(struct recording *recording);
 
-/* That agent; *out: as it was then. False: there was none, or it didn't run. */
+/* The agent of the last look; *out: as it was then. False: there was none, or it didn't run. */
 bool recording_agent(struct recording *recording, struct found_agent *out);
 
 /* What it does with a crash, when its record was last read: enum crash_mode. */

@@ -32,7 +32,7 @@ struct allocation_reader {
 
 /* ---- a site's stack ---- */
 
-/* One element, func (file:line), of a text that may be changed. */
+/* Parses an element, func (file:line), of a text that may be changed. */
 static struct profile_frame parse_frame(char *text)
 {
     char *file = strstr(text, " ("), *end = text + strlen(text);

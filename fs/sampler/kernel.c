@@ -130,7 +130,7 @@ static void slot_give(struct kernel *k)
 
 /* ---- figures of the program ---- */
 
-/* Those of all processors. False: they can't be read. */
+/* Sums the figures of all processors up. False: they can't be read. */
 static bool sum_figures(const struct kernel *k, struct kernel_figures *out)
 {
     unsigned n = k->program->processors;
@@ -325,7 +325,7 @@ static void add_wait(struct kernel *k, struct heard *heard, uint64_t now, int64_
     heard->until = now;
 }
 
-/* It waits with this stack from now on. */
+/* Notes that a thread waits with this stack from now on. */
 static int begin_wait(struct heard *heard, enum sample_kind kind, const uint32_t *ids, size_t n,
                       uint64_t since)
 {
@@ -468,7 +468,7 @@ static bool take_each(void *arg, const void *record, size_t size)
     return true;
 }
 
-/* The same for a reader that comes again: others needn't wait until it is through. */
+/* take() for a reader that comes again: others needn't wait until it is through. */
 static bool take_unless_wanted(void *arg, const void *record, size_t size)
 {
     struct kernel *k = arg;
@@ -598,7 +598,7 @@ static void see_sleepers(struct kernel *k)
 
 /* ---- begin and end ---- */
 
-/* Where it is found which task runs; as far as it is known yet. */
+/* Describes where it is found which task runs, as far as that is known yet. */
 static void describe_tasks(const struct kernel *k, struct kernel_watched *out)
 {
     const struct offsets *o = &k->sampler->target->runtime.offsets;

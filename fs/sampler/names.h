@@ -23,7 +23,8 @@ void sampler_names_free(struct sampler_names *names);
  * has not been entered yet, and is left out; -ENOMEM, -ESRCH. */
 int sampler_names_python(struct sampler_names *names, uint64_t code, int32_t lasti,
                          bool of_generator, uint32_t *id, uint64_t *until);
-/* The same for a frame that a walk has found. The caller holds target->lock. -ENOMEM. */
+/* sampler_names_python() for a frame that a walk has found. The caller holds target->lock.
+ * -ENOMEM. */
 int sampler_names_raw(struct sampler_names *names, const struct raw_frame *frame, uint32_t *id);
 /* Begins a round of sampler_names_thread() for threads of one interpreter that have been seen by
  * now: what threading calls them is read again if that was longer ago. However many threads a round

@@ -6,7 +6,7 @@
 
 struct profile;
 
-/* Nothing is sampled yet. -ENOMEM. */
+/* Makes a profile, of which nothing is sampled yet. -ENOMEM. */
 int profile_new(pid_t pid, struct profile **out);
 void profile_free(struct profile *profile);
 
@@ -35,8 +35,8 @@ int profile_mark(struct profile *profile, const char *name);
 /* What it has sampled, with a reference; NULL: nothing was ever started. What is pending is taken
  * in first. */
 struct store *profile_store(struct profile *profile);
-/* The same without taking in what is pending, so that it never waits, and what files show that name
- * no mode. For who comes again: from now on that is taken in within 0.2 s. */
+/* profile_store() without taking in what is pending, so that it never waits, and what files show
+ * that name no mode. For who comes again: from now on that is taken in within 0.2 s. */
 struct store *profile_peek(struct profile *profile, enum profile_mode *shown);
 /* Whether anything was ever started. */
 bool profile_any(struct profile *profile);
@@ -45,7 +45,7 @@ bool profile_any(struct profile *profile);
 bool profile_running(struct profile *profile);
 /* Whether to try and start it unasked: not again so soon after the last time that somebody did. */
 bool profile_try(struct profile *profile, uint64_t now, uint64_t again);
-/* That try doesn't count. */
+/* The last try to begin doesn't count. */
 void profile_forgive(struct profile *profile);
 /* Says that it was started because its parent's was, with `children`. */
 void profile_adopt(struct profile *child, const struct profile *parent);

@@ -1,4 +1,4 @@
-/* Where the samples of a process come from: of several sources the first that may be used here. */
+/* The source of the samples of a process: of several sources the first that may be used here. */
 #pragma once
 
 #include "fs/base/interrupt.h"
@@ -10,7 +10,7 @@
 #define SAMPLER_HZ_USUAL 97
 
 #define SAMPLER_MODE(mode) (1u << (mode))
-/* Those that need to know what happens off the processor. */
+/* The modes that need to know what happens off the processor. */
 #define SAMPLER_OFF_MODES (SAMPLER_MODE(MODE_OFF) | SAMPLER_MODE(MODE_WALL))
 #define SAMPLER_ON_MODES                                                       \
  (SAMPLER_MODE(MODE_CPU) | SAMPLER_MODE(MODE_GIL) | SAMPLER_MODE(MODE_NOGIL) | \
@@ -62,10 +62,10 @@ extern const struct sampler_source sampler_inside;
 extern const struct sampler_source sampler_timer;
 /* Reads what the agent samples of allocations: allocations.c. */
 extern const struct sampler_source sampler_allocations;
-/* In order of preference; ends with NULL. */
+/* The sources, in order of preference; ends with NULL. */
 extern const struct sampler_source *const sampler_sources[];
 
-/* One that runs, or ran. What follows `of` is for its source. */
+/* A sampler that runs, or ran. What follows `of` is for its source. */
 struct sampler {
     struct target *target; /* a reference */
     struct store *store;   /* a reference */

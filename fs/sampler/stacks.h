@@ -28,10 +28,10 @@ struct stacks;
 int stacks_new(struct target *target, struct sampler_names *names, struct sampler_tasks *tasks,
                struct store *store, struct stacks **out);
 void stacks_free(struct stacks *stacks);
-/* Of a record with frames: the numbers of its frames, the outermost first. native: what belongs to
- * it, or NULL. The reason of a wait is the innermost one. *ids belongs to stacks, until the next
- * call, and so does *place: where the store has this stack; NULL: it isn't remembered. How many;
- * -ENOMEM, -ESRCH. */
+/* Resolves a record with frames: the numbers of its frames, the outermost first. native: what
+ * belongs to it, or NULL. The reason of a wait is the innermost one. *ids belongs to stacks, until
+ * the next call, and so does *place: where the store has this stack; NULL: it isn't remembered. How
+ * many; -ENOMEM, -ESRCH. */
 ssize_t stacks_resolve(struct stacks *stacks, const struct kernel_record *record,
                        const struct native_copy *native, const uint32_t **ids,
                        struct store_place **place);

@@ -343,8 +343,8 @@ static ssize_t add_above(struct sampler_tasks *t, const struct census *census,
     return (ssize_t)n;
 }
 
-/* Who awaits it: as it was in the very moment, or as the census has it, where that has the same
- * task. NULL: nobody, as far as is known. */
+/* The task that awaits another one: as it was in the very moment, or as the census has it, where
+ * that has the same task. NULL: nobody, as far as is known. */
 static const struct lineage *find_awaiter(const struct census *census,
                                           const struct running_task *running, const char *name)
 {
@@ -758,7 +758,8 @@ static int add_waits(struct sampler_tasks *t, const struct tasks *tasks, pid_t t
     return r;
 }
 
-/* Each has waited since the census before, as far as is known. */
+/* Stores the waits of tasks, each of which has waited since the census before, as far as is
+ * known. */
 static void store_waits(struct sampler_tasks *t, const struct rows *rows, uint64_t now)
 {
     for (size_t i = 0; i < rows->n; i++) {

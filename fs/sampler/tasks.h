@@ -27,15 +27,15 @@ int sampler_tasks_new(struct target *target, struct sampler_names *names, struct
                       struct sampler_tasks **out);
 void sampler_tasks_free(struct sampler_tasks *tasks);
 
-/* Where the task is found that a thread runs: by the thread state (asyncio->tstate_task), or in the
- * dict at *running, by event loops. False: there is no asyncio, so far. */
+/* Finds where the task stands that a thread runs: in the thread state (asyncio->tstate_task), or in
+ * the dict at *running, by event loops. False: there is no asyncio, so far. */
 bool sampler_tasks_where(struct sampler_tasks *tasks, struct asyncio *asyncio, uint64_t *running);
 
 /* Does what is due. waits: adds to the store how long tasks have waited, those of thread tid (0:
  * all). True: what sampler_tasks_where() says is another thing now. */
 bool sampler_tasks_look(struct sampler_tasks *tasks, uint64_t now, bool waits, pid_t tid);
 
-/* One that ran in a sample. */
+/* A task that ran in a sample. */
 struct running_task {
     uint64_t task, coro;
     uint64_t awaiter, awaiter_coro; /* the task that awaits it, if that is known; 0 */
@@ -53,8 +53,9 @@ struct task_key {
 };
 void sampler_tasks_key(struct sampler_tasks *tasks, const struct running_task *running,
                        struct task_key *out);
-/* Of a sample's frames, the outermost first, the one at index `at` is that of the task's coroutine:
- * in place of the frames of the event loop, from the outermost one to that, come those that await
- * the task, and its name. out: room for n + SAMPLER_TASKS_ABOVE. How many there are; -ENOMEM. */
+/* Shows tasks in a sample's frames, the outermost first, of which the one at index `at` is that of
+ * the task's coroutine: in place of the frames of the event loop, from the outermost one to that,
+ * come those that await the task, and its name. out: room for n + SAMPLER_TASKS_ABOVE. How many
+ * there are; -ENOMEM. */
 ssize_t sampler_tasks_show(struct sampler_tasks *tasks, const struct running_task *running,
                            const uint32_t *ids, size_t n, size_t at, uint32_t *out);

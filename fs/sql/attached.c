@@ -60,7 +60,7 @@ static int disconnect(sqlite3_vtab *base)
     return SQLITE_OK;
 }
 
-/* Its columns as the file has them; sql gets a declaration of them. */
+/* Reads the columns of a table as the file has them; sql gets a declaration of them. */
 static int read_columns(struct vtab *vtab, sqlite3_str *sql)
 {
     sqlite3_stmt *stmt;
@@ -270,7 +270,7 @@ static int execute(sqlite3 *db, char *sql)
     return result;
 }
 
-/* Those of the file's tables that say whose their rows are. */
+/* Adds the tables of a file that say whose their rows are. */
 static int add_tables(sqlite3 *db, struct attached *attached, const char *schema)
 {
     static const char whose[] =

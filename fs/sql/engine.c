@@ -262,7 +262,7 @@ static bool names_attached(const struct engine *engine)
     return file && strcasestr(engine->sql, file->schema);
 }
 
-/* Once a text names the schema: most don't. */
+/* Attaches the file, once a text names its schema: most don't. */
 static void attach(struct engine *engine)
 {
     sqlite3_set_authorizer(engine->db, NULL, NULL);
@@ -449,7 +449,7 @@ static bool begins_table(const struct engine *engine, const char *with)
     return !strcasecmp(with, "python");
 }
 
-/* Where the word at the end of what SQLite said stands at the end of the text, too. */
+/* Whether the word at the end of what SQLite said stands at the end of the text, too. */
 static bool is_last_word(const struct engine *engine, const char *said)
 {
     const char *space = strrchr(said, ' '), *last = space ? space + 1 : said;

@@ -153,7 +153,7 @@ static void instr_function(sqlite3_context *context, int argc, sqlite3_value **a
     sqlite3_result_int64(context, at ? n : 0);
 }
 
-/* One byte is found without a look at all that follows, as AddressSanitizer's memmem(3) takes. */
+/* memmem(3) that finds one byte without a look at all that follows, as AddressSanitizer's takes. */
 static const char *find(const char *p, size_t n, const struct bytes *what)
 {
     return what->size == 1 ? memchr(p, what->data[0], n) : memmem(p, n, what->data, what->size);

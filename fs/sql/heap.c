@@ -12,8 +12,8 @@
 #define CHARGES_BETWEEN_LOOKS 64
 #define PIECE (256l << 10) /* bytes: a share is asked that often at most */
 
-/* As errno belongs to a thread, and memory to a process: exceptions to "no
- * global mutable state". */
+/* The heap of this thread, as errno belongs to a thread: exceptions to "no global mutable
+ * state". */
 static _Thread_local struct heap *current;
 static _Thread_local const struct stop *watched;
 static _Thread_local unsigned asked;

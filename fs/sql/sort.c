@@ -66,7 +66,7 @@ static void merge(struct ranking *r, const struct keyed *from, struct keyed *to,
                                                                                : from[k++];
 }
 
-/* By merging longer and longer runs; the result is in `items` or in `other`. */
+/* Sorts by merging longer and longer runs; the result is in `items` or in `other`. */
 static struct keyed *sort_texts(struct ranking *r, struct keyed *items, struct keyed *other,
                                 size_t n)
 {

@@ -22,7 +22,7 @@ struct sort {
     struct sort *next; /* for whoever keeps several */
 };
 
-/* Of all rows, which don't change any more. -ENOMEM, or what stop_reason() says. */
+/* Sorts all rows, which don't change any more. -ENOMEM, or what stop_reason() says. */
 int sort_new(const struct rows *rows, const struct sort_key *keys, unsigned n,
              const struct stop *stop, struct sort **out);
 void sort_free(struct sort *order);

@@ -73,8 +73,8 @@ struct scene;
 struct moment;
 struct lwp_list;
 
-/* Where the rows of one table come from. The functions return 0 or -errno, which ends the
- * statement; scene->why may say more. */
+/* The source of the rows of one table. The functions return 0 or -errno, which ends the statement;
+ * scene->why may say more. */
 struct row_source {
     /* What of the process has to be read (tables/scene.h) for what is used. NULL: nothing. */
     void (*plan)(const struct use *use, struct plan *plan);

@@ -29,7 +29,7 @@ void texts_deinit(struct texts *texts)
 
 /* ---- hashing ---- */
 
-/* Who chooses the texts must not be able to choose their hashes. */
+/* What hashes begin with: who chooses the texts must not be able to choose their hashes. */
 static uint64_t secrets[2];
 
 static void make_secrets(void)

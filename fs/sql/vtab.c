@@ -123,7 +123,7 @@ static int integer_of(sqlite3_value *value, int64_t *out)
     }
 }
 
-/* The same for any column that rows are looked up by. */
+/* The key of a value, for any column that rows are looked up by. */
 static int key_of(const struct rows *rows, unsigned slot, sqlite3_value *value, int64_t *out)
 {
     const char *text;
@@ -309,7 +309,8 @@ static int close_cursor(sqlite3_vtab_cursor *base)
     return SQLITE_OK;
 }
 
-/* With an xCreate that does no more than xConnect a table exists by its name alone. */
+/* The module of our tables. As its xCreate does no more than xConnect, a table exists by its name
+ * alone. */
 static const sqlite3_module module = {
     .xCreate = do_connect,
     .xConnect = do_connect,

@@ -48,7 +48,7 @@ static bool is_above(int op)
     return op == SQLITE_INDEX_CONSTRAINT_GT || op == SQLITE_INDEX_CONSTRAINT_GE;
 }
 
-/* The same for a REAL; of a fraction, the integer that is next to it towards 0. */
+/* Narrows a bound by a REAL; of a fraction, by the integer that is next to it towards 0. */
 static void narrow_fraction(struct bound *b, int op, double value)
 {
     int64_t integer;

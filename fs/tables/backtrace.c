@@ -20,7 +20,8 @@ static void plan(const struct use *use, struct plan *plan)
     plan->native |= !only_python(use) || use_wants(use, BACKTRACE_NUMBER);
 }
 
-/* One that counts in `depth`: a Python frame, also where its code object could not be read. */
+/* Whether a frame counts in `depth`: a Python frame, also where its code object could not be
+ * read. */
 static bool is_python(const struct frame *frame)
 {
     return frame->kind == FRAME_PYTHON || (frame->kind == FRAME_UNREADABLE && frame->address);

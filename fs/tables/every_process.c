@@ -176,7 +176,7 @@ static bool sees_ended(const struct every_process *every, struct process *proces
            (!job || (of.rank >= 0 && !strcmp(of.job, job) && left.uid[1] == owner));
 }
 
-/* Those that have ended have what they recorded, and nothing else. */
+/* Adds the processes that have ended: they have what they recorded, and nothing else. */
 static int list_ended(struct job *job, const struct every_process *every,
                       struct wanted *const *wanted)
 {
@@ -397,8 +397,8 @@ static void note(const struct every_process *every, const struct item *item)
                        item->why.data);
 }
 
-/* In the order of the pids. What is read of a process that the caller may no longer look at, since
- * it has executed another program, is dropped. */
+/* Merges the rows in the order of the pids. What is read of a process that the caller may no longer
+ * look at, since it has executed another program, is dropped. */
 static int merge(struct job *job, const struct every_process *every, struct wanted *const *wanted)
 {
     _guard_mutex_(&job->lock);

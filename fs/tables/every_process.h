@@ -5,7 +5,7 @@
 
 #define EVERY_PROCESS_THREADS 8         /* processes that one statement reads side by side */
 #define EVERY_PROCESS_THREADS_TOTAL 128 /* of all statements, and of readings that hang */
-/* For all of them; who isn't read by then is left out. */
+/* The deadline for all processes; who isn't read by then is left out. */
 #define EVERY_PROCESS_DEADLINE_NS 5000000000ull
 
 struct access;

@@ -13,7 +13,7 @@
 #include <errno.h>
 
 #define BYTES_MAX (8u << 20) /* of all texts */
-/* Where neither a module nor a name is asked for. */
+/* The deadline where neither a module nor a name is asked for. */
 #define DEADLINE_NS 5000000000ull
 #define NAME_CHARACTERS_MAX 200
 

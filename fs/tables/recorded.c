@@ -64,7 +64,7 @@ static bool is_wanted(const struct reading *r, const struct ring_row *row)
 
 /* ---- what is in them ---- */
 
-/* One that didn't fit into its row ends in three dots. */
+/* Adds a text; one that didn't fit into its row ends in three dots. */
 static void add_cut(struct rows *rows, unsigned column, const char *bytes, uint32_t size)
 {
     char text[RING_TEXT_MAX + 3];
@@ -138,7 +138,7 @@ int recorded_add(struct ring_reader *ring, const struct table *table, const stru
     return ring_reader_scan(ring, add_row, &r, NULL);
 }
 
-/* Of a process that lives the set is gone with its agent. */
+/* Adds the set of breakpoints; that of a process that lives is gone with its agent. */
 static int fill_breakpoints(struct scene *scene, const struct use *use, struct rows *rows)
 {
     _cleanup_(breakpoint_rows_deinit) struct breakpoint_rows set = {0};

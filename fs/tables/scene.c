@@ -115,7 +115,7 @@ static int gather(void *arg)
     return r;
 }
 
-/* Where asyncio keeps its tasks: not for a moment when a thread stands still. */
+/* Finds where asyncio keeps its tasks, but not in a moment when a thread stands still. */
 static int prepare_tasks(struct scene *scene)
 {
     struct target *target = scene->target;

@@ -30,8 +30,8 @@ struct plan {
     size_t depth;
 };
 
-/* For a source that needs stacks: which thread's, and how many frames of each, follow from the
- * bounds of these columns; -1: there is no such column, and all are needed. */
+/* Plans for a source that needs stacks: which thread's, and how many frames of each, follow from
+ * the bounds of these columns; -1: there is no such column, and all are needed. */
 void plan_stacks(struct plan *plan, const struct use *use, int tid, int depth);
 
 /* Whose rows are asked for. */

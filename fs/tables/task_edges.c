@@ -3,7 +3,7 @@
 
 #include "schema/schema.h"
 
-/* As for tasks. */
+/* Plans as the table tasks does. */
 static void plan(const struct use *use, struct plan *plan)
 {
     plan_stacks(plan, use, -1, -1);

@@ -20,7 +20,7 @@ static void add_string(const struct tasks *tasks, struct rows *rows, unsigned co
         rows_text(rows, column, tasks_string(tasks, at));
 }
 
-/* Where its coroutine stands: its innermost frame, if that is known. */
+/* Adds where a task's coroutine stands: its innermost frame, if that is known. */
 static void add_place(const struct tasks *tasks, const struct task *task, struct rows *rows)
 {
     const struct task_frame *innermost = NULL;

@@ -35,6 +35,6 @@ bool callers_has(pid_t tid);
 /* From now on the set can be seen in a file in memory, which nobody else can write to or change in
  * size. To be called once, before there are other threads. A descriptor, the caller's; -errno. */
 int callers_share(void);
-/* In another process of the daemon: the set is what that file says, all the time. Takes over the
+/* Has the set be what a file says, all the time, in another process of the daemon. Takes over the
  * descriptor. 0 or -errno. */
 int callers_follow(int fd);

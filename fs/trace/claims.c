@@ -40,7 +40,7 @@ void claim_unref(struct claim *claim)
         claim->free(claim);
 }
 
-/* With a reference; NULL: there is none. */
+/* The claim on a process, with a reference; NULL: there is none. */
 static struct claim *find(pid_t pid)
 {
     _guard_mutex_(&lock);

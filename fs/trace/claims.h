@@ -23,7 +23,7 @@ struct claim_hold {
     struct claim_hold *next; /* the claimant's own */
 };
 
-/* One claim; a member of what the claimant has for it. The functions do what claim_hold() and its
+/* A claim; a member of what the claimant has for it. The functions do what claim_hold() and its
  * likes below say, and are called by any thread, with a reference and without a lock. */
 struct claim {
     pid_t pid;

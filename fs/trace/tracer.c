@@ -112,7 +112,7 @@ int tracer_wait(pid_t tid, uint64_t deadline_ns, int *status)
     }
 }
 
-/* By the tracer that it has, if that is one of this daemon. */
+/* Has a thread stopped by the tracer that it has, if that is one of this daemon. */
 static int hold(struct tracer *tracer, pid_t tid)
 {
     int r = claim_hold(tid, TRACER_STOP_DEADLINE_NS, &tracer->holds[tracer->nholds]);
@@ -247,7 +247,8 @@ static int take(sem_t *sem, const struct timespec *deadline)
     return r;
 }
 
-/* With its end the kernel detaches those, too, that did not stop in time. */
+/* The tracer's thread. With its end the kernel detaches also the threads that did not stop in
+ * time. */
 static void *serve(void *arg)
 {
     struct tracer *tracer = arg;

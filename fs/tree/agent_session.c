@@ -90,7 +90,7 @@ int agent_session_here(struct file_context *context, struct session *session)
     return r;
 }
 
-/* Who has the GIL, which a command waited for in vain. */
+/* Adds who has the GIL, which a command waited for in vain. */
 static void add_holders(const struct snapshot *snapshot, struct text *why)
 {
     for (size_t i = 0; i < snapshot->nthreads; i++) {

@@ -21,5 +21,5 @@ int agent_session_here(struct file_context *context, struct session *session);
  * is to give it. lost: what didn't happen because the GIL was not to be had. */
 int agent_session_explain(struct file_context *context, int error, const struct proto_done *done,
                           const char *lost);
-/* Where the switch interval of an interpreter's GIL lies, for the agent; 0: not known. */
+/* The address of the switch interval of an interpreter's GIL, for the agent; 0: not known. */
 uint64_t agent_session_gil_interval(struct file_context *context, int64_t interp);

@@ -23,7 +23,7 @@ struct one {
     bool told;        /* that */
 };
 
-/* One stack of it. */
+/* A stack of a process. */
 struct its_stack {
     char *text;
     size_t one;
@@ -196,7 +196,7 @@ static void add_counts(const struct all *all, size_t threads, struct text *out)
                 all->ngroups == 1 ? "" : "s");
 }
 
-/* Those that can't be read, each reason once. */
+/* Adds the processes that can't be read, each reason once. */
 static int add_unread(struct all *all, struct text *out)
 {
     _cleanup_free_ const struct who **some = calloc(all->n + 1, sizeof *some);
@@ -334,7 +334,7 @@ int all_backtrace_render(struct file_context *context, struct text *out)
 
 /* ---- folded ---- */
 
-/* Each line ends in " 1". */
+/* Sorts the lines, each of which ends in " 1". */
 static int sort_lines(struct all *all)
 {
     int r = 0;

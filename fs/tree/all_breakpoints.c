@@ -24,7 +24,7 @@ static void free_request(void *request)
     free(request);
 }
 
-/* Each line after the number of its process. */
+/* Adds each line behind the number of its process. */
 static void add_lines(const struct everywhere_item *item, struct text *out)
 {
     for (size_t i = 0; i < item->said.size;) {
@@ -77,7 +77,8 @@ static void add_failure(const struct breakpoint_request *request, const struct e
     text_putc(out, '\n');
 }
 
-/* By rank, of whatever job; those without one come behind the others, by number. */
+/* Orders processes by rank, of whatever job; those without one come behind the others, by
+ * number. */
 static int by_rank(const void *a, const void *b)
 {
     const struct who *x = &((const struct everywhere_item *)a)->who,

@@ -69,7 +69,7 @@ struct ranked {
     uint64_t rank; /* the highest: it has none */
 };
 
-/* By rank; those without one come behind the others, by number. */
+/* Orders processes by rank; those without one come behind the others, by number. */
 static int by_rank(const void *a, const void *b)
 {
     const struct ranked *x = a, *y = b;

@@ -61,7 +61,7 @@ static int ask(struct file_context *context, struct session *session,
     return r;
 }
 
-/* Where there is no agent there is nothing to take out. */
+/* Answers a request where there is no agent: there is nothing to take out. */
 static int ask_nobody(struct file_context *context, const struct breakpoint_request *request,
                       struct outcome *outcome)
 {
@@ -75,8 +75,8 @@ static int ask_nobody(struct file_context *context, const struct breakpoint_requ
     return -ENOENT;
 }
 
-/* Those lines that are for this rank. Where there are none, but there would be some for others, the
- * set is empty, if it is replaced, or stays as it is. */
+/* Carries out the lines that are for this rank. Where there are none, but there would be some for
+ * others, the set is empty, if it is replaced, or stays as it is. */
 static int carry_out_own(struct file_context *context, const struct breakpoint_request *request,
                          struct text *said, struct outcome *outcome)
 {

@@ -12,7 +12,7 @@ typedef int breakpoints_carry(struct file_context *context, struct breakpoint_re
 /* A file_run that reads the lines and has them carried out. */
 int breakpoints_feed(struct file_context *context, const struct input *input,
                      breakpoints_carry *carry, struct text *said, struct outcome *outcome);
-/* In the one process of context. */
+/* Carries a request out in the one process of context. */
 int breakpoints_carry_out(struct file_context *context, const struct breakpoint_request *request,
                           struct text *said, struct outcome *outcome);
 

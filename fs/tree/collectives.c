@@ -70,7 +70,7 @@ static int read_one(struct target *target, struct recording *recording, struct t
     return r == -ENOENT ? 0 : r;
 }
 
-/* Who has no groups, or has inherited his rank, is nobody here. */
+/* Takes a process. One that has no groups, or has inherited its rank, is nobody here. */
 static int take(void *arg, struct process *process, struct text *text, const char *why)
 {
     struct all *all = arg;
@@ -204,7 +204,7 @@ static int describe(struct all *all, const struct one *one, const char *group)
     return r;
 }
 
-/* Those that are in it come first, then equal ones side by side. */
+/* Orders lines: the ranks that are in the collective come first, then equal ones side by side. */
 static int compare_lines(const void *x, const void *y)
 {
     const struct line *a = x, *b = y;
@@ -247,7 +247,7 @@ static void add_variables(const struct group *group, struct text *out)
     }
 }
 
-/* For how long all of them have stood there. */
+/* Adds for how long all of a group have stood there. */
 static void add_standing(const struct group *group, struct text *out)
 {
     const struct standing *least = &group->lines[0].collective->standing;
@@ -365,7 +365,7 @@ static int64_t next_below(const struct all *all, size_t first, size_t end, const
     return highest;
 }
 
-/* For how long it has been that number, if that is long enough to be told. */
+/* Adds for how long it has been that number, if that is long enough to be told. */
 static void add_unchanged(double since, struct text *out)
 {
     double ns = (realtime_s() - since) * 1e9;
@@ -430,7 +430,8 @@ static bool is_new(const struct all *all, size_t first, size_t i, const char *na
     return true;
 }
 
-/* Once for all groups in which there is nothing to say, nobody is in a known one, or both. */
+/* Adds a line for all groups of which there is nothing to say: nobody is in a known one, or
+ * both. */
 static int add_rest(struct all *all, size_t first, size_t end, bool any, struct text *idle,
                     struct text *out)
 {

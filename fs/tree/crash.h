@@ -5,5 +5,5 @@
 
 /* Whether there was one. */
 bool crash_is_there(struct file_context *context);
-/* Its frames. */
+/* The names of a crash's frames. */
 extern const struct naming crash_depths;

@@ -5,7 +5,7 @@
 
 #define CTL_WORDS_MAX 8 /* of a line */
 
-/* One line: the verb, then its arguments. */
+/* A line of ctl: the verb, then its arguments. */
 struct ctl_line {
     struct file_context *context;
     const char *text; /* without the newline */

@@ -22,7 +22,7 @@ static bool has_thread(pid_t pid, pid_t tid)
 
 #define OF_ALLOCATIONS (SAMPLER_MODE(MODE_ALLOC) | SAMPLER_MODE(MODE_HEAP))
 
-/* It is the agent that samples allocations: it is told to, before. */
+/* Has allocations sampled: it is the agent that does that, so it is told before. */
 static int start_allocations(struct ctl_line *line, const struct profile_request *request)
 {
     if (!(request->options.modes & OF_ALLOCATIONS))

@@ -123,7 +123,7 @@ static int run_code(struct file_context *context, const struct input *input, str
     return r < 0 ? agent_session_explain(context, r, &done, "the code will not run") : 0;
 }
 
-/* The same where ends of texts are in it: what is before one is whole. */
+/* Runs what was written where ends of texts are in it: what is before one is whole. */
 static int run_texts(struct file_context *context, const struct input *input, struct text *said,
                      struct outcome *outcome)
 {

@@ -201,7 +201,7 @@ static void *run_items(void *arg)
 
 /* ---- all of them ---- */
 
-/* Where there is no thread to be had it is done on this one. */
+/* Starts the threads. Where there is none to be had the work is done on this one. */
 static size_t start_threads(struct everywhere_own *own, pthread_t threads[THREADS])
 {
     size_t started = 0;
@@ -373,7 +373,7 @@ static bool is_same_answer(const struct everywhere_item *a, const struct everywh
            (a->error == 0 || is_same(&a->why, &b->why));
 }
 
-/* One line stands behind who said it; more are indented below. */
+/* Adds an answer: one line stands behind who said it, more are indented below. */
 static void add_answer(const struct everywhere_item *item, struct text *out)
 {
     _cleanup_(text_deinit) struct text all = TEXT_INIT;
@@ -402,7 +402,7 @@ static bool says_nothing(const struct everywhere_item *item)
     return item->error == 0 && !item->said.size;
 }
 
-/* In the order of the ranks. */
+/* Adds the answers in the order of the ranks. */
 static int add_answers(struct everywhere *everywhere, struct text *out)
 {
     _cleanup_free_ const struct who **some = calloc(everywhere->n + 1, sizeof *some);

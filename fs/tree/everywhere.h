@@ -21,7 +21,8 @@ struct everywhere_item {
 typedef int everywhere_run(const void *of, struct file_context *context, struct text *said,
                            struct outcome *outcome);
 
-/* Of what is left behind in a process that hangs, too: so all that it uses is its own. */
+/* What is done in many processes. Some of it may be left behind in a process that hangs: so all
+ * that it uses is its own. */
 struct everywhere {
     struct everywhere_item *items; /* in the order of who_compare() */
     size_t n, njobs;
@@ -40,11 +41,12 @@ static inline void cleanup_everywhere(struct everywhere **everywhere)
 }
 #define _cleanup_everywhere_ _cleanup_(cleanup_everywhere)
 
-/* Those that it is for: all that may be controlled; of a job the ranks themselves. ranks: of all
- * jobs these ranks themselves; NULL: all. -ESRCH: there are none, and context->why says so. */
+/* Lists the processes that it is for: all that may be controlled; of a job the ranks themselves.
+ * ranks: of all jobs these ranks themselves; NULL: all. -ESRCH: there are none, and context->why
+ * says so. */
 int everywhere_list(struct everywhere *everywhere, struct file_context *context,
                     const struct ranges *ranks);
-/* Those that are wanted, whether they may be controlled or only looked at. */
+/* Lists the processes that are wanted, whether they may be controlled or only looked at. */
 int everywhere_list_wanted(struct everywhere *everywhere, struct file_context *context,
                            bool (*is_wanted)(struct process *process));
 

@@ -88,7 +88,7 @@ file_render help_render, status_render, exited_status_render, core_status_render
     exited_link_render, table_render, exceptions_top_render, crash_traceback_render,
     crash_locals_render, crash_backtrace_render, crash_frame_locals_render, crash_source_render,
     history_render, torch_trace_render, torch_top_render, torch_modules_render, collectives_render;
-/* Those of a profile. */
+/* The files of a profile. */
 file_render profile_status_render, profile_folded_render, profile_top_render, profile_lines_render,
     profile_source_render, profile_flamegraph_render, profile_speedscope_render,
     profile_gecko_render, profile_pprof_render, top_render, all_top_render;

@@ -49,7 +49,7 @@ static int find(struct file_context *context, unsigned value)
     return *context->word != '.' ? 0 : -ENOENT;
 }
 
-/* Any object is there; none is listed. */
+/* Lists nothing: any object is there, but none is listed. */
 static int list(struct file_context *context, struct numbers *out) { return 0; }
 
 const struct naming heap_objects = {WORD_MODULE, list, find};

@@ -5,7 +5,7 @@
 #define ABOUT_COLUMN 28
 #define TABLES_LINE_MAX 80
 
-/* One line of the tree: indented by its depth, with what it is about. */
+/* Renders a line of the tree: indented by its depth, with what it is about. */
 static void render_entry(const struct entry *entry, struct text *out)
 {
     int indent = 2;
@@ -70,8 +70,8 @@ int help_render(struct file_context *context, struct text *out)
         "  diff/<a..b>/\n"
         "breakpoints: [ID:] [here] [on 0-2] [stop [for TIME]|log] LOCATION [{EXPR}]\n"
         "  [if EXPR] [after N] [every N] [x N]; LOCATION: FILE:LINE, FUNC(), return FUNC(),\n"
-        "  raise [TYPE] [in PATH|own], watch EXPR, watch 0xA:8. here (in ctl: here pause,\n"
-        "  here step): as long as the file stays open\n"
+        "  raise [TYPE] [in PATH|own], watch EXPR, watch 0xA:8, nan [MODEL]. here (in ctl:\n"
+        "  here pause, here step): as long as the file stays open\n"
         "Why something failed: <pid>/errors. -o history=FILE: man 5 probefs. Examples:\n"
         "  grep -r loss 1234/threads/*/locals     what is loss?\n"
         "  echo 'max(grads)' > 1234/eval; cat 1234/eval    runs in it, shows what it gave\n"

@@ -345,7 +345,8 @@ static int add_absent(const struct summary *of, int64_t from, int64_t to, struct
     return 0;
 }
 
-/* Of the ranks that this host is to have, where that is said; else of all. */
+/* Adds which ranks are missing: of those that this host is to have, where that is said; else of
+ * all. */
 static int add_missing(const struct summary *of, struct text *out)
 {
     bool local = of->local_world >= 0 && of->first >= 0;

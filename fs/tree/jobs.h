@@ -17,7 +17,7 @@ extern const struct naming exited_rank_names;
 
 /* The job that a file is below; NULL: it is of all processes. */
 const char *context_job(const struct file_context *context);
-/* Its own name, and whose it is, for who waits for what will be in it. -ESRCH: it has ended. */
+/* A job's own name, and whose it is, for who waits for what will be in it. -ESRCH: it has ended. */
 int context_job_identity(const struct file_context *context, char job[JOB_NAME_MAX], uid_t *uid);
 /* The processes that the file is about and that those may look at in whose name it is read or
  * written: ascending by pid. Errors as job_processes(). */

@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-/* One of them: a decimal number, or a word. */
+/* One of the names in a directory: a decimal number, or a word. */
 struct number {
     unsigned value;
     char *word;              /* owned; NULL: it is a number */

@@ -121,7 +121,7 @@ static int running_text(struct target *target, struct recording *recording, stru
     return text_finish(out);
 }
 
-/* As if each of those threads had had its processor for a second; below a root, or NULL. */
+/* Adds threads as if each had had its processor for a second; below a root, or NULL. */
 static int add_running(const struct text *running, const struct profile_frame *root,
                        struct sum *sum)
 {

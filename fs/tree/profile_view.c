@@ -172,7 +172,8 @@ void profile_root(const struct process *process, char name[32])
              (long long)(ranked ? process->rank : process->pid));
 }
 
-/* Each below a frame of its own. Where they don't show the same mode, it is that of the first. */
+/* Adds all processes, each below a frame of its own. Where they don't show the same mode, it is
+ * that of the first. */
 static int add_all(struct viewing *viewing)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
@@ -190,7 +191,7 @@ static int add_all(struct viewing *viewing)
     return error;
 }
 
-/* Those that it started, if they were to be sampled too. */
+/* Adds the processes that this one started, if they were to be sampled too. */
 static int add_children(struct viewing *viewing)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0}, ended = {0};
@@ -322,7 +323,7 @@ static int add_mark(void *arg, const char *name, uint64_t when)
     return has_word(out, name) ? 0 : numbers_add_word(out, name, NULL);
 }
 
-/* Those of one process, or of any of them. */
+/* Lists the marks of one process, or of any of them. */
 static int marks_list(struct file_context *context, struct numbers *out)
 {
     _cleanup_(process_list_deinit) struct process_list list = {0};
@@ -366,7 +367,7 @@ static int modes_find(struct file_context *context, unsigned value)
     return profile_mode_of(context->part, strlen(context->part)) < MODE_MODES ? 0 : -ENOENT;
 }
 
-/* Each mark against the one before it. */
+/* Lists each mark against the one before it. */
 static int diffs_list(struct file_context *context, struct numbers *out)
 {
     _cleanup_(numbers_deinit) struct numbers marks = {0};

@@ -128,7 +128,8 @@ static int run(struct query *q)
                : 0;
 }
 
-/* Where the next statement begins, if the text is wrong only because there are two; else 0. */
+/* Finds where the next statement begins, if the text is wrong only because there are two; else
+ * 0. */
 static size_t find_second(struct query *q)
 {
     static const char *const words[] = {"SELECT", "WITH", "VALUES", "EXPLAIN"};
@@ -231,7 +232,8 @@ int query_feed(const struct provider *provider, struct file_context *context,
     return r;
 }
 
-/* Who asks sees their own rows of the history, or all if they are what the daemon is. */
+/* The history as the one who asks sees it: the rows that are theirs, or all if they are what the
+ * daemon is. */
 static struct attached_file history_of(const struct file_context *context)
 {
     const struct principals *principals = context->principals;
@@ -279,7 +281,7 @@ struct provider tables_provider(const struct file_context *context, struct table
     };
 }
 
-/* One process's rows; which rank it is, or works for, those of the others tell. */
+/* Provides one process's rows; which rank it is, or works for, the rows of the others tell. */
 static int provide_one(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
                        struct text *why)
 {

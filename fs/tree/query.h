@@ -6,7 +6,7 @@
 #include "fs/tables/scene.h"
 #include "fs/tree/file.h"
 
-/* Whose tables a file shows: those of its process, or of all. */
+/* The tables that a file shows: those of its process, or of all. */
 struct tables_of {
     struct subject one;
     struct looker looker; /* of that */

@@ -227,7 +227,8 @@ static void *reap_straggler(void *arg)
     return NULL;
 }
 
-/* One in a file system that doesn't even let it die is waited for by a thread of its own. */
+/* Ends and reaps a process. One in a file system that doesn't even let it die is waited for by a
+ * thread of its own. */
 static void reap(pid_t pid, uid_t uid)
 {
     int64_t end = now_ms() + REAP_MS;

@@ -16,8 +16,9 @@ static int name_of(const char *path, char *name, size_t cap)
     return snprintf(name, cap, "%.*s", (int)strcspn(base, "."), base) < (int)cap ? 0 : -ENOENT;
 }
 
-/* Where this interpreter hasn't what the table shows the file has a header, and nothing below:
- * those who read /probe/<all>/tables/<all> at once want to go on. The process's errors say why. */
+/* Renders a table. Where this interpreter hasn't what it shows the file has a header, and nothing
+ * below: those who read /probe/<all>/tables/<all> at once want to go on. The process's errors say
+ * why. */
 int table_render(struct file_context *context, struct text *out)
 {
     struct tables_of of;

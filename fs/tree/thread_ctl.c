@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Of the thread of the tree; since_ns 0: it runs. */
+/* Reads how the thread of the tree is held; since_ns 0: it runs. */
 static int read_own(struct file_context *context, struct held *out)
 {
     _cleanup_(held_list_deinit) struct held_list list = {0};

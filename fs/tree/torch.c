@@ -101,7 +101,7 @@ static int on_row(void *arg, const struct ring_row *row)
     return add_event(trace, row);
 }
 
-/* By device and thread, and those that others are in behind them. */
+/* Orders events by device and thread, and those that others are in behind them. */
 static int in_order(const void *a, const void *b)
 {
     const struct event *x = a, *y = b;
@@ -233,8 +233,8 @@ static int by_own(const void *a, const void *b)
     return by_name(a, b);
 }
 
-/* One for each event: what is within another one of its thread is none of that one's own time.
- * Returns how many. */
+/* Makes a portion of each event: what is within another one of its thread is none of that one's own
+ * time. Returns how many. */
 static size_t split(const struct trace *trace, struct portion *portions, size_t *open)
 {
     size_t n = 0, depth = 0;
@@ -263,7 +263,7 @@ static size_t split(const struct trace *trace, struct portion *portions, size_t 
     return n;
 }
 
-/* Those of one name become one. */
+/* Makes one of the portions of a name. */
 static size_t sum_up(struct portion *portions, size_t n)
 {
     size_t sums = 0;

@@ -52,7 +52,7 @@ size_t who_jobs(const struct who *const *some, size_t n)
     return jobs;
 }
 
-/* Of one job: those ranks themselves, or those whose workers are among them. */
+/* Adds the ranks of one job: these ranks themselves, or those whose workers are among them. */
 static void add_ranks(const struct who *const *some, size_t n, bool workers, int64_t *ranks,
                       const char *before, struct text *out)
 {

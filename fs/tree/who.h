@@ -11,11 +11,12 @@ struct who {
     bool worker;
 };
 
-/* As it is known now. */
+/* Says who a process is, as it is known now. */
 void who_init(struct who *who, struct process *process);
 void who_deinit(struct who *who);
 
-/* By job, then by rank, the rank itself before its workers; then by pid. Those of no job last. */
+/* Orders by job, then by rank, the rank itself before its workers; then by pid. Those of no job
+ * come last. */
 int who_compare(const struct who *a, const struct who *b);
 bool who_same_job(const struct who *a, const struct who *b);
 /* How many jobs there are among n that ascend. */

@@ -11,7 +11,7 @@
 #define WAKE_NS 500000u
 /* A thread that doesn't stop for as long is in an uninterruptible system call. */
 #define STOP_NS 200000000ull
-/* For what is wanted to be so in all threads, also where processors are rare. */
+/* So long it may take until what is wanted is so in all threads, also where processors are rare. */
 #define SET_NS 2000000000ull
 
 /* ---- waiting for its thread ---- */

@@ -100,16 +100,16 @@ int by_ptrace_seize(struct by_ptrace *tracer);
 int by_ptrace_check_filters(struct by_ptrace *tracer);
 /* The signal that makes its thread look up from waitpid(2). */
 int by_ptrace_wake_signal(void);
-/* Its thread: arg is the struct by_ptrace, and a reference to it. */
+/* The tracer's thread: arg is the struct by_ptrace, and a reference to it. */
 void *by_ptrace_main(void *arg);
 
-/* All of these are of its thread, and of a tracee that is stopped. */
+/* All that follows is for the tracer's thread, and for a tracee that is stopped. */
 
 /* Gives it the registers that it is to have; none while SIGTRAP is blocked. */
 void by_ptrace_apply(struct by_ptrace *tracer, struct tracee *tracee);
 void by_ptrace_clear(const struct tracee *tracee);
 /* Whether a SIGTRAP of a register's waits for it. */
 bool by_ptrace_hit_waits(const struct tracee *tracee);
-/* It is about to get SIGTRAP: makes that a hit's if it is one. Returns the signal that it is to
- * get. *unhandled: it would die of it. */
+/* A tracee is about to get SIGTRAP: makes that a hit's if it is one. Returns the signal that the
+ * tracee is to get. *unhandled: it would die of it. */
 int by_ptrace_hit(struct by_ptrace *tracer, struct tracee *tracee, bool *unhandled);

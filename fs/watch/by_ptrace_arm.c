@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/ptrace.h>
 
-/* Of DR7 (Intel SDM volume 3, 18.2.4). */
+/* Bits of DR7 (Intel SDM volume 3, 18.2.4). */
 #define DR7_ENABLE(slot) (1ul << (2 * (slot)))
 #define DR7_KIND(slot) (16 + 4 * (slot))
 #define DR7_WRITES 1ul

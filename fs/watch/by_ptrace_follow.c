@@ -185,7 +185,7 @@ static bool has_unblocked(pid_t tid)
     return field && !(strtoull(field, NULL, 16) >> (SIGTRAP - 1) & 1);
 }
 
-/* With the lock: one is to have the registers that are wanted, or to be let go. */
+/* Sees to it that a tracee gets the registers that are wanted, or is let go. With the lock. */
 static void serve(struct by_ptrace *tracer, struct tracee *tracee)
 {
     if (tracee->blocks && tracer->stirred && has_unblocked(tracee->tid)) {
@@ -243,7 +243,7 @@ static bool attend(struct by_ptrace *tracer)
     return tracer->n > 0;
 }
 
-/* It traces nothing. False: and never will again. */
+/* Waits, as it traces nothing. False: and never will again. */
 static bool rest(struct by_ptrace *tracer)
 {
     {

@@ -15,7 +15,8 @@
  * system call then gets no SIGTRAP for it. */
 #define OPTIONS (PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_TRACESYSGOOD)
 #define PASSES_MAX 64 /* looks for threads that were made meanwhile */
-/* For the first thread to stop once, also where processors are rare: nobody asks again. */
+/* So long the first thread may take to stop once, also where processors are rare: nobody asks
+ * again. */
 #define START_NS 2000000000ull
 
 struct tracee *by_ptrace_find(struct by_ptrace *tracer, pid_t tid)
@@ -40,7 +41,8 @@ void by_ptrace_forget(struct by_ptrace *tracer, struct tracee *tracee)
     *tracee = tracer->tracees[--tracer->n];
 }
 
-/* One that isn't known. Those that a known one makes are traced from their first moment on. */
+/* Traces a thread that isn't known. Those that a known one makes are traced from their first moment
+ * on. */
 static int seize(struct by_ptrace *tracer, pid_t tid)
 {
     if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)OPTIONS) < 0) {

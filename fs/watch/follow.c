@@ -16,7 +16,7 @@
 #define LOOK_NS 20000000ull
 #define LINGER_LOOK_NS 200000000ull
 #define LINGER_NS 60000000000ull
-/* For the agent to take note of what became of a watch: it may have to wait for the GIL. */
+/* So long the agent may take to note what became of a watch: it may have to wait for the GIL. */
 #define TELL_NS 10000000000ull
 #define DISARM_NS 1000000000ull
 #define SETTLE_NS 3000000000ull /* more than by_ptrace.c takes at most */
@@ -80,7 +80,7 @@ static struct watches *watches_ref(struct watches *watches)
     return watches;
 }
 
-/* They may be gone after it. */
+/* Gives up a reference, after which the watches may be gone. */
 static void watches_unref(struct watches *watches) { watches->owner.unref(watches->owner.of); }
 
 static struct target *target_of(const struct watches *watches)
@@ -122,7 +122,8 @@ static void *tell_main(void *arg)
     return NULL;
 }
 
-/* By another thread: the agent's answer may take its time, and this one has to look. */
+/* Has the agent told what became of a slot, by another thread: its answer may take its time, and
+ * this thread has to look. */
 static void tell(const struct follower *f, unsigned slot, int error, enum watch_route route,
                  const struct text *why)
 {
@@ -194,7 +195,8 @@ static int read_wanted(struct follower *f, struct probe_watch *out)
     return r < 0 ? r : memcmp(out, record->watches, sizeof record->watches) ? -EAGAIN : 0;
 }
 
-/* Those that were armed, by ptrace alone perhaps, aren't any more, though they should be. */
+/* Tells of the slots that were armed, by ptrace alone perhaps, and aren't any more, though they
+ * should be. */
 static void tell_lost(struct follower *f, bool traced_only, int error, const char *words)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
@@ -273,8 +275,8 @@ static bool look(struct follower *f)
 
 /* ---- the thread ---- */
 
-/* Where nothing is to be armed: disarms all, and waits until something may be
- * again. False: it never may. */
+/* Disarms all, where nothing is to be armed, and waits until something may be again. False: it
+ * never may. */
 static bool rest(struct follower *f)
 {
     struct watches *watches = f->watches;
@@ -372,7 +374,7 @@ void watches_settle(struct watches *watches)
         continue;
 }
 
-/* With the lock: waits until its thread has disarmed all. */
+/* Waits until the thread has disarmed all. With the lock. */
 static bool wait_disarmed(struct watches *watches)
 {
     const struct timespec t = timespec_of(monotonic_ns() + DISARM_NS);

@@ -12,7 +12,7 @@
 struct target;
 struct watches;
 
-/* Whose watchpoints these are, as the caller has it: `of` is handed to the functions. */
+/* What the watchpoints belong to, as the caller has it: `of` is handed to the functions. */
 struct watches_owner {
     void *of;
     void (*ref)(void *of);
@@ -28,7 +28,8 @@ void watches_free(struct watches *watches); /* NULL is fine; no thread of it run
 /* The agent wants something to be watched, or did a moment ago. Any
  * thread; doesn't wait. */
 void watches_follow(struct watches *watches);
-/* The same, and waits until all is armed that is wanted now, or can't be; for a moment at most. */
+/* watches_follow(), and waits until all is armed that is wanted now, or can't be; for a moment at
+ * most. */
 void watches_settle(struct watches *watches);
 /* Disarms all, and arms nothing until watches_let_go(): whoever is to end the agent, or unload its
  * library, has that done first. False: a thread can't be stopped, and may get SIGTRAP yet. */

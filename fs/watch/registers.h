@@ -19,7 +19,8 @@ struct watch_place {
 /* Whether a register can watch that, and it is the target's own. */
 bool watch_possible(uint64_t address, uint32_t length);
 
-/* For watch_handled(): a descriptor that stays with the process. -ESRCH, -EACCES, -EMFILE. */
+/* Opens a descriptor for watch_handled(), which stays with the process. -ESRCH, -EACCES,
+ * -EMFILE. */
 int watch_open_stat(pid_t pid);
 /* Whether the process handles SIGTRAP; false also if it is gone. 4 us. */
 bool watch_handled(int stat_fd);

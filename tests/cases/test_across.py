@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import pty
 import re
 import select
 import shutil
@@ -14,27 +15,25 @@ import sys
 import pytest
 
 from agents import start
-from commands import write
 from interpreters import CACHE, eventually, patience
 from mount import REPOSITORY
-from sql import ask
 from test_jobs import job_of
 
-RECIPES = sorted((REPOSITORY / "contrib" / "recipes").glob("*.sql"))
 WAITS = "import sys; print('ready', flush=True); sys.stdin.read()"
-RAISES = "import sys; print('ready', flush=True); sys.stdin.readline(); raise ValueError('of across')"
 # ssh ... HOST COMMAND
 SSH = """#!/bin/sh
 for last; do host=$before before=$last; done
 [ "$host" != h3 ] || { echo "no route to host" >&2; exit 255; }
 cd "${0%/*}/$host" && exec setsid -w sh -c "$last"
 """
-# srun --overlap -N N -n N -w HOSTS sh -c COMMAND, and scontrol show hostnames HOSTS
+# srun --overlap [--time=0:SECONDS] -N N -n N -w HOSTS sh -c COMMAND, and scontrol show hostnames HOSTS
 SLURM = """#!/bin/sh
 if [ "${0##*/}" = scontrol ]; then exec nodeset -S '\\n' -e "$3"; fi
-[ "$1 $2 $4 $6 $8 $9" = "--overlap -N -n -w sh -c" ] && [ "$3" = "$5" ] || exit 1
-for host in $(nodeset -e "$7"); do
-    [ $host = h3 ] || (cd "${0%/*}/$host" && SLURMD_NODENAME=$host exec setsid -w sh -c "${10}") &
+shift
+case $1 in --time=0:*) shift ;; esac
+[ "$1 $3 $5 $7 $8" = "-N -n -w sh -c" ] && [ "$2" = "$4" ] || exit 1
+for host in $(nodeset -e "$6"); do
+    [ $host = h3 ] || (cd "${0%/*}/$host" && SLURMD_NODENAME=$host exec setsid -w sh -c "$9") &
 done
 wait
 """
@@ -125,6 +124,64 @@ def test_events(across, probe, any_python, engine):
     eventually(lambda: not readers(probe.path / "all" / "events"), what="nobody who reads")
 
 
+@pytest.mark.python(minimum=(3, 10))
+def test_who_waits_is_told(across, any_python, tmp_path):
+    """On a terminal, and it is taken away again."""
+    target, done = start(any_python, WAITS), tmp_path / "done"
+    master, terminal = pty.openpty()
+    code = f"import os, time\nwhile not os.path.exists({str(done)!r}): time.sleep(0.01)\n\n'it is'"
+    with subprocess.Popen(across.command("h1", "write", f"{target.pid}/eval", code), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=terminal, env=across.env) as process:
+        os.close(terminal)
+        told = b""
+        while b"across: 0 of 1 hosts have answered, 2 s; Ctrl-C ends it " not in told:
+            assert select.select([master], [], [], patience(60))[0], told
+            told += os.read(master, 4096)
+        done.touch()
+        assert process.communicate(timeout=patience(60))[0] == b"h1 (1):\n'it is'\n"
+    with contextlib.suppress(OSError):  # nobody has the terminal any more
+        while more := os.read(master, 4096):
+            told += more
+    os.close(master)
+    assert told.endswith(b"\r\x1b[K")
+
+
+@pytest.mark.parametrize("engine", ["clush", "pdsh"])
+def test_one_that_hangs(across, engine):
+    """It is missing, in words; the others' answers are there."""
+    if not shutil.which(engine):
+        pytest.skip(f"{engine} is not installed")
+    for host in "h1", "h2":
+        (across.path / host / "here").unlink()
+        (across.path / host / "here").mkdir()
+    (across.path / "h1" / "here" / "said").write_text("it\n")
+    os.mkfifo(across.path / "h2" / "here" / "said")
+    said = across("h[1-2]", "-t", "5", "cat", "said", engine=engine, status=1)
+    assert said.stdout == "h1 (1):\nit\n" and re.fullmatch("across: h2: missing: .*time.*\n", said.stderr), said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_names(across, engine):
+    """As each engine itself takes them; nobody is asked twice."""
+    named = ["k", "n08", "n09", "n10", "n1x", "n3x"]
+    for host in named:
+        (across.path / host / "here").mkdir(parents=True)
+        (across.path / host / "here" / "said").write_text("same\n")
+    first, second = across("n[08-10],n[3,1]x,k,n09", "cat", "said", engine=engine).stdout.splitlines()
+    assert second == "same" and sorted(first.partition(" ")[0].split(",")) == named
+
+
+def test_names_that_only_the_engine_knows(across):
+    for host in "h1", "h3x":
+        (across.path / host / "said").parent.mkdir(exist_ok=True)
+    (across.path / "h1" / "here").unlink()
+    (across.path / "h1" / "here").mkdir()
+    (across.path / "h1" / "here" / "said").write_text("it\n")
+    assert across("h[1-3]!h[2-3]", "cat", "said").stdout == "h1 (1):\nit\n"
+    assert "@nowhere" in across("@nowhere", "cat", "said", status=1).stderr
+    assert across("h[3-1]", "cat", "said", status=1).stderr and across("h[1-3", "cat", "said", status=1).stderr
+
+
 def test_whole_names(across):
     for host in ("a.one", "a.two"):
         (across.path / host / "here").mkdir(parents=True)
@@ -167,8 +224,8 @@ def test_duckdb(across, any_python, with_duckdb):
     assert json.loads(said.stdout) == [{"rank": 0, "n": 4}, {"rank": 1, "n": 4}]
     assert run(f"SELECT typeof(role) AS r, typeof(cpu_user) AS c, typeof(world) AS w FROM process "
                f"WHERE pid = {targets[0].pid}").stdout == "r,c,w\n" + "VARCHAR,DOUBLE,BIGINT\n" * 2
-    assert run("SELECT count(*) AS n, sum(duration) AS s FROM spans WHERE ended > 0 AND duration > "
-               "0").stdout == "n,s\n0,\n"
+    said = run("SELECT count(*) AS n, sum(duration) AS s FROM spans WHERE ended > 0 AND name = 'of nobody'")
+    assert said.stdout == "n,s\n0,\n"
     said = run("SELECT * FROM nowhere JOIN process USING (pid)", hosts="h[1-3]", status=1)
     assert said.stdout == "" and "across: h3: missing: " in said.stderr
     assert "across: DuckDB: failed: Catalog Error" in said.stderr
@@ -190,27 +247,3 @@ def test_without_duckdb(across):
         assert "pip install duckdb" in said.stderr and not said.stdout
     assert "the shell's > does" in across("h1", "query", "-o", "x.csv", "SELECT 1", status=2).stderr
     assert "are for query" in across("h1", "cat", "--duckdb", "all/backtrace", status=2).stderr
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=[path.stem for path in RECIPES])
-def test_recipe_runs(probe, any_python, recipe):
-    target = start(any_python, RAISES)
-    text = recipe.read_text()
-    assert text.startswith("-- ") and RECIPES
-    if recipe.stem == "crash":
-        write(probe.path / str(target.pid) / "ctl", "on-crash record\n")
-        target.send("now")
-        target.process.wait()
-    elif recipe.stem == "leak":
-        write(probe.path / str(target.pid) / "ctl", "record process on\n")
-    wanted = {"crash": target.pid, "leak": target.pid, "slow_rank": target.pid}.get(recipe.stem)
-
-    def answers():
-        rows = ask(probe.path / "all" / "query", text)
-        return wanted is None or any(row["pid"] == str(wanted) for row in rows)
-    eventually(answers, what=recipe.stem)
-    if recipe.stem == "hang":
-        assert any(row["func"] for row in ask(probe.path / "all" / "query", text))
-    elif recipe.stem == "crash":
-        assert any((row["name"], row["value"]) == ("ValueError", "of across")
-                   for row in ask(probe.path / "all" / "query", text))

@@ -7,11 +7,12 @@ import pytest
 
 from dap import Adapter
 from interpreters import eventually
+from mount import REPOSITORY
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
 SOURCE = """
-import sys, threading
+import contextlib, sys, threading
 
 class Node:
     def __init__(self, depth):
@@ -40,6 +41,11 @@ def fail(i):
 
 def calls(i):
     return sum(map(leaf, [i, i + 1]))
+
+def hooked(i):
+    with contextlib.ExitStack() as stack:
+        stack.callback(leaf, i)
+    return i
 
 print("ready", flush=True)
 for line in sys.stdin:
@@ -82,8 +88,7 @@ def debugged(probe, python):
     if debugged.editor.process.poll() is None:
         assert debugged.editor.close() == 0
     if debugged.target.process.poll() is None:
-        assert debugged.lines() == []
-        eventually(lambda: debugged.held() == "none", what="that the thread goes on")
+        eventually(lambda: debugged.lines() == [] and debugged.held() == "none", what="that nothing is left behind")
         assert debugged.target.stderr() == ""
 
 
@@ -229,7 +234,7 @@ def test_uncaught(debugged):
     assert info["breakMode"] == "unhandled" and "in turn" in info["details"]["stackTrace"]
     editor.ask("disconnect")
     eventually(lambda: debugged.held() == "none", what="the thread's end")
-    assert "OnCrash: record" in (debugged.directory / "ctl").read_text()
+    eventually(lambda: "OnCrash: record" in (debugged.directory / "ctl").read_text(), what="that on-crash is as before")
     eventually(lambda: "TypeError" in debugged.target.stderr(), what="what the program says of it")
     debugged.target.close()
 
@@ -302,6 +307,7 @@ def test_evaluate(debugged):
     assert len(editor.evaluate("'a' * 5000", frame, context="clipboard")["result"]) == 5002
     completed = editor.ask("completions", text="x = node.ki", column=12, frameId=frame)["targets"]
     assert completed == [{"label": "kids", "type": "field", "start": 9, "length": 2}]
+    assert completed == editor.ask("completions", text="x = node.KI", column=12, frameId=frame)["targets"]
     assert "node" in [one["label"] for one in editor.ask("completions", text="no", column=3, frameId=frame)["targets"]]
     assert editor.evaluate("len(sys.argv)")["result"] == "1"  # in no frame
 
@@ -315,6 +321,7 @@ def test_cancel(debugged):
     frame = editor.frame(thread)["id"]
     endless = editor.send("evaluate", expression="[None for _ in iter(int, 1)]", frameId=frame)
     behind = editor.send("evaluate", expression="1", frameId=frame)
+    eventually(lambda: "<probefs evaluate>" in (debugged.directory / "backtrace").read_text(), what="that it runs")
     assert editor.locals(frame)[0]["total"]["value"] == "7"
     for number in behind, endless:
         editor.ask("cancel", requestId=number)
@@ -338,6 +345,44 @@ def test_held_before(debugged):
     assert debugged.held() == str(debugged.pid) and len(debugged.lines()) == 1
     (debugged.directory / "breakpoints").write_text("\n")
     debugged.target.expect("7")
+
+
+@pytest.mark.parametrize("what", ["a line", "a step", "a pause", "an exception"])
+def test_killed(debugged, what):
+    """By kill -9 as at the worst moment: nothing of it is left, and who was held runs on."""
+    editor = debugged.editor
+    debugged.attach(BODY)
+    if what == "an exception":
+        editor.set(debugged.file, [])
+        editor.ask("setExceptionBreakpoints", filters=["uncaught", "raised"])
+        debugged.target.send("threading.Thread(target=lambda: turn('a')).start()")
+        debugged.target.expect("None")
+        thread = editor.stopped("exception")
+    else:
+        debugged.target.send("turn(2)")
+        thread = editor.stopped("breakpoint")
+    if what == "a step":
+        editor.ask("next", threadId=thread)
+        editor.set(debugged.file, [])
+        assert editor.stopped("step") == thread
+    if what == "a pause":
+        editor.set(debugged.file, [])
+        editor.ask("continue", threadId=thread)
+        debugged.target.expect("7")
+        debugged.target.send("[turn(2) for _ in range(20000)][0]")
+        editor.ask("pause", threadId=thread)
+        assert editor.stopped("pause") == thread
+    assert debugged.held() == str(thread)
+    state = (debugged.directory / "threads" / str(thread) / "ctl").read_text()
+    assert int(re.search(r"goes on in (\d+) s", state)[1]) > 86400  # nobody waits for an editor that has gone
+    editor.process.kill()
+    editor.process.wait()
+    eventually(lambda: debugged.held() == "none" and debugged.lines() == [], what="that nothing is left behind")
+    eventually(lambda: "OnCrash: off" in (debugged.directory / "ctl").read_text(), what="that on-crash is as before")
+    if what == "an exception":
+        eventually(lambda: "TypeError" in debugged.target.stderr(), what="what the program says of it")
+        return debugged.target.close()
+    return debugged.target.expect("7")
 
 
 def test_pause(debugged):
@@ -393,7 +438,7 @@ def test_paths(probe, python, tmp_path):
         assert shown[0]["verified"], shown
         target.send("exec(compile('x = 1\\nleaf(x)', '<made>', 'exec'))")
         frames = editor.frames(editor.stopped("breakpoint"))
-        assert frames[0]["source"] == {"name": "source.py", "path": str(here / "source.py")}
+        assert frames[0]["source"] == {"name": "source.py", "path": str(here / "source.py"), "sourceReference": 0}
         made = next(frame["source"] for frame in frames if frame["source"]["name"] == "<made>")
         assert made["sourceReference"] and "path" not in made
         assert "<made>" in editor.refused("source", source=made, sourceReference=made["sourceReference"])
@@ -413,9 +458,57 @@ def test_log_of_mount_that_ends(probe, any_python):
 
 
 def test_json():
-    """values.py writes JSON by itself."""
+    """shown.py writes JSON by itself."""
     names = {}
-    from mount import REPOSITORY
-    exec((REPOSITORY / "contrib/dap/values.py").read_text(), names)
-    value = ["\x00\n\"\\\x7f\u00e4\U0001f600", None, True, [[], "a"]]
+    exec((REPOSITORY / "contrib/dap/shown.py").read_text(), names)
+    value = ["\x00\n\"\\\x7f\u00e4\U0001f600", "plain", None, False, [[], "a"]]
     assert json.loads(names["json"](value)) == value
+
+
+def test_steps_in_own_code(debugged):
+    """Out of what a library calls: on to the next line of the program's own code, or, where there is none, to the
+    thread's end."""
+    editor = debugged.editor
+    debugged.attach(LEAF + 1)
+    debugged.target.send("threading.Thread(target=leaf, args=(4,)).start()")
+    debugged.target.expect("None")
+    thread = editor.stopped("breakpoint")
+    editor.set(debugged.file, [])
+    editor.ask("stepOut", threadId=thread)
+    eventually(lambda: str(thread) not in os.listdir(debugged.directory / "threads"), what="the thread's end")
+    editor.set(debugged.file, [LEAF])
+    debugged.target.send("hooked(4)")
+    thread = editor.stopped("breakpoint")
+    assert any(frame["source"]["name"] == "contextlib.py" for frame in editor.frames(thread))
+    for name in "leaf", "hooked":
+        editor.ask("next", threadId=thread)
+        assert editor.stopped("step") == thread and editor.frame(thread)["name"] == name
+    editor.ask("continue", threadId=thread)
+    debugged.target.expect("4")
+
+
+def test_what_comes_up(debugged):
+    """Sources that a stack shows, and their modules, are told of once; those of libraries don't catch the eye."""
+    editor = debugged.editor
+    debugged.attach(LEAF)
+    debugged.target.send("hooked(4)")
+    thread = editor.stopped("breakpoint")
+    for frame in editor.frames(thread):
+        if frame["source"].get("origin") == "native":
+            continue
+        library = frame["source"]["name"] == "contextlib.py"
+        assert (frame.get("presentationHint"), frame["source"].get("origin")) == \
+            (("subtle", "library") if library else (None, None))
+    told = [editor.event("module")["module"]["name"] for _ in range(2)]
+    assert told == ["__main__", "contextlib"]
+    sources = {}
+    while sources.keys() != {"contextlib.py", "<string>", os.path.basename(debugged.file)}:
+        source = editor.event("loadedSource")["source"]
+        assert source["name"] not in sources
+        sources[source["name"]] = source
+    assert sources["contextlib.py"]["path"].startswith("/")
+    editor.ask("next", threadId=thread)
+    editor.stopped("step")
+    editor.frames(thread)
+    editor.ask("threads")  # which is answered after that
+    assert not [event for event in editor.events if event["event"] in ("module", "loadedSource")]

@@ -23,7 +23,7 @@ TRIED = """#!/bin/sh
 # what the unit's daemon does, written down for the test
 exec >/tried 2>&1
 systemctl is-active probefs
-setpriv --reuid nobody --regid nogroup --clear-groups python3 /loop.py & pid=$!
+setpriv --reuid nobody --regid nogroup --clear-groups python3 /loop.py >/dev/null & pid=$!
 until grep -q work /probe/$pid/backtrace; do sleep 0.1; done
 grep -m 1 work /probe/$pid/backtrace
 probing $pid eval '6 * 7'

@@ -1,9 +1,12 @@
 """The packages, as far as they can be looked at without making them: contrib/packaging/package makes them."""
+import json
 import pathlib
 import re
 import shutil
 import subprocess
 import tomllib
+import xml.etree.ElementTree
+import zipfile
 
 import pytest
 
@@ -47,8 +50,33 @@ def test_debian_has_all_that_is_installed(installed):
 def test_versions():
     version = re.search(r"version: '(.*)'", (daemon.REPOSITORY / "meson.build").read_text())[1]
     assert (DEBIAN / "changelog").read_text().startswith(f"probefs ({version}) ")
+    extension = json.loads((daemon.REPOSITORY / "contrib" / "vscode" / "package.json").read_text())
+    assert extension["version"] == version
     project = tomllib.loads((PACKAGING / "pyproject.toml").read_text())["project"]
     assert project["name"] == "probefs" and project["dynamic"] == ["version"]
+
+
+def test_extension_of_vs_code():
+    """What the build packs is what an editor installs, and all that it names is there."""
+    vsix = daemon.build() / "contrib" / "vscode" / "probefs.vsix"
+    if not vsix.exists():
+        pytest.skip("the extension isn't built: jansson is missing")
+    directory = daemon.REPOSITORY / "contrib" / "vscode"
+    package = json.loads((directory / "package.json").read_text())
+    with zipfile.ZipFile(vsix) as archive:
+        files = {name: archive.read(name).decode() for name in archive.namelist()}
+    inside = {name.partition("/")[2] for name in files if name.startswith("extension/")}
+    assert inside == {"package.json", *package["files"]} and package["main"].removeprefix("./") in inside
+    assert files["extension/package.json"] == (directory / "package.json").read_text()
+    manifest = xml.etree.ElementTree.fromstring(files["extension.vsixmanifest"])
+    assert manifest.find(".//{*}Identity").attrib.items() >= {"Id": "probefs", "Version": package["version"]}.items()
+    assert {asset.get("Path") for asset in manifest.iter("{*}Asset")} <= set(files)
+    xml.etree.ElementTree.fromstring(files["[Content_Types].xml"])
+    code = files["extension/extension.js"]
+    commands = {one["command"] for one in package["contributes"]["commands"]} | {"probefs.pickProcess"}
+    assert commands == set(re.findall(r"registerCommand\('([^']*)'", code))
+    settings = {name.partition(".")[2] for name in package["contributes"]["configuration"]["properties"]}
+    assert settings == set(re.findall(r"setting\('([^']*)'\)", code))
 
 
 def test_what_is_vendored_has_its_licence():

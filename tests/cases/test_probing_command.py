@@ -194,6 +194,7 @@ def test_profile(any_probing, any_python, tmp_path):
     assert "Profile: running" in said.stdout and "flamegraph" in said.stderr
     eventually(lambda: int(re.search(r"Samples: (\d+)", any_probing(target.pid, "profile").stdout)[1]), what="samples")
     eventually(lambda: any_probing(target.pid, "top").stdout.count("\n") > 1)
+    assert "inner" in any_probing("all", "top").stdout
     page = tmp_path / "flames.html"
     any_probing(target.pid, "flamegraph", "-o", page)
     assert "<canvas" in page.read_text() and "spinner.py" in page.read_text()

@@ -8,6 +8,7 @@ import pytest
 
 import victims
 from interpreters import interpreters
+from job_storm import JobStorm
 from storming import Debugged, Injected, Mounted, Recorded, Sampled, storm
 
 pytestmark = pytest.mark.long
@@ -76,3 +77,14 @@ def test_while_threads_start(probe, python):
         for way in Debugged(probe, seed=dice), Recorded(probe, seed=dice):
             assert storm(way, python, "threads that start", CYCLES).harms == []
         dice += "."
+
+
+@pytest.mark.deadline(600)
+def test_of_a_job(probe, any_python):
+    """Ranks, workers and the daemon are killed while each command is given to a job."""
+    full = os.environ.get("PROBEFS_TEST_FULL") == "1"
+    job = JobStorm(probe.mount(), any_python, "of a case", freezes=full)
+    try:
+        job.run(len(JobStorm.COMMANDS) * (40 if full else 2))
+    finally:
+        job.close()

@@ -113,7 +113,7 @@ static void test_limits(void)
     read_lines("f()\nstop g(x)\nh(\n", -EINVAL, &request, &why);
     CHECK_STR(why.data, "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise "
                         "[TYPE] [in PATH|own], "
-                        "watch EXPR or watch 0xADDR:LEN\n  stop g(x)\n       ^");
+                        "watch EXPR, watch 0xADDR:LEN or nan [MODEL]\n  stop g(x)\n       ^");
     breakpoint_request_deinit(&request);
 
     text_puts(&lines, "f() if ");

@@ -120,6 +120,22 @@ static void test_locations(void)
     b = read_good("stop watch 0x7fff00001238:8 hw=perf");
     CHECK(b.kind == BREAKPOINT_WATCH_ADDRESS && b.route == ROUTE_PERF && b.length == 8 &&
           b.address == 0x7fff00001238);
+    b = read_good("nan");
+    CHECK(b.kind == BREAKPOINT_NAN && b.action == BREAKPOINT_LOG && !b.where.size && b.count == 1);
+    b = read_good("stop nan net.blocks[0] {name} if stage == 'forward' x 5");
+    CHECK(b.kind == BREAKPOINT_NAN && b.action == BREAKPOINT_STOP && b.count == 5);
+    is(b.where, "net.blocks[0]");
+    is(b.captures[0], "name");
+    is(b.condition, "stage == 'forward'");
+    b = read_good("nan if nan > 3");
+    CHECK(b.kind == BREAKPOINT_NAN && !b.where.size);
+    is(b.condition, "nan > 3");
+    b = read_good("nan after 2 x 1");
+    CHECK(!b.where.size && b.after == 2);
+    b = read_good("nan.py:3");
+    CHECK(b.kind == BREAKPOINT_LINE);
+    b = read_good("-nan model");
+    CHECK(b.remove && b.kind == BREAKPOINT_NAN);
 }
 
 static void test_parts(void)

@@ -19,28 +19,6 @@ COLLECTIVES = ("allreduce", "allreduce_coalesced", "broadcast", "reduce", "allga
                "allgather_coalesced", "allgather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter",
                "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "send", "recv",
                "recv_anysource", "barrier")  # methods of a process group
-ITEMS_MAX = 64     # of a container of tensors that are looked at
-
-
-def tensors(value, depth=3):
-    """The tensors in tuples, lists and dicts; only what is exactly a tensor, since other classes may
-    run code of the program."""
-    torch = kept["torch"]
-    if type(value) is torch.Tensor or type(value) is torch.nn.Parameter:
-        yield value
-        return
-    if not depth:
-        return
-    if isinstance(value, dict):
-        items = iter(list(dict.values(value))[:ITEMS_MAX])
-    elif isinstance(value, tuple):
-        items = tuple.__iter__(value[:ITEMS_MAX] if type(value) is tuple else value)
-    elif type(value) is list:
-        items = iter(value[:ITEMS_MAX])
-    else:
-        return
-    for item in items:
-        yield from tensors(item, depth - 1)
 
 
 def nodes(value):

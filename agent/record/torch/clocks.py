@@ -10,7 +10,6 @@ writes a row and returns a ticket, by which _probe.complete(ticket, time_offset,
 None is NULL."""
 from time import perf_counter, time
 
-kept = {}  # "torch": the module, which the program might take out of sys.modules
 NO_MEMORY = None, None, None, None
 
 

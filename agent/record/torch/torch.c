@@ -19,13 +19,10 @@
 #define PROFILE_ROW_ARGUMENTS 7
 
 static const struct embedded sources[] = {
-    {"<probefs torch clocks>", source_clocks},
-    {"<probefs torch modules>", source_modules},
-    {"<probefs torch calls>", source_calls},
-    {"<probefs torch optimizers>", source_optimizers},
-    {"<probefs torch profile>", source_profile},
-    {"<probefs torch trace>", source_trace},
-    {NULL, NULL},
+    {"<probefs torch imported>", source_imported},     {"<probefs torch clocks>", source_clocks},
+    {"<probefs torch modules>", source_modules},       {"<probefs torch calls>", source_calls},
+    {"<probefs torch optimizers>", source_optimizers}, {"<probefs torch profile>", source_profile},
+    {"<probefs torch trace>", source_trace},           {NULL, NULL},
 };
 
 static PyObject *none(void)

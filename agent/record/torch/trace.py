@@ -10,7 +10,6 @@ there is one (profile.py), and "writing" while its rows are written. It is empti
 ours does anything any more."""
 import os
 import sys
-import _signal
 import _thread
 from _weakref import ref
 
@@ -21,21 +20,6 @@ LEAVE_TRIES = 2000  # milliseconds to wait for threads that are just in our code
 
 live = {}
 words = ""          # why it ended by itself
-
-
-def dynamo_is_used():
-    """Whether anything is for torch.compile(): it would compile anew if there were hooks."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    patcher = getattr(sys.modules.get("torch._dynamo.eval_frame"), "TorchPatcher", None)
-    patched = getattr(getattr(patcher, "patch", None), "cache_info", None)  # it is called once, by the first one
-    return bool(counters and counters.get("frames") or patched is not None and patched().currsize)
-
-
-def steps_are_compiled():
-    """Whether torch.compile() has gone into an optimizer's step()."""
-    tracker = getattr(sys.modules.get("torch._dynamo.convert_frame"), "input_codes", None)
-    seen = [known() for known in getattr(tracker, "seen", ())]
-    return any(code is mine for mine in codes() for code in seen)
 
 
 def first_parameter(optimizer):
@@ -233,21 +217,6 @@ def stop():
         if one is not None:
             one.remove()
     DeviceClock.pool.clear()
-
-
-def foreign(problem):
-    """Whether an exception that came up in our code is the program's: a handler of a signal may have
-    raised it, or another thread may have sent it."""
-    if not type(problem).__module__.startswith(("builtins", "torch")):
-        return True
-    handlers = [_signal.getsignal(number) for number in range(1, _signal.NSIG)]
-    codes = [getattr(getattr(one, "__func__", one), "__code__", None) for one in handlers]
-    at = problem.__traceback__
-    while at is not None:
-        if any(at.tb_frame.f_code is code for code in codes):
-            return True
-        at = at.tb_next
-    return False
 
 
 def fail(problem):

@@ -18,8 +18,9 @@ static const char load_text[] =
 #include "load_py.h"
     ;
 
-/* Where every program may write, most likely first. A library's name holds its index, so that the
- * path can be told from that of a mapping, which may have another root before it. */
+/* Directories that every program may write to, most likely ones first. A library's name holds its
+ * index, so that the path can be told from that of a mapping, which may have another root before
+ * it. */
 static const char *const places[] = {"/tmp", "/var/tmp", "/dev/shm"};
 
 /* What the reply is until there is one: the room for it is taken now. */

@@ -16,8 +16,8 @@
 #define RESTART_FIRST 512
 #define RESTART_LAST 516
 
-/* Those that CPython calls again after EINTR, or whose timeout it computes anew: of the time,
- * select, socket and posix modules. */
+/* Whether a system call is one that CPython makes again after EINTR, or whose timeout it computes
+ * anew: of the time, select, socket and posix modules. */
 static bool is_retried(const char *syscall)
 {
     static const char *const names[] = {

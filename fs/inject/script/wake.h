@@ -8,7 +8,7 @@
 
 #include "fs/remote/moment/snapshot.h"
 
-/* Where a thread sleeps. */
+/* The system call that a thread sleeps in. */
 struct sleep_call {
     uint64_t pc;     /* behind the system call's instruction, in a library */
     uint64_t caller; /* the return address into the interpreter; 0: not a place to wake from */

@@ -164,7 +164,8 @@ static int fetch_all(const struct memory *memory, struct fetch *fetches,
     return r;
 }
 
-/* As much as lies on addr's page, for the next one need not be mapped; but always the head. */
+/* How many bytes to fetch: as many as lie on addr's page, for the next one need not be mapped; but
+ * always the head. */
 static uint32_t guess(uint64_t addr, uint32_t want, uint32_t head)
 {
     uint32_t left = 4096 - (uint32_t)(addr & 4095);

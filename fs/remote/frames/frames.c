@@ -42,7 +42,7 @@ static void parse_old(const struct offsets *o, const uint8_t *p, uint32_t versio
     f->lasti = (int32_t)lasti;
 }
 
-/* The same from 3.11 on. */
+/* Reads a frame, from 3.11 on. */
 static void parse_new(const struct offsets *o, const uint8_t *p, uint32_t version,
                       struct raw_frame *f)
 {
@@ -164,9 +164,9 @@ static int follow_anchors(struct stack *s, struct view *view, const struct runti
     return 0;
 }
 
-/* Where exceptions are handled: a chain from the innermost running generator outwards, whose first
- * words are the exception (up to 3.10 its type) and, last, the item before. NULL and None stand for
- * none (_PyErr_GetTopmostException, Python/errors.c). */
+/* Follows the places where exceptions are handled: a chain from the innermost running generator
+ * outwards, whose first words are the exception (up to 3.10 its type) and, last, the item before.
+ * NULL and None stand for none (_PyErr_GetTopmostException, Python/errors.c). */
 static int follow_exceptions(struct stack *s, struct view *view, const struct runtime *rt)
 {
     uint32_t previous = rt->version < 0x030b0000 ? 24 : 8;

@@ -94,6 +94,7 @@ void walk_deinit(struct walk *walk);
  * -ESRCH, -EPERM. */
 int walk_read_gils(const struct walk *walk, const struct memory *memory,
                    const struct runtime *runtime, struct gil *out);
-/* Where a thread state points to its current frame, or to its _PyCFrame (3.11, 3.12). */
+/* The offset at which a thread state points to its current frame, or to its _PyCFrame (3.11,
+ * 3.12). */
 int32_t walk_entry_offset(const struct offsets *offsets);
 const struct stack *walk_find(const struct walk *walk, uint64_t tstate);

@@ -1,4 +1,4 @@
-/* Where an interpreter's GIL lies, found without a walk over its threads. */
+/* Finds where an interpreter's GIL lies, without a walk over its threads. */
 #pragma once
 
 #include "fs/remote/objects/runtime.h"

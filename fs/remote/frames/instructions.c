@@ -5,8 +5,8 @@
 
 #include <errno.h>
 
-/* By opcode: a letter of enum instruction_kind; how many units of two bytes its caches have, in
- * hexadecimal. */
+/* What is known of each opcode: a letter of enum instruction_kind; how many units of two bytes its
+ * caches have, in hexadecimal. */
 struct opcodes {
     uint32_t version;
     char kinds[257], caches[257];
@@ -28,7 +28,7 @@ static const uint8_t *read_fixed(struct view *view, uint64_t addr, uint32_t size
     return r == 0 ? p : NULL;
 }
 
-/* In the code object itself from 3.11 on, before in a bytes object. */
+/* Finds the bytes of a code object: in itself from 3.11 on, before in a bytes object. */
 static bool find_bytes(struct view *view, const struct offsets *o, uint64_t code, uint64_t *addr,
                        uint64_t *size)
 {

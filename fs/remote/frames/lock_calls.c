@@ -266,7 +266,7 @@ static bool reach_handler(struct ways *w, uint32_t start, uint32_t end, uint32_t
     return true;
 }
 
-/* Once over the bytecode. False: it would be too much. */
+/* Goes over the bytecode once. False: it would be too much. */
 static bool sweep(struct ways *w)
 {
     const struct lock_calls *calls = w->calls;

@@ -68,6 +68,6 @@ void lock_calls_deinit(struct lock_calls *calls);
  * byte offset of the call that has acquired it, if that is what was done on all ways, and by the
  * same call; else -1. */
 unsigned lock_calls_of(const struct lock_calls *calls, uint64_t lock, int32_t *at);
-/* The same for ways from the instruction at byte offset `since`, which begins the block of a with
- * statement of the lock: a call of release() of which the lock isn't known is of another. */
+/* lock_calls_of() for ways from the instruction at byte offset `since`, which begins the block of a
+ * with statement of the lock: a call of release() of which the lock isn't known is of another. */
 unsigned lock_calls_since(const struct lock_calls *calls, uint64_t lock, uint32_t since);

@@ -17,7 +17,7 @@ int frame_slots_find(struct view *view, const struct offsets *offsets,
 /* The object that a slot refers to, or 0: none, an int without an object, or not readable. */
 uint64_t frame_slot(struct view *view, const struct offsets *offsets,
                     const struct frame_slots *slots, uint32_t i);
-/* The same of a local variable, cell or free variable: what is in the cell where there is one. 0
- * also where there is no such variable. */
+/* The value of a local variable, cell or free variable: what is in the cell where there is one. 0:
+ * there is no such variable, or it has no value. */
 uint64_t frame_variable(struct view *view, const struct offsets *offsets,
                         const struct frame_slots *slots, uint32_t i);

@@ -181,7 +181,7 @@ static bool find_entry(const struct with_walk *walk, struct exception_table t, u
     return false;
 }
 
-/* Where the first block with this handler begins. */
+/* Finds where the first block with this handler begins. */
 static uint32_t find_start(const struct with_walk *walk, struct exception_table t,
                            const struct handled *of)
 {

@@ -12,7 +12,8 @@
 #define MARK_NOW "now"      /* no mark has this name */
 #define MARK_OTHERS "(others)"
 
-/* Of all processes; all users' together, one user's, and those that are kept for root. */
+/* The limits for the marks of all processes: all users' together, one user's, and those that are
+ * kept for root. */
 #define MARKS_BYTES_MAX (64u << 20)
 #define MARKS_BYTES_EACH (32u << 20)
 #define MARKS_BYTES_KEPT (16u << 20)
@@ -35,7 +36,7 @@ bool mark_is_name(const char *name, size_t size);
 int marks_add(struct target *target, const char *name, uid_t uid, struct census *census);
 /* -ENOENT: there is none of that name. */
 int marks_drop(struct target *target, const char *name);
-/* One, with a reference; NULL: there is none. */
+/* A mark, with a reference; NULL: there is none. */
 struct mark *marks_get(struct target *target, const char *name);
 void mark_unref(struct mark *mark);
 /* The names, in the order of time. How many. */
@@ -46,7 +47,7 @@ struct census_change {
     const char *name; /* belongs to one of both */
     int64_t count, bytes;
 };
-/* Those that differ, the one that grew most first. The caller owns the array, which lives as long
- * as both. -ENOMEM. */
+/* The types that differ between two, the one that grew most first. The caller owns the array, which
+ * is good for as long as both. -ENOMEM. */
 int census_compare(const struct census *from, const struct census *to, struct census_change **out,
                    size_t *n);

@@ -182,7 +182,7 @@ static int add_referrer(struct finding *finding, uint64_t object, uint32_t type,
     return 0;
 }
 
-/* Of the blocks that have such words: objects refer to them, others are tables. */
+/* Sorts the blocks that have such words: some are objects, others are tables of objects. */
 static int place_words_in(struct finding *finding, const struct pool *pool, uint64_t addr)
 {
     uint64_t end = addr + pool_size(finding->offsets->version);

@@ -1,4 +1,4 @@
-/* Who refers to an object, or to all objects of a type: found by going through the memory of the
+/* What refers to an object, or to all objects of a type: found by going through the memory of the
  * process for their addresses, and then for what those stand in.
  *
  * What is found is an object of at most 512 bytes that has the address in itself, or in a table
@@ -42,7 +42,7 @@ struct referrers {
     uint64_t ns;        /* that it took */
 };
 
-/* Of a supported interpreter that isn't free-threaded. -ENOMEM. */
+/* Begins, for a supported interpreter that isn't free-threaded. -ENOMEM. */
 int referrers_init(struct referrers *referrers, struct target *target);
 void referrers_deinit(struct referrers *referrers);
 /* Looks for one object; more are added by further calls. -ENOMEM. */

@@ -76,7 +76,7 @@ static int choose(struct scanner *scanner, uint64_t addr, size_t size)
     return 0;
 }
 
-/* One range for each run of pages that are there; the rest is 0. */
+/* Makes a range of each run of pages that are there; the rest is 0. */
 static size_t plan_ranges(struct scanner *scanner, uint64_t addr, size_t n)
 {
     size_t ranges = 0;
@@ -99,7 +99,7 @@ static size_t plan_ranges(struct scanner *scanner, uint64_t addr, size_t n)
     return ranges;
 }
 
-/* Of a run, some of which has gone meanwhile, what is still there. -ESRCH, -EPERM. */
+/* Copies what is still there of a range, some of which has gone meanwhile. -ESRCH, -EPERM. */
 static int copy_by_page(struct scanner *scanner, const struct memory_range *range)
 {
     uint8_t *data = range->data;

@@ -80,7 +80,7 @@ static bool read_file(int fd, void *buf, size_t size, uint64_t offset)
     return true;
 }
 
-/* All of it lies in the mapping. */
+/* Reads what lies in a mapping as a whole. */
 static bool read_mapping(const struct core *core, size_t i, uint64_t addr, uint8_t *buf, size_t len)
 {
     const struct mapping *mapping = &core->maps.items[i];
@@ -443,7 +443,7 @@ static int open_regular(const struct opening *o, const struct core_object *objec
     return fd < 0 ? -errno : fd;
 }
 
-/* With the rights of the core file's owner: it names what it likes. */
+/* Opens a file that the core file names, with the rights of its owner: it names what it likes. */
 static int open_as_owner(const struct opening *o, const struct core_object *object)
 {
     uid_t uid = (uid_t)setfsuid(o->core->stat.st_uid);
@@ -569,8 +569,9 @@ static int set_maps(struct opening *o)
  * themselves, in the same order, and the program's name. Source: create_elf_tables(),
  * fs/binfmt_elf.c. */
 
-/* Where a list of addresses begins that ends before a NULL at `end`: behind another NULL, or behind
- * the number of its addresses; 0: there is none. *first: the first of them, 0 of an empty one. */
+/* Finds where a list of addresses begins that ends before a NULL at `end`: behind another NULL, or
+ * behind the number of its addresses; 0: there is none. *first: the first of them, 0 of an empty
+ * one. */
 static uint64_t list_begin(const struct core *core, uint64_t end, bool counted, uint64_t *first)
 {
     *first = 0;
@@ -616,8 +617,8 @@ static int by_tid(const void *a, const void *b)
     return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
-/* As the kernel would have told of it. A thread that waits in a system call has its number where
- * other threads have something negative. */
+/* Tells of a thread as the kernel would have. A thread that waits in a system call has its number
+ * where other threads have something negative. */
 static void set_lwp(const struct core *core, const struct core_thread *thread, struct lwp *lwp)
 {
     const struct user_regs_struct *regs = &thread->regs;

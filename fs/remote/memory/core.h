@@ -99,7 +99,7 @@ const struct core_thread *core_thread_of(const struct core *core, uint64_t threa
  * was mapped. -ENOENT: it isn't read. */
 int core_open_file(const struct core *core, uint64_t start);
 
-/* The same of the program's own file. */
+/* core_open_file() of the program's own file. */
 int core_open_executable(const struct core *core);
 /* Whether the program's file is what is mapped at start. */
 bool core_is_executable(const struct core *core, uint64_t start);

@@ -1,4 +1,4 @@
-/* By libarchive, whose raw format is any file. */
+/* Unpacking by libarchive, whose raw format is any file. */
 #include "fs/remote/memory/core_unpack.h"
 
 #include "agent/base/cleanup.h"

@@ -9,5 +9,5 @@
  * or /var/tmp, and returns that; the descriptor is the caller's. -ENOENT: it isn't packed. Else
  * -errno, and why says what went wrong. Takes as long as that takes. */
 int core_unpack(int fd, struct text *why);
-/* With what the file is packed, "zstd" say; NULL: it isn't. */
+/* The name of what a file is packed with, "zstd" say; NULL: it isn't packed. */
 const char *core_packer(int fd);

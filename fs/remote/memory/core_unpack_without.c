@@ -1,4 +1,4 @@
-/* Where libarchive isn't there when probefs is built. */
+/* In place of core_unpack.c where libarchive isn't there when probefs is built. */
 #include "fs/remote/memory/core_unpack.h"
 
 #include <errno.h>

@@ -19,8 +19,8 @@ struct memory_range {
 
 struct core;
 
-/* Where bytes come from. `pid` is a live process, read by process_vm_readv(2); a core file
- * (core.h) sets `core` instead, and a synthetic image (unit tests, fuzzers) `image`. */
+/* The source of bytes. `pid` is a live process, read by process_vm_readv(2); a core file (core.h)
+ * sets `core` instead, and a synthetic image (unit tests, fuzzers) `image`. */
 struct memory {
     pid_t pid;
     const struct core *core;

@@ -137,7 +137,7 @@ static size_t run_end(struct piece *const *chosen, size_t n, size_t i, uint32_t 
     return i;
 }
 
-/* Where chosen pieces would be copied to, one after the other; the bytes in all. */
+/* How many bytes chosen pieces take that are copied one after the other. */
 static size_t runs_size(struct piece *const *chosen, size_t n)
 {
     size_t bytes = 0;
@@ -196,7 +196,7 @@ static int choose(struct view *view, bool fixed_too, size_t *n)
     return 0;
 }
 
-/* One block of at least that size, empty. */
+/* Has one empty block of at least that size. */
 static int make_room(struct view *view, size_t bytes)
 {
     if (!view->blocks || view->blocks->next || view->blocks->size < bytes) {
@@ -296,7 +296,7 @@ static int by_address(const void *a, const void *b)
     return x->len < y->len ? -1 : x->len > y->len;
 }
 
-/* Of pieces that begin at one address only the longest: find() sees just a few of them. */
+/* Drops all pieces that begin at one address but the longest: find() sees just a few of them. */
 static size_t drop_duplicates(struct piece *pieces, size_t n)
 {
     size_t kept = 0;

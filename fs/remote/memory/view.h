@@ -33,8 +33,8 @@ int view_refresh(struct view *view);
 /* [addr, addr + len) as copied: 0 and the pointer; -EAGAIN: queued, call view_fill() and ask
  * again; -EFAULT: not readable; -E2BIG: over a limit; -ENOMEM. */
 int view_get(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out);
-/* The same for what can't change as long as the rest doesn't, such as an object that is referred to
- * and immutable: view_verify() passes over it. */
+/* view_get() of what can't change as long as the rest doesn't, such as an object that is referred
+ * to and immutable: view_verify() passes over it. */
 int view_get_fixed(struct view *view, uint64_t addr, uint32_t len, const uint8_t **out);
 /* Copies all that is queued. 0, -ESRCH, -EPERM, -ENOMEM. */
 int view_fill(struct view *view);

@@ -157,7 +157,7 @@ static bool is_missing(const struct native_stack *stack)
     return stack->end == NATIVE_RUNNING || stack->end == NATIVE_TORN;
 }
 
-/* Once more, as the thread is now: asleep or running. */
+/* Captures a thread once more, as it is now: asleep or running. */
 static int capture_single(struct single *single)
 {
     struct target *target = single->capture->target;

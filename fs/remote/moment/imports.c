@@ -65,7 +65,7 @@ static void sort(struct import_list *list)
 
 /* ---- sys.modules ---- */
 
-/* Of a moment: the entries, in their order. */
+/* The entries of sys.modules at a moment, in their order. */
 struct entries {
     struct entry {
         uint64_t key, object;
@@ -263,7 +263,7 @@ int imports_list(struct target *target, struct import_list *out)
     return list_and_keep(target, out);
 }
 
-/* Among those that are kept. */
+/* Finds a module among those that are kept. */
 static int find_kept(struct target *target, import_is *is, const char *wanted,
                      struct import_list *out)
 {

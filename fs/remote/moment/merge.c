@@ -55,7 +55,7 @@ static bool beyond(const struct merger *m, uint64_t anchor)
     return !m->nnative || anchor >= m->frames[m->nnative - 1].sp;
 }
 
-/* Native frames that nothing is known of but their own order. */
+/* Adds native frames of which nothing is known but their own order. */
 static void add_apart(struct merger *m)
 {
     if (!m->nnative)
@@ -65,8 +65,8 @@ static void add_apart(struct merger *m)
         add(m, MERGE_APART, i, NULL);
 }
 
-/* By address. Native frames around a group without a match can't be placed; where none has one, as
- * in a program whose frames a compiler made (Nuitka), they stand apart. */
+/* Merges by address. Native frames around a group without a match can't be placed; where none has
+ * one, as in a program whose frames a compiler made (Nuitka), they stand apart. */
 static void merge_by_anchor(struct merger *m, const char *why)
 {
     size_t at = 0;     /* native frames before it are done */
@@ -104,8 +104,8 @@ static void merge_by_anchor(struct merger *m, const char *why)
         add(m, MERGE_NOTE, 0, why);
 }
 
-/* By counting: the k-th call of the evaluation loop runs the k-th frame, the first `skip` calls
- * run none. */
+/* Merges by counting: the k-th call of the evaluation loop runs the k-th frame, the first `skip`
+ * calls run none. */
 static void merge_matched(struct merger *m, size_t skip, const char *why)
 {
     size_t g = 0;

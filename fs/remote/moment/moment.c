@@ -12,7 +12,8 @@
 #include <string.h>
 
 #define NAP_NS 200000 /* between tries that failed because the target ran */
-/* Of being stopped: a thread of ours that has let go may still be its tracer for a moment. */
+/* So often a thread may refuse to be stopped: a thread of ours that has let go may still be its
+ * tracer for a moment. */
 #define REFUSALS_MAX 12
 
 /* The thread that took a GIL last: as long as it doesn't run, and nobody else has taken the GIL, no
@@ -70,8 +71,8 @@ pid_t moment_tid(struct target *target, const struct lwp_list *lwps, const struc
     return lwp ? lwp->tid : 0;
 }
 
-/* Who took a GIL last as the last walk knows it, without listing all threads where that isn't
- * needed; 0: it has ended, or has begun since that walk. */
+/* The thread that took a GIL last as the last walk knows it, without listing all threads where that
+ * isn't needed; 0: it has ended, or has begun since that walk. */
 static pid_t taker_tid(struct search *search, const struct gil *gil)
 {
     struct target *target = search->target;
@@ -90,7 +91,7 @@ static pid_t taker_tid(struct search *search, const struct gil *gil)
     return moment_tid(target, search->lwps, stack);
 }
 
-/* One thread may have taken several GILs. */
+/* Adds a thread that runs, unless it is there: one thread may have taken several GILs. */
 static int add_running(struct search *search, pid_t tid)
 {
     for (size_t i = 0; i < search->nrunning; i++)

@@ -165,7 +165,7 @@ static struct thread *new_thread(struct reading *reading)
     return t;
 }
 
-/* One kernel thread with the thread states that belong to it, or (lwp NULL) a thread state whose
+/* Adds a kernel thread with the thread states that belong to it, or (lwp NULL) a thread state whose
  * kernel thread is gone. */
 static int add_thread(struct reading *reading, struct lwp *lwp, const struct stack *const *stacks,
                       size_t nstacks)
@@ -343,7 +343,7 @@ static bool has_new_threads(const struct reading *reading)
     return false;
 }
 
-/* One try. `again`: another one would see more. */
+/* Reads all stacks once. `again`: another try would see more. */
 static int read_stacks(struct reading *reading)
 {
     struct target *target = reading->target;

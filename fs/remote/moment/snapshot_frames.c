@@ -52,7 +52,7 @@ static struct frame note(const char *why)
     return (struct frame){.kind = FRAME_UNREADABLE, .func = why, .file = "", .line = -1};
 }
 
-/* Of n items, the innermost and the outermost are shown. */
+/* Which of n items are shown: the innermost and the outermost. */
 struct shown {
     size_t head, tail;
 };

@@ -1,4 +1,4 @@
-/* For how long a thread, or a task, has stood where it stands. */
+/* How long a thread, or a task, has stood where it stands. */
 #pragma once
 
 #include "fs/base/text.h"
@@ -28,6 +28,6 @@ static inline bool standing_said(const struct standing *s)
     return s->kind != STANDS_NOT && s->ns >= STANDING_SAID_NS;
 }
 
-/* Of one that is: "for 34.2 s", "for at least 34.2 s", "seen on this line for 34.2 s", "seen in
- * this function for 34.2 s", "seen here for 34.2 s". */
+/* Adds it, where it is known: "for 34.2 s", "for at least 34.2 s", "seen on this line for 34.2 s",
+ * "seen in this function for 34.2 s", "seen here for 34.2 s". */
 void standing_add(const struct standing *standing, struct text *out);

@@ -85,8 +85,8 @@ struct target {
  * it runs no CPython; -EPERM, -EACCES: the daemon may not inspect it; -ENOMEM, -EMFILE. The caller
  * owns one reference. */
 int target_open(pid_t pid, struct target **out);
-/* The same of a core file, which belongs to the target from now on, also on failure; number: the
- * how manieth it is. -ENOENT: it is none of CPython, or its files are missing. */
+/* target_open() of a core file, which belongs to the target from now on, also on failure; number:
+ * the how manieth it is. -ENOENT: it is none of CPython, or its files are missing. */
 int target_open_core(struct core *core, unsigned number, struct target **out);
 struct target *target_ref(struct target *target);
 void target_unref(struct target *target);
@@ -97,7 +97,8 @@ struct target_kept *target_keep(struct target *target, enum target_keeper keeper
 
 /* The number that the process has, or had: what is shown. */
 pid_t target_number(const struct target *target);
-/* Its threads: as lwp_list_read(). Of a core file all is told that it has, whatever is asked. */
+/* The threads of a target: as lwp_list_read(). Of a core file all is told that it has, whatever is
+ * asked. */
 int target_lwps(const struct target *target, enum lwp_detail detail, struct lwp_list *out);
 
 /* Whether the process still exists and is no zombie; a core file stays. */

@@ -6,7 +6,7 @@
 
 enum counter { COUNTER_NEVER, COUNTER_PERHAPS, COUNTER_ALWAYS };
 
-/* Of "3foo_bar" the scope foo: its length, and where what follows it begins. 0: it is none. */
+/* Reads a scope, foo of "3foo_bar": its length, and where what follows it begins. 0: it is none. */
 static size_t scope_length(const char *p, const char **name, const char **rest)
 {
     char *end;

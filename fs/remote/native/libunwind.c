@@ -1,4 +1,4 @@
-/* The same with libunwind, which reads the copied stack and the target's own tables through us.
+/* unwind.h by libunwind, which reads the copied stack and the target's own tables through us.
  *
  * libunwind falls back on frame pointers and guesses where a function has no call frame
  * information. Here nothing is guessed: it is asked for a step only where there is such

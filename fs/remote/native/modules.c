@@ -31,7 +31,7 @@ void modules_deinit(struct modules *modules)
 
 static bool is_vdso(const struct mapping *mapping) { return !strcmp(mapping->path, "[vdso]"); }
 
-/* Where the file that is mapped here begins in memory, or 0. */
+/* Finds where the file that is mapped here begins in memory, or 0. */
 static uint64_t find_base(const struct maps *maps, size_t i)
 {
     const struct mapping *mapping = &maps->items[i];

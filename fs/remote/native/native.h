@@ -71,7 +71,7 @@ struct native_stack {
     char ran[64]; /* how much the kernel says a sleeping thread has run */
 };
 
-/* One for each target. memory must outlive it. -ENOMEM. */
+/* What is known of a target's native code, one for each target. memory must outlive it. -ENOMEM. */
 struct native;
 int native_new(const struct memory *memory, struct native **out);
 void native_free(struct native *native);

@@ -39,7 +39,7 @@ size_t symbols_size(const struct symbols *symbols);
  * [start, addr]. */
 bool symbols_find(const struct symbols *symbols, uint64_t addr, uint64_t start, struct symbol *out);
 
-/* Its name as it stands in the table, cut to cap. fd is the same file again (or -1) for tables
- * that were read from one. 0, -ENOENT, -EIO. */
+/* A symbol's name as it stands in the table, cut to cap. fd is the same file again (or -1) for
+ * tables that were read from one. 0, -ENOENT, -EIO. */
 int symbols_name(const struct symbols *symbols, const struct memory *m, int fd,
                  const struct symbol *symbol, char *buf, size_t cap);

@@ -63,7 +63,7 @@ void unwinder_forget(struct unwinder *u);
 /* Takes over what is mapped now; forgets what is no longer so. -ENOMEM. */
 int unwinder_refresh(struct unwinder *u, const struct maps *maps, uint64_t image_base);
 
-/* With the engine that is set. */
+/* Unwinds with the engine that is set. */
 enum native_end unwind(struct unwinder *u, const struct stack_copy *copy,
                        const struct native_regs *regs, struct native_frame *frames, size_t max,
                        size_t *n);

@@ -49,7 +49,7 @@ static void add_position(struct decoder *d, struct linetable_row row)
     t->rows[t->n++] = row;
 }
 
-/* The same where there are only lines. */
+/* Adds a row where there are only lines. */
 static void add_row(struct decoder *d, uint32_t start, int32_t line)
 {
     add_position(d, (struct linetable_row){.start = start, .line = line, .col = -1, .end_col = -1});

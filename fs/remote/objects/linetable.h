@@ -48,5 +48,5 @@ void linetable_deinit(struct linetable *table);
 /* The line of the instruction at a byte offset into the bytecode, or LINETABLE_NO_LINE. Negative
  * offsets (not started yet) give the first line. */
 int linetable_line(const struct linetable *table, int64_t offset);
-/* The same with the columns. */
+/* The position of an instruction: its line and columns. */
 struct position linetable_position(const struct linetable *table, int64_t offset);

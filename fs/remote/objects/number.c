@@ -52,7 +52,7 @@ static double read_back(const char *digits, int exponent)
     return strtod(buf, NULL);
 }
 
-/* One unit more in the last place. False where that would carry out of the first digit. */
+/* Adds one unit in the last place. False where that would carry out of the first digit. */
 static bool increment(char *digits)
 {
     for (size_t i = strlen(digits); i-- > 0;) {

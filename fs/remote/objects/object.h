@@ -59,7 +59,7 @@ struct object_class {
 
 /* Queues the heads of n objects (type pointer and the first fields) and copies them at once. */
 void objects_prefetch(struct view *view, const uint64_t *objects, size_t n);
-/* The same without copying: for view_fill(). */
+/* objects_prefetch() without copying: for view_fill(). */
 void objects_queue(struct view *view, const uint64_t *objects, size_t n);
 
 /* A pointer-sized field; false: not readable, or this version has no such field (offset < 0). */
@@ -77,7 +77,7 @@ int object_classify(struct view *view, const struct offsets *offsets, uint64_t o
  * escaped. */
 int type_add_name(struct view *view, const struct offsets *offsets, uint64_t type,
                   struct text *out);
-/* The same for the type of an object. */
+/* type_add_name() of the type of an object. */
 int value_type_name(struct view *view, const struct offsets *offsets, uint64_t object,
                     struct text *out);
 /* Reads a NUL-terminated C string of at most cap - 1 bytes; a longer one is cut. */
@@ -86,7 +86,7 @@ bool cstring_read(struct view *view, uint64_t addr, char *buf, size_t cap);
 /* The value of an int, or of an instance of a subclass of it. -ERANGE: needs more than 64 bits. */
 int int_to_i64(struct view *view, const struct offsets *offsets, uint64_t object, int64_t *out);
 
-/* Where the code points of a str lie. */
+/* The place where the code points of a str lie. */
 struct str_data {
     uint64_t addr;
     uint64_t length; /* code points */
@@ -123,7 +123,7 @@ int dict_iterate(struct view *view, const struct offsets *offsets, uint64_t dict
 /* The value under a str key of ASCII text. -ENOENT: no such key. */
 int dict_lookup_str(struct view *view, const struct offsets *offsets, uint64_t dict,
                     const char *key, uint64_t *value);
-/* Its length as it claims. */
+/* The length that a tuple claims to have. */
 int tuple_size(struct view *view, const struct offsets *offsets, uint64_t tuple, uint64_t *size);
 /* An item of a tuple. -ENOENT: it is shorter. */
 int tuple_item(struct view *view, const struct offsets *offsets, uint64_t tuple, uint64_t index,
@@ -141,6 +141,6 @@ typedef int attribute_visit(void *arg, const struct own_attribute *attribute);
  * whatever form this version keeps it. */
 int instance_iterate(struct view *view, const struct offsets *offsets, uint64_t object,
                      attribute_visit *visit, void *arg);
-/* One by its ASCII name. -ENOENT: it holds none of that name. */
+/* An attribute of an instance by its ASCII name. -ENOENT: it holds none of that name. */
 int instance_attribute(struct view *view, const struct offsets *offsets, uint64_t object,
                        const char *name, uint64_t *value);

@@ -60,7 +60,8 @@ int list_iterate(struct view *view, const struct offsets *offsets, uint64_t list
     return items_iterate(view, items, n, 8, visit, arg);
 }
 
-/* Where a tuple's items are. Looks at flags only: telling types needs the tuple tp_mro itself. */
+/* Finds where a tuple's items are. Looks at flags only: telling types needs the tuple tp_mro
+ * itself. */
 static int tuple_head(struct view *view, const struct offsets *offsets, uint64_t tuple, uint64_t *n,
                       uint64_t *items)
 {

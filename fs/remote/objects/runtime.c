@@ -15,7 +15,7 @@
 
 #define OLDEST 0x03090000u
 
-/* Where a file begins in memory: its first mapping, of its first page. */
+/* Whether a file begins here in memory: its first mapping, of its first page. */
 static bool is_image(const struct maps *maps, size_t i)
 {
     const struct mapping *m = &maps->items[i];

@@ -1,4 +1,4 @@
-/* Where a process keeps its CPython runtime, which version it is, and how its structures lie. */
+/* The CPython runtime of a process: where it is, of which version, and how its structures lie. */
 #pragma once
 
 #include "agent/cpython/offsets.h"

@@ -64,7 +64,7 @@ bool tensor_is_type(struct view *view, const struct offsets *offsets, uint64_t t
  * out as known. */
 int tensor_read(struct view *view, const struct offsets *offsets, uint64_t object,
                 struct tensor *out);
-/* The same without a check of its type: tensor_is_type() said so. */
+/* tensor_read() without a check of its type: tensor_is_type() said so. */
 int tensor_read_object(struct view *view, const struct offsets *offsets, uint64_t object,
                        struct tensor *out);
 /* Reads the gradient of a tensor. -ENOENT: it has none, or it isn't known. */
@@ -72,6 +72,6 @@ int tensor_read_gradient(struct view *view, const struct tensor *of, struct tens
 
 /* Adds "float32[64, 32] cuda:0". */
 void tensor_add(const struct tensor *tensor, struct text *out);
-/* The same in parts: "[64, 32]", and "cuda:0"; nothing for a device that isn't known. */
+/* The parts of that: "[64, 32]", and "cuda:0"; nothing for a device that isn't known. */
 void tensor_add_shape(const struct tensor *tensor, struct text *out);
 void tensor_add_device(const struct tensor *tensor, struct text *out);

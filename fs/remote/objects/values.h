@@ -29,7 +29,7 @@
 
 /* Adds the object at this address. Never fails: what can't be read says so. */
 void value_add(struct view *view, const struct offsets *offsets, uint64_t object, struct text *out);
-/* The same for a stack reference, as frames hold them from 3.14 on: tagged ints too. For older
+/* value_add() of a stack reference, as frames hold them from 3.14 on: tagged ints too. For older
  * versions it is value_add(). 0 (NULL) is no value: nothing is added and it returns false. */
 bool value_add_stackref(struct view *view, const struct offsets *offsets, uint64_t reference,
                         struct text *out);
@@ -50,10 +50,9 @@ struct renderer {
 /* "... 25,523 items": how many there are of what was cut; `what` is one of them. */
 void render_count(struct renderer *r, uint64_t n, const char *what);
 
-/* One object, `depth` containers deep. */
+/* Renders one object, `depth` containers deep. */
 void render_value(struct renderer *r, uint64_t object, unsigned depth);
-/* The same for one of n that are still to come: it may use its share of what is left to be shown.
- */
+/* Renders one of n objects that are still to come, by its share of what may still be shown. */
 void render_share(struct renderer *r, uint64_t object, unsigned depth, unsigned n);
 
 /* values_builtin.c: numbers and strings. Each adds nothing and returns false if something could

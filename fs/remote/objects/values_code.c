@@ -145,7 +145,7 @@ static void add_place(struct renderer *r, uint64_t code, int64_t lasti)
     linetable_deinit(&lines);
 }
 
-/* Where it stands. */
+/* Adds where a generator or coroutine stands. */
 static void add_state(struct renderer *r, uint64_t object)
 {
     struct coroutine coroutine;

@@ -50,8 +50,8 @@ static struct may_hang *look_start(struct target *target)
     return NULL;
 }
 
-/* Those that are still asked about, with references; the others are let go. False: none is left,
- * and the thread ends. */
+/* Lists the targets that are still asked about, with references; the others are let go. False: none
+ * is left, and the thread ends. */
 static bool list_asked(struct target **out, size_t *n)
 {
     struct target *gone[SINCE_PROCESSES_MAX];
@@ -96,7 +96,7 @@ static void *looks_main(void *arg)
     }
 }
 
-/* Where it stands in the list, or the one that was asked about longest ago. With the lock. */
+/* The entry of a target, or the one that was asked about longest ago. With the lock. */
 static struct asked *find(const struct target *target)
 {
     struct asked *oldest = &all.items[0];

@@ -1,5 +1,5 @@
-/* Who is looked at once a second, for as long as somebody asks. The list belongs to the daemon, as
- * the threads of proc/may_hang.h do. */
+/* The targets that are looked at once a second, for as long as somebody asks. The list belongs to
+ * the daemon, as the threads of proc/may_hang.h do. */
 #pragma once
 
 struct target;

@@ -301,7 +301,7 @@ static void note_tasks(struct since *since, const struct tasks *tasks)
     since->tasks_ns = now;
 }
 
-/* As they are while nobody waits for us: what is torn is left for the next look. */
+/* Looks at tasks as they are while nobody waits for us: what is torn is left for the next look. */
 static void look_at_tasks(struct target *target, struct since *since)
 {
     _cleanup_(tasks_deinit) struct tasks tasks = {0};
@@ -392,7 +392,7 @@ void since_look(struct target *target)
 
 static uint64_t passed(uint64_t then, uint64_t now) { return then && now > then ? now - then : 0; }
 
-/* Of a thread that was asleep at `now`. */
+/* How long a thread has stood that was asleep at `now`. */
 static struct standing asleep(const struct target *target, struct seen *seen, uint64_t now,
                               uint64_t until)
 {
@@ -414,7 +414,7 @@ static struct standing asleep(const struct target *target, struct seen *seen, ui
     return result;
 }
 
-/* Of any thread, without a look. Caller holds since->lock. */
+/* How long any thread has stood, without a look. Caller holds since->lock. */
 static struct standing asleep_now(const struct target *target, const struct since *since, pid_t tid,
                                   uint64_t until)
 {
@@ -436,7 +436,7 @@ static const struct frame *innermost(const struct thread *thread)
     return NULL;
 }
 
-/* Of a thread that runs. */
+/* How long a thread that runs has been seen where it is. */
 static struct standing seen_at(const struct since *since, const struct seen *seen,
                                const struct thread *thread)
 {
@@ -460,8 +460,8 @@ static const struct thread *holder(const struct since *since, const struct snaps
     return NULL;
 }
 
-/* Of a thread that waits for the GIL, and wakes up now and then to ask for it: it hasn't run Python
- * since that was handed on, nor since its holder fell asleep. */
+/* How long a thread has stood that waits for the GIL, and wakes up now and then to ask for it: it
+ * hasn't run Python since the GIL was handed on, nor since its holder fell asleep. */
 static struct standing waits(const struct since *since, const struct seen *seen,
                              const struct thread *holder)
 {

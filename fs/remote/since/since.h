@@ -26,11 +26,11 @@
 /* Sets `standing` of the threads of a snapshot that was taken just now, and has the process looked
  * at from now on. Takes target->lock if that is free. What isn't known stays STANDS_NOT. */
 void since_threads(struct target *target, struct snapshot *snapshot);
-/* One thread, as it is now: only whether it is asleep, and since when. */
+/* How long one thread has stood, as it is now: only whether it is asleep, and since when. */
 struct standing since_thread(struct target *target, pid_t tid);
 /* Sets `standing` of tasks that were read just now and whose loops have their threads' numbers, and
  * has those looked at from now on, unless there are more than SINCE_TASKS_MAX. asyncio: where they
  * were found. The caller may hold target->lock. */
 void since_tasks(struct target *target, const struct asyncio *asyncio, struct tasks *tasks);
-/* One look, for looks.h to take. */
+/* Takes one look, for looks.h. */
 void since_look(struct target *target);

@@ -124,8 +124,8 @@ static bool is_asyncio_path(const char *path)
     return name && !strncmp(name, "/_asyncio", 9);
 }
 
-/* It is in the image of the interpreter where that has _asyncio built in, else in a library of
- * that name, which is there once asyncio has been imported. */
+/* Finds the section: in the image of the interpreter where that has _asyncio built in, else in a
+ * library of that name, which is there once asyncio has been imported. */
 static int find_section(const struct memory *memory, const struct maps *maps,
                         const struct runtime *runtime, struct asyncio *out)
 {

@@ -31,8 +31,8 @@ struct asyncio {
 int asyncio_find(const struct memory *memory, const struct maps *maps,
                  const struct runtime *runtime, struct asyncio *out);
 
-/* The same as far as it is needed to tell which task runs, from 3.9 on: up to 3.11 nothing but
- * loop, coro, name and callback0 is set. */
+/* asyncio_find() as far as it is needed to tell which task runs, from 3.9 on: up to 3.11 nothing
+ * but loop, coro, name and callback0 is set. */
 int asyncio_find_running(const struct memory *memory, const struct maps *maps,
                          const struct runtime *runtime, struct asyncio *out);
 

@@ -21,8 +21,8 @@
 #define TASKS_EDGES_MAX (1u << 18) /* pairs of a task and one that awaits it */
 #define TASK_NAME_MAX 256u         /* code points of a task's or coroutine's name */
 #define TASK_LOOPS_MAX 4096u
-/* For one reading, which is some 50 us + 3 us a task: processor time, of which a busy machine may
- * give little, and time in all, for the target's memory may be slow to come. */
+/* The limits of one reading, which takes some 50 us + 3 us a task: processor time, of which a busy
+ * machine may give little, and time in all, for the target's memory may be slow to come. */
 #define TASKS_CPU_NS 500000000ull
 #define TASKS_DEADLINE_NS 10000000000ull
 
@@ -111,7 +111,7 @@ struct tasks_origin {
  * asyncio; -ESRCH, -EPERM, -ENOMEM. What can't be read is marked, not an error. */
 int tasks_read(struct view *view, const struct tasks_origin *origin, struct tasks *out);
 
-/* The same in a moment of a snapshot, and which threads run the loops: lwps. */
+/* tasks_read() in a moment of a snapshot, and which threads run the loops: lwps. */
 int tasks_read_along(struct target *target, const struct asyncio *asyncio,
                      const struct moment *moment, const struct lwp_list *lwps, struct tasks *out);
 

@@ -1,4 +1,4 @@
-/* Who awaits whom.
+/* Finds who awaits whom.
  *
  * A task's _fut_waiter is the very task that it awaits. What else awaits a task is derived from
  * what is called when that is done: gather(), wait() and shield() leave a closure over the future
@@ -84,7 +84,7 @@ static bool found(struct search *s, uint64_t object)
 
 static int search_callback(struct search *s, uint64_t callback);
 
-/* One of a future's further callbacks: a tuple of it and a context. */
+/* Looks at one of a future's further callbacks: a tuple of it and a context. */
 static int search_pair(void *arg, uint64_t pair)
 {
     struct search *s = arg;

@@ -72,7 +72,7 @@ static void follow_coroutine(struct reading *reading, uint32_t t, uint64_t objec
         end_chain(reading, t, 0);
 }
 
-/* One link of one task's chain. */
+/* Follows one link of a task's chain. */
 static void follow(struct reading *reading, uint32_t t)
 {
     struct task_links *l = &reading->links[t];

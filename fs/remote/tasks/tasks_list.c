@@ -1,11 +1,11 @@
-/* Where tasks are found.
+/* Finds the tasks.
  *
- *   3.14 on     a list in each thread state, and one in the interpreter for the tasks of threads
- *               that are gone: `struct llist_node`, circular, the head is part of it. A task that
- *               runs its first step eagerly is in no list, but in a set of the module's state, as
- *               are the tasks of foreign classes that registered themselves.
- *   all         asyncio.tasks._scheduled_tasks, a WeakSet, and _eager_tasks, a set. Up to 3.13
- *               they are the C module's own; later they hold the tasks written in Python.
+ * 3.14 on     a list in each thread state, and one in the interpreter for the tasks of threads
+ * that are gone: `struct llist_node`, circular, the head is part of it. A task that
+ * runs its first step eagerly is in no list, but in a set of the module's state, as
+ * are the tasks of foreign classes that registered themselves.
+ * all         asyncio.tasks._scheduled_tasks, a WeakSet, and _eager_tasks, a set. Up to 3.13
+ * they are the C module's own; later they hold the tasks written in Python.
  *
  * Sources: Modules/_asynciomodule.c, Lib/asyncio/tasks.py, Include/internal/pycore_llist.h. */
 #include "fs/remote/tasks/tasks_reading.h"

@@ -113,7 +113,7 @@ static int visit_objects(struct visiting *v)
     return r;
 }
 
-/* Those that Python hasn't. */
+/* Visits the gradients that Python has no object for. */
 static int visit_gradients(struct visiting *v)
 {
     struct tensor tensor, gradient;

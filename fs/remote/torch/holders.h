@@ -1,4 +1,4 @@
-/* Whose each tensor is. */
+/* The owner of each tensor. */
 #pragma once
 
 #include "fs/remote/torch/models.h"

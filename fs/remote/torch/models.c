@@ -91,7 +91,7 @@ static enum kind kind_of(struct finding *f, uint32_t type)
     return f->kinds[type];
 }
 
-/* Of an object that something refers to: what its type is, of those that were found. */
+/* The kind of an object that something refers to, by its type, of those that were found. */
 static enum kind kind_of_object(struct finding *f, uint64_t object)
 {
     uint64_t type;

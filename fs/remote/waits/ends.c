@@ -208,7 +208,7 @@ struct children {
     struct end *out;
 };
 
-/* Its number in its innermost pid namespace. */
+/* The number of a process in its innermost pid namespace. */
 static pid_t inner_pid(pid_t pid)
 {
     char status[4096];

@@ -1,4 +1,4 @@
-/* Who is at the other end of what a thread waits for in a system call, on this host. */
+/* The other end of what a thread waits for in a system call: who has it, on this host. */
 #pragma once
 
 #include "fs/proc/descriptors.h"
@@ -29,7 +29,7 @@ struct end {
     bool likely;  /* nobody else does, as far as the daemon can see */
 };
 
-/* Whose ends are looked for. */
+/* What is looked through for the other ends. */
 struct ends {
     pid_t pid; /* the process that waits */
     const struct waits_reader *reader;
@@ -40,12 +40,13 @@ struct ends {
     struct sockets *sockets;
 };
 
-/* Of a descriptor that it waits to read from, or (writes) to write to. */
+/* The end of a descriptor that a thread waits to read from, or (writes) to write to. */
 void end_of_fd(const struct ends *ends, int fd, bool writes, struct end *out);
-/* Of a lock of a file, or of a child. */
+/* The end of a wait for a lock of a file, or for a child. */
 void end_of_lock(const struct ends *ends, const struct peer_thread *thread, struct end *out);
 void end_of_child(const struct ends *ends, const struct peer_thread *thread, struct end *out);
 /* The children that are dead, and that it hasn't waited for: they stay zombies. */
 void end_of_dead_children(const struct ends *ends, struct end *out);
-/* Of a lock that processes share: a futex. The holders are those of ends->semaphores. -ENOMEM. */
+/* The end of a wait for a lock that processes share: a futex. The holders are those of
+ * ends->semaphores. -ENOMEM. */
 int end_of_semaphore(const struct ends *ends, const struct peer_thread *thread, struct end *out);

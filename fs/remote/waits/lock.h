@@ -56,14 +56,14 @@ struct lock_cache {
 /* The class that an object is of or derives from; LOCK_NONE for what is unreadable too. */
 enum lock_class lock_classify(struct view *view, const struct offsets *offsets,
                               struct lock_cache *cache, uint64_t object);
-/* Its name as it is called: "Lock", "BoundedSemaphore". */
+/* The name of a class of locks as it is called: "Lock", "BoundedSemaphore". */
 const char *lock_class_name(enum lock_class class);
 
 /* Whether a thread that sleeps in the futex waits in this object, of a class up to LOCK_HANDLE. */
 bool lock_is_waited(struct view *view, const struct offsets *offsets, uint64_t object,
                     enum lock_class class, uint64_t futex);
 
-/* Who holds an RLock of C: a pthread_t; 0: nobody, or not readable. */
+/* The thread that holds an RLock of C: a pthread_t; 0: nobody, or not readable. */
 uint64_t rlock_owner(struct view *view, uint64_t object);
 
 /* The thread whose end another one sleeps for in the futex, by its threading._shutdown() or its

@@ -135,7 +135,7 @@ static int visit_entry(void *arg, uint64_t key, uint64_t value)
     return add_child(s, (struct node){.object = value, .by = BY_KEY, .key = key});
 }
 
-/* Of a module or a class: what the code speaks of. */
+/* Visits a member of a module or a class: what the code speaks of. */
 static int visit_member(void *arg, uint64_t key, uint64_t value)
 {
     struct search *s = arg;

@@ -148,7 +148,7 @@ static int read_threads(struct peer *peer)
     return 0;
 }
 
-/* Nothing of it can hang. */
+/* Reads the name of a process, of which nothing can hang. */
 static void read_name(struct peer *peer)
 {
     ssize_t n = proc_read(peer->pid, "comm", peer->command, sizeof peer->command);

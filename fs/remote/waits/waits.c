@@ -113,7 +113,8 @@ int waits_read(const struct waits_origin *origin, struct waits *out)
 
 /* ---- lines ---- */
 
-/* One that waits for the GIL wakes every few milliseconds, and waits on. */
+/* Whether a thread has moved. One that waits for the GIL wakes every few milliseconds, and waits
+ * on. */
 static bool has_moved(const struct waits *waits, const struct wait *wait)
 {
     const struct lwp *lwp = wait->who.kind == ACTOR_THREAD && strcmp(wait->kind, "GIL")

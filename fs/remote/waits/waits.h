@@ -1,5 +1,5 @@
-/* Who waits for what, and who holds it: of the threads and asyncio tasks of a process, at one
- * moment.
+/* The waits of the threads and asyncio tasks of a process, at one moment: who waits for what, and
+ * who holds it.
  *
  * Several finders fill one list, each in its own .c: waits_of_threads() and so on. They run within
  * a moment (remote/moment/moment.h), read only through the target's view, and say nothing that
@@ -147,7 +147,7 @@ int waits_read_tasks(struct waits_reading *reading);
  * Python can't be read there are none. */
 void waits_read_along(struct waits_reading *reading, struct snapshot_options *options);
 void waits_reading_deinit(struct waits_reading *reading);
-/* For whom waits are told. */
+/* The reader that waits are told for. */
 struct waits_reader {
     bool (*may_look)(void *arg, pid_t pid); /* whether a process may be told of */
     void *arg;

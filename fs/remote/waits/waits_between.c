@@ -158,7 +158,7 @@ static const struct node *name_actor(struct graph *graph, struct actor *actor)
     return NULL;
 }
 
-/* Their names, and which of them hang. threads: has these read, too. */
+/* Tells the names of processes, and which of them hang. threads: has these read, too. */
 static void tell_processes(struct graph *graph, bool threads)
 {
     struct waits *waits = graph->waits;
@@ -219,7 +219,7 @@ static int tell(struct graph *graph, uint32_t w, const struct end *end)
     return tell_holders(graph, w, end);
 }
 
-/* One more wait of the same thread. */
+/* Adds one more wait of the same thread. */
 static int add_same(struct waits *waits, uint32_t w)
 {
     const struct wait like = waits->items[w];

@@ -110,7 +110,7 @@ static void collect_frames(const struct tasks *tasks, const struct task *task, s
 
 /* ---- asyncio's frames ---- */
 
-/* By its file: names of code objects aren't loaded yet. */
+/* Tells a library by the file of its code: names of code objects aren't loaded yet. */
 static enum library read_library(struct finding *f, uint64_t code)
 {
     static const struct {
@@ -469,7 +469,8 @@ static const struct task *find_task(const struct ranking *ranking, uint64_t addr
     return found ? *found : NULL;
 }
 
-/* As the tasks are told elsewhere; of one that waits for several, as they were found. */
+/* Orders waits as tasks are told elsewhere; those of one task that waits for several, as they were
+ * found. */
 static int by_rank(const void *a, const void *b, void *arg)
 {
     const struct wait *x = a, *y = b;

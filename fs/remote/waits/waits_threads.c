@@ -107,7 +107,7 @@ static int by_tid(const void *a, const void *b)
     return (*x)->tid != (*y)->tid ? ((*x)->tid < (*y)->tid ? -1 : 1) : *x < *y ? -1 : *x > *y;
 }
 
-/* One waiter for each lwp. */
+/* Makes a waiter for each lwp. */
 static int collect_threads(struct finding *f)
 {
     const struct waits_origin *o = f->origin;
@@ -187,7 +187,7 @@ static const char *function_of(const struct raw_frame *frame)
     return dot ? dot + 1 : frame->info->name;
 }
 
-/* Where a thread's function is called from: what it calls by itself isn't the library's. */
+/* Whether a thread's function is called from here: what it calls by itself isn't the library's. */
 static bool begins_thread(const char *function)
 {
     return !strcmp(function, "run") || !strcmp(function, "_bootstrap") ||
@@ -407,7 +407,7 @@ static void prefetch(struct finding *f)
 
 /* ---- who holds a lock ---- */
 
-/* Of the frames of a thread, innermost first. */
+/* A look at the frames of a thread, innermost first. */
 struct looking_at_frame {
     struct finding *f;
     const struct raw_frame *frame;
@@ -479,7 +479,8 @@ static void note_released(struct looking_at_frame *looking)
         looking->released[looking->nreleased++] = lock_behind(f, self, class);
 }
 
-/* Who calls a Semaphore's acquire() often leaves release() to others: these have no holders. */
+/* The lock whose method was called, for its holder. Who calls a Semaphore's acquire() often leaves
+ * release() to others: these have no holders. */
 static uint64_t lock_called(void *arg, uint64_t object)
 {
     struct finding *f = arg;
@@ -506,7 +507,7 @@ static int visit_lock(struct looking_at_frame *looking, uint64_t lock)
     return 0;
 }
 
-/* Each lock of which the frame calls a method. */
+/* Visits each lock of which the frame calls a method. */
 static int visit_calls(struct looking_at_frame *looking)
 {
     const struct lock_call *calls = looking->calls.items;
@@ -597,7 +598,7 @@ static void add_gone(struct finding *f)
     (void)waits_add_holder(f->waits, (struct actor){.kind = ACTOR_GONE}, HELD_CERTAIN);
 }
 
-/* By a pthread_t that the lock keeps. */
+/* Adds a holder by the pthread_t that the lock keeps. */
 static void add_owner(struct finding *f, const struct waiter *w, uint64_t owner, uint64_t lock)
 {
     const struct waiter *holder = find_thread(f, owner);

@@ -1,5 +1,5 @@
-/* Where the running kernel's structures have their fields: its type information (BTF), which it
- * shows as a file. Source: Documentation/bpf/btf.rst of Linux. */
+/* The layout of the running kernel's structures: its type information (BTF), which it shows as a
+ * file. Source: Documentation/bpf/btf.rst of Linux. */
 #pragma once
 
 #include <stddef.h>

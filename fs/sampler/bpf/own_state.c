@@ -13,8 +13,8 @@
 #define TRIES 16       /* of a list of threads that changes */
 #define STEP 1024      /* is read at once: what is below may not be mapped */
 
-/* For each word of the TLS: in how many threads it is their thread state, and in how many it is
- * something else, but NULL. */
+/* What was seen of a word of the TLS: in how many threads it is their thread state, and in how many
+ * it is something else, but NULL. */
 struct count {
     unsigned same, other;
 };

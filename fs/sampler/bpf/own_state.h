@@ -1,4 +1,5 @@
-/* Where each thread of a process keeps its own thread state: the words of its TLS that hold it.
+/* Finds where each thread of a process keeps its own thread state: the words of its TLS that hold
+ * it.
  *
  * It is learned by looking at the threads that there are, and what a thread has there is believed
  * only if it says that it is this thread's (program.bpf.c). So a wrong place costs time, not truth.

@@ -29,9 +29,9 @@ struct perf_events {
  * (perf_events_deinit). */
 int perf_events_open(struct perf_events *events, pid_t pid, pid_t tid, uint64_t config,
                      uint64_t period, bool children, int part, struct text *why);
-/* The same for a thread that started meanwhile, and that has inherited none; for none that has one.
- * anew: one that had this number, and one, has ended. (Its event stays: others may have inherited
- * it, and lose it with that.) Where it isn't possible any more nothing happens. */
+/* Opens the event for a thread that started meanwhile, and has inherited none; not for one that has
+ * an event. anew: one that had this number, and one, has ended. (Its event stays: others may have
+ * inherited it, and lose it with that.) Where it isn't possible any more nothing happens. */
 void perf_events_add(struct perf_events *events, pid_t tid, bool anew);
 /* Gives the event of a thread another period, at random: the usual rate more or less by half, so
  * that nothing that comes as regularly stays in step with it. What has passed of the old one is

@@ -216,8 +216,8 @@ INLINE void look_at_tasks(const struct kernel_watched *w, struct kernel_scratch 
     may_run(w, &s->running[0], task);
 }
 
-/* Who awaits a task directly is woken up by the first callback of it, a method of C, and says
- * itself what it waits for. */
+/* Looks who awaits a task. A task that awaits it directly is woken up by its first callback, a
+ * method of C, and says itself what it waits for. */
 INLINE void look_at_awaiter(const struct kernel_watched *w, struct kernel_task *t)
 {
     uint64_t callback = 0, self = 0, waits_for = 0;
@@ -340,7 +340,7 @@ INLINE void put_record(struct kernel_figures *figures, uint32_t slot, struct ker
     put(figures, slot, r, sizeof *r - sizeof r->frames + n * sizeof r->frames[0]);
 }
 
-/* As much of a stack as one record has, or as there is. */
+/* Copies as much of a stack as one record has, or as there is. */
 INLINE uint32_t copy_piece(struct kernel_native *n, uint64_t at)
 {
     uint32_t size = 0;
@@ -397,7 +397,7 @@ INLINE void end(struct kernel_figures *figures, const struct kernel_record *r)
     __sync_fetch_and_add(&figures->ns, clock_ns() - r->when);
 }
 
-/* Whose period is what has just ended: the context says the one that it began with. */
+/* The event whose period has just ended: the context says the one that it began with. */
 INLINE uint64_t event_of(const struct context *context)
 {
     return kernel_word((uint64_t)context + 16); /* struct bpf_perf_event_data_kern */

@@ -264,7 +264,8 @@ static int introduce(struct program *p, struct kernel_layout *l, struct text *wh
     return r;
 }
 
-/* Those that the kernel can ever have: it writes so many values, and more than there are now. */
+/* The number of processors that the kernel can ever have: it writes so many values, and more than
+ * there are now. */
 static unsigned possible_processors(void)
 {
     _cleanup_close_ int fd = open(POSSIBLE_FILE, O_RDONLY | O_CLOEXEC);
@@ -320,7 +321,7 @@ static void program_free(struct program *p)
     free(p);
 }
 
-/* One program for the daemon: it is in the one kernel that there is. */
+/* The one program of the daemon: it is in the one kernel that there is. */
 static struct {
     pthread_mutex_t lock;
     struct program *program;

@@ -31,7 +31,7 @@ enum kernel_map {
     KERNEL_MAPS
 };
 
-/* Where the running kernel's structures have their fields (bytes), and which pid namespace is the
+/* Offsets of fields in the running kernel's structures (bytes), and which pid namespace is the
  * daemon's: level 0 is the first one, `space` its struct pid_namespace. */
 struct kernel_layout {
     uint32_t task_fsbase, task_pid, task_state, task_leader, task_thread_pid, task_events;
