@@ -42,9 +42,11 @@ int tracer_read(pthread_mutex_t *turn, int (*work)(struct tracer *tracer, void *
  * kernel beyond interruption or gets no processor; it stops before it executes anything of its own,
  * and so stands still for whoever reads its memory, until it is let go. */
 int tracer_stop(struct tracer *tracer, pid_t tid);
-/* ptrace(2)'s PTRACE_SEIZE, which waits for whoever traces the thread for a moment: another process
- * of this daemon (owner/owner.h), or another daemon. -errno; -EPERM: another tracer has it, and for
- * long, or it may not be traced. */
+/* Begins to trace one thread, which runs on; options: ptrace(2)'s. It waits for whoever traces it
+ * for a moment: another process of this daemon (owner/owner.h), or another daemon. The kernel says
+ * EPERM to all of these: -EPERM, it is not allowed, whatever error a seccomp filter or a security
+ * module chose; -EBUSY, another tracer has it, and for long, or the caller itself; -ESRCH, it has
+ * ended. */
 int tracer_seize(pid_t tid, uintptr_t options);
 /* Waits until a thread that is traced has stopped, and for nothing else of it. *status: the signal,
  * and above it the PTRACE_EVENT, as in wait(2)'s status >> 8. -ESRCH: it ended; -ETIMEDOUT;
