@@ -34,6 +34,12 @@ void session_tell(struct session *session, const char *event, json_t *body)
     send_message(session, message);
 }
 
+void session_ask(struct session *session, const char *command, json_t *arguments)
+{
+    send_message(session, checked(json_pack("{ssssso}", "type", "request", "command", command,
+                                            "arguments", checked(arguments))));
+}
+
 void session_say(struct session *session, const char *words)
 {
     _cleanup_free_ char *line = NULL;

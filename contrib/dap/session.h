@@ -38,6 +38,7 @@ struct session {
     char *helpers[HELPERS]; /* as the process's Python has compiled them; NULL: it hasn't yet */
     int first_line;         /* as the client counts lines: 1 or 0 */
     bool native;            /* native frames are shown, too */
+    bool begins_others;     /* the client can begin further sessions, if it is asked to */
     bool own_code;          /* steps and exceptions are told in the program's own code only */
 
     pthread_mutex_t out_lock; /* guards what follows */
@@ -58,6 +59,9 @@ void session_run(const char *mount, FILE *in, int out);
 
 /* Sends what the protocol calls an event; takes the body over, NULL: none. */
 void session_tell(struct session *session, const char *event, json_t *body);
+/* Asks the client for what the protocol calls a reverse request; takes the arguments over. What it
+ * answers is for nobody. */
+void session_ask(struct session *session, const char *command, json_t *arguments);
 /* Shows a text to the user, with a newline behind it. */
 void session_say(struct session *session, const char *words);
 /* Answers a request: with a body, which is taken over, or, where that is NULL, with why not. */
