@@ -47,6 +47,7 @@ struct session {
 
     pthread_mutex_t lock; /* guards what follows */
     json_t *stops;        /* by thread: the `stop` of `events` that holds it */
+    json_t *news;         /* by thread: the number of the last stop that was heard of */
     json_t *leaving;      /* threads that step out of the program's own code, and go on until it */
     json_t *stacks;       /* by thread that is held: its frames, as the client has them */
     json_t *attaching;    /* the request that is answered last; NULL: none */
@@ -67,6 +68,10 @@ void session_say(struct session *session, const char *words);
 /* Answers a request: with a body, which is taken over, or, where that is NULL, with why not. */
 void session_answer(struct session *session, const json_t *request, json_t *body, const char *why);
 
+/* Whether a stop is heard of for the first time: one may be both seen and in `events`. */
+bool session_hears(struct session *session, pid_t tid, const json_t *stop);
+/* The agent has gone: another one counts its stops anew. */
+void session_hears_anew(struct session *session);
 /* A thread is held there. False: that was known, or another stop is newer. */
 bool session_stops(struct session *session, pid_t tid, json_t *stop);
 /* A thread goes on, or is about to: what the client knows of its frames is over. Whether a stop of
