@@ -30,6 +30,8 @@ static void tell_stop(struct session *session, json_t *stop)
     const char *returned = member_text(stop, "returned"), *error = member_text(stop, "error");
     _cleanup_free_ char *words = NULL;
 
+    if (!session_hears(session, (pid_t)member_number(stop, "tid"), stop))
+        return;
     struct line_kind line = breakpoints_find(&session->breakpoints, json_integer_value(id),
                                              json_number_value(json_object_get(stop, "ts")));
     if (line.goes) { /* the client has taken it back, and isn't told */
@@ -234,6 +236,8 @@ static bool tell(struct session *session, json_t *event)
         session_say(session, "[events were lost: more happened than could be told]");
         tell_held(session);
     }
+    if (!strcmp(kind, "detach"))
+        session_hears_anew(session);
     if (!strcmp(kind, "exec"))
         session_say(session, "[it executes another program now: attach again]");
     if (!strcmp(kind, "exit"))

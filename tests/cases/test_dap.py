@@ -8,6 +8,7 @@ import pytest
 from dap import Adapter
 from interpreters import eventually
 from mount import REPOSITORY
+from test_jobs import job_of
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -512,3 +513,30 @@ def test_what_comes_up(debugged):
     editor.frames(thread)
     editor.ask("threads")  # which is answered after that
     assert not [event for event in editor.events if event["event"] in ("module", "loadedSource")]
+
+
+def test_ranks(probe, any_python):
+    """An editor that can is asked for a session of each; they have nothing to do with each other."""
+    env, _ = job_of(3)
+    ranks = [any_python.run_source(SOURCE, env={**env, "RANK": str(rank)}) for rank in range(3)]
+    with Adapter(probe.path) as first:
+        first.attach(processId=ranks[1].pid, ranks=True, nativeFrames=False, __restart=1,
+                     can=["supportsStartDebuggingRequest"])
+        asked = [first.is_asked("startDebugging") for _ in range(2)]
+        assert asked == [{"request": "attach", "configuration": {
+            "processId": ranks[rank].pid, "name": f"rank {rank} ({ranks[rank].pid})", "nativeFrames": False}}
+            for rank in (0, 2)]
+        with Adapter(probe.path) as other:
+            other.attach((ranks[2].path(), [LEAF]), **asked[1]["configuration"])
+            ranks[2].send("turn(1)")
+            assert other.stopped("breakpoint") == ranks[2].pid
+            ranks[1].send("turn(1)")
+            ranks[1].expect("5")
+        ranks[2].expect("5")
+        assert not first.asked
+    with Adapter(probe.path) as unable:
+        unable.attach(processId=ranks[1].pid, ranks=True)
+        assert "attach to each rank" in unable.event("output")["output"]
+    with Adapter(probe.path) as alone:
+        alone.attach(processId=any_python.run_source(SOURCE).pid, ranks=True)
+        assert "no rank of a job" in alone.event("output")["output"]
