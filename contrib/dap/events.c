@@ -207,6 +207,23 @@ static void tell_hit(struct session *session, json_t *event)
     }
 }
 
+static void tell_breakpoint(struct session *session, json_t *event)
+{
+    json_t *body = breakpoints_changed(session, event);
+
+    if (body)
+        session_tell(session, "breakpoint", body);
+}
+
+static void tell_thread(struct session *session, json_t *event)
+{
+    bool begins = !strcmp(member_words(event, "state"), "begin");
+
+    session_tell(session, "thread",
+                 json_pack("{sssI}", "reason", begins ? "started" : "exited", "threadId",
+                           member_number(event, "tid")));
+}
+
 /* probing.event(). */
 static void tell_event(struct session *session, json_t *event)
 {
@@ -225,8 +242,8 @@ static bool tell(struct session *session, json_t *event)
     static const struct {
         const char *kind;
         void (*tell)(struct session *session, json_t *event);
-    } kinds[] = {
-        {"stop", tell_stop}, {"continue", tell_continue}, {"hit", tell_hit}, {"event", tell_event}};
+    } kinds[] = {{"stop", tell_stop},   {"continue", tell_continue},     {"hit", tell_hit},
+                 {"event", tell_event}, {"breakpoint", tell_breakpoint}, {"thread", tell_thread}};
     const char *kind = member_words(event, "kind");
 
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
