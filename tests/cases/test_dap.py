@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import signal
 
 import pytest
 
@@ -566,3 +567,23 @@ def test_what_changes(debugged):
     debugged.target.expect("None")
     assert editor.event("thread", lambda body: body["threadId"] == number)["reason"] == "exited"
     assert "breakpoint" not in [event["event"] for event in editor.events]
+
+
+def test_children(debugged, probe):
+    """Of which there is a session each, begun as that of their parent."""
+    editor = debugged.editor
+    debugged.attach(subProcess=True, nativeFrames=False, can=["supportsStartDebuggingRequest"])
+    debugged.target.send("__import__('warnings').simplefilter('ignore')")  # of fork() beside the agent's thread
+    debugged.target.expect("None")
+    debugged.target.send("__import__('os').fork() or threading.Event().wait()")
+    child = int(debugged.target.readline())
+    configuration = editor.is_asked("startDebugging")["configuration"]
+    assert configuration == {"processId": child, "name": f"child ({child})", "subProcess": True, "nativeFrames": False}
+    with Adapter(probe.path) as other:
+        other.attach(**configuration)
+        assert other.evaluate("__import__('os').getppid()")["result"] == str(debugged.pid)
+        os.kill(child, signal.SIGKILL)
+        assert other.event("exited") and other.event("terminated")
+    debugged.target.send("__import__('os').wait()[0]")
+    debugged.target.expect(str(child))
+    assert not editor.asked
