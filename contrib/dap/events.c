@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "contrib/dap/member.h"
+#include "contrib/dap/others.h"
 #include "contrib/dap/session.h"
 
 #include <errno.h>
@@ -207,6 +208,28 @@ static void tell_hit(struct session *session, json_t *event)
     }
 }
 
+static void tell_breakpoint(struct session *session, json_t *event)
+{
+    json_t *body = breakpoints_changed(session, event);
+
+    if (body)
+        session_tell(session, "breakpoint", body);
+}
+
+static void tell_thread(struct session *session, json_t *event)
+{
+    bool begins = !strcmp(member_words(event, "state"), "begin");
+
+    session_tell(session, "thread",
+                 json_pack("{sssI}", "reason", begins ? "started" : "exited", "threadId",
+                           member_number(event, "tid")));
+}
+
+static void tell_child(struct session *session, json_t *event)
+{
+    others_child(session, member_number(event, "child"));
+}
+
 /* probing.event(). */
 static void tell_event(struct session *session, json_t *event)
 {
@@ -225,8 +248,9 @@ static bool tell(struct session *session, json_t *event)
     static const struct {
         const char *kind;
         void (*tell)(struct session *session, json_t *event);
-    } kinds[] = {
-        {"stop", tell_stop}, {"continue", tell_continue}, {"hit", tell_hit}, {"event", tell_event}};
+    } kinds[] = {{"stop", tell_stop},   {"continue", tell_continue},     {"hit", tell_hit},
+                 {"event", tell_event}, {"breakpoint", tell_breakpoint}, {"thread", tell_thread},
+                 {"child", tell_child}};
     const char *kind = member_words(event, "kind");
 
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)

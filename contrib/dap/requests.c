@@ -181,11 +181,11 @@ static void configured(struct session *session, const json_t *arguments)
         return;
     session_answer(session, attaching, json_object(), NULL);
     session_tell(session, "process", steal_pointer(session->process));
+    session->wanted = json_incref(json_object_get(attaching, "arguments"));
+    json_decref(attaching);
     if (events_begin(session) < 0)
         session_say(session, "no thread could be made that hears what happens: attach again");
-    if (json_is_true(json_object_get(json_object_get(attaching, "arguments"), "ranks")))
-        others_of_job(session, json_object_get(attaching, "arguments"));
-    json_decref(attaching);
+    others_of_job(session);
 }
 
 /* ---- the table ---- */

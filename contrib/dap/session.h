@@ -38,6 +38,7 @@ struct session {
     char *helpers[HELPERS]; /* as the process's Python has compiled them; NULL: it hasn't yet */
     int first_line;         /* as the client counts lines: 1 or 0 */
     bool native;            /* native frames are shown, too */
+    json_t *wanted;         /* what `attach` has said; NULL: nothing yet */
     bool begins_others;     /* the client can begin further sessions, if it is asked to */
     bool own_code;          /* steps and exceptions are told in the program's own code only */
 
