@@ -27,7 +27,7 @@ def say(text, names):
             found = dir(value)
     rows = []
     for name in sorted(found, key=lambda name: (name.startswith("_"), name)):
-        if name.isidentifier() and name.startswith(start) and len(rows) < NAMES:
+        if name.isidentifier() and name.lower().startswith(start.lower()) and len(rows) < NAMES:
             try:
                 rows.append(f'["{name}","{kind_of(getattr(value, name) if path else found[name])}"]')
             except Exception:

@@ -86,8 +86,7 @@ char *paths_remote(struct paths *paths, const json_t *source)
     return mapped ? mapped : strdup(path);
 }
 
-/* A name as it is below the process's root; the caller's. */
-static char *whole_name(const struct paths *paths, const char *name)
+char *paths_whole(const struct paths *paths, const char *name)
 {
     char *whole;
 
@@ -98,8 +97,8 @@ static char *whole_name(const struct paths *paths, const char *name)
 
 bool paths_are_same(struct paths *paths, const char *a, const char *b)
 {
-    _cleanup_free_ char *first = a ? whole_name(paths, a) : NULL;
-    _cleanup_free_ char *second = b ? whole_name(paths, b) : NULL;
+    _cleanup_free_ char *first = a ? paths_whole(paths, a) : NULL;
+    _cleanup_free_ char *second = b ? paths_whole(paths, b) : NULL;
 
     return first && second && !strcmp(first, second);
 }
@@ -139,7 +138,7 @@ static bool is_here(const struct paths *paths, const char *name)
 
 json_t *paths_source(struct paths *paths, const char *name)
 {
-    _cleanup_free_ char *remote = whole_name(paths, name);
+    _cleanup_free_ char *remote = paths_whole(paths, name);
     bool is_file = *name && *name != '<';
     _cleanup_free_ char *mapped = remote && is_file ? map(paths, remote, 1, 0) : NULL;
     const char *path = mapped ? mapped : remote ? remote : name;

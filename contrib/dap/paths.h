@@ -25,6 +25,8 @@ void paths_set(struct paths *paths, pid_t pid, const char *cwd, const char *os,
 
 /* The name by which the process knows a source of the client's; NULL: it has none. The caller's. */
 char *paths_remote(struct paths *paths, const json_t *source);
+/* A name that the process has for a source as it is below the process's root; the caller's. */
+char *paths_whole(const struct paths *paths, const char *name);
 /* Whether two names that the process may have for a source are one; NULL is none. */
 bool paths_are_same(struct paths *paths, const char *a, const char *b);
 /* Whether code of that file is the program's own: not of the standard library, nor of an installed

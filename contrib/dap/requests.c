@@ -4,6 +4,7 @@
 #include "contrib/dap/member.h"
 #include "contrib/dap/modules.h"
 #include "contrib/dap/motion.h"
+#include "contrib/dap/others.h"
 #include "contrib/dap/session.h"
 #include "contrib/dap/stack.h"
 #include "contrib/dap/values.h"
@@ -44,6 +45,8 @@ static json_t *initialize(struct session *session, const json_t *arguments, char
     if (format && strcmp(format, "path") != 0)
         return request_fail(why, "sources are named by paths here, not by %.20s", format);
     session->first_line = !json_is_false(json_object_get(arguments, "linesStartAt1"));
+    session->begins_others =
+        json_is_true(json_object_get(arguments, "supportsStartDebuggingRequest"));
     json_t *body = json_pack("{s[{sssssbsbss}{sssssb}]s[s]}", "exceptionBreakpointFilters",
                              "filter", "raised", "label", "Raised Exceptions", "default", 0,
                              "supportsCondition", 1, "conditionDescription",
@@ -93,12 +96,18 @@ static void put_agent_in(struct session *session, struct reply *reply)
 {
     const struct timespec nap = {.tv_nsec = READY_NAP_NS};
 
-    files_ask(&session->files, reply, "attach\n", "ctl");
-    for (int i = 0; i < READY_NAPS && (i == 0 ? !reply->error : reply->error == EBUSY); i++) {
-        if (i)
-            nanosleep(&nap, NULL);
+    for (int i = 0; i < READY_NAPS; i++) {
         reply_deinit(reply);
-        files_ask(&session->files, reply, "None\n", "eval");
+        files_ask(&session->files, reply, "attach\n", "ctl");
+        bool is_early = reply->error && strstr(reply->text, "try again in a moment");
+        if (!reply->error) {
+            reply_deinit(reply);
+            files_ask(&session->files, reply, "None\n", "eval");
+            is_early = reply->error == EBUSY;
+        }
+        if (!is_early)
+            return;
+        nanosleep(&nap, NULL);
     }
 }
 
@@ -171,10 +180,12 @@ static void configured(struct session *session, const json_t *arguments)
     if (!attaching)
         return;
     session_answer(session, attaching, json_object(), NULL);
-    json_decref(attaching);
     session_tell(session, "process", steal_pointer(session->process));
+    session->wanted = json_incref(json_object_get(attaching, "arguments"));
+    json_decref(attaching);
     if (events_begin(session) < 0)
         session_say(session, "no thread could be made that hears what happens: attach again");
+    others_of_job(session);
 }
 
 /* ---- the table ---- */
@@ -208,7 +219,7 @@ static const struct request {
     {"(to own)", nothing, motion_to_own, LANE_ACT, true},
     {"(prepare)", nothing, values_prepare, LANE_EVALUATE, true},
     {"threads", stack_threads, NULL, LANE_LOOK, true},
-    {"stackTrace", stack_trace, NULL, LANE_LOOK, true},
+    {"stackTrace", stack_trace, modules_tell, LANE_LOOK, true},
     {"exceptionInfo", stack_exception, NULL, LANE_LOOK, true},
     {"source", stack_source, NULL, LANE_LOOK, true},
     {"scopes", values_scopes, NULL, LANE_LOOK, true},

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "contrib/dap/member.h"
+#include "contrib/dap/modules.h"
 
 json_t *stack_threads(struct session *session, const json_t *arguments, char **why)
 {
@@ -14,6 +15,20 @@ json_t *stack_threads(struct session *session, const json_t *arguments, char **w
 }
 
 /* ---- stackTrace ---- */
+
+/* Code that isn't the program's own is there, but doesn't catch the eye. */
+static void show_source(struct session *session, const char *file, json_t *frame)
+{
+    json_t *source = paths_source(&session->paths, file);
+
+    modules_see(session, file);
+    if (session->own_code && !paths_is_own(&session->paths, file)) {
+        json_object_set_new(frame, "presentationHint", json_string("subtle"));
+        json_object_set_new(source, "presentationHint", json_string("deemphasize"));
+        json_object_set_new(source, "origin", json_string("library"));
+    }
+    json_object_set_new(frame, "source", source);
+}
 
 static json_t *show_frame(struct session *session, const json_t *row, const struct place *place)
 {
@@ -28,8 +43,7 @@ static json_t *show_frame(struct session *session, const json_t *row, const stru
                               (json_int_t)(is_python ? session->first_line : 0));
 
     if (is_python)
-        json_object_set_new(frame, "source",
-                            paths_source(&session->paths, member_words(row, "file")));
+        show_source(session, member_words(row, "file"), frame);
     else
         json_object_set_new(frame, "presentationHint", json_string(is_native ? "subtle" : "label"));
     if (is_native) {
@@ -81,13 +95,17 @@ static json_t *read_stack(struct session *session, pid_t tid, const json_t *stop
     json_t *rows = has_crashed ? crash_rows(session, tid, reply)
                                : stack_rows(session, tid, stop, reply),
            *frames = rows ? json_array() : NULL, *row;
+    json_int_t outermost = 0;
     size_t i;
 
+    json_array_foreach(rows, i, row) if (member_number(row, "depth") > outermost)
+        outermost = member_number(row, "depth");
     json_array_foreach(rows, i, row)
     {
         const struct place place = {.kind = PLACE_FRAME,
                                     .tid = tid,
                                     .depth = (int)member_number(row, "depth"),
+                                    .outer = (int)(outermost - member_number(row, "depth")),
                                     .crash = member_number(row, "crash")};
         json_array_append_new(frames, show_frame(session, row, &place));
     }

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/proc/procfs.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/claims.h"
 #include "fs/trace/restart.h"
@@ -28,6 +29,8 @@
 /* What reads while threads are stopped is usually done by then. */
 #define SPIN_READ_NS 200000ull
 #define TRACER_NICE (-15)
+#define SEIZE_TRIES 20
+#define STATUS_MAX 8192
 
 struct tracer {
     int (*work)(struct tracer *tracer, void *arg);
@@ -58,6 +61,26 @@ struct tracer {
 };
 
 /* ---- stopping ---- */
+
+int tracer_seize(pid_t tid)
+{
+    char status[STATUS_MAX];
+
+    /* a tracer may come and go between the two looks, but not each time */
+    for (int i = 0; i < SEIZE_TRIES; i++) {
+        if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) == 0)
+            return 0;
+        if (errno == ESRCH || proc_read(tid, "status", status, sizeof status) <= 0)
+            return -ESRCH;
+        const char *state = proc_status_field(status, "State");
+        if (state && (*state == 'Z' || *state == 'X'))
+            return -ESRCH;
+        const char *tracer = proc_status_field(status, "TracerPid");
+        if (tracer && *tracer != '0')
+            return -EBUSY;
+    }
+    return -EPERM;
+}
 
 /* The stop is left unconsumed (WNOWAIT): if it is the delivery of a signal and this daemon is
  * killed now, the kernel delivers it. */
@@ -127,15 +150,14 @@ static int stop(struct tracer *tracer, pid_t tid)
         return -ENFILE;
     if (callers_has(tid))
         return -EDEADLK;
-    /* the kernel says EPERM both where another tracer is and where ptrace isn't allowed; who may
-     * not trace may not read memory either, and would not have come this far */
-    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
-        return errno == EPERM ? hold(tracer, tid) : -errno;
+    int r = tracer_seize(tid);
+    if (r < 0)
+        return r == -EBUSY ? hold(tracer, tid) : r;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
         return -errno; /* died; or else this thread's end detaches it */
     tracer->asked[tracer->n].tid = tid;
     tracer->asked[tracer->n].stopped = false;
-    int r = settle(tracer, tracer->n, TRACER_STOP_DEADLINE_NS);
+    r = settle(tracer, tracer->n, TRACER_STOP_DEADLINE_NS);
     if (r < 0 && r != -ETIMEDOUT)
         return r;
     if (!tracer->n && !tracer->nholds)

@@ -33,6 +33,10 @@ int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg);
  * by TRACER_READ_DEADLINE_NS. Returns as above. */
 int tracer_read(pthread_mutex_t *turn, int (*work)(struct tracer *tracer, void *arg), void *arg);
 
+/* Begins to trace one thread, which runs on. The kernel says EPERM to all of these: -EPERM, it is
+ * not allowed, whatever error a seccomp filter or a security module chose; -EBUSY, another tracer
+ * has it; -ESRCH, it has ended. */
+int tracer_seize(pid_t tid);
 /* Stops one thread; one of a process that this daemon traces anyway (trace/claims.h), too. -EBUSY:
  * another tracer has it; -EPERM; -ESRCH: it is gone; -EDEADLK: it waits for an answer of this
  * daemon; -ENFILE: too many are stopped. -ETIMEDOUT: it did not stop in time, as it sleeps in the

@@ -35,7 +35,7 @@ struct search {
     size_t ntakers, takers_alloc, gils_alloc;
     pid_t running[TRACER_STOPPED_MAX]; /* takers that run */
     size_t nrunning;
-    bool no_stopping;      /* another tracer is there, and stays */
+    bool no_stopping;      /* it is not allowed, or another tracer is there and stays */
     unsigned refusals;     /* of being stopped */
     pid_t torn;            /* the one stopped in the middle of what `work` reads; or 0 */
     struct lwp_list *lwps; /* of a process in another pid namespace; read once */
@@ -249,9 +249,11 @@ static int stop_and_read(struct tracer *tracer, void *arg)
     }
     if (r == 0)
         r = read_stopped(tracer, search);
+    else if (r == -EPERM)
+        search->no_stopping = true;
     else if (r != -ESRCH && is_passing(r))
         search->no_stopping = ++search->refusals >= REFUSALS_MAX;
-    if (is_passing(r))
+    if (is_passing(r) || search->no_stopping)
         r = -EAGAIN;
     if (tracer_resume(tracer, &ns) < 0) { /* not this long once more */
         search->no_stopping = true;
