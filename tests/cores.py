@@ -22,13 +22,13 @@ def gcore(target, to):
     return path, bool(lost)
 
 
-def dumped(target):
-    """The one that the kernel wrote when it died."""
+def dumped(target, ended=None):
+    """The one that the kernel wrote when it died. ended: the status of who has waited for it; else it is its own."""
     pattern = pathlib.Path("/proc/sys/kernel/core_pattern").read_text().strip()
     if pattern.startswith(("|", "/")):
         pytest.skip(f"the kernel's core files go elsewhere: {pattern}")
     status = target.process.wait(patience(60))
-    (path,) = target.cwd.glob("core*") if status < 0 else [None]
+    path = next(target.cwd.glob("core*"), None) if status == ended or status < 0 else None
     assert path, f"it ended with {status}: {target.stderr()}"
     return path
 

@@ -2,6 +2,7 @@
 
 #include "agent/base/clock.h"
 #include "agent/breakpoint/hit.h"
+#include "agent/breakpoint/location.h"
 #include "agent/breakpoint/places.h"
 #include "agent/breakpoint/plan.h"
 #include "agent/breakpoint/set.h"
@@ -132,20 +133,20 @@ static int arm(struct interpreter *interpreter, struct plan *plan)
 
 /* ---- telling ---- */
 
-static bool is_found(const struct breakpoint *breakpoint, const struct place_report *report)
-{
-    return report->places || (breakpoint->kind == BREAKPOINT_RAISE && report->known);
-}
-
 static const char *what_lacks(const struct breakpoint *breakpoint,
                               const struct place_report *report)
 {
     switch (breakpoint->kind) {
     case BREAKPOINT_LINE:
+        if (location_is_compiled(breakpoint))
+            return "its module is compiled (Nuitka, Cython, C): no line of it is seen";
         return report->known ? "no code is at that line or behind it"
                              : "no code of such a file was loaded when it was set";
     case BREAKPOINT_RAISE: return "there was no such class when it was set";
-    default: return "no such function was loaded when it was set";
+    default:
+        return location_is_compiled(breakpoint)
+                   ? "it is compiled (Nuitka, Cython, C): no call of it is seen"
+                   : "no such function was loaded when it was set";
     }
 }
 
@@ -155,7 +156,7 @@ static void describe(const struct breakpoint *breakpoint, const struct place_rep
     size_t size = 0;
 
     note[0] = '\0';
-    if (!is_found(breakpoint, report))
+    if (!place_report_found(report, breakpoint))
         size = (size_t)snprintf(note, PROTO_WORDS_MAX, "%s", what_lacks(breakpoint, report));
     if (report->line)
         size = (size_t)snprintf(note, PROTO_WORDS_MAX, "line %d is used, the next one with code",
@@ -163,7 +164,7 @@ static void describe(const struct breakpoint *breakpoint, const struct place_rep
     if (report->files > 1)
         size += (size_t)snprintf(note + size, PROTO_WORDS_MAX - size, "%sin %u files of that name",
                                  size ? "; " : "", report->files);
-    if (report->costs)
+    if (report->costs && (report->places || breakpoint->kind == BREAKPOINT_RAISE))
         snprintf(note + size, PROTO_WORDS_MAX - size, "%s%s", size ? "; " : "", report->costs);
 }
 
@@ -179,8 +180,7 @@ static void publish(struct plan *plan)
     for (unsigned i = 0; i < plan->nfresh; i++) {
         struct breakpoint *breakpoint = plan->fresh[i];
         describe(breakpoint, &plan->reports[i], note);
-        breakpoints_publish(breakpoint,
-                            is_found(breakpoint, &plan->reports[i]) ? "armed" : "pending", note);
+        breakpoints_armed(breakpoint, &plan->reports[i], note);
     }
 }
 

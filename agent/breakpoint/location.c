@@ -213,6 +213,87 @@ bool location_concerns(const struct breakpoint *breakpoint, PyObject *code)
     return line ? matches_file(breakpoint->where, name) : is_last_part(breakpoint->where, name);
 }
 
+/* ---- modules of machine code ---- */
+
+/* The path of the source that a module was made from, as far as its own tells it: "/a/b.py" of
+ * "/a/b.cpython-313-x86_64-linux-gnu.so", with the suffix that `where` has. False: it isn't machine
+ * code, or says nothing of itself. */
+static bool compiled_from(PyObject *globals, const char *where, char out[FULL_MAX])
+{
+    PyObject *path = PyDict_GetItemString(globals, "__file__"); /* borrowed */
+    _cleanup_unref_ PyObject *owner = NULL;
+    struct ring_text text;
+
+    if (!path || !text_of(path, &text, &owner) || text.size >= FULL_MAX - NAME_MAX)
+        return false;
+    memcpy(out, text.bytes, text.size);
+    out[text.size] = '\0';
+    if (PyDict_GetItemString(globals, "__compiled__")) /* Nuitka's */
+        return true;
+    char *name = strrchr(out, '/') ? strrchr(out, '/') + 1 : out;
+    char *dot = strchr(name, '.');
+    if (!dot || text.size < 3 || strcmp(out + text.size - 3, ".so") != 0)
+        return false;
+    const char *suffix = strrchr(where, '.');
+    snprintf(dot, NAME_MAX, "%s", suffix ? suffix : "");
+    return true;
+}
+
+static bool is_compiled_file(const char *where, PyObject *globals)
+{
+    char path[FULL_MAX];
+
+    if (!compiled_from(globals, where, path))
+        return false;
+    _cleanup_unref_ PyObject *file = PyUnicode_DecodeFSDefault(path);
+    return file && matches_file(where, file);
+}
+
+/* Whether the module has the first part of the function's name, and what stands before that may be
+ * the module's. */
+static bool is_compiled_function(const char *where, PyObject *globals)
+{
+    char path[FULL_MAX], part[FULL_MAX];
+
+    if (!compiled_from(globals, ".", path))
+        return false;
+    for (char *c = path; *c; c++)
+        *c = *c == '/' ? '.' : *c;
+    size_t size = strlen(path);
+    size_t ending = size > 1 && path[size - 1] == '.'                 ? 1
+                    : size > 3 && strcmp(path + size - 3, ".py") == 0 ? 3
+                                                                      : 0;
+    path[size -= ending] = '\0';
+    for (const char *at = where; at; at = strchr(at, '.') ? strchr(at, '.') + 1 : NULL) {
+        int length = (int)strcspn(at, ".");
+        snprintf(part, sizeof part, "%.*s", length, at);
+        if (!PyDict_GetItemString(globals, part))
+            continue;
+        snprintf(part, sizeof part, "%.*s", at > where ? (int)(at - where) - 1 : 0, where);
+        if (!*part || strcmp(part, "__main__") == 0 || matches_full(part, path, size))
+            return true;
+    }
+    return false;
+}
+
+bool location_is_compiled(const struct breakpoint *breakpoint)
+{
+    PyObject *modules = PyImport_GetModuleDict(), *name, *module; /* borrowed */
+    Py_ssize_t at = 0;
+    bool found = false;
+
+    while (!found && PyDict_Next(modules, &at, &name, &module)) {
+        if (!PyModule_Check(module))
+            continue;
+        PyObject *globals = PyModule_GetDict(module);
+        found = breakpoint->kind == BREAKPOINT_LINE
+                    ? is_compiled_file(breakpoint->where, globals)
+                    : is_compiled_function(breakpoint->where, globals);
+        PyErr_Clear();
+    }
+    return found;
+}
+
 /* ---- gathering ---- */
 
 struct gathering {

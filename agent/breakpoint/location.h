@@ -32,3 +32,7 @@ void location_find(struct location_index *index, const struct breakpoint *breakp
 /* Whether a code object may be what a breakpoint means, or may define it, judged by its file.
  * Quick. */
 bool location_concerns(const struct breakpoint *breakpoint, PyObject *code);
+/* Whether what a breakpoint of kind LINE, FUNCTION or RETURN means is of a loaded module that is
+ * machine code, as Nuitka, Cython and C make them: then no code object runs there. Runs no code of
+ * the program. With the GIL; no exception is set afterwards. */
+bool location_is_compiled(const struct breakpoint *breakpoint);

@@ -51,6 +51,8 @@ bool frame_add_folded(const struct frame *frame, struct text *out)
         text_printf(out, ":%d)", frame->line);
         return true;
     case FRAME_NATIVE: /* without the offset: it differs from build to build */
+        if (frame->apart)
+            return false; /* nor is it the Python frames' caller */
         add_element(out, frame->func ? frame->func : *frame->file ? frame->file : "??");
         text_puts(out, " [native]");
         return true;

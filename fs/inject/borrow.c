@@ -51,11 +51,12 @@ int borrow_stop(pid_t tid, struct borrow *out)
 
     if (callers_has(tid))
         return -EDEADLK;
-    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
-        return -errno;
+    int r = tracer_seize(tid, 0);
+    if (r < 0)
+        return r;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 && errno != ESRCH)
         return -errno; /* ESRCH: it is dying, and its end is to be waited for */
-    int r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
+    r = tracer_wait(tid, TRACER_STOP_DEADLINE_NS, &status);
     if (r < 0)
         return r == -EDEADLK ? -ETIMEDOUT : r;
     if (status >> 8 != PTRACE_EVENT_STOP) {

@@ -103,29 +103,14 @@ static pid_t kept_by_tracer(pid_t pid)
     return tid;
 }
 
-/* EPERM of ptrace(2) may mean that it is not allowed, that another tracer is there, perhaps for a
- * moment only, or that the thread is at its end. Who may not trace may not read memory either. */
-static int not_allowed(struct operation *o, pid_t tid)
-{
-    const struct injector *injector = o->injector;
-    pid_t pid = injector->target->pid;
-    uint64_t word;
-
-    if (memory_read(&injector->memory, safe_points_libc(injector->points)->base, &word,
-                    sizeof word) == -EPERM)
-        return refusal_permission(o->why);
-    if (!volunteers_alive(pid, tid))
-        return target_alive(injector->target) ? 0 : -ESRCH;
-    return wait_for_tracer(o, tid);
-}
-
 /* What became of stopping one thread. 0: try another; or the error that ends it all. */
 static int not_stopped(struct operation *o, pid_t tid, int error)
 {
     switch (error) {
     case -ECANCELED: return refusal_stopped(o->why);
     case -ETIMEDOUT: return -EAGAIN; /* a new tracer, since this one still has it */
-    case -EPERM: return not_allowed(o, tid);
+    case -EBUSY: return wait_for_tracer(o, tid);
+    case -EPERM: return refusal_permission(o->why);
     case -ENOMEM: return error;
     }
     return target_alive(o->injector->target) ? 0 : -ESRCH;

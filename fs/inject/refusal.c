@@ -5,10 +5,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <linux/capability.h>
 #include <linux/kcmp.h>
+#include <linux/seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -57,23 +61,55 @@ int refusal_traced(pid_t pid, pid_t tid, struct text *why)
 bool refusal_traced_briefly(pid_t pid, pid_t tid)
 {
     char name[COMM_MAX];
+    pid_t tracer = tracer_of(pid, tid, name);
 
-    return !tracer_of(pid, tid, name) || !strcmp(name, TRACER_NAME) || !strcmp(name, "?");
+    return !tracer || tracer_brief(tracer);
+}
+
+/* Whether this daemon may not call ptrace(2) at all, whomever that is about, as under a seccomp
+ * filter or where the kernel lacks it. */
+static bool is_call_refused(void)
+{
+    /* no process has that number: PID_MAX_LIMIT, include/linux/threads.h */
+    return ptrace(PTRACE_SEIZE, INT_MAX, NULL, NULL) < 0 && errno != ESRCH;
+}
+
+/* A field of this daemon's own status file; its text begins with a digit. */
+static uint64_t own_field(const char *name, int base)
+{
+    char status[STATUS_MAX];
+
+    if (proc_read(getpid(), "status", status, sizeof status) <= 0)
+        return 0;
+    const char *field = proc_status_field(status, name);
+    return field ? strtoull(field, NULL, base) : 0;
+}
+
+void refusal_sandbox(const char *capability, struct text *out)
+{
+    text_printf(out,
+                "%s refuses it; in a container, run that with --cap-add %s --security-opt "
+                "seccomp=unconfined",
+                own_field("Seccomp", 10) == SECCOMP_MODE_FILTER
+                    ? "a seccomp filter"
+                    : "a security module or the container",
+                capability);
 }
 
 int refusal_permission(struct text *why)
 {
     int scope = proc_sys_number("/proc/sys/kernel/yama/ptrace_scope"); /* -1: there is no Yama */
+    bool capable = own_field("CapEff", 16) >> CAP_SYS_PTRACE & 1;
 
-    if (scope > 0)
-        text_printf(why,
-                    "ptrace is refused: kernel.yama.ptrace_scope is %d; let the daemon run as "
-                    "root%s" WITHOUT_PTRACE,
-                    scope, scope < 3 ? ", or set it to 0" : " after a restart with a lower one");
+    text_puts(why, "ptrace is refused: ");
+    if (is_call_refused() || (capable && scope < 3))
+        refusal_sandbox("SYS_PTRACE", why);
+    else if (scope > 0)
+        text_printf(why, "kernel.yama.ptrace_scope is %d; let the daemon run as root%s", scope,
+                    scope < 3 ? ", or set it to 0" : " after a restart with a lower one");
     else
-        text_puts(
-            why,
-            "ptrace is refused: the daemon needs the same user, or CAP_SYS_PTRACE" WITHOUT_PTRACE);
+        text_puts(why, "the daemon needs the same user, or CAP_SYS_PTRACE");
+    text_puts(why, WITHOUT_PTRACE);
     return -EPERM;
 }
 

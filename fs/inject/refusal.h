@@ -22,5 +22,8 @@ int refusal_traced(pid_t pid, pid_t tid, struct text *why);
 /* Whether what has it, or has just had it, is a daemon of ours that stops threads for a moment
  * only. */
 bool refusal_traced_briefly(pid_t pid, pid_t tid);
-/* ptrace(2) said EPERM. -EPERM, and what to do. */
+/* Words for what refuses where neither a missing right nor Yama does, and how a container gets that
+ * capability: "SYS_PTRACE". */
+void refusal_sandbox(const char *capability, struct text *out);
+/* Tracing isn't allowed (trace/tracer.h). -EPERM; which rule that is, and what to do. */
 int refusal_permission(struct text *why);

@@ -18,12 +18,6 @@ void volunteers_deinit(struct volunteers *volunteers)
     volunteers->tids = NULL;
 }
 
-bool volunteers_alive(pid_t pid, pid_t tid)
-{
-    char state = lwp_state(pid, tid);
-    return state && state != 'Z' && state != 'X';
-}
-
 static bool is_fit(char state) { return state && strchr(IN_USE, state); }
 
 /* Lists the threads that sleep, then those that run. */

@@ -17,6 +17,3 @@ void volunteers_init(struct volunteers *volunteers, pid_t pid);
 void volunteers_deinit(struct volunteers *volunteers);
 /* A thread; 0: there is none that could be. */
 pid_t volunteers_next(struct volunteers *volunteers);
-
-/* Whether a thread is there and not at its end. */
-bool volunteers_alive(pid_t pid, pid_t tid);

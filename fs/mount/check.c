@@ -31,7 +31,6 @@ struct check {
     struct trials trials;
     bool root;
     uint64_t caps; /* CapEff */
-    bool filtered; /* by seccomp */
     bool no_new_privs;
     bool first_user_namespace, first_pid_namespace;
 };
@@ -67,18 +66,8 @@ static int check_init(struct check *check)
         return (int)n;
     if ((field = proc_status_field(status, "CapEff")))
         check->caps = strtoull(field, NULL, 16);
-    check->filtered = (field = proc_status_field(status, "Seccomp")) && *field == '2';
     check->no_new_privs = (field = proc_status_field(status, "NoNewPrivs")) && *field == '1';
     return trials_run(&check->trials);
-}
-
-/* What refuses where neither a missing capability nor Yama does. */
-static void say_sandbox(const struct check *check, const char *cap, struct text *out)
-{
-    text_printf(out,
-                "%s refuses it; in a container, run that with --cap-add %s --security-opt "
-                "seccomp=unconfined",
-                check->filtered ? "a seccomp filter" : "a security module or the container", cap);
 }
 
 static bool yes(struct text *out, const char *words)
@@ -162,7 +151,7 @@ static bool ptraced(const struct check *check, int r, struct text *out)
              !has(check, CAP_SYS_PTRACE))
         refusal_permission(out);
     else
-        say_sandbox(check, "SYS_PTRACE", out);
+        refusal_sandbox("SYS_PTRACE", out);
     return false;
 }
 
@@ -217,7 +206,7 @@ static void say_perf(const struct check *check, int r, struct text *out)
     no(out);
     if (r == -EACCES || r == -EPERM) {
         if (has_truly(check, CAP_PERFMON) || has_truly(check, CAP_SYS_ADMIN))
-            say_sandbox(check, "PERFMON", out);
+            refusal_sandbox("PERFMON", out);
         else
             text_printf(out,
                         "kernel.perf_event_paranoid is %d; run it as root, or let root type "

@@ -120,8 +120,6 @@ static void try_act(pid_t pid, struct trials *out)
 
     out->registers_ptrace = -EPERM;
     out->act = tracer_run(act, &acting);
-    if (out->act == -EBUSY)
-        out->act = -EPERM; /* ptrace(2) says the same of both, and nobody else traces it */
     if (out->act < 0)
         out->registers_ptrace = out->act;
 }

@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
+#include "fs/proc/procfs.h"
 #include "fs/trace/callers.h"
 #include "fs/trace/claims.h"
 #include "fs/trace/restart.h"
@@ -12,6 +13,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -28,6 +30,8 @@
 /* What reads while threads are stopped is usually done by then. */
 #define SPIN_READ_NS 200000ull
 #define TRACER_NICE (-15)
+#define SEIZE_TRIES 20
+#define STATUS_MAX 8192
 
 struct tracer {
     int (*work)(struct tracer *tracer, void *arg);
@@ -58,6 +62,42 @@ struct tracer {
 };
 
 /* ---- stopping ---- */
+
+bool tracer_brief(pid_t tracer)
+{
+    char name[sizeof TRACER_NAME + 1]; /* and a newline */
+
+    ssize_t n = proc_read(tracer, "comm", name, sizeof name);
+    return n <= 0 || !strcmp(name, TRACER_NAME "\n");
+}
+
+int tracer_seize(pid_t tid, uintptr_t options)
+{
+    uint64_t start = monotonic_ns();
+    char status[STATUS_MAX];
+
+    /* a tracer may come and go between the two looks, but not each time */
+    for (int free = 0; free < SEIZE_TRIES;) {
+        if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)options) == 0)
+            return 0;
+        if (errno == ESRCH || proc_read(tid, "status", status, sizeof status) <= 0)
+            return -ESRCH;
+        const char *state = proc_status_field(status, "State");
+        if (state && (*state == 'Z' || *state == 'X'))
+            return -ESRCH;
+        const char *field = proc_status_field(status, "TracerPid");
+        pid_t tracer = field ? (pid_t)strtol(field, NULL, 10) : 0;
+        if (!tracer) {
+            free++;
+            continue;
+        }
+        if (tracer == gettid() || !tracer_brief(tracer) ||
+            monotonic_ns() - start > TRACER_STOP_DEADLINE_NS)
+            return -EBUSY;
+        nap_ns(NAP_NS);
+    }
+    return -EPERM;
+}
 
 /* The stop is left unconsumed (WNOWAIT): if it is the delivery of a signal and this daemon is
  * killed now, the kernel delivers it. */
@@ -127,15 +167,14 @@ static int stop(struct tracer *tracer, pid_t tid)
         return -ENFILE;
     if (callers_has(tid))
         return -EDEADLK;
-    /* the kernel says EPERM both where another tracer is and where ptrace isn't allowed; who may
-     * not trace may not read memory either, and would not have come this far */
-    if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
-        return errno == EPERM ? hold(tracer, tid) : -errno;
+    int r = tracer_seize(tid, 0);
+    if (r < 0)
+        return r == -EBUSY ? hold(tracer, tid) : r;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)
         return -errno; /* died; or else this thread's end detaches it */
     tracer->asked[tracer->n].tid = tid;
     tracer->asked[tracer->n].stopped = false;
-    int r = settle(tracer, tracer->n, TRACER_STOP_DEADLINE_NS);
+    r = settle(tracer, tracer->n, TRACER_STOP_DEADLINE_NS);
     if (r < 0 && r != -ETIMEDOUT)
         return r;
     if (!tracer->n && !tracer->nholds)

@@ -207,6 +207,28 @@ for path in ("/w/one/same.py", "/w/two/oo/same.py", "/w/two/notsame.py", "rel/sa
     assert [row["places"] for row in breakpoints(target).values()] == [3, 1, 1, 1, 0]
 
 
+def test_compiled_modules(python):
+    """What is machine code has lines that nobody sees: that is said, and that it costs, which it doesn't, isn't."""
+    target, client = program(python, r"""
+import sys, types
+here = types.ModuleType("here")   # as Nuitka leaves one
+here.__file__, here.__compiled__, here.work = "/w/here.py", object(), len
+sys.modules["here"] = here
+there = types.ModuleType("pack.there")   # as Cython does, and C
+there.__file__, there.work = "/w/pack/there.cpython-399-x86_64-linux-gnu.so", len
+sys.modules["pack.there"] = there
+""")
+    line, call = ("pending, its module is compiled (Nuitka, Cython, C): no line of it is seen",
+                  "pending, it is compiled (Nuitka, Cython, C): no call of it is seen")
+    lines = {"here.py": line, "/w/here.py": line, "there.pyx": line, "pack/there.py": line, "other/there.py": None}
+    calls = {"here.work": call, "there.work": call, "w.pack.there.work": call, "work": call, "here.rest": None}
+    said = set_all(client, *(agent.breakpoint(agent.LINE, where, 3) for where in lines),
+                   *(agent.breakpoint(agent.FUNCTION, where) for where in calls))
+    notes = [line.partition("# ")[2] for line in said.splitlines()]
+    wanted = [*lines.values(), *calls.values()]
+    assert [note if note in (line, call) else None for note in notes] == wanted, notes
+
+
 def test_texts_of_one_name(python):
     """Code of one file name may come from several texts: all that has the line is armed."""
     target, client = program(python, r"""

@@ -1,5 +1,6 @@
 """cores/<name>/: core files, against the same process read just before it was dumped."""
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import pytest
 
 from cores import dumped, gcore, root_of, show
-from interpreters import patience
+from interpreters import eventually, patience
 from mount import build
 from sql import ask, rows, settle
 from stacks import STANDS
@@ -159,6 +160,31 @@ def look_at_dead(probe, python, how, where, died):
     assert row["thread"] == name
 
 
+def test_from_a_container(probe, any_python):
+    """In a pid namespace of its own a process has other numbers, and those are in what the kernel dumps of it."""
+    within = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh"]  # pid 1 takes no signal
+    if subprocess.run([*within, "true"], capture_output=True).returncode:
+        pytest.skip("no pid namespace can be made here")
+    target = any_python.run("fixed.py", within=within)
+    pid = target.pid
+    for _ in range(2):
+        (pid,) = map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    eventually(lambda: "(MainThread) [idle, read" in probe.read(pid, "backtrace"), what="all of it to wait")
+
+    def threads(text):
+        return {who.partition(" ")[2]: lines for who, lines in threads_of(text).items()}
+
+    before = probe.read(pid, "backtrace")
+    inner = pathlib.Path(f"/proc/{pid}/status").read_text().partition("\nNSpid:\t")[2].split()[1]
+    resource.prlimit(pid, resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    os.kill(pid, signal.SIGXCPU)
+    mounted, top = show(probe, f"core={dumped(target, 128 + signal.SIGXCPU)}")
+    assert status(top)["Pid"] == inner and int(inner) != pid
+    now = (top / "backtrace").read_text()
+    assert threads(now) == threads(before) and len(threads(now)) == 4
+    assert f"\nThread {inner} (MainThread) [SIGXCPU]\n" in now and inner in os.listdir(top / "threads")
+
+
 # ---- what can be wrong ----
 
 def refused(tmp_path, *options):
@@ -238,7 +264,7 @@ def test_cut(probe, core, tmp_path):
             subprocess.run(["fusermount3", "-u", directory], check=True)
 
 
-@pytest.mark.parametrize("packer", ["zstd", "gzip", "xz"])
+@pytest.mark.parametrize("packer", ["zstd", "gzip", "xz", "lz4"])
 def test_packed(probe, core, tmp_path, packer):
     path = tmp_path / "core.packed"
     with open(path, "wb") as file:

@@ -246,7 +246,9 @@ def test_pause_of_all(program):
     one = program.shell()
     one.run("exec 3<>$p/ctl; echo 'here pause' >&3")
     program.held()
+    assert f"\nPausing: {program.pid} (read)\n" in (program.directory / "ctl").read_text()
     one.kill()
+    eventually(lambda: "Pausing" not in (program.directory / "status").read_text())
     program.is_as_before()  # nothing of it waits for the main thread, which gets to lines here
 
 

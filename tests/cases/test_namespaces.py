@@ -8,8 +8,14 @@ import tempfile
 
 import pytest
 
-from interpreters import DEADLINE, eventually, interpreters
+from commands import Commands
+from interpreters import DEADLINE, eventually, interpreters, patience
 from stacks import parse_backtrace
+
+
+# a container as an ordinary user makes one: all namespaces, no rights, pid 1
+ROOTLESS = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bwrap", "--unshare-all", "--as-pid-1",
+            "--die-with-parent", "--dev-bind", "/", "/", "--proc", "/proc", "--"]
 
 
 class Inside:
@@ -67,6 +73,70 @@ def test_other_namespaces(probe, python, wrapper):
         assert functions(seen, named["worker-0"]).count("descend") == 5
         status = probe.read(inside.pid, "threads", named["worker-1"], "status")
         assert f"Tid: {named['worker-1']}\n" in status and "State: idle, futex\n" in status
+
+
+def test_rootless_container(probe, any_python):
+    with Inside(ROOTLESS, any_python, "threads.py", 3, 5) as inside:
+        eventually(lambda: os.path.isdir(probe.path / str(inside.pid)), DEADLINE, "its directory")
+        seen = parse_backtrace(probe.read(inside.pid, "backtrace"), inside.pid)
+        assert functions(seen, inside.pid) == ["forever", "park", "<module>"]
+        commands = Commands(probe, inside.pid)
+        assert commands.value("(__import__('os').getpid(), __import__('os').getuid())") == "(1, 65534)"
+        commands.detach()
+        assert commands.state() == "none"
+
+
+@pytest.fixture
+def pod():
+    """Containers that share a pid namespace, as those of a pod may: pod() is what runs a command in it; with words of
+    shell, in a container with mounts of its own, which these words make; more: options of unshare(1)."""
+    if os.geteuid():
+        pytest.skip("making pods needs root")
+    first = subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", "sleep", "1000"])
+    children = pathlib.Path(f"/proc/{first.pid}/task/{first.pid}/children")
+    pid = int(eventually(lambda: children.read_text().split(), what="the pod")[0])
+
+    def within(words=None, *more):
+        enter = ["nsenter", f"--pid=/proc/{pid}/ns/pid"]
+        return enter if words is None else [*enter, "unshare", "--mount", *more, "bash", "-c", f'{words} && exec "$@"',
+                                            "bash"]
+    try:
+        yield within
+    finally:
+        first.kill()
+        first.wait(patience(DEADLINE))
+
+
+@pytest.fixture
+def shared_mountpoint(tmp_path):
+    """A directory in which what other mount namespaces mount is to be seen."""
+    subprocess.run(["mount", "--bind", tmp_path, tmp_path], check=True)
+    subprocess.run(["mount", "--make-shared", tmp_path], check=True)
+    (tmp_path / "probe").mkdir()
+    yield tmp_path / "probe"
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+@pytest.mark.parametrize("users", [[], ["--user", "--map-root-user"]], ids=["root", "user"])
+def test_pod(probe, any_python, pod, shared_mountpoint, users):
+    """A daemon in one container of a pod sees what runs in another, by the pod's numbers, and nothing else."""
+    outside = any_python.run("nested.py")
+    private, proc = "mount -t tmpfs none /var/tmp", "mount -t proc none /proc"
+    with Inside(pod(private, *users), any_python, "threads.py", 3, 5) as inside, \
+         probe.mount(at=shared_mountpoint, within=pod(f"{private} && {proc}", "--propagation", "unchanged")):
+        pid = int(pathlib.Path(f"/proc/{inside.pid}/status").read_text().partition("\nNSpid:\t")[2].split()[1])
+
+        def run(script):
+            """What it says to a shell of the pod."""
+            return subprocess.run([*pod(), "bash", "-ec", script], cwd=shared_mountpoint, capture_output=True, text=True,
+                                  timeout=patience(DEADLINE), check=True).stdout
+        assert pid != outside.pid
+        eventually(lambda: run("echo [0-9]*") == f"{pid}\n", what="that one alone")
+        assert functions(parse_backtrace(run(f"cat {pid}/backtrace"), pid), pid) == ["forever", "park", "<module>"]
+        says = run(f"echo \"__import__('os').listdir('/var/tmp')\" > {pid}/eval; cat {pid}/eval")
+        assert says == "[]\n"
+        run(f"echo detach > {pid}/ctl")
+        assert run(f"cat {pid}/ctl").startswith("Agent: none\n")
 
 
 def test_a_busy_one_in_another_pid_namespace(probe, python):

@@ -132,6 +132,23 @@ def test_seccomp(probe, any_python, action, names):
         victim.end()
 
 
+@pytest.mark.parametrize("by", ["EPERM ptrace", "ENOSYS ptrace", "EPERM ptrace-others"])
+def test_daemon_that_may_not_trace(probe, by):
+    """What refuses is named, instead of a debugger that isn't there or a thread that didn't stop; reading goes on."""
+    mounted = probe.mount(within=[sys.executable, SECCOMP_EXEC, *by.split()])
+    for python in interpreters()[-1:] + tuple(i for i in interpreters() if i.source == "debian"):
+        with Victim(python, "sums") as victim:
+            before = victim.footprint()
+            error = refused(Commands(mounted, victim.pid))
+            assert error.errno == errno.EPERM and "debugger" not in error.words, error
+            assert error.words.count("ptrace is refused: a seccomp filter refuses it; in a container") == 1, error
+            assert "import probing" in error.words
+            assert not victim.footprint().leaked(before)
+            assert "(MainThread) [" in mounted.read(victim.pid, "backtrace")
+            victim.judge()
+            victim.end()
+
+
 SMALL_FILES = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, getattr(signal, sys.argv[1]))

@@ -20,7 +20,7 @@ from interpreters import eventually, patience
 from sql import rows
 from stacks import parse_backtrace
 from stopping import reads_input
-from test_namespaces import Inside
+from test_namespaces import ROOTLESS, Inside
 from watching import needs_hardware
 
 FULL = os.environ.get("PROBEFS_TEST_FULL") == "1"
@@ -356,7 +356,8 @@ def test_beside_gdb(probe, any_target):
 @pytest.mark.parametrize("wrapper", [
     ["unshare", "--pid", "--fork", "--mount-proc"],
     ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--net", "--ipc"],
-], ids=["pid", "container"])
+    ROOTLESS,
+], ids=["pid", "container", "rootless"])
 def test_other_namespaces(probe, any_python, wrapper, route):
     with Inside(wrapper, any_python, "watched.py") as inside:
         eventually(lambda: os.path.isdir(probe.path / str(inside.pid)), 20, "its directory")

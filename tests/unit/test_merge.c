@@ -32,9 +32,9 @@ static const char *merged(const char *natives, enum native_end end,
     size_t n = merge_stacks(frames, nnative, end, groups, ngroups, items);
     CHECK(n <= MERGE_ITEMS(nnative, npython, ngroups) && n < MAX);
     for (size_t i = 0; i < n; i++)
-        out[i] = items[i].kind == MERGE_PYTHON   ? (char)('A' + items[i].index)
-                 : items[i].kind == MERGE_NATIVE ? natives[items[i].index]
-                                                 : '!';
+        out[i] = items[i].kind == MERGE_PYTHON ? (char)('A' + items[i].index)
+                 : items[i].kind != MERGE_NOTE ? natives[items[i].index]
+                                               : '!';
     out[n] = 0;
     for (size_t i = 0; i < n; i++)
         CHECK(items[i].kind != MERGE_NOTE || items[i].note);
@@ -84,7 +84,10 @@ static void test_anchors_lost(void)
     CHECK_STR(BY_ANCHOR("aebecd", NATIVE_BASE, {1, 99}, {1, 1350}), "!ABcd");
     /* on another stack, and nothing behind it */
     CHECK_STR(BY_ANCHOR("aebc", NATIVE_BASE, {1, 1150}, {1, 99}), "aA!B");
-    CHECK_STR(BY_ANCHOR("aebc", NATIVE_BASE, {1, 9999}, {1, 99}), "!AB");
+    /* none has one: a compiler's frames; what is native stands apart, or nothing does */
+    CHECK_STR(BY_ANCHOR("aebc", NATIVE_BASE, {1, 99}, {1, 98}), "!AB!aebc");
+    CHECK_STR(BY_ANCHOR("", NATIVE_BASE, {1, 99}), "!A");
+    CHECK_STR(BY_ANCHOR("abc", NATIVE_NO_INFO, {1, 99}), "!A!");
 }
 
 static void test_counts(void)
@@ -100,7 +103,7 @@ static void test_counts(void)
     CHECK_STR(merged("abcebec", NATIVE_BASE, groups, 1), "abc!Ac");
     /* more frames than calls */
     CHECK_STR(merged("abecdef", NATIVE_BASE, groups, 3), "ab!ABCf");
-    CHECK_STR(merged("abc", NATIVE_BASE, groups, 2), "!AB");
+    CHECK_STR(merged("abc", NATIVE_BASE, groups, 2), "!AB!abc");
     /* native frames end early */
     CHECK_STR(merged("abcedef", NATIVE_LIMIT, groups, 4), "abcAdBf!CD");
     CHECK_STR(merged("abc", NATIVE_LIMIT, groups, 2), "abc!AB");

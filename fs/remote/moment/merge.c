@@ -3,6 +3,7 @@
 #include "fs/remote/moment/merge.h"
 
 #define NOTE_MISMATCH "native and Python frames don't fit together here"
+#define NOTE_APART "where its native frames, which follow, belong"
 
 struct merger {
     const struct native_frame *frames;
@@ -54,11 +55,23 @@ static bool beyond(const struct merger *m, uint64_t anchor)
     return !m->nnative || anchor >= m->frames[m->nnative - 1].sp;
 }
 
-/* Merges by address. Native frames around a group without a match can't be placed. */
+/* Adds native frames of which nothing is known but their own order. */
+static void add_apart(struct merger *m)
+{
+    if (!m->nnative)
+        return;
+    add(m, MERGE_NOTE, 0, NOTE_APART);
+    for (size_t i = 0; i < m->nnative; i++)
+        add(m, MERGE_APART, i, NULL);
+}
+
+/* Merges by address. Native frames around a group without a match can't be placed; where none has
+ * one, as in a program whose frames a compiler made (Nuitka), they stand apart. */
 static void merge_by_anchor(struct merger *m, const char *why)
 {
     size_t at = 0;     /* native frames before it are done */
     bool lost = false; /* the group before has no match */
+    bool any = !m->ngroups;
 
     for (size_t g = 0; g < m->ngroups; g++) {
         uint64_t anchor = m->groups[g].anchor;
@@ -69,6 +82,7 @@ static void merge_by_anchor(struct merger *m, const char *why)
                 add_native(m, at, found);
             at = found + 1;
             lost = false;
+            any = true;
         } else if (why && beyond(m, anchor)) {
             if (!lost)
                 add_native(m, at, m->nnative);
@@ -84,6 +98,8 @@ static void merge_by_anchor(struct merger *m, const char *why)
     }
     if (!lost)
         add_native(m, at, m->nnative);
+    else if (!any && !why)
+        add_apart(m);
     if (why)
         add(m, MERGE_NOTE, 0, why);
 }
@@ -135,6 +151,8 @@ static void merge_by_count(struct merger *m, const char *why)
         add_groups(m, 0);
         if (calls && !why)
             add_native(m, last + 1, m->nnative);
+        else if (!why)
+            add_apart(m);
     }
 }
 

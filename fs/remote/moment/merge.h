@@ -7,7 +7,8 @@
  * each Python frame has its own call, so counting them tells.
  *
  * No Python frame is ever dropped or moved. Native frames stand where that is proven, else they
- * are left out and a note says so. */
+ * are left out and a note says so; or all of them stand apart behind the Python frames, if none of
+ * those is known to be run by one of them. */
 #pragma once
 
 #include "fs/remote/native/native.h"
@@ -19,7 +20,12 @@ struct merge_group {
                         is 1 */
 };
 
-enum merge_kind { MERGE_PYTHON, MERGE_NATIVE, MERGE_NOTE };
+enum merge_kind {
+    MERGE_PYTHON,
+    MERGE_NATIVE,
+    MERGE_APART, /* native; nothing is said of what it calls or is called by among the others */
+    MERGE_NOTE,
+};
 
 struct merge_item {
     enum merge_kind kind;

@@ -35,7 +35,7 @@ struct search {
     size_t ntakers, takers_alloc, gils_alloc;
     pid_t running[TRACER_STOPPED_MAX]; /* takers that run */
     size_t nrunning;
-    bool no_stopping;      /* another tracer is there, and stays */
+    bool no_stopping;      /* it is not allowed, or another tracer is there and stays */
     unsigned refusals;     /* of being stopped */
     pid_t torn;            /* the one stopped in the middle of what `work` reads; or 0 */
     struct lwp_list *lwps; /* of a process in another pid namespace; read once */
@@ -91,15 +91,21 @@ static pid_t taker_tid(struct search *search, const struct gil *gil)
     return moment_tid(target, search->lwps, stack);
 }
 
-/* Adds a thread that runs, unless it is there: one thread may have taken several GILs. */
+/* Adds a thread that runs, unless it is there: one thread may have taken several GILs. They ascend,
+ * as they are to be stopped. */
 static int add_running(struct search *search, pid_t tid)
 {
-    for (size_t i = 0; i < search->nrunning; i++)
-        if (search->running[i] == tid)
-            return 0;
+    size_t at = search->nrunning;
+
+    while (at && search->running[at - 1] >= tid)
+        at--;
+    if (at < search->nrunning && search->running[at] == tid)
+        return 0;
     if (search->nrunning == TRACER_STOPPED_MAX)
         return -EAGAIN;
-    search->running[search->nrunning++] = tid;
+    memmove(&search->running[at + 1], &search->running[at],
+            (search->nrunning++ - at) * sizeof search->running[0]);
+    search->running[at] = tid;
     return 0;
 }
 
@@ -249,9 +255,11 @@ static int stop_and_read(struct tracer *tracer, void *arg)
     }
     if (r == 0)
         r = read_stopped(tracer, search);
+    else if (r == -EPERM)
+        search->no_stopping = true;
     else if (r != -ESRCH && is_passing(r))
         search->no_stopping = ++search->refusals >= REFUSALS_MAX;
-    if (is_passing(r))
+    if (is_passing(r) || search->no_stopping)
         r = -EAGAIN;
     if (tracer_resume(tracer, &ns) < 0) { /* not this long once more */
         search->no_stopping = true;

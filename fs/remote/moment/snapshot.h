@@ -30,6 +30,7 @@ struct frame {
     uint64_t address; /* Python: of the frame; native: the program counter */
     uint64_t code;    /* Python: of the code object */
     uint64_t offset;  /* native: of the program counter in the module's file addresses */
+    bool apart;       /* native: where it belongs among the Python frames isn't known (merge.h) */
 };
 
 enum thread_state {

@@ -90,8 +90,9 @@ static int add_items(struct frames *frames, const struct thread_stack *python,
             i = n - shown.tail - 1;
         } else if (items[i].kind == MERGE_PYTHON) {
             r = python_frame(frames, &python->frames[items[i].index], f);
-        } else if (items[i].kind == MERGE_NATIVE) {
+        } else if (items[i].kind == MERGE_NATIVE || items[i].kind == MERGE_APART) {
             r = native_frame(frames, &native->frames[items[i].index], f);
+            f->apart = items[i].kind == MERGE_APART;
         } else {
             *f = note(items[i].note);
         }
