@@ -919,12 +919,25 @@ static int ask_about(struct owners *owners, const struct owner_call *call,
     return r;
 }
 
+/* Whether it is an owner process: to read one would take root's rights. */
+static bool is_ours(struct owners *owners, pid_t pid)
+{
+    bool found = false;
+
+    _guard_mutex_(&owners->lock);
+    for (size_t i = 0; i < owners->n && !found; i++)
+        found = owners->owners[i].pid == pid;
+    return found;
+}
+
 static int examine(void *arg, pid_t pid, uint64_t start_time, bool now, struct examined *out)
 {
     struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
     const struct owner_call call = {
         .op = OWNER_EXAMINE, .value = now, .pid = pid, .start_time = start_time};
 
+    if (is_ours(arg, pid))
+        return -ENOENT;
     int r = ask_about(arg, &call, &answer);
     if (r == 0 && owner_examined_read(&answer, out) < 0)
         r = -EIO;

@@ -449,6 +449,14 @@ def test_strict(probe, debian, nobody):
         assert "only root's rights are enough" in strict.read(theirs.pid, "errors")
 
 
+def test_is_not_read_in_turn(contained, debian, nobody):
+    """What reads for a user: that would take one with root's rights for each of them."""
+    with Sleeper(debian, nobody) as theirs:
+        for _ in range(2):  # of what has come since, too
+            assert str(theirs.pid) in os.listdir(contained.path)
+        assert [int(said["Uid"][0]) for _, said in readers(contained)].count(0) <= 1
+
+
 def test_ends_with_the_daemon(contained, debian, nobody):
     with Sleeper(debian, nobody) as theirs:
         assert error_of(contained, theirs.pid) is None

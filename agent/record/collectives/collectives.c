@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #define PERIOD_NS 100000000u
@@ -50,18 +49,18 @@ static int64_t integer_of(PyObject *value)
     return RING_NULL_INTEGER;
 }
 
-/* Borrowed: of what learn() in collectives.py has; NULL: nothing. */
-static PyObject *known_as(PyObject *known, const char *name)
-{
-    return PyDict_GetItemString(known, name);
-}
+/* What facts() in collectives.py returns. */
+enum fact { FACT_FIND, FACT_GROUPS, FACT_CLASSES, FACT_SHAPE, FACT_DTYPE, FACT_DTYPES, FACTS };
+
+/* Borrowed. */
+static PyObject *fact(PyObject *facts, enum fact which) { return PyTuple_GetItem(facts, which); }
 
 /* Borrowed: the first tensor of what a method was given: a tensor, or a list of them, or one of
  * such lists. NULL: there is none. */
-static PyObject *first_tensor(PyObject *args, PyObject *known)
+static PyObject *first_tensor(PyObject *args, PyObject *facts)
 {
-    PyObject *classes = known_as(known, "classes");
-    PyObject *one = classes && PyTuple_Size(args) > 1 ? PyTuple_GetItem(args, 1) : NULL;
+    PyObject *classes = fact(facts, FACT_CLASSES);
+    PyObject *one = PyTuple_Size(args) > 1 ? PyTuple_GetItem(args, 1) : NULL;
 
     for (unsigned depth = 0; one && depth < 2 && PyList_CheckExact(one); depth++)
         one = PyList_Size(one) > 0 ? PyList_GetItem(one, 0) : NULL;
@@ -71,28 +70,47 @@ static PyObject *first_tensor(PyObject *args, PyObject *known)
     return NULL;
 }
 
+/* Adds a number that isn't negative, behind ", " where it isn't the first one; what has no room is
+ * left out. Returns the new size. printf() would take several times as long. */
+static size_t add_number(char text[SHAPE_MAX], size_t size, int64_t number)
+{
+    char digits[24];
+    size_t n = 0;
+
+    do
+        digits[n++] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    if (size + 2 + n > SHAPE_MAX)
+        return size;
+    if (size) {
+        text[size++] = ',';
+        text[size++] = ' ';
+    }
+    while (n)
+        text[size++] = digits[--n];
+    return size;
+}
+
 /* Into row: text is where the shape stays. */
-static void take_tensor(PyObject *tensor, PyObject *known, struct collectives_row *row,
+static void take_tensor(PyObject *tensor, PyObject *facts, struct collectives_row *row,
                         char text[SHAPE_MAX])
 {
-    PyObject *names = known_as(known, "names"), *dtypes = known_as(known, "dtypes");
     int64_t items = 1;
     size_t size = 0;
 
-    if (!names || !dtypes)
-        return;
-    _cleanup_unref_ PyObject *shape = PyObject_GetAttr(tensor, PyTuple_GetItem(names, 0));
-    _cleanup_unref_ PyObject *dtype = PyObject_GetAttr(tensor, PyTuple_GetItem(names, 1));
-    PyObject *type = dtype ? PyDict_GetItem(dtypes, dtype) : NULL;
+    _cleanup_unref_ PyObject *shape = PyObject_GetAttr(tensor, fact(facts, FACT_SHAPE));
+    _cleanup_unref_ PyObject *dtype = PyObject_GetAttr(tensor, fact(facts, FACT_DTYPE));
+    PyObject *type = dtype ? PyDict_GetItem(fact(facts, FACT_DTYPES), dtype) : NULL;
     if (!shape || !PyTuple_Check(shape))
         return;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(shape) && size < SHAPE_MAX; i++) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(shape); i++) {
         int64_t n = integer_of(PyTuple_GetItem(shape, i));
+        if (n < 0)
+            return;
         items *= n;
-        size +=
-            (size_t)snprintf(text + size, SHAPE_MAX - size, i ? ", %lld" : "%lld", (long long)n);
+        size = add_number(text, size, n);
     }
-    row->shape = (struct ring_text){text, size < SHAPE_MAX ? size : SHAPE_MAX - 1};
+    row->shape = (struct ring_text){text, size};
     if (!type)
         return;
     row->dtype = recorder_text(PyTuple_GetItem(type, 0));
@@ -102,17 +120,16 @@ static void take_tensor(PyObject *tensor, PyObject *known, struct collectives_ro
 }
 
 /* What find() in collectives.py says of a group, a new reference; NULL: nothing. */
-static PyObject *find_group(PyObject *group, PyObject *known)
+static PyObject *find_group(PyObject *group, PyObject *facts)
 {
     _cleanup_unref_ PyObject *address = PyLong_FromVoidPtr(group);
-    PyObject *found = address ? PyDict_GetItem(known, address) : NULL;
+    PyObject *found = address ? PyDict_GetItem(fact(facts, FACT_GROUPS), address) : NULL;
 
     if (found) {
         Py_IncRef(found);
         return found;
     }
-    PyObject *find = known_as(known, "find");
-    return find ? PyObject_CallFunctionObjArgs(find, group, NULL) : NULL;
+    return PyObject_CallFunctionObjArgs(fact(facts, FACT_FIND), group, NULL);
 }
 
 static bool is_operation(PyObject *operation, const char *name)
@@ -145,15 +162,16 @@ static PyObject *ticket_new(const struct ticket *ticket)
     return PyBytes_FromStringAndSize((const char *)ticket, sizeof *ticket);
 }
 
-/* begin(operation, args, known): what recorded() in collectives.py says. The ticket of the row,
+/* begin(operation, args, facts): what recorded() in collectives.py says. The ticket of the row,
  * None if it was not written. */
 static PyObject *begin(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
 {
     struct ticket ticket = {.start = realtime_s()};
     char shape[SHAPE_MAX];
 
-    if (n != BEGIN_ARGUMENTS || !PyTuple_Check(args[1]) || !PyDict_Check(args[2]))
-        return PyErr_Format(PyExc_TypeError, "begin(operation, args, known)");
+    if (n != BEGIN_ARGUMENTS || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) ||
+        PyTuple_Size(args[2]) != FACTS)
+        return PyErr_Format(PyExc_TypeError, "begin(operation, args, facts)");
     if (!recorder_ring(RECORDED_COLLECTIVES) || PyTuple_Size(args[1]) < 1)
         return none();
     PyObject *group = PyTuple_GetItem(args[1], 0);

@@ -15,20 +15,20 @@ OPERATIONS = ("allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgat
               "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "send", "recv",
               "recv_anysource", "barrier", "monitored_barrier")  # methods of a process group
 
-live = {}     # "begin", "end" and "works" while this is recorded
+live = {}     # "begin", "facts", "end" and "works" while this is recorded
 works = {}    # address of what a collective returned -> ticket of its row, until it was waited for
 replaced = [] # (class, name, what stood there, ours)
 known = {}    # address of a process group -> what find() says
 counted = {}  # the same -> (number, ticket of its row, since when)
 
 
-def recorded(original, operation, live, known):
+def recorded(original, operation, live):
     """Calls original, a method of a process group."""
     def call(*args, **kwargs):
         ticket = None
         if live:
             try:
-                ticket = live["begin"](operation, args, known)
+                ticket = live["begin"](operation, args, live["facts"])
             except KeyError:
                 pass
         try:
@@ -94,14 +94,15 @@ def find(group):
     return found
 
 
-def learn(torch):
-    """What _probe.begin() knows tensors by: their classes, and {dtype: (name, bytes)}."""
-    known.update(classes=(torch.Tensor, torch.nn.Parameter), names=("shape", "dtype"), find=find, dtypes={})
+def facts(torch):
+    """What _probe.begin() knows groups by, and tensors: their classes, what to ask them for, {dtype: (name, bytes)}."""
+    dtypes = {}
     for name in dir(torch):
         dtype = getattr(torch, name)
         if type(dtype) is torch.dtype:
             name = str(dtype).rpartition(".")[2]
-            known["dtypes"][dtype] = name, getattr(dtype, "itemsize", SIZES.get(name))
+            dtypes[dtype] = name, getattr(dtype, "itemsize", SIZES.get(name))
+    return find, known, (torch.Tensor, torch.nn.Parameter), "shape", "dtype", dtypes
 
 
 def replace(one, name, make):
@@ -123,10 +124,9 @@ def on():
     if live:
         return 0, ""
     off()
-    learn(torch)
-    live.update(begin=_probe.begin, end=_probe.end, works=works)
+    live.update(facts=facts(torch), begin=_probe.begin, end=_probe.end, works=works)
     for name in OPERATIONS:
-        replace(bindings.ProcessGroup, name, lambda original: recorded(original, name.strip("_"), live, known))
+        replace(bindings.ProcessGroup, name, lambda original: recorded(original, name.strip("_"), live))
     if hasattr(bindings, "Work"):
         replace(bindings.Work, "wait", lambda original: awaited(original, live))
     sample()
