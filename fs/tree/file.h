@@ -116,4 +116,4 @@ void reply_add_apart(struct file_context *context, bool (*is_state)(const char *
 /* The commands, each in the .c of its file. */
 file_render all_breakpoints_render, breakpoints_render, ctl_render, thread_ctl_render;
 file_run all_breakpoints_run, all_ctl_run, all_eval_run, breakpoints_run, ctl_run, eval_run,
-    query_run, thread_ctl_run;
+    frame_value_run, query_run, thread_ctl_run;
