@@ -9,5 +9,7 @@ CREATE TABLE breakpoints(
     hits INTEGER,     -- so far
     dropped INTEGER,  -- of them, those without a row in hits, because there were too many at once
     errors INTEGER,   -- how often its condition or a capture raised
-    ts REAL           -- [s] since 1970, when it was set
+    ts REAL,          -- [s] since 1970, when it was set
+    lineno INTEGER,   -- of FILE:LINE: where it is armed, at that line or the next one that has code; NULL: nowhere, or of another kind
+    changed REAL      -- [s] since 1970, when its state, its note or its words changed last
 );

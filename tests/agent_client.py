@@ -36,7 +36,7 @@ RECORD_BODY = struct.Struct("=IIIIQdqQ")
 LOCALS = 1  # flags of RECORD
 RECORD = struct.Struct("=QIIiiiiiiQQ")
 STOPS = struct.Struct("=QIIIIQQQ")
-SAMPLED = struct.Struct("=QQ")  # where allocations and samples are
+SAMPLED = struct.Struct("=QQQ")  # where allocations, samples and pauses are
 STOP_ENTRY = struct.Struct("=IiIIiIQQ")
 STOPS_MAX = 1024
 THREAD_BODY = struct.Struct("=IiiIQqQQQ")

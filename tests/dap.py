@@ -104,9 +104,17 @@ class Client:
         assert event["reason"] == reason, (event, self.events)
         return event["threadId"]
 
-    def attach(self, *breakpoints, **arguments):
-        """breakpoints: (path, [line or dict, ...])"""
-        self.ask("initialize", adapterID="probefs", pathFormat="path")
+    def is_asked(self, command):
+        """The arguments of the next request to the client, which is taken out."""
+        self._wait(lambda: any(one["command"] == command for one in self.asked), f"request {command}")
+        with self.arrived:
+            found = next(one for one in self.asked if one["command"] == command)
+            self.asked.remove(found)
+        return found["arguments"]
+
+    def attach(self, *breakpoints, can=(), **arguments):
+        """breakpoints: (path, [line or dict, ...]); can: what the client says of itself"""
+        self.ask("initialize", adapterID="probefs", pathFormat="path", **dict.fromkeys(can, True))
         attached = self.send("attach", **arguments)
         self._wait(lambda: attached in self.answers or any(event["event"] == "initialized" for event in self.events),
                    "answer to attach")

@@ -1,4 +1,5 @@
 """One running daemon and its mount, for a test."""
+import contextlib
 import os
 import pathlib
 import re
@@ -74,6 +75,19 @@ class Probe:
     def log(self):
         """What the daemon wrote to its standard output and error."""
         return written(self._log).decode(errors="replace")
+
+    def children(self):
+        """The pids of its child processes, and what they are called: {pid: name}."""
+        found = {}
+        for path in pathlib.Path(f"/proc/{self.pid}/task").glob("*/children"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # of a thread that ends
+                for pid in map(int, path.read_text().split()):
+                    found[pid] = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        return found
+
+    def owners(self):
+        """The pids of its processes that read others (-o contain)."""
+        return [pid for pid, name in self.children().items() if name == "probefs-owner"]
 
     def read(self, *parts, timeout=30):
         """The text of a file below the mount, as `cat` reads it: OSError where open or read

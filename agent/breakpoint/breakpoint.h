@@ -26,6 +26,7 @@ struct breakpoint {
     uint64_t count;   /* 0: hits for ever */
     uint64_t stop_ns; /* never 0 */
     double set_at;    /* [s] since 1970 */
+    uint32_t lineno;  /* of LINE: where it is armed; 0: nowhere */
     char *text; /* as it is written, without `here`; what follows points into the same memory. All
                    NUL-terminated */
     const char *location; /* the part of text that says where; not NUL-terminated */
@@ -49,6 +50,7 @@ struct breakpoint {
     /* its row, under the lock of the set */
     struct ring_ticket ticket;
     const char *state;          /* one of breakpoints.sql's */
+    double changed;             /* [s] since 1970; no other row of the ring has it */
     char note[PROTO_WORDS_MAX]; /* "": none */
     char raised[200];           /* what its condition raised first; "": nothing yet */
 };

@@ -133,11 +133,6 @@ static int arm(struct interpreter *interpreter, struct plan *plan)
 
 /* ---- telling ---- */
 
-static bool is_found(const struct breakpoint *breakpoint, const struct place_report *report)
-{
-    return report->places || (breakpoint->kind == BREAKPOINT_RAISE && report->known);
-}
-
 static const char *what_lacks(const struct breakpoint *breakpoint,
                               const struct place_report *report)
 {
@@ -161,7 +156,7 @@ static void describe(const struct breakpoint *breakpoint, const struct place_rep
     size_t size = 0;
 
     note[0] = '\0';
-    if (!is_found(breakpoint, report))
+    if (!place_report_found(report, breakpoint))
         size = (size_t)snprintf(note, PROTO_WORDS_MAX, "%s", what_lacks(breakpoint, report));
     if (report->line)
         size = (size_t)snprintf(note, PROTO_WORDS_MAX, "line %d is used, the next one with code",
@@ -185,8 +180,7 @@ static void publish(struct plan *plan)
     for (unsigned i = 0; i < plan->nfresh; i++) {
         struct breakpoint *breakpoint = plan->fresh[i];
         describe(breakpoint, &plan->reports[i], note);
-        breakpoints_publish(breakpoint,
-                            is_found(breakpoint, &plan->reports[i]) ? "armed" : "pending", note);
+        breakpoints_armed(breakpoint, &plan->reports[i], note);
     }
 }
 
@@ -334,8 +328,11 @@ int breakpoints_run(struct interpreter *interpreter, struct request *request,
     }
     if (output && fclose(output) != 0)
         out->size = 0;
-    if (requests_forsaken(request) && breakpoints_release(0))
-        requests_tidy(); /* nobody else would */
+    /* what came while this ran, or waited to, found nothing to take back */
+    uint64_t file = request->eval.thread;
+    if ((requests_forsaken(request) && breakpoints_release(0)) ||
+        (hold_is_released(file) && breakpoints_release(file)))
+        requests_tidy();
     if (r < 0 && !out->done.words[0])
         snprintf(out->done.words, sizeof out->done.words, "%s", strerrordesc_np(-r));
     if (out->size > request->eval.output_max) {

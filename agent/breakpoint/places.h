@@ -57,6 +57,13 @@ struct place_report {
     const char *costs;      /* what else to know, good while the GIL is held; NULL: nothing */
 };
 
+/* Whether a breakpoint that is at code has found some, or a class of exceptions. */
+static inline bool place_report_found(const struct place_report *report,
+                                      const struct breakpoint *breakpoint)
+{
+    return report->places || (breakpoint->kind == BREAKPOINT_RAISE && report->known);
+}
+
 /* Finds where breakpoints belong in this interpreter and arms them there, now and later.
  * reports: one for each. 0, or -errno, with words or an exception set, and some of them armed.
  * Nothing of the program's is run. */

@@ -1,9 +1,11 @@
 #include "agent/breakpoint/set.h"
 
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "agent/breakpoint/places.h"
 #include "agent/record/recorder.h"
 #include "agent/stop/hold.h"
+#include "agent/wire/channel.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +19,10 @@ static uint32_t spent_most;
 static uint64_t appended; /* bytes of rows since all of them were appended */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-#define ROW_LEAST 128 /* bytes of one without its words, and a little more */
+static double last_change; /* breakpoint.changed */
+
+#define ROW_LEAST 144 /* bytes of one without its words, and a little more */
+#define CHANGES_APART 1e-6 /* [s] at least, so that each is another number */
 #define _guard_rows_ _guard_mutex_(&lock)
 
 /* ---- rows; with the lock ---- */
@@ -63,6 +68,8 @@ static void append(struct ring *ring, struct breakpoint *breakpoint)
         .dropped = (int64_t)__atomic_load_n(&breakpoint->dropped, __ATOMIC_RELAXED),
         .errors = (int64_t)__atomic_load_n(&breakpoint->errors, __ATOMIC_RELAXED),
         .ts = breakpoint->set_at,
+        .lineno = breakpoint->lineno ? breakpoint->lineno : RING_NULL_INTEGER,
+        .changed = breakpoint->changed,
     };
 
     breakpoints_append(ring, &row, &breakpoint->ticket);
@@ -83,13 +90,16 @@ static void append_all_in_time(struct ring *ring)
 static void publish(struct breakpoint *breakpoint, const char *state, const char *note)
 {
     struct ring *ring = recorder_first_use(RECORDED_BREAKPOINTS);
+    double now = realtime_s();
 
+    breakpoint->changed = last_change = now > last_change ? now : last_change + CHANGES_APART;
     breakpoint->state = state;
     snprintf(breakpoint->note, sizeof breakpoint->note, "%s", note ? note : "");
     if (!ring)
         return;
     append_all_in_time(ring);
     append(ring, breakpoint);
+    channel_tell_happened();
 }
 
 static void patch(const struct breakpoint *breakpoint)
@@ -148,6 +158,20 @@ void breakpoints_done(struct breakpoint *breakpoint)
         publish(breakpoint, "done", note);
 }
 
+static void place_at(struct breakpoint *breakpoint, const struct place_report *report)
+{
+    if (breakpoint->kind == BREAKPOINT_LINE && report->places)
+        breakpoint->lineno = report->line ? (uint32_t)report->line : breakpoint->line;
+}
+
+void breakpoints_armed(struct breakpoint *breakpoint, const struct place_report *report,
+                       const char *note)
+{
+    _guard_rows_;
+    place_at(breakpoint, report);
+    publish(breakpoint, place_report_found(report, breakpoint) ? "armed" : "pending", note);
+}
+
 void breakpoints_found(struct breakpoint *breakpoint, const struct place_report *report)
 {
     char note[PROTO_WORDS_MAX] = "";
@@ -157,6 +181,7 @@ void breakpoints_found(struct breakpoint *breakpoint, const struct place_report 
     _guard_rows_;
     if (breakpoint->removed || !breakpoint->state)
         return;
+    place_at(breakpoint, report);
     if (strcmp(breakpoint->state, "pending") == 0)
         publish(breakpoint, "armed", note);
     else

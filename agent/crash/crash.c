@@ -188,8 +188,6 @@ static void hold(struct interpreter *interpreter, PyObject *exception, PyObject 
 
     PyErr_Clear();
     set_duration(&hold);
-    /* where it goes on is told: as the program ends then, a daemon could not find a new ring */
-    recorder_first_use(RECORDED_EVENTS);
     if (alone)
         say_held(type->name, hold.for_ns);
     exception_text_message(raised, type, exception, &hold.message, &owner);

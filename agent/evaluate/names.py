@@ -20,10 +20,11 @@ class Names:
 
     own    the frame whose variables come first and take assignments; None: there is none
     outer  the frame from which on outwards names are looked up that home doesn't have
+    stop   what else there is where a thread is held: __return__, __exception__
     """
 
-    def __init__(self, home, own, outer):
-        self.home, self.own, self.outer = home, own, outer
+    def __init__(self, home, own, outer, stop=None):
+        self.home, self.own, self.outer, self.stop = home, own, outer, stop or {}
         self.display = None
         self.touched = []  # frames of which CPython up to 3.12 made a dict of locals for us
 
@@ -66,6 +67,8 @@ class Names:
                 return self.variable(self.own, name)
             except KeyError:
                 pass
+        if name in self.stop:
+            return self.stop[name]
         if name in self.home:
             return self.home[name]
         return self.outwards(name)
@@ -129,13 +132,13 @@ class Names:
         if frame is not None and (frame.f_code.co_flags & CO_OPTIMIZED
                                   or frame.f_locals is not self.home):
             return True
-        return any(name == DISPLAY or self.in_frames(name) for name in code.co_names)
+        return any(name == DISPLAY or name in self.stop or self.in_frames(name) for name in code.co_names)
 
     def release(self):
         """Lets go of the frames, and empties the dicts of locals that reading made CPython keep in
         them, so that objects don't live longer; unless somebody else may be using those: a tracing
         function, which holds its frame, or who called locals()."""
-        self.own = self.outer = self.display = None
+        self.own = self.outer = self.display = self.stop = None
         while self.touched:
             frame = self.touched.pop()
             if frame in self.touched or frame.f_trace is not None:
@@ -162,11 +165,19 @@ def resolve(thread, depth, flags, held):
     level = -1
     for level, frame in enumerate(frames(thread, held)):
         if level == depth:
-            return Names(frame.f_globals, frame,
-                         None if flags & (EVAL_IN_FRAME | EVAL_IN_CRASH) else frame.f_back)
+            outer = None if flags & (EVAL_IN_FRAME | EVAL_IN_CRASH) else frame.f_back
+            return Names(frame.f_globals, frame, outer, stop(depth, flags, held))
     if level < 0:
         raise Missing(ESRCH, "the thread has ended, or runs no Python code now")
     raise Missing(ENOENT, f"no frame {depth}: the thread has {level + 1} now")
+
+
+def stop(depth, flags, held):
+    """What else a frame sees where this thread is held: the innermost one, of an exception that nobody caught each."""
+    if held is None or depth and not flags & EVAL_IN_CRASH:
+        return None
+    name, value = _probe.held()
+    return {name: value} if name else None
 
 
 def frames(thread, held):

@@ -208,7 +208,8 @@ static int release(const struct wire_frame *frame)
     memcpy(&wanted, frame->body, sizeof wanted);
     if (!wanted.here)
         return -EPROTO;
-    const bool untidy[] = {breakpoints_release(wanted.here), hold_release(wanted.here),
+    /* first: from then on who sets something for it takes that back (hold_is_released()) */
+    const bool untidy[] = {hold_release(wanted.here), breakpoints_release(wanted.here),
                            crash_release(wanted.here)};
     if (untidy[0] || untidy[1] || untidy[2])
         requests_tidy();

@@ -64,6 +64,7 @@ static const struct part crash = {
     .forget = crash_forget,
 };
 static const struct part hold = {
+    .lend = hold_lend,
     .let_go = hold_leave,
     .daemon_gone = hold_daemon_gone,
     .forget = hold_forget,

@@ -119,8 +119,11 @@ static void thread_run(struct interpreter *interpreter, struct request *request,
 static void crash_run(struct interpreter *interpreter, struct request *request, PyObject *here,
                       struct evaluation *out)
 {
+    uint64_t file = request->on_crash.here;
     int r = crash_switch(interpreter, &request->on_crash, out->done.words);
-    if (requests_forsaken(request) && crash_release(0))
+    /* what came while this ran, or waited to, found nothing to take back */
+    if ((requests_forsaken(request) && crash_release(0)) ||
+        (hold_is_released(file) && crash_release(file)))
         requests_tidy();
     finish_order(request, r, out);
 }

@@ -268,6 +268,26 @@ unsigned hold_jobs_run(void) { return __atomic_load_n(&jobs_run, __ATOMIC_RELAXE
 
 const struct hold *hold_own(void) { return held_own ? held_own->hold : NULL; }
 
+static PyObject *held_value(PyObject *self, PyObject *unused)
+{
+    const struct hold *hold = hold_own();
+
+    if (hold && hold->returned)
+        return Py_BuildValue("(sO)", "__return__", hold->returned);
+    if (hold && hold->value && (hold->event == HEAR_RAISE || hold->why == STOP_CRASH))
+        return Py_BuildValue("(sO)", "__exception__", hold->value);
+    return Py_BuildValue("(OO)", Py_None, Py_None);
+}
+
+static PyMethodDef held_def = {"held", held_value, METH_NOARGS, NULL};
+
+int hold_lend(struct guest *guest)
+{
+    _cleanup_unref_ PyObject *function = guest_function(guest, &held_def);
+
+    return function ? PyObject_SetAttrString(guest->probe, "held", function) : -1;
+}
+
 void hold_jumped(int line)
 {
     _guard_agent_;
@@ -408,6 +428,7 @@ bool hold_release(uint64_t here)
 {
     _guard_agent_;
     released[nreleased++ % HOLD_RELEASED_MAX] = here;
+    pause_table_clear(here);
     for (struct held *held = held_all; held; held = held->next)
         if (held->hold->here == here)
             tell(held, "closed");

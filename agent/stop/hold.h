@@ -7,6 +7,7 @@
  * Where no daemon is connected no thread is held, but for those of `alone`. */
 #pragma once
 
+#include "agent/interpreter/guest.h"
 #include "agent/monitor/hear.h"
 #include "agent/wire/ring_format.h"
 #include "agent/wire/proto.h"
@@ -45,6 +46,9 @@ void hold_inside(int by);
 
 /* Where this thread is held, for what it is told to run; NULL: it isn't held. */
 const struct hold *hold_own(void);
+/* held() of evaluate's _probe, for code that it runs: ("__return__", what is, or was, returned),
+ * ("__exception__", what was raised), or (None, None). As the `lend` of struct part. */
+int hold_lend(struct guest *guest);
 /* Has this thread, which is held, go on once it has run what it was told to. why: a literal, the
  * name of the row in events. */
 void hold_go(const char *why);

@@ -124,7 +124,7 @@ static int step(struct interpreter *interpreter, const struct hold *hold,
         [THREAD_STEP] = "step",     [THREAD_NEXT] = "next",   [THREAD_FINISH] = "finish",
         [THREAD_RETURN] = "return", [THREAD_UNTIL] = "until", [THREAD_STEP_OWN] = "step"};
     const struct step_place place = {.frame = hold->frame,
-                                     .returning = hold->why == STOP_RETURN,
+                                     .returning = hold->event == HEAR_RETURN,
                                      .skip = hold_told_line(),
                                      .value = hold->value,
                                      .here = order->here ? order->here : hold->here};

@@ -7,6 +7,7 @@
 #include "agent/stop/hold.h"
 #include "agent/stop/step.h"
 #include "agent/stop/stop_row.h"
+#include "agent/stop/stop_table.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 
 struct step {
     uint64_t thread;       /* PyThreadState_GetID() */
+    uint64_t paused;       /* of a pause: its pthread_t; else 0 */
     unsigned turn;         /* of step_cancel() */
     enum thread_verb verb; /* THREAD_STEP, in any frame, THREAD_NEXT, _FINISH or _RETURN */
     bool own;              /* of THREAD_STEP: not in libraries */
@@ -49,7 +51,11 @@ static struct steps *steps_of(const struct interpreter *interpreter)
     return &steps[interpreter_index(interpreter)];
 }
 
-void step_cancel(void) { __atomic_add_fetch(&turn, 1, __ATOMIC_RELEASE); }
+void step_cancel(void)
+{
+    __atomic_add_fetch(&turn, 1, __ATOMIC_RELEASE);
+    pause_table_clear(0);
+}
 
 static bool is_cancelled(const struct step *step)
 {
@@ -117,6 +123,8 @@ static struct step take_out(struct interpreter *interpreter, struct step *step)
     struct step taken = *step;
 
     *step = self->all[--self->count];
+    if (taken.paused)
+        pause_table_remove(taken.paused);
     if (taken.code)
         watch_code(interpreter, taken.code);
     if (taken.caller)
@@ -184,6 +192,8 @@ static int add(struct interpreter *interpreter, const struct step *step)
     }
     if (step->here)
         __atomic_store_n(&any_here, true, __ATOMIC_RELAXED);
+    if (step->paused)
+        pause_table_add(step->paused, step->here);
     self->all[self->count] = *step;
     self->all[self->count++].turn = __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
     return 0;
@@ -559,8 +569,12 @@ int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObje
 static int pause_one(struct interpreter *interpreter, const struct thread_seen *seen,
                      uint64_t for_ns, uint64_t here)
 {
-    const struct step new = {
-        .thread = seen->id, .verb = THREAD_STEP, .why = STOP_PAUSE, .for_ns = for_ns, .here = here};
+    const struct step new = {.thread = seen->id,
+                             .paused = seen->ident,
+                             .verb = THREAD_STEP,
+                             .why = STOP_PAUSE,
+                             .for_ns = for_ns,
+                             .here = here};
 
     if (own_thread_is(seen->state) || hold_has_state(new.thread))
         return 0;

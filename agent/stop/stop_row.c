@@ -127,6 +127,9 @@ static bool hold(struct interpreter *interpreter, const struct hold *hold, struc
     stop->row->exception = within(hold->exception, HITS_EXCEPTION_MAX);
     stop->row->message = within(hold->message, HITS_MESSAGE_MAX);
     stop->row->returned = value_text(hold->returned, returned);
+    /* where it goes on is told: whoever reads of the next stop has found that ring; and where the
+     * program ends then, a daemon could not find a new one */
+    recorder_first_use(RECORDED_EVENTS);
     bool fine = hold_thread(interpreter, hold, begun, stop, resumed);
     struct ring *ring = stop->noted && *resumed > 0 ? recorder_ring(RECORDED_HITS) : NULL;
     if (ring)

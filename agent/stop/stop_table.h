@@ -1,9 +1,18 @@
-/* The threads that are held, as daemons see them without asking (probe_agent_record.stops). */
+/* The threads that are held, and those that are to be paused, as daemons see them without asking
+ * (probe_agent_record.stops and .pauses). */
 #pragma once
 
 #include "agent/wire/proto.h"
 
-/* All with agent_lock. */
+/* A thread, by its pthread_t, is to be paused; where there is no room for it, nobody sees that. Any
+ * thread, as all of these. */
+void pause_table_add(uint64_t thread, uint64_t here);
+/* It isn't any more. */
+void pause_table_remove(uint64_t thread);
+/* Of those that live as long as an open file, none is; 0: of all. */
+void pause_table_clear(uint64_t here);
+
+/* All the following with agent_lock. */
 
 /* Takes an entry and fills it; change is ignored. NULL: there is none left. */
 struct probe_stop *stop_table_take(const struct probe_stop *stop);

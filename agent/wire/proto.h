@@ -28,7 +28,7 @@
  *      RETURN, UNTIL, STEP_OWN and PAUSE of one thread; FINISH goes to the caller;
  *      after, every and within of a breakpoint
  *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint
- *  10  NAN */
+ *  10  NAN; pauses in the record */
 #pragma once
 
 #include <stdint.h>
@@ -379,6 +379,16 @@ struct probe_ring_place {
 /* A thread that is stopped, in a table of PROBE_STOPS_MAX; read like struct probe_ring_place. */
 #define PROBE_STOPS_MAX 1024
 
+/* Threads that a PAUSE still waits for, in a table of as many; an entry is free where thread isn't
+ * a pthread_t. */
+#define PROBE_PAUSE_FREE 0u
+#define PROBE_PAUSE_TAKEN 1u /* it is being filled in */
+
+struct probe_pause {
+    uint64_t thread;
+    uint64_t here; /* as of struct proto_thread */
+};
+
 enum stop_why {
     STOP_NONE,
     STOP_BREAKPOINT,
@@ -439,6 +449,7 @@ struct probe_agent_record {
     struct probe_watch watches[PROTO_WATCHES_MAX];
     uint64_t allocations; /* address of struct allocations (allocations.h); 0: never sampled */
     uint64_t samples;     /* address of struct trap_samples (trap_samples.h); 0: never taken */
+    uint64_t pauses;      /* address of struct probe_pause[PROBE_STOPS_MAX]; 0: there was none */
 };
 
 /* The entry point that an injection calls on a thread of its own, without the GIL, perhaps before
@@ -473,5 +484,5 @@ _Static_assert(sizeof(struct probe_watch) == 24, "protocol");
 _Static_assert(sizeof(struct proto_allocations) == 24, "protocol");
 _Static_assert(sizeof(struct proto_samples) == 24, "protocol");
 _Static_assert(sizeof(struct proto_release) == 8, "protocol");
-_Static_assert(sizeof(struct probe_agent_record) == 856, "protocol");
+_Static_assert(sizeof(struct probe_agent_record) == 864, "protocol");
 _Static_assert(sizeof(struct agent_boot) == 16, "protocol");

@@ -32,23 +32,76 @@ void breakpoints_leave(struct breakpoints *breakpoints)
         close(steal_fd(breakpoints->caught));
 }
 
+/* Waits while the number of a new line isn't known. NULL: it is none of ours. The lock is held. */
+static struct line *find_line(struct breakpoints *breakpoints, int64_t id, double ts)
+{
+    for (;;) {
+        for (size_t i = 0; i < breakpoints->n; i++) {
+            struct line *line = &breakpoints->lines[i];
+            if (line->id == id && (!line->gone || ts <= line->gone))
+                return line;
+        }
+        if (!id || !breakpoints->adding)
+            return NULL;
+        pthread_cond_wait(&breakpoints->added, &breakpoints->lock);
+    }
+}
+
 struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, double ts)
 {
     _guard_mutex_(&breakpoints->lock);
+    const struct line *line = find_line(breakpoints, id, ts);
 
-    for (;;) {
-        for (size_t i = 0; i < breakpoints->n; i++) {
-            const struct line *line = &breakpoints->lines[i];
-            if (line->id == id && (!line->gone || ts <= line->gone))
-                return (struct line_kind){.is_ours = true,
-                                          .logs = line->logs,
-                                          .is_function = !strcmp(line->kind, "function"),
-                                          .goes = line->goes};
-        }
-        if (!id || !breakpoints->adding)
-            return (struct line_kind){0};
-        pthread_cond_wait(&breakpoints->added, &breakpoints->lock);
+    if (!line)
+        return (struct line_kind){0};
+    return (struct line_kind){.is_ours = true,
+                              .logs = line->logs,
+                              .is_function = !strcmp(line->kind, "function"),
+                              .goes = line->goes};
+}
+
+/* What is shown of a line in the state that an event has; false: the same as before. */
+static bool show_again(struct line *line, const json_t *event)
+{
+    bool is_armed = strcmp(member_words(event, "state"), "pending") != 0;
+    json_int_t before = member_number(line->shown, "line"), at = member_number(event, "lineno");
+    json_t *note = json_object_get(event, "note");
+
+    at = before && at ? at : before;
+    if (is_armed == json_is_true(json_object_get(line->shown, "verified")) && at == before)
+        return false;
+    json_t *shown = json_pack("{sIsb}", "id", (json_int_t)line->id, "verified", (int)is_armed);
+    if (at)
+        json_object_set_new(shown, "line", json_integer(at));
+    if (json_is_string(note))
+        json_object_set(shown, "message", note);
+    json_decref(line->shown);
+    line->shown = shown;
+    return true;
+}
+
+json_t *breakpoints_changed(struct session *session, const json_t *event)
+{
+    struct breakpoints *breakpoints = &session->breakpoints;
+    double ts = json_number_value(json_object_get(event, "ts"));
+    _guard_mutex_(&breakpoints->lock);
+    struct line *line = find_line(breakpoints, member_number(event, "id"), ts);
+
+    if (!line || line->goes)
+        return NULL;
+    if (!strcmp(member_words(event, "state"), "removed")) { /* not by the client */
+        line->goes = true;
+        line->gone = ts;
+        return json_pack("{sss{sIsb}}", "reason", "removed", "breakpoint", "id",
+                         (json_int_t)line->id, "verified", 0);
     }
+    if (!show_again(line, event))
+        return NULL;
+    json_t *shown = json_copy(line->shown);
+    json_int_t at = member_number(shown, "line");
+    if (at)
+        json_object_set_new(shown, "line", json_integer(at - 1 + session->first_line));
+    return json_pack("{ssso}", "reason", "changed", "breakpoint", shown);
 }
 
 /* ---- the file ---- */

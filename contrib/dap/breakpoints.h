@@ -50,6 +50,9 @@ struct line_kind {
 };
 /* ts: when the event was. Waits while the number of a new line isn't known, unless this one is. */
 struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, double ts);
+/* The body of what a client is told of a change of a line, as `events` has it: new, NULL:
+ * nothing. */
+json_t *breakpoints_changed(struct session *session, const json_t *event);
 /* Has the file contain just these lines of a kind: objects with `text`, `line` (the client's, 0:
  * none), `logs`, or with `why` for one that can't be. The body of an answer: as many as are
  * wanted, in their order. */

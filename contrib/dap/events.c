@@ -2,6 +2,7 @@
 
 #include "agent/base/cleanup.h"
 #include "contrib/dap/member.h"
+#include "contrib/dap/others.h"
 #include "contrib/dap/session.h"
 
 #include <errno.h>
@@ -30,6 +31,8 @@ static void tell_stop(struct session *session, json_t *stop)
     const char *returned = member_text(stop, "returned"), *error = member_text(stop, "error");
     _cleanup_free_ char *words = NULL;
 
+    if (!session_hears(session, (pid_t)member_number(stop, "tid"), stop))
+        return;
     struct line_kind line = breakpoints_find(&session->breakpoints, json_integer_value(id),
                                              json_number_value(json_object_get(stop, "ts")));
     if (line.goes) { /* the client has taken it back, and isn't told */
@@ -205,6 +208,28 @@ static void tell_hit(struct session *session, json_t *event)
     }
 }
 
+static void tell_breakpoint(struct session *session, json_t *event)
+{
+    json_t *body = breakpoints_changed(session, event);
+
+    if (body)
+        session_tell(session, "breakpoint", body);
+}
+
+static void tell_thread(struct session *session, json_t *event)
+{
+    bool begins = !strcmp(member_words(event, "state"), "begin");
+
+    session_tell(session, "thread",
+                 json_pack("{sssI}", "reason", begins ? "started" : "exited", "threadId",
+                           member_number(event, "tid")));
+}
+
+static void tell_child(struct session *session, json_t *event)
+{
+    others_child(session, member_number(event, "child"));
+}
+
 /* probing.event(). */
 static void tell_event(struct session *session, json_t *event)
 {
@@ -223,8 +248,9 @@ static bool tell(struct session *session, json_t *event)
     static const struct {
         const char *kind;
         void (*tell)(struct session *session, json_t *event);
-    } kinds[] = {
-        {"stop", tell_stop}, {"continue", tell_continue}, {"hit", tell_hit}, {"event", tell_event}};
+    } kinds[] = {{"stop", tell_stop},   {"continue", tell_continue},     {"hit", tell_hit},
+                 {"event", tell_event}, {"breakpoint", tell_breakpoint}, {"thread", tell_thread},
+                 {"child", tell_child}};
     const char *kind = member_words(event, "kind");
 
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
@@ -234,6 +260,8 @@ static bool tell(struct session *session, json_t *event)
         session_say(session, "[events were lost: more happened than could be told]");
         tell_held(session);
     }
+    if (!strcmp(kind, "detach"))
+        session_hears_anew(session);
     if (!strcmp(kind, "exec"))
         session_say(session, "[it executes another program now: attach again]");
     if (!strcmp(kind, "exit"))

@@ -40,6 +40,14 @@ static void close_kept(struct kept *kept)
     free(kept->name);
 }
 
+void files_deinit(struct files *files)
+{
+    while (files->nkept)
+        close_kept(&files->kept[--files->nkept]);
+    free(files->directory);
+    pthread_mutex_destroy(&files->lock);
+}
+
 int files_open(const struct files *files, const char *name, int flags)
 {
     _cleanup_free_ char *path = NULL;

@@ -38,6 +38,8 @@ void reply_deinit(struct reply *reply);
 char *reply_words(const struct reply *reply);
 
 void files_init(struct files *files);
+/* Closes what was kept; no thread asks any more. */
+void files_deinit(struct files *files);
 
 /* Writes a text to a file below the directory, and reads its answer. The name is made as by
  * printf(3). */

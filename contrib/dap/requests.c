@@ -4,6 +4,7 @@
 #include "contrib/dap/member.h"
 #include "contrib/dap/modules.h"
 #include "contrib/dap/motion.h"
+#include "contrib/dap/others.h"
 #include "contrib/dap/session.h"
 #include "contrib/dap/stack.h"
 #include "contrib/dap/values.h"
@@ -44,6 +45,8 @@ static json_t *initialize(struct session *session, const json_t *arguments, char
     if (format && strcmp(format, "path") != 0)
         return request_fail(why, "sources are named by paths here, not by %.20s", format);
     session->first_line = !json_is_false(json_object_get(arguments, "linesStartAt1"));
+    session->begins_others =
+        json_is_true(json_object_get(arguments, "supportsStartDebuggingRequest"));
     json_t *body = json_pack("{s[{sssssbsbss}{sssssb}]s[s]}", "exceptionBreakpointFilters",
                              "filter", "raised", "label", "Raised Exceptions", "default", 0,
                              "supportsCondition", 1, "conditionDescription",
@@ -177,10 +180,12 @@ static void configured(struct session *session, const json_t *arguments)
     if (!attaching)
         return;
     session_answer(session, attaching, json_object(), NULL);
-    json_decref(attaching);
     session_tell(session, "process", steal_pointer(session->process));
+    session->wanted = json_incref(json_object_get(attaching, "arguments"));
+    json_decref(attaching);
     if (events_begin(session) < 0)
         session_say(session, "no thread could be made that hears what happens: attach again");
+    others_of_job(session);
 }
 
 /* ---- the table ---- */

@@ -34,6 +34,12 @@ void session_tell(struct session *session, const char *event, json_t *body)
     send_message(session, message);
 }
 
+void session_ask(struct session *session, const char *command, json_t *arguments)
+{
+    send_message(session, checked(json_pack("{ssssso}", "type", "request", "command", command,
+                                            "arguments", checked(arguments))));
+}
+
 void session_say(struct session *session, const char *words)
 {
     _cleanup_free_ char *line = NULL;
@@ -89,6 +95,25 @@ static struct name name_of(pid_t tid)
 
     snprintf(name.text, sizeof name.text, "%d", (int)tid);
     return name;
+}
+
+bool session_hears(struct session *session, pid_t tid, const json_t *stop)
+{
+    struct name name = name_of(tid);
+    json_int_t number = member_number(stop, "stop");
+    _guard_mutex_(&session->lock);
+
+    if (number && number <= member_number(session->news, name.text))
+        return false;
+    json_object_set_new(session->news, name.text, json_integer(number));
+    return true;
+}
+
+void session_hears_anew(struct session *session)
+{
+    _guard_mutex_(&session->lock);
+
+    json_object_clear(session->news);
 }
 
 bool session_stops(struct session *session, pid_t tid, json_t *stop)
@@ -195,6 +220,7 @@ static struct session *session_new(const char *mount, int out)
     modules_init(&session->modules);
     session->stops = checked(json_object());
     session->stacks = checked(json_object());
+    session->news = checked(json_object());
     session->leaving = checked(json_object());
     for (int i = 0; i < LANES; i++)
         if (lane_start(&session->lanes[i], serve, session) < 0)

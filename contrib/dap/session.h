@@ -38,6 +38,8 @@ struct session {
     char *helpers[HELPERS]; /* as the process's Python has compiled them; NULL: it hasn't yet */
     int first_line;         /* as the client counts lines: 1 or 0 */
     bool native;            /* native frames are shown, too */
+    json_t *wanted;         /* what `attach` has said; NULL: nothing yet */
+    bool begins_others;     /* the client can begin further sessions, if it is asked to */
     bool own_code;          /* steps and exceptions are told in the program's own code only */
 
     pthread_mutex_t out_lock; /* guards what follows */
@@ -46,6 +48,7 @@ struct session {
 
     pthread_mutex_t lock; /* guards what follows */
     json_t *stops;        /* by thread: the `stop` of `events` that holds it */
+    json_t *news;         /* by thread: the number of the last stop that was heard of */
     json_t *leaving;      /* threads that step out of the program's own code, and go on until it */
     json_t *stacks;       /* by thread that is held: its frames, as the client has them */
     json_t *attaching;    /* the request that is answered last; NULL: none */
@@ -58,11 +61,18 @@ void session_run(const char *mount, FILE *in, int out);
 
 /* Sends what the protocol calls an event; takes the body over, NULL: none. */
 void session_tell(struct session *session, const char *event, json_t *body);
+/* Asks the client for what the protocol calls a reverse request; takes the arguments over. What it
+ * answers is for nobody. */
+void session_ask(struct session *session, const char *command, json_t *arguments);
 /* Shows a text to the user, with a newline behind it. */
 void session_say(struct session *session, const char *words);
 /* Answers a request: with a body, which is taken over, or, where that is NULL, with why not. */
 void session_answer(struct session *session, const json_t *request, json_t *body, const char *why);
 
+/* Whether a stop is heard of for the first time: one may be both seen and in `events`. */
+bool session_hears(struct session *session, pid_t tid, const json_t *stop);
+/* The agent has gone: another one counts its stops anew. */
+void session_hears_anew(struct session *session);
 /* A thread is held there. False: that was known, or another stop is newer. */
 bool session_stops(struct session *session, pid_t tid, json_t *stop);
 /* A thread goes on, or is about to: what the client knows of its frames is over. Whether a stop of

@@ -83,17 +83,18 @@ class Processes {
         const item = new vscode.TreeItem(brief(row.command));
         item.description = describe(row);
         item.tooltip = row.command;
+        item.contextValue = row.rank === null ? 'process' : 'rank';
         return item;
     }
 }
 
-async function attach(row) {
+async function attach(row, more) {
     const pid = row ? String(row.pid) : await pickProcess();
     if (!pid)
         return false;
     const name = row ? `${brief(row.command)} (${pid})` : `${CONFIGURATION.name} ${pid}`;
     const folder = vscode.workspace.workspaceFolders && vscode.workspace.workspaceFolders[0];
-    return vscode.debug.startDebugging(folder, {...CONFIGURATION, name, processId: pid});
+    return vscode.debug.startDebugging(folder, {...CONFIGURATION, name, processId: pid, ...more});
 }
 
 /** F5 without a launch.json, and the list of what may be started. */
@@ -108,7 +109,8 @@ exports.activate = context => {
     const view = new Processes();
     context.subscriptions.push(
         vscode.commands.registerCommand('probefs.pickProcess', pickProcess),
-        vscode.commands.registerCommand('probefs.attach', attach),
+        vscode.commands.registerCommand('probefs.attach', row => attach(row)),
+        vscode.commands.registerCommand('probefs.attachRanks', row => attach(row, {ranks: true})),
         vscode.commands.registerCommand('probefs.refresh', () => view.changed.fire()),
         vscode.window.registerTreeDataProvider('probefs.processes', view),
         vscode.debug.onDidTerminateDebugSession(() => view.changed.fire()),

@@ -1,28 +1,53 @@
 #include "fs/base/worker.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define STACK_SIZE (1u << 20)
 #define DEEP_STACK_SIZE (16u << 20)
+
+struct worker {
+    void *(*run)(void *);
+    void *arg;
+    char name[16];
+};
+
+/* It names itself: to name another thread takes a /proc that can be written to. */
+static void *worker_main(void *arg)
+{
+    const struct worker worker = *(struct worker *)arg;
+
+    free(arg);
+    prctl(PR_SET_NAME, worker.name);
+    return worker.run(worker.arg);
+}
 
 static int start(size_t stack, void *(*run)(void *), void *arg, const char *name, pthread_t *out)
 {
     pthread_attr_t attr;
     sigset_t all, old;
 
+    struct worker *worker = malloc(sizeof *worker);
+    if (!worker)
+        return -ENOMEM;
+    *worker = (struct worker){.run = run, .arg = arg};
+    snprintf(worker->name, sizeof worker->name, "%s", name);
     int r = pthread_attr_init(&attr);
+    if (r == 0) {
+        pthread_attr_setstacksize(&attr, stack);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        r = pthread_create(out, &attr, worker_main, worker);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        pthread_attr_destroy(&attr);
+    }
     if (r)
-        return -r;
-    pthread_attr_setstacksize(&attr, stack);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    r = pthread_create(out, &attr, run, arg);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
-    if (r == 0)
-        pthread_setname_np(*out, name);
+        free(worker);
     return -r;
 }
 

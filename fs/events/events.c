@@ -50,6 +50,8 @@ static void drop_unread(struct events *events)
         }
         *at = source->next;
         feed_free(source->feed);
+        seen_free(source->seen);
+        seen_free(source->fresh);
         free(source);
     }
 }
@@ -59,10 +61,7 @@ static void drop_unread(struct events *events)
 static bool is_looked_up(struct events *events, const struct source *source)
 {
     _guard_mutex_(&events->lock);
-    const struct tap *tap = source->taps;
-    while (tap && tap->reader->all)
-        tap = tap->next_of_source;
-    return tap != NULL;
+    return source_is_read_alone(source);
 }
 
 /* Has the registry see what became of a process: an agent, an end, another program. */
@@ -77,6 +76,45 @@ static void look_up(struct events *events, const struct source *source)
     else if (is_looked_up(events, source) &&
              registry_lookup(events->registry, process->pid, &now) == 0)
         process_unref(now);
+}
+
+bool source_is_read_alone(const struct source *source)
+{
+    const struct tap *tap = source->taps;
+
+    while (tap && tap->reader->all)
+        tap = tap->next_of_source;
+    return tap != NULL;
+}
+
+/* Whether there is somebody to tell what is seen of it from outside. */
+static bool take_fresh(struct events *events, struct source *source)
+{
+    struct seen *before = NULL;
+    bool wanted;
+    {
+        _guard_mutex_(&events->lock);
+        wanted = source_is_read_alone(source);
+        if (source->fresh) {
+            before = source->seen;
+            source->seen = steal_pointer(source->fresh);
+        }
+    }
+    seen_free(before);
+    return wanted && source->seen;
+}
+
+static void see(struct events *events, struct source *source)
+{
+    _cleanup_(text_deinit) struct text lines = TEXT_INIT;
+
+    if (!take_fresh(events, source) || process_ended(feed_process(source->feed)))
+        return;
+    seen_look(source->seen, events->registry, &lines);
+    if (text_finish(&lines) < 0 || !lines.size)
+        return;
+    _guard_mutex_(&events->lock);
+    feed_add(source->feed, &lines);
 }
 
 static struct source *first_source(struct events *events)
@@ -151,8 +189,10 @@ static void *events_main(void *arg)
         uint64_t now = monotonic_ns();
         if (now - looked_up >= LOOKUP_INTERVAL) {
             looked_up = now;
-            for (struct source *source = first_source(events); source; source = source->next)
+            for (struct source *source = first_source(events); source; source = source->next) {
                 look_up(events, source);
+                see(events, source);
+            }
         }
         if (now - listed >= LIST_INTERVAL) {
             listed = now;

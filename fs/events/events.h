@@ -13,6 +13,7 @@
 #include "fs/access/access.h"
 #include "fs/base/shares.h"
 #include "fs/events/feed.h"
+#include "fs/events/seen.h"
 #include "fs/process/jobs.h"
 #include "fs/trace/callers.h"
 
@@ -72,6 +73,8 @@ struct waiter {
 struct source {
     struct feed *feed;
     struct tap *taps;
+    struct seen *seen;  /* the thread's; NULL: nobody reads of it alone, or there was no memory */
+    struct seen *fresh; /* takes the place of that at the next look; NULL: that stays */
     struct source *next;
 };
 
@@ -120,6 +123,8 @@ struct events {
     pthread_t thread;
 };
 
+/* Whether somebody reads of it alone. With the lock. */
+bool source_is_read_alone(const struct source *source);
 /* Starts the thread, if it doesn't run. With the lock. */
 int events_start(struct events *events);
 

@@ -23,7 +23,7 @@ struct followed {
     struct ring_position at;
 };
 
-#define FOLLOWED 4 /* rings */
+#define FOLLOWED 5 /* rings */
 
 #define SECOND UINT64_C(1000000000)
 #define SETTLED_NS 300000000u /* until all of a second's samples have been read */
@@ -43,6 +43,9 @@ struct feed {
     struct followed followed[FOLLOWED];
     bool by_time; /* the rows that are being followed: of them those from before it began are old */
     double ts;    /* of the line that is being made; 0: now */
+    double newest; /* of the rows of hits that were followed last; 0: there were none */
+    double changed; /* of the newest row of breakpoints that was told: others come again */
+    double until;  /* rows of events that are newer wait for the next look; 0: none do */
 };
 
 static void forget_oldest(struct feed *feed)
@@ -94,6 +97,8 @@ static int on_event(void *arg, const struct ring_row *row)
     if (is_old(feed, row, EVENTS_TS))
         return 0;
     feed->ts = ring_real(row, EVENTS_TS);
+    if (feed->until > 0 && !(feed->ts <= feed->until))
+        return 1;
     event_text_row(feed->process->pid, row, &feed->text);
     add_line(feed, 1);
     return 0;
@@ -109,6 +114,7 @@ static int on_hit(void *arg, const struct ring_row *row)
     if (is_old(feed, row, HITS_TS))
         return 0;
     feed->ts = ring_real(row, HITS_TS);
+    feed->newest = feed->ts > feed->newest ? feed->ts : feed->newest;
     /* without a number it is the condition of a `stop` that raised */
     if (ring_integer(row, HITS_HIT, &number) || ring_text(row, HITS_ERROR, &size, &cut)) {
         event_text_hit(feed->process->pid, row, &feed->text);
@@ -118,6 +124,20 @@ static int on_hit(void *arg, const struct ring_row *row)
         event_text_stop(feed->process->pid, row, &feed->text);
         add_line(feed, 1);
     }
+    return 0;
+}
+
+/* Before its ring wraps around all of them are written again. */
+static int on_breakpoint(void *arg, const struct ring_row *row)
+{
+    struct feed *feed = arg;
+    double changed = ring_real(row, BREAKPOINTS_CHANGED);
+
+    if (is_old(feed, row, BREAKPOINTS_CHANGED) || !(changed > feed->changed))
+        return 0;
+    feed->ts = feed->changed = changed;
+    event_text_breakpoint(feed->process->pid, row, &feed->text);
+    add_line(feed, 1);
     return 0;
 }
 
@@ -160,11 +180,13 @@ static void follow(struct feed *feed, struct ring_reader *ring, struct followed 
         if (feed->by_time)
             follower.lost = ignore_lost;
     }
-    (void)ring_reader_follow(ring, &followed->at, &follower);
+    if (ring_reader_follow(ring, &followed->at, &follower) == 1)
+        followed->at.row--; /* that comes again */
 }
 
 /* The rings that are followed, in this order: that a thread goes on is in events, and that it
- * stopped, which is written before, in hits. So who sees the one has seen the other. */
+ * stopped, which is written before, in hits. So who sees the one has seen the other. What led to
+ * the newest stop is looked for once more: that the thread went on before. */
 static const struct following {
     enum recorded table;
     int (*row)(void *arg, const struct ring_row *row);
@@ -173,6 +195,7 @@ static const struct following {
     {RECORDED_HITS, on_hit},
     {RECORDED_CRASH, on_crash},
     {RECORDED_LOOP, on_blocked},
+    {RECORDED_BREAKPOINTS, on_breakpoint},
 };
 
 /* Two runs of lines, each in order, become one: by time, those of the first
@@ -205,22 +228,33 @@ static void count_anew(struct feed *feed, uint64_t from, uint64_t before)
     }
 }
 
+/* One ring, by its place among those; its lines go among those from `from` on. */
+static void follow_one(struct feed *feed, size_t i, uint64_t from)
+{
+    struct ring_reader *ring =
+        recording_ring(process_recording(feed->process), followings[i].table);
+    uint64_t second = feed->next;
+
+    feed->ts = 0;
+    if (ring)
+        follow(feed, ring, &feed->followed[i], followings[i].row);
+    ring_reader_unref(ring);
+    if (from >= feed->first && second > from && feed->next > second)
+        merge(feed, from, second);
+}
+
 /* What the rings have by now, in the order of its times. */
 static void follow_all(struct feed *feed)
 {
     uint64_t from = feed->next, before = feed->events;
 
-    for (size_t i = 0; i < FOLLOWED; i++) {
-        struct ring_reader *ring =
-            recording_ring(process_recording(feed->process), followings[i].table);
-        uint64_t second = feed->next;
-        feed->ts = 0;
-        if (ring)
-            follow(feed, ring, &feed->followed[i], followings[i].row);
-        ring_reader_unref(ring);
-        if (from >= feed->first && second > from && feed->next > second)
-            merge(feed, from, second);
-    }
+    feed->newest = 0;
+    for (size_t i = 0; i < FOLLOWED; i++)
+        follow_one(feed, i, from);
+    feed->until = feed->newest;
+    if (feed->until > 0)
+        follow_one(feed, 0, from);
+    feed->until = 0;
     if (from >= feed->first) /* else some were lost, and nothing was moved */
         count_anew(feed, from, before);
 }
@@ -275,6 +309,19 @@ bool feed_look(struct feed *feed)
     return feed->next != before || ended;
 }
 
+void feed_add(struct feed *feed, const struct text *lines)
+{
+    feed->ts = 0;
+    for (size_t i = 0; i < lines->size;) {
+        const char *line = lines->data + i;
+        const char *newline = memchr(line, '\n', lines->size - i);
+        size_t size = newline ? (size_t)(newline + 1 - line) : lines->size - i;
+        text_add(&feed->text, line, size);
+        add_line(feed, 1);
+        i += size;
+    }
+}
+
 static void begin_now(struct feed *feed)
 {
     for (size_t i = 0; i < FOLLOWED; i++) {
@@ -286,7 +333,7 @@ static void begin_now(struct feed *feed)
         ring_reader_end(ring, &feed->followed[i].at);
         ring_reader_unref(ring);
     }
-    feed->began = realtime_s();
+    feed->began = feed->changed = realtime_s();
     feed->attached = recording_attached(process_recording(feed->process));
 }
 

@@ -37,6 +37,8 @@ enum feed_kind feed_kind(const struct feed *feed);
 
 /* Takes in what has happened. Whether there was anything. */
 bool feed_look(struct feed *feed);
+/* Adds lines that are made elsewhere, as of now; not with blocks. */
+void feed_add(struct feed *feed, const struct text *lines);
 /* Behind its last line. */
 struct feed_cursor feed_end(const struct feed *feed);
 /* Whether there is something to read from there on, be it the end: then nothing more is to come. */

@@ -37,10 +37,11 @@ static int source_for(struct events *events, struct process *process, enum feed_
     return 0;
 }
 
-/* since: of a process that wasn't there before: from when on what happens in it
- * is wanted; 0: from now on. */
+/* since: of a process that wasn't there before: from when on what happens in it is wanted; 0: from
+ * now on. seen: as it is, for one that is read alone; it may be taken over. NULL: nothing is told
+ * of that. */
 static int tap_new(struct event_reader *reader, struct process *process, double since,
-                   struct waiter **done)
+                   struct seen **seen, struct waiter **done)
 {
     struct source *source;
     struct tap *tap = calloc(1, sizeof *tap);
@@ -55,6 +56,10 @@ static int tap_new(struct event_reader *reader, struct process *process, double 
     if (since == 0) {
         feed_look(source->feed); /* what was before is for others */
         event_collect(source, done);
+    }
+    if (seen && *seen && !source_is_read_alone(source)) {
+        seen_free(source->fresh);
+        source->fresh = steal_pointer(*seen);
     }
     *tap = (struct tap){
         .reader = reader,
@@ -100,7 +105,7 @@ static int add_members(struct event_reader *reader, const struct process_list *l
         struct process *process = list->items[i];
         if (job_has(reader->job, reader->job_uid, process) && !has_tap(reader, process) &&
             access_look(reader->access, &reader->caller, process->pid) == 0)
-            r = tap_new(reader, process, since, done);
+            r = tap_new(reader, process, since, NULL, done);
     }
     return r;
 }
@@ -121,7 +126,7 @@ static int add_new(struct event_reader *reader, const struct process_list *list,
             continue;
         newest = process->serial > newest ? process->serial : newest;
         if (access_look(reader->access, &reader->caller, process->pid) == 0)
-            r = tap_new(reader, process, since, done);
+            r = tap_new(reader, process, since, NULL, done);
     }
     reader->serial = newest;
     return r;
@@ -190,8 +195,8 @@ static void leave(struct event_reader *reader)
     }
 }
 
-/* Opens a reader of one process, or of those in the list. */
-static int reader_open(struct event_reader *reader, struct process *process,
+/* Opens a reader of one process, or of those in the list. seen: as of tap_new(). */
+static int reader_open(struct event_reader *reader, struct process *process, struct seen **seen,
                        const struct process_list *list, struct text *why)
 {
     struct events *events = reader->events;
@@ -200,7 +205,8 @@ static int reader_open(struct event_reader *reader, struct process *process,
     pthread_mutex_lock(&events->lock);
     int r = enter(reader, why);
     if (r == 0) {
-        r = reader->all ? add_new(reader, list, 0, &done) : tap_new(reader, process, 0, &done);
+        r = reader->all ? add_new(reader, list, 0, &done)
+                        : tap_new(reader, process, 0, seen, &done);
         if (r < 0)
             leave(reader);
     }
@@ -233,7 +239,9 @@ int event_reader_new(struct events *events, struct process *process, enum feed_k
 {
     _cleanup_free_ struct event_reader *reader = reader_new(events, kind, uid);
 
-    int r = reader ? reader_open(reader, process, NULL, why) : -ENOMEM;
+    struct seen *seen = kind == FEED_EVENTS ? seen_new(process) : NULL;
+    int r = reader ? reader_open(reader, process, &seen, NULL, why) : -ENOMEM;
+    seen_free(seen);
     if (r == 0)
         *out = steal_pointer(reader);
     return r;
@@ -269,7 +277,7 @@ int event_reader_new_all(struct events *events, const struct access *access,
     reader->job_uid = uid;
     int r = job_processes(events->registry, NULL, 0, NULL, NULL, &list);
     if (r == 0)
-        r = reader_open(reader, NULL, &list, why);
+        r = reader_open(reader, NULL, NULL, &list, why);
     if (r == 0)
         *out = steal_pointer(reader);
     return r;

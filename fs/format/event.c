@@ -194,6 +194,35 @@ void event_text_blocked(pid_t pid, const struct ring_row *row, struct text *out)
     text_puts(out, "}\n");
 }
 
+void event_text_breakpoint(pid_t pid, const struct ring_row *row, struct text *out)
+{
+    begin(out, ring_real(row, BREAKPOINTS_CHANGED), "breakpoint", pid);
+    add_integer(out, "id", row, BREAKPOINTS_ID);
+    add_text(out, "breakpoint", row, BREAKPOINTS_BREAKPOINT, false);
+    add_text(out, "state", row, BREAKPOINTS_STATE, false);
+    add_integer(out, "lineno", row, BREAKPOINTS_LINENO);
+    add_text(out, "note", row, BREAKPOINTS_NOTE, false);
+    text_puts(out, "}\n");
+}
+
+void event_text_thread(pid_t pid, pid_t tid, bool begins, const char *name, struct text *out)
+{
+    begin(out, realtime_s(), "thread", pid);
+    text_printf(out, ", \"tid\": %d, \"state\": \"%s\", \"name\": ", (int)tid,
+                begins ? "begin" : "end");
+    if (*name)
+        text_add_json(out, name, strlen(name));
+    else
+        text_puts(out, "null");
+    text_puts(out, "}\n");
+}
+
+void event_text_child(pid_t pid, pid_t child, struct text *out)
+{
+    begin(out, realtime_s(), "child", pid);
+    text_printf(out, ", \"child\": %d}\n", (int)child);
+}
+
 void event_text_agent(pid_t pid, bool attached, struct text *out)
 {
     begin(out, realtime_s(), attached ? "attach" : "detach", pid);

@@ -17,6 +17,11 @@
  *             too), message, func, file, lineno: as in the table crash
  *     blocked a loop of asyncio, once `record loop on` was written, with tid, duration (null: it
  *             lasts), task, coro, func, file, lineno, stack: as in the table loop
+ *     breakpoint one of the set was set, or has another state, with id, breakpoint, state
+ *             ("removed", too), lineno, note: as in the table breakpoints
+ *     thread one that began, or has ended, since the look before, with tid, state ("begin", "end")
+ *             and name, the kernel's
+ *     child a process of CPython that this one has started, with child: its number
  *     attach, detach   of an agent
  *     exec    the process runs another program from now on; the last line
  *     exit with status, or with signal and name ("SIGKILL"); all null where that is not known;
@@ -37,6 +42,12 @@ void event_text_stop(pid_t pid, const struct ring_row *row, struct text *out);
 bool event_text_crash(pid_t pid, const struct ring_row *row, struct text *out);
 /* A row of the table loop. */
 void event_text_blocked(pid_t pid, const struct ring_row *row, struct text *out);
+/* A row of the table breakpoints. */
+void event_text_breakpoint(pid_t pid, const struct ring_row *row, struct text *out);
+/* A thread begins or ends, as it was seen now; name: "" if it isn't known. */
+void event_text_thread(pid_t pid, pid_t tid, bool begins, const char *name, struct text *out);
+/* A child was seen now. */
+void event_text_child(pid_t pid, pid_t child, struct text *out);
 /* The agent came, or has gone. */
 void event_text_agent(pid_t pid, bool attached, struct text *out);
 void event_text_end(pid_t pid, const struct ending *ending, struct text *out);

@@ -60,6 +60,33 @@ void held_text(struct target *target, const struct held *held, struct text *out)
                 held->number, until > now ? until - now + 0.5 : 0.); /* 0 s only at its end */
 }
 
+/* Why it isn't there yet. */
+static const char *does_now(const struct thread *thread)
+{
+    return thread->state == THREAD_IDLE && *thread->wait ? thread->wait
+                                                         : thread_state_name(thread->state);
+}
+
+static void add_pausing(struct target *target, const struct held_list *list, struct text *out)
+{
+    const struct snapshot_options options = {0};
+    struct snapshot *snapshot;
+    const char *before = "Pausing: ";
+
+    if (!list->npausing || snapshot_take(target, &options, &snapshot) < 0)
+        return;
+    for (size_t i = 0; i < snapshot->nthreads; i++) {
+        const struct thread *thread = &snapshot->threads[i];
+        if (!thread->tstate || held_find(list, thread->tid) ||
+            !held_is_pausing(list, thread->thread_id))
+            continue;
+        text_printf(out, "%s%d (%s)", before, (int)thread->tid, does_now(thread));
+        before = ", ";
+    }
+    text_puts(out, *before == ',' ? "\n" : "");
+    snapshot_free(snapshot);
+}
+
 /* False: no agent runs there. */
 static bool read_all(struct target *target, struct held_list *out)
 {
@@ -79,6 +106,7 @@ void held_text_all(struct target *target, struct text *out)
     for (size_t i = 0; i < list.n; i++)
         text_printf(out, " %d", (int)list.items[i].tid);
     text_puts(out, list.n ? "\n" : " none\n");
+    add_pausing(target, &list, out);
 }
 
 void held_text_count(struct target *target, struct text *out)

@@ -318,3 +318,10 @@ int stacks_blocks_text(struct target *target, struct recording *recording, struc
         add_block(&snapshot->threads[i], out);
     return r;
 }
+
+stacks_text *const stacks_texts[STACKS_FORMS] = {
+    [STACKS_PYTHON] = stacks_python_text,
+    [STACKS_BLOCKS] = stacks_blocks_text,
+    [STACKS_FOLDED] = stacks_folded_text,
+    [STACKS_PYTHON_FOLDED] = stacks_python_folded_text,
+};

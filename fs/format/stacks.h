@@ -23,3 +23,13 @@ stacks_text stacks_blocks_text;
 /* One line a thread, `root;...;leaf 1`: all frames, or those of Python. No pids, no addresses:
  * equal stacks of many processes and hosts fold together. */
 stacks_text stacks_folded_text, stacks_python_folded_text;
+
+/* The same by number, for who asks another process for them (process/examiner.h). */
+enum stacks_form {
+    STACKS_PYTHON,
+    STACKS_BLOCKS,
+    STACKS_FOLDED,
+    STACKS_PYTHON_FOLDED,
+    STACKS_FORMS
+};
+extern stacks_text *const stacks_texts[STACKS_FORMS];

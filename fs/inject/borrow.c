@@ -51,7 +51,7 @@ int borrow_stop(pid_t tid, struct borrow *out)
 
     if (callers_has(tid))
         return -EDEADLK;
-    int r = tracer_seize(tid);
+    int r = tracer_seize(tid, 0);
     if (r < 0)
         return r;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0 && errno != ESRCH)

@@ -61,8 +61,9 @@ int refusal_traced(pid_t pid, pid_t tid, struct text *why)
 bool refusal_traced_briefly(pid_t pid, pid_t tid)
 {
     char name[COMM_MAX];
+    pid_t tracer = tracer_of(pid, tid, name);
 
-    return !tracer_of(pid, tid, name) || !strcmp(name, TRACER_NAME) || !strcmp(name, "?");
+    return !tracer || tracer_brief(tracer);
 }
 
 /* Whether this daemon may not call ptrace(2) at all, whomever that is about, as under a seccomp

@@ -362,6 +362,8 @@ struct session *agent_session(struct target *target)
     return attachment ? attachment_session(attachment) : NULL;
 }
 
+bool agent_was_attached(const struct target *target) { return attachment_there(target); }
+
 int agent_status(struct target *target, struct attach_status *out)
 {
     struct attachment *attachment = attachment_there(target);

@@ -38,6 +38,8 @@ struct session *agent_session(struct target *target);
  * daemon talks with it; -ETIMEDOUT: it did not get the GIL in time, and stays attached; -EINTR. */
 int agent_detach(struct target *target, const struct interrupt *interrupt, bool *unloaded,
                  struct text *why);
+/* Whether this daemon has, or had, an agent in it. */
+bool agent_was_attached(const struct target *target);
 /* What there is, passively: of an agent that this daemon talks with, `ready` is what it said last
  * (session_status() asks it). 0 or -errno. */
 int agent_status(struct target *target, struct attach_status *out);

@@ -197,10 +197,11 @@ struct owner_call place_call(const struct place *place, const struct caller *cal
 
 int call_there(struct call *call, const struct place *place)
 {
-    const struct server server = place_server(call->mount, place);
+    struct server server = place_server(call->mount, place);
     const struct owner_call at = place_call(place, &call->caller);
     _cleanup_context_ struct file_context context = {0};
 
+    server.keeps = call->mount->owners;
     return context_init(&context, &server, place->process, &at);
 }
 

@@ -215,6 +215,20 @@ static int open_history(const struct options *options, struct mount *mount)
     return r;
 }
 
+static int open_owners(const struct options *options, struct mount *mount)
+{
+    _cleanup_(text_deinit) struct text why = TEXT_INIT;
+
+    if (options->contain == CONTAIN_NO)
+        return 0;
+    int r = owners_new(options->contain, &mount->access, &mount->owners, &why);
+    if (r < 0)
+        complain(&why);
+    else
+        registry_set_examiner(mount->registry, owners_examiner(mount->owners));
+    return r;
+}
+
 static int run(struct options *options)
 {
     _cleanup_(text_deinit) struct text why = TEXT_INIT;
@@ -240,10 +254,10 @@ static int run(struct options *options)
     mount.serves = let_parent_go;
     mount.serves_arg = &report;
     r = access_init(&mount.access, options->hidepid);
-    if (r == 0 && options->contain)
-        r = owners_new(options->contain, &mount.access, &mount.owners);
     if (r == 0)
         r = registry_new(&mount.registry);
+    if (r == 0)
+        r = open_owners(options, &mount);
     if (r == 0)
         r = nodes_new(&mount.nodes);
     if (r == 0)
@@ -268,8 +282,8 @@ static int run(struct options *options)
     history_free(mount.history);
     events_free(mount.events);
     nodes_free(mount.nodes);
-    owners_free(mount.owners);
     registry_free(mount.registry);
+    owners_free(mount.owners);
     budget_deinit(&mount.handles.budget); /* out of which replies have their bytes */
     return r;
 }

@@ -255,7 +255,7 @@ static void job_start(struct call *call, const struct place *place, struct handl
 static int open_events(struct call *call, const struct place *place, struct text *why,
                        struct handle **out)
 {
-    const struct server server = place_server(call->mount, place);
+    struct server server = place_server(call->mount, place);
     const struct owner_call at = place_call(place, &call->caller);
     _cleanup_context_ struct file_context context = {0};
     const enum feed_kind kind = place->entry->live ? FEED_LIVE : FEED_EVENTS;
@@ -263,6 +263,7 @@ static int open_events(struct call *call, const struct place *place, struct text
     char job[JOB_NAME_MAX];
     uid_t uid = 0;
 
+    server.keeps = call->mount->owners;
     int r = context_init(&context, &server, place->process, &at);
     context_refresh(&context);
     bool of_job = r == 0 && context_job(&context);

@@ -1,9 +1,12 @@
 #include "fs/mount/place_work.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/format/agent.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/jobs.h"
 #include "fs/sampler/profile.h"
+#include "fs/trace/claims.h"
+#include "fs/tree/pids.h"
 #include "fs/tree/profile_view.h"
 #include "fs/tree/threads.h"
 
@@ -21,17 +24,41 @@ struct place_work {
     struct owner_answer answer;
 };
 
-/* The line of status that says how the process is sampled, which is known here. */
+static bool is_status(const struct place_work *work)
+{
+    return work->process && work->call.op == OWNER_RENDER &&
+           layout[work->call.entry].render == status_render;
+}
+
+/* Whether this daemon has, or had, an agent in the process. */
+static bool has_agent(const struct place_work *work)
+{
+    struct target *target = process_held(work->process);
+    bool has = target && agent_was_attached(target);
+
+    target_unref(target);
+    return has;
+}
+
+/* The lines of status that say how the process is sampled, and how its agent is, as far as that is
+ * known here. */
 static void describe(struct place_work *work)
 {
-    _cleanup_(text_deinit) struct text sampled = TEXT_INIT;
+    _cleanup_(text_deinit) struct text sampled = TEXT_INIT, agent = TEXT_INIT;
 
-    if (!work->process || work->call.op != OWNER_RENDER ||
-        layout[work->call.entry].render != status_render)
+    if (!is_status(work))
         return;
     profile_add_line(work->process, &sampled);
     if (sampled.size <= OWNER_SAMPLED_MAX && sampled.size)
         memcpy(work->call.sampled, sampled.data, sampled.size);
+    if (!work->owners || !has_agent(work))
+        return;
+    struct target *target = process_held(work->process);
+    if (target)
+        agent_text_passive(target, &agent);
+    target_unref(target);
+    if (agent.size <= OWNER_AGENT_MAX && agent.size)
+        memcpy(work->call.agent, agent.data, agent.size);
 }
 
 static void place_work_run(struct may_hang *may_hang)
@@ -95,34 +122,51 @@ static struct place_work *place_work_new(struct call *call, const struct place *
 /* Whether an owner process can tell: what is asked for is the entry's, or its child's name. */
 static bool is_told_by_owner(const struct place_work *work)
 {
-    uint32_t entry = work->call.op == OWNER_FIND ? work->call.child : work->call.entry;
+    const struct entry *entry = &layout[work->call.entry], *child = &layout[work->call.child];
 
     switch (work->call.op) {
-    case OWNER_RENDER: return entry_passive(&layout[entry]);
+    case OWNER_RENDER: return entry_passive(entry);
     case OWNER_FIND: /* which threads there are /proc says */
-        return entry_passive(&layout[entry]) && layout[entry].naming != &tids;
-    case OWNER_LIST: {
-        const struct entry *child = layout_next(&layout[entry], NULL);
-        return child && entry_passive(child) && child->naming;
-    }
+        return entry_passive(child) && child->naming != &tids;
+    case OWNER_LIST:
+        child = layout_next(entry, NULL);
+        return entry->naming == &pids || (child && child->naming && entry_passive(child));
     default: return false;
     }
 }
 
 /* The error of the answer; *lost: it was left behind, and nothing of it may be touched. */
+static int ask_here(struct call *call, struct place_work *work, bool *lost)
+{
+    int r = may_hang_run(&work->work, &call->interrupt);
+
+    *lost = r < 0;
+    return *lost ? r : work->answer.error;
+}
+
+/* The same, by the owners. */
+static int ask_owner(struct call *call, struct place_work *work, bool *lost)
+{
+    work->owners = call->mount->owners;
+    int r = 0;
+    if (is_status(work) && (profile_any(work->process->profile) || has_agent(work)))
+        r = ask_here(call, work, lost); /* describe() */
+    if (*lost)
+        return r;
+    return owners_ask(work->owners, work->who, &work->call, &work->work, &call->interrupt,
+                      &work->answer);
+}
+
 static int ask(struct call *call, struct place_work *work, bool *lost)
 {
-    int r = 0;
+    bool is_read = work->work.pid; /* else it is shown without a look at the process */
 
-    if (work->work.pid && is_told_by_owner(work))
-        work->owners = call->mount->owners;
-    if (!work->owners || profile_any(work->process->profile))
-        r = may_hang_run(&work->work, &call->interrupt);
-    *lost = r < 0;
-    if (*lost || !work->owners)
-        return *lost ? r : work->answer.error;
-    return owners_ask(work->owners, work->process, work->who, &work->call, &work->work,
-                      &call->interrupt, &work->answer);
+    *lost = false;
+    /* only who traces it can stop its threads */
+    if (call->mount->owners && is_read && is_told_by_owner(work) && !claim_exists(work->work.pid))
+        return ask_owner(call, work, lost);
+    work->server.keeps = call->mount->owners && (work->call.op != OWNER_RENDER || !is_read);
+    return ask_here(call, work, lost);
 }
 
 /* Notes what failed, for <pid>/errors. */
@@ -179,6 +223,10 @@ int place_list(struct call *call, const struct place *place, struct listing **ou
     if (!work)
         return -ENOMEM;
     int r = ask(call, work, &lost);
+    if (r == 0 && work->owners) {
+        work->server.keeps = true;
+        r = owner_add_kept(&work->server, place->process, &work->call, &work->answer);
+    }
     return r == 0 ? listing_new(place, &work->answer, sees, call, out) : r;
 }
 
@@ -212,5 +260,8 @@ int place_has(struct call *call, const struct place *place, const struct entry *
     if (!work)
         return -ENOMEM;
     work->call.child = (uint32_t)(entry - layout);
-    return ask(call, work, &lost);
+    int r = ask(call, work, &lost);
+    if (r == -ENOENT && !lost && call->mount->owners && work->work.pid)
+        r = ask_owner(call, work, &lost); /* what isn't kept here may be in the process */
+    return r;
 }

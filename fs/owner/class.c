@@ -3,15 +3,18 @@
 #include "fs/proc/procfs.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define STATUS_MAX 8192
+#define MAP_MAX 16384 /* bytes of 340 lines (UID_GID_MAP_MAX_EXTENTS, linux/user_namespace.h) */
 #define NOBODY 65534
 
 static bool same_ns(const struct user_ns *a, const struct user_ns *b)
@@ -33,36 +36,96 @@ static bool outermost_owner(const struct access *access, const struct access_tar
     return false;
 }
 
-void class_decide(const struct access *access, const struct access_target *target,
-                  const gid_t *groups, size_t ngroups, struct owner_class *out)
+/* Whether one set of ids is all that it has. */
+static bool has_one_identity(const struct access_target *target)
 {
     const uid_t *uid = target->uid;
     const gid_t *gid = target->gid;
-    uid_t maker;
+
+    return uid[0] == uid[1] && uid[0] == uid[2] && gid[0] == gid[1] && gid[0] == gid[2];
+}
+
+/* In the daemon's own user namespace. */
+static void decide_here(const struct access *access, const struct access_target *target,
+                        const struct class_facts *facts, struct owner_class *out)
+{
+    bool is_root = !target->uid[0] && !(access->daemon.effective & ~target->permitted);
+
+    /* of root's whether it is dumpable isn't known */
+    if (!has_one_identity(target) || is_root || (target->uid[0] && !target->dumpable)) {
+        out->own = true;
+        return;
+    }
+    out->uid = target->uid[0];
+    out->gid = target->gid[0];
+    out->caps = target->permitted;
+    out->ngroups =
+        (uint32_t)(facts->ngroups < CLASS_GROUPS_MAX ? facts->ngroups : CLASS_GROUPS_MAX);
+    if (out->ngroups)
+        memcpy(out->groups, facts->groups, out->ngroups * sizeof *facts->groups);
+}
+
+/* In one that root made, as a container's. */
+static void decide_inside(const struct access_target *target, const struct class_facts *facts,
+                          struct owner_class *out)
+{
+    if (!has_one_identity(target) || !facts->mapped) {
+        out->own = true;
+        return;
+    }
+    out->ns_dev = target->ns[0].dev;
+    out->ns_ino = target->ns[0].ino;
+    out->uid = facts->uid;
+    out->gid = facts->gid;
+    out->caps = target->permitted;
+}
+
+void class_decide(const struct access *access, const struct access_target *target,
+                  const struct class_facts *facts, struct owner_class *out)
+{
+    uid_t maker = 0;
 
     memset(out, 0, sizeof *out);
+    out->user = target->uid[0];
     if (!target->nns || access->daemon.fsuid) { /* nobody but root can take on other rights */
         out->own = true;
-    } else if (!same_ns(&target->ns[0], &access->daemon.ns)) {
-        out->own = !outermost_owner(access, target, &maker) || maker == 0;
-        out->uid = out->own ? 0 : maker;
-        out->gid = out->own ? 0 : NOBODY;
-    } else if (uid[0] != uid[1] || uid[0] != uid[2] || gid[0] != gid[1] || gid[0] != gid[2] ||
-               (uid[0] == 0 && !(access->daemon.effective & ~target->permitted))) {
+    } else if (same_ns(&target->ns[0], &access->daemon.ns)) {
+        decide_here(access, target, facts, out);
+    } else if (!outermost_owner(access, target, &maker)) {
         out->own = true;
+    } else if (maker) {
+        out->user = out->uid = maker;
+        out->gid = NOBODY;
     } else {
-        out->uid = uid[0];
-        out->gid = gid[0];
-        out->caps = target->permitted;
-        out->ngroups = (uint32_t)(ngroups < OWNER_GROUPS_MAX ? ngroups : OWNER_GROUPS_MAX);
-        if (out->ngroups)
-            memcpy(out->groups, groups, out->ngroups * sizeof *groups);
+        decide_inside(target, facts, out);
     }
+}
+
+bool class_map_id(const char *map, unsigned id, unsigned *out)
+{
+    unsigned inside, outside, count;
+    int n;
+
+    for (; sscanf(map, "%u %u %u%n", &inside, &outside, &count, &n) == 3; map += n) {
+        if (id >= outside && id - outside < count) {
+            *out = inside + (id - outside);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_mapped(pid_t pid, const char *file, unsigned id, unsigned *out)
+{
+    char map[MAP_MAX];
+
+    return proc_read(pid, file, map, sizeof map) > 0 && class_map_id(map, id, out);
 }
 
 int class_read(const struct access *access, pid_t pid, struct owner_class *out)
 {
-    gid_t groups[OWNER_GROUPS_MAX];
+    gid_t groups[CLASS_GROUPS_MAX];
+    struct class_facts facts = {.groups = groups};
     struct access_target target;
     char status[STATUS_MAX];
 
@@ -71,8 +134,13 @@ int class_read(const struct access *access, pid_t pid, struct owner_class *out)
         return r;
     if (proc_read(pid, "status", status, sizeof status) < 0)
         return -ESRCH;
-    ssize_t n = proc_status_groups(status, groups, OWNER_GROUPS_MAX);
-    class_decide(access, &target, groups, n < 0 ? 0 : (size_t)n, out);
+    /* so many fit into the text in any case */
+    ssize_t n = proc_status_groups(status, groups, CLASS_GROUPS_MAX);
+    facts.ngroups = n == -E2BIG ? CLASS_GROUPS_MAX : n > 0 ? (size_t)n : 0;
+    if (target.nns && !same_ns(&target.ns[0], &access->daemon.ns))
+        facts.mapped = read_mapped(pid, "uid_map", target.uid[0], &facts.uid) &&
+                       read_mapped(pid, "gid_map", target.gid[0], &facts.gid);
+    class_decide(access, &target, &facts, out);
     return 0;
 }
 
@@ -89,16 +157,15 @@ static int keep_caps(uint64_t caps)
     return syscall(SYS_capset, &head, data) < 0 ? -errno : 0;
 }
 
-int class_become(const struct owner_class *class)
+int class_become(const struct owner_class *class, int ns)
 {
-    const struct rlimit none = {0};
-
-    setrlimit(RLIMIT_CORE, &none); /* it holds what others may not see */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
     if (class->own)
         return 0;
-    if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0 || setgroups(class->ngroups, class->groups) < 0 ||
+    /* within a namespace groups may not be to be had: first these */
+    if (setgroups(class->ngroups, class->groups) < 0 ||
+        (class->ns_ino && setns(ns, CLONE_NEWUSER) < 0) || prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0 ||
         setresgid(class->gid, class->gid, class->gid) < 0 ||
         setresuid(class->uid, class->uid, class->uid) < 0)
         return -errno;
@@ -106,4 +173,16 @@ int class_become(const struct owner_class *class)
     if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) /* its user may not look into it */
         r = -errno;
     return r;
+}
+
+int class_try(pid_t pid)
+{
+    char path[32];
+
+    snprintf(path, sizeof path, "/proc/%d/mem", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    close(fd);
+    return 0;
 }

@@ -12,6 +12,48 @@ struct name_head {
     uint32_t entry, value, word;
 };
 
+/* ---- with a descriptor ---- */
+
+union passing {
+    struct cmsghdr head;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+int owner_send(int fd, const void *message, size_t size, int passed)
+{
+    union passing passing = {.head = {.cmsg_level = SOL_SOCKET,
+                                      .cmsg_type = SCM_RIGHTS,
+                                      .cmsg_len = CMSG_LEN(sizeof passed)}};
+    struct iovec io = {(void *)message, size};
+    struct msghdr head = {.msg_iov = &io, .msg_iovlen = 1};
+
+    memcpy(CMSG_DATA(&passing.head), &passed, sizeof passed);
+    if (passed >= 0) {
+        head.msg_control = &passing;
+        head.msg_controllen = sizeof passing;
+    }
+    /* who has stopped the other end fills the socket: nobody waits for that */
+    return sendmsg(fd, &head, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+int owner_receive(int fd, void *message, size_t size, int *passed)
+{
+    union passing passing = {0};
+    struct iovec io = {message, size};
+    struct msghdr head = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &passing, .msg_controllen = sizeof passing};
+    ssize_t n;
+
+    *passed = -1;
+    do
+        n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    const struct cmsghdr *control = n > 0 ? CMSG_FIRSTHDR(&head) : NULL;
+    if (control && control->cmsg_type == SCM_RIGHTS)
+        memcpy(passed, CMSG_DATA(control), sizeof *passed);
+    return n <= 0 ? -EIO : (size_t)n == size ? 0 : -EPROTO;
+}
+
 /* ---- sending ---- */
 
 static void add_names(const struct owner_answer *answer, struct text *out)
@@ -144,15 +186,27 @@ static size_t control_length(const unsigned char *p, const unsigned char *end)
     return *p == 0xc2 && p + 1 < end && p[1] >= 0x80 && p[1] < 0xa0 ? 2 : 0;
 }
 
-static void drop_controls(struct text *text)
+/* spared: one that is left alone. */
+static void drop_controls(struct text *text, int spared)
 {
     unsigned char *p = (unsigned char *)text->data, *end = text->size ? p + text->size : p;
 
     while (p < end) {
-        size_t n = control_length(p, end);
+        size_t n = *p == spared ? 0 : control_length(p, end);
         memset(p, '?', n);
         p += n ? n : 1;
     }
+}
+
+/* What a text is that isn't for people. */
+static int take_text(const struct owner_call *call, struct text *text)
+{
+    bool blocks = call->op == OWNER_STACKS && call->value == STACKS_BLOCKS;
+
+    if (call->op == OWNER_EXAMINE) /* owner_examined_read() */
+        return 0;
+    drop_controls(text, blocks ? 0 : -1);
+    return blocks && text->size && text->data[text->size - 1] ? -EPROTO : 0;
 }
 
 /* Whether the directory that was asked for has such an entry. */
@@ -222,14 +276,56 @@ static int take_names(const struct owner_receipt *receipt, struct owner_answer *
     return left ? -EPROTO : 0;
 }
 
+/* Whether it ends, and is a word that can be shown and be a file's name. */
+static bool is_word(const char *text, size_t cap)
+{
+    size_t n = strnlen(text, cap);
+
+    for (size_t i = 0; i < n; i++)
+        if (text[i] <= ' ' || text[i] > '~' || text[i] == '/')
+            return false;
+    return n < cap && text[0] != '.';
+}
+
+static bool is_number(int64_t number) { return number >= -1 && number <= UINT32_MAX; }
+
+int owner_examined_read(const struct owner_answer *answer, struct examined *out)
+{
+    struct owner_examined from;
+    const struct membership *of = &from.membership;
+
+    if (answer->text.size != sizeof from)
+        return -EPROTO;
+    memcpy(&from, answer->text.data, sizeof from);
+    if (!is_number(of->rank) || !is_number(of->world) || !is_number(of->local_rank) ||
+        !is_number(of->local_world) || !is_number(of->restarts) ||
+        !is_word(of->job, sizeof of->job) || !is_word(of->launcher, sizeof of->launcher) ||
+        !is_word(of->role, sizeof of->role) || !is_word(of->backend, sizeof of->backend) ||
+        from.pid < 0 || from.pid > INT32_MAX)
+        return -EPROTO;
+    *out = (struct examined){
+        .membership = *of,
+        .agent = {.base = from.base,
+                  .bias = from.bias,
+                  .record_addr = from.record_addr,
+                  .start_addr = from.start_addr,
+                  .pid = (pid_t)from.pid},
+    };
+    /* anything but 0 and 1 isn't a bool, whatever it would be taken for */
+    out->membership.inherited = ((const unsigned char *)&of->inherited)[0] & 1;
+    out->membership.by_launcher = ((const unsigned char *)&of->by_launcher)[0] & 1;
+    return 0;
+}
+
 int owner_receipt_answer(struct owner_receipt *receipt, struct owner_answer *answer)
 {
     int r = take_names(receipt, answer);
 
+    if (r == 0)
+        r = take_text(receipt->call, &receipt->text);
     if (r < 0)
         return r;
-    drop_controls(&receipt->why);
-    drop_controls(&receipt->text);
+    drop_controls(&receipt->why, -1);
     answer->error = receipt->reply.error;
     answer->noted = receipt->reply.noted;
     answer->why = receipt->why;

@@ -7,6 +7,7 @@
 
 #include "fs/owner/class.h"
 #include "fs/owner/serve.h"
+#include "fs/process/examiner.h"
 
 #include <assert.h>
 
@@ -17,7 +18,13 @@
 #define OWNER_NAMES_MAX 65536u        /* in one directory ... */
 #define OWNER_NAMES_BYTES (16u << 20) /* ... and so many bytes of them */
 
-/* The first message of a connection: the thread at its other end. */
+/* The first message of a process, with the descriptor of a namespace where the class has one. */
+struct owner_start {
+    struct owner_class class;
+    int32_t tries; /* 0, or a process: it says whether it may read that one, and ends */
+};
+
+/* The first message that comes back, and that of each connection: the thread at its other end. */
 struct owner_hello {
     int32_t error; /* -errno: it can't be used */
     int32_t tid;
@@ -37,6 +44,12 @@ struct owner_reply {
     uint64_t text;
 };
 
+/* Sends one message, and a descriptor with it; -1: none. Doesn't wait. -errno. */
+int owner_send(int fd, const void *message, size_t size, int passed);
+/* Receives one of exactly that size, and the descriptor that came with it, the caller's; -1: none.
+ * -EPROTO, -EIO: nobody is there any more. */
+int owner_receive(int fd, void *message, size_t size, int *passed);
+
 /* Sends the reply. -errno: nobody is there to have it. */
 int owner_reply_send(int fd, const struct owner_answer *answer);
 
@@ -47,6 +60,9 @@ struct owner_receipt {
     bool begun;
     struct text why, names, text;
 };
+
+/* Reads the answer to OWNER_EXAMINE. -EPROTO: it is none, or no process is that. */
+int owner_examined_read(const struct owner_answer *answer, struct examined *out);
 
 /* Takes in one message. 1: there are more to come; 0: that was all of it; -EPROTO: no owner process
  * says that. -ENOMEM. */

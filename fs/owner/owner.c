@@ -2,12 +2,14 @@
 
 #include "fs/base/array.h"
 #include "fs/base/worker.h"
+#include "fs/owner/confine.h"
 #include "fs/owner/message.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
 #include "fs/trace/callers.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
@@ -27,7 +29,6 @@ struct owner_self {
     struct registry *registry;
     struct replies replies; /* none are ever given */
     struct access access;
-    bool own;             /* it has the daemon's rights */
     atomic_uint answered; /* calls, so far and now */
     struct connection *connections;
     size_t n;
@@ -36,19 +37,24 @@ struct owner_self {
 /* ---- answering ---- */
 
 /* Finds the process that is meant, and no successor. What looks like no interpreter from here may
- * do so for want of rights: who asks has seen that it was one. */
+ * do so for want of rights: then these are missing. */
 static int find(struct owner_self *self, const struct owner_call *call, struct process **out)
 {
     struct process *process;
 
     int r = registry_lookup(self->registry, call->pid, &process);
+    if (r == -ENOENT) {
+        r = class_try(call->pid);
+        return r < 0 ? r : call->op == OWNER_EXAMINE ? -ENOENT : -ESRCH;
+    }
     if (r < 0)
-        return r != -ENOENT ? r : self->own ? -ESRCH : -EPERM;
+        return r;
     if (process->start_time != call->start_time) {
         process_unref(process);
         return -ESRCH;
     }
-    process_tell(process, &call->membership, call->is_worker);
+    if (call->op != OWNER_EXAMINE)
+        process_tell(process, &call->membership, call->is_worker);
     *out = process;
     return 0;
 }
@@ -142,22 +148,10 @@ static void connection_start(struct owner_self *self, int fd)
 /* The next connection of the control connection. -1: there is none any more. */
 static int accept_one(void)
 {
-    union {
-        struct cmsghdr head;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
     char byte;
-    struct iovec io = {&byte, 1};
-    struct msghdr message = {
-        .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    int fd = -1;
+    int fd;
 
-    if (recvmsg(OWNER_CONTROL, &message, MSG_CMSG_CLOEXEC) <= 0)
-        return -1;
-    const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    if (head && head->cmsg_type == SCM_RIGHTS)
-        memcpy(&fd, CMSG_DATA(head), sizeof fd);
-    return fd;
+    return owner_receive(OWNER_CONTROL, &byte, sizeof byte, &fd) < 0 ? -1 : fd;
 }
 
 static void forget_ended(struct owner_self *self)
@@ -211,35 +205,64 @@ static bool look_after(struct owner_self *self)
 
 /* ---- the whole ---- */
 
-/* Gives up all rights but those that it is told to have. */
-static int become(bool *own)
-{
-    struct owner_class class;
+#ifdef __SANITIZE_ADDRESS__
+#define SILENCED 2 /* it says on its standard error what it has found */
+#else
+#define SILENCED 3
+#endif
 
+/* Who gets hold of this process writes to nobody's terminal, and into nobody's log. */
+static int let_go_of_files(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int r = null < 0 ? -errno : 0;
+
+    for (int fd = 0; r == 0 && fd < SILENCED; fd++)
+        r = dup2(null, fd) < 0 ? -errno : 0;
     close_range(OWNER_CALLERS + 1, ~0u, 0);
-    for (int fd = 0; fd < OWNER_CONTROL; fd++)
-        if (isatty(fd))
-            close(fd); /* who gets hold of this process writes to nobody's terminal */
-    if (recv(OWNER_CONTROL, &class, sizeof class, 0) != sizeof class)
-        return -EPROTO;
-    *own = class.own;
-    int r = class_become(&class);
-    return r < 0 ? r : callers_follow(OWNER_CALLERS);
+    return r;
+}
+
+/* Gives up all rights but those that it is told to have. */
+static int become(struct owner_start *start)
+{
+    int ns = -1;
+
+    int r = let_go_of_files();
+    if (r == 0)
+        r = owner_receive(OWNER_CONTROL, start, sizeof *start, &ns);
+    if (r == 0)
+        r = confine_files();
+    if (r == 0)
+        r = class_become(&start->class, ns);
+    if (ns >= 0)
+        close(ns);
+    return r;
+}
+
+static int begin(struct owner_self *self)
+{
+    int r = callers_follow(OWNER_CALLERS);
+
+    if (r == 0)
+        r = access_init(&self->access, HIDEPID_INVISIBLE);
+    if (r == 0)
+        r = registry_new(&self->registry);
+    replies_init(&self->replies);
+    return r == 0 ? confine_calls() : r;
 }
 
 int owner_main(void)
 {
     struct owner_self self = {0};
+    struct owner_start start = {0};
 
     prctl(PR_SET_NAME, OWNER_PROCESS_NAME);
-    int r = become(&self.own);
+    int r = become(&start);
     if (r == 0)
-        r = access_init(&self.access, HIDEPID_INVISIBLE);
-    if (r == 0)
-        r = registry_new(&self.registry);
-    replies_init(&self.replies);
+        r = start.tries ? class_try(start.tries) : begin(&self);
     const struct owner_hello hello = {.error = r, .tid = getpid()};
-    if (send(OWNER_CONTROL, &hello, sizeof hello, MSG_NOSIGNAL) < 0 || r < 0)
+    if (send(OWNER_CONTROL, &hello, sizeof hello, MSG_NOSIGNAL) < 0 || r < 0 || start.tries)
         _exit(1);
     while (look_after(&self))
         continue;

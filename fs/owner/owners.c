@@ -5,7 +5,6 @@
 #include "fs/owner/message.h"
 #include "fs/owner/owner.h"
 #include "fs/proc/procfs.h"
-#include "fs/process/process.h"
 #include "fs/trace/callers.h"
 
 #include <errno.h>
@@ -14,14 +13,17 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define IDLE_MAX 8 /* connections of one owner process that nobody uses */
-#define START_MS 5000
+#define START_NS 5000000000u
 #define END_MS 100                 /* a process whose connections are closed ends within */
 #define CLASSES 512                /* processes whose class is remembered */
 #define CLASS_FRESH_NS 1000000000u /* a process may take on other rights at any moment */
+#define REFUSED_NS 10000000000u    /* that it can't be read with its own is believed for so long */
 #define CRASHES_FREE 3             /* without a pause before the next start ... */
 #define CRASH_CALM_NS 10000000000u /* ... unless they are so far apart */
 #define PAUSE_NS 1000000000u       /* twice as long each time ... */
@@ -43,21 +45,26 @@ struct owner {
     unsigned nidle, asking; /* connections that nobody uses; those who ask, or are about to ... */
     unsigned nleft;         /* ... and those of them that were left behind */
     unsigned crashes;       /* in a row */
-    uint64_t crashed_ns, again_ns, used_ns;
+    uint64_t crashed_ns, again_ns;
+    uint64_t used_ns, answered_ns; /* when it was asked last, and when one who waited had done */
 };
 
 /* What is known of the rights that reading a process takes. */
 struct known_class {
-    uint64_t serial, since_ns;
+    pid_t pid; /* 0: of none */
+    uint64_t start_time, since_ns;
+    uint64_t refused_ns; /* until then the daemon's own are used instead; 0: not */
     struct owner_class class;
 };
 
 struct owners {
     enum contain contain;
     const struct access *access;
+    struct examiner examiner;
     int callers;
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t started; /* one was, or couldn't be */
+    pthread_cond_t free;    /* somebody doesn't wait any more */
     struct owner owners[OWNERS_MAX];
     size_t n;
     struct known_class known[CLASSES];
@@ -73,30 +80,6 @@ static int above_theirs(int fd)
 
     close(fd);
     return high < 0 ? -error : high;
-}
-
-int owners_new(enum contain contain, const struct access *access, struct owners **out)
-{
-    struct owners *owners = calloc(1, sizeof *owners);
-    if (!owners)
-        return -ENOMEM;
-    owners->contain = contain;
-    owners->access = access;
-    pthread_mutex_init(&owners->lock, NULL);
-    pthread_cond_init(&owners->started, NULL);
-    owners->callers = -1;
-    int fd = callers_share();
-    int r = fd < 0 ? fd : 0;
-    if (fd >= 0) {
-        owners->callers = above_theirs(fd);
-        r = owners->callers < 0 ? owners->callers : 0;
-    }
-    if (r < 0) {
-        owners_free(owners);
-        return r;
-    }
-    *out = owners;
-    return 0;
 }
 
 /* ---- starting and ending; with the lock ---- */
@@ -122,7 +105,8 @@ static void end_process(struct owners *owners, pid_t pid, int control)
 {
     kill(pid, SIGKILL);
     close(control);
-    owners->ending[owners->nending++] = pid;
+    if (owners->nending < ARRAY_SIZE(owners->ending)) /* else init waits for it one day */
+        owners->ending[owners->nending++] = pid;
     reap(owners);
 }
 
@@ -151,25 +135,39 @@ void owners_free(struct owners *owners)
         waitpid(owners->ending[i], NULL, WNOHANG);
     if (owners->callers >= 0)
         close(owners->callers);
+    pthread_cond_destroy(&owners->free);
     pthread_cond_destroy(&owners->started);
     pthread_mutex_destroy(&owners->lock);
     free(owners);
 }
 
-/* Receives what says that the other end is ready. Its tid, or -errno. */
-static int receive_hello(int fd)
+/* Whether a thread of the owner's is stopped: whoever has its rights can do that. */
+static bool is_stopped(pid_t tid)
+{
+    struct proc_stat stat;
+
+    return proc_stat_read(tid, &stat) == 0 && (stat.state == 'T' || stat.state == 't');
+}
+
+/* Receives what says that the other end is ready, a process, or a thread of it. Its tid, or -errno.
+ */
+static int receive_hello(int fd, pid_t pid)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    uint64_t until = monotonic_ns() + START_NS;
     struct owner_hello hello;
-    uint64_t until = monotonic_ns() + START_MS * 1000000u;
-    int r;
+    unsigned stopped = 0;
+    int passed;
 
-    do
-        r = poll(&poll_fd, 1, START_MS);
-    while (r < 0 && errno == EINTR && monotonic_ns() < until);
-    if (r <= 0)
-        return -ETIMEDOUT;
-    if (recv(fd, &hello, sizeof hello, MSG_DONTWAIT) != sizeof hello)
+    while (poll(&poll_fd, 1, MAY_HANG_LOOK_MS) <= 0) {
+        stopped = is_stopped(pid) ? stopped + 1 : 0;
+        if (stopped == OWNER_STOPPED_LOOKS || monotonic_ns() > until)
+            return -ETIME;
+    }
+    int r = owner_receive(fd, &hello, sizeof hello, &passed);
+    if (passed >= 0)
+        close(passed);
+    if (r < 0)
         return -EIO;
     if (hello.error)
         return hello.error < 0 && hello.error > -4096 ? hello.error : -EIO;
@@ -201,9 +199,38 @@ static int spawn(const struct owners *owners, int control, pid_t *out)
     return r;
 }
 
-/* Starts one. It is not known to others yet: its user can stop it right now. */
-static int start_process(struct owners *owners, const struct owner_class *class, pid_t *pid,
-                         int *control)
+/* The namespace of a class, which process `of` is in. -1: it has none; -ESRCH: that process isn't
+ * in it any more. */
+static int open_namespace(const struct owner_class *class, pid_t of)
+{
+    char path[64];
+    struct stat st;
+
+    if (!class->ns_ino)
+        return -1;
+    snprintf(path, sizeof path, "/proc/%d/ns/user", (int)of);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == class->ns_dev && st.st_ino == class->ns_ino)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -ESRCH;
+}
+
+static int send_start(int control, const struct owner_start *start, pid_t of)
+{
+    int ns = open_namespace(&start->class, of);
+    if (ns < -1)
+        return ns;
+    int r = owner_send(control, start, sizeof *start, ns);
+    if (ns >= 0)
+        close(ns);
+    return r < 0 ? -EIO : 0;
+}
+
+/* Starts one, for process `of`. It is not known to others yet: its user can stop it right now. */
+static int start_process(struct owners *owners, const struct owner_start *start, pid_t of,
+                         pid_t *pid, int *control)
 {
     int ends[2];
 
@@ -218,10 +245,9 @@ static int start_process(struct owners *owners, const struct owner_class *class,
         return r;
     }
     *control = ends[0];
-    if (send(*control, class, sizeof *class, MSG_NOSIGNAL) < 0)
-        r = -EIO;
+    r = send_start(*control, start, of);
     if (r == 0)
-        r = receive_hello(*control);
+        r = receive_hello(*control, *pid);
     if (r >= 0)
         return 0;
     _guard_mutex_(&owners->lock);
@@ -229,10 +255,11 @@ static int start_process(struct owners *owners, const struct owner_class *class,
     return r;
 }
 
-/* Has it run. The lock is given up meanwhile, so that it holds nobody else up; who asks for the
- * same one waits. */
-static int start(struct owners *owners, struct owner *owner)
+/* Has it run, for process `of`. The lock is given up meanwhile, so that it holds nobody else up;
+ * who asks for the same one waits. */
+static int start(struct owners *owners, struct owner *owner, pid_t of)
 {
+    const struct owner_start what = {.class = owner->class};
     pid_t pid = 0;
     int control = -1;
 
@@ -244,7 +271,7 @@ static int start(struct owners *owners, struct owner *owner)
         return -EAGAIN;
     owner->starting = true;
     pthread_mutex_unlock(&owners->lock);
-    int r = start_process(owners, &owner->class, &pid, &control);
+    int r = start_process(owners, &what, of, &pid, &control);
     pthread_mutex_lock(&owners->lock);
     owner->starting = false;
     if (r == 0) {
@@ -311,27 +338,40 @@ static struct owner *owner_of(struct owners *owners, const struct owner_class *c
     return unused;
 }
 
-/* ---- connections ---- */
-
-static int send_descriptor(int control, int fd)
+int owners_new(enum contain contain, const struct access *access, struct owners **out,
+               struct text *why)
 {
-    union {
-        struct cmsghdr head;
-        char bytes[CMSG_SPACE(sizeof fd)];
-    } ancillary = {.head = {.cmsg_level = SOL_SOCKET,
-                            .cmsg_type = SCM_RIGHTS,
-                            .cmsg_len = CMSG_LEN(sizeof fd)}};
-    char byte = 0;
-    struct iovec io = {&byte, 1};
-    const struct msghdr message = {.msg_iov = &io,
-                                   .msg_iovlen = 1,
-                                   .msg_control = &ancillary,
-                                   .msg_controllen = sizeof ancillary};
+    const struct owner_start own = {.class = {.own = true}, .tries = getpid()};
+    struct owners *owners = calloc(1, sizeof *owners);
+    pid_t pid;
+    int control;
 
-    memcpy(CMSG_DATA(&ancillary.head), &fd, sizeof fd);
-    /* who has stopped it fills the socket: nobody waits for that */
-    return sendmsg(control, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    if (!owners)
+        return -ENOMEM;
+    owners->contain = contain;
+    owners->access = access;
+    pthread_mutex_init(&owners->lock, NULL);
+    pthread_cond_init(&owners->started, NULL);
+    pthread_cond_init(&owners->free, NULL);
+    int fd = callers_share();
+    int r = owners->callers = fd < 0 ? fd : above_theirs(fd);
+    if (r >= 0)
+        r = start_process(owners, &own, 0, &pid, &control);
+    if (r < 0) {
+        text_printf(why,
+                    "contain: what reads processes can't be confined: %s; it takes mount(2) and "
+                    "seccomp(2), which a container may forbid: mount with -o contain=no",
+                    strerror(-r));
+        owners_free(owners);
+        return r;
+    }
+    _guard_mutex_(&owners->lock);
+    end_process(owners, pid, control);
+    *out = owners;
+    return 0;
 }
+
+/* ---- connections ---- */
 
 /* With the lock. */
 static int begin_connection(const struct owner *owner, struct connection **out)
@@ -345,7 +385,7 @@ static int begin_connection(const struct owner *owner, struct connection **out)
         free(connection);
         return -errno;
     }
-    int r = send_descriptor(owner->control, ends[1]);
+    int r = owner_send(owner->control, "", 1, ends[1]);
     close(ends[1]);
     connection->fd = ends[0];
     if (r < 0) {
@@ -367,21 +407,68 @@ struct asking {
     bool retries; /* what was asked had ended already, for want of calls or by another's doing */
 };
 
-/* Takes a connection to the owner of a class, which is started if need be. */
-static int take_connection(struct asking *asking, const struct owner_class *class, struct text *why)
+/* Whether both are of one user. Root's ids are those of some containers, too. */
+static bool same_user(const struct owner_class *a, const struct owner_class *b)
 {
-    struct owners *owners = asking->owners;
+    return a->user == b->user && (a->user || !memcmp(a, b, sizeof *a));
+}
 
-    _guard_mutex_(&owners->lock);
-    reap(owners);
-    struct owner *owner = owner_of(owners, class);
-    if (!owner) {
+/* How many wait for the processes of a user; *since: when one was asked or had its answer last. */
+static unsigned count_waiting(const struct owners *owners, const struct owner_class *class,
+                              uint64_t *since)
+{
+    unsigned n = 0;
+
+    *since = 0;
+    for (size_t i = 0; i < owners->n; i++) {
+        const struct owner *owner = &owners->owners[i];
+        if (!same_user(&owner->class, class))
+            continue;
+        n += owner->asking - owner->nleft;
+        *since = owner->used_ns > *since ? owner->used_ns : *since;
+        *since = owner->answered_ns > *since ? owner->answered_ns : *since;
+    }
+    return n;
+}
+
+/* Waits until few enough wait for the processes of that user, as long as these answer. */
+static int wait_for_turn(struct owners *owners, const struct owner_class *class)
+{
+    uint64_t since;
+
+    while (count_waiting(owners, class, &since) >= OWNER_CALLS_MAX) {
+        const struct timespec until = timespec_of(since + OWNER_QUEUE_NS);
+        if (pthread_cond_clockwait(&owners->free, &owners->lock, CLOCK_MONOTONIC, &until) &&
+            count_waiting(owners, class, &since) >= OWNER_CALLS_MAX &&
+            monotonic_ns() >= since + OWNER_QUEUE_NS)
+            return -EAGAIN;
+    }
+    return 0;
+}
+
+/* One that asks doesn't any more. With the lock. */
+static void leave_turn(struct owners *owners, struct owner *owner)
+{
+    owner->asking--;
+    owner->answered_ns = monotonic_ns();
+    pthread_cond_broadcast(&owners->free);
+}
+
+/* The owner of a class, to be asked: there are few enough who do. With the lock. */
+static int take_turn(struct owners *owners, const struct owner_class *class, struct owner **out,
+                     struct text *why)
+{
+    int r = wait_for_turn(owners, class);
+    struct owner *owner = r == 0 ? owner_of(owners, class) : NULL;
+
+    if (r == 0 && !owner) {
         text_printf(why, "processes of more than %d users and groups are read at once: try again",
                     OWNERS_MAX);
         return -EAGAIN;
     }
-    if (owner->asking == OWNER_CONNECTIONS_MAX || owner->asking - owner->nleft == OWNER_CALLS_MAX) {
-        text_puts(why, "too many files of processes of that user are read at once: try again");
+    if (r < 0 || owner->asking == OWNER_CONNECTIONS_MAX) {
+        text_puts(why, "too many files of processes of that user are read at once, and none was "
+                       "answered for a while: try again");
         return -EAGAIN;
     }
     owner->used_ns = monotonic_ns();
@@ -393,7 +480,23 @@ static int take_connection(struct asking *asking, const struct owner_class *clas
         return -EIO;
     }
     owner->asking++;
-    int r = start(owners, owner);
+    *out = owner;
+    return 0;
+}
+
+/* Takes a connection to the owner of a class, which is started if need be, for process `of`. */
+static int take_connection(struct asking *asking, const struct owner_class *class, pid_t of,
+                           struct text *why)
+{
+    struct owners *owners = asking->owners;
+    struct owner *owner;
+
+    _guard_mutex_(&owners->lock);
+    reap(owners);
+    int r = take_turn(owners, class, &owner, why);
+    if (r < 0)
+        return r;
+    r = start(owners, owner, of);
     if (r == 0 && owner->idle) {
         asking->connection = owner->idle;
         owner->idle = owner->idle->next;
@@ -403,7 +506,7 @@ static int take_connection(struct asking *asking, const struct owner_class *clas
         asking->fresh = true;
     }
     if (r < 0)
-        owner->asking--;
+        leave_turn(owners, owner);
     asking->owner = owner;
     asking->generation = owner->generation;
     asking->pid = owner->pid;
@@ -415,7 +518,7 @@ static void give_back(struct asking *asking)
     struct owner *owner = asking->owner;
 
     _guard_mutex_(&asking->owners->lock);
-    owner->asking--;
+    leave_turn(asking->owners, owner);
     if (owner->pid && owner->generation == asking->generation && owner->nidle < IDLE_MAX) {
         asking->connection->next = owner->idle;
         owner->idle = asking->connection;
@@ -432,20 +535,12 @@ static void give_up(struct asking *asking, bool kills)
 
     close_connection(asking->connection);
     _guard_mutex_(&asking->owners->lock);
-    asking->owner->asking--;
+    leave_turn(asking->owners, asking->owner);
     if (kills)
         asking->retries = note_end(asking->owners, asking->owner, asking->generation, idle);
 }
 
 /* ---- asking ---- */
-
-/* Whether a thread of the owner's is stopped: whoever has its rights can do that. */
-static bool is_stopped(pid_t tid)
-{
-    struct proc_stat stat;
-
-    return proc_stat_read(tid, &stat) == 0 && (stat.state == 'T' || stat.state == 't');
-}
 
 /* What waits for a thread that was left behind. */
 struct left {
@@ -494,6 +589,7 @@ static void leave(struct asking *asking, struct may_hang *work)
     {
         _guard_mutex_(&asking->owners->lock);
         asking->owner->nleft++;
+        pthread_cond_broadcast(&asking->owners->free);
     }
     if (worker_start(left_main, left, "probefs-left", &thread) == 0)
         pthread_detach(thread);
@@ -566,7 +662,7 @@ static bool has_thread(pid_t pid, pid_t tid)
 
 static int greet(struct asking *asking)
 {
-    int tid = receive_hello(asking->connection->fd);
+    int tid = receive_hello(asking->connection->fd, asking->pid);
 
     if (tid < 0)
         return tid;
@@ -617,6 +713,18 @@ static int ask_connected(struct asking *asking, const struct owner_request *requ
     return r;
 }
 
+/* How long an answer may take. */
+static uint64_t deadline_of(const struct owner_call *call)
+{
+    const struct entry *entry = &layout[call->entry];
+
+    if (call->op != OWNER_RENDER)
+        return OWNER_NAMES_NS;
+    return !strncmp(entry->path, "<pid>/heap/", 11) || entry->render == table_render
+               ? OWNER_LARGE_NS
+               : OWNER_FILE_NS;
+}
+
 static int ask_class(struct owners *owners, const struct owner_class *class,
                      const struct owner_request *request, struct may_hang *work,
                      const struct interrupt *interrupt, bool *retries, struct owner_answer *answer)
@@ -624,9 +732,9 @@ static int ask_class(struct owners *owners, const struct owner_class *class,
     struct asking asking = {.owners = owners};
     struct waiting waiting = {.work = work,
                               .interrupt = interrupt,
-                              .until = monotonic_ns() + OWNER_ANSWER_NS};
+                              .until = monotonic_ns() + deadline_of(&request->call)};
 
-    int r = take_connection(&asking, class, &answer->why);
+    int r = take_connection(&asking, class, request->call.pid, &answer->why);
     if (r == 0)
         r = ask_connected(&asking, request, &waiting, answer);
     *retries = r == -EPIPE || (asking.retries && r == -EIO);
@@ -637,38 +745,78 @@ static int ask_class(struct owners *owners, const struct owner_class *class,
 
 /* ---- whom to ask ---- */
 
-static struct known_class *slot(struct owners *owners, const struct process *process)
+static struct known_class *slot(struct owners *owners, const struct owner_call *call)
 {
-    return &owners->known[process->serial % CLASSES];
+    return &owners->known[(unsigned)call->pid % CLASSES];
 }
 
-static int class_of(struct owners *owners, const struct process *process, struct owner_class *out)
+static bool is_of(const struct known_class *known, const struct owner_call *call)
+{
+    return known->pid == call->pid && known->start_time == call->start_time;
+}
+
+static bool is_refused(const struct known_class *known)
+{
+    return known->refused_ns > monotonic_ns();
+}
+
+static void use_own(struct owner_class *class)
+{
+    *class = (struct owner_class){.own = true, .user = class->user};
+}
+
+static int class_of(struct owners *owners, const struct owner_call *call, struct owner_class *out)
 {
     uint64_t now = monotonic_ns();
     {
         _guard_mutex_(&owners->lock);
-        const struct known_class *known = slot(owners, process);
-        if (known->serial == process->serial && now - known->since_ns < CLASS_FRESH_NS) {
+        const struct known_class *known = slot(owners, call);
+        if (is_of(known, call) && now - known->since_ns < CLASS_FRESH_NS) {
             *out = known->class;
+            if (is_refused(known))
+                use_own(out);
             return 0;
         }
     }
-    int r = class_read(owners->access, process->pid, out);
+    int r = class_read(owners->access, call->pid, out);
     if (r < 0)
         return r;
     _guard_mutex_(&owners->lock);
-    *slot(owners, process) =
-        (struct known_class){.serial = process->serial, .since_ns = now, .class = *out};
+    struct known_class *known = slot(owners, call);
+    bool same = is_of(known, call) && !memcmp(&known->class, out, sizeof *out);
+    *known = (struct known_class){.pid = call->pid,
+                                  .start_time = call->start_time,
+                                  .since_ns = now,
+                                  .refused_ns = same ? known->refused_ns : 0,
+                                  .class = *out};
+    if (is_refused(known))
+        use_own(out);
     return 0;
 }
 
 /* The kernel doesn't let the owner process read it. */
-static void note_refusal(struct owners *owners, const struct process *process)
+static void note_refusal(struct owners *owners, const struct owner_call *call)
 {
     _guard_mutex_(&owners->lock);
-    struct known_class *known = slot(owners, process);
-    if (known->serial == process->serial)
-        known->class = (struct owner_class){.own = true};
+    struct known_class *known = slot(owners, call);
+    if (is_of(known, call))
+        known->refused_ns = monotonic_ns() + REFUSED_NS;
+}
+
+/* Whether that is what the kernel says to such rights, and not just what an owner process says:
+ * what it has read may have taken it over. So one is asked that has read nothing yet. */
+static bool is_refused_by_kernel(struct owners *owners, const struct owner_class *class, pid_t pid)
+{
+    const struct owner_start start = {.class = *class, .tries = pid};
+    pid_t child;
+    int control;
+
+    int r = start_process(owners, &start, pid, &child, &control);
+    if (r < 0)
+        return r == -EPERM || r == -EACCES;
+    _guard_mutex_(&owners->lock);
+    end_process(owners, child, control);
+    return false;
 }
 
 static bool is_refusal(int error) { return error == -EPERM || error == -EACCES; }
@@ -707,9 +855,30 @@ static int refuse(struct owner_answer *answer)
     return -EPERM;
 }
 
-int owners_ask(struct owners *owners, struct process *process, const struct credentials *who,
-               const struct owner_call *call, struct may_hang *work,
-               const struct interrupt *interrupt, struct owner_answer *answer)
+/* Asks one with the process's own rights. 1: the kernel lets none read it. */
+static int ask_twin(struct owners *owners, struct owner_class *class,
+                    const struct owner_request *request, struct may_hang *work,
+                    const struct interrupt *interrupt, struct owner_answer *answer)
+{
+    int r = ask(owners, class, request, work, interrupt, answer);
+    if (!is_refusal(r))
+        return r;
+    if (!is_refused_by_kernel(owners, class, request->call.pid)) {
+        clear(answer);
+        text_puts(&answer->why, "what reads the processes of that user says that it may not read "
+                                "this one, and the kernel says that it may: read again");
+        answer->error = r;
+        return r;
+    }
+    note_refusal(owners, &request->call);
+    use_own(class);
+    clear(answer);
+    return 1;
+}
+
+int owners_ask(struct owners *owners, const struct credentials *who, const struct owner_call *call,
+               struct may_hang *work, const struct interrupt *interrupt,
+               struct owner_answer *answer)
 {
     struct owner_request request = {.call = *call, .reads = who != NULL};
     struct owner_class class;
@@ -717,21 +886,82 @@ int owners_ask(struct owners *owners, struct process *process, const struct cred
 
     if (who)
         request.who = who->who;
-    int r = class_of(owners, process, &class);
+    int r = class_of(owners, call, &class);
     if (r < 0) {
         answer->error = r;
         return r;
     }
-    if (!class.own) {
-        r = ask(owners, &class, &request, work, interrupt, answer);
-        if (!is_refusal(r))
-            return r;
-        note_refusal(owners, process);
-        class = (struct owner_class){.own = true};
-        clear(answer);
-    }
+    r = class.own ? 1 : ask_twin(owners, &class, &request, work, interrupt, answer);
+    if (r <= 0)
+        return r;
     if (owners->contain == CONTAIN_STRICT &&
-        (access_read_target(process->pid, &target) < 0 || target.uid[0] || target.uid[1]))
+        (access_read_target(call->pid, &target) < 0 || target.uid[0] || target.uid[1]))
         return refuse(answer);
     return ask(owners, &class, &request, work, interrupt, answer);
+}
+
+/* ---- for the registry ---- */
+
+static void free_work(struct may_hang *work) { free(work); }
+
+/* Asks about a process, and not about a place. */
+static int ask_about(struct owners *owners, const struct owner_call *call,
+                     struct owner_answer *answer)
+{
+    struct may_hang *work = calloc(1, sizeof *work);
+
+    if (!work)
+        return -ENOMEM;
+    *work = (struct may_hang){.pid = call->pid, .free = free_work};
+    may_hang_init(work);
+    int r = owners_ask(owners, NULL, call, work, NULL, answer);
+    may_hang_unref(work);
+    return r;
+}
+
+static int examine(void *arg, pid_t pid, uint64_t start_time, bool now, struct examined *out)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    const struct owner_call call = {
+        .op = OWNER_EXAMINE, .value = now, .pid = pid, .start_time = start_time};
+
+    int r = ask_about(arg, &call, &answer);
+    if (r == 0 && owner_examined_read(&answer, out) < 0)
+        r = -EIO;
+    owner_answer_deinit(&answer);
+    return r;
+}
+
+static int identify(void *arg, pid_t pid, uint64_t start_time, struct text *out)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    const struct owner_call call = {.op = OWNER_IDENTIFY, .pid = pid, .start_time = start_time};
+
+    int r = ask_about(arg, &call, &answer);
+    if (r == 0)
+        text_add(out, answer.text.data, answer.text.size);
+    owner_answer_deinit(&answer);
+    return r == 0 ? out->error : r;
+}
+
+static int stacks(void *arg, pid_t pid, uint64_t start_time, enum stacks_form form,
+                  struct text *why, struct text *out)
+{
+    struct owner_answer answer = {.text = TEXT_INIT, .why = TEXT_INIT};
+    const struct owner_call call = {
+        .op = OWNER_STACKS, .value = form, .pid = pid, .start_time = start_time};
+
+    int r = ask_about(arg, &call, &answer);
+    text_add(why, answer.why.data, answer.why.size);
+    if (r == 0)
+        text_add(out, answer.text.data, answer.text.size);
+    owner_answer_deinit(&answer);
+    return r == 0 ? out->error : r;
+}
+
+const struct examiner *owners_examiner(struct owners *owners)
+{
+    owners->examiner = (struct examiner){
+        .arg = owners, .examine = examine, .identify = identify, .stacks = stacks};
+    return &owners->examiner;
 }

@@ -1,12 +1,16 @@
 #include "fs/owner/serve.h"
 
 #include "fs/base/array.h"
+#include "fs/format/identity.h"
+#include "fs/format/stacks.h"
+#include "fs/link/found.h"
 #include "fs/process/exited.h"
 #include "fs/process/registry.h"
 #include "fs/remote/memory/core.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 void owner_answer_deinit(struct owner_answer *answer)
@@ -61,6 +65,7 @@ int context_init(struct file_context *context, const struct server *server, stru
         .word = call->word,
         .part = call->part,
         .sampled = call->sampled,
+        .agent = call->agent,
     };
     if (!process)
         return 0;
@@ -68,16 +73,22 @@ int context_init(struct file_context *context, const struct server *server, stru
     context->recording = process_recording(process);
     if (entry_exited(entry))
         return exited_has(registry_exited(server->registry), process) ? 0 : -ESRCH;
-    context->target = process_target(process);
-    if (!context->target || (call->tid && !thread_exists(context->target, call->tid)))
-        return -ESRCH;
-    return target_alive(context->target) ? 0 : -ESRCH;
+    struct target *target = server->keeps ? process_held(process) : process_target(process);
+    bool is_there = target && (!call->tid || thread_exists(target, call->tid)) &&
+                    target_alive(target);
+    if (server->keeps && target && !atomic_load(&target->found))
+        target_unref(target);
+    else
+        context->target = target;
+    return is_there ? 0 : -ESRCH;
 }
 
 void context_refresh(struct file_context *context)
 {
-    if (context->target && !context->target->core)
-        registry_watch(context->registry, context->process);
+    struct process *process = context->process;
+
+    if (process && process->pid < TARGET_CORE_PID && process_alive(process))
+        registry_watch(context->registry, process);
 }
 
 void context_deinit(struct file_context *context)
@@ -133,6 +144,52 @@ static int find(struct file_context *context, const struct owner_call *call,
     return r;
 }
 
+static void examine(struct file_context *context, bool now, struct text *out)
+{
+    struct owner_examined examined;
+    struct found_agent agent;
+
+    memset(&examined, 0, sizeof examined);
+    if (now)
+        membership_now(context->target, &examined.membership);
+    else
+        membership_of_start(context->target->pid, &examined.membership);
+    if (found_agent_find(&context->target->memory, &agent) == 0) {
+        examined.base = agent.base;
+        examined.bias = agent.bias;
+        examined.record_addr = agent.record_addr;
+        examined.start_addr = agent.start_addr;
+        examined.pid = agent.pid;
+    }
+    text_add(out, (const char *)&examined, sizeof examined);
+}
+
+static int stacks(struct file_context *context, uint32_t form, struct text *out)
+{
+    if (form >= STACKS_FORMS)
+        return -EINVAL;
+    int r = stacks_texts[form](context->target, context->recording, &context->why, out);
+    return r == 0 ? text_finish(out) : r;
+}
+
+int owner_add_kept(const struct server *server, struct process *process,
+                   const struct owner_call *call, struct owner_answer *answer)
+{
+    _cleanup_context_ struct file_context context = {0};
+    const struct entry *directory = &layout[call->entry];
+
+    int r = context_init(&context, server, process, call);
+    for (const struct entry *e = NULL; r == 0 && (e = layout_next(directory, e));) {
+        const struct owner_name name = {.entry = (uint32_t)(e - layout)};
+        bool has = !e->is_there;
+        for (size_t i = 0; i < answer->nnames && !has; i++)
+            has = answer->names[i].entry == name.entry;
+        if (!has && e->is_there(&context))
+            r = owner_answer_add(answer, &name);
+    }
+    return r;
+}
+
 static int answer_in(struct file_context *context, const struct owner_call *call,
                      struct owner_answer *answer)
 {
@@ -141,6 +198,11 @@ static int answer_in(struct file_context *context, const struct owner_call *call
     case OWNER_LIST: return list(context, &layout[call->entry], answer);
     case OWNER_FIND: return find(context, call, answer);
     case OWNER_HAS: return layout[call->child].is_there(context) ? 0 : -ENOENT;
+    case OWNER_EXAMINE: examine(context, call->value, &answer->text); return answer->text.error;
+    case OWNER_IDENTIFY:
+        identity_program(context->target, &answer->text);
+        return text_finish(&answer->text);
+    case OWNER_STACKS: return stacks(context, call->value, &answer->text);
     default: return -EOPNOTSUPP;
     }
 }

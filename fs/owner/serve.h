@@ -16,23 +16,38 @@ enum owner_op {
     OWNER_LIST,       /* the names in the directory */
     OWNER_FIND,       /* whether the directory has what the child stands for */
     OWNER_HAS,        /* whether the directory has the child now (entry->is_there) */
+    OWNER_EXAMINE,    /* what the process is: struct owner_examined as the text */
+    OWNER_IDENTIFY,   /* what program it is: lines of format/identity.h */
+    OWNER_STACKS,     /* its stacks, in a form of format/stacks.h */
 };
 
 #define OWNER_SAMPLED_MAX 191
+#define OWNER_AGENT_MAX 1023
+
+/* What a process is. All bytes are defined. */
+struct owner_examined {
+    struct membership membership;
+    uint64_t base, bias, record_addr, start_addr; /* of its agent (link/found.h); 0: it has none */
+    int64_t pid;                                  /* what it calls itself */
+};
 
 /* What is asked. */
 struct owner_call {
-    uint32_t op;         /* enum owner_op */
-    uint32_t entry;      /* index in the layout of the file or directory */
-    uint32_t child;      /* that of the child, of OWNER_FIND and OWNER_HAS */
-    uint32_t value;      /* of OWNER_FIND: the number, where the child's name is one */
+    uint32_t op;    /* enum owner_op */
+    uint32_t entry; /* index in the layout of the file or directory */
+    uint32_t child; /* that of the child, of OWNER_FIND and OWNER_HAS */
+    /* of OWNER_FIND: the number, where the child's name is one; of OWNER_EXAMINE: 1, as it is now;
+     * of OWNER_STACKS: enum stacks_form */
+    uint32_t value;
     int32_t pid;         /* 0 outside of processes */
     int32_t tid;         /* 0: no thread */
     uint64_t start_time; /* of the process, in clock ticks since boot */
     uint32_t depth, rank;
-    struct membership membership;        /* of the process in its job ... */
-    uint32_t is_worker;                  /* ... where it is not the rank itself */
-    char sampled[OWNER_SAMPLED_MAX + 1]; /* the line of status about its profile; may be empty */
+    struct membership membership; /* of the process in its job ... */
+    uint32_t is_worker;           /* ... where it is not the rank itself */
+    /* The lines of status about its profile, and its agent, which the daemon knows; may be empty.
+     */
+    char sampled[OWNER_SAMPLED_MAX + 1], agent[OWNER_AGENT_MAX + 1];
     struct caller caller;
     /* The words of a place, which both end with a 0; of OWNER_FIND the child's, where that is
      * one. */
@@ -66,17 +81,22 @@ struct server {
     struct history *history; /* NULL: none is kept */
     struct replies *replies; /* of the command files at the place */
     const struct access *access;
+    bool
+        keeps; /* a process that wasn't read so far isn't read here: contexts have no target then */
 };
 
 /* The context of a place for the layout's functions. process: the one meant, NULL outside. call
  * stays valid meanwhile. -ESRCH: its process or thread has ended. To be released in any case. */
 int context_init(struct file_context *context, const struct server *server, struct process *process,
                  const struct owner_call *call);
-/* Takes what the agent of its process has recorded by now. */
+/* Takes what the agent of its process, if that lives, has recorded by now. */
 void context_refresh(struct file_context *context);
 void context_deinit(struct file_context *context);
 #define _cleanup_context_ _cleanup_(context_deinit)
 
+/* Adds to the answer of who reads the process the names that are there for what is kept of it. */
+int owner_add_kept(const struct server *server, struct process *process,
+                   const struct owner_call *call, struct owner_answer *answer);
 /* Answers a call. process: the one meant, NULL outside of processes; who: in whose name a file is
  * read, NULL where that isn't asked; interrupt is raised when nobody waits for the answer any more.
  * Returns answer->error. */

@@ -141,6 +141,16 @@ const char *proc_status_field(const char *status, const char *name)
     return NULL;
 }
 
+pid_t proc_tracer(pid_t tid)
+{
+    char status[8192];
+
+    if (proc_read(tid, "status", status, sizeof status) <= 0)
+        return 0;
+    const char *field = proc_status_field(status, "TracerPid");
+    return field ? (pid_t)strtol(field, NULL, 10) : 0;
+}
+
 bool proc_status_ids(const char *status, const char *name, unsigned ids[4])
 {
     const char *p = proc_status_field(status, name);

@@ -8,7 +8,7 @@
  * Yama says of debuggers. */
 static bool invites(struct process *process)
 {
-    struct target *target = process_target(process);
+    struct target *target = process_held(process);
     struct found_agent found;
 
     bool runs = target && found_agent_find(&target->memory, &found) == 0 && found.running;

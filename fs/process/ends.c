@@ -215,7 +215,7 @@ static int start(struct ends *ends)
 /* A pidfd of its own: that of the target goes with the target. */
 static int copy_pidfd(struct process *process)
 {
-    struct target *target = process_target(process);
+    struct target *target = process_held(process);
     int fd = target && target->pidfd >= 0 ? fcntl(target->pidfd, F_DUPFD_CLOEXEC, 0) : -1;
 
     target_unref(target);

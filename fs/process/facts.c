@@ -17,25 +17,25 @@ void facts_merge_access(struct access_target *all, const struct access_target *n
     all->permitted |= now->permitted;
 }
 
-static void add_identity(struct target *target, int64_t rank, const struct access_target *access,
-                         struct text *out)
+static void add_identity(const struct target *target, const struct text *program, int64_t rank,
+                         const struct access_target *access, struct text *out)
 {
     text_printf(out, "Pid: %d\n", target->pid);
-    identity_program(target, out);
+    text_add(out, program->data, program->size);
     text_printf(out, "Uid: %u\nGid: %u\n", access->uid[1], access->gid[1]);
     identity_started(target->start_time, out);
     if (rank >= 0)
         text_printf(out, "Rank: %ld\n", (long)rank);
 }
 
-int facts_new(struct target *target, int64_t rank, struct facts **out)
+int facts_new(struct target *target, const struct text *program, int64_t rank, struct facts **out)
 {
     struct facts *facts = calloc(1, sizeof *facts);
     if (!facts)
         return -ENOMEM;
     int r = access_read_target(target->pid, &facts->access);
     if (r == 0) {
-        add_identity(target, rank, &facts->access, &facts->identity);
+        add_identity(target, program, rank, &facts->access, &facts->identity);
         /* else it may be a successor's */
         r = target_alive(target) ? facts->identity.error : -ESRCH;
     }

@@ -11,8 +11,9 @@ struct facts {
     struct text identity;        /* lines of its status */
 };
 
-/* The facts of a process as they are now; rank -1: none. -ESRCH, -ENOMEM. */
-int facts_new(struct target *target, int64_t rank, struct facts **out);
+/* The facts of a process as they are now; program: lines of format/identity.h; rank -1: none.
+ * -ESRCH, -ENOMEM. */
+int facts_new(struct target *target, const struct text *program, int64_t rank, struct facts **out);
 void facts_free(struct facts *facts); /* NULL is fine */
 
 /* Makes `all` as strict as both are: who isn't the same user any more, or isn't

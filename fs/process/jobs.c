@@ -5,6 +5,7 @@
 #include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
+#include "fs/process/examiner.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -41,21 +42,39 @@ static uint64_t wait_of(const struct process *process, uint64_t took_ns)
     return wait < AGAIN_LEAST_NS ? AGAIN_LEAST_NS : wait > AGAIN_MOST_NS ? AGAIN_MOST_NS : wait;
 }
 
+/* As it is now. */
+static bool read_membership(struct process *process, struct membership *out)
+{
+    const struct examiner *examiner = process->examiner;
+    struct examined now;
+
+    if (examiner) {
+        int r = examiner->examine(examiner->arg, process->pid, process->start_time, true, &now);
+        *out = now.membership;
+        return r == 0;
+    }
+    struct target *target = process_target(process);
+    if (target)
+        membership_now(target, out);
+    target_unref(target);
+    return target;
+}
+
 static void look_run(struct may_hang *work)
 {
     struct look *look = (struct look *)work;
     struct process *process = look->process;
-    struct target *target = process_target(process);
+    struct target *target = process_held(process);
     uint64_t begun = monotonic_ns();
     struct membership now;
 
     if (!target)
         return;
-    membership_now(target, &now);
+    bool known = read_membership(process, &now);
     bool lives = target_alive(target); /* else it may be a successor's */
     look->executed = lives && !target_same_program(target);
     target_unref(target);
-    if (!lives || look->executed)
+    if (!known || !lives || look->executed)
         return;
     uint64_t ended = monotonic_ns();
     _guard_mutex_(&process->lock);

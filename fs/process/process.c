@@ -3,8 +3,10 @@
 #include "agent/base/cleanup.h"
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
+#include "fs/format/identity.h"
 #include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
+#include "fs/process/examiner.h"
 #include "fs/process/facts.h"
 #include "fs/remote/memory/core.h"
 #include "fs/sampler/profile.h"
@@ -36,10 +38,54 @@ void process_unref(struct process *process)
     free(process);
 }
 
-struct target *process_target(struct process *process)
+struct target *process_held(struct process *process)
 {
     _guard_mutex_(&process->lock);
     return process->target ? target_ref(process->target) : NULL;
+}
+
+/* Finding the interpreter of a process that others have examined. */
+struct finding {
+    struct may_hang work;
+    struct target *target; /* a reference */
+    int error;
+};
+
+static void find(struct may_hang *work)
+{
+    struct finding *finding = (struct finding *)work;
+
+    finding->error = target_find(finding->target);
+}
+
+static void finding_free(struct may_hang *work)
+{
+    target_unref(((struct finding *)work)->target);
+    free(work);
+}
+
+static bool is_found(struct target *target)
+{
+    struct finding *finding = atomic_load(&target->found) ? NULL : calloc(1, sizeof *finding);
+
+    if (!finding)
+        return atomic_load(&target->found);
+    finding->work = (struct may_hang){.pid = target->pid, .run = find, .free = finding_free};
+    finding->target = target_ref(target);
+    may_hang_init(&finding->work);
+    bool found = may_hang_run(&finding->work, NULL) == 0 && finding->error == 0;
+    may_hang_unref(&finding->work);
+    return found;
+}
+
+struct target *process_target(struct process *process)
+{
+    struct target *target = process_held(process);
+
+    if (!target || is_found(target))
+        return target;
+    target_unref(target);
+    return NULL;
 }
 
 bool process_alive(struct process *process)
@@ -48,17 +94,38 @@ bool process_alive(struct process *process)
     return process->target && target_alive(process->target);
 }
 
+static bool has_facts(struct process *process)
+{
+    _guard_mutex_(&process->lock);
+    return process->facts;
+}
+
+/* What program it is, which doesn't change. */
+static int identify(struct process *process, struct target *target, struct text *out)
+{
+    const struct examiner *examiner = process->examiner;
+
+    if (has_facts(process))
+        return 0;
+    if (examiner)
+        return examiner->identify(examiner->arg, process->pid, process->start_time, out);
+    identity_program(target, out);
+    return out->error;
+}
+
 /* Takes down what will be wanted when it has ended, anew when some time has passed: who may
  * look at it may have changed. */
 static void learn(struct process *process, struct target *target)
 {
     unsigned long long last = atomic_load(&process->learned), now = monotonic_ns();
+    _cleanup_(text_deinit) struct text program = TEXT_INIT;
     struct facts *facts;
 
     if ((last && now - last < FACTS_FRESH_NS) ||
         !atomic_compare_exchange_strong(&process->learned, &last, now))
         return;
-    if (facts_new(target, process->rank, &facts) < 0) {
+    if (identify(process, target, &program) < 0 ||
+        facts_new(target, &program, process->rank, &facts) < 0) {
         atomic_store(&process->learned, 0);
         return;
     }
@@ -75,14 +142,29 @@ struct watching {
     struct process *process; /* a reference */
 };
 
+/* Whether its agent is known by now, or there may be one. Who reads the process looks for it. */
+static bool look_for_agent(struct process *process)
+{
+    struct examined now;
+
+    if (!process->examiner || !recording_wants_agent(process->recording))
+        return true;
+    bool is_there = process->examiner->examine(process->examiner->arg, process->pid,
+                                               process->start_time, false, &now) == 0 &&
+                    now.agent.record_addr;
+    recording_tell_agent(process->recording, is_there ? &now.agent : NULL);
+    return is_there;
+}
+
 static void watch(struct may_hang *work)
 {
     struct process *process = ((struct watching *)work)->process;
-    struct target *target = process_target(process);
+    struct target *target = process_held(process);
 
     if (!target)
         return;
-    recording_refresh(process->recording, target);
+    if (look_for_agent(process))
+        recording_refresh(process->recording, target);
     if (recording_any(process->recording) || profile_any(process->profile))
         learn(process, target);
     target_unref(target);
@@ -195,7 +277,7 @@ void process_tell(struct process *process, const struct membership *membership, 
 /* What its watches know of their owner. */
 static void owner_ref(void *of) { process_ref(of); }
 static void owner_unref(void *of) { process_unref(of); }
-static struct target *owner_target(void *of) { return process_target(of); }
+static struct target *owner_target(void *of) { return process_held(of); }
 
 static int new_watches(struct process *process)
 {
@@ -228,28 +310,65 @@ static struct process *new_process(void)
     return process;
 }
 
-int process_new(pid_t pid, struct process **out)
+/* Takes over the target. */
+static int new_living(struct target *target, struct process **out)
 {
     struct process *process = new_process();
-    if (!process)
+    if (!process) {
+        target_unref(target);
         return -ENOMEM;
-    process->pid = pid;
-    int r = target_open(pid, &process->target);
+    }
+    process->pid = target->pid;
+    process->target = target;
+    int r = recording_new(&process->recording);
     if (r == 0)
-        r = recording_new(&process->recording);
-    if (r == 0)
-        r = profile_new(pid, &process->profile);
+        r = profile_new(process->pid, &process->profile);
     if (r == 0)
         r = new_watches(process);
     if (r < 0) {
         process_unref(process);
         return r;
     }
-    process->start_time = process->target->start_time;
+    process->start_time = target->start_time;
     process->started = began(process->start_time);
-    membership_of_start(pid, &process->membership);
-    atomic_init(&process->rank, process->membership.rank);
     *out = process;
+    return 0;
+}
+
+static void begin_membership(struct process *process, const struct membership *of)
+{
+    process->membership = *of;
+    atomic_store(&process->rank, of->rank);
+}
+
+int process_new(pid_t pid, struct process **out)
+{
+    struct membership membership;
+    struct target *target;
+
+    int r = target_open(pid, &target);
+    if (r == 0)
+        r = new_living(target, out);
+    if (r < 0)
+        return r;
+    membership_of_start(pid, &membership);
+    begin_membership(*out, &membership);
+    return 0;
+}
+
+int process_new_examined(pid_t pid, const struct examiner *examiner,
+                         const struct examined *examined, struct process **out)
+{
+    struct target *target;
+
+    int r = target_hold(pid, &target);
+    if (r == 0)
+        r = new_living(target, out);
+    if (r < 0)
+        return r;
+    (*out)->examiner = examiner;
+    recording_tell_agent((*out)->recording, examined->agent.record_addr ? &examined->agent : NULL);
+    begin_membership(*out, &examined->membership);
     return 0;
 }
 

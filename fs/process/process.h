@@ -9,6 +9,8 @@
 #include "fs/remote/moment/target.h"
 
 struct access_target;
+struct examined;
+struct examiner;
 struct facts;
 struct profile;
 struct user_ns;
@@ -21,7 +23,8 @@ struct process {
     uint64_t start_time;     /* clock ticks since boot */
     struct timespec started; /* the same by CLOCK_REALTIME, as it was when the process was found */
     uint64_t serial;         /* no two have the same */
-    atomic_llong rank;       /* of membership, -1: none */
+    const struct examiner *examiner; /* who reads it; NULL: this process does */
+    atomic_llong rank;               /* of membership, -1: none */
     _Atomic(struct error_ring *) errors;
     struct replies replies;      /* to what was written to its command files */
     struct recording *recording; /* what its agent records */
@@ -44,8 +47,10 @@ struct process {
 
 struct process *process_ref(struct process *process);
 void process_unref(struct process *process);
-/* The target of a process with a reference, NULL once it has ended. */
+/* The target of a process with a reference; NULL once it has ended, or if it can't be read. */
 struct target *process_target(struct process *process);
+/* The target, of which nothing may have been read yet (target_hold()); NULL once it has ended. */
+struct target *process_held(struct process *process);
 /* Whether it is still there; what it executes now isn't looked at. */
 bool process_alive(struct process *process);
 /* Holds what its agent has recorded by now (recording_refresh()), and who may look at that and at
@@ -73,6 +78,10 @@ int process_new_core(struct core *core, unsigned number, const struct user_ns *n
 pid_t process_number(const struct process *process);
 /* Opens the process pid; errors as target_open(). The caller owns one reference. */
 int process_new(pid_t pid, struct process **out);
+/* Holds on to a process that runs CPython, as the examiner has said, who stays valid and reads it.
+ * Errors as target_hold(). The caller owns one reference. */
+int process_new_examined(pid_t pid, const struct examiner *examiner,
+                         const struct examined *examined, struct process **out);
 
 /* Processes, each with a reference; NULL: it was taken out. */
 struct process_list {

@@ -7,6 +7,7 @@
 #include "fs/proc/last_look.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/crashes.h"
+#include "fs/process/examiner.h"
 #include "fs/process/ends.h"
 #include "fs/process/profiler.h"
 #include "fs/remote/memory/core.h"
@@ -45,6 +46,7 @@ struct registry {
     struct record *buckets[BUCKETS];
     uint64_t serial;
     uint64_t swept;
+    const struct examiner *examiner; /* NULL: this process reads */
     struct exited *exited;
     struct ends *ends;
     struct crashes *crashes;
@@ -75,6 +77,11 @@ int registry_new(struct registry **out)
     }
     *out = registry;
     return 0;
+}
+
+void registry_set_examiner(struct registry *registry, const struct examiner *examiner)
+{
+    registry->examiner = examiner;
 }
 
 /* Two files may have one name. */
@@ -381,6 +388,24 @@ static void resume_profile(struct process *process)
     target_unref(target);
 }
 
+static int open_process(struct registry *registry, pid_t pid, const struct proc_stat *stat,
+                        struct process **out)
+{
+    const struct examiner *examiner = registry->examiner;
+    struct examined examined;
+
+    if (!examiner)
+        return process_new(pid, out);
+    int r = examiner->examine(examiner->arg, pid, stat->start_time, false, &examined);
+    return r == 0 ? process_new_examined(pid, examiner, &examined, out) : r;
+}
+
+/* Of an examiner: nothing is known of the process. */
+static bool is_no_answer(int error)
+{
+    return error == -EAGAIN || error == -EIO || error == -ETIMEDOUT;
+}
+
 /* Looks at a process itself: on a thread that may hang (struct look). */
 static int look_at(struct registry *registry, pid_t pid, struct proc_stat stat,
                    struct process **out)
@@ -389,7 +414,7 @@ static int look_at(struct registry *registry, pid_t pid, struct proc_stat stat,
         struct process *process = NULL;
         struct proc_stat after;
 
-        int found = process_new(pid, &process);
+        int found = open_process(registry, pid, &stat, &process);
         int r = proc_stat_read(pid, &after);
         if (r == 0 && (after.state == 'Z' || after.state == 'X'))
             r = -ESRCH;
@@ -403,10 +428,10 @@ static int look_at(struct registry *registry, pid_t pid, struct proc_stat stat,
             stat = after;
             continue;
         }
-        if (proc_lacks_means(found))
+        if (proc_lacks_means(found) || (registry->examiner && is_no_answer(found)))
             return found;
         r = registry_note(registry, pid, &stat, process, found, out);
-        if (r == 0)
+        if (r == 0 && profile_any((*out)->profile))
             resume_profile(*out);
         return r;
     }

@@ -8,6 +8,7 @@
 #include "fs/process/process.h"
 
 struct core;
+struct examiner;
 struct exited;
 struct profile_request;
 struct session;
@@ -17,10 +18,13 @@ struct registry;
 /* -ENOMEM, -EMFILE. */
 int registry_new(struct registry **out);
 void registry_free(struct registry *registry);
+/* From now on processes are read by that one, which stays valid; only before there are other
+ * threads. */
+void registry_set_examiner(struct registry *registry, const struct examiner *examiner);
 
 /* The process pid, with a reference. -ENOENT: no such process, or it runs no CPython; -EPERM,
  * -EACCES: the daemon may not inspect it; -ETIMEDOUT: it hangs (proc/may_hang.h); -EAGAIN, -EMFILE,
- * -ENOMEM. */
+ * -ENOMEM; -EIO: who reads it has crashed. */
 int registry_lookup(struct registry *registry, pid_t pid, struct process **out);
 
 /* Lists the processes, ascending by pid, but for those that hang before it is known what they are;

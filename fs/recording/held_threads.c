@@ -74,6 +74,22 @@ static int read_own(struct target *target, uint64_t address, const struct lwp_li
     return r;
 }
 
+static int read_pausing(struct target *target, uint64_t address, struct held_list *out)
+{
+    _cleanup_free_ struct probe_pause *pauses = malloc(PROBE_STOPS_MAX * sizeof *pauses);
+    _cleanup_free_ uint64_t *items = malloc(PROBE_STOPS_MAX * sizeof *items);
+    int r = pauses && items ? 0 : -ENOMEM;
+
+    if (r == 0)
+        r = memory_read(&target->memory, address, pauses, PROBE_STOPS_MAX * sizeof *pauses);
+    for (size_t i = 0; r == 0 && i < PROBE_STOPS_MAX; i++)
+        if (pauses[i].thread != PROBE_PAUSE_FREE && pauses[i].thread != PROBE_PAUSE_TAKEN)
+            items[out->npausing++] = pauses[i].thread;
+    if (out->npausing)
+        out->pausing = steal_pointer(items);
+    return r;
+}
+
 static int read_record(struct target *target, const struct probe_agent_record *record,
                        struct held_list *out)
 {
@@ -83,6 +99,8 @@ static int read_record(struct target *target, const struct probe_agent_record *r
 
     if (r == 0 && stopped)
         r = read_table(target, record->stops, &lwps, out);
+    if (r == 0 && record->pauses)
+        (void)read_pausing(target, record->pauses, out); /* else none are known */
     if (r == 0)
         (void)read_own(target, record->own, &lwps, out);
     return r;
@@ -114,6 +132,7 @@ int held_list_read(struct target *target, struct recording *recording, struct he
 void held_list_deinit(struct held_list *list)
 {
     free(list->items);
+    free(list->pausing);
     *list = (struct held_list){0};
 }
 
@@ -123,6 +142,14 @@ const struct held *held_find(const struct held_list *list, pid_t tid)
         if (list->items[i].tid == tid)
             return &list->items[i];
     return NULL;
+}
+
+bool held_is_pausing(const struct held_list *list, uint64_t thread)
+{
+    for (size_t i = 0; i < list->npausing; i++)
+        if (list->pausing[i] == thread)
+            return true;
+    return false;
 }
 
 bool held_is_own(const struct held_list *list, pid_t tid)

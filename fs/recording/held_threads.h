@@ -18,6 +18,8 @@ struct held {
 struct held_list {
     struct held *items; /* ascending by tid */
     size_t n;
+    uint64_t *pausing; /* those that are to stop at the next line that they run, by pthread_t */
+    size_t npausing;
     pid_t own[PROTO_OWN_MAX]; /* the agent's threads, in the daemon's pid namespace */
     size_t nown;
 };
@@ -27,6 +29,7 @@ struct held_list {
  * (held_list_deinit). */
 int held_list_read(struct target *target, struct recording *recording, struct held_list *out);
 void held_list_deinit(struct held_list *list);
+bool held_is_pausing(const struct held_list *list, uint64_t thread);
 bool held_is_own(const struct held_list *list, pid_t tid);
 /* Says of the threads of a snapshot what holds them, and leaves the agent's own out of it, but for
  * `tid`; 0: all of them. */

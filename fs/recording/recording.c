@@ -36,6 +36,7 @@ struct recording {
     struct found_agent agent;
     bool found;                                    /* agent is there, running or not */
     bool looked;                                   /* for it, once already */
+    bool told;                                     /* by others, who do that from then on */
     uint64_t look_after, wait;                     /* CLOCK_MONOTONIC, ns */
     struct probe_ring_place seen[PROTO_RINGS_MAX]; /* that have been dealt with */
 
@@ -211,15 +212,18 @@ static int take_changes(struct recording *recording, const struct target *target
     return result;
 }
 
-/* Walks the target's mappings, which takes a while: not at each occasion. */
-static int look_for_agent(struct recording *recording, struct target *target)
+/* Whether an agent is worth to be looked for now. */
+static bool is_due(const struct recording *recording)
 {
-    uint64_t now = monotonic_ns();
+    return atomic_load(&recording->expected) &&
+           (atomic_load(&recording->at_once) || monotonic_ns() >= recording->look_after);
+}
 
+/* One is looked for. */
+static void note_look(struct recording *recording)
+{
     if (atomic_exchange(&recording->at_once, false))
-        recording->look_after = recording->wait = 0;
-    if (!atomic_load(&recording->expected) || now < recording->look_after)
-        return recording->found ? 0 : -ENOENT;
+        recording->wait = 0;
     atomic_store(&recording->expected, false);
     if (recording->looked) {
         recording->wait = recording->wait ? recording->wait * 2 : LOOK_WAIT_MIN;
@@ -227,8 +231,16 @@ static int look_for_agent(struct recording *recording, struct target *target)
             recording->wait = LOOK_WAIT_MAX;
     }
     recording->looked = true;
-    recording->look_after = now + recording->wait;
+    recording->look_after = monotonic_ns() + recording->wait;
     memset(recording->seen, 0, sizeof recording->seen); /* it may be another one's record */
+}
+
+/* Walks the target's mappings, which takes a while: not at each occasion. */
+static int look_for_agent(struct recording *recording, struct target *target)
+{
+    if (recording->told || !is_due(recording))
+        return recording->found ? 0 : -ENOENT;
+    note_look(recording);
     int r = found_agent_find(&target->memory, &recording->agent);
     recording->found = r == 0;
     return r;
@@ -269,9 +281,7 @@ bool recording_due(struct recording *recording)
 {
     if (pthread_mutex_trylock(&recording->looking) != 0)
         return true; /* somebody reads it */
-    bool due = recording->found ||
-               (atomic_load(&recording->expected) &&
-                (atomic_load(&recording->at_once) || monotonic_ns() >= recording->look_after));
+    bool due = recording->found || is_due(recording);
     pthread_mutex_unlock(&recording->looking);
     return due;
 }
@@ -294,6 +304,25 @@ void recording_expect(struct recording *recording, bool at_once)
     if (at_once)
         atomic_store(&recording->at_once, true);
     atomic_store(&recording->expected, true);
+}
+
+bool recording_wants_agent(struct recording *recording)
+{
+    if (pthread_mutex_trylock(&recording->looking) != 0)
+        return false; /* somebody looks */
+    bool wants = !(recording->found && recording->agent.running) && is_due(recording);
+    pthread_mutex_unlock(&recording->looking);
+    return wants;
+}
+
+void recording_tell_agent(struct recording *recording, const struct found_agent *agent)
+{
+    _guard_mutex_(&recording->looking);
+    recording->told = true;
+    note_look(recording);
+    recording->found = agent != NULL;
+    if (agent)
+        recording->agent = *agent;
 }
 
 /* ---- what is held ---- */

@@ -28,6 +28,11 @@ bool recording_due(struct recording *recording);
 /* There may be an agent now that wasn't there when it was last looked for. at_once: the next
  * refresh looks for it, however recent the last look was. */
 void recording_expect(struct recording *recording, bool at_once);
+/* Who reads the target (process/examiner.h) has looked for an agent: NULL, there is none; else
+ * where it is, and its record is still to be read. Refreshes never look for one themselves then. */
+void recording_tell_agent(struct recording *recording, const struct found_agent *agent);
+/* Whether that is wanted again. */
+bool recording_wants_agent(struct recording *recording);
 /* Lets go of all rings. */
 void recording_clear(struct recording *recording);
 

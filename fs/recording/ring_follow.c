@@ -46,6 +46,19 @@ static void note_lost(const struct ring_follower *follower, uint64_t count)
         follower->lost(follower->arg, count);
 }
 
+/* The block to look at after this one, of which all rows before `row` were passed on: the same once
+ * more, if rows came to it between it was seen and the next one was begun. */
+static struct ring_held next_of(const struct ring_reader *reader, const struct ring_held *held,
+                                uint64_t row)
+{
+    struct ring_held next = ring_see(reader, held->sequence + 1);
+
+    if (!next.sequence || next.first <= row)
+        return next;
+    struct ring_held again = ring_see(reader, held->sequence);
+    return again.sequence && again.used > held->used ? again : next;
+}
+
 int ring_reader_follow(struct ring_reader *reader, struct ring_position *at,
                        const struct ring_follower *follower)
 {
@@ -73,7 +86,7 @@ int ring_reader_follow(struct ring_reader *reader, struct ring_position *at,
         r = ring_pass_rows(reader, &held, pass_new, &following, &n, &good);
         if (at->row < ring_count_add(held.first, n))
             at->row = ring_count_add(held.first, n);
-        held = ring_see(reader, held.sequence + 1);
+        held = next_of(reader, &held, at->row);
     }
     uint64_t dropped = __atomic_load_n(&header->dropped, __ATOMIC_RELAXED);
     if (dropped > at->dropped && dropped <= RING_COUNT_MAX)

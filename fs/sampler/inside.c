@@ -286,10 +286,10 @@ static void collect(struct sampler *sampler)
 static bool is_debugged(pid_t pid)
 {
     char path[48];
-    pid_t tracer = watch_tracer_of(pid);
+    pid_t tracer = proc_tracer(pid);
 
     snprintf(path, sizeof path, "/proc/self/task/%d", (int)tracer);
-    return tracer && access(path, F_OK) < 0;
+    return tracer && access(path, F_OK) < 0 && !tracer_brief(tracer);
 }
 
 /* ---- seccomp filters ---- */

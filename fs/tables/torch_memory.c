@@ -98,7 +98,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     for (size_t i = 0; r == 0 && i < pieces.n;)
         i += add_device(pieces.items + i, pieces.n - i, rows);
     free(pieces.items);
-    torch_add_cut(&models, rows, TORCH_MEMORY_DEVICE);
+    torch_add_cut(&models, use, rows, -1, TORCH_MEMORY_DEVICE);
     return r;
 }
 

@@ -54,7 +54,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         r = stop_reason(scene->stop);
     }
     view_free(view);
-    torch_add_cut(&models, rows, TORCH_OPTIMIZERS_OPTIMIZER);
+    torch_add_cut(&models, use, rows, -1, TORCH_OPTIMIZERS_OPTIMIZER);
     return r;
 }
 

@@ -106,7 +106,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     for (size_t i = 0; r == 0 && i < models.nheld && !rows->error; i++)
         if (models.held[i].as == HELD_AS_PARAMETER && !is_again(&models, i))
             r = add(&reading, &models.held[i]);
-    torch_add_cut(&models, rows, TORCH_PARAMETERS_NAME);
+    torch_add_cut(&models, use, rows, TORCH_PARAMETERS_MODEL, TORCH_PARAMETERS_NAME);
     return r;
 }
 

@@ -69,7 +69,7 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
     if (r)
         return r < 0 ? r : 0;
     r = torch_tensors_visit(scene->target, &models, add, &reading);
-    torch_add_cut(&models, rows, TORCH_TENSORS_NAME);
+    torch_add_cut(&models, use, rows, TORCH_TENSORS_MODEL, TORCH_TENSORS_NAME);
     text_deinit(&reading.text);
     return r;
 }

@@ -63,10 +63,20 @@ bool torch_is_wanted(const struct use *use, unsigned column, const char *text)
     return !*equal || !strcmp(equal, text);
 }
 
-void torch_add_cut(const struct torch_models *models, struct rows *rows, unsigned column)
+static void add_row(const struct use *use, struct rows *rows, int model, unsigned column,
+                    const char *text)
 {
-    if (!models->cut)
-        return;
     rows_add(rows);
-    rows_text(rows, column, "[cut: there is more than can be looked at]");
+    rows_text(rows, column, text);
+    if (model >= 0 && *use->bounds[model].equal)
+        rows_text(rows, (unsigned)model, use->bounds[model].equal);
+}
+
+void torch_add_cut(const struct torch_models *models, const struct use *use, struct rows *rows,
+                   int model, unsigned column)
+{
+    if (models->cut)
+        add_row(use, rows, model, column, "[cut: there is more than can be looked at]");
+    if (models->torn)
+        add_row(use, rows, model, column, "[torn: what changed each time it was read isn't here]");
 }

@@ -21,5 +21,7 @@ void torch_shape_set(struct rows *rows, unsigned shape, const struct tensor *ten
 int torch_models_find(struct scene *scene, struct torch_models *models);
 /* Whether a row with this text in a column may be wanted. */
 bool torch_is_wanted(const struct use *use, unsigned column, const char *text);
-/* A last row that says so, if not all was looked at: in this column. */
-void torch_add_cut(const struct torch_models *models, struct rows *rows, unsigned column);
+/* Last rows that say so, in this column, if not all was looked at, or could be read. model: a
+ * column that has the name of a model, or -1; where one model is wanted, it is said of that one. */
+void torch_add_cut(const struct torch_models *models, const struct use *use, struct rows *rows,
+                   int model, unsigned column);

@@ -50,6 +50,15 @@ static struct claim *find(pid_t pid)
     return NULL;
 }
 
+bool claim_exists(pid_t pid)
+{
+    struct claim *claim = find(pid);
+
+    if (claim)
+        claim_unref(claim);
+    return claim != NULL;
+}
+
 static pid_t process_of(pid_t tid)
 {
     char status[8192];

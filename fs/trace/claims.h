@@ -43,6 +43,8 @@ void claim_leave(struct claim *claim);
 struct claim *claim_ref(struct claim *claim);
 void claim_unref(struct claim *claim);
 
+/* Whether anybody claims the process. */
+bool claim_exists(pid_t pid);
 /* Stops a thread whose process is claimed; hold must stay where it is until the release. -ENOENT:
  * nobody claims it; -ETIMEDOUT; -ESRCH. */
 int claim_hold(pid_t tid, uint64_t deadline_ns, struct claim_hold *hold);

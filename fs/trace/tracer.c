@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -62,22 +63,38 @@ struct tracer {
 
 /* ---- stopping ---- */
 
-int tracer_seize(pid_t tid)
+bool tracer_brief(pid_t tracer)
 {
+    char name[sizeof TRACER_NAME + 1]; /* and a newline */
+
+    ssize_t n = proc_read(tracer, "comm", name, sizeof name);
+    return n <= 0 || !strcmp(name, TRACER_NAME "\n");
+}
+
+int tracer_seize(pid_t tid, uintptr_t options)
+{
+    uint64_t start = monotonic_ns();
     char status[STATUS_MAX];
 
     /* a tracer may come and go between the two looks, but not each time */
-    for (int i = 0; i < SEIZE_TRIES; i++) {
-        if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) == 0)
+    for (int free = 0; free < SEIZE_TRIES;) {
+        if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)options) == 0)
             return 0;
         if (errno == ESRCH || proc_read(tid, "status", status, sizeof status) <= 0)
             return -ESRCH;
         const char *state = proc_status_field(status, "State");
         if (state && (*state == 'Z' || *state == 'X'))
             return -ESRCH;
-        const char *tracer = proc_status_field(status, "TracerPid");
-        if (tracer && *tracer != '0')
+        const char *field = proc_status_field(status, "TracerPid");
+        pid_t tracer = field ? (pid_t)strtol(field, NULL, 10) : 0;
+        if (!tracer) {
+            free++;
+            continue;
+        }
+        if (tracer == gettid() || !tracer_brief(tracer) ||
+            monotonic_ns() - start > TRACER_STOP_DEADLINE_NS)
             return -EBUSY;
+        nap_ns(NAP_NS);
     }
     return -EPERM;
 }
@@ -150,7 +167,7 @@ static int stop(struct tracer *tracer, pid_t tid)
         return -ENFILE;
     if (callers_has(tid))
         return -EDEADLK;
-    int r = tracer_seize(tid);
+    int r = tracer_seize(tid, 0);
     if (r < 0)
         return r == -EBUSY ? hold(tracer, tid) : r;
     if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) < 0)

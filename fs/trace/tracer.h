@@ -22,6 +22,8 @@
 #define TRACER_READ_DEADLINE_NS 1000000000ull
 /* What threads are called that stop others for a moment: who meets one waits for its end. */
 #define TRACER_NAME "probefs-tracer"
+/* Whether thread `tracer` is one of those, of whatever process; also if it is gone by now. */
+bool tracer_brief(pid_t tracer);
 
 struct tracer;
 
@@ -33,16 +35,19 @@ int tracer_run(int (*work)(struct tracer *tracer, void *arg), void *arg);
  * by TRACER_READ_DEADLINE_NS. Returns as above. */
 int tracer_read(pthread_mutex_t *turn, int (*work)(struct tracer *tracer, void *arg), void *arg);
 
-/* Begins to trace one thread, which runs on. The kernel says EPERM to all of these: -EPERM, it is
- * not allowed, whatever error a seccomp filter or a security module chose; -EBUSY, another tracer
- * has it; -ESRCH, it has ended. */
-int tracer_seize(pid_t tid);
-/* Stops one thread; one of a process that this daemon traces anyway (trace/claims.h), too. -EBUSY:
- * another tracer has it; -EPERM; -ESRCH: it is gone; -EDEADLK: it waits for an answer of this
+/* Stops one thread; one of a process that this daemon traces anyway (trace/claims.h), too. Who
+ * stops several does so by ascending number, so that no two wait for each other. -EBUSY: another
+ * tracer has it, and for long; -EPERM; -ESRCH: it is gone; -EDEADLK: it waits for an answer of this
  * daemon; -ENFILE: too many are stopped. -ETIMEDOUT: it did not stop in time, as it sleeps in the
  * kernel beyond interruption or gets no processor; it stops before it executes anything of its own,
  * and so stands still for whoever reads its memory, until it is let go. */
 int tracer_stop(struct tracer *tracer, pid_t tid);
+/* Begins to trace one thread, which runs on; options: ptrace(2)'s. It waits for whoever traces it
+ * for a moment: another process of this daemon (owner/owner.h), or another daemon. The kernel says
+ * EPERM to all of these: -EPERM, it is not allowed, whatever error a seccomp filter or a security
+ * module chose; -EBUSY, another tracer has it, and for long, or the caller itself; -ESRCH, it has
+ * ended. */
+int tracer_seize(pid_t tid, uintptr_t options);
 /* Waits until a thread that is traced has stopped, and for nothing else of it. *status: the signal,
  * and above it the PTRACE_EVENT, as in wait(2)'s status >> 8. -ESRCH: it ended; -ETIMEDOUT;
  * -EDEADLK: it waits for an answer of this daemon. */

@@ -334,7 +334,7 @@ int all_backtrace_render(struct file_context *context, struct text *out)
 
 /* ---- folded ---- */
 
-/* Sorts the lines, each of which ends in " 1". */
+/* Sorts the lines, each of which ends in " 1"; what doesn't isn't one. */
 static int sort_lines(struct all *all)
 {
     int r = 0;
@@ -342,6 +342,8 @@ static int sort_lines(struct all *all)
     for (size_t i = 0; i < all->n; i++) {
         char *line = all->ones[i].text.data, *end;
         for (; r == 0 && line && (end = strchr(line, '\n')); line = end + 1) {
+            if (end - line < 2 || memcmp(end - 2, " 1", 2))
+                continue;
             end[-2] = 0;
             r = add_stack(all, line, i);
         }

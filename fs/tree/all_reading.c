@@ -4,6 +4,7 @@
 #include "agent/base/clock.h"
 #include "fs/base/array.h"
 #include "fs/proc/may_hang.h"
+#include "fs/process/examiner.h"
 #include "fs/tables/every_process.h"
 
 #include <errno.h>
@@ -18,11 +19,31 @@ struct reading {
     int error;
 };
 
+/* By who reads the process in the daemon's place, if it is text of format/stacks.h. False: it is
+ * read here. */
+static bool ask_examiner(struct reading *reading)
+{
+    const struct process *process = reading->process;
+    const struct examiner *examiner = process->examiner;
+
+    for (unsigned form = 0; examiner && form < STACKS_FORMS; form++) {
+        if (stacks_texts[form] == reading->render) {
+            reading->error = examiner->stacks(examiner->arg, process->pid, process->start_time,
+                                              (enum stacks_form)form, &reading->why,
+                                              &reading->text);
+            return true;
+        }
+    }
+    return false;
+}
+
 static void read_run(struct may_hang *work)
 {
     struct reading *reading = (struct reading *)work;
-    struct target *target = process_target(reading->process);
 
+    if (ask_examiner(reading))
+        return;
+    struct target *target = process_target(reading->process);
     reading->error = target ? reading->render(target, process_recording(reading->process),
                                               &reading->why, &reading->text)
                             : -ESRCH;

@@ -22,7 +22,9 @@ struct file_context {
     /* of a file: in whose name it is read, or something is done; NULL where a name is looked up */
     struct principals *principals;
     struct process *process; /* NULL outside a <pid>/ directory */
-    struct target *target;   /* its target; NULL outside, and below exited/<pid>/ */
+    /* its target; NULL outside, and below exited/<pid>/; for names, and whether a file is there,
+     * also where others read it (struct server.keeps) */
+    struct target *target;
     /* what its agent records, as of now; NULL outside. All that there is below exited/<pid>/ */
     struct recording *recording;
     const char *file;                  /* path of its entry in the layout */
@@ -33,6 +35,7 @@ struct file_context {
     const char *part;                  /* below profile/: the thread, time, mark ..., else "" */
     const struct interrupt *interrupt; /* of a command: its writer's; else NULL, never raised */
     const char *sampled; /* the line of status about the profile of its process, or "" */
+    const char *agent;   /* those about its agent; "": they are what can be seen in the process */
     int noted;           /* -errno: what a file that could be rendered doesn't show; why says it */
     int flags;           /* of a command: those of its open(2), O_APPEND and O_TRUNC of them */
     struct lifetime

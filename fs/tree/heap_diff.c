@@ -61,7 +61,7 @@ static int add_pair(struct numbers *numbers, const char *from, const char *to)
 static int list(struct file_context *context, struct numbers *out)
 {
     char names[MARKS_MAX][MARK_NAME_MAX];
-    size_t n = marks_names(context->target, names);
+    size_t n = context->target ? marks_names(context->target, names) : 0;
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < n; i++) {

@@ -251,28 +251,34 @@ const size_t layout_size = ARRAY_SIZE(layout);
 
 bool entry_exited(const struct entry *entry) { return !strncmp(entry->path, "exited/", 7); }
 
-/* Tables that show nothing but the process. */
-static bool is_passive_table(const char *name)
+static bool is_among(const char *name, const char *const *names, size_t n)
 {
-    static const char *const names[] = {
-        "backtrace.csv", "environ.csv", "globals.csv",    "heap.csv",  "locals.csv",  "maps.csv",
-        "modules.csv",   "process.csv", "task_edges.csv", "tasks.csv", "threads.csv",
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+    for (size_t i = 0; i < n; i++)
         if (!strcmp(names[i], name))
             return true;
     return false;
 }
 
+/* Tables that show nothing but the process. */
+static bool is_passive_table(const char *name)
+{
+#define FILE_NAME(table, sized) #table ".csv",
+    static const char *const passive[] = {PYTHON_PASSIVE_TABLES(FILE_NAME)};
+    static const char *const lasting[] = {PYTHON_LASTING_TABLES(FILE_NAME)};
+
+    return is_among(name, passive, ARRAY_SIZE(passive)) &&
+           !is_among(name, lasting, ARRAY_SIZE(lasting)) &&
+           strcmp(name, "locks.csv") != 0; /* it shows who is at the other ends, too */
+}
+
 bool entry_passive(const struct entry *entry)
 {
     static file_render *const renders[] = {
-        status_render,         backtrace_render, backtrace_python_render,
-        stacks_folded_render,  tasks_render,     stacks_python_folded_render,
-        thread_status_render,  locals_render,    thread_backtrace_render,
-        frame_locals_render,   globals_render,   heap_census_render,
-        heap_referrers_render,
+        status_render,         backtrace_render,     backtrace_python_render,
+        stacks_folded_render,  tasks_render,         stacks_python_folded_render,
+        thread_status_render,  locals_render,        thread_backtrace_render,
+        frame_locals_render,   globals_render,       heap_census_render,
+        heap_referrers_render, torch_modules_render,
     };
     static const struct naming *const namings[] = {&tids, &depths, &modules, &heap_objects};
 

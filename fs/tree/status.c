@@ -159,7 +159,10 @@ int status_render(struct file_context *context, struct text *out)
     text_printf(out, "Rss: %lu\n", stat.rss * (uint64_t)sysconf(_SC_PAGESIZE));
     if (process->rank >= 0)
         text_printf(out, "Rank: %ld\n", (long)process->rank);
-    agent_text_passive(context->target, out);
+    if (*context->agent)
+        text_puts(out, context->agent);
+    else
+        agent_text_passive(context->target, out);
     held_text_all(context->target, out);
     text_puts(out, context->sampled);
     text_add(out, cost.data, cost.size);

@@ -2,6 +2,7 @@
 
 #include "fs/base/array.h"
 #include "fs/proc/procfs.h"
+#include "fs/process/process.h"
 #include "fs/recording/held_threads.h"
 #include "fs/remote/memory/core.h"
 #include "fs/remote/moment/snapshot.h"
@@ -59,9 +60,9 @@ static int tids_find(struct file_context *context, unsigned value)
 {
     char path[64];
 
-    if (context->target->core)
+    if (context->target && context->target->core)
         return core_thread(context->target->core, (pid_t)value) ? 0 : -ENOENT;
-    snprintf(path, sizeof path, "/proc/%d/task/%u", context->target->pid, value);
+    snprintf(path, sizeof path, "/proc/%d/task/%u", context->process->pid, value);
     return access(path, F_OK) < 0 ? -ENOENT : 0;
 }
 

@@ -59,6 +59,8 @@ static void add_models(struct file_context *context, struct view *view,
     }
     if (models->cut)
         text_puts(out, "# cut: there is more than can be looked at\n");
+    if (models->torn)
+        text_puts(out, "# torn: what changed each time it was read isn't here\n");
 }
 
 int torch_modules_render(struct file_context *context, struct text *out)

@@ -63,7 +63,7 @@ static int explain(pid_t pid, pid_t tid, int error, struct text *why)
     case -ENOSPC:
         text_printf(why, "no debug register is free in thread %d: all %d are taken", (int)tid,
                     PROTO_WATCHES_MAX);
-        if (watch_tracer_of(tid)) {
+        if (proc_tracer(tid)) {
             text_puts(why, "; ");
             refusal_traced(pid, tid, why);
         } else {

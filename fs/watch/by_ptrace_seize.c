@@ -45,27 +45,19 @@ void by_ptrace_forget(struct by_ptrace *tracer, struct tracee *tracee)
  * on. */
 static int seize(struct by_ptrace *tracer, pid_t tid)
 {
-    if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)OPTIONS) < 0) {
-        if (errno == ESRCH)
-            return 0;
-        int r = -errno;
-        struct proc_stat stat;
-        bool ours = watch_tracer_of(tid) == gettid();
-        if (!ours && (proc_stat_read(tid, &stat) < 0 || stat.state == 'Z' || stat.state == 'X'))
-            return 0;
-        if (!ours)
-            return r;
-    }
+    int r = tracer_seize(tid, OPTIONS);
+    if (r == -ESRCH)
+        return 0;
+    if (r < 0 && (r != -EBUSY || proc_tracer(tid) != gettid()))
+        return r;
     return by_ptrace_add(tracer, tid) ? 1 : -ENOMEM;
 }
 
 static int explain_seize(struct by_ptrace *tracer, pid_t tid, int error)
 {
-    if (!tracer->why || error != -EPERM)
-        return error;
-    return refusal_traced(tracer->claim.pid, tid, tracer->why) < 0
-               ? -EBUSY
-               : refusal_permission(tracer->why);
+    if (tracer->why && error == -EBUSY)
+        refusal_traced(tracer->claim.pid, tid, tracer->why);
+    return tracer->why && error == -EPERM ? refusal_permission(tracer->why) : error;
 }
 
 int by_ptrace_seize(struct by_ptrace *tracer)

@@ -128,13 +128,3 @@ pid_t watch_waiting(pid_t pid)
             return tids[i];
     return 0;
 }
-
-pid_t watch_tracer_of(pid_t tid)
-{
-    char status[STATUS_MAX];
-
-    if (proc_read(tid, "status", status, sizeof status) <= 0)
-        return 0;
-    const char *field = proc_status_field(status, "TracerPid");
-    return field ? (pid_t)strtol(field, NULL, 10) : 0;
-}

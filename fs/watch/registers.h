@@ -35,5 +35,3 @@ bool watch_blocks(pid_t tid);
 size_t watch_blocking(pid_t pid);
 /* A thread that has SIGTRAP waiting for it, which it blocks; 0: none has. */
 pid_t watch_waiting(pid_t pid);
-/* Which process traces a thread; 0: none. */
-pid_t watch_tracer_of(pid_t tid);

@@ -21,7 +21,7 @@ def file(probe, target):
 
 
 def a_row(number, text="log f()", state="armed", note=None, places=1, hits=0, dropped=0, errors=0):
-    return number, text, state, note, places, hits, dropped, errors, 1.5
+    return number, text, state, note, places, hits, dropped, errors, 1.5, None, 1.5
 
 
 def a_hit(number=None, hit=None, stopped=None, resumed=None, ts=NOW, captured='{"x": "1"}'):

@@ -1,17 +1,26 @@
 """-o contain: what reads a user's processes has that user's rights and no others, and what becomes of it is nobody
 else's trouble."""
+import concurrent.futures
+import contextlib
 import errno
 import os
 import pathlib
 import pwd
+import re
 import select
+import shutil
 import signal
+import struct
 import subprocess
+import sys
+import tempfile
 import threading
 
 import pytest
 
 from interpreters import eventually, interpreters, patience
+from puppet import Puppet, leave
+from test_hostile import is_sanitized
 
 pytestmark = pytest.mark.attack
 
@@ -24,6 +33,21 @@ if sys.argv[1] == "hides":
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 waits(42)
 """
+SPINS = """
+import threading, time
+def descend(n, then):
+    return descend(n - 1, then) if n else then()
+def spin():
+    n = 0
+    while True:
+        n += 1
+        if n % 100000 == 0:
+            time.sleep(0.0001)
+for _ in range(4):
+    threading.Thread(target=descend, args=(30, lambda: time.sleep(10000)), daemon=True).start()
+print("ready", flush=True)
+descend(30, spin)
+"""
 ALL_CAPABILITIES = int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("CapPrm")), 16)
 
 
@@ -32,29 +56,31 @@ def status(pid):
     return {key: value.split() for key, _, value in lines}
 
 
-def owners(mount):
-    """{uid: pid} of what reads for the mount."""
-    children = pathlib.Path(f"/proc/{mount.pid}/task").glob("*/children")
-    found = {}
-    for pid in " ".join(path.read_text() for path in children).split():
-        try:
+def readers(mount):
+    """[(pid, its status)] of what reads for the mount."""
+    found = []
+    for pid in mount.owners():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             said = status(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if said["Name"] == ["probefs-owner"] and said["State"][0] != "Z":
-            found[int(said["Uid"][0])] = int(pid)
+            if said["State"][0] != "Z":
+                found.append((pid, said))
     return found
 
 
-class Sleeper:
-    """A process that says nothing and does nothing, of any user."""
+def owners(mount):
+    """{uid: pid} of these."""
+    return {int(said["Uid"][0]): pid for pid, said in readers(mount)}
 
-    def __init__(self, interpreter, user=None, word="stays"):
+
+class Sleeper:
+    """A process that says nothing and does nothing, of any user; under: what starts it."""
+
+    def __init__(self, interpreter, user=None, word="stays", group=None, under=()):
         who = {}
         if user:
             entry = pwd.getpwnam(user)
-            who = dict(user=entry.pw_uid, group=entry.pw_gid, extra_groups=[4242])
-        self.process = subprocess.Popen([*interpreter.command(), "-c", SLEEPS, word], stdin=subprocess.PIPE,
+            who = dict(user=entry.pw_uid, group=entry.pw_gid if group is None else group, extra_groups=[4242])
+        self.process = subprocess.Popen([*under, *interpreter.command(), "-c", SLEEPS, word], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, cwd="/", env={"LC_ALL": "C"}, **who)
         assert self.process.stdout.readline() == b"ready\n"
         self.pid = self.process.pid
@@ -107,7 +133,11 @@ def test_rights(contained, probe, debian, nobody):
         for key in "Uid", "Gid", "Groups", "CapPrm", "CapEff", "CapInh", "CapAmb":
             assert said[key] == twin[key], key
         for pid in found.values():
-            assert status(pid)["NoNewPrivs"] == ["1"]
+            assert status(pid)["NoNewPrivs"] == ["1"] and status(pid)["Seccomp"] == ["2"]
+            # nothing of the daemon's, and no terminal or log; under sanitizers it says what it has found
+            links = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")
+                     if fd != "2" or not is_sanitized()}
+            assert all(re.match("/dev/null$|/proc/|socket:|anon_inode:", link) for link in links), links
         assert int(status(found[0])["CapPrm"][0], 16) == ALL_CAPABILITIES
         # its own user can end it, but not look into it
         looks = subprocess.run(["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "cat",
@@ -115,20 +145,235 @@ def test_rights(contained, probe, debian, nobody):
         assert looks.returncode and b"Permission denied" in looks.stderr
 
 
-def test_capabilities(contained, debian, nobody):
-    """Of a process with a capability the kernel shows nothing to a user who hasn't got it."""
+# makes a user namespace, in which it then is user argv[1], and executes the rest; 0 there is 100000 here
+INSIDE = """
+import ctypes, os, sys
+me, ends = os.getpid(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.read(ends[0], 1)
+    for name in "uid_map", "gid_map":
+        open(f"/proc/{me}/{name}", "w").write("0 100000 65536")
+    os._exit(0)
+assert ctypes.CDLL(None).unshare(0x10000000) == 0  # CLONE_NEWUSER
+os.write(ends[1], b"x")
+assert os.waitpid(child, 0)[1] == 0
+os.setgroups([])
+os.setresgid(*[int(sys.argv[1])] * 3)
+os.setresuid(*[int(sys.argv[1])] * 3)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+# who it is; what starts it; whether nothing but root's rights are enough
+RIGHTS = {
+    "another group": (dict(user="nobody", group=4243), (), False),
+    "ambient capability": (dict(), ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups",
+                                    "--inh-caps=+net_raw", "--ambient-caps=+net_raw"), False),
+    "not dumpable": (dict(user="nobody", word="hides"), (), True),
+    "setuid": (dict(), ("setpriv", "--ruid=nobody", "--euid=root", "--clear-groups"), True),
+    "setgid": (dict(), ("setpriv", "--reuid=nobody", "--rgid=nogroup", "--egid=root", "--clear-groups"), True),
+    "its user's namespace": (dict(user="nobody"), ("unshare", "--user", "--map-root-user"), False),
+    "root's namespace, user": (dict(), (sys.executable, "-c", INSIDE, "1000"), False),
+    "root's namespace, root": (dict(), (sys.executable, "-c", INSIDE, "0"), False),
+    "a container's root": (dict(), ("setpriv", "--bounding-set=-all,+chown,+net_raw"), False),
+}
+
+
+@pytest.mark.parametrize("which", RIGHTS)
+def test_whose_rights(contained, probe, debian, nobody, which):
+    """Exactly those of the process, which the kernel itself finds enough; else root's, or nobody's."""
+    who, under, takes_root = RIGHTS[which]
+    strict = probe.mount("allow_other", "contain=strict")
+    with Sleeper(debian, under=under, **who) as victim:
+        assert error_of(contained, victim.pid) is None
+        ((pid, said),) = readers(contained)
+        twin = status(victim.pid)
+        if takes_root:
+            assert int(said["CapPrm"][0], 16) == ALL_CAPABILITIES
+            assert error_of(strict, victim.pid) == errno.EPERM
+            assert str(victim.pid) not in os.listdir(strict.path)
+            return
+        assert error_of(strict, victim.pid) is None
+        assert said["Uid"] == twin["Uid"]
+        if which == "its user's namespace":  # whose owner may do anything in it, without any capability
+            assert said["CapPrm"] == ["0000000000000000"]
+            return
+        for key in "Gid", "Groups", "CapPrm", "CapEff":
+            assert said[key] == twin[key], key
+        assert os.readlink(f"/proc/{pid}/ns/user") == os.readlink(f"/proc/{victim.pid}/ns/user")
+
+
+def test_confined(contained, debian, nobody):
+    """What has root's ids can do nothing with them but read its processes: as if one had taken it over."""
+    with Sleeper(debian, under=RIGHTS["a container's root"][1]) as victim:
+        assert error_of(contained, victim.pid) is None
+        ((pid, said),) = readers(contained)
+        assert said["Uid"] == ["0"] * 4
+        assert os.listdir(f"/proc/{pid}/root") == ["proc"]
+        mounts = [line.split() for line in pathlib.Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
+        assert sorted(words[4] for words in mounts) == ["/", "/proc"]
+        assert all({"ro", "nosuid", "nodev", "noexec"} <= {*words[5].split(",")} for words in mounts)
+        with Puppet(pid) as puppet:
+            def opens(path, flags=os.O_RDONLY):
+                return puppet.call("openat", -100, path.encode() + b"\0", flags)
+            assert opens("/etc/shadow") == -errno.ENOENT
+            assert opens("/proc/1/root/etc/shadow") == opens("/proc/1/mem") == -errno.EACCES
+            assert opens("/proc/sys/kernel/core_pattern", os.O_WRONLY) == -errno.EROFS
+            assert opens(f"/proc/{victim.pid}/root/etc/passwd") > 0  # it is its process's own
+            for call in "socket", "fork", "execve", "chroot", "mount", "unshare", "setns", "clone3":
+                assert puppet.call(call, 0, 0, 0, 0, 0) == -errno.ENOSYS, call
+            assert puppet.call("kill", victim.pid, 0) == 0
+            assert puppet.call("kill", victim.pid, signal.SIGTERM) == -errno.ENOSYS
+        assert error_of(contained, victim.pid) is None
+        assert [pid for pid, _ in readers(contained)] == [pid]
+
+
+def traced(pid, act):
+    """What a process does itself while act() runs, and no child that executes something: lines of strace."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = pathlib.Path(directory) / "log"
+        strace = subprocess.Popen(["strace", "-f", "-o", log, "-p", str(pid), "-e",
+                                   "trace=process_vm_readv,pidfd_getfd,ptrace,open,openat,readlink,readlinkat,"
+                                   "clone,clone3"],
+                                  stderr=subprocess.PIPE, text=True)
+        try:
+            assert "attached" in strace.stderr.readline()
+            act()
+        finally:
+            strace.send_signal(signal.SIGINT)
+            strace.communicate(timeout=patience(30))
+        lines = [line.split(None, 1) for line in log.read_text().splitlines()]
+    its, shares, found = {pid, *map(int, os.listdir(f"/proc/{pid}/task"))}, {}, []
+    for tid, line in lines:  # threads that are gone are those of theirs who made them
+        if re.match(r"clone3?\(", line):
+            shares[tid] = "CLONE_THREAD" in line
+        made = re.match(r"(?:<\.\.\. )?clone3?.*= (\d+)$", line)
+        if made and shares.get(tid) and int(tid) in its:
+            its.add(int(made[1]))
+        if int(tid) in its:
+            found.append(line)
+    return found
+
+
+def test_daemon_reads_nothing(contained, debian, nobody):
+    """What it lists and shows of all processes it has been told: it opens no more than says whose they are."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+
+    def look():
+        with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
+            assert {str(mine.pid), str(theirs.pid)} <= set(os.listdir(contained.path))
+            for victim in mine, theirs:
+                assert error_of(contained, victim.pid) is None
+                assert {"status", "threads"} <= set(os.listdir(contained.path / str(victim.pid)))
+                assert not (contained.path / str(victim.pid) / "torch").exists()
+                contained.read(victim.pid, "status")
+                contained.read(victim.pid, "tables", "threads.csv")
+            for file in "backtrace", "stacks.folded", "backtrace.python", "stacks.python.folded":
+                assert "waits" in contained.read("all", file)
+            assert os.listdir(contained.path / "by-rank") == []
+
+    said = traced(contained.pid, look)
+    opened = {re.sub(r"\d+", "N", path) for line in said for path in re.findall(r'^open(?:at)?\([^"]*"([^"]*)"', line)}
+    # the maps: of whatever else is in a namespace of its own just now
+    assert opened <= {"/proc", "/proc/N/stat", "/proc/N/statm", "/proc/N/status", "/proc/N/auxv", "/proc/N/ns/user",
+                      "/proc/N/uid_map", "/proc/N/gid_map", "/proc/N/task", "N/status", "/proc/N/syscall",
+                      "/proc/self/task/N/comm", "/dev/null"}, opened
+    assert "/proc/N/stat" in opened
+    assert not [line for line in said if re.match("process_vm_readv|pidfd_getfd|ptrace|readlink", line)]
+
+
+def connections(pid):
+    """The descriptors that an owner process is asked by."""
+    return [int(fd) for fd in os.listdir(f"/proc/{pid}/fd")
+            if int(fd) > 4 and os.readlink(f"/proc/{pid}/fd/{fd}").startswith("socket:")]
+
+
+def reply(error=0, text=b"", size=None):
+    """As owner/message.h has it."""
+    return struct.pack("=iiIIIxxxxQ", error, 0, 0, 0, 0, len(text) if size is None else size) + text
+
+
+@pytest.mark.parametrize("said, read, words", [
+    (reply(text=b"answer = 42\n\x1b[2J\xc2\x9b\r\n"), "answer = 42\n?[2J???\n", None),
+    (reply(-errno.EPERM), errno.EPERM, "and the kernel says that it may"),
+    (reply(-errno.ENOENT), errno.ENOENT, None),
+    (reply(4242), errno.EIO, "has crashed"),
+    (reply(size=1 << 40), errno.EIO, "has crashed"),
+    (b"x", errno.EIO, "has crashed"),
+], ids=["controls", "refused", "an error", "no error", "size", "garbage"])
+def test_lies(contained, debian, nobody, said, read, words):
+    """One that was taken over says what it likes: that reaches no terminal, and nobody with more rights is asked."""
     uid = pwd.getpwnam(nobody).pw_uid
-    capable = subprocess.Popen(["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups",
-                                "--inh-caps=+net_raw", "--ambient-caps=+net_raw", *debian.command(), "-c", SLEEPS,
-                                "stays"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
-    try:
-        assert capable.stdout.readline() == b"ready\n"
-        assert error_of(contained, capable.pid) is None
-        assert status(owners(contained)[uid])["CapPrm"] == status(capable.pid)["CapPrm"] != ["0000000000000000"]
-    finally:
-        capable.kill()
-        capable.communicate()
+    with Sleeper(debian, nobody) as theirs:
+        assert error_of(contained, theirs.pid) is None
+        pid = owners(contained)[uid]
+        with Puppet(pid) as puppet:
+            for fd in connections(pid):
+                assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+        try:
+            assert contained.read(theirs.pid, "threads", theirs.pid, "locals") == read
+        except OSError as error:
+            assert error.errno == read
+        if words:
+            assert words in contained.read(theirs.pid, "errors")
+        assert 0 not in owners(contained)
+
+
+def test_few_wait_for_one_user(contained, debian, nobody):
+    """Of the mount's threads: who has many groups, and their owner processes in hand, holds up nobody else."""
+    uid = pwd.getpwnam(nobody).pw_uid
+    over, ended = threading.Event(), []
+
+    def read(victim):
+        while not over.is_set():
+            said = error_of(contained, victim.pid)
+            if said is not None:
+                ended.append(said)
+                return
+
+    with Sleeper(debian) as mine, Sleeper(debian, nobody) as one, Sleeper(debian, nobody, group=4243) as two, \
+            concurrent.futures.ThreadPoolExecutor(48) as pool:
+        for victim in mine, one, two:
+            assert error_of(contained, victim.pid) is None
+        for pid, said in readers(contained):
+            if int(said["Uid"][0]) == uid:
+                for tid in os.listdir(f"/proc/{pid}/task"):  # it answers nothing, and accepts no connection
+                    leave(int(tid), "nanosleep", struct.pack("qq", 1000, 0), 0)
+        reading = [pool.submit(read, victim) for victim in (one, two) * 24]
+        try:
+            eventually(lambda: errno.EAGAIN in ended, 10, "one that is too many")
+            for _ in range(5):
+                assert error_of(contained, mine.pid) is None
+            assert set(ended) == {errno.EAGAIN}  # the others still wait
+        finally:
+            over.set()
+        assert not concurrent.futures.wait(reading, patience(60)).not_done
+
+
+def test_many_read_one_user(contained, debian, nobody):
+    """As long as there are answers, who is too many only waits."""
+    with Sleeper(debian, nobody) as theirs, concurrent.futures.ThreadPoolExecutor(64) as pool:
+        assert not any(pool.map(lambda _: error_of(contained, theirs.pid), range(512)))
+
+
+def test_two_who_stop_threads(contained, debian, nobody):
+    """What the daemon itself reads, and its owner process: neither takes a thread for one that is debugged."""
+    with debian.run_source(SPINS, user=nobody) as victim:
+        over = threading.Event()
+
+        def ask():
+            while not over.is_set():
+                contained.read(victim.pid, "locks")
+
+        asker = threading.Thread(target=ask)
+        asker.start()
+        try:
+            for _ in range(300):
+                said = contained.read(victim.pid, "backtrace")
+                assert "unreadable" not in said and "torn" not in said and "no native frames" not in said, said
+        finally:
+            over.set()
+            asker.join(patience(60))
 
 
 @pytest.mark.parametrize("how", [signal.SIGABRT, signal.SIGKILL, signal.SIGSTOP], ids=lambda s: s.name)
@@ -178,6 +423,7 @@ def test_crashes_at_the_same_place(contained, debian, nobody):
                     pass
 
     with Sleeper(debian, nobody) as theirs:
+        assert error_of(contained, theirs.pid) is None  # one that is not known yet has no `errors`
         killer = threading.Thread(target=kill)
         killer.start()
         try:
@@ -191,14 +437,16 @@ def test_crashes_at_the_same_place(contained, debian, nobody):
         eventually(lambda: error_of(contained, theirs.pid) is None, 60, "a start after the pause")
 
 
-def test_strict(contained, probe, debian, nobody):
+def test_strict(probe, debian, nobody):
+    """What needs root's rights since it is root's is read; what comes to need them isn't, and is told why."""
     strict = probe.mount("allow_other", "contain=strict")
-    with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs, Sleeper(debian, nobody, "hides") as hidden:
+    with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
         for victim in mine, theirs:
             assert error_of(strict, victim.pid) is None
-        assert error_of(contained, hidden.pid) is None
-        assert error_of(strict, hidden.pid) == errno.EPERM
-        assert "only root's rights are enough" in strict.read(hidden.pid, "errors")
+        with Puppet(theirs.pid) as puppet:
+            assert puppet.call("prctl", 4, 0, 0, 0, 0) == 0  # PR_SET_DUMPABLE
+        eventually(lambda: error_of(strict, theirs.pid) == errno.EPERM, 10, "the refusal")
+        assert "only root's rights are enough" in strict.read(theirs.pid, "errors")
 
 
 def test_ends_with_the_daemon(contained, debian, nobody):

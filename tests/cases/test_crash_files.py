@@ -228,6 +228,8 @@ def test_held(probe, python):
     assert f"Thread {target.pid} (MainThread) [held, crash, see crash/" in backtrace
     assert commands.run("crash/frames/1/eval", "number = 4\nangry.calm = number\nangry.calm\n") == "4\n"
     assert commands.run("crash/frames/0/eval", "angry.calm\n") == "4\n"
+    for depth in 0, 1:
+        assert commands.run(f"crash/frames/{depth}/eval", "type(__exception__).__name__\n") == "'OwnError'\n"
     assert commands.eval("1 + 1").strip() == "2"
     assert target.process.poll() is None
     probe.kill()

@@ -2,12 +2,14 @@
 import json
 import os
 import re
+import signal
 
 import pytest
 
 from dap import Adapter
 from interpreters import eventually
 from mount import REPOSITORY
+from test_jobs import job_of
 
 pytestmark = pytest.mark.python(minimum=(3, 10))
 
@@ -512,3 +514,76 @@ def test_what_comes_up(debugged):
     editor.frames(thread)
     editor.ask("threads")  # which is answered after that
     assert not [event for event in editor.events if event["event"] in ("module", "loadedSource")]
+
+
+def test_ranks(probe, any_python):
+    """An editor that can is asked for a session of each; they have nothing to do with each other."""
+    env, _ = job_of(3)
+    ranks = [any_python.run_source(SOURCE, env={**env, "RANK": str(rank)}) for rank in range(3)]
+    with Adapter(probe.path) as first:
+        first.attach(processId=ranks[1].pid, ranks=True, nativeFrames=False, __restart=1,
+                     can=["supportsStartDebuggingRequest"])
+        asked = [first.is_asked("startDebugging") for _ in range(2)]
+        assert asked == [{"request": "attach", "configuration": {
+            "processId": ranks[rank].pid, "name": f"rank {rank} ({ranks[rank].pid})", "nativeFrames": False}}
+            for rank in (0, 2)]
+        with Adapter(probe.path) as other:
+            other.attach((ranks[2].path(), [LEAF]), **asked[1]["configuration"])
+            ranks[2].send("turn(1)")
+            assert other.stopped("breakpoint") == ranks[2].pid
+            ranks[1].send("turn(1)")
+            ranks[1].expect("5")
+        ranks[2].expect("5")
+        assert not first.asked
+    with Adapter(probe.path) as unable:
+        unable.attach(processId=ranks[1].pid, ranks=True)
+        assert "attach to each rank" in unable.event("output")["output"]
+    with Adapter(probe.path) as alone:
+        alone.attach(processId=any_python.run_source(SOURCE).pid, ranks=True)
+        assert "no rank of a job" in alone.event("output")["output"]
+
+
+def test_what_changes(debugged):
+    """A breakpoint whose code comes later, one that somebody else takes out, and threads."""
+    editor, later = debugged.editor, os.path.join(os.path.dirname(debugged.file), "later.py")
+    debugged.attach(LEAF)
+    shown, = editor.set(later, [{"line": 2, "condition": "False"}])
+    assert not shown["verified"] and shown["line"] == 2
+    debugged.target.send(f"exec(compile('\\n\\ndef later():\\n    pass', {later!r}, 'exec'))")
+    debugged.target.expect("None")
+    changed = editor.event("breakpoint")
+    assert changed["reason"] == "changed" and changed["breakpoint"]["id"] == shown["id"]
+    assert changed["breakpoint"]["verified"] and changed["breakpoint"]["line"] > 2, changed
+    again, = editor.set(later, [{"line": 2, "condition": "False"}])
+    assert again == changed["breakpoint"]
+    (debugged.directory / "breakpoints").open("a").write(f"-{shown['id']}\n")
+    assert editor.event("breakpoint", lambda body: body["breakpoint"]["id"] == shown["id"])["reason"] == "removed"
+    new, = editor.set(later, [{"line": 2, "condition": "False"}])
+    assert new["verified"]
+    debugged.target.send("[e := threading.Event(), t := threading.Thread(target=e.wait), t.start()] and t.native_id")
+    number = int(debugged.target.readline())
+    assert editor.event("thread", lambda body: body["threadId"] == number)["reason"] == "started"
+    debugged.target.send("e.set()")
+    debugged.target.expect("None")
+    assert editor.event("thread", lambda body: body["threadId"] == number)["reason"] == "exited"
+    assert "breakpoint" not in [event["event"] for event in editor.events]
+
+
+def test_children(debugged, probe):
+    """Of which there is a session each, begun as that of their parent."""
+    editor = debugged.editor
+    debugged.attach(subProcess=True, nativeFrames=False, can=["supportsStartDebuggingRequest"])
+    debugged.target.send("__import__('warnings').simplefilter('ignore')")  # of fork() beside the agent's thread
+    debugged.target.expect("None")
+    debugged.target.send("__import__('os').fork() or threading.Event().wait()")
+    child = int(debugged.target.readline())
+    configuration = editor.is_asked("startDebugging")["configuration"]
+    assert configuration == {"processId": child, "name": f"child ({child})", "subProcess": True, "nativeFrames": False}
+    with Adapter(probe.path) as other:
+        other.attach(**configuration)
+        assert other.evaluate("__import__('os').getppid()")["result"] == str(debugged.pid)
+        os.kill(child, signal.SIGKILL)
+        assert other.event("exited") and other.event("terminated")
+    debugged.target.send("__import__('os').wait()[0]")
+    debugged.target.expect(str(child))
+    assert not editor.asked

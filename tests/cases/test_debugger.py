@@ -198,7 +198,7 @@ def test_ranks(torch_python, request, probe, mode):  # noqa: F811
     held = [2] if mode == "console" else [0, 2] if mode == "web" else []
     for rank in held:
         status = probe.path / str(ranks[rank].pid) / "status"
-        eventually(lambda: "Stopped: " in status.read_text(), what=f"rank {rank} held")
+        eventually(lambda: re.search(r"^Stopped: \d", status.read_text(), re.M), what=f"rank {rank} held")
         here = Commands(probe, ranks[rank].pid)
         eventually((here.directory / "crash" / "frames" / "0").exists, what="its crash")
         assert here.run("crash/frames/0/eval", "rank, len(tensor)\n") == f"({rank}, 10)\n"

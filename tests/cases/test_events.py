@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import pathlib
 import select
 import signal
 import subprocess
@@ -13,7 +14,9 @@ import time
 import pytest
 
 from agents import start
+from commands import Commands
 from interpreters import eventually, patience
+from sql import ask
 from test_hostile import QUARANTINE, is_sanitized
 from test_other_user import answer, run_as
 
@@ -38,9 +41,15 @@ for line in sys.stdin:
 """
 
 
+# what comes by itself, between what a case is about
+BESIDE = {"breakpoint", "thread", "child"}
+
+
 class Reader:
-    def __init__(self, probe, pid, flags=0):
-        self.fd = os.open(probe.path / str(pid) / "events", os.O_RDONLY | flags)
+    """Its lines are those of other kinds than `beside`."""
+
+    def __init__(self, probe, pid, flags=0, beside=BESIDE):
+        self.fd, self.beside = os.open(probe.path / str(pid) / "events", os.O_RDONLY | flags), beside
         self.bytes = b""
         self.lines = []
         self.ended = False
@@ -55,7 +64,7 @@ class Reader:
         """Some lines, each whole and an object."""
         got = os.read(self.fd, 65536)
         assert not got or got.endswith(b"\n")
-        self.lines += map(json.loads, got.splitlines())
+        self.lines += [line for line in map(json.loads, got.splitlines()) if line["kind"] not in self.beside]
         self.bytes += got
         self.ended = not got
 
@@ -381,3 +390,93 @@ def test_access(probe, any_python, nobody):
     with pytest.raises(OSError) as error:
         open(path, "w")
     assert error.value.errno in (errno.EACCES, errno.EPERM)
+
+
+# does what it is told, and says that it has
+COMES_AND_GOES = """
+import os, signal, subprocess, sys, threading
+end = threading.Event()
+early = threading.Thread(target=end.wait, name="early")
+early.start()
+children = []
+def spawn(*command):
+    children.append(subprocess.Popen(command, stdin=subprocess.PIPE))
+    return children[-1].pid
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    return pid
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+def test_threads_and_children(probe, any_python):
+    """As they come and go, from the open on; of the agent's own nothing is told."""
+    target = any_python.run_source(COMES_AND_GOES, env={"PYTHONWARNINGS": "ignore"})
+
+    def ask(text):
+        target.send(text)
+        return int(target.readline())
+    early, = set(target.tids()) - {target.pid}
+    with Reader(probe, target.pid, beside={"attach"}) as reader, Reader(probe, target.pid) as other:
+        late = ask("[t := threading.Thread(target=end.wait), t.start()] and t.native_id")
+        seen = reader.read_until(lambda lines: lines)
+        assert [(line["kind"], line["tid"], line["state"]) for line in seen] == [("thread", late, "begin")]
+        assert seen[0]["name"] == pathlib.Path(f"/proc/{late}/comm").read_text().strip()
+        assert abs(seen[0]["ts"] - time.time()) < 60
+        Commands(probe, target.pid).attach()
+        assert ask("spawn('cat')") > 0
+        child = ask("spawn(sys.executable, '-c', 'input()')")
+        reader.read_until(lambda lines: lines[-1]["kind"] == "child")
+        forked = ask("fork()")
+        reader.read_until(lambda lines: lines[-1].get("child") == forked)
+        assert [line["child"] for line in seen[1:]] == [child, forked]
+        os.kill(forked, signal.SIGKILL)
+        assert ask("end.set() or early.join() or t.join() or 0") == 0
+        reader.read_until(lambda lines: len(lines) >= 5)
+        assert {(line["kind"], line.get("tid"), line.get("state")) for line in seen[3:]} == \
+            {("thread", early, "end"), ("thread", late, "end")}
+        ask("[child.kill() or child.wait() for child in children][0]")
+        Commands(probe, target.pid).detach()
+        assert kinds(reader.read_until(lambda lines: len(lines) >= 6)[5:]) == ["detach"]
+        target.stdin.close()
+        assert kinds(reader.rest()[6:]) == ["exit"] and set(kinds(other.rest())) <= {"attach", "detach", "exit"}
+
+
+def test_breakpoints_come_and_go(probe, python):
+    """Each change of the set, with where it is armed; what is written again to the ring isn't a change."""
+    target = python.run_source(
+        "import sys\nprint('ready', flush=True)\nfor line in sys.stdin:\n    exec(line)\n",
+        env={"PYTHONPATH": str(python.directory)})
+    (python.directory / "comes_later.py").write_text("\n\ndef late():\n\n    return 1\n")
+    commands = Commands(probe, target.pid)
+    commands.run("breakpoints", "log nothing()\n")
+    with Reader(probe, target.pid, beside=BESIDE - {"breakpoint"}) as reader:
+        commands.run("breakpoints", "stop comes_later.py:4 if False\n")
+        told = reader.read_until(lambda lines: lines)
+        assert list(told[0]) == ["ts", "kind", "pid", "id", "breakpoint", "state", "lineno", "note"]
+        assert [told[0][name] for name in ("id", "breakpoint", "state", "lineno")] == \
+            [2, "stop comes_later.py:4 if False", "pending", None]
+        target.send("import comes_later")
+        reader.read_until(lambda lines: len(lines) >= 2)
+        assert (told[1]["id"], told[1]["state"], told[1]["lineno"]) == (2, "armed", 5)
+        assert "line 5 is used" in told[1]["note"]
+        commands.run("breakpoints", "here log comes_later.late()\n-1\n")
+        reader.read_until(lambda lines: len(lines) >= 5)
+        assert sorted((line["id"], line["state"]) for line in told[2:]) == \
+            [(1, "removed"), (3, "armed"), (3, "removed")]
+        assert told[-1]["breakpoint"] == "here log comes_later.late()"
+        commands.run("ctl", "record breakpoints 64K\n")
+        numbers = range(1000, 1600)
+        for first in numbers[::30]:  # half of the ring several times: then all of the set is written again
+            some = range(first, first + 30)
+            commands.run("breakpoints", "".join(f"{number}: log nothing() if '{'x' * 99}'\n" for number in some))
+            commands.run("breakpoints", "".join(f"-{number}\n" for number in some))
+            reader.read_until(lambda lines: lines[-1]["id"] == some[-1] and lines[-1]["state"] == "removed")
+        assert sorted((line["id"], line["state"]) for line in told[5:]) == \
+            sorted((number, state) for number in numbers for state in ("pending", "removed"))
+        row, = ask(commands.directory / "query", "SELECT lineno, changed FROM breakpoints WHERE id = 2")
+        assert row["lineno"] == "5" and abs(float(row["changed"]) - told[1]["ts"]) < 1e-4

@@ -8,6 +8,7 @@ import pytest
 import agent_client as agent
 from agents import clients, connect, ended, start  # noqa: F401, a fixture
 from commands import Commands, Refused, shell
+from crashing import ORDER, STOP
 from debugged import Events
 from interpreters import eventually, patience
 from sql import ask
@@ -245,7 +246,9 @@ def test_pause_of_all(program):
     one = program.shell()
     one.run("exec 3<>$p/ctl; echo 'here pause' >&3")
     program.held()
+    assert f"\nPausing: {program.pid} (read)\n" in (program.directory / "ctl").read_text()
     one.kill()
+    eventually(lambda: "Pausing" not in (program.directory / "status").read_text())
     program.is_as_before()  # nothing of it waits for the main thread, which gets to lines here
 
 
@@ -354,15 +357,25 @@ def test_agent_alone(python):
     wait_stopped(client, worker)
     client.release(7)
     eventually(lambda: not client.record.threads())
+    waits = client.start("import time\nwhile 'go' not in globals(): time.sleep(0.001)")
+    client.wait_started(waits)
+    late = client.start_breakpoints(entry, here=8), client.send(agent.ON_CRASH, ORDER.pack(STOP, 0, 0, 0, 0, 8))
+    client.release(8)
+    target.send("globals().update(go=True)")
+    answers = [client.wait(number) for number in (waits, *late)]
+    assert [answer.error for answer in answers] == [0, 0, 0]
+    number = int(answers[1].text.split(":")[0])
+    assert client.breakpoints(agent.breakpoint(agent.REMOVE, id=number)).error == errno.ENOENT
+    eventually(lambda: not client.record.threads() and client.record.on_crash == 0)
     for number in range(1000, 1600):  # more than it remembers
         client.release(number)
     client.status()
-    done(client.breakpoints(entry, here=2000))
+    number = int(done(client.breakpoints(entry, here=2000)).text.split(":")[0])
     wait_stopped(client, worker)
     client.close()
     eventually(lambda: not client.record.threads())
     with connect(target) as client:
-        assert client.breakpoints(agent.breakpoint(agent.REMOVE, id=3)).error == errno.ENOENT
+        assert client.breakpoints(agent.breakpoint(agent.REMOVE, id=number)).error == errno.ENOENT
         assert done(client.breakpoints(agent.breakpoint(agent.REMOVE, id=2))).text == "-2\n"
         assert not client.record.threads()
     assert ended(target) == 0

@@ -1,6 +1,5 @@
 """source: the lines around a frame's current one, and whose rights count when they are read. The
 names of files come from the target, so that it may name what it, or who asks, may not read."""
-import contextlib
 import json
 import os
 import pathlib
@@ -253,14 +252,6 @@ exec(compile("print('ready', flush=True) or time.sleep(10 ** 6)", name, "exec"))
 """
 
 
-def children(pid):
-    found = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # of a thread that ends
-            found += pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-    return found
-
-
 @pytest.mark.attack
 def test_a_source_that_is_itself(probe, any_python, nobody):
     """Reading it reads it: that ends, leaves threads for others, and no child behind."""
@@ -276,4 +267,4 @@ def test_a_source_that_is_itself(probe, any_python, nobody):
         return said if not any(LATE in text for text in said) else None
     said = eventually(read, what="that it ends by itself")
     assert any("too many files are being read already, or hang: try again" in text for text in said[:12])
-    eventually(lambda: not children(mount.pid), what="that no child is left")
+    eventually(lambda: len(mount.children()) == len(mount.owners()), what="that no child is left")

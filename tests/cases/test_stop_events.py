@@ -1,4 +1,5 @@
 """Why a thread is held, as events, hits and threads/<tid>/ctl say it."""
+import errno
 import pathlib
 
 import pytest
@@ -154,6 +155,54 @@ def test_raised_says_what(program):
     assert program.state().endswith("\nException: __main__.Bad: bad 2\n")
     program.ctl("continue")
     program.target.expect("done")
+
+
+@pytest.mark.parametrize("before", ["continue", "next"])
+@pytest.mark.parametrize("verb, line", [(verb, "    try:") for verb in ("finish", "next", "step", "return")])
+def test_on_from_a_return(program, before, verb, line):
+    """From where `stop return` holds it, each leads into the caller: no other event of the function comes."""
+    program.breakpoints(f"stop {program.file}:{line_of('    a = leaf(1)')}\nstop return leaf()\n")
+    with Events(program.probe, program.pid) as events:
+        program.target.send("go")
+        events.next("stop")
+        program.ctl(before)
+        assert events.next("stop")["reason"] == "return"
+        said = program.ctl(verb)
+        assert f":{line_of(line)} (work) for " in said and said.endswith("\n-> [2]\n")
+        program.ctl("continue")
+    program.target.expect("done")
+
+
+def test_values_can_be_asked(program):
+    """What is returned, or raised, has a name where the thread is held, and nowhere else."""
+    def ask_it(text, file="frames/0/eval"):
+        return program.commands.run(f"threads/{program.pid}/{file}", text + "\n").strip()
+
+    def is_unknown(name, file):
+        error, words = program.commands.refused(f"threads/{program.pid}/{file}", name + "\n")
+        return error == errno.EIO and f"NameError: name '{name}' is not defined" in words
+    program.breakpoints("stop return leaf()\nstop raise Bad\nstop leaf()\n")
+    with Events(program.probe, program.pid) as events:
+        program.target.send("go")
+        events.next("stop")
+        assert is_unknown("__return__", "frames/0/eval")
+        program.ctl("continue")
+        events.next("stop")
+        assert ask_it("__return__, y") == "([2], 2)" and ask_it("__return__[0] + x", "eval") == "3"
+        assert ask_it("__return__.append(3)\n__return__") == "[2, 3]"  # it is the value itself
+        assert is_unknown("__return__", "frames/1/eval") and is_unknown("__exception__", "frames/0/eval")
+        program.ctl("finish")
+        assert ask_it("__return__") == "[2, 3]"
+        program.ctl("next")
+        assert is_unknown("__return__", "frames/0/eval")
+        program.ctl("continue")
+        assert events.next("stop")["reason"] == "step" and events.next("stop")["reason"] == "step"
+        assert events.next("stop")["reason"] == "raise"
+        assert ask_it("__exception__.args[0] + x") == "4" and ask_it("type(__exception__).__name__", "eval") == "'Bad'"
+        assert is_unknown("__exception__", "frames/1/eval")
+        program.ctl("continue")
+    program.target.expect("done")
+    assert is_unknown("__exception__", "eval")
 
 
 LOOPS = """

@@ -109,7 +109,7 @@ def test_pause(program):
     a, b = program.workers
     assert program.state(a) == "running\n"
     assert "The others stop at the next line" in program.pause(" for 60s")
-    assert f"Stopped: {a} {b}\n" in program.commands.ctl.read_text()
+    assert f"Stopped: {a} {b}\nPausing: {program.target.pid} (read)\n" in program.commands.ctl.read_text()
     for tid in a, b:
         state = program.state(tid)
         assert state.startswith("stopped by pause at ") and f"{program.target.path()}:" in state
@@ -121,7 +121,7 @@ def test_pause(program):
     assert [int(row["tid"]) for row in rows] == [a, b]
     assert program.commands.run("ctl", "continue\n") == ""
     eventually(lambda: program.stopped() == [])
-    assert program.state(a) == "running\n"
+    assert program.state(a) == "running\n" and "Pausing" not in program.commands.ctl.read_text()
 
 
 def place_of(target):

@@ -255,3 +255,24 @@ for line in sys.stdin:"""))
                                   "'optimizer')"
                                   " AND model IN ('Net', 'Adam')")
             assert {row["shape"] for row in held} <= shapes | {"[]"}
+
+
+def test_while_it_is_used(probe, pythons):
+    """Who only refers to things changes nothing about them: nothing is left out, as what changes each time it is read is."""
+    for python in pythons:
+        program = Program(probe, python, PROGRAM.replace("for line in sys.stdin:", """
+model = nn.Sequential(*[nn.Linear(2, 3) for _ in range(300)])
+def use():
+    things = [*model.modules(), *model.parameters(), *vars(model)]
+    while True:
+        more = list(things)
+        more = None
+import threading
+threading.Thread(target=use, daemon=True).start()
+for line in sys.stdin:"""))
+        assert program.ask("len(model)") == 300
+        for _ in range(5):
+            rows = program.select("SELECT name FROM torch_parameters WHERE model = 'Sequential'")
+            assert [row["name"] for row in rows] == [f"{i}.{name}" for i in range(300) for name in ("weight", "bias")]
+            text = (program.directory / "torch" / "modules").read_text()
+            assert text.startswith("Sequential 301 modules\n") and "# torn" not in text

@@ -5,13 +5,15 @@
 
 #include <string.h>
 
-static void check_text(const struct text *text)
+static void check_text(const struct text *text, bool blocks)
 {
     for (size_t i = 0; i < text->size; i++) {
         unsigned char c = (unsigned char)text->data[i];
-        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+        if ((c < 0x20 && c != '\n' && c != '\t' && (c || !blocks)) || c == 0x7f)
             abort();
     }
+    if (blocks && text->size && text->data[text->size - 1])
+        abort();
     if (text->size > TEXT_MAX)
         abort();
 }
@@ -28,9 +30,28 @@ static void check_name(const struct owner_call *call, const struct owner_name *n
         abort();
 }
 
+static void check_word(const char *word, size_t cap)
+{
+    if (strnlen(word, cap) == cap || strchr(word, '/') || strchr(word, '\x1b'))
+        abort();
+}
+
+static void check_examined(const struct owner_answer *answer)
+{
+    struct examined examined;
+
+    if (owner_examined_read(answer, &examined) < 0)
+        return;
+    if (examined.membership.rank < -1 || examined.agent.pid < 0)
+        abort();
+    check_word(examined.membership.job, sizeof examined.membership.job);
+    check_word(examined.membership.role, sizeof examined.membership.role);
+}
+
 /* The first two bytes say what is asked; then messages, each after its size. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static const enum owner_op ops[] = {OWNER_RENDER, OWNER_LIST, OWNER_EXAMINE, OWNER_STACKS};
     struct owner_call call = {.op = OWNER_RENDER};
     struct owner_receipt receipt = {.call = &call};
     struct owner_answer answer = {0};
@@ -38,7 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size < 2)
         return 0;
-    call.op = data[0] & 1 ? OWNER_LIST : OWNER_RENDER;
+    call.op = ops[data[0] % ARRAY_SIZE(ops)];
+    call.value = data[0] / ARRAY_SIZE(ops) % STACKS_FORMS;
     call.entry = data[1] % layout_size;
     for (size_t at = 2; r > 0 && at < size; at += 1 + data[at]) {
         size_t n = data[at] < size - at - 1 ? data[at] : size - at - 1;
@@ -48,8 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         r = owner_receipt_answer(&receipt, &answer);
     if (r && answer.text.size)
         abort(); /* it waits for more, or nothing comes of it */
-    check_text(&answer.text);
-    check_text(&answer.why);
+    if (call.op == OWNER_EXAMINE)
+        check_examined(&answer);
+    else
+        check_text(&answer.text, call.op == OWNER_STACKS && call.value == STACKS_BLOCKS);
+    check_text(&answer.why, false);
     for (size_t i = 0; i < answer.nnames; i++)
         check_name(&call, &answer.names[i]);
     owner_answer_deinit(&answer);

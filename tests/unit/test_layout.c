@@ -49,6 +49,46 @@ static void is_sound(const struct entry *entry)
     CHECK_INT(times, 1);
 }
 
+/* Below <pid>/, what the daemon itself reads in every mode (-o contain), since it takes what only
+ * the daemon keeps or may, or looks at other processes too. All else is read with the process's own
+ * rights. */
+static const char *const read_by_daemon[] = {
+    "<pid>/locks",                               /* whoever is at the other ends */
+    "<pid>/threads/<tid>/frames/<depth>/source", /* with the rights of who reads it */
+    "<pid>/top",
+    "<pid>/profile/", /* what it samples */
+    "<pid>/exceptions.top",
+    "<pid>/crash/",
+    "<pid>/torch/t",
+    "<pid>/heap/sites", /* recordings */
+    "<pid>/heap/diff/", /* marks */
+};
+
+static bool is_read_by_daemon(const char *path)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(read_by_daemon); i++)
+        if (!strncmp(path, read_by_daemon[i], strlen(read_by_daemon[i])))
+            return true;
+    return false;
+}
+
+/* Whoever adds a file has thought about who reads it. */
+static void test_reader(const struct entry *entry)
+{
+    const char *name = entry_name(entry);
+
+    if (strncmp(entry->path, "<pid>/", 6) || !entry->render)
+        return;
+    if (entry->run || entry->render == errors_render)
+        CHECK(!entry_passive(entry));
+    else if (entry->render != table_render)
+        CHECK(entry_passive(entry) != is_read_by_daemon(entry->path));
+    else if (!strcmp(name, "locks.csv") || !strcmp(name, "gc.csv") || !strcmp(name, "profile.csv"))
+        CHECK(!entry_passive(entry));
+    else if (!strcmp(name, "locals.csv") || !strcmp(name, "torch_memory.csv"))
+        CHECK(entry_passive(entry));
+}
+
 static void test_help(void)
 {
     struct file_context context = {0};
@@ -74,8 +114,10 @@ static void test_help(void)
 
 int main(void)
 {
-    for (size_t i = 1; i < layout_size; i++)
+    for (size_t i = 1; i < layout_size; i++) {
         is_sound(&layout[i]);
+        test_reader(&layout[i]);
+    }
 
     finds("", "help", "help", -1);
     finds("", "self", "self", -1);

@@ -183,6 +183,70 @@ static void lies(void)
     owner_receipt_deinit(&receipt);
 }
 
+/* ---- what a process is, and its stacks ---- */
+
+static int pass_examined(const struct owner_examined *examined, size_t size, struct examined *out)
+{
+    const struct owner_call call = {.op = OWNER_EXAMINE};
+    struct owner_answer answer = {0}, got = {0};
+
+    text_add(&answer.text, (const char *)examined, size);
+    CHECK_INT(pass(&call, &answer, &got), 0);
+    int r = owner_examined_read(&got, out);
+    owner_answer_deinit(&got);
+    owner_answer_deinit(&answer);
+    return r;
+}
+
+/* A job's name is a file's, and shown in many places. */
+static void examined(void)
+{
+    static const char *const bad[] = {"a/b", "..", "\x1b[2J", "a b", "\xc2\x9b"};
+    const struct owner_examined sound = {
+        .membership = {.rank = 3, .world = -1, .job = "10.0.0.1:29500", .role = "dp=1"},
+        .record_addr = UINT64_MAX,
+        .pid = 7,
+    };
+    struct owner_examined lies;
+    struct examined out;
+
+    CHECK_INT(pass_examined(&sound, sizeof sound, &out), 0);
+    CHECK(out.membership.rank == 3 && out.agent.record_addr == UINT64_MAX && out.agent.pid == 7);
+    CHECK_STR(out.membership.job, "10.0.0.1:29500");
+    CHECK_INT(pass_examined(&sound, sizeof sound - 1, &out), -EPROTO);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        lies = sound;
+        snprintf(lies.membership.job, sizeof lies.membership.job, "%s", bad[i]);
+        CHECK_INT(pass_examined(&lies, sizeof lies, &out), -EPROTO);
+    }
+    lies = sound;
+    memset(lies.membership.backend, 'x', sizeof lies.membership.backend); /* without an end */
+    CHECK_INT(pass_examined(&lies, sizeof lies, &out), -EPROTO);
+    lies = sound;
+    lies.membership.rank = -2;
+    CHECK_INT(pass_examined(&lies, sizeof lies, &out), -EPROTO);
+    lies = sound;
+    memset(&lies.membership.inherited, 0xff, sizeof lies.membership.inherited); /* is no bool */
+    CHECK_INT(pass_examined(&lies, sizeof lies, &out), 0);
+    CHECK(out.membership.inherited == 1);
+}
+
+static void blocks(void)
+{
+    const struct owner_call call = {.op = OWNER_STACKS, .value = STACKS_BLOCKS};
+    struct owner_answer answer = {0}, out = {0};
+
+    text_add(&answer.text, "a\n\0\x1b\0", 5);
+    CHECK_INT(pass(&call, &answer, &out), 0);
+    CHECK(out.text.size == 5 && !memcmp(out.text.data, "a\n\0?\0", 5));
+    owner_answer_deinit(&out);
+    out = (struct owner_answer){0};
+    text_putc(&answer.text, 'b'); /* the last one has no end */
+    CHECK_INT(pass(&call, &answer, &out), -EPROTO);
+    owner_answer_deinit(&out);
+    owner_answer_deinit(&answer);
+}
+
 /* ---- whose rights ---- */
 
 #define ALL_CAPS ((UINT64_C(1) << 41) - 1)
@@ -198,25 +262,29 @@ static struct access_target target_of(uid_t uid, gid_t gid, uint64_t caps)
         .uid = {uid, uid, uid},
         .gid = {gid, gid, gid},
         .permitted = caps,
+        .dumpable = uid || gid, /* of root's that can't be seen */
         .ns = {first},
         .nns = 1,
     };
 }
 
+static bool mapped = true; /* the target's ids have numbers in its own namespace */
+
 static struct owner_class decide(const struct access_target *target)
 {
     const struct access access = {.daemon = {.ns = first, .effective = ALL_CAPS}};
     static const gid_t groups[] = {10, 20};
+    const struct class_facts facts = {groups, 2, mapped, 7, 70};
     struct owner_class class;
 
     memset(&class, 0xff, sizeof class);
-    class_decide(&access, target, groups, 2, &class);
+    class_decide(&access, target, &facts, &class);
     return class;
 }
 
 static void is_own(const struct access_target *target)
 {
-    const struct owner_class own = {.own = true}, class = decide(target);
+    const struct owner_class own = {.own = true, .user = target->uid[0]}, class = decide(target);
 
     CHECK(!memcmp(&class, &own, sizeof own));
 }
@@ -231,6 +299,9 @@ static void classes(void)
     target.permitted = NET_RAW;
     CHECK(decide(&target).caps == NET_RAW);
 
+    target.dumpable = false;
+    is_own(&target);
+    target.dumpable = true;
     target.uid[2] = 0; /* setuid */
     is_own(&target);
     target.uid[2] = 1000;
@@ -251,12 +322,35 @@ static void classes(void)
     target.nns = 3;
     class = decide(&target);
     CHECK(!class.own && class.uid == 1000 && class.caps == 0 && class.ngroups == 0);
+    CHECK(class.user == 1000 && !class.ns_ino);
     target.ns[1] = by_root;
+    class = decide(&target);
+    CHECK(!class.own && class.user == 100000 && class.uid == 7 && class.gid == 70);
+    CHECK(class.ns_ino == inner.ino && class.caps == ALL_CAPS && class.ngroups == 0);
+    mapped = false;
     is_own(&target);
+    mapped = true;
+    target.uid[1] = 100001;
+    is_own(&target);
+    target.uid[1] = 100000;
     target.nns = 2; /* whose it is can't be seen */
     is_own(&target);
     target.nns = 0;
     is_own(&target);
+}
+
+/* As the kernel shows them: numbers inside, outside, how many. */
+static void maps(void)
+{
+    static const char map[] = "         0     100000       1000\n      5000      1234          1\n";
+    unsigned id = 0;
+
+    CHECK(class_map_id(map, 100000, &id) && id == 0);
+    CHECK(class_map_id(map, 100999, &id) && id == 999);
+    CHECK(class_map_id(map, 1234, &id) && id == 5000);
+    CHECK(!class_map_id(map, 101000, &id) && !class_map_id(map, 0, &id) &&
+          !class_map_id("", 0, &id));
+    CHECK(class_map_id("0 0 4294967295\n", 4294967294u, &id) && id == 4294967294u);
 }
 
 int main(void)
@@ -265,6 +359,9 @@ int main(void)
     controls();
     names();
     lies();
+    examined();
+    blocks();
     classes();
+    maps();
     return 0;
 }

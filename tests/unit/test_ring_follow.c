@@ -4,7 +4,10 @@
 struct seen {
     int64_t next; /* number of the row to come */
     uint64_t rows, lost;
+    struct ring *grows; /* rows come to it when the first one is passed; NULL: none */
 };
+
+static void append(struct ring *ring, int64_t count);
 
 /* Rows are numbered by their column `collected`. */
 static int on_row(void *arg, const struct ring_row *row)
@@ -16,6 +19,9 @@ static int on_row(void *arg, const struct ring_row *row)
     CHECK_INT(number, seen->next);
     seen->next++;
     seen->rows++;
+    if (seen->grows)
+        append(seen->grows, 300); /* more than a block has room for */
+    seen->grows = NULL;
     return 0;
 }
 
@@ -78,6 +84,22 @@ static void what_was_overwritten_is_said(void)
     CHECK_INT(seen.next, written);
     CHECK_INT(seen.rows + seen.lost, (uint64_t)written);
     CHECK(seen.rows > 100 && seen.lost > 90000);
+    close_ring(ring, reader);
+}
+
+static void none_is_left_out_that_comes_meanwhile(void)
+{
+    struct ring *ring = make_ring(gc, RING_SIZE_MIN);
+    struct ring_reader *reader = open_ring(ring, gc);
+    struct ring_position at = {0};
+    struct seen seen = {.grows = ring};
+
+    written = 0;
+    append(ring, 1);
+    follow(reader, &at, &seen);
+    CHECK_INT(seen.rows, 301);
+    CHECK_INT(seen.lost, 0);
+    CHECK(ring->head > 1);
     close_ring(ring, reader);
 }
 
@@ -153,6 +175,7 @@ int main(void)
 {
     each_row_once();
     what_was_overwritten_is_said();
+    none_is_left_out_that_comes_meanwhile();
     begins_at_the_end();
     what_was_dropped_is_said();
     goes_on_in_another_size();

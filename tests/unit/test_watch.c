@@ -1,6 +1,7 @@
 /* Debug registers, by both routes, in a process that handles SIGTRAP as the agent does: who is told
  * of which write, and that nothing else of the target changes. */
 #include "agent/base/clock.h"
+#include "fs/proc/procfs.h"
 #include "fs/trace/claims.h"
 #include "fs/trace/tracer.h"
 #include "fs/watch/by_perf.h"
@@ -171,10 +172,10 @@ static void test_exec(bool perf)
     watched_tell(&target, 'e', 0, 0);
     for (int i = 0; !perf && i < 3000 && by_ptrace_attend(armed.tracer, &hits) == 0; i++)
         usleep(10000);
-    for (int i = 0; i < 3000 && watch_tracer_of(target.pid); i++)
+    for (int i = 0; i < 3000 && proc_tracer(target.pid); i++)
         usleep(10000);
     CHECK(watched_lives(&target));
-    CHECK_INT(watch_tracer_of(target.pid), 0);
+    CHECK_INT(proc_tracer(target.pid), 0);
     disarm(&armed);
     watched_end(&target);
 }
@@ -351,7 +352,7 @@ static void test_others(void)
     long hits = target.seen->hits[0];
     for (int i = 0; i < 20; i++) {
         CHECK_INT(pause_patiently(target.pid), 0);
-        CHECK_INT(watch_tracer_of(target.pid), 0);
+        CHECK_INT(proc_tracer(target.pid), 0);
         wait_written(&target, 2);
         hits = target.seen->hits[0];
         wait_written(&target, 1000);

@@ -91,15 +91,21 @@ static pid_t taker_tid(struct search *search, const struct gil *gil)
     return moment_tid(target, search->lwps, stack);
 }
 
-/* Adds a thread that runs, unless it is there: one thread may have taken several GILs. */
+/* Adds a thread that runs, unless it is there: one thread may have taken several GILs. They ascend,
+ * as they are to be stopped. */
 static int add_running(struct search *search, pid_t tid)
 {
-    for (size_t i = 0; i < search->nrunning; i++)
-        if (search->running[i] == tid)
-            return 0;
+    size_t at = search->nrunning;
+
+    while (at && search->running[at - 1] >= tid)
+        at--;
+    if (at < search->nrunning && search->running[at] == tid)
+        return 0;
     if (search->nrunning == TRACER_STOPPED_MAX)
         return -EAGAIN;
-    search->running[search->nrunning++] = tid;
+    memmove(&search->running[at + 1], &search->running[at],
+            (search->nrunning++ - at) * sizeof search->running[0]);
+    search->running[at] = tid;
     return 0;
 }
 

@@ -89,12 +89,27 @@ static struct target *new_target(pid_t pid)
     return target;
 }
 
-/* Finds what it runs, once its memory can be read; r: what went before. The target is freed if
- * anything failed. */
-static int finish(struct target *target, int r, struct target **out)
+static void free_parts(struct target *target)
 {
-    if (r == 0)
-        r = find_runtime(target);
+    native_free(target->native);
+    names_free(target->names);
+    code_cache_free(target->codes);
+    view_free(target->view);
+    maps_deinit(&target->maps);
+    target->native = NULL;
+    target->names = NULL;
+    target->codes = NULL;
+    target->view = NULL;
+}
+
+int target_find(struct target *target)
+{
+    if (atomic_load(&target->found))
+        return 0;
+    _guard_mutex_(&target->lock);
+    if (atomic_load(&target->found))
+        return 0;
+    int r = find_runtime(target);
     if (r == 0)
         r = view_new(&target->memory, &target->view);
     if (r == 0)
@@ -103,15 +118,13 @@ static int finish(struct target *target, int r, struct target **out)
         r = names_new(&target->memory, &target->names);
     if (r == 0)
         r = native_new(&target->memory, &target->native);
-    if (r < 0) {
-        target_unref(target);
-        return r;
-    }
-    *out = target;
-    return 0;
+    if (r < 0)
+        free_parts(target);
+    atomic_store(&target->found, r == 0);
+    return r;
 }
 
-int target_open(pid_t pid, struct target **out)
+int target_hold(pid_t pid, struct target **out)
 {
     struct target *target = new_target(pid);
     if (!target)
@@ -120,7 +133,32 @@ int target_open(pid_t pid, struct target **out)
     if (r == 0)
         r = open_pidfd(pid, &target->pidfd);
     target->foreign = lwp_foreign(pid);
-    return finish(target, r, out);
+    if (r < 0) {
+        target_unref(target);
+        return r;
+    }
+    *out = target;
+    return 0;
+}
+
+/* The target is freed if nothing is found. */
+static int find(struct target *target, struct target **out)
+{
+    int r = target_find(target);
+
+    if (r < 0)
+        target_unref(target);
+    else
+        *out = target;
+    return r;
+}
+
+int target_open(pid_t pid, struct target **out)
+{
+    struct target *target;
+
+    int r = target_hold(pid, &target);
+    return r == 0 ? find(target, out) : r;
 }
 
 int target_open_core(struct core *core, unsigned number, struct target **out)
@@ -131,7 +169,7 @@ int target_open_core(struct core *core, unsigned number, struct target **out)
         return -ENOMEM;
     }
     target->memory.core = target->core = core;
-    return finish(target, 0, out);
+    return find(target, out);
 }
 
 pid_t target_number(const struct target *target)
@@ -162,13 +200,9 @@ void target_unref(struct target *target)
     if (target->pidfd >= 0)
         close(target->pidfd);
     caches_leave(target);
-    native_free(target->native);
-    names_free(target->names);
-    code_cache_free(target->codes);
     imports_forget(target);
     walk_deinit(&target->walk);
-    view_free(target->view);
-    maps_deinit(&target->maps);
+    free_parts(target);
     core_free(target->core);
     pthread_mutex_destroy(&target->lock);
     pthread_mutex_destroy(&target->tracing);

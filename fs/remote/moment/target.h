@@ -55,9 +55,10 @@ struct target {
     atomic_uint refs;
     _Atomic(struct target_kept *) kept[TARGET_KEEPERS]; /* NULL: nothing yet */
 
+    atomic_bool found;       /* there is all that target_find() brings, for good */
     pthread_mutex_t tracing; /* held while a thread of it is stopped by us, after `lock` if both */
     pthread_mutex_t lock;    /* guards what follows */
-    struct memory memory;
+    struct memory memory;    /* there before, too, as is `foreign` */
     struct maps maps;
     struct runtime runtime;
     bool foreign;      /* lives in another pid namespace: it numbers its threads itself */
@@ -85,6 +86,12 @@ struct target {
  * it runs no CPython; -EPERM, -EACCES: the daemon may not inspect it; -ENOMEM, -EMFILE. The caller
  * owns one reference. */
 int target_open(pid_t pid, struct target **out);
+/* Holds on to process pid, of which nothing is read: there is all of the target but its mappings,
+ * its runtime and caches. Errors as target_open(). The caller owns one reference. */
+int target_hold(pid_t pid, struct target **out);
+/* Finds the interpreter of one that is held, unless that was done; any thread may. Errors as
+ * target_open(). */
+int target_find(struct target *target);
 /* target_open() of a core file, which belongs to the target from now on, also on failure; number:
  * the how manieth it is. -ENOENT: it is none of CPython, or its files are missing. */
 int target_open_core(struct core *core, unsigned number, struct target **out);

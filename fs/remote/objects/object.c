@@ -62,7 +62,8 @@ void objects_queue(struct view *view, const uint64_t *objects, size_t n)
         /* the next page need not exist */
         bool fits = (objects[i] & (PAGE - 1)) <= PAGE - HEAD_SIZE;
         if (objects[i])
-            (void)view_get(view, objects[i], fits ? HEAD_SIZE : OBJECT_SIZE, &unused);
+            (void)view_get(view, objects[i] + OBJECT_TYPE,
+                           (fits ? HEAD_SIZE : OBJECT_SIZE) - OBJECT_TYPE, &unused);
     }
 }
 
@@ -114,11 +115,11 @@ bool cstring_read(struct view *view, uint64_t addr, char *buf, size_t cap)
     return true;
 }
 
-/* Copies a type object as a whole, so that its fields cost one read. */
+/* Copies all of a type object but its reference count, so that its fields cost one read. */
 static void type_prefetch(struct view *view, const struct offsets *offsets, uint64_t type)
 {
-    if (offsets->type_size > 0 && offsets->type_size <= TYPE_SIZE_MAX)
-        (void)view_read(view, type, (uint32_t)offsets->type_size);
+    if (offsets->type_size > OBJECT_TYPE && offsets->type_size <= TYPE_SIZE_MAX)
+        (void)view_read(view, type + OBJECT_TYPE, (uint32_t)offsets->type_size - OBJECT_TYPE);
 }
 
 /* tp_flags of what is verified to be a type: its own type makes types. */

@@ -57,7 +57,8 @@ struct object_class {
     bool exact;            /* is that builtin type itself */
 };
 
-/* Queues the heads of n objects (type pointer and the first fields) and copies them at once. */
+/* Queues the heads of n objects (type pointer and the first fields) and copies them at once. The
+ * reference count isn't among it: it changes with each use, and view_verify() would see that. */
 void objects_prefetch(struct view *view, const uint64_t *objects, size_t n);
 /* objects_prefetch() without copying: for view_fill(). */
 void objects_queue(struct view *view, const uint64_t *objects, size_t n);

@@ -23,6 +23,7 @@ static bool read_wstr(struct view *view, const struct offsets *offsets, uint64_t
 
 int str_read(struct view *view, const struct offsets *o, uint64_t object, struct str_data *out)
 {
+    uint8_t copy[HEAD_MAX] = {0}; /* without its reference count, which changes with each use */
     struct str_data data;
     struct unicode head;
     uint64_t type, flags;
@@ -35,8 +36,12 @@ int str_read(struct view *view, const struct offsets *o, uint64_t object, struct
         o->unicode_state > o->unicode_ascii_size - 4 || o->unicode_length < 0 ||
         o->unicode_length > o->unicode_ascii_size - 8 || o->unicode_compact_size < 0)
         return -EFAULT;
-    const uint8_t *bytes = view_read(view, object, (uint32_t)o->unicode_ascii_size);
-    if (!bytes || !unicode_head(o, bytes, &head))
+    size_t size = (size_t)o->unicode_ascii_size - OBJECT_TYPE;
+    const uint8_t *bytes = view_read(view, object + OBJECT_TYPE, (uint32_t)size);
+    if (!bytes)
+        return -EFAULT;
+    memcpy(copy + OBJECT_TYPE, bytes, size);
+    if (!unicode_head(o, copy, &head))
         return -EFAULT;
 
     data = (struct str_data){object + head.data, head.length, head.kind};

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TRIES 4       /* of a thing that changes while it is read */
+#define TRIES 16      /* of a thing that changes while it is read */
 #define DEPTH_MAX 256 /* of modules in modules */
 #define NONE UINT32_MAX
 
@@ -286,6 +286,7 @@ static int read_node(struct finding *f, struct node *node)
     if (r < 0) {
         drop_from(f, nchildren, nheld);
         free(steal_pointer(node->class));
+        f->models->torn |= r == -EAGAIN;
         return r == -ENOMEM || r == -ESRCH || r == -EPERM ? r : 1;
     }
     node->children = nchildren;
@@ -565,6 +566,7 @@ static int read_optimizer(struct finding *f, uint64_t object)
         models->ngroups = ngroups;
         drop_from(f, f->nchildren, nheld);
         free(steal_pointer(optimizer->class));
+        models->torn |= r == -EAGAIN;
         return r == -ENOMEM || r == -ESRCH || r == -EPERM ? r : 0;
     }
     models->noptimizers++;

@@ -4,7 +4,8 @@
  *
  * A model is a module that no other has among its own. It is called by the name of its class;
  * where there are several of one class, the next ones are Class#2, Class#3. The largest comes
- * first. What changed while it was read is read again; what never stays is left out. */
+ * first. What changed while it was read is read again; what never stays is left out, and said to
+ * be (torn). */
 #pragma once
 
 #include "fs/remote/heap/scan.h"
@@ -59,7 +60,8 @@ struct torch_models {
     size_t ngroups, groups_alloc;
     uint64_t *tensors; /* all there are of Python's, by address */
     size_t ntensors, tensors_alloc;
-    bool cut; /* a limit was reached */
+    bool cut;  /* a limit was reached */
+    bool torn; /* a module or an optimizer was left out, for it changed each time */
 
     /* the implementation's own */
     struct torch_flag *flags; /* of the parameters, by what autograd knows of them */
