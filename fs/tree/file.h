@@ -41,6 +41,7 @@ struct file_context {
     struct lifetime
         *lifetime;   /* of a command: of what it asks for with `here`; NULL: there is none */
     bool clears;     /* of a command that clears (layout.h): what was there is still to go */
+    uint64_t gil_ns; /* of a command: for how long it waits for the GIL (agent_session.h) */
     struct text why; /* of either: what failed, why, what to do; no newline at the end.
                         Shown by <pid>/errors, and by the next read of a command file */
 };
