@@ -68,8 +68,8 @@ static int refuse(struct target *target, struct text *why)
     else if (!rt->exported)
         text_puts(why,
                   "the program exports none of Python's functions (it was linked with a static "
-                  "libpython, and stripped), so that an agent can't be linked with them; link "
-                  "it with -Wl,--export-dynamic");
+                  "libpython), so that an agent can't be linked with them; link it with "
+                  "-Wl,--export-dynamic");
     else
         return 0;
     return -EOPNOTSUPP;

@@ -14,6 +14,9 @@
 #include <errno.h>
 #include <string.h>
 
+#define GIL_NS 10000000000u
+#define GIL_ASLEEP_NS 1000000000u
+
 static int runs(void *arg, int tasks, pid_t tid) { return !callers_has(tid); }
 
 /* Whether each thread of a process waits for an answer of this daemon; of its main thread that is
@@ -90,12 +93,63 @@ int agent_session_here(struct file_context *context, struct session *session)
     return r;
 }
 
+/* ---- waiting for the GIL ---- */
+
+/* What else may have the GIL gives it up sooner or later, between two instructions if not before.
+ */
+static bool sleeps_outside_python(const struct thread *thread)
+{
+    return thread->holds_gil && thread->state == THREAD_IDLE && !thread->depth;
+}
+
+/* A thread that seems to sleep with the GIL: this costs little and nobody is stopped. 0: none. */
+static pid_t find_sleeper(const struct target *target, int64_t interp)
+{
+    struct lwp_list list;
+    pid_t inner, tid;
+
+    if (gil_holder_find(&target->memory, &target->runtime, interp, &inner) < 0 || !inner)
+        return 0;
+    if (!target->foreign)
+        return lwp_state(target->pid, inner) == 'S' ? inner : 0;
+    if (lwp_list_read(target->pid, LWP_STATES, &list) < 0)
+        return 0;
+    const struct lwp *lwp = lwp_find_inner(&list, inner);
+    tid = lwp && lwp->state == 'S' ? lwp->tid : 0;
+    lwp_list_deinit(&list);
+    return tid;
+}
+
+uint64_t agent_session_patience(struct file_context *context, int64_t interp)
+{
+    struct snapshot_options options = {0};
+    struct snapshot *snapshot;
+
+    context->gil_ns = GIL_NS;
+    {
+        _guard_mutex_(&context->target->lock);
+        options.tid = find_sleeper(context->target, interp);
+    }
+    if (options.tid && snapshot_take(context->target, &options, &snapshot) == 0) {
+        for (size_t i = 0; i < snapshot->nthreads; i++)
+            if (sleeps_outside_python(&snapshot->threads[i]))
+                context->gil_ns = GIL_ASLEEP_NS;
+        snapshot_free(snapshot);
+    }
+    return context->gil_ns;
+}
+
 /* Adds who has the GIL, which a command waited for in vain. */
 static void add_holders(const struct snapshot *snapshot, struct text *why)
 {
     for (size_t i = 0; i < snapshot->nthreads; i++) {
         const struct thread *t = &snapshot->threads[i];
-        if (t->holds_gil)
+        if (sleeps_outside_python(t))
+            text_printf(why,
+                        "; thread %d (%s) holds it and sleeps outside Python, in %s: the program "
+                        "has to give it up there (Py_BEGIN_ALLOW_THREADS; uWSGI: --enable-threads)",
+                        (int)t->tid, t->name, *t->wait ? t->wait : "no system call");
+        else if (t->holds_gil)
             text_printf(why, "; thread %d (%s) holds it, see threads/%d/backtrace", (int)t->tid,
                         t->name, (int)t->tid);
     }
@@ -125,6 +179,7 @@ static void say_waited(struct file_context *context, const char *lost)
 {
     _cleanup_(held_list_deinit) struct held_list agent = {0};
     const struct snapshot_options options = {0};
+    const unsigned seconds = (unsigned)(context->gil_ns / 1000000000);
     struct text *why = &context->why;
     struct snapshot *snapshot;
 
@@ -133,12 +188,12 @@ static void say_waited(struct file_context *context, const char *lost)
     const struct thread *stuck = r == 0 ? find_stuck(snapshot, &agent) : NULL;
     if (stuck)
         text_printf(why,
-                    "the agent was not ready within 10 s, and %s: its thread %d is in %s (%s:%d), "
+                    "the agent was not ready within %u s, and %s: its thread %d is in %s (%s:%d), "
                     "see threads/%d/backtrace",
-                    lost, (int)stuck->tid, stuck->frames[0].func, stuck->frames[0].file,
+                    seconds, lost, (int)stuck->tid, stuck->frames[0].func, stuck->frames[0].file,
                     stuck->frames[0].line, (int)stuck->tid);
     else
-        text_printf(why, "the GIL was not to be had within 10 s, and %s", lost);
+        text_printf(why, "the GIL was not to be had within %u s, and %s", seconds, lost);
     if (r == 0 && !stuck)
         add_holders(snapshot, why);
     if (r == 0)

@@ -4,9 +4,6 @@
 #include "fs/link/attach.h"
 #include "fs/tree/file.h"
 
-/* Until what a command asks for has the GIL. */
-#define ATTACHED_GIL_NS 10000000000u
-
 /* agent_attach(), but not where that can't work: a process all of whose threads wait for the
  * answer to what they wrote gets -EDEADLK at once. context->why says what to do. */
 int agent_session_attach(struct file_context *context, enum attach_way way, struct session **out);
@@ -17,6 +14,9 @@ int agent_session_connect(struct file_context *context, struct session **out);
  * lifetime_asked() follows once that is answered. -errno with why. */
 int agent_session_here(struct file_context *context, struct session *session);
 
+/* For how many nanoseconds what a command asks for waits for an interpreter's GIL: ten seconds, but
+ * one where whoever has it sleeps and runs no Python, and so may keep it for ever. */
+uint64_t agent_session_patience(struct file_context *context, int64_t interp);
 /* The words for an error that a request ended in, after the agent's own, and its errno as write(2)
  * is to give it. lost: what didn't happen because the GIL was not to be had. */
 int agent_session_explain(struct file_context *context, int error, const struct proto_done *done,

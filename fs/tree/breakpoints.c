@@ -33,11 +33,11 @@ static int ask(struct file_context *context, struct session *session,
         .request = {.flags = BREAKPOINTS_LAST | (replaces ? BREAKPOINTS_REPLACE : 0)},
         .text = request->text.data,
         .size = request->text.size,
-        .gil_deadline_ns = ATTACHED_GIL_NS,
     };
     struct proto_done done = {0};
 
     eval.request.gil_interval = agent_session_gil_interval(context, 0);
+    eval.gil_deadline_ns = agent_session_patience(context, 0);
     if (context->lifetime)
         eval.request.thread = lifetime_number(context->lifetime);
     int r = request->here ? agent_session_here(context, session) : 0;

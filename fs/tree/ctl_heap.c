@@ -107,8 +107,8 @@ int heap_sites_order(struct file_context *context, uint64_t mean, struct text *s
     if (r < 0)
         return r;
     order.gil_interval = agent_session_gil_interval(context, 0);
-    r = session_order(session, PROTO_ALLOCATIONS, &order, sizeof order, ATTACHED_GIL_NS,
-                      context->interrupt, &done);
+    r = session_order(session, PROTO_ALLOCATIONS, &order, sizeof order,
+                      agent_session_patience(context, 0), context->interrupt, &done);
     session_unref(session);
     registry_watch(context->registry, context->process);
     if (r < 0)

@@ -65,8 +65,8 @@ static int ask(struct ctl_line *line, struct session *session, struct proto_on_c
         return r;
     order->here = line->here ? lifetime_number(context->lifetime) : 0;
     order->gil_interval = agent_session_gil_interval(context, 0);
-    r = session_order(session, PROTO_ON_CRASH, order, sizeof *order, ATTACHED_GIL_NS,
-                      context->interrupt, &done);
+    r = session_order(session, PROTO_ON_CRASH, order, sizeof *order,
+                      agent_session_patience(context, 0), context->interrupt, &done);
     if (line->here)
         lifetime_asked(context->lifetime, session);
     registry_watch(context->registry, context->process);

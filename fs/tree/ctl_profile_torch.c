@@ -49,8 +49,8 @@ static int ask(struct file_context *context, struct session *session, unsigned s
     };
     struct proto_done done = {0};
 
-    int r = session_order(session, PROTO_RECORD, &record, sizeof record, ATTACHED_GIL_NS,
-                          context->interrupt, &done);
+    int r = session_order(session, PROTO_RECORD, &record, sizeof record,
+                          agent_session_patience(context, interp), context->interrupt, &done);
     registry_watch(context->registry, context->process);
     if (r < 0)
         return agent_session_explain(context, r, &done, "nothing is profiled");

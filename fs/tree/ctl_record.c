@@ -159,8 +159,9 @@ static int ask(struct file_context *context, struct session *session, struct pro
 
     record->interp = atomic_load(&context->process->interp);
     record->gil_interval = agent_session_gil_interval(context, record->interp);
-    int r = session_order(session, PROTO_RECORD, record, sizeof *record, ATTACHED_GIL_NS,
-                          context->interrupt, &done);
+    int r = session_order(session, PROTO_RECORD, record, sizeof *record,
+                          agent_session_patience(context, record->interp), context->interrupt,
+                          &done);
     registry_watch(context->registry, context->process);
     if (r < 0)
         return agent_session_explain(

@@ -101,7 +101,6 @@ static int run_code(struct file_context *context, const struct input *input, str
     struct session_eval eval = {
         .text = input->text,
         .size = input->size,
-        .gil_deadline_ns = ATTACHED_GIL_NS,
     };
     struct proto_done done = {0};
     struct session *session;
@@ -112,6 +111,7 @@ static int run_code(struct file_context *context, const struct input *input, str
     r = connect_to(context, &session);
     if (r < 0)
         return r;
+    eval.gil_deadline_ns = agent_session_patience(context, eval.request.interp);
     r = session_eval(session, &eval, context->interrupt, said, &done);
     session_unref(session);
     if (done.flags & DONE_CUT) {

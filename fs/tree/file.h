@@ -41,6 +41,7 @@ struct file_context {
     struct lifetime
         *lifetime;   /* of a command: of what it asks for with `here`; NULL: there is none */
     bool clears;     /* of a command that clears (layout.h): what was there is still to go */
+    uint64_t gil_ns; /* of a command: for how long it waits for the GIL (agent_session.h) */
     struct text why; /* of either: what failed, why, what to do; no newline at the end.
                         Shown by <pid>/errors, and by the next read of a command file */
 };
@@ -116,4 +117,4 @@ void reply_add_apart(struct file_context *context, bool (*is_state)(const char *
 /* The commands, each in the .c of its file. */
 file_render all_breakpoints_render, breakpoints_render, ctl_render, thread_ctl_render;
 file_run all_breakpoints_run, all_ctl_run, all_eval_run, breakpoints_run, ctl_run, eval_run,
-    query_run, thread_ctl_run;
+    frame_value_run, query_run, thread_ctl_run;

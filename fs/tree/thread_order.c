@@ -24,8 +24,8 @@ int thread_order_give(struct file_context *context, struct session *session, boo
         return r;
     order->here = here ? lifetime_number(context->lifetime) : 0;
     order->gil_interval = agent_session_gil_interval(context, 0);
-    r = session_order(session, PROTO_THREAD, order, sizeof *order, ATTACHED_GIL_NS,
-                      context->interrupt, &done);
+    r = session_order(session, PROTO_THREAD, order, sizeof *order,
+                      agent_session_patience(context, 0), context->interrupt, &done);
     if (here)
         lifetime_asked(context->lifetime, session);
     registry_watch(context->registry, context->process);

@@ -1,5 +1,5 @@
-"""Programs that hold a whole CPython and export nothing of it: what is read is right, and an agent is linked by the
-program's own symbol table, or refused before anything is touched."""
+"""Programs that hold a whole CPython. Of those that export nothing of it what is read is right, and an agent is refused
+before anything is touched."""
 import errno
 import pathlib
 import shutil
@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from commands import Commands
-from interpreters import Interpreter, interpreters
+from interpreters import Interpreter, interpreters, patience
 from stacks import parse_backtrace
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent / "targets" / "embedder.c"
@@ -73,12 +73,29 @@ def test_is_read(probe, built, kind):
     judged(probe, built(kind).run_source(SCRIPT))
 
 
-@pytest.mark.parametrize("kind", ["stripped", "stripped, no PIE"])
+def test_gil_kept_asleep(probe, built):
+    """Who has the GIL and sleeps in C may keep it for ever: that is said soon, with the thread and its call."""
+    target = built("exported").run_source("print('ready', flush=True)\n", env={"KEEPS_GIL": "1"})
+    commands = Commands(probe, target.pid)
+    for name, text in [("eval", "6 * 7\n"), ("breakpoints", "log source.py:1\n"), ("ctl", "record gc\n")]:
+        number, words = commands.refused(name, text)
+        assert number == errno.ETIMEDOUT and "the GIL was not to be had within 1 s" in words, words
+        assert f"; thread {target.pid} (" in words and ") holds it and sleeps outside Python, in read: " in words, words
+        assert "--enable-threads" in words, words
+    target.send("")
+    target.expect("done")
+    assert commands.eval("6 * 7") == "42\n"
+    commands.detach()
+    target.send("")
+    assert target.process.wait(patience(60)) == 0, target.stderr()
+
+
+@pytest.mark.parametrize("kind", ["static", "stripped", "stripped, no PIE"])
 def test_is_refused_before_anything_is_touched(probe, built, kind):
     target = built(kind).run_source(SCRIPT)
     commands = Commands(probe, target.pid)
     before = pathlib.Path(f"/proc/{target.pid}/maps").read_text()
     number, words = commands.refused("ctl", "attach\n")
-    assert number == errno.EOPNOTSUPP and "stripped" in words and "--export-dynamic" in words, words
+    assert number == errno.EOPNOTSUPP and "static libpython" in words and "--export-dynamic" in words, words
     assert pathlib.Path(f"/proc/{target.pid}/maps").read_text() == before
     judged(probe, target)

@@ -427,3 +427,98 @@ def test_damaged_memory(probe, python):
         if target.process.poll() is not None:
             target = python.run("scribbler.py", 8)
             tids = [tid for tid in os.listdir(f"/proc/{target.pid}/task")]
+
+
+HELD = """
+import collections, sys, types
+
+class Node:
+    def __init__(self, **own):
+        self.__dict__.update(own)
+
+class Slots:
+    __slots__ = ("first", "other")
+
+class Table(dict):
+    pass
+
+class Loud:
+    def __repr__(self):
+        raise SystemExit("repr was called")
+    __getattr__ = __eq__ = __hash__ = __repr__
+
+def hold(n, empty):
+    slots = Slots()
+    slots.first = [1, (2, "x")]
+    both = Table(a=1, b=[2])
+    both.note = "n"
+    keys = {"it's": 1, 'a "quote"': [2], 3: "three", 2.5: 4, b"b": 5, None: 6, True: 7, (1, 2): [8], "x" * 300: 9,
+            "\\n]": 10}
+    node = Node(kids=[Node(meta={"k": {"deep": "here"}}), slots], été={"é": 1}, **{"no name": 11})
+    only = {n * 1000}
+    proxy = types.MappingProxyType({"p": node})
+    many, module, loud = list(range(1000)), collections, [Loud()]
+    print("ready", flush=True)
+    sys.stdin.read()
+
+hold(5, {})
+"""
+
+
+def test_one_level_of_a_value(probe, python):
+    """frames/<depth>/value: each path that is shown leads to what is shown, and no code runs for it."""
+    target = python.run_source(HELD)
+    eventually(lambda: target.state() == "S", what="reading")
+    frames = probe.path / str(target.pid) / "threads" / str(target.pid) / "frames"
+    depth, = (path.parent for path in frames.glob("*/locals") if path.read_text().startswith("n = 5\n"))
+
+    def ask(path):
+        with open(depth / "value", "r+b", buffering=0) as file:
+            file.write(path.encode() + b"\n")
+            return file.read(1 << 20).decode().splitlines()
+
+    def refused(path):
+        with open(depth / "value", "r+b", buffering=0) as file:
+            with pytest.raises(OSError) as raised:
+                file.write(path.encode() + b"\n")
+            return raised.value.errno, file.read(1 << 20).decode().strip().removeprefix("error: ")
+
+    assert ask("") == (depth / "locals").read_text().splitlines()
+    assert ask("n") == ["n = 5"] and ask("empty") == ["empty = {}"] and ask("n from 1") == []
+    assert ask("slots") == ["slots.first = [1, (2, 'x')]"]
+    assert ask("slots.first[-1]") == ["slots.first[-1][0] = 2", "slots.first[-1][1] = 'x'"]
+    assert ask("slots.first[1][1]") == ["slots.first[1][1] = 'x'"]
+    assert ask("both") == ["both['a'] = 1", "both['b'] = [2]", "both.note = 'n'"]
+    assert ask("node.kids[0].meta['k']") == ["node.kids[0].meta['k']['deep'] = 'here'"]
+    assert ask('node.kids{0}.meta["k"]') == ["node.kids{0}.meta[\"k\"]['deep'] = 'here'"]
+    assert [line.partition(" = ")[0] for line in ask("node")] == ["node.kids", "node.été", "node{2}"]
+    assert ask("node.été") == ["node.été['é'] = 1"] and ask("node{2}") == ["node{2} = 11"]
+    assert ask("only") == ["only{0} = 5000"] and ask("only{0}") == ["only{0} = 5000"]
+    assert ask("proxy['p'].kids[1].first[0]") == ["proxy['p'].kids[1].first[0] = 1"]
+    assert "module.deque = <class 'collections.deque'>" in ask("module")
+    assert ask("module.deque") == ["module.deque = <class 'collections.deque'>"]
+    assert ask("loud[0]")[0].startswith("loud[0] = <__main__.Loud object")
+    keys = ask("keys")
+    assert [line.partition(" = ")[0] for line in keys] == \
+        ["""keys["it's"]""", """keys['a "quote"']""", "keys[3]", "keys[2.5]", "keys[b'b']", "keys[None]",
+         "keys[True]", "keys{7}", "keys{8}", "keys['\\n]']"]
+    for line in keys + ask("node") + ask("") + ask("proxy"):
+        path, _, value = line.partition(" = ")
+        assert any(one == line or one.startswith((path + ".", path + "[", path + "{")) for one in ask(path)), line
+    assert ask("keys{7}") == ["keys{7}[0] = 8"]
+    first, rest = ask("many"), ask("many from 990")
+    assert first[:2] == ["many[0] = 0", "many[1] = 1"] and first[200:] == ["... (more: many from 200)"]
+    assert rest == [f"many[{i}] = {i}" for i in range(990, 1000)]
+    assert ask("many from 200")[0] == "many[200] = 200" and ask("many[-1]") == ["many[-1] = 999"]
+    assert ask("from 2")[0] == (depth / "locals").read_text().splitlines()[2]
+
+    assert refused("absent") == (errno.ENOENT, 'the frame binds nothing for "absent"')
+    assert refused("node.kids[2].x") == (errno.ENOENT, 'node.kids holds nothing at "[2].x"')
+    for absent in ("many[1000]", "many[-1001]", "many[0].real", "n.real", "loud[0].x", "['k']", "{99}"):
+        assert refused(absent)[0] == errno.ENOENT
+    for wrong in ("node.", "node[", "node[]", "node{x}", "node{}", "a b", "len(node)", "node..kids", "node]", "1"):
+        error, words = refused(wrong)
+        assert error == errno.EINVAL and " is no path: NAME, then .NAME, [N], ['KEY'] or {N}" in words
+    assert refused("x" * 1024) == (errno.EINVAL, "a path has at most 1023 bytes, none of them zero")
+    assert ask("n\nempty") == ["n = 5", "empty = {}"]
+    assert target.state() == "S"

@@ -27,8 +27,8 @@ ALL = {"backtrace", "backtrace.python", "breakpoints", "collectives", "ctl", "ev
        "query", "stacks.folded", "stacks.python.folded", "tables", "top"}
 TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
 THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}
-FRAME = {"locals", "source", "eval"}
-COMMANDS = {"breakpoints", "ctl", "eval", "query"}  # what can be written
+FRAME = {"locals", "source", "eval", "value"}
+COMMANDS = {"breakpoints", "ctl", "eval", "query", "value"}  # what can be written
 
 WAIT = "import sys; print('ready'); sys.stdin.read()"
 

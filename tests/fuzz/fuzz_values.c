@@ -1,7 +1,8 @@
 /* Objects of every kind, laid out right at first, then damaged as the input says: whatever is
  * made of them ends soon, in a text of bounded size. The first byte chooses the version; each
  * record after it overwrites a byte, a word, or a word with the address of something. */
-#include "fs/remote/frames/locals.h"
+#include "agent/base/cleanup.h"
+#include "fs/remote/frames/children.h"
 #include "fs/remote/objects/values.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/image.h"
@@ -205,6 +206,39 @@ static int show_local(void *arg, const struct local *local)
     return showing->n > 64;
 }
 
+static int show_child(void *arg, const struct child *child)
+{
+    struct showing *showing = arg;
+
+    if (!child->reference || strpbrk(child->step, "\n\t") || ++showing->n > 4 * LOCALS_MAX)
+        abort();
+    text_clear(showing->out);
+    (void)value_add_stackref(showing->view, &world.image.offsets, child->reference, showing->out);
+    return showing->n > 64;
+}
+
+/* Every value that a frame's two names lead to, and a path that is written in the input itself. */
+static void show_children(struct showing *showing, const struct world *of, const uint8_t *data,
+                          size_t size)
+{
+    static const char *const paths[] = {
+        "",           "{0}",         "{1}",         "name.name",   "{1}[2]",
+        "{1}[-1]{1}", "{0}['name']", "{1}{2}.slot", "{1}[2][2][2]"};
+    const struct children_of frame = {showing->view, &world.image.offsets, of->frame, of->code};
+    char own[64] = "";
+    const char *at;
+    uint64_t value;
+
+    memcpy(own, data, size < sizeof own ? size : sizeof own - 1);
+    for (size_t i = 0; i <= ARRAY_SIZE(paths); i++) {
+        const char *path = i < ARRAY_SIZE(paths) ? paths[i] : own;
+        showing->n = 0;
+        int r = children_visit(&frame, path, i & 1, show_child, showing, &value, &at);
+        if (at < path || at > path + strlen(path) || (r >= 0 && *at))
+            abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct text out = TEXT_INIT;
@@ -242,6 +276,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         showing.n = 0;
     }
     (void)locals_iterate(view, offsets, clean->frame, clean->code, show_local, &showing);
+    show_children(&showing, clean, data + 1, size - 1);
     view_free(view);
     text_deinit(&out);
     return 0;

@@ -1,4 +1,34 @@
-/* A program with an interpreter of its own. It takes what python3 takes. */
+/* A program with an interpreter of its own. It takes what python3 takes. With KEEPS_GIL in its
+ * environment it runs a file, and then waits for a line outside Python without giving up the GIL;
+ * for what follows it waits as it should. */
 #include <Python.h>
 
-int main(int argc, char **argv) { return Py_BytesMain(argc, argv); }
+#include <stdlib.h>
+#include <unistd.h>
+
+static void wait_for_line(void)
+{
+    char byte;
+
+    while (read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n')
+        ;
+}
+
+int main(int argc, char **argv)
+{
+    if (!getenv("KEEPS_GIL"))
+        return Py_BytesMain(argc, argv);
+    FILE *file = fopen(argv[argc - 1], "r");
+    if (!file)
+        return 1;
+    Py_Initialize();
+    PyRun_SimpleFile(file, argv[argc - 1]);
+    fclose(file);
+    wait_for_line();
+    puts("done");
+    fflush(stdout);
+    PyThreadState *state = PyEval_SaveThread();
+    wait_for_line();
+    PyEval_RestoreThread(state);
+    return Py_FinalizeEx();
+}

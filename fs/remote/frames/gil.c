@@ -50,3 +50,29 @@ int gil_interval_find(const struct memory *memory, const struct runtime *rt, int
     *out = gil;
     return 0;
 }
+
+int gil_holder_find(const struct memory *memory, const struct runtime *rt, int64_t id, pid_t *out)
+{
+    const struct offsets *o = &rt->offsets;
+    uint64_t gil, tstate, native_id;
+    uint32_t locked;
+
+    *out = 0;
+    if (o->tstate_native_thread_id < 0)
+        return -EOPNOTSUPP;
+    int r = gil_interval_find(memory, rt, id, &gil);
+    if (r < 0)
+        return r;
+    gil += sizeof tstate; /* now of the last holder */
+    uint64_t at = gil + (uint64_t)(o->gil_locked - o->gil_last_holder);
+    r = memory_read(memory, at, &locked, sizeof locked);
+    if (r == 0)
+        r = memory_read(memory, gil, &tstate, sizeof tstate);
+    if (r < 0 || !gil_is_locked(locked) || !tstate)
+        return r;
+    at = tstate + (uint64_t)o->tstate_native_thread_id;
+    r = memory_read(memory, at, &native_id, sizeof native_id);
+    if (r == 0 && native_id <= INT32_MAX)
+        *out = (pid_t)native_id;
+    return r;
+}

@@ -2,10 +2,9 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/base/array.h"
+#include "fs/remote/frames/gil.h"
 
 #include <errno.h>
-
-#define IS_GIL_LOCKED(word) ((int32_t)(word) > 0) /* -1: not initialized */
 
 static int32_t max_of(const int32_t *values, size_t n)
 {
@@ -71,7 +70,7 @@ static int add_gil(struct walk *walk, struct view *view, const struct runtime *r
     walk->gils[walk->ngils++] = (struct gil){
         .addr = addr,
         .holder = load64(p),
-        .locked = IS_GIL_LOCKED(load32(p + (o->gil_locked - o->gil_last_holder))),
+        .locked = gil_is_locked(load32(p + (o->gil_locked - o->gil_last_holder))),
     };
     return 0;
 }
@@ -220,7 +219,7 @@ int walk_read_gils(const struct walk *walk, const struct memory *memory,
         out[i] = (struct gil){
             .addr = walk->gils[i].addr,
             .holder = load64(bytes),
-            .locked = IS_GIL_LOCKED(load32(bytes + size - 4)),
+            .locked = gil_is_locked(load32(bytes + size - 4)),
         };
     }
     return 0;
