@@ -1,15 +1,21 @@
 #include "agent/eval/interrupt.h"
 
+#include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "agent/base/lock.h"
 #include "agent/base/thread.h"
+#include "agent/cpython/text.h"
+#include "agent/cpython/thread_states.h"
 #include "agent/eval/requests.h"
 
-#define STACK (64u * 1024)
+#include <string.h>
 
-static struct {
-    bool exists;         /* the thread is under way */
-    uint64_t id;         /* the request to interrupt; 0: none */
-} interrupter;           /* with the lock */
+#define STACK (64u * 1024)
+#define IMPORTER "<frozen importlib._bootstrap>" /* co_filename of what has import's locks */
+#define IMPORTS_NS 1000000u                      /* between two looks at a thread that imports */
+#define IMPORTS_LOOKS 1000u /* before the end of an interpreter; then it is raised anyway */
+
+static bool exists;      /* the thread is under way; with the lock */
 static pthread_t thread; /* the last one; the channel's thread's business */
 static bool joinable;
 
@@ -18,46 +24,90 @@ static bool joinable;
 static bool is_running(const struct interpreter *interpreter, uint64_t id, unsigned long *ident)
 {
     _guard_agent_;
-    struct request *running = requests_now();
+    struct request *running = id ? requests_now_of(id) : requests_now();
     if (!running || running->state != REQUEST_RUNNING || running->op == PROTO_DETACH ||
-        running->eval.interp != interpreter->id || (id && running->id != id))
+        running->eval.interp != interpreter->id)
         return false;
     requests_interrupt(running);
     *ident = (unsigned long)running->runner;
     return true;
 }
 
+static bool is_of_import(PyFrameObject *frame)
+{
+    _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame), *owner = NULL;
+    _cleanup_unref_ PyObject *file = PyObject_GetAttrString(code, "co_filename");
+    struct ring_text name;
+
+    PyErr_Clear();
+    return file && text_of(file, &name, &owner) && name.size == sizeof IMPORTER - 1 &&
+           memcmp(name.bytes, IMPORTER, name.size) == 0;
+}
+
+/* Whether the innermost function of Python's in a thread is one of import itself. What is raised
+ * there, between taking a lock and the `try` or `with` that gives it back, leaves the lock taken:
+ * _get_module_lock() takes that of all imports, of which each thread of the program has need. */
+static bool imports(struct interpreter *interpreter, unsigned long ident)
+{
+    struct thread_seen *all;
+    size_t count;
+    bool found = false;
+
+    if (thread_states_all(interpreter->state, &all, &count) < 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        found |= all[i].ident == ident && all[i].frame && is_of_import(all[i].frame);
+    thread_states_drop(all, count);
+    return found;
+}
+
 /* The lock is not held meanwhile: a thread that forks holds CPython's own lock of thread
- * states when it waits for ours. */
-void interrupt_running(struct interpreter *interpreter, uint64_t id)
+ * states when it waits for ours. False: the request is at an import. */
+static bool interrupt_running(struct interpreter *interpreter, uint64_t id, bool anyway)
 {
     unsigned long ident;
 
-    if (is_running(interpreter, id, &ident))
-        PyThreadState_SetAsyncExc(ident, PyExc_KeyboardInterrupt);
+    if (!is_running(interpreter, id, &ident))
+        return true;
+    if (!anyway && imports(interpreter, ident))
+        return false;
+    PyThreadState_SetAsyncExc(ident, PyExc_KeyboardInterrupt);
+    return true;
 }
 
-void interrupt_all(struct interpreter *interpreter) { interrupt_running(interpreter, 0); }
+void interrupt_all(struct interpreter *interpreter)
+{
+    for (unsigned i = 0; !interrupt_running(interpreter, 0, i >= IMPORTS_LOOKS); i++) {
+        PyThreadState *state = PyEval_SaveThread();
+        nap_ns(IMPORTS_NS);
+        PyEval_RestoreThread(state);
+    }
+}
 
 void interrupt_clear(void) { PyThreadState_SetAsyncExc((unsigned long)pthread_self(), NULL); }
 
 /* The request to interrupt, and where it runs; 0: none, the thread ends. */
 static uint64_t next(struct interpreter **interpreter)
 {
-    _guard_agent_;
-    const struct request *running = requests_now();
-    uint64_t id = interrupter.id;
+    const struct request *request;
 
-    interrupter.id = 0;
-    *interpreter = NULL;
-    if (id && running && running->id == id)
-        *interpreter = interpreter_find(running->eval.interp);
-    if (!*interpreter) {
-        interrupter.exists = false;
-        pthread_cond_broadcast(&agent_changed);
-        return 0;
-    }
-    return id;
+    _guard_agent_;
+    while ((request = requests_now_to_raise()))
+        if ((*interpreter = interpreter_find(request->eval.interp)))
+            return request->id;
+    exists = false;
+    pthread_cond_broadcast(&agent_changed);
+    return 0;
+}
+
+/* It goes on with what it imports, and is looked at again then. */
+static void again(uint64_t id)
+{
+    nap_ns(IMPORTS_NS);
+    _guard_agent_;
+    struct request *request = requests_now_of(id);
+    if (request)
+        request->raised = false;
 }
 
 static void *interrupt_main(void *arg)
@@ -70,8 +120,10 @@ static void *interrupt_main(void *arg)
         PyThreadState *state = interpreter_visit(interpreter, 0);
         if (!state)
             continue; /* its end interrupts what runs */
-        interrupt_running(interpreter, id);
+        bool raised = interrupt_running(interpreter, id, false);
         interpreter_visit_end(interpreter, state);
+        if (!raised)
+            again(id);
     }
     return NULL;
 }
@@ -87,16 +139,20 @@ int interrupt_later(uint64_t id)
 {
     {
         _guard_agent_;
-        interrupter.id = id;
-        if (interrupter.exists)
+        struct request *request = requests_now_of(id);
+        if (!request)
             return 0;
-        interrupter.exists = true;
+        requests_interrupt(request);
+        request->raised = false;
+        if (exists)
+            return 0;
+        exists = true;
     }
     join_last();
     int r = thread_spawn(STACK, false, interrupt_main, NULL, &thread);
     if (r < 0) {
         _guard_agent_;
-        interrupter.exists = false;
+        exists = false;
         return r;
     }
     joinable = true;
@@ -107,14 +163,10 @@ void interrupt_join(void)
 {
     {
         _guard_agent_;
-        while (interrupter.exists)
+        while (exists)
             pthread_cond_wait(&agent_changed, &agent_lock);
     }
     join_last();
 }
 
-void interrupt_forget(void)
-{
-    interrupter.id = 0;
-    interrupter.exists = joinable = false;
-}
+void interrupt_forget(void) { exists = joinable = false; }

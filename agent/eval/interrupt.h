@@ -4,15 +4,14 @@
 #include "agent/interpreter/interpreter.h"
 
 /* Has a thread of its own interrupt the request of that id once it gets the GIL, if the request
- * still runs then. Never waits. 0 or -errno of pthread_create(3). */
+ * still runs then, and is not inside import's own functions: a lock of theirs could stay taken for
+ * ever. Never waits. 0 or -errno of pthread_create(3). */
 int interrupt_later(uint64_t id);
 /* Waits until no such thread is there. Without the GIL, by the channel's thread only. */
 void interrupt_join(void);
 
-/* Interrupts the request that runs in an interpreter, if its id is that one or `id` is 0. With the
- * GIL of that interpreter. */
-void interrupt_running(struct interpreter *interpreter, uint64_t id);
-/* Interrupts the request that runs in an interpreter, whichever it is. With its GIL. */
+/* Interrupts the request that runs in an interpreter, whichever it is. With its GIL, which is given
+ * up for a moment, a thousand times at most, while the request is at an import. */
 void interrupt_all(struct interpreter *interpreter);
 /* Forgets an interrupt that came too late to be raised. Python's thread, with the GIL. */
 void interrupt_clear(void);

@@ -146,6 +146,26 @@ void requests_interrupt(struct request *request)
 
 struct request *requests_now(void) { return requests.running; }
 
+struct request *requests_now_of(uint64_t id)
+{
+    for (size_t i = 0; i < PROTO_REQUESTS_MAX; i++)
+        if (requests.slots[i].state == REQUEST_RUNNING && requests.slots[i].id == id)
+            return &requests.slots[i];
+    return NULL;
+}
+
+struct request *requests_now_to_raise(void)
+{
+    for (size_t i = 0; i < PROTO_REQUESTS_MAX; i++) {
+        struct request *request = &requests.slots[i];
+        if (request->state != REQUEST_RUNNING || !request->interrupted || request->raised)
+            continue;
+        request->raised = true;
+        return request;
+    }
+    return NULL;
+}
+
 void requests_leave_behind(void) { requests.running = NULL; }
 
 size_t requests_text_bytes(void) { return requests.text_bytes; }

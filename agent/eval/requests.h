@@ -37,6 +37,7 @@ struct request {
     uint16_t op;
     bool answered;           /* or nobody waits for it: it must not begin any more */
     bool interrupted;        /* cancelled while it ran ... */
+    bool raised;             /* ... and seen to ... */
     uint64_t interrupted_ns; /* ... since then: CLOCK_MONOTONIC */
     uint64_t id;
     uint64_t generation;    /* of the channel that it came by */
@@ -89,6 +90,12 @@ uint64_t requests_drop_one(void);
 void requests_abandon(void);
 /* The request whose code runs, or has just finished; NULL: none. With the lock. */
 struct request *requests_now(void);
+/* The request of that id, if its code runs, also in a thread that was left behind; else NULL. With
+ * the lock. */
+struct request *requests_now_of(uint64_t id);
+/* Such a request that is to be interrupted, which is `raised` from now on; NULL: none. With the
+ * lock. */
+struct request *requests_now_to_raise(void);
 /* Another thread is to take requests: who runs that one is left alone with it. With the lock. */
 void requests_leave_behind(void);
 /* Bytes of all the texts that wait. With the lock. */

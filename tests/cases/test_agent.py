@@ -155,6 +155,20 @@ def test_cancel_running(python):
     assert client.eval("1 + 1").text == "2\n"
 
 
+def test_cancel_in_an_import(python):
+    """Whose lock is every thread's: it isn't left taken."""
+    client = connect(start(python))
+    # kept, so that none goes: what is raised in its weak reference's callback is only printed
+    client.eval("import _imp, _frozen_importlib as importer\nkept = importer._get_module_lock('some.module')")
+    for _ in range(20):
+        number = client.start("while True:\n    importer._get_module_lock('some.module')\n"
+                              "    for i in range(20): pass")
+        client.wait_started(number)
+        client.cancel(number)
+        assert client.wait(number).error == errno.EINTR
+        assert client.eval("_imp.lock_held()").text == "False\n"
+
+
 def test_code_that_does_not_end(python):
     """A call into C can't be interrupted: another thread takes over, and the first ends with it."""
     target = start(python)
