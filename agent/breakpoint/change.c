@@ -8,6 +8,7 @@
 #include "agent/breakpoint/set.h"
 #include "agent/cpython/exception_words.h"
 #include "agent/eval/eval.h"
+#include "agent/monitor/hear.h"
 #include "agent/stop/hold.h"
 #include "agent/stop/step.h"
 #include "agent/wire/channel.h"
@@ -103,6 +104,8 @@ static int arm_watches(struct interpreter *interpreter, struct plan *plan)
         if (plan->entries[i].fresh && plan_watches(plan->entries[i].is)) {
             struct breakpoint *is = plan->entries[i].is;
             plan->at = plan->entries[i].at;
+            if (is->action == BREAKPOINT_STOP)
+                hear_learn();
             r = armer_of(is)->add(interpreter, is, &plan->entries[i].state, words);
             snprintf(r < 0 ? plan->words : plan->entries[i].note, PROTO_WORDS_MAX, "%s", words);
         }

@@ -21,7 +21,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static double last_change; /* breakpoint.changed */
 
-#define ROW_LEAST 144 /* bytes of one without its words, and a little more */
+#define ROW_LEAST 144      /* bytes of one without its words, and a little more */
 #define CHANGES_APART 1e-6 /* [s] at least, so that each is another number */
 #define _guard_rows_ _guard_mutex_(&lock)
 

@@ -6,6 +6,7 @@
 #include "agent/crash/rows.h"
 #include "agent/crash/uncaught.h"
 #include "agent/eval/requests.h"
+#include "agent/monitor/hear.h"
 #include "agent/probing/holder.h"
 #include "agent/probing/probing.h"
 #include "agent/record/recorder.h"
@@ -380,6 +381,8 @@ int crash_switch(struct interpreter *interpreter, const struct proto_on_crash *o
     }
     if (!order->here)
         alone = by_pdb = false;
+    if (order->mode == CRASH_STOP)
+        hear_learn(); /* who is held may be told to step */
     int r = order->mode == CRASH_OFF ? 0 : switch_on(interpreter, words);
     if (r == 0)
         r = want(order);

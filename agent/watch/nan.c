@@ -279,8 +279,6 @@ static int nan_add(struct interpreter *interpreter, struct breakpoint *breakpoin
                    const char **state, char words[PROTO_WORDS_MAX])
 {
     words[0] = '\0';
-    if (breakpoint->action == BREAKPOINT_STOP)
-        hear_learn();
     if (!namespace)
     namespace = make_namespace(&interpreter->guest);
     if (!namespace)

@@ -1,12 +1,12 @@
 """Finds the first thing in a model that isn't finite: what a module makes, a gradient as this process has computed it,
 before anybody adds up those of all ranks, or a parameter that the optimizer has changed.
 
-Hooks on all modules, on parameters and on optimizers look at tensors and change nothing. Where all is well that is one sum
-of each: a sum that is finite has no other parts. The agent executes this behind imported.py, modules.py and optimizers.py
-of record/torch/ in a private namespace, whose `_probe` is watch/nan.c.
+Hooks on all modules, on parameters and on optimizers look at tensors and change nothing. Where all is well that is one
+sum of each: a sum that is finite has no other parts. The agent executes this behind imported.py, modules.py and
+optimizers.py of record/torch/ in a private namespace, whose `_probe` is watch/nan.c.
 
-What runs in the program's threads begins in closures that know nothing of that namespace but what `live` gives them: "looker",
-and the same as "training", by which optimizers find it."""
+What runs in the program's threads begins in closures that know nothing of that namespace but what `live` gives them:
+"looker", and the same as "training", by which optimizers find it."""
 import sys
 from _thread import get_ident
 from math import isfinite
@@ -24,8 +24,8 @@ def shown(tensor):
 
 
 def own_part(tensor):
-    """What this process has of a tensor: of a DTensor, whose elements are spread over ranks, its shard. None: it is of another
-    class, and to look at it may run code of the program."""
+    """What this process has of a tensor: of a DTensor, whose elements are spread over ranks, its shard. None: it is of
+    another class, and to look at it may run code of the program."""
     torch, kind = kept["torch"], type(tensor)
     if kind.__name__ == "DTensor" and kind.__module__.startswith("torch.distributed."):
         tensor, kind = tensor._local_tensor, type(tensor._local_tensor)
@@ -158,7 +158,8 @@ class Looker:
         """Gradients that no hook was told of: those of FSDP, for one."""
         for parameter in parameters(optimizer):
             known = self.find(parameter)
-            if parameter.grad is not None and (known is None or known[3] is None or type(parameter.grad).__name__ == "DTensor"):
+            if parameter.grad is not None and (known is None or known[3] is None or
+                                               type(parameter.grad).__name__ == "DTensor"):
                 found = self.judge(parameter, "backward", parameter.grad)
                 if found:
                     return found

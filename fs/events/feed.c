@@ -43,9 +43,9 @@ struct feed {
     struct followed followed[FOLLOWED];
     bool by_time; /* the rows that are being followed: of them those from before it began are old */
     double ts;    /* of the line that is being made; 0: now */
-    double newest; /* of the rows of hits that were followed last; 0: there were none */
+    double newest;  /* of the rows of hits that were followed last; 0: there were none */
     double changed; /* of the newest row of breakpoints that was told: others come again */
-    double until;  /* rows of events that are newer wait for the next look; 0: none do */
+    double until;   /* rows of events that are newer wait for the next look; 0: none do */
 };
 
 static void forget_oldest(struct feed *feed)

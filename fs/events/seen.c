@@ -181,8 +181,8 @@ static void look_at_threads(struct seen *seen, struct text *out)
         return;
     decide(seen); /* while those that have ended since are still in its list */
     for (size_t i = 0; i < seen->n; i++)
-        if (seen->threads[i].state == SEEN_ONCE && bsearch(&seen->threads[i].tid, now.items, now.n,
-                                                           sizeof *now.items, by_pid))
+        if (seen->threads[i].state == SEEN_ONCE &&
+            bsearch(&seen->threads[i].tid, now.items, now.n, sizeof *now.items, by_pid))
             tell_begin(seen, &seen->threads[i], out);
     take_threads(seen, &now, out);
 }

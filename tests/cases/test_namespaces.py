@@ -128,8 +128,8 @@ def test_pod(probe, any_python, pod, shared_mountpoint, users):
 
         def run(script):
             """What it says to a shell of the pod."""
-            return subprocess.run([*pod(), "bash", "-ec", script], cwd=shared_mountpoint, capture_output=True, text=True,
-                                  timeout=patience(DEADLINE), check=True).stdout
+            return subprocess.run([*pod(), "bash", "-ec", script], cwd=shared_mountpoint, capture_output=True,
+                                  text=True, timeout=patience(DEADLINE), check=True).stdout
         assert pid != outside.pid
         eventually(lambda: run("echo [0-9]*") == f"{pid}\n", what="that one alone")
         assert functions(parse_backtrace(run(f"cat {pid}/backtrace"), pid), pid) == ["forever", "park", "<module>"]

@@ -193,8 +193,10 @@ def goes_away(program):
     program.ask("begin()")
     program.commands.run("breakpoints", "stop for 5m nan\n")
     program.target.send("train('forward')")
-    eventually(lambda: "stopped by breakpoint" in (program.directory / "threads" / str(program.target.pid) / "ctl").read_text())
-    assert "Agent: none" in program.commands.run("ctl", "detach\n") or "Agent: ended" in (program.directory / "ctl").read_text()
+    thread = program.directory / "threads" / str(program.target.pid) / "ctl"
+    eventually(lambda: "stopped by breakpoint" in thread.read_text())
+    assert "Agent: none" in program.commands.run("ctl", "detach\n") or \
+        "Agent: ended" in (program.directory / "ctl").read_text()
     assert json.loads(program.target.readline(120)) is None
     assert program.ask("left()") == [0, 0, 0]
     assert program.ask("results(3)") == program.ask("results(3)")

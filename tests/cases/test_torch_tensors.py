@@ -258,7 +258,8 @@ for line in sys.stdin:"""))
 
 
 def test_while_it_is_used(probe, pythons):
-    """Who only refers to things changes nothing about them: nothing is left out, as what changes each time it is read is."""
+    """Who only refers to things changes nothing about them: nothing is left out, as what changes each time it is read
+    is."""
     for python in pythons:
         program = Program(probe, python, PROGRAM.replace("for line in sys.stdin:", """
 model = nn.Sequential(*[nn.Linear(2, 3) for _ in range(300)])
