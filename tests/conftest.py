@@ -53,11 +53,13 @@ LONGEST = [f"test_{name}" for name in ("torch", "storm", "step", "watch_hw", "wa
                                         "agent_end", "eval", "evaluate_text", "native", "exceptions")]
 # What these ask for is done inside of Python, by its own rules, which are those of a minor version; how it was built,
 # and where its structures lie, is the others' subject.
-INSIDE = {f"test_{name}" for name in ("as_pdb", "breakpoint_code", "breakpoint_life", "breakpoints", "breakpoints_file",
-                                      "breakpoints_set", "dap", "eval", "evaluate_names", "evaluate_output",
-                                      "evaluate_text", "exceptions", "jump", "probing", "programs", "record",
-                                      "record_ctl", "record_end", "record_gc", "record_loop", "record_process",
-                                      "recorded_sql", "spans", "step", "stop", "thread_ctl", "trace", "watch")}
+INSIDE = {f"test_{name}" for name in ("agent", "agent_channel", "agent_end", "agent_program", "as_pdb",
+                                      "breakpoint_code", "breakpoint_life", "breakpoints", "breakpoints_file",
+                                      "breakpoints_set", "crash", "crash_files", "dap", "debugger", "eval",
+                                      "evaluate_names", "evaluate_output", "evaluate_text", "events", "exceptions",
+                                      "here", "jump", "probing", "programs", "record", "record_ctl", "record_end",
+                                      "record_gc", "record_loop", "record_process", "recorded_sql", "spans", "step",
+                                      "stop", "stop_events", "thread_ctl", "trace", "watch")}
 DEADLINE = 120  # seconds for one test, unless @pytest.mark.deadline(seconds) says otherwise
 
 

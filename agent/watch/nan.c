@@ -85,8 +85,9 @@ static PyObject *function(const char *name)
 static void forget(unsigned long number)
 {
     PyObject *remove = function("remove");
-    _cleanup_unref_ PyObject *said = remove ? PyObject_CallFunction(remove, "k", number) : NULL;
 
+    if (remove)
+        Py_DecRef(PyObject_CallFunction(remove, "k", number));
     PyErr_Clear();
 }
 
@@ -323,7 +324,8 @@ void nan_disarm(struct interpreter *interpreter)
     while (all)
         drop(&all);
     PyObject *stop = function("stop");
-    _cleanup_unref_ PyObject *said = stop ? PyObject_CallFunctionObjArgs(stop, NULL) : NULL;
+    if (stop)
+        Py_DecRef(PyObject_CallFunctionObjArgs(stop, NULL));
     PyErr_Clear();
 }
 

@@ -82,6 +82,12 @@ class Seen:
                        in ("Cmdline", "Pid", "PPid", "Python", "Threads", "GilHolder", "PythonThreads", "Interpreters")}
 
 
+def seen_twice(top, version):
+    """Seen, once that doesn't change any more."""
+    before, now = Seen(top, version), Seen(top, version)
+    return now if now.texts == before.texts else None
+
+
 def threads_of(text):
     """{thread: its lines} of a backtrace, without the words in brackets."""
     return dict(re.fullmatch(r"Thread (\d+ \([^\n]*?\)) \[[^\n]*\](\n.*)", part, re.S).groups()
@@ -92,7 +98,7 @@ def threads_of(text):
 def test_as_it_lived(probe, python, tmp_path):
     target = python.run("fixed.py")
     settle(target)
-    before = Seen(probe.path / str(target.pid), python.version)
+    before = eventually(lambda: seen_twice(probe.path / str(target.pid), python.version), what="that it stands still")
 
     path, lost = gcore(target, tmp_path)
     if not lost:

@@ -370,10 +370,13 @@ def test_without_the_kernels_help(probe, python):
     said = status(own, target.pid)
     assert said["Source"] == "timer" and said["NotBetter"]
     assert said["TargetCost"].startswith("0 ns")
+
+    def found_all():
+        found = set(top(own.read(target.pid, "profile", "top")))
+        return {"spin", "in_c_gil", "in_c_nogil"} <= found and \
+            {"[sleep]", "[poll]"} & found  # up to 3.10 time.sleep() is select(2)
+    eventually(found_all, patience(60), "all that it does")
     commands.run("ctl", "profile off\n")
-    found = top(own.read(target.pid, "profile", "top"))
-    assert {"spin", "in_c_gil", "in_c_nogil"} <= set(found)
-    assert {"[sleep]", "[poll]"} & set(found)  # up to 3.10 time.sleep() is select(2)
     error, words = commands.refused("ctl", "profile faults\n")
     assert error in {errno.EPERM, errno.EOPNOTSUPP} and "bpf" in words
 

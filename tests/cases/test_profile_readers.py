@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -199,7 +200,8 @@ def test_speedscope_shows_it(page, saved, tmp_path):
 
 @pytest.mark.long
 def test_the_profiler_of_firefox_reads_gecko(saved, tmp_path):
-    home = {**os.environ, "HOME": str(tmp_path)}
+    sessions = tempfile.mkdtemp()  # short: there is a socket in it
+    home = {**os.environ, "HOME": str(tmp_path), "PROFILER_CLI_SESSION_DIR": sessions}
 
     def ask(*words):
         return json.loads(run(program, *words, "--json", env=home))
@@ -207,11 +209,12 @@ def test_the_profiler_of_firefox_reads_gecko(saved, tmp_path):
     program = tool("profiler-cli")
     try:
         for part in "mode", "job":
-            subprocess.run([program, "load", str(saved / part / "gecko.json")], env=home, capture_output=True)
+            said = subprocess.run([program, "load", str(saved / part / "gecko.json")], env=home, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
             # its server may need longer than it waits for it
             eventually(lambda: not subprocess.run([program, "profile", "info"], env=home,
                                                   capture_output=True).returncode,
-                       patience(60), "its server")
+                       patience(20), f"its server ({said})")
             processes = ask("profile", "info", "--all")["processes"]
             assert len(processes) == (2 if part in {"all", "job"} else 1)
             found = collections.Counter()
@@ -228,6 +231,7 @@ def test_the_profiler_of_firefox_reads_gecko(saved, tmp_path):
             run(program, "stop", "--all", env=home)
     finally:
         subprocess.run([program, "stop", "--all"], env=home, capture_output=True)
+        shutil.rmtree(sessions)
 
 
 def opened(page, path):

@@ -132,7 +132,7 @@ def test_no_thread_comes_by(probe, python):
     target = locked(python)
     commands = Commands(probe, target.pid)
     error, words = commands.refused("ctl", ATTACH)
-    assert error == errno.ETIMEDOUT and "no thread came back" in words
+    assert error == errno.ETIMEDOUT and "no thread came" in words  # it may be just beginning to wait anew
     assert left_of(target.pid, python.root) == []
     target.signal(signal.SIGUSR1)
     target.expect("True")

@@ -56,9 +56,25 @@ static int list_thread(void *arg, int tasks, pid_t tid)
     return 0;
 }
 
+/* A period at random, of that rate more or less by half; 0: none can be had. */
+static uint64_t any_period(uint64_t usual)
+{
+    uint64_t random;
+
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+        return 0;
+    return usual * VARY_UNIT / (VARY_UNIT / 2 + random % VARY_UNIT);
+}
+
 static int open_event(struct perf_events *events, struct event *event, struct text *why)
 {
-    int fd = event_new(&events->attr, event->tid);
+    struct perf_event_attr attr = events->attr;
+
+    if (attr.config == PERF_COUNT_SW_TASK_CLOCK) {
+        event->period = any_period(attr.sample_period);
+        attr.sample_period = event->period ? event->period : attr.sample_period;
+    }
+    int fd = event_new(&attr, event->tid);
 
     if (fd == -ESRCH)
         return 0;                           /* that thread has ended */
@@ -137,13 +153,9 @@ void perf_events_add(struct perf_events *events, pid_t tid, bool anew)
 uint64_t perf_events_vary(struct perf_events *events, pid_t tid)
 {
     struct event *event = find_event(events, tid);
-    uint64_t usual = events->attr.sample_period, random;
+    uint64_t usual = events->attr.sample_period, period = any_period(usual);
 
-    if (!event || event->fd < 0 ||
-        getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
-        return 0;
-    uint64_t rate = VARY_UNIT / 2 + random % VARY_UNIT, period = usual * VARY_UNIT / rate;
-    if (ioctl(event->fd, PERF_EVENT_IOC_PERIOD, &period) < 0)
+    if (!event || event->fd < 0 || !period || ioctl(event->fd, PERF_EVENT_IOC_PERIOD, &period) < 0)
         return 0;
     uint64_t before = event->period ? event->period : usual;
     event->period = period;

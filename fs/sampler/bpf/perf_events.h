@@ -23,10 +23,10 @@ struct perf_events {
 };
 
 /* Opens an event of PERF_TYPE_SOFTWARE (config, period) for all threads that there are, or only for
- * tid, if that isn't 0; children: those that it forks inherit it, too. Runs `part` whenever it
- * happens, and begins. -ESRCH: it has ended; -EPERM, -EMFILE, -ENOMEM and
- * whatever perf_event_open(2) says: *why says it in words. The caller owns *events
- * (perf_events_deinit). */
+ * tid, if that isn't 0, a clock with a period as perf_events_vary() gives it; children: those that
+ * it forks inherit it, too. Runs `part` whenever it happens, and begins. -ESRCH: it has ended;
+ * -EPERM, -EMFILE, -ENOMEM and whatever perf_event_open(2) says: *why says it in words. The caller
+ * owns *events (perf_events_deinit). */
 int perf_events_open(struct perf_events *events, pid_t pid, pid_t tid, uint64_t config,
                      uint64_t period, bool children, int part, struct text *why);
 /* Opens the event for a thread that started meanwhile, and has inherited none; not for one that has
