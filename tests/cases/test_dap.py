@@ -3,11 +3,12 @@ import json
 import os
 import re
 import signal
+import time
 
 import pytest
 
 from dap import Adapter
-from interpreters import eventually
+from interpreters import eventually, patience
 from mount import REPOSITORY
 from test_jobs import job_of
 
@@ -371,7 +372,8 @@ def test_killed(debugged, what):
         editor.set(debugged.file, [])
         editor.ask("continue", threadId=thread)
         debugged.target.expect("7")
-        debugged.target.send("[turn(2) for _ in range(20000)][0]")
+        debugged.target.send("next(it for it in iter(lambda: turn(2), None) "
+                             f"if __import__('time').time() > {time.time() + patience(3)})")
         editor.ask("pause", threadId=thread)
         assert editor.stopped("pause") == thread
     assert debugged.held() == str(thread)
