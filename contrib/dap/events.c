@@ -36,13 +36,15 @@ static void tell_stop(struct session *session, json_t *stop)
     struct line_kind line = breakpoints_find(&session->breakpoints, json_integer_value(id),
                                              json_number_value(json_object_get(stop, "ts")));
     if (line.goes) { /* the client has taken it back, and isn't told */
-        session_order(session, LANE_ACT, "(tidy)", member_number(stop, "tid"));
+        session_order(session, LANE_ACT, "(tidy)", member_number(stop, "tid"),
+                      member_number(stop, "stop"));
         return;
     }
     bool is_leaving = session_is_leaving(session, (pid_t)member_number(stop, "tid"));
     if (is_leaving && !strcmp(member_words(stop, "reason"), "step") &&
         !paths_is_own(&session->paths, member_words(stop, "file"))) {
-        session_order(session, LANE_ACT, "(to own)", member_number(stop, "tid"));
+        session_order(session, LANE_ACT, "(to own)", member_number(stop, "tid"),
+                      member_number(stop, "stop"));
         return;
     }
     if (!session_stops(session, (pid_t)member_number(stop, "tid"), stop))
@@ -142,7 +144,7 @@ static void tell_continue(struct session *session, json_t *event)
     if (session_goes_on(session, (pid_t)tid)) /* not as the client has asked for it */
         session_tell(session, "continued",
                      json_pack("{sIsb}", "threadId", tid, "allThreadsContinued", 0));
-    session_order(session, LANE_ACT, "(tidy)", 0);
+    session_order(session, LANE_ACT, "(tidy)", 0, 0);
 }
 
 /* ---- what is logged ---- */

@@ -131,7 +131,8 @@ static void step_over(struct session *session, pid_t tid, const char *verb)
 
 void motion_to_own(struct session *session, const json_t *arguments)
 {
-    step(session, tid_of(arguments), "here step own");
+    if (is_held(session, tid_of(arguments), arguments)) /* and not elsewhere by now */
+        step(session, tid_of(arguments), "here step own");
 }
 
 json_t *motion_step(struct session *session, const json_t *arguments, char **why)
@@ -197,7 +198,8 @@ void motion_tidy(struct session *session, const json_t *arguments)
     _cleanup_reply_ struct reply reply = {0};
 
     breakpoints_gone_on(session);
-    if (tid_of(arguments)) /* unless that has let it go */
+    /* unless that has let it go, and the client has it held elsewhere by now */
+    if (tid_of(arguments) && is_held(session, tid_of(arguments), arguments))
         write_verb(session, tid_of(arguments), "continue", &reply);
 }
 

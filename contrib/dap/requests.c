@@ -261,7 +261,7 @@ static void answer_attach(struct session *session, json_t *request)
         session->attaching = json_incref(request);
     }
     session_tell(session, "initialized", NULL);
-    session_order(session, LANE_EVALUATE, "(prepare)", 0);
+    session_order(session, LANE_EVALUATE, "(prepare)", 0, 0);
 }
 
 void requests_serve(struct session *session, json_t *message)

@@ -188,10 +188,10 @@ void session_keep_stack(struct session *session, pid_t tid, const json_t *stop, 
 /* ---- its life ---- */
 
 void session_order(struct session *session, enum lane_kind lane, const char *command,
-                   json_int_t tid)
+                   json_int_t tid, json_int_t stop)
 {
-    json_t *order =
-        checked(json_pack("{sss{sI}}", "command", command, "arguments", "threadId", tid));
+    json_t *order = checked(
+        json_pack("{sss{sIsI}}", "command", command, "arguments", "threadId", tid, "stop", stop));
 
     lane_add(&session->lanes[lane], order);
     json_decref(order);

@@ -80,9 +80,10 @@ bool session_stops(struct session *session, pid_t tid, json_t *stop);
 bool session_goes_on(struct session *session, pid_t tid);
 /* A thread is held still, elsewhere: what the client knows of its frames is over. */
 void session_moves(struct session *session, pid_t tid);
-/* Has one of its threads do what no client asks for, and isn't answered. tid: a thread, 0: none. */
+/* Has one of its threads do what no client asks for, and isn't answered. tid: a thread, 0: none;
+ * stop: the number of the stop for which that is done, 0: of none. */
 void session_order(struct session *session, enum lane_kind lane, const char *command,
-                   json_int_t tid);
+                   json_int_t tid, json_int_t stop);
 /* The stop of a thread that is held, a new reference; NULL: it isn't, as far as is known. */
 json_t *session_stop_of(struct session *session, pid_t tid);
 /* The stops of all threads that are held, by thread; new. */

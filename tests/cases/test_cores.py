@@ -113,6 +113,7 @@ def test_as_it_lived(probe, python, tmp_path):
         said = status(top)
         assert said["Signal"] == "none, it was dumped alive" and "Truncated" not in said and "Missing" not in said
 
+    settle(target)  # a thread that is only just let go by gdb may leave the signal to another one
     target.signal(signal.SIGXCPU)
     mounted, top = show(probe, f"core={dumped(target)}", *root_of(target))
     now = Seen(top, python.version)

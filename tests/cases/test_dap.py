@@ -371,12 +371,13 @@ def test_killed(debugged, what):
         editor.set(debugged.file, [])
         editor.ask("continue", threadId=thread)
         debugged.target.expect("7")
-        debugged.target.send("[turn(2) for _ in range(20000)][0]")
+        debugged.target.send("next(it for it in iter(lambda: turn(2), None) if 'done' in globals())")
         editor.ask("pause", threadId=thread)
         assert editor.stopped("pause") == thread
-    assert debugged.held() == str(thread)
+    eventually(lambda: debugged.held() == str(thread), what="that it is held")
     state = (debugged.directory / "threads" / str(thread) / "ctl").read_text()
-    assert int(re.search(r"goes on in (\d+) s", state)[1]) > 86400  # nobody waits for an editor that has gone
+    lasts = re.search(r"goes on in (\d+) s", state)
+    assert lasts and int(lasts[1]) > 86400, state  # nobody waits for an editor that has gone
     editor.process.kill()
     editor.process.wait()
     eventually(lambda: debugged.held() == "none" and debugged.lines() == [], what="that nothing is left behind")
@@ -384,6 +385,7 @@ def test_killed(debugged, what):
     if what == "an exception":
         eventually(lambda: "TypeError" in debugged.target.stderr(), what="what the program says of it")
         return debugged.target.close()
+    (debugged.directory / "eval").write_text("done = True")
     return debugged.target.expect("7")
 
 

@@ -241,11 +241,14 @@ def opened(page, path):
 
 
 def at(page, x, y):
-    """What is said of the frame at a place of the canvas."""
-    page.run(f"""(() => {{ const c = document.querySelector('canvas'), r = c.getBoundingClientRect();
-        c.dispatchEvent(new MouseEvent('mousemove',
-            {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
-    return page.text("#tip")
+    """What is said of the frame at a place of the canvas, once it is shown: only then it has lines."""
+    def said():
+        page.run(f"""(() => {{ const c = document.querySelector('canvas'), r = c.getBoundingClientRect();
+            c.dispatchEvent(new MouseEvent('mousemove',
+                {{clientX: r.left + {x}, clientY: r.top + {y}, bubbles: true}})); }})()""")
+        text = page.text("#tip")
+        return text if "\n" in text else None
+    return eventually(said, what="what is said of a frame")
 
 
 def click(page, x, y):
