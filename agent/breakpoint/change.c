@@ -331,11 +331,6 @@ int breakpoints_run(struct interpreter *interpreter, struct request *request,
     }
     if (output && fclose(output) != 0)
         out->size = 0;
-    /* what came while this ran, or waited to, found nothing to take back */
-    uint64_t file = request->eval.thread;
-    if ((requests_forsaken(request) && breakpoints_release(0)) ||
-        (hold_is_released(file) && breakpoints_release(file)))
-        requests_tidy();
     if (r < 0 && !out->done.words[0])
         snprintf(out->done.words, sizeof out->done.words, "%s", strerrordesc_np(-r));
     if (out->size > request->eval.output_max) {

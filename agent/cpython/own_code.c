@@ -30,27 +30,44 @@ static bool begins(const struct ring_text *text, const char *bytes, size_t size)
     return size && text->size >= size && memcmp(text->bytes, bytes, size) == 0;
 }
 
-bool own_code_is_agents(PyObject *code)
+/* The file of a code object; *owner as of text_of(). */
+static bool file_of(PyObject *code, struct ring_text *name, PyObject **owner)
 {
     _cleanup_unref_ PyObject *file = PyObject_GetAttrString(code, "co_filename");
+
+    PyErr_Clear();
+    return file && text_of(file, name, owner);
+}
+
+static bool is_agents(const struct ring_text *file) { return begins(file, "<probe", 6); }
+
+bool own_code_is_agents(PyObject *code)
+{
     _cleanup_unref_ PyObject *owner = NULL;
     struct ring_text name;
 
-    PyErr_Clear();
-    return file && text_of(file, &name, &owner) && begins(&name, "<probe", 6);
+    return file_of(code, &name, &owner) && is_agents(&name);
+}
+
+bool own_code_is_import(PyObject *code)
+{
+    static const char importer[] = "<frozen importlib._bootstrap>";
+    _cleanup_unref_ PyObject *owner = NULL;
+    struct ring_text name;
+
+    return file_of(code, &name, &owner) && name.size == sizeof importer - 1 &&
+           begins(&name, importer, name.size);
 }
 
 bool own_code_is(PyObject *code)
 {
-    _cleanup_unref_ PyObject *file = PyObject_GetAttrString(code, "co_filename");
     _cleanup_unref_ PyObject *owner = NULL, *os = NULL, *os_owner = NULL;
     struct ring_text name, library = {0};
 
-    PyErr_Clear();
-    if (!file || !text_of(file, &name, &owner))
+    if (!file_of(code, &name, &owner))
         return true;
-    if (begins(&name, "<frozen", 7) || begins(&name, "<probe", 6) ||
-        has(&name, "/site-packages/") || has(&name, "/dist-packages/"))
+    if (begins(&name, "<frozen", 7) || is_agents(&name) || has(&name, "/site-packages/") ||
+        has(&name, "/dist-packages/"))
         return false;
     size_t size = library_size(&os, &library, &os_owner);
     return !begins(&name, library.bytes, size);

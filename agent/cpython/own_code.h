@@ -8,3 +8,5 @@
 bool own_code_is(PyObject *code);
 /* Whether it is Python that the agent brings along: the same. */
 bool own_code_is_agents(PyObject *code);
+/* Whether it is of import itself, importlib._bootstrap, which has import's locks: the same. */
+bool own_code_is_import(PyObject *code);

@@ -4,15 +4,12 @@
 #include "agent/base/clock.h"
 #include "agent/base/lock.h"
 #include "agent/base/thread.h"
-#include "agent/cpython/text.h"
+#include "agent/cpython/own_code.h"
 #include "agent/cpython/thread_states.h"
 #include "agent/eval/requests.h"
 
-#include <string.h>
-
 #define STACK (64u * 1024)
-#define IMPORTER "<frozen importlib._bootstrap>" /* co_filename of what has import's locks */
-#define IMPORTS_NS 1000000u                      /* between two looks at a thread that imports */
+#define IMPORTS_NS 1000000u /* between two looks at a thread that imports */
 #define IMPORTS_LOOKS 1000u /* before the end of an interpreter; then it is raised anyway */
 
 static bool exists;      /* the thread is under way; with the lock */
@@ -35,13 +32,8 @@ static bool is_running(const struct interpreter *interpreter, uint64_t id, unsig
 
 static bool is_of_import(PyFrameObject *frame)
 {
-    _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame), *owner = NULL;
-    _cleanup_unref_ PyObject *file = PyObject_GetAttrString(code, "co_filename");
-    struct ring_text name;
-
-    PyErr_Clear();
-    return file && text_of(file, &name, &owner) && name.size == sizeof IMPORTER - 1 &&
-           memcmp(name.bytes, IMPORTER, name.size) == 0;
+    _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    return own_code_is_import(code);
 }
 
 /* Whether the innermost function of Python's in a thread is one of import itself. What is raised

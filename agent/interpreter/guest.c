@@ -37,6 +37,21 @@ PyObject *guest_function(const struct guest *guest, PyMethodDef *definition)
     return PyCFunction_NewEx(definition, guest->capsule, NULL);
 }
 
+PyObject *guest_module(const struct guest *guest, PyMethodDef *definitions)
+{
+    _cleanup_unref_ PyObject *module = PyModule_New("_probe");
+    _cleanup_unref_ PyObject *safe = PyObject_GetAttrString(guest->probe, "frames_are_safe");
+
+    if (!module || !safe || PyObject_SetAttrString(module, "frames_are_safe", safe) < 0)
+        return NULL;
+    for (PyMethodDef *definition = definitions; definition->ml_name; definition++) {
+        _cleanup_unref_ PyObject *function = guest_function(guest, definition);
+        if (!function || PyObject_SetAttrString(module, definition->ml_name, function) < 0)
+            return NULL;
+    }
+    return steal_pointer(module);
+}
+
 /* write_local(frame, name, value): assigns a local variable of a frame, where writing through its
  * f_locals doesn't (3.12 and before). All in one go under the GIL: PyFrame_LocalsToFast() writes
  * every variable back, so nothing may run between it and f_locals. */

@@ -36,6 +36,10 @@ void guest_drop(struct guest *guest);
 /* A new function object of ours, which finds its interpreter with guest_owner(). The guest is made.
  * NULL: with a Python exception set. */
 PyObject *guest_function(const struct guest *guest, PyMethodDef *definition);
+/* A new module `_probe` for Python that the agent brings along: these functions of ours, behind the
+ * last of which is one without a name, and frames_are_safe() as evaluate/ has it. The guest is
+ * made. NULL: with a Python exception set. */
+PyObject *guest_module(const struct guest *guest, PyMethodDef *definitions);
 /* A new function object of ours that keeps something: its first argument is (capsule, more). */
 PyObject *guest_function_with(const struct guest *guest, PyMethodDef *definition, PyObject *more);
 /* The interpreter whose capsule it is: the first argument of each function of ours. */

@@ -7,6 +7,7 @@
 #include "agent/base/lock.h"
 #include "agent/base/thread.h"
 #include "agent/breakpoint/change.h"
+#include "agent/breakpoint/set.h"
 #include "agent/cpython/exception_words.h"
 #include "agent/cpython/gil.h"
 #include "agent/crash/crash.h"
@@ -116,22 +117,28 @@ static void thread_run(struct interpreter *interpreter, struct request *request,
     finish_order(request, r, out);
 }
 
+/* The end of the channel, or of the file that an order was for, found nothing to take back if it
+ * came while the order ran, or waited to: that is done here. */
+static void take_back(const struct request *request, uint64_t file, bool (*release)(uint64_t file))
+{
+    if ((requests_forsaken(request) && release(0)) || (hold_is_released(file) && release(file)))
+        requests_tidy();
+}
+
 static void crash_run(struct interpreter *interpreter, struct request *request, PyObject *here,
                       struct evaluation *out)
 {
-    uint64_t file = request->on_crash.here;
     int r = crash_switch(interpreter, &request->on_crash, out->done.words);
-    /* what came while this ran, or waited to, found nothing to take back */
-    if ((requests_forsaken(request) && crash_release(0)) ||
-        (hold_is_released(file) && crash_release(file)))
-        requests_tidy();
+    take_back(request, request->on_crash.here, crash_release);
     finish_order(request, r, out);
 }
 
 static void breakpoints_operate(struct interpreter *interpreter, struct request *request,
                                 PyObject *here, struct evaluation *out)
 {
-    finish_order(request, breakpoints_run(interpreter, request, out), out);
+    int r = breakpoints_run(interpreter, request, out);
+    take_back(request, request->eval.thread, breakpoints_release);
+    finish_order(request, r, out);
 }
 
 static void armed_run(struct interpreter *interpreter, struct request *request, PyObject *here,

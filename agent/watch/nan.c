@@ -13,6 +13,7 @@
 #include "agent/cpython/codes.h"
 #include "agent/cpython/embedded.h"
 #include "agent/cpython/exception_words.h"
+#include "agent/cpython/own_code.h"
 #include "agent/nan_sources.h"
 #include "agent/watch/storage.h"
 #include "agent/wire/refuse.h"
@@ -98,7 +99,7 @@ static bool is_passed_over(PyObject *code)
     const char *text = file && PyUnicode_Check(file) ? PyUnicode_AsUTF8AndSize(file, NULL) : NULL;
 
     PyErr_Clear();
-    return text && (!strncmp(text, "<probe", 6) || strstr(text, "/torch/"));
+    return own_code_is_agents(code) || (text && strstr(text, "/torch/"));
 }
 
 /* The innermost frame of the program that led there, new; `innermost` where there is none, as in a
@@ -223,20 +224,10 @@ static PyMethodDef definitions[] = {
 
 /* ---- on and off ---- */
 
-/* What nan.py knows as _probe: the functions above, and one that evaluate/ has, too. */
 static PyObject *make_namespace(const struct guest *guest)
 {
-    _cleanup_unref_ PyObject *probe = PyModule_New("_probe");
-    _cleanup_unref_ PyObject *safe = PyObject_GetAttrString(guest->probe, "frames_are_safe");
-
-    if (!probe || !safe || PyObject_SetAttrString(probe, "frames_are_safe", safe) < 0)
-        return NULL;
-    for (PyMethodDef *definition = definitions; definition->ml_name; definition++) {
-        _cleanup_unref_ PyObject *function = guest_function(guest, definition);
-        if (!function || PyObject_SetAttrString(probe, definition->ml_name, function) < 0)
-            return NULL;
-    }
-    return embedded_namespace(sources, probe);
+    _cleanup_unref_ PyObject *probe = guest_module(guest, definitions);
+    return probe ? embedded_namespace(sources, probe) : NULL;
 }
 
 /* What `where` names, new; None: all there are. NULL with words. */

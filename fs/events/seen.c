@@ -34,9 +34,9 @@ struct seen_child {
 struct seen {
     struct process *process;
     struct seen_thread *threads; /* ascending by tid */
-    size_t n, alloc;
+    size_t n;
     struct seen_child *children; /* ascending by pid */
-    size_t nchildren, children_alloc;
+    size_t nchildren;
     uint64_t children_ns; /* CLOCK_MONOTONIC, when they were looked for last */
     unsigned lines;       /* of this look */
 };
@@ -170,7 +170,7 @@ static void take_threads(struct seen *seen, const struct pids *now, struct text 
         tell_end(seen, &seen->threads[before++], out);
     free(seen->threads);
     seen->threads = threads;
-    seen->n = seen->alloc = now->n;
+    seen->n = now->n;
 }
 
 static void look_at_threads(struct seen *seen, struct text *out)

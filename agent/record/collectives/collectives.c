@@ -272,16 +272,8 @@ static PyMethodDef definitions[] = {
 
 static PyObject *make_namespace(const struct guest *guest)
 {
-    _cleanup_unref_ PyObject *probe = PyModule_New("_probe");
-
-    if (!probe)
-        return NULL;
-    for (PyMethodDef *definition = definitions; definition->ml_name; definition++) {
-        _cleanup_unref_ PyObject *function = guest_function(guest, definition);
-        if (!function || PyObject_SetAttrString(probe, definition->ml_name, function) < 0)
-            return NULL;
-    }
-    return embedded_namespace(sources, probe);
+    _cleanup_unref_ PyObject *probe = guest_module(guest, definitions);
+    return probe ? embedded_namespace(sources, probe) : NULL;
 }
 
 static PyObject *call(PyObject *namespace, const char *name)

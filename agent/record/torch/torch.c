@@ -172,25 +172,9 @@ static PyMethodDef definitions[] = {
 };
 #pragma GCC diagnostic pop
 
-/* What torch/ knows as _probe: the functions above, and one that evaluate/ has, too. */
-static PyObject *make_probe(const struct guest *guest)
-{
-    _cleanup_unref_ PyObject *probe = PyModule_New("_probe");
-    _cleanup_unref_ PyObject *safe = PyObject_GetAttrString(guest->probe, "frames_are_safe");
-
-    if (!probe || !safe || PyObject_SetAttrString(probe, "frames_are_safe", safe) < 0)
-        return NULL;
-    for (PyMethodDef *definition = definitions; definition->ml_name; definition++) {
-        _cleanup_unref_ PyObject *function = guest_function(guest, definition);
-        if (!function || PyObject_SetAttrString(probe, definition->ml_name, function) < 0)
-            return NULL;
-    }
-    return steal_pointer(probe);
-}
-
 static PyObject *make_namespace(const struct guest *guest)
 {
-    _cleanup_unref_ PyObject *probe = make_probe(guest);
+    _cleanup_unref_ PyObject *probe = guest_module(guest, definitions);
     return probe ? embedded_namespace(sources, probe) : NULL;
 }
 
