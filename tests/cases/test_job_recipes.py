@@ -69,8 +69,8 @@ def test_a_job_in_trouble(job):
         by_stage.setdefault(row["stage"], []).append((row["rank"], float(row["seconds"])))
     assert by_stage.keys() >= {"iteration", "loader", "collective", "forward", "backward", "step"}
     (first, longest), (_, second), _ = by_stage["loader"]
-    assert first == "2" and longest > 0.05 > second
-    assert by_stage["collective"][-1][0] == "2" and by_stage["collective"][0][1] > 0.02
+    assert first == "2" and longest > 0.25 > second
+    assert by_stage["collective"][-1][0] == "2" and by_stage["collective"][0][1] > 0.1
     job.all_do("own_rows")
     job.done("own_rows")
     eventually(lambda: len(ask(job.directory / "query", "SELECT DISTINCT pid FROM process_samples")) == 3,
