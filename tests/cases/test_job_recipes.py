@@ -87,7 +87,11 @@ def test_a_job_in_trouble(job):
     eventually(lambda: "augment" in [row["func"] for row in job.ask("hang")], what="who works")
     begun = job.ask("slow_rank")
     eventually(lambda: seconds(job.ask("slow_rank"))["2"] > seconds(begun)["2"] + 0.5, what="its time")
-    now = job.ask("slow_rank")
+
+    def others_stand():  # for a second and more
+        rows = job.ask("slow_rank")
+        return rows if all(row["stands"] for row in rows if row["rank"] != "2") else None
+    now = eventually(others_stand, what="who waits")
     assert all(seconds(now)[rank] < seconds(begun)[rank] + 0.2 for rank in "01")
     assert [row["rank"] for row in now][0] == "2" and len(now) == 3
     one, others = job.ask("hang")
