@@ -14,6 +14,7 @@ struct column {
     const char *unit; /* NULL: none */
     const char *comment;
     bool hidden; /* only in what names it, not in SELECT * */
+    bool added;  /* of a table that is recorded: it isn't, but added when a row is read */
 };
 
 struct row_source;
