@@ -262,6 +262,12 @@ static void free_place(struct places *places, struct code_place *place)
     free(place);
 }
 
+/* Whether it is to be armed, or stay so. */
+static bool is_on(const struct breakpoint *breakpoint)
+{
+    return !breakpoint_is_removed(breakpoint) && !breakpoint_is_disabled(breakpoint);
+}
+
 static void take_out_of(struct places *places, struct place_list **link, const PyObject *gone)
 {
     struct place_list *list = *link;
@@ -269,7 +275,7 @@ static void take_out_of(struct places *places, struct place_list **link, const P
 
     while (*at) {
         struct code_place *place = *at;
-        if (place->code != gone && !place->breakpoint->removed) {
+        if (place->code != gone && is_on(place->breakpoint)) {
             at = &place->next;
             continue;
         }
@@ -289,7 +295,7 @@ static void take_out_of(struct places *places, struct place_list **link, const P
 }
 
 /* Takes out what is of no use any more: the places of a code object that ends, and those of
- * breakpoints that are removed. */
+ * breakpoints that are removed or switched off. */
 static void take_out(struct places *places, const PyObject *gone)
 {
     for (size_t i = 0; i < places->nbuckets; i++)
@@ -523,7 +529,7 @@ static int arm_located(struct places *places, struct breakpoint *const *breakpoi
     int r = 0;
 
     for (unsigned i = 0; i < count && r == 0; i++) {
-        if (!is_located(breakpoints[i]))
+        if (!is_located(breakpoints[i]) || !is_on(breakpoints[i]))
             continue;
         if (!index) {
             location_gather(breakpoints, count, &codes);
@@ -546,7 +552,7 @@ static int arm(struct interpreter *interpreter, struct breakpoint *const *breakp
         return r;
     memset(reports, 0, count * sizeof *reports);
     for (unsigned i = 0; i < count; i++)
-        if (breakpoints[i]->kind == BREAKPOINT_RAISE) {
+        if (breakpoints[i]->kind == BREAKPOINT_RAISE && is_on(breakpoints[i])) {
             places->raises[places->nraises++] = breakpoint_ref(breakpoints[i]);
             reports[i].known = raise_knows(places, breakpoints[i]->where);
         }
@@ -569,15 +575,15 @@ int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakp
     return r;
 }
 
-static void forget_removed(struct breakpoint **all, unsigned *count)
+static void forget_off(struct breakpoint **all, unsigned *count)
 {
     unsigned left = 0;
 
     for (unsigned i = 0; i < *count; i++)
-        if (all[i]->removed)
-            breakpoint_unref(all[i]);
-        else
+        if (is_on(all[i]))
             all[left++] = all[i];
+        else
+            breakpoint_unref(all[i]);
     *count = left;
 }
 
@@ -588,8 +594,8 @@ void places_disarm(struct interpreter *interpreter)
 
     if (!places)
         return;
-    forget_removed(places->wanted, &places->nwanted);
-    forget_removed(places->raises, &places->nraises);
+    forget_off(places->wanted, &places->nwanted);
+    forget_off(places->raises, &places->nraises);
     if (!places_here(interpreter) || (!places->nwanted && !places->nraises)) {
         places_leave(interpreter);
         return;

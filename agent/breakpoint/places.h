@@ -64,12 +64,12 @@ static inline bool place_report_found(const struct place_report *report,
     return report->places || (breakpoint->kind == BREAKPOINT_RAISE && report->known);
 }
 
-/* Finds where breakpoints belong in this interpreter and arms them there, now and later.
- * reports: one for each. 0, or -errno, with words or an exception set, and some of them armed.
- * Nothing of the program's is run. */
+/* Finds where breakpoints belong in this interpreter and arms them there, now and later, but for
+ * those that are switched off. reports: one for each. 0, or -errno, with words or an exception set,
+ * and some of them armed. Nothing of the program's is run. */
 int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints,
                unsigned count, struct place_report *reports, char words[PROTO_WORDS_MAX]);
-/* Takes them out. Those whose `removed` is set are found by that. */
+/* Takes them out: those whose `removed` or `disabled` is set are found by that. */
 void places_disarm(struct interpreter *interpreter);
 /* A code object has come into being, or ends, as struct hearer has it. No exception is set before
  * and after by the first. */

@@ -28,12 +28,13 @@
  *      RETURN, UNTIL, STEP_OWN and PAUSE of one thread; FINISH goes to the caller;
  *      after, every and within of a breakpoint
  *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint
- *  10  NAN; pauses in the record */
+ *  10  NAN; pauses in the record
+ *  11  DISABLE and ENABLE of a breakpoint, and its flag DISABLED */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 10
+#define PROTO_VERSION 11
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -213,6 +214,11 @@ enum breakpoint_kind {
     BREAKPOINT_WATCH_ADDRESS, /* address, length: 1, 2, 4 or 8, aligned */
     /* what isn't finite in a model of PyTorch; where: an expression that names it, "": in any */
     BREAKPOINT_NAN,
+    /* switches the one of that id off, or on again; -ENOENT: there is none. Off it stays in the
+     * set, with its id and what was counted, nothing of it is armed, and what it holds stays held
+     */
+    BREAKPOINT_DISABLE,
+    BREAKPOINT_ENABLE,
 };
 
 enum breakpoint_action { BREAKPOINT_LOG, BREAKPOINT_STOP };
@@ -220,6 +226,7 @@ enum breakpoint_flags {
     /* it lives as long as the open file of its request; one in the set with the same id and words
      * that lives as long as another open file stays that one's */
     BREAKPOINT_HERE = 1,
+    BREAKPOINT_DISABLED = 2, /* it is switched off; one in the set with the same words becomes so */
 };
 enum watch_route { ROUTE_ANY, ROUTE_PERF, ROUTE_PTRACE };
 
@@ -234,7 +241,8 @@ struct proto_breakpoint {
     uint32_t line;               /* from 1 */
     uint64_t address;
     uint32_t length;
-    /* as it is written, in the one way that reading the file shows it, without the id and `here` */
+    /* as it is written, in the one way that reading the file shows it, without the id, `here` and
+     * `disabled` */
     uint32_t text_size;
     uint32_t where_size;
     uint32_t condition_size; /* a Python expression; 0: none */

@@ -1,12 +1,13 @@
 /* The grammar of <pid>/breakpoints. One line is
  *
- *   [ID:] [here] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR]
- *     [after N] [every N] [x COUNT]
+ *   [ID:] [here] [disabled] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}]
+ *     [if EXPR] [after N] [every N] [x COUNT]
  *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE] [in
  * PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] | nan [EXPR]
  *
  * of nan the first hit is the last one, unless it says `x COUNT`;
- * or, to take something out, [on RANKS] -ID or -LOCATION. `#` begins a comment, but not in a
+ * or, to take something out, [on RANKS] -ID or -LOCATION, or, to switch off or on again what is in
+ * the set, [on RANKS] disable ID... or enable ID.... `#` begins a comment, but not in a
  * string. FILE stands in quotes, '' or "", where it has a blank, a `{` or a `#` in it. Tabs are
  * blanks. */
 #pragma once
@@ -25,7 +26,9 @@ struct breakpoint_text {
     bool here;                 /* it lives as long as the file that it is written to is open */
     struct words ranks;        /* 0,2-3: only these ranks of a job; size 0: any process */
     bool remove;               /* -ID, or, without one, -LOCATION */
-    enum breakpoint_kind kind; /* of the location; not of -ID */
+    struct words ids;          /* of `disable` and `enable`: 3 4; size 0: it is neither */
+    bool disabled;             /* it is `disable`, or what is set is not armed */
+    enum breakpoint_kind kind; /* of the location; not of -ID, `disable` and `enable` */
     enum breakpoint_action action;
     enum watch_route route;
     struct words hold;  /* of `stop for` */
@@ -52,8 +55,11 @@ struct complaint {
 int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *out,
                          struct complaint *why);
 
-/* Writes it, without the id and `here`, in the one way in which all that mean the same words are
- * written. Returns how far behind the beginning its location begins. */
+/* Takes the first id out of those of `disable` or `enable`. False: there is none any more. */
+bool breakpoint_text_next_id(struct words *ids, uint32_t *id);
+
+/* Writes it, without the id, `here` and `disabled`, in the one way in which all that mean the same
+ * words are written. Returns how far behind the beginning its location begins. */
 size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out);
 /* breakpoint_text_print() of the location alone. */
 void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct text *out);

@@ -18,7 +18,9 @@ void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct t
         [ROUTE_ANY] = "", [ROUTE_PERF] = " hw=perf", [ROUTE_PTRACE] = " hw=ptrace"};
 
     switch (breakpoint->kind) {
-    case BREAKPOINT_REMOVE: return;
+    case BREAKPOINT_REMOVE:
+    case BREAKPOINT_DISABLE:
+    case BREAKPOINT_ENABLE: return;
     case BREAKPOINT_LINE:
         add_file(out, breakpoint->where);
         text_printf(out, ":%u", breakpoint->line);

@@ -72,6 +72,29 @@ static void test_here(void)
     refuses("here here a.py:1", 5, "a location");
 }
 
+static void test_switched(void)
+{
+    uint32_t id;
+
+    struct breakpoint_text b = read_good("disable 3  12 # those");
+    is(b.ids, "3  12");
+    CHECK(b.disabled && !b.remove && !b.id);
+    CHECK(breakpoint_text_next_id(&b.ids, &id) && id == 3);
+    CHECK(breakpoint_text_next_id(&b.ids, &id) && id == 12);
+    CHECK(!breakpoint_text_next_id(&b.ids, &id));
+    b = read_good("on 0 enable 7");
+    is(b.ids, "7");
+    CHECK(!b.disabled && b.ranks.size == 1);
+    b = read_good("3: here disabled stop f()");
+    CHECK(b.disabled && b.here && !b.ids.size && b.id == 3 && b.kind == BREAKPOINT_FUNCTION);
+    CHECK(!read_good("disable()").disabled && !read_good("enable:3").ids.size);
+    refuses("disable", 7, "ids of breakpoints");
+    refuses("enable 3 x", 9, "an id");
+    refuses("disable 0", 8, "an id");
+    refuses("here disable 3", 0, "what is set");
+    refuses("disabled -3", 9, "a location");
+}
+
 static void test_ranks(void)
 {
     struct breakpoint_text b = read_good("on 0,2-3 stop a.py:1");
@@ -332,6 +355,7 @@ int main(void)
 {
     test_locations();
     test_here();
+    test_switched();
     test_ranks();
     test_parts();
     test_writes();
