@@ -80,7 +80,8 @@ static const char *check_kind(const struct proto_breakpoint *entry)
         return entry->address % entry->length ? "the address must be a multiple of the length"
                                               : NULL;
     case BREAKPOINT_RAISE:
-    case BREAKPOINT_NAN: return NULL;
+    case BREAKPOINT_NAN:
+    case BREAKPOINT_HOOK: return NULL;
     case BREAKPOINT_FUNCTION:
     case BREAKPOINT_RETURN:
     case BREAKPOINT_WATCH: return entry->where_size ? NULL : "where?";

@@ -105,8 +105,6 @@ static int arm_watches(struct interpreter *interpreter, struct plan *plan)
         if (plan->entries[i].arms && plan_watches(plan->entries[i].is)) {
             struct breakpoint *is = plan->entries[i].is;
             plan->at = plan->entries[i].at;
-            if (is->action == BREAKPOINT_STOP)
-                hear_learn();
             r = armer_of(is)->add(interpreter, is, &plan->entries[i].state, words);
             snprintf(r < 0 ? plan->words : plan->entries[i].note, PROTO_WORDS_MAX, "%s", words);
         }
@@ -122,6 +120,9 @@ static int arm_watches(struct interpreter *interpreter, struct plan *plan)
 static int arm(struct interpreter *interpreter, struct plan *plan)
 {
     plan_switch(PLAN_ARMING);
+    for (unsigned i = 0; i < plan->count; i++)
+        if (plan->entries[i].arms && plan->entries[i].is->action == BREAKPOINT_STOP)
+            hear_learn(); /* who is held there may be told to step */
     if (plan->narming) {
         arm_in(interpreter, plan);
         interpreter_each_there(arm_in, plan);
@@ -148,6 +149,7 @@ static const char *what_lacks(const struct breakpoint *breakpoint,
             return "its module is compiled (Nuitka, Cython, C): no line of it is seen";
         return report->known ? "no code is at that line or behind it"
                              : "no code of such a file was loaded when it was set";
+    case BREAKPOINT_HOOK: return "the program has no sys.breakpointhook";
     case BREAKPOINT_RAISE: return "there was no such class when it was set";
     default:
         return location_is_compiled(breakpoint)

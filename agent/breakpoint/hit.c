@@ -86,6 +86,8 @@ static void hold(struct hit *hit, struct hits_row *row)
     bool fine = reached->change
                     ? stop_hold(hit->interpreter, &hold, reached->frame, reached->code, NULL)
                     : stop_hold_hit(hit->interpreter, &hold, row);
+    if (reached->holds)
+        *reached->holds |= row->stopped == 1;
     if (!fine)
         hit->escapes = true;
 }

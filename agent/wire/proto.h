@@ -29,7 +29,7 @@
  *      after, every and within of a breakpoint
  *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint
  *  10  NAN; pauses in the record
- *  11  DISABLE and ENABLE of a breakpoint, and its flag DISABLED */
+ *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flag DISABLED */
 #pragma once
 
 #include <stdint.h>
@@ -219,6 +219,7 @@ enum breakpoint_kind {
      */
     BREAKPOINT_DISABLE,
     BREAKPOINT_ENABLE,
+    BREAKPOINT_HOOK, /* where the program calls its own breakpoint() */
 };
 
 enum breakpoint_action { BREAKPOINT_LOG, BREAKPOINT_STOP };

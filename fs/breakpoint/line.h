@@ -3,7 +3,8 @@
  *   [ID:] [here] [disabled] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}]
  *     [if EXPR] [after N] [every N] [x COUNT]
  *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE] [in
- * PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] | nan [EXPR]
+ * PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] | breakpoint() | nan
+ * [EXPR]
  *
  * of nan the first hit is the last one, unless it says `x COUNT`;
  * or, to take something out, [on RANKS] -ID or -LOCATION, or, to switch off or on again what is in

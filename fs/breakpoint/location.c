@@ -4,7 +4,7 @@
 
 #define LOCATIONS                                                                                 \
  "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE] [in PATH|own], " \
- "watch EXPR, watch 0xADDR:LEN or nan [MODEL]"
+ "watch EXPR, watch 0xADDR:LEN, breakpoint() or nan [MODEL]"
 
 /* Names joined by dots, of which some may be <locals>, <lambda> and the like. */
 static bool is_dotted(struct words name)
@@ -217,6 +217,11 @@ int reader_location(struct reader *reader)
         return read_quoted(reader);
 
     struct words token = reader_peek(reader);
+    if (is_word(token, "breakpoint()")) {
+        reader->at += token.size;
+        reader->out->kind = BREAKPOINT_HOOK;
+        return 0;
+    }
     if (token.size >= 2 && !memcmp(token.text + token.size - 2, "()", 2))
         return read_function(reader, token, BREAKPOINT_FUNCTION);
     const char *colon = memrchr(token.text, ':', token.size);

@@ -37,6 +37,7 @@ void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct t
         text_puts(out, breakpoint->within.size ? " in " : "");
         words_add(out, breakpoint->within);
         return;
+    case BREAKPOINT_HOOK: text_puts(out, "breakpoint()"); return;
     case BREAKPOINT_NAN:
         text_puts(out, breakpoint->where.size ? "nan " : "nan");
         words_add(out, breakpoint->where);

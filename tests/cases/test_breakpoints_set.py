@@ -175,6 +175,8 @@ def test_switched_while_it_holds(probe, target, file):
     put(file, "disable 1\n", "a")
     assert f"# disabled, 1 hits, holds {target.pid}" in file.read_text()
     assert "stopped by breakpoint 1 at " in ctl.read_text()
+    write(ctl, "next\n")
+    assert f":{LINE + 1}" in ctl.read_text()
     write(ctl, "continue\n")
     target.expect("done")
     work(target)

@@ -111,9 +111,10 @@ static void test_limits(void)
     struct breakpoint_request request;
 
     read_lines("f()\nstop g(x)\nh(\n", -EINVAL, &request, &why);
-    CHECK_STR(why.data, "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise "
-                        "[TYPE] [in PATH|own], "
-                        "watch EXPR, watch 0xADDR:LEN or nan [MODEL]\n  stop g(x)\n       ^");
+    CHECK_STR(why.data,
+              "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise "
+              "[TYPE] [in PATH|own], "
+              "watch EXPR, watch 0xADDR:LEN, breakpoint() or nan [MODEL]\n  stop g(x)\n       ^");
     breakpoint_request_deinit(&request);
 
     text_puts(&lines, "f() if ");

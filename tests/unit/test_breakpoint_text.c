@@ -72,6 +72,18 @@ static void test_here(void)
     refuses("here here a.py:1", 5, "a location");
 }
 
+static void test_hook(void)
+{
+    struct breakpoint_text b = read_good("stop breakpoint() {x} if x x 2");
+
+    CHECK(b.kind == BREAKPOINT_HOOK && b.action == BREAKPOINT_STOP && !b.where.size &&
+          b.count == 2);
+    reads("breakpoint()", "log breakpoint()");
+    CHECK(read_good("-breakpoint()").remove);
+    CHECK(read_good("m.breakpoint()").kind == BREAKPOINT_FUNCTION);
+    CHECK(read_good("return breakpoint()").kind == BREAKPOINT_RETURN);
+}
+
 static void test_switched(void)
 {
     uint32_t id;
@@ -356,6 +368,7 @@ int main(void)
     test_locations();
     test_here();
     test_switched();
+    test_hook();
     test_ranks();
     test_parts();
     test_writes();
