@@ -35,6 +35,7 @@ struct breakpoint {
     const char *condition; /* NULL: none */
     uint32_t ncaptures;
     const char *within;    /* of RAISE: a path, or own; "": any */
+    bool leaving;          /* of RAISE: seen as it leaves that, and not as it gets there */
     uint64_t after, every; /* as struct proto_breakpoint has them */
     const char *captures;  /* one after the other */
 

@@ -516,8 +516,12 @@ static int listen(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 {
     struct places *places = *kept_of(interpreter);
 
+    unsigned raises = 0;
+
     places->listens = true;
-    int r = listen_begin(interpreter, places->nraises > 0, places->costs);
+    for (unsigned i = 0; i < places->nraises; i++)
+        raises |= HEAR_BIT(places->raises[i]->leaving ? HEAR_UNWIND : HEAR_RAISE);
+    int r = listen_begin(interpreter, raises, places->costs);
     if (r < 0)
         snprintf(words, PROTO_WORDS_MAX, "%s", places->costs);
     return r;

@@ -3,6 +3,7 @@
 #include "agent/base/clock.h"
 #include "agent/breakpoint/expression.h"
 #include "agent/cpython/exception_words.h"
+#include "agent/monitor/hear.h"
 #include "agent/record/recorder.h"
 
 #include <errno.h>
@@ -308,6 +309,10 @@ int plan_check(struct plan *plan)
         int r = entry->fresh ? check_expressions(plan, entry->is) : 0;
         if (r < 0)
             return r;
+        if (entry->fresh && entry->is->leaving && !hear_tells_of_unwinds())
+            return refuse(plan, EOPNOTSUPP,
+                          "which exception leaves a function is told from CPython 3.12 on: "
+                          "`raise in own` hits where it comes to the program's own code");
         if (entry->breakpoint->kind == BREAKPOINT_REMOVE || !is_next(plan, entry->is))
             continue; /* a line behind it took it out */
         if (entry->fresh)

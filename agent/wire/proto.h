@@ -29,7 +29,7 @@
  *      after, every and within of a breakpoint
  *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint
  *  10  NAN; pauses in the record
- *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flag DISABLED */
+ *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flags DISABLED and LEAVING */
 #pragma once
 
 #include <stdint.h>
@@ -228,6 +228,7 @@ enum breakpoint_flags {
      * that lives as long as another open file stays that one's */
     BREAKPOINT_HERE = 1,
     BREAKPOINT_DISABLED = 2, /* it is switched off; one in the set with the same words becomes so */
+    BREAKPOINT_LEAVING = 4,  /* of RAISE: it is to be seen as it leaves what `within` says */
 };
 enum watch_route { ROUTE_ANY, ROUTE_PERF, ROUTE_PTRACE };
 
@@ -255,8 +256,8 @@ struct proto_breakpoint {
     uint32_t location_at, location_size;
     uint64_t after, every; /* of the times that its condition holds the first ones don't count, and
                               of the others each every-th one does; 0: all */
-    /* of RAISE: the file or directory in which it is to be seen first, as where of LINE, or `own`:
-     * the program's own code; 0: any */
+    /* of RAISE: the file or directory in which it is to be seen first, or that it is to leave, as
+     * where of LINE, or `own`: the program's own code; 0: any */
     uint32_t within_size;
     uint32_t zero_too;
 };

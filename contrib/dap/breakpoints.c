@@ -57,6 +57,8 @@ struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, d
     return (struct line_kind){.is_ours = true,
                               .logs = line->logs,
                               .is_function = !strcmp(line->kind, "function"),
+                              .is_leaving = !strcmp(line->kind, "exception") &&
+                                            strstr(line->text, " leaving own") != NULL,
                               .goes = line->goes};
 }
 

@@ -2,9 +2,9 @@
  *
  *   [ID:] [here] [disabled] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}]
  *     [if EXPR] [after N] [every N] [x COUNT]
- *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE] [in
- * PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] | breakpoint() | nan
- * [EXPR]
+ *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE]
+ * [in|leaving PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] |
+ * breakpoint() | nan [EXPR]
  *
  * of nan the first hit is the last one, unless it says `x COUNT`;
  * or, to take something out, [on RANKS] -ID or -LOCATION, or, to switch off or on again what is in
@@ -42,6 +42,7 @@ struct breakpoint_text {
     struct words captures[PROTO_CAPTURES_MAX];
     struct words condition;
     struct words within;          /* of raise: PATH, or own */
+    bool leaving;                 /* of raise: as it leaves that */
     uint64_t after, every, count; /* 0: none */
 };
 

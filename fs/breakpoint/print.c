@@ -34,7 +34,7 @@ void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct t
     case BREAKPOINT_RAISE:
         text_puts(out, breakpoint->where.size ? "raise " : "raise");
         words_add(out, breakpoint->where);
-        text_puts(out, breakpoint->within.size ? " in " : "");
+        text_puts(out, !breakpoint->within.size ? "" : breakpoint->leaving ? " leaving " : " in ");
         words_add(out, breakpoint->within);
         return;
     case BREAKPOINT_HOOK: text_puts(out, "breakpoint()"); return;

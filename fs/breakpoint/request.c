@@ -53,8 +53,9 @@ static void add_setting(const struct breakpoint_text *b, struct proto_breakpoint
     entry->kind = (uint8_t)b->kind;
     entry->action = (uint8_t)b->action;
     entry->route = (uint8_t)b->route;
-    entry->flags =
-        (uint8_t)((b->here ? BREAKPOINT_HERE : 0) | (b->disabled ? BREAKPOINT_DISABLED : 0));
+    entry->flags = (uint8_t)((b->here ? BREAKPOINT_HERE : 0) |
+                             (b->disabled ? BREAKPOINT_DISABLED : 0) |
+                             (b->leaving ? BREAKPOINT_LEAVING : 0));
     entry->line = b->line;
     entry->address = b->address;
     entry->length = b->length;

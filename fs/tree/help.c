@@ -70,7 +70,7 @@ int help_render(struct file_context *context, struct text *out)
         "  diff/<a..b>/\n"
         "breakpoints: [ID:] [here] [on 0-2] [stop [for TIME]|log] LOCATION [{EXPR}]\n"
         "  [if EXPR] [after N] [every N] [x N]; -ID, disable ID..., enable ID...; LOCATION:\n"
-        "  FILE:LINE, FUNC(), return FUNC(), raise [TYPE] [in PATH|own], watch EXPR,\n"
+        "  FILE:LINE, FUNC(), return FUNC(), raise [TYPE] [in|leaving PATH|own], watch EXPR,\n"
         "  watch 0xA:8, breakpoint(), nan [MODEL]. here (in ctl: here pause, here step): as\n"
         "  long as the file stays open\n"
         "Why something failed: <pid>/errors. -o history=FILE: man 5 probefs. Examples:\n"

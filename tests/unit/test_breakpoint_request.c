@@ -113,7 +113,7 @@ static void test_limits(void)
     read_lines("f()\nstop g(x)\nh(\n", -EINVAL, &request, &why);
     CHECK_STR(why.data,
               "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise "
-              "[TYPE] [in PATH|own], "
+              "[TYPE] [in|leaving PATH|own], "
               "watch EXPR, watch 0xADDR:LEN, breakpoint() or nan [MODEL]\n  stop g(x)\n       ^");
     breakpoint_request_deinit(&request);
 

@@ -204,6 +204,10 @@ static void test_writes(void)
     reads("raise ValueError x 2", "log raise ValueError x 2");
     reads("raise x x 2", "log raise x x 2");
     reads("raise in own", "log raise in own");
+    reads("stop raise leaving own", "stop raise leaving own");
+    reads("raise m.E  leaving a/b.py if x", "log raise m.E leaving a/b.py if x");
+    CHECK(read_good("raise E leaving own").leaving && !read_good("raise E in leaving").leaving);
+    refuses("raise leaving", 13, "a file, a directory, or own");
     reads("stop raise  m.E  in a/b.py {e} if a after 1 every  2 x 3",
           "stop raise m.E in a/b.py {e} if a after 1 every 2 x 3");
     reads("raise after 3", "log raise after 3");
