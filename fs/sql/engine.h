@@ -38,10 +38,10 @@ struct provider {
     int (*fill)(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
                 struct text *why);
     void *arg;
-    uint64_t deadline_ns;                 /* 0: ENGINE_DEADLINE_NS */
-    long memory;                          /* bytes; 0: HEAP_MAX */
-    uid_t uid;                            /* whose share of memory is taken */
-    const struct attached_file *attached; /* statements may ask it, too; NULL: there is none */
+    uint64_t deadline_ns;                   /* 0: ENGINE_DEADLINE_NS */
+    long memory;                            /* bytes; 0: HEAP_MAX */
+    uid_t uid;                              /* whose share of memory is taken */
+    const struct attached_schema *attached; /* statements may ask it, too; NULL: there is none */
 };
 
 /* What a text is. */
