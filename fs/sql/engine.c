@@ -583,12 +583,3 @@ int engine_run(struct engine *engine, enum format format, struct text *out)
     formatter_deinit(&f);
     return r;
 }
-
-int engine_select(struct engine *engine, const char *sql, enum format format, struct text *out)
-{
-    size_t end;
-
-    if (engine_prepare(engine, sql, strlen(sql), &end) != SQL_READY)
-        return -EINVAL;
-    return engine_run(engine, format, out);
-}

@@ -82,5 +82,3 @@ void engine_explain(const struct engine *engine, struct text *out);
 /* Runs what was prepared last and adds its result. -EINVAL: SQLite refused; -ETIMEDOUT, -EINTR;
  * -EFBIG: over the memory limit; or what the provider said. Then nothing is added. */
 int engine_run(struct engine *engine, enum format format, struct text *out);
-/* Prepares and runs one statement of our own; -EINVAL also if it is none. */
-int engine_select(struct engine *engine, const char *sql, enum format format, struct text *out);

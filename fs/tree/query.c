@@ -299,6 +299,19 @@ static int feed(struct file_context *context, const struct provider *provider,
                   : query_feed(provider, context->interrupt, input, said, &context->why, outcome);
 }
 
+int query_select(struct file_context *context, const struct provider *provider, const char *sql,
+                 const char *format, struct text *out)
+{
+    _cleanup_(text_deinit) struct text text = TEXT_INIT;
+    struct outcome outcome = {0};
+
+    text_printf(&text, "-- format: %s\n%s", format, sql);
+    if (text.error)
+        return text.error;
+    const struct input input = {.text = text.data, .size = text.size, .last = true};
+    return feed(context, provider, &input, out, &outcome);
+}
+
 int query_run(struct file_context *context, const struct input *input, struct text *said,
               struct outcome *outcome)
 {

@@ -19,6 +19,11 @@ struct tables_of {
 /* The provider of a file's tables. Fills in *of, which must outlive it, as context must. */
 struct provider tables_provider(const struct file_context *context, struct tables_of *of);
 
+/* Adds what a statement of our own selects from them. The errors of engine_run(), and the
+ * context's why says more. */
+int query_select(struct file_context *context, const struct provider *provider, const char *sql,
+                 const char *format, struct text *out);
+
 /* What file_run does, over the tables of a provider. */
 int query_feed(const struct provider *provider, const struct interrupt *interrupt,
                const struct input *input, struct text *said, struct text *why,
