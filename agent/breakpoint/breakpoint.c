@@ -103,7 +103,8 @@ static const char *check(const struct proto_breakpoint *entry, size_t left)
     if (entry->captures > PROTO_CAPTURES_MAX)
         return "too many captures";
     if (entry->action > BREAKPOINT_STOP || entry->route > ROUTE_PTRACE ||
-        entry->flags & ~(BREAKPOINT_HERE | BREAKPOINT_DISABLED | BREAKPOINT_LEAVING) ||
+        entry->flags &
+            ~(BREAKPOINT_HERE | BREAKPOINT_DISABLED | BREAKPOINT_LEAVING | BREAKPOINT_ALL) ||
         (entry->flags & BREAKPOINT_LEAVING && !entry->within_size) || entry->zero_too ||
         (entry->within_size && entry->kind != BREAKPOINT_RAISE) ||
         (!entry->text_size && !breakpoint_is_change(entry->kind)))
@@ -144,6 +145,7 @@ static struct breakpoint *make(const struct proto_breakpoint *entry, const char 
     self->every = entry->every;
     self->stop_ns = entry->stop_ns ? entry->stop_ns : PROTO_STOP_NS;
     self->ncaptures = entry->captures;
+    self->all = entry->flags & BREAKPOINT_ALL;
     self->leaving = entry->flags & BREAKPOINT_LEAVING;
     self->disabled = entry->flags & BREAKPOINT_DISABLED;
     self->planned.before = self->planned.disabled = self->disabled;

@@ -25,6 +25,7 @@ struct breakpoint {
     uint32_t length;
     uint64_t count;   /* 0: hits for ever */
     uint64_t stop_ns; /* never 0 */
+    bool all;         /* of STOP: the other threads are paused, too */
     double set_at;    /* [s] since 1970 */
     uint32_t lineno;  /* of LINE: where it is armed; 0: nowhere */
     char *text; /* as it is written, without `here` and `disabled`; what follows points into the

@@ -29,7 +29,7 @@
  *      after, every and within of a breakpoint
  *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint
  *  10  NAN; pauses in the record
- *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flags DISABLED and LEAVING */
+ *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flags DISABLED, LEAVING and ALL */
 #pragma once
 
 #include <stdint.h>
@@ -229,6 +229,7 @@ enum breakpoint_flags {
     BREAKPOINT_HERE = 1,
     BREAKPOINT_DISABLED = 2, /* it is switched off; one in the set with the same words becomes so */
     BREAKPOINT_LEAVING = 4,  /* of RAISE: it is to be seen as it leaves what `within` says */
+    BREAKPOINT_ALL = 8,      /* of STOP: the other threads are paused, too, when it holds one */
 };
 enum watch_route { ROUTE_ANY, ROUTE_PERF, ROUTE_PTRACE };
 

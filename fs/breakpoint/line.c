@@ -67,6 +67,7 @@ static int read_action(struct reader *reader)
     if (!reader_take(reader, "stop"))
         return 0;
     reader->out->action = BREAKPOINT_STOP;
+    reader->out->all = reader_take(reader, "all");
     if (!reader_take(reader, "for"))
         return 0;
     reader->out->hold = reader_peek(reader);

@@ -1,6 +1,6 @@
 /* The grammar of <pid>/breakpoints. One line is
  *
- *   [ID:] [here] [disabled] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}]
+ *   [ID:] [here] [disabled] [on RANKS] [stop [all] [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}]
  *     [if EXPR] [after N] [every N] [x COUNT]
  *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE]
  * [in|leaving PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] |
@@ -32,6 +32,7 @@ struct breakpoint_text {
     enum breakpoint_kind kind; /* of the location; not of -ID, `disable` and `enable` */
     enum breakpoint_action action;
     enum watch_route route;
+    bool all;           /* of stop: the other threads are paused, too */
     struct words hold;  /* of `stop for` */
     uint64_t stop_ns;   /* the same; 0: it doesn't say */
     struct words where; /* FILE, [MODULE.]FUNC, [MODULE.]TYPE or EXPR */

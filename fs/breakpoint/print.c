@@ -58,6 +58,7 @@ size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct te
     size_t begin = out->size;
 
     text_puts(out, breakpoint->action == BREAKPOINT_STOP ? "stop " : "log ");
+    text_puts(out, breakpoint->all ? "all " : "");
     if (breakpoint->hold.size) {
         text_puts(out, "for ");
         words_add(out, breakpoint->hold);

@@ -55,7 +55,7 @@ static void add_setting(const struct breakpoint_text *b, struct proto_breakpoint
     entry->route = (uint8_t)b->route;
     entry->flags = (uint8_t)((b->here ? BREAKPOINT_HERE : 0) |
                              (b->disabled ? BREAKPOINT_DISABLED : 0) |
-                             (b->leaving ? BREAKPOINT_LEAVING : 0));
+                             (b->leaving ? BREAKPOINT_LEAVING : 0) | (b->all ? BREAKPOINT_ALL : 0));
     entry->line = b->line;
     entry->address = b->address;
     entry->length = b->length;

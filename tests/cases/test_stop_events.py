@@ -366,6 +366,58 @@ def test_raise_in(probe, python):
     assert not [hit for hit in hits if hit[0] == 4]
 
 
+CROWD = """
+import sys, threading, time
+
+def once(x):
+    return x
+
+def work():
+    while running:
+        time.sleep(0.001)
+
+running = True
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+print(*[thread.native_id for thread in threads], flush=True)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+running = False
+"""
+
+
+def test_stop_all(probe, python):
+    """The others are paused because of the same line, and stay so until they are told to go on, or it is removed."""
+    target = python.run_source(CROWD, ready=None)
+    others = sorted(map(int, target.readline().split()))
+    target.expect("ready")
+    directory, commands = probe.path / str(target.pid), Commands(probe, target.pid)
+
+    def held():
+        return sorted(int(path.name) for path in (directory / "threads").iterdir()
+                      if (path / "ctl").read_text().startswith("stopped by breakpoint "))
+    set_breakpoints(probe, target.pid, "stop all for 1h once() if x > 1\n")
+    target.send("once(1)")
+    target.expect("1")
+    assert held() == []
+    target.send("once(2)")
+    eventually(lambda: held() == sorted([target.pid, *others]), what="that all are held")
+    assert ", 1 hits, holds " in (directory / "breakpoints").read_text()
+    commands.run(f"threads/{target.pid}/ctl", "continue\n")
+    target.expect("2")
+    assert held() == others
+    commands.run("breakpoints", "-1\n")
+    eventually(lambda: held() == [], what="that they go on")
+    set_breakpoints(probe, target.pid, "stop all return once()\n")
+    target.send("once(3)")
+    eventually(lambda: len(held()) == 3, what="that all are held")
+    commands.run("ctl", "continue\n")
+    target.expect("3")
+    eventually(lambda: held() == [], what="that they go on")
+
+
 LEAVES = """
 import re, sys, threading
 

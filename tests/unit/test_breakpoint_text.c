@@ -198,6 +198,10 @@ static void test_writes(void)
     reads(" log\t/a/train.py:088  ", "log /a/train.py:88");
     reads("stop f()", "stop f()");
     reads("stop for 60s f() x 1", "stop for 60s f() x 1");
+    reads("stop  all for 60s f()", "stop all for 60s f()");
+    reads("stop all raise", "stop all raise");
+    reads("stop all:3", "stop all:3");
+    CHECK(read_good("stop all f()").all && !read_good("stop all()").all);
     reads("stop for 500ms return m.f(){x,y}", "stop for 500ms return m.f() {x, y}");
     reads("raise", "log raise");
     reads("raise{e}", "log raise {e}");

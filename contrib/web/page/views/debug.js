@@ -8,7 +8,7 @@ import {lineOf} from '/views/events.js';
 import {STACKS, tell, threadsOf, VERBS} from '/views/stacks.js';
 
 const LOGGED = 100;
-const GRAMMAR = '[here] [stop [for TIME]|log] FILE:LINE, FUNC(), return FUNC(), raise [TYPE] [in|leaving PATH|own], watch EXPR, breakpoint() or nan [MODEL], then [{EXPR, ...}] [if EXPR] [after N] [every N] [x COUNT]';
+const GRAMMAR = '[here] [stop [all] [for TIME]|log] FILE:LINE, FUNC(), return FUNC(), raise [TYPE] [in|leaving PATH|own], watch EXPR, breakpoint() or nan [MODEL], then [{EXPR, ...}] [if EXPR] [after N] [every N] [x COUNT]';
 
 export async function debug(root, {directory, signal, every, link}) {
     let tid = null, depth = null, whole = null; // whole: {file, lines}, once it was asked for
@@ -86,7 +86,7 @@ export async function debug(root, {directory, signal, every, link}) {
         depth = frame.depth;
         file = frame.file ?? '';
         marked = new Map(lines.flatMap(one => {
-            const at = /^(?:here )?(?:disabled )?(?:stop|log)(?: for \S+)? "?(.*?)"?:(\d+)\b/.exec(one.breakpoint);
+            const at = /^(?:here )?(?:disabled )?(?:stop|log)(?: all)?(?: for \S+)? "?(.*?)"?:(\d+)\b/.exec(one.breakpoint);
             return at && (file === at[1] || file.endsWith('/' + at[1])) ? [[+at[2], one.id]] : [];
         }));
         const choose = (thread, one) => () => {
