@@ -13,7 +13,7 @@ import pytest
 from interpreters import eventually, patience
 from sql import value
 from test_contain import Sleeper, contained, debian, error_of, owners  # noqa: F401
-from test_contain_sql import runners
+from test_contain_sql import crash, runners
 
 pytestmark = pytest.mark.attack
 
@@ -67,7 +67,7 @@ def test_storm(contained, debian, nobody):
             targets = sorted(runners(contained)) + [pid for who, pid in owners(contained).items() if who == uid]
             if targets:
                 try:
-                    os.kill(chance.choice(targets), chance.choice([signal.SIGSEGV, signal.SIGSTOP, signal.SIGKILL]))
+                    os.kill(chance.choice(targets), chance.choice([crash(), signal.SIGSTOP, signal.SIGKILL]))
                     hits += 1
                 except ProcessLookupError:
                     pass
