@@ -11,5 +11,11 @@ CREATE TABLE torch_trace(
     allocated INTEGER,     -- [bytes] of tensors on the GPU after it; NULL: there is no GPU
     max_allocated INTEGER, -- [bytes] the most so far
     cached INTEGER,        -- [bytes] that PyTorch holds of the GPU's memory
-    max_cached INTEGER     -- [bytes] the most so far
+    max_cached INTEGER,    -- [bytes] the most so far
+    allocated_delta INTEGER ADDED,     -- [bytes] more than after the stage that ended before; NULL: that is unknown, as in what follows
+    max_allocated_delta INTEGER ADDED, -- [bytes] by which the most has grown since then
+    cached_delta INTEGER ADDED,        -- [bytes] more than then
+    max_cached_delta INTEGER ADDED,    -- [bytes] by which the most has grown since then
+    role TEXT ADDED,       -- of the process, as in the table process
+    world INTEGER ADDED    -- ranks of its job, on all hosts
 );

@@ -8,7 +8,8 @@ import ring_file
 from mount import build
 from sql import RECORDED, columns
 
-LAYOUTS = json.dumps({table: ["".join(kind[0] for _, kind in columns(table)), ring_file._hash(columns(table))]
+LAYOUTS = json.dumps({table: ["".join(kind[0] for _, kind in columns(table, added=False)),
+                              ring_file._hash(columns(table, added=False))]
                       for table in sorted(RECORDED)})
 
 

@@ -39,7 +39,7 @@ class Ring:
             self.since = self._header()
         assert magic == MAGIC and version == VERSION
         self.table = table.rstrip(b"\0").decode()
-        self.columns = sql.columns(self.table)
+        self.columns = sql.columns(self.table, added=False)
         assert self.layout == _hash(self.columns)
         assert self.size == self.block_size * self.blocks
         assert os.fstat(fd).st_size == HEADER_SIZE + self.size

@@ -36,7 +36,7 @@ static int fill(void *arg, struct wanted *const *wanted, size_t n, const struct 
             errx(2, "%s is not recorded", w->table->name);
         rows_init(&w->rows, w->table, w->use.columns, NULL);
         struct ring_reader *ring = world->readers[w->table->recorded];
-        int r = ring ? recorded_add(ring, w->table, &w->use, stop, &w->rows) : 0;
+        int r = ring ? recorded_add(ring, w->table, &w->use, NULL, stop, &w->rows) : 0;
         if (r < 0)
             return r;
     }

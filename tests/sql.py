@@ -2,6 +2,7 @@
 import csv
 import io
 import os
+import re
 import sqlite3
 import time
 
@@ -20,14 +21,14 @@ def settle(target):
     eventually(lambda: asleep() and not time.sleep(0.05) and asleep(), what="all threads asleep")
 
 
-def columns(table, hidden=False):
+def columns(table, hidden=False, added=True):
     """[(name, type), ...] of SELECT *, as SQLite itself understands schema/TABLE.sql; hidden: and those that must be
-    named."""
+    named; added: and those that aren't recorded."""
     with sqlite3.connect(":memory:") as db:
         db.execute(SCHEMA[table].read_text())
-        return [(row[1], row[2].removesuffix(" HIDDEN").partition("(")[0])
+        return [(row[1], re.split("[ (]", row[2])[0])
                 for row in db.execute(f"PRAGMA table_info({table})")
-                if hidden or not row[2].endswith(" HIDDEN")]
+                if (hidden or not row[2].endswith(" HIDDEN")) and (added or not row[2].endswith(" ADDED"))]
 
 
 def reply(path, text):

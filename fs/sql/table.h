@@ -8,12 +8,15 @@
 
 #include "fs/sql/rows.h"
 
+#include <math.h>
+
 struct column {
     const char *name;
     enum column_type type;
     const char *unit; /* NULL: none */
     const char *comment;
     bool hidden; /* only in what names it, not in SELECT * */
+    bool added;  /* of a table that is recorded: it isn't, but added when a row is read */
 };
 
 struct row_source;
@@ -56,6 +59,9 @@ struct bound {
     double least, most;         /* ... REAL: those outside of [least, most] */
     char equal[BOUND_TEXT_MAX]; /* TEXT: only rows with this value are wanted; "": any */
 };
+
+#define UNBOUNDED \
+ ((struct bound){.low = INT64_MIN, .high = INT64_MAX, .least = -INFINITY, .most = INFINITY})
 
 /* What a statement uses of a table. */
 struct use {

@@ -1,12 +1,14 @@
 /* The tables that agents record, all of them: a table's columns are its ring's. Of `breakpoints`
  * only the set is shown, not how it came about; `collectives` has also what is read from outside
- * (collectives.c). */
+ * (collectives.c), `torch_trace` what follows from its rows and its process (torch_trace.c). */
 #include "fs/tables/recorded.h"
 
 #include "agent/base/cleanup.h"
 #include "fs/breakpoint/rows.h"
 #include "fs/tables/collectives.h"
+#include "fs/process/process.h"
 #include "fs/tables/scene.h"
+#include "fs/tables/torch_trace.h"
 
 #include <string.h>
 
@@ -15,10 +17,13 @@
 /* A ring that is read for a statement. */
 struct reading {
     const struct use *use;
+    const struct membership *of;
     const struct stop *stop;
     struct rows *rows;
     unsigned looks;
     unsigned nbounds, nkept;
+    bool adds; /* columns of torch_trace that aren't in the ring are used */
+    struct torch_trace_adding adding;
     struct kept {
         uint8_t column, type;    /* enum column_type */
     } bounds[TABLE_COLUMNS_MAX], /* of which the statement rules out some values */
@@ -93,6 +98,7 @@ static int add_row(void *arg, const struct ring_row *row)
 
     if (!row) {
         rows_clear(rows);
+        r->adding = (struct torch_trace_adding){0};
         return 0;
     }
     if (++r->looks % ROWS_BETWEEN_LOOKS == 0) {
@@ -100,9 +106,13 @@ static int add_row(void *arg, const struct ring_row *row)
         if (stopped < 0)
             return stopped;
     }
+    if (r->adds)
+        torch_trace_follow(&r->adding, row);
     if (!is_wanted(r, row))
         return 0;
     rows_add(rows);
+    if (r->adds)
+        torch_trace_add(&r->adding, r->of, rows);
     for (unsigned i = 0; i < r->nkept; i++) {
         unsigned column = r->kept[i].column;
         switch ((enum column_type)r->kept[i].type) {
@@ -117,12 +127,16 @@ static int add_row(void *arg, const struct ring_row *row)
 _Static_assert(ROWS_NULL == RING_NULL_INTEGER, "NULL is the same number");
 
 static struct reading begin(const struct table *table, const struct use *use,
-                            const struct stop *stop, struct rows *rows)
+                            const struct membership *of, const struct stop *stop, struct rows *rows)
 {
-    struct reading r = {.use = use, .stop = stop, .rows = rows};
+    struct reading r = {.use = use, .of = of, .stop = stop, .rows = rows};
 
     for (unsigned i = 0; i < table->ncolumns; i++) {
         const struct kept k = {(uint8_t)i, (uint8_t)table->columns[i].type};
+        if (table->columns[i].added) {
+            r.adds = r.adds || use_wants(use, i);
+            continue;
+        }
         if (use_wants(use, i))
             r.kept[r.nkept++] = k;
         if (use->bounds[i].bounded || *use->bounds[i].equal)
@@ -132,9 +146,9 @@ static struct reading begin(const struct table *table, const struct use *use,
 }
 
 int recorded_add(struct ring_reader *ring, const struct table *table, const struct use *use,
-                 const struct stop *stop, struct rows *rows)
+                 const struct membership *of, const struct stop *stop, struct rows *rows)
 {
-    struct reading r = begin(table, use, stop, rows);
+    struct reading r = begin(table, use, of, stop, rows);
     return ring_reader_scan(ring, add_row, &r, NULL);
 }
 
@@ -142,7 +156,7 @@ int recorded_add(struct ring_reader *ring, const struct table *table, const stru
 static int fill_breakpoints(struct scene *scene, const struct use *use, struct rows *rows)
 {
     _cleanup_(breakpoint_rows_deinit) struct breakpoint_rows set = {0};
-    struct reading reading = begin(scene->table, use, scene->stop, rows);
+    struct reading reading = begin(scene->table, use, NULL, scene->stop, rows);
 
     if (!scene->recording || (scene->target && !recording_attached(scene->recording)))
         return 0;
@@ -160,7 +174,9 @@ static int fill(struct scene *scene, const struct use *use, struct rows *rows)
         return fill_breakpoints(scene, use, rows);
     struct ring_reader *ring =
         scene->recording ? recording_ring(scene->recording, (enum recorded)table->recorded) : NULL;
-    int r = ring ? recorded_add(ring, table, use, scene->stop, rows) : 0;
+    const struct membership of = scene->process ? process_membership(scene->process)
+                                                : (struct membership){.world = -1};
+    int r = ring ? recorded_add(ring, table, use, &of, scene->stop, rows) : 0;
     ring_reader_unref(ring);
     if (r == 0 && table->recorded == (int)RECORDED_COLLECTIVES && scene->target)
         r = collectives_add(scene, use, rows);

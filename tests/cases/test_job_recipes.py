@@ -77,6 +77,9 @@ def test_a_job_in_trouble(job):
                what="samples")
     for question, statement in PROBING.items():
         assert ask(job.directory / "query", statement), question
+    whose = "SELECT DISTINCT rank, role, world, allocated_delta FROM torch_trace ORDER BY rank"
+    wanted = [(str(rank), f"dp={rank},tp=0", "3", "") for rank in range(3)]
+    eventually(lambda: [tuple(row.values()) for row in ask(job.directory / "query", whose)] == wanted, what="roles")
     reply(job.directory / "ctl", "record torch off\nrecord collectives off\nrecord process off\n")
 
     # one works, the others wait for it

@@ -37,7 +37,7 @@ def over(name):
 
 
 def rows(table, lines):
-    kinds = [kind for _, kind in columns(table)]
+    kinds = [kind for _, kind in columns(table, added=False)]
     for line in lines:
         values = json.loads(line)
         assert len(values) == len(kinds), line

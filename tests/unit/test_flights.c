@@ -19,7 +19,7 @@ static int provide(void *arg, struct wanted *const *wanted, size_t n, const stru
     CHECK_STR(wanted[0]->table->source, "recorded");
     CHECK_INT(wanted[0]->table->recorded, RECORDED_FLIGHTS);
     rows_init(&wanted[0]->rows, wanted[0]->table, wanted[0]->use.columns, NULL);
-    return recorded_add(arg, wanted[0]->table, &wanted[0]->use, stop, &wanted[0]->rows);
+    return recorded_add(arg, wanted[0]->table, &wanted[0]->use, NULL, stop, &wanted[0]->rows);
 }
 
 static void gives(struct ring_reader *ring, const char *sql, const char *want)
