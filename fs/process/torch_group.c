@@ -15,12 +15,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MODULE "torch.distributed.distributed_c10d"
 #define HOLDER 16       /* of pybind11's instance: its pointer to the object of C++ */
 #define OBJECT_FIRST 16 /* bytes of that where its own fields may begin, behind its count, ... */
 #define OBJECT_LAST 128 /* ... and where they are all looked at */
 
 struct reading {
     const struct offsets *offsets;
+    struct names_at *at;
     struct view *view;
     uint64_t map, ranks, names, init_method; /* objects; 0: not bound */
     uint64_t group;                          /* a ProcessGroup of Python's */
@@ -28,21 +30,19 @@ struct reading {
     bool found;
 };
 
-static int visit_global(void *arg, const struct local *global)
+static void look_up(struct reading *r, uint64_t module, const char *name, uint64_t *at,
+                    uint64_t *out)
 {
-    struct reading *r = arg;
+    if (global_lookup(r->view, r->offsets, module, name, at, out) < 0)
+        *out = 0;
+}
 
-    if (!global->name)
-        return 0;
-    if (str_equals(r->view, r->offsets, global->name, "_pg_map"))
-        r->map = global->reference;
-    else if (str_equals(r->view, r->offsets, global->name, "_pg_group_ranks"))
-        r->ranks = global->reference;
-    else if (str_equals(r->view, r->offsets, global->name, "_pg_names"))
-        r->names = global->reference;
-    else if (str_equals(r->view, r->offsets, global->name, "_default_pg_init_method"))
-        r->init_method = global->reference;
-    return 0;
+static void read_globals(struct reading *r, uint64_t module)
+{
+    look_up(r, module, "_pg_map", &r->at->pg_map, &r->map);
+    look_up(r, module, "_pg_group_ranks", &r->at->pg_group_ranks, &r->ranks);
+    look_up(r, module, "_pg_names", &r->at->pg_names, &r->names);
+    look_up(r, module, "_default_pg_init_method", &r->at->init_method, &r->init_method);
 }
 
 static void take_str(struct reading *r, uint64_t object, char *to, size_t cap)
@@ -108,10 +108,9 @@ static bool find_rank(struct reading *r)
 static int read_module(void *arg, struct view *view, const struct import *module)
 {
     struct reading *r = arg;
-    uint64_t left;
 
     r->view = view;
-    globals_iterate(view, r->offsets, module->object, visit_global, r, &left);
+    read_globals(r, module->object);
     if (!r->map || !r->ranks || dict_iterate(view, r->offsets, r->map, visit_group, r, NULL) != 1 ||
         dict_iterate(view, r->offsets, r->ranks, visit_ranks, r, NULL) != 1 || r->out.world < 1)
         return 0;
@@ -125,19 +124,25 @@ static void again(void *arg)
 {
     struct reading *r = arg;
 
-    *r = (struct reading){.offsets = r->offsets};
+    *r = (struct reading){.offsets = r->offsets, .at = r->at};
 }
 
 static bool is(const char *name, const char *wanted) { return !strcmp(name, wanted); }
 
+/* Without PyTorch all modules would be listed each time to find that out. */
+static bool is_there(struct target *target)
+{
+    return imports_knew(target, is, MODULE) || torch_is_loaded(target);
+}
+
 int torch_group_read(struct target *target, struct torch_group *out)
 {
     static const struct import_reader reader = {.read = read_module, .again = again};
-    struct reading reading = {.offsets = &target->runtime.offsets};
+    struct reading reading = {.offsets = &target->runtime.offsets, .at = &target->names_at};
 
-    if (!torch_is_loaded(target))
+    if (!is_there(target))
         return -ENOENT;
-    int r = imports_read_one(target, is, "torch.distributed.distributed_c10d", &reader, &reading);
+    int r = imports_read_one(target, is, MODULE, &reader, &reading);
     if (r < 0)
         return r;
     if (!reading.found)
@@ -228,10 +233,9 @@ static int list_module(void *arg, struct view *view, const struct import *module
 {
     struct listing *l = arg;
     struct reading *r = &l->reading;
-    uint64_t left;
 
     r->view = view;
-    globals_iterate(view, r->offsets, module->object, visit_global, r, &left);
+    read_globals(r, module->object);
     if (r->map)
         (void)dict_iterate(view, r->offsets, r->map, list_group, l, NULL);
     if (r->names)
@@ -256,11 +260,12 @@ static void list_again(void *arg)
 int torch_groups_read(struct target *target, struct torch_groups *out)
 {
     static const struct import_reader reader = {.read = list_module, .again = list_again};
-    struct listing listing = {.reading = {.offsets = &target->runtime.offsets}, .out = out};
+    struct listing listing = {
+        .reading = {.offsets = &target->runtime.offsets, .at = &target->names_at}, .out = out};
 
     *out = (struct torch_groups){0};
-    if (!torch_is_loaded(target))
+    if (!is_there(target))
         return -ENOENT;
-    int r = imports_read_one(target, is, "torch.distributed.distributed_c10d", &reader, &listing);
+    int r = imports_read_one(target, is, MODULE, &reader, &listing);
     return r < 0 ? r : out->n ? 0 : -ENOENT;
 }
