@@ -21,6 +21,7 @@ ONE = {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # Debian builds without libuv,
 # CASE WORLD BAD PORT HOW: one rank of a job, or what starts them; rank BAD does at its fifth step what CASE says
 RANKS = """
 import ctypes, os, sys, time
+from datetime import timedelta
 import torch, torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
@@ -85,8 +86,8 @@ def train(rank):
     if how == "tcp":
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     else:
-        dist.init_process_group("gloo")
-    other = dist.new_group()
+        dist.init_process_group("gloo", timeout=timedelta(seconds=1234.5))
+    other = dist.new_group(timeout=timedelta(minutes=2))
     if case == "wrapped":
         train_wrapped(rank)
     if case == "newer":
@@ -182,6 +183,10 @@ def test_a_rank_in_another_collective(probe, ranks):
     folded = (probe.path / "jobs" / job / "stacks.folded").read_text()
     assert re.search(r"gloo::\w*barrier|ProcessGroupGloo::AsyncWork::execute", folded)
     assert reply(probe.path / "jobs" / job / "eval", "step\n") == "ranks 0-3 (4): 5\n"
+    # who is held is told how long the others wait
+    said = reply(probe.path / "jobs" / job / "ctl", "on 0-1 pause for 5m\n")
+    assert re.search(r"^ranks 0-1 \(2\):\n(  .*\n)+  Timeouts: 120 s of group 1; 1234.5 s of group 0\n", said), said
+    reply(probe.path / "jobs" / job / "ctl", "continue\n")
     # and in one glance
     said = collectives(probe, job)
     assert list(said) == ["group 0 (default), gloo, 4 ranks", "group 1, gloo, 4 ranks"]
@@ -346,6 +351,11 @@ def test_a_rank_that_hangs_in_c(probe, ranks):
     eventually(lambda: "hang_in_c" in str(stacks(probe, job)[1]), 120, "rank 3 in C")
     said = all_wait(probe, job)
     assert next(iter(said)) == "rank 3 (1)" and said["rank 3 (1)"][1][0] == "hang_in_c"
+    # from outside: it isn't asked, and nobody waits for it
+    said = reply(probe.path / "jobs" / job / "ctl", "stop all for 5m\n")
+    assert re.search(r"^rank 3 \(1\):\n(  .*\n)*  Timeouts: 120 s of group 1; 1234.5 s of group 0\n", said, re.M), said
+    assert said.count("Timeouts: 120 s") == 2
+    reply(probe.path / "jobs" / job / "ctl", "continue\n")
     said = reply(probe.path / "jobs" / job / "eval", "step\n")
     assert said.startswith("ranks 0-2 (3): 5\nrank 3 (1): error: ") and "GIL" in said
     fd = os.open(probe.path / "jobs" / job / "eval", os.O_RDWR)
