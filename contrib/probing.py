@@ -457,7 +457,7 @@ def breakpoint(ranks=None):
     if ranks is not None and rank not in ([ranks] if isinstance(ranks, int) else ranks):
         return
     if getattr(sys.breakpointhook, "__name__", "") == "probefs_breakpointhook":
-        sys.breakpointhook()
+        sys.breakpointhook(otherwise=bool)  # which does nothing
     elif Debugger.debug_flag:
         frame = sys._getframe(1)
         what = f"[rank {rank}] {frame.f_code.co_filename}:{frame.f_lineno}"

@@ -68,6 +68,8 @@ static const char *check_kind(const struct proto_breakpoint *entry)
     switch (entry->kind) {
     case BREAKPOINT_REMOVE:
         return entry->id || entry->where_size ? NULL : "which one is to be removed?";
+    case BREAKPOINT_DISABLE:
+    case BREAKPOINT_ENABLE: return entry->id ? NULL : "which one is to be switched?";
     case BREAKPOINT_LINE:
         return entry->line && entry->line <= INT32_MAX && entry->where_size
                    ? NULL
@@ -78,7 +80,8 @@ static const char *check_kind(const struct proto_breakpoint *entry)
         return entry->address % entry->length ? "the address must be a multiple of the length"
                                               : NULL;
     case BREAKPOINT_RAISE:
-    case BREAKPOINT_NAN: return NULL;
+    case BREAKPOINT_NAN:
+    case BREAKPOINT_HOOK: return NULL;
     case BREAKPOINT_FUNCTION:
     case BREAKPOINT_RETURN:
     case BREAKPOINT_WATCH: return entry->where_size ? NULL : "where?";
@@ -100,9 +103,11 @@ static const char *check(const struct proto_breakpoint *entry, size_t left)
     if (entry->captures > PROTO_CAPTURES_MAX)
         return "too many captures";
     if (entry->action > BREAKPOINT_STOP || entry->route > ROUTE_PTRACE ||
-        entry->flags & ~BREAKPOINT_HERE || entry->zero_too ||
+        entry->flags &
+            ~(BREAKPOINT_HERE | BREAKPOINT_DISABLED | BREAKPOINT_LEAVING | BREAKPOINT_ALL) ||
+        (entry->flags & BREAKPOINT_LEAVING && !entry->within_size) || entry->zero_too ||
         (entry->within_size && entry->kind != BREAKPOINT_RAISE) ||
-        (!entry->text_size && entry->kind != BREAKPOINT_REMOVE))
+        (!entry->text_size && !breakpoint_is_change(entry->kind)))
         return "it makes no sense";
     if (entry->location_at > entry->text_size ||
         entry->location_size > entry->text_size - entry->location_at)
@@ -140,6 +145,10 @@ static struct breakpoint *make(const struct proto_breakpoint *entry, const char 
     self->every = entry->every;
     self->stop_ns = entry->stop_ns ? entry->stop_ns : PROTO_STOP_NS;
     self->ncaptures = entry->captures;
+    self->all = entry->flags & BREAKPOINT_ALL;
+    self->leaving = entry->flags & BREAKPOINT_LEAVING;
+    self->disabled = entry->flags & BREAKPOINT_DISABLED;
+    self->planned.before = self->planned.disabled = self->disabled;
     return self;
 }
 

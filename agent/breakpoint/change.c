@@ -43,14 +43,14 @@ static void arm_in(struct interpreter *interpreter, void *arg)
     plan->error =
         is_new
             ? places_arm(interpreter, plan->next.all, plan->next.count, plan->in_one, plan->words)
-            : places_arm(interpreter, plan->fresh, plan->nfresh, plan->in_one, plan->words);
+            : places_arm(interpreter, plan->arming, plan->narming, plan->in_one, plan->words);
     if (plan->error < 0 && PyErr_Occurred() && !plan->words[0])
         exception_words(plan->words, PROTO_WORDS_MAX);
     PyErr_Clear();
-    for (unsigned i = 0; i < plan->nfresh && plan->error == 0; i++)
+    for (unsigned i = 0; i < plan->narming && plan->error == 0; i++)
         add_report(
             &plan->reports[i],
-            &plan->in_one[is_new ? breakpoint_set_find(&plan->next, plan->fresh[i]->id) : i]);
+            &plan->in_one[is_new ? breakpoint_set_find(&plan->next, plan->arming[i]->id) : i]);
 }
 
 static void disarm_in(struct interpreter *interpreter, void *unused)
@@ -82,7 +82,8 @@ static void leave_watches(struct interpreter *interpreter, const struct plan *pl
     for (unsigned i = 0; i < set->count; i++) {
         struct breakpoint *breakpoint = set->all[i];
         unsigned at = breakpoint_set_find(&plan->next, breakpoint->id);
-        bool stays = at < plan->next.count && plan->next.all[at] == breakpoint;
+        bool stays = at < plan->next.count && plan->next.all[at] == breakpoint &&
+                     !breakpoint->planned.disabled;
         if (stays || !plan_watches(breakpoint) || breakpoint_is_over(breakpoint))
             continue;
         if (!back)
@@ -101,18 +102,16 @@ static int arm_watches(struct interpreter *interpreter, struct plan *plan)
 
     leave_watches(interpreter, plan, false);
     for (unsigned i = 0; i < plan->count && r == 0; i++)
-        if (plan->entries[i].fresh && plan_watches(plan->entries[i].is)) {
+        if (plan->entries[i].arms && plan_watches(plan->entries[i].is)) {
             struct breakpoint *is = plan->entries[i].is;
             plan->at = plan->entries[i].at;
-            if (is->action == BREAKPOINT_STOP)
-                hear_learn();
             r = armer_of(is)->add(interpreter, is, &plan->entries[i].state, words);
             snprintf(r < 0 ? plan->words : plan->entries[i].note, PROTO_WORDS_MAX, "%s", words);
         }
     if (r == 0)
         return 0;
     for (unsigned i = 0; i < plan->count; i++)
-        if (plan->entries[i].fresh)
+        if (plan->entries[i].arms && plan_watches(plan->entries[i].is))
             armer_of(plan->entries[i].is)->remove(interpreter, plan->entries[i].is);
     leave_watches(interpreter, plan, true);
     return r;
@@ -120,7 +119,11 @@ static int arm_watches(struct interpreter *interpreter, struct plan *plan)
 
 static int arm(struct interpreter *interpreter, struct plan *plan)
 {
-    if (plan->nfresh) {
+    plan_switch(PLAN_ARMING);
+    for (unsigned i = 0; i < plan->count; i++)
+        if (plan->entries[i].arms && plan->entries[i].is->action == BREAKPOINT_STOP)
+            hear_learn(); /* who is held there may be told to step */
+    if (plan->narming) {
         arm_in(interpreter, plan);
         interpreter_each_there(arm_in, plan);
     }
@@ -130,6 +133,7 @@ static int arm(struct interpreter *interpreter, struct plan *plan)
     for (unsigned i = 0; i < plan->count; i++)
         if (plan->entries[i].fresh)
             plan->entries[i].is->removed = true;
+    plan_switch(PLAN_BEFORE);
     disarm(interpreter);
     return r;
 }
@@ -145,6 +149,7 @@ static const char *what_lacks(const struct breakpoint *breakpoint,
             return "its module is compiled (Nuitka, Cython, C): no line of it is seen";
         return report->known ? "no code is at that line or behind it"
                              : "no code of such a file was loaded when it was set";
+    case BREAKPOINT_HOOK: return "the program has no sys.breakpointhook";
     case BREAKPOINT_RAISE: return "there was no such class when it was set";
     default:
         return location_is_compiled(breakpoint)
@@ -171,20 +176,39 @@ static void describe(const struct breakpoint *breakpoint, const struct place_rep
         snprintf(note + size, PROTO_WORDS_MAX - size, "%s%s", size ? "; " : "", report->costs);
 }
 
+/* What is switched off now, and what is switched on that had its last hit before. */
+static void publish_switched(void)
+{
+    const struct breakpoint_set *set = breakpoint_set();
+
+    for (unsigned i = 0; i < set->count; i++) {
+        struct breakpoint *breakpoint = set->all[i];
+        if (!breakpoint->disabled && breakpoint->planned.before && breakpoint->done)
+            breakpoints_publish(breakpoint, "done", NULL);
+        if (!breakpoint->disabled || (breakpoint->planned.before && breakpoint->state))
+            continue;
+        breakpoint->lineno = 0;
+        if (plan_watches(breakpoint))
+            breakpoint->places = 0;
+        breakpoints_publish(breakpoint, "disabled", NULL);
+    }
+}
+
 static void publish(struct plan *plan)
 {
     char note[PROTO_WORDS_MAX];
 
     for (unsigned i = 0; i < plan->count; i++) {
         const struct entry *entry = &plan->entries[i];
-        if (entry->fresh && entry->state)
+        if (entry->arms && entry->state)
             breakpoints_publish(entry->is, entry->state, entry->note);
     }
-    for (unsigned i = 0; i < plan->nfresh; i++) {
-        struct breakpoint *breakpoint = plan->fresh[i];
+    for (unsigned i = 0; i < plan->narming; i++) {
+        struct breakpoint *breakpoint = plan->arming[i];
         describe(breakpoint, &plan->reports[i], note);
         breakpoints_armed(breakpoint, &plan->reports[i], note);
     }
+    publish_switched();
 }
 
 /* Tells which breakpoints of a set that was replaced stay, since they live as long as other open
@@ -303,6 +327,7 @@ static int carry_out(struct interpreter *interpreter, struct plan *plan, FILE *o
     if (r < 0)
         return r;
     replace_set(interpreter, &plan->next);
+    plan_switch(PLAN_DONE);
     disarm(interpreter);
     adopt(plan);
     publish(plan);

@@ -83,9 +83,14 @@ static void hold(struct hit *hit, struct hits_row *row)
         hold.message = message_of(hit, reached->value, message);
     }
 
+    if (hit->breakpoint->all) /* those that can't be paused run on */
+        step_pause_others(hit->interpreter, hit->breakpoint->id, hit->breakpoint->stop_ns,
+                          hit->breakpoint->here);
     bool fine = reached->change
                     ? stop_hold(hit->interpreter, &hold, reached->frame, reached->code, NULL)
                     : stop_hold_hit(hit->interpreter, &hold, row);
+    if (reached->holds)
+        *reached->holds |= row->stopped == 1;
     if (!fine)
         hit->escapes = true;
 }
@@ -99,6 +104,8 @@ static void hold_writer(struct hit *hit)
 
     if (state)
         thread_states_find(hit->interpreter->state, state, &writer);
+    if (writer.frame && breakpoint->all)
+        step_pause_others(hit->interpreter, breakpoint->id, breakpoint->stop_ns, breakpoint->here);
     if (writer.frame)
         step_stop_soon(hit->interpreter, writer.id, writer.frame, breakpoint->id,
                        breakpoint->stop_ns, breakpoint->here);

@@ -51,6 +51,7 @@ struct reached {
      * first on, are captured where the breakpoint doesn't say what is: then nothing else is */
     const struct expression_extra *extras;
     unsigned nextras, nshown;
+    bool *holds; /* becomes true where one holds this thread; NULL: that is of no interest */
 };
 
 /* Hits one breakpoint, in the thread that got there, with the GIL of that interpreter and no

@@ -159,6 +159,18 @@ static enum hear_answer get_to_raise(struct interpreter *interpreter, const stru
                : HEAR_RAISED;
 }
 
+/* An exception leaves a frame. */
+static enum hear_answer get_out(struct interpreter *interpreter, const struct heard *heard)
+{
+    _cleanup_unref_ PyObject *frame = heard->value ? (PyObject *)heard_frame(heard) : NULL;
+
+    PyErr_Clear();
+    if (!frame)
+        return HEAR_ON;
+    Py_IncRef(frame);
+    return raise_left(interpreter, (PyFrameObject *)frame, heard->value) ? HEAR_ON : HEAR_RAISED;
+}
+
 static enum hear_interest wants(struct interpreter *interpreter, PyThreadState *state,
                                 PyObject *code)
 {
@@ -176,6 +188,7 @@ static const struct hearer hearer = {
             [HEAR_START] = get_to,
             [HEAR_RETURN] = get_to,
             [HEAR_RAISE] = get_to_raise,
+            [HEAR_UNWIND] = get_out,
         },
     .wants = wants,
     .code_made = places_code_made,
@@ -199,10 +212,10 @@ static void name_again(void *arg, PyObject *code, unsigned wanted)
     PyErr_Clear();
 }
 
-int listen_begin(struct interpreter *interpreter, bool raises, char words[PROTO_WORDS_MAX])
+int listen_begin(struct interpreter *interpreter, unsigned everywhere, char words[PROTO_WORDS_MAX])
 {
     get_lasti = (int (*)(PyFrameObject *))dlsym(RTLD_DEFAULT, "PyFrame_GetLasti");
-    int r = hear_begin(interpreter, &hearer, raises ? HEAR_BIT(HEAR_RAISE) : 0, EVENTS, words);
+    int r = hear_begin(interpreter, &hearer, everywhere, EVENTS, words);
     if (r > 0)
         places_each(interpreter, name_again, interpreter);
     return r < 0 ? r : 0;

@@ -1,4 +1,5 @@
 #include "agent/base/fork_count.h"
+#include "agent/breakpoint/hook.h"
 #include "agent/breakpoint/listen.h"
 #include "agent/breakpoint/location.h"
 #include "agent/breakpoint/raise.h"
@@ -39,6 +40,9 @@ struct places {
     unsigned nwanted;
     struct breakpoint **raises; /* of kind RAISE: references */
     unsigned nraises;
+    struct breakpoint **hooks; /* of kind HOOK: references */
+    unsigned nhooks;
+    bool listens;          /* code is listened to: for all but HOOK */
     struct raise *raising; /* raise.h; NULL: no exception was seen yet */
     /* of the code object that came last; held, so that the next one's is known again */
     PyObject *file;
@@ -129,6 +133,12 @@ struct breakpoint *const *places_raises(const struct places *places, unsigned *c
 {
     *count = places->nraises;
     return places->raises;
+}
+
+struct breakpoint *const *places_hooks(const struct places *places, unsigned *count)
+{
+    *count = places->nhooks;
+    return places->hooks;
 }
 
 struct raise **places_raise(struct places *places) { return &places->raising; }
@@ -262,6 +272,12 @@ static void free_place(struct places *places, struct code_place *place)
     free(place);
 }
 
+/* Whether it is to be armed, or stay so. */
+static bool is_on(const struct breakpoint *breakpoint)
+{
+    return !breakpoint_is_removed(breakpoint) && !breakpoint_is_disabled(breakpoint);
+}
+
 static void take_out_of(struct places *places, struct place_list **link, const PyObject *gone)
 {
     struct place_list *list = *link;
@@ -269,7 +285,7 @@ static void take_out_of(struct places *places, struct place_list **link, const P
 
     while (*at) {
         struct code_place *place = *at;
-        if (place->code != gone && !place->breakpoint->removed) {
+        if (place->code != gone && is_on(place->breakpoint)) {
             at = &place->next;
             continue;
         }
@@ -289,7 +305,7 @@ static void take_out_of(struct places *places, struct place_list **link, const P
 }
 
 /* Takes out what is of no use any more: the places of a code object that ends, and those of
- * breakpoints that are removed. */
+ * breakpoints that are removed or switched off. */
 static void take_out(struct places *places, const PyObject *gone)
 {
     for (size_t i = 0; i < places->nbuckets; i++)
@@ -348,12 +364,14 @@ static struct places *make(void)
     places->armed = calloc(places->nbuckets, sizeof *places->armed);
     places->wanted = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->wanted);
     places->raises = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->raises);
-    if (places->lists && places->armed && places->wanted && places->raises)
+    places->hooks = calloc(PROTO_BREAKPOINTS_MAX, sizeof *places->hooks);
+    if (places->lists && places->armed && places->wanted && places->raises && places->hooks)
         return places;
     free(places->lists);
     free(places->armed);
     free(places->wanted);
     free(places->raises);
+    free(places->hooks);
     free(places);
     return NULL;
 }
@@ -383,6 +401,7 @@ static void free_places(struct places *places)
     free(places->armed);
     free_list(places->wanted, places->nwanted);
     free_list(places->raises, places->nraises);
+    free_list(places->hooks, places->nhooks);
     Py_DecRef(places->file);
     raise_free(places->raising);
     free(places);
@@ -394,7 +413,10 @@ void places_leave(struct interpreter *interpreter)
 
     if (!places)
         return;
-    listen_end(interpreter);
+    if (places->listens)
+        listen_end(interpreter);
+    if (places->nhooks)
+        hook_end();
     *kept_of(interpreter) = NULL;
     free_places(places);
     PyErr_Clear();
@@ -494,7 +516,12 @@ static int listen(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
 {
     struct places *places = *kept_of(interpreter);
 
-    int r = listen_begin(interpreter, places->nraises > 0, places->costs);
+    unsigned raises = 0;
+
+    places->listens = true;
+    for (unsigned i = 0; i < places->nraises; i++)
+        raises |= HEAR_BIT(places->raises[i]->leaving ? HEAR_UNWIND : HEAR_RAISE);
+    int r = listen_begin(interpreter, raises, places->costs);
     if (r < 0)
         snprintf(words, PROTO_WORDS_MAX, "%s", places->costs);
     return r;
@@ -510,8 +537,40 @@ static int begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
         snprintf(words, PROTO_WORDS_MAX, "this interpreter lacks what it takes to find code");
         return -EOPNOTSUPP;
     }
-    struct places *places = *kept_of(interpreter) = make();
-    return places ? listen(interpreter, words) : say(-ENOMEM, words);
+    *kept_of(interpreter) = make();
+    return *kept_of(interpreter) ? 0 : say(-ENOMEM, words);
+}
+
+/* Lists those that aren't found by name. Whether code is to be listened to for some of all. */
+static bool list(struct places *places, struct breakpoint *const *breakpoints, unsigned count,
+                 struct place_report *reports)
+{
+    bool listens = false;
+
+    for (unsigned i = 0; i < count; i++) {
+        if (!is_on(breakpoints[i]))
+            continue;
+        listens |= is_located(breakpoints[i]) || breakpoints[i]->kind == BREAKPOINT_RAISE;
+        if (breakpoints[i]->kind == BREAKPOINT_RAISE) {
+            places->raises[places->nraises++] = breakpoint_ref(breakpoints[i]);
+            reports[i].known = raise_knows(places, breakpoints[i]->where);
+        }
+        if (breakpoints[i]->kind == BREAKPOINT_HOOK)
+            places->hooks[places->nhooks++] = breakpoint_ref(breakpoints[i]);
+    }
+    return listens;
+}
+
+static int arm_hooks(struct interpreter *interpreter, struct breakpoint *const *breakpoints,
+                     unsigned count, struct place_report *reports)
+{
+    int r = (*kept_of(interpreter))->nhooks ? hook_begin(interpreter) : 0;
+    bool stands = hook_stands();
+
+    for (unsigned i = 0; i < count; i++)
+        if (breakpoints[i]->kind == BREAKPOINT_HOOK)
+            reports[i].known = stands;
+    return r;
 }
 
 /* Arms the breakpoints that are found by name. */
@@ -523,7 +582,7 @@ static int arm_located(struct places *places, struct breakpoint *const *breakpoi
     int r = 0;
 
     for (unsigned i = 0; i < count && r == 0; i++) {
-        if (!is_located(breakpoints[i]))
+        if (!is_located(breakpoints[i]) || !is_on(breakpoints[i]))
             continue;
         if (!index) {
             location_gather(breakpoints, count, &codes);
@@ -545,15 +604,16 @@ static int arm(struct interpreter *interpreter, struct breakpoint *const *breakp
     if (r < 0)
         return r;
     memset(reports, 0, count * sizeof *reports);
-    for (unsigned i = 0; i < count; i++)
-        if (breakpoints[i]->kind == BREAKPOINT_RAISE) {
-            places->raises[places->nraises++] = breakpoint_ref(breakpoints[i]);
-            reports[i].known = raise_knows(places, breakpoints[i]->where);
-        }
-    r = say(arm_located(places, breakpoints, count, reports), words);
+    bool listens = list(places, breakpoints, count, reports);
+    if (listens && !places->listens)
+        r = listen(interpreter, words);
+    if (r == 0)
+        r = arm_hooks(interpreter, breakpoints, count, reports);
+    if (r == 0)
+        r = say(arm_located(places, breakpoints, count, reports), words);
     if (r == 0)
         r = apply(interpreter, places);
-    if (r == 0)
+    if (r == 0 && listens)
         r = listen(interpreter, words);
     for (unsigned i = 0; i < count && places->costs[0]; i++)
         reports[i].costs = places->costs;
@@ -569,15 +629,15 @@ int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakp
     return r;
 }
 
-static void forget_removed(struct breakpoint **all, unsigned *count)
+static void forget_off(struct breakpoint **all, unsigned *count)
 {
     unsigned left = 0;
 
     for (unsigned i = 0; i < *count; i++)
-        if (all[i]->removed)
-            breakpoint_unref(all[i]);
-        else
+        if (is_on(all[i]))
             all[left++] = all[i];
+        else
+            breakpoint_unref(all[i]);
     *count = left;
 }
 
@@ -588,9 +648,13 @@ void places_disarm(struct interpreter *interpreter)
 
     if (!places)
         return;
-    forget_removed(places->wanted, &places->nwanted);
-    forget_removed(places->raises, &places->nraises);
-    if (!places_here(interpreter) || (!places->nwanted && !places->nraises)) {
+    forget_off(places->wanted, &places->nwanted);
+    forget_off(places->raises, &places->nraises);
+    bool hooks = places->nhooks, listens = places->nwanted || places->nraises;
+    forget_off(places->hooks, &places->nhooks);
+    if (hooks && !places->nhooks)
+        hook_end();
+    if (!places_here(interpreter) || (!places->nhooks && !listens)) {
         places_leave(interpreter);
         return;
     }
@@ -599,7 +663,11 @@ void places_disarm(struct interpreter *interpreter)
     places->raising = NULL;
     apply(interpreter, places);
     PyErr_Clear();
-    listen(interpreter, words);
+    if (listens)
+        listen(interpreter, words);
+    else if (places->listens)
+        listen_end(interpreter);
+    places->listens = listens;
     PyErr_Clear();
 }
 

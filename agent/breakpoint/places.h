@@ -40,8 +40,9 @@ bool places_again(const struct places *places, const struct code_place *place, i
 /* Which events of a code object are of interest: bits of enum place_event; 0:
  * there is nothing in it. */
 unsigned places_in(const struct places *places, const PyObject *code);
-/* Breakpoints of kind RAISE. *count: how many. */
+/* Breakpoints of kind RAISE, or HOOK. *count: how many. */
 struct breakpoint *const *places_raises(const struct places *places, unsigned *count);
+struct breakpoint *const *places_hooks(const struct places *places, unsigned *count);
 /* Where raise.h keeps what it has seen; *NULL: nothing yet. */
 struct raise **places_raise(struct places *places);
 /* Visits all code objects of an interpreter with places in which something is: the parent's in a
@@ -57,19 +58,20 @@ struct place_report {
     const char *costs;      /* what else to know, good while the GIL is held; NULL: nothing */
 };
 
-/* Whether a breakpoint that is at code has found some, or a class of exceptions. */
+/* Whether a breakpoint that is at code has found some, or a class of exceptions, or the hook. */
 static inline bool place_report_found(const struct place_report *report,
                                       const struct breakpoint *breakpoint)
 {
-    return report->places || (breakpoint->kind == BREAKPOINT_RAISE && report->known);
+    bool is_named = breakpoint->kind == BREAKPOINT_RAISE || breakpoint->kind == BREAKPOINT_HOOK;
+    return report->places || (is_named && report->known);
 }
 
-/* Finds where breakpoints belong in this interpreter and arms them there, now and later.
- * reports: one for each. 0, or -errno, with words or an exception set, and some of them armed.
- * Nothing of the program's is run. */
+/* Finds where breakpoints belong in this interpreter and arms them there, now and later, but for
+ * those that are switched off. reports: one for each. 0, or -errno, with words or an exception set,
+ * and some of them armed. Nothing of the program's is run. */
 int places_arm(struct interpreter *interpreter, struct breakpoint *const *breakpoints,
                unsigned count, struct place_report *reports, char words[PROTO_WORDS_MAX]);
-/* Takes them out. Those whose `removed` is set are found by that. */
+/* Takes them out: those whose `removed` or `disabled` is set are found by that. */
 void places_disarm(struct interpreter *interpreter);
 /* A code object has come into being, or ends, as struct hearer has it. No exception is set before
  * and after by the first. */

@@ -3,6 +3,7 @@
 #include "agent/base/clock.h"
 #include "agent/breakpoint/expression.h"
 #include "agent/cpython/exception_words.h"
+#include "agent/monitor/hear.h"
 #include "agent/record/recorder.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ static int read_one(struct plan *plan, const char *text, size_t size, size_t *at
     plan->count++;
     *at += used;
     uint32_t id = entry->breakpoint->id;
-    if (entry->breakpoint->kind != BREAKPOINT_REMOVE && id <= PROTO_BREAKPOINTS_MAX)
+    if (!breakpoint_is_change(entry->breakpoint->kind) && id <= PROTO_BREAKPOINTS_MAX)
         plan->taken[id] = id;
     return 0;
 }
@@ -119,6 +120,18 @@ static struct breakpoint *find_same(const struct plan *plan, const struct breakp
     return NULL;
 }
 
+static int switch_one(struct plan *plan, struct entry *entry)
+{
+    uint32_t id = entry->breakpoint->id;
+    unsigned at = breakpoint_set_find(&plan->next, id);
+
+    if (at == plan->next.count || plan->next.all[at]->id != id)
+        return refuse(plan, ENOENT, "there is no breakpoint %u", id);
+    entry->is = plan->next.all[at];
+    entry->is->planned.disabled = entry->breakpoint->kind == BREAKPOINT_DISABLE;
+    return 0;
+}
+
 static void drop_id(struct breakpoint_set *set, uint32_t id)
 {
     unsigned at = breakpoint_set_find(set, id);
@@ -147,6 +160,8 @@ static int add_one(struct plan *plan, struct entry *entry)
     if (!there && plan->replace)
         entry->is = find_same(plan, breakpoint_set(), wanted);
     entry->adopts = entry->is && (!entry->is->here || !wanted->here);
+    if (entry->is)
+        entry->is->planned.disabled = wanted->disabled;
     if (there)
         return 0;
     entry->fresh = !entry->is;
@@ -162,6 +177,18 @@ static int add_one(struct plan *plan, struct entry *entry)
     return 0;
 }
 
+void plan_switch(enum plan_stage stage)
+{
+    const struct breakpoint_set *set = breakpoint_set();
+
+    for (unsigned i = 0; i < set->count; i++) {
+        struct breakpoint *breakpoint = set->all[i];
+        bool before = breakpoint->planned.before, then = breakpoint->planned.disabled;
+        bool now = stage == PLAN_BEFORE ? before : stage == PLAN_ARMING ? before && then : then;
+        __atomic_store_n(&breakpoint->disabled, now, __ATOMIC_RELAXED);
+    }
+}
+
 bool plan_spares(const struct plan *plan, const struct breakpoint *breakpoint)
 {
     return !plan->replace || (breakpoint->here && breakpoint->here != plan->here);
@@ -171,14 +198,19 @@ int plan_make(struct plan *plan)
 {
     const struct breakpoint_set *set = breakpoint_set();
 
-    for (unsigned i = 0; i < set->count; i++)
+    for (unsigned i = 0; i < set->count; i++) {
+        set->all[i]->planned.before = set->all[i]->planned.disabled = set->all[i]->disabled;
+        set->all[i]->planned.arms = false;
         if (plan_spares(plan, set->all[i]))
             breakpoint_set_insert(&plan->next, breakpoint_ref(set->all[i]));
+    }
     for (unsigned i = 0; i < plan->count; i++) {
         struct entry *entry = &plan->entries[i];
         plan->at = entry->at;
-        int r = entry->breakpoint->kind == BREAKPOINT_REMOVE ? remove_one(plan, entry)
-                                                             : add_one(plan, entry);
+        enum breakpoint_kind kind = entry->breakpoint->kind;
+        int r = kind == BREAKPOINT_REMOVE    ? remove_one(plan, entry)
+                : breakpoint_is_change(kind) ? switch_one(plan, entry)
+                                             : add_one(plan, entry);
         if (r < 0)
             return r;
     }
@@ -253,6 +285,18 @@ static bool is_next(const struct plan *plan, const struct breakpoint *breakpoint
     return at < plan->next.count && plan->next.all[at] == breakpoint;
 }
 
+/* Lists what an entry is about, unless it is armed, or isn't to be, or is listed already. */
+static void list_to_arm(struct plan *plan, struct entry *entry)
+{
+    struct breakpoint *is = entry->is;
+
+    entry->arms = (entry->fresh || is->disabled) && !is->planned.disabled && !is->planned.arms &&
+                  !is->done;
+    is->planned.arms |= entry->arms;
+    if (entry->arms && !plan_watches(is))
+        plan->arming[plan->narming++] = is;
+}
+
 int plan_check(struct plan *plan)
 {
     if (!expression_bind())
@@ -260,18 +304,20 @@ int plan_check(struct plan *plan)
             plan, EOPNOTSUPP,
             "this interpreter lacks what it takes to evaluate expressions at breakpoints");
     for (unsigned i = 0; i < plan->count; i++) {
-        const struct entry *entry = &plan->entries[i];
+        struct entry *entry = &plan->entries[i];
         plan->at = entry->at;
-        if (!entry->fresh)
-            continue;
-        int r = check_expressions(plan, entry->is);
+        int r = entry->fresh ? check_expressions(plan, entry->is) : 0;
         if (r < 0)
             return r;
-        if (!is_next(plan, entry->is))
+        if (entry->fresh && entry->is->leaving && !hear_tells_of_unwinds())
+            return refuse(plan, EOPNOTSUPP,
+                          "which exception leaves a function is told from CPython 3.12 on: "
+                          "`raise in own` hits where it comes to the program's own code");
+        if (entry->breakpoint->kind == BREAKPOINT_REMOVE || !is_next(plan, entry->is))
             continue; /* a line behind it took it out */
-        entry->is->set_at = realtime_s();
-        if (!plan_watches(entry->is))
-            plan->fresh[plan->nfresh++] = entry->is;
+        if (entry->fresh)
+            entry->is->set_at = realtime_s();
+        list_to_arm(plan, entry);
     }
     return 0;
 }

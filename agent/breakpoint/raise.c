@@ -224,7 +224,7 @@ static bool take(struct raise *raising, struct places *places, PyObject *code, P
     if (!hit_list_begin(list, count))
         return false;
     for (unsigned i = 0; i < count; i++)
-        if (!breakpoint_is_over(all[i]) && (all[i]->within[0] || !again) &&
+        if (!breakpoint_is_over(all[i]) && !all[i]->leaving && (all[i]->within[0] || !again) &&
             is_meant(raising, all[i], type) &&
             (!all[i]->within[0] || is_first_within(all[i], code, traceback))) {
             breakpoints_found(all[i], &(struct place_report){.known = true});
@@ -253,6 +253,81 @@ bool raise_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject 
     if (!listed)
         return true;
     struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT, HEAR_RAISE};
+    return hit_list_run(&list, interpreter, &reached);
+}
+
+/* Whether the frame that an exception is about to leave is code that a breakpoint means, and its
+ * caller, if there is one, isn't. */
+static bool is_last_within(const struct breakpoint *breakpoint, PyObject *code,
+                           PyFrameObject *frame)
+{
+    if (!is_within(breakpoint, code))
+        return false;
+    _cleanup_unref_ PyObject *back = (PyObject *)python.frame_back(frame);
+    _cleanup_unref_ PyObject *caller = back ? (PyObject *)PyFrame_GetCode((PyFrameObject *)back)
+                                            : NULL;
+    return !caller || !is_within(breakpoint, caller);
+}
+
+/* Whether an exception has left such code before, further in. traceback: its newest entry is that
+ * of a frame of such code; NULL: none. */
+static bool has_left_before(const struct breakpoint *breakpoint, PyObject *traceback)
+{
+    PyObject *entry = traceback ? PyObject_GetAttrString(traceback, "tb_next") : NULL;
+    bool outer = true, left = false;
+
+    for (unsigned n = 0; n < TRACEBACK_MAX && entry && entry != Py_None && !left; n++) {
+        _cleanup_unref_ PyObject *code = code_of(entry);
+        bool inner = code && is_within(breakpoint, code);
+        left = inner && !outer;
+        outer = inner;
+        PyObject *next = PyObject_GetAttrString(entry, "tb_next");
+        Py_DecRef(entry);
+        entry = next;
+    }
+    Py_DecRef(entry);
+    PyErr_Clear();
+    return left;
+}
+
+/* Lists the breakpoints that want an exception which leaves a frame. False: there is no memory. */
+static bool take_leaving(struct raise *raising, struct places *places, PyFrameObject *frame,
+                         PyObject *code, PyObject *exception, struct hit_list *list)
+{
+    _cleanup_unref_ PyObject *traceback = PyException_GetTraceback(exception);
+    unsigned count;
+    struct breakpoint *const *all = places_raises(places, &count);
+
+    if (!hit_list_begin(list, count))
+        return false;
+    for (unsigned i = 0; i < count; i++)
+        if (all[i]->leaving && !breakpoint_is_over(all[i]) &&
+            is_meant(raising, all[i], (PyObject *)Py_TYPE(exception)) &&
+            is_last_within(all[i], code, frame) && !has_left_before(all[i], traceback)) {
+            breakpoints_found(all[i], &(struct place_report){.known = true});
+            list->all[list->count++] = breakpoint_ref(all[i]);
+        }
+    return true;
+}
+
+bool raise_left(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception)
+{
+    struct places *places = places_here(interpreter);
+    struct hit_list list;
+    unsigned count = 0;
+
+    if (places)
+        places_raises(places, &count);
+    if (!count)
+        return true;
+    _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    bool collects = python_keep_collector();
+    struct raise *raising = have(places);
+    bool listed = raising && take_leaving(raising, places, frame, code, exception, &list);
+    python_let_collector(collects);
+    if (!listed)
+        return true;
+    struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT, HEAR_UNWIND};
     return hit_list_run(&list, interpreter, &reached);
 }
 

@@ -14,6 +14,9 @@ struct places;
  * exception is set that the program is to see. */
 bool raise_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
                 PyObject *traceback);
+/* Lets those breakpoints hit that want an exception as it leaves code (`leaving`): it is about to
+ * leave `frame`, a frame of this thread. The caller holds both. False: as raise_seen(). */
+bool raise_left(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception);
 /* Whether there is a class of exceptions that `where` means, which may be "": any. No exception is
  * set afterwards. */
 bool raise_knows(struct places *places, const char *where);

@@ -46,7 +46,8 @@ static uint64_t ring_size(const struct ring *ring)
 
 void breakpoint_words(const struct breakpoint *breakpoint, char out[BREAKPOINT_WORDS_MAX])
 {
-    snprintf(out, BREAKPOINT_WORDS_MAX, "%s%s", breakpoint->here ? "here " : "", breakpoint->text);
+    snprintf(out, BREAKPOINT_WORDS_MAX, "%s%s%s", breakpoint->here ? "here " : "",
+             breakpoint->disabled ? "disabled " : "", breakpoint->text);
 }
 
 static void append(struct ring *ring, struct breakpoint *breakpoint)
@@ -155,7 +156,7 @@ void breakpoints_done(struct breakpoint *breakpoint)
     __atomic_store_n(&breakpoint->done, true, __ATOMIC_RELAXED);
     memcpy(note, breakpoint->note, sizeof note);
     if (!breakpoint->removed)
-        publish(breakpoint, "done", note);
+        publish(breakpoint, breakpoint->disabled ? breakpoint->state : "done", note);
 }
 
 static void place_at(struct breakpoint *breakpoint, const struct place_report *report)

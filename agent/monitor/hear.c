@@ -18,6 +18,8 @@ void hear_learn(void)
 
 bool hear_tells_of_jumps(void) { return monitors(); }
 
+bool hear_tells_of_unwinds(void) { return monitors(); }
+
 bool hear_may_omit_line(void) { return monitors(); }
 
 bool hear_tells_who_begins(void) { return !monitors(); }

@@ -108,6 +108,8 @@ void hear_again(struct interpreter *interpreter);
 bool hear_tells_of_ends(void);
 /* Whether jumps are told of: else a loop on one line begins that line again (HEAR_LINE). */
 bool hear_tells_of_jumps(void);
+/* Whether HEAR_UNWIND says which exception it is; else it may not be known. */
+bool hear_tells_of_unwinds(void);
 /* Whether of a function that is all on one line only the start may be told of, and not the line. */
 bool hear_may_omit_line(void);
 /* Whether a hearer that begins to hear while another one is told of an event is told of it, too. */

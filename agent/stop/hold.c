@@ -274,7 +274,8 @@ static PyObject *held_value(PyObject *self, PyObject *unused)
 
     if (hold && hold->returned)
         return Py_BuildValue("(sO)", "__return__", hold->returned);
-    if (hold && hold->value && (hold->event == HEAR_RAISE || hold->why == STOP_CRASH))
+    if (hold && hold->value &&
+        (hold->event == HEAR_RAISE || hold->event == HEAR_UNWIND || hold->why == STOP_CRASH))
         return Py_BuildValue("(sO)", "__exception__", hold->value);
     return Py_BuildValue("(OO)", Py_None, Py_None);
 }

@@ -123,10 +123,11 @@ static int step(struct interpreter *interpreter, const struct hold *hold,
     static const char *const names[] = {
         [THREAD_STEP] = "step",     [THREAD_NEXT] = "next",   [THREAD_FINISH] = "finish",
         [THREAD_RETURN] = "return", [THREAD_UNTIL] = "until", [THREAD_STEP_OWN] = "step"};
+    bool returns = hold->event == HEAR_RETURN;
     const struct step_place place = {.frame = hold->frame,
-                                     .returning = hold->event == HEAR_RETURN,
+                                     .returning = returns || hold->event == HEAR_UNWIND,
                                      .skip = hold_told_line(),
-                                     .value = hold->value,
+                                     .value = returns ? hold->value : NULL,
                                      .here = order->here ? order->here : hold->here};
     const int line = order->line ? order->line : hold->line + 1;
 

@@ -566,13 +566,15 @@ int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObje
     return begin(interpreter, new.thread, words);
 }
 
-static int pause_one(struct interpreter *interpreter, const struct thread_seen *seen,
+/* id: of the breakpoint because of which it is to stop; 0: of none. */
+static int pause_one(struct interpreter *interpreter, const struct thread_seen *seen, uint32_t id,
                      uint64_t for_ns, uint64_t here)
 {
     const struct step new = {.thread = seen->id,
                              .paused = seen->ident,
                              .verb = THREAD_STEP,
                              .why = STOP_PAUSE,
+                             .id = id,
                              .for_ns = for_ns,
                              .here = here};
 
@@ -586,8 +588,9 @@ static int pause_one(struct interpreter *interpreter, const struct thread_seen *
     return 0;
 }
 
-int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns, uint64_t here,
-               size_t *found, char words[PROTO_WORDS_MAX])
+/* thread: as of step_pause(); but: PyThreadState_GetID() of one that isn't meant, 0: none. */
+static int pause_them(struct interpreter *interpreter, uint64_t thread, uint64_t but, uint32_t id,
+                      uint64_t for_ns, uint64_t here, size_t *found, char words[PROTO_WORDS_MAX])
 {
     struct thread_seen *all;
     size_t count;
@@ -600,8 +603,8 @@ int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns
     }
     *found = 0;
     for (size_t i = 0; i < count && r == 0; i++)
-        if (!thread || all[i].ident == thread) {
-            r = pause_one(interpreter, &all[i], for_ns, here);
+        if ((!thread || all[i].ident == thread) && all[i].id != but) {
+            r = pause_one(interpreter, &all[i], id, for_ns, here);
             ++*found;
         }
     thread_states_drop(all, count);
@@ -609,6 +612,20 @@ int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns
     if (heard < 0)
         step_leave(interpreter);
     return r < 0 ? r : heard;
+}
+
+int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns, uint64_t here,
+               size_t *found, char words[PROTO_WORDS_MAX])
+{
+    return pause_them(interpreter, thread, 0, 0, for_ns, here, found, words);
+}
+
+int step_pause_others(struct interpreter *interpreter, uint32_t id, uint64_t for_ns, uint64_t here)
+{
+    char words[PROTO_WORDS_MAX];
+    size_t found;
+
+    return pause_them(interpreter, 0, own_thread(), id, for_ns, here, &found, words);
 }
 
 void step_removed(struct interpreter *interpreter, uint32_t id)

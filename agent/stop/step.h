@@ -36,7 +36,10 @@ int step_pause(struct interpreter *interpreter, uint64_t thread, uint64_t for_ns
  * runs, in `frame`, its innermost, or elsewhere, because of a watchpoint. With the GIL. -errno. */
 int step_stop_soon(struct interpreter *interpreter, uint64_t thread, PyFrameObject *frame,
                    uint32_t id, uint64_t for_ns, uint64_t here);
-/* Gives up what was to stop a thread because of a watchpoint, which is removed. With the GIL. */
+/* Every thread of this interpreter but the calling one stops at the next line that it runs, because
+ * of a breakpoint, which is to hold the calling one. With the GIL. -errno: some of them don't. */
+int step_pause_others(struct interpreter *interpreter, uint32_t id, uint64_t for_ns, uint64_t here);
+/* Gives up what was to stop threads because of a breakpoint, which is removed. With the GIL. */
 void step_removed(struct interpreter *interpreter, uint32_t id);
 /* This thread stops for another reason: its step that is under way ends with that. Whether there
  * was one. With the GIL. */

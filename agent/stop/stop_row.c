@@ -66,9 +66,9 @@ static const char *reason_of(const struct hold *hold)
     case STOP_PAUSE: return "pause";
     case STOP_CRASH: return "crash";
     default:
-        return hold->event == HEAR_RAISE    ? "raise"
-               : hold->event == HEAR_RETURN ? "return"
-                                            : "breakpoint";
+        return hold->event == HEAR_RAISE || hold->event == HEAR_UNWIND ? "raise"
+               : hold->event == HEAR_RETURN                            ? "return"
+                                                                       : "breakpoint";
     }
 }
 

@@ -28,12 +28,13 @@
  *      RETURN, UNTIL, STEP_OWN and PAUSE of one thread; FINISH goes to the caller;
  *      after, every and within of a breakpoint
  *   9  RELEASE, and `here` of BREAKPOINTS, THREAD and ON_CRASH; flags of a breakpoint
- *  10  NAN; pauses in the record */
+ *  10  NAN; pauses in the record
+ *  11  DISABLE, ENABLE and HOOK of a breakpoint, and its flags DISABLED, LEAVING and ALL */
 #pragma once
 
 #include <stdint.h>
 
-#define PROTO_VERSION 10
+#define PROTO_VERSION 11
 #define PROTO_FRAME_MAX 32768        /* bytes of a frame, header included */
 #define PROTO_TEXT_MAX (1u << 20)    /* bytes of the Python text of one EVAL */
 #define PROTO_OUTPUT_MAX (16u << 20) /* bytes of the output of one EVAL; the rest is dropped */
@@ -213,6 +214,12 @@ enum breakpoint_kind {
     BREAKPOINT_WATCH_ADDRESS, /* address, length: 1, 2, 4 or 8, aligned */
     /* what isn't finite in a model of PyTorch; where: an expression that names it, "": in any */
     BREAKPOINT_NAN,
+    /* switches the one of that id off, or on again; -ENOENT: there is none. Off it stays in the
+     * set, with its id and what was counted, nothing of it is armed, and what it holds stays held
+     */
+    BREAKPOINT_DISABLE,
+    BREAKPOINT_ENABLE,
+    BREAKPOINT_HOOK, /* where the program calls its own breakpoint() */
 };
 
 enum breakpoint_action { BREAKPOINT_LOG, BREAKPOINT_STOP };
@@ -220,6 +227,9 @@ enum breakpoint_flags {
     /* it lives as long as the open file of its request; one in the set with the same id and words
      * that lives as long as another open file stays that one's */
     BREAKPOINT_HERE = 1,
+    BREAKPOINT_DISABLED = 2, /* it is switched off; one in the set with the same words becomes so */
+    BREAKPOINT_LEAVING = 4,  /* of RAISE: it is to be seen as it leaves what `within` says */
+    BREAKPOINT_ALL = 8,      /* of STOP: the other threads are paused, too, when it holds one */
 };
 enum watch_route { ROUTE_ANY, ROUTE_PERF, ROUTE_PTRACE };
 
@@ -234,7 +244,8 @@ struct proto_breakpoint {
     uint32_t line;               /* from 1 */
     uint64_t address;
     uint32_t length;
-    /* as it is written, in the one way that reading the file shows it, without the id and `here` */
+    /* as it is written, in the one way that reading the file shows it, without the id, `here` and
+     * `disabled` */
     uint32_t text_size;
     uint32_t where_size;
     uint32_t condition_size; /* a Python expression; 0: none */
@@ -246,8 +257,8 @@ struct proto_breakpoint {
     uint32_t location_at, location_size;
     uint64_t after, every; /* of the times that its condition holds the first ones don't count, and
                               of the others each every-th one does; 0: all */
-    /* of RAISE: the file or directory in which it is to be seen first, as where of LINE, or `own`:
-     * the program's own code; 0: any */
+    /* of RAISE: the file or directory in which it is to be seen first, or that it is to leave, as
+     * where of LINE, or `own`: the program's own code; 0: any */
     uint32_t within_size;
     uint32_t zero_too;
 };

@@ -222,15 +222,14 @@ json_t *breakpoints_of_data(struct session *session, const json_t *arguments, ch
 
 /* ---- exceptions ---- */
 
-/* A breakpoint at exceptions as they are raised: in the program's own code, or anywhere. */
-static json_t *make_raise(const struct session *session, const char *type)
+/* A breakpoint at exceptions of one class, "": of any. in: in which code, as it is written. */
+static json_t *make_raise(const char *type, const char *in)
 {
     _cleanup_free_ char *where = NULL;
 
     if (strpbrk(type, "\r\n"))
         return refuse("one class is named, as KeyError");
-    if (asprintf(&where, "raise%s%s%s", *type ? " " : "", type,
-                 session->own_code ? " in own" : "") < 0)
+    if (asprintf(&where, "raise%s%s%s", *type ? " " : "", type, in) < 0)
         return refuse("out of memory");
     return make(where, NULL, 0);
 }
@@ -240,11 +239,14 @@ static void add_filter(const struct session *session, const char *filter, const 
                        json_t *wanted)
 {
     if (!strcmp(filter, "raised"))
-        json_array_append_new(wanted, make_raise(session, type));
+        json_array_append_new(wanted, make_raise(type, session->own_code ? " in own" : ""));
+    else if (!strcmp(filter, "userUnhandled"))
+        json_array_append_new(wanted, make_raise(type, " leaving own"));
     else if (!strcmp(filter, "uncaught"))
         json_array_append_new(wanted, json_null());
     else
-        json_array_append_new(wanted, refuse("there are the filters raised and uncaught"));
+        json_array_append_new(wanted,
+                              refuse("there are the filters raised, userUnhandled and uncaught"));
 }
 
 json_t *breakpoints_of_exceptions(struct session *session, const json_t *arguments, char **why)

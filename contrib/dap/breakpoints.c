@@ -57,13 +57,21 @@ struct line_kind breakpoints_find(struct breakpoints *breakpoints, int64_t id, d
     return (struct line_kind){.is_ours = true,
                               .logs = line->logs,
                               .is_function = !strcmp(line->kind, "function"),
+                              .is_leaving = !strcmp(line->kind, "exception") &&
+                                            strstr(line->text, " leaving own") != NULL,
                               .goes = line->goes};
+}
+
+/* Whether one in a state may be hit; behind the state other words may stand. */
+static bool is_armed_in(const char *state)
+{
+    return strncmp(state, "pending", 7) != 0 && strncmp(state, "disabled", 8) != 0;
 }
 
 /* What is shown of a line in the state that an event has; false: the same as before. */
 static bool show_again(struct line *line, const json_t *event)
 {
-    bool is_armed = strcmp(member_words(event, "state"), "pending") != 0;
+    bool is_armed = is_armed_in(member_words(event, "state"));
     json_int_t before = member_number(line->shown, "line"), at = member_number(event, "lineno");
     json_t *note = json_object_get(event, "note");
 
@@ -202,8 +210,8 @@ static json_t *show(int64_t id, const char *text, json_int_t line)
     const char *note = note_of(text), *end = note ? note + strcspn(note, "\n") : NULL;
     const char *words = note ? strstr(note, ", ") : NULL,
                *used = note ? strstr(note, "line ") : NULL;
-    json_t *shown = json_pack("{sIsb}", "id", (json_int_t)id, "verified",
-                              note && strncmp(note, "pending", 7) != 0);
+    json_t *shown =
+        json_pack("{sIsb}", "id", (json_int_t)id, "verified", note && is_armed_in(note));
 
     if (used && line && isdigit((unsigned char)used[5]))
         line = atoll(used + 5);

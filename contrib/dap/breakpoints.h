@@ -46,6 +46,7 @@ struct line_kind {
     bool is_ours;
     bool logs;
     bool is_function; /* its location is one */
+    bool is_leaving;  /* of exceptions, as they leave the program's own code */
     bool goes;        /* it is to be taken out */
 };
 /* ts: when the event was. Waits while the number of a new line isn't known, unless this one is. */

@@ -40,6 +40,7 @@ static json_t *initialize(struct session *session, const json_t *arguments, char
                                       "supportsClipboardContext",
                                       "supportsCancelRequest",
                                       "supportsSingleThreadExecutionRequests"};
+    static const char one_class[] = "one class, as KeyError; it and those that are made of it";
     const char *format = member_text(arguments, "pathFormat");
 
     if (format && strcmp(format, "path") != 0)
@@ -47,12 +48,13 @@ static json_t *initialize(struct session *session, const json_t *arguments, char
     session->first_line = !json_is_false(json_object_get(arguments, "linesStartAt1"));
     session->begins_others =
         json_is_true(json_object_get(arguments, "supportsStartDebuggingRequest"));
-    json_t *body = json_pack("{s[{sssssbsbss}{sssssb}]s[s]}", "exceptionBreakpointFilters",
-                             "filter", "raised", "label", "Raised Exceptions", "default", 0,
-                             "supportsCondition", 1, "conditionDescription",
-                             "one class, as KeyError; it and those that are made of it", "filter",
-                             "uncaught", "label", "Uncaught Exceptions", "default", 0,
-                             "completionTriggerCharacters", ".");
+    json_t *body =
+        json_pack("{s[{sssssbsbss}{sssssbsbss}{sssssb}]s[s]}", "exceptionBreakpointFilters",
+                  "filter", "raised", "label", "Raised Exceptions", "default", 0,
+                  "supportsCondition", 1, "conditionDescription", one_class, "filter",
+                  "userUnhandled", "label", "User Uncaught Exceptions", "default", 0,
+                  "supportsCondition", 1, "conditionDescription", one_class, "filter", "uncaught",
+                  "label", "Uncaught Exceptions", "default", 0, "completionTriggerCharacters", ".");
     for (size_t i = 0; body && i < ARRAY_SIZE(can); i++)
         json_object_set_new(body, can[i], json_true());
     return body;

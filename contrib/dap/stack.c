@@ -157,6 +157,8 @@ json_t *stack_exception(struct session *session, const json_t *arguments, char *
     pid_t tid = (pid_t)member_number(arguments, "threadId");
     json_t *stop = session_stop_of(session, tid), *exception = json_object_get(stop, "exception");
     bool has_crashed = !strcmp(member_words(stop, "reason"), "crash");
+    struct line_kind line = breakpoints_find(&session->breakpoints, member_number(stop, "id"),
+                                             json_number_value(json_object_get(stop, "ts")));
     _cleanup_reply_ struct reply trace = {0};
 
     if (!json_is_object(exception)) {
@@ -172,7 +174,10 @@ json_t *stack_exception(struct session *session, const json_t *arguments, char *
         json_object_set_new(details, "stackTrace", text_of(trace.text, trace.size));
     json_t *info = json_pack("{sssOssso}", "exceptionId", type, "description",
                              json_object_get(exception, "message"), "breakMode",
-                             has_crashed ? "unhandled" : "always", "details", details);
+                             has_crashed       ? "unhandled"
+                             : line.is_leaving ? "userUnhandled"
+                                               : "always",
+                             "details", details);
     json_decref(stop);
     return info;
 }

@@ -67,6 +67,7 @@ static int read_action(struct reader *reader)
     if (!reader_take(reader, "stop"))
         return 0;
     reader->out->action = BREAKPOINT_STOP;
+    reader->out->all = reader_take(reader, "all");
     if (!reader_take(reader, "for"))
         return 0;
     reader->out->hold = reader_peek(reader);
@@ -161,6 +162,39 @@ static int read_removal(struct reader *reader)
     return 0;
 }
 
+bool breakpoint_text_next_id(struct words *ids, uint32_t *id)
+{
+    struct reader reader = {.at = ids->text, .end = ids->text + ids->size};
+    uint64_t number;
+
+    if (!ids->size || !parse_number(reader_peek(&reader), ID_MAX, &number) || !number)
+        return false;
+    reader.at += reader_peek(&reader).size;
+    reader_skip_blanks(&reader);
+    *ids = (struct words){reader.at, (size_t)(reader.end - reader.at)};
+    *id = (uint32_t)number;
+    return true;
+}
+
+/* Behind `disable` or `enable`. */
+static int read_ids(struct reader *reader)
+{
+    const char *begin = reader->at, *end = begin;
+    uint64_t id;
+
+    while (!reader_at_end(reader)) {
+        struct words token = reader_peek(reader);
+        if (!parse_number(token, ID_MAX, &id) || !id)
+            return reader_complain(reader, reader->at, "an id is a number from 1 to 999999999");
+        reader->at = end = token.text + token.size;
+        reader_skip_blanks(reader);
+    }
+    reader->out->ids = (struct words){begin, (size_t)(end - begin)};
+    return end > begin ? 0
+                       : reader_complain(reader, reader->at,
+                                         "the ids of breakpoints belong here: disable 3 4");
+}
+
 /* `here`. A FILE of that name has a colon behind it. */
 static void read_here(struct reader *reader)
 {
@@ -171,6 +205,7 @@ static int read_setting(struct reader *reader)
 {
     int r = read_id(reader);
     read_here(reader);
+    reader->out->disabled = reader_take(reader, "disabled");
     if (r == 0)
         r = read_on(reader);
     if (r == 0)
@@ -210,14 +245,18 @@ int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *
         reader_skip_blanks(&reader);
         if (r == 0 && !reader_at_end(&reader))
             r = reader_complain(&reader, reader.at, "only -ID or -LOCATION: nothing follows that");
-        if (r == 0 && out->here)
-            r = reader_complain(&reader, line,
-                                "`here` belongs to what is set, not to what is "
-                                "taken out");
+    } else if (reader_take(&reader, "disable")) {
+        out->disabled = true;
+        r = read_ids(&reader);
+    } else if (reader_take(&reader, "enable")) {
+        r = read_ids(&reader);
     } else {
         r = read_setting(&reader);
         if (r == 0)
             r = check_end(&reader);
     }
+    if (r == 0 && out->here && (out->remove || out->ids.size))
+        r = reader_complain(&reader, line,
+                            "`here` belongs to what is set, not to what is taken out or switched");
     return r < 0 ? r : 1;
 }

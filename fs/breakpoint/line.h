@@ -1,12 +1,14 @@
 /* The grammar of <pid>/breakpoints. One line is
  *
- *   [ID:] [here] [on RANKS] [stop [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}] [if EXPR]
- *     [after N] [every N] [x COUNT]
- *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE] [in
- * PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] | nan [EXPR]
+ *   [ID:] [here] [disabled] [on RANKS] [stop [all] [for DURATION]|log] LOCATION [{EXPR[, EXPR]...}]
+ *     [if EXPR] [after N] [every N] [x COUNT]
+ *   LOCATION = FILE:LINE | [MODULE.]FUNC() | return [MODULE.]FUNC() | raise [[MODULE.]TYPE]
+ * [in|leaving PATH|own] | watch EXPR [hw=perf|ptrace] | watch 0xADDR:LEN [hw=perf|ptrace] |
+ * breakpoint() | nan [EXPR]
  *
  * of nan the first hit is the last one, unless it says `x COUNT`;
- * or, to take something out, [on RANKS] -ID or -LOCATION. `#` begins a comment, but not in a
+ * or, to take something out, [on RANKS] -ID or -LOCATION, or, to switch off or on again what is in
+ * the set, [on RANKS] disable ID... or enable ID.... `#` begins a comment, but not in a
  * string. FILE stands in quotes, '' or "", where it has a blank, a `{` or a `#` in it. Tabs are
  * blanks. */
 #pragma once
@@ -25,9 +27,12 @@ struct breakpoint_text {
     bool here;                 /* it lives as long as the file that it is written to is open */
     struct words ranks;        /* 0,2-3: only these ranks of a job; size 0: any process */
     bool remove;               /* -ID, or, without one, -LOCATION */
-    enum breakpoint_kind kind; /* of the location; not of -ID */
+    struct words ids;          /* of `disable` and `enable`: 3 4; size 0: it is neither */
+    bool disabled;             /* it is `disable`, or what is set is not armed */
+    enum breakpoint_kind kind; /* of the location; not of -ID, `disable` and `enable` */
     enum breakpoint_action action;
     enum watch_route route;
+    bool all;           /* of stop: the other threads are paused, too */
     struct words hold;  /* of `stop for` */
     uint64_t stop_ns;   /* the same; 0: it doesn't say */
     struct words where; /* FILE, [MODULE.]FUNC, [MODULE.]TYPE or EXPR */
@@ -38,6 +43,7 @@ struct breakpoint_text {
     struct words captures[PROTO_CAPTURES_MAX];
     struct words condition;
     struct words within;          /* of raise: PATH, or own */
+    bool leaving;                 /* of raise: as it leaves that */
     uint64_t after, every, count; /* 0: none */
 };
 
@@ -52,8 +58,11 @@ struct complaint {
 int breakpoint_text_read(const char *line, size_t size, struct breakpoint_text *out,
                          struct complaint *why);
 
-/* Writes it, without the id and `here`, in the one way in which all that mean the same words are
- * written. Returns how far behind the beginning its location begins. */
+/* Takes the first id out of those of `disable` or `enable`. False: there is none any more. */
+bool breakpoint_text_next_id(struct words *ids, uint32_t *id);
+
+/* Writes it, without the id, `here` and `disabled`, in the one way in which all that mean the same
+ * words are written. Returns how far behind the beginning its location begins. */
 size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct text *out);
 /* breakpoint_text_print() of the location alone. */
 void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct text *out);

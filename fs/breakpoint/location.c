@@ -2,9 +2,10 @@
 
 #include "fs/base/python_text.h"
 
-#define LOCATIONS                                                                                 \
- "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE] [in PATH|own], " \
- "watch EXPR, watch 0xADDR:LEN or nan [MODEL]"
+#define LOCATIONS                                                                              \
+ "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise [TYPE] [in|leaving " \
+ "PATH|own], "                                                                                 \
+ "watch EXPR, watch 0xADDR:LEN, breakpoint() or nan [MODEL]"
 
 /* Names joined by dots, of which some may be <locals>, <lambda> and the like. */
 static bool is_dotted(struct words name)
@@ -76,11 +77,12 @@ static int read_quoted(struct reader *reader)
     return read_line_number(reader, (struct words){begin, (size_t)(end - begin)}, end + 2);
 }
 
-/* `in PATH` or `in own`, or nothing. */
+/* `in PATH`, `leaving own` or the like, or nothing. */
 static int read_within(struct reader *reader)
 {
     reader_skip_blanks(reader);
-    if (!reader_take(reader, "in"))
+    reader->out->leaving = reader_take(reader, "leaving");
+    if (!reader->out->leaving && !reader_take(reader, "in"))
         return 0;
     reader->out->within = reader_peek(reader);
     if (!reader->out->within.size)
@@ -110,7 +112,7 @@ static int read_raise(struct reader *reader)
     reader->out->kind = BREAKPOINT_RAISE;
     if (!type.size || is_word(type, "if") || is_count(reader))
         return 0;
-    if (!is_word(type, "in")) {
+    if (!is_word(type, "in") && !is_word(type, "leaving")) {
         if (!is_dotted(type))
             return reader_complain(reader, type.text,
                                    "a type's name belongs here, or nothing for all");
@@ -217,6 +219,11 @@ int reader_location(struct reader *reader)
         return read_quoted(reader);
 
     struct words token = reader_peek(reader);
+    if (is_word(token, "breakpoint()")) {
+        reader->at += token.size;
+        reader->out->kind = BREAKPOINT_HOOK;
+        return 0;
+    }
     if (token.size >= 2 && !memcmp(token.text + token.size - 2, "()", 2))
         return read_function(reader, token, BREAKPOINT_FUNCTION);
     const char *colon = memrchr(token.text, ':', token.size);

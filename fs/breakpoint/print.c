@@ -18,7 +18,9 @@ void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct t
         [ROUTE_ANY] = "", [ROUTE_PERF] = " hw=perf", [ROUTE_PTRACE] = " hw=ptrace"};
 
     switch (breakpoint->kind) {
-    case BREAKPOINT_REMOVE: return;
+    case BREAKPOINT_REMOVE:
+    case BREAKPOINT_DISABLE:
+    case BREAKPOINT_ENABLE: return;
     case BREAKPOINT_LINE:
         add_file(out, breakpoint->where);
         text_printf(out, ":%u", breakpoint->line);
@@ -32,9 +34,10 @@ void breakpoint_text_location(const struct breakpoint_text *breakpoint, struct t
     case BREAKPOINT_RAISE:
         text_puts(out, breakpoint->where.size ? "raise " : "raise");
         words_add(out, breakpoint->where);
-        text_puts(out, breakpoint->within.size ? " in " : "");
+        text_puts(out, !breakpoint->within.size ? "" : breakpoint->leaving ? " leaving " : " in ");
         words_add(out, breakpoint->within);
         return;
+    case BREAKPOINT_HOOK: text_puts(out, "breakpoint()"); return;
     case BREAKPOINT_NAN:
         text_puts(out, breakpoint->where.size ? "nan " : "nan");
         words_add(out, breakpoint->where);
@@ -55,6 +58,7 @@ size_t breakpoint_text_print(const struct breakpoint_text *breakpoint, struct te
     size_t begin = out->size;
 
     text_puts(out, breakpoint->action == BREAKPOINT_STOP ? "stop " : "log ");
+    text_puts(out, breakpoint->all ? "all " : "");
     if (breakpoint->hold.size) {
         text_puts(out, "for ");
         words_add(out, breakpoint->hold);

@@ -27,14 +27,17 @@ static uint32_t add_words(struct text *out, struct words words)
     return (uint32_t)words.size;
 }
 
-static void add_removal(const struct breakpoint_text *b, struct proto_breakpoint *entry,
-                        struct text *out)
+/* What is about one in the set, or, of a removal, about those at a location. */
+static void add_change(const struct breakpoint_text *b, struct proto_breakpoint *entry,
+                       struct text *out)
 {
     add_words(out, (struct words){0});
     size_t from = out->size;
     if (!b->id)
         breakpoint_text_location(b, out);
-    entry->kind = BREAKPOINT_REMOVE;
+    entry->kind = b->remove     ? BREAKPOINT_REMOVE
+                  : b->disabled ? BREAKPOINT_DISABLE
+                                : BREAKPOINT_ENABLE;
     entry->where_size = (uint32_t)(out->size - from);
     text_putc(out, 0);
     add_words(out, (struct words){0});
@@ -50,7 +53,9 @@ static void add_setting(const struct breakpoint_text *b, struct proto_breakpoint
     entry->kind = (uint8_t)b->kind;
     entry->action = (uint8_t)b->action;
     entry->route = (uint8_t)b->route;
-    entry->flags = b->here ? BREAKPOINT_HERE : 0;
+    entry->flags = (uint8_t)((b->here ? BREAKPOINT_HERE : 0) |
+                             (b->disabled ? BREAKPOINT_DISABLED : 0) |
+                             (b->leaving ? BREAKPOINT_LEAVING : 0) | (b->all ? BREAKPOINT_ALL : 0));
     entry->line = b->line;
     entry->address = b->address;
     entry->length = b->length;
@@ -78,8 +83,8 @@ static void add_entry(const struct breakpoint_text *b, struct proto_breakpoint *
 
     *entry = (struct proto_breakpoint){.id = b->id};
     text_add(out, (const char *)entry, sizeof *entry);
-    if (b->remove)
-        add_removal(b, entry, out);
+    if (b->remove || b->ids.size)
+        add_change(b, entry, out);
     else
         add_setting(b, entry, out);
     while (out->size % 8)
@@ -99,6 +104,13 @@ static int complain(const char *line, size_t size, const struct complaint *what,
     return -EINVAL;
 }
 
+static int refuse_many(struct text *why)
+{
+    text_printf(why, "one write brings %d lines, or ids, at most: nothing of this one was done",
+                PROTO_BREAKPOINTS_MAX);
+    return -EFBIG;
+}
+
 static int add_line(struct breakpoint_request *request, const char *line, size_t size,
                     struct text *why)
 {
@@ -111,20 +123,25 @@ static int add_line(struct breakpoint_request *request, const char *line, size_t
         return complain(line, size, &wrong, why);
     if (r == 0)
         return 0;
-    if (request->n == PROTO_BREAKPOINTS_MAX) {
-        text_printf(why, "one write brings %d lines at most: nothing of this one was done",
-                    PROTO_BREAKPOINTS_MAX);
-        return -EFBIG;
-    }
+    if (request->n == PROTO_BREAKPOINTS_MAX)
+        return refuse_many(why);
     r = ARRAY_GROW(request->lines, request->alloc, request->n + 1);
     if (r < 0)
         return r;
+    bool sets = !b.remove && !b.ids.size;
     request->lines[request->n++] =
-        (struct breakpoint_line){line, size, request->text.size, !b.remove, b.ranks};
-    request->sets |= !b.remove;
+        (struct breakpoint_line){line, size, request->text.size, sets, b.ranks};
+    request->sets |= sets;
     request->here |= b.here;
     request->has_ranks |= b.ranks.size > 0;
-    add_entry(&b, &entry, &request->text);
+    struct words ids = b.ids;
+    do {
+        if (ids.size)
+            breakpoint_text_next_id(&ids, &b.id);
+        add_entry(&b, &entry, &request->text);
+        if (++request->changes > PROTO_BREAKPOINTS_MAX)
+            return refuse_many(why);
+    } while (ids.size);
     if (entry.text_size > PROTO_BREAKPOINT_TEXT_MAX || entry.where_size > PROTO_BREAKPOINT_TEXT_MAX)
         return complain(line, size, &(struct complaint){line, "a line has at most 2000 bytes"},
                         why);
@@ -221,6 +238,17 @@ static const char *find_byte(const struct breakpoint_text *b, const struct proto
     return NULL;
 }
 
+/* The n-th id of the line. */
+static const char *find_id(const struct breakpoint_text *b, uint64_t n)
+{
+    struct words ids = b->ids;
+    uint32_t id;
+
+    while (n-- && breakpoint_text_next_id(&ids, &id))
+        ;
+    return ids.text;
+}
+
 void breakpoint_request_blame(const struct breakpoint_request *request, uint64_t byte,
                               struct text *why)
 {
@@ -235,8 +263,10 @@ void breakpoint_request_blame(const struct breakpoint_request *request, uint64_t
     while (line + 1 < request->lines + request->n && line[1].at <= byte)
         line++;
     memcpy(&entry, request->text.data + line->at, sizeof entry);
-    if (byte >= line->at + sizeof entry &&
-        breakpoint_text_read(line->line, line->size, &b, &wrong) == 1 && !b.remove)
+    int r = breakpoint_text_read(line->line, line->size, &b, &wrong);
+    if (r == 1 && b.ids.size)
+        at = find_id(&b, (byte - line->at) / entry.size); /* all are of one size */
+    else if (r == 1 && !b.remove && byte >= line->at + sizeof entry)
         at = find_byte(&b, &entry, byte - line->at - sizeof entry);
     text_add_caret(why, line->line, line->size, at ? at : line->line + strspn(line->line, " \t"));
 }

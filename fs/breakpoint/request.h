@@ -10,10 +10,11 @@ struct breakpoint_request {
         const char *line;
         size_t size;
         size_t at;          /* where in the text it begins */
-        bool sets;          /* and doesn't take out */
+        bool sets;          /* and doesn't take out or switch */
         struct words ranks; /* of a job, that it is for; size 0: any process */
     } * lines;              /* those that say something, in their order; they point to the source */
     size_t n, alloc;
+    size_t changes; /* that they bring: one each, or one for each id of `disable` and `enable` */
     bool sets;      /* one of them sets something */
     bool here;      /* one of them lives as long as the file that it was written to is open */
     bool has_ranks; /* one of them is for some ranks only */

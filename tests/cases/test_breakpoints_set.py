@@ -103,6 +103,86 @@ def test_reads_back(target, file):
     assert hits(file)[1] == 4
 
 
+def test_switched_off(target, file):
+    """It keeps its number and its hits, and nothing of it is armed."""
+    def places():
+        return [int(row["places"]) for row in rows((file.parent / "tables" / "breakpoints.csv").read_text())[-3:]]
+    put(file, f"source.py:{LINE}\nwork()\nraise x 2\n", "w")
+    work(target)
+    put(file, "disable 1 3\n", "a")
+    assert lines(file) == {1: f"disabled log source.py:{LINE}", 2: "log work()", 3: "disabled log raise x 2"}
+    work(target)
+    assert hits(file) == {1: 1, 2: 2, 3: 0}
+    assert "1: disabled log source.py:4  # disabled, 1 hits\n" in file.read_text()
+    put(file, "disable 2\n", "w")  # which sets nothing, so it replaces nothing
+    assert places() == [0, 0, 0]
+    before = file.read_text()
+    put(file, before, "w")
+    assert file.read_text() == before
+    work(target)
+    assert hits(file) == {1: 1, 2: 2, 3: 0}
+    put(file, "enable 2\ndisable 2\nenable 1 2 2\n", "a")
+    assert lines(file) == {1: f"log source.py:{LINE}", 2: "log work()", 3: "disabled log raise x 2"}
+    work(target)
+    assert hits(file) == {1: 2, 2: 3, 3: 0} and places()[:2] == [1, 1]
+    put(file, f"disabled source.py:{LINE}\nwork()\n", "w")  # as a line that is new says
+    assert lines(file) == {1: f"disabled log source.py:{LINE}", 2: "log work()"}
+    put(file, "", "w")
+    assert file.read_text() == ""
+
+
+def test_switched_with_others(probe, target, file):
+    """All or nothing: what is switched stays as it was where another line fails."""
+    put(file, "work()\ndisabled double()\n", "w")
+    for bad, error in (("disable 77", errno.ENOENT), ("disable 2 77", errno.ENOENT), ("watch no_such", errno.EINVAL)):
+        with pytest.raises(OSError) as refused:
+            write(file, f"disable 1\nenable 2\n{bad}\n")
+        assert refused.value.errno == error
+        assert lines(file) == {1: "log work()", 2: "disabled log double()"}
+    with pytest.raises(Refused) as refused:
+        Commands(probe, target.pid).run("breakpoints", "disable 1 77 2\n")
+    assert refused.value.words.splitlines() == ["error: there is no breakpoint 77", "  disable 1 77 2", "            ^"]
+    work(target)
+    assert hits(file) == {1: 1, 2: 0}
+    said = Commands(probe, target.pid).run("breakpoints", "enable 2\ndisable 1\n")
+    assert plain(said) == "2: log double()  # armed\n1: disabled log work()  # disabled\n"
+
+
+def test_switched_watchpoint(probe, target, file):
+    evaluate = Commands(probe, target.pid)
+    evaluate.run("eval", "class A: pass\n\na = A()\na.b = 1\n")
+    put(file, "watch a.b\n", "w")
+    put(file, "disable 1\n", "a")
+    evaluate.run("eval", "a.b = 2\ndel a.b\n")
+    assert lines(file) == {1: "disabled log watch a.b"} and hits(file) == {1: 0}
+    evaluate.run("eval", "del a\n")
+    with pytest.raises(OSError) as refused:
+        write(file, "enable 1\n")
+    assert refused.value.errno == errno.EINVAL
+    assert lines(file) == {1: "disabled log watch a.b"}
+    evaluate.run("eval", "a = A()\na.b = 3\n")
+    put(file, "enable 1\n", "a")
+    assert lines(file) == {1: "log watch a.b"} and "# disabled" not in file.read_text()
+
+
+def test_switched_while_it_holds(probe, target, file):
+    """The thread stays where it is; the next time it passes."""
+    put(file, f"stop source.py:{LINE}\n", "w")
+    ctl = file.parent / "threads" / str(target.pid) / "ctl"
+    with Reader(probe, target.pid) as events:
+        target.send("x")
+        events.read_until(lambda lines: "stop" in kinds(lines))
+    put(file, "disable 1\n", "a")
+    assert f"# disabled, 1 hits, holds {target.pid}" in file.read_text()
+    assert "stopped by breakpoint 1 at " in ctl.read_text()
+    write(ctl, "next\n")
+    assert f":{LINE + 1}" in ctl.read_text()
+    write(ctl, "continue\n")
+    target.expect("done")
+    work(target)
+    assert hits(file) == {1: 1}
+
+
 @pytest.mark.parametrize("program", ["bash", "dash"])
 @pytest.mark.parametrize("script, wanted", [
     ('{ echo "work()"; echo "double()"; } > "$1"', ["log work()", "log double()"]),

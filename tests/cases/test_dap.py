@@ -213,7 +213,29 @@ def test_exceptions(debugged):
             editor.ask("continue", threadId=event["threadId"])
         debugged.target.expect("3")
     refused = editor.ask("setExceptionBreakpoints", filters=["often", "raised"])["breakpoints"]
-    assert [one["verified"] for one in refused] == [False, True] and "raised and uncaught" in refused[0]["message"]
+    assert [one["verified"] for one in refused] == [False, True] and "raised, userUnhandled and uncaught" in refused[0]["message"]
+
+
+def test_user_uncaught(debugged):
+    """As it leaves the program's own code for a library's, which catches it or not."""
+    editor = debugged.editor
+    debugged.attach()
+    shown = editor.ask("setExceptionBreakpoints", filters=["userUnhandled"])["breakpoints"]
+    if debugged.target.interpreter.version < (3, 12):
+        assert not shown[0]["verified"] and "from CPython 3.12 on" in shown[0]["message"]
+        return
+    assert shown[0]["verified"]
+    debugged.target.send("fail(3)")
+    debugged.target.expect("3")  # it catches it itself
+    debugged.target.send("threading.Thread(target=lambda: turn('a')).start()")
+    event = editor.event("stopped")
+    debugged.target.expect("None")
+    assert (event["reason"], event["text"]) == ("exception", "TypeError")
+    assert editor.ask("exceptionInfo", threadId=event["threadId"])["breakMode"] == "userUnhandled"
+    assert editor.frame(event["threadId"])["name"] == "<lambda>"
+    editor.ask("continue", threadId=event["threadId"])
+    eventually(lambda: "TypeError" in debugged.target.stderr(), what="what the program says of it")
+    debugged.target.close()
 
 
 def test_uncaught(debugged):

@@ -366,6 +366,134 @@ def test_raise_in(probe, python):
     assert not [hit for hit in hits if hit[0] == 4]
 
 
+CROWD = """
+import sys, threading, time
+
+def once(x):
+    return x
+
+def work():
+    while running:
+        time.sleep(0.001)
+
+running = True
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+print(*[thread.native_id for thread in threads], flush=True)
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+running = False
+"""
+
+
+def test_stop_all(probe, python):
+    """The others are paused because of the same line, and stay so until they are told to go on, or it is removed."""
+    target = python.run_source(CROWD, ready=None)
+    others = sorted(map(int, target.readline().split()))
+    target.expect("ready")
+    directory, commands = probe.path / str(target.pid), Commands(probe, target.pid)
+
+    def held():
+        return sorted(int(path.name) for path in (directory / "threads").iterdir()
+                      if (path / "ctl").read_text().startswith("stopped by breakpoint "))
+    set_breakpoints(probe, target.pid, "stop all for 1h once() if x > 1\n")
+    target.send("once(1)")
+    target.expect("1")
+    assert held() == []
+    target.send("once(2)")
+    eventually(lambda: held() == sorted([target.pid, *others]), what="that all are held")
+    assert ", 1 hits, holds " in (directory / "breakpoints").read_text()
+    commands.run(f"threads/{target.pid}/ctl", "continue\n")
+    target.expect("2")
+    assert held() == others
+    commands.run("breakpoints", "-1\n")
+    eventually(lambda: held() == [], what="that they go on")
+    set_breakpoints(probe, target.pid, "stop all return once()\n")
+    target.send("once(3)")
+    eventually(lambda: len(held()) == 3, what="that all are held")
+    commands.run("ctl", "continue\n")
+    target.expect("3")
+    eventually(lambda: held() == [], what="that they go on")
+
+
+LEAVES = """
+import re, sys, threading
+
+def bad(_):
+    raise KeyError(7)
+
+def caught():
+    try:
+        bad(1)
+    except KeyError:
+        return "caught"
+
+def middle(_):
+    return re.sub("b", bad, "b")
+
+def through(function):
+    try:
+        re.sub("a", function, "a")
+    except LookupError:
+        return "through"
+
+print("ready", flush=True)
+for line in sys.stdin:
+    print(eval(line), flush=True)
+"""
+
+
+@pytest.mark.python(minimum=(3, 12))
+def test_raise_leaving(probe, python):
+    """As nobody in the program's own code has caught it, once, where it goes to a library, or to nobody."""
+    target = python.run_source(LEAVES)
+    set_breakpoints(probe, target.pid, "log raise leaving own {__exception__}\nlog raise ValueError leaving own\n"
+                                       "log raise KeyError leaving re {3}\n")
+    target.send("caught(), through(bad), through(middle)")
+    target.expect("('caught', 'through', 'through')")
+    hits = hits_of(target, probe)
+    assert [func for number, func, _ in hits if number == 1] == ["bad", "bad"]
+    assert {captured for number, _, captured in hits if number == 1} == {'{"__exception__": "KeyError(7)"}'}
+    assert [func for number, func, _ in hits if number == 3] == ["sub", "sub"] and {hit[0] for hit in hits} == {1, 3}
+    target.send("threading.Thread(target=bad, args=(0,)).start()")
+    target.expect("None")
+    eventually(lambda: [hit[1] for hit in hits_of(target, probe) if hit[0] == 1] == ["bad"] * 3, what="the thread's")
+    eventually(lambda: "KeyError: 7" in target.stderr(), what="what the program says of it")
+
+
+@pytest.mark.python(minimum=(3, 12))
+def test_held_as_it_leaves(probe, python):
+    """It is at the frame that the exception is about to leave; a step from there goes to who catches it."""
+    target = python.run_source(LEAVES)
+    directory, commands = probe.path / str(target.pid) / "threads" / str(target.pid), Commands(probe, target.pid)
+    set_breakpoints(probe, target.pid, "stop raise LookupError leaving own\n")
+    with Events(probe, target.pid) as events:
+        target.send("through(bad)")
+        stop = events.next("stop")
+    assert [stop[name] for name in ("id", "reason", "func")] == [1, "raise", "bad"]
+    assert stop["exception"] == {"type": "KeyError", "message": "7"}
+    name = f"threads/{target.pid}/frames/0/eval"
+    assert commands.run(name, "_ is not None\n") == "True\n"
+    assert commands.run(name, "__exception__.args\n") == "(7,)\n"
+    commands.run(f"threads/{target.pid}/ctl", "next\n")
+    line = LEAVES.splitlines().index("    except LookupError:") + 1
+    eventually(lambda: f":{line}" in (directory / "ctl").read_text(), what="that it stops where it is caught")
+    commands.run(f"threads/{target.pid}/ctl", "continue\n")
+    target.expect("through")
+
+
+def test_raise_leaving_before(probe, python):
+    if python.version >= (3, 12):
+        pytest.skip("CPython tells which exception leaves a function")
+    target = python.run_source(LEAVES)
+    with pytest.raises(OSError) as refused:
+        set_breakpoints(probe, target.pid, "stop f()\nstop raise leaving own\n")
+    assert refused.value.errno == errno.EOPNOTSUPP
+    assert "from CPython 3.12 on" in (probe.path / str(target.pid) / "breakpoints").read_text()
+
+
 def test_end_of_text(probe, python):
     """A line of ^D ends a block on a handle that stays open."""
     target = python.run_source(COUNTS)

@@ -24,9 +24,16 @@ static void print(const char *line, size_t size, struct text *out)
             breakpoint_text_location(&b, out);
         return;
     }
+    if (b.ids.size) {
+        text_puts(out, b.disabled ? "disable" : "enable");
+        while (breakpoint_text_next_id(&b.ids, &b.id))
+            text_printf(out, " %u", b.id);
+        return;
+    }
     if (b.id)
         text_printf(out, "%u: ", b.id);
     text_puts(out, b.here ? "here " : "");
+    text_puts(out, b.disabled ? "disabled " : "");
     breakpoint_text_print(&b, out);
 }
 

@@ -111,9 +111,10 @@ static void test_limits(void)
     struct breakpoint_request request;
 
     read_lines("f()\nstop g(x)\nh(\n", -EINVAL, &request, &why);
-    CHECK_STR(why.data, "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise "
-                        "[TYPE] [in PATH|own], "
-                        "watch EXPR, watch 0xADDR:LEN or nan [MODEL]\n  stop g(x)\n       ^");
+    CHECK_STR(why.data,
+              "a location is FILE:LINE, [MODULE.]FUNC(), return [MODULE.]FUNC(), raise "
+              "[TYPE] [in|leaving PATH|own], "
+              "watch EXPR, watch 0xADDR:LEN, breakpoint() or nan [MODEL]\n  stop g(x)\n       ^");
     breakpoint_request_deinit(&request);
 
     text_puts(&lines, "f() if ");
@@ -138,6 +139,34 @@ static void test_limits(void)
     breakpoint_request_deinit(&request);
     text_deinit(&why);
     text_deinit(&lines);
+}
+
+/* A line that switches brings an entry for each id, of which any may be to blame. */
+static void test_switching(void)
+{
+    struct breakpoint_request request;
+    struct text why = TEXT_INIT;
+
+    read_lines("disable 3 40\nenable 7\n", 0, &request, &why);
+    CHECK(request.n == 2 && !request.sets && request.changes == 3);
+    const struct proto_breakpoint *e = entry(&request, 0);
+    CHECK(e->kind == BREAKPOINT_DISABLE && e->id == 3 && !e->where_size && !e->text_size);
+    CHECK_INT(request.lines[1].at, 2 * e->size);
+    blames(&request, 0, "\n  disable 3 40\n          ^");
+    blames(&request, e->size, "\n  disable 3 40\n            ^");
+    e = (const struct proto_breakpoint *)((const char *)e + e->size);
+    CHECK(e->kind == BREAKPOINT_DISABLE && e->id == 40);
+    e = entry(&request, 1);
+    CHECK(e->kind == BREAKPOINT_ENABLE && e->id == 7);
+    breakpoint_request_deinit(&request);
+
+    struct text lines = TEXT_INIT;
+    for (int i = 0; i < PROTO_BREAKPOINTS_MAX / 2 + 1; i++)
+        text_puts(&lines, "enable 1 2\n");
+    read_lines(lines.data, -EFBIG, &request, &why);
+    breakpoint_request_deinit(&request);
+    text_deinit(&lines);
+    text_deinit(&why);
 }
 
 /* It is what it is as the first line only. */
@@ -203,6 +232,7 @@ int main(void)
     test_entries();
     test_strict();
     test_blame();
+    test_switching();
     test_limits();
     return 0;
 }

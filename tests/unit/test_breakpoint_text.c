@@ -72,6 +72,41 @@ static void test_here(void)
     refuses("here here a.py:1", 5, "a location");
 }
 
+static void test_hook(void)
+{
+    struct breakpoint_text b = read_good("stop breakpoint() {x} if x x 2");
+
+    CHECK(b.kind == BREAKPOINT_HOOK && b.action == BREAKPOINT_STOP && !b.where.size &&
+          b.count == 2);
+    reads("breakpoint()", "log breakpoint()");
+    CHECK(read_good("-breakpoint()").remove);
+    CHECK(read_good("m.breakpoint()").kind == BREAKPOINT_FUNCTION);
+    CHECK(read_good("return breakpoint()").kind == BREAKPOINT_RETURN);
+}
+
+static void test_switched(void)
+{
+    uint32_t id;
+
+    struct breakpoint_text b = read_good("disable 3  12 # those");
+    is(b.ids, "3  12");
+    CHECK(b.disabled && !b.remove && !b.id);
+    CHECK(breakpoint_text_next_id(&b.ids, &id) && id == 3);
+    CHECK(breakpoint_text_next_id(&b.ids, &id) && id == 12);
+    CHECK(!breakpoint_text_next_id(&b.ids, &id));
+    b = read_good("on 0 enable 7");
+    is(b.ids, "7");
+    CHECK(!b.disabled && b.ranks.size == 1);
+    b = read_good("3: here disabled stop f()");
+    CHECK(b.disabled && b.here && !b.ids.size && b.id == 3 && b.kind == BREAKPOINT_FUNCTION);
+    CHECK(!read_good("disable()").disabled && !read_good("enable:3").ids.size);
+    refuses("disable", 7, "ids of breakpoints");
+    refuses("enable 3 x", 9, "an id");
+    refuses("disable 0", 8, "an id");
+    refuses("here disable 3", 0, "what is set");
+    refuses("disabled -3", 9, "a location");
+}
+
 static void test_ranks(void)
 {
     struct breakpoint_text b = read_good("on 0,2-3 stop a.py:1");
@@ -163,12 +198,20 @@ static void test_writes(void)
     reads(" log\t/a/train.py:088  ", "log /a/train.py:88");
     reads("stop f()", "stop f()");
     reads("stop for 60s f() x 1", "stop for 60s f() x 1");
+    reads("stop  all for 60s f()", "stop all for 60s f()");
+    reads("stop all raise", "stop all raise");
+    reads("stop all:3", "stop all:3");
+    CHECK(read_good("stop all f()").all && !read_good("stop all()").all);
     reads("stop for 500ms return m.f(){x,y}", "stop for 500ms return m.f() {x, y}");
     reads("raise", "log raise");
     reads("raise{e}", "log raise {e}");
     reads("raise ValueError x 2", "log raise ValueError x 2");
     reads("raise x x 2", "log raise x x 2");
     reads("raise in own", "log raise in own");
+    reads("stop raise leaving own", "stop raise leaving own");
+    reads("raise m.E  leaving a/b.py if x", "log raise m.E leaving a/b.py if x");
+    CHECK(read_good("raise E leaving own").leaving && !read_good("raise E in leaving").leaving);
+    refuses("raise leaving", 13, "a file, a directory, or own");
     reads("stop raise  m.E  in a/b.py {e} if a after 1 every  2 x 3",
           "stop raise m.E in a/b.py {e} if a after 1 every 2 x 3");
     reads("raise after 3", "log raise after 3");
@@ -332,6 +375,8 @@ int main(void)
 {
     test_locations();
     test_here();
+    test_switched();
+    test_hook();
     test_ranks();
     test_parts();
     test_writes();

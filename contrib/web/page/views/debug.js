@@ -8,7 +8,7 @@ import {lineOf} from '/views/events.js';
 import {STACKS, tell, threadsOf, VERBS} from '/views/stacks.js';
 
 const LOGGED = 100;
-const GRAMMAR = '[here] [stop [for TIME]|log] FILE:LINE, FUNC(), return FUNC(), raise [TYPE] [in PATH|own], watch EXPR or nan [MODEL], then [{EXPR, ...}] [if EXPR] [after N] [every N] [x COUNT]';
+const GRAMMAR = '[here] [stop [all] [for TIME]|log] FILE:LINE, FUNC(), return FUNC(), raise [TYPE] [in|leaving PATH|own], watch EXPR, breakpoint() or nan [MODEL], then [{EXPR, ...}] [if EXPR] [after N] [every N] [x COUNT]';
 
 export async function debug(root, {directory, signal, every, link}) {
     let tid = null, depth = null, whole = null; // whole: {file, lines}, once it was asked for
@@ -29,7 +29,7 @@ export async function debug(root, {directory, signal, every, link}) {
         await draw().catch(error => signal.aborted || show(failed, words(error)));
     }
     const breakpoints = text => act(() => writeHere(`${directory}/breakpoints`, text + '\n', {signal}));
-    const here = text => stays || /^(\d+: *)?(here |-)/.test(text) ? text : text.replace(/^(\d+: *)?/, '$1here ');
+    const here = text => stays || /^(\d+: *)?(here |-|(dis|en)able )/.test(text) ? text : text.replace(/^(\d+: *)?/, '$1here ');
     const onEnter = deed => event => event.key === 'Enter' && deed();
     const add = () => line.value.trim() && breakpoints(here(line.value.trim())).then(() => failed.childElementCount || (line.value = ''));
     const ask = () => asked.value.trim() && tid != null && act(async () => {
@@ -86,7 +86,7 @@ export async function debug(root, {directory, signal, every, link}) {
         depth = frame.depth;
         file = frame.file ?? '';
         marked = new Map(lines.flatMap(one => {
-            const at = /^(?:here )?(?:stop|log)(?: for \S+)? "?(.*?)"?:(\d+)\b/.exec(one.breakpoint);
+            const at = /^(?:here )?(?:disabled )?(?:stop|log)(?: all)?(?: for \S+)? "?(.*?)"?:(\d+)\b/.exec(one.breakpoint);
             return at && (file === at[1] || file.endsWith('/' + at[1])) ? [[+at[2], one.id]] : [];
         }));
         const choose = (thread, one) => () => {
@@ -117,7 +117,11 @@ export async function debug(root, {directory, signal, every, link}) {
         else
             panel?.querySelector('.here')?.scrollIntoView({block: 'center'});
         show(values, variables(bound, `${tid}/${depth}`));
-        show(set, lines.length ? table(lines.map(one => ({'': one.id, ...one})), {'': id => button('remove', () => breakpoints(`-${id}`), {'data-key': `remove ${id}`})}) :
+        show(set, lines.length ? table(lines.map(one => ({'': one.id, ...one})), {
+            '': id => button('remove', () => breakpoints(`-${id}`), {'data-key': `remove ${id}`}),
+            state: (state, row) => [`${state} `, state === 'disabled' ? button('enable', () => breakpoints(`enable ${row.id}`), {'data-key': `switch ${row.id}`}) :
+                button('disable', () => breakpoints(`disable ${row.id}`), {'data-key': `switch ${row.id}`})],
+        }) :
             h('p', {class: 'dim'}, 'None is set.'));
     }
 
