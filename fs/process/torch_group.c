@@ -21,10 +21,10 @@
 #include <string.h>
 
 #define MODULE "torch.distributed.distributed_c10d"
-#define HOLDER 16        /* of pybind11's instance: its pointer to the object of C++ */
-#define POINTERS_MAX 512 /* that are followed from a group to its Options, ... */
-#define POINTERS_DEEP 3  /* ... one behind the other at most */
-#define CHUNK_MAX 1024   /* bytes of an object of C++ that are looked at */
+#define HOLDER 16         /* of pybind11's instance: its pointer to the object of C++ */
+#define POINTERS_MAX 2048 /* that are followed from a group to its Options, ... */
+#define POINTERS_DEEP 3   /* ... one behind the other at most */
+#define CHUNK_MAX 1024    /* bytes of an object of C++ that are looked at */
 #define TIMEOUT_MS_MAX (1000ll * 86400 * 3650)
 #define OBJECT_FIRST 16 /* bytes of that where its own fields may begin, behind its count, ... */
 #define OBJECT_LAST 128 /* ... and where they are all looked at */

@@ -293,7 +293,8 @@ def test_what_pytorch_has_recorded(probe, ranks):
     reply(job / "ctl", "record collectives off\n")
     assert "Flight Recorder" not in has(json.dumps({"entries": [*entries, flown(3)]}))
     for wrong in ("", "[]", "{}", '{"entries": [{}]}', '{"entries": 5}', '{"entries": [{"record_id": "a"}]}',
-                  json.dumps({"entries": [flown(1 << 70)]}), json.dumps({"entries": [flown(5, process_group=[])]})):
+                  json.dumps({"entries": [flown(1 << 70)]}), json.dumps({"entries": [flown(5, time_created_ns=10**400)]}),
+                  json.dumps({"entries": [flown(5, process_group=[])]})):
         assert "isn't understood" in has(wrong), wrong
     has(json.dumps({"entries": [flown(6, process_group=[None], state=7, input_sizes=[[-1]], collective_seq_id="x")]}))
     assert list(taken(5)[-1].values()) == ["", "1700000006.0", "", "all_reduce", "", "", "", "7"]
@@ -315,6 +316,9 @@ def test_pytorchs_own_recorder(probe, ranks, newer_torch):  # noqa: F811
     assert [row["op"] for row in rows] == ["all_reduce"] * 4
     assert len({row["seq"] for row in rows[:3]}) == 1 and int(rows[0]["seq"]) == int(rows[3]["seq"]) + 1
     assert [row["state"] for row in rows[:3]] == ["scheduled"] * 3
+    # and what its groups were made with lies elsewhere than in 1.13
+    said = reply(job / "ctl", "on 0 pause for 5m\n")
+    assert "  Timeouts: 120 s of group 1; 1234.5 s of group 0\n" in said, said
 
 
 def test_ranks_that_no_environment_has(probe, ranks):

@@ -5,8 +5,9 @@ build with NCCL has another one besides, for NCCL: that isn't read. Both tell wh
 torch/csrc/distributed/c10d/FlightRecorder.hpp."""
 
 FLIGHT_MAX = 2500     # entries that are taken at once, the last ones
-BYTES_MAX = 16 << 20 # of what it tells
-STATE_MAX = 16       # characters of a state; 'completed' has most
+BYTES_MAX = 16 << 20  # of what it tells
+DIMENSIONS_MAX = 64   # of a tensor
+STATE_MAX = 16        # characters of a state; 'completed' has most
 NAMES = {"Half": "float16", "BFloat16": "bfloat16", "Float": "float32", "Double": "float64", "Bool": "bool",
          "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64"}  # of a ScalarType
 
@@ -17,7 +18,7 @@ def shape_of(entry):
     """("2, 3", "float32", bytes) of its first tensor, as far as they are known."""
     sizes, dtypes = entry.get("input_sizes") or [None], entry.get("input_dtypes") or [None]
     size, dtype = sizes[0], NAMES.get(dtypes[0], dtypes[0])
-    if type(size) is not list or not all(type(one) is int and one >= 0 for one in size):
+    if type(size) is not list or len(size) > DIMENSIONS_MAX or not all(type(one) is int and one >= 0 for one in size):
         return None, None, None
     items = 1
     for one in size:
@@ -49,7 +50,7 @@ def read_flight():
         entries = json.loads(said)["entries"] if len(said) <= BYTES_MAX else []
         entries = [one for one in entries if one["record_id"] > _probe.last_flown()]
         flight[:] = [row_of(one) for one in entries[-FLIGHT_MAX:]]
-    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as problem:
+    except Exception as problem:
         return f"; what PyTorch's Flight Recorder says isn't understood: {type(problem).__name__}"
     return f"; PyTorch's Flight Recorder has {len(flight)} of before" if flight else ""
 
