@@ -268,7 +268,8 @@ def test_under_mpirun(probe):
         assert said == {"Job": name, "World": "3", "Here": "0-2", "Missing": "none", "Workers": "0",
                         "Launcher": "openmpi", "Uid": str(os.getuid())}
         assert len(set(links(probe.path / "jobs" / name / "ranks").values())) == 3
-        said = reply(probe.path / "jobs" / name / "eval", "on 1-2\n__import__('os').environ['OMPI_COMM_WORLD_LOCAL_RANK']\n")
+        said = reply(probe.path / "jobs" / name / "eval", "on 1-2\n"
+                     "__import__('os').environ['OMPI_COMM_WORLD_LOCAL_RANK']\n")
         assert said == "rank 1 (1): '1'\nrank 2 (1): '2'\n"
     finally:
         mpirun.terminate()
