@@ -83,7 +83,8 @@ static void hold(struct hit *hit, struct hits_row *row)
         hold.message = message_of(hit, reached->value, message);
     }
 
-    if (hit->breakpoint->all) /* those that can't be paused run on */
+    /* those that can't be paused run on */
+    if (hit->breakpoint->all && !breakpoint_is_removed(hit->breakpoint))
         step_pause_others(hit->interpreter, hit->breakpoint->id, hit->breakpoint->stop_ns,
                           hit->breakpoint->here);
     bool fine = reached->change

@@ -31,25 +31,6 @@ static PyObject *chain(PyObject *self, PyObject *args, PyObject *keywords)
     return result;
 }
 
-/* The frame that calls breakpoint(), new; `innermost`, if there is only Python that the agent has
- * brought along. */
-static PyFrameObject *place_of(PyFrameObject *innermost)
-{
-    PyFrameObject *frame = innermost;
-
-    Py_IncRef((PyObject *)frame);
-    while (frame) {
-        _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-        if (!own_code_is_agents(code))
-            return frame;
-        PyFrameObject *back = python.frame_back(frame);
-        Py_DecRef((PyObject *)frame);
-        frame = back;
-    }
-    Py_IncRef((PyObject *)innermost);
-    return innermost;
-}
-
 /* Hits what is set, in this thread. *held: one of them has held it. False: an exception is set that
  * the program is to see. */
 static bool reach(struct interpreter *interpreter, bool *held)
@@ -65,7 +46,8 @@ static bool reach(struct interpreter *interpreter, bool *held)
         return true;
     for (unsigned i = 0; i < count; i++)
         list.all[list.count++] = breakpoint_ref(all[i]);
-    _cleanup_unref_ PyObject *frame = (PyObject *)place_of((PyFrameObject *)innermost);
+    _cleanup_unref_ PyObject *frame =
+        (PyObject *)own_code_frame((PyFrameObject *)innermost, own_code_is_agents);
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
     struct reached reached = {
         .frame = (PyFrameObject *)frame,

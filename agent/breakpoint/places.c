@@ -541,9 +541,10 @@ static int begin(struct interpreter *interpreter, char words[PROTO_WORDS_MAX])
     return *kept_of(interpreter) ? 0 : say(-ENOMEM, words);
 }
 
-/* Lists those that aren't found by name. Whether code is to be listened to for some of all. */
-static bool list(struct places *places, struct breakpoint *const *breakpoints, unsigned count,
-                 struct place_report *reports)
+/* Lists those of kind RAISE and HOOK, which are at no code. Whether code is to be listened to for
+ * some of all. */
+static bool list_named(struct places *places, struct breakpoint *const *breakpoints, unsigned count,
+                       struct place_report *reports)
 {
     bool listens = false;
 
@@ -604,7 +605,7 @@ static int arm(struct interpreter *interpreter, struct breakpoint *const *breakp
     if (r < 0)
         return r;
     memset(reports, 0, count * sizeof *reports);
-    bool listens = list(places, breakpoints, count, reports);
+    bool listens = list_named(places, breakpoints, count, reports);
     if (listens && !places->listens)
         r = listen(interpreter, words);
     if (r == 0)

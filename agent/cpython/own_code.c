@@ -72,3 +72,20 @@ bool own_code_is(PyObject *code)
     size_t size = library_size(&os, &library, &os_owner);
     return !begins(&name, library.bytes, size);
 }
+
+PyFrameObject *own_code_frame(PyFrameObject *innermost, bool (*is_passed_over)(PyObject *code))
+{
+    PyFrameObject *frame = innermost;
+
+    Py_IncRef((PyObject *)frame);
+    while (frame) {
+        _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+        if (!is_passed_over(code))
+            return frame;
+        PyFrameObject *back = python.frame_back(frame);
+        Py_DecRef((PyObject *)frame);
+        frame = back;
+    }
+    Py_IncRef((PyObject *)innermost);
+    return innermost;
+}

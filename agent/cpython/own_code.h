@@ -10,3 +10,6 @@ bool own_code_is(PyObject *code);
 bool own_code_is_agents(PyObject *code);
 /* Whether it is of import itself, importlib._bootstrap, which has import's locks: the same. */
 bool own_code_is_import(PyObject *code);
+/* The innermost frame of a stack whose code isn't passed over, new; `innermost`, where all are: the
+ * same. */
+PyFrameObject *own_code_frame(PyFrameObject *innermost, bool (*is_passed_over)(PyObject *code));

@@ -102,25 +102,6 @@ static bool is_passed_over(PyObject *code)
     return own_code_is_agents(code) || (text && strstr(text, "/torch/"));
 }
 
-/* The innermost frame of the program that led there, new; `innermost` where there is none, as in a
- * thread of autograd's. */
-static PyFrameObject *place_of(PyFrameObject *innermost)
-{
-    PyFrameObject *frame = innermost;
-
-    Py_IncRef((PyObject *)frame);
-    while (frame) {
-        _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-        if (!is_passed_over(code))
-            return frame;
-        PyFrameObject *back = python.frame_back(frame);
-        Py_DecRef((PyObject *)frame);
-        frame = back;
-    }
-    Py_IncRef((PyObject *)innermost);
-    return innermost;
-}
-
 static bool reach(struct interpreter *interpreter, struct breakpoint *breakpoint, PyObject *said)
 {
     struct expression_extra extras[ARRAY_SIZE(names)];
@@ -129,7 +110,9 @@ static bool reach(struct interpreter *interpreter, struct breakpoint *breakpoint
     Py_IncRef(innermost);
     if (!innermost)
         return true;
-    _cleanup_unref_ PyObject *frame = (PyObject *)place_of((PyFrameObject *)innermost);
+    /* in a thread of autograd's there may be none of the program's */
+    _cleanup_unref_ PyObject *frame =
+        (PyObject *)own_code_frame((PyFrameObject *)innermost, is_passed_over);
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         extras[i] = (struct expression_extra){names[i], PyTuple_GetItem(said, (Py_ssize_t)i)};

@@ -173,6 +173,7 @@ struct server place_server(struct mount *mount, const struct place *place)
         .history = mount->history,
         .replies = place_replies(mount, place),
         .access = &mount->access,
+        .statements = mount->owners ? owners_statements(mount->owners) : NULL,
     };
 }
 

@@ -10,6 +10,7 @@
 #include "fs/mount/ops.h"
 #include "fs/mount/options.h"
 #include "fs/owner/owner.h"
+#include "fs/owner/sql_process.h"
 #include "fs/proc/may_hang.h"
 #include "fs/process/registry.h"
 #include "fs/remote/memory/core.h"
@@ -307,6 +308,8 @@ int main(int argc, char **argv)
 {
     if (argc == 1 && !strcmp(argv[0], OWNER_PROCESS_NAME))
         return owner_main();
+    if (argc == 1 && !strcmp(argv[0], SQL_PROCESS_NAME))
+        return sql_process_main();
 
     _cleanup_(text_deinit) struct text text = TEXT_INIT;
     struct options options;

@@ -9,6 +9,8 @@
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mount.h>
@@ -29,16 +31,21 @@
 
 #define PLAIN (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
-/* Makes the new root where /proc is, which is there in any case, with that in it. */
-static int make_root(void)
+static bool bind_proc(int proc)
+{
+    return mkdir("/proc/proc", 0555) == 0 && fchdir(proc) == 0 &&
+           mount(".", "/proc/proc", NULL, MS_BIND, NULL) == 0 &&
+           mount(NULL, "/proc/proc", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | PLAIN, NULL) == 0;
+}
+
+/* Makes the new root where /proc is, which is there in any case, with that in it if it reads. */
+static int make_root(enum confine what)
 {
     _cleanup_close_ int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (proc < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("none", "/proc", "tmpfs", PLAIN, "mode=0555,size=4k,nr_inodes=4") < 0 ||
-        mkdir("/proc/proc", 0555) < 0 || fchdir(proc) < 0 ||
-        mount(".", "/proc/proc", NULL, MS_BIND, NULL) < 0 ||
-        mount(NULL, "/proc/proc", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | PLAIN, NULL) < 0 ||
+        (what == CONFINE_READING && !bind_proc(proc)) ||
         mount(NULL, "/proc", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | PLAIN, NULL) < 0)
         return -errno;
     return 0;
@@ -59,15 +66,45 @@ static int bound(int resource, uint64_t most)
     return setrlimit(resource, &limit) < 0 ? -errno : 0;
 }
 
-int confine_files(void)
+#ifdef __SANITIZE_ADDRESS__
+#define SILENCED 2 /* it says on its standard error what it has found */
+#else
+#define SILENCED 3
+#endif
+
+int confine_descriptors(int kept)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int r = null < 0 ? -errno : 0;
+
+    for (int fd = 0; r == 0 && fd < SILENCED; fd++)
+        r = dup2(null, fd) < 0 ? -errno : 0;
+    close_range((unsigned)kept + 1, ~0u, 0);
+    return r;
+}
+
+static int bound_statement(void)
+{
+    struct rlimit stack;
+
+    /* no more than it has to have, where it may not have so much */
+    if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_max > CONFINE_SQL_STACK)
+        bound(RLIMIT_STACK, CONFINE_SQL_STACK);
+    int r = bound(RLIMIT_CPU, CONFINE_SQL_SECONDS);
+    return r == 0 && BOUNDS_MEMORY ? bound(RLIMIT_DATA, CONFINE_SQL_BYTES) : r;
+}
+
+static int bound_reading(void) { return BOUNDS_MEMORY ? bound(RLIMIT_DATA, CONFINE_BYTES) : 0; }
+
+int confine_files(enum confine what)
 {
     tzset();                       /* reads /etc/localtime */
     int r = bound(RLIMIT_CORE, 0); /* it holds what others may not see */
-    if (r == 0 && BOUNDS_MEMORY)
-        r = bound(RLIMIT_DATA, CONFINE_BYTES);
+    if (r == 0)
+        r = what == CONFINE_READING ? bound_reading() : bound_statement();
     if (r < 0 || geteuid())
         return r;
-    r = unshare(CLONE_NEWNS) < 0 ? -errno : make_root();
+    r = unshare(CLONE_NEWNS) < 0 ? -errno : make_root(what);
     return r == 0 ? enter_root() : r;
 }
 
@@ -82,15 +119,17 @@ int confine_files(void)
 /* Where an argument, an int, is 0, or has that flag; or where a pointer is NULL. */
 #define ALLOW_IF_0(name, n) \
  UNLESS(SYS_##name, 4), LOAD(args[n]), UNLESS(0, 1), RETURN(SECCOMP_RET_ALLOW), RETURN(REFUSED)
-#define ALLOW_IF_NULL(name, n)                                              \
- UNLESS(SYS_##name, 6), LOAD(args[n]), UNLESS(0, 3), HIGH(n), UNLESS(0, 1), \
+#define ALLOW_IF_NULL(name, n) ALLOW_IF(name, n, 0)
+/* Where an argument, an unsigned long, is that. */
+#define ALLOW_IF(name, n, value)                                                  \
+ UNLESS(SYS_##name, 6), LOAD(args[n]), UNLESS((value), 3), HIGH(n), UNLESS(0, 1), \
      RETURN(SECCOMP_RET_ALLOW), RETURN(REFUSED)
 #define ALLOW_IF_SET(name, n, flag)                                                        \
  UNLESS(SYS_##name, 4), LOAD(args[n]), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (flag), 0, 1), \
      RETURN(SECCOMP_RET_ALLOW), RETURN(REFUSED)
 
 /* What reading processes takes, and the life of threads. */
-static const struct sock_filter filter[] = {
+static const struct sock_filter reading[] = {
     LOAD(arch),
     UNLESS(AUDIT_ARCH_X86_64, 1),
     BPF_STMT(BPF_JMP | BPF_JA, 1),
@@ -194,9 +233,42 @@ static const struct sock_filter filter[] = {
     RETURN(REFUSED),
 };
 
-int confine_calls(void)
-{
-    const struct sock_fprog program = {ARRAY_SIZE(filter), (struct sock_filter *)filter};
+#if BOUNDS_MEMORY
+#define FOR_SANITIZER
+#else
+/* What it says and looks for. */
+#define FOR_SANITIZER ALLOW(sched_yield), ALLOW(sigaltstack), ALLOW(write),
+#endif
 
-    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 ? -errno : 0;
+/* What running a statement takes, which has no files: memory, clocks, and the socket by which it is
+ * told and tells. */
+#define STATEMENT                                                                                  \
+ LOAD(arch), UNLESS(AUDIT_ARCH_X86_64, 1), BPF_STMT(BPF_JMP | BPF_JA, 1),                          \
+     RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr), ALLOW(recvfrom), ALLOW(sendto), ALLOW(brk),       \
+     ALLOW(clock_gettime), ALLOW(exit), ALLOW(exit_group), ALLOW(futex), ALLOW(getpid),            \
+     ALLOW(getrandom), ALLOW(gettid), ALLOW(gettimeofday), ALLOW(madvise), ALLOW(mmap),            \
+     ALLOW(mprotect), ALLOW(mremap), ALLOW(munmap), ALLOW(restart_syscall), ALLOW(rt_sigprocmask), \
+     ALLOW(rt_sigreturn), ALLOW(time), FOR_SANITIZER
+
+static const struct sock_filter statement[] = {STATEMENT RETURN(REFUSED)};
+
+static const struct sock_filter starting[] = {
+    STATEMENT ALLOW(close),
+    ALLOW(dup2),
+    ALLOW(prctl),
+    ALLOW(recvmsg),
+    ALLOW_IF(clone, 0, CLONE_PARENT | SIGCHLD), /* a process, of its parent's */
+    ALLOW_IF_0(kill, 0),                        /* itself, and those */
+    RETURN(REFUSED),
+};
+
+int confine_calls(enum confine what)
+{
+    const struct sock_fprog programs[] = {
+        [CONFINE_READING] = {ARRAY_SIZE(reading), (struct sock_filter *)reading},
+        [CONFINE_STARTING] = {ARRAY_SIZE(starting), (struct sock_filter *)starting},
+        [CONFINE_STATEMENT] = {ARRAY_SIZE(statement), (struct sock_filter *)statement},
+    };
+
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &programs[what]) < 0 ? -errno : 0;
 }

@@ -186,8 +186,7 @@ static size_t control_length(const unsigned char *p, const unsigned char *end)
     return *p == 0xc2 && p + 1 < end && p[1] >= 0x80 && p[1] < 0xa0 ? 2 : 0;
 }
 
-/* spared: one that is left alone. */
-static void drop_controls(struct text *text, int spared)
+void owner_drop_controls(struct text *text, int spared)
 {
     unsigned char *p = (unsigned char *)text->data, *end = text->size ? p + text->size : p;
 
@@ -205,7 +204,7 @@ static int take_text(const struct owner_call *call, struct text *text)
 
     if (call->op == OWNER_EXAMINE) /* owner_examined_read() */
         return 0;
-    drop_controls(text, blocks ? 0 : -1);
+    owner_drop_controls(text, blocks ? 0 : -1);
     return blocks && text->size && text->data[text->size - 1] ? -EPROTO : 0;
 }
 
@@ -325,7 +324,7 @@ int owner_receipt_answer(struct owner_receipt *receipt, struct owner_answer *ans
         r = take_text(receipt->call, &receipt->text);
     if (r < 0)
         return r;
-    drop_controls(&receipt->why, -1);
+    owner_drop_controls(&receipt->why, -1);
     answer->error = receipt->reply.error;
     answer->noted = receipt->reply.noted;
     answer->why = receipt->why;

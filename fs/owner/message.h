@@ -5,16 +5,17 @@
  * that was asked for, and control characters never get to a terminal. */
 #pragma once
 
+#include "fs/owner/child.h"
 #include "fs/owner/class.h"
 #include "fs/owner/serve.h"
 #include "fs/process/examiner.h"
 
 #include <assert.h>
 
-#define OWNER_CONTROL 3      /* descriptors of an owner process: where connections come from ... */
-#define OWNER_CALLERS 4      /* ... and the file of trace/callers.h */
-#define OWNER_PIECE 61440u   /* bytes of one message */
-#define OWNER_WHY_MAX 65536u /* bytes of words */
+#define OWNER_CONTROL CHILD_CONTROL   /* descriptors: where connections come from ... */
+#define OWNER_CALLERS CHILD_SHARED    /* ... and the file of trace/callers.h */
+#define OWNER_PIECE 61440u            /* bytes of one message */
+#define OWNER_WHY_MAX 65536u          /* bytes of words */
 #define OWNER_NAMES_MAX 65536u        /* in one directory ... */
 #define OWNER_NAMES_BYTES (16u << 20) /* ... and so many bytes of them */
 
@@ -49,6 +50,11 @@ int owner_send(int fd, const void *message, size_t size, int passed);
 /* Receives one of exactly that size, and the descriptor that came with it, the caller's; -1: none.
  * -EPROTO, -EIO: nobody is there any more. */
 int owner_receive(int fd, void *message, size_t size, int *passed);
+
+/* Makes '?' of all that could drive a terminal, tabs and newlines left alone, and one more: -1:
+ * none.
+ */
+void owner_drop_controls(struct text *text, int spared);
 
 /* Sends the reply. -errno: nobody is there to have it. */
 int owner_reply_send(int fd, const struct owner_answer *answer);

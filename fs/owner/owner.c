@@ -9,7 +9,6 @@
 #include "fs/trace/callers.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
@@ -205,34 +204,16 @@ static bool look_after(struct owner_self *self)
 
 /* ---- the whole ---- */
 
-#ifdef __SANITIZE_ADDRESS__
-#define SILENCED 2 /* it says on its standard error what it has found */
-#else
-#define SILENCED 3
-#endif
-
-/* Who gets hold of this process writes to nobody's terminal, and into nobody's log. */
-static int let_go_of_files(void)
-{
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int r = null < 0 ? -errno : 0;
-
-    for (int fd = 0; r == 0 && fd < SILENCED; fd++)
-        r = dup2(null, fd) < 0 ? -errno : 0;
-    close_range(OWNER_CALLERS + 1, ~0u, 0);
-    return r;
-}
-
 /* Gives up all rights but those that it is told to have. */
 static int become(struct owner_start *start)
 {
     int ns = -1;
 
-    int r = let_go_of_files();
+    int r = confine_descriptors(OWNER_CALLERS);
     if (r == 0)
         r = owner_receive(OWNER_CONTROL, start, sizeof *start, &ns);
     if (r == 0)
-        r = confine_files();
+        r = confine_files(CONFINE_READING);
     if (r == 0)
         r = class_become(&start->class, ns);
     if (ns >= 0)
@@ -249,7 +230,7 @@ static int begin(struct owner_self *self)
     if (r == 0)
         r = registry_new(&self->registry);
     replies_init(&self->replies);
-    return r == 0 ? confine_calls() : r;
+    return r == 0 ? confine_calls(CONFINE_READING) : r;
 }
 
 int owner_main(void)

@@ -2,16 +2,16 @@
 
 #include "agent/base/clock.h"
 #include "fs/base/worker.h"
+#include "fs/owner/child.h"
 #include "fs/owner/message.h"
 #include "fs/owner/owner.h"
-#include "fs/proc/procfs.h"
+#include "fs/owner/statements.h"
 #include "fs/trace/callers.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -61,6 +61,7 @@ struct owners {
     enum contain contain;
     const struct access *access;
     struct examiner examiner;
+    struct statements *statements;
     int callers;
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t started; /* one was, or couldn't be */
@@ -71,16 +72,6 @@ struct owners {
     pid_t ending[2 * OWNERS_MAX]; /* killed, and not waited for yet */
     size_t nending;
 };
-
-/* Moves a descriptor to where none of an owner process's goes. */
-static int above_theirs(int fd)
-{
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, OWNER_CALLERS + 1);
-    int error = errno;
-
-    close(fd);
-    return high < 0 ? -error : high;
-}
 
 /* ---- starting and ending; with the lock ---- */
 
@@ -133,20 +124,13 @@ void owners_free(struct owners *owners)
         end(owners, &owners->owners[i]);
     for (size_t i = 0; i < owners->nending; i++)
         waitpid(owners->ending[i], NULL, WNOHANG);
+    statements_free(owners->statements);
     if (owners->callers >= 0)
         close(owners->callers);
     pthread_cond_destroy(&owners->free);
     pthread_cond_destroy(&owners->started);
     pthread_mutex_destroy(&owners->lock);
     free(owners);
-}
-
-/* Whether a thread of the owner's is stopped: whoever has its rights can do that. */
-static bool is_stopped(pid_t tid)
-{
-    struct proc_stat stat;
-
-    return proc_stat_read(tid, &stat) == 0 && (stat.state == 'T' || stat.state == 't');
 }
 
 /* Receives what says that the other end is ready, a process, or a thread of it. Its tid, or -errno.
@@ -160,8 +144,8 @@ static int receive_hello(int fd, pid_t pid)
     int passed;
 
     while (poll(&poll_fd, 1, MAY_HANG_LOOK_MS) <= 0) {
-        stopped = is_stopped(pid) ? stopped + 1 : 0;
-        if (stopped == OWNER_STOPPED_LOOKS || monotonic_ns() > until)
+        stopped = child_is_stopped(pid) ? stopped + 1 : 0;
+        if (stopped == CHILD_STOPPED_LOOKS || monotonic_ns() > until)
             return -ETIME;
     }
     int r = owner_receive(fd, &hello, sizeof hello, &passed);
@@ -172,31 +156,6 @@ static int receive_hello(int fd, pid_t pid)
     if (hello.error)
         return hello.error < 0 && hello.error > -4096 ? hello.error : -EIO;
     return hello.tid > 0 ? hello.tid : -EIO;
-}
-
-/* Runs this very program again, so that nothing of what it holds is in the new one's memory. */
-static int spawn(const struct owners *owners, int control, pid_t *out)
-{
-    char *const argv[] = {(char[]){OWNER_PROCESS_NAME}, NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    sigset_t none, all;
-
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attr);
-    posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setsigdefault(&attr, &all);
-    posix_spawnattr_setpgroup(&attr, 0); /* no Ctrl-C of the daemon's terminal */
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                        POSIX_SPAWN_SETPGROUP);
-    posix_spawn_file_actions_adddup2(&actions, control, OWNER_CONTROL);
-    posix_spawn_file_actions_adddup2(&actions, owners->callers, OWNER_CALLERS);
-    int r = -posix_spawn(out, "/proc/self/exe", &actions, &attr, argv, environ);
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&actions);
-    return r;
 }
 
 /* The namespace of a class, which process `of` is in. -1: it has none; -ESRCH: that process isn't
@@ -236,10 +195,7 @@ static int start_process(struct owners *owners, const struct owner_start *start,
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return -errno;
-    int high = above_theirs(ends[1]);
-    int r = high < 0 ? high : spawn(owners, high, pid);
-    if (high >= 0)
-        close(high);
+    int r = child_start(OWNER_PROCESS_NAME, ends[1], owners->callers, pid);
     if (r < 0) {
         close(ends[0]);
         return r;
@@ -354,7 +310,9 @@ int owners_new(enum contain contain, const struct access *access, struct owners 
     pthread_cond_init(&owners->started, NULL);
     pthread_cond_init(&owners->free, NULL);
     int fd = callers_share();
-    int r = owners->callers = fd < 0 ? fd : above_theirs(fd);
+    int r = owners->callers = fd < 0 ? fd : child_descriptor(fd);
+    if (r >= 0)
+        r = statements_new(&owners->statements);
     if (r >= 0)
         r = start_process(owners, &own, 0, &pid, &control);
     if (r < 0) {
@@ -614,8 +572,8 @@ static int look(const struct connection *connection, struct waiting *waiting)
     waiting->left = r < 0;
     if (r)
         return r < 0 ? r : -EINTR;
-    waiting->stopped = is_stopped(connection->tid) ? waiting->stopped + 1 : 0;
-    return waiting->stopped == OWNER_STOPPED_LOOKS || monotonic_ns() > waiting->until ? -ETIME : 0;
+    waiting->stopped = child_is_stopped(connection->tid) ? waiting->stopped + 1 : 0;
+    return waiting->stopped == CHILD_STOPPED_LOOKS || monotonic_ns() > waiting->until ? -ETIME : 0;
 }
 
 /* Receives one message of the answer. Bytes; -EIO: nobody is there any more; or what look() says.
@@ -919,10 +877,10 @@ static int ask_about(struct owners *owners, const struct owner_call *call,
     return r;
 }
 
-/* Whether it is an owner process: to read one would take root's rights. */
+/* Whether it is an owner process, or runs statements: to read one would take root's rights. */
 static bool is_ours(struct owners *owners, pid_t pid)
 {
-    bool found = false;
+    bool found = statements_has(owners->statements, pid);
 
     _guard_mutex_(&owners->lock);
     for (size_t i = 0; i < owners->n && !found; i++)
@@ -970,6 +928,11 @@ static int stacks(void *arg, pid_t pid, uint64_t start_time, enum stacks_form fo
         text_add(out, answer.text.data, answer.text.size);
     owner_answer_deinit(&answer);
     return r == 0 ? out->error : r;
+}
+
+const struct statement_runner *owners_statements(struct owners *owners)
+{
+    return statements_runner(owners->statements);
 }
 
 const struct examiner *owners_examiner(struct owners *owners)

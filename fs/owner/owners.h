@@ -16,7 +16,6 @@
 #define OWNER_CONNECTIONS_MAX 48 /* of one: those that are left behind count */
 #define OWNER_CALLS_MAX 8 /* of one user's that are waited for, of the mount's 32 threads ... */
 #define OWNER_QUEUE_NS 250000000u /* ... until none of them was answered for so long */
-#define OWNER_STOPPED_LOOKS 3     /* 100 ms each */
 /* Nothing that it reads takes so long: names; a file; one of heap/, or a table, which may be all
  * that a process has. */
 #define OWNER_NAMES_NS 10000000000u
@@ -46,5 +45,7 @@ int owners_ask(struct owners *owners, const struct credentials *who, const struc
                struct may_hang *work, const struct interrupt *interrupt,
                struct owner_answer *answer);
 
+/* Who runs statements, for as long as there are owners. */
+const struct statement_runner *owners_statements(struct owners *owners);
 /* Who tells the registry what processes are, for as long as there are owners. */
 const struct examiner *owners_examiner(struct owners *owners);

@@ -57,6 +57,7 @@ int context_init(struct file_context *context, const struct server *server, stru
         .history = server->history,
         .replies = server->replies,
         .access = server->access,
+        .statements = server->statements,
         .caller = &call->caller,
         .file = entry->path,
         .tid = call->tid,

@@ -81,6 +81,7 @@ struct server {
     struct history *history; /* NULL: none is kept */
     struct replies *replies; /* of the command files at the place */
     const struct access *access;
+    const struct statement_runner *statements; /* who runs them; NULL: this process */
     bool
         keeps; /* a process that wasn't read so far isn't read here: contexts have no target then */
 };

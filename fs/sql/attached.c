@@ -1,185 +1,171 @@
 #include "fs/sql/attached.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/base/text.h"
+#include "fs/sql/attached_file.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define STEPS_BETWEEN_LOOKS 2000 /* of SQLite's machine, as engine.c has it */
-#define BUSY_MS 500
 #define ROWS_GUESS 1e6 /* of a table, for the planner */
 #define EQUAL_GUESS 20 /* how many times fewer an equality leaves ... */
 #define RANGE_GUESS 4  /* ... and a bound */
-#define OWN 3          /* parameters that say whose rows */
 
 struct attached {
-    sqlite3 *file; /* reads it */
-    bool all;
-    uid_t uid;
-    gid_t gid;
-    const struct stop *stop;
+    const struct attached_ops *ops;
+    void *of; /* what they opened; NULL: it couldn't be */
+    struct text names;
+    struct attached_tables tables;
+    struct attached_plan *plans; /* of the statements so far: idxNum is the number of one */
+    size_t nplans, alloc;
+    uint64_t cursors; /* those that are in use */
 };
 
 struct vtab {
     sqlite3_vtab base;
     struct attached *attached;
-    char *name;
-    char **columns;
-    int ncolumns;
+    const struct attached_table *table;
 };
 
 struct cursor {
     sqlite3_vtab_cursor base;
-    sqlite3_stmt *stmt;
+    unsigned number;
     bool ended;
 };
 
-static int look_around(void *arg)
-{
-    const struct attached *attached = arg;
-    return stop_reason(attached->stop) < 0;
-}
-
 /* ---- the tables ---- */
-
-static int prepare(struct attached *attached, const char *sql, sqlite3_stmt **out)
-{
-    return sqlite3_prepare_v2(attached->file, sql, -1, out, NULL);
-}
 
 static int disconnect(sqlite3_vtab *base)
 {
-    struct vtab *vtab = (struct vtab *)base;
-
-    for (int i = 0; i < vtab->ncolumns; i++)
-        sqlite3_free(vtab->columns[i]);
-    sqlite3_free(vtab->columns);
-    sqlite3_free(vtab->name);
-    sqlite3_free(vtab);
+    sqlite3_free(base);
     return SQLITE_OK;
 }
 
-/* Reads the columns of a table as the file has them; sql gets a declaration of them. */
-static int read_columns(struct vtab *vtab, sqlite3_str *sql)
+static char *declaration(const struct attached_table *table, sqlite3 *db)
 {
-    sqlite3_stmt *stmt;
-    int result = prepare(vtab->attached, "SELECT name, type FROM pragma_table_info(?)", &stmt);
+    sqlite3_str *sql = sqlite3_str_new(db);
 
-    if (result != SQLITE_OK)
-        return result;
-    sqlite3_bind_text(stmt, 1, vtab->name, -1, SQLITE_STATIC);
-    while ((result = sqlite3_step(stmt)) == SQLITE_ROW) {
-        char **more =
-            sqlite3_realloc64(vtab->columns, (sqlite3_uint64)(vtab->ncolumns + 1) * sizeof *more);
-        if (!more)
-            break;
-        vtab->columns = more;
-        more[vtab->ncolumns] = sqlite3_mprintf("%s", sqlite3_column_text(stmt, 0));
-        if (!more[vtab->ncolumns])
-            break;
-        sqlite3_str_appendf(sql, "%s\"%w\" %s", vtab->ncolumns ? ", " : "CREATE TABLE x(",
-                            more[vtab->ncolumns], sqlite3_column_text(stmt, 1));
-        vtab->ncolumns++;
-    }
-    sqlite3_finalize(stmt);
+    for (unsigned i = 0; i < table->ncolumns; i++)
+        sqlite3_str_appendf(sql, "%s\"%w\" %s", i ? ", " : "CREATE TABLE x(", table->columns[i],
+                            table->types[i]);
     sqlite3_str_appendall(sql, ")");
-    return result == SQLITE_DONE ? SQLITE_OK : result == SQLITE_ROW ? SQLITE_NOMEM : result;
+    return sqlite3_str_finish(sql);
 }
 
 static int do_connect(sqlite3 *db, void *aux, int argc, const char *const *argv, sqlite3_vtab **out,
                       char **error)
 {
-    struct vtab *vtab = sqlite3_malloc(sizeof *vtab);
+    struct attached *attached = aux;
+    const struct attached_table *table = attached_tables_find(&attached->tables, argv[2]);
+    struct vtab *vtab = table ? sqlite3_malloc(sizeof *vtab) : NULL;
 
     if (!vtab)
-        return SQLITE_NOMEM;
-    *vtab = (struct vtab){.attached = aux, .name = sqlite3_mprintf("%s", argv[2])};
-    sqlite3_str *sql = sqlite3_str_new(db);
-    int result = vtab->name ? read_columns(vtab, sql) : SQLITE_NOMEM;
-    char *text = sqlite3_str_finish(sql);
-    if (result == SQLITE_OK)
-        result = text ? sqlite3_declare_vtab(db, text) : SQLITE_NOMEM;
-    sqlite3_free(text);
-    if (result != SQLITE_OK) {
-        disconnect(&vtab->base);
-        return result;
-    }
+        return table ? SQLITE_NOMEM : SQLITE_ERROR;
+    *vtab = (struct vtab){.attached = attached, .table = table};
+    char *sql = declaration(table, db);
+    int result = sql ? sqlite3_declare_vtab(db, sql) : SQLITE_NOMEM;
+    sqlite3_free(sql);
+    if (result != SQLITE_OK)
+        return disconnect(&vtab->base), result;
     *out = &vtab->base;
     return SQLITE_OK;
 }
 
 /* ---- planning: the statement for the file is what is planned ---- */
 
-static const char *operator_of(int op)
+static int operator_of(int op)
 {
     switch (op) {
-    case SQLITE_INDEX_CONSTRAINT_EQ: return "=";
-    case SQLITE_INDEX_CONSTRAINT_GT: return ">";
-    case SQLITE_INDEX_CONSTRAINT_GE: return ">=";
-    case SQLITE_INDEX_CONSTRAINT_LT: return "<";
-    case SQLITE_INDEX_CONSTRAINT_LE: return "<=";
+    case SQLITE_INDEX_CONSTRAINT_EQ: return ATTACHED_EQUAL;
+    case SQLITE_INDEX_CONSTRAINT_GT: return ATTACHED_ABOVE;
+    case SQLITE_INDEX_CONSTRAINT_GE: return ATTACHED_FROM;
+    case SQLITE_INDEX_CONSTRAINT_LT: return ATTACHED_BELOW;
+    case SQLITE_INDEX_CONSTRAINT_LE: return ATTACHED_TO;
     }
-    return NULL;
+    return -1;
 }
 
-static void add_columns(const struct vtab *vtab, sqlite3_uint64 used, sqlite3_str *sql)
+/* Adds what bounds columns; how many rows there may be then. */
+static double plan_bounds(sqlite3_index_info *info, struct attached_plan *plan)
 {
-    for (int i = 0; i < vtab->ncolumns; i++) {
-        bool wanted = used >> (i < 63 ? i : 63) & 1;
-        sqlite3_str_appendf(sql, wanted ? "%s\"%w\"" : "%sNULL", i ? ", " : "SELECT ",
-                            vtab->columns[i]);
+    double rows = ROWS_GUESS;
+
+    for (int i = 0; i < info->nConstraint && plan->nbounds < ATTACHED_BOUNDS; i++) {
+        const struct sqlite3_index_constraint *c = &info->aConstraint[i];
+        int op = operator_of(c->op);
+        if (!c->usable || op < 0 || c->iColumn < 0 ||
+            sqlite3_stricmp(sqlite3_vtab_collation(info, i), "BINARY") != 0)
+            continue;
+        plan->bounds[plan->nbounds].column = (uint8_t)c->iColumn;
+        plan->bounds[plan->nbounds++].op = (uint8_t)op;
+        info->aConstraintUsage[i].argvIndex = (int)plan->nbounds;
+        rows /= op == ATTACHED_EQUAL ? EQUAL_GUESS : RANGE_GUESS;
     }
+    return rows > 1 ? rows : 1;
 }
 
 /* Whether rows are wanted in an order of columns, which the file then gives them in. */
-static bool add_order(const struct vtab *vtab, const sqlite3_index_info *info, sqlite3_str *sql)
+static bool plan_order(const sqlite3_index_info *info, struct attached_plan *plan)
 {
+    if (info->nOrderBy > ATTACHED_ORDER)
+        return false;
     for (int i = 0; i < info->nOrderBy; i++)
         if (info->aOrderBy[i].iColumn < 0)
             return false;
-    for (int i = 0; i < info->nOrderBy; i++)
-        sqlite3_str_appendf(sql, "%s\"%w\"%s", i ? ", " : " ORDER BY ",
-                            vtab->columns[info->aOrderBy[i].iColumn],
-                            info->aOrderBy[i].desc ? " DESC" : "");
+    for (int i = 0; i < info->nOrderBy; i++) {
+        plan->order[i].column = (uint8_t)info->aOrderBy[i].iColumn;
+        plan->order[i].descending = info->aOrderBy[i].desc != 0;
+    }
+    plan->norder = (uint32_t)info->nOrderBy;
     return info->nOrderBy > 0;
+}
+
+static int keep_plan(struct attached *attached, const struct attached_plan *plan, int *number)
+{
+    if (attached->nplans == attached->alloc) {
+        size_t alloc = attached->alloc ? attached->alloc * 2 : 16;
+        void *more = sqlite3_realloc64(attached->plans, alloc * sizeof *attached->plans);
+        if (!more)
+            return SQLITE_NOMEM;
+        attached->plans = more;
+        attached->alloc = alloc;
+    }
+    *number = (int)attached->nplans;
+    attached->plans[attached->nplans++] = *plan;
+    return SQLITE_OK;
 }
 
 static int best_index(sqlite3_vtab *base, sqlite3_index_info *info)
 {
     const struct vtab *vtab = (struct vtab *)base;
-    double rows = ROWS_GUESS;
-    int n = OWN;
+    const struct attached_tables *tables = &vtab->attached->tables;
+    struct attached_plan plan;
 
-    sqlite3_str *sql = sqlite3_str_new(NULL);
-    add_columns(vtab, info->colUsed, sql);
-    sqlite3_str_appendf(sql, " FROM \"%w\" WHERE (?1 OR (uid = ?2 AND gid = ?3))", vtab->name);
-    for (int i = 0; i < info->nConstraint; i++) {
-        const struct sqlite3_index_constraint *c = &info->aConstraint[i];
-        const char *op = operator_of(c->op);
-        if (!c->usable || !op || c->iColumn < 0 ||
-            sqlite3_stricmp(sqlite3_vtab_collation(info, i), "BINARY") != 0)
-            continue;
-        sqlite3_str_appendf(sql, " AND \"%w\" %s ?%d", vtab->columns[c->iColumn], op, ++n);
-        info->aConstraintUsage[i].argvIndex = n - OWN;
-        rows /= *op == '=' ? EQUAL_GUESS : RANGE_GUESS;
-    }
-    info->orderByConsumed = add_order(vtab, info, sql);
-    info->estimatedRows = rows > 1 ? (sqlite3_int64)rows : 1;
+    memset(&plan, 0, sizeof plan);
+    plan.columns = info->colUsed & ((1ull << vtab->table->ncolumns) - 1);
+    plan.table = (uint32_t)(vtab->table - tables->items);
+    double rows = plan_bounds(info, &plan);
+    info->orderByConsumed = plan_order(info, &plan);
+    info->estimatedRows = (sqlite3_int64)rows;
     info->estimatedCost = rows * 2;
     info->needToFreeIdxStr = 1;
-    info->idxStr = sqlite3_str_finish(sql);
-    return info->idxStr ? SQLITE_OK : SQLITE_NOMEM;
+    info->idxStr = attached_sql(vtab->table, &plan); /* for EXPLAIN */
+    return info->idxStr ? keep_plan(vtab->attached, &plan, &info->idxNum) : SQLITE_NOMEM;
 }
 
 /* ---- reading ---- */
 
 static int open_cursor(sqlite3_vtab *base, sqlite3_vtab_cursor **out)
 {
-    struct cursor *cursor = sqlite3_malloc(sizeof *cursor);
+    struct attached *attached = ((struct vtab *)base)->attached;
+    struct cursor *cursor = ~attached->cursors ? sqlite3_malloc(sizeof *cursor) : NULL;
+
     if (!cursor)
         return SQLITE_NOMEM;
     *cursor = (struct cursor){.ended = true};
+    while (attached->cursors >> cursor->number & 1)
+        cursor->number++;
+    attached->cursors |= 1ull << cursor->number;
     *out = &cursor->base;
     return SQLITE_OK;
 }
@@ -187,28 +173,36 @@ static int open_cursor(sqlite3_vtab *base, sqlite3_vtab_cursor **out)
 static int close_cursor(sqlite3_vtab_cursor *base)
 {
     struct cursor *cursor = (struct cursor *)base;
+    struct attached *attached = ((struct vtab *)base->pVtab)->attached;
 
-    sqlite3_finalize(cursor->stmt);
+    attached->ops->end(attached->of, cursor->number);
+    attached->cursors &= ~(1ull << cursor->number);
     sqlite3_free(cursor);
     return SQLITE_OK;
 }
 
-static int fail(struct cursor *cursor, int result)
+static int fail(struct cursor *cursor, int error, struct text *why)
 {
-    struct vtab *vtab = (struct vtab *)cursor->base.pVtab;
+    sqlite3_vtab *base = cursor->base.pVtab;
 
-    sqlite3_free(vtab->base.zErrMsg);
-    vtab->base.zErrMsg = sqlite3_mprintf("%s", sqlite3_errmsg(vtab->attached->file));
-    return result;
+    cursor->ended = true;
+    sqlite3_free(base->zErrMsg);
+    base->zErrMsg = sqlite3_mprintf("%s", why->data ? why->data : strerror(-error));
+    text_deinit(why);
+    return error == -ENOMEM                         ? SQLITE_NOMEM
+           : error == -EINTR || error == -ETIMEDOUT ? SQLITE_INTERRUPT
+                                                    : SQLITE_ERROR;
 }
 
 static int next(sqlite3_vtab_cursor *base)
 {
     struct cursor *cursor = (struct cursor *)base;
+    struct attached *attached = ((struct vtab *)base->pVtab)->attached;
+    struct text why = TEXT_INIT;
 
-    int result = sqlite3_step(cursor->stmt);
-    cursor->ended = result != SQLITE_ROW;
-    return result == SQLITE_ROW || result == SQLITE_DONE ? SQLITE_OK : fail(cursor, result);
+    int r = attached->ops->next(attached->of, cursor->number, &why);
+    cursor->ended = r <= 0;
+    return r < 0 ? fail(cursor, r, &why) : SQLITE_OK;
 }
 
 static int filter(sqlite3_vtab_cursor *base, int number, const char *sql, int argc,
@@ -216,27 +210,20 @@ static int filter(sqlite3_vtab_cursor *base, int number, const char *sql, int ar
 {
     struct cursor *cursor = (struct cursor *)base;
     struct attached *attached = ((struct vtab *)base->pVtab)->attached;
+    struct text why = TEXT_INIT;
 
-    sqlite3_finalize(steal_pointer(cursor->stmt));
-    int result = prepare(attached, sql, &cursor->stmt);
-    if (result != SQLITE_OK)
-        return fail(cursor, result);
-    sqlite3_bind_int(cursor->stmt, 1, attached->all);
-    /* what is root's is seen by who may see all */
-    if (attached->uid) {
-        sqlite3_bind_int64(cursor->stmt, 2, attached->uid);
-        sqlite3_bind_int64(cursor->stmt, 3, attached->gid);
-    }
-    for (int i = 0; i < argc; i++)
-        sqlite3_bind_value(cursor->stmt, OWN + 1 + i, argv[i]);
-    return next(base);
+    int r = attached->ops->begin(attached->of, cursor->number, &attached->plans[number], argc, argv,
+                                 &why);
+    return r < 0 ? fail(cursor, r, &why) : next(base);
 }
 
 static int at_end(sqlite3_vtab_cursor *base) { return ((struct cursor *)base)->ended; }
 
 static int column(sqlite3_vtab_cursor *base, sqlite3_context *result, int i)
 {
-    sqlite3_result_value(result, sqlite3_column_value(((struct cursor *)base)->stmt, i));
+    struct attached *attached = ((struct vtab *)base->pVtab)->attached;
+
+    attached->ops->column(attached->of, ((struct cursor *)base)->number, i, result);
     return SQLITE_OK;
 }
 
@@ -270,25 +257,21 @@ static int execute(sqlite3 *db, char *sql)
     return result;
 }
 
-/* Adds the tables of a file that say whose their rows are. */
-static int add_tables(sqlite3 *db, struct attached *attached, const char *schema)
+static int add(sqlite3 *db, struct attached *attached, const char *schema)
 {
-    static const char whose[] =
-        "SELECT m.name FROM sqlite_master m, pragma_table_info(m.name) c "
-        "WHERE m.type = 'table' AND c.name IN ('uid', 'gid') GROUP BY m.name HAVING count(*) = 2";
-    sqlite3_stmt *stmt;
-    int step = SQLITE_DONE, result = prepare(attached, whose, &stmt);
+    char *name = sqlite3_mprintf("attached_%s", schema);
+    int result = name ? sqlite3_create_module(db, name, &module, attached) : SQLITE_NOMEM;
 
-    if (result != SQLITE_OK)
-        return result;
-    while (result == SQLITE_OK && (step = sqlite3_step(stmt)) == SQLITE_ROW)
+    sqlite3_free(name);
+    if (result == SQLITE_OK)
+        result = execute(db, sqlite3_mprintf("ATTACH ':memory:' AS \"%w\"", schema));
+    for (size_t i = 0; result == SQLITE_OK && i < attached->tables.n; i++)
         result = execute(db, sqlite3_mprintf("CREATE VIRTUAL TABLE \"%w\".\"%w\" USING attached_%w",
-                                             schema, sqlite3_column_text(stmt, 0), schema));
-    sqlite3_finalize(stmt);
-    return result != SQLITE_OK ? result : step == SQLITE_DONE ? SQLITE_OK : step;
+                                             schema, attached->tables.items[i].name, schema));
+    return result;
 }
 
-int attached_open(sqlite3 *db, const struct attached_file *file, const struct stop *stop,
+int attached_open(sqlite3 *db, const struct attached_schema *schema, const struct stop *stop,
                   struct text *why, struct attached **out)
 {
     struct attached *attached = calloc(1, sizeof *attached);
@@ -296,34 +279,28 @@ int attached_open(sqlite3 *db, const struct attached_file *file, const struct st
     *out = NULL;
     if (!attached)
         return -ENOMEM;
-    *attached = (struct attached){NULL, file->all, file->uid, file->gid, stop};
+    attached->ops = schema->ops;
     *out = attached;
-    int result = sqlite3_open_v2(file->path, &attached->file,
-                                 SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW |
-                                     SQLITE_OPEN_PRIVATECACHE,
-                                 NULL);
-    if (result == SQLITE_OK) {
-        sqlite3_busy_timeout(attached->file, BUSY_MS);
-        sqlite3_progress_handler(attached->file, STEPS_BETWEEN_LOOKS, look_around, attached);
-        char *name = sqlite3_mprintf("attached_%s", file->schema);
-        result = name ? sqlite3_create_module(db, name, &module, attached) : SQLITE_NOMEM;
-        sqlite3_free(name);
-    }
+    int r = schema->ops->open(schema->arg, stop, &attached->names, why, &attached->of);
+    if (r == 0)
+        r = attached_tables_read(&attached->names, &attached->tables);
+    if (r < 0)
+        return r;
+    int result = add(db, attached, schema->name);
     if (result == SQLITE_OK)
-        result = execute(db, sqlite3_mprintf("ATTACH ':memory:' AS \"%w\"", file->schema));
-    if (result == SQLITE_OK)
-        result = add_tables(db, attached, file->schema);
-    if (result != SQLITE_OK) {
-        text_printf(why, "%s can't be read: %s", file->schema, sqlite3_errmsg(attached->file));
-        return result == SQLITE_NOMEM ? -ENOMEM : -EIO;
-    }
-    return 0;
+        return 0;
+    text_printf(why, "%s can't be read: %s", schema->name, sqlite3_errmsg(db));
+    return result == SQLITE_NOMEM ? -ENOMEM : -EIO;
 }
 
 void attached_close(struct attached *attached)
 {
     if (!attached)
         return;
-    sqlite3_close(attached->file);
+    if (attached->of)
+        attached->ops->close(attached->of);
+    attached_tables_deinit(&attached->tables);
+    text_deinit(&attached->names);
+    sqlite3_free(attached->plans);
     free(attached);
 }

@@ -258,8 +258,8 @@ void engine_close(struct engine *engine)
 
 static bool names_attached(const struct engine *engine)
 {
-    const struct attached_file *file = engine->provider->attached;
-    return file && strcasestr(engine->sql, file->schema);
+    const struct attached_schema *schema = engine->provider->attached;
+    return schema && strcasestr(engine->sql, schema->name);
 }
 
 /* Attaches the file, once a text names its schema: most don't. */
@@ -462,7 +462,7 @@ bool engine_word_is_open(const struct engine *engine)
 {
     static const char missing[] = "no such table: ", python[] = "python.";
     const char *said = sqlite3_errmsg(engine->db), *p = engine->sql + engine->offset;
-    const struct attached_file *file = engine->provider->attached;
+    const struct attached_schema *schema = engine->provider->attached;
 
     if (engine->attach_error < 0)
         return false;
@@ -472,7 +472,7 @@ bool engine_word_is_open(const struct engine *engine)
         said += sizeof missing - 1;
         if (!is_last_word(engine, said))
             return false;
-        if (file && !strncasecmp(said, file->schema, strlen(file->schema)))
+        if (schema && !strncasecmp(said, schema->name, strlen(schema->name)))
             return true;
         return begins_table(engine, begins(said, python) ? said + sizeof python - 1 : said);
     }
@@ -582,13 +582,4 @@ int engine_run(struct engine *engine, enum format format, struct text *out)
     }
     formatter_deinit(&f);
     return r;
-}
-
-int engine_select(struct engine *engine, const char *sql, enum format format, struct text *out)
-{
-    size_t end;
-
-    if (engine_prepare(engine, sql, strlen(sql), &end) != SQL_READY)
-        return -EINVAL;
-    return engine_run(engine, format, out);
 }

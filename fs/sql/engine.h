@@ -38,10 +38,10 @@ struct provider {
     int (*fill)(void *arg, struct wanted *const *wanted, size_t n, const struct stop *stop,
                 struct text *why);
     void *arg;
-    uint64_t deadline_ns;                 /* 0: ENGINE_DEADLINE_NS */
-    long memory;                          /* bytes; 0: HEAP_MAX */
-    uid_t uid;                            /* whose share of memory is taken */
-    const struct attached_file *attached; /* statements may ask it, too; NULL: there is none */
+    uint64_t deadline_ns;                   /* 0: ENGINE_DEADLINE_NS */
+    long memory;                            /* bytes; 0: HEAP_MAX */
+    uid_t uid;                              /* whose share of memory is taken */
+    const struct attached_schema *attached; /* statements may ask it, too; NULL: there is none */
 };
 
 /* What a text is. */
@@ -82,5 +82,3 @@ void engine_explain(const struct engine *engine, struct text *out);
 /* Runs what was prepared last and adds its result. -EINVAL: SQLite refused; -ETIMEDOUT, -EINTR;
  * -EFBIG: over the memory limit; or what the provider said. Then nothing is added. */
 int engine_run(struct engine *engine, enum format format, struct text *out);
-/* Prepares and runs one statement of our own; -EINVAL also if it is none. */
-int engine_select(struct engine *engine, const char *sql, enum format format, struct text *out);

@@ -20,6 +20,20 @@ static _Thread_local unsigned asked;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of: */
 static struct shares shares = {.all = HEAP_TOTAL_MAX, .each = HEAP_EACH, .kept = HEAP_KEPT};
 
+static heap_give_share *give_share; /* NULL: these */
+static void *give_arg;
+
+void heap_ask(heap_give_share *give, void *arg)
+{
+    give_share = give;
+    give_arg = arg;
+}
+
+static bool take_share(uid_t uid, size_t bytes)
+{
+    return give_share ? give_share(give_arg, bytes) : shares_take_many(&shares, uid, bytes) == 0;
+}
+
 static bool is_time_to_stop(void)
 {
     return watched && asked++ % CHARGES_BETWEEN_LOOKS == 0 && stop_reason(watched) < 0;
@@ -35,7 +49,7 @@ static bool has_share(struct heap *heap, long used)
     if (more <= 0)
         return true;
     more = (more + PIECE - 1) / PIECE * PIECE;
-    if (shares_take_many(&shares, heap->uid, (size_t)more) < 0)
+    if (!take_share(heap->uid, (size_t)more))
         return false;
     atomic_fetch_add(&heap->taken, more);
     return true;
@@ -153,7 +167,8 @@ void heap_unref(struct heap *heap)
     if (!heap || atomic_fetch_sub(&heap->refs, 1) > 1)
         return;
     pthread_mutex_lock(&lock);
-    shares_give_many(&shares, heap->uid, (size_t)heap->taken);
+    if (!give_share)
+        shares_give_many(&shares, heap->uid, (size_t)heap->taken);
     pthread_mutex_unlock(&lock);
     free(heap);
 }

@@ -36,6 +36,10 @@ void heap_unref(struct heap *heap);
 
 /* Has SQLite count, once for the whole process. -ENOMEM: it doesn't start. */
 int heap_start(void);
+/* Who is asked for the bytes of a user's share in the place of this process, which then counts
+ * none. False: there are no more. To be called while there is one thread. */
+typedef bool heap_give_share(void *arg, size_t bytes);
+void heap_ask(heap_give_share *give, void *arg);
 /* From now on this thread works for this heap (NULL: none). Returns the one before. */
 struct heap *heap_enter(struct heap *heap);
 /* From now on this thread's allocations fail once it is time to stop (NULL: never): SQLite looks

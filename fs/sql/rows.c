@@ -88,15 +88,34 @@ static bool reserve(struct rows *rows, size_t n)
     return true;
 }
 
+/* Where texts go. */
+static void make_texts(struct rows *rows)
+{
+    size_t size = (rows->width + 1) * sizeof *rows->texts;
+
+    if (rows->texts)
+        return;
+    rows->texts = sqlite3_malloc64(size);
+    if (rows->texts)
+        memset(rows->texts, 0, size);
+}
+
+int rows_make(struct rows *rows, size_t n)
+{
+    if (!n || !reserve(rows, n))
+        return rows->error;
+    make_texts(rows);
+    if (!rows->texts)
+        return rows->error = -ENOMEM;
+    memset(rows->words, 0, n * rows->width * sizeof *rows->words);
+    rows->n = n;
+    return 0;
+}
+
 /* Before the first row: where texts go, and what stands in front. */
 static bool begin(struct rows *rows)
 {
-    if (!rows->texts) {
-        size_t size = (rows->width + 1) * sizeof *rows->texts;
-        rows->texts = sqlite3_malloc64(size);
-        if (rows->texts)
-            memset(rows->texts, 0, size);
-    }
+    make_texts(rows);
     if (rows->texts && rows->front) {
         const struct rows_front *front = rows->front;
         rows->blank[0] = texts_add(&rows->texts[0], front->host, strlen(front->host));

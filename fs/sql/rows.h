@@ -63,6 +63,9 @@ void rows_bytes(struct rows *rows, unsigned column, const char *bytes, size_t si
 /* Copies what the text holds, and empties that for the next one. */
 void rows_take(struct rows *rows, unsigned column, struct text *text);
 
+/* Makes n rows, of a table without any, whose words and texts are then filled in by who asks, as
+ * they are in other rows of the same shape. -ENOMEM, -EFBIG. */
+int rows_make(struct rows *rows, size_t n);
 /* Moves all rows of another table of the same shape behind these, and leaves it empty. */
 void rows_append(struct rows *rows, struct rows *from);
 

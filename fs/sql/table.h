@@ -8,6 +8,8 @@
 
 #include "fs/sql/rows.h"
 
+#include <math.h>
+
 struct column {
     const char *name;
     enum column_type type;
@@ -57,6 +59,9 @@ struct bound {
     double least, most;         /* ... REAL: those outside of [least, most] */
     char equal[BOUND_TEXT_MAX]; /* TEXT: only rows with this value are wanted; "": any */
 };
+
+#define UNBOUNDED \
+ ((struct bound){.low = INT64_MIN, .high = INT64_MAX, .least = -INFINITY, .most = INFINITY})
 
 /* What a statement uses of a table. */
 struct use {

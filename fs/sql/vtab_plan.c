@@ -8,16 +8,6 @@
 #define RECORDED_GUESS 100000.0 /* of a recorded one */
 #define MATCH_GUESS 20.0        /* how many times fewer are left by an equality */
 
-static struct bound unbounded(void)
-{
-    return (struct bound){
-        .low = INT64_MIN,
-        .high = INT64_MAX,
-        .least = -INFINITY,
-        .most = INFINITY,
-    };
-}
-
 /* What one constraint says of an integer column. */
 static void narrow_integer(struct bound *b, int op, int64_t value)
 {
@@ -163,7 +153,7 @@ static void note_use(struct vtab_table *t, sqlite3_index_info *info)
     struct wanted *w = &t->wanted;
 
     for (unsigned i = 0; i < t->ncolumns; i++)
-        bounds[i] = unbounded();
+        bounds[i] = UNBOUNDED;
     narrow(t, info, bounds);
     for (unsigned i = t->lead; i < t->ncolumns; i++) {
         widen(&w->use.bounds[t->own[i]], &bounds[i], !t->used);

@@ -23,16 +23,8 @@ int exceptions_top_render(struct file_context *context, struct text *out)
 {
     struct tables_of of;
     const struct provider provider = tables_provider(context, &of);
-    struct engine *engine;
 
-    int r = engine_open(&provider, context->interrupt, &engine);
-    if (r < 0)
-        return r;
     recorded_text(context->recording, RECORDED_EXCEPTIONS, out);
     text_putc(out, '\n');
-    r = engine_select(engine, statement, FORMAT_TABLE, out);
-    if (r < 0)
-        engine_explain(engine, &context->why);
-    engine_close(engine);
-    return r;
+    return query_select(context, &provider, statement, "table", out);
 }

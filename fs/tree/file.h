@@ -12,9 +12,12 @@ struct process;
 struct recording;
 struct registry;
 struct replies;
+struct statement_runner;
 
 struct file_context {
-    struct registry *registry;   /* all known processes */
+    struct registry *registry; /* all known processes */
+    const struct statement_runner
+        *statements;             /* who runs them (tree/query.h); NULL: who is asked */
     struct history *history;     /* NULL: none is kept */
     struct replies *replies;     /* of the command files here */
     const struct access *access; /* who may look at whom */

@@ -2,6 +2,7 @@
  * OpenMetrics text (https://prometheus.io/docs/specs/om/open_metrics_spec/). A family is one
  * statement; what is recorded is there where it is recorded. */
 #include "agent/base/cleanup.h"
+#include "agent/base/clock.h"
 #include "fs/tree/query.h"
 
 #include <string.h>
@@ -62,17 +63,16 @@ static const struct family {
 int metrics_render(struct file_context *context, struct text *out)
 {
     struct tables_of of;
-    const struct provider provider = tables_provider(context, &of);
-    struct engine *engine = NULL;
+    struct provider provider = tables_provider(context, &of);
+    uint64_t until = monotonic_ns() + ENGINE_DEADLINE_NS; /* of all together */
+    int r = 0;
 
-    int r = engine_open(&provider, context->interrupt, &engine);
     for (size_t i = 0; i < ARRAY_SIZE(families) && r == 0; i++) {
+        uint64_t now = monotonic_ns();
+        provider.deadline_ns = now < until ? until - now : 1;
         text_printf(out, "# HELP %s %s\n", families[i].name, families[i].help);
-        r = engine_select(engine, families[i].sql, FORMAT_METRICS, out);
+        r = query_select(context, &provider, families[i].sql, "metrics", out);
     }
-    if (r < 0 && engine)
-        engine_explain(engine, &context->why);
-    engine_close(engine);
     text_puts(out, "# EOF\n");
     return r;
 }

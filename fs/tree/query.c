@@ -22,11 +22,10 @@
 #include <string.h>
 
 struct query {
-    struct file_context *context;
     const struct input *input;
     struct engine *engine;
     enum format format;
-    struct text *said;
+    struct text *said, *why;
     struct outcome *outcome;
     size_t at; /* where in the input the next statement begins */
 };
@@ -52,9 +51,9 @@ static int read_format(struct query *q)
         end--;
     if (format_find(p, (size_t)(end - p), &q->format))
         return 0;
-    text_puts(&q->context->why, "there is no format \"");
-    text_add_escaped(&q->context->why, p, (size_t)(end - p));
-    text_puts(&q->context->why, "\": -- format: csv, json, jsonl, metrics or table");
+    text_puts(q->why, "there is no format \"");
+    text_add_escaped(q->why, p, (size_t)(end - p));
+    text_puts(q->why, "\": -- format: csv, json, jsonl, metrics or table");
     return -EINVAL;
 }
 
@@ -93,26 +92,9 @@ static bool may_go_on(const struct query *q, enum sql_state state)
     return memchr(fresh, '\n', (size_t)(end - fresh)) == end - 1;
 }
 
-/* What else there is to say where no such table of it was found. */
-static void explain_history(struct file_context *context)
-{
-    static const char missing[] = "no such table: history.";
-    struct text *why = &context->why;
-
-    if (!why->data || strncmp(why->data, missing, sizeof missing - 1))
-        return;
-    if (context->process || context->recording)
-        text_puts(why, "\nthe history can be asked in all/query");
-    else if (context->history)
-        text_puts(why, "\nthe history has: " HISTORY_TABLES);
-    else
-        text_puts(why, "\nthe daemon keeps no history: start it with -o history=FILE");
-}
-
 static int complain(struct query *q, int error)
 {
-    engine_explain(q->engine, &q->context->why);
-    explain_history(q->context);
+    engine_explain(q->engine, q->why);
     q->outcome->retake = q->at < q->input->before;
     return error;
 }
@@ -120,12 +102,7 @@ static int complain(struct query *q, int error)
 static int run(struct query *q)
 {
     int r = engine_run(q->engine, q->format, q->said);
-    if (r < 0)
-        return complain(q, r);
-    /* what was read meanwhile may be of a program with more rights that was just executed */
-    return q->context->target
-               ? look_may_all(q->context->access, q->context->principals, q->context->process)
-               : 0;
+    return r < 0 ? complain(q, r) : 0;
 }
 
 /* Finds where the next statement begins, if the text is wrong only because there are two; else
@@ -216,20 +193,37 @@ static int run_all(struct query *q)
     return r < 0 ? r : 0;
 }
 
-int query_feed(const struct provider *provider, struct file_context *context,
-               const struct input *input, struct text *said, struct outcome *outcome)
+int query_feed(const struct provider *provider, const struct interrupt *interrupt,
+               const struct input *input, struct text *said, struct text *why,
+               struct outcome *outcome)
 {
-    struct query q = {.context = context, .input = input, .said = said, .outcome = outcome};
+    struct query q = {.input = input, .said = said, .why = why, .outcome = outcome};
 
-    int r = engine_open(provider, context->interrupt, &q.engine);
+    int r = engine_open(provider, interrupt, &q.engine);
     if (r < 0) {
-        text_puts(&context->why, "out of memory");
+        text_puts(why, "out of memory");
         return r;
     }
     r = run_all(&q);
     engine_close(q.engine);
     outcome->consumed = q.at;
     return r;
+}
+
+/* What else there is to say where no such table of it was found. */
+static void explain_history(struct file_context *context)
+{
+    static const char missing[] = "no such table: history.";
+    struct text *why = &context->why;
+
+    if (!why->data || strncmp(why->data, missing, sizeof missing - 1))
+        return;
+    if (context->process || context->recording)
+        text_puts(why, "\nthe history can be asked in all/query");
+    else if (context->history)
+        text_puts(why, "\nthe history has: " HISTORY_TABLES);
+    else
+        text_puts(why, "\nthe daemon keeps no history: start it with -o history=FILE");
 }
 
 /* The history as the one who asks sees it: the rows that are theirs, or all if they are what the
@@ -259,7 +253,7 @@ struct provider tables_provider(const struct file_context *context, struct table
 {
     bool one = context->process || context->recording;
 
-    of->history = (struct attached_file){0};
+    of->file = (struct attached_file){0};
     of->looker = (struct looker){context->access, *context->principals};
     of->one = (struct subject){context->process, context->target, context->recording, &of->looker};
     of->every = (struct every_process){
@@ -270,11 +264,12 @@ struct provider tables_provider(const struct file_context *context, struct table
         .file = context->file,
     };
     if (context->history && !one)
-        of->history = history_of(context);
+        of->file = history_of(context);
+    of->history = (struct attached_schema){of->file.schema, &attached_file_ops, &of->file};
     return (struct provider){
         .tables = &python_tables,
         .many = !one,
-        .attached = of->history.path ? &of->history : NULL,
+        .attached = of->file.path ? &of->history : NULL,
         .fill = one ? scene_provide : every_process_provide,
         .arg = one ? (void *)&of->one : (void *)&of->every,
         .uid = context->principals->opener->who.fsuid,
@@ -293,6 +288,30 @@ static int provide_one(void *arg, struct wanted *const *wanted, size_t n, const 
     return scene_provide(&of->one, wanted, n, stop, why);
 }
 
+/* By whom statements are run, which may be this process. */
+static int feed(struct file_context *context, const struct provider *provider,
+                const struct input *input, struct text *said, struct outcome *outcome)
+{
+    const struct statement_runner *runner = context->statements;
+
+    return runner ? runner->feed(runner->arg, provider, context->interrupt, input, said,
+                                 &context->why, outcome)
+                  : query_feed(provider, context->interrupt, input, said, &context->why, outcome);
+}
+
+int query_select(struct file_context *context, const struct provider *provider, const char *sql,
+                 const char *format, struct text *out)
+{
+    _cleanup_(text_deinit) struct text text = TEXT_INIT;
+    struct outcome outcome = {0};
+
+    text_printf(&text, "-- format: %s\n%s", format, sql);
+    if (text.error)
+        return text.error;
+    const struct input input = {.text = text.data, .size = text.size, .last = true};
+    return feed(context, provider, &input, out, &outcome);
+}
+
 int query_run(struct file_context *context, const struct input *input, struct text *said,
               struct outcome *outcome)
 {
@@ -303,6 +322,14 @@ int query_run(struct file_context *context, const struct input *input, struct te
         provider.fill = provide_one;
         provider.arg = &of;
     }
-
-    return query_feed(&provider, context, input, said, outcome);
+    int r = feed(context, &provider, input, said, outcome);
+    if (r < 0)
+        explain_history(context);
+    if (!context->target)
+        return r;
+    /* what was read meanwhile may be of a program with more rights that was just executed */
+    int looked = look_may_all(context->access, context->principals, context->process);
+    if (looked < 0)
+        text_clear(said);
+    return looked < 0 ? looked : r;
 }

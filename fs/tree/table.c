@@ -23,23 +23,17 @@ int table_render(struct file_context *context, struct text *out)
 {
     struct tables_of of;
     const struct provider provider = tables_provider(context, &of);
-    struct engine *engine;
     char name[32], sql[64];
 
     int r = name_of(context->file, name, sizeof name);
-    if (r == 0)
-        r = engine_open(&provider, context->interrupt, &engine);
     if (r < 0)
         return r;
     snprintf(sql, sizeof sql, "SELECT * FROM %s", name);
-    r = engine_select(engine, sql, FORMAT_CSV, out);
-    if (r < 0)
-        engine_explain(engine, &context->why);
+    r = query_select(context, &provider, sql, "csv", out);
     if (r == -EOPNOTSUPP && context->process) {
         context->noted = r;
         snprintf(sql, sizeof sql, "SELECT * FROM %s LIMIT 0", name);
-        r = engine_select(engine, sql, FORMAT_CSV, out);
+        r = query_select(context, &provider, sql, "csv", out);
     }
-    engine_close(engine);
     return r;
 }

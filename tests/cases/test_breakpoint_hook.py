@@ -129,6 +129,17 @@ def test_end(program, way):
         daemon.start()
 
 
+def test_as_long_as_a_file(program):
+    with open(program.directory / "breakpoints", "a", encoding="utf-8") as file:
+        file.write("here stop breakpoint()\n")
+        file.flush()
+        assert program.ask("sys.breakpointhook is before") == "False"
+        program.target.send("work(1)")
+        program.held()
+    assert program.target.readline() == "None"  # it was held, so nothing else was called
+    eventually(lambda: program.ask("sys.breakpointhook is before") == "True", what="that it is put back")
+
+
 def test_child_after_fork(program):
     """Nothing is set there: what stood there before is called."""
     program.ask("setattr(sys, 'breakpointhook', own)")

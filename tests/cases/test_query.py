@@ -1,5 +1,6 @@
 """query: SQL over a live process. What it says is held against what the victim, /proc and SQLite
 say by themselves."""
+import contextlib
 import errno
 import itertools
 import json
@@ -671,8 +672,13 @@ def test_interrupted(probe, any_python, what, number):
                               stderr=subprocess.PIPE, start_new_session=True)
 
     def busy():
-        fields = pathlib.Path(f"/proc/{probe.pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
+        """Of the daemon, and of what runs statements: that has ended, or not."""
+        total = 0
+        for pid in probe.pid, *(pid for pid, name in probe.children().items() if name == "probefs-sql"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                total += sum(map(int, fields[11:15]))
+        return total
 
     rest = busy()
     eventually(lambda: busy() - rest > 10, what="the statement")

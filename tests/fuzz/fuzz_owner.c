@@ -1,6 +1,8 @@
-/* The replies of an owner process that somebody has taken over: any messages. What is made of them
- * keeps all limits, and nothing in it drives a terminal or names what isn't there. */
+/* The messages of a process that somebody has taken over: the replies of one that reads others, and
+ * what one that runs statements asks and tells. What is made of them keeps all limits, and nothing
+ * in it drives a terminal or names what isn't there. */
 #include "fs/owner/message.h"
+#include "fs/owner/sql_message.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -48,7 +50,78 @@ static void check_examined(const struct owner_answer *answer)
     check_word(examined.membership.role, sizeof examined.membership.role);
 }
 
-/* The first two bytes say what is asked; then messages, each after its size. */
+static void check_bound(const struct bound *bound)
+{
+    if (bound->least != bound->least || bound->most != bound->most ||
+        strnlen(bound->equal, sizeof bound->equal) == sizeof bound->equal)
+        abort();
+}
+
+/* What a statement's process asks of tables. */
+static void check_wanted(const char *message, size_t size)
+{
+    size_t n = size % (python_tables.n + 2);
+    struct wanted *wanted;
+
+    if (sql_wanted_read(message, size, &wanted, &n) < 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const struct table *table = wanted[i].table;
+        if (table < python_tables.items || table >= python_tables.items + python_tables.n ||
+            (table->ncolumns < 64 && wanted[i].use.columns >> table->ncolumns))
+            abort();
+        for (size_t k = 0; k < i; k++)
+            if (wanted[k].table == table)
+                abort();
+        for (size_t k = 0; k < TABLE_COLUMNS_MAX; k++)
+            check_bound(&wanted[i].use.bounds[k]);
+        check_bound(&wanted[i].pid);
+        check_bound(&wanted[i].rank);
+    }
+    free(wanted);
+}
+
+/* What it wants columns of a file to be compared with. */
+static void check_values(const char *message, size_t size)
+{
+    sqlite3_stmt *stmt;
+    sqlite3 *db;
+
+    if (sqlite3_open(":memory:", &db) != SQLITE_OK ||
+        sqlite3_prepare_v2(db, "SELECT ?4, ?5, ?6", -1, &stmt, NULL) != SQLITE_OK)
+        abort();
+    if (sql_values_bind(message, size, stmt, 3) == 0 && sqlite3_step(stmt) != SQLITE_ROW)
+        abort();
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+}
+
+static void check_done(const char *message, size_t size)
+{
+    struct sql_done done;
+
+    if (size < sizeof done)
+        return;
+    memcpy(&done, message, sizeof done);
+    if (sql_done_is_sane(&done, 1000) &&
+        (done.error > 0 || done.consumed > 1000 || done.said > TEXT_MAX ||
+         done.passing > done.said || done.why > SQL_WHY_MAX))
+        abort();
+}
+
+static void check_statement(const uint8_t *data, size_t size)
+{
+    char *message = malloc(size ? size : 1); /* no more, for the sanitizer */
+
+    memcpy(message, data, size);
+    check_wanted(message, size);
+    check_values(message, size);
+    check_done(message, size);
+    free(message);
+}
+
+/* The first two bytes say what is asked; then messages, each after its size. From 128 on it is one
+ * of a statement's process. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const enum owner_op ops[] = {OWNER_RENDER, OWNER_LIST, OWNER_EXAMINE, OWNER_STACKS};
@@ -59,6 +132,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size < 2)
         return 0;
+    if (data[0] >= 128) {
+        check_statement(data + 2, size - 2);
+        return 0;
+    }
     call.op = ops[data[0] % ARRAY_SIZE(ops)];
     call.value = data[0] / ARRAY_SIZE(ops) % STACKS_FORMS;
     call.entry = data[1] % layout_size;

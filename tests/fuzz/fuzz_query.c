@@ -19,8 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t first = size ? data[0] % size : 0;
 
     for (int piece = 0; piece < 3; piece++) {
-        struct file_context context = {0};
-        struct text said = TEXT_INIT;
+        struct text said = TEXT_INIT, why = TEXT_INIT;
         struct outcome outcome = {0};
         size_t before = pending.size;
         if (size && piece < 2)
@@ -29,16 +28,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!pending.size)
             continue;
         const struct input input = {pending.data, pending.size, before, piece == 2};
-        int r = query_feed(&provider, &context, &input, &said, &outcome);
+        int r = query_feed(&provider, NULL, &input, &said, &why, &outcome);
         if (outcome.consumed > pending.size || outcome.passing > said.size ||
-            (r < 0 && !context.why.size && r != -ENOMEM))
+            (r < 0 && !why.size && r != -ENOMEM))
             abort();
         if (r < 0)
             outcome.consumed = pending.size;
         memmove(pending.data, pending.data + outcome.consumed, pending.size - outcome.consumed + 1);
         pending.size -= outcome.consumed;
         text_deinit(&said);
-        text_deinit(&context.why);
+        text_deinit(&why);
     }
     text_deinit(&pending);
     return 0;

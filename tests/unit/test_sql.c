@@ -526,7 +526,7 @@ struct writing {
     struct provider from;
     struct text pending, reply;
     size_t passing;
-    struct file_context context;
+    struct text why;
 };
 
 static int write_piece(struct writing *w, const char *piece, size_t size, bool last)
@@ -540,15 +540,15 @@ static int write_piece(struct writing *w, const char *piece, size_t size, bool l
         return 0;
     const struct input input = {
         .text = w->pending.data, .size = w->pending.size, .before = before, .last = last};
-    w->context = (struct file_context){0};
-    int r = query_feed(&w->from, &w->context, &input, &said, &outcome);
+    w->why = TEXT_INIT;
+    int r = query_feed(&w->from, NULL, &input, &said, &w->why, &outcome);
     if (outcome.retake)
         text_truncate(&w->reply, w->reply.size - w->passing);
     w->passing = outcome.passing + (outcome.retake || outcome.consumed ? 0 : w->passing);
     text_add(&w->reply, said.data, said.size);
     if (r < 0) {
         text_puts(&w->reply, "error: ");
-        text_add(&w->reply, w->context.why.data, w->context.why.size);
+        text_add(&w->reply, w->why.data, w->why.size);
         outcome.consumed = w->pending.size;
     }
     CHECK(outcome.consumed <= w->pending.size);
@@ -556,7 +556,7 @@ static int write_piece(struct writing *w, const char *piece, size_t size, bool l
             w->pending.size - outcome.consumed + 1);
     w->pending.size -= outcome.consumed;
     text_deinit(&said);
-    text_deinit(&w->context.why);
+    text_deinit(&w->why);
     return r;
 }
 
