@@ -10,11 +10,16 @@
 #define NAME_BYTES_MAX 64    /* of a variable that is of interest */
 #define VALUE_BYTES_MAX 1024 /* a longer one isn't taken */
 
+#define BATCH 64 /* variables whose names are copied at once */
+
 struct reading {
     const struct offsets *offsets;
     struct view *view;
     struct text *out;
     size_t before; /* bytes that were in it */
+    uint64_t *at;  /* where in the module's dict `environ` was */
+    uint64_t keys[BATCH], values[BATCH];
+    size_t n;
     bool found;
 };
 
@@ -48,49 +53,59 @@ static const char *read_bytes(struct reading *r, uint64_t object, size_t max, si
                                    (uint32_t)length);
 }
 
-static int visit_variable(void *arg, uint64_t key, uint64_t value)
+static void add_variable(struct reading *r, uint64_t key, uint64_t value)
 {
-    struct reading *r = arg;
     char name[NAME_BYTES_MAX + 2];
     size_t size;
 
     const char *bytes = read_bytes(r, key, NAME_BYTES_MAX, &size);
     if (!bytes || memchr(bytes, 0, size))
-        return 0;
+        return;
     memcpy(name, bytes, size);
     memcpy(name + size, "=", 2);
     if (!is_wanted(name))
-        return 0;
+        return;
     bytes = read_bytes(r, value, VALUE_BYTES_MAX, &size);
     if (!bytes || memchr(bytes, 0, size) || r->out->size + size > ENVIRONMENT_BYTES_MAX)
-        return 0;
+        return;
     text_puts(r->out, name);
     text_add(r->out, bytes, size);
     text_add(r->out, "", 1);
-    return 0;
 }
 
-static int visit_global(void *arg, const struct local *global)
+static void add_batch(struct reading *r)
+{
+    objects_prefetch(r->view, r->keys, r->n);
+    for (size_t i = 0; i < r->n; i++)
+        add_variable(r, r->keys[i], r->values[i]);
+    r->n = 0;
+}
+
+static int visit_variable(void *arg, uint64_t key, uint64_t value)
 {
     struct reading *r = arg;
-    uint64_t dict;
 
-    if (!global->name || !str_equals(r->view, r->offsets, global->name, "environ"))
-        return 0;
-    int e = instance_attribute(r->view, r->offsets, global->reference, "_data", &dict);
-    if (e == 0)
-        e = dict_iterate(r->view, r->offsets, dict, visit_variable, r, NULL);
-    r->found = e == 0 || e == -E2BIG;
-    return 1;
+    r->keys[r->n] = key;
+    r->values[r->n++] = value;
+    if (r->n == BATCH)
+        add_batch(r);
+    return 0;
 }
 
 static int read_os(void *arg, struct view *view, const struct import *module)
 {
     struct reading *r = arg;
-    uint64_t left;
+    uint64_t environ, dict;
 
     r->view = view;
-    globals_iterate(view, r->offsets, module->object, visit_global, r, &left);
+    r->n = 0;
+    int e = global_lookup(view, r->offsets, module->object, "environ", r->at, &environ);
+    if (e == 0)
+        e = instance_attribute(view, r->offsets, environ, "_data", &dict);
+    if (e == 0)
+        e = dict_iterate(view, r->offsets, dict, visit_variable, r, NULL);
+    add_batch(r);
+    r->found = e == 0 || e == -E2BIG;
     return 0;
 }
 
@@ -111,6 +126,7 @@ int environment_read(struct target *target, struct text *out)
         .offsets = &target->runtime.offsets,
         .out = out,
         .before = out->size,
+        .at = &target->names_at.environ,
     };
 
     int r = imports_read_one(target, is, "os", &reader, &reading);

@@ -27,6 +27,7 @@ struct torch_its_group {
     char backend[32]; /* "": unknown */
     int64_t size;     /* processes; -1: unknown */
     int64_t rank;     /* of this one in it; -1: unknown */
+    int64_t timeout;  /* ms that its collectives wait at most, where asked for; -1: unknown */
 };
 
 struct torch_groups {
@@ -37,3 +38,5 @@ struct torch_groups {
 
 /* torch_group_read() of all groups: -ENOENT only where there is none at all. */
 int torch_groups_read(struct target *target, struct torch_groups *out);
+/* The same with their timeouts, which takes longer. */
+int torch_timeouts_read(struct target *target, struct torch_groups *out);

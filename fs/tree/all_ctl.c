@@ -1,11 +1,14 @@
 /* all/ctl, and that of a job: each line is a verb of <pid>/ctl, done in every process that its
  * opener and its writers may control, side by side; `on 0,2-3` in front: in these ranks themselves.
  * `stop all` holds all of them at their next line, `stop all LOCATION` each where it comes there.
- */
+ * Whoever is held is told how long the others wait for it: that is read from outside, since a rank
+ * that hangs with its GIL could not be asked. */
 #include "fs/tree/everywhere.h"
 
 #include "agent/base/cleanup.h"
+#include "fs/base/array.h"
 #include "fs/base/caret.h"
+#include "fs/process/torch_group.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,14 +22,55 @@ struct line {
     char text[];
 };
 
+#define TIMEOUTS_MAX 8 /* that are told of one process */
+
+static int by_timeout(const void *x, const void *y)
+{
+    const struct torch_its_group *a = x, *b = y;
+
+    if (a->timeout != b->timeout)
+        return a->timeout < b->timeout ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+/* "Timeouts: 60 s of group 1, 1800 s of groups 0, 2": those that are known, the shortest first. */
+static void add_its_timeouts(struct target *target, struct text *said)
+{
+    _cleanup_free_ struct torch_groups *groups = calloc(1, sizeof *groups);
+    int64_t before = -1;
+    size_t told = 0, known = 0;
+
+    if (!groups || torch_timeouts_read(target, groups) < 0)
+        return;
+    array_sort(groups->items, groups->n, sizeof *groups->items, by_timeout);
+    for (size_t i = 0; i < groups->n; i++) {
+        const struct torch_its_group *group = &groups->items[i];
+        if (group->timeout < 0 || !*group->name || known++ >= TIMEOUTS_MAX)
+            continue;
+        if (group->timeout == before)
+            text_printf(said, ", %s", group->name);
+        else
+            text_printf(said, "%s%g s of group %s",
+                        told++ ? "; " : "Timeouts: ", (double)group->timeout / 1e3, group->name);
+        before = group->timeout;
+    }
+    if (known > TIMEOUTS_MAX)
+        text_printf(said, " and %zu more", known - TIMEOUTS_MAX);
+    if (known)
+        text_putc(said, '\n');
+}
+
 static int run(const void *of, struct file_context *context, struct text *said,
                struct outcome *outcome)
 {
     const struct line *line = of;
     const struct input input = {.text = line->text, .size = line->size, .last = true};
 
-    return line->is_set ? breakpoints_run(context, &input, said, outcome)
-                        : ctl_run(context, &input, said, outcome);
+    int r = line->is_set ? breakpoints_run(context, &input, said, outcome)
+                         : ctl_run(context, &input, said, outcome);
+    if (r != -EINVAL && line->holds && context->target)
+        add_its_timeouts(context->target, said);
+    return r;
 }
 
 /* What is behind a word that a text begins with; NULL: it doesn't. */
@@ -79,10 +123,12 @@ static void add_timeouts(const struct everywhere *all, struct text *said)
 {
     const char *launcher = all->items[0].who.of.launcher;
 
-    text_puts(said, "Timeouts go on meanwhile: that of torch.distributed's groups, 30 min unless "
-                    "the job says otherwise, with NCCL 10 min in newer versions");
+    text_puts(said, "Timeouts go on meanwhile, those of torch.distributed's groups: one that isn't "
+                    "told above isn't known, it is 30 min unless the job says otherwise, with NCCL "
+                    "10 min in newer versions");
     if (!strcmp(launcher, "torchrun"))
-        text_puts(said, "; torchrun ends all ranks here once one has exited");
+        text_puts(said, "; torchrun has none for ranks that are held, but ends all ranks here once "
+                        "one has exited");
     text_puts(said, ".\n");
 }
 

@@ -4,7 +4,10 @@ import os
 import random
 import re
 import select
+import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -243,6 +246,48 @@ def test_workers_before_any_job_was_listed(probe, any_python, look):
         assert look(of) == [of.pid]
     finally:
         of.close()
+
+
+def test_under_mpirun(probe):
+    """Open MPI's own, with what it puts into the environment of its ranks."""
+    if not shutil.which("mpirun"):
+        pytest.skip("mpirun is not installed (Debian: openmpi-bin)")
+    mpirun = subprocess.Popen(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable, "-c",
+                               "import threading; threading.Event().wait()"], stdin=subprocess.DEVNULL)
+
+    def its_job():
+        for name in os.listdir(probe.path / "jobs"):
+            with contextlib.suppress(OSError):
+                said = status(probe, name)
+                if said.get("Launcher") == "openmpi" and said["Here"] == "0-2":
+                    return name, said
+        assert mpirun.poll() is None, "mpirun has ended"
+    try:
+        name, said = eventually(its_job, 120, "its job")
+        assert said.pop("Started")[:2] == "20"
+        assert said == {"Job": name, "World": "3", "Here": "0-2", "Missing": "none", "Workers": "0",
+                        "Launcher": "openmpi", "Uid": str(os.getuid())}
+        assert len(set(links(probe.path / "jobs" / name / "ranks").values())) == 3
+        said = reply(probe.path / "jobs" / name / "eval", "on 1-2\n"
+                     "__import__('os').environ['OMPI_COMM_WORLD_LOCAL_RANK']\n")
+        assert said == "rank 1 (1): '1'\nrank 2 (1): '2'\n"
+    finally:
+        mpirun.terminate()
+        mpirun.wait(patience(60))
+
+
+def test_under_srun(probe, any_python):
+    """A stand-in for Slurm: two of the four tasks of a step, on this of its nodes, as srun(1) says what they get."""
+    step = {"SLURM_JOB_ID": str(random.randrange(10**6, 10**9)), "SLURM_STEP_ID": "3", "SLURM_NTASKS": "4",
+            "SLURM_NNODES": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NODEID": "1", "SLURMD_NODENAME": "b"}
+    tasks = [any_python.run_source(WAIT, env={**step, "SLURM_PROCID": str(2 + i), "SLURM_LOCALID": str(i)})
+             for i in range(2)]
+    name = f"{step['SLURM_JOB_ID']}.3"
+    said = status(probe, name)
+    assert said.pop("Started")[:2] == "20"
+    assert said == {"Job": name, "World": "4", "Here": "2-3", "Missing": "none", "Workers": "0",
+                    "Launcher": "slurm", "Uid": str(os.getuid())}
+    assert links(probe.path / "jobs" / name / "ranks") == {"2": tasks[0].pid, "3": tasks[1].pid}
 
 
 @pytest.mark.python(minimum=(3, 9))

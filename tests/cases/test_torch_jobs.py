@@ -2,6 +2,7 @@
 
 Needs an interpreter that can import torch: Debian's python3-torch."""
 import errno
+import json
 import os
 import random
 import re
@@ -21,6 +22,7 @@ ONE = {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # Debian builds without libuv,
 # CASE WORLD BAD PORT HOW: one rank of a job, or what starts them; rank BAD does at its fifth step what CASE says
 RANKS = """
 import ctypes, os, sys, time
+from datetime import timedelta
 import torch, torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
@@ -85,8 +87,8 @@ def train(rank):
     if how == "tcp":
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     else:
-        dist.init_process_group("gloo")
-    other = dist.new_group()
+        dist.init_process_group("gloo", timeout=timedelta(seconds=1234.5))
+    other = dist.new_group(timeout=timedelta(minutes=2))
     if case == "wrapped":
         train_wrapped(rank)
     if case == "newer":
@@ -182,6 +184,10 @@ def test_a_rank_in_another_collective(probe, ranks):
     folded = (probe.path / "jobs" / job / "stacks.folded").read_text()
     assert re.search(r"gloo::\w*barrier|ProcessGroupGloo::AsyncWork::execute", folded)
     assert reply(probe.path / "jobs" / job / "eval", "step\n") == "ranks 0-3 (4): 5\n"
+    # who is held is told how long the others wait
+    said = reply(probe.path / "jobs" / job / "ctl", "on 0-1 pause for 5m\n")
+    assert re.search(r"^ranks 0-1 \(2\):\n(  .*\n)+  Timeouts: 120 s of group 1; 1234.5 s of group 0\n", said), said
+    reply(probe.path / "jobs" / job / "ctl", "continue\n")
     # and in one glance
     said = collectives(probe, job)
     assert list(said) == ["group 0 (default), gloo, 4 ranks", "group 1, gloo, 4 ranks"]
@@ -249,6 +255,70 @@ def test_newer_ways(probe, ranks, newer_torch):  # noqa: F811
     said = stand("wait_tensor")
     assert re.match(r"has begun #\d+; in wait_tensor float32\[3, 2\]( for \S+ s)?, by train_functionally \(",
                     said["rank 0 (1)"])
+
+
+def flown(number, **more):
+    """An entry of PyTorch's Flight Recorder, as 2.14 writes it."""
+    return {"collective_seq_id": number + 1, "input_dtypes": ["Float"], "input_sizes": [[2, 3]], "is_p2p": False,
+            "op_id": number + 1, "output_dtypes": ["Float"], "output_sizes": [[2, 3]], "p2p_seq_id": 0, "pg_id": 0,
+            "process_group": ["0", "default_pg"], "profiling_name": "gloo:all_reduce", "record_id": number,
+            "retired": False, "state": "scheduled", "time_created_ns": (1700000000 + number) * 10**9,
+            "time_discovered_completed_ns": 0, "time_discovered_started_ns": 0, "timeout_ms": 1800000, **more}
+
+
+FLOWN = "SELECT seq, start, duration, op, shape, dtype, bytes, state FROM collectives WHERE source = 'torch'"
+
+
+def test_what_pytorch_has_recorded(probe, ranks):
+    """A stand-in for its Flight Recorder, which PyTorch 1.13 hasn't: what is made of what it says, whatever that is."""
+    job = probe.path / "jobs" / ranks("skip", world=1)
+    ranks.targets[0].expect("stepped", timeout=120)
+
+    def has(text):
+        reply(job / "eval", f"torch._C._distributed_c10d._dump_fr_trace_json = lambda: {text.encode()!r}\n")
+        return reply(job / "ctl", "record collectives on\n")
+
+    def taken(n):
+        return eventually(lambda: [rows for rows in [ask(job / "query", FLOWN)] if len(rows) == n], what=f"{n} rows")[0]
+    entries = [flown(0, retired=True), flown(1, time_discovered_completed_ns=1700000001500000000, state="completed"),
+               flown(2, is_p2p=True, input_dtypes=["Long", "Int"], input_sizes=[[], [1]], profiling_name="gloo:send")]
+    assert "Flight Recorder has 3 of before" in has(json.dumps({"entries": entries}))
+    assert [list(row.values()) for row in taken(3)] == [
+        ["1", "1700000000.0", "", "all_reduce", "2, 3", "float32", "24", "retired"],
+        ["2", "1700000001.0", "0.5", "all_reduce", "2, 3", "float32", "24", "completed"],
+        ["", "1700000002.0", "", "send", "", "int64", "8", "scheduled"]]
+    # each time what came since, and nothing twice
+    assert "Flight Recorder has 1 of before" in has(json.dumps({"entries": [*entries, flown(3, input_sizes=[])]}))
+    assert taken(4)[-1]["shape"] == ""
+    reply(job / "ctl", "record collectives off\n")
+    assert "Flight Recorder" not in has(json.dumps({"entries": [*entries, flown(3)]}))
+    for wrong in ("", "[]", "{}", '{"entries": [{}]}', '{"entries": 5}', '{"entries": [{"record_id": "a"}]}',
+                  json.dumps({"entries": [flown(1 << 70)]}), json.dumps({"entries": [flown(5, time_created_ns=10**400)]}),
+                  json.dumps({"entries": [flown(5, process_group=[])]})):
+        assert "isn't understood" in has(wrong), wrong
+    has(json.dumps({"entries": [flown(6, process_group=[None], state=7, input_sizes=[[-1]], collective_seq_id="x")]}))
+    assert list(taken(5)[-1].values()) == ["", "1700000006.0", "", "all_reduce", "", "", "", "7"]
+    assert "Record: collectives on" in (probe.path / str(ranks.targets[0].pid) / "ctl").read_text()
+
+
+def test_pytorchs_own_recorder(probe, ranks, newer_torch):  # noqa: F811
+    """The real one: it has what was called before anybody recorded, numbered as PyTorch counts."""
+    name = ranks("skip", python=newer_torch)
+    job = probe.path / "jobs" / name
+    eventually(lambda: "evaluate" in str(stacks(probe, name)[1]), 120, "rank 3 in its barrier")
+    all_wait(probe, name)
+    said = reply(job / "ctl", "record collectives on\n")
+    if "Flight Recorder has" not in said:
+        pytest.skip("this PyTorch has no Flight Recorder for gloo")
+    last = "SELECT rank, max(seq) AS seq, op, state FROM collectives WHERE source = 'torch' AND group_name = '0' " \
+        "GROUP BY rank ORDER BY rank"
+    rows = eventually(lambda: [rows for rows in [ask(job / "query", last)] if len(rows) == 4], what="their rows")[0]
+    assert [row["op"] for row in rows] == ["all_reduce"] * 4
+    assert len({row["seq"] for row in rows[:3]}) == 1 and int(rows[0]["seq"]) == int(rows[3]["seq"]) + 1
+    assert [row["state"] for row in rows[:3]] == ["scheduled"] * 3
+    # and what its groups were made with lies elsewhere than in 1.13
+    said = reply(job / "ctl", "on 0 pause for 5m\n")
+    assert "  Timeouts: 120 s of group 1; 1234.5 s of group 0\n" in said, said
 
 
 def test_ranks_that_no_environment_has(probe, ranks):
@@ -346,6 +416,11 @@ def test_a_rank_that_hangs_in_c(probe, ranks):
     eventually(lambda: "hang_in_c" in str(stacks(probe, job)[1]), 120, "rank 3 in C")
     said = all_wait(probe, job)
     assert next(iter(said)) == "rank 3 (1)" and said["rank 3 (1)"][1][0] == "hang_in_c"
+    # from outside: it isn't asked, and nobody waits for it
+    said = reply(probe.path / "jobs" / job / "ctl", "stop all for 5m\n")
+    assert re.search(r"^rank 3 \(1\):\n(  .*\n)*  Timeouts: 120 s of group 1; 1234.5 s of group 0\n", said, re.M), said
+    assert said.count("Timeouts: 120 s") == 2
+    reply(probe.path / "jobs" / job / "ctl", "continue\n")
     said = reply(probe.path / "jobs" / job / "eval", "step\n")
     assert said.startswith("ranks 0-2 (3): 5\nrank 3 (1): error: ") and "GIL" in said
     fd = os.open(probe.path / "jobs" / job / "eval", os.O_RDWR)

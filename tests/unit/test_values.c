@@ -1,6 +1,7 @@
 /* Objects laid out by hand, right and wrong ones. That real interpreters lay them out in this way
  * is what tests/cases/test_locals.py shows; here the wrong ones count. */
 #include "fs/remote/objects/values.h"
+#include "agent/base/cleanup.h"
 #include "tests/unit/check.h"
 #include "tests/unit/image.h"
 
@@ -122,6 +123,14 @@ static void test_dicts(void)
     CHECK_INT(dict_lookup_str(view, o, dict, "c", &found), -ENOENT);
     CHECK_INT(dict_lookup_str(view, o, keys[0], "c", &found), -EINVAL);
     CHECK_INT(dict_lookup_str(view, o, 0x18, "c", &found), -EFAULT);
+    static const uint64_t asked_at[] = {0, 1, 2, 3, UINT64_MAX}; /* the third entry is "b" */
+    for (size_t i = 0; i < ARRAY_SIZE(asked_at); i++) {
+        uint64_t at = asked_at[i];
+        found = 0;
+        CHECK_INT(dict_lookup_again(view, o, dict, "b", &at, &found), 0);
+        CHECK(found == keys[0] && at == 2);
+        CHECK_INT(dict_lookup_again(view, o, dict, "c", &at, &found), -ENOENT);
+    }
 
     image_put64(&image, table, o->keys_nentries, UINT64_MAX);
     shows(dict, "{<unreadable>}");

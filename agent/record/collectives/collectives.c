@@ -1,5 +1,6 @@
-/* The collectives of torch.distributed. What finds them is Python (collectives.py), in a namespace
- * of its own; here is what it writes its rows with, which must not take long.
+/* The collectives of torch.distributed. What finds them is Python (collectives.py, and flight.py
+ * those that PyTorch itself has recorded), in a namespace of its own; here is what it writes its
+ * rows with, which must not take long.
  *
  * How far each group has come is looked at by Python's thread, ten times a second. */
 #include "agent/base/clock.h"
@@ -18,14 +19,17 @@
 #define SHAPE_MAX 96
 #define BEGIN_ARGUMENTS 3
 #define COUNT_ARGUMENTS 6
+#define FLOWN_ARGUMENTS 10
 
 static const struct embedded sources[] = {
+    {"<probefs flight>", source_flight},
     {"<probefs collectives>", source_collectives},
     {NULL, NULL},
 };
 
 static bool samples; /* the main interpreter is recorded; read without the GIL */
 static uint64_t hint;
+static int64_t last_flown = -1; /* number of PyTorch's last entry that is a row; under the GIL */
 
 /* What Python keeps of a row. */
 struct ticket {
@@ -260,12 +264,55 @@ static PyObject *count(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
     return bytes ? Py_BuildValue("(Od)", bytes, row.start) : NULL;
 }
 
+/* last_flown(): the number of the last one that flown() wrote, -1: none. */
+static PyObject *tell_last_flown(PyObject *capsule, PyObject *nothing)
+{
+    return PyLong_FromLongLong(last_flown);
+}
+
+/* flown(number, group, seq, start, duration, op, shape, dtype, bytes, state): a row of what PyTorch
+ * has recorded. Whether rows can be written. */
+static PyObject *flown(PyObject *capsule, PyObject *const *args, Py_ssize_t n)
+{
+    struct ring *ring = recorder_ring(RECORDED_COLLECTIVES);
+
+    if (n != FLOWN_ARGUMENTS)
+        return PyErr_Format(PyExc_TypeError, "flown() takes %d arguments", FLOWN_ARGUMENTS);
+    if (!ring)
+        return PyBool_FromLong(false);
+    struct collectives_row row = {
+        .source = {"torch", 5},
+        .tid = RING_NULL_INTEGER,
+        .group_name = recorder_text(args[1]),
+        .group_size = RING_NULL_INTEGER,
+        .group_rank = RING_NULL_INTEGER,
+        .seq = integer_of(args[2]),
+        .start = PyFloat_AsDouble(args[3]),
+        .duration = args[4] == Py_None ? (double)NAN : PyFloat_AsDouble(args[4]),
+        .op = recorder_text(args[5]),
+        .shape = recorder_text(args[6]),
+        .dtype = recorder_text(args[7]),
+        .bytes = integer_of(args[8]),
+        .peer = RING_NULL_INTEGER,
+        .lineno = RING_NULL_INTEGER,
+        .state = recorder_text(args[9]),
+    };
+    int64_t number = PyLong_AsLongLong(args[0]);
+    if (PyErr_Occurred())
+        return NULL;
+    collectives_append(ring, &row, NULL);
+    last_flown = number;
+    return PyBool_FromLong(true);
+}
+
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wcast-function-type" /* how CPython has it for METH_FASTCALL */
 static PyMethodDef definitions[] = {
     {"begin", (PyCFunction)begin, METH_FASTCALL, NULL},
     {"end", end, METH_O, NULL},
     {"count", (PyCFunction)count, METH_FASTCALL, NULL},
+    {"last_flown", tell_last_flown, METH_NOARGS, NULL},
+    {"flown", (PyCFunction)flown, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 #pragma GCC diagnostic pop
@@ -320,7 +367,11 @@ static void collectives_off(struct interpreter *interpreter, char words[PROTO_WO
     embedded_drop(namespace);
 }
 
-static void collectives_forget(void) { samples = false; }
+static void collectives_forget(void)
+{
+    samples = false;
+    last_flown = -1;
+}
 
 /* Writes down how many collectives have begun in each group, if that is recorded: only then this
  * takes the GIL. */

@@ -122,7 +122,7 @@ def on():
     if not hasattr(torch, "nn") or not hasattr(module(), "_pg_map"):
         return 11, "torch is just being imported: try again"
     if live:
-        return 0, ""
+        return 0, read_flight()[2:]
     off()
     live.update(facts=facts(torch), begin=_probe.begin, end=_probe.end, works=works)
     for name in OPERATIONS:
@@ -130,7 +130,7 @@ def on():
     if hasattr(bindings, "Work"):
         replace(bindings.Work, "wait", lambda original: awaited(original, live))
     sample()
-    return 0, "those that C++ calls itself are only counted"
+    return 0, "those that C++ calls itself are only counted" + read_flight()
 
 
 def off():
@@ -142,6 +142,7 @@ def off():
     known.clear()
     counted.clear()
     works.clear()
+    flight.clear()
 
 
 def checks_first():
@@ -155,6 +156,7 @@ def sample():
     """Looks how far each group has come. Of very many results that nobody waits for the first ones are given up."""
     while len(works) > WORKS_MAX:
         works.pop(next(iter(works)), None)
+    write_flight()
     if checks_first():
         return
     for group in list(getattr(module(), "_pg_map", ()))[:GROUPS_MAX]:

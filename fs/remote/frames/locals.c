@@ -252,3 +252,18 @@ int globals_iterate(struct view *view, const struct offsets *offsets, uint64_t m
     *left = used > batch.seen ? used - batch.seen : 0;
     return r;
 }
+
+int global_lookup(struct view *view, const struct offsets *offsets, uint64_t module,
+                  const char *name, uint64_t *at, uint64_t *value)
+{
+    struct object_class class;
+    uint64_t dict;
+
+    if (object_classify(view, offsets, module, &class) < 0)
+        return -EFAULT;
+    if (class.kind != OBJECT_MODULE)
+        return instance_attribute(view, offsets, module, name, value);
+    if (!object_field(view, module, offsets->module_dict, &dict))
+        return -EFAULT;
+    return dict ? dict_lookup_again(view, offsets, dict, name, at, value) : -ENOENT;
+}

@@ -29,3 +29,6 @@ int locals_iterate(struct view *view, const struct offsets *offsets, uint64_t fr
  * that it holds itself. *left: how many of a dict were not visited. -E2BIG: GLOBALS_MAX. */
 int globals_iterate(struct view *view, const struct offsets *offsets, uint64_t module,
                     local_visit *visit, void *arg, uint64_t *left);
+/* What an entry of sys.modules binds an ASCII name to, as dict_lookup_again(). -ENOENT: nothing. */
+int global_lookup(struct view *view, const struct offsets *offsets, uint64_t module,
+                  const char *name, uint64_t *at, uint64_t *value);

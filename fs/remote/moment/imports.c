@@ -263,19 +263,35 @@ int imports_list(struct target *target, struct import_list *out)
     return list_and_keep(target, out);
 }
 
-/* Finds a module among those that are kept. */
-static int find_kept(struct target *target, import_is *is, const char *wanted,
-                     struct import_list *out)
+/* The one that is wanted among those that are kept. NULL: none. */
+static struct import *among_kept(const struct target *target, import_is *is, const char *wanted)
 {
-    struct import_list *list = target->imports;
+    const struct import_list *list = target->imports;
     struct import *found = list ? find(list, wanted) : NULL;
-    uint64_t now = monotonic_ns();
 
     for (size_t i = 0; list && i < list->n && (!found || !is(found->name, wanted)); i++)
         found = is(list->items[i].name, wanted) ? &list->items[i] : NULL;
-    if (!found || now - list->used_ns >= IMPORTS_KEPT_NS)
+    return found;
+}
+
+bool imports_knew(struct target *target, import_is *is, const char *wanted)
+{
+    _guard_mutex_(&target->lock);
+    return among_kept(target, is, wanted);
+}
+
+/* Finds a module among those that are kept, of which one was used not so long ago. */
+static int find_kept(struct target *target, import_is *is, const char *wanted, uint64_t most_ns,
+                     struct import_list *out)
+{
+    struct import *found = among_kept(target, is, wanted);
+    struct import_list *list = target->imports;
+    uint64_t now = monotonic_ns();
+
+    if (!found || now - list->used_ns >= most_ns)
         return -ENOENT;
-    found->used_ns = list->used_ns = now;
+    if (now - list->used_ns < IMPORTS_KEPT_NS) /* else it isn't used again for others */
+        found->used_ns = list->used_ns = now;
     return copy(found, out);
 }
 
@@ -284,12 +300,12 @@ int imports_find(struct target *target, import_is *is, const char *wanted, struc
     struct import_list list = {0};
     _guard_mutex_(&target->lock);
 
-    int r = find_kept(target, is, wanted, out);
+    int r = find_kept(target, is, wanted, IMPORTS_KEPT_NS, out);
     if (r != -ENOENT)
         return r;
     r = list_and_keep(target, &list);
     import_list_deinit(&list);
-    return r < 0 ? r : find_kept(target, is, wanted, out);
+    return r < 0 ? r : find_kept(target, is, wanted, IMPORTS_KEPT_NS, out);
 }
 
 /* ---- what they bind ---- */
@@ -397,6 +413,14 @@ int imports_read(struct target *target, const struct import_reader *reader, void
     return r < 0 ? r : 0;
 }
 
+/* However long ago that was: whether it is still there, who reads it sees. */
+static void find_last(struct target *target, import_is *is, const char *wanted,
+                      struct import_list *out)
+{
+    _guard_mutex_(&target->lock);
+    (void)find_kept(target, is, wanted, UINT64_MAX, out);
+}
+
 /* Another module may have taken the place of the one that is known: then they are listed anew. */
 int imports_read_one(struct target *target, import_is *is, const char *wanted,
                      const struct import_reader *reader, void *arg)
@@ -407,7 +431,9 @@ int imports_read_one(struct target *target, import_is *is, const char *wanted,
         _cleanup_(import_list_deinit) struct import_list found = {0}, all = {0};
         if (i)
             r = imports_list(target, &all);
-        if (r == 0)
+        else
+            find_last(target, is, wanted, &found);
+        if (r == 0 && !found.n)
             r = imports_find(target, is, wanted, &found);
         if (r == 0)
             r = read_all(target, &found, reader, arg);

@@ -40,6 +40,9 @@ typedef bool import_is(const char *name, const char *wanted);
  * and it alone is in *out; -ENOENT; errors of imports_list(). */
 int imports_find(struct target *target, import_is *is, const char *wanted, struct import_list *out);
 
+/* Whether there was a module that is wanted when they were listed last; nothing is read. */
+bool imports_knew(struct target *target, import_is *is, const char *wanted);
+
 /* What is done with modules that are read. */
 struct import_reader {
     /* Takes down what is wanted of one, within a moment. 0; below 0: that ends it. */
@@ -53,8 +56,8 @@ struct import_reader {
 
 /* Reads all modules. 0 or -errno, as imports_list(). */
 int imports_read(struct target *target, const struct import_reader *reader, void *arg);
-/* Reads the one that is wanted. How many were read: 1, or 0 if it has gone since it was found;
- * errors of imports_find(). */
+/* Reads the one that is wanted, and lists them only where it isn't, or was not, there. How many
+ * were read: 1, or 0 if it has gone since it was found; errors of imports_find(). */
 int imports_read_one(struct target *target, import_is *is, const char *wanted,
                      const struct import_reader *reader, void *arg);
 

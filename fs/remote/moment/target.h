@@ -74,6 +74,9 @@ struct target {
     struct pacing pacing; /* when it may be paused again */
     struct code_cache *codes;
     struct import_list *imports; /* as they were listed last (imports.h); NULL: never */
+    struct names_at {            /* where in their modules' dicts they were (dict_lookup_again()) */
+        uint64_t environ, pg_map, pg_group_ranks, pg_names, init_method;
+    } names_at;
     struct names *names;
     struct native *native;
 

@@ -124,6 +124,10 @@ int dict_iterate(struct view *view, const struct offsets *offsets, uint64_t dict
 /* The value under a str key of ASCII text. -ENOENT: no such key. */
 int dict_lookup_str(struct view *view, const struct offsets *offsets, uint64_t dict,
                     const char *key, uint64_t *value);
+/* dict_lookup_str() where it is asked for again and again: *at, 0 at first, is where in the dict's
+ * table the key was, and is looked at before all others. */
+int dict_lookup_again(struct view *view, const struct offsets *offsets, uint64_t dict,
+                      const char *key, uint64_t *at, uint64_t *value);
 /* The length that a tuple claims to have. */
 int tuple_size(struct view *view, const struct offsets *offsets, uint64_t tuple, uint64_t *size);
 /* An item of a tuple. -ENOENT: it is shorter. */

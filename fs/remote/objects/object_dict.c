@@ -145,29 +145,42 @@ int split_iterate(struct view *view, const struct offsets *o, uint64_t keys, uin
     return !ordered && n < entries.n ? -E2BIG : 0;
 }
 
-int dict_iterate(struct view *view, const struct offsets *o, uint64_t dict, entry_visit *visit,
-                 void *arg, uint64_t *size)
+struct table {
+    uint64_t used, keys, values; /* values 0: it isn't split */
+};
+
+static int read_table(struct view *view, const struct offsets *o, uint64_t dict, struct table *out)
 {
     struct object_class class;
-    struct entries entries;
-    uint64_t used, keys, values;
 
     int r = object_classify(view, o, dict, &class);
     if (r < 0)
         return r;
     if (class.kind != OBJECT_DICT && class.kind != OBJECT_FROZENDICT)
         return -EINVAL;
-    if (!object_field(view, dict, o->dict_used, &used) ||
-        !object_field(view, dict, o->dict_keys, &keys) ||
-        !object_field(view, dict, o->dict_values, &values))
+    if (!object_field(view, dict, o->dict_used, &out->used) ||
+        !object_field(view, dict, o->dict_keys, &out->keys) ||
+        !object_field(view, dict, o->dict_values, &out->values))
         return -EFAULT;
+    return 0;
+}
+
+int dict_iterate(struct view *view, const struct offsets *o, uint64_t dict, entry_visit *visit,
+                 void *arg, uint64_t *size)
+{
+    struct entries entries;
+    struct table table;
+
+    int r = read_table(view, o, dict, &table);
+    if (r < 0)
+        return r;
     if (size)
-        *size = used;
-    if (!used)
+        *size = table.used;
+    if (!table.used)
         return 0;
-    if (values)
-        return split_iterate(view, o, keys, values, visit, arg);
-    if (!read_entries(view, o, keys, &entries))
+    if (table.values)
+        return split_iterate(view, o, table.keys, table.values, visit, arg);
+    if (!read_entries(view, o, table.keys, &entries))
         return -EFAULT;
     return combined_iterate(view, &entries, visit, arg);
 }
@@ -180,7 +193,7 @@ struct lookup {
     const char *name;
     uint64_t keys[LOOKUP_BATCH], values[LOOKUP_BATCH];
     unsigned n;
-    uint64_t found;
+    uint64_t key, found;
 };
 
 /* Compares a batch of keys: their heads arrive in one copy. */
@@ -189,6 +202,7 @@ static int lookup_batch(struct lookup *lookup)
     objects_prefetch(lookup->view, lookup->keys, lookup->n);
     for (unsigned i = 0; i < lookup->n; i++)
         if (str_equals(lookup->view, lookup->offsets, lookup->keys[i], lookup->name)) {
+            lookup->key = lookup->keys[i];
             lookup->found = lookup->values[i];
             return 1;
         }
@@ -205,18 +219,63 @@ static int lookup_entry(void *arg, uint64_t key, uint64_t value)
     return lookup->n == LOOKUP_BATCH ? lookup_batch(lookup) : 0;
 }
 
+static int lookup_run(struct lookup *lookup, uint64_t dict)
+{
+    int r = dict_iterate(lookup->view, lookup->offsets, dict, lookup_entry, lookup, NULL);
+    if (r == 0)
+        r = lookup_batch(lookup);
+    return r < 0 ? r : r == 0 ? -ENOENT : 0;
+}
+
 int dict_lookup_str(struct view *view, const struct offsets *offsets, uint64_t dict,
                     const char *key, uint64_t *value)
 {
     struct lookup lookup = {.view = view, .offsets = offsets, .name = key};
 
-    int r = dict_iterate(view, offsets, dict, lookup_entry, &lookup, NULL);
+    int r = lookup_run(&lookup, dict);
     if (r == 0)
-        r = lookup_batch(&lookup);
+        *value = lookup.found;
+    return r;
+}
+
+static bool entry_at(struct view *view, const struct entries *entries, uint64_t at, uint64_t *key,
+                     uint64_t *value)
+{
+    const uint8_t *p = at < entries->n
+                           ? view_read(view, entries->addr + at * entries->stride, entries->stride)
+                           : NULL;
+    if (!p)
+        return false;
+    *key = load64(p + entries->key);
+    *value = load64(p + entries->key + 8);
+    return *key && *value;
+}
+
+int dict_lookup_again(struct view *view, const struct offsets *offsets, uint64_t dict,
+                      const char *name, uint64_t *at, uint64_t *value)
+{
+    struct lookup lookup = {.view = view, .offsets = offsets, .name = name};
+    struct entries entries = {0};
+    struct table table;
+    uint64_t key, found;
+
+    int r = read_table(view, offsets, dict, &table);
     if (r < 0)
         return r;
-    if (r == 0)
-        return -ENOENT;
+    bool is_split = table.values || !read_entries(view, offsets, table.keys, &entries);
+    if (!is_split && entry_at(view, &entries, *at, &key, &found) &&
+        str_equals(view, offsets, key, name)) {
+        *value = found;
+        return 0;
+    }
+    r = lookup_run(&lookup, dict);
+    if (r < 0)
+        return r;
+    for (uint64_t i = 0; !is_split && i < entries.n && i < ENTRIES_MAX; i++)
+        if (entry_at(view, &entries, i, &key, &found) && key == lookup.key) {
+            *at = i;
+            break;
+        }
     *value = lookup.found;
     return 0;
 }
