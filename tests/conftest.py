@@ -1,7 +1,7 @@
 """Fixtures of the end-to-end cases.
 
 python      each interpreter found, one test for each; @pytest.mark.python(minimum=(3, 12),
-            maximum=(3, 14)) narrows that
+            maximum=(3, 14)) narrows that, builds=True to one of each maker: they differ in how they were compiled
 any_python  one of them, for a case where the version doesn't matter
 probe       the running daemon: probe.read(pid, "backtrace"), probe.path, probe.mount(...)
 
@@ -68,7 +68,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "attack: somebody who isn't allowed, or who is hostile, tries")
     config.addinivalue_line("markers", "long: seconds of a processor, or ten of waiting; not of tests/run --quick")
     config.addinivalue_line("markers", "harms: harms its victims itself, as nothing else may")
-    config.addinivalue_line("markers", "python(minimum, maximum): versions a case is for")
+    config.addinivalue_line("markers", "python(minimum, maximum, builds): versions a case is for")
     config.addinivalue_line("markers", "deadline(seconds): after which the daemon is killed")
 
 
@@ -118,7 +118,9 @@ def pytest_generate_tests(metafunc):
         minimum = max(minimum, mark.kwargs.get("minimum", minimum))
         maximum = min(maximum, mark.kwargs.get("maximum", maximum))
     chosen = [i for i in machine.interpreters() if minimum <= i.version[:2] <= maximum]
-    if metafunc.module.__name__ in INSIDE:
+    if any(mark.kwargs.get("builds") for mark in metafunc.definition.iter_markers("python")):
+        chosen = _of_each_maker(chosen)
+    elif metafunc.module.__name__ in INSIDE:
         chosen = _of_each_minor_version(chosen)
     metafunc.parametrize("python", chosen, ids=[i.id for i in chosen], indirect=True)
 
@@ -130,6 +132,14 @@ def _of_each_minor_version(interpreters):
     found = {i.version[:2]: i for i in sorted(interpreters, key=lambda i: i.source != "pyenv")}
     found = [found[version] for version in sorted(found)]
     return found[-1:] if os.environ.get("PROBEFS_TEST_DAEMON") else found
+
+
+def _of_each_maker(interpreters):
+    """The newest one that each has made."""
+    if os.environ.get("PROBEFS_TEST_FULL") == "1":
+        return interpreters
+    found = {i.source: i for i in sorted(interpreters, key=lambda i: i.version)}
+    return [i for i in interpreters if i in found.values()]
 
 
 @pytest.fixture

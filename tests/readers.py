@@ -27,7 +27,9 @@ with contextlib.closing(sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
     print(pandas.read_sql(sys.argv[2], database).to_json(orient="split", index=False))
 """
 
-ENDED = re.compile(r"/tables/\w+\.csv.*No such (file or directory|process)", re.DOTALL)
+# a process has ended, or has fewer threads, than when DuckDB looked at its file first
+CHANGED = re.compile(r"/tables/\w+\.csv.*No such (file or directory|process)|Could not read enough bytes from file .*"
+                     r"/tables/\w+\.csv", re.DOTALL)
 
 
 def run(*command):
@@ -51,13 +53,13 @@ def duckdb(sql):
 
 
 def duckdb_everywhere(sql):
-    """The rows of its answer over a file of every process. Asked again only where one has ended between the two looks,
-    by which DuckDB finds the files and opens them."""
+    """The rows of its answer over a file of every process. Asked again only where one of those has changed between two
+    of the looks by which DuckDB finds the files, sees how long they are and reads them."""
     def ask():
         try:
             return duckdb(sql)
         except AssertionError as error:
-            if not ENDED.search(str(error)):
+            if not CHANGED.search(str(error)):
                 raise
             return None
     return eventually(ask, what="DuckDB over all processes")

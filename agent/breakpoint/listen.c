@@ -145,7 +145,7 @@ static enum hear_answer get_back(struct interpreter *interpreter, const struct h
     return hit_again(interpreter, heard, place, line);
 }
 
-/* That an iterator ends in a `for` is told as if it had been raised there, without a traceback. */
+/* The end of an iterator in a `for` is told as if it had been raised there, without a traceback. */
 static enum hear_answer get_to_raise(struct interpreter *interpreter, const struct heard *heard)
 {
     _cleanup_unref_ PyObject *frame = heard->traceback ? (PyObject *)heard_frame(heard) : NULL;

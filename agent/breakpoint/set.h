@@ -49,7 +49,8 @@ void breakpoint_words(const struct breakpoint *breakpoint, char out[BREAKPOINT_W
 
 /* Appends the row of a breakpoint anew, with this state and note (NULL: none). With a GIL. */
 void breakpoints_publish(struct breakpoint *breakpoint, const char *state, const char *note);
-/* The same for one that is at code, from what came of arming it: 'armed', or 'pending'. */
+/* Appends the row of a breakpoint that is at code, with the state that came of arming it: 'armed',
+ * or 'pending'. */
 void breakpoints_armed(struct breakpoint *breakpoint, const struct place_report *report,
                        const char *note);
 /* Notes what the condition of a breakpoint raised, in its row, once. Whether that is the first

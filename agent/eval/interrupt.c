@@ -92,7 +92,7 @@ static uint64_t next(struct interpreter **interpreter)
     return 0;
 }
 
-/* It goes on with what it imports, and is looked at again then. */
+/* Lets a request go on with what it imports, and looks at it again then. */
 static void again(uint64_t id)
 {
     nap_ns(IMPORTS_NS);

@@ -93,8 +93,8 @@ struct request *requests_now(void);
 /* The request of that id, if its code runs, also in a thread that was left behind; else NULL. With
  * the lock. */
 struct request *requests_now_of(uint64_t id);
-/* Such a request that is to be interrupted, which is `raised` from now on; NULL: none. With the
- * lock. */
+/* A request whose code runs and that is to be interrupted, which is `raised` from now on; NULL:
+ * none. With the lock. */
 struct request *requests_now_to_raise(void);
 /* Another thread is to take requests: who runs that one is left alone with it. With the lock. */
 void requests_leave_behind(void);

@@ -7,9 +7,9 @@
 /* A thread, by its pthread_t, is to be paused; where there is no room for it, nobody sees that. Any
  * thread, as all of these. */
 void pause_table_add(uint64_t thread, uint64_t here);
-/* It isn't any more. */
+/* A thread isn't to be paused any more. */
 void pause_table_remove(uint64_t thread);
-/* Of those that live as long as an open file, none is; 0: of all. */
+/* None of the threads is that an open file paused (`here`); 0: none at all. */
 void pause_table_clear(uint64_t here);
 
 /* All the following with agent_lock. */

@@ -17,7 +17,7 @@ struct worker {
     char name[16];
 };
 
-/* It names itself: to name another thread takes a /proc that can be written to. */
+/* The thread names itself: to name another thread takes a /proc that can be written to. */
 static void *worker_main(void *arg)
 {
     const struct worker worker = *(struct worker *)arg;

@@ -4,6 +4,7 @@
 #include "agent/base/clock.h"
 #include "fs/events/live.h"
 #include "fs/format/event.h"
+#include "fs/proc/procfs.h"
 #include "schema/schema.h"
 
 #include <errno.h>
@@ -268,6 +269,15 @@ static void note_agent(struct feed *feed, bool attached)
     add_line(feed, 1);
 }
 
+/* False: it ends, and what was in its memory, the agent too, has gone before it has. */
+static bool has_memory(pid_t pid)
+{
+    _cleanup_close_ int fd = proc_statm_open(pid);
+    struct proc_statm statm;
+
+    return fd >= 0 && proc_statm_read(fd, &statm) == 0 && statm.size > 0;
+}
+
 static void look_live(struct feed *feed, bool ended)
 {
     uint64_t now = monotonic_ns();
@@ -299,7 +309,7 @@ bool feed_look(struct feed *feed)
     if (attached && !ended)
         note_agent(feed, true);
     follow_all(feed);
-    if (!attached && !ended)
+    if (!attached && !ended && has_memory(feed->process->pid))
         note_agent(feed, false);
     if (ended) {
         event_text_end(feed->process->pid, &feed->process->ending, &feed->text);

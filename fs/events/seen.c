@@ -74,7 +74,8 @@ static bool list_threads(pid_t pid, struct pids *out)
     return true;
 }
 
-/* Those that a thread has started, and whose parent the process is; proc(5), task/TID/children. */
+/* Adds the children that a thread has started, and whose parent the process is; proc(5),
+ * task/TID/children. */
 static void add_children(pid_t pid, pid_t tid, struct pids *out)
 {
     char path[64], buffer[32768], *rest;
@@ -150,7 +151,7 @@ static void tell_end(struct seen *seen, const struct seen_thread *thread, struct
         event_text_thread(seen->process->pid, thread->tid, false, thread->name, out);
 }
 
-/* Those that are there now take the place of those before. */
+/* Puts the threads that are there now in the place of those of the last look. */
 static void take_threads(struct seen *seen, const struct pids *now, struct text *out)
 {
     struct seen_thread *threads = calloc(now->n, sizeof *threads);
@@ -198,7 +199,8 @@ static uid_t owner_of(pid_t pid)
     return stat(path, &of_process) == 0 ? of_process.st_uid : (uid_t)-1;
 }
 
-/* It may come to run CPython later. One of another user isn't for everybody to know. */
+/* Tells of a child once it runs CPython, which may be later. A child of another user isn't for
+ * everybody to know. */
 static void look_at_child(struct seen *seen, struct registry *registry, struct seen_child *child,
                           struct text *out)
 {
@@ -213,7 +215,7 @@ static void look_at_child(struct seen *seen, struct registry *registry, struct s
         event_text_child(seen->process->pid, child->pid, out);
 }
 
-/* Those that are there now take the place of those before. */
+/* Puts the children that are there now in the place of those of the last look. */
 static int take_children(struct seen *seen, const struct pids *now)
 {
     struct seen_child *children = calloc(now->n + 1, sizeof *children);

@@ -24,7 +24,7 @@ stacks_text stacks_blocks_text;
  * equal stacks of many processes and hosts fold together. */
 stacks_text stacks_folded_text, stacks_python_folded_text;
 
-/* The same by number, for who asks another process for them (process/examiner.h). */
+/* These forms by number, for who asks another process for a text (process/examiner.h). */
 enum stacks_form {
     STACKS_PYTHON,
     STACKS_BLOCKS,

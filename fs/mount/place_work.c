@@ -144,7 +144,7 @@ static int ask_here(struct call *call, struct place_work *work, bool *lost)
     return *lost ? r : work->answer.error;
 }
 
-/* The same, by the owners. */
+/* As ask_here(), by an owner process. */
 static int ask_owner(struct call *call, struct place_work *work, bool *lost)
 {
     work->owners = call->mount->owners;

@@ -100,10 +100,11 @@ def test_engines(across, any_python, engine):
 
 def readers(path):
     """Who has it open."""
-    found = []
+    found = set()
     for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
-            found += [link.parts[2]] * (os.readlink(link) == str(path))
+            if os.readlink(link) == str(path):
+                found.add(link.parts[2])
     return found
 
 

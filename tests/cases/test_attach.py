@@ -455,7 +455,7 @@ def test_all_at_once(probe, worker, commands):
     workers = [threading.Thread(target=ask) for _ in range(4)] + [threading.Thread(target=part)]
     for thread in workers:
         thread.start()
-    time.sleep(3)
+    time.sleep(1)
     try:
         eventually(lambda: answered[0], what="an answer")
     finally:

@@ -145,7 +145,7 @@ atexit.register(stop)
 def test_set_and_removed_under_load(python):
     """A hundred times a turn, in turns of many changes, while four threads run there."""
     target, client = program(python, BUSY)
-    for turn in range(100 if FULL else 40):
+    for turn in range(100 if FULL else 20):
         entries = [agent.breakpoint(agent.LINE, "source.py", 4, condition=f"a == {turn}", id=n) for n in range(1, 26)]
         set_all(client, *entries)
         set_all(client, *(agent.breakpoint(agent.REMOVE, id=n) for n in range(1, 26)))

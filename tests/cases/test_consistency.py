@@ -10,7 +10,7 @@ from interpreters import eventually
 from stacks import parse_backtrace
 from targets import again, legal
 
-STACKS = int(os.environ.get("PROBEFS_TEST_STACKS", "1000"))
+STACKS = int(os.environ.get("PROBEFS_TEST_STACKS", "500"))
 CALLS = legal.tree()[1]
 
 

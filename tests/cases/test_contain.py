@@ -279,7 +279,9 @@ def test_daemon_reads_nothing(contained, debian, nobody):
                       "/proc/N/uid_map", "/proc/N/gid_map", "/proc/N/task", "N/status", "/proc/N/syscall",
                       "/proc/self/task/N/comm", "/dev/null"}, opened
     assert "/proc/N/stat" in opened
-    assert not [line for line in said if re.match("process_vm_readv|pidfd_getfd|ptrace|readlink", line)]
+    # an agent's own record: all/ may have brought one into whoever runs the cases
+    assert not [line for line in said if re.match("process_vm_readv|pidfd_getfd|ptrace|readlink", line)
+                and '"PROBFS' not in line]
 
 
 def connections(pid):

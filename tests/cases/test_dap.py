@@ -213,7 +213,8 @@ def test_exceptions(debugged):
             editor.ask("continue", threadId=event["threadId"])
         debugged.target.expect("3")
     refused = editor.ask("setExceptionBreakpoints", filters=["often", "raised"])["breakpoints"]
-    assert [one["verified"] for one in refused] == [False, True] and "raised, userUnhandled and uncaught" in refused[0]["message"]
+    assert [one["verified"] for one in refused] == [False, True]
+    assert "raised, userUnhandled and uncaught" in refused[0]["message"]
 
 
 def test_user_uncaught(debugged):

@@ -135,8 +135,8 @@ def test_long_values_are_whole(evaluator):
         deep = {'a': (), 'b': set(), 'c': frozenset(), 'd': {}, 'e': [], 'f': (1,), 'g': {2},
                 'h': frozenset([3]), 'i': b'\\0', 'j': bytearray(b'x'), 'k': Odd(), 'l': "it's",
                 'm': loop, 'n': {(1, 2): [None]}}
-        sys.values = [[deep] * 20000, ('x' * 100000,), [loop] * 20000, [list(range(100000))],
-                      dict.fromkeys(range(100000)), frozenset(range(100000)), 'y' * 100000,
+        sys.values = [[deep] * 5000, ('x' * 100000,), [loop] * 10000, [list(range(50000))],
+                      dict.fromkeys(range(50000)), frozenset(range(50000)), 'y' * 100000,
                       set(range(70000)), bytearray(70000)]
         sys.modules['__main__'].sys = sys
         answer = [evaluate(f'sys.values[{n}]', limit=1 << 26)[2].decode() == repr(value) + '\\n'

@@ -223,7 +223,7 @@ def end():
     return len(work.counts), min(work.counts) > 0
 """)
     ask(target, "begin()")
-    for _ in range(5):
+    for _ in range(3):
         assert record(client).error == 0
         with ring_file.find(target.pid, "exceptions") as ring:
             eventually(lambda: ring.head > 70, what="the ring goes round")
@@ -500,7 +500,7 @@ def test_library_leaves_while_threads_raise(probe, python):
         print(len(counts), min(counts) > 0)
         """))
     commands = Commands(probe, target.pid)
-    for turn in range(4):
+    for turn in range(2):
         commands.run("ctl", "attach")
         commands.run("ctl", "record exceptions on")
         with ring_file.find(target.pid, "exceptions") as ring:

@@ -69,8 +69,8 @@ def test_a_job_in_trouble(job):
         by_stage.setdefault(row["stage"], []).append((row["rank"], float(row["seconds"])))
     assert by_stage.keys() >= {"iteration", "loader", "collective", "forward", "backward", "step"}
     (first, longest), (_, second), _ = by_stage["loader"]
-    assert first == "2" and longest > 0.05 > second
-    assert by_stage["collective"][-1][0] == "2" and by_stage["collective"][0][1] > 0.02
+    assert first == "2" and longest > 0.25 > second
+    assert by_stage["collective"][-1][0] == "2" and by_stage["collective"][0][1] > 0.1
     job.all_do("own_rows")
     job.done("own_rows")
     eventually(lambda: len(ask(job.directory / "query", "SELECT DISTINCT pid FROM process_samples")) == 3,
@@ -90,7 +90,11 @@ def test_a_job_in_trouble(job):
     eventually(lambda: "augment" in [row["func"] for row in job.ask("hang")], what="who works")
     begun = job.ask("slow_rank")
     eventually(lambda: seconds(job.ask("slow_rank"))["2"] > seconds(begun)["2"] + 0.5, what="its time")
-    now = job.ask("slow_rank")
+
+    def others_stand():  # for a second and more
+        rows = job.ask("slow_rank")
+        return rows if all(row["stands"] for row in rows if row["rank"] != "2") else None
+    now = eventually(others_stand, what="who waits")
     assert all(seconds(now)[rank] < seconds(begun)[rank] + 0.2 for rank in "01")
     assert len(now) == 3
     eventually(lambda: job.ask("slow_rank")[0]["rank"] == "2", what="who works, before those that stand")

@@ -132,6 +132,7 @@ def test_same_as_gdb(probe, python, tmp_path):
     assert checked > 200
 
 
+@pytest.mark.python(builds=True)
 def test_while_gdb_holds_it(probe, python, tmp_path):
     """Stopped anywhere by another tracer: still without stopping it ourselves."""
     target = python.run("native_spinner.py")

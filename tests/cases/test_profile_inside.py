@@ -260,7 +260,7 @@ def test_truth(probe, python, allowed):
         commands = begun(probe, target, "profile cpu 997hz inside", 20)
         commands.run("ctl", "profile clear\n")
         shares.begin(target)
-        eventually(lambda: samples(probe, target.pid) > 1500, patience(60), "samples")
+        eventually(lambda: samples(probe, target.pid) > 900, patience(60), "samples")
         spent = shares.end(target)
         commands.run("ctl", "profile off\n")
         said = status(probe, target.pid)
@@ -274,7 +274,7 @@ def test_truth(probe, python, allowed):
         for mode, truth in ("cpu", cpu), ("gil", with_gil):
             found = judged(probe, target, mode, truth)
             assert found.impossible == 0
-            assert found.worst < noise(1500), (mode, found, spent)
+            assert found.worst < noise(900), (mode, found, spent)
         commands.detach()
         shares.begin(target)
         assert shares.end(target) is not None

@@ -294,7 +294,7 @@ def test_at_random(python, seed):
     possible = {"events", "gc", "process_samples", "spans"} | ({"exceptions"} if client.switch("exceptions").error == 0
                                                                else set())
     asked = []
-    for _ in range(250):
+    for _ in range(150):
         kind = dice.random()
         if kind < 0.6:
             asked.append(client.start_switch(dice.choice(sorted(possible)),

@@ -581,8 +581,8 @@ def test_no_leaks(python, loop):
                 before, after = after, measure()
             assert before[1] == after[1]
             assert before[2:4] == after[2:4], (before, after)
-            assert abs(before[0] - after[0]) < 50, (before[0], after[0])
-            assert abs(before[4] - after[4]) < 50, (before[4], after[4])
+            for i in (0, 4):  # one that is lost each time is 200
+                assert abs(before[i] - after[i]) < 150, (before[i], after[i])
 
         asyncio.run(run(main)) if in_loop else main()
         gc.collect()

@@ -298,7 +298,7 @@ def test_on_and_off_again(torch_python, program):
         assert seen.ask("run 1") == alone.ask("run 1")
         before = seen.ask("traces")
         times = 0
-        while times <= 10 or not seen.rows:
+        while times <= 5 or not seen.rows:
             seen.target.send("run 400")
             while not select.select([seen.target.process.stdout], [], [], 0)[0]:
                 seen.on([1, 0.5][times % 2])
@@ -352,19 +352,19 @@ def test_attached(probe, torch_python):
         assert seen.ask("run 1") == alone.ask("run 1")
         before = seen.ask("traces")
         commands = Commands(probe, seen.target.pid)
-        seen.target.send("run 2000")
+        seen.target.send("run 800")
         said = commands.run("ctl", "record torch on rate=0.1\n")
         assert "steps whose number is a multiple of 10" in said and "Record: torch_trace on" in said
 
         def recorded():
             if select.select([seen.target.process.stdout], [], [], 0)[0]:  # it was faster than whoever attached
-                assert json.loads(seen.target.readline(120)) == alone.ask("run 2000")
-                seen.target.send("run 2000")
+                assert json.loads(seen.target.readline(120)) == alone.ask("run 800")
+                seen.target.send("run 800")
             return "Adam" in ask_sql(probe, seen, "SELECT DISTINCT module FROM python.torch_trace")
         eventually(recorded, what="steps that are recorded")
         commands.run("ctl", "record torch off\n")
         commands.detach()
-        assert json.loads(seen.target.readline(120)) == alone.ask("run 2000")
+        assert json.loads(seen.target.readline(120)) == alone.ask("run 800")
         assert seen.ask("traces") == before
 
 

@@ -287,7 +287,7 @@ def test_scribbler(probe, python):
     them, but the daemon lives, comes back, and stays small."""
     for i in range(10 if FULL else 2):
         target = python.run("scribbler.py", SEED + i)
-        end = time.monotonic() + (10 if FULL else 1.5)
+        end = time.monotonic() + (10 if FULL else 0.8)
         count = 0
         while time.monotonic() < end:
             for name in "backtrace", "stacks.folded", "status", "tasks":
