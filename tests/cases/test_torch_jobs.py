@@ -293,7 +293,8 @@ def test_what_pytorch_has_recorded(probe, ranks):
     reply(job / "ctl", "record collectives off\n")
     assert "Flight Recorder" not in has(json.dumps({"entries": [*entries, flown(3)]}))
     for wrong in ("", "[]", "{}", '{"entries": [{}]}', '{"entries": 5}', '{"entries": [{"record_id": "a"}]}',
-                  json.dumps({"entries": [flown(1 << 70)]}), json.dumps({"entries": [flown(5, time_created_ns=10**400)]}),
+                  json.dumps({"entries": [flown(1 << 70)]}),
+                  json.dumps({"entries": [flown(5, time_created_ns=10**400)]}),
                   json.dumps({"entries": [flown(5, process_group=[])]})):
         assert "isn't understood" in has(wrong), wrong
     has(json.dumps({"entries": [flown(6, process_group=[None], state=7, input_sizes=[[-1]], collective_seq_id="x")]}))
