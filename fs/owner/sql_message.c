@@ -252,7 +252,7 @@ static void advance(struct rows_stream *stream)
     stream->offset = 0;
     switch (stream->at) {
     case STREAM_HEAD: next_column(stream, 0); break;
-    case STREAM_COUNT: stream->item = 0; /* fall through */
+    case STREAM_COUNT: stream->item = 0; __attribute__((fallthrough));
     case STREAM_BYTES:
         if (++stream->item <= rows->texts[stream->slot].n)
             stream->at = STREAM_SIZE;
