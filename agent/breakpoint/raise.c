@@ -212,12 +212,12 @@ static bool is_first_within(const struct breakpoint *breakpoint, PyObject *code,
     return first;
 }
 
-/* Lists the breakpoints that want an exception. again: it was seen in a frame that it has come up
- * from. False: there is no memory. */
-static bool take(struct raise *raising, struct places *places, PyObject *code, PyObject *exception,
-                 PyObject *traceback, bool again, struct hit_list *list)
+/* Lists the breakpoints that want an exception as it is raised. False: there is no memory. */
+static bool take_raised(struct raise *raising, struct places *places, PyObject *code,
+                        PyObject *exception, PyObject *traceback, struct hit_list *list)
 {
     PyObject *type = (PyObject *)Py_TYPE(exception);
+    bool again = seen_before(&raising->all_seen, code, exception, traceback);
     unsigned count;
     struct breakpoint *const *all = places_raises(places, &count);
 
@@ -231,29 +231,6 @@ static bool take(struct raise *raising, struct places *places, PyObject *code, P
             list->all[list->count++] = breakpoint_ref(all[i]);
         }
     return true;
-}
-
-bool raise_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
-                PyObject *traceback)
-{
-    struct places *places = places_here(interpreter);
-    struct hit_list list;
-    unsigned count = 0;
-
-    if (places)
-        places_raises(places, &count);
-    if (!count)
-        return true;
-    _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-    bool collects = python_keep_collector();
-    struct raise *raising = have(places);
-    bool again = raising && seen_before(&raising->all_seen, code, exception, traceback);
-    bool listed = raising && take(raising, places, code, exception, traceback, again, &list);
-    python_let_collector(collects);
-    if (!listed)
-        return true;
-    struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT, HEAR_RAISE};
-    return hit_list_run(&list, interpreter, &reached);
 }
 
 /* Whether the frame that an exception is about to leave is code that a breakpoint means, and its
@@ -310,7 +287,10 @@ static bool take_leaving(struct raise *raising, struct places *places, PyFrameOb
     return true;
 }
 
-bool raise_left(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception)
+/* Has those breakpoints hit that are listed for an exception. event: HEAR_RAISE, which `traceback`
+ * is of, or HEAR_UNWIND. False: as raise_seen(). */
+static bool hit_those(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
+                      PyObject *traceback, enum hear_event event)
 {
     struct places *places = places_here(interpreter);
     struct hit_list list;
@@ -323,12 +303,26 @@ bool raise_left(struct interpreter *interpreter, PyFrameObject *frame, PyObject 
     _cleanup_unref_ PyObject *code = (PyObject *)PyFrame_GetCode(frame);
     bool collects = python_keep_collector();
     struct raise *raising = have(places);
-    bool listed = raising && take_leaving(raising, places, frame, code, exception, &list);
+    bool listed = raising &&
+                  (event == HEAR_UNWIND
+                       ? take_leaving(raising, places, frame, code, exception, &list)
+                       : take_raised(raising, places, code, exception, traceback, &list));
     python_let_collector(collects);
     if (!listed)
         return true;
-    struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT, HEAR_UNWIND};
+    struct reached reached = {frame, code, 0, exception, NULL, STOP_BREAKPOINT, event};
     return hit_list_run(&list, interpreter, &reached);
+}
+
+bool raise_seen(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception,
+                PyObject *traceback)
+{
+    return hit_those(interpreter, frame, exception, traceback, HEAR_RAISE);
+}
+
+bool raise_left(struct interpreter *interpreter, PyFrameObject *frame, PyObject *exception)
+{
+    return hit_those(interpreter, frame, exception, NULL, HEAR_UNWIND);
 }
 
 void raise_free(struct raise *raising)

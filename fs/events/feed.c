@@ -309,7 +309,7 @@ bool feed_look(struct feed *feed)
     if (attached && !ended)
         note_agent(feed, true);
     follow_all(feed);
-    if (!attached && !ended && has_memory(feed->process->pid))
+    if (feed->attached && !attached && !ended && has_memory(feed->process->pid))
         note_agent(feed, false);
     if (ended) {
         event_text_end(feed->process->pid, &feed->process->ending, &feed->text);

@@ -1,12 +1,17 @@
 #include "fs/owner/child.h"
 
+#include "agent/base/clock.h"
+#include "fs/proc/may_hang.h"
 #include "fs/proc/procfs.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <unistd.h>
+
+#define STOPPED_LOOKS 3
 
 int child_descriptor(int fd)
 {
@@ -17,11 +22,24 @@ int child_descriptor(int fd)
     return high < 0 ? -error : high;
 }
 
-bool child_is_stopped(pid_t tid)
+bool child_stays_stopped(pid_t tid, unsigned *looks)
 {
     struct proc_stat stat;
+    bool stopped = proc_stat_read(tid, &stat) == 0 && (stat.state == 'T' || stat.state == 't');
 
-    return proc_stat_read(tid, &stat) == 0 && (stat.state == 'T' || stat.state == 't');
+    *looks = stopped ? *looks + 1 : 0;
+    return *looks == STOPPED_LOOKS;
+}
+
+int child_await(int fd, pid_t pid, uint64_t until)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    unsigned stopped = 0;
+
+    while (poll(&poll_fd, 1, MAY_HANG_LOOK_MS) <= 0)
+        if (child_stays_stopped(pid, &stopped) || monotonic_ns() > until)
+            return -ETIME;
+    return 0;
 }
 
 static int spawn(const char *name, int control, int shared, pid_t *out)

@@ -51,9 +51,8 @@ int owner_send(int fd, const void *message, size_t size, int passed);
  * -EPROTO, -EIO: nobody is there any more. */
 int owner_receive(int fd, void *message, size_t size, int *passed);
 
-/* Makes '?' of all that could drive a terminal, tabs and newlines left alone, and one more: -1:
- * none.
- */
+/* Makes '?' of all that could drive a terminal; tabs and newlines are left alone, and `spared`; -1:
+ * nothing more. */
 void owner_drop_controls(struct text *text, int spared);
 
 /* Sends the reply. -errno: nobody is there to have it. */

@@ -137,18 +137,13 @@ void owners_free(struct owners *owners)
  */
 static int receive_hello(int fd, pid_t pid)
 {
-    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-    uint64_t until = monotonic_ns() + START_NS;
     struct owner_hello hello;
-    unsigned stopped = 0;
     int passed;
 
-    while (poll(&poll_fd, 1, MAY_HANG_LOOK_MS) <= 0) {
-        stopped = child_is_stopped(pid) ? stopped + 1 : 0;
-        if (stopped == CHILD_STOPPED_LOOKS || monotonic_ns() > until)
-            return -ETIME;
-    }
-    int r = owner_receive(fd, &hello, sizeof hello, &passed);
+    int r = child_await(fd, pid, monotonic_ns() + START_NS);
+    if (r < 0)
+        return r;
+    r = owner_receive(fd, &hello, sizeof hello, &passed);
     if (passed >= 0)
         close(passed);
     if (r < 0)
@@ -572,8 +567,8 @@ static int look(const struct connection *connection, struct waiting *waiting)
     waiting->left = r < 0;
     if (r)
         return r < 0 ? r : -EINTR;
-    waiting->stopped = child_is_stopped(connection->tid) ? waiting->stopped + 1 : 0;
-    return waiting->stopped == CHILD_STOPPED_LOOKS || monotonic_ns() > waiting->until ? -ETIME : 0;
+    bool stopped = child_stays_stopped(connection->tid, &waiting->stopped);
+    return stopped || monotonic_ns() > waiting->until ? -ETIME : 0;
 }
 
 /* Receives one message of the answer. Bytes; -EIO: nobody is there any more; or what look() says.

@@ -175,6 +175,14 @@ double sql_value_real(const struct sql_value *value)
     return real;
 }
 
+uint64_t sql_value_word(double real)
+{
+    uint64_t word;
+
+    memcpy(&word, &real, sizeof word);
+    return word;
+}
+
 static int bind(sqlite3_stmt *stmt, int at, const struct sql_value *value, const char *bytes)
 {
     switch (value->type) {

@@ -104,7 +104,9 @@ void sql_value_add(struct text *out, int type, uint64_t word, const char *bytes)
 size_t sql_value_bytes(const struct sql_value *value);
 /* Binds the values that follow, which must be n, to what attached_file_prepare() made. -EPROTO. */
 int sql_values_bind(const char *message, size_t size, sqlite3_stmt *stmt, unsigned n);
+/* A REAL, and its word. */
 double sql_value_real(const struct sql_value *value);
+uint64_t sql_value_word(double real);
 
 /* Rows on their way, as bytes: of each table whether something stands in front and how many there
  * are; of each column of texts these, in the order of their numbers; the words of all rows. */

@@ -204,14 +204,14 @@ static int open_attachment(void *arg, const struct stop *stop, struct text *tabl
 static void add_argument(struct text *out, sqlite3_value *value)
 {
     int type = sqlite3_value_type(value);
-    sqlite3_int64 number = sqlite3_value_int64(value);
-    double real = sqlite3_value_double(value);
-    uint64_t word = (uint64_t)number;
+    uint64_t word = 0;
     const char *bytes = NULL;
 
-    if (type == SQLITE_FLOAT) {
-        memcpy(&word, &real, sizeof word);
-    } else if (type != SQLITE_INTEGER) {
+    if (type == SQLITE_INTEGER) {
+        word = (uint64_t)sqlite3_value_int64(value);
+    } else if (type == SQLITE_FLOAT) {
+        word = sql_value_word(sqlite3_value_double(value));
+    } else {
         bytes = type == SQLITE_TEXT ? (const char *)sqlite3_value_text(value)
                                     : sqlite3_value_blob(value);
         word = (uint64_t)sqlite3_value_bytes(value);

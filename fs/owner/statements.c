@@ -89,17 +89,10 @@ static bool is_child(pid_t pid)
 /* Waits until the starter says that it is there, or that another is: its pid. -errno. */
 static int hear(const struct worker *starter, pid_t *pid)
 {
-    struct pollfd poll_fd = {.fd = starter->fd, .events = POLLIN};
-    uint64_t until = monotonic_ns() + START_NS;
     struct sql_started started;
-    unsigned stopped = 0;
 
-    while (poll(&poll_fd, 1, MAY_HANG_LOOK_MS) <= 0) {
-        stopped = child_is_stopped(starter->pid) ? stopped + 1 : 0;
-        if (stopped == CHILD_STOPPED_LOOKS || monotonic_ns() > until)
-            return -EIO;
-    }
-    if (recv(starter->fd, &started, sizeof started, 0) != sizeof started)
+    if (child_await(starter->fd, starter->pid, monotonic_ns() + START_NS) < 0 ||
+        recv(starter->fd, &started, sizeof started, 0) != sizeof started)
         return -EIO;
     *pid = started.pid;
     return started.error;
@@ -197,15 +190,14 @@ static int is_over(const struct running *running)
     return monotonic_ns() > running->until ? -ETIMEDOUT : 0;
 }
 
-/* The same, while nothing comes. */
+/* Why nobody wants to wait, while nothing comes: is_over(), or -ETIME: the process is stopped. */
 static int look(const struct running *running, unsigned *stopped)
 {
     int r = is_over(running);
 
     if (r < 0)
         return r;
-    *stopped = child_is_stopped(running->worker.pid) ? *stopped + 1 : 0;
-    return *stopped == CHILD_STOPPED_LOOKS ? -ETIME : 0;
+    return child_stays_stopped(running->worker.pid, stopped) ? -ETIME : 0;
 }
 
 /* Receives one message. Bytes; -EIO: nobody is there any more; or what look() says. */
@@ -385,12 +377,13 @@ static int begin_reading(struct running *running, struct reading *reading, unsig
 static void add_column(sqlite3_stmt *stmt, int i, struct text *out)
 {
     int type = sqlite3_column_type(stmt, i);
-    double real = type == SQLITE_FLOAT ? sqlite3_column_double(stmt, i) : 0;
-    uint64_t word = type == SQLITE_INTEGER ? (uint64_t)sqlite3_column_int64(stmt, i) : 0;
+    uint64_t word = 0;
     const char *bytes = NULL;
 
-    if (type == SQLITE_FLOAT) {
-        memcpy(&word, &real, sizeof word);
+    if (type == SQLITE_INTEGER) {
+        word = (uint64_t)sqlite3_column_int64(stmt, i);
+    } else if (type == SQLITE_FLOAT) {
+        word = sql_value_word(sqlite3_column_double(stmt, i));
     } else if (type == SQLITE_TEXT || type == SQLITE_BLOB) {
         bytes = type == SQLITE_TEXT ? (const char *)sqlite3_column_text(stmt, i)
                                     : sqlite3_column_blob(stmt, i);

@@ -42,8 +42,9 @@ char *attached_sql(const struct attached_table *table, const struct attached_pla
 bool attached_file_has(const void *of, const struct attached_plan *plan);
 /* How many columns a table has. */
 unsigned attached_file_columns(const void *of, unsigned table);
-/* Prepares what attached_ops.begin() does: *out is to be bound by attached_file_bound() of the
- * numbers of bounds, and to be stepped; it lasts until the cursor is begun again, or ended. */
+/* Prepares what attached_ops.begin() does: the parameters of *out are the caller's to bind, one
+ * for each bound, and it to be stepped; it lasts until the cursor is begun again, or ended. */
 int attached_file_prepare(void *of, unsigned cursor, const struct attached_plan *plan,
                           sqlite3_stmt **out, struct text *why);
+/* The number of the parameter of a bound in such a statement, and in attached_sql()'s. */
 int attached_file_parameter(unsigned bound);

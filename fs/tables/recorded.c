@@ -5,8 +5,8 @@
 
 #include "agent/base/cleanup.h"
 #include "fs/breakpoint/rows.h"
-#include "fs/tables/collectives.h"
 #include "fs/process/process.h"
+#include "fs/tables/collectives.h"
 #include "fs/tables/scene.h"
 #include "fs/tables/torch_trace.h"
 

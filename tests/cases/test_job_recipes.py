@@ -91,13 +91,13 @@ def test_a_job_in_trouble(job):
     begun = job.ask("slow_rank")
     eventually(lambda: seconds(job.ask("slow_rank"))["2"] > seconds(begun)["2"] + 0.5, what="its time")
 
-    def others_stand():  # for a second and more
+    def who_works_is_first():  # and the others have stood for a second and more
         rows = job.ask("slow_rank")
-        return rows if all(row["stands"] for row in rows if row["rank"] != "2") else None
-    now = eventually(others_stand, what="who waits")
+        stand = all(row["stands"] for row in rows if row["rank"] != "2")
+        return rows if stand and rows[0]["rank"] == "2" else None
+    now = eventually(who_works_is_first, what="who works, before those that wait")
     assert all(seconds(now)[rank] < seconds(begun)[rank] + 0.2 for rank in "01")
     assert len(now) == 3
-    eventually(lambda: job.ask("slow_rank")[0]["rank"] == "2", what="who works, before those that stand")
     one, others = job.ask("hang")
     assert (one["func"], one["processes"], one["first_rank"]) == ("augment", "1", "2")
     assert (others["func"], others["processes"], others["first_rank"]) == ("all_reduce", "2", "0")
