@@ -40,6 +40,9 @@ bool entry_exited(const struct entry *entry);
  * and nothing that the daemon keeps of it: whoever may read the process can tell. */
 bool entry_passive(const struct entry *entry);
 
+/* Whether what its file says is rows of tables, which whoever reads its process is asked for. */
+bool entry_rows(const struct entry *entry);
+
 /* The last part of an entry's path: its name, or "<pid>" and the like. */
 const char *entry_name(const struct entry *entry);
 

@@ -18,6 +18,7 @@ import threading
 
 import pytest
 
+import sql
 from interpreters import eventually, interpreters, patience
 from puppet import Puppet, leave
 from test_hostile import is_sanitized
@@ -268,16 +269,22 @@ def test_daemon_reads_nothing(contained, debian, nobody):
                 assert not (contained.path / str(victim.pid) / "torch").exists()
                 contained.read(victim.pid, "status")
                 contained.read(victim.pid, "tables", "threads.csv")
+                assert "stays" in sql.reply(contained.path / str(victim.pid) / "query",
+                                            "SELECT command, func FROM process, backtrace, environ, modules LIMIT 1")
+                assert "LC_ALL" in contained.read(victim.pid, "tables", "environ.csv")
             for file in "backtrace", "stacks.folded", "backtrace.python", "stacks.python.folded":
                 assert "waits" in contained.read("all", file)
+            assert {str(mine.pid), str(theirs.pid)} <= set(
+                sql.reply(contained.path / "all" / "query", "-- format: csv\nSELECT pid FROM threads").split())
             assert os.listdir(contained.path / "by-rank") == []
 
     said = traced(contained.pid, look)
     opened = {re.sub(r"\d+", "N", path) for line in said for path in re.findall(r'^open(?:at)?\([^"]*"([^"]*)"', line)}
-    # the maps: of whatever else is in a namespace of its own just now
+    # the maps: of whatever else is in a namespace of its own just now; fdinfo: of who has written a statement
     assert opened <= {"/proc", "/proc/N/stat", "/proc/N/statm", "/proc/N/status", "/proc/N/auxv", "/proc/N/ns/user",
                       "/proc/N/uid_map", "/proc/N/gid_map", "/proc/N/task", "N/status", "/proc/N/syscall",
-                      "/proc/self/task/N/comm", "/dev/null"}, opened
+                      "/proc/self/task/N/comm", "/dev/null", "/proc/sys/vm/overcommit_memory",
+                      "/proc/N/fdinfo", "/proc/N/fdinfo/N"}, opened
     assert "/proc/N/stat" in opened
     # an agent's own record: all/ may have brought one into whoever runs the cases
     assert not [line for line in said if re.match("process_vm_readv|pidfd_getfd|ptrace|readlink", line)
@@ -319,6 +326,31 @@ def test_lies(contained, debian, nobody, said, read, words):
         if words:
             assert words in contained.read(theirs.pid, "errors")
         assert 0 not in owners(contained)
+
+
+@pytest.mark.parametrize("said, words", [
+    (reply(-errno.EOPNOTSUPP), "not supported"),
+    (reply(-errno.ENOMEM), "more than a statement may use"),
+    (reply(text=b"\0" * 8 + b"\xff" * 8), "has crashed"),  # so many rows
+    (reply(text=struct.pack("=QQQ", 0, 1, 4242)), "has crashed"),  # of more columns
+    (reply(), "has crashed"),
+], ids=["refused", "no memory", "many", "others", "nothing"])
+@pytest.mark.parametrize("all", [False, True], ids=["one", "all"])
+def test_lies_about_rows(contained, debian, nobody, all, said, words):
+    """What is asked of one process fails; of all processes the others have their rows."""
+    statement = "-- format: csv\nSELECT DISTINCT pid FROM maps" if all else "SELECT count(*) FROM maps"
+    with Sleeper(debian) as mine, Sleeper(debian, nobody) as theirs:
+        path = contained.path / ("all" if all else str(theirs.pid)) / "query"
+        assert sql.reply(path, statement)
+        with Puppet(owners(contained)[pwd.getpwnam(nobody).pw_uid]) as puppet:
+            for fd in connections(puppet.pid):
+                assert puppet.call("sendto", fd, said, len(said), 0, 0, 0) == len(said)
+        if all:
+            found = sql.reply(path, statement).split()
+            assert str(mine.pid) in found and str(theirs.pid) not in found
+            assert words.lower() in contained.read(theirs.pid, "errors").lower()
+        else:
+            assert words.lower() in sql.refused(path, statement)[1].lower()
 
 
 def test_few_wait_for_one_user(contained, debian, nobody):
@@ -456,7 +488,8 @@ def test_is_not_read_in_turn(contained, debian, nobody):
     with Sleeper(debian, nobody) as theirs:
         for _ in range(2):  # of what has come since, too
             assert str(theirs.pid) in os.listdir(contained.path)
-        assert [int(said["Uid"][0]) for _, said in readers(contained)].count(0) <= 1
+        # one that is only starting has not taken on its user's yet
+        eventually(lambda: [int(said["Uid"][0]) for _, said in readers(contained)].count(0) <= 1, what="its own alone")
 
 
 def test_ends_with_the_daemon(contained, debian, nobody):
