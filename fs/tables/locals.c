@@ -156,8 +156,10 @@ static int add_threads(struct scene *scene, const struct walk *walk, const struc
                 tids[k] = 0;
             }
         e = thread_stack_collect(stacks, same, &stack);
-        if (e == 0)
-            e = add_stack(r, &stack, scene->plan.depth);
+        if (e < 0)
+            return e;
+        thread_stack_hide_agents(&stack);
+        e = add_stack(r, &stack, scene->plan.depth);
     }
     return e;
 }
