@@ -303,7 +303,7 @@ def test_frames_while_code_runs(program):
             [frame for frame in backtrace if frame[1].endswith(".py")],
             *((files / name).read_text() for name in ("locals", "frames/0/locals", "frames/0/source")),
             re.findall("Depth: .*|at .* for ", (files / "status").read_text()),
-            ask(program.directory / "query", f"SELECT depth, func FROM backtrace WHERE tid = {a} AND depth IS NOT NULL"),
+            ask(program.directory / "query", f"SELECT depth, func FROM backtrace WHERE tid = {a} AND depth NOT NULL"),
             ask(program.directory / "query", f"SELECT func FROM backtrace WHERE tid = {a} AND depth = 0"),
             ask(program.directory / "query", f"SELECT name, value FROM locals WHERE tid = {a} AND depth = 0"),
         ]

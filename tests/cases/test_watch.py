@@ -292,7 +292,8 @@ def test_names_are_the_programs(python):
     do(target, "")
     do(target, "")
     line = lineno(COMPUTED, "        held.count += 1")
-    assert [(hit.old_value, hit.new_value, hit.lineno) for hit in hits(client, 2)] == [("0", "2", line), ("2", "4", line)]
+    found = [(hit.old_value, hit.new_value, hit.lineno) for hit in hits(client, 2)]
+    assert found == [("0", "2", line), ("2", "4", line)]
 
 
 ARRAYS = """
