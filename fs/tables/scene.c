@@ -322,11 +322,12 @@ int scene_fill(const struct tables *tables, const struct subject *of, struct wan
     struct process *process = of->process;
     struct subject here = *of;
 
-    if (!process || !process->examiner || !process_alive(process))
+    if (!process || !process->examiner)
         return fill_here(tables, of, wanted, n, stop, why);
-    if (!is_read_here(process, wanted, n))
+    bool lives = process_alive(process);
+    if (lives && !is_read_here(process, wanted, n))
         return fill_examined(tables, of, wanted, n, stop, why);
-    here.target = process_target(process);
+    here.target = lives ? process_target(process) : NULL; /* what is only held can't be read */
     int r = fill_here(tables, &here, wanted, n, stop, why);
     target_unref(here.target);
     return r;

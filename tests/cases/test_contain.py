@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import pytest
 
@@ -226,6 +227,25 @@ def test_confined(contained, debian, nobody):
             assert puppet.call("kill", victim.pid, signal.SIGTERM) == -errno.ENOSYS
         assert error_of(contained, victim.pid) is None
         assert [pid for pid, _ in readers(contained)] == [pid]
+
+
+def test_rests(contained, debian, nobody):
+    """What has read a process that records something waits for its end, and for nothing else."""
+    with Sleeper(debian, nobody) as theirs:
+        directory = contained.path / str(theirs.pid)
+        (directory / "ctl").write_text("record gc on\n")
+        assert error_of(contained, theirs.pid) is None
+        assert "waits" in sql.reply(directory / "query", "SELECT func FROM backtrace")
+        pid = owners(contained)[pwd.getpwnam(nobody).pw_uid]
+
+        def rests():
+            for _ in range(20):
+                time.sleep(0.01)
+                for tid in os.listdir(f"/proc/{pid}/task"):
+                    if pathlib.Path(f"/proc/{pid}/task/{tid}/stat").read_text().rpartition(") ")[2][0] != "S":
+                        return False
+            return True
+        eventually(rests, what="all its threads asleep")
 
 
 def traced(pid, act):
