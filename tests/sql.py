@@ -12,6 +12,7 @@ from mount import REPOSITORY
 
 SCHEMA = {path.stem: path for path in sorted((REPOSITORY / "schema").glob("*.sql"))}
 RECORDED = {name for name, path in SCHEMA.items() if "-- source: recorded\n" in path.read_text()}
+FUNCTIONS = {name for name, path in SCHEMA.items() if " ARGUMENT " in path.read_text()}  # in no file of tables/
 
 
 def settle(target):
@@ -28,7 +29,7 @@ def columns(table, hidden=False, added=True):
         db.execute(SCHEMA[table].read_text())
         return [(row[1], re.split("[ (]", row[2])[0])
                 for row in db.execute(f"PRAGMA table_info({table})")
-                if (hidden or not row[2].endswith(" HIDDEN")) and (added or not row[2].endswith(" ADDED"))]
+                if (hidden or " HIDDEN" not in row[2]) and (added or not row[2].endswith(" ADDED"))]
 
 
 def reply(path, text):

@@ -49,15 +49,19 @@ size_t sql_wanted_write(struct wanted *const *wanted, size_t n, char *message, s
 {
     size_t at = 0, heads = n * sizeof(struct sql_table);
 
+    for (size_t i = 0; i < n; i++)
+        heads += wanted[i]->use.ncalls * sizeof(struct call);
     for (size_t i = 0; i < n; i++) {
         const struct use *use = &wanted[i]->use;
         struct sql_table head = {
             .table = (uint32_t)(wanted[i]->table - python_tables.items),
             .columns = use->columns,
+            .ncalls = use->ncalls,
         };
         size_t begin = at;
         add(message, &at, cap, &head, sizeof head);
-        heads -= sizeof head;
+        add(message, &at, cap, use->calls, use->ncalls * sizeof(struct call));
+        heads -= sizeof head + use->ncalls * sizeof(struct call);
         for (unsigned k = 0; k < wanted[i]->table->ncolumns; k++)
             head.nbounds += add_bound(&use->bounds[k], k, message, &at, cap - heads);
         head.nbounds += add_bound(&wanted[i]->pid, SQL_LEAD, message, &at, cap - heads);
@@ -98,12 +102,28 @@ static int read_bound(const struct sql_bound *from, struct wanted *wanted)
     return 0;
 }
 
+static int read_calls(const char **message, size_t *size, uint64_t n, const struct table *table,
+                      struct use *use)
+{
+    bool is_function = false;
+
+    for (unsigned i = 0; i < table->ncolumns; i++)
+        is_function |= table->columns[i].argument;
+    if (n > (is_function ? CALLS_MAX : 0) ||
+        !take(message, size, use->calls, n * sizeof(struct call)))
+        return -EPROTO;
+    use->ncalls = (unsigned)n;
+    for (unsigned i = 0; i < use->ncalls; i++)
+        if (strnlen(use->calls[i].text, CALL_TEXT_MAX) == CALL_TEXT_MAX)
+            return -EPROTO;
+    return 0;
+}
+
 /* Reads one table into wanted[at]; those before it are other ones. */
 static int read_table(const char **message, size_t *size, struct wanted *wanted, size_t at)
 {
     struct sql_table head;
     struct sql_bound bound;
-    int r = 0;
 
     if (!take(message, size, &head, sizeof head) || head.table >= python_tables.n)
         return -EPROTO;
@@ -118,6 +138,7 @@ static int read_table(const char **message, size_t *size, struct wanted *wanted,
     to->use.columns = head.columns;
     for (size_t i = 0; i < ARRAY_SIZE(to->use.bounds); i++)
         to->use.bounds[i] = UNBOUNDED;
+    int r = read_calls(message, size, head.ncalls, table, &to->use);
     for (uint32_t i = 0; r == 0 && i < head.nbounds; i++)
         r = take(message, size, &bound, sizeof bound) ? read_bound(&bound, to) : -EPROTO;
     return r;

@@ -61,12 +61,14 @@ struct sql_job {
     char attached[SQL_SCHEMA_MAX]; /* name of a schema; "": there is none */
 };
 
-/* What is used of a table; followed by its bounds. */
+/* What is used of a table; followed by its calls, struct call each, and its bounds. */
 struct sql_table {
     uint32_t table; /* index in python_tables */
     uint32_t nbounds;
     uint64_t columns;
+    uint64_t ncalls;
 };
+static_assert(CALLS_MAX * sizeof(struct call) < SQL_PIECE / 4, "calls are never left out");
 
 struct sql_bound {
     uint32_t column; /* or SQL_LEAD and the next */

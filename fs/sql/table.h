@@ -15,8 +15,10 @@ struct column {
     enum column_type type;
     const char *unit; /* NULL: none */
     const char *comment;
-    bool hidden; /* only in what names it, not in SELECT * */
-    bool added;  /* of a table that is recorded: it isn't, but added when a row is read */
+    bool hidden;   /* only in what names it, not in SELECT * */
+    bool argument; /* hidden, and each use of the table has to say what it equals, by a constant: a
+                      table with such a column is a function (struct call) */
+    bool added;    /* of a table that is recorded: it isn't, but added when a row is read */
 };
 
 struct row_source;
@@ -63,10 +65,28 @@ struct bound {
 #define UNBOUNDED \
  ((struct bound){.low = INT64_MIN, .high = INT64_MAX, .least = -INFINITY, .most = INFINITY})
 
+#define CALLS_MAX 8         /* of one table in a statement */
+#define CALL_TEXT_MAX 1024  /* with its end */
+#define CALL_COLUMNS_MAX 16 /* of a table that is a function */
+#define CALL_ALL UINT64_MAX
+
+/* One use of a table that is a function: FROM name(1, 0, 'text'), where hidden columns are said to
+ * equal constants. Its first column is the position of a row among those of the call. What the row
+ * source adds is within the ranges of that column and of the hidden ones, and no row twice. */
+struct call {
+    char text[CALL_TEXT_MAX]; /* what the column that is the argument equals */
+    struct range {
+        int64_t low, high;
+    } ranges[CALL_COLUMNS_MAX]; /* of each INTEGER column; all of them: nothing bounds it */
+    uint64_t rows;              /* no more are wanted, of each frame or the like; or CALL_ALL */
+};
+
 /* What a statement uses of a table. */
 struct use {
     uint64_t columns; /* a bit for each */
     struct bound bounds[TABLE_COLUMNS_MAX];
+    struct call calls[CALLS_MAX]; /* ncalls of them, of a function */
+    unsigned ncalls;
 };
 
 static inline bool use_wants(const struct use *use, unsigned column)

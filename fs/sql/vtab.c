@@ -38,9 +38,14 @@ static void shape(struct vtab_table *t, bool many)
 
     t->lead = many && !table->rows->catalog ? table_lead(table) : 0;
     t->ncolumns = t->lead;
-    for (unsigned i = 0; i < table->ncolumns; i++)
-        if (!t->lead || !is_lead(t, table->columns[i].name))
-            t->own[t->ncolumns++] = (uint8_t)i;
+    t->argument = -1;
+    for (unsigned i = 0; i < table->ncolumns; i++) {
+        if (t->lead && is_lead(t, table->columns[i].name))
+            continue;
+        if (table->columns[i].argument)
+            t->argument = (int)t->ncolumns;
+        t->own[t->ncolumns++] = (uint8_t)i;
+    }
 }
 
 const struct column *vtab_column(const struct vtab_table *t, int i)
@@ -187,12 +192,36 @@ static int put_in_order(struct cursor *cursor, struct vtab_table *t, const char 
     return SQLITE_OK;
 }
 
+/* Why a function can't be asked so. */
+static int refuse(sqlite3_vtab *vtab, const struct vtab_table *t, enum vtab_way way)
+{
+    const char *function = t->wanted.table->name, *argument = vtab_column(t, t->argument)->name;
+
+    switch (way) {
+    case VTAB_LONG:
+        vtab->zErrMsg = sqlite3_mprintf("%s: %s may have at most %d bytes, and no zero", function,
+                                        argument, CALL_TEXT_MAX - 1);
+        break;
+    case VTAB_MANY:
+        vtab->zErrMsg =
+            sqlite3_mprintf("%s: one statement may ask at most %d of them", function, CALLS_MAX);
+        break;
+    default:
+        vtab->zErrMsg = sqlite3_mprintf("%s: %s has to be a text that stands there, as in '...'; "
+                                        "it can't come from a column or an expression",
+                                        function, argument);
+    }
+    return vtab->zErrMsg ? SQLITE_ERROR : SQLITE_NOMEM;
+}
+
 static int filter(sqlite3_vtab_cursor *base, int way, const char *columns, int argc,
                   sqlite3_value **argv)
 {
     struct cursor *cursor = (struct cursor *)base;
     struct vtab_table *t = ((struct vtab *)base->pVtab)->table;
 
+    if (way >= VTAB_UNASKED)
+        return refuse(base->pVtab, t, way);
     if (!t->set->filled) {
         t->set->filled = true;
         if (t->set->fill(t->set->arg) < 0)
@@ -360,6 +389,8 @@ void vtab_set_reset(struct vtab_set *set)
 {
     for (size_t i = 0; i < set->n; i++) {
         struct vtab_table *t = &set->tables[i];
+        if (!t->used)
+            continue;
         while (t->lookups) {
             struct lookup *following = t->lookups->next;
             lookup_free(t->lookups);

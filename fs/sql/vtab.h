@@ -25,6 +25,7 @@ struct vtab_table {
                       not shown twice */
     unsigned ncolumns;
     uint8_t own[VTAB_COLUMNS_MAX]; /* of a column of the virtual table: the table's */
+    int argument;                  /* number of such a column; -1: it is no function */
     bool used;
     struct lookup *lookups;
     struct sort *orders;
@@ -61,6 +62,10 @@ struct vtab {
 enum vtab_way {
     VTAB_LOOKUP,  /* the columns whose values come as arguments; "": all rows, as they lie */
     VTAB_ORDERED, /* all rows, sorted by these columns, each followed by '+' or '-' */
+    /* a function: */
+    VTAB_UNASKED, /* its argument is missing, or no constant text */
+    VTAB_LONG,    /* ... or too long */
+    VTAB_MANY,    /* it is used with more different constants than CALLS_MAX */
 };
 #define VTAB_COLUMN_NAME 'A'
 

@@ -7,6 +7,7 @@
 #define ROWS_GUESS 1000.0       /* of a table, for the planner */
 #define RECORDED_GUESS 100000.0 /* of a recorded one */
 #define MATCH_GUESS 20.0        /* how many times fewer are left by an equality */
+#define REFUSED_COST 1e30       /* of a way that only fails: it is taken where there is no other */
 
 /* What one constraint says of an integer column. */
 static void narrow_integer(struct bound *b, int op, int64_t value)
@@ -147,9 +148,8 @@ static void widen(struct bound *all, const struct bound *one, bool first)
         *all->equal = 0;
 }
 
-static void note_use(struct vtab_table *t, sqlite3_index_info *info)
+static void note_use(struct vtab_table *t, sqlite3_index_info *info, struct bound *bounds)
 {
-    struct bound bounds[VTAB_COLUMNS_MAX];
     struct wanted *w = &t->wanted;
 
     for (unsigned i = 0; i < t->ncolumns; i++)
@@ -166,6 +166,118 @@ static void note_use(struct vtab_table *t, sqlite3_index_info *info)
     }
     t->used = true;
 }
+
+/* ---- functions ---- */
+
+/* The text that the argument equals. Where there is none: *way says why. */
+static const char *find_text(const struct vtab_table *t, sqlite3_index_info *info,
+                             enum vtab_way *way)
+{
+    *way = VTAB_UNASKED;
+    for (int i = 0; i < info->nConstraint; i++) {
+        const struct sqlite3_index_constraint *c = &info->aConstraint[i];
+        if (!c->usable || c->iColumn != t->argument || c->op != SQLITE_INDEX_CONSTRAINT_EQ ||
+            strcmp(sqlite3_vtab_collation(info, i), "BINARY") != 0)
+            continue;
+        sqlite3_value *value = constant_of(info, i);
+        if (!value || sqlite3_value_type(value) != SQLITE_TEXT)
+            continue;
+        const char *text = (const char *)sqlite3_value_text(value);
+        size_t size = (size_t)sqlite3_value_bytes(value);
+        if (text && size < CALL_TEXT_MAX && strlen(text) == size)
+            return text;
+        *way = VTAB_LONG;
+    }
+    return NULL;
+}
+
+static bool is_integer(sqlite3_value *value)
+{
+    return value && sqlite3_value_type(value) == SQLITE_INTEGER;
+}
+
+/* Whether all rows within a call's ranges have what a constraint asks for. */
+static bool is_of_call(const struct vtab_table *t, sqlite3_index_info *info, int i)
+{
+    const struct sqlite3_index_constraint *c = &info->aConstraint[i];
+    sqlite3_value *value = constant_of(info, i);
+
+    if (!c->usable || c->iColumn < 0)
+        return false;
+    if (c->iColumn == t->argument)
+        return c->op == SQLITE_INDEX_CONSTRAINT_EQ && value &&
+               sqlite3_value_type(value) == SQLITE_TEXT;
+    if ((unsigned)c->iColumn > t->lead && !vtab_column(t, c->iColumn)->hidden)
+        return false;
+    return (unsigned)c->iColumn >= t->lead && is_integer(value) &&
+           (c->op == SQLITE_INDEX_CONSTRAINT_EQ || is_below(c->op) || is_above(c->op));
+}
+
+/* Whether rows come in the order of their positions, which is the first column, or in any. */
+static bool has_no_other_order(const struct vtab_table *t, const sqlite3_index_info *info)
+{
+    return !info->nOrderBy || (info->nOrderBy == 1 && !info->aOrderBy[0].desc &&
+                               info->aOrderBy[0].iColumn == (int)t->lead);
+}
+
+/* How many rows of a call are wanted, by LIMIT and OFFSET. OFFSET itself is SQLite's to take: it
+ * tells the number that stands there to each part of a compound SELECT, which share it. */
+static uint64_t rows_of_call(const struct vtab_table *t, sqlite3_index_info *info)
+{
+    int64_t limit = -1, offset = 0;
+
+    if (!has_no_other_order(t, info))
+        return CALL_ALL;
+    for (int i = 0; i < info->nConstraint; i++) {
+        int op = info->aConstraint[i].op;
+        bool is_limit = op == SQLITE_INDEX_CONSTRAINT_LIMIT;
+        if (!is_limit && op != SQLITE_INDEX_CONSTRAINT_OFFSET) {
+            if (!is_of_call(t, info, i))
+                return CALL_ALL;
+            continue;
+        }
+        sqlite3_value *value = constant_of(info, i);
+        if (!is_integer(value) || sqlite3_value_int64(value) < 0)
+            return CALL_ALL;
+        *(is_limit ? &limit : &offset) = sqlite3_value_int64(value);
+    }
+    return limit < 0 ? CALL_ALL : (uint64_t)limit + (uint64_t)offset;
+}
+
+static bool is_same_call(const struct call *a, const struct call *b)
+{
+    return !strcmp(a->text, b->text) && !memcmp(a->ranges, b->ranges, sizeof a->ranges);
+}
+
+/* Takes down a use of a function. Each is planned in several ways. */
+static enum vtab_way note_call(struct vtab_table *t, sqlite3_index_info *info,
+                               const struct bound *bounds)
+{
+    struct use *use = &t->wanted.use;
+    enum vtab_way way;
+    const char *text = find_text(t, info, &way);
+    struct call call = {0};
+
+    if (!text)
+        return way;
+    strcpy(call.text, text);
+    call.rows = rows_of_call(t, info);
+    for (unsigned i = t->lead; i < t->ncolumns; i++)
+        if (t->own[i] < CALL_COLUMNS_MAX)
+            call.ranges[t->own[i]] = (struct range){bounds[i].low, bounds[i].high};
+    for (unsigned i = 0; i < use->ncalls; i++)
+        if (is_same_call(&use->calls[i], &call)) {
+            if (call.rows > use->calls[i].rows)
+                use->calls[i].rows = call.rows;
+            return VTAB_LOOKUP;
+        }
+    if (use->ncalls == CALLS_MAX)
+        return VTAB_MANY;
+    use->calls[use->ncalls++] = call;
+    return VTAB_LOOKUP;
+}
+
+/* ---- the whole ---- */
 
 static bool is_lookup(const struct vtab_table *t, sqlite3_index_info *info, int i)
 {
@@ -227,10 +339,15 @@ int vtab_best_index(sqlite3_vtab *base, sqlite3_index_info *info)
     char columns[LOOKUP_COLUMNS_MAX + 2 * ORDER_KEYS_MAX + 1] = "";
     double rows = t->wanted.table->recorded < 0 ? ROWS_GUESS : RECORDED_GUESS;
     bool ordered = can_order(info);
+    struct bound bounds[VTAB_COLUMNS_MAX];
 
-    note_use(t, info);
+    note_use(t, info, bounds);
     info->estimatedCost = rows;
-    info->idxNum = VTAB_LOOKUP;
+    info->idxNum = t->argument < 0 ? VTAB_LOOKUP : (int)note_call(t, info, bounds);
+    if (info->idxNum != VTAB_LOOKUP) {
+        info->estimatedCost = REFUSED_COST;
+        return SQLITE_OK;
+    }
     int n = plan_lookup(t, info, ordered, columns);
     if (!n && ordered)
         plan_order(t, info, columns);

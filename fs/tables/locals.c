@@ -1,13 +1,9 @@
 /* The table locals: what the frames of the moment bind. Names cost little; types and values are
  * only decoded where the statement uses them. */
-#include "fs/tables/scene.h"
-
-#include "agent/base/cleanup.h"
-#include "fs/proc/lwp.h"
 #include "fs/remote/frames/locals.h"
 #include "fs/remote/moment/moment.h"
-#include "fs/remote/moment/thread_stack.h"
 #include "fs/remote/objects/values.h"
+#include "fs/tables/thread_stacks.h"
 #include "schema/schema.h"
 
 #include <errno.h>
@@ -23,7 +19,7 @@ struct reading {
     struct text scratch;
     size_t bytes;
     pid_t tid;
-    size_t depth;
+    size_t depth, depth_max; /* depth_max 0: all */
 };
 
 static void plan(const struct use *use, struct plan *plan)
@@ -60,19 +56,6 @@ static void set(struct reading *r, unsigned column)
     rows_take(r->rows, column, &r->scratch);
 }
 
-/* A stack reference may be an int that is no object: Include/internal/pycore_stackref.h. */
-static bool add_type(struct reading *r, uint64_t reference)
-{
-    if (r->offsets->version >= 0x030e0000) {
-        if ((reference & 3) == 3) {
-            text_puts(&r->scratch, "int");
-            return true;
-        }
-        reference &= ~3ull;
-    }
-    return value_type_name(r->view, r->offsets, reference, &r->scratch) == 0;
-}
-
 static int add_local(void *arg, const struct local *local)
 {
     struct reading *r = arg;
@@ -87,7 +70,8 @@ static int add_local(void *arg, const struct local *local)
             value_add(r->view, r->offsets, local->name, &r->scratch);
         set(r, LOCALS_NAME);
     }
-    if (use_wants(r->use, LOCALS_TYPE) && add_type(r, local->reference))
+    if (use_wants(r->use, LOCALS_TYPE) &&
+        value_type_stackref(r->view, r->offsets, local->reference, &r->scratch))
         set(r, LOCALS_TYPE);
     text_clear(&r->scratch);
     if (use_wants(r->use, LOCALS_VALUE) &&
@@ -101,10 +85,12 @@ static bool is_wanted(const struct bound *bound, size_t value)
     return !bound->bounded || ((int64_t)value >= bound->low && (int64_t)value <= bound->high);
 }
 
-static int add_stack(struct reading *r, const struct thread_stack *stack, size_t depth_max)
+static int add_stack(void *arg, pid_t tid, const struct thread_stack *stack)
 {
-    size_t n = depth_max && depth_max < stack->n ? depth_max : stack->n;
+    struct reading *r = arg;
+    size_t n = r->depth_max && r->depth_max < stack->n ? r->depth_max : stack->n;
 
+    r->tid = tid;
     for (r->depth = 0; r->depth < n; r->depth++) {
         const struct raw_frame *frame = &stack->frames[r->depth];
         if (!is_wanted(&r->use->bounds[LOCALS_DEPTH], r->depth))
@@ -125,41 +111,9 @@ static int add_stack(struct reading *r, const struct thread_stack *stack, size_t
         add_torn(r->rows, r->tid, "[torn: inner frames are missing, depth counts without them]");
     if (stack->end == STACK_UNREADABLE)
         add_torn(r->rows, r->tid, "[torn: outer frames are missing]");
-    else if (stack->end == STACK_LIMIT && !depth_max)
+    else if (stack->end == STACK_LIMIT && !r->depth_max)
         add_torn(r->rows, r->tid, "[cut: the stack is deeper than the limit]");
     return 0;
-}
-
-/* The threads of the walk, each once, in its order. */
-static int add_threads(struct scene *scene, const struct walk *walk, const struct lwp_list *lwps,
-                       struct reading *r)
-{
-    size_t n = walk->n;
-    _cleanup_free_ const struct stack **stacks = calloc(n + 1, sizeof *stacks);
-    _cleanup_free_ pid_t *tids = calloc(n + 1, sizeof *tids);
-    int e = 0;
-
-    if (!stacks || !tids)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        tids[i] = moment_tid(scene->target, lwps, &walk->stacks[i]);
-    for (size_t i = 0; i < n && e == 0; i++) {
-        _cleanup_(thread_stack_deinit) struct thread_stack stack = {0};
-        size_t same = 0;
-        r->tid = tids[i];
-        if (!r->tid || (scene->plan.tid && r->tid != scene->plan.tid) ||
-            held_is_own(&scene->agent, r->tid))
-            continue;
-        for (size_t k = i; k < n; k++)
-            if (tids[k] == r->tid) {
-                stacks[same++] = &walk->stacks[k];
-                tids[k] = 0;
-            }
-        e = thread_stack_collect(stacks, same, &stack);
-        if (e == 0)
-            e = add_stack(r, &stack, scene->plan.depth);
-    }
-    return e;
 }
 
 static int within(struct scene *scene, const struct moment *moment, const struct lwp_list *lwps,
@@ -170,9 +124,10 @@ static int within(struct scene *scene, const struct moment *moment, const struct
         .offsets = &scene->target->runtime.offsets,
         .use = use,
         .rows = rows,
+        .depth_max = scene->plan.depth,
     };
 
-    int e = add_threads(scene, moment->walk, lwps, &r);
+    int e = thread_stacks_visit(scene, moment, lwps, add_stack, &r);
     text_deinit(&r.scratch);
     return e;
 }

@@ -233,6 +233,7 @@ static void scene_deinit(struct scene *scene)
     held_list_deinit(&scene->agent);
     tasks_deinit(&scene->tasks);
     waits_deinit(&scene->waits);
+    text_deinit(&scene->call_why);
 }
 
 int scene_fill(const struct tables *tables, const struct subject *of, struct wanted *const *wanted,

@@ -58,6 +58,9 @@ struct scene {
     bool torn; /* no moment was found in which nothing changed: what `within` and `gather` make
                   rows of may be wrong, and they say so */
     struct text *why;
+    unsigned answered;    /* calls of value(), a bit each, whose frame the moment has */
+    int call_error;       /* of the first of them that names its frame and leads nowhere ... */
+    struct text call_why; /* ... in words */
 
     /* the reading's own */
     struct wanted *const *wanted;

@@ -4,8 +4,9 @@
 #include "fs/tree/file.h"
 
 #include "agent/base/cleanup.h"
-#include "fs/remote/moment/snapshot.h"
+#include "fs/format/path_error.h"
 #include "fs/remote/frames/children.h"
+#include "fs/remote/moment/snapshot.h"
 #include "fs/remote/objects/values.h"
 #include "fs/tree/from_snapshot.h"
 
@@ -79,28 +80,6 @@ static int look(void *arg, struct view *view, const struct raw_stack *stack)
     return r == -ENOMEM ? r : 0;
 }
 
-/* What is wrong with a path, up to where it was found. */
-static int explain(struct question *q, struct text *why)
-{
-    _cleanup_(text_deinit) struct text rest = TEXT_INIT;
-
-    text_add_escaped(&rest, q->at, strlen(q->at));
-    const char *words = text_finish(&rest) < 0 ? "" : rest.data;
-    if (q->error == -EINVAL)
-        text_printf(why,
-                    "\"%s\" is no path: NAME, then .NAME, [N], ['KEY'] or {N}, the N-th of what it "
-                    "holds",
-                    words);
-    else if (q->error == -ENOENT && q->at == q->path)
-        text_printf(why, "the frame binds nothing for \"%s\"", words);
-    else if (q->error == -ENOENT)
-        text_printf(why, "%.*s holds nothing at \"%s\"", (int)(q->at - q->path), q->path, words);
-    else
-        text_printf(why, "%.*s can't be read as far as \"%s\"", (int)(q->at - q->path), q->path,
-                    words);
-    return q->error;
-}
-
 /* ` from N` at the end. */
 static void take_from(struct question *q)
 {
@@ -140,7 +119,7 @@ static int ask(struct file_context *context, const char *line, size_t size, stru
     if (r < 0)
         r = snapshot_error(context, r);
     else if (q.error && *q.at)
-        r = explain(&q, &context->why);
+        path_error_add(q.path, q.at, r = q.error, &context->why);
     else if (text_finish(&q.answer) == 0)
         text_add(said, q.answer.data, q.answer.size);
     text_deinit(&q.answer);

@@ -162,6 +162,8 @@ def look_at_dead(probe, python, how, where, died):
     assert f"Thread {target.pid} (MainThread) [" in text and " (idler) [" in text
     (row,) = ask(top / "query", "SELECT value FROM locals WHERE name = 'words'")
     assert row["value"] == f"['it', '{how}']"
+    assert [row["value"] for row in ask(top / "query", "SELECT v.value FROM locals l, value(l.tid, l.depth, 'words') v "
+                                                       "WHERE l.name = 'words'")] == ["'it'", f"'{how}'"]
     (row,) = ask(mounted.path / "all" / "query",
                  f"SELECT thread FROM threads WHERE pid = {target.pid} AND state = 'faulted'")
     assert row["thread"] == name

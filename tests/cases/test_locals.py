@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import sql
 from interpreters import eventually
 
 
@@ -521,4 +522,34 @@ def test_one_level_of_a_value(probe, python):
         assert error == errno.EINVAL and " is no path: NAME, then .NAME, [N], ['KEY'] or {N}" in words
     assert refused("x" * 1024) == (errno.EINVAL, "a path has at most 1023 bytes, none of them zero")
     assert ask("n\nempty") == ["n = 5", "empty = {}"]
+
+    # value() in SQL says the same
+    query = probe.path / str(target.pid) / "query"
+
+    def select(path, more=""):
+        literal = path.replace("'", "''")
+        return sql.ask(query, f"SELECT * FROM value({target.pid}, {depth.name}, '{literal}') {more}")
+
+    for path in ("", "slots", "slots.first[-1]", "both", "node", "node.été", "node{2}", "only", "proxy", "keys", "loud",
+                 "module", "keys{7}", 'node.kids{0}.meta["k"]'):
+        rows = select(path)
+        said = [f"{row['path']} = {row['value']}" for row in rows]
+        assert said == ask(path) or not rows and ask(path)[0].startswith(f"{path} = "), path
+        assert [int(row["position"]) for row in rows] == list(range(len(rows)))
+    assert [row["name"] for row in select("node")] == ["kids", "été", "{2}"]
+    assert [row["name"] for row in select("keys")][6:9] == ["[True]", "(1, 2)", f"{'x' * 200!r}... 300 characters"]
+    assert {row["name"]: (row["type"], row["length"]) for row in select("")} == {
+        "n": ("int", ""), "empty": ("dict", "0"), "slots": ("__main__.Slots", ""), "both": ("__main__.Table", "2"),
+        "keys": ("dict", "10"), "node": ("__main__.Node", ""), "only": ("set", "1"), "proxy": ("mappingproxy", ""),
+        "many": ("list", "1000"), "module": ("module", ""), "loud": ("list", "1")}
+    assert len(select("many")) == 1000
+    assert [row["value"] for row in select("many", "LIMIT 2 OFFSET 500")] == ["500", "501"]
+    assert [row["value"] for row in select("many", "WHERE position > 996 LIMIT 2")] == ["997", "998"]
+    for path in ("absent", "node.kids[2].x", "many[1000]", "node{x}", "a b"):
+        literal = path.replace("'", "''")
+        assert sql.refused(query, f"SELECT * FROM value({target.pid}, {depth.name}, '{literal}')") == refused(path)
+    assert sql.refused(query, f"SELECT * FROM value(1, 0, '{'x' * 1024}')") == \
+        (errno.EINVAL, "value: inside may have at most 1023 bytes, and no zero")
+    union = " UNION ALL ".join(f"SELECT name FROM value({target.pid}, {depth.name}, 'many[{i}]')" for i in range(9))
+    assert sql.refused(query, union) == (errno.EINVAL, "value: one statement may ask at most 8 of them")
     assert target.state() == "S"

@@ -70,7 +70,7 @@ def over_victim(probe, python, script, parts):
     asked = [(how, "\n".join(sql).replace("$PID", str(target.pid)), wanted) for how, sql, wanted in parts]
     for how, sql, wanted in asked:
         if how[0] == "error":
-            assert refused(query, sql)[1].startswith("\n".join(wanted)), sql
+            assert refused(query, sql)[1].startswith("\n".join(wanted).replace("$PID", str(target.pid))), sql
         else:
             compare(how, sql, reply(query, sql), [line.replace("$PID", str(target.pid)) for line in wanted])
     return len(asked)

@@ -15,7 +15,7 @@ import pytest
 import mount as daemon
 from commands import failure
 from interpreters import eventually, patience
-from mount import REPOSITORY
+from sql import FUNCTIONS, SCHEMA
 
 # DESIGN's tree, as far as reading goes
 ROOT = {"help", "self", "by-rank", "jobs", "all", "exited"}
@@ -25,7 +25,7 @@ PROCESS = {"breakpoints", "ctl", "eval", "query", "status", "backtrace", "backtr
            "top"}  # and crash, where there was one
 ALL = {"backtrace", "backtrace.python", "breakpoints", "collectives", "ctl", "eval", "events", "metrics", "profile",
        "query", "stacks.folded", "stacks.python.folded", "tables", "top"}
-TABLES = {path.stem + ".csv" for path in (REPOSITORY / "schema").glob("*.sql")}
+TABLES = {name + ".csv" for name in set(SCHEMA) - FUNCTIONS}
 THREAD = {"status", "backtrace", "locals", "eval", "ctl", "frames"}
 FRAME = {"locals", "source", "eval", "value"}
 COMMANDS = {"breakpoints", "ctl", "eval", "query", "value"}  # what can be written

@@ -75,6 +75,11 @@ static void check_wanted(const char *message, size_t size)
                 abort();
         for (size_t k = 0; k < TABLE_COLUMNS_MAX; k++)
             check_bound(&wanted[i].use.bounds[k]);
+        if (wanted[i].use.ncalls > CALLS_MAX)
+            abort();
+        for (size_t k = 0; k < wanted[i].use.ncalls; k++)
+            if (strlen(wanted[i].use.calls[k].text) >= CALL_TEXT_MAX)
+                abort();
         check_bound(&wanted[i].pid);
         check_bound(&wanted[i].rank);
     }

@@ -176,6 +176,63 @@ static void test_pushed_down(void)
     CHECK_STR(name->equal, "");
 }
 
+static void test_functions(void)
+{
+    static const char missing[] =
+        "spelled: text has to be a text that stands there, as in '...'; it "
+        "can't come from a column or an expression";
+    const struct use *use = &seen.uses[2];
+    char sql[CALL_TEXT_MAX + 100];
+
+    gives("SELECT * FROM spelled(0, 'abc')", FORMAT_CSV, "position,letter\n0,a\n1,b\n2,c\n");
+    CHECK(use->ncalls == 1 && use->calls[0].rows == CALL_ALL);
+    gives("SELECT letter FROM spelled WHERE text = 'ab'", FORMAT_CSV, "letter\na\nb\na\nb\n");
+    gives("SELECT letter FROM spelled(0, 'abcd') LIMIT 2 OFFSET 1", FORMAT_CSV, "letter\nb\nc\n");
+    CHECK_INT(use->calls[0].rows, 3);
+    gives("SELECT letter FROM spelled(0, 'abcd') WHERE position > 1 LIMIT 1", FORMAT_CSV,
+          "letter\nc\n");
+    CHECK(use->calls[0].rows == 1 && use->calls[0].ranges[SPELLED_POSITION].low == 2);
+    gives("SELECT letter FROM spelled(0, 'abcd') WHERE letter > 'b' LIMIT 1", FORMAT_CSV,
+          "letter\nc\n");
+    CHECK(use->calls[0].rows == CALL_ALL);
+    gives("SELECT letter FROM spelled(0, 'abcd') ORDER BY position LIMIT 1 OFFSET 2", FORMAT_CSV,
+          "letter\nc\n");
+    CHECK_INT(use->calls[0].rows, 3);
+    gives("SELECT letter FROM spelled(0, 'abcd') ORDER BY letter DESC LIMIT 1", FORMAT_CSV,
+          "letter\nd\n");
+    CHECK(use->calls[0].rows == CALL_ALL);
+    gives("SELECT letter FROM spelled WHERE text = 'ab' LIMIT 2 OFFSET 1", FORMAT_CSV,
+          "letter\nb\na\n");
+    gives("SELECT letter FROM spelled WHERE text = 'ab' ORDER BY position LIMIT 3", FORMAT_CSV,
+          "letter\na\na\nb\n");
+    /* all parts of a compound share OFFSET */
+    gives("SELECT letter FROM spelled(0, 'ab') UNION ALL SELECT letter FROM spelled(0, 'cde') "
+          "LIMIT 2 OFFSET 3",
+          FORMAT_CSV, "letter\nd\ne\n");
+    /* the same text in two places, by different rows of it */
+    gives("SELECT a.letter || b.letter l FROM (SELECT * FROM spelled(0, 'abc') LIMIT 1) a, "
+          "(SELECT * FROM spelled(0, 'abc') WHERE position > 0) b",
+          FORMAT_CSV, "l\nab\nac\n");
+    gives("SELECT letter FROM colours, spelled(id, 'ab') WHERE id < 1", FORMAT_CSV,
+          "letter\na\nb\n");
+    gives("SELECT letter FROM spelled WHERE turn = 1 AND (text = 'a' OR text = 'bc')", FORMAT_CSV,
+          "letter\na\nb\nc\n");
+    gives("SELECT count(*) c FROM spelled(0, '')", FORMAT_CSV, "c\n0\n");
+    gives("SELECT count(*) c FROM spelled(NULL, 'a')", FORMAT_CSV, "c\n0\n");
+    gives("SELECT count(*) c FROM spelled(0, 'a') WHERE text = 'b'", FORMAT_CSV, "c\n0\n");
+    fails("SELECT * FROM spelled", -EINVAL, missing);
+    fails("SELECT * FROM spelled(0, NULL)", -EINVAL, missing);
+    fails("SELECT * FROM spelled(0, 7)", -EINVAL, missing);
+    fails("SELECT * FROM spelled(0, 'a' || 'b')", -EINVAL, missing);
+    fails("SELECT * FROM spelled WHERE text LIKE 'a'", -EINVAL, missing);
+    fails("SELECT * FROM spelled WHERE text = 'a' COLLATE NOCASE", -EINVAL, missing);
+    fails("SELECT * FROM colours, spelled(0, name)", -EINVAL, missing);
+    snprintf(sql, sizeof sql, "SELECT count(*) c FROM spelled(0, '%.*d')", CALL_TEXT_MAX - 1, 0);
+    gives(sql, FORMAT_CSV, "c\n1023\n");
+    snprintf(sql, sizeof sql, "SELECT count(*) c FROM spelled(0, '%.*d')", CALL_TEXT_MAX, 0);
+    fails(sql, -EINVAL, "spelled: text may have at most 1023 bytes, and no zero");
+}
+
 /* Whether SQLite sorts by itself. */
 static void test_ordered(void)
 {
@@ -383,7 +440,8 @@ static void test_errors(void)
           "no such column: nix\n  \\tnix FROM colours\n    ^");
     fails("SELECT '\xc3\xbc', nix FROM colours", -EINVAL,
           "no such column: nix\n  SELECT '\xc3\xbc', nix FROM colours\n              ^");
-    fails("SELECT * FROM nix", -EINVAL, "no such table: nix; there are: colours, numbers, flights");
+    fails("SELECT * FROM nix", -EINVAL,
+          "no such table: nix; there are: colours, numbers, spelled, flights");
     fails("SELECT \"red\" FROM colours", -EINVAL,
           "no such column: red\n  SELECT \"red\" FROM colours\n         ^");
     fails("SELECT abs(-9223372036854775808)", -EINVAL, "integer overflow");
@@ -759,6 +817,7 @@ int main(void)
     test_formats();
     test_statements();
     test_pushed_down();
+    test_functions();
     test_ordered();
     test_regexp();
     test_match();

@@ -163,6 +163,60 @@ static void bounds(void)
     free(got);
 }
 
+static int read_asked(size_t n, const struct sql_table *tables, const struct sql_bound *bound)
+{
+    char message[SQL_PIECE];
+    struct wanted *got;
+    size_t size = n * sizeof *tables, count = n;
+
+    memcpy(message, tables, size);
+    if (bound) {
+        memcpy(message + size, bound, sizeof *bound);
+        size += sizeof *bound;
+    }
+    int r = sql_wanted_read(message, size, &got, &count);
+    if (r == 0)
+        free(got);
+    return r;
+}
+
+/* Calls of a function are told, and are never left out. */
+static void calls(void)
+{
+    static char message[SQL_PIECE];
+    struct wanted asked, *wanted = &asked, *got;
+    size_t n = 1;
+
+    want(&asked, "value");
+    asked.use.ncalls = CALLS_MAX;
+    for (unsigned i = 0; i < CALLS_MAX; i++) {
+        memset(asked.use.calls[i].text, 'a' + (int)i, CALL_TEXT_MAX - 1);
+        asked.use.calls[i].ranges[1] = (struct range){-(int64_t)i, i};
+        asked.use.calls[i].rows = i;
+    }
+    size_t room = sizeof(struct sql_table) + sizeof asked.use.calls;
+    asked.use.bounds[0].bounded = true;
+    CHECK(sql_wanted_write(&wanted, 1, message, room) == room);
+    size_t size = sql_wanted_write(&wanted, 1, message, sizeof message);
+    CHECK_INT(sql_wanted_read(message, size, &got, &n), 0);
+    CHECK_INT(got->use.ncalls, CALLS_MAX);
+    CHECK(!memcmp(got->use.calls, asked.use.calls, sizeof asked.use.calls));
+    CHECK(got->use.bounds[0].bounded);
+    free(got);
+    /* lies: no end of a text, too many, and those of what is no function */
+    memset(message + sizeof(struct sql_table), 'x', CALL_TEXT_MAX);
+    CHECK_INT(sql_wanted_read(message, size, &got, &n), -EPROTO);
+    CHECK_INT(read_asked(1,
+                         &(struct sql_table){.table = (uint32_t)(asked.table - python_tables.items),
+                                             .ncalls = CALLS_MAX + 1},
+                         NULL),
+              -EPROTO);
+    want(&asked, "threads");
+    asked.use.ncalls = 1;
+    size = sql_wanted_write(&wanted, 1, message, sizeof message);
+    CHECK_INT(sql_wanted_read(message, size, &got, &n), -EPROTO);
+}
+
 /* Where there is no room bounds are left out, and no table is. */
 static void no_room(void)
 {
@@ -180,23 +234,6 @@ static void no_room(void)
     CHECK(got[0].use.bounds[0].bounded && !got[0].use.bounds[1].bounded &&
           !got[1].use.bounds[0].bounded);
     free(got);
-}
-
-static int read_asked(size_t n, const struct sql_table *tables, const struct sql_bound *bound)
-{
-    char message[SQL_PIECE];
-    struct wanted *got;
-    size_t size = n * sizeof *tables, count = n;
-
-    memcpy(message, tables, size);
-    if (bound) {
-        memcpy(message + size, bound, sizeof *bound);
-        size += sizeof *bound;
-    }
-    int r = sql_wanted_read(message, size, &got, &count);
-    if (r == 0)
-        free(got);
-    return r;
 }
 
 /* Whoever has taken such a process over asks for anything. */
@@ -259,6 +296,7 @@ int main(void)
     rows();
     cut();
     bounds();
+    calls();
     no_room();
     lies();
     done();

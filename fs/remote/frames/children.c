@@ -17,6 +17,7 @@ struct walk {
     uint64_t position; /* of the one to come */
     uint64_t from;
     struct text step; /* of the one at hand */
+    struct text key;  /* where the step doesn't say it; else empty */
 
     /* one is looked for: */
     char kind;        /* '.', '[' or '{'; 0: they are visited */
@@ -75,10 +76,13 @@ static void add_key(struct walk *w, uint64_t key)
     text_putc(&w->step, '[');
     if (is_literal(w, key))
         value_add(w->of->view, w->of->offsets, key, &w->step);
-    if (text_finish(&w->step) < 0 || w->step.size == 1 || w->step.data[1] == '<')
-        add_position(w);
-    else
+    if (text_finish(&w->step) == 0 && w->step.size > 1 && w->step.data[1] != '<') {
         text_putc(&w->step, ']');
+        return;
+    }
+    add_position(w);
+    if (!w->kind)
+        value_add(w->of->view, w->of->offsets, key, &w->key);
 }
 
 /* .NAME; the name is a str object, or text. */
@@ -126,8 +130,11 @@ static int take(struct walk *w, uint64_t reference)
     if (!reference || (!w->kind && w->position < w->from)) {
         r = 0;
     } else if (!w->kind) {
-        const struct child child = {w->position, reference, w->step.data};
+        bool has_key = w->key.size && text_finish(&w->key) == 0;
+        const struct child child = {w->position, reference, w->step.data,
+                                    has_key ? w->key.data : NULL};
         r = w->visit(w->arg, &child);
+        text_clear(&w->key);
     } else if (is_wanted(w)) {
         w->found = reference;
         r = 1;
@@ -364,5 +371,6 @@ int children_visit(const struct children_of *of, const char *path, uint64_t from
         return 0;
     r = walk_over(&w, object);
     text_deinit(&w.step);
+    text_deinit(&w.key);
     return r;
 }

@@ -1,5 +1,6 @@
 #include "fs/remote/objects/values.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -241,4 +242,50 @@ bool value_add_stackref(struct view *view, const struct offsets *offsets, uint64
         return false;
     value_add(view, offsets, reference, out);
     return true;
+}
+
+bool value_type_stackref(struct view *view, const struct offsets *offsets, uint64_t reference,
+                         struct text *out)
+{
+    if (offsets->version >= 0x030e0000 && (reference & 3) == 3) {
+        text_puts(out, "int");
+        return true;
+    }
+    uint64_t object = stackref_object(offsets, reference);
+    return object && value_type_name(view, offsets, object, out) == 0;
+}
+
+/* item_visit, entry_visit: their number is known before the first one */
+static int stop_at_item(void *arg, uint64_t item) { return 1; }
+
+static int stop_at_entry(void *arg, uint64_t key, uint64_t value) { return 1; }
+
+int value_length(struct view *view, const struct offsets *offsets, uint64_t object, uint64_t *out)
+{
+    struct object_class class;
+    struct str_data str;
+    int r = object_classify(view, offsets, object, &class);
+
+    if (r < 0)
+        return r;
+    switch (class.kind) {
+    case OBJECT_STR:
+        r = str_read(view, offsets, object, &str);
+        if (r == 0)
+            *out = str.length;
+        return r;
+    case OBJECT_BYTES:
+    case OBJECT_BYTEARRAY:
+        return object_field(view, object, OBJECT_SIZE, out) && *out <= INT64_MAX ? 0 : -EFAULT;
+    case OBJECT_LIST: r = list_iterate(view, offsets, object, stop_at_item, NULL, out); break;
+    case OBJECT_TUPLE: return tuple_size(view, offsets, object, out);
+    case OBJECT_SET:
+    case OBJECT_FROZENSET: r = set_iterate(view, offsets, object, stop_at_item, NULL, out); break;
+    case OBJECT_DICT:
+    case OBJECT_FROZENDICT:
+        r = dict_iterate(view, offsets, object, stop_at_entry, NULL, out);
+        break;
+    default: return -EINVAL;
+    }
+    return r < 0 ? r : 0;
 }

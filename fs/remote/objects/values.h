@@ -33,6 +33,11 @@ void value_add(struct view *view, const struct offsets *offsets, uint64_t object
  * versions it is value_add(). 0 (NULL) is no value: nothing is added and it returns false. */
 bool value_add_stackref(struct view *view, const struct offsets *offsets, uint64_t reference,
                         struct text *out);
+/* value_type_name() of a stack reference. False: there is none, or it wasn't readable. */
+bool value_type_stackref(struct view *view, const struct offsets *offsets, uint64_t reference,
+                         struct text *out);
+/* What len() says of a builtin container, str, bytes or bytearray. -EINVAL: it is none; -EFAULT. */
+int value_length(struct view *view, const struct offsets *offsets, uint64_t object, uint64_t *out);
 
 /* ---- what the parts of value_add() share ---- */
 

@@ -8,8 +8,8 @@ extern const struct tables colours_tables;
 /* What the last statement used, for tests of what is pushed down. */
 struct seen {
     int fills;
-    struct use uses[3]; /* in the order of colours_tables */
-    bool used[3];
+    struct use uses[4]; /* in the order of colours_tables */
+    bool used[4];
 };
 
 static inline int provide(void *arg, struct wanted *const *wanted, size_t n,

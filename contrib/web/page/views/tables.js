@@ -49,8 +49,12 @@ export async function tables(root, {directory, rest, signal, go}) {
     const there = await query(directory, 'SELECT name, comment, kept FROM tables ORDER BY name', signal);
     const names = [...new Map(there.map(one => [one.name, one])).values()];
     show(known, names.map(one => button(one.name, () => {
-        text.value = `SELECT * FROM ${one.name} LIMIT 500`;
-        run();
+        const called = one.comment.startsWith(`${one.name}(`) && one.comment.slice(0, one.comment.indexOf(')') + 1);
+        text.value = `SELECT * FROM ${called || one.name} LIMIT 500`;
+        if (called) // with what, a person has to say
+            text.focus();
+        else
+            run();
     }, {title: one.comment})));
     await run();
 }
